@@ -1,0 +1,106 @@
+//! Who may come in and what they may do: the two questions every request answers first.
+//!
+//! The traits are here; the authenticators and authorizers behind them are in submodules.
+
+use std::{fmt, sync::Arc};
+
+use async_trait::async_trait;
+
+use crate::{request::UserInfo, status::ApiError};
+
+/// What somebody wants to do, as in `authorization.k8s.io/v1 SubjectAccessReviewSpec`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Attributes {
+    /// The API verb, such as `list`; the lower-case HTTP method for paths that are no resource.
+    pub verb: String,
+    /// The API group; empty for core.
+    pub group: String,
+    /// The version, such as `v1alpha1`.
+    pub version: String,
+    /// The plural noun; empty for paths that are no resource.
+    pub resource: String,
+    /// The subresource, or empty.
+    pub subresource: String,
+    /// The namespace; empty for cluster-wide requests.
+    pub namespace: String,
+    /// The object's name; empty for all.
+    pub name: String,
+    /// The path, for requests that are no resource's.
+    pub path: String,
+    /// The field selector as sent, for authorizers that look at it.
+    pub field_selector: String,
+    /// The label selector as sent.
+    pub label_selector: String,
+}
+
+/// An authorizer's answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Go on.
+    Allow,
+    /// No, for a reason that may be empty.
+    Deny(String),
+}
+
+/// Decides what a user may do.
+#[async_trait]
+pub trait Authorizer: fmt::Debug + Send + Sync + 'static {
+    /// Decides one request.
+    ///
+    /// # Errors
+    ///
+    /// When no decision could be made, such as an unreachable delegate: 500 `InternalError`.
+    async fn authorize(&self, user: &UserInfo, attributes: &Attributes) -> Result<Decision, ApiError>;
+}
+
+/// Allows everything: for calls of the server to itself, and for tests.
+#[derive(Clone, Copy, Debug)]
+pub struct AllowAll;
+
+#[async_trait]
+impl Authorizer for AllowAll {
+    async fn authorize(&self, _: &UserInfo, _: &Attributes) -> Result<Decision, ApiError> {
+        Ok(Decision::Allow)
+    }
+}
+
+/// Asks `authorizer`, and turns a refusal into the 403 that Go servers give:
+/// `stacks.config.stoa.dev "web" is forbidden: User "ann" cannot create resource "stacks/apply" in
+/// API group "config.stoa.dev" in the namespace "shop"`.
+///
+/// # Errors
+///
+/// 403 `Forbidden`, or the authorizer's own failure.
+pub async fn require(authorizer: &Arc<dyn Authorizer>, user: &UserInfo, attributes: &Attributes) -> Result<(), ApiError> {
+    match authorizer.authorize(user, attributes).await? {
+        Decision::Allow => Ok(()),
+        Decision::Deny(reason) => Err(forbidden(user, attributes, &reason)),
+    }
+}
+
+/// The 403 for attributes that were refused.
+pub fn forbidden(user: &UserInfo, attributes: &Attributes, reason: &str) -> ApiError {
+    let mut detail = format!("User {:?} cannot {}", user.name, attributes.verb);
+    if attributes.resource.is_empty() {
+        detail.push_str(&format!(" path {:?}", attributes.path));
+    } else {
+        let resource = if attributes.subresource.is_empty() {
+            attributes.resource.clone()
+        } else {
+            format!("{}/{}", attributes.resource, attributes.subresource)
+        };
+        detail.push_str(&format!(" resource {resource:?} in API group {:?}", attributes.group));
+        if attributes.namespace.is_empty() {
+            detail.push_str(" at the cluster scope");
+        } else {
+            detail.push_str(&format!(" in the namespace {:?}", attributes.namespace));
+        }
+    }
+    if !reason.is_empty() {
+        detail.push_str(&format!(": {reason}"));
+    }
+    if attributes.resource.is_empty() {
+        return ApiError::new(403, "Forbidden", format!("forbidden: {detail}"));
+    }
+    ApiError::forbidden(&attributes.group, &attributes.resource, &attributes.name, detail)
+}

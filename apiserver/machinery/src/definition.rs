@@ -1,0 +1,245 @@
+//! What a resource looks like: names, scope, schema, columns, selectable fields, subresources.
+//!
+//! Start at [`ResourceDefinition::of`], which takes everything that a Rust type's derives know
+//! (`kube::CustomResource`, `kube::Resource` and `schemars::JsonSchema`); the builder methods add the rest.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::{HeaderMap, Method, Response};
+use serde_json::Value;
+
+use crate::{object::Object, request::RequestContext, status::ApiError};
+
+/// Whether objects live in namespaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// They do not.
+    Cluster,
+    /// They do.
+    Namespaced,
+}
+
+/// What a table cell shows.
+#[derive(Clone, Copy)]
+pub enum Cell {
+    /// The value at a path of map keys.
+    Path(&'static [&'static str]),
+    /// The time since the RFC 3339 timestamp at a path, as kubectl prints ages (`5d3h`).
+    Age(&'static [&'static str]),
+    /// Whatever the function finds.
+    Compute(fn(&Object) -> Value),
+}
+
+impl std::fmt::Debug for Cell {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Path(path) => f.debug_tuple("Path").field(path).finish(),
+            Self::Age(path) => f.debug_tuple("Age").field(path).finish(),
+            Self::Compute(_) => f.write_str("Compute"),
+        }
+    }
+}
+
+/// A column of the resource's table, after the name.
+#[derive(Clone, Debug)]
+pub struct Column {
+    /// The heading, such as `Ready`; kubectl prints it in capitals.
+    pub name: &'static str,
+    /// `string`, `integer`, `boolean`, `number` or `date`.
+    pub kind: &'static str,
+    /// What it shows.
+    pub description: &'static str,
+    /// 0 is always shown, more only with `-o wide`.
+    pub priority: i32,
+    /// Where the value comes from.
+    pub cell: Cell,
+}
+
+impl Column {
+    /// A string column that is always shown.
+    pub const fn new(name: &'static str, cell: Cell, description: &'static str) -> Self {
+        Self { name, kind: "string", description, priority: 0, cell }
+    }
+
+    /// The same column, shown only with `-o wide`.
+    #[must_use]
+    pub const fn wide(mut self) -> Self {
+        self.priority = 1;
+        self
+    }
+
+    /// The same column with another type.
+    #[must_use]
+    pub const fn kind(mut self, kind: &'static str) -> Self {
+        self.kind = kind;
+        self
+    }
+
+    /// `Age`, from the creation timestamp.
+    pub const fn age() -> Self {
+        Self::new("Age", Cell::Age(&["metadata", "creationTimestamp"]), "Time since the object was created.").kind("date")
+    }
+}
+
+/// A field that field selectors may name, besides `metadata.name` and `metadata.namespace`.
+#[derive(Clone, Copy, Debug)]
+pub struct SelectableField {
+    /// As written in a selector, such as `spec.project`.
+    pub name: &'static str,
+    /// Where the value is; strings, numbers and booleans compare by their text, absent as empty.
+    pub path: &'static [&'static str],
+}
+
+/// A call to a subresource other than `status`.
+#[derive(Clone, Debug)]
+pub struct SubresourceCall {
+    /// Who calls, and how.
+    pub context: RequestContext,
+    /// The parent's namespace, or empty.
+    pub namespace: String,
+    /// The parent's name.
+    pub name: String,
+    /// `GET`, `POST`, `PUT` or `PATCH`.
+    pub method: Method,
+    /// The query parameters, decoded, in order.
+    pub query: Vec<(String, String)>,
+    /// The request's headers.
+    pub headers: HeaderMap,
+    /// The body as sent, at most 3 MiB.
+    pub body: Bytes,
+}
+
+/// The response of a subresource; the body may stream.
+pub type SubresourceResponse = Response<http_body_util::combinators::UnsyncBoxBody<Bytes, std::io::Error>>;
+
+/// Serves a subresource. The caller has been authorized for it when this is called.
+#[async_trait]
+pub trait SubresourceHandler: std::fmt::Debug + Send + Sync + 'static {
+    /// Answers one call.
+    ///
+    /// # Errors
+    ///
+    /// Any [`ApiError`]; 404 `NotFound` when the parent does not exist.
+    async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError>;
+}
+
+/// A subresource other than `status`.
+#[derive(Clone, Debug)]
+pub struct Subresource {
+    /// Its path segment, such as `apply`.
+    pub name: &'static str,
+    /// The verbs it takes: `get`, `create`, `update`, `patch`.
+    pub verbs: &'static [&'static str],
+    /// Group, version and kind of the body, as discovery tells.
+    pub kind: (&'static str, &'static str, &'static str),
+    /// What it does, for OpenAPI.
+    pub description: &'static str,
+    /// What answers.
+    pub handler: Arc<dyn SubresourceHandler>,
+}
+
+/// One resource as it is served.
+#[derive(Clone, Debug)]
+pub struct ResourceDefinition {
+    /// The API group; empty for core.
+    pub group: String,
+    /// The version, such as `v1alpha1`.
+    pub version: String,
+    /// The kind, such as `Stack`.
+    pub kind: String,
+    /// The URL noun, such as `stacks`.
+    pub plural: String,
+    /// The singular noun, such as `stack`.
+    pub singular: String,
+    /// Short names for kubectl.
+    pub short_names: Vec<String>,
+    /// Categories for kubectl.
+    pub categories: Vec<String>,
+    /// Whether objects live in namespaces.
+    pub scope: Scope,
+    /// The structural OpenAPI v3 schema of the whole object, `metadata` left as a plain object;
+    /// with `description`, `default`, `enum`, `x-kubernetes-list-type` and `-list-map-keys`.
+    pub schema: Arc<Value>,
+    /// The table's columns, after the name.
+    pub columns: Vec<Column>,
+    /// The fields that selectors may name.
+    pub selectable_fields: Vec<SelectableField>,
+    /// Whether there is a `status` subresource: main verbs then never write status.
+    pub has_status: bool,
+    /// The other subresources.
+    pub subresources: Vec<Subresource>,
+    /// Whether clients may write objects of this kind at all; if not, only the server does.
+    pub verbs: Vec<&'static str>,
+}
+
+/// Every verb that a resource can have.
+pub const ALL_VERBS: &[&str] =
+    &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+
+impl ResourceDefinition {
+    /// The definition of a type whose derives describe it, from the definition that
+    /// `kube::CustomResourceExt::crd()` makes.
+    ///
+    /// # Panics
+    ///
+    /// When the definition has no version or no schema, which `kube`'s derive never makes.
+    pub fn from_crd(crd: &k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition) -> Self {
+        let spec = &crd.spec;
+        let version = spec.versions.first().expect("a derived definition has one version");
+        let schema = version
+            .schema
+            .as_ref()
+            .and_then(|s| s.open_api_v3_schema.as_ref())
+            .expect("a derived definition has a schema");
+        Self {
+            group: spec.group.clone(),
+            version: version.name.clone(),
+            kind: spec.names.kind.clone(),
+            plural: spec.names.plural.clone(),
+            singular: spec.names.singular.clone().unwrap_or_else(|| spec.names.kind.to_lowercase()),
+            short_names: spec.names.short_names.clone().unwrap_or_default(),
+            categories: spec.names.categories.clone().unwrap_or_default(),
+            scope: if spec.scope == "Namespaced" { Scope::Namespaced } else { Scope::Cluster },
+            schema: Arc::new(serde_json::to_value(schema).expect("a schema serializes")),
+            columns: vec![Column::age()],
+            selectable_fields: Vec::new(),
+            has_status: version.subresources.as_ref().is_some_and(|s| s.status.is_some()),
+            subresources: Vec::new(),
+            verbs: ALL_VERBS.to_vec(),
+        }
+    }
+
+    /// Sets the table's columns; the name comes first in any case.
+    #[must_use]
+    pub fn columns(mut self, columns: &[Column]) -> Self {
+        self.columns = columns.to_vec();
+        self
+    }
+
+    /// Sets the fields that selectors may name.
+    #[must_use]
+    pub fn selectable(mut self, fields: &[SelectableField]) -> Self {
+        self.selectable_fields = fields.to_vec();
+        self
+    }
+
+    /// Adds a subresource.
+    #[must_use]
+    pub fn subresource(mut self, subresource: Subresource) -> Self {
+        self.subresources.push(subresource);
+        self
+    }
+
+    /// `group/version`, or `version` in the core group.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+    }
+
+    /// The prefix of all keys of this resource: `/registry/<group>/<resource>/`.
+    pub fn key_prefix(&self) -> String {
+        let group = if self.group.is_empty() { "core" } else { &self.group };
+        format!("/registry/{group}/{}/", self.plural)
+    }
+}

@@ -1,0 +1,23 @@
+//! Serves the Kubernetes API for any resource definition, the way Go's `k8s.io/apiserver` does.
+//!
+//! A server is made of [`ResourceDefinition`]s (what a resource looks like), a [`Strategy`] for
+//! each (what its writes mean), and one [`Log`] (where every write is ordered and kept). The
+//! [`registry`] joins the three and is what controllers in the same process call; [`http`] puts
+//! it on the wire; [`serve`] puts that behind TLS with authentication and authorization.
+//!
+//! This crate knows no kind: everything it serves is described to it.
+
+pub mod auth;
+pub mod definition;
+pub mod log;
+pub mod object;
+pub mod request;
+pub mod status;
+pub mod strategy;
+
+pub use definition::{ResourceDefinition, Scope};
+pub use log::{Key, Log, Version};
+pub use object::Object;
+pub use request::RequestContext;
+pub use status::ApiError;
+pub use strategy::Strategy;

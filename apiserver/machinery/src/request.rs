@@ -1,0 +1,99 @@
+//! Who asks, and under which conditions: what travels with a call from the socket to the log.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
+
+use crate::auth::Authorizer;
+
+/// An authenticated identity, as in `authentication.k8s.io/v1 UserInfo`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct UserInfo {
+    /// The user name, such as `ann` or `system:serviceaccount:ns:name`.
+    pub name: String,
+    /// The uid, or empty.
+    pub uid: String,
+    /// The groups.
+    pub groups: Vec<String>,
+    /// Whatever else the authenticator knows; keys are lower case.
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+impl UserInfo {
+    /// A component of the server itself: user `system:stoa:<component>` in `system:masters`.
+    pub fn internal(component: &str) -> Self {
+        Self {
+            name: format!("system:stoa:{component}"),
+            groups: vec!["system:masters".to_owned(), "system:authenticated".to_owned()],
+            ..Self::default()
+        }
+    }
+
+    /// Whether the user is in a group.
+    pub fn in_group(&self, group: &str) -> bool {
+        self.groups.iter().any(|g| g == group)
+    }
+}
+
+/// How unknown and duplicate fields are treated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FieldValidation {
+    /// They are dropped.
+    Ignore,
+    /// They are dropped, with a warning. What upstream does when nothing is asked for.
+    #[default]
+    Warn,
+    /// They are an error.
+    Strict,
+}
+
+/// What travels with one call.
+///
+/// Cheap to clone; clones share the warnings.
+#[derive(Clone, Debug)]
+pub struct RequestContext {
+    /// Who asks.
+    pub user: UserInfo,
+    /// The name written into `managedFields`.
+    pub field_manager: String,
+    /// Whether everything but the store runs.
+    pub dry_run: bool,
+    /// How unknown fields are treated.
+    pub field_validation: FieldValidation,
+    /// Decides what the user may do; strategies ask it about what an object refers to.
+    pub authorizer: Arc<dyn Authorizer>,
+    warnings: Arc<Mutex<Vec<String>>>,
+}
+
+impl RequestContext {
+    /// The context of a user's call.
+    pub fn new(user: UserInfo, authorizer: Arc<dyn Authorizer>) -> Self {
+        Self {
+            user,
+            field_manager: String::new(),
+            dry_run: false,
+            field_validation: FieldValidation::default(),
+            authorizer,
+            warnings: Arc::default(),
+        }
+    }
+
+    /// The context of a component of this server, which may do everything.
+    pub fn internal(component: &str) -> Self {
+        let mut context = Self::new(UserInfo::internal(component), Arc::new(crate::auth::AllowAll));
+        context.field_manager = format!("stoa-{component}");
+        context
+    }
+
+    /// Adds a `Warning` header to the response.
+    pub fn warn(&self, text: impl Into<String>) {
+        let mut warnings = self.warnings.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        warnings.push(text.into());
+    }
+
+    /// The warnings so far; takes them.
+    pub fn take_warnings(&self) -> Vec<String> {
+        std::mem::take(&mut *self.warnings.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+}

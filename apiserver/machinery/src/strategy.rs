@@ -1,0 +1,103 @@
+//! What the writes of one kind mean: defaulting, validation, and what may not change.
+//!
+//! The machinery does everything that all kinds share (metadata, generation, finalizers,
+//! conflicts, the split of spec and status) and asks the kind's [`Strategy`] for the rest. The
+//! word and the order of calls are those of `k8s.io/apiserver/pkg/registry/rest`.
+
+use std::fmt::Debug;
+
+use async_trait::async_trait;
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::{
+    request::RequestContext,
+    status::{ApiError, FieldError},
+};
+
+/// A write about to be stored, for [`Strategy::admit`].
+#[derive(Debug)]
+pub enum Admission<'a, T> {
+    /// A new object.
+    Create(&'a T),
+    /// A change of an object; also by patch, apply, and through a subresource.
+    Update {
+        /// As it will be.
+        new: &'a T,
+        /// As it is.
+        old: &'a T,
+        /// `status`, or empty.
+        subresource: &'a str,
+    },
+    /// A removal.
+    Delete(&'a T),
+}
+
+/// What the writes of one kind mean.
+///
+/// Called in this order: `prepare_for_create` or `prepare_for_update`, `validate` (and
+/// `validate_update`), then `admit`. Each may be called again when a write is retried; none may
+/// have effects of its own.
+#[async_trait]
+pub trait Strategy: Debug + Send + Sync + 'static {
+    /// The kind as a Rust type.
+    type Object: Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static;
+
+    /// Sets defaults and clears what clients may not set, before an object is created. Schema
+    /// defaults are there already; status is empty already.
+    fn prepare_for_create(&self, _context: &RequestContext, _object: &mut Self::Object) {}
+
+    /// The same before an object is changed. Not called for writes to `status`.
+    fn prepare_for_update(&self, _context: &RequestContext, _new: &mut Self::Object, _old: &Self::Object) {}
+
+    /// Finds what is wrong with an object by itself.
+    fn validate(&self, _object: &Self::Object) -> Vec<FieldError> {
+        Vec::new()
+    }
+
+    /// Finds what is wrong with a change, besides what [`validate`](Self::validate) finds.
+    fn validate_update(&self, _new: &Self::Object, _old: &Self::Object) -> Vec<FieldError> {
+        Vec::new()
+    }
+
+    /// Says what is allowed but unwise, as `Warning` headers.
+    fn warnings(&self, _new: &Self::Object, _old: Option<&Self::Object>) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Decides what needs looking at other objects or asking the authorizer. Runs on dry runs too.
+    ///
+    /// # Errors
+    ///
+    /// The [`ApiError`] that the client gets.
+    async fn admit(&self, _context: &RequestContext, _change: Admission<'_, Self::Object>) -> Result<(), ApiError> {
+        Ok(())
+    }
+
+    /// Whether an update may come without a resourceVersion.
+    fn allow_unconditional_update(&self) -> bool {
+        true
+    }
+
+    /// Whether a PUT to a name that does not exist creates it.
+    fn allow_create_on_update(&self) -> bool {
+        false
+    }
+}
+
+/// The strategy of a kind that needs none.
+#[derive(Debug)]
+pub struct DefaultStrategy<T>(std::marker::PhantomData<fn() -> T>);
+
+impl<T> Default for DefaultStrategy<T> {
+    fn default() -> Self {
+        Self(std::marker::PhantomData)
+    }
+}
+
+#[async_trait]
+impl<T> Strategy for DefaultStrategy<T>
+where
+    T: Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static,
+{
+    type Object = T;
+}

@@ -1,0 +1,70 @@
+//! What is wanted: Kusion's Spec, read unchanged.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// An engine id, unique in a Spec: `apiVersion:Kind:namespace:name`, `apiVersion:Kind:name`, or
+/// `providerNamespace:provider:resourceType:name`. Ids may contain dots, slashes and colons.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ResourceId(pub String);
+
+impl fmt::Display for ResourceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Which family of runtimes drives a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum ResourceType {
+    /// A Kubernetes object. The workspace decides whether the Kubernetes or the GitOps runtime
+    /// brings it there.
+    Kubernetes,
+    /// A resource of a Terraform provider.
+    Terraform,
+}
+
+/// One wanted resource.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Resource {
+    /// Its id.
+    pub id: ResourceId,
+    /// Who drives it.
+    #[serde(rename = "type")]
+    pub kind: ResourceType,
+    /// For Kubernetes the object; for Terraform the arguments. References not yet replaced.
+    pub attributes: Map<String, Value>,
+    /// The ids it depends on explicitly.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
+    pub depends_on: Vec<ResourceId>,
+    /// Whatever else the generator says: `GVK`, `kubeConfig`, `provider`, `kusionstack.io/import-id` ….
+    #[serde(default, skip_serializing_if = "Map::is_empty", deserialize_with = "null_as_default")]
+    pub extensions: Map<String, Value>,
+}
+
+/// Everything that is wanted of one stack in one workspace.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Spec {
+    /// The resources, in the order of the file; the order has no meaning.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub resources: Vec<Resource>,
+    /// Where secrets come from, as in Kusion.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_store: Option<Value>,
+    /// Settings of the workspace, as in Kusion.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<Value>,
+}
+
+fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Default + Deserialize<'de>,
+{
+    Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
+}

@@ -1,0 +1,196 @@
+//! The seam between the engine and the infrastructure: the [`Runtime`] trait, a fake runtime for
+//! tests, and the conformance suite that every runtime runs.
+//!
+//! The engine reads everything a plan needs in one [`Runtime::read`], decides with the pure core,
+//! and makes one call per resource while it walks.
+
+use std::fmt;
+
+use async_trait::async_trait;
+use serde_json::{Map, Value};
+use stoa_engine::{Resource, ResourceId, StateResource};
+
+/// What a runtime is asked to look at.
+#[derive(Clone, Debug)]
+pub struct ReadRequest<'a> {
+    /// The wanted resource, references replaced where they are known; `None` when it is only recorded.
+    pub desired: Option<&'a Resource>,
+    /// The recorded resource, if there is one.
+    pub prior: Option<&'a StateResource>,
+}
+
+impl ReadRequest<'_> {
+    /// The id of whichever is there.
+    ///
+    /// # Panics
+    ///
+    /// When neither is, which is no request.
+    pub fn id(&self) -> &ResourceId {
+        match (self.desired, self.prior) {
+            (Some(desired), _) => &desired.id,
+            (None, Some(prior)) => &prior.id,
+            (None, None) => panic!("a read request names a resource"),
+        }
+    }
+}
+
+/// What is live.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Live {
+    /// Nothing.
+    Absent,
+    /// The resource as the infrastructure reports it.
+    Present(Map<String, Value>),
+    /// It cannot be known yet, for this reason: its CRD is not there, for instance.
+    Unverified(String),
+}
+
+/// What would change, as the infrastructure itself says (a server-side dry run).
+#[derive(Clone, Debug, PartialEq)]
+pub enum Preview {
+    /// The resource as it would be.
+    Changed(Map<String, Value>),
+    /// It cannot be asked yet, for this reason.
+    Unverified(String),
+}
+
+/// Brings one resource to what is wanted.
+#[derive(Clone, Debug)]
+pub struct ApplyRequest<'a> {
+    /// What is wanted, all references replaced.
+    pub desired: &'a Resource,
+    /// What is recorded, if anything.
+    pub prior: Option<&'a StateResource>,
+    /// Whether it was not there before and is taken over.
+    pub adopt: bool,
+}
+
+/// What an apply left behind.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Applied {
+    /// The resource as the infrastructure reports it afterwards.
+    pub live: Map<String, Value>,
+    /// Where it lives, if it is a Kubernetes object.
+    pub kubernetes: Option<KubernetesObject>,
+}
+
+/// The infrastructure's name of a Kubernetes object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KubernetesObject {
+    /// The cluster's name in the workspace; empty when it only went to a Git repository.
+    pub cluster: String,
+    /// The API group; empty for core.
+    pub group: String,
+    /// The version.
+    pub version: String,
+    /// The kind.
+    pub kind: String,
+    /// The namespace; empty for cluster-scoped kinds.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+    /// The uid; empty where there is none.
+    pub uid: String,
+}
+
+/// How a resource fares, in kstatus' words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Health {
+    /// It is what it should be.
+    Current,
+    /// It is on its way.
+    InProgress,
+    /// It will not get there by itself.
+    Failed,
+    /// It is going away.
+    Terminating,
+    /// Nobody can say.
+    Unknown,
+}
+
+impl fmt::Display for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// What a runtime reports at the end of a walk.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Finished {
+    /// The commit that a GitOps runtime wrote or found written for this run.
+    pub commit: Option<String>,
+}
+
+/// A kind of infrastructure the engine can drive, such as Kubernetes or a GitOps repository.
+///
+/// A runtime is made for one run. The engine may run calls for different resources at once.
+#[async_trait]
+pub trait Runtime: fmt::Debug + Send + Sync + 'static {
+    /// Reads what is live, in the order of the requests. Does as few calls outside as it can.
+    ///
+    /// # Errors
+    ///
+    /// When the infrastructure cannot be reached at all; what is wrong with one resource is told
+    /// in its place.
+    async fn read(&self, requests: &[ReadRequest<'_>]) -> Result<Vec<Result<Live, RuntimeError>>, RuntimeError>;
+
+    /// Asks what applying would make of a resource, changing nothing. `live` is what
+    /// [`read`](Self::read) found.
+    async fn preview(&self, request: &ApplyRequest<'_>, live: Option<&Map<String, Value>>) -> Result<Preview, RuntimeError>;
+
+    /// Brings the resource to `request.desired`. A second call with the same request changes
+    /// nothing. When its future is dropped the change may or may not have been made.
+    async fn apply(&self, request: &ApplyRequest<'_>) -> Result<Applied, RuntimeError>;
+
+    /// Deletes the resource and waits until it is gone. One that is already gone counts as deleted.
+    async fn delete(&self, prior: &StateResource) -> Result<(), RuntimeError>;
+
+    /// Waits until the resource is Current or Failed, and at most until the caller drops the
+    /// future. `report` hears of every change on the way.
+    async fn wait_healthy(
+        &self,
+        desired: &Resource,
+        report: &(dyn Fn(Health, &str) + Send + Sync),
+    ) -> Result<Health, RuntimeError>;
+
+    /// Ends the walk: a runtime that gathers its changes writes them now, once however often this
+    /// is called for the same run. Called also when some resources failed.
+    async fn finish(&self) -> Result<Finished, RuntimeError>;
+}
+
+/// Why a [`Runtime`] call failed. Messages hold no secrets.
+#[derive(Debug, thiserror::Error)]
+pub enum RuntimeError {
+    /// The infrastructure refuses; trying again does not help.
+    #[error("{message}")]
+    Rejected {
+        /// What it said.
+        message: String,
+        /// The field it named, if any, such as `spec.replicas`.
+        field: Option<String>,
+    },
+    /// Somebody else owns fields that are wanted here.
+    #[error("{0}")]
+    Conflict(String),
+    /// It could not be reached or was busy; trying again may help.
+    #[error("{message}")]
+    Unavailable {
+        /// What happened.
+        message: String,
+    },
+    /// The resource cannot be handled by this runtime as it is written.
+    #[error("{message}")]
+    Invalid {
+        /// What is wrong.
+        message: String,
+        /// Where, such as `attributes.metadata.name`.
+        field: Option<String>,
+    },
+}
+
+impl RuntimeError {
+    /// Whether the same call may succeed later.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::Unavailable { .. })
+    }
+}

@@ -1,0 +1,8 @@
+//! The gRPC contract between the API server and a function-runner.
+//!
+//! The source, with its documentation, is `proto/stoa/runner/v1/runner.proto`; nothing is
+//! written by hand here.
+#![allow(missing_docs, unreachable_pub, reason = "generated code; the documentation is in the proto")]
+#![allow(clippy::all, reason = "generated code")]
+
+tonic::include_proto!("stoa.runner.v1");
