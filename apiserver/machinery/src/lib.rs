@@ -9,6 +9,7 @@
 
 pub mod auth;
 pub mod definition;
+pub mod http;
 pub mod log;
 pub mod object;
 pub mod request;

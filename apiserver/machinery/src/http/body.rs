@@ -1,0 +1,207 @@
+//! Bodies: reading a request's, bounded, and writing a response's piece by piece.
+
+use std::{
+    convert::Infallible,
+    io::{self, Write},
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use flate2::{Compression, write::GzEncoder};
+use http_body_util::{BodyExt, Empty, Full, LengthLimitError, Limited, combinators::UnsyncBoxBody};
+use hyper::body::{Frame, SizeHint};
+
+use crate::status::ApiError;
+
+/// A response's body; it may stream.
+pub type Body = UnsyncBoxBody<Bytes, io::Error>;
+
+/// The most that a request's body may hold, in bytes: what kube-apiserver takes.
+pub const MAX_REQUEST_BYTES: usize = 3 * 1024 * 1024;
+
+/// A body of no bytes.
+pub fn empty() -> Body {
+    Empty::new().map_err(never).boxed_unsync()
+}
+
+/// A body of these bytes.
+pub fn full(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).map_err(never).boxed_unsync()
+}
+
+fn never(error: Infallible) -> io::Error {
+    match error {}
+}
+
+/// Reads a request's body whole.
+///
+/// # Errors
+///
+/// 413 `RequestEntityTooLarge` over [`MAX_REQUEST_BYTES`], and 400 when the client breaks off.
+pub(crate) async fn read<B>(body: B) -> Result<Bytes, ApiError>
+where
+    B: hyper::body::Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    if body.size_hint().lower() > MAX_REQUEST_BYTES as u64 {
+        return Err(too_large(&format!("limit is {MAX_REQUEST_BYTES}")));
+    }
+    match Limited::new(body, MAX_REQUEST_BYTES).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(too_large(&format!("limit is {MAX_REQUEST_BYTES}"))),
+        Err(error) => Err(ApiError::bad_request(format!("the request's body could not be read: {error}"))),
+    }
+}
+
+/// 413, in the words of `k8s.io/apimachinery/pkg/api/errors`.
+pub(crate) fn too_large(detail: &str) -> ApiError {
+    ApiError::new(413, "RequestEntityTooLarge", format!("Request entity too large: {detail}"))
+}
+
+/// Appends the next piece of a body, and says whether there may be more.
+///
+/// Pieces are made when the connection has room for them, so that a long list is never whole in memory.
+pub(crate) type Pieces = Box<dyn FnMut(&mut Vec<u8>) -> bool + Send>;
+
+/// A body that is one piece and a line's end.
+pub(crate) fn once(bytes: impl AsRef<[u8]> + Send + 'static) -> Pieces {
+    Box::new(move |out| {
+        out.extend_from_slice(bytes.as_ref());
+        out.push(b'\n');
+        false
+    })
+}
+
+/// How many bytes of pieces are gathered into one frame.
+const FRAME_BYTES: usize = 64 * 1024;
+
+/// Appends pieces until `out` is longer than `limit`; says whether there may be more.
+pub(crate) fn fill(pieces: &mut Pieces, out: &mut Vec<u8>, limit: usize) -> bool {
+    while out.len() <= limit {
+        if !pieces(out) {
+            return false;
+        }
+    }
+    true
+}
+
+/// A body that is written as it is sent, and compressed on the way if asked for.
+struct Streamed {
+    /// What was written already, to be sent first.
+    start: Vec<u8>,
+    /// What comes after; nothing once it is exhausted.
+    rest: Option<Pieces>,
+    /// The compressor; nothing when there is none or it has been finished.
+    gzip: Option<GzEncoder<Vec<u8>>>,
+}
+
+/// Level 1 costs least, and what it gives away on JSON is little; upstream chose the same.
+const GZIP_LEVEL: u32 = 1;
+
+/// The body that starts with `start` and goes on with `rest`.
+pub(crate) fn streamed(start: Vec<u8>, rest: Option<Pieces>, gzip: bool) -> Body {
+    if rest.is_none() && !gzip {
+        return full(start);
+    }
+    let gzip = gzip.then(|| GzEncoder::new(Vec::new(), Compression::new(GZIP_LEVEL)));
+    Streamed { start, rest, gzip }.boxed_unsync()
+}
+
+impl Streamed {
+    /// The next bytes to send, empty at the end.
+    fn next(&mut self) -> io::Result<Vec<u8>> {
+        loop {
+            let mut plain = std::mem::take(&mut self.start);
+            if plain.is_empty()
+                && let Some(pieces) = &mut self.rest
+                && !fill(pieces, &mut plain, FRAME_BYTES)
+            {
+                self.rest = None;
+            }
+            let Some(encoder) = &mut self.gzip else { return Ok(plain) };
+            encoder.write_all(&plain)?;
+            let out = if self.rest.is_none() {
+                self.gzip.take().expect("matched above").finish()?
+            } else {
+                std::mem::take(encoder.get_mut())
+            };
+            // The compressor may keep all it was given; then it takes more to have something to send.
+            if !out.is_empty() || self.rest.is_none() {
+                return Ok(out);
+            }
+        }
+    }
+}
+
+impl hyper::body::Body for Streamed {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        Poll::Ready(match self.next() {
+            Ok(bytes) if bytes.is_empty() => None,
+            Ok(bytes) => Some(Ok(Frame::data(bytes.into()))),
+            Err(error) => Some(Err(error)),
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.start.is_empty() && self.rest.is_none() && self.gzip.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    fn numbers(count: usize) -> Pieces {
+        let mut next = 0;
+        Box::new(move |out| {
+            out.extend_from_slice(format!("{next},").as_bytes());
+            next += 1;
+            next < count
+        })
+    }
+
+    async fn collect(body: Body) -> Vec<u8> {
+        body.collect().await.unwrap().to_bytes().to_vec()
+    }
+
+    #[tokio::test]
+    async fn compressed_pieces_are_one_gzip_member() {
+        let mut expected = Vec::new();
+        assert!(!fill(&mut numbers(100_000), &mut expected, usize::MAX - 1));
+        let mut pieces = numbers(100_000);
+        let mut start = Vec::new();
+        assert!(fill(&mut pieces, &mut start, 1000));
+
+        let compressed = collect(streamed(start, Some(pieces), true)).await;
+
+        let mut plain = Vec::new();
+        flate2::read::GzDecoder::new(compressed.as_slice()).read_to_end(&mut plain).unwrap();
+        assert_eq!(plain, expected);
+        assert!(compressed.len() < expected.len() / 2);
+    }
+
+    #[tokio::test]
+    async fn plain_pieces_arrive_whole_and_in_order() {
+        let body = streamed(b"x".to_vec(), Some(numbers(3)), false);
+        assert_eq!(collect(body).await, b"x0,1,2,");
+    }
+
+    #[tokio::test]
+    async fn body_over_the_limit_is_refused() {
+        let error = read(Full::new(Bytes::from(vec![0; MAX_REQUEST_BYTES + 1]))).await.unwrap_err();
+        assert_eq!(error, too_large("limit is 3145728"));
+        assert_eq!(error.message(), "Request entity too large: limit is 3145728");
+        let most = read(Full::new(Bytes::from(vec![0; MAX_REQUEST_BYTES]))).await.unwrap();
+        assert_eq!(most.len(), MAX_REQUEST_BYTES);
+    }
+}

@@ -1,0 +1,163 @@
+//! Writing responses: objects, errors as `Status`, and the headers that all of them carry.
+
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
+use uuid::Uuid;
+
+use super::{
+    body::{self, Body, Pieces},
+    negotiate::{self, MediaType},
+};
+use crate::{request::RequestContext, status::ApiError};
+
+/// Names a request in logs and audit events; echoed when the request has it already.
+pub const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+
+/// Shorter bodies are not worth compressing.
+const GZIP_FROM_BYTES: usize = 128 * 1024;
+
+/// Answers with a body that is JSON in pieces, as `media`; compressed when `request` asks for it and there is much.
+pub(crate) fn json(
+    code: StatusCode,
+    media: MediaType,
+    request: &HeaderMap,
+    mut pieces: Pieces,
+) -> Result<Response<Body>, ApiError> {
+    let mut start = Vec::new();
+    let limit = match media {
+        MediaType::Json => GZIP_FROM_BYTES,
+        MediaType::Yaml => usize::MAX - 1,
+    };
+    let more = body::fill(&mut pieces, &mut start, limit);
+    if media == MediaType::Yaml {
+        start = to_yaml(&start)?;
+    }
+    let gzip = start.len() > GZIP_FROM_BYTES && accepts_gzip(request);
+    let mut response = Response::new(body::streamed(start, more.then_some(pieces), gzip));
+    *response.status_mut() = code;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media.as_str()));
+    if gzip {
+        headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        headers.append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+    }
+    Ok(response)
+}
+
+fn to_yaml(json: &[u8]) -> Result<Vec<u8>, ApiError> {
+    let failed = |error: &dyn std::fmt::Display| {
+        tracing::error!(%error, "an object does not encode as YAML");
+        ApiError::internal("the object does not encode as YAML")
+    };
+    let value: serde_json::Value = serde_json::from_slice(json).map_err(|e| failed(&e))?;
+    serde_saphyr::to_string(&value).map(String::into_bytes).map_err(|e| failed(&e))
+}
+
+fn accepts_gzip(request: &HeaderMap) -> bool {
+    let encodings = request.get(header::ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or("");
+    encodings.split(',').any(|encoding| encoding.trim() == "gzip")
+}
+
+/// The response that tells a client of an error: a `Status` in a format that `request` accepts, or JSON if it
+/// accepts none, with `Retry-After` where the error says when.
+pub fn error(error: &ApiError, request: &HeaderMap) -> Response<Body> {
+    let code = StatusCode::from_u16(error.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let status = serde_json::to_vec(&error.0).expect("a Status serializes");
+    let media = negotiate::status_output(request);
+    let mut response = json(code, media, request, body::once(status.clone())).unwrap_or_else(|_| {
+        let mut plain = Response::new(body::full(status));
+        *plain.status_mut() = code;
+        plain
+    });
+    let retry_after = error.0.details.as_ref().and_then(|details| details.retry_after_seconds).filter(|s| *s > 0);
+    if let Some(seconds) = retry_after {
+        response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+    }
+    response
+}
+
+/// 404 in plain text, for paths that nothing is known of.
+pub fn page_not_found() -> Response<Body> {
+    let mut response = Response::new(body::full("404 page not found\n"));
+    *response.status_mut() = StatusCode::NOT_FOUND;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+/// A failure in the words that upstream has for what no handler answers.
+///
+/// Follows `NewGenericServerResponse` in `k8s.io/apimachinery/pkg/api/errors`.
+pub(crate) fn generic(code: StatusCode) -> ApiError {
+    let (reason, message) = match code {
+        StatusCode::NOT_FOUND => ("NotFound", "the server could not find the requested resource"),
+        StatusCode::METHOD_NOT_ALLOWED => {
+            ("MethodNotAllowed", "the server does not allow this method on the requested resource")
+        }
+        StatusCode::UNPROCESSABLE_ENTITY => {
+            ("Invalid", "the server rejected our request due to an error in our request")
+        }
+        _ => ("InternalError", "an error on the server has prevented the request from succeeding"),
+    };
+    let mut error = ApiError::new(code.as_u16(), reason, message);
+    error.0.details = Some(Default::default());
+    error
+}
+
+/// Adds the headers that every response has, unless it has them already.
+pub(crate) fn finish(response: &mut Response<Body>, audit_id: Option<HeaderValue>, context: &RequestContext) {
+    let headers = response.headers_mut();
+    let audit_id = audit_id
+        .unwrap_or_else(|| HeaderValue::from_str(&Uuid::new_v4().to_string()).expect("a UUID is a header value"));
+    headers.entry(AUDIT_ID).or_insert(audit_id);
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
+    for warning in warnings(context.take_warnings()) {
+        headers.append(header::WARNING, warning);
+    }
+}
+
+/// The most characters that all warnings of a response may have together before each is cut.
+const WARNING_CHARS: usize = 4 * 1024;
+/// What each is cut to.
+const CUT_WARNING_CHARS: usize = 256;
+
+/// `Warning` headers, each text once, bounded as `k8s.io/apiserver/pkg/endpoints/filters` bounds them.
+fn warnings(texts: Vec<String>) -> Vec<HeaderValue> {
+    let mut unique: Vec<String> = Vec::new();
+    for text in texts {
+        if !text.is_empty() && !text.chars().any(char::is_control) && !unique.contains(&text) {
+            unique.push(text);
+        }
+    }
+    if unique.iter().map(|text| text.chars().count()).sum::<usize>() > WARNING_CHARS {
+        let mut left = WARNING_CHARS;
+        unique.retain_mut(|text| {
+            *text = text.chars().take(CUT_WARNING_CHARS).collect();
+            let fits = left > 0;
+            left = left.saturating_sub(text.chars().count());
+            fits
+        });
+    }
+    let quoted = unique.iter().map(|text| format!("299 - \"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")));
+    quoted.filter_map(|text| HeaderValue::from_bytes(text.as_bytes()).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_are_quoted_and_given_once() {
+        let texts = ["unknown field \"spec.x\"", "a\\b", "unknown field \"spec.x\"", "", "line\nbreak"];
+        let headers = warnings(texts.map(str::to_owned).to_vec());
+        assert_eq!(headers, [r#"299 - "unknown field \"spec.x\"""#, r#"299 - "a\\b""#]);
+    }
+
+    #[test]
+    fn too_many_warnings_are_cut() {
+        let texts: Vec<_> = (0..40).map(|n| format!("{n}{}", "x".repeat(1000))).collect();
+        let headers = warnings(texts);
+        assert_eq!(headers.len(), WARNING_CHARS / CUT_WARNING_CHARS);
+        assert!(headers.iter().all(|header| header.len() == CUT_WARNING_CHARS + r#"299 - """#.len()));
+    }
+}
