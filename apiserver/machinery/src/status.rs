@@ -128,7 +128,8 @@ impl FieldError {
 
     fn with_detail(kind: FieldErrorKind, field: impl Into<String>, detail: impl fmt::Display) -> Self {
         let detail = detail.to_string();
-        let message = if detail.is_empty() { kind.prefix().to_owned() } else { format!("{}: {detail}", kind.prefix()) };
+        let message =
+            if detail.is_empty() { kind.prefix().to_owned() } else { format!("{}: {detail}", kind.prefix()) };
         Self { field: field.into(), kind, message }
     }
 }
@@ -243,8 +244,9 @@ impl ApiError {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
         };
-        let mut error = Self::new(422, "Invalid", format!("{} {name:?} is invalid: {joined}", qualified(kind, group)))
-            .with_object(group, kind, name);
+        let mut error =
+            Self::new(422, "Invalid", format!("{} {name:?} is invalid: {joined}", qualified(kind, group)))
+                .with_object(group, kind, name);
         for e in errors {
             error = error.with_cause(e.kind.reason(), &e.field, &e.message);
         }
@@ -263,12 +265,8 @@ impl ApiError {
 
     /// 405 for a verb that the resource does not have.
     pub fn method_not_supported(group: &str, resource: &str, verb: &str) -> Self {
-        Self::new(
-            405,
-            "MethodNotAllowed",
-            format!("{verb} is not supported on resources of kind {:?}", qualified(resource, group)),
-        )
-        .with_object(group, resource, "")
+        Self::new(405, "MethodNotAllowed", format!("{verb} is not supported on resources of kind {:?}", qualified(resource, group)))
+            .with_object(group, resource, "")
     }
 
     /// 410 for a version outside the window.
@@ -278,11 +276,7 @@ impl ApiError {
 
     /// 500; the detail belongs in the server's log, not here.
     pub fn internal(message: impl fmt::Display) -> Self {
-        Self::new(500, "InternalError", format!("Internal error occurred: {message}")).with_cause(
-            "",
-            "",
-            message.to_string(),
-        )
+        Self::new(500, "InternalError", format!("Internal error occurred: {message}")).with_cause("", "", message.to_string())
     }
 
     /// 503.

@@ -71,11 +71,7 @@ impl Authorizer for AllowAll {
 /// # Errors
 ///
 /// 403 `Forbidden`, or the authorizer's own failure.
-pub async fn require(
-    authorizer: &Arc<dyn Authorizer>,
-    user: &UserInfo,
-    attributes: &Attributes,
-) -> Result<(), ApiError> {
+pub async fn require(authorizer: &Arc<dyn Authorizer>, user: &UserInfo, attributes: &Attributes) -> Result<(), ApiError> {
     match authorizer.authorize(user, attributes).await? {
         Decision::Allow => Ok(()),
         Decision::Deny(reason) => Err(forbidden(user, attributes, &reason)),
