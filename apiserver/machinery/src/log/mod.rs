@@ -6,12 +6,18 @@
 //!
 //! The log knows keys and bytes. What the bytes mean, and everything HTTP, is elsewhere.
 
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
+pub mod memory;
+
 use std::{fmt, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use serde::{Deserialize, Serialize};
+
+pub use memory::MemoryLog;
 
 /// A position in the log: the number of the record that was written there.
 ///
@@ -70,7 +76,7 @@ pub enum Expect {
 pub enum Change {
     /// Sets the value.
     Put(Bytes),
-    /// Removes it. Removing what is not there is an [`LogError::Conflict`] unless [`Expect::Any`].
+    /// Removes it. Removing what is not there is a [`LogError::Conflict`] unless [`Expect::Any`].
     Delete,
 }
 
@@ -209,7 +215,8 @@ pub trait Log: fmt::Debug + Send + Sync + 'static {
     async fn follow(&self, since: Version) -> Result<RecordStream, LogError>;
 
     /// Drops the history before `before`; reads and follows at older versions then answer
-    /// [`LogError::Expired`]. Values still current are kept, whatever their age.
+    /// [`LogError::Expired`]. Values still current are kept, whatever their age. A version past
+    /// the head counts as the head.
     async fn compact(&self, before: Version) -> Result<(), LogError>;
 
     /// Takes a lease that nobody holds, or that `holder` itself holds already (the token grows
