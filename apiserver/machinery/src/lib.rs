@@ -8,11 +8,13 @@
 //! This crate knows no kind: everything it serves is described to it.
 
 pub mod auth;
+pub mod content;
 pub mod definition;
 pub mod http;
 pub mod log;
 pub mod object;
 pub mod request;
+pub mod selector;
 pub mod status;
 pub mod strategy;
 

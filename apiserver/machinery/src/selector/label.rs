@@ -1,0 +1,389 @@
+//! The label selector grammar of `k8s.io/apimachinery/pkg/labels`:
+//! `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>1,m<2`.
+
+use std::{collections::BTreeSet, fmt, str::FromStr};
+
+use crate::{content, status::ApiError};
+
+/// Matches objects by their labels.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LabelSelector(Vec<Requirement>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Requirement {
+    key: String,
+    condition: Condition,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Condition {
+    Exists,
+    DoesNotExist,
+    In(BTreeSet<String>),
+    NotIn(BTreeSet<String>),
+    GreaterThan(i64),
+    LessThan(i64),
+}
+
+impl LabelSelector {
+    /// Parses a `labelSelector` parameter; empty matches everything.
+    ///
+    /// # Errors
+    ///
+    /// 400 `BadRequest` that says what was found and expected.
+    pub fn parse(text: &str) -> Result<Self, ApiError> {
+        let mut parser = Parser { tokens: scan(text), at: 0 };
+        parser.selector().map(Self).map_err(ApiError::bad_request)
+    }
+
+    /// Whether it matches everything.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether it matches an object whose labels `get` looks up.
+    pub fn matches<'a>(&self, get: impl Fn(&str) -> Option<&'a str>) -> bool {
+        self.0.iter().all(|requirement| requirement.condition.holds(get(&requirement.key)))
+    }
+}
+
+impl FromStr for LabelSelector {
+    type Err = ApiError;
+
+    fn from_str(text: &str) -> Result<Self, ApiError> {
+        Self::parse(text)
+    }
+}
+
+impl Condition {
+    fn holds(&self, value: Option<&str>) -> bool {
+        let number = || value.and_then(|value| value.parse::<i64>().ok());
+        match self {
+            Self::Exists => value.is_some(),
+            Self::DoesNotExist => value.is_none(),
+            Self::In(values) => value.is_some_and(|value| values.contains(value)),
+            Self::NotIn(values) => !value.is_some_and(|value| values.contains(value)),
+            Self::GreaterThan(bound) => number().is_some_and(|number| number > *bound),
+            Self::LessThan(bound) => number().is_some_and(|number| number < *bound),
+        }
+    }
+}
+
+impl fmt::Display for LabelSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |values: &BTreeSet<String>| values.iter().map(String::as_str).collect::<Vec<_>>().join(",");
+        for (i, Requirement { key, condition }) in self.0.iter().enumerate() {
+            if i > 0 {
+                f.write_str(",")?;
+            }
+            match condition {
+                Condition::Exists => f.write_str(key)?,
+                Condition::DoesNotExist => write!(f, "!{key}")?,
+                Condition::In(values) if values.len() == 1 => write!(f, "{key}={}", list(values))?,
+                Condition::In(values) => write!(f, "{key} in ({})", list(values))?,
+                Condition::NotIn(values) if values.len() == 1 => write!(f, "{key}!={}", list(values))?,
+                Condition::NotIn(values) => write!(f, "{key} notin ({})", list(values))?,
+                Condition::GreaterThan(bound) => write!(f, "{key}>{bound}")?,
+                Condition::LessThan(bound) => write!(f, "{key}<{bound}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Token<'a> {
+    /// A key, a value, or the word of an operator: which one it is depends on where it stands.
+    Word(&'a str),
+    Symbol(&'a str),
+    End,
+}
+
+impl Token<'_> {
+    fn text(&self) -> &str {
+        match self {
+            Token::Word(text) | Token::Symbol(text) => text,
+            Token::End => "",
+        }
+    }
+
+    fn is(self, symbol: &str) -> bool {
+        matches!(self, Token::Symbol(text) if text == symbol)
+    }
+}
+
+fn scan(text: &str) -> Vec<Token<'_>> {
+    const SYMBOLS: [&str; 9] = ["==", "!=", "=", "!", "(", ")", ",", ">", "<"];
+    let mut tokens = Vec::new();
+    let mut rest = text;
+    loop {
+        rest = rest.trim_start_matches([' ', '\t', '\r', '\n']);
+        if rest.is_empty() {
+            tokens.push(Token::End);
+            return tokens;
+        }
+        if let Some(symbol) = SYMBOLS.iter().find(|symbol| rest.starts_with(**symbol)) {
+            tokens.push(Token::Symbol(&rest[..symbol.len()]));
+            rest = &rest[symbol.len()..];
+        } else {
+            let end = rest
+                .find(['=', '!', '(', ')', ',', '>', '<', ' ', '\t', '\r', '\n'])
+                .unwrap_or(rest.len());
+            tokens.push(Token::Word(&rest[..end]));
+            rest = &rest[end..];
+        }
+    }
+}
+
+struct Parser<'a> {
+    tokens: Vec<Token<'a>>,
+    at: usize,
+}
+
+impl<'a> Parser<'a> {
+    fn peek(&self) -> Token<'a> {
+        // The last token is the end, and stays.
+        self.tokens[self.at.min(self.tokens.len() - 1)]
+    }
+
+    fn next(&mut self) -> Token<'a> {
+        let token = self.peek();
+        self.at += 1;
+        token
+    }
+
+    fn selector(&mut self) -> Result<Vec<Requirement>, String> {
+        let mut requirements = Vec::new();
+        if self.peek() == Token::End {
+            return Ok(requirements);
+        }
+        loop {
+            let token = self.peek();
+            if !(matches!(token, Token::Word(_)) || token.is("!")) {
+                let found = token.text();
+                return Err(if requirements.is_empty() {
+                    format!("found '{found}', expected: !, identifier, or 'end of string'")
+                } else {
+                    format!("found '{found}', expected: identifier after ','")
+                });
+            }
+            let requirement = self.requirement();
+            requirements.push(requirement.map_err(|message| format!("unable to parse requirement: {message}"))?);
+            match self.next() {
+                Token::End => {
+                    requirements.sort_by(|a, b| a.key.cmp(&b.key));
+                    return Ok(requirements);
+                }
+                token if token.is(",") => {}
+                token => return Err(format!("found '{}', expected: ',' or 'end of string'", token.text())),
+            }
+        }
+    }
+
+    fn requirement(&mut self) -> Result<Requirement, String> {
+        let absent = self.peek().is("!");
+        if absent {
+            self.next();
+        }
+        let key = match self.next() {
+            Token::Word(word) => word.to_owned(),
+            token => return Err(format!("found '{}', expected: identifier", token.text())),
+        };
+        let complaints = content::label_key(&key);
+        if !complaints.is_empty() {
+            return Err(format!("<nil>: Invalid value: {key:?}: {}", complaints.join("; ")));
+        }
+        if absent {
+            return Ok(Requirement { key, condition: Condition::DoesNotExist });
+        }
+        if self.peek() == Token::End || self.peek().is(",") {
+            return Ok(Requirement { key, condition: Condition::Exists });
+        }
+        let operator = self.next();
+        let condition = match operator {
+            Token::Word("in") => Condition::In(self.values(&key)?),
+            Token::Word("notin") => Condition::NotIn(self.values(&key)?),
+            Token::Symbol("=" | "==") => Condition::In(self.value(&key)?),
+            Token::Symbol("!=") => Condition::NotIn(self.value(&key)?),
+            Token::Symbol(">") => Condition::GreaterThan(self.number(&key)?),
+            Token::Symbol("<") => Condition::LessThan(self.number(&key)?),
+            token => {
+                return Err(format!("found '{}', expected: in, notin, =, ==, !=, gt, lt", token.text()));
+            }
+        };
+        Ok(Requirement { key, condition })
+    }
+
+    /// `(a,b,)`; what is missing between commas is the empty value.
+    fn values(&mut self, key: &str) -> Result<BTreeSet<String>, String> {
+        if !self.peek().is("(") {
+            return Err(format!("found '{}' expected: '('", self.peek().text()));
+        }
+        self.next();
+        let mut values = BTreeSet::new();
+        loop {
+            let value = match self.peek() {
+                Token::Word(word) => {
+                    self.next();
+                    word
+                }
+                token if token.is(",") || token.is(")") => "",
+                token => return Err(format!("found '{}', expected: ',', ')' or identifier", token.text())),
+            };
+            values.insert(valid_value(key, values.len(), value)?);
+            match self.next() {
+                token if token.is(")") => return Ok(values),
+                token if token.is(",") => {}
+                token => return Err(format!("found '{}', expected: ',' or ')'", token.text())),
+            }
+        }
+    }
+
+    fn value(&mut self, key: &str) -> Result<BTreeSet<String>, String> {
+        Ok(BTreeSet::from([valid_value(key, 0, self.word()?)?]))
+    }
+
+    fn number(&mut self, key: &str) -> Result<i64, String> {
+        let word = self.word()?;
+        valid_value(key, 0, word)?;
+        word.parse().map_err(|_| {
+            format!("values[0]: Invalid value: {word:?}: for 'Gt', 'Lt' operators, the value must be an integer")
+        })
+    }
+
+    fn word(&mut self) -> Result<&'a str, String> {
+        match self.peek() {
+            Token::Word(word) => {
+                self.next();
+                Ok(word)
+            }
+            Token::End => Ok(""),
+            token if token.is(",") => Ok(""),
+            token => Err(format!("found '{}', expected: identifier", token.text())),
+        }
+    }
+}
+
+fn valid_value(key: &str, index: usize, value: &str) -> Result<String, String> {
+    let complaints = content::label_value(value);
+    if complaints.is_empty() {
+        Ok(value.to_owned())
+    } else {
+        Err(format!("values[{index}][{key}]: Invalid value: {value:?}: {}", complaints.join("; ")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn matches(selector: &str, labels: &[(&str, &str)]) -> bool {
+        let labels: BTreeMap<&str, &str> = labels.iter().copied().collect();
+        LabelSelector::parse(selector).expect("good").matches(|key| labels.get(key).copied())
+    }
+
+    #[test]
+    fn every_operator_matches_as_documented() {
+        let labels = [("env", "dev"), ("tier", ""), ("n", "5"), ("example.com/x", "1")];
+        for good in [
+            "",
+            " ",
+            "env",
+            "env=dev",
+            "env==dev",
+            "env = dev , n",
+            "env!=prod",
+            "none!=prod",
+            "!none",
+            "! none",
+            "env in (dev,prod)",
+            "env in (in,dev)",
+            "env notin (prod)",
+            "none notin (prod)",
+            "tier=",
+            "tier=,env",
+            "tier in ()",
+            "tier in (a,,b)",
+            "n>4",
+            "n<6",
+            "n > 4,n < 6",
+            "example.com/x=1",
+        ] {
+            assert!(matches(good, &labels), "{good:?}");
+        }
+        for bad in [
+            "none",
+            "env=prod",
+            "env!=dev",
+            "!env",
+            "env in (prod)",
+            "none in (prod)",
+            "env notin (dev)",
+            "tier in (a)",
+            "n>5",
+            "n<5",
+            "env>1",
+            "none<5",
+            "env=dev,n=6",
+        ] {
+            assert!(!matches(bad, &labels), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn words_of_operators_are_values_and_keys_too() {
+        assert!(matches("in in (notin)", &[("in", "notin")]));
+        assert!(matches("notin=in", &[("notin", "in")]));
+    }
+
+    #[test]
+    fn nonsense_is_a_bad_request() {
+        for bad in [
+            ",", "a,", "a,,b", "a=b=c", "a b", "a in b", "a in (b", "a in (b c)", "a in", "=b", "!", "!a=b", "a!b",
+            "a=-", "-a", "a/b/c", "a>x", "a>", "(a)", "a=(b)", "a===b", "ä=b", "a in (!)",
+        ] {
+            let error = LabelSelector::parse(bad).expect_err(bad);
+            assert_eq!((error.code(), error.reason()), (400, "BadRequest"), "{bad:?}");
+        }
+        assert_eq!(
+            LabelSelector::parse("a b").expect_err("bad").message(),
+            "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt"
+        );
+    }
+
+    fn requirement() -> impl Strategy<Value = (String, Condition)> {
+        let word = "[a-z][a-z0-9]{0,3}";
+        let values = || proptest::collection::btree_set(word, 1..4);
+        let condition = prop_oneof![
+            Just(Condition::Exists),
+            Just(Condition::DoesNotExist),
+            values().prop_map(Condition::In),
+            values().prop_map(Condition::NotIn),
+            any::<i64>().prop_filter("label values do not begin with a dash", |n| *n >= 0).prop_map(Condition::GreaterThan),
+            (0..1000_i64).prop_map(Condition::LessThan),
+        ];
+        (word, condition)
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_printed_parses_to_the_same(requirements in proptest::collection::vec(requirement(), 0..5)) {
+            let mut requirements: Vec<_> =
+                requirements.into_iter().map(|(key, condition)| Requirement { key, condition }).collect();
+            requirements.sort_by(|a, b| a.key.cmp(&b.key));
+            let selector = LabelSelector(requirements);
+            prop_assert_eq!(LabelSelector::parse(&selector.to_string()).expect("printed"), selector);
+        }
+
+        #[test]
+        fn any_text_parses_or_is_refused(text in "[a-c=!(), <>in\t/.-]{0,24}") {
+            if let Ok(selector) = LabelSelector::parse(&text) {
+                prop_assert_eq!(LabelSelector::parse(&selector.to_string()).expect("printed"), selector);
+            }
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! Label and field selectors: what a list or watch is narrowed to.
+//!
+//! Both parse from the query parameters and answer 400 `BadRequest` to what they do not
+//! understand, in the words of `k8s.io/apimachinery`.
+
+mod field;
+mod label;
+
+pub use field::FieldSelector;
+pub use label::LabelSelector;
