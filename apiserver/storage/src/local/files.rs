@@ -1,0 +1,312 @@
+//! The log's files: their names, what they hold, and how they are read back.
+//!
+//! Start at [`recover`]. A directory holds
+//!
+//! * `<first batch>.segment`: batches, appended; a first one says which version came before it.
+//! * `<version>.snapshot`: all values at a version, and all leases. It replaces the segments
+//!   whose records it includes.
+//! * `*.new`: a file that was not finished, without meaning.
+//!
+//! Only the end of the last segment can be torn, since a batch is written when the one before
+//! it is durable. Damage anywhere else is corruption and is reported.
+
+use std::io;
+
+use stoa_machinery::log::{LogError, Version};
+
+use super::{
+    codec::{self, Batch, BatchWriter, DecodeError, Frame, SnapshotStart},
+    disk::{Disk, DiskFile},
+    state::{Current, History, Past, State},
+};
+
+const SEGMENT: &str = ".segment";
+const SNAPSHOT: &str = ".snapshot";
+const UNFINISHED: &str = ".new";
+/// How much of a snapshot is written at a time, in bytes.
+const SNAPSHOT_CHUNK: usize = 1 << 20;
+
+/// A segment file.
+#[derive(Clone, Debug)]
+pub(super) struct Segment {
+    pub name: String,
+    /// The last version before its first record.
+    pub after: Version,
+}
+
+/// The log as found on disk.
+#[derive(Debug)]
+pub(super) struct Recovered {
+    pub state: State,
+    pub history: History,
+    /// All segments, oldest first; the last is the one to append to.
+    pub segments: Vec<Segment>,
+    pub file: Box<dyn DiskFile>,
+    /// The length of the last segment, in bytes.
+    pub length: u64,
+    /// How many bytes of an unfinished write were cut off.
+    pub cut: u64,
+}
+
+pub(super) fn unavailable(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> LogError {
+    LogError::Unavailable(error.into())
+}
+
+fn corrupt(name: &str, what: impl std::fmt::Display) -> LogError {
+    LogError::Corrupt(format!("{name}: {what}"))
+}
+
+/// The name of the segment that begins with this batch.
+pub(super) fn segment_name(first: u64) -> String {
+    numbered(first, SEGMENT)
+}
+
+fn numbered(number: u64, suffix: &str) -> String {
+    format!("{number:020}{suffix}")
+}
+
+/// The numbers of the files with this suffix, ascending.
+fn numbers(names: &[String], suffix: &str) -> Vec<u64> {
+    let mut numbers: Vec<u64> = names.iter().filter_map(|name| name.strip_suffix(suffix)?.parse().ok()).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+/// Reads the log back, repairs what a crash may leave, and starts it where there is none.
+pub(super) fn recover(disk: &dyn Disk) -> Result<Recovered, LogError> {
+    let names = disk.list().map_err(unavailable)?;
+    for name in names.iter().filter(|name| name.ends_with(UNFINISHED)) {
+        disk.remove(name).map_err(unavailable)?;
+    }
+    let (start, mut state) = newest_snapshot(disk, &names)?;
+    let mut history = History::starting_at(state.head);
+
+    let segments = numbers(&names, SEGMENT);
+    let mut found = Vec::new();
+    let mut tail = Vec::new();
+    let mut cut = 0;
+    let mut replay = Replay { start, next: None, state: &mut state, history: &mut history };
+    for (index, first) in segments.iter().enumerate() {
+        let name = segment_name(*first);
+        let mut bytes = disk.read(&name).map_err(unavailable)?;
+        let last = index + 1 == segments.len();
+        let (after, good) = replay.segment(&name, *first, &bytes, last)?;
+        cut = bytes.len() - good;
+        bytes.truncate(good);
+        tail = bytes;
+        found.push(Segment { name, after });
+    }
+    let reached = replay.next.map_or(0, |next| next - 1);
+    if let Some(start) = start
+        && (reached < start.batch || state.head < start.version)
+    {
+        return Err(LogError::Corrupt(format!(
+            "the segments end at batch {reached}, version {}, before the snapshot's {} and {}",
+            state.head, start.batch, start.version
+        )));
+    }
+    state.batch = reached;
+
+    let (file, length) = match found.last() {
+        Some(last) => (rewrite(disk, &last.name, &tail).map_err(unavailable)?, tail.len() as u64),
+        None => {
+            let (segment, file, length) = create_segment(disk, &mut state).map_err(unavailable)?;
+            found.push(segment);
+            (file, length)
+        }
+    };
+    Ok(Recovered { state, history, segments: found, file, length, cut: cut as u64 })
+}
+
+/// Starts a segment; its first batch says where it continues.
+pub(super) fn create_segment(disk: &dyn Disk, state: &mut State) -> io::Result<(Segment, Box<dyn DiskFile>, u64)> {
+    let sequence = state.batch + 1;
+    let mut writer = BatchWriter::new(sequence);
+    writer.push(&Frame::SegmentStart { head: state.head });
+    let bytes = writer.finish();
+    let name = segment_name(sequence);
+    let file = rewrite(disk, &name, &bytes)?;
+    state.batch = sequence;
+    Ok((Segment { name, after: state.head }, file, bytes.len() as u64))
+}
+
+/// Puts `bytes` durably into the file `name` and keeps it open for more.
+///
+/// The last segment goes through this whenever the log is opened: what an earlier process left
+/// in the kernel's cache reads back, but after a failed sync it need not be on the disk.
+fn rewrite(disk: &dyn Disk, name: &str, bytes: &[u8]) -> io::Result<Box<dyn DiskFile>> {
+    let unfinished = format!("{name}{UNFINISHED}");
+    let mut file = disk.create(&unfinished)?;
+    file.append(bytes)?;
+    file.sync()?;
+    disk.rename(&unfinished, name)?;
+    disk.sync_directory()?;
+    Ok(file)
+}
+
+struct Replay<'a> {
+    start: Option<SnapshotStart>,
+    /// The number that the next batch must have, once one was read.
+    next: Option<u64>,
+    state: &'a mut State,
+    history: &'a mut History,
+}
+
+impl Replay<'_> {
+    /// Replays one segment; returns the version before it and how many of its bytes are good.
+    fn segment(&mut self, name: &str, first: u64, bytes: &[u8], last: bool) -> Result<(Version, usize), LogError> {
+        // The first batch was durable before the file had its name, so it cannot be torn.
+        let (batch, mut at) =
+            codec::decode(bytes).map_err(|error| corrupt(name, format_args!("its start: {error}")))?;
+        let after = self.enter(name, first, &batch)?;
+        let mut next = first + 1;
+        while at < bytes.len() {
+            let (batch, length) = match codec::decode(&bytes[at..]) {
+                Ok(decoded) => decoded,
+                // A checksum that matches is no torn write, and neither is one with others behind it.
+                Err(error)
+                    if !last || error == DecodeError::Malformed || codec::holds_batch_after(&bytes[at..], next) =>
+                {
+                    return Err(corrupt(name, format_args!("the batch at byte {at}: {error}")));
+                }
+                Err(_) => break,
+            };
+            if batch.sequence != next {
+                return Err(corrupt(name, format_args!("batch {} at byte {at} is out of order", batch.sequence)));
+            }
+            next += 1;
+            self.batch(name, batch)?;
+            at += length;
+        }
+        self.next = Some(next);
+        Ok((after, at))
+    }
+
+    /// Checks that a segment continues where the one before it, or the snapshot, ends.
+    fn enter(&self, name: &str, first: u64, batch: &Batch) -> Result<Version, LogError> {
+        let Some(Frame::SegmentStart { head }) = batch.frames.first() else {
+            return Err(corrupt(name, "it does not begin as a segment does"));
+        };
+        let continues = match (self.next, self.start) {
+            (Some(next), _) => batch.sequence == next,
+            (None, Some(start)) => batch.sequence == first && *head <= start.version,
+            (None, None) => batch.sequence == first && first == 1,
+        };
+        if continues && batch.sequence == first {
+            Ok(*head)
+        } else {
+            Err(corrupt(name, "it does not continue where what is before it ends"))
+        }
+    }
+
+    fn batch(&mut self, name: &str, batch: Batch) -> Result<(), LogError> {
+        let leases = self.start.is_none_or(|start| batch.sequence > start.batch);
+        for frame in batch.frames {
+            match frame {
+                Frame::Record(record) if record.version <= self.history.oldest => {}
+                Frame::Record(record) if record.version.0 == self.state.head.0 + 1 => {
+                    let replaced = self.state.apply(&record);
+                    self.history.push(Past { record, replaced }, &self.state.values);
+                }
+                Frame::Record(record) => {
+                    return Err(corrupt(name, format_args!("version {} follows {}", record.version, self.state.head)));
+                }
+                Frame::Held(held) if leases => self.state.hold(held),
+                Frame::Released { name, token } if leases => self.state.release(&name, token),
+                Frame::Held(_) | Frame::Released { .. } | Frame::SegmentStart { .. } => {}
+                Frame::SnapshotStart(_) | Frame::Value(_) | Frame::SnapshotEnd { .. } => {
+                    return Err(corrupt(name, "it has a snapshot's content"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes all of `values`, which are those at `start.version`, and the leases of `state`.
+pub(super) fn write_snapshot(
+    disk: &dyn Disk,
+    start: SnapshotStart,
+    values: &[stoa_machinery::log::Entry],
+    state: &State,
+) -> io::Result<()> {
+    let name = numbered(start.version.0, SNAPSHOT);
+    let unfinished = format!("{name}{UNFINISHED}");
+    let mut file = disk.create(&unfinished)?;
+    let frames = std::iter::once(Frame::SnapshotStart(start))
+        .chain(state.leases.values().cloned().map(Frame::Held))
+        .chain(values.iter().cloned().map(Frame::Value))
+        .chain(std::iter::once(Frame::SnapshotEnd { values: values.len() as u64 }));
+    let mut writer = BatchWriter::new(0);
+    let mut sequence = 0;
+    for frame in frames {
+        if writer.payload_len() >= SNAPSHOT_CHUNK {
+            sequence += 1;
+            file.append(&std::mem::replace(&mut writer, BatchWriter::new(sequence)).finish())?;
+        }
+        writer.push(&frame);
+    }
+    file.append(&writer.finish())?;
+    file.sync()?;
+    disk.rename(&unfinished, &name)?;
+    disk.sync_directory()
+}
+
+/// Removes the snapshots before `version`.
+pub(super) fn retire_snapshots(disk: &dyn Disk, version: Version) -> io::Result<()> {
+    for number in numbers(&disk.list()?, SNAPSHOT).into_iter().filter(|number| *number < version.0) {
+        disk.remove(&numbered(number, SNAPSHOT))?;
+    }
+    Ok(())
+}
+
+/// Loads the newest snapshot that reads back. An older one does as well where the segments
+/// after it are still there, which the replay checks.
+fn newest_snapshot(disk: &dyn Disk, names: &[String]) -> Result<(Option<SnapshotStart>, State), LogError> {
+    let mut damage = None;
+    for number in numbers(names, SNAPSHOT).into_iter().rev() {
+        let name = numbered(number, SNAPSHOT);
+        let bytes = disk.read(&name).map_err(unavailable)?;
+        match read_snapshot(&bytes) {
+            Some((start, state)) if start.version.0 == number => return Ok((Some(start), state)),
+            _ => {
+                tracing::error!(snapshot = name, "a snapshot of the log does not read back");
+                damage.get_or_insert(corrupt(&name, "it does not read back"));
+            }
+        }
+    }
+    // With every segment still there no snapshot is needed.
+    match damage {
+        Some(error) if numbers(names, SEGMENT).first() != Some(&1) => Err(error),
+        _ => Ok((None, State::default())),
+    }
+}
+
+fn read_snapshot(mut bytes: &[u8]) -> Option<(SnapshotStart, State)> {
+    let mut state = State::default();
+    let mut start = None;
+    let mut sequence = 0;
+    while !bytes.is_empty() {
+        let (batch, length) = codec::decode(bytes).ok().filter(|(batch, _)| batch.sequence == sequence)?;
+        bytes = &bytes[length..];
+        sequence += 1;
+        for frame in batch.frames {
+            match frame {
+                Frame::SnapshotStart(found) if start.is_none() => {
+                    start = Some(found);
+                    state.head = found.version;
+                    state.token = found.token;
+                }
+                Frame::Held(held) => state.hold(held),
+                Frame::Value(entry) => {
+                    state.values.insert(entry.key, Current { version: entry.version, value: entry.value });
+                }
+                Frame::SnapshotEnd { values } if values == state.values.len() as u64 && bytes.is_empty() => {
+                    return start.map(|start| (start, state));
+                }
+                _ => return None,
+            }
+        }
+    }
+    None
+}

@@ -1,0 +1,364 @@
+//! The log of one replica, on local files.
+//!
+//! Start at [`LocalLog::open`]. One process at a time has the directory, by a file lock. A single
+//! thread (`writer`) turns concurrent writes into batches with one sync each; readers work on
+//! persistent maps in memory (`state`) and never wait for it. `files` reads everything back after
+//! a restart or a crash, `codec` is the format.
+
+mod codec;
+mod disk;
+mod files;
+mod state;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    any::Any,
+    collections::VecDeque,
+    fmt,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use futures_util::{StreamExt as _, stream};
+use parking_lot::{Mutex, RwLock};
+use stoa_machinery::log::{Change, Entry, Key, Lease, Log, LogError, RecordStream, Snapshot, Version, Write};
+use tokio::sync::{mpsc, oneshot, watch};
+
+pub use self::disk::{Directory, Disk, DiskFile};
+use self::{
+    codec::SnapshotStart,
+    files::{Segment, unavailable},
+    state::{History, State, under},
+    writer::{Reply, Request, Writer},
+};
+use crate::clock::{Clock, SystemClock};
+
+/// How many requests may wait for the writer before the next one has to wait itself.
+const QUEUE: usize = 4096;
+/// How many records a follower takes at a time.
+const FOLLOW_CHUNK: usize = 256;
+/// The largest value, in bytes. Anything near it belongs into a document.
+const MAX_VALUE: usize = 256 << 20;
+
+/// Settings of a [`LocalLog`].
+#[derive(Clone, Debug)]
+pub struct LocalOptions {
+    /// A segment file is closed when it is this long, in bytes.
+    pub segment_bytes: u64,
+    /// Tells the time for records and leases.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Default for LocalOptions {
+    fn default() -> Self {
+        Self { segment_bytes: 16 << 20, clock: Arc::new(SystemClock) }
+    }
+}
+
+/// What a [`LocalLog`] has done since it was opened, and what it holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LocalStats {
+    /// Records made durable.
+    pub records: u64,
+    /// Batches made durable; each is one sync.
+    pub batches: u64,
+    /// Bytes appended.
+    pub bytes: u64,
+    /// Time spent in syncs.
+    pub sync_time: Duration,
+    /// Keys that have a value.
+    pub keys: u64,
+    /// Records inside the history window.
+    pub history: u64,
+    /// The oldest version that can be read.
+    pub oldest: Version,
+    /// Segment files.
+    pub segments: u64,
+    /// Bytes of an unfinished write that were cut off when it was opened.
+    pub cut: u64,
+    /// Whether it refuses writes because a sync failed.
+    pub failed: bool,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    records: AtomicU64,
+    batches: AtomicU64,
+    bytes: AtomicU64,
+    sync_nanos: AtomicU64,
+    failed: AtomicBool,
+}
+
+/// What readers see: only what is durable.
+#[derive(Debug)]
+struct Published {
+    state: State,
+    history: History,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Tip {
+    head: Version,
+    closed: bool,
+}
+
+struct Shared {
+    disk: Arc<dyn Disk>,
+    options: LocalOptions,
+    clock: Arc<dyn Clock>,
+    published: RwLock<Published>,
+    tip: watch::Sender<Tip>,
+    segments: Mutex<Vec<Segment>>,
+    /// Held while a snapshot is written and what it replaces is removed.
+    compaction: Mutex<()>,
+    counters: Counters,
+    cut: u64,
+    /// Keeps other processes out until the last user of the files is gone.
+    _lock: Box<dyn Any + Send + Sync>,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("disk", &self.disk).field("tip", &self.tip).finish_non_exhaustive()
+    }
+}
+
+/// A [`Log`] in a directory of the machine.
+///
+/// Dropping it waits for the batch that is being written and lets the directory go.
+#[derive(Debug)]
+pub struct LocalLog {
+    shared: Arc<Shared>,
+    requests: Option<mpsc::Sender<Request>>,
+    writer: Option<JoinHandle<()>>,
+}
+
+impl LocalLog {
+    /// Opens the log in the directory at `path`, or starts one where there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`LogError::Unavailable`] when another process has it open or the files cannot be read or
+    /// written. [`LogError::Corrupt`] when what is there is damaged anywhere but in a write that
+    /// was never acknowledged; nothing is changed then.
+    pub fn open(path: impl AsRef<Path>, options: LocalOptions) -> Result<Self, LogError> {
+        let directory = Directory::open(path.as_ref()).map_err(unavailable)?;
+        Self::open_on(Arc::new(directory), options)
+    }
+
+    /// [`open`](Self::open) on any [`Disk`].
+    pub fn open_on(disk: Arc<dyn Disk>, options: LocalOptions) -> Result<Self, LogError> {
+        let lock = disk.lock().map_err(unavailable)?;
+        let recovered = files::recover(disk.as_ref())?;
+        let state = &recovered.state;
+        tracing::info!(
+            head = %state.head,
+            oldest = %recovered.history.oldest,
+            keys = state.values.len(),
+            segments = recovered.segments.len(),
+            cut = recovered.cut,
+            "log opened"
+        );
+        let head = state.head;
+        let shared = Arc::new(Shared {
+            disk,
+            clock: Arc::clone(&options.clock),
+            options,
+            published: RwLock::new(Published { state: recovered.state, history: recovered.history }),
+            tip: watch::Sender::new(Tip { head, closed: false }),
+            segments: Mutex::new(recovered.segments),
+            compaction: Mutex::new(()),
+            counters: Counters::default(),
+            cut: recovered.cut,
+            _lock: lock,
+        });
+        let (requests, receiver) = mpsc::channel(QUEUE);
+        let writer = Writer { shared: Arc::clone(&shared), file: recovered.file, length: recovered.length };
+        let writer = std::thread::Builder::new()
+            .name("log-writer".to_owned())
+            .spawn(move || writer.run(receiver))
+            .map_err(unavailable)?;
+        Ok(Self { shared, requests: Some(requests), writer: Some(writer) })
+    }
+
+    /// What it has done and what it holds.
+    pub fn stats(&self) -> LocalStats {
+        let counters = &self.shared.counters;
+        let published = self.shared.published.read();
+        LocalStats {
+            records: counters.records.load(Relaxed),
+            batches: counters.batches.load(Relaxed),
+            bytes: counters.bytes.load(Relaxed),
+            sync_time: Duration::from_nanos(counters.sync_nanos.load(Relaxed)),
+            keys: published.state.values.len() as u64,
+            history: published.history.len() as u64,
+            oldest: published.history.oldest,
+            segments: self.shared.segments.lock().len() as u64,
+            cut: self.shared.cut,
+            failed: counters.failed.load(Relaxed),
+        }
+    }
+
+    async fn ask<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Result<T, LogError> {
+        let (reply, answer) = oneshot::channel();
+        let requests = self.requests.as_ref().expect("taken only by drop");
+        // The permit comes first: from here on the request is made whole, or not at all.
+        let permit = requests.reserve().await.map_err(unavailable)?;
+        permit.send(request(reply));
+        answer.await.map_err(unavailable)?
+    }
+}
+
+impl Drop for LocalLog {
+    fn drop(&mut self) {
+        drop(self.requests.take());
+        if let Some(writer) = self.writer.take() {
+            // A writer that panicked has said so, and there is nothing left to wait for.
+            let _ = writer.join();
+        }
+        self.shared.tip.send_modify(|tip| tip.closed = true);
+    }
+}
+
+#[async_trait]
+impl Log for LocalLog {
+    async fn append(&self, write: Write) -> Result<Version, LogError> {
+        let origin = &write.origin;
+        let value = if let Change::Put(value) = &write.change { value.len() } else { 0 };
+        let length = value + write.key.as_str().len() + origin.user.len() + origin.verb.len() + origin.message.len();
+        if length > MAX_VALUE {
+            return Err(unavailable(format!("a write of {length} bytes is above the limit of {MAX_VALUE}")));
+        }
+        self.ask(|reply| Request::Append(Box::new(write), reply)).await
+    }
+
+    async fn head(&self) -> Result<Version, LogError> {
+        Ok(self.shared.tip.borrow().head)
+    }
+
+    async fn read(&self, key: &Key) -> Result<Option<Entry>, LogError> {
+        Ok(self.shared.published.read().state.values.get(key).map(|current| current.entry(key)))
+    }
+
+    async fn scan(&self, prefix: &str, at: Option<Version>) -> Result<Snapshot, LogError> {
+        let published = self.shared.published.read();
+        let head = published.state.head;
+        let version = at.unwrap_or(head);
+        let entries = if version == head {
+            let values = published.state.values.clone();
+            drop(published);
+            under(&values, prefix).map(|(key, current)| current.entry(key)).collect()
+        } else {
+            let view = published.history.view(version, &published.state)?;
+            drop(published);
+            view.scan(prefix)
+        };
+        Ok(Snapshot { version, entries })
+    }
+
+    async fn follow(&self, since: Version) -> Result<RecordStream, LogError> {
+        self.shared.published.read().history.after(since, 0)?;
+        let follower = Follower {
+            shared: Arc::clone(&self.shared),
+            tip: self.shared.tip.subscribe(),
+            since,
+            taken: VecDeque::new(),
+        };
+        Ok(stream::unfold(Some(follower), |follower| async move {
+            let mut follower = follower?;
+            match follower.next().await {
+                Ok(record) => Some((Ok(record), Some(follower))),
+                Err(error) => Some((Err(error), None)),
+            }
+        })
+        .boxed())
+    }
+
+    async fn compact(&self, before: Version) -> Result<(), LogError> {
+        let shared = Arc::clone(&self.shared);
+        tokio::task::spawn_blocking(move || shared.compact(before)).await.map_err(unavailable)?
+    }
+
+    async fn acquire(&self, name: &str, holder: &str, ttl: Duration) -> Result<Lease, LogError> {
+        let (name, holder) = (name.to_owned(), holder.to_owned());
+        self.ask(|reply| Request::Acquire { name, holder, ttl, reply }).await
+    }
+
+    async fn renew(&self, lease: &Lease) -> Result<(), LogError> {
+        self.ask(|reply| Request::Renew(lease.clone(), reply)).await
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<(), LogError> {
+        self.ask(|reply| Request::Release(lease.clone(), reply)).await
+    }
+}
+
+/// One reader of the log's records.
+struct Follower {
+    shared: Arc<Shared>,
+    tip: watch::Receiver<Tip>,
+    since: Version,
+    taken: VecDeque<stoa_machinery::log::Record>,
+}
+
+impl Follower {
+    async fn next(&mut self) -> Result<stoa_machinery::log::Record, LogError> {
+        loop {
+            if let Some(record) = self.taken.pop_front() {
+                self.since = record.version;
+                return Ok(record);
+            }
+            let tip = *self.tip.borrow_and_update();
+            self.taken = self.shared.published.read().history.after(self.since, FOLLOW_CHUNK)?.into();
+            if !self.taken.is_empty() {
+                continue;
+            }
+            if tip.closed {
+                return Err(unavailable("the log was closed"));
+            }
+            self.tip.changed().await.map_err(unavailable)?;
+        }
+    }
+}
+
+impl Shared {
+    /// Writes a snapshot at `before`, forgets what is older, and removes the files that held it.
+    fn compact(&self, before: Version) -> Result<(), LogError> {
+        let _one_at_a_time = self.compaction.lock();
+        let published = self.published.read();
+        if before <= published.history.oldest {
+            return Ok(());
+        }
+        let view = published.history.view(before, &published.state)?;
+        let state = published.state.clone();
+        drop(published);
+
+        let start = SnapshotStart { version: before, batch: state.batch, token: state.token };
+        files::write_snapshot(self.disk.as_ref(), start, &view.scan(""), &state).map_err(unavailable)?;
+        self.published.write().history.forget(before);
+        files::retire_snapshots(self.disk.as_ref(), before).map_err(unavailable)?;
+        self.retire_segments(before).map_err(unavailable)
+    }
+
+    fn retire_segments(&self, before: Version) -> std::io::Result<()> {
+        loop {
+            let oldest = match self.segments.lock().as_slice() {
+                [oldest, next, ..] if next.after <= before => oldest.name.clone(),
+                _ => return Ok(()),
+            };
+            self.disk.remove(&oldest)?;
+            self.segments.lock().remove(0);
+            // One at a time, so that a crash leaves no gap between those that are left.
+            self.disk.sync_directory()?;
+        }
+    }
+}

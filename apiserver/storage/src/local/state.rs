@@ -1,0 +1,218 @@
+//! What the log's records add up to, in memory.
+//!
+//! [`State`] is persistent: the writer changes a copy, which costs next to nothing, and shows it
+//! to readers once the records behind it are durable. [`History`] undoes the newest records to
+//! show an older version.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use imbl::OrdMap;
+use stoa_machinery::log::{Change, Entry, Expect, Fence, Key, LogError, Record, Version};
+
+/// A lease and who has it. It stays here when it expires, until somebody else takes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Holding {
+    pub name: String,
+    pub holder: String,
+    pub token: u64,
+    pub ttl: Duration,
+    /// When it expires, in milliseconds since the Unix epoch.
+    pub deadline_ms: i64,
+}
+
+/// A value and the write that put it there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Current {
+    pub version: Version,
+    pub value: Bytes,
+}
+
+impl Current {
+    pub(super) fn entry(&self, key: &Key) -> Entry {
+        Entry { key: key.clone(), version: self.version, value: self.value.clone() }
+    }
+}
+
+/// All current values.
+pub(super) type Values = OrdMap<Key, Current>;
+
+/// Everything as of one version.
+#[derive(Clone, Debug, Default)]
+pub(super) struct State {
+    pub head: Version,
+    pub values: Values,
+    pub leases: OrdMap<String, Holding>,
+    /// The last lease token given out.
+    pub token: u64,
+    /// The last batch that this state includes.
+    pub batch: u64,
+}
+
+impl State {
+    /// Whether a write to `key` may be appended now.
+    pub(super) fn check(
+        &self,
+        key: &Key,
+        expect: Expect,
+        deletes: bool,
+        fence: Option<&Fence>,
+        now_ms: i64,
+    ) -> Result<(), LogError> {
+        if let Some(fence) = fence {
+            self.held(&fence.lease, fence.token, now_ms)?;
+        }
+        let found = self.values.get(key).map(|current| current.version);
+        let holds = match expect {
+            Expect::Any => true,
+            Expect::Absent => found.is_none() && !deletes,
+            Expect::At(version) => found == Some(version),
+        };
+        if holds { Ok(()) } else { Err(LogError::Conflict { key: key.clone(), found }) }
+    }
+
+    /// The lease, if it is held with `token` and has not expired.
+    pub(super) fn held(&self, name: &str, token: u64, now_ms: i64) -> Result<&Holding, LogError> {
+        self.leases
+            .get(name)
+            .filter(|held| held.token == token && now_ms < held.deadline_ms)
+            .ok_or_else(|| LogError::Fenced { lease: name.to_owned(), token })
+    }
+
+    /// Applies a record and returns what was at its key.
+    pub(super) fn apply(&mut self, record: &Record) -> Option<Current> {
+        self.head = record.version;
+        match &record.change {
+            Change::Put(value) => {
+                self.values.insert(record.key.clone(), Current { version: record.version, value: value.clone() })
+            }
+            Change::Delete => self.values.remove(&record.key),
+        }
+    }
+
+    pub(super) fn hold(&mut self, held: Holding) {
+        self.token = self.token.max(held.token);
+        self.leases.insert(held.name.clone(), held);
+    }
+
+    pub(super) fn release(&mut self, name: &str, token: u64) {
+        if self.leases.get(name).is_some_and(|held| held.token == token) {
+            self.leases.remove(name);
+        }
+    }
+}
+
+/// Everything in `values` whose key begins with `prefix`.
+pub(super) fn under<'a>(values: &'a Values, prefix: &'a str) -> impl Iterator<Item = (&'a Key, &'a Current)> {
+    values.range(Key::new(prefix)..).take_while(move |(key, _)| key.as_str().starts_with(prefix))
+}
+
+/// A record and what it replaced.
+#[derive(Clone, Debug)]
+pub(super) struct Past {
+    pub record: Record,
+    pub replaced: Option<Current>,
+}
+
+/// How many records may have to be undone to show an old version.
+const CHECKPOINT: u64 = 256;
+
+/// The records inside the window, and what it takes to go back to any of them.
+#[derive(Debug, Default)]
+pub(super) struct History {
+    /// The oldest version that can be shown.
+    pub oldest: Version,
+    /// The records after `oldest`, without a gap.
+    past: VecDeque<Past>,
+    /// All values as of some versions, oldest first.
+    checkpoints: BTreeMap<Version, Values>,
+}
+
+impl History {
+    pub(super) fn starting_at(oldest: Version) -> Self {
+        Self { oldest, ..Self::default() }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.past.len()
+    }
+
+    pub(super) fn push(&mut self, past: Past, values: &Values) {
+        let version = past.record.version;
+        self.past.push_back(past);
+        if version.0.is_multiple_of(CHECKPOINT) {
+            self.checkpoints.insert(version, values.clone());
+        }
+    }
+
+    /// At most `limit` records after `since`, oldest first.
+    pub(super) fn after(&self, since: Version, limit: usize) -> Result<Vec<Record>, LogError> {
+        let skip = since.0.checked_sub(self.oldest.0).ok_or(self.expired(since))?;
+        let skip = usize::try_from(skip).unwrap_or(usize::MAX).min(self.past.len());
+        Ok(self.past.range(skip..).take(limit).map(|past| past.record.clone()).collect())
+    }
+
+    /// What it takes to show version `at`: later values, and what to put over them.
+    pub(super) fn view(&self, at: Version, current: &State) -> Result<View, LogError> {
+        if at > current.head {
+            return Err(LogError::Future { asked: at, head: current.head });
+        }
+        let skip = at.0.checked_sub(self.oldest.0).ok_or(self.expired(at))?;
+        let (from, values) = self
+            .checkpoints
+            .range(at..)
+            .next()
+            .map_or((current.head, &current.values), |(version, values)| (*version, values));
+        let start = usize::try_from(skip).expect("the history fits in memory");
+        let length = usize::try_from(from.0 - at.0).expect("the history fits in memory");
+        let undo = self.past.range(start..start + length).cloned().collect();
+        Ok(View { values: values.clone(), undo })
+    }
+
+    /// Forgets the records up to and including `before`.
+    pub(super) fn forget(&mut self, before: Version) {
+        while self.past.front().is_some_and(|past| past.record.version <= before) {
+            self.past.pop_front();
+        }
+        self.checkpoints = self.checkpoints.split_off(&before);
+        self.oldest = self.oldest.max(before);
+    }
+
+    fn expired(&self, asked: Version) -> LogError {
+        LogError::Expired { asked, oldest: self.oldest }
+    }
+}
+
+/// An old version, ready to be read without any lock.
+#[derive(Debug)]
+pub(super) struct View {
+    values: Values,
+    /// The records between it and `values`, oldest first.
+    undo: Vec<Past>,
+}
+
+impl View {
+    /// Everything whose key begins with `prefix`, in key order.
+    pub(super) fn scan(&self, prefix: &str) -> Vec<Entry> {
+        // The oldest record on a key says what was there before any of them.
+        let mut before = BTreeMap::new();
+        for past in self.undo.iter().rev().filter(|past| past.record.key.as_str().starts_with(prefix)) {
+            before.insert(past.record.key.clone(), past.replaced.clone());
+        }
+        if before.is_empty() {
+            return under(&self.values, prefix).map(|(key, current)| current.entry(key)).collect();
+        }
+        let mut entries: BTreeMap<Key, Entry> =
+            under(&self.values, prefix).map(|(key, current)| (key.clone(), current.entry(key))).collect();
+        for (key, replaced) in before {
+            match replaced {
+                Some(current) => entries.insert(key.clone(), current.entry(&key)),
+                None => entries.remove(&key),
+            };
+        }
+        entries.into_values().collect()
+    }
+}
