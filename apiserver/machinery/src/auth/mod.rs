@@ -1,12 +1,39 @@
 //! Who may come in and what they may do: the two questions every request answers first.
 //!
-//! The traits are here; the authenticators and authorizers behind them are in submodules.
+//! Permission is here: [`Authorizer`], with the ways to decide in `authorizers` (made here) and `access_review` (asked
+//! of the kube-apiserver). Identity is [`Authenticator`], with the ways to show it in `certificates`, `request_header`
+//! and `token_review`; [`ClusterAuthentication`] keeps what the cluster trusts up to date. [`impersonate`] is asked
+//! between the two.
 
 use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
 
 use crate::{request::UserInfo, status::ApiError};
+
+mod access_review;
+mod authenticator;
+mod authorizers;
+mod cache;
+mod certificates;
+mod cluster;
+mod delegate;
+mod impersonation;
+mod request_header;
+mod token_review;
+
+pub use access_review::SubjectAccessReviewer;
+pub use authenticator::{
+    ANONYMOUS, AUTHENTICATED, AuthenticationError, Authenticator, Credentials, OrAnonymous, UNAUTHENTICATED, Union,
+};
+pub use authorizers::{ALWAYS_ALLOWED_PATHS, AllowPaths, AnyOf, MASTERS, Masters, MastersOnly};
+pub use certificates::{CaError, ClientCertificates, DynamicCa, PeerCertificates};
+pub use cluster::{ClusterAuthentication, ClusterError};
+pub use delegate::DelegateError;
+pub use impersonation::impersonate;
+pub(crate) use request_header::clear_standard_headers;
+pub use request_header::{RequestHeader, RequestHeaderConfig};
+pub use token_review::TokenReviewer;
 
 /// What somebody wants to do, as in `authorization.k8s.io/v1 SubjectAccessReviewSpec`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -71,11 +98,27 @@ impl Authorizer for AllowAll {
 /// # Errors
 ///
 /// 403 `Forbidden`, or the authorizer's own failure.
-pub async fn require(authorizer: &Arc<dyn Authorizer>, user: &UserInfo, attributes: &Attributes) -> Result<(), ApiError> {
+pub async fn require(
+    authorizer: &Arc<dyn Authorizer>,
+    user: &UserInfo,
+    attributes: &Attributes,
+) -> Result<(), ApiError> {
     match authorizer.authorize(user, attributes).await? {
         Decision::Allow => Ok(()),
         Decision::Deny(reason) => Err(forbidden(user, attributes, &reason)),
     }
+}
+
+/// An error and its causes in one line, for the log.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
 }
 
 /// The 403 for attributes that were refused.

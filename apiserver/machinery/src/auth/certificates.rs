@@ -1,0 +1,216 @@
+//! Client certificates: which CA vouches for them, and whom they name.
+//!
+//! TLS proves that the peer holds the private key of the certificate it presents, and no more. What the certificate
+//! is worth is decided here, request by request, by the CA that verifies it: chain, validity and client usage are
+//! checked by webpki. CAs change at run time; what the old one vouched for ends with it.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use arc_swap::ArcSwapOption;
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use rustls::{
+    RootCertStore,
+    server::{WebPkiClientVerifier, danger::ClientCertVerifier},
+};
+use rustls_pki_types::{CertificateDer, UnixTime, pem::PemObject};
+use sha2::{Digest, Sha256};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::authenticator::{AuthenticationError, Authenticator, Credentials};
+use crate::request::UserInfo;
+
+/// How long a verification is believed before time and signatures are looked at again.
+const VERIFIED_FOR: Duration = Duration::from_secs(10);
+/// The key of the extra that names the credential, as upstream's `user.CredentialIDKey`.
+const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
+
+/// The certificates a peer presented, its own first; and what was found out about them, so that the many requests of
+/// one connection do not verify the same signatures again.
+pub struct PeerCertificates {
+    chain: Vec<CertificateDer<'static>>,
+    subject: OnceLock<Option<Subject>>,
+    verified: Mutex<Vec<(u64, Instant)>>,
+}
+
+/// Whom a certificate names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Subject {
+    /// The (last) common name, or empty.
+    pub(crate) common_name: String,
+    /// The organizations, in order.
+    pub(crate) organizations: Vec<String>,
+}
+
+impl fmt::Debug for PeerCertificates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PeerCertificates").field("count", &self.chain.len()).finish_non_exhaustive()
+    }
+}
+
+impl PeerCertificates {
+    /// Takes the chain as presented: the peer's own first. `None` when there is none.
+    pub fn new(chain: Vec<CertificateDer<'static>>) -> Option<Self> {
+        (!chain.is_empty()).then(|| Self { chain, subject: OnceLock::new(), verified: Mutex::default() })
+    }
+
+    pub(crate) fn subject(&self) -> Result<&Subject, AuthenticationError> {
+        let subject = self.subject.get_or_init(|| {
+            let (_, certificate) = X509Certificate::from_der(&self.chain[0]).ok()?;
+            let name = certificate.subject();
+            let text =
+                |attribute: &x509_parser::x509::AttributeTypeAndValue<'_>| attribute.as_str().map(str::to_owned).ok();
+            Some(Subject {
+                // Go keeps the last one of several.
+                common_name: name.iter_common_name().last().map_or(Some(String::new()), text)?,
+                organizations: name.iter_organization().map(text).collect::<Option<_>>()?,
+            })
+        });
+        subject.as_ref().ok_or(AuthenticationError::MalformedCertificate)
+    }
+
+    /// `X509SHA256=` and the fingerprint of the peer's own certificate, in lower-case hex.
+    fn credential_id(&self) -> String {
+        let mut id = "X509SHA256=".to_owned();
+        for byte in Sha256::digest(&self.chain[0]) {
+            id.push_str(&format!("{byte:02x}"));
+        }
+        id
+    }
+}
+
+/// Why a text cannot be used as a CA bundle.
+#[derive(Debug, thiserror::Error)]
+pub enum CaError {
+    /// A block in it is broken.
+    #[error("the CA bundle is not PEM")]
+    Pem(#[source] rustls_pki_types::pem::Error),
+    /// It holds no certificate.
+    #[error("the CA bundle holds no certificate")]
+    Empty,
+    /// A certificate in it cannot be a trust anchor.
+    #[error("the CA bundle holds an unusable certificate")]
+    Certificate(#[source] rustls::Error),
+    /// No verifier can be made from it.
+    #[error("the CA bundle cannot verify anything")]
+    Verifier(#[source] rustls::server::VerifierBuilderError),
+}
+
+/// A CA bundle that may change while the server runs, and may be absent.
+pub struct DynamicCa {
+    name: &'static str,
+    current: ArcSwapOption<Bundle>,
+}
+
+struct Bundle {
+    id: u64,
+    pem: String,
+    verifier: Arc<dyn ClientCertVerifier>,
+}
+
+impl fmt::Debug for DynamicCa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let set = self.current.load().is_some();
+        f.debug_struct("DynamicCa").field("name", &self.name).field("set", &set).finish()
+    }
+}
+
+impl DynamicCa {
+    /// No CA yet; `name` stands in messages, such as `client CA`.
+    pub fn new(name: &'static str) -> Self {
+        Self { name, current: ArcSwapOption::empty() }
+    }
+
+    /// Replaces the bundle with the certificates of a PEM text; says whether it is another one than before.
+    ///
+    /// # Errors
+    ///
+    /// [`CaError`]; the bundle before stays in force then.
+    pub fn set(&self, pem: &str) -> Result<bool, CaError> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        if self.current.load().as_ref().is_some_and(|bundle| bundle.pem == pem) {
+            return Ok(false);
+        }
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+            roots.add(certificate.map_err(CaError::Pem)?).map_err(CaError::Certificate)?;
+        }
+        if roots.is_empty() {
+            return Err(CaError::Empty);
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+        let verifier = verifier.build().map_err(CaError::Verifier)?;
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        self.current.store(Some(Arc::new(Bundle { id, pem: pem.to_owned(), verifier })));
+        Ok(true)
+    }
+
+    /// Removes the bundle: from now on it vouches for nobody.
+    pub fn clear(&self) {
+        self.current.store(None);
+    }
+
+    /// Whether the bundle vouches for these certificates now; `None` when there is no bundle.
+    pub(crate) fn verify(&self, certificates: &PeerCertificates) -> Option<Result<(), AuthenticationError>> {
+        let bundle = self.current.load_full()?;
+        let now = Instant::now();
+        let mut verified = certificates.verified.lock();
+        verified.retain(|(_, at)| now.duration_since(*at) < VERIFIED_FOR);
+        if verified.iter().any(|(id, _)| *id == bundle.id) {
+            return Some(Ok(()));
+        }
+        let (own, intermediates) = certificates.chain.split_first()?;
+        let checked = bundle.verifier.verify_client_cert(own, intermediates, UnixTime::now());
+        Some(match checked {
+            Ok(_) => {
+                verified.push((bundle.id, now));
+                Ok(())
+            }
+            Err(source) => Err(AuthenticationError::Certificate { ca: self.name, source }),
+        })
+    }
+}
+
+/// Believes certificates that the client CA vouches for: the common name is the user, organizations are groups.
+#[derive(Debug)]
+pub struct ClientCertificates {
+    ca: Arc<DynamicCa>,
+}
+
+impl ClientCertificates {
+    /// Believes what `ca` vouches for.
+    pub fn new(ca: Arc<DynamicCa>) -> Self {
+        Self { ca }
+    }
+}
+
+#[async_trait]
+impl Authenticator for ClientCertificates {
+    async fn authenticate(&self, credentials: Credentials<'_>) -> Result<Option<UserInfo>, AuthenticationError> {
+        let Some(certificates) = credentials.certificates else { return Ok(None) };
+        let Some(verified) = self.ca.verify(certificates) else { return Ok(None) };
+        verified?;
+        let subject = certificates.subject()?;
+        if subject.common_name.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(UserInfo {
+            name: subject.common_name.clone(),
+            uid: String::new(),
+            groups: subject.organizations.clone(),
+            extra: [(CREDENTIAL_ID.to_owned(), vec![certificates.credential_id()])].into(),
+        }))
+    }
+}
+
+#[cfg(test)]
+#[path = "certificates_tests.rs"]
+pub(crate) mod tests;
