@@ -14,6 +14,7 @@ pub mod http;
 pub mod log;
 pub mod object;
 pub mod request;
+pub mod schema;
 pub mod selector;
 pub mod status;
 pub mod strategy;

@@ -1,0 +1,188 @@
+//! Brings a parsed object to its schema, in place: drops unknown fields, checks types, applies
+//! defaults.
+
+use std::fmt;
+
+use base64::Engine;
+use serde_json::{Map, Value};
+
+use super::{
+    MAX_DEPTH, StrictErrors,
+    compile::{CompiledSchema, Field, IntegerType, NodeId, ObjectShape, Rest, Shape, StringFormat},
+    path::Path,
+};
+
+/// A value of the wrong type, in the words of Go's decoder.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum TypeError {
+    #[error("json: cannot unmarshal {value} into Go struct field {kind}.{path} of type {expected}")]
+    Mismatch { value: String, kind: String, path: String, expected: String },
+    #[error("{path}: parsing time {value:?} as \"2006-01-02T15:04:05Z07:00\": cannot parse {value:?} as \"2006\"")]
+    Time { path: String, value: String },
+    #[error("{path}: illegal base64 data")]
+    Base64 { path: String },
+    #[error("exceeded max depth")]
+    TooDeep,
+}
+
+/// Conforms the object of a kind; unknown fields are added to `strict`.
+pub(super) fn conform(
+    schema: &CompiledSchema,
+    kind: &str,
+    object: &mut Map<String, Value>,
+    strict: &mut StrictErrors,
+) -> Result<(), TypeError> {
+    let mut walk = Walk { schema, kind, strict };
+    match &schema.node(schema.root()).shape {
+        Shape::Object(shape) => walk.object(shape, object, &Path::Root, 0),
+        _ => Ok(()),
+    }
+}
+
+/// What Go's decoder calls a value's type.
+pub(super) fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+struct Walk<'a> {
+    schema: &'a CompiledSchema,
+    kind: &'a str,
+    strict: &'a mut StrictErrors,
+}
+
+impl<'a> Walk<'a> {
+    fn object(
+        &mut self,
+        shape: &'a ObjectShape,
+        map: &mut Map<String, Value>,
+        path: &Path<'_>,
+        depth: usize,
+    ) -> Result<(), TypeError> {
+        let mut failure = None;
+        map.retain(|key, value| {
+            if failure.is_some() {
+                return true;
+            }
+            let (id, known) = match shape.field(key) {
+                Field::Known(id) => (id, true),
+                Field::Element(id) => (id, false),
+                Field::Free => return true,
+                Field::Unknown => {
+                    self.strict.push_field(format!("unknown field {:?}", path.key(key).to_string()));
+                    return false;
+                }
+            };
+            // Null leaves a field unset, but stands for a map's zero value.
+            if value.is_null() && known && !matches!(self.schema.node(id).shape, Shape::Any) {
+                return false;
+            }
+            if let Err(error) = self.value(id, value, &path.key(key), depth + 1) {
+                failure = Some(error);
+            }
+            true
+        });
+        if let Some(error) = failure {
+            return Err(error);
+        }
+        for (name, default) in &shape.defaults {
+            if !map.contains_key(&**name) {
+                map.insert(name.to_string(), default.clone());
+            }
+        }
+        Ok(())
+    }
+
+    fn value(&mut self, id: NodeId, value: &mut Value, path: &Path<'_>, depth: usize) -> Result<(), TypeError> {
+        if depth > MAX_DEPTH {
+            return Err(TypeError::TooDeep);
+        }
+        let node = self.schema.node(id);
+        if value.is_null() {
+            if !node.nullable {
+                *value = zero(&node.shape);
+            }
+            return Ok(());
+        }
+        match (&node.shape, &mut *value) {
+            (Shape::Any, _)
+            | (Shape::Boolean, Value::Bool(_))
+            | (Shape::Number, Value::Number(_))
+            | (Shape::IntOrString | Shape::String(StringFormat::Plain), Value::String(_)) => Ok(()),
+            (Shape::IntOrString, Value::Number(number)) if number.is_i64() => Ok(()),
+            (Shape::Integer(range), Value::Number(number)) if range.contains(number) => Ok(()),
+            (Shape::Integer(_) | Shape::IntOrString, Value::Number(number)) => {
+                let given = format!("number {number}");
+                Err(self.mismatch(given, &node.shape, path))
+            }
+            (Shape::String(StringFormat::DateTime), Value::String(text)) => match text.parse::<jiff::Timestamp>() {
+                Ok(_) => Ok(()),
+                Err(_) => Err(TypeError::Time { path: path.to_string(), value: text.clone() }),
+            },
+            (Shape::String(StringFormat::Byte), Value::String(text)) => {
+                match base64::engine::general_purpose::STANDARD.decode(&*text) {
+                    Ok(_) => Ok(()),
+                    Err(_) => Err(TypeError::Base64 { path: path.to_string() }),
+                }
+            }
+            (Shape::Array(items), Value::Array(values)) => values
+                .iter_mut()
+                .enumerate()
+                .try_for_each(|(index, value)| self.value(*items, value, &path.index(index), depth + 1)),
+            (Shape::Object(shape), Value::Object(map)) => self.object(shape, map, path, depth),
+            (shape, other) => Err(self.mismatch(json_type(other).to_owned(), shape, path)),
+        }
+    }
+
+    fn mismatch(&self, value: String, shape: &Shape, path: &Path<'_>) -> TypeError {
+        let expected = GoType(self.schema, shape).to_string();
+        TypeError::Mismatch { value, kind: self.kind.to_owned(), path: path.to_string(), expected }
+    }
+}
+
+impl IntegerType {
+    fn contains(self, number: &serde_json::Number) -> bool {
+        number.as_i128().is_some_and(|n| (self.min..=self.max).contains(&n))
+    }
+}
+
+/// What null stands for where there has to be a value: in arrays and maps.
+fn zero(shape: &Shape) -> Value {
+    match shape {
+        Shape::Any => Value::Null,
+        Shape::Boolean => false.into(),
+        Shape::Integer(_) | Shape::Number | Shape::IntOrString => 0.into(),
+        Shape::String(_) => "".into(),
+        Shape::Array(_) => Value::Array(Vec::new()),
+        Shape::Object(_) => Value::Object(Map::new()),
+    }
+}
+
+/// What Go would call the type.
+struct GoType<'a>(&'a CompiledSchema, &'a Shape);
+
+impl fmt::Display for GoType<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.1 {
+            Shape::Any => f.write_str("interface {}"),
+            Shape::Boolean => f.write_str("bool"),
+            Shape::Integer(range) => f.write_str(range.name),
+            Shape::Number => f.write_str("float64"),
+            Shape::String(StringFormat::Plain) => f.write_str("string"),
+            Shape::String(StringFormat::DateTime) => f.write_str("v1.Time"),
+            Shape::String(StringFormat::Byte) => f.write_str("[]uint8"),
+            Shape::IntOrString => f.write_str("intstr.IntOrString"),
+            Shape::Array(items) => write!(f, "[]{}", GoType(self.0, &self.0.node(*items).shape)),
+            Shape::Object(ObjectShape { rest: Rest::Map(id), .. }) => {
+                write!(f, "map[string]{}", GoType(self.0, &self.0.node(*id).shape))
+            }
+            Shape::Object(_) => f.write_str("map[string]interface {}"),
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Reads JSON along a schema: notes duplicate fields, skips unknown ones without building them.
+
+use std::{cell::RefCell, fmt};
+
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value, error::Category};
+
+use super::{
+    StrictErrors, SyntaxError,
+    compile::{CompiledSchema, Field, NodeId, Shape},
+    path::Path,
+};
+
+/// Reads a body; with a schema, unknown fields are noted and left out.
+pub(super) fn parse(schema: Option<&CompiledSchema>, body: &[u8]) -> Result<(Value, StrictErrors), SyntaxError> {
+    // Go's decoder replaces what is not UTF-8, so bodies that it takes have to be taken here.
+    let text = String::from_utf8_lossy(body);
+    let strict = RefCell::default();
+    let seed = Seed { schema, node: schema.map(CompiledSchema::root), path: &Path::Root, strict: &strict };
+    let mut deserializer = serde_json::Deserializer::from_str(&text);
+    let value = seed
+        .deserialize(&mut deserializer)
+        .and_then(|value| deserializer.end().map(|()| value))
+        .map_err(|error| SyntaxError(go_message(&error, &text)))?;
+    Ok((value, strict.into_inner()))
+}
+
+/// Where the reader is, and what the schema says of it; no node means that anything goes.
+struct Seed<'a, 'p> {
+    schema: Option<&'a CompiledSchema>,
+    node: Option<NodeId>,
+    path: &'p Path<'p>,
+    strict: &'a RefCell<StrictErrors>,
+}
+
+impl<'a> Seed<'a, '_> {
+    fn child<'p>(&self, node: Option<NodeId>, path: &'p Path<'p>) -> Seed<'a, 'p> {
+        Seed { schema: self.schema, node, path, strict: self.strict }
+    }
+
+    fn shape(&self) -> Option<&'a Shape> {
+        Some(&self.schema?.node(self.node?).shape)
+    }
+
+    fn note(&self, what: &str, key: &str) {
+        let text = format!("{what} field {:?}", self.path.key(key).to_string());
+        self.strict.borrow_mut().push_field(text);
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Seed<'_, '_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Seed<'_, '_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON value")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Value, A::Error> {
+        let items = match self.shape() {
+            Some(Shape::Array(items)) => Some(*items),
+            _ => None,
+        };
+        let mut values = Vec::new();
+        while let Some(value) = sequence.next_element_seed(self.child(items, &self.path.index(values.len())))? {
+            values.push(value);
+        }
+        Ok(Value::Array(values))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let shape = match self.shape() {
+            Some(Shape::Object(shape)) => Some(shape),
+            _ => None,
+        };
+        let mut map = Map::new();
+        while let Some(key) = entries.next_key::<String>()? {
+            let node = match shape.map(|shape| shape.field(&key)) {
+                Some(Field::Unknown) => {
+                    self.note("unknown", &key);
+                    entries.next_value::<IgnoredAny>()?;
+                    continue;
+                }
+                Some(Field::Known(id) | Field::Element(id)) => Some(id),
+                Some(Field::Free) | None => None,
+            };
+            if map.contains_key(&key) {
+                self.note("duplicate", &key);
+            }
+            let value = entries.next_value_seed(self.child(node, &self.path.key(&key)))?;
+            map.insert(key, value);
+        }
+        Ok(Value::Object(map))
+    }
+}
+
+/// The error as Go's `encoding/json` words it.
+fn go_message(error: &serde_json::Error, text: &str) -> String {
+    let message = error.to_string();
+    if message.starts_with("recursion limit exceeded") {
+        return "exceeded max depth".to_owned();
+    }
+    if error.classify() == Category::Eof {
+        return "unexpected end of JSON input".to_owned();
+    }
+    let context = [
+        ("expected `,` or `}`", "after object key:value pair"),
+        ("expected `,` or `]`", "after array element"),
+        ("expected `:`", "after object key"),
+        ("key must be a string", "looking for beginning of object key string"),
+        ("trailing comma", "looking for beginning of value"),
+        ("trailing characters", "after top-level value"),
+        ("control character", "in string literal"),
+        ("invalid escape", "in string escape code"),
+        ("invalid number", "in numeric literal"),
+        ("expected value", "looking for beginning of value"),
+        ("expected ident", "in literal"),
+    ];
+    let Some((_, context)) = context.iter().find(|(prefix, _)| message.starts_with(prefix)) else {
+        return message;
+    };
+    match character_at(text, error.line(), error.column()) {
+        Some(character) => format!("invalid character {character:?} {context}"),
+        None => message,
+    }
+}
+
+/// The character that an error points at; the column counts bytes and is that of the byte read last.
+fn character_at(text: &str, line: usize, column: usize) -> Option<char> {
+    let line = text.split('\n').nth(line.checked_sub(1)?)?;
+    let at = column.saturating_sub(1);
+    match line.get(at..) {
+        Some("") => Some('\n'),
+        Some(rest) => rest.chars().next(),
+        None => None,
+    }
+}

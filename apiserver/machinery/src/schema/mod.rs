@@ -1,0 +1,293 @@
+//! Strict decoding of request bodies, and everything else that a resource's schema decides about
+//! an object: which fields exist, their types, their defaults, and which values they take.
+//!
+//! Start at [`Decoder`], which is made once per resource and shared by all requests. The
+//! behaviour and the texts are those of a typed Go server: `k8s.io/apimachinery`'s JSON and YAML
+//! serializers over `sigs.k8s.io/json` for decoding, `kube-openapi/pkg/validation` for values.
+//!
+//! Elsewhere: `compile` turns the schema into a tree, `json` and `yaml` read bytes, `conform`
+//! prunes, checks types and applies defaults, `validate` finds refused values.
+
+mod compile;
+mod conform;
+mod json;
+mod path;
+#[cfg(test)]
+mod tests;
+mod validate;
+mod yaml;
+
+use serde_json::{Map, Value};
+
+pub use self::compile::{CompiledSchema, SchemaError};
+use crate::{
+    definition::ResourceDefinition,
+    object::Object,
+    request::FieldValidation,
+    status::{ApiError, FieldError},
+};
+
+/// The deepest nesting of arrays and objects that is read; deeper bodies are refused.
+pub const MAX_DEPTH: usize = 128;
+
+/// How many unknown and duplicate fields are reported at most, as upstream.
+const MAX_STRICT_ERRORS: usize = 100;
+
+/// What a body is written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// `application/json`.
+    Json,
+    /// `application/yaml`: one document, YAML 1.1 scalars, as `sigs.k8s.io/yaml` reads it.
+    Yaml,
+}
+
+/// A body that was read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decoded {
+    /// The object: pruned, its types checked, defaults applied, `apiVersion` and `kind` set.
+    pub object: Object,
+    /// Texts for `Warning` headers; empty unless [`FieldValidation::Warn`].
+    pub warnings: Vec<String>,
+}
+
+/// A body that was read with no schema.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Untyped {
+    /// The value; of a key that stands twice, the last one.
+    pub value: Value,
+    /// What is wrong besides, in the words of strict decoding, such as `duplicate field "spec.x"`.
+    pub strict: StrictErrors,
+}
+
+/// Unknown and duplicate fields that were met.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StrictErrors {
+    /// `line 4: key "x" already set in map`, found in YAML.
+    yaml: Vec<String>,
+    /// `unknown field "spec.x"` and `duplicate field "spec.x"`, in the order they were met.
+    fields: Vec<String>,
+}
+
+impl StrictErrors {
+    /// Whether nothing was found.
+    pub fn is_empty(&self) -> bool {
+        self.yaml.is_empty() && self.fields.is_empty()
+    }
+
+    /// One text per field, for `Warning` headers.
+    pub fn warnings(self) -> Vec<String> {
+        self.yaml.into_iter().chain(self.fields).collect()
+    }
+
+    /// `strict decoding error: …`, naming all fields.
+    pub fn message(&self) -> String {
+        let yaml = (!self.yaml.is_empty()).then(|| format!("yaml: unmarshal errors:\n  {}", self.yaml.join("\n  ")));
+        let texts: Vec<&str> = yaml.iter().chain(&self.fields).map(String::as_str).collect();
+        format!("strict decoding error: {}", texts.join(", "))
+    }
+
+    fn push_field(&mut self, text: String) {
+        if self.fields.len() < MAX_STRICT_ERRORS && !self.fields.contains(&text) {
+            self.fields.push(text);
+        }
+    }
+
+    fn push_yaml(&mut self, text: String) {
+        if self.yaml.len() < MAX_STRICT_ERRORS {
+            self.yaml.push(text);
+        }
+    }
+}
+
+/// Why bytes are no JSON or YAML; the text is the one Go's parsers would give.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct SyntaxError(String);
+
+/// Reads bytes with no schema, such as a patch or delete options.
+///
+/// # Errors
+///
+/// [`SyntaxError`] for malformed, too deeply nested or too much aliased input.
+pub fn parse(body: &[u8], format: Format) -> Result<Untyped, SyntaxError> {
+    let (value, strict) = match format {
+        Format::Json => json::parse(None, body)?,
+        Format::Yaml => yaml::parse(body)?,
+    };
+    Ok(Untyped { value, strict })
+}
+
+/// Decodes and checks the objects of one resource.
+#[derive(Debug)]
+pub struct Decoder {
+    group: String,
+    version: String,
+    kind: String,
+    schema: CompiledSchema,
+}
+
+impl Decoder {
+    /// The decoder of a resource, its schema compiled.
+    ///
+    /// # Errors
+    ///
+    /// When the schema refers to what it does not define, or has a pattern that is none.
+    pub fn new(definition: &ResourceDefinition) -> Result<Self, SchemaError> {
+        Ok(Self {
+            group: definition.group.clone(),
+            version: definition.version.clone(),
+            kind: definition.kind.clone(),
+            schema: CompiledSchema::of_object(&definition.schema)?,
+        })
+    }
+
+    /// The compiled schema.
+    pub fn schema(&self) -> &CompiledSchema {
+        &self.schema
+    }
+
+    /// Reads the body of a create or update.
+    ///
+    /// A missing `apiVersion` or `kind` is this resource's. Fields that are null count as unset.
+    ///
+    /// # Errors
+    ///
+    /// 400 `BadRequest` when the body is malformed, of another kind or version, when a field has
+    /// the wrong type, and under [`FieldValidation::Strict`] for unknown and duplicate fields.
+    pub fn decode(&self, body: &[u8], format: Format, validation: FieldValidation) -> Result<Decoded, ApiError> {
+        let (value, mut strict) = match format {
+            Format::Json => json::parse(Some(&self.schema), body).map_err(|e| {
+                self.unrecognized(format_args!("couldn't get version/kind; json parse error: {e}"), body)
+            })?,
+            Format::Yaml => yaml::parse(body).map_err(|e| self.unrecognized(e, body))?,
+        };
+        let mut object = self.root(value, body)?;
+        self.check_type(&mut object, body)?;
+        conform::conform(&self.schema, &self.kind, &mut object, &mut strict).map_err(|e| self.unhandled(e))?;
+        let warnings = match validation {
+            FieldValidation::Strict if !strict.is_empty() => return Err(self.unhandled(strict.message())),
+            FieldValidation::Warn => strict.warnings(),
+            FieldValidation::Strict | FieldValidation::Ignore => Vec::new(),
+        };
+        Ok(Decoded { object: Object(object), warnings })
+    }
+
+    /// Brings an object that was changed in place, by a patch, back to the schema: drops unknown
+    /// fields, checks types, applies defaults. Returns the warnings.
+    ///
+    /// # Errors
+    ///
+    /// 422 `Invalid` naming `patch`, as upstream, when a field has the wrong type, and under
+    /// [`FieldValidation::Strict`] for unknown fields.
+    pub fn conform(&self, object: &mut Object, validation: FieldValidation) -> Result<Vec<String>, ApiError> {
+        let mut strict = StrictErrors::default();
+        let refuse = |object: &Object, text: String| {
+            let json = serde_json::to_string(&object.0).unwrap_or_default();
+            ApiError::invalid("", "", "", &[FieldError::invalid("patch", json, text)])
+        };
+        if let Err(error) = conform::conform(&self.schema, &self.kind, &mut object.0, &mut strict) {
+            return Err(refuse(object, error.to_string()));
+        }
+        match validation {
+            FieldValidation::Strict if !strict.is_empty() => Err(refuse(object, strict.message())),
+            FieldValidation::Warn => Ok(strict.warnings()),
+            FieldValidation::Strict | FieldValidation::Ignore => Ok(Vec::new()),
+        }
+    }
+
+    /// Finds the values that the schema refuses: missing required fields, values outside of
+    /// enums, ranges, lengths and patterns, duplicates in sets and keyed lists. For 422 `Invalid`.
+    ///
+    /// Expects an object that was decoded or conformed; rules in CEL are not evaluated.
+    pub fn structural_errors(&self, object: &Object) -> Vec<FieldError> {
+        validate::errors(&self.schema, &object.0)
+    }
+
+    fn root(&self, value: Value, body: &[u8]) -> Result<Map<String, Value>, ApiError> {
+        match value {
+            Value::Object(map) => Ok(map),
+            Value::Null => Ok(Map::new()),
+            other => Err(self.unrecognized(
+                format_args!(
+                    "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type \
+                     struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \
+                     \"json:\\\"kind,omitempty\\\"\" }}",
+                    conform::json_type(&other)
+                ),
+                body,
+            )),
+        }
+    }
+
+    /// Checks `apiVersion` and `kind`, and sets them where they are missing.
+    fn check_type(&self, object: &mut Map<String, Value>, body: &[u8]) -> Result<(), ApiError> {
+        let text = |field: &str| match object.get(field) {
+            None | Some(Value::Null) => Ok(""),
+            Some(Value::String(text)) => Ok(text.as_str()),
+            Some(other) => Err(self.unrecognized(
+                format_args!(
+                    "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go struct field \
+                     .{field} of type string",
+                    conform::json_type(other)
+                ),
+                body,
+            )),
+        };
+        let (api_version, kind) = (text("apiVersion")?, text("kind")?);
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        if version.contains('/') {
+            return Err(self.unrecognized(format_args!("unexpected GroupVersion string: {api_version}"), body));
+        }
+        let (group, version) =
+            if group.is_empty() && version.is_empty() { (&*self.group, &*self.version) } else { (group, version) };
+        if (group, version) != (&*self.group, &*self.version) {
+            let expected = group_version(&self.group, &self.version);
+            return Err(ApiError::bad_request(format!(
+                "the API version in the data ({api_version}) does not match the expected API version ({expected})"
+            )));
+        }
+        if !kind.is_empty() && kind != self.kind {
+            return Err(ApiError::bad_request(format!(
+                "{kind} in version {version:?} cannot be handled as a {}: converting ({version}.{kind}) to ({version}.{}): \
+                 unknown conversion",
+                self.kind, self.kind
+            )));
+        }
+        object.insert("apiVersion".to_owned(), group_version(&self.group, &self.version).into());
+        object.insert("kind".to_owned(), self.kind.clone().into());
+        Ok(())
+    }
+
+    fn unrecognized(&self, error: impl std::fmt::Display, body: &[u8]) -> ApiError {
+        let summary = summarize(body);
+        ApiError::bad_request(format!(
+            "the object provided is unrecognized (must be of type {}): {error} ({summary})",
+            self.kind
+        ))
+    }
+
+    fn unhandled(&self, error: impl std::fmt::Display) -> ApiError {
+        let kind = &self.kind;
+        ApiError::bad_request(format!("{kind} in version {:?} cannot be handled as a {kind}: {error}", self.version))
+    }
+}
+
+fn group_version(group: &str, version: &str) -> String {
+    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+}
+
+/// The beginning of a body, as text if it may be JSON and else in hexadecimal.
+fn summarize(body: &[u8]) -> String {
+    const LENGTH: usize = 30;
+    let start = &body[..body.len().min(LENGTH)];
+    let dots = if body.len() > LENGTH { " ..." } else { "" };
+    match start.first() {
+        None => "<empty>".to_owned(),
+        Some(b'{') => format!("{}{dots}", String::from_utf8_lossy(start)),
+        Some(_) => {
+            let hex: String = start.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("{hex}{dots}")
+        }
+    }
+}
