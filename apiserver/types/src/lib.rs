@@ -1,1 +1,44 @@
-//! Placeholder.
+//! The API groups of Stoa: types, defaults and schemas. Data only.
+//!
+//! Each kind is a Rust type that a kube-rs client uses as it is
+//! (`kube::Api::<Stack>::namespaced(client, "shop")`) and that the API server serves: names,
+//! schema, descriptions and defaults come from the derives. What the fields mean together is
+//! checked in the server, one strategy per kind.
+//!
+//! - [`config`]: Organization, Project, Stack, Source: what application teams write.
+//! - [`platform`]: Workspace, Backend: what the platform team writes.
+//! - [`delivery`]: Run, Release, Resource: what Stoa does and did.
+
+pub mod common;
+pub mod config;
+pub mod delivery;
+pub mod labels;
+pub mod platform;
+pub mod reason;
+
+pub use common::{
+    Condition, DeletionPolicy, DurationString, LocalReference, SecretKeyReference, SecretReference, Subject,
+};
+pub use config::{Organization, Project, Source, Stack};
+pub use delivery::{Release, Resource, Run};
+pub use platform::{Backend, Workspace};
+
+/// The definitions of all kinds, as `kube` derives them: for tools that want them as CRDs, and for
+/// the server, which makes its own definitions from them.
+pub fn crds() -> Vec<k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition> {
+    use kube::CustomResourceExt as _;
+    vec![
+        Organization::crd(),
+        Project::crd(),
+        Stack::crd(),
+        Source::crd(),
+        Workspace::crd(),
+        Backend::crd(),
+        Run::crd(),
+        Release::crd(),
+        Resource::crd(),
+    ]
+}
+
+#[cfg(test)]
+mod tests;

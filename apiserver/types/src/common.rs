@@ -1,0 +1,149 @@
+//! Shapes that several kinds share.
+
+use std::{fmt, time::Duration};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+/// Whom a permission or ownership is given to, as in `rbac.authorization.k8s.io/v1`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Subject {
+    /// User, Group or ServiceAccount.
+    pub kind: String,
+    /// The name of the subject.
+    pub name: String,
+    /// The API group of the subject: `rbac.authorization.k8s.io` for User and Group (the default), empty for ServiceAccount.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_group: Option<String>,
+    /// The namespace of a ServiceAccount.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+}
+
+/// An object of another kind, in the same namespace or cluster-scoped.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LocalReference {
+    /// The name of the object.
+    pub name: String,
+}
+
+/// A Secret, all of whose keys are used.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SecretReference {
+    /// The namespace of the Secret. Objects in a namespace may only name a Secret beside them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// The name of the Secret.
+    pub name: String,
+}
+
+/// One key of a Secret.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SecretKeyReference {
+    /// The namespace of the Secret.
+    pub namespace: String,
+    /// The name of the Secret.
+    pub name: String,
+    /// The key in the Secret's data.
+    pub key: String,
+}
+
+/// What happens to live infrastructure when the object that stands for it is deleted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum DeletionPolicy {
+    /// The deletion is refused while infrastructure is live.
+    #[default]
+    Refuse,
+    /// The infrastructure is destroyed first.
+    Destroy,
+    /// The infrastructure stays and is no longer known to Stoa.
+    Orphan,
+}
+
+/// A length of time as Go writes it: `30s`, `1h30m`, `0s`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct DurationString(pub String);
+
+impl DurationString {
+    /// The length.
+    ///
+    /// # Errors
+    ///
+    /// When the text is not a sequence of numbers with units `ns`, `us`, `ms`, `s`, `m` or `h`.
+    pub fn parse(&self) -> Result<Duration, InvalidDuration> {
+        let invalid = || InvalidDuration(self.0.clone());
+        if self.0 == "0" {
+            return Ok(Duration::ZERO);
+        }
+        let mut rest = self.0.as_str();
+        let mut total = 0.0_f64;
+        if rest.is_empty() {
+            return Err(invalid());
+        }
+        while !rest.is_empty() {
+            let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(invalid)?;
+            let (number, tail) = rest.split_at(digits);
+            let unit_len = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
+            let (unit, tail) = tail.split_at(unit_len);
+            let number: f64 = number.parse().map_err(|_| invalid())?;
+            let seconds = match unit {
+                "ns" => 1e-9,
+                "us" | "µs" => 1e-6,
+                "ms" => 1e-3,
+                "s" => 1.0,
+                "m" => 60.0,
+                "h" => 3600.0,
+                _ => return Err(invalid()),
+            };
+            total += number * seconds;
+            rest = tail;
+        }
+        Duration::try_from_secs_f64(total).map_err(|_| invalid())
+    }
+}
+
+impl From<&str> for DurationString {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+impl fmt::Display for DurationString {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A text that is no length of time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidDuration(String);
+
+impl fmt::Display for InvalidDuration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} is not a duration such as 30s or 1h30m", self.0)
+    }
+}
+
+impl std::error::Error for InvalidDuration {}
+
+/// The condition of a type, if it is there.
+pub fn condition<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
+    conditions.iter().find(|c| c.type_ == type_)
+}
+
+/// The schema of a list of conditions, keyed by type.
+pub(crate) fn conditions_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    let mut schema = generator.subschema_for::<Vec<Condition>>();
+    schema.insert("x-kubernetes-list-type".to_owned(), "map".into());
+    schema.insert("x-kubernetes-list-map-keys".to_owned(), serde_json::json!(["type"]));
+    schema
+}
+
+/// The schema of an object of any shape, kept whole.
+pub(crate) fn any_object_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
+}

@@ -1,0 +1,11 @@
+//! `config.stoa.dev/v1alpha1`: what application teams write.
+
+mod organization;
+mod project;
+mod source;
+mod stack;
+
+pub use organization::{Member, Organization, OrganizationSpec, OrganizationStatus, Role};
+pub use project::{Access, Project, ProjectSpec, ProjectStatus, Template};
+pub use source::{Source, SourceProvider, SourceSpec, SourceStatus};
+pub use stack::{Deployment, Generator, GeneratorType, Stack, StackSpec, StackStatus, Trigger};

@@ -1,0 +1,78 @@
+//! Organization: a team or business unit, and the namespace that is its own.
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::common::{Condition, DeletionPolicy, Subject, conditions_schema};
+
+/// What an Organization is to be.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "config.stoa.dev",
+    version = "v1alpha1",
+    kind = "Organization",
+    plural = "organizations",
+    singular = "organization",
+    shortname = "org",
+    category = "stoa",
+    status = "OrganizationStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    doc = "Organization is a team, department or business unit. It owns the namespace of its name, in which its projects, stacks, sources and runs live; the namespace is created with it and deleted with it."
+)]
+#[serde(rename_all = "camelCase")]
+pub struct OrganizationSpec {
+    /// What the organization is, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// Who is responsible: they become owners in the namespace.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub owners: Vec<Subject>,
+    /// Who else works here, and as what.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<Member>,
+    /// What happens to live infrastructure when the organization is deleted.
+    #[serde(default)]
+    pub deletion_policy: DeletionPolicy,
+}
+
+/// Somebody who works in an organization.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Member {
+    /// Who.
+    pub subject: Subject,
+    /// As what.
+    pub role: Role,
+}
+
+/// What a member may do in the organization's namespace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Everything, members included.
+    Owner,
+    /// Write projects, stacks and sources, and start runs.
+    Developer,
+    /// Approve plans.
+    Approver,
+    /// Look.
+    #[default]
+    Viewer,
+}
+
+/// What an Organization is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OrganizationStatus {
+    /// The namespace that was created for the organization.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// The uid of that namespace: another of the same name is not the organization's.
+    #[serde(default, rename = "namespaceUID", skip_serializing_if = "Option::is_none")]
+    pub namespace_uid: Option<String>,
+    /// Ready: the namespace is there and is the organization's own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "conditions_schema")]
+    pub conditions: Vec<Condition>,
+}

@@ -1,0 +1,80 @@
+//! Project: an application, with the folder that its configuration is in.
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::common::{Condition, DeletionPolicy, LocalReference, Subject, conditions_schema};
+
+/// What a Project is to be.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "config.stoa.dev",
+    version = "v1alpha1",
+    kind = "Project",
+    plural = "projects",
+    singular = "project",
+    shortname = "proj",
+    category = "stoa",
+    namespaced,
+    status = "ProjectStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    doc = "Project is an application that serves a business purpose: one or more services whose configuration lives together in one folder of a Source. Its stacks are its variants."
+)]
+#[serde(rename_all = "camelCase")]
+pub struct ProjectSpec {
+    /// What the project is, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// Who is responsible.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub owners: Vec<Subject>,
+    /// The Source, in the same namespace, that the project's configuration is in. Immutable.
+    pub source: LocalReference,
+    /// The project's folder in the Source; empty for the whole.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub path: String,
+    /// Where the project's configuration was first taken from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<Template>,
+    /// Who may write the project's stacks: everybody the organization allows, or only those who may edit the project.
+    #[serde(default)]
+    pub access: Access,
+    /// What happens to live infrastructure when the project is deleted.
+    #[serde(default)]
+    pub deletion_policy: DeletionPolicy,
+}
+
+/// A folder of another Source.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Template {
+    /// The Source.
+    pub source: LocalReference,
+    /// The folder in it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub path: String,
+}
+
+/// Who may write a project's stacks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Access {
+    /// Whoever may write stacks in the organization.
+    #[default]
+    Organization,
+    /// Only who may also `edit` this project.
+    Owners,
+}
+
+/// What a Project is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ProjectStatus {
+    /// How many stacks the project has.
+    #[serde(default)]
+    pub stacks: i64,
+    /// Ready: the Source exists.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "conditions_schema")]
+    pub conditions: Vec<Condition>,
+}

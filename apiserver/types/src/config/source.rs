@@ -1,0 +1,78 @@
+//! Source: a repository that configuration is read from.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::common::{Condition, DurationString, SecretReference, Subject, conditions_schema};
+
+/// What a Source is to be.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "config.stoa.dev",
+    version = "v1alpha1",
+    kind = "Source",
+    plural = "sources",
+    singular = "source",
+    shortname = "src",
+    category = "stoa",
+    namespaced,
+    status = "SourceStatus",
+    derive = "PartialEq",
+    doc = "Source is a Git repository (or an OCI one) that the configuration of projects is read from."
+)]
+#[serde(rename_all = "camelCase")]
+pub struct SourceSpec {
+    /// What the source is, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// Who is responsible.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub owners: Vec<Subject>,
+    /// Which protocol the repository speaks.
+    #[serde(default)]
+    pub provider: SourceProvider,
+    /// The URL of the repository, without credentials: `https://git.example.com/shop/config.git`.
+    pub remote: String,
+    /// The branch, tag or commit that `latest` means; empty for the remote's default branch.
+    #[serde(default, rename = "ref", skip_serializing_if = "String::is_empty")]
+    pub reference: String,
+    /// The Secret beside the Source with the credentials: keys as in Secret types basic-auth and ssh-auth, or `token`; `ca.crt` for a private authority.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<SecretReference>,
+    /// How often to look for new commits, as a duration such as 60s; at least 1s.
+    #[serde(default = "default_poll_interval")]
+    pub poll_interval: DurationString,
+}
+
+fn default_poll_interval() -> DurationString {
+    "60s".into()
+}
+
+/// Which protocol a repository speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum SourceProvider {
+    /// Git, over https, ssh or a local path.
+    #[default]
+    Git,
+    /// An OCI registry.
+    #[serde(rename = "OCI")]
+    Oci,
+}
+
+/// What a Source is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SourceStatus {
+    /// The commit that the ref pointed to at the last look.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_commit: Option<String>,
+    /// When that commit was first seen, or the settings last changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_sync_time: Option<Time>,
+    /// Ready: the repository can be read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "conditions_schema")]
+    pub conditions: Vec<Condition>,
+}

@@ -1,0 +1,158 @@
+//! Stack: one variant of a project, and the unit that is previewed, applied and destroyed.
+
+use std::collections::BTreeMap;
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    common::{Condition, DeletionPolicy, DurationString, Subject, conditions_schema},
+    delivery::RunPhase,
+};
+
+/// What a Stack is to be.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "config.stoa.dev",
+    version = "v1alpha1",
+    kind = "Stack",
+    plural = "stacks",
+    singular = "stack",
+    shortname = "stk",
+    category = "stoa",
+    namespaced,
+    status = "StackStatus",
+    derive = "PartialEq",
+    doc = "Stack is a configuration instance of a project, such as dev or prod, and the smallest unit that is previewed, applied, rolled back and destroyed. One stack can be deployed to several workspaces."
+)]
+#[serde(rename_all = "camelCase")]
+pub struct StackSpec {
+    /// What the stack is, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// Who is responsible.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub owners: Vec<Subject>,
+    /// The Project, in the same namespace, that the stack belongs to. Immutable.
+    pub project: String,
+    /// The stack's name inside the project; defaults to the object's name.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub stack_name: String,
+    /// The stack's folder or Spec file in the project's Source; defaults to the project's path and the stack's name.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub path: String,
+    /// The version to deploy: latest (the head of the Source's ref), or a branch, tag or commit.
+    #[serde(default = "default_desired_version")]
+    pub desired_version: String,
+    /// The workspaces that the stack is deployed to. When there is none, each run names one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
+    pub workspaces: Vec<String>,
+    /// What happens when the desired version moves.
+    #[serde(default)]
+    pub trigger: Trigger,
+    /// How often to look for drift with a read-only preview, as a duration such as 30m; 0s for never.
+    #[serde(default = "default_drift_interval")]
+    pub drift_interval: DurationString,
+    /// How the source becomes a Spec.
+    #[serde(default)]
+    pub generator: Generator,
+    /// Whether every plan of this stack must be approved before it is applied.
+    #[serde(default)]
+    pub require_approval: bool,
+    /// What happens to live infrastructure when the stack is deleted.
+    #[serde(default)]
+    pub deletion_policy: DeletionPolicy,
+}
+
+fn default_desired_version() -> String {
+    "latest".to_owned()
+}
+
+fn default_drift_interval() -> DurationString {
+    "0s".into()
+}
+
+/// What happens when a stack's desired version moves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Trigger {
+    /// Nothing; people start runs.
+    #[default]
+    Manual,
+    /// A preview is started.
+    Preview,
+    /// An apply is started.
+    Apply,
+}
+
+/// How a source becomes a Spec.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Generator {
+    /// The generator; Auto looks at the files.
+    #[serde(default, rename = "type")]
+    pub kind: GeneratorType,
+    /// Parameters of the generator; a run can set more.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub parameters: BTreeMap<String, String>,
+}
+
+/// A generator.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum GeneratorType {
+    /// Whatever the files look like.
+    #[default]
+    Auto,
+    /// A Kusion Spec file, spec.yaml.
+    Spec,
+    /// A folder of Kubernetes manifests.
+    Manifests,
+    /// A kpt package.
+    Kpt,
+    /// KCL AppConfigurations.
+    #[serde(rename = "KCL")]
+    Kcl,
+}
+
+/// What a Stack is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StackStatus {
+    /// The commit that the desired version pointed to at the last look.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_commit: Option<String>,
+    /// Where the stack is deployed, one entry per workspace.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["workspace"]))]
+    pub deployments: Vec<Deployment>,
+    /// Ready: everything that was asked for was deployed. Drifted: live infrastructure moved away from it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "conditions_schema")]
+    pub conditions: Vec<Condition>,
+}
+
+/// A stack in one workspace.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Deployment {
+    /// The workspace.
+    pub workspace: String,
+    /// The number of the last release; absent before the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub release: Option<i64>,
+    /// The commit of the source that was last applied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
+    /// The last run that was to change this deployment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_run: Option<String>,
+    /// The phase of that run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<RunPhase>,
+    /// How many resources are live.
+    #[serde(default)]
+    pub resources: i64,
+    /// Whether the last look found drift.
+    #[serde(default)]
+    pub drifted: bool,
+}

@@ -1,0 +1,12 @@
+//! `delivery.stoa.dev/v1alpha1`: what Stoa does and did.
+
+mod release;
+mod resource;
+mod run;
+
+pub use release::{Release, ReleaseSpec};
+pub use resource::{CloudIdentity, KubernetesIdentity, Resource, ResourcePhase, ResourceSpec, ResourceStatus};
+pub use run::{
+    OnConflict, Operation, PlanStatus, PlanSummary, Progress, Requester, Run, RunPhase, RunResource, RunSource,
+    RunSpec, RunStatus,
+};

@@ -1,0 +1,291 @@
+//! Run: one execution of one stack in one workspace.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::common::{Condition, DurationString, conditions_schema};
+
+/// What a Run is to do. Immutable, except that `cancel` may become true.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "delivery.stoa.dev",
+    version = "v1alpha1",
+    kind = "Run",
+    plural = "runs",
+    singular = "run",
+    category = "stoa",
+    namespaced,
+    status = "RunStatus",
+    derive = "PartialEq",
+    doc = "Run is one execution of one stack in one workspace: who asked for what, from which commit, what was planned, and what happened to each resource. Creating one also needs create on stacks/<operation> of the stack, and use on the workspace and its backend."
+)]
+#[serde(rename_all = "camelCase")]
+pub struct RunSpec {
+    /// The Stack, in the same namespace.
+    pub stack: String,
+    /// The Workspace; may be left out when the stack names exactly one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub workspace: String,
+    /// What to do.
+    pub operation: Operation,
+    /// The version to deploy, instead of the stack's desired version: latest, or a branch, tag or commit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// For Apply: the Preview run whose plan is to be applied, exactly as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<String>,
+    /// For Rollback: the number of the release to go back to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub release: Option<i64>,
+    /// Parameters of the generator, over those of the stack.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub parameters: BTreeMap<String, String>,
+    /// Whether the plan must be approved before it is applied; the stack and the workspace can ask for that too.
+    #[serde(default)]
+    pub require_approval: bool,
+    /// What to do while another run of the stack in the workspace is under way.
+    #[serde(default)]
+    pub on_conflict: OnConflict,
+    /// Set to true to stop the run. Calls in flight are finished first.
+    #[serde(default)]
+    pub cancel: bool,
+    /// How long the run may take, as a duration such as 1h.
+    #[serde(default = "default_timeout")]
+    pub timeout: DurationString,
+    /// How long the run is kept after it ended; absent: for ever.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl_seconds_after_finished: Option<i64>,
+}
+
+fn default_timeout() -> DurationString {
+    "1h".into()
+}
+
+/// What a run does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Operation {
+    /// Plan, and change nothing.
+    Preview,
+    /// Bring the infrastructure to what the source says.
+    Apply,
+    /// Remove everything that was deployed.
+    Destroy,
+    /// Bring the infrastructure to what an earlier release says.
+    Rollback,
+    /// Take over resources that exist already.
+    Import,
+    /// Record what is live, and change nothing.
+    Refresh,
+}
+
+impl Operation {
+    /// The subresource of `stacks` that one must be allowed to create: `apply` for Apply.
+    pub fn permission(self) -> &'static str {
+        match self {
+            Self::Preview | Self::Refresh => "preview",
+            Self::Apply => "apply",
+            Self::Destroy => "destroy",
+            Self::Rollback => "rollback",
+            Self::Import => "import",
+        }
+    }
+
+    /// Whether it changes infrastructure or state, so that it excludes others of its kind.
+    pub fn is_mutating(self) -> bool {
+        !matches!(self, Self::Preview)
+    }
+}
+
+/// What a run does while another is under way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum OnConflict {
+    /// It waits its turn.
+    #[default]
+    Queue,
+    /// It fails.
+    Refuse,
+}
+
+/// How far a run is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum RunPhase {
+    /// It waits for its turn.
+    #[default]
+    Pending,
+    /// The Spec is rendered.
+    Generating,
+    /// The Spec is compared with state and infrastructure.
+    Planning,
+    /// Somebody must approve the plan.
+    AwaitingApproval,
+    /// Changes are made.
+    Applying,
+    /// Changes are made, and become healthy.
+    Verifying,
+    /// It ended well.
+    Succeeded,
+    /// It ended badly.
+    Failed,
+    /// It was stopped.
+    Canceled,
+}
+
+impl RunPhase {
+    /// Whether the run has ended.
+    pub fn is_terminal(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed | Self::Canceled)
+    }
+}
+
+/// What a run did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RunStatus {
+    /// How far it is.
+    #[serde(default)]
+    pub phase: RunPhase,
+    /// Who asked for it.
+    #[serde(default)]
+    pub requester: Requester,
+    /// What it was made from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<RunSource>,
+    /// What it is to change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<PlanStatus>,
+    /// How much of it is done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Progress>,
+    /// What happened to each resource that was to change: at most 100; all are in runs/log.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["id"]))]
+    pub resources: Vec<RunResource>,
+    /// The number of the release that it made; absent when it changed nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub release: Option<i64>,
+    /// The commit that it made in the workspace's GitOps repository.
+    #[serde(default, rename = "gitopsCommit", skip_serializing_if = "Option::is_none")]
+    pub gitops_commit: Option<String>,
+    /// The function-runner that worked for it last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runner: Option<String>,
+    /// When it left Pending.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_time: Option<Time>,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completion_time: Option<Time>,
+    /// Complete: it ended well. Failed: it ended otherwise, and the message says why. Approved: its plan was approved.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "conditions_schema")]
+    pub conditions: Vec<Condition>,
+}
+
+/// An identity, as it was when the run was created.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Requester {
+    /// The user name.
+    #[serde(default)]
+    pub username: String,
+    /// The uid, if there is one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+    /// The groups.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
+    /// Whatever else was known.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+/// What a run was made from.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RunSource {
+    /// The commit of the source.
+    pub commit: String,
+    /// The path in it.
+    #[serde(default)]
+    pub path: String,
+    /// The digest of the Spec, `sha256:` and 64 hex digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spec_digest: Option<String>,
+}
+
+/// What a run is to change.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PlanStatus {
+    /// The digest of the plan, `sha256:` and 64 hex digits: what an approval names.
+    pub digest: String,
+    /// The digest of the document that the plan is kept as.
+    #[serde(default)]
+    pub document: String,
+    /// How many resources are to change in which way.
+    #[serde(default)]
+    pub summary: PlanSummary,
+}
+
+/// How many resources are to change in which way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PlanSummary {
+    /// To be made.
+    #[serde(default)]
+    pub create: i64,
+    /// To be changed.
+    #[serde(default)]
+    pub update: i64,
+    /// To be removed.
+    #[serde(default)]
+    pub delete: i64,
+    /// To be removed and made again.
+    #[serde(default)]
+    pub replace: i64,
+    /// To be taken over.
+    #[serde(default)]
+    pub adopt: i64,
+    /// To be dropped from the record, being gone already.
+    #[serde(default)]
+    pub forget: i64,
+    /// To be left alone.
+    #[serde(default)]
+    pub unchanged: i64,
+    /// Those whose change the infrastructure could not check yet.
+    #[serde(default)]
+    pub unverified: i64,
+}
+
+impl PlanSummary {
+    /// How many change in any way.
+    pub fn changes(&self) -> i64 {
+        self.create + self.update + self.delete + self.replace + self.adopt + self.forget
+    }
+}
+
+/// How much of a run is done, in resources.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Progress {
+    /// All that are to change.
+    pub total: i64,
+    /// Those that were changed.
+    pub done: i64,
+    /// Those that could not be, or were skipped for that.
+    pub failed: i64,
+}
+
+/// What happened to one resource.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunResource {
+    /// The engine's id.
+    pub id: String,
+    /// Create, Update, Delete, Replace, Adopt or Forget.
+    pub action: String,
+    /// Pending, InProgress, Done, Failed, Skipped or Unknown.
+    pub phase: String,
+    /// Why, when it failed.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+}

@@ -1,0 +1,21 @@
+//! Labels, annotations and finalizers that Stoa sets.
+
+/// The stack that a Run, Release or Resource belongs to.
+pub const STACK: &str = "stoa.dev/stack";
+/// The workspace that a Run, Release or Resource belongs to.
+pub const WORKSPACE: &str = "stoa.dev/workspace";
+/// The project that a Run, Release or Resource belongs to.
+pub const PROJECT: &str = "stoa.dev/project";
+/// On a namespace: the Organization that owns it.
+pub const ORGANIZATION: &str = "stoa.dev/organization";
+/// On a namespace, as an annotation: the uid of the Organization that created it.
+pub const ORGANIZATION_UID: &str = "stoa.dev/organization-uid";
+
+/// On an Organization: its namespace must go first.
+pub const NAMESPACE_FINALIZER: &str = "stoa.dev/namespace";
+/// On a Project: its stacks must go first.
+pub const STACKS_FINALIZER: &str = "stoa.dev/stacks";
+/// On a Stack: its infrastructure must be decided on first.
+pub const INFRASTRUCTURE_FINALIZER: &str = "stoa.dev/infrastructure";
+/// On a Run: it must have ended first.
+pub const RUN_FINALIZER: &str = "stoa.dev/run";

@@ -1,0 +1,7 @@
+//! `platform.stoa.dev/v1alpha1`: what the platform team writes. All kinds are cluster-scoped.
+
+mod backend;
+mod workspace;
+
+pub use backend::{Backend, BackendSpec, BackendStatus, BackendType, LocalBackend, S3Backend};
+pub use workspace::{Cluster, CommitMode, GitOpsTarget, KubernetesTarget, Workspace, WorkspaceSpec, WorkspaceStatus};

@@ -1,0 +1,130 @@
+//! Workspace: a place to deploy to.
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::common::{
+    Condition, LocalReference, SecretKeyReference, SecretReference, Subject, any_object_schema, conditions_schema,
+};
+
+/// What a Workspace is to be.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "platform.stoa.dev",
+    version = "v1alpha1",
+    kind = "Workspace",
+    plural = "workspaces",
+    singular = "workspace",
+    shortname = "ws",
+    category = "stoa",
+    status = "WorkspaceStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    doc = "Workspace is a landing zone that stacks are deployed to: clusters or a GitOps repository, with the platform's configuration for all stacks there. To deploy to it one needs the verb use on it."
+)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkspaceSpec {
+    /// What the workspace is, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// Who is responsible.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub owners: Vec<Subject>,
+    /// The Backend that keeps specs, plans and states of what is deployed here.
+    pub backend: LocalReference,
+    /// The clusters that Kubernetes objects are applied to; absent: there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubernetes: Option<KubernetesTarget>,
+    /// The repository that Kubernetes objects are committed to, when there is no cluster.
+    #[serde(default, rename = "gitops", skip_serializing_if = "Option::is_none")]
+    pub gitops: Option<GitOpsTarget>,
+    /// Modules and their configuration, as in Kusion's workspace.yaml.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    #[schemars(schema_with = "any_object_schema")]
+    pub modules: Map<String, Value>,
+    /// Where secrets come from, as in Kusion's workspace.yaml.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    #[schemars(schema_with = "any_object_schema")]
+    pub secret_store: Map<String, Value>,
+    /// Settings for generators and runtimes, as in Kusion's workspace.yaml.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    #[schemars(schema_with = "any_object_schema")]
+    pub context: Map<String, Value>,
+    /// Whether every plan for this workspace must be approved before it is applied.
+    #[serde(default)]
+    pub require_approval: bool,
+}
+
+/// The clusters of a workspace.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct KubernetesTarget {
+    /// The clusters; the first is where objects go that name none.
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub clusters: Vec<Cluster>,
+}
+
+/// One cluster.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Cluster {
+    /// Its name in this workspace.
+    pub name: String,
+    /// Whether it is the cluster that Stoa runs in.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_cluster: bool,
+    /// The key of a Secret that holds its kubeconfig.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubeconfig_secret_ref: Option<SecretKeyReference>,
+    /// The context in the kubeconfig; empty for its current one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<String>,
+}
+
+/// A repository that a GitOps tool reconciles.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GitOpsTarget {
+    /// The URL or path of the repository.
+    pub repository: String,
+    /// The branch to commit to.
+    #[serde(default = "default_branch")]
+    pub branch: String,
+    /// The folder in the repository; empty for the root.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub directory: String,
+    /// Whether to commit to the branch or to open a pull request.
+    #[serde(default)]
+    pub mode: CommitMode,
+    /// The Secret with the repository's credentials.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<SecretReference>,
+}
+
+fn default_branch() -> String {
+    "main".to_owned()
+}
+
+/// How changes reach a GitOps repository.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum CommitMode {
+    /// As a commit to the branch.
+    #[default]
+    Commit,
+    /// As a pull request against the branch.
+    PullRequest,
+}
+
+/// What a Workspace is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkspaceStatus {
+    /// How many stacks are deployed here.
+    #[serde(default)]
+    pub stacks: i64,
+    /// Ready: the Backend exists and is ready.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "conditions_schema")]
+    pub conditions: Vec<Condition>,
+}

@@ -1,0 +1,59 @@
+//! Condition types and reasons: CamelCase words for machines, one place for all of them.
+
+/// Condition: the object is as it should be.
+pub const READY: &str = "Ready";
+/// Condition of a Stack: live infrastructure moved away from what was applied.
+pub const DRIFTED: &str = "Drifted";
+/// Condition of a Run: it ended well.
+pub const COMPLETE: &str = "Complete";
+/// Condition of a Run: it ended badly.
+pub const FAILED: &str = "Failed";
+/// Condition of a Run: its plan was approved.
+pub const APPROVED: &str = "Approved";
+/// Condition of an authored object: its file in the control repository is what is served.
+pub const SYNCED: &str = "Synced";
+
+/// All is well.
+pub const AVAILABLE: &str = "Available";
+/// Work is under way.
+pub const PROGRESSING: &str = "Progressing";
+/// The run ended well.
+pub const SUCCEEDED: &str = "Succeeded";
+/// The run was cancelled.
+pub const CANCELED: &str = "Canceled";
+/// The run took longer than it may.
+pub const TIMED_OUT: &str = "TimedOut";
+/// Nothing was deployed yet.
+pub const NOT_DEPLOYED: &str = "NotDeployed";
+/// The last apply failed.
+pub const APPLY_FAILED: &str = "ApplyFailed";
+/// The namespace exists and is not Stoa's.
+pub const NAMESPACE_EXISTS: &str = "NamespaceExists";
+/// The object is being deleted and waits for something.
+pub const TERMINATING: &str = "Terminating";
+/// An object that is referred to does not exist.
+pub const REFERENCE_NOT_FOUND: &str = "ReferenceNotFound";
+/// The requester may not use what the run needs.
+pub const PERMISSION_DENIED: &str = "PermissionDenied";
+/// The source could not be reached.
+pub const SOURCE_UNREACHABLE: &str = "SourceUnreachable";
+/// The source, the version or the path in it does not exist.
+pub const SOURCE_NOT_FOUND: &str = "SourceNotFound";
+/// The source could not be turned into a Spec.
+pub const GENERATE_FAILED: &str = "GenerateFailed";
+/// The Spec could not be planned.
+pub const PLAN_FAILED: &str = "PlanFailed";
+/// The plan's premises changed since it was made.
+pub const PLAN_STALE: &str = "PlanStale";
+/// The function-runner is out of reach.
+pub const RUNNER_UNAVAILABLE: &str = "RunnerUnavailable";
+/// Another run of the same stack and workspace is under way.
+pub const CONFLICTING_RUN: &str = "ConflictingRun";
+/// Approval is asked for and this server cannot take it yet.
+pub const AWAITING_APPROVAL: &str = "AwaitingApproval";
+/// A resource's state is not known and a person must decide.
+pub const UNKNOWN_STATE: &str = "UnknownState";
+/// The Backend cannot be read or written.
+pub const BACKEND_UNAVAILABLE: &str = "BackendUnavailable";
+/// The file in the control repository is not valid.
+pub const INVALID_FILE: &str = "InvalidFile";

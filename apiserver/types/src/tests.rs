@@ -1,0 +1,54 @@
+//! What holds of every kind.
+
+use super::*;
+
+#[test]
+fn durations_are_read_as_go_writes_them() {
+    for (text, seconds) in [("30s", 30.0), ("1h30m", 5400.0), ("0s", 0.0), ("0", 0.0), ("1.5s", 1.5), ("250ms", 0.25)] {
+        assert_eq!(DurationString(text.to_owned()).parse().unwrap().as_secs_f64(), seconds, "{text}");
+    }
+    for text in ["", "30", "s", "1d", "-1s", "1h30"] {
+        assert!(DurationString(text.to_owned()).parse().is_err(), "{text:?} is no duration");
+    }
+}
+
+#[test]
+fn every_field_of_every_kind_has_a_description() {
+    fn walk(path: &str, schema: &serde_json::Value, missing: &mut Vec<String>) {
+        if let Some(properties) = schema.get("properties").and_then(|p| p.as_object()) {
+            for (name, property) in properties {
+                let path = format!("{path}.{name}");
+                if property.get("description").is_none() && !path.ends_with(".metadata") {
+                    missing.push(path.clone());
+                }
+                walk(&path, property, missing);
+            }
+        }
+        if let Some(items) = schema.get("items") {
+            walk(&format!("{path}[]"), items, missing);
+        }
+    }
+    let mut missing = Vec::new();
+    for crd in crds() {
+        let schema = crd.spec.versions[0].schema.as_ref().unwrap().open_api_v3_schema.as_ref().unwrap();
+        let schema = serde_json::to_value(schema).unwrap();
+        assert!(schema.get("description").is_some(), "{} has no description", crd.spec.names.kind);
+        walk(&crd.spec.names.kind, &schema, &mut missing);
+    }
+    missing.retain(|p| !p.ends_with(".spec") && !p.ends_with(".status"));
+    assert!(missing.is_empty(), "without a description: {missing:#?}");
+}
+
+#[test]
+fn defaults_stand_in_the_schema() {
+    let stack = crds().into_iter().find(|c| c.spec.names.kind == "Stack").unwrap();
+    let schema =
+        serde_json::to_value(stack.spec.versions[0].schema.as_ref().unwrap().open_api_v3_schema.as_ref().unwrap())
+            .unwrap();
+    let spec = &schema["properties"]["spec"]["properties"];
+    assert_eq!(spec["desiredVersion"]["default"], "latest");
+    assert_eq!(spec["trigger"]["default"], "Manual");
+    assert_eq!(spec["trigger"]["enum"], serde_json::json!(["Manual", "Preview", "Apply"]));
+    assert_eq!(spec["deletionPolicy"]["default"], "Refuse");
+    assert_eq!(schema["required"], serde_json::json!(["spec"]));
+}
