@@ -114,6 +114,10 @@ impl fmt::Display for Health {
     }
 }
 
+/// What hears of a health and its reason, for people. A type of its own, because `async_trait`
+/// would give the text the lifetime of the call.
+pub type HealthReport<'a> = dyn Fn(Health, &str) + Send + Sync + 'a;
+
 /// What a runtime reports at the end of a walk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Finished {
@@ -150,7 +154,7 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     async fn wait_healthy(
         &self,
         desired: &Resource,
-        report: &(dyn Fn(Health, &str) + Send + Sync),
+        report: &HealthReport<'_>,
     ) -> Result<Health, RuntimeError>;
 
     /// Ends the walk: a runtime that gathers its changes writes them now, once however often this
