@@ -1,1 +1,137 @@
-//! Placeholder.
+//! The Kubernetes runtime: brings objects into clusters by server-side apply.
+//!
+//! Start at [`KubernetesRuntime`]. Reads are one LIST per kind and namespace (`read`), changes are
+//! server-side applies under the field manager `stoa` (`write`), and health follows kstatus by
+//! watching (`watch`, `kstatus`). Nothing here throttles; a server that answers 429 with
+//! `Retry-After` is waited for.
+//!
+//! **Invariant:** no message holds a value of a Secret or of a kubeconfig.
+
+mod cluster;
+mod connect;
+mod error;
+mod kstatus;
+mod read;
+mod target;
+mod watch;
+mod write;
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use async_trait::async_trait;
+use serde_json::{Map, Value};
+use stoa_engine::{Resource, ResourceId, StateResource};
+use stoa_runtime::{
+    Applied, ApplyRequest, Finished, Health, HealthReport, Live, Preview, ReadRequest, Runtime, RuntimeError,
+};
+
+use crate::cluster::Cluster;
+pub use crate::connect::{Access, ClusterConfig};
+use crate::target::{Target, invalid};
+
+/// Drives the objects of one workspace's clusters.
+///
+/// A resource says which cluster it goes to by its extension `cluster` (or Kusion's `kubeConfig`),
+/// the name of one of the workspace's clusters; without it, it goes to the first.
+#[derive(Debug)]
+pub struct KubernetesRuntime {
+    clusters: Vec<Cluster>,
+    /// Objects as an apply left them, until their health is waited for: saves reading them again.
+    applied: Mutex<HashMap<ResourceId, Map<String, Value>>>,
+}
+
+impl KubernetesRuntime {
+    /// Makes the clients of the clusters, the first of which is the default. Connects to none yet.
+    ///
+    /// # Errors
+    ///
+    /// [`RuntimeError::Invalid`] when there is no cluster, two have one name, or a kubeconfig cannot
+    /// be used.
+    pub async fn new(configs: &[ClusterConfig]) -> Result<Self, RuntimeError> {
+        if configs.is_empty() {
+            return Err(invalid("needs at least one cluster", "spec.kubernetes.clusters"));
+        }
+        let mut clusters: Vec<Cluster> = Vec::with_capacity(configs.len());
+        for config in configs {
+            if clusters.iter().any(|cluster| cluster.name == config.name) {
+                return Err(invalid(&format!("there are two clusters {:?}", config.name), "spec.kubernetes.clusters"));
+            }
+            clusters.push(config.connect().await?);
+        }
+        Ok(Self { clusters, applied: Mutex::default() })
+    }
+
+    fn cluster(&self, index: usize) -> &Cluster {
+        &self.clusters[index]
+    }
+
+    fn find(&self, target: &Target) -> Result<usize, RuntimeError> {
+        if target.cluster.is_empty() {
+            return Ok(0);
+        }
+        self.clusters.iter().position(|cluster| cluster.name == target.cluster).ok_or_else(|| {
+            let known: Vec<&str> = self.clusters.iter().map(|cluster| cluster.name.as_str()).collect();
+            let message = format!("the workspace has no cluster {:?}, it has {}", target.cluster, known.join(", "));
+            invalid(&message, "extensions.cluster")
+        })
+    }
+
+    fn desired_target(&self, desired: &Resource) -> Result<(usize, Target), RuntimeError> {
+        let target = Target::of_desired(desired)?;
+        Ok((self.find(&target)?, target))
+    }
+
+    fn prior_target(&self, prior: &StateResource) -> Result<(usize, Target), RuntimeError> {
+        let target = Target::of_prior(prior)?;
+        Ok((self.find(&target)?, target))
+    }
+
+    fn target_of(&self, request: &ReadRequest<'_>) -> Result<(usize, Target), RuntimeError> {
+        match (request.desired, request.prior) {
+            (Some(desired), _) => self.desired_target(desired),
+            (None, Some(prior)) => self.prior_target(prior),
+            (None, None) => Err(invalid("a read names a resource", "id")),
+        }
+    }
+
+    fn remember(&self, id: &ResourceId, live: &Map<String, Value>) {
+        self.applied.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), live.clone());
+    }
+
+    fn take_remembered(&self, id: &ResourceId) -> Option<Map<String, Value>> {
+        self.applied.lock().unwrap_or_else(PoisonError::into_inner).remove(id)
+    }
+}
+
+#[async_trait]
+impl Runtime for KubernetesRuntime {
+    async fn read(&self, requests: &[ReadRequest<'_>]) -> Result<Vec<Result<Live, RuntimeError>>, RuntimeError> {
+        read::read(self, requests).await
+    }
+
+    async fn preview(
+        &self,
+        request: &ApplyRequest<'_>,
+        _live: Option<&Map<String, Value>>,
+    ) -> Result<Preview, RuntimeError> {
+        write::preview(self, request).await
+    }
+
+    async fn apply(&self, request: &ApplyRequest<'_>) -> Result<Applied, RuntimeError> {
+        write::apply(self, request).await
+    }
+
+    async fn delete(&self, prior: &StateResource) -> Result<(), RuntimeError> {
+        write::delete(self, prior).await
+    }
+
+    async fn wait_healthy(&self, desired: &Resource, report: &HealthReport<'_>) -> Result<Health, RuntimeError> {
+        watch::wait_healthy(self, desired, report).await
+    }
+
+    /// Every change is made when it is asked for; nothing is left to write.
+    async fn finish(&self) -> Result<Finished, RuntimeError> {
+        Ok(Finished::default())
+    }
+}

@@ -1,0 +1,330 @@
+//! One cluster: its client, the calls made to it, and what it serves.
+//!
+//! Calls are built here rather than with `kube::Api`, because that hides the `Retry-After` header and
+//! decodes whole lists before anything can be left out.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use http::{Method, Request, header};
+use http_body_util::BodyExt as _;
+use kube::Client;
+use kube::client::Body;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use tokio::sync::OnceCell;
+
+use crate::error::{CallError, Failure};
+use crate::target::{Api, Gvk, Target, collection_path};
+
+/// The field manager of everything that is applied.
+pub(crate) const FIELD_MANAGER: &str = "stoa";
+/// kube-apiserver gives up on a request after 60 s.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(65);
+/// How often a call is repeated when the server asks for it.
+const ATTEMPTS: u32 = 6;
+/// The longest time that `Retry-After` is waited for within one call.
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+/// The most objects in one page of a list.
+const PAGE: u32 = 500;
+
+/// How a server-side apply is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ApplyOptions {
+    pub(crate) dry_run: bool,
+    /// Take fields from other managers.
+    pub(crate) force: bool,
+}
+
+pub(crate) struct Cluster {
+    pub(crate) name: String,
+    client: Client,
+    served: Mutex<HashMap<String, Arc<OnceCell<Served>>>>,
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// What a group and version serves: by kind, or nothing when it is not served at all.
+type Served = Option<HashMap<String, Api>>;
+
+/// What a cluster says about a kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Discovered {
+    Served(Api),
+    /// The group and version are there, without this kind.
+    NoKind,
+    /// The group and version are not there.
+    NoVersion,
+}
+
+#[derive(Deserialize)]
+struct ResourceList {
+    resources: Vec<ServedResource>,
+}
+
+#[derive(Deserialize)]
+struct ServedResource {
+    name: String,
+    kind: String,
+    namespaced: bool,
+}
+
+#[derive(Deserialize)]
+struct Page<'a> {
+    #[serde(default)]
+    metadata: PageMeta,
+    #[serde(borrow)]
+    items: Vec<&'a serde_json::value::RawValue>,
+}
+
+#[derive(Deserialize, Default)]
+struct PageMeta {
+    #[serde(default, rename = "continue")]
+    next: String,
+}
+
+#[derive(Deserialize)]
+struct Peek {
+    metadata: PeekMeta,
+}
+
+#[derive(Deserialize)]
+struct PeekMeta {
+    name: String,
+}
+
+impl Cluster {
+    pub(crate) fn new(name: String, client: Client) -> Self {
+        Self { name, client, served: Mutex::default() }
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The namespace of a namespaced object that names none.
+    pub(crate) fn default_namespace(&self) -> &str {
+        self.client.default_namespace()
+    }
+
+    /// The path of an object.
+    pub(crate) fn path(&self, target: &Target, api: &Api) -> String {
+        let collection = collection_path(&target.gvk, api, target.namespace_in(api, self.default_namespace()));
+        format!("{collection}/{}", target.name)
+    }
+
+    /// How this cluster serves a kind. Asks once per group and version.
+    pub(crate) async fn discover(&self, gvk: &Gvk) -> Result<Discovered, CallError> {
+        let path = gvk.base_path();
+        let cell = {
+            let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(served.entry(path.clone()).or_default())
+        };
+        let served = cell.get_or_try_init(|| self.fetch_served(&path)).await?;
+        Ok(match served {
+            None => Discovered::NoVersion,
+            Some(kinds) => kinds.get(&gvk.kind).cloned().map_or(Discovered::NoKind, Discovered::Served),
+        })
+    }
+
+    /// Forgets what a group and version serves, because it may have changed.
+    pub(crate) fn forget(&self, gvk: &Gvk) {
+        self.served.lock().unwrap_or_else(PoisonError::into_inner).remove(&gvk.base_path());
+    }
+
+    async fn fetch_served(&self, path: &str) -> Result<Served, CallError> {
+        let body = match self.call(Method::GET, path, None).await {
+            Ok(body) => body,
+            Err(CallError::Status(failure)) if failure.code == 404 => return Ok(None),
+            Err(err) => return Err(err),
+        };
+        let list: ResourceList = decode(&body)?;
+        let kinds = list.resources.into_iter().filter(|r| !r.name.contains('/'));
+        Ok(Some(kinds.map(|r| (r.kind, Api { plural: r.name, namespaced: r.namespaced })).collect()))
+    }
+
+    /// The object at a path, or `None`.
+    pub(crate) async fn get(&self, path: &str, name: &str) -> Result<Option<Map<String, Value>>, CallError> {
+        match self.call(Method::GET, path, None).await {
+            Ok(body) => decode(&body).map(Some),
+            Err(CallError::Status(failure)) if failure.is_missing(name) => Ok(None),
+            Err(err) => Err(err),
+        }
+    }
+
+    /// The objects of a collection whose names are `wanted`. The others are never decoded.
+    pub(crate) async fn list(
+        &self,
+        gvk: &Gvk,
+        collection: &str,
+        wanted: &(dyn Fn(&str) -> bool + Sync),
+    ) -> Result<HashMap<String, Map<String, Value>>, CallError> {
+        let mut found = HashMap::new();
+        let mut next = String::new();
+        loop {
+            let page_path = if next.is_empty() {
+                format!("{collection}?limit={PAGE}")
+            } else {
+                format!("{collection}?limit={PAGE}&continue={next}")
+            };
+            let body = match self.call(Method::GET, &page_path, None).await {
+                // The token is older than the server's history: begin again, without pages.
+                Err(CallError::Status(failure)) if failure.code == 410 && !next.is_empty() => {
+                    found.clear();
+                    self.call(Method::GET, collection, None).await?
+                }
+                body => body?,
+            };
+            let page: Page<'_> = decode(&body)?;
+            for item in page.items {
+                let peek: Peek = decode(item.get().as_bytes())?;
+                if wanted(&peek.metadata.name) {
+                    let mut object: Map<String, Value> = decode(item.get().as_bytes())?;
+                    // Items of built-in lists leave out what the list says.
+                    object.entry("apiVersion").or_insert_with(|| gvk.api_version().into());
+                    object.entry("kind").or_insert_with(|| gvk.kind.clone().into());
+                    found.insert(peek.metadata.name, object);
+                }
+            }
+            if page.metadata.next.is_empty() {
+                return Ok(found);
+            }
+            next = page.metadata.next;
+        }
+    }
+
+    /// Applies an object by server-side apply and returns it as it is, or would be, afterwards.
+    pub(crate) async fn apply(
+        &self,
+        path: &str,
+        object: &Map<String, Value>,
+        options: ApplyOptions,
+    ) -> Result<Map<String, Value>, CallError> {
+        let dry_run = if options.dry_run { "&dryRun=All" } else { "" };
+        let query =
+            format!("{path}?fieldManager={FIELD_MANAGER}&force={}&fieldValidation=Strict{dry_run}", options.force);
+        let body = serde_json::to_vec(object).expect("a JSON map can be written");
+        // A PATCH of this type can be repeated: the second finds what the first made.
+        decode(&self.call(Method::PATCH, &query, Some(("application/apply-patch+yaml", body))).await?)
+    }
+
+    /// Asks for a deletion; `Ok` also when the object was not there.
+    pub(crate) async fn delete(
+        &self,
+        path: &str,
+        name: &str,
+        propagation: &str,
+        uid: Option<&str>,
+    ) -> Result<(), CallError> {
+        let mut options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation});
+        if let Some(uid) = uid {
+            options["preconditions"] = json!({"uid": uid});
+        }
+        let body = options.to_string().into_bytes();
+        match self.call(Method::DELETE, path, Some(("application/json", body))).await {
+            Ok(_) => Ok(()),
+            Err(CallError::Status(failure)) if failure.is_missing(name) => Ok(()),
+            Err(err) => Err(err),
+        }
+    }
+
+    /// One call. A server that says when to come again is listened to, for a while.
+    async fn call(&self, method: Method, path: &str, body: Option<(&str, Vec<u8>)>) -> Result<Vec<u8>, CallError> {
+        let mut attempt = 1;
+        loop {
+            let err = match self.call_once(&method, path, body.as_ref()).await {
+                Ok(body) => return Ok(body),
+                Err(err) => err,
+            };
+            let pause = match &err {
+                CallError::Status(failure) if attempt < ATTEMPTS => pause(failure, attempt),
+                CallError::Status(_) | CallError::Unreachable(_) => None,
+            };
+            let Some(pause) = pause else { return Err(err) };
+            tracing::debug!(cluster = self.name, %method, path, ?pause, "the server asks to come again");
+            tokio::time::sleep(pause).await;
+            attempt += 1;
+        }
+    }
+
+    async fn call_once(
+        &self,
+        method: &Method,
+        path: &str,
+        body: Option<&(&str, Vec<u8>)>,
+    ) -> Result<Vec<u8>, CallError> {
+        let mut request = Request::builder().method(method).uri(path).header(header::ACCEPT, "application/json");
+        if let Some((content_type, _)) = body {
+            request = request.header(header::CONTENT_TYPE, *content_type);
+        }
+        let body = Body::from(body.map_or_else(Vec::new, |(_, bytes)| bytes.clone()));
+        let request = request.body(body).map_err(|err| CallError::Unreachable(err.to_string()))?;
+        let exchange = async {
+            let response = self.client.send(request).await?;
+            let code = response.status().as_u16();
+            let retry_after =
+                response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+            let body = response.into_body().collect().await?.to_bytes();
+            if (200..300).contains(&code) {
+                Ok(body.to_vec())
+            } else {
+                Err(CallError::Status(Failure::new(code, retry_after.map(Duration::from_secs), &body)))
+            }
+        };
+        tokio::time::timeout(REQUEST_TIMEOUT, exchange)
+            .await
+            .unwrap_or_else(|_| Err(CallError::Unreachable(format!("no answer within {REQUEST_TIMEOUT:?}"))))
+    }
+}
+
+/// How long to wait before a call is repeated, if the server invites to repeat it.
+fn pause(failure: &Failure, attempt: u32) -> Option<Duration> {
+    let asked = failure.retry_after.or_else(|| {
+        failure
+            .status
+            .details
+            .as_ref()
+            .map(|d| u64::from(d.retry_after_seconds))
+            .filter(|s| *s > 0)
+            .map(Duration::from_secs)
+    });
+    let pause = match (failure.code, asked) {
+        (429 | 500..=599, Some(asked)) => asked,
+        (429, None) => Duration::from_millis(100 << attempt.min(6)),
+        _ => return None,
+    };
+    (pause <= LONGEST_PAUSE).then_some(pause)
+}
+
+fn decode<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, CallError> {
+    // The text is not repeated: it may hold a Secret.
+    serde_json::from_slice(body).map_err(|err| {
+        CallError::Unreachable(format!(
+            "the answer does not decode: {:?} error at column {}",
+            err.classify(),
+            err.column()
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_says_when_is_listened_to() {
+        let failure = |code, seconds: Option<u64>| Failure::new(code, seconds.map(Duration::from_secs), b"");
+        assert_eq!(pause(&failure(429, Some(2)), 1), Some(Duration::from_secs(2)));
+        assert_eq!(pause(&failure(503, Some(1)), 1), Some(Duration::from_secs(1)));
+        assert_eq!(pause(&failure(429, None), 1), Some(Duration::from_millis(200)));
+        assert_eq!(pause(&failure(503, None), 1), None, "nobody knows when");
+        assert_eq!(pause(&failure(429, Some(3600)), 1), None, "longer than a call may take");
+        assert_eq!(pause(&failure(422, Some(1)), 1), None, "no retry helps");
+    }
+}

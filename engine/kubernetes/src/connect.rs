@@ -1,0 +1,134 @@
+//! Makes clients from kubeconfigs.
+
+use std::path::PathBuf;
+
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use stoa_runtime::RuntimeError;
+
+use crate::cluster::Cluster;
+
+/// A cluster of a workspace, and how to get into it.
+#[derive(Clone)]
+pub struct ClusterConfig {
+    /// Its name in the workspace.
+    pub name: String,
+    /// Where the credentials come from.
+    pub access: Access,
+}
+
+/// Where the credentials of a cluster come from.
+#[derive(Clone)]
+pub enum Access {
+    /// The process's own cluster: a kubeconfig file when there is one, else the service account
+    /// that Kubernetes gives to pods.
+    Own {
+        /// The file.
+        kubeconfig: Option<PathBuf>,
+        /// The context in the file; its current one when absent.
+        context: Option<String>,
+    },
+    /// A kubeconfig that somebody handed in. It may hold only what is inline: commands to run and
+    /// files to read are refused, since they would be this process's.
+    Kubeconfig {
+        /// The YAML.
+        bytes: Vec<u8>,
+        /// The context in it; its current one when absent.
+        context: Option<String>,
+    },
+}
+
+impl ClusterConfig {
+    pub(crate) async fn connect(&self) -> Result<Cluster, RuntimeError> {
+        let mut config = match &self.access {
+            Access::Own { kubeconfig: None, .. } => Config::incluster()
+                .map_err(|err| self.invalid(&format!("the runner has no cluster of its own: {err}")))?,
+            Access::Own { kubeconfig: Some(file), context } => {
+                let kubeconfig = Kubeconfig::read_from(file)
+                    .map_err(|err| self.invalid(&format!("the runner's own kubeconfig cannot be read: {err}")))?;
+                self.config(kubeconfig, context.as_deref()).await?
+            }
+            Access::Kubeconfig { bytes, context } => {
+                // Neither the parser's snippet nor its message is shown: both quote the text.
+                let kubeconfig = std::str::from_utf8(bytes)
+                    .ok()
+                    .and_then(|text| Kubeconfig::from_yaml(text).ok())
+                    .ok_or_else(|| self.invalid("the kubeconfig is not valid YAML of a kubeconfig"))?;
+                self.refuse_what_is_not_inline(&kubeconfig)?;
+                self.config(kubeconfig, context.as_deref()).await?
+            }
+        };
+        config.connect_timeout = Some(std::time::Duration::from_secs(10));
+        // Repeating is done in `Cluster::call`, which knows when to stop.
+        config.default_retry = false;
+        let client = Client::try_from(config).map_err(|err| self.invalid(&format!("no client can be made: {err}")))?;
+        Ok(Cluster::new(self.name.clone(), client))
+    }
+
+    async fn config(&self, kubeconfig: Kubeconfig, context: Option<&str>) -> Result<Config, RuntimeError> {
+        let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
+        Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|err| {
+            use kube::config::KubeconfigError as E;
+            self.invalid(&match err {
+                E::CurrentContextNotSet | E::LoadContext(_) | E::LoadClusterOfContext(_) | E::MissingClusterUrl => {
+                    err.to_string()
+                }
+                _ => "the kubeconfig's credentials cannot be loaded".to_owned(),
+            })
+        })
+    }
+
+    fn refuse_what_is_not_inline(&self, kubeconfig: &Kubeconfig) -> Result<(), RuntimeError> {
+        for user in kubeconfig.auth_infos.iter().filter_map(|named| named.auth_info.as_ref()) {
+            if user.exec.is_some() || user.auth_provider.is_some() {
+                return Err(self.invalid("the kubeconfig runs a command for credentials, which is not allowed"));
+            }
+            if user.token_file.is_some() || user.client_certificate.is_some() || user.client_key.is_some() {
+                return Err(self.invalid("the kubeconfig names files; use the fields that end in -data"));
+            }
+        }
+        if kubeconfig.clusters.iter().any(|c| c.cluster.as_ref().is_some_and(|c| c.certificate_authority.is_some())) {
+            return Err(self.invalid("the kubeconfig names files; use the fields that end in -data"));
+        }
+        Ok(())
+    }
+
+    fn invalid(&self, message: &str) -> RuntimeError {
+        RuntimeError::Invalid {
+            message: format!("cluster {}: {message}", self.name),
+            field: Some(format!("spec.kubernetes.clusters[name={}]", self.name)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn check(user: &str) -> String {
+        let kubeconfig = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: c, cluster: {{server: 'https://127.0.0.1:1'}}}}]\n\
+             users: [{{name: u, user: {user}}}]\ncontexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n"
+        );
+        let access = Access::Kubeconfig { bytes: kubeconfig.into_bytes(), context: None };
+        ClusterConfig { name: "edge".to_owned(), access }
+            .connect()
+            .await
+            .map(drop)
+            .map_or_else(|err| err.to_string(), |()| "ok".to_owned())
+    }
+
+    #[tokio::test]
+    async fn a_kubeconfig_that_runs_or_reads_something_here_is_refused() {
+        assert_eq!(check("{token: abc}").await, "ok");
+        for user in ["{exec: {apiVersion: v1, command: id}}", "{tokenFile: /etc/passwd}", "{client-key: /etc/passwd}"] {
+            assert!(check(user).await.starts_with("cluster edge: the kubeconfig "), "{user}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_broken_kubeconfig_is_not_quoted() {
+        let said = check("{token: 'hunter2-is-not-shown").await;
+        assert!(said.contains("not valid") && !said.contains("hunter2"), "{said}");
+    }
+}

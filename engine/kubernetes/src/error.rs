@@ -1,0 +1,262 @@
+//! Turns what a kube-apiserver answers into [`RuntimeError`], and keeps secrets out of it.
+
+use std::time::Duration;
+
+use kube::core::Status;
+use serde_json::{Map, Value};
+use stoa_runtime::RuntimeError;
+
+/// Why a call to a kube-apiserver failed.
+#[derive(Debug)]
+pub(crate) enum CallError {
+    /// It answered with a failure.
+    Status(Failure),
+    /// It could not be reached, did not answer in time or answered with nonsense.
+    Unreachable(String),
+}
+
+/// A failure that a kube-apiserver answered with.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) code: u16,
+    pub(crate) status: Status,
+    /// What the `Retry-After` header asks for.
+    pub(crate) retry_after: Option<Duration>,
+}
+
+impl Failure {
+    /// Reads the body of an answer; one that is no Status is its own message.
+    pub(crate) fn new(code: u16, retry_after: Option<Duration>, body: &[u8]) -> Self {
+        let status =
+            serde_json::from_slice::<Status>(body).ok().filter(|s| !s.message.is_empty()).unwrap_or_else(|| {
+                let text: String = String::from_utf8_lossy(body).trim().chars().take(512).collect();
+                let text = if text.is_empty() { format!("the server answered {code}") } else { text };
+                Status::failure(&text, "").with_code(code)
+            });
+        Self { code, status, retry_after }
+    }
+
+    /// The object itself is not there, as opposed to its namespace or its kind.
+    pub(crate) fn is_missing(&self, name: &str) -> bool {
+        self.code == 404 && self.status.details.as_ref().is_some_and(|d| d.name == name && d.kind != "namespaces")
+    }
+
+    /// The namespace is not there.
+    pub(crate) fn is_missing_namespace(&self) -> bool {
+        self.code == 404 && self.status.details.as_ref().is_some_and(|d| d.kind == "namespaces" && !d.name.is_empty())
+    }
+
+    /// The server does not serve the path at all.
+    pub(crate) fn is_missing_kind(&self) -> bool {
+        self.code == 404 && self.status.details.as_ref().is_none_or(|d| d.name.is_empty())
+    }
+
+    /// Admission cannot say what it would do.
+    pub(crate) fn is_dry_run_unsupported(&self) -> bool {
+        self.code == 400 && self.status.message.contains("does not support dry run")
+    }
+
+    fn first_field(&self) -> Option<String> {
+        let details = self.status.details.as_ref();
+        let causes = details.map(|d| d.causes.as_slice()).unwrap_or_default();
+        let field = causes.iter().map(|c| c.field.as_str()).find(|field| !field.is_empty() && *field != "<nil>");
+        field.map(|f| f.trim_start_matches('.').to_owned()).or_else(|| field_in_message(&self.status.message))
+    }
+
+    fn is_schema_error(&self) -> bool {
+        // The managed-fields converter's error is no API error, so Go's apiserver reports it as 500.
+        self.status.message.contains("typed patch object") || self.status.message.contains("typed live object")
+    }
+}
+
+/// Server-side apply names a field only in its message: `… : .spec.replica: field not declared in schema`.
+fn field_in_message(message: &str) -> Option<String> {
+    let known = ["field not declared in schema", "expected ", "strict decoding error"];
+    if !known.iter().any(|k| message.contains(k)) {
+        return None;
+    }
+    if let Some((_, rest)) = message.split_once("unknown field \"") {
+        return rest.split_once('"').map(|(field, _)| field.to_owned());
+    }
+    message.split_whitespace().find_map(|word| word.strip_prefix('.')?.strip_suffix(':')).map(str::to_owned)
+}
+
+impl CallError {
+    /// The engine's error, its message free of the `sensitive` values.
+    pub(crate) fn into_runtime(self, cluster: &str, sensitive: &Sensitive) -> RuntimeError {
+        match self {
+            Self::Unreachable(message) => {
+                RuntimeError::Unavailable { message: format!("cluster {cluster}: {}", sensitive.scrub(&message)) }
+            }
+            Self::Status(failure) => {
+                let message = sensitive.scrub(&failure.status.message);
+                let conflict =
+                    failure.status.details.as_ref().is_some_and(|details| {
+                        details.causes.iter().any(|cause| cause.reason == "FieldManagerConflict")
+                    });
+                match failure.code {
+                    409 if conflict => RuntimeError::Conflict(message),
+                    400 | 422 | 500 if failure.is_schema_error() => {
+                        RuntimeError::Rejected { field: failure.first_field(), message }
+                    }
+                    // A 409 that is no ownership conflict is somebody writing at the same moment.
+                    408 | 409 | 429 | 500.. => {
+                        RuntimeError::Unavailable { message: format!("cluster {cluster}: {message}") }
+                    }
+                    _ => RuntimeError::Rejected { field: failure.first_field(), message },
+                }
+            }
+        }
+    }
+}
+
+impl From<kube::Error> for CallError {
+    fn from(err: kube::Error) -> Self {
+        match err {
+            kube::Error::Api(status) => Self::Status(Failure { code: status.code, status: *status, retry_after: None }),
+            // An authentication plugin's output may hold what it was given.
+            kube::Error::Auth(_) => Self::Unreachable("the credentials could not be loaded".to_owned()),
+            err => Self::Unreachable(chain(&err)),
+        }
+    }
+}
+
+/// An error with its causes, each said once.
+fn chain(err: &dyn std::error::Error) -> String {
+    let mut text = err.to_string();
+    let mut source = err.source();
+    while let Some(err) = source {
+        let next = err.to_string();
+        if !text.contains(&next) {
+            text = format!("{text}: {next}");
+        }
+        source = err.source();
+    }
+    text
+}
+
+/// Values that no message may hold: those of a v1 Secret.
+#[derive(Default)]
+pub(crate) struct Sensitive(Vec<String>);
+
+impl Sensitive {
+    /// Of an object; nothing unless it is a Secret.
+    pub(crate) fn of(object: &Map<String, Value>) -> Self {
+        let is = |key: &str, wanted: &str| object.get(key).and_then(Value::as_str) == Some(wanted);
+        if !(is("apiVersion", "v1") && is("kind", "Secret")) {
+            return Self::default();
+        }
+        let mut values = Vec::new();
+        for key in ["data", "stringData"] {
+            for value in object.get(key).and_then(Value::as_object).into_iter().flat_map(Map::values) {
+                let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                // Messages quote values the way Go and JSON do.
+                values.push(format!("{text:?}").trim_matches('"').to_owned());
+                values.push(Value::from(text.as_str()).to_string().trim_matches('"').to_owned());
+                values.push(text);
+            }
+        }
+        values.retain(|value| !value.is_empty());
+        // Longer ones first, so that a value that is part of another does not leave the rest of it.
+        values.sort_by_key(|value| std::cmp::Reverse(value.len()));
+        values.dedup();
+        Self(values)
+    }
+
+    pub(crate) fn scrub(&self, message: &str) -> String {
+        let mut message = message.to_owned();
+        for value in &self.0 {
+            if value.len() >= 3 {
+                message = message.replace(value, "(sensitive)");
+            } else {
+                // So short a value is only recognisable as one where it is quoted.
+                message = message.replace(&format!("\"{value}\""), "(sensitive)");
+            }
+        }
+        message
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn check(code: u16, body: &str) -> RuntimeError {
+        CallError::Status(Failure::new(code, None, body.as_bytes())).into_runtime("main", &Sensitive::default())
+    }
+
+    #[test]
+    fn a_refusal_names_the_first_field() {
+        let err = check(
+            422,
+            &json!({"kind": "Status", "message": "Service \"x\" is invalid", "reason": "Invalid", "details": {"causes": [
+                {"reason": "FieldValueInvalid", "message": "m", "field": "spec.ports[0].port"},
+                {"field": "spec.type"}
+            ]}})
+            .to_string(),
+        );
+        assert!(
+            matches!(&err, RuntimeError::Rejected { field: Some(f), message } if f == "spec.ports[0].port" && message == "Service \"x\" is invalid"),
+            "{err:?}"
+        );
+    }
+
+    #[test]
+    fn an_unknown_field_is_a_refusal_though_the_server_says_500() {
+        let message = "failed to create typed patch object (n/web; apps/v1, Kind=Deployment): .spec.replica: field not declared in schema";
+        let err = check(500, &json!({"kind": "Status", "message": message, "code": 500}).to_string());
+        assert!(matches!(&err, RuntimeError::Rejected { field: Some(f), .. } if f == "spec.replica"), "{err:?}");
+    }
+
+    #[test]
+    fn strict_decoding_names_the_field() {
+        let message = "Deployment in version \"v1\" cannot be handled as a Deployment: strict decoding error: unknown field \"spec.replica\"";
+        let err = check(400, &json!({"kind": "Status", "message": message, "code": 400}).to_string());
+        assert!(matches!(&err, RuntimeError::Rejected { field: Some(f), .. } if f == "spec.replica"), "{err:?}");
+    }
+
+    #[test]
+    fn ownership_is_a_conflict_and_a_race_is_worth_a_retry() {
+        let owned = json!({"message": "Apply failed with 1 conflict", "reason": "Conflict", "details": {"causes": [
+            {"reason": "FieldManagerConflict", "field": ".spec.replicas"}]}});
+        assert!(matches!(check(409, &owned.to_string()), RuntimeError::Conflict(_)));
+        let raced = json!({"message": "the object has been modified", "reason": "Conflict", "details": {}});
+        assert!(check(409, &raced.to_string()).is_retryable());
+    }
+
+    #[test]
+    fn a_busy_or_broken_server_is_worth_a_retry() {
+        for code in [408, 429, 500, 502, 503, 504] {
+            assert!(check(code, "Too many requests, please try again later.").is_retryable(), "{code}");
+        }
+        for code in [400, 401, 403, 404, 405, 413, 415, 422] {
+            assert!(!check(code, "no").is_retryable(), "{code}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_told_apart() {
+        let failure = |kind: &str, name: &str| {
+            Failure::new(
+                404,
+                None,
+                json!({"message": "not found", "details": {"kind": kind, "name": name}}).to_string().as_bytes(),
+            )
+        };
+        assert!(failure("configmaps", "a").is_missing("a"));
+        assert!(failure("namespaces", "n").is_missing_namespace());
+        assert!(!failure("namespaces", "n").is_missing("n"));
+        assert!(Failure::new(404, None, b"404 page not found\n").is_missing_kind());
+    }
+
+    #[test]
+    fn no_value_of_a_secret_is_in_a_message() {
+        let secret =
+            json!({"apiVersion": "v1", "kind": "Secret", "stringData": {"a": "hunter2", "b": "x\"y\n", "c": 12345}});
+        let sensitive = Sensitive::of(secret.as_object().unwrap());
+        let scrubbed = sensitive.scrub(r#"bad value "hunter2", "x\"y\n" and 12345"#);
+        assert_eq!(scrubbed, r#"bad value "(sensitive)", "(sensitive)" and (sensitive)"#);
+    }
+}

@@ -1,0 +1,505 @@
+//! What an object's own fields say about its health.
+//!
+//! The rules are those of kstatus (sigs.k8s.io/cli-utils/pkg/kstatus/status), with two
+//! differences: a pod that cannot be scheduled stays InProgress, since a cluster may grow and no
+//! clock is read here, and an APIService follows its `Available` condition.
+
+use serde_json::{Map, Value};
+use stoa_runtime::Health;
+
+use crate::target::Gvk;
+
+/// A health with its reason, for people.
+pub(crate) type Verdict = (Health, String);
+
+/// Kinds that have nothing to become: they are what they should be as soon as they are there.
+pub(crate) fn is_current_at_once(gvk: &Gvk) -> bool {
+    match gvk.group.as_str() {
+        "" => matches!(
+            gvk.kind.as_str(),
+            "ConfigMap"
+                | "Secret"
+                | "Namespace"
+                | "ServiceAccount"
+                | "Endpoints"
+                | "LimitRange"
+                | "ResourceQuota"
+                | "Event"
+        ),
+        "rbac.authorization.k8s.io" | "scheduling.k8s.io" | "admissionregistration.k8s.io" | "coordination.k8s.io" => {
+            true
+        }
+        "storage.k8s.io" => matches!(gvk.kind.as_str(), "StorageClass" | "CSIDriver"),
+        "networking.k8s.io" => matches!(gvk.kind.as_str(), "NetworkPolicy" | "IngressClass"),
+        "batch" => gvk.kind == "CronJob",
+        _ => false,
+    }
+}
+
+/// The health of an object as a server reported it.
+pub(crate) fn health(gvk: &Gvk, object: &Map<String, Value>) -> Verdict {
+    let o = View(object);
+    if let Some(verdict) = generic(&o) {
+        return verdict;
+    }
+    match (gvk.group.as_str(), gvk.kind.as_str()) {
+        _ if is_current_at_once(gvk) => current("it is there"),
+        ("", "Service") => service(&o),
+        ("", "Pod") => pod(&o),
+        ("", "PersistentVolumeClaim") => volume_claim(&o),
+        ("apps", "Deployment") => deployment(&o),
+        ("apps", "StatefulSet") => stateful_set(&o),
+        ("apps", "DaemonSet") => daemon_set(&o),
+        ("apps", "ReplicaSet") | ("", "ReplicationController") => replica_set(&o),
+        ("batch", "Job") => job(&o),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => definition(&o),
+        ("apiregistration.k8s.io", "APIService") => {
+            by_condition(&o, "Available").unwrap_or_else(|| in_progress("not yet available"))
+        }
+        _ => by_condition(&o, "Ready").unwrap_or_else(|| current("it is there")),
+    }
+}
+
+/// What the conventions of the API say for every kind.
+fn generic(o: &View<'_>) -> Option<Verdict> {
+    if o.at(&["metadata", "deletionTimestamp"]).is_some() {
+        return Some((Health::Terminating, "it is being deleted".to_owned()));
+    }
+    if let (Some(observed), Some(generation)) =
+        (o.int(&["status", "observedGeneration"]), o.int(&["metadata", "generation"]))
+        && observed != generation
+    {
+        return Some(in_progress(&format!("generation {generation} is not yet observed, {observed} is")));
+    }
+    if let Some(c) = o.condition("Reconciling").filter(|c| c.is("True")) {
+        return Some((Health::InProgress, c.text()));
+    }
+    if let Some(c) = o.condition("Stalled").filter(|c| c.is("True")) {
+        return Some((Health::Failed, c.text()));
+    }
+    None
+}
+
+fn by_condition(o: &View<'_>, name: &str) -> Option<Verdict> {
+    let condition = o.condition(name)?;
+    Some(if condition.is("True") { current(&condition.text()) } else { (Health::InProgress, condition.text()) })
+}
+
+fn service(o: &View<'_>) -> Verdict {
+    if o.str(&["spec", "type"]) == Some("LoadBalancer") {
+        if o.str(&["spec", "clusterIP"]).is_none_or(str::is_empty) {
+            return in_progress("no cluster IP is assigned");
+        }
+        if o.at(&["status", "loadBalancer", "ingress"]).and_then(Value::as_array).is_none_or(Vec::is_empty) {
+            return in_progress("no load balancer is assigned");
+        }
+    }
+    current("it is ready")
+}
+
+fn pod(o: &View<'_>) -> Verdict {
+    match o.str(&["status", "phase"]) {
+        Some("Succeeded") => current("it has succeeded"),
+        Some("Failed") => (Health::Failed, o.str(&["status", "message"]).unwrap_or("it has failed").to_owned()),
+        Some("Running") => {
+            if o.condition("Ready").is_some_and(|c| c.is("True")) {
+                return current("it is ready");
+            }
+            let crashing: Vec<&str> = ["initContainerStatuses", "containerStatuses"]
+                .iter()
+                .filter_map(|key| o.at(&["status", key])?.as_array())
+                .flatten()
+                .filter(|c| c.pointer("/state/waiting/reason").and_then(Value::as_str) == Some("CrashLoopBackOff"))
+                .filter_map(|c| c.get("name")?.as_str())
+                .collect();
+            if crashing.is_empty() {
+                in_progress("it is running and not ready")
+            } else {
+                (Health::Failed, format!("containers crash again and again: {}", crashing.join(", ")))
+            }
+        }
+        _ => match o.condition("PodScheduled").filter(|c| c.is("False")) {
+            Some(condition) => (Health::InProgress, condition.text()),
+            None => in_progress("it is not running yet"),
+        },
+    }
+}
+
+fn volume_claim(o: &View<'_>) -> Verdict {
+    match o.str(&["status", "phase"]) {
+        Some("Bound") => current("it is bound"),
+        phase => in_progress(&format!("it is {}, not Bound", phase.unwrap_or("new"))),
+    }
+}
+
+fn deployment(o: &View<'_>) -> Verdict {
+    let progressing = o.condition("Progressing");
+    if let Some(c) = progressing.as_ref().filter(|c| c.reason == "ProgressDeadlineExceeded") {
+        return (Health::Failed, c.text());
+    }
+    if o.int(&["status", "observedGeneration"]).is_none() {
+        return in_progress("the controller has not seen it yet");
+    }
+    let wanted = o.int(&["spec", "replicas"]).unwrap_or(1);
+    let replicas = o.count("replicas");
+    let updated = o.count("updatedReplicas");
+    let available = o.count("availableReplicas");
+    let ready = o.count("readyReplicas");
+    if let Some(verdict) = [
+        (replicas < wanted, format!("{replicas} of {wanted} replicas exist")),
+        (updated < wanted, format!("{updated} of {wanted} replicas are updated")),
+        (replicas > wanted, format!("{} replicas have yet to end", replicas - wanted)),
+        (available < updated, format!("{available} of {updated} updated replicas are available")),
+        (ready < wanted, format!("{ready} of {wanted} replicas are ready")),
+    ]
+    .into_iter()
+    .find(|(applies, _)| *applies)
+    {
+        return in_progress(&verdict.1);
+    }
+    // A Deployment with no deadline never reports that its new replica set is complete.
+    let without_deadline = o.int(&["spec", "progressDeadlineSeconds"]) == Some(i64::from(i32::MAX));
+    let complete = progressing.is_some_and(|c| c.is("True") && c.reason == "NewReplicaSetAvailable");
+    if !without_deadline && !complete {
+        return in_progress("its replica set is not complete");
+    }
+    if !o.condition("Available").is_some_and(|c| c.is("True")) {
+        return in_progress("it is not available");
+    }
+    current(&format!("{replicas} replicas are available"))
+}
+
+fn stateful_set(o: &View<'_>) -> Verdict {
+    if o.str(&["spec", "updateStrategy", "type"]) == Some("OnDelete") {
+        return current("its pods are updated when they are deleted");
+    }
+    if o.int(&["status", "observedGeneration"]).is_none() {
+        return in_progress("the controller has not seen it yet");
+    }
+    let wanted = o.int(&["spec", "replicas"]).unwrap_or(1);
+    let replicas = o.count("replicas");
+    let ready = o.count("readyReplicas");
+    let updated = o.count("updatedReplicas");
+    let current_replicas = o.count("currentReplicas");
+    if replicas < wanted {
+        return in_progress(&format!("{replicas} of {wanted} replicas exist"));
+    }
+    if ready < wanted {
+        return in_progress(&format!("{ready} of {wanted} replicas are ready"));
+    }
+    if replicas > wanted {
+        return in_progress(&format!("{} replicas have yet to end", replicas - wanted));
+    }
+    if let Some(partition) = o.int(&["spec", "updateStrategy", "rollingUpdate", "partition"]).filter(|p| *p > 0) {
+        let wanted = (wanted - partition).max(0);
+        return if updated < wanted {
+            in_progress(&format!("{updated} of {wanted} replicas of the partition are updated"))
+        } else {
+            current("the partition is rolled out")
+        };
+    }
+    if current_replicas < wanted {
+        return in_progress(&format!("{current_replicas} of {wanted} replicas are current"));
+    }
+    if o.str(&["status", "currentRevision"]) != o.str(&["status", "updateRevision"]) {
+        return in_progress("its replicas are being updated");
+    }
+    current(&format!("{replicas} replicas are ready"))
+}
+
+fn daemon_set(o: &View<'_>) -> Verdict {
+    if o.int(&["status", "observedGeneration"]).is_none() {
+        return in_progress("the controller has not seen it yet");
+    }
+    let Some(wanted) = o.int(&["status", "desiredNumberScheduled"]) else {
+        return in_progress("it is not known how many nodes it wants");
+    };
+    let mut counts = ["currentNumberScheduled", "updatedNumberScheduled", "numberAvailable", "numberReady"]
+        .into_iter()
+        .map(|key| (key, o.count(key)));
+    match counts.find(|(_, count)| *count < wanted) {
+        Some((key, count)) => in_progress(&format!("{key} is {count} of {wanted}")),
+        None => current(&format!("its pods are ready on {wanted} nodes")),
+    }
+}
+
+fn replica_set(o: &View<'_>) -> Verdict {
+    if let Some(c) = o.condition("ReplicaFailure").filter(|c| c.is("True")) {
+        return (Health::InProgress, c.text());
+    }
+    let wanted = o.int(&["spec", "replicas"]).unwrap_or(1);
+    for key in ["fullyLabeledReplicas", "availableReplicas", "readyReplicas"] {
+        let count = o.count(key);
+        if count < wanted {
+            return in_progress(&format!("{key} is {count} of {wanted}"));
+        }
+    }
+    let replicas = o.count("replicas");
+    if replicas > wanted {
+        return in_progress(&format!("{} replicas have yet to end", replicas - wanted));
+    }
+    current(&format!("{replicas} replicas are available"))
+}
+
+/// A job counts as Current once it runs; it is Failed when it gives up.
+fn job(o: &View<'_>) -> Verdict {
+    for (name, health) in [("Failed", Health::Failed), ("Complete", Health::Current), ("Suspended", Health::Current)] {
+        if let Some(c) = o.condition(name).filter(|c| c.is("True")) {
+            return (health, c.text());
+        }
+    }
+    if o.str(&["status", "startTime"]).is_none() {
+        return in_progress("it has not started");
+    }
+    current(&format!("{} active, {} succeeded, {} failed", o.count("active"), o.count("succeeded"), o.count("failed")))
+}
+
+fn definition(o: &View<'_>) -> Verdict {
+    if let Some(c) = o.condition("NamesAccepted").filter(|c| c.is("False")) {
+        return (Health::Failed, c.text());
+    }
+    match o.condition("Established") {
+        Some(c) if c.is("True") => current("it is established"),
+        Some(c) if c.reason != "Installing" => (Health::Failed, c.text()),
+        _ => in_progress("it is being installed"),
+    }
+}
+
+fn current(message: &str) -> Verdict {
+    (Health::Current, message.to_owned())
+}
+
+fn in_progress(message: &str) -> Verdict {
+    (Health::InProgress, message.to_owned())
+}
+
+struct View<'a>(&'a Map<String, Value>);
+
+impl<'a> View<'a> {
+    fn at(&self, path: &[&str]) -> Option<&'a Value> {
+        let (first, rest) = path.split_first()?;
+        rest.iter().try_fold(self.0.get(*first)?, |value, key| value.get(key)).filter(|value| !value.is_null())
+    }
+
+    fn int(&self, path: &[&str]) -> Option<i64> {
+        self.at(path)?.as_i64()
+    }
+
+    fn str(&self, path: &[&str]) -> Option<&'a str> {
+        self.at(path)?.as_str()
+    }
+
+    /// A number in the status; those that are left out are 0.
+    fn count(&self, key: &str) -> i64 {
+        self.int(&["status", key]).unwrap_or(0)
+    }
+
+    fn condition(&self, name: &str) -> Option<Condition<'a>> {
+        let conditions = self.at(&["status", "conditions"])?.as_array()?;
+        let found = conditions.iter().find(|c| c.get("type").and_then(Value::as_str) == Some(name))?;
+        let text = |key: &str| found.get(key).and_then(Value::as_str).unwrap_or("");
+        Some(Condition {
+            name: name.to_owned(),
+            status: text("status"),
+            reason: text("reason"),
+            message: text("message"),
+        })
+    }
+}
+
+struct Condition<'a> {
+    name: String,
+    status: &'a str,
+    reason: &'a str,
+    message: &'a str,
+}
+
+impl Condition<'_> {
+    fn is(&self, status: &str) -> bool {
+        self.status == status
+    }
+
+    fn text(&self) -> String {
+        match (self.message, self.reason) {
+            ("", "") => format!("{} is {}", self.name, self.status),
+            ("", reason) => reason.to_owned(),
+            (message, _) => message.to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(api_version: &str, kind: &str, object: Value, expected: Health) {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let gvk = Gvk { group: group.to_owned(), version: version.to_owned(), kind: kind.to_owned() };
+        let (found, message) = health(&gvk, object.as_object().unwrap());
+        assert_eq!(found, expected, "{message}");
+        assert!(!message.is_empty());
+    }
+
+    fn deployment(status: Value) -> Value {
+        json!({"metadata": {"generation": 2}, "spec": {"replicas": 2}, "status": status})
+    }
+
+    #[test]
+    fn deployment_is_current_when_its_new_replicas_are() {
+        let conditions = json!([
+            {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"},
+            {"type": "Available", "status": "True"}
+        ]);
+        let done = json!({"observedGeneration": 2, "replicas": 2, "updatedReplicas": 2, "availableReplicas": 2, "readyReplicas": 2, "conditions": conditions});
+        check("apps/v1", "Deployment", deployment(done.clone()), Health::Current);
+        check("apps/v1", "Deployment", deployment(json!({})), Health::InProgress);
+        for (key, value) in [
+            ("observedGeneration", json!(1)),
+            ("updatedReplicas", json!(1)),
+            ("replicas", json!(3)),
+            ("availableReplicas", json!(1)),
+            ("readyReplicas", json!(0)),
+            ("conditions", json!([])),
+        ] {
+            let mut status = done.clone();
+            status[key] = value;
+            check("apps/v1", "Deployment", deployment(status), Health::InProgress);
+        }
+    }
+
+    #[test]
+    fn deployment_past_its_deadline_has_failed() {
+        let conditions =
+            json!([{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "m"}]);
+        check(
+            "apps/v1",
+            "Deployment",
+            deployment(json!({"observedGeneration": 2, "conditions": conditions})),
+            Health::Failed,
+        );
+    }
+
+    #[test]
+    fn stateful_set_follows_its_strategy() {
+        let set = |strategy: Value, status: Value| json!({"metadata": {"generation": 1}, "spec": {"replicas": 3, "updateStrategy": strategy}, "status": status});
+        let done = json!({"observedGeneration": 1, "replicas": 3, "readyReplicas": 3, "currentReplicas": 3, "updatedReplicas": 3, "currentRevision": "a", "updateRevision": "a"});
+        check("apps/v1", "StatefulSet", set(json!({}), done.clone()), Health::Current);
+        let mut updating = done.clone();
+        updating["updateRevision"] = json!("b");
+        check("apps/v1", "StatefulSet", set(json!({}), updating), Health::InProgress);
+        check("apps/v1", "StatefulSet", set(json!({"type": "OnDelete"}), json!({})), Health::Current);
+        let mut partition = done;
+        partition["updatedReplicas"] = json!(1);
+        check(
+            "apps/v1",
+            "StatefulSet",
+            set(json!({"rollingUpdate": {"partition": 2}}), partition.clone()),
+            Health::Current,
+        );
+        check("apps/v1", "StatefulSet", set(json!({"rollingUpdate": {"partition": 1}}), partition), Health::InProgress);
+    }
+
+    #[test]
+    fn daemon_set_waits_for_every_node() {
+        let set = |ready: i64| {
+            json!({"metadata": {"generation": 1}, "status": {"observedGeneration": 1, "desiredNumberScheduled": 2,
+            "currentNumberScheduled": 2, "updatedNumberScheduled": 2, "numberAvailable": 2, "numberReady": ready}})
+        };
+        check("apps/v1", "DaemonSet", set(2), Health::Current);
+        check("apps/v1", "DaemonSet", set(1), Health::InProgress);
+        check("apps/v1", "DaemonSet", json!({}), Health::InProgress);
+    }
+
+    #[test]
+    fn replica_set_waits_for_its_pods() {
+        let set = |ready: i64| json!({"spec": {"replicas": 2}, "status": {"replicas": 2, "fullyLabeledReplicas": 2, "availableReplicas": 2, "readyReplicas": ready}});
+        check("apps/v1", "ReplicaSet", set(2), Health::Current);
+        check("apps/v1", "ReplicaSet", set(1), Health::InProgress);
+    }
+
+    #[test]
+    fn job_is_current_once_it_runs_and_failed_when_it_gives_up() {
+        check("batch/v1", "Job", json!({"status": {}}), Health::InProgress);
+        check(
+            "batch/v1",
+            "Job",
+            json!({"status": {"startTime": "2026-01-01T00:00:00Z", "active": 1}}),
+            Health::Current,
+        );
+        let failed = json!([{"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}]);
+        check("batch/v1", "Job", json!({"status": {"startTime": "x", "conditions": failed}}), Health::Failed);
+    }
+
+    #[test]
+    fn pod_that_crashes_has_failed() {
+        let pod = |phase: &str, ready: &str, state: Value| {
+            json!({"status": {"phase": phase,
+            "conditions": [{"type": "Ready", "status": ready}], "containerStatuses": [{"name": "a", "state": state}]}})
+        };
+        check("v1", "Pod", pod("Running", "True", json!({})), Health::Current);
+        check("v1", "Pod", pod("Running", "False", json!({})), Health::InProgress);
+        check("v1", "Pod", pod("Running", "False", json!({"waiting": {"reason": "CrashLoopBackOff"}})), Health::Failed);
+        check("v1", "Pod", pod("Succeeded", "False", json!({})), Health::Current);
+        check("v1", "Pod", pod("Failed", "False", json!({})), Health::Failed);
+        check("v1", "Pod", pod("Pending", "False", json!({})), Health::InProgress);
+    }
+
+    #[test]
+    fn services_and_claims_wait_for_what_they_are_given() {
+        check("v1", "Service", json!({"spec": {"type": "ClusterIP"}}), Health::Current);
+        let balanced = |ingress: Value| json!({"spec": {"type": "LoadBalancer", "clusterIP": "10.0.0.1"}, "status": {"loadBalancer": {"ingress": ingress}}});
+        check("v1", "Service", balanced(json!([])), Health::InProgress);
+        check("v1", "Service", balanced(json!([{"ip": "1.2.3.4"}])), Health::Current);
+        check("v1", "PersistentVolumeClaim", json!({"status": {"phase": "Pending"}}), Health::InProgress);
+        check("v1", "PersistentVolumeClaim", json!({"status": {"phase": "Bound"}}), Health::Current);
+    }
+
+    #[test]
+    fn definition_is_current_when_established() {
+        let with = |conditions: Value| json!({"status": {"conditions": conditions}});
+        let crd = "CustomResourceDefinition";
+        check("apiextensions.k8s.io/v1", crd, with(json!([])), Health::InProgress);
+        check(
+            "apiextensions.k8s.io/v1",
+            crd,
+            with(json!([{"type": "Established", "status": "False", "reason": "Installing"}])),
+            Health::InProgress,
+        );
+        check(
+            "apiextensions.k8s.io/v1",
+            crd,
+            with(json!([{"type": "Established", "status": "True"}])),
+            Health::Current,
+        );
+        check(
+            "apiextensions.k8s.io/v1",
+            crd,
+            with(json!([{"type": "NamesAccepted", "status": "False"}])),
+            Health::Failed,
+        );
+    }
+
+    #[test]
+    fn custom_kinds_follow_the_conventions() {
+        let check = |object: Value, expected| check("example.com/v1", "Widget", object, expected);
+        let with = |name: &str, status: &str| json!({"status": {"conditions": [{"type": name, "status": status}]}});
+        check(json!({}), Health::Current);
+        check(with("Ready", "True"), Health::Current);
+        check(with("Ready", "False"), Health::InProgress);
+        check(with("Ready", "Unknown"), Health::InProgress);
+        check(with("Reconciling", "True"), Health::InProgress);
+        check(with("Stalled", "True"), Health::Failed);
+        check(json!({"metadata": {"generation": 2}, "status": {"observedGeneration": 1}}), Health::InProgress);
+        check(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}), Health::Terminating);
+    }
+
+    #[test]
+    fn kinds_without_a_status_are_current_at_once_and_terminating_when_deleted() {
+        check("v1", "ConfigMap", json!({}), Health::Current);
+        check("v1", "Namespace", json!({"status": {"phase": "Active"}}), Health::Current);
+        check("v1", "Namespace", json!({"metadata": {"deletionTimestamp": "x"}}), Health::Terminating);
+    }
+}

@@ -1,0 +1,278 @@
+//! Reads many objects with few calls.
+//!
+//! Start at [`group`]: it says which collections are asked, and how.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
+use serde_json::{Map, Value};
+use stoa_runtime::{Live, ReadRequest, RuntimeError};
+
+use crate::KubernetesRuntime;
+use crate::cluster::{Cluster, Discovered};
+use crate::error::{CallError, Sensitive};
+use crate::target::{Api, Gvk, Target, collection_path};
+
+/// Calls in flight at once.
+const PARALLEL: usize = 16;
+/// Up to this many objects of a collection, a GET of each is cheaper than a LIST.
+const FEW: usize = 2;
+
+/// The objects wanted of one collection.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Group {
+    pub(crate) cluster: usize,
+    pub(crate) gvk: Gvk,
+    pub(crate) api: Api,
+    pub(crate) namespace: Option<String>,
+    /// Positions in the requests, and names.
+    pub(crate) wanted: Vec<(usize, String)>,
+}
+
+/// An object whose kind is known.
+pub(crate) struct Placed<'a> {
+    pub(crate) position: usize,
+    pub(crate) cluster: usize,
+    pub(crate) default_namespace: &'a str,
+    pub(crate) target: &'a Target,
+    pub(crate) api: Api,
+}
+
+/// Gathers objects by the collection they are in.
+pub(crate) fn group<'a>(placed: impl IntoIterator<Item = Placed<'a>>) -> Vec<Group> {
+    let mut groups: BTreeMap<(usize, Gvk, Option<String>), Group> = BTreeMap::new();
+    for Placed { position, cluster, default_namespace, target, api } in placed {
+        let namespace = target.namespace_in(&api, default_namespace).map(str::to_owned);
+        let key = (cluster, target.gvk.clone(), namespace.clone());
+        let gvk = target.gvk.clone();
+        let group = groups.entry(key).or_insert_with(|| Group { cluster, gvk, api, namespace, wanted: Vec::new() });
+        group.wanted.push((position, target.name.clone()));
+    }
+    groups.into_values().collect()
+}
+
+type Read = Result<Live, RuntimeError>;
+
+pub(crate) async fn read(runtime: &KubernetesRuntime, requests: &[ReadRequest<'_>]) -> Result<Vec<Read>, RuntimeError> {
+    let mut answers: Vec<Option<Read>> = requests.iter().map(|_| None).collect();
+    let mut targets = Vec::new();
+    for (position, request) in requests.iter().enumerate() {
+        match runtime.target_of(request) {
+            Ok((cluster, target)) => targets.push((position, cluster, target)),
+            Err(err) => answers[position] = Some(Err(err)),
+        }
+    }
+
+    let kinds: HashSet<(usize, Gvk)> =
+        targets.iter().map(|(_, cluster, target)| (*cluster, target.gvk.clone())).collect();
+    let served: HashMap<(usize, Gvk), Discovered> = stream::iter(kinds)
+        .map(async |(index, gvk)| {
+            let cluster = runtime.cluster(index);
+            let found =
+                cluster.discover(&gvk).await.map_err(|err| err.into_runtime(&cluster.name, &Sensitive::default()))?;
+            Ok::<_, RuntimeError>(((index, gvk), found))
+        })
+        .buffer_unordered(PARALLEL)
+        .try_collect()
+        .await?;
+
+    let defined = defined_kinds(requests);
+    let mut placed = Vec::new();
+    for (position, cluster, target) in &targets {
+        match &served[&(*cluster, target.gvk.clone())] {
+            Discovered::Served(api) => placed.push(Placed {
+                position: *position,
+                cluster: *cluster,
+                default_namespace: runtime.cluster(*cluster).default_namespace(),
+                target,
+                api: api.clone(),
+            }),
+            missing => {
+                let wanted = requests[*position].desired.is_some();
+                answers[*position] =
+                    Some(not_served(target, missing, wanted, &defined, &runtime.cluster(*cluster).name));
+            }
+        }
+    }
+
+    let found: Vec<(usize, Read)> = stream::iter(group(placed))
+        .map(async |group| read_group(runtime.cluster(group.cluster), group).await)
+        .buffer_unordered(PARALLEL)
+        .try_fold(Vec::new(), async |mut all, found| {
+            all.extend(found);
+            Ok(all)
+        })
+        .await?;
+    for (position, answer) in found {
+        answers[position] = Some(answer);
+    }
+    Ok(answers.into_iter().map(|answer| answer.expect("every request was placed or answered")).collect())
+}
+
+/// The kinds that CustomResourceDefinitions among the wanted resources define.
+fn defined_kinds(requests: &[ReadRequest<'_>]) -> HashSet<(String, String)> {
+    requests
+        .iter()
+        .filter_map(|request| request.desired)
+        .filter(|r| r.attributes.get("kind").and_then(Value::as_str) == Some("CustomResourceDefinition"))
+        .filter_map(|r| {
+            let spec = r.attributes.get("spec")?;
+            Some((spec.get("group")?.as_str()?.to_owned(), spec.pointer("/names/kind")?.as_str()?.to_owned()))
+        })
+        .collect()
+}
+
+/// What is said of an object whose kind the cluster does not serve.
+fn not_served(
+    target: &Target,
+    missing: &Discovered,
+    wanted: bool,
+    defined: &HashSet<(String, String)>,
+    cluster: &str,
+) -> Read {
+    if !wanted {
+        // What has no kind cannot exist.
+        return Ok(Live::Absent);
+    }
+    let Gvk { group, kind, .. } = &target.gvk;
+    let api_version = target.gvk.api_version();
+    if defined.contains(&(group.clone(), kind.clone())) {
+        return Ok(Live::Unverified(format!("its CustomResourceDefinition is not in cluster {cluster} yet")));
+    }
+    match missing {
+        // Only a group of custom resources can come later, and their names have a dot.
+        Discovered::NoVersion if group.contains('.') => {
+            Ok(Live::Unverified(format!("cluster {cluster} does not serve {api_version} yet")))
+        }
+        _ => Err(unknown_kind(target, cluster)),
+    }
+}
+
+pub(crate) fn unknown_kind(target: &Target, cluster: &str) -> RuntimeError {
+    RuntimeError::Invalid {
+        message: format!(
+            "cluster {cluster} has no kind {:?} in apiVersion {:?}",
+            target.gvk.kind,
+            target.gvk.api_version()
+        ),
+        field: Some("attributes.kind".to_owned()),
+    }
+}
+
+/// Reads the objects of one collection. An error that concerns only this collection is the answer
+/// for its objects; a server that is out of reach ends the read.
+async fn read_group(cluster: &Cluster, group: Group) -> Result<Vec<(usize, Read)>, RuntimeError> {
+    let collection = collection_path(&group.gvk, &group.api, group.namespace.as_deref());
+    if group.wanted.len() > FEW {
+        let names: HashSet<&str> = group.wanted.iter().map(|(_, name)| name.as_str()).collect();
+        match cluster.list(&group.gvk, &collection, &|name| names.contains(name)).await {
+            Ok(found) => {
+                return Ok(group
+                    .wanted
+                    .iter()
+                    .map(|(position, name)| (*position, Ok(live(found.get(name).cloned()))))
+                    .collect());
+            }
+            // Whoever may get objects by name need not be allowed to list them.
+            Err(CallError::Status(failure)) if failure.code == 403 => {}
+            Err(err) => return answer_all(&group, err, cluster),
+        }
+    }
+    let path = |name: &str| format!("{collection}/{name}");
+    stream::iter(group.wanted)
+        .map(|(position, name)| get_one(cluster, path(&name), position, name))
+        .buffer_unordered(PARALLEL)
+        .try_collect()
+        .await
+}
+
+async fn get_one(
+    cluster: &Cluster,
+    path: String,
+    position: usize,
+    name: String,
+) -> Result<(usize, Read), RuntimeError> {
+    match cluster.get(&path, &name).await {
+        Ok(found) => Ok((position, Ok(live(found)))),
+        Err(err) => match err.into_runtime(&cluster.name, &Sensitive::default()) {
+            err if err.is_retryable() => Err(err),
+            err => Ok((position, Err(err))),
+        },
+    }
+}
+
+fn answer_all(group: &Group, err: CallError, cluster: &Cluster) -> Result<Vec<(usize, Read)>, RuntimeError> {
+    let err = err.into_runtime(&cluster.name, &Sensitive::default());
+    if err.is_retryable() {
+        return Err(err);
+    }
+    let refused = |message: &str| RuntimeError::Rejected { message: message.to_owned(), field: None };
+    let message = err.to_string();
+    Ok(group.wanted.iter().map(|(position, _)| (*position, Err(refused(&message)))).collect())
+}
+
+fn live(object: Option<Map<String, Value>>) -> Live {
+    object.map_or(Live::Absent, |object| Live::Present(without_managed_fields(object)))
+}
+
+/// Bookkeeping of the server, larger than most objects and of no use to a diff.
+pub(crate) fn without_managed_fields(mut object: Map<String, Value>) -> Map<String, Value> {
+    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+        metadata.remove("managedFields");
+    }
+    object
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(kind: &str, namespace: Option<&str>, name: &str) -> Target {
+        let gvk = Gvk { group: String::new(), version: "v1".to_owned(), kind: kind.to_owned() };
+        Target { cluster: String::new(), gvk, namespace: namespace.map(str::to_owned), name: name.to_owned() }
+    }
+
+    #[test]
+    fn objects_of_one_kind_and_namespace_are_one_group() {
+        let targets = [
+            target("ConfigMap", Some("a"), "x"),
+            target("ConfigMap", Some("b"), "x"),
+            target("ConfigMap", Some("a"), "y"),
+            target("ConfigMap", None, "z"),
+            target("Node", Some("ignored"), "n"),
+        ];
+        let placed = targets.iter().enumerate().map(|(position, target)| {
+            let namespaced = target.gvk.kind == "ConfigMap";
+            let api = Api { plural: format!("{}s", target.gvk.kind.to_lowercase()), namespaced };
+            Placed { position, cluster: 0, default_namespace: "a", target, api }
+        });
+        let groups: Vec<_> = group(placed)
+            .into_iter()
+            .map(|g| (g.gvk.kind, g.namespace, g.wanted.into_iter().map(|(p, _)| p).collect::<Vec<_>>()))
+            .collect();
+        assert_eq!(
+            groups,
+            [
+                ("ConfigMap".to_owned(), Some("a".to_owned()), vec![0, 2, 3]),
+                ("ConfigMap".to_owned(), Some("b".to_owned()), vec![1]),
+                ("Node".to_owned(), None, vec![4]),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_kind_that_may_come_later_is_unverified_and_a_typo_is_an_error() {
+        let check = |group: &str, missing: &Discovered, wanted, defined: &[(&str, &str)]| {
+            let mut target = target("Widget", None, "w");
+            group.clone_into(&mut target.gvk.group);
+            let defined = defined.iter().map(|(g, k)| ((*g).to_owned(), (*k).to_owned())).collect();
+            not_served(&target, missing, wanted, &defined, "main")
+        };
+        assert_eq!(check("example.com", &Discovered::NoKind, false, &[]).unwrap(), Live::Absent);
+        assert!(matches!(check("example.com", &Discovered::NoVersion, true, &[]), Ok(Live::Unverified(_))));
+        let defined = [("example.com", "Widget")];
+        assert!(matches!(check("example.com", &Discovered::NoKind, true, &defined), Ok(Live::Unverified(_))));
+        assert!(matches!(check("example.com", &Discovered::NoKind, true, &[]), Err(RuntimeError::Invalid { .. })));
+        assert!(matches!(check("app", &Discovered::NoVersion, true, &[]), Err(RuntimeError::Invalid { .. })));
+    }
+}

@@ -1,0 +1,175 @@
+//! Which object a resource means: its cluster, type, namespace and name.
+
+use serde_json::{Map, Value};
+use stoa_engine::{Resource, StateResource};
+use stoa_runtime::RuntimeError;
+
+/// Group, version and kind.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Gvk {
+    /// Empty for core.
+    pub(crate) group: String,
+    pub(crate) version: String,
+    pub(crate) kind: String,
+}
+
+impl Gvk {
+    /// `group/version`, or just the version for core.
+    pub(crate) fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+    }
+
+    /// The path that serves this group and version: `/api/v1` or `/apis/<group>/<version>`.
+    pub(crate) fn base_path(&self) -> String {
+        if self.group.is_empty() {
+            format!("/api/{}", self.version)
+        } else {
+            format!("/apis/{}/{}", self.group, self.version)
+        }
+    }
+
+    pub(crate) fn is(&self, group: &str, kind: &str) -> bool {
+        self.group == group && self.kind == kind
+    }
+}
+
+/// How a server serves a kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Api {
+    /// The resource's plural name, as in URLs.
+    pub(crate) plural: String,
+    pub(crate) namespaced: bool,
+}
+
+/// One object in one cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// The cluster's name; empty for the workspace's first.
+    pub(crate) cluster: String,
+    pub(crate) gvk: Gvk,
+    /// As written; an object of a namespaced kind without one goes to the cluster's default.
+    pub(crate) namespace: Option<String>,
+    pub(crate) name: String,
+}
+
+impl Target {
+    pub(crate) fn of_desired(desired: &Resource) -> Result<Self, RuntimeError> {
+        let named = ["cluster", "kubeConfig"].iter().find_map(|key| desired.extensions.get(*key));
+        let cluster = match named {
+            None | Some(Value::Null) => "",
+            Some(Value::String(name)) => name,
+            Some(_) => return Err(invalid("the cluster's name has to be a string", "extensions.cluster")),
+        };
+        Self::of_object(&desired.attributes, cluster)
+    }
+
+    pub(crate) fn of_prior(prior: &StateResource) -> Result<Self, RuntimeError> {
+        Self::of_object(&prior.attributes, &prior.cluster)
+    }
+
+    fn of_object(object: &Map<String, Value>, cluster: &str) -> Result<Self, RuntimeError> {
+        let api_version = text(object.get("apiVersion"), "attributes.apiVersion")?;
+        let kind = text(object.get("kind"), "attributes.kind")?;
+        let metadata = object.get("metadata");
+        let name = text(metadata.and_then(|m| m.get("name")), "attributes.metadata.name")?;
+        let namespace = match metadata.and_then(|m| m.get("namespace")) {
+            None | Some(Value::Null) => None,
+            Some(value) => Some(text(Some(value), "attributes.metadata.namespace")?),
+        };
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        for (value, field) in [
+            (group, "attributes.apiVersion"),
+            (version, "attributes.apiVersion"),
+            (name, "attributes.metadata.name"),
+            (namespace.unwrap_or(""), "attributes.metadata.namespace"),
+        ] {
+            check_segment(value, field)?;
+        }
+        Ok(Self {
+            cluster: cluster.to_owned(),
+            gvk: Gvk { group: group.to_owned(), version: version.to_owned(), kind: kind.to_owned() },
+            namespace: namespace.map(str::to_owned),
+            name: name.to_owned(),
+        })
+    }
+
+    /// The namespace it lives in where `api` serves it.
+    pub(crate) fn namespace_in<'a>(&'a self, api: &Api, default: &'a str) -> Option<&'a str> {
+        api.namespaced.then(|| self.namespace.as_deref().unwrap_or(default))
+    }
+}
+
+/// The path of a collection, in a namespace or of the whole cluster.
+pub(crate) fn collection_path(gvk: &Gvk, api: &Api, namespace: Option<&str>) -> String {
+    match namespace {
+        Some(namespace) => format!("{}/namespaces/{namespace}/{}", gvk.base_path(), api.plural),
+        None => format!("{}/{}", gvk.base_path(), api.plural),
+    }
+}
+
+fn text<'a>(value: Option<&'a Value>, field: &str) -> Result<&'a str, RuntimeError> {
+    match value {
+        Some(Value::String(text)) if !text.is_empty() => Ok(text),
+        None | Some(Value::Null | Value::String(_)) => Err(invalid("is required", field)),
+        Some(_) => Err(invalid("has to be a string", field)),
+    }
+}
+
+/// What Kubernetes calls a path segment name, and what fits into a URL as it is.
+fn check_segment(value: &str, field: &str) -> Result<(), RuntimeError> {
+    let fits = value.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._~:@!$&'()*+,;=".contains(&b));
+    if value == "." || value == ".." || !fits {
+        return Err(invalid(&format!("{value:?} cannot be part of a URL"), field));
+    }
+    Ok(())
+}
+
+pub(crate) fn invalid(message: &str, field: &str) -> RuntimeError {
+    RuntimeError::Invalid { message: format!("{field}: {message}"), field: Some(field.to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn target(object: Value) -> Result<Target, RuntimeError> {
+        Target::of_object(object.as_object().unwrap(), "")
+    }
+
+    #[test]
+    fn an_object_without_a_name_names_the_field() {
+        let err = target(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}})).unwrap_err();
+        assert!(
+            matches!(&err, RuntimeError::Invalid { field: Some(f), .. } if f == "attributes.metadata.name"),
+            "{err:?}"
+        );
+    }
+
+    #[test]
+    fn a_name_never_leaves_its_segment_of_the_url() {
+        for name in ["../x", "a/b", "..", "a%2fb", "a?b", "a#b"] {
+            target(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})).unwrap_err();
+        }
+        target(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "system:x"}}))
+            .unwrap();
+    }
+
+    #[test]
+    fn paths_are_those_of_the_api() {
+        let role = target(json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "r", "namespace": "n"}
+        }))
+        .unwrap();
+        let api = Api { plural: "roles".to_owned(), namespaced: true };
+        let namespace = role.namespace_in(&api, "default");
+        assert_eq!(
+            collection_path(&role.gvk, &api, namespace),
+            "/apis/rbac.authorization.k8s.io/v1/namespaces/n/roles"
+        );
+        let node = target(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"}})).unwrap();
+        let api = Api { plural: "nodes".to_owned(), namespaced: false };
+        assert_eq!(collection_path(&node.gvk, &api, node.namespace_in(&api, "default")), "/api/v1/nodes");
+    }
+}
