@@ -8,7 +8,9 @@
 //! told to it through [`git::Layout`] and [`git::Ingest`].
 
 pub mod clock;
+pub mod documents;
 pub mod local;
 
 pub use clock::{Clock, SystemClock};
+pub use documents::{Digest, DocumentStore};
 pub use local::LocalLog;

@@ -1,0 +1,215 @@
+//! Documents in a directory: `<scope>/sha256/<first two digits>/<digits>`.
+//!
+//! A document is written aside, synced, and linked to its name, so that a name never stands for
+//! half a document; directories are synced too before it counts as kept.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::{self, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use super::{Digest, DocumentError, DocumentStore, scope_segments};
+use crate::local::{create_private_dir, sync_dir};
+
+/// Where unfinished documents are, directly below the root. No scope can have this name.
+const UNFINISHED: &str = ".unfinished";
+const ALGORITHM: &str = "sha256";
+
+/// A [`DocumentStore`] in a directory of the machine. Only its owner can read what is in it.
+#[derive(Debug)]
+pub struct LocalDocuments {
+    root: PathBuf,
+    next: AtomicU64,
+}
+
+impl LocalDocuments {
+    /// Opens the store at `root`, making the directory where it is missing, and removes what an
+    /// earlier process did not finish. One process at a time may have it open.
+    ///
+    /// # Errors
+    ///
+    /// [`DocumentError::Unavailable`] when the directory cannot be made or read.
+    pub fn open(root: impl Into<PathBuf>) -> Result<Self, DocumentError> {
+        let root = root.into();
+        let open = || {
+            let unfinished = root.join(UNFINISHED);
+            create_private_dir(&unfinished)?;
+            for entry in fs::read_dir(&unfinished)? {
+                fs::remove_file(entry?.path())?;
+            }
+            Ok(())
+        };
+        open().map_err(unavailable)?;
+        Ok(Self { root, next: AtomicU64::new(0) })
+    }
+
+    fn scope(&self, scope: &str) -> Result<PathBuf, DocumentError> {
+        Ok(scope_segments(scope)?
+            .into_iter()
+            .fold(self.root.clone(), |path, segment| path.join(segment))
+            .join(ALGORITHM))
+    }
+
+    fn path(&self, scope: &str, digest: &Digest) -> Result<PathBuf, DocumentError> {
+        let hex = digest.hex();
+        Ok(self.scope(scope)?.join(&hex[..2]).join(hex))
+    }
+}
+
+fn unavailable(error: io::Error) -> DocumentError {
+    DocumentError::Unavailable(Box::new(error))
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> Result<T, DocumentError> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|error| DocumentError::Unavailable(Box::new(error)))?
+        .map_err(unavailable)
+}
+
+/// `None` instead of the error that something is not there.
+fn found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn write(unfinished: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let parent = path.parent().expect("the path of a document has directories");
+    create_private_dir(parent)?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(unfinished)?;
+    let result = file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| {
+        // A rename replaces what is there: the same document, unless it was damaged.
+        fs::rename(unfinished, path)
+    });
+    if result.is_err() {
+        // It means nothing and goes away with the next start at the latest.
+        let _ = fs::remove_file(unfinished);
+    }
+    result
+}
+
+/// Makes the name of a document durable. Each directory on the way may be new, and may have been
+/// made by somebody who has not come to sync it.
+fn sync_path(root: &Path, path: &Path) -> io::Result<()> {
+    path.ancestors().skip(1).take_while(|directory| directory.starts_with(root)).try_for_each(sync_dir)
+}
+
+#[async_trait]
+impl DocumentStore for LocalDocuments {
+    async fn put(&self, scope: &str, bytes: Bytes) -> Result<Digest, DocumentError> {
+        let digest = Digest::of(&bytes);
+        let path = self.path(scope, &digest)?;
+        let unfinished = self.root.join(UNFINISHED).join(self.next.fetch_add(1, Relaxed).to_string());
+        let root = self.root.clone();
+        blocking(move || {
+            // What is there was synced before it had its name; the name may not have been yet.
+            if found(fs::read(&path))?.is_none_or(|there| there != bytes) {
+                write(&unfinished, &path, &bytes)?;
+            }
+            sync_path(&root, &path)
+        })
+        .await?;
+        Ok(digest)
+    }
+
+    async fn get(&self, scope: &str, digest: &Digest) -> Result<Option<Bytes>, DocumentError> {
+        let path = self.path(scope, digest)?;
+        let expected = *digest;
+        let read =
+            blocking(move || Ok(found(fs::read(path))?.map(|bytes| (Digest::of(&bytes) == expected, bytes)))).await?;
+        match read {
+            Some((false, _)) => Err(DocumentError::Corrupt { scope: scope.to_owned(), digest: *digest }),
+            Some((true, bytes)) => Ok(Some(bytes.into())),
+            None => Ok(None),
+        }
+    }
+
+    async fn list(&self, scope: &str) -> Result<Vec<Digest>, DocumentError> {
+        let path = self.scope(scope)?;
+        blocking(move || {
+            let mut digests = Vec::new();
+            for shelf in found(fs::read_dir(path))?.into_iter().flatten() {
+                for file in fs::read_dir(shelf?.path())? {
+                    let name = file?.file_name();
+                    digests.extend(format!("{ALGORITHM}:{}", name.to_string_lossy()).parse::<Digest>().ok());
+                }
+            }
+            digests.sort_unstable();
+            Ok(digests)
+        })
+        .await
+    }
+
+    async fn delete(&self, scope: &str, digest: &Digest) -> Result<(), DocumentError> {
+        let path = self.path(scope, digest)?;
+        blocking(move || {
+            if found(fs::remove_file(&path))?.is_some() {
+                sync_dir(path.parent().expect("the path of a document has directories"))?;
+            }
+            Ok(())
+        })
+        .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use tempfile::TempDir;
+
+    use super::{super::conformance, *};
+
+    #[tokio::test]
+    async fn conforms() {
+        let root = TempDir::new().unwrap();
+        conformance::all(&LocalDocuments::open(root.path()).unwrap(), "shop").await;
+    }
+
+    #[tokio::test]
+    async fn a_damaged_document_is_reported_and_mended_by_the_next_put() {
+        let root = TempDir::new().unwrap();
+        let store = LocalDocuments::open(root.path()).unwrap();
+        let digest = store.put("shop/web", Bytes::from_static(b"plan")).await.unwrap();
+        let path = store.path("shop/web", &digest).unwrap();
+        fs::write(&path, b"plot").unwrap();
+        assert!(matches!(store.get("shop/web", &digest).await, Err(DocumentError::Corrupt { .. })));
+        store.put("shop/web", Bytes::from_static(b"plan")).await.unwrap();
+        assert_eq!(store.get("shop/web", &digest).await.unwrap().unwrap(), "plan");
+    }
+
+    #[tokio::test]
+    async fn only_the_owner_can_read() {
+        let root = TempDir::new().unwrap();
+        let store = LocalDocuments::open(root.path().join("documents")).unwrap();
+        let digest = store.put("shop", Bytes::from_static(b"plan")).await.unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let path = store.path("shop", &digest).unwrap();
+        assert_eq!(mode(&path), 0o600);
+        assert_eq!(mode(path.parent().unwrap()), 0o700);
+        assert_eq!(mode(&root.path().join("documents")), 0o700);
+    }
+
+    #[tokio::test]
+    async fn what_was_left_unfinished_goes_and_the_rest_stays() {
+        let root = TempDir::new().unwrap();
+        let digest = LocalDocuments::open(root.path()).unwrap().put("shop", Bytes::from_static(b"plan")).await.unwrap();
+        let unfinished = root.path().join(UNFINISHED).join("0");
+        fs::write(&unfinished, b"pl").unwrap();
+        let store = LocalDocuments::open(root.path()).unwrap();
+        assert!(!unfinished.exists());
+        assert!(store.get("shop", &digest).await.unwrap().is_some());
+        store.put("shop", Bytes::from_static(b"other")).await.unwrap();
+    }
+}

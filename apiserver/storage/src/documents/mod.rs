@@ -1,0 +1,193 @@
+//! Large, immutable bodies kept by their digest: specs, plans, states, logs, generated files.
+//!
+//! Start at [`DocumentStore`]; [`LocalDocuments`] keeps them in a directory. What every
+//! implementation promises is in `conformance` (feature of the same name).
+//!
+//! A store has no notion of "current": records in the log carry digests, and only the log decides
+//! which document counts. So a document is never overwritten, writing one twice is harmless, and
+//! no backend has to offer a conditional write.
+
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
+mod local;
+
+use std::{error::Error, fmt, str::FromStr};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+pub use self::local::LocalDocuments;
+
+/// The name of a document: the SHA-256 of its bytes, written `sha256:<64 hexadecimal digits>`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct Digest([u8; 32]);
+
+impl Digest {
+    /// The digest of these bytes.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
+    }
+
+    /// The 64 hexadecimal digits, in lower case.
+    pub fn hex(&self) -> String {
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sha256:{}", self.hex())
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl From<Digest> for String {
+    fn from(digest: Digest) -> Self {
+        digest.to_string()
+    }
+}
+
+/// Text that is no digest.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no digest: expected \"sha256:\" and 64 hexadecimal digits in lower case")]
+pub struct InvalidDigest(String);
+
+impl FromStr for Digest {
+    type Err = InvalidDigest;
+
+    fn from_str(text: &str) -> Result<Self, InvalidDigest> {
+        let invalid = || InvalidDigest(text.to_owned());
+        let hex = text.strip_prefix("sha256:").map(str::as_bytes).filter(|hex| hex.len() == 64).ok_or_else(invalid)?;
+        let digit = |byte: u8| match byte {
+            b'0'..=b'9' => Ok(byte - b'0'),
+            b'a'..=b'f' => Ok(byte - b'a' + 10),
+            _ => Err(invalid()),
+        };
+        let mut digest = [0; 32];
+        for (byte, pair) in digest.iter_mut().zip(hex.chunks_exact(2)) {
+            *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+        }
+        Ok(Self(digest))
+    }
+}
+
+impl TryFrom<String> for Digest {
+    type Error = InvalidDigest;
+
+    fn try_from(text: String) -> Result<Self, InvalidDigest> {
+        text.parse()
+    }
+}
+
+/// Keeps documents.
+///
+/// A *scope* is where a document lives, such as `<organization>/<stack uid>`: one to eight path
+/// segments of letters, digits, `-`, `_` and `.`, none of which begins with a dot. The same bytes
+/// in two scopes are two documents, so that each scope can be removed by itself.
+///
+/// Every method may be called from many tasks at once, and again after any error.
+#[async_trait]
+pub trait DocumentStore: fmt::Debug + Send + Sync + 'static {
+    /// Keeps `bytes` and returns their digest once they are durable. Dropping the future leaves
+    /// the document there whole or not at all.
+    ///
+    /// # Errors
+    ///
+    /// [`DocumentError::Scope`], or [`DocumentError::Unavailable`] when the store is out of reach
+    /// or full.
+    async fn put(&self, scope: &str, bytes: Bytes) -> Result<Digest, DocumentError>;
+
+    /// Reads a document; `None` when it is not there. What is returned has that digest.
+    ///
+    /// # Errors
+    ///
+    /// As for [`put`](Self::put), and [`DocumentError::Corrupt`] when what is stored has another
+    /// digest.
+    async fn get(&self, scope: &str, digest: &Digest) -> Result<Option<Bytes>, DocumentError>;
+
+    /// The documents directly in `scope`, in the order of their digests.
+    async fn list(&self, scope: &str) -> Result<Vec<Digest>, DocumentError>;
+
+    /// Removes a document. One that is not there counts as removed.
+    async fn delete(&self, scope: &str, digest: &Digest) -> Result<(), DocumentError>;
+}
+
+/// Why a [`DocumentStore`] call failed.
+#[derive(Debug, thiserror::Error)]
+pub enum DocumentError {
+    /// The scope cannot be a path.
+    #[error("{0:?} is no scope: expected path segments of letters, digits, '-', '_' and '.'")]
+    Scope(String),
+    /// The stored bytes are not the document they should be.
+    #[error("document {digest} in {scope} is corrupt: its bytes have another digest")]
+    Corrupt {
+        /// Where it is.
+        scope: String,
+        /// What was asked for.
+        digest: Digest,
+    },
+    /// The store failed or is out of reach.
+    #[error("the document store is unavailable")]
+    Unavailable(#[source] Box<dyn Error + Send + Sync>),
+}
+
+/// Checks a scope and returns its segments. Implementations call it first in every method.
+///
+/// # Errors
+///
+/// [`DocumentError::Scope`].
+pub fn scope_segments(scope: &str) -> Result<Vec<&str>, DocumentError> {
+    let segments: Vec<&str> = scope.split('/').collect();
+    let fine = |segment: &&str| {
+        !segment.is_empty()
+            && !segment.starts_with('.')
+            && segment.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+    };
+    if segments.len() <= 8 && segments.iter().all(fine) {
+        Ok(segments)
+    } else {
+        Err(DocumentError::Scope(scope.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_is_written_as_it_is_read() {
+        let digest = Digest::of(b"abc");
+        let text = "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(digest.to_string(), text);
+        assert_eq!(text.parse(), Ok(digest));
+        assert_eq!(serde_json::to_string(&digest).unwrap(), format!("{text:?}"));
+    }
+
+    #[test]
+    fn other_text_is_no_digest() {
+        let short = "sha256:ba78";
+        let upper = Digest::of(b"abc").to_string().to_uppercase();
+        let foreign = format!("sha256:{}", "ä".repeat(32));
+        for text in ["", "sha256:", short, &upper, &foreign, &"0".repeat(64)] {
+            assert!(text.parse::<Digest>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_scope_cannot_leave_its_place() {
+        for scope in ["shop/0b5c", "a", "a.b/c_d-e"] {
+            assert!(scope_segments(scope).is_ok(), "{scope}");
+        }
+        for scope in ["", "/", "a/", "/a", "a//b", "..", "a/../b", ".a", "a\\b", "a b", "a\0", "1/2/3/4/5/6/7/8/9"] {
+            assert!(matches!(scope_segments(scope), Err(DocumentError::Scope(_))), "{scope}");
+        }
+    }
+}
