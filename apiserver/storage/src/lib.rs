@@ -9,6 +9,7 @@
 
 pub mod clock;
 pub mod documents;
+pub mod git;
 pub mod local;
 
 pub use clock::{Clock, SystemClock};

@@ -336,6 +336,7 @@ impl Shared {
     fn compact(&self, before: Version) -> Result<(), LogError> {
         let _one_at_a_time = self.compaction.lock();
         let published = self.published.read();
+        let before = before.min(published.state.head);
         if before <= published.history.oldest {
             return Ok(());
         }

@@ -1,0 +1,98 @@
+//! What the projection has to be told, since it knows no kinds: which values belong in Git, how
+//! they read there, and how a pushed file becomes a write.
+
+use std::{error::Error, fmt};
+
+use async_trait::async_trait;
+use stoa_machinery::log::{Key, Record};
+
+/// What belongs in Git and where.
+///
+/// All methods are pure functions of their arguments.
+pub trait Layout: fmt::Debug + Send + Sync + 'static {
+    /// Whether a file at `path` can stand for an object. Other files, such as a README, are people's own.
+    fn contains(&self, path: &str) -> bool;
+
+    /// The file of a value, such as `organizations/shop/projects/web/stacks/web-dev.yaml`; `None`
+    /// when it does not belong in Git.
+    ///
+    /// A value that returns `None` where it had a path before has its file removed. An object
+    /// that waits for its finalizers (`metadata.deletionTimestamp` is set) is best treated so:
+    /// then the commit has whoever asked for the deletion as its author.
+    fn path(&self, key: &Key, value: &[u8]) -> Option<String>;
+
+    /// The file's content as YAML: what people write, in a canonical order, and nothing else.
+    ///
+    /// It decides what is a change: a write that renders as before makes no commit. Comments and
+    /// the order that people gave the file survive, since only what differs is edited.
+    ///
+    /// # Errors
+    ///
+    /// Any error leaves the file as it was, and is logged.
+    fn render(&self, key: &Key, value: &[u8]) -> Result<String, Box<dyn Error + Send + Sync>>;
+
+    /// The first line of the commit, such as `create stack shop/web-dev`.
+    fn subject(&self, record: &Record, previous: Option<&[u8]>) -> String;
+
+    /// The user as whom [`Ingest`] writes, such as `stoa:git:control`. Its writes are in Git
+    /// already, so they make no commit.
+    fn ingest_user(&self) -> &str;
+}
+
+/// A commit that somebody pushed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommitInfo {
+    /// Its id, 40 hexadecimal digits.
+    pub id: String,
+    /// Who it says wrote it. Nobody has verified that.
+    pub author: String,
+    /// The author's address, as unverified.
+    pub email: String,
+    /// The first line of its message.
+    pub subject: String,
+    /// When it says it was written, in seconds since the Unix epoch.
+    pub time: i64,
+}
+
+impl CommitInfo {
+    /// What [`Origin::message`](stoa_machinery::log::Origin::message) has to be on the writes that
+    /// apply this commit.
+    ///
+    /// It ties a record to the commit it came from, so that after a crash a file is not applied
+    /// a second time over what others have written since.
+    pub fn origin_message(&self) -> String {
+        format!("commit {}", self.id)
+    }
+}
+
+/// Applies what people pushed, as API writes by [`Layout::ingest_user`], each with
+/// [`CommitInfo::origin_message`] as its message.
+///
+/// After a crash a call may be repeated when it led to no record.
+#[async_trait]
+pub trait Ingest: fmt::Debug + Send + Sync + 'static {
+    /// Applies a file that was added or changed. Applying what is there already is no error.
+    async fn apply(&self, path: &str, content: &[u8], commit: &CommitInfo) -> Result<(), IngestError>;
+
+    /// Deletes the object of a file that was removed. That there is none is no error.
+    async fn remove(&self, path: &str, commit: &CommitInfo) -> Result<(), IngestError>;
+
+    /// Hears that a file, or its removal, was refused. The last good object stays, and so does
+    /// the file, until either is changed.
+    async fn invalid(&self, path: &str, reason: &str, commit: &CommitInfo) -> Result<(), IngestError>;
+
+    /// Hears that a path that was invalid is fine again: the file was corrected, or the object
+    /// was changed by the API and the file with it.
+    async fn valid_again(&self, path: &str) -> Result<(), IngestError>;
+}
+
+/// Why [`Ingest`] did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum IngestError {
+    /// The file is wrong and stays so until it is changed; the reason is for people.
+    #[error("{0}")]
+    Invalid(String),
+    /// It may work later; the projection tries again.
+    #[error("what was pushed cannot be applied now")]
+    Unavailable(#[source] Box<dyn Error + Send + Sync>),
+}
