@@ -1,2 +1,36 @@
-//! Placeholder.
-fn main() {}
+//! The logic behind the scripts in `hack/`.
+//!
+//! Results go to stdout, for scripts; what people follow along goes to stderr.
+#![expect(clippy::print_stdout, reason = "printing results is what these commands are for")]
+
+mod binaries;
+mod cluster;
+mod kubectl;
+mod paths;
+mod ports;
+mod process;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Repository chores; the scripts in hack/ call these.
+#[derive(Debug, Parser)]
+enum Command {
+    /// A real Kubernetes control plane on loopback
+    #[command(subcommand)]
+    Cluster(cluster::Command),
+}
+
+fn main() -> ExitCode {
+    let result = match Command::parse() {
+        Command::Cluster(command) => cluster::run(&command),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

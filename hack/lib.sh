@@ -1,0 +1,16 @@
+# Sourced by the scripts here: runs xtask from anywhere, with one build folder for all of them.
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# A folder that cargo already fills is reused; the cache's outlives clones of the repository.
+if [ -z "${CARGO_TARGET_DIR:-}" ]; then
+    if [ -d "$root/target" ]; then
+        export CARGO_TARGET_DIR="$root/target"
+    else
+        export CARGO_TARGET_DIR="${XDG_CACHE_HOME:-$HOME/.cache}/stoa/target"
+    fi
+fi
+
+# Becomes xtask, so that signals and the exit status are its own.
+xtask() {
+    cargo build --quiet --manifest-path "$root/Cargo.toml" --package xtask
+    exec "$CARGO_TARGET_DIR/debug/xtask" "$@"
+}

@@ -1,0 +1,183 @@
+//! Builds what the test bed runs: the control plane from Go modules, Stoa with cargo.
+//!
+//! Go's results are kept in the cache by name and version, for all clones of the repository.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, IsTerminal as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::paths;
+
+/// A command of the Go module `tests/cluster`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct GoCommand {
+    name: &'static str,
+    /// The module in `go.mod` whose version is the command's.
+    module: &'static str,
+}
+
+pub(crate) const ETCD: GoCommand = GoCommand { name: "etcd", module: "go.etcd.io/etcd/server/v3" };
+pub(crate) const KUBE_APISERVER: GoCommand = GoCommand { name: "kube-apiserver", module: "k8s.io/kubernetes" };
+pub(crate) const KUBE_CONTROLLER_MANAGER: GoCommand =
+    GoCommand { name: "kube-controller-manager", module: "k8s.io/kubernetes" };
+
+impl GoCommand {
+    /// The path of the binary, which is built first when the cache does not have it.
+    pub(crate) fn binary(self) -> Result<PathBuf> {
+        let source = paths::repository().join("tests/cluster");
+        let go_mod = fs::read_to_string(source.join("go.mod")).context("reading tests/cluster/go.mod")?;
+        let version = module_version(&go_mod, self.module)
+            .with_context(|| format!("tests/cluster/go.mod does not require {}", self.module))?;
+
+        let folder = paths::cache()?.join("bin");
+        fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+        let binary = folder.join(format!("{}-{version}", self.name));
+        if binary.exists() {
+            return Ok(binary);
+        }
+        let _lock = paths::lock(&folder.join(format!(".{}.lock", self.name)))?;
+        if !binary.exists() {
+            self.build(&source, version, &binary)?;
+        }
+        Ok(binary)
+    }
+
+    fn build(self, source: &Path, version: &str, binary: &Path) -> Result<()> {
+        eprintln!("building {} {version} once (kube-apiserver takes about 8 CPU minutes) …", self.name);
+        let started = Instant::now();
+        let package = format!("./cmd/{}", self.name);
+        let total = package_count(source, &package)?;
+        // Never a half-written binary under the final name.
+        let partial = binary.with_extension("partial");
+        let mut go = Command::new("go");
+        go.current_dir(source).env("CGO_ENABLED", "0").args([
+            "build",
+            "-v",
+            "-trimpath",
+            "-buildvcs=false",
+            "-ldflags",
+        ]);
+        go.arg(linker_flags(version)).arg("-o").arg(&partial).arg(&package);
+        let mut child = go.stderr(Stdio::piped()).spawn().context("running go; Go 1.26 is needed to build it")?;
+        let lines = BufReader::new(child.stderr.take().expect("it was asked for")).lines();
+        let said = show_progress(self.name, total, lines.map_while(Result::ok));
+        ensure!(child.wait()?.success(), "go build {package} failed:\n{}", said.join("\n"));
+        fs::rename(&partial, binary).with_context(|| format!("renaming {}", partial.display()))?;
+        eprintln!("built {} in {:.0?}", binary.display(), started.elapsed());
+        Ok(())
+    }
+}
+
+/// How many packages go into `package`, itself included.
+fn package_count(source: &Path, package: &str) -> Result<usize> {
+    let mut go = Command::new("go");
+    go.current_dir(source).env("CGO_ENABLED", "0").args(["list", "-deps", package]).stderr(Stdio::inherit());
+    let output = go.output().context("running go; Go 1.26 is needed to build the control plane")?;
+    ensure!(output.status.success(), "go list -deps {package} failed");
+    Ok(output.stdout.split(|byte| *byte == b'\n').count())
+}
+
+/// Counts the packages that `go build -v` names, and returns what else it says.
+fn show_progress(name: &str, total: usize, lines: impl Iterator<Item = String>) -> Vec<String> {
+    let terminal = std::io::stderr().is_terminal();
+    let interval = if terminal { Duration::from_millis(200) } else { Duration::from_secs(15) };
+    let mut shown = Instant::now();
+    let mut count = 0;
+    let mut said = Vec::new();
+    for line in lines {
+        if line.contains([' ', '\t']) {
+            said.push(line);
+            continue;
+        }
+        count += 1;
+        if shown.elapsed() >= interval {
+            shown = Instant::now();
+            let end = if terminal { "\r" } else { "\n" };
+            eprint!("  {name}: {count} of at most {total} packages{end}");
+        }
+    }
+    said
+}
+
+/// The version `go.mod` requires of `module`.
+fn module_version<'a>(go_mod: &'a str, module: &str) -> Option<&'a str> {
+    go_mod.lines().map(|line| line.trim().trim_start_matches("require ")).find_map(|line| {
+        let (name, rest) = line.split_once(' ')?;
+        (name == module && !rest.starts_with("=>")).then(|| rest.split_whitespace().next())?
+    })
+}
+
+/// Tells Kubernetes its version; without that, clients would see `v0.0.0-master`.
+fn linker_flags(version: &str) -> String {
+    let mut numbers = version.trim_start_matches('v').split('.');
+    let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
+    let mut flags = "-s -w".to_owned();
+    for package in ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"] {
+        for (name, value) in
+            [("gitVersion", version), ("gitMajor", major), ("gitMinor", minor), ("gitTreeState", "clean")]
+        {
+            flags.push_str(&format!(" -X {package}.{name}={value}"));
+        }
+    }
+    flags
+}
+
+/// How cargo optimizes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Profile {
+    /// Quick to build.
+    Debug,
+    /// Quick to run.
+    Release,
+}
+
+/// The two processes of Stoa.
+#[derive(Debug, Clone)]
+pub(crate) struct StoaBinaries {
+    pub(crate) apiserver: PathBuf,
+    pub(crate) runner: PathBuf,
+}
+
+/// Builds `stoa-apiserver` and `function-runner`; cargo itself shows the progress.
+pub(crate) fn stoa(profile: Profile) -> Result<StoaBinaries> {
+    let mut cargo = Command::new("cargo");
+    cargo.current_dir(paths::repository()).args(["build", "--package=stoa-apiserver", "--package=function-runner"]);
+    let folder = match profile {
+        Profile::Debug => "debug",
+        Profile::Release => {
+            cargo.arg("--release");
+            "release"
+        }
+    };
+    // What a script prints on stdout is for its caller.
+    let status = cargo.stdout(std::io::stderr()).status().context("running cargo")?;
+    ensure!(status.success(), "cargo build failed");
+    let folder = paths::cargo_target().join(folder);
+    Ok(StoaBinaries { apiserver: folder.join("stoa-apiserver"), runner: folder.join("function-runner") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read_from_the_requirements_not_from_replacements() {
+        let go_mod = "module m\n\nrequire (\n\tk8s.io/kubernetes v1.36.3\n\tx.io/y v1.0.0 // indirect\n)\n\
+                      replace (\n\tk8s.io/api => k8s.io/api v0.36.3\n)\nrequire x.io/single v2.0.0\n";
+        assert_eq!(module_version(go_mod, "k8s.io/kubernetes"), Some("v1.36.3"));
+        assert_eq!(module_version(go_mod, "x.io/y"), Some("v1.0.0"));
+        assert_eq!(module_version(go_mod, "x.io/single"), Some("v2.0.0"));
+        assert_eq!(module_version(go_mod, "k8s.io/api"), None);
+    }
+
+    #[test]
+    fn kubernetes_learns_its_version_from_the_linker() {
+        let flags = linker_flags("v1.36.3");
+        assert!(flags.contains("-X k8s.io/component-base/version.gitVersion=v1.36.3"), "{flags}");
+        assert!(flags.contains("-X k8s.io/component-base/version.gitMinor=36"), "{flags}");
+    }
+}

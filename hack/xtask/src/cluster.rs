@@ -1,0 +1,246 @@
+//! `hack/cluster`: a real control plane on loopback, and Stoa behind it when asked.
+//!
+//! Start at [`run`]. Everything of one test bed is in its folder, so that several run side by side and none knows
+//! of the others.
+//!
+//! Elsewhere: `control_plane` starts etcd and Kubernetes, `stoa` starts Stoa and registers it, `pki` makes the
+//! certificates of both, `state` remembers ports and options.
+
+mod control_plane;
+mod pki;
+mod state;
+mod stoa;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use clap::{Args, Subcommand, ValueEnum};
+
+use crate::binaries::Profile;
+use crate::kubectl::Kubectl;
+use crate::paths;
+use crate::process::Signal;
+
+pub(crate) use state::State;
+
+/// What `hack/cluster` can do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Starts what is not running yet and prints the path of the admin's kubeconfig
+    Up(Up),
+    /// Ends what runs in the folder; its data stays unless --purge is given
+    Down(Down),
+    /// Prints KEY=value lines for scripts and tests
+    Env(Folder),
+    /// Starts whichever of stoa-apiserver and function-runner is not running, where it was before
+    StartStoa(Folder),
+    /// Ends a process of Stoa with SIGKILL, as a crash would
+    Kill(Kill),
+}
+
+/// Where the test bed lives.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Folder {
+    /// The test bed's folder; everything of it is in there
+    #[arg(long, default_value = ".cluster")]
+    dir: PathBuf,
+}
+
+/// What to start.
+#[derive(Debug, Args)]
+pub(crate) struct Up {
+    #[command(flatten)]
+    folder: Folder,
+    /// Build, start and register stoa-apiserver and function-runner too
+    #[arg(long)]
+    stoa: bool,
+    /// Build Stoa optimized
+    #[arg(long, requires = "stoa")]
+    release: bool,
+    /// Let etcd acknowledge writes before they are on disk; counts when etcd starts
+    #[arg(long)]
+    unsafe_no_fsync: bool,
+}
+
+/// What to leave behind.
+#[derive(Debug, Args)]
+pub(crate) struct Down {
+    #[command(flatten)]
+    folder: Folder,
+    /// Remove the folder as well
+    #[arg(long)]
+    purge: bool,
+}
+
+/// Which process to end.
+#[derive(Debug, Args)]
+pub(crate) struct Kill {
+    #[command(flatten)]
+    folder: Folder,
+    process: StoaProcess,
+}
+
+/// A process of Stoa.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StoaProcess {
+    /// stoa-apiserver
+    Stoa,
+    /// function-runner
+    Runner,
+}
+
+/// Does what the command line asks.
+pub(crate) fn run(command: &Command) -> Result<()> {
+    match command {
+        Command::Up(args) => {
+            let cluster = up(&args.folder.dir, args.options())?;
+            println!("{}", cluster.kubeconfig().display());
+            Ok(())
+        }
+        Command::Down(args) => down(&args.folder.dir, args.purge),
+        Command::Env(args) => env(&Cluster::existing(&args.dir)?),
+        Command::StartStoa(args) => {
+            let cluster = Cluster::existing(&args.dir)?;
+            let _lock = cluster.lock()?;
+            let started = stoa::start(&cluster, &State::load(&cluster.dir)?)?;
+            eprintln!("started: {}", if started.is_empty() { "nothing".to_owned() } else { started.join(", ") });
+            Ok(())
+        }
+        Command::Kill(args) => {
+            let cluster = Cluster::existing(&args.folder.dir)?;
+            let daemon = match args.process {
+                StoaProcess::Stoa => stoa::apiserver(&cluster.dir),
+                StoaProcess::Runner => stoa::runner(&cluster.dir),
+            };
+            ensure!(daemon.end(Signal::Kill, Duration::from_secs(10))?, "{} does not run", daemon.name());
+            Ok(())
+        }
+    }
+}
+
+/// How a test bed is to be started.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Options {
+    /// Start Stoa too, built like this.
+    pub(crate) stoa: Option<Profile>,
+    /// Whether etcd may acknowledge writes before they are on disk.
+    pub(crate) unsafe_no_fsync: bool,
+}
+
+impl Up {
+    fn options(&self) -> Options {
+        let profile = if self.release { Profile::Release } else { Profile::Debug };
+        Options { stoa: self.stoa.then_some(profile), unsafe_no_fsync: self.unsafe_no_fsync }
+    }
+}
+
+/// One test bed's folder.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    dir: PathBuf,
+}
+
+impl Cluster {
+    fn existing(dir: &Path) -> Result<Self> {
+        let dir = fs::canonicalize(dir).with_context(|| format!("no test bed in {}", dir.display()))?;
+        ensure!(State::exists(&dir), "no test bed in {}; hack/cluster up makes one", dir.display());
+        Ok(Self { dir })
+    }
+
+    /// The admin's kubeconfig.
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.dir.join("kubeconfig")
+    }
+
+    /// kubectl as the admin.
+    pub(crate) fn kubectl(&self) -> Kubectl {
+        Kubectl::new(&self.kubeconfig())
+    }
+
+    /// Keeps other `hack/cluster` commands off the folder.
+    fn lock(&self) -> Result<fs::File> {
+        paths::lock(&self.dir.join(".lock"))
+    }
+
+    fn pki(&self) -> PathBuf {
+        self.dir.join("pki")
+    }
+
+    fn audit_log(&self) -> PathBuf {
+        self.dir.join("logs/audit.log")
+    }
+}
+
+/// Starts what is not running yet. A second call changes nothing.
+pub(crate) fn up(dir: &Path, options: Options) -> Result<Cluster> {
+    let cluster = Cluster { dir: paths::make_folder(dir)? };
+    let _lock = cluster.lock()?;
+    let mut state = State::load_or_new(&cluster.dir)?;
+    control_plane::up(&cluster, &mut state, options.unsafe_no_fsync)?;
+    if let Some(profile) = options.stoa {
+        stoa::up(&cluster, &mut state, profile)?;
+    }
+    Ok(cluster)
+}
+
+/// Ends the test bed's own processes, the newest first.
+pub(crate) fn down(dir: &Path, purge: bool) -> Result<()> {
+    let Ok(dir) = fs::canonicalize(dir) else {
+        eprintln!("no test bed in {}", dir.display());
+        return Ok(());
+    };
+    // A folder that holds anything else was named by mistake.
+    if !State::exists(&dir) {
+        bail!("{} is no test bed's folder", dir.display());
+    }
+    let cluster = Cluster { dir };
+    let lock = cluster.lock()?;
+    let mut ended = Vec::new();
+    for daemon in stoa::daemons(&cluster.dir).into_iter().chain(control_plane::daemons(&cluster.dir).into_iter().rev())
+    {
+        if daemon.end(Signal::Terminate, Duration::from_secs(20))? {
+            ended.push(daemon.name());
+        }
+    }
+    eprintln!("ended: {}", if ended.is_empty() { "nothing, it was down".to_owned() } else { ended.join(", ") });
+    if purge {
+        fs::remove_dir_all(&cluster.dir).with_context(|| format!("removing {}", cluster.dir.display()))?;
+    }
+    drop(lock);
+    Ok(())
+}
+
+fn env(cluster: &Cluster) -> Result<()> {
+    let state = State::load(&cluster.dir)?;
+    let pki = cluster.pki();
+    let mut lines = vec![
+        ("KUBECONFIG", cluster.kubeconfig().display().to_string()),
+        ("CLUSTER_DIR", cluster.dir.display().to_string()),
+        ("AUDIT_LOG", cluster.audit_log().display().to_string()),
+        ("APISERVER_URL", state.apiserver_url()),
+        ("CLUSTER_CA", pki.join("ca.crt").display().to_string()),
+        ("CLIENT_CERT", pki.join("admin.crt").display().to_string()),
+        ("CLIENT_KEY", pki.join("admin.key").display().to_string()),
+        ("FRONT_PROXY_CERT", pki.join("front-proxy-client.crt").display().to_string()),
+        ("FRONT_PROXY_KEY", pki.join("front-proxy-client.key").display().to_string()),
+    ];
+    for (key, daemon) in
+        ["ETCD_PID", "APISERVER_PID", "CONTROLLER_MANAGER_PID"].into_iter().zip(control_plane::daemons(&cluster.dir))
+    {
+        lines.extend(daemon.pid().map(|pid| (key, pid.to_string())));
+    }
+    if let Some(stoa) = &state.stoa {
+        lines.push(("STOA_URL", stoa.url()));
+        lines.push(("STOA_CA", pki.join("stoa-ca.crt").display().to_string()));
+        lines.push(("STOA_DATA_DIR", stoa::data_folder(&cluster.dir).display().to_string()));
+        for (key, daemon) in [("STOA_PID", stoa::apiserver(&cluster.dir)), ("RUNNER_PID", stoa::runner(&cluster.dir))] {
+            lines.extend(daemon.pid().map(|pid| (key, pid.to_string())));
+        }
+    }
+    for (key, value) in lines {
+        println!("{key}={value}");
+    }
+    Ok(())
+}

@@ -1,0 +1,174 @@
+//! Stoa behind the test bed's kube-apiserver: two processes and their registration.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+
+use super::control_plane::path_flag;
+use super::state::StoaState;
+use super::{Cluster, State, pki};
+use crate::binaries::{self, Profile};
+use crate::paths;
+use crate::ports;
+use crate::process::Daemon;
+
+/// Where Stoa's service and service accounts live; `manifests/base` says the same.
+pub(super) const NAMESPACE: &str = "stoa-system";
+/// The service that the APIServices name; `manifests/base` says the same.
+pub(super) const SERVICE: &str = "stoa-apiserver";
+/// The APIServices of `manifests/base`.
+const API_SERVICES: [&str; 3] =
+    ["v1alpha1.config.stoa.dev", "v1alpha1.platform.stoa.dev", "v1alpha1.delivery.stoa.dev"];
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The process of stoa-apiserver.
+pub(super) fn apiserver(dir: &Path) -> Daemon {
+    Daemon::new(dir, "stoa-apiserver")
+}
+
+/// The process of function-runner.
+pub(super) fn runner(dir: &Path) -> Daemon {
+    Daemon::new(dir, "function-runner")
+}
+
+/// Both, in the order in which they end.
+pub(super) fn daemons(dir: &Path) -> [Daemon; 2] {
+    [apiserver(dir), runner(dir)]
+}
+
+/// Where stoa-apiserver keeps its log, its control repository and its documents.
+pub(super) fn data_folder(dir: &Path) -> PathBuf {
+    dir.join("stoa")
+}
+
+/// Builds, starts and registers Stoa, and waits until kube-apiserver sees it.
+pub(super) fn up(cluster: &Cluster, state: &mut State, profile: Profile) -> Result<()> {
+    let started = Instant::now();
+    let binaries = binaries::stoa(profile)?;
+    pki::stoa(&cluster.pki())?;
+    for account in [SERVICE, "function-runner"] {
+        let path = account_kubeconfig(cluster, account);
+        pki::kubeconfig(&cluster.pki(), &format!("{account}-account"), &state.apiserver_url(), &path)?;
+    }
+
+    let before = state.stoa.take();
+    let mut taken = state.ports();
+    let mut choose = |before: Option<u16>, daemon: &Daemon| -> Result<u16> {
+        let port = match before {
+            Some(port) if daemon.pid().is_some() || ports::is_free(port) => port,
+            _ => ports::free(&taken)?,
+        };
+        taken.push(port);
+        Ok(port)
+    };
+    let port = choose(before.as_ref().map(|stoa| stoa.port), &apiserver(&cluster.dir))?;
+    let runner_port = choose(before.as_ref().map(|stoa| stoa.runner_port), &runner(&cluster.dir))?;
+    state.stoa = Some(StoaState { port, runner_port, apiserver: binaries.apiserver, runner: binaries.runner });
+    state.save(&cluster.dir)?;
+
+    // stoa-apiserver reads its front-proxy settings from the cluster with the rights given here.
+    register(cluster, port)?;
+    start(cluster, state)?;
+    eprintln!("waiting until the APIServices are available …");
+    let names: Vec<String> = API_SERVICES.iter().map(|name| format!("apiservice/{name}")).collect();
+    let mut wait = vec!["wait", "--for=condition=Available", "--timeout=60s"];
+    wait.extend(names.iter().map(String::as_str));
+    cluster.kubectl().run(&wait)?;
+    eprintln!("stoa in {} is up after {:.1?}", cluster.dir.display(), started.elapsed());
+    Ok(())
+}
+
+/// Starts whichever process is not running, with the ports and data it had; returns their names.
+pub(super) fn start(cluster: &Cluster, state: &State) -> Result<Vec<&'static str>> {
+    let stoa = state.stoa.as_ref().context("this test bed has no Stoa yet; hack/cluster up --stoa starts it")?;
+    let mut started = Vec::new();
+    // The runner first, so that the API server's first call finds it; neither depends on that.
+    for (daemon, command, port) in [
+        (runner(&cluster.dir), runner_command(cluster, stoa), stoa.runner_port),
+        (apiserver(&cluster.dir), apiserver_command(cluster, stoa), stoa.port),
+    ] {
+        if daemon.pid().is_none() {
+            let mut command = command;
+            eprintln!("starting {} …", daemon.name());
+            daemon.spawn(&mut command)?;
+            daemon.wait(PATIENCE, || ports::accepts(port))?;
+            started.push(daemon.name());
+        }
+    }
+    Ok(started)
+}
+
+fn account_kubeconfig(cluster: &Cluster, account: &str) -> PathBuf {
+    cluster.dir.join(format!("{account}.kubeconfig"))
+}
+
+fn apiserver_command(cluster: &Cluster, stoa: &StoaState) -> Command {
+    let pki = cluster.pki();
+    let mut command = Command::new(&stoa.apiserver);
+    command.args(["serve", "--bind-address=127.0.0.1"]).arg(format!("--secure-port={}", stoa.port));
+    path_flag(&mut command, "data-dir", &data_folder(&cluster.dir));
+    for flag in ["kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig"] {
+        path_flag(&mut command, flag, &account_kubeconfig(cluster, SERVICE));
+    }
+    command.arg(format!("--runner=https://localhost:{}", stoa.runner_port));
+    for (flag, file) in [
+        ("tls-cert-file", "stoa.crt"),
+        ("tls-private-key-file", "stoa.key"),
+        ("runner-ca", "runner-ca.crt"),
+        ("runner-cert", "stoa-runner-client.crt"),
+        ("runner-key", "stoa-runner-client.key"),
+    ] {
+        path_flag(&mut command, flag, &pki.join(file));
+    }
+    command
+}
+
+fn runner_command(cluster: &Cluster, stoa: &StoaState) -> Command {
+    let pki = cluster.pki();
+    let mut command = Command::new(&stoa.runner);
+    command.arg(format!("--listen=127.0.0.1:{}", stoa.runner_port));
+    for (flag, file) in [("tls-cert", "runner.crt"), ("tls-key", "runner.key"), ("client-ca", "runner-ca.crt")] {
+        path_flag(&mut command, flag, &pki.join(file));
+    }
+    path_flag(&mut command, "cache-dir", &cluster.dir.join("runner-cache"));
+    path_flag(&mut command, "kubeconfig", &account_kubeconfig(cluster, "function-runner"));
+    command
+}
+
+/// Applies `manifests/testbed` with the port and the authority of this test bed.
+fn register(cluster: &Cluster, port: u16) -> Result<()> {
+    let folder = paths::make_folder(&cluster.dir.join("manifests"))?;
+    let base = paths::relative(&folder, &fs::canonicalize(paths::repository().join("manifests/testbed"))?);
+    let ca = fs::read_to_string(cluster.pki().join("stoa-ca.crt")).context("reading Stoa's authority")?;
+    fs::write(folder.join("kustomization.yaml"), kustomization(&base, port, &ca))
+        .context("writing the kustomization")?;
+    let folder = folder.to_str().context("the test bed's folder is not UTF-8")?;
+    cluster.kubectl().run(&["apply", "--kustomize", folder])?;
+    Ok(())
+}
+
+fn kustomization(base: &Path, port: u16, ca_pem: &str) -> String {
+    let ca_bundle = BASE64_STANDARD.encode(ca_pem);
+    format!(
+        "resources:
+- {base}
+patches:
+- target:
+    kind: APIService
+  patch: |
+    - op: add
+      path: /spec/caBundle
+      value: {ca_bundle}
+    - op: add
+      path: /spec/service/port
+      value: {port}
+",
+        base = base.display()
+    )
+}
