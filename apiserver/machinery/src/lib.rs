@@ -16,6 +16,7 @@ pub mod object;
 pub mod request;
 pub mod schema;
 pub mod selector;
+pub mod serve;
 pub mod status;
 pub mod strategy;
 

@@ -7,7 +7,7 @@
 pub mod body;
 mod negotiate;
 mod partial;
-mod query;
+pub(crate) mod query;
 pub mod request_info;
 pub mod response;
 mod table;

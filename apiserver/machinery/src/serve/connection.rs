@@ -1,0 +1,140 @@
+//! Connections: accepting them, serving them, and ending them in order.
+
+use std::{convert::Infallible, io, pin::pin, sync::Arc, time::Duration};
+
+use hyper::service::service_fn;
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::conn::auto,
+};
+use tokio::{
+    net::TcpStream,
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Server,
+    chain::{Chain, Connection},
+    reload::keep_reloading,
+};
+use crate::auth::PeerCertificates;
+
+/// How long a client may take for the TLS handshake, and for the head of a request.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// After how much silence an HTTP/2 client is asked whether it is still there, and how long it may take to say so.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+/// How many requests one HTTP/2 connection may have at once; upstream's `http2-max-streams-per-connection`.
+const MAX_STREAMS: u32 = 250;
+/// The most bytes of request headers: a front proxy may send many groups and extras.
+const MAX_HEADER_BYTES: u32 = 256 * 1024;
+/// How many bytes of a request may be on their way unread; upstream's `resourceBody99Percentile`.
+const UPLOAD_WINDOW: u32 = 256 * 1024;
+
+pub(super) async fn run(server: Server, stop: CancellationToken) {
+    let Server { listener, tls, chain, limits, reloads, .. } = server;
+    let acceptor = TlsAcceptor::from(tls);
+    // Dropped with this future, which ends everything at once.
+    let mut connections = JoinSet::new();
+    let background = CancellationToken::new();
+    let _end_background = background.clone().drop_guard();
+    tokio::spawn(keep_reloading(reloads, limits.reload_interval, background));
+    let closing = CancellationToken::new();
+
+    let mut until = pin!(async {
+        stop.cancelled().await;
+        tracing::info!(delay = ?limits.shutdown_delay, "shutting down: not ready any more");
+        chain.health.shut_down();
+        sleep(limits.shutdown_delay).await;
+    });
+    loop {
+        tokio::select! {
+            () = &mut until => break,
+            Some(_) = connections.join_next(), if !connections.is_empty() => {}
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    connections.spawn(connection(acceptor.clone(), stream, chain.clone(), closing.clone()));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    // Out of file descriptors, most likely; trying at once would only spin.
+                    if !is_the_peers_fault(&error) {
+                        sleep(Duration::from_millis(100)).await;
+                    }
+                }
+            },
+        }
+    }
+    drop(listener);
+    tracing::info!(connections = connections.len(), "shutting down: draining");
+    chain.stop_streams.cancel();
+    closing.cancel();
+    let drained = timeout(limits.drain_timeout, async { while connections.join_next().await.is_some() {} }).await;
+    if drained.is_err() {
+        tracing::warn!(connections = connections.len(), "shutting down: breaking off what has not ended");
+        connections.shutdown().await;
+    }
+}
+
+fn is_the_peers_fault(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+}
+
+/// Serves one connection until the client ends it, or `closing` and its requests are done.
+async fn connection(acceptor: TlsAcceptor, stream: TcpStream, chain: Arc<Chain>, closing: CancellationToken) {
+    // Answers are written whole; waiting to fill a packet would only delay watch events.
+    let _ = stream.set_nodelay(true);
+    let handshake = timeout(HEAD_TIMEOUT, acceptor.accept(stream));
+    let stream = match closing.run_until_cancelled(handshake).await {
+        Some(Ok(Ok(stream))) => stream,
+        Some(failed) => {
+            chain.metrics.tls_handshake_errors.inc();
+            if let Ok(Err(error)) = failed {
+                tracing::debug!(%error, "TLS handshake error");
+            }
+            return;
+        }
+        None => return,
+    };
+    let presented = stream.get_ref().1.peer_certificates().unwrap_or_default();
+    let certificates = PeerCertificates::new(presented.iter().map(|c| c.clone().into_owned()).collect());
+    let close = closing.child_token();
+    let shared = Arc::new(Connection { certificates, close: close.clone() });
+    let service = service_fn(move |request| {
+        let (chain, shared) = (chain.clone(), shared.clone());
+        async move { Ok::<_, Infallible>(chain.serve(shared, request).await) }
+    });
+    let builder = protocols();
+    let mut serving = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
+    let mut ending = false;
+    let ended = loop {
+        tokio::select! {
+            ended = serving.as_mut() => break ended,
+            () = close.cancelled(), if !ending => {
+                ending = true;
+                serving.as_mut().graceful_shutdown();
+            }
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(error, "connection error");
+    }
+}
+
+fn protocols() -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_INTERVAL)
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_header_list_size(MAX_HEADER_BYTES)
+        .initial_stream_window_size(UPLOAD_WINDOW)
+        .initial_connection_window_size(UPLOAD_WINDOW * 4);
+    builder
+}

@@ -1,0 +1,121 @@
+//! How long a request may take.
+
+use std::time::Duration;
+
+use crate::{
+    http::{RequestInfo, query::Query},
+    status::ApiError,
+};
+
+/// Whether a request goes on until the client has enough: a watch, or a log that is followed.
+pub(crate) fn is_long_running(info: &RequestInfo, query: &Query) -> bool {
+    info.is_resource_request
+        && (info.verb == "watch" || (info.subresource == "log" && query.flag("follow").unwrap_or(false)))
+}
+
+/// How long a request may take: at most `most`, less when its `timeout` parameter says so, as in Go durations.
+///
+/// # Errors
+///
+/// 400 when `timeout` is no duration.
+pub(crate) fn time_allowed(query: &Query, most: Duration) -> Result<Duration, ApiError> {
+    let Some(text) = query.first("timeout").filter(|text| !text.is_empty()) else { return Ok(most) };
+    let asked = parse_duration(text).ok_or_else(|| {
+        ApiError::bad_request(format!("invalid timeout specified in the request URL - time: invalid duration {text:?}"))
+    })?;
+    Ok(if asked.is_zero() { most } else { asked.min(most) })
+}
+
+/// What the client hears when time is up.
+pub(crate) fn timed_out() -> ApiError {
+    ApiError::new(504, "Timeout", "Timeout: request did not complete within the allotted timeout")
+}
+
+/// Reads a duration as Go's `time.ParseDuration` does: `1h15m30.5s`, `300ms`. A negative one is zero.
+fn parse_duration(text: &str) -> Option<Duration> {
+    let (negative, mut rest) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    if rest == "0" {
+        return Some(Duration::ZERO);
+    }
+    let mut seconds = 0.0;
+    if rest.is_empty() {
+        return None;
+    }
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let number: f64 = rest[..digits].parse().ok()?;
+        rest = &rest[digits..];
+        let unit = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
+        seconds += number
+            * match &rest[..unit] {
+                "ns" => 1e-9,
+                "us" | "µs" | "μs" => 1e-6,
+                "ms" => 1e-3,
+                "s" => 1.0,
+                "m" => 60.0,
+                "h" => 3600.0,
+                _ => return None,
+            };
+        rest = &rest[unit..];
+    }
+    let duration = Duration::try_from_secs_f64(seconds).ok()?;
+    Some(if negative { Duration::ZERO } else { duration })
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Method;
+
+    use super::*;
+
+    #[test]
+    fn durations_are_read_as_go_reads_them() {
+        for (text, millis) in [
+            ("32s", Some(32_000)),
+            ("1m30s", Some(90_000)),
+            ("300ms", Some(300)),
+            ("1.5h", Some(5_400_000)),
+            (".5s", Some(500)),
+            ("0", Some(0)),
+            ("+2s", Some(2_000)),
+            ("-2s", Some(0)),
+            ("", None),
+            ("10", None),
+            ("s", None),
+            ("1d", None),
+            ("1s ", None),
+            ("1..5s", None),
+            ("99999999999999999999h", None),
+        ] {
+            assert_eq!(parse_duration(text), millis.map(Duration::from_millis), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_request_may_ask_for_less_time_but_not_for_more() {
+        let most = Duration::from_secs(60);
+        let allowed = |query: &str| time_allowed(&Query::parse(query), most).map(|time| time.as_secs());
+        assert_eq!(allowed(""), Ok(60));
+        assert_eq!(allowed("timeout="), Ok(60));
+        assert_eq!(allowed("timeout=32s"), Ok(32));
+        assert_eq!(allowed("timeout=1h"), Ok(60));
+        assert_eq!(allowed("timeout=0s"), Ok(60));
+        assert_eq!(allowed("timeout=soon").unwrap_err().code(), 400);
+    }
+
+    #[test]
+    fn watches_and_followed_logs_have_no_end() {
+        let check = |target: &str| {
+            let uri: http::Uri = target.parse().unwrap();
+            is_long_running(&RequestInfo::new(&Method::GET, &uri), &Query::parse(uri.query().unwrap_or("")))
+        };
+        assert!(check("/apis/g.io/v1/stacks?watch=true"));
+        assert!(check("/apis/g.io/v1/namespaces/a/runs/r/log?follow=true"));
+        assert!(!check("/apis/g.io/v1/namespaces/a/runs/r/log"));
+        assert!(!check("/apis/g.io/v1/stacks"));
+        assert!(!check("/metrics?watch=true&follow=true"));
+    }
+}

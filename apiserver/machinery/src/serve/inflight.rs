@@ -1,0 +1,124 @@
+//! How many requests are worked on at once.
+//!
+//! Follows `WithMaxInFlightLimit` in `k8s.io/apiserver/pkg/server/filters`, and goes further in whom it never turns
+//! away: besides `system:masters` also health probes, leader election and the cluster's own controllers, since an
+//! overload must not cost a leader its lease or a namespace its deletion.
+
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::{health::is_health_path, metrics::Metrics};
+use crate::{auth::MASTERS, http::RequestInfo, request::UserInfo, status::ApiError};
+
+/// After how many seconds a client that was turned away may come back.
+const RETRY_AFTER_SECONDS: i32 = 1;
+
+/// The two limits: requests that read, and requests that change something.
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    reading: Arc<Semaphore>,
+    mutating: Arc<Semaphore>,
+    metrics: Arc<Metrics>,
+}
+
+/// A request that is being worked on; ends when dropped.
+#[derive(Debug)]
+pub(crate) struct Permit {
+    gauge: prometheus::IntGauge,
+    _limit: OwnedSemaphorePermit,
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.gauge.dec();
+    }
+}
+
+impl InFlight {
+    pub(crate) fn new(reading: usize, mutating: usize, metrics: Arc<Metrics>) -> Self {
+        Self { reading: Arc::new(Semaphore::new(reading)), mutating: Arc::new(Semaphore::new(mutating)), metrics }
+    }
+
+    /// Begins a request; `None` when it does not count.
+    ///
+    /// # Errors
+    ///
+    /// 429 with the time to come back, when there are too many.
+    pub(crate) fn begin(&self, user: &UserInfo, info: &RequestInfo) -> Result<Option<Permit>, ApiError> {
+        let reads = matches!(info.verb.as_str(), "get" | "list" | "watch");
+        let (limit, kind) = if reads { (&self.reading, "readOnly") } else { (&self.mutating, "mutating") };
+        match limit.clone().try_acquire_owned() {
+            Ok(permit) => {
+                let gauge = self.metrics.current_inflight.with_label_values(&[kind]);
+                gauge.inc();
+                Ok(Some(Permit { gauge, _limit: permit }))
+            }
+            Err(_) if never_turned_away(user, info) => Ok(None),
+            Err(_) => {
+                Err(ApiError::too_many_requests("Too many requests, please try again later.", RETRY_AFTER_SECONDS))
+            }
+        }
+    }
+}
+
+fn never_turned_away(user: &UserInfo, info: &RequestInfo) -> bool {
+    let of_the_cluster = user.name.starts_with("system:kube-")
+        || user.name.starts_with("system:serviceaccount:kube-system:")
+        || user.in_group(MASTERS);
+    let probes = !info.is_resource_request && is_health_path(&info.path);
+    let elects = info.group == "coordination.k8s.io" && info.resource == "leases";
+    of_the_cluster || probes || elects
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Method;
+
+    use super::*;
+
+    fn user(name: &str, group: &str) -> UserInfo {
+        UserInfo { name: name.to_owned(), groups: vec![group.to_owned()], ..UserInfo::default() }
+    }
+
+    fn info(method: Method, target: &str) -> RequestInfo {
+        RequestInfo::new(&method, &target.parse().unwrap())
+    }
+
+    #[test]
+    fn the_limits_are_apart_and_come_free_again() {
+        let metrics = Arc::new(Metrics::new(&prometheus::Registry::new()).unwrap());
+        let in_flight = InFlight::new(1, 1, metrics.clone());
+        let ann = user("ann", "dev");
+        let list = info(Method::GET, "/apis/g.io/v1/stacks");
+        let create = info(Method::POST, "/apis/g.io/v1/stacks");
+        let reading = in_flight.begin(&ann, &list).unwrap();
+        let mutating = in_flight.begin(&ann, &create).unwrap();
+        assert_eq!(metrics.current_inflight.with_label_values(&["readOnly"]).get(), 1);
+        let refused = in_flight.begin(&ann, &list).unwrap_err();
+        assert_eq!((refused.code(), refused.reason()), (429, "TooManyRequests"));
+        assert!(in_flight.begin(&ann, &create).is_err());
+        drop(reading);
+        assert_eq!(metrics.current_inflight.with_label_values(&["readOnly"]).get(), 0);
+        assert!(in_flight.begin(&ann, &list).is_ok());
+        assert!(in_flight.begin(&ann, &create).is_err());
+        drop(mutating);
+    }
+
+    #[test]
+    fn probes_leaders_controllers_and_masters_are_never_turned_away() {
+        let metrics = Arc::new(Metrics::new(&prometheus::Registry::new()).unwrap());
+        let in_flight = InFlight::new(0, 0, metrics);
+        let ann = user("ann", "dev");
+        let list = info(Method::GET, "/apis/g.io/v1/stacks");
+        let lease = info(Method::PUT, "/apis/coordination.k8s.io/v1/namespaces/a/leases/l");
+        let goes_through = |user: &UserInfo, info: &RequestInfo| matches!(in_flight.begin(user, info), Ok(None));
+        assert!(!goes_through(&ann, &list));
+        assert!(!goes_through(&ann, &info(Method::GET, "/metrics")));
+        assert!(goes_through(&ann, &info(Method::GET, "/readyz/log")));
+        assert!(goes_through(&ann, &lease));
+        assert!(goes_through(&user("root", MASTERS), &list));
+        assert!(goes_through(&user("system:kube-controller-manager", ""), &list));
+        assert!(goes_through(&user("system:serviceaccount:kube-system:namespace-controller", ""), &list));
+    }
+}

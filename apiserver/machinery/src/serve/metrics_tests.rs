@@ -1,0 +1,87 @@
+use http_body_util::BodyExt;
+
+use super::*;
+
+async fn text(metrics: &Metrics) -> String {
+    let bytes = metrics.render().into_body().collect().await.unwrap().to_bytes();
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn metrics() -> Arc<Metrics> {
+    Arc::new(Metrics::new(&Registry::new()).unwrap())
+}
+
+fn record(metrics: &Arc<Metrics>, method: Method, target: &str) -> Record {
+    let uri: http::Uri = target.parse().unwrap();
+    let info = RequestInfo::new(&method, &uri);
+    let query = Query::parse(uri.query().unwrap_or(""));
+    let long_running = info.verb == "watch";
+    Record::new(metrics.clone(), &info, &method, &HeaderMap::new(), &query, long_running)
+}
+
+#[tokio::test]
+async fn a_request_is_counted_with_upstreams_names_and_labels() {
+    let metrics = metrics();
+    let mut list = record(&metrics, Method::GET, "/apis/g.io/v1/namespaces/a/stacks?dryRun=All");
+    list.answered(StatusCode::OK, false);
+    list.sent(&[0; 2000]);
+    drop(list);
+    let text = text(&metrics).await;
+    let labels = r#"component="apiserver",dry_run="All",group="g.io",resource="stacks",scope="namespace",subresource="",verb="LIST",version="v1""#;
+    let total = format!("apiserver_request_total{{code=\"200\",{labels}}} 1\n");
+    assert!(text.contains(&total), "{total}\n{text}");
+    assert!(text.contains(&format!("apiserver_request_duration_seconds_count{{{labels}}} 1\n")), "{text}");
+    assert!(text.contains("apiserver_response_sizes_sum{") && text.contains("} 2000\n"), "{text}");
+    assert!(text.contains("process_resident_memory_bytes "), "{text}");
+}
+
+#[tokio::test]
+async fn paths_that_somebody_makes_up_are_no_series() {
+    let metrics = metrics();
+    for code in [StatusCode::NOT_FOUND, StatusCode::FORBIDDEN, StatusCode::UNAUTHORIZED] {
+        let mut made_up = record(&metrics, Method::GET, "/apis/made.up/v1/things/a");
+        made_up.answered(code, false);
+    }
+    assert!(!text(&metrics).await.contains("made.up"));
+    let mut real = record(&metrics, Method::GET, "/apis/g.io/v1/stacks/a");
+    real.answered(StatusCode::OK, false);
+    drop(real);
+    let mut gone = record(&metrics, Method::GET, "/apis/g.io/v1/stacks/b");
+    gone.answered(StatusCode::NOT_FOUND, false);
+    drop(gone);
+    let text = text(&metrics).await;
+    assert!(
+        text.contains(r#"apiserver_request_total{code="404",component="apiserver",dry_run="",group="g.io""#),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn events_are_counted_by_their_line_ends_however_they_are_cut() {
+    let metrics = metrics();
+    let mut watch = record(&metrics, Method::GET, "/apis/g.io/v1/stacks?watch=1");
+    watch.answered(StatusCode::OK, true);
+    for frame in ["{\"a\"", ":1}\n{}\n{", "}\n"] {
+        watch.sent(frame.as_bytes());
+    }
+    let running = text(&metrics).await;
+    let events = r#"{group="g.io",resource="stacks",version="v1"}"#;
+    assert!(running.contains(&format!("apiserver_watch_events_total{events} 3\n")), "{running}");
+    assert!(running.contains(&format!("apiserver_watch_events_sizes_sum{events} 14\n")), "{running}");
+    assert!(
+        running.lines().any(|l| l.starts_with("apiserver_longrunning_requests{") && l.ends_with("} 1")),
+        "{running}"
+    );
+    drop(watch);
+    let ended = text(&metrics).await;
+    assert!(ended.lines().any(|l| l.starts_with("apiserver_longrunning_requests{") && l.ends_with("} 0")), "{ended}");
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_early_is_an_abort_and_no_answer() {
+    let metrics = metrics();
+    drop(record(&metrics, Method::POST, "/apis/g.io/v1/stacks"));
+    let text = text(&metrics).await;
+    assert!(text.contains("apiserver_request_aborts_total{"), "{text}");
+    assert!(!text.contains("apiserver_request_total{"), "{text}");
+}

@@ -1,0 +1,263 @@
+//! The server: TLS, the filters in front of the API, health, metrics, and an orderly end.
+//!
+//! Start at [`Server::builder`]. What it serves behind the filters is one [`Handler`]; who may come in is decided by
+//! an [`Authenticator`] and an [`Authorizer`] from [`crate::auth`].
+//!
+//! Submodules: `connection` accepts and ends connections, `chain` is the path of a request through the filters,
+//! `stream` that of an answer out of the server; `tls` and `reload` hold certificates that change at run time.
+
+use std::{
+    fmt, io,
+    net::{Ipv4Addr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use http::{Request, Response};
+use prometheus::Registry;
+use serde::Serialize;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    auth::{Authenticator, Authorizer},
+    http::{Body, RequestInfo},
+    request::RequestContext,
+};
+
+mod chain;
+mod connection;
+mod deadline;
+mod health;
+mod inflight;
+mod metrics;
+mod reload;
+mod stream;
+mod tls;
+
+pub use health::{Health, HealthCheck, Probe};
+pub use metrics::Metrics;
+pub use reload::{Reload, ReloadError};
+pub use tls::{CaFile, CertificateError, ServingCertificate};
+
+use chain::Chain;
+use inflight::InFlight;
+
+/// The API behind the filters.
+#[async_trait]
+pub trait Handler: fmt::Debug + Send + Sync + 'static {
+    /// Answers a request that has been let in. `context` has the user and the authorizer.
+    ///
+    /// The future is dropped when the client goes away or the request's time is up.
+    async fn handle(&self, info: RequestInfo, context: RequestContext, request: Request<Body>) -> Response<Body>;
+}
+
+/// What `/version` says, as `k8s.io/apimachinery/pkg/version.Info`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct VersionInfo {
+    /// Major version of the API that is served, such as `1`.
+    pub major: String,
+    /// Minor version of the API that is served, such as `36`.
+    pub minor: String,
+    /// The whole version, such as `v1.36.0+stoa-0.1.0`; clients parse it as a semantic version.
+    pub git_version: String,
+    /// The commit it was built from.
+    pub git_commit: String,
+    /// `clean` or `dirty`.
+    pub git_tree_state: String,
+    /// When it was built, RFC 3339.
+    pub build_date: String,
+    /// The language it is written in, where Go servers name theirs.
+    pub go_version: String,
+    /// The compiler.
+    pub compiler: String,
+    /// Operating system and architecture, such as `linux/amd64`.
+    pub platform: String,
+}
+
+/// Why a server cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}")]
+    Bind {
+        /// Which address.
+        address: SocketAddr,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// TLS cannot be set up.
+    #[error("cannot set up TLS")]
+    Tls(#[from] rustls::Error),
+    /// The registry of metrics has the server's already.
+    #[error("cannot register the server's metrics")]
+    Metrics(#[from] prometheus::Error),
+}
+
+/// How long and how much.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// How many requests that read are worked on at once; watches do not count.
+    pub reading: usize,
+    /// How many requests that change something are worked on at once.
+    pub mutating: usize,
+    /// How long a request may take that does not go on by its nature.
+    pub request_timeout: Duration,
+    /// How long the server still takes requests after it said that it is not ready any more.
+    pub shutdown_delay: Duration,
+    /// How long requests may then go on before they are broken off.
+    pub drain_timeout: Duration,
+    /// How often certificate files are looked into.
+    pub reload_interval: Duration,
+}
+
+impl Default for Limits {
+    /// Upstream's: 400 and 200 at once, 60 s each, no delay, 60 s to drain; files every 10 s.
+    fn default() -> Self {
+        Self {
+            reading: 400,
+            mutating: 200,
+            request_timeout: Duration::from_secs(60),
+            shutdown_delay: Duration::ZERO,
+            drain_timeout: Duration::from_secs(60),
+            reload_interval: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Puts a server together; what has no default is an argument of [`Server::builder`].
+#[derive(Debug)]
+pub struct ServerBuilder {
+    certificate: Arc<ServingCertificate>,
+    authenticator: Arc<dyn Authenticator>,
+    authorizer: Arc<dyn Authorizer>,
+    handler: Arc<dyn Handler>,
+    address: SocketAddr,
+    limits: Limits,
+    version: VersionInfo,
+    registry: Registry,
+    health: Arc<Health>,
+    reloads: Vec<Arc<dyn Reload>>,
+}
+
+impl ServerBuilder {
+    /// Where to listen; port 0 for any. By default 127.0.0.1:0.
+    #[must_use]
+    pub fn address(mut self, address: SocketAddr) -> Self {
+        self.address = address;
+        self
+    }
+
+    /// How long and how much.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// What `/version` says.
+    #[must_use]
+    pub fn version(mut self, version: VersionInfo) -> Self {
+        self.version = version;
+        self
+    }
+
+    /// The registry that `/metrics` shows, in which others may have theirs. A new one by default.
+    #[must_use]
+    pub fn registry(mut self, registry: Registry) -> Self {
+        self.registry = registry;
+        self
+    }
+
+    /// The checks behind `/readyz` and its like; more can be added later.
+    #[must_use]
+    pub fn health(mut self, health: Arc<Health>) -> Self {
+        self.health = health;
+        self
+    }
+
+    /// Looks into more files while the server runs, such as a [`CaFile`]; the serving certificate's are looked into
+    /// anyway.
+    #[must_use]
+    pub fn reload(mut self, files: Arc<dyn Reload>) -> Self {
+        self.reloads.push(files);
+        self
+    }
+
+    /// Binds the address. Connections wait until [`Server::run`].
+    ///
+    /// # Errors
+    ///
+    /// [`ServeError`].
+    pub async fn bind(self) -> Result<Server, ServeError> {
+        let metrics = Arc::new(Metrics::new(&self.registry)?);
+        let tls = tls::config(self.certificate.clone())?;
+        let failed = |source| ServeError::Bind { address: self.address, source };
+        let listener = TcpListener::bind(self.address).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let mut reloads = self.reloads;
+        reloads.push(self.certificate);
+        let chain = Chain {
+            authenticator: self.authenticator,
+            authorizer: self.authorizer,
+            in_flight: InFlight::new(self.limits.reading, self.limits.mutating, metrics.clone()),
+            request_timeout: self.limits.request_timeout,
+            health: self.health,
+            metrics,
+            version: self.version,
+            handler: self.handler,
+            stop_streams: CancellationToken::new(),
+        };
+        Ok(Server { listener, address, tls: Arc::new(tls), chain: Arc::new(chain), limits: self.limits, reloads })
+    }
+}
+
+/// A server that is bound and not yet serving.
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+    tls: Arc<rustls::ServerConfig>,
+    chain: Arc<Chain>,
+    limits: Limits,
+    reloads: Vec<Arc<dyn Reload>>,
+}
+
+impl Server {
+    /// A server of `handler`, for whom `authenticator` knows and `authorizer` allows.
+    pub fn builder(
+        certificate: Arc<ServingCertificate>,
+        authenticator: Arc<dyn Authenticator>,
+        authorizer: Arc<dyn Authorizer>,
+        handler: Arc<dyn Handler>,
+    ) -> ServerBuilder {
+        ServerBuilder {
+            certificate,
+            authenticator,
+            authorizer,
+            handler,
+            address: (Ipv4Addr::LOCALHOST, 0).into(),
+            limits: Limits::default(),
+            version: VersionInfo::default(),
+            registry: Registry::new(),
+            health: Arc::default(),
+            reloads: Vec::new(),
+        }
+    }
+
+    /// The address that clients connect to.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until `stop`, and then ends in order: `/readyz` fails and requests are still served for the shutdown
+    /// delay; then no more connections are taken, watches end, and HTTP/2 clients hear GOAWAY; requests being worked
+    /// on may finish until the drain timeout.
+    ///
+    /// Returns when the last connection has ended. When the future is dropped, connections are broken off.
+    pub async fn run(self, stop: CancellationToken) {
+        connection::run(self, stop).await;
+    }
+}

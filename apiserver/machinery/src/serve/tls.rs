@@ -1,0 +1,195 @@
+//! TLS: the certificate that is served, and taking whatever certificate a client has.
+
+use std::{fmt, path::PathBuf, sync::Arc};
+
+use arc_swap::ArcSwap;
+use rustls::{
+    DigitallySignedStruct, DistinguishedName, Error, ServerConfig, SignatureScheme,
+    client::danger::HandshakeSignatureValid,
+    crypto::{CryptoProvider, WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature},
+    server::{
+        ClientHello, ResolvesServerCert,
+        danger::{ClientCertVerified, ClientCertVerifier},
+    },
+    sign::CertifiedKey,
+};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject};
+
+use super::reload::{Reload, ReloadError, read};
+use crate::auth::{CaError, DynamicCa};
+
+/// Why a serving certificate cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateError {
+    /// The certificate or the key is not PEM.
+    #[error("the serving certificate or its key is not PEM")]
+    Pem(#[source] rustls_pki_types::pem::Error),
+    /// The key does not belong to the certificate, or one of them is of a kind that cannot be used.
+    #[error("the serving certificate and its key do not go together")]
+    Unusable(#[source] Error),
+}
+
+/// The certificate that is served; another one can take its place while the server runs.
+pub struct ServingCertificate {
+    files: Option<(PathBuf, PathBuf)>,
+    current: ArcSwap<Current>,
+}
+
+struct Current {
+    pem: (String, String),
+    key: Arc<CertifiedKey>,
+}
+
+impl fmt::Debug for ServingCertificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServingCertificate").field("files", &self.files).finish_non_exhaustive()
+    }
+}
+
+impl ServingCertificate {
+    /// Serves this chain (the server's own certificate first) with this key, both PEM.
+    ///
+    /// # Errors
+    ///
+    /// [`CertificateError`].
+    pub fn from_pem(chain: &str, key: &str) -> Result<Self, CertificateError> {
+        Ok(Self { files: None, current: ArcSwap::from_pointee(parse(chain.to_owned(), key.to_owned())?) })
+    }
+
+    /// Serves what is in two files, and what is put there later.
+    ///
+    /// # Errors
+    ///
+    /// [`ReloadError`].
+    pub fn from_files(chain: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Result<Self, ReloadError> {
+        let files = (chain.into(), key.into());
+        let current = parse(read(&files.0)?, read(&files.1)?)
+            .map_err(|source| ReloadError::Certificate { path: files.0.clone(), source })?;
+        Ok(Self { files: Some(files), current: ArcSwap::from_pointee(current) })
+    }
+}
+
+impl Reload for ServingCertificate {
+    fn reload(&self) -> Result<bool, ReloadError> {
+        let Some((chain, key)) = &self.files else { return Ok(false) };
+        let pem = (read(chain)?, read(key)?);
+        if self.current.load().pem == pem {
+            return Ok(false);
+        }
+        let failed = |source| ReloadError::Certificate { path: chain.clone(), source };
+        self.current.store(Arc::new(parse(pem.0, pem.1).map_err(failed)?));
+        Ok(true)
+    }
+}
+
+impl ResolvesServerCert for ServingCertificate {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.current.load().key.clone())
+    }
+}
+
+fn parse(chain: String, key: String) -> Result<Current, CertificateError> {
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(chain.as_bytes()).collect();
+    let private = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(CertificateError::Pem)?;
+    let certificates = certificates.map_err(CertificateError::Pem)?;
+    let certified =
+        CertifiedKey::from_der(certificates, private, &ring::default_provider()).map_err(CertificateError::Unusable)?;
+    Ok(Current { pem: (chain, key), key: Arc::new(certified) })
+}
+
+/// A CA bundle in a file, and what is put there later.
+#[derive(Debug)]
+pub struct CaFile {
+    path: PathBuf,
+    ca: Arc<DynamicCa>,
+}
+
+impl CaFile {
+    /// Reads the file into `ca`.
+    ///
+    /// # Errors
+    ///
+    /// [`ReloadError`].
+    pub fn new(path: impl Into<PathBuf>, ca: Arc<DynamicCa>) -> Result<Self, ReloadError> {
+        let this = Self { path: path.into(), ca };
+        this.reload()?;
+        Ok(this)
+    }
+}
+
+impl Reload for CaFile {
+    fn reload(&self) -> Result<bool, ReloadError> {
+        let failed = |source: CaError| ReloadError::Ca { path: self.path.clone(), source };
+        self.ca.set(&read(&self.path)?).map_err(failed)
+    }
+}
+
+/// The TLS settings of a server: HTTP/2 or HTTP/1.1, TLS 1.2 and up, client certificates welcome.
+pub(crate) fn config(certificate: Arc<ServingCertificate>) -> Result<ServerConfig, Error> {
+    let provider = Arc::new(ring::default_provider());
+    let verifier = Arc::new(AnyCertificate::new(&provider));
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_client_cert_verifier(verifier)
+        .with_cert_resolver(certificate);
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+/// Asks for a client certificate and takes any whose private key the client proves to hold.
+///
+/// What a certificate is worth depends on who signed it, which is decided for each request (`crate::auth`): a
+/// certificate that one CA does not vouch for may be vouched for by another, and a bearer token may come with either.
+/// Go servers do the same with `tls.RequestClientCert`.
+#[derive(Debug)]
+struct AnyCertificate {
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl AnyCertificate {
+    fn new(provider: &CryptoProvider) -> Self {
+        Self { algorithms: provider.signature_verification_algorithms }
+    }
+}
+
+impl ClientCertVerifier for AnyCertificate {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    /// No hints: a client sends whatever it has.
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signature, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signature, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
