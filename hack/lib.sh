@@ -9,8 +9,10 @@ if [ -z "${CARGO_TARGET_DIR:-}" ]; then
     fi
 fi
 
-# Becomes xtask, so that signals and the exit status are its own.
 xtask() {
-    cargo build --quiet --manifest-path "$root/Cargo.toml" --package xtask
-    exec "$CARGO_TARGET_DIR/debug/xtask" "$@"
+    # A first build takes a while, and cargo says so; after that it has nothing to say.
+    local quiet=--quiet
+    [ -x "$CARGO_TARGET_DIR/debug/xtask" ] || quiet=
+    cargo build $quiet --manifest-path "$root/Cargo.toml" --package xtask >&2
+    "$CARGO_TARGET_DIR/debug/xtask" "$@"
 }

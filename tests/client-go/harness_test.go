@@ -89,7 +89,7 @@ func (b *bed) create(i int) *unstructured.Unstructured {
 			"labels":      map[string]any{testLabel: b.id},
 			"annotations": map[string]any{stepAnnotation: "0"},
 		},
-		"spec": map[string]any{"type": "Local", "local": map[string]any{"directory": b.t.TempDir()}},
+		"spec": map[string]any{"type": "Local", "local": map[string]any{"directory": b.id}},
 	}}
 	created, err := b.client.Create(b.ctx, object, metav1.CreateOptions{})
 	if err != nil {

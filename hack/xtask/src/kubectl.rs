@@ -1,6 +1,7 @@
 //! Runs kubectl, the one client of the test bed: what a person would type is what is done here.
 
 use std::env;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -32,6 +33,20 @@ impl Kubectl {
         let output = self.output(args)?;
         if !output.status.success() {
             bail!("kubectl {}: {}", args.join(" "), String::from_utf8_lossy(&output.stderr).trim_end());
+        }
+        String::from_utf8(output.stdout).context("kubectl printed something that is not UTF-8")
+    }
+
+    /// Creates the objects of a YAML text; returns them as `resource/name` lines.
+    pub(crate) fn create(&self, manifest: &str) -> Result<String> {
+        let mut command = self.command(&["create", "--filename=-", "--output=name"]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("running kubectl")?;
+        let mut input = child.stdin.take().expect("it was asked for");
+        input.write_all(manifest.as_bytes()).context("writing to kubectl")?;
+        drop(input);
+        let output = child.wait_with_output().context("running kubectl")?;
+        if !output.status.success() {
+            bail!("kubectl create failed");
         }
         String::from_utf8(output.stdout).context("kubectl printed something that is not UTF-8")
     }

@@ -9,6 +9,7 @@ mod kubectl;
 mod paths;
 mod ports;
 mod process;
+mod quickstart;
 
 use std::process::ExitCode;
 
@@ -20,11 +21,14 @@ enum Command {
     /// A real Kubernetes control plane on loopback
     #[command(subcommand)]
     Cluster(cluster::Command),
+    /// From a clone to a first rollout
+    Quickstart(quickstart::Quickstart),
 }
 
 fn main() -> ExitCode {
     let result = match Command::parse() {
         Command::Cluster(command) => cluster::run(&command),
+        Command::Quickstart(args) => quickstart::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
