@@ -8,11 +8,13 @@
 //! This crate knows no kind: everything it serves is described to it.
 
 pub mod auth;
+mod cache;
 pub mod content;
 pub mod definition;
 pub mod http;
 pub mod log;
 pub mod object;
+pub mod registry;
 pub mod request;
 pub mod schema;
 pub mod selector;
@@ -23,6 +25,7 @@ pub mod strategy;
 pub use definition::{ResourceDefinition, Scope};
 pub use log::{Key, Log, Version};
 pub use object::Object;
+pub use registry::Registry;
 pub use request::RequestContext;
 pub use status::ApiError;
 pub use strategy::Strategy;

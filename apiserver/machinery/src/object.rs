@@ -31,7 +31,7 @@ impl Object {
     ///
     /// When the object does not have the type's shape.
     pub fn to_typed<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
-        T::deserialize(Value::Object(self.0.clone()))
+        T::deserialize(&self.0)
     }
 
     /// `metadata`, if it is there.

@@ -30,6 +30,11 @@ impl UserInfo {
         }
     }
 
+    /// Whether this is a component of the server itself, as [`internal`](Self::internal) makes them.
+    pub fn is_internal(&self) -> bool {
+        self.name.starts_with("system:stoa:") && self.in_group("system:masters")
+    }
+
     /// Whether the user is in a group.
     pub fn in_group(&self, group: &str) -> bool {
         self.groups.iter().any(|g| g == group)

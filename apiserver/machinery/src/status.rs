@@ -279,6 +279,15 @@ impl ApiError {
         Self::new(500, "InternalError", format!("Internal error occurred: {message}")).with_cause("", "", message.to_string())
     }
 
+    /// 500 for an operation that may succeed when tried again; `resource` is the plural noun.
+    pub fn server_timeout(group: &str, resource: &str, operation: &str, retry_after: i32) -> Self {
+        let what = qualified(resource, group);
+        let message = format!(
+            "The {operation} operation against {what} could not be completed at this time, please try again."
+        );
+        Self::new(500, "ServerTimeout", message).with_object(group, resource, operation).with_retry_after(retry_after)
+    }
+
     /// 503.
     pub fn service_unavailable(message: impl Into<String>) -> Self {
         Self::new(503, "ServiceUnavailable", message)

@@ -1,0 +1,177 @@
+//! The watch cache: every object of one resource, already encoded, and its recent history.
+//!
+//! Start at [`WatchCache`]. The log is applied to it record by record; lists take an O(1)
+//! snapshot of it, and watches read its ring of events. [`Stored`] is one object as it is kept.
+//!
+//! No lock is held while anything waits, and no reader holds up the writer: a list copies
+//! pointers out of a snapshot, and a watch that falls behind the ring is cut off.
+
+mod history;
+mod progress;
+mod stored;
+mod watch;
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use imbl::OrdMap;
+use parking_lot::RwLock;
+use tokio::sync::watch as signal;
+
+pub(crate) use history::CacheEvent;
+pub(crate) use progress::Progress;
+pub use stored::Stored;
+pub(crate) use stored::Prepared;
+pub(crate) use watch::{WatchRequest, watch};
+
+use crate::{
+    definition::SelectableField,
+    log::{Key, Version},
+};
+use history::History;
+
+/// Everything in a cache at one version, in key order.
+pub(crate) type Objects = OrdMap<Key, Arc<Stored>>;
+
+/// How much history a cache keeps for watches to resume in and pages to be read at.
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    /// At least this many events.
+    pub events: usize,
+    /// All events that are younger than this.
+    pub age: Duration,
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Self { events: 100_000, age: Duration::from_secs(300) }
+    }
+}
+
+/// The objects of one resource, kept in step with the log.
+#[derive(Debug)]
+pub(crate) struct WatchCache {
+    fields: Vec<SelectableField>,
+    window: Window,
+    state: RwLock<State>,
+    /// The version of the last event; changes wake the watches.
+    latest: signal::Sender<Version>,
+    /// How far the log has been applied, for all resources together.
+    progress: Arc<Progress>,
+}
+
+#[derive(Debug)]
+struct State {
+    objects: Objects,
+    history: History,
+}
+
+/// Everything in a cache at a version.
+#[derive(Clone, Debug)]
+pub(crate) struct View {
+    pub(crate) version: Version,
+    pub(crate) objects: Objects,
+}
+
+/// A version that the cache cannot show any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TooOld {
+    /// The oldest version that it can show.
+    pub(crate) oldest: Version,
+}
+
+impl WatchCache {
+    pub(crate) fn new(fields: Vec<SelectableField>, window: Window, progress: Arc<Progress>) -> Self {
+        let state = State { objects: Objects::new(), history: History::new(Version::default()) };
+        Self { fields, window, state: RwLock::new(state), latest: signal::Sender::default(), progress }
+    }
+
+    /// The fields that are extracted from each object.
+    pub(crate) fn fields(&self) -> &[SelectableField] {
+        &self.fields
+    }
+
+    pub(crate) fn progress(&self) -> &Arc<Progress> {
+        &self.progress
+    }
+
+    /// Starts over with these objects: the history before `version` is gone, and watches that
+    /// were in it are cut off.
+    pub(crate) fn reset(&self, version: Version, objects: Objects) {
+        *self.state.write() = State { objects, history: History::new(version) };
+        self.latest.send_replace(version);
+    }
+
+    /// Puts the object as it is after a write, or takes away what was deleted at `version`.
+    ///
+    /// Versions must grow from call to call. `time_ms` is when the write was made.
+    pub(crate) fn apply(&self, key: &Key, version: Version, object: Option<Arc<Stored>>, time_ms: i64) {
+        {
+            let mut state = self.state.write();
+            let old = match &object {
+                Some(object) => state.objects.insert(key.clone(), object.clone()),
+                None => state.objects.remove(key),
+            };
+            if object.is_none() && old.is_none() {
+                return;
+            }
+            state.history.push(CacheEvent::new(version, time_ms, object, old));
+            state.history.trim(&self.window, now_ms());
+        }
+        self.latest.send_replace(version);
+    }
+
+    pub(crate) fn get(&self, key: &Key) -> Option<Arc<Stored>> {
+        self.state.read().objects.get(key).cloned()
+    }
+
+    /// Everything as of now.
+    pub(crate) fn current(&self) -> View {
+        // Read before the objects: what is applied meanwhile shows in the history's last version.
+        let applied = self.progress.applied();
+        let state = self.state.read();
+        View { version: applied.max(state.history.last()), objects: state.objects.clone() }
+    }
+
+    /// Everything as of `version`, which is not after what has been applied.
+    ///
+    /// # Errors
+    ///
+    /// [`TooOld`] when the version is outside the window.
+    pub(crate) fn at(&self, version: Version) -> Result<View, TooOld> {
+        let state = self.state.read();
+        if version >= state.history.last() {
+            return Ok(View { version, objects: state.objects.clone() });
+        }
+        let (objects, undo) = state.history.since(version, &state.objects)?;
+        drop(state);
+        let objects = history::undo(objects, undo);
+        Ok(View { version, objects })
+    }
+
+    /// Keeps the snapshot at `view`'s version at hand, because a client was given a token for it.
+    pub(crate) fn keep(&self, view: &View) {
+        self.state.write().history.keep(view.version, view.objects.clone());
+    }
+
+    /// At most `max` events after `version`, oldest first.
+    ///
+    /// # Errors
+    ///
+    /// [`TooOld`] when events after that version are gone.
+    pub(crate) fn events_after(&self, version: Version, max: usize) -> Result<Vec<Arc<CacheEvent>>, TooOld> {
+        self.state.read().history.events_after(version, max)
+    }
+
+    pub(crate) fn subscribe(&self) -> signal::Receiver<Version> {
+        self.latest.subscribe()
+    }
+}
+
+/// Milliseconds since the Unix epoch, to compare with the times of records.
+fn now_ms() -> i64 {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX)
+}

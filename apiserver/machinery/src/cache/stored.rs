@@ -1,0 +1,344 @@
+//! One object as it is kept: encoded, with what selectors look at beside it.
+
+use std::{ops::Range, sync::Arc};
+
+use bytes::Bytes;
+use serde_json::{Map, Value};
+
+use crate::{
+    definition::SelectableField,
+    log::{Key, Version},
+    object::Object,
+    selector::{FieldSelector, LabelSelector},
+};
+
+/// One object as the cache keeps it and lists and watches send it.
+#[derive(Clone, Debug)]
+pub struct Stored {
+    /// Where it lives in the log.
+    pub key: Key,
+    /// Its `resourceVersion`; 0 for the outcome of a dry run, which has none.
+    pub version: Version,
+    /// The whole object as JSON, `metadata.resourceVersion` in it.
+    pub json: Bytes,
+    /// Where the member `"resourceVersion":"…",` stands in `json`, comma included.
+    version_at: Range<usize>,
+    facts: Arc<Facts>,
+}
+
+/// What is known of an object without parsing it.
+#[derive(Debug)]
+struct Facts {
+    namespace: Box<str>,
+    name: Box<str>,
+    uid: Box<str>,
+    generation: i64,
+    deleting: bool,
+    labels: Box<[(Box<str>, Box<str>)]>,
+    fields: Box<[Box<str>]>,
+}
+
+/// An object ready to be stored: its bytes without a version, and what is known of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Prepared {
+    /// As the log keeps it.
+    pub(crate) value: Bytes,
+    /// Where a version is spliced in.
+    insert_at: usize,
+    facts: Arc<Facts>,
+}
+
+impl Stored {
+    /// Its namespace, or the empty string.
+    pub fn namespace(&self) -> &str {
+        &self.facts.namespace
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.facts.name
+    }
+
+    /// Its uid.
+    pub fn uid(&self) -> &str {
+        &self.facts.uid
+    }
+
+    /// Its generation; 0 when it has none.
+    pub fn generation(&self) -> i64 {
+        self.facts.generation
+    }
+
+    /// Whether it has a deletion timestamp.
+    pub fn is_deleting(&self) -> bool {
+        self.facts.deleting
+    }
+
+    /// The value of a label.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        let labels = &self.facts.labels;
+        let index = labels.binary_search_by(|(label, _)| (**label).cmp(key)).ok()?;
+        Some(&labels[index].1)
+    }
+
+    /// Its labels, by key.
+    pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.facts.labels.iter().map(|(key, value)| (&**key, &**value))
+    }
+
+    /// The values of the resource's selectable fields, in the order in which they are declared.
+    pub fn fields(&self) -> &[Box<str>] {
+        &self.facts.fields
+    }
+
+    /// Whether both selectors match.
+    pub fn matches(&self, labels: &LabelSelector, fields: &FieldSelector) -> bool {
+        labels.matches(|key| self.label(key)) && fields.matches(self.namespace(), self.name(), self.fields())
+    }
+
+    /// Parses the object, `metadata.resourceVersion` in it. Costs a parse with every call.
+    pub fn object(&self) -> Object {
+        // What is not a JSON object never becomes a `Stored`.
+        serde_json::from_slice(&self.json).map(Object).unwrap_or_default()
+    }
+
+    /// The same object with another version.
+    pub(crate) fn at_version(&self, version: Version) -> Self {
+        let (json, version_at) = splice(&self.json, self.version_at.clone(), version);
+        Self { key: self.key.clone(), version, json, version_at, facts: self.facts.clone() }
+    }
+}
+
+impl Prepared {
+    /// Encodes an object as the log keeps it, without its version.
+    ///
+    /// # Errors
+    ///
+    /// When it has no metadata.
+    pub(crate) fn new(object: &Object, fields: &[SelectableField]) -> Result<Self, serde_json::Error> {
+        debug_assert!(object.metadata().is_none_or(|metadata| !metadata.contains_key("resourceVersion")));
+        let value = Bytes::from(serde_json::to_vec(&object.0)?);
+        let insert_at = insertion_point(&value).ok_or_else(|| serde::ser::Error::custom("there is no metadata"))?;
+        Ok(Self { value, insert_at, facts: Arc::new(Facts::of(object, fields)) })
+    }
+
+    /// Reads what the log has kept.
+    ///
+    /// # Errors
+    ///
+    /// When the bytes are no JSON object with `metadata`.
+    pub(crate) fn parse(value: Bytes, fields: &[SelectableField]) -> Result<Self, serde_json::Error> {
+        let mut object = Object(serde_json::from_slice::<Map<String, Value>>(&value)?);
+        if object.metadata().is_some_and(|metadata| !metadata.contains_key("resourceVersion"))
+            && let Some(insert_at) = insertion_point(&value)
+        {
+            return Ok(Self { value, insert_at, facts: Arc::new(Facts::of(&object, fields)) });
+        }
+        // Not as the registry writes it, such as with white space.
+        object.metadata_mut().remove("resourceVersion");
+        Self::new(&object, fields)
+    }
+
+    /// The object at `key` and `version`; version 0 leaves the version out.
+    pub(crate) fn stored(&self, key: Key, version: Version) -> Stored {
+        let (json, version_at) = splice(&self.value, self.insert_at..self.insert_at, version);
+        Stored { key, version, json, version_at, facts: self.facts.clone() }
+    }
+}
+
+impl Facts {
+    fn of(object: &Object, fields: &[SelectableField]) -> Self {
+        let metadata = object.metadata();
+        let mut labels: Vec<(Box<str>, Box<str>)> = metadata
+            .and_then(|metadata| metadata.get("labels"))
+            .and_then(Value::as_object)
+            .into_iter()
+            .flatten()
+            .filter_map(|(key, value)| Some((key.as_str().into(), value.as_str()?.into())))
+            .collect();
+        labels.sort();
+        Self {
+            namespace: object.namespace().into(),
+            name: object.name().into(),
+            uid: object.uid().into(),
+            generation: metadata.and_then(|m| m.get("generation")).and_then(Value::as_i64).unwrap_or(0),
+            deleting: metadata.is_some_and(|m| m.get("deletionTimestamp").is_some_and(|t| !t.is_null())),
+            labels: labels.into(),
+            fields: fields.iter().map(|field| field_text(object.get_path(field.path))).collect(),
+        }
+    }
+}
+
+fn field_text(value: Option<&Value>) -> Box<str> {
+    match value {
+        Some(Value::String(text)) => text.as_str().into(),
+        Some(value @ (Value::Number(_) | Value::Bool(_))) => value.to_string().into(),
+        Some(Value::Null | Value::Array(_) | Value::Object(_)) | None => "".into(),
+    }
+}
+
+/// Replaces `range` by the member for `version`.
+fn splice(json: &Bytes, range: Range<usize>, version: Version) -> (Bytes, Range<usize>) {
+    let member = if version == Version::default() { String::new() } else { format!("\"resourceVersion\":\"{version}\",") };
+    let mut out = Vec::with_capacity(json.len() - range.len() + member.len());
+    out.extend_from_slice(&json[..range.start]);
+    out.extend_from_slice(member.as_bytes());
+    out.extend_from_slice(&json[range.end..]);
+    (out.into(), range.start..range.start + member.len())
+}
+
+/// Where `"resourceVersion":"…",` belongs in an encoded object: before the first member of
+/// `metadata` whose name comes later, such as `uid`. Nothing when there is no such member.
+///
+/// Objects have a name and a uid, so in what the registry writes there always is one.
+fn insertion_point(json: &[u8]) -> Option<usize> {
+    let metadata = members(json, 0).find(|(name, _)| *name == b"metadata")?.1;
+    let mut later = members(json, metadata).filter_map(|(name, value)| {
+        // From the value back over the colon and the quoted name.
+        (name > b"resourceVersion".as_slice()).then(|| value - 1 - name.len() - 2)
+    });
+    later.next().or_else(|| members(json, metadata).next().map(|(name, value)| value - 1 - name.len() - 2))
+}
+
+/// The members of the object that begins at `at`: their names as encoded, and where the values
+/// begin. Expects compact JSON, as `serde_json` writes it, and ends at whatever it does not know.
+fn members(json: &[u8], at: usize) -> impl Iterator<Item = (&[u8], usize)> {
+    let mut next = (json.get(at) == Some(&b'{')).then_some(at + 1);
+    std::iter::from_fn(move || {
+        let start = next.take()?;
+        let name_end = end_of_string(json, start)?;
+        let value = (json.get(name_end) == Some(&b':')).then_some(name_end + 1)?;
+        let end = end_of_value(json, value)?;
+        next = (json.get(end) == Some(&b',')).then_some(end + 1);
+        Some((&json[start + 1..name_end - 1], value))
+    })
+}
+
+/// The position after the string that begins with the quote at `at`.
+fn end_of_string(json: &[u8], at: usize) -> Option<usize> {
+    if json.get(at) != Some(&b'"') {
+        return None;
+    }
+    let mut i = at + 1;
+    loop {
+        match json.get(i)? {
+            b'"' => return Some(i + 1),
+            b'\\' => i += 2,
+            _ => i += 1,
+        }
+    }
+}
+
+/// The position after the value that begins at `at`.
+fn end_of_value(json: &[u8], at: usize) -> Option<usize> {
+    let mut depth = 0_usize;
+    let mut i = at;
+    loop {
+        match json.get(i)? {
+            b'"' => {
+                i = end_of_string(json, i)?;
+                if depth == 0 {
+                    return Some(i);
+                }
+                continue;
+            }
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' if depth == 0 => return Some(i),
+            b'}' | b']' => {
+                depth -= 1;
+                if depth == 0 {
+                    return Some(i + 1);
+                }
+            }
+            b',' if depth == 0 => return Some(i),
+            _ => {}
+        }
+        i += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    const FIELDS: &[SelectableField] = &[
+        SelectableField { name: "spec.project", path: &["spec", "project"] },
+        SelectableField { name: "spec.n", path: &["spec", "n"] },
+        SelectableField { name: "spec.none", path: &["spec", "none"] },
+    ];
+
+    fn object(value: Value) -> Object {
+        Object(value.as_object().expect("a map").clone())
+    }
+
+    fn sample() -> Object {
+        object(json!({
+            "apiVersion": "g/v1", "kind": "K", "data": {"metadata": {"uid": "not this one"}, "q": "\"}{,"},
+            "metadata": {"name": "web", "namespace": "shop", "uid": "u", "labels": {"b": "2", "a": "1"}, "generation": 3},
+            "spec": {"project": "p", "n": 7},
+        }))
+    }
+
+    #[test]
+    fn version_is_spliced_in_where_it_sorts() {
+        let stored = Prepared::new(&sample(), FIELDS).expect("encodes").stored(Key::new("/k"), Version(42));
+        let text = std::str::from_utf8(&stored.json).expect("text");
+        assert!(text.contains(r#""namespace":"shop","resourceVersion":"42","uid":"u"}"#), "{text}");
+        let later = stored.at_version(Version(1_000));
+        assert_eq!(later.object().meta_str("resourceVersion"), "1000");
+        assert_eq!(later.at_version(Version(42)).json, stored.json);
+        assert_eq!(later.at_version(Version(0)).object(), sample());
+    }
+
+    #[test]
+    fn facts_are_those_of_the_object() {
+        let stored = Prepared::new(&sample(), FIELDS).expect("encodes").stored(Key::new("/k"), Version(1));
+        assert_eq!((stored.namespace(), stored.name(), stored.uid()), ("shop", "web", "u"));
+        assert_eq!((stored.generation(), stored.is_deleting()), (3, false));
+        assert_eq!((stored.label("a"), stored.label("b"), stored.label("c")), (Some("1"), Some("2"), None));
+        assert_eq!(stored.fields(), ["p".into(), "7".into(), "".into()] as [Box<str>; 3]);
+    }
+
+    #[test]
+    fn what_is_no_object_is_refused() {
+        for bad in ["", "1", "[]", "{", "{}", r#"{"metadata":1}"#, r#"{"metadata":{}}"#, "\u{0}"] {
+            Prepared::parse(Bytes::from(bad), FIELDS).expect_err(bad);
+        }
+    }
+
+    fn json_value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            "[ -~é\"\\\\{}\\[\\],:]{0,8}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(3, 16, 4, |inner| {
+            prop_oneof![
+                proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                proptest::collection::btree_map("[a-z\"\\\\]{0,4}", inner, 0..4)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn splicing_changes_nothing_but_the_version(
+            members in proptest::collection::btree_map("[a-z\"]{1,9}", json_value(), 0..4),
+            metadata in proptest::collection::btree_map("[a-z\"]{1,4}", json_value(), 0..4),
+            version in 1..u64::MAX,
+        ) {
+            let mut object = Object(members.into_iter().collect());
+            let mut metadata: Map<String, Value> = metadata.into_iter().collect();
+            metadata.insert("name".to_owned(), json!("web"));
+            object.0.insert("metadata".to_owned(), Value::Object(metadata));
+            let stored = Prepared::new(&object, &[]).expect("encodes").stored(Key::new("/k"), Version(version));
+            object.metadata_mut().insert("resourceVersion".to_owned(), json!(version.to_string()));
+            prop_assert_eq!(stored.object(), object);
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! A typed client of one kind for components of the same process, such as controllers.
+//!
+//! It goes through the [`Store`] like every other write: rules, strategy, admission and log.
+
+use std::{fmt::Debug, marker::PhantomData, sync::Arc, time::Duration};
+
+use futures_util::{StreamExt as _, stream, stream::BoxStream};
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::{DeleteOptions, Deleted, Event, ListOptions, Store, Stored, Target, UpdateSource};
+use crate::{log::Version, object::Object, request::RequestContext, status::ApiError};
+
+/// How long one watch of a subscription lasts before the next one takes over from it.
+const WATCH_TIMEOUT: Duration = Duration::from_secs(3600);
+/// How long a subscription waits after a failure.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Reads and writes objects of kind `K`.
+#[derive(Debug)]
+pub struct Api<K> {
+    store: Arc<Store>,
+    context: RequestContext,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K> Clone for Api<K> {
+    fn clone(&self) -> Self {
+        Self { store: self.store.clone(), context: self.context.clone(), kind: PhantomData }
+    }
+}
+
+/// What a subscription tells.
+#[derive(Clone, Debug)]
+pub enum Change<K> {
+    /// This is everything there is: at the beginning, and after history was missed. Whatever the
+    /// subscriber knows besides is gone.
+    Restarted(Vec<K>),
+    /// The object is new or changed.
+    Applied(K),
+    /// The object is gone; this was its last state.
+    Deleted(K),
+}
+
+/// What a change of an object comes to: nothing to say, or a refusal.
+pub trait ChangeResult {
+    /// As a result.
+    ///
+    /// # Errors
+    ///
+    /// The refusal.
+    fn into_result(self) -> Result<(), ApiError>;
+}
+
+impl ChangeResult for () {
+    fn into_result(self) -> Result<(), ApiError> {
+        Ok(())
+    }
+}
+
+impl ChangeResult for Result<(), ApiError> {
+    fn into_result(self) -> Result<(), ApiError> {
+        self
+    }
+}
+
+impl<K> Api<K> {
+    pub(super) fn new(store: Arc<Store>) -> Self {
+        Self { store, context: RequestContext::internal("controller"), kind: PhantomData }
+    }
+
+    /// The same client acting in another context: another component, or a user.
+    #[must_use]
+    pub fn with_context(mut self, context: RequestContext) -> Self {
+        self.context = context;
+        self
+    }
+
+    /// The store under it.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+}
+
+impl<K> Api<K>
+where
+    K: kube::Resource<DynamicType = ()> + Serialize + DeserializeOwned + Clone + Debug + Send + 'static,
+{
+    /// Reads one object; the namespace of a cluster-scoped one is ignored.
+    ///
+    /// # Errors
+    ///
+    /// 404 when it does not exist.
+    pub async fn get(&self, namespace: &str, name: &str) -> Result<K, ApiError> {
+        decode(&*self.store.get(namespace, name, None).await?)
+    }
+
+    /// Reads one object, if it exists.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read.
+    pub async fn get_opt(&self, namespace: &str, name: &str) -> Result<Option<K>, ApiError> {
+        match self.get(namespace, name).await {
+            Ok(object) => Ok(Some(object)),
+            Err(error) if error.code() == 404 => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Lists the objects of one namespace, or of all, that a label selector matches.
+    ///
+    /// Objects that do not decode are left out, with an error in the log.
+    ///
+    /// # Errors
+    ///
+    /// 400 for a selector that does not parse.
+    pub async fn list(&self, namespace: Option<&str>, label_selector: &str) -> Result<Vec<K>, ApiError> {
+        let options = ListOptions { label_selector: Some(label_selector.to_owned()), ..ListOptions::default() };
+        self.list_with(namespace, &options).await
+    }
+
+    /// Lists with any options, such as a field selector.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Store::list`].
+    pub async fn list_with(&self, namespace: Option<&str>, options: &ListOptions) -> Result<Vec<K>, ApiError> {
+        let list = self.store.list(namespace, options).await?;
+        Ok(list.items.iter().filter_map(|object| decode(object).ok()).collect())
+    }
+
+    /// Creates an object in the namespace that its metadata names.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Store::create`].
+    pub async fn create(&self, object: &K) -> Result<K, ApiError> {
+        let object = encode(object)?;
+        let namespace = object.namespace().to_owned();
+        decode(&*self.store.create(&self.context, &namespace, object).await?)
+    }
+
+    /// Replaces an object, if it still is at the version that it carries; its status stays.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Store::update`]; 409 `Conflict` when it was changed meanwhile.
+    pub async fn replace(&self, object: &K) -> Result<K, ApiError> {
+        self.put(object, Target::Main).await
+    }
+
+    /// Replaces an object's status, if it still is at the version that it carries.
+    ///
+    /// # Errors
+    ///
+    /// As for [`replace`](Self::replace).
+    pub async fn replace_status(&self, object: &K) -> Result<K, ApiError> {
+        self.put(object, Target::Status).await
+    }
+
+    async fn put(&self, object: &K, target: Target) -> Result<K, ApiError> {
+        let object = encode(object)?;
+        let (namespace, name) = (object.namespace().to_owned(), object.name().to_owned());
+        self.update(&namespace, &name, target, UpdateSource::Object(object)).await
+    }
+
+    /// Changes the current object, again when another write comes between; its status stays.
+    /// The change may refuse by returning an error, which is then the result.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Store::update`], and whatever `change` returns.
+    pub async fn update_with<R: ChangeResult>(
+        &self,
+        namespace: &str,
+        name: &str,
+        change: impl FnMut(&mut K) -> R + Send,
+    ) -> Result<K, ApiError> {
+        self.change(namespace, name, Target::Main, change).await
+    }
+
+    /// Changes the current object's status, again when another write comes between.
+    ///
+    /// # Errors
+    ///
+    /// As for [`update_with`](Self::update_with).
+    pub async fn update_status_with<R: ChangeResult>(
+        &self,
+        namespace: &str,
+        name: &str,
+        change: impl FnMut(&mut K) -> R + Send,
+    ) -> Result<K, ApiError> {
+        self.change(namespace, name, Target::Status, change).await
+    }
+
+    async fn change<R: ChangeResult>(
+        &self,
+        namespace: &str,
+        name: &str,
+        target: Target,
+        mut change: impl FnMut(&mut K) -> R + Send,
+    ) -> Result<K, ApiError> {
+        let source = UpdateSource::transform(|current| {
+            let mut object = typed(current)?;
+            change(&mut object).into_result()?;
+            encode(&object)
+        });
+        self.update(namespace, name, target, source).await
+    }
+
+    async fn update(&self, namespace: &str, name: &str, target: Target, source: UpdateSource<'_>) -> Result<K, ApiError> {
+        let (stored, _created) = self.store.update(&self.context, namespace, name, target, source).await?;
+        decode(&stored)
+    }
+
+    /// Deletes an object, or marks it as being deleted while it has finalizers.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Store::delete`].
+    pub async fn delete(&self, namespace: &str, name: &str, options: &DeleteOptions) -> Result<Deleted, ApiError> {
+        self.store.delete(&self.context, namespace, name, options).await
+    }
+
+    /// Streams everything that happens to the objects of one namespace, or of all.
+    ///
+    /// Begins with what is there and goes on until the registry ends: when history was missed it
+    /// starts over. Objects that do not decode are left out, with an error in the log.
+    pub fn subscribe(&self, namespace: Option<&str>) -> BoxStream<'static, Change<K>> {
+        let subscriber =
+            Subscriber { store: self.store.clone(), namespace: namespace.map(str::to_owned), since: None, events: None };
+        stream::unfold(subscriber, |mut subscriber| async { subscriber.next().await.map(|change| (change, subscriber)) })
+            .boxed()
+    }
+}
+
+/// A list followed by watches, over and over.
+struct Subscriber {
+    store: Arc<Store>,
+    namespace: Option<String>,
+    /// Everything up to here has been told; nothing when a list comes next.
+    since: Option<Version>,
+    events: Option<BoxStream<'static, Event>>,
+}
+
+impl Subscriber {
+    async fn next<K: DeserializeOwned>(&mut self) -> Option<Change<K>> {
+        while !self.store.end.is_cancelled() {
+            let Some(events) = &mut self.events else {
+                match self.begin().await {
+                    Ok(None) => {}
+                    Ok(Some(objects)) => {
+                        return Some(Change::Restarted(objects.iter().filter_map(|object| decode(object).ok()).collect()));
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "a subscription could not begin and will try again");
+                        self.store.end.run_until_cancelled(tokio::time::sleep(RETRY)).await;
+                    }
+                }
+                continue;
+            };
+            let change = match events.next().await {
+                Some(Event::Added(object) | Event::Modified(object)) => {
+                    self.since = Some(object.version);
+                    decode(&object).map(Change::Applied)
+                }
+                Some(Event::Deleted(object)) => {
+                    self.since = Some(object.version);
+                    decode(&object).map(Change::Deleted)
+                }
+                Some(Event::Bookmark { version, .. }) => {
+                    self.since = Some(version);
+                    continue;
+                }
+                Some(Event::Error(error)) => {
+                    tracing::info!(%error, "a subscription starts over");
+                    (self.since, self.events) = (None, None);
+                    continue;
+                }
+                // Its time is up; the next one goes on from here.
+                None => {
+                    self.events = None;
+                    continue;
+                }
+            };
+            // What does not decode has been logged, and is left out.
+            if let Ok(change) = change {
+                return Some(change);
+            }
+        }
+        None
+    }
+
+    /// Begins with a list, which it returns, or goes on with a watch.
+    async fn begin(&mut self) -> Result<Option<Vec<Arc<Stored>>>, ApiError> {
+        let namespace = self.namespace.as_deref();
+        let Some(since) = self.since else {
+            let list = self.store.list(namespace, &ListOptions::default()).await?;
+            self.since = Some(list.version);
+            return Ok(Some(list.items));
+        };
+        self.events = Some(self.store.watch_after(namespace, since, WATCH_TIMEOUT));
+        Ok(None)
+    }
+}
+
+fn decode<K: DeserializeOwned>(stored: &Stored) -> Result<K, ApiError> {
+    serde_json::from_slice(&stored.json).map_err(|error| {
+        tracing::error!(key = %stored.key, %error, "stored object does not decode");
+        ApiError::internal("the stored object does not decode")
+    })
+}
+
+fn typed<K: DeserializeOwned>(object: &Object) -> Result<K, ApiError> {
+    object.to_typed().map_err(|error| {
+        tracing::error!(name = object.name(), %error, "stored object does not decode");
+        ApiError::internal("the stored object does not decode")
+    })
+}
+
+fn encode<K: Serialize>(object: &K) -> Result<Object, ApiError> {
+    Object::from_typed(object).map_err(|error| ApiError::internal(format_args!("object does not encode: {error}")))
+}

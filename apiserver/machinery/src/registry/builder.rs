@@ -1,0 +1,242 @@
+//! How a [`Registry`] comes to be, and the task that keeps its caches in step with the log.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use futures_util::StreamExt as _;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    NamespaceLookup, Registry, Store,
+    erased::{Erased, ErasedStrategy},
+    namespace::StoredNamespaces,
+};
+use crate::{
+    cache::{Progress, WatchCache, Window},
+    definition::ResourceDefinition,
+    log::{Entry, Log, LogError, Record, Version},
+    strategy::Strategy,
+};
+
+/// How long to wait before the log is tried again when it failed.
+const RETRY: Duration = Duration::from_millis(500);
+/// How often a watch that asked for them gets a bookmark.
+const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Describes a [`Registry`].
+#[derive(Debug)]
+pub struct RegistryBuilder {
+    log: Arc<dyn Log>,
+    resources: Vec<(Arc<ResourceDefinition>, Box<dyn ErasedStrategy>)>,
+    namespaces: Namespaces,
+    window: Window,
+    bookmark_interval: Duration,
+    end: CancellationToken,
+}
+
+#[derive(Debug)]
+enum Namespaces {
+    Unchecked,
+    Lookup(Arc<dyn NamespaceLookup>),
+    /// Group, version and plural noun of the resource that they are.
+    Resource(String, String, String),
+}
+
+impl RegistryBuilder {
+    pub(super) fn new(log: Arc<dyn Log>) -> Self {
+        Self {
+            log,
+            resources: Vec::new(),
+            namespaces: Namespaces::Unchecked,
+            window: Window::default(),
+            bookmark_interval: BOOKMARK_INTERVAL,
+            end: CancellationToken::new(),
+        }
+    }
+
+    /// Adds a resource and what its writes mean.
+    #[must_use]
+    pub fn register(mut self, definition: ResourceDefinition, strategy: impl Strategy) -> Self {
+        let definition = Arc::new(definition);
+        let strategy = Erased { strategy, definition: definition.clone() };
+        self.resources.push((definition, Box::new(strategy)));
+        self
+    }
+
+    /// Asks `lookup` for the namespaces in which objects are created. Without this, or
+    /// [`namespaces_in`](Self::namespaces_in), every namespace counts as there.
+    #[must_use]
+    pub fn namespaces(mut self, lookup: Arc<dyn NamespaceLookup>) -> Self {
+        self.namespaces = Namespaces::Lookup(lookup);
+        self
+    }
+
+    /// Takes the objects of a registered resource as the namespaces: group, version and plural
+    /// noun, such as `("", "v1", "namespaces")`.
+    #[must_use]
+    pub fn namespaces_in(mut self, group: &str, version: &str, plural: &str) -> Self {
+        self.namespaces = Namespaces::Resource(group.to_owned(), version.to_owned(), plural.to_owned());
+        self
+    }
+
+    /// Sets how much history is kept in memory.
+    #[must_use]
+    pub fn window(mut self, window: Window) -> Self {
+        self.window = window;
+        self
+    }
+
+    /// Sets how often a watch that asked for them gets a bookmark; a minute if not set.
+    #[must_use]
+    pub fn bookmark_interval(mut self, interval: Duration) -> Self {
+        self.bookmark_interval = interval;
+        self
+    }
+
+    /// Ends the registry's task and all watches when this is cancelled.
+    #[must_use]
+    pub fn end_with(mut self, token: CancellationToken) -> Self {
+        self.end = token;
+        self
+    }
+
+    /// Reads the log and begins to follow it; returns when the caches have caught up.
+    ///
+    /// # Errors
+    ///
+    /// When the log cannot be read.
+    ///
+    /// # Panics
+    ///
+    /// When [`namespaces_in`](Self::namespaces_in) names a resource that is not registered.
+    pub async fn build(self) -> Result<Arc<Registry>, LogError> {
+        let progress = Arc::new(Progress::default());
+        let stores = self.resources.into_iter().map(|(definition, strategy)| {
+            let cache = WatchCache::new(definition.selectable_fields.clone(), self.window, progress.clone());
+            Arc::new(Store {
+                definition,
+                strategy,
+                log: self.log.clone(),
+                cache: Arc::new(cache),
+                namespaces: std::sync::OnceLock::new(),
+                in_flight: super::in_flight::InFlight::default(),
+                bookmark_interval: self.bookmark_interval,
+                end: self.end.clone(),
+            })
+        });
+        let registry = Arc::new(Registry { stores: stores.collect(), log: self.log.clone() });
+        let lookup: Option<Arc<dyn NamespaceLookup>> = match self.namespaces {
+            Namespaces::Unchecked => None,
+            Namespaces::Lookup(lookup) => Some(lookup),
+            Namespaces::Resource(group, version, plural) => {
+                let store = registry.store(&group, &version, &plural).expect("namespaces are a registered resource");
+                Some(Arc::new(StoredNamespaces(store.clone())))
+            }
+        };
+        if let Some(lookup) = lookup {
+            for store in &registry.stores {
+                // Freshly made above, so nobody has set it before.
+                let _ = store.namespaces.set(lookup.clone());
+            }
+        }
+        let follower = Follower::new(self.log, &registry.stores, progress.clone(), self.window.events);
+        let head = follower.log.head().await?;
+        let since = follower.load(true).await?;
+        tokio::spawn(self.end.run_until_cancelled_owned(follower.run(since)));
+        progress.reach(head).await;
+        Ok(registry)
+    }
+}
+
+/// Applies the log to the caches.
+struct Follower {
+    log: Arc<dyn Log>,
+    /// By the prefix of their keys.
+    stores: HashMap<String, Vec<Arc<Store>>>,
+    progress: Arc<Progress>,
+    /// How many records before the head are replayed at the start, for watches to resume in.
+    replay: u64,
+}
+
+impl Follower {
+    fn new(log: Arc<dyn Log>, stores: &[Arc<Store>], progress: Arc<Progress>, window: usize) -> Self {
+        let mut by_prefix: HashMap<String, Vec<Arc<Store>>> = HashMap::new();
+        for store in stores {
+            by_prefix.entry(store.definition.key_prefix()).or_default().push(store.clone());
+        }
+        Self { log, stores: by_prefix, progress, replay: u64::try_from(window).unwrap_or(u64::MAX) }
+    }
+
+    /// Fills the caches from the log and returns the version to follow from: with history as
+    /// much of it back as the window wants and the log still has, otherwise the head.
+    async fn load(&self, with_history: bool) -> Result<Version, LogError> {
+        let mut at = None;
+        if with_history {
+            at = Some(Version(self.log.head().await?.0.saturating_sub(self.replay)));
+        }
+        let snapshot = loop {
+            match self.log.scan("/registry/", at).await {
+                Err(LogError::Expired { oldest, .. }) if at.is_some_and(|at| at < oldest) => at = Some(oldest),
+                other => break other?,
+            }
+        };
+        let mut entries: HashMap<&str, Vec<Entry>> = HashMap::new();
+        for entry in snapshot.entries {
+            if let Some((prefix, _)) = self.stores.get_key_value(prefix_of(entry.key.as_str())) {
+                entries.entry(prefix.as_str()).or_default().push(entry);
+            }
+        }
+        for (prefix, stores) in &self.stores {
+            let entries = entries.remove(prefix.as_str()).unwrap_or_default();
+            for store in stores {
+                store.reset(snapshot.version, entries.iter().cloned());
+            }
+        }
+        self.progress.advance(snapshot.version);
+        Ok(snapshot.version)
+    }
+
+    async fn run(self, mut since: Version) {
+        loop {
+            let error = match self.log.follow(since).await {
+                Ok(mut records) => loop {
+                    match records.next().await {
+                        Some(Ok(record)) => {
+                            self.apply(&record);
+                            since = record.version;
+                        }
+                        Some(Err(error)) => break Some(error),
+                        None => break None,
+                    }
+                },
+                Err(error) => Some(error),
+            };
+            tracing::warn!(error = ?error, %since, "following the log was interrupted");
+            if matches!(error, Some(LogError::Expired { .. })) {
+                // What was missed is gone, so everything is read anew and watches begin again.
+                match self.load(false).await {
+                    Ok(version) => {
+                        since = version;
+                        continue;
+                    }
+                    Err(error) => tracing::error!(%error, "reading the log failed"),
+                }
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+
+    fn apply(&self, record: &Record) {
+        for store in self.stores.get(prefix_of(record.key.as_str())).into_iter().flatten() {
+            store.apply(record);
+        }
+        self.progress.advance(record.version);
+    }
+}
+
+/// `/registry/<group>/<resource>/` of a key; the whole key when it has no such beginning.
+fn prefix_of(key: &str) -> &str {
+    match key.match_indices('/').nth(3) {
+        Some((end, _)) => &key[..=end],
+        None => key,
+    }
+}

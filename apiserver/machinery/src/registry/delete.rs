@@ -1,0 +1,158 @@
+//! Deletes: preconditions, finalizers, propagation, and whole collections.
+//!
+//! No kind here is deleted gracefully over time: an object goes at once, or when its last
+//! finalizer is taken away.
+
+use std::sync::Arc;
+
+use futures_util::{TryStreamExt as _, stream};
+
+use super::{
+    DeleteOptions, Deleted, List, ListOptions, Store, Stored, metadata,
+    options::{self, FOREGROUND, ORPHAN},
+    write::{Outcome, finalizers, has_deletion_timestamp},
+};
+use crate::{
+    log::Expect,
+    object::Object,
+    request::RequestContext,
+    status::ApiError,
+};
+
+/// How many objects of a collection are deleted at a time, so that they share the log's commits.
+const AT_ONCE: usize = 32;
+
+impl Store {
+    /// Deletes an object, or marks it as being deleted while it has finalizers.
+    ///
+    /// # Errors
+    ///
+    /// 404 when it does not exist; 409 `Conflict` when a precondition fails; 422 for options that
+    /// do not go together; whatever the strategy answers.
+    pub async fn delete(
+        &self,
+        context: &RequestContext,
+        namespace: &str,
+        name: &str,
+        options: &DeleteOptions,
+    ) -> Result<Deleted, ApiError> {
+        options::validate_delete(options)?;
+        let key = self.key(namespace, name);
+        let dry_run = context.dry_run || options.dry_run.iter().flatten().any(|value| value == "All");
+        loop {
+            let current = self.current_object("delete", &key).await?.ok_or_else(|| self.not_found(name))?;
+            self.check_preconditions(options, &current)?;
+            self.strategy.admit_delete(context, &current.json).await?;
+            let mut old = current.object();
+            old.metadata_mut().remove("resourceVersion");
+            let mut new = old.clone();
+            set_finalizers(&mut new, options);
+            let outcome = if finalizers(&new).is_empty() {
+                if dry_run {
+                    return Ok(Deleted::Gone(current));
+                }
+                match self.append_delete(context, &key, Expect::At(current.version)).await? {
+                    Outcome::Done(version) => Outcome::Done(Deleted::Gone(Arc::new(current.at_version(version)))),
+                    Outcome::Lost => Outcome::Lost,
+                }
+            } else {
+                mark_deleting(&mut new);
+                if new == old {
+                    return Ok(Deleted::Pending(current));
+                }
+                let prepared = self.prepare(new)?;
+                if dry_run {
+                    return Ok(Deleted::Pending(Arc::new(prepared.stored(key, current.version))));
+                }
+                match self.append(context, &key, Expect::At(current.version), &prepared, "delete").await? {
+                    Outcome::Done(stored) => Outcome::Done(Deleted::Pending(stored)),
+                    Outcome::Lost => Outcome::Lost,
+                }
+            };
+            match outcome {
+                Outcome::Done(deleted) => return Ok(deleted),
+                // Looked at anew: the preconditions may not hold any more.
+                Outcome::Lost => {}
+            }
+        }
+    }
+
+    /// Deletes what a list selects, each object as [`delete`](Self::delete) does, and returns the
+    /// list. Objects that go meanwhile are no error.
+    ///
+    /// # Errors
+    ///
+    /// As for [`list`](Self::list) and [`delete`](Self::delete). Some objects may be deleted then.
+    pub async fn delete_collection(
+        &self,
+        context: &RequestContext,
+        namespace: Option<&str>,
+        list: &ListOptions,
+        options: &DeleteOptions,
+    ) -> Result<List, ApiError> {
+        options::validate_delete(options)?;
+        let list = self.list(namespace, list).await?;
+        stream::iter(list.items.iter().map(Ok))
+            .try_for_each_concurrent(AT_ONCE, |item| async move {
+                match self.delete(context, item.namespace(), item.name(), options).await {
+                    Err(error) if error.code() == 404 => Ok(()),
+                    result => result.map(|_| ()),
+                }
+            })
+            .await?;
+        Ok(list)
+    }
+
+    fn check_preconditions(&self, options: &DeleteOptions, current: &Stored) -> Result<(), ApiError> {
+        let Some(preconditions) = &options.preconditions else { return Ok(()) };
+        // Upstream names the Kind here, not the resource.
+        let conflict =
+            |detail: String| ApiError::conflict(&self.definition.group, &self.definition.kind, current.name(), detail);
+        if let Some(uid) = preconditions.uid.as_deref().filter(|uid| *uid != current.uid()) {
+            return Err(conflict(format!(
+                "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been \
+                 deleted and then recreated",
+                current.uid()
+            )));
+        }
+        let found = current.version.to_string();
+        if let Some(version) = preconditions.resource_version.as_deref().filter(|version| *version != found) {
+            return Err(conflict(format!(
+                "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record \
+                 ({found}). The object might have been modified"
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// Sets the garbage collector's finalizers as the options want them; without a wish they stay.
+fn set_finalizers(object: &mut Object, options: &DeleteOptions) {
+    let before: Vec<String> = finalizers(object).into_iter().map(str::to_owned).collect();
+    let has = |name: &str| before.iter().any(|finalizer| finalizer == name);
+    let (orphan, foreground) = match (options.orphan_dependents, options.propagation_policy.as_deref()) {
+        (Some(orphan), _) => (orphan, false),
+        (None, Some(policy)) => (policy == ORPHAN, policy == FOREGROUND),
+        (None, None) => (has(metadata::ORPHAN_DEPENDENTS), has(metadata::FOREGROUND_DELETION)),
+    };
+    if orphan == has(metadata::ORPHAN_DEPENDENTS) && foreground == has(metadata::FOREGROUND_DELETION) {
+        return;
+    }
+    let mut after: Vec<&str> = before.iter().map(String::as_str).collect();
+    after.retain(|name| ![metadata::ORPHAN_DEPENDENTS, metadata::FOREGROUND_DELETION].contains(name));
+    after.extend(orphan.then_some(metadata::ORPHAN_DEPENDENTS));
+    after.extend(foreground.then_some(metadata::FOREGROUND_DELETION));
+    object.metadata_mut().insert("finalizers".to_owned(), after.into());
+}
+
+fn mark_deleting(object: &mut Object) {
+    let first = !has_deletion_timestamp(object);
+    let metadata = object.metadata_mut();
+    if first {
+        if let Some(generation) = metadata.get("generation").and_then(serde_json::Value::as_i64) {
+            metadata.insert("generation".to_owned(), (generation + 1).into());
+        }
+        metadata.insert("deletionTimestamp".to_owned(), metadata::now());
+    }
+    metadata.insert("deletionGracePeriodSeconds".to_owned(), 0.into());
+}

@@ -1,0 +1,141 @@
+//! A kind's [`Strategy`] behind a trait that knows no type, so that one store serves every kind.
+
+use std::{any::Any, sync::Arc};
+
+use async_trait::async_trait;
+
+use crate::{
+    definition::ResourceDefinition,
+    object::Object,
+    request::RequestContext,
+    status::{ApiError, FieldError},
+    strategy::{Admission, Strategy},
+};
+
+/// A typed value on its way from validation to admission.
+type Typed = Box<dyn Any + Send + Sync>;
+
+/// A write that the strategy has prepared and looked at.
+pub(super) struct Draft {
+    /// As the strategy left it.
+    pub(super) object: Object,
+    /// What is wrong with it.
+    pub(super) errors: Vec<FieldError>,
+    /// What is unwise about it.
+    pub(super) warnings: Vec<String>,
+    new: Typed,
+    old: Option<Typed>,
+    subresource: &'static str,
+}
+
+/// A [`Strategy`] for objects of no particular type.
+#[async_trait]
+pub(super) trait ErasedStrategy: std::fmt::Debug + Send + Sync {
+    fn create(&self, context: &RequestContext, object: &Object) -> Result<Draft, ApiError>;
+
+    /// `status` says that nothing but the status is written. `old` is the encoded object.
+    fn update(&self, context: &RequestContext, new: &Object, old: &[u8], status: bool) -> Result<Draft, ApiError>;
+
+    async fn admit(&self, context: &RequestContext, draft: &Draft) -> Result<(), ApiError>;
+
+    async fn admit_delete(&self, context: &RequestContext, old: &[u8]) -> Result<(), ApiError>;
+
+    fn allow_unconditional_update(&self) -> bool;
+
+    fn allow_create_on_update(&self) -> bool;
+}
+
+/// The one implementation: decodes, asks the strategy, encodes.
+#[derive(Debug)]
+pub(super) struct Erased<S> {
+    pub(super) strategy: S,
+    pub(super) definition: Arc<ResourceDefinition>,
+}
+
+impl<S: Strategy> Erased<S> {
+    fn decode(&self, object: &Object) -> Result<S::Object, ApiError> {
+        object.to_typed().map_err(|error| {
+            let ResourceDefinition { kind, version, .. } = &*self.definition;
+            ApiError::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {error}"))
+        })
+    }
+
+    fn encode(&self, value: &S::Object) -> Result<Object, ApiError> {
+        let mut object = Object::from_typed(value).map_err(|error| {
+            tracing::error!(kind = self.definition.kind, %error, "object does not encode");
+            ApiError::internal("object does not encode")
+        })?;
+        // A type may leave these to whoever knows the resource.
+        object.0.insert("apiVersion".to_owned(), self.definition.api_version().into());
+        object.0.insert("kind".to_owned(), self.definition.kind.as_str().into());
+        Ok(object)
+    }
+
+    fn decode_stored(&self, bytes: &[u8]) -> Result<S::Object, ApiError> {
+        serde_json::from_slice(bytes).map_err(|error| {
+            tracing::error!(kind = self.definition.kind, %error, "stored object does not decode");
+            ApiError::internal("the stored object does not decode")
+        })
+    }
+
+    fn typed(value: &Typed) -> &S::Object {
+        value.downcast_ref().expect("a draft is admitted by the strategy that made it")
+    }
+}
+
+#[async_trait]
+impl<S: Strategy> ErasedStrategy for Erased<S> {
+    fn create(&self, context: &RequestContext, object: &Object) -> Result<Draft, ApiError> {
+        let mut new = self.decode(object)?;
+        self.strategy.prepare_for_create(context, &mut new);
+        Ok(Draft {
+            object: self.encode(&new)?,
+            errors: self.strategy.validate(&new),
+            warnings: self.strategy.warnings(&new, None),
+            new: Box::new(new),
+            old: None,
+            subresource: "",
+        })
+    }
+
+    fn update(&self, context: &RequestContext, new: &Object, old: &[u8], status: bool) -> Result<Draft, ApiError> {
+        let mut new = self.decode(new)?;
+        let old = self.decode_stored(old)?;
+        if !status {
+            self.strategy.prepare_for_update(context, &mut new, &old);
+        }
+        let mut errors = self.strategy.validate(&new);
+        errors.extend(self.strategy.validate_update(&new, &old));
+        Ok(Draft {
+            object: self.encode(&new)?,
+            errors,
+            warnings: self.strategy.warnings(&new, Some(&old)),
+            new: Box::new(new),
+            old: Some(Box::new(old)),
+            subresource: if status { "status" } else { "" },
+        })
+    }
+
+    async fn admit(&self, context: &RequestContext, draft: &Draft) -> Result<(), ApiError> {
+        let new = Self::typed(&draft.new);
+        let change = match &draft.old {
+            None => Admission::Create(new),
+            Some(old) => Admission::Update { new, old: Self::typed(old), subresource: draft.subresource },
+        };
+        self.strategy.admit(context, change).await
+    }
+
+    async fn admit_delete(&self, context: &RequestContext, old: &[u8]) -> Result<(), ApiError> {
+        // What does not decode must still be possible to delete.
+        let Ok(old) = self.decode_stored(old) else { return Ok(()) };
+        self.strategy.admit(context, Admission::Delete(&old)).await
+    }
+
+    fn allow_unconditional_update(&self) -> bool {
+        self.strategy.allow_unconditional_update()
+    }
+
+    fn allow_create_on_update(&self) -> bool {
+        self.strategy.allow_create_on_update()
+    }
+}

@@ -1,0 +1,374 @@
+//! What may stand in `metadata`: the system's fields, and the rules for the others.
+//!
+//! The rules, paths and sentences are those of `k8s.io/apimachinery/pkg/api/validation`
+//! (`objectmeta.go`) and of `k8s.io/apiserver/pkg/registry/rest`.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use rand::RngExt as _;
+use serde::Deserialize as _;
+use serde_json::Value;
+
+use crate::{
+    content,
+    definition::Scope,
+    object::Object,
+    status::{ApiError, FieldError, FieldErrorKind},
+};
+
+/// The finalizer that keeps an object until the garbage collector has deleted its dependents.
+pub(super) const FOREGROUND_DELETION: &str = "foregroundDeletion";
+/// The finalizer that keeps an object until the garbage collector has orphaned its dependents.
+pub(super) const ORPHAN_DEPENDENTS: &str = "orphan";
+
+/// All annotations together, keys and values, in bytes.
+const ANNOTATIONS_MAX: usize = 256 << 10;
+/// The characters that generated names end in: no vowels, nothing that looks like another.
+const SUFFIX_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+const SUFFIX_LENGTH: usize = 5;
+/// The longest beginning of a generated name, in bytes.
+const GENERATE_NAME_MAX: usize = 63 - SUFFIX_LENGTH;
+
+/// The names under which the system keeps what clients may not set.
+const SYSTEM_FIELDS: &[&str] =
+    &["creationTimestamp", "uid", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields"];
+
+/// The time now, in whole seconds, as `2006-01-02T15:04:05Z`.
+pub(super) fn now() -> Value {
+    let seconds = jiff::Timestamp::now().as_second();
+    jiff::Timestamp::from_second(seconds).unwrap_or_default().to_string().into()
+}
+
+/// Replaces what a client sent by what the system gives a new object.
+pub(super) fn fill_for_create(object: &mut Object) {
+    let metadata = object.metadata_mut();
+    for field in SYSTEM_FIELDS {
+        metadata.remove(*field);
+    }
+    metadata.insert("uid".to_owned(), uuid::Uuid::new_v4().to_string().into());
+    metadata.insert("creationTimestamp".to_owned(), now());
+    metadata.insert("generation".to_owned(), 1.into());
+}
+
+/// Keeps what the system gave an object when it is changed.
+pub(super) fn keep_for_update(new: &mut Object, old: &Object) {
+    let empty = serde_json::Map::new();
+    let old = old.metadata().unwrap_or(&empty);
+    let new = new.metadata_mut();
+    for field in ["creationTimestamp", "generation"] {
+        keep(new, old, field);
+    }
+    for field in ["selfLink", "managedFields"] {
+        new.remove(field);
+    }
+    if is_absent(new.get("uid")) {
+        keep(new, old, "uid");
+    }
+    // Neither can be taken back once it is there. One that is not there is refused by validation.
+    if !is_absent(old.get("deletionTimestamp")) {
+        keep(new, old, "deletionTimestamp");
+    }
+    if is_absent(new.get("deletionGracePeriodSeconds")) {
+        keep(new, old, "deletionGracePeriodSeconds");
+    }
+}
+
+fn keep(new: &mut serde_json::Map<String, Value>, old: &serde_json::Map<String, Value>, field: &str) {
+    match old.get(field) {
+        Some(value) => new.insert(field.to_owned(), value.clone()),
+        None => new.remove(field),
+    };
+}
+
+fn is_absent(value: Option<&Value>) -> bool {
+    value.is_none_or(|value| value.is_null() || value.as_str() == Some(""))
+}
+
+/// Gives the object the request's namespace.
+///
+/// # Errors
+///
+/// 400 when it has another.
+pub(super) fn set_namespace(object: &mut Object, scope: Scope, requested: &str) -> Result<(), ApiError> {
+    let requested = match scope {
+        Scope::Cluster => "",
+        Scope::Namespaced => requested,
+    };
+    let found = object.namespace();
+    if found != requested && !found.is_empty() && !requested.is_empty() {
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    if requested.is_empty() {
+        object.metadata_mut().remove("namespace");
+    } else if found != requested {
+        object.metadata_mut().insert("namespace".to_owned(), requested.into());
+    }
+    Ok(())
+}
+
+/// A name that begins with `prefix` and ends at random.
+pub(super) fn generate_name(prefix: &str) -> String {
+    let mut end = prefix.len().min(GENERATE_NAME_MAX);
+    while !prefix.is_char_boundary(end) {
+        end -= 1;
+    }
+    let mut rng = rand::rng();
+    let suffix = (0..SUFFIX_LENGTH).map(|_| char::from(SUFFIX_ALPHABET[rng.random_range(0..SUFFIX_ALPHABET.len())]));
+    prefix[..end].chars().chain(suffix).collect()
+}
+
+/// Reads `metadata` with its types.
+///
+/// # Errors
+///
+/// 400 when a field has another type.
+pub(super) fn typed(object: &Object, kind: &str) -> Result<ObjectMeta, ApiError> {
+    let Some(metadata) = object.metadata() else { return Ok(ObjectMeta::default()) };
+    ObjectMeta::deserialize(metadata).map_err(|error| {
+        ApiError::bad_request(format!("{kind} cannot be handled as a {kind}: metadata: {error}"))
+    })
+}
+
+/// Finds what is wrong with metadata by itself.
+pub(super) fn validate(metadata: &ObjectMeta, scope: Scope) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if let Some(prefix) = metadata.generate_name.as_deref().filter(|prefix| !prefix.is_empty()) {
+        let complaints = content::dns_subdomain(&content::mask_trailing_dash(prefix));
+        errors.extend(complaints.iter().map(|text| FieldError::invalid("metadata.generateName", prefix, text)));
+    }
+    match metadata.name.as_deref().unwrap_or("") {
+        "" => errors.push(FieldError::required("metadata.name", "name or generateName is required")),
+        name => {
+            let complaints = content::dns_subdomain(name);
+            errors.extend(complaints.iter().map(|text| FieldError::invalid("metadata.name", name, text)));
+        }
+    }
+    if scope == Scope::Namespaced {
+        match metadata.namespace.as_deref().unwrap_or("") {
+            "" => errors.push(FieldError::required("metadata.namespace", "")),
+            namespace => {
+                let complaints = content::dns_label(namespace);
+                errors.extend(complaints.iter().map(|text| FieldError::invalid("metadata.namespace", namespace, text)));
+            }
+        }
+    }
+    validate_labels(metadata, &mut errors);
+    validate_annotations(metadata, &mut errors);
+    validate_owners(metadata.owner_references.as_deref().unwrap_or_default(), &mut errors);
+    validate_finalizers(metadata.finalizers.as_deref().unwrap_or_default(), &mut errors);
+    errors
+}
+
+fn validate_labels(metadata: &ObjectMeta, errors: &mut Vec<FieldError>) {
+    const FIELD: &str = "metadata.labels";
+    for (key, value) in metadata.labels.iter().flatten() {
+        errors.extend(content::label_key(key).iter().map(|text| FieldError::invalid(FIELD, key, text)));
+        errors.extend(content::label_value(value).iter().map(|text| FieldError::invalid(FIELD, value, text)));
+    }
+}
+
+fn validate_annotations(metadata: &ObjectMeta, errors: &mut Vec<FieldError>) {
+    const FIELD: &str = "metadata.annotations";
+    let mut size = 0;
+    for (key, value) in metadata.annotations.iter().flatten() {
+        let complaints = content::label_key(&key.to_lowercase());
+        errors.extend(complaints.iter().map(|text| FieldError::invalid(FIELD, key, text)));
+        size += key.len() + value.len();
+    }
+    if size > ANNOTATIONS_MAX {
+        errors.push(FieldError {
+            field: FIELD.to_owned(),
+            kind: FieldErrorKind::TooLong,
+            message: format!("Too long: may not be more than {ANNOTATIONS_MAX} bytes"),
+        });
+    }
+}
+
+fn validate_owners(owners: &[OwnerReference], errors: &mut Vec<FieldError>) {
+    const FIELD: &str = "metadata.ownerReferences";
+    let mut controller: Option<String> = None;
+    for owner in owners {
+        let version = owner.api_version.rsplit_once('/').map_or(owner.api_version.as_str(), |(_, version)| version);
+        for (field, value, empty) in [
+            ("apiVersion", &owner.api_version, version.is_empty()),
+            ("kind", &owner.kind, owner.kind.is_empty()),
+            ("name", &owner.name, owner.name.is_empty()),
+            ("uid", &owner.uid, owner.uid.is_empty()),
+        ] {
+            if empty {
+                let detail = if field == "apiVersion" { "version must not be empty" } else { "must not be empty" };
+                errors.push(FieldError::invalid(format!("{FIELD}.{field}"), value, detail));
+            }
+        }
+        if owner.api_version == "v1" && owner.kind == "Event" {
+            errors.push(FieldError::invalid(FIELD, owner, "/v1, Kind=Event is disallowed from being an owner"));
+        }
+        if owner.controller == Some(true) {
+            let current = format!("{}/{}", owner.kind, owner.name);
+            match &controller {
+                Some(first) => errors.push(FieldError::invalid(
+                    FIELD,
+                    owners,
+                    format_args!(
+                        "Only one reference can have Controller set to true. Found \"true\" in references for {first} \
+                         and {current}"
+                    ),
+                )),
+                None => controller = Some(current),
+            }
+        }
+    }
+}
+
+fn validate_finalizers(finalizers: &[String], errors: &mut Vec<FieldError>) {
+    const FIELD: &str = "metadata.finalizers";
+    for finalizer in finalizers {
+        errors.extend(content::label_key(finalizer).iter().map(|text| FieldError::invalid(FIELD, finalizer, text)));
+    }
+    let has = |name: &str| finalizers.iter().any(|finalizer| finalizer == name);
+    if has(FOREGROUND_DELETION) && has(ORPHAN_DEPENDENTS) {
+        errors.push(FieldError::invalid(
+            FIELD,
+            finalizers,
+            format_args!("finalizer {ORPHAN_DEPENDENTS} and {FOREGROUND_DELETION} cannot be both set"),
+        ));
+    }
+}
+
+/// Finds what is wrong with a change of metadata, besides what [`validate`] finds.
+pub(super) fn validate_update(new: &ObjectMeta, old: &ObjectMeta) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if old.deletion_timestamp.is_some() {
+        let before: BTreeSet<&String> = old.finalizers.iter().flatten().collect();
+        let after: BTreeSet<&String> = new.finalizers.iter().flatten().collect();
+        let added: Vec<String> = after.difference(&before).map(|finalizer| format!("{finalizer:?}")).collect();
+        if !added.is_empty() {
+            errors.push(FieldError::forbidden(
+                "metadata.finalizers",
+                format_args!(
+                    "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+                    added.join(", ")
+                ),
+            ));
+        }
+    }
+    let mut immutable = |field: &str, new: Value, old: Value| {
+        if new != old {
+            errors.push(FieldError::invalid(format!("metadata.{field}"), new, "field is immutable"));
+        }
+    };
+    let text = |value: &Option<String>| Value::from(value.as_deref().unwrap_or(""));
+    immutable("name", text(&new.name), text(&old.name));
+    immutable("namespace", text(&new.namespace), text(&old.namespace));
+    immutable("uid", text(&new.uid), text(&old.uid));
+    immutable(
+        "deletionTimestamp",
+        serde_json::json!(new.deletion_timestamp),
+        serde_json::json!(old.deletion_timestamp),
+    );
+    immutable(
+        "deletionGracePeriodSeconds",
+        serde_json::json!(new.deletion_grace_period_seconds),
+        serde_json::json!(old.deletion_grace_period_seconds),
+    );
+    errors
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn metadata(value: Value) -> ObjectMeta {
+        ObjectMeta::deserialize(value).expect("metadata")
+    }
+
+    fn complaints(value: Value) -> Vec<String> {
+        let mut base = json!({"name": "web", "namespace": "shop"});
+        base.as_object_mut().expect("map").extend(value.as_object().expect("map").clone());
+        validate(&metadata(base), Scope::Namespaced).iter().map(|e| format!("{}: {}", e.field, e.message)).collect()
+    }
+
+    #[test]
+    fn good_metadata_has_no_complaints() {
+        let good = json!({
+            "generateName": "web-", "labels": {"a": "", "b.c/d": "E_f"}, "annotations": {"UPPER.case/x": "any ÿ"},
+            "finalizers": ["stoa.dev/x", "foregroundDeletion"],
+            "ownerReferences": [
+                {"apiVersion": "g/v1", "kind": "K", "name": "n", "uid": "u", "controller": true},
+                {"apiVersion": "v1", "kind": "K", "name": "n", "uid": "u"},
+            ],
+        });
+        assert_eq!(complaints(good), Vec::<String>::new());
+    }
+
+    #[test]
+    fn bad_metadata_is_refused_with_its_path() {
+        let owner = |name: &str| json!({"apiVersion": "v1", "kind": "K", "name": name, "uid": "u", "controller": true});
+        for (bad, path) in [
+            (json!({"name": ""}), "metadata.name: Required value: name or generateName is required"),
+            (json!({"name": "A"}), "metadata.name: Invalid value: \"A\": a lowercase RFC 1123 subdomain"),
+            (json!({"generateName": "-"}), "metadata.generateName: Invalid value: \"-\": a lowercase RFC 1123"),
+            (json!({"namespace": "a.b"}), "metadata.namespace: Invalid value: \"a.b\": must not contain dots"),
+            (json!({"labels": {"a/b/c": "x"}}), "metadata.labels: Invalid value: \"a/b/c\": a valid label key"),
+            (json!({"labels": {"a": "-"}}), "metadata.labels: Invalid value: \"-\": a valid label must be"),
+            (json!({"annotations": {"-": ""}}), "metadata.annotations: Invalid value: \"-\": name part must"),
+            (
+                json!({"annotations": {"a": "x".repeat(256 << 10)}}),
+                "metadata.annotations: Too long: may not be more than 262144 bytes",
+            ),
+            (json!({"finalizers": ["a b"]}), "metadata.finalizers: Invalid value: \"a b\": name part must consist"),
+            (
+                json!({"finalizers": ["orphan", "foregroundDeletion"]}),
+                "metadata.finalizers: Invalid value: [\"orphan\",\"foregroundDeletion\"]: finalizer orphan and",
+            ),
+            (
+                json!({"ownerReferences": [{"apiVersion": "g/", "kind": "K", "name": "n", "uid": "u"}]}),
+                "metadata.ownerReferences.apiVersion: Invalid value: \"g/\": version must not be empty",
+            ),
+            (
+                json!({"ownerReferences": [{"apiVersion": "v1", "kind": "K", "name": "n", "uid": ""}]}),
+                "metadata.ownerReferences.uid: Invalid value: \"\": must not be empty",
+            ),
+            (json!({"ownerReferences": [owner("a"), owner("b")]}), "metadata.ownerReferences: Invalid value: [{"),
+        ] {
+            let found = complaints(bad);
+            assert!(found.len() == 1 && found[0].starts_with(path), "{path}\n{found:#?}");
+        }
+    }
+
+    #[test]
+    fn generated_names_fit_and_use_the_alphabet() {
+        let name = generate_name("web-");
+        assert_eq!((name.len(), name.starts_with("web-")), (9, true));
+        assert!(name[4..].bytes().all(|b| SUFFIX_ALPHABET.contains(&b)), "{name}");
+        assert_eq!(generate_name(&"a".repeat(100)).len(), 63);
+        assert_ne!(generate_name("web-"), generate_name("web-"));
+    }
+
+    #[test]
+    fn finalizers_cannot_be_added_to_an_object_that_goes() {
+        let old = metadata(json!({"finalizers": ["a/b"], "deletionTimestamp": "2026-01-01T00:00:00Z"}));
+        let mut new = old.clone();
+        new.finalizers = Some(Vec::new());
+        assert_eq!(validate_update(&new, &old), Vec::new());
+        new.finalizers = Some(vec!["a/c".to_owned()]);
+        let errors = validate_update(&new, &old);
+        assert_eq!(
+            errors[0].message,
+            "Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers \
+             []string{\"a/c\"}"
+        );
+    }
+
+    #[test]
+    fn time_is_in_whole_seconds() {
+        let now = now();
+        let text = now.as_str().expect("text");
+        assert_eq!((text.len(), &text[19..]), (20, "Z"), "{text}");
+    }
+}

@@ -1,0 +1,236 @@
+//! The resources of one server over one log: what Go's generic registry is to kube-apiserver.
+//!
+//! Start at [`Registry::builder`]. A [`Store`] serves one resource: reads come from its watch
+//! cache, writes go through metadata rules, the kind's strategy and admission to the log.
+//! Controllers in the same process use the typed [`Api`].
+//!
+//! A write is answered when its record is durable and in the cache, so that whoever wrote reads
+//! it back.
+
+pub mod api;
+mod builder;
+mod delete;
+mod erased;
+mod metadata;
+mod namespace;
+mod options;
+mod read;
+mod token;
+mod write;
+
+use std::sync::Arc;
+
+pub use api::Api;
+pub use builder::RegistryBuilder;
+pub use namespace::{NamespaceLookup, NamespacePhase};
+pub use options::{
+    DeleteOptions, Deleted, Event, List, ListOptions, Target, Transform, UpdateSource, WatchOptions,
+};
+use tokio_util::sync::CancellationToken;
+
+pub use crate::cache::{Stored, Window};
+use crate::{
+    cache::{Prepared, WatchCache},
+    definition::{ResourceDefinition, Scope},
+    log::{Key, Log, LogError, Version},
+    status::ApiError,
+};
+use erased::ErasedStrategy;
+
+/// All resources of one server over one log.
+#[derive(Debug)]
+pub struct Registry {
+    log: Arc<dyn Log>,
+    stores: Vec<Arc<Store>>,
+}
+
+impl Registry {
+    /// Begins to describe a server over this log.
+    pub fn builder(log: Arc<dyn Log>) -> RegistryBuilder {
+        RegistryBuilder::new(log)
+    }
+
+    /// The stores, in the order in which their resources were registered.
+    pub fn stores(&self) -> impl Iterator<Item = &Arc<Store>> {
+        self.stores.iter()
+    }
+
+    /// The store of one resource, by its plural noun.
+    pub fn store(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Store>> {
+        self.stores.iter().find(|store| {
+            let definition = store.definition();
+            definition.group == group && definition.version == version && definition.plural == plural
+        })
+    }
+
+    /// The log under all of it.
+    pub fn log(&self) -> &Arc<dyn Log> {
+        &self.log
+    }
+
+    /// A typed client of one kind, for components of this server. It acts as the server itself.
+    ///
+    /// # Panics
+    ///
+    /// When the kind is not registered.
+    pub fn api<K>(self: &Arc<Self>) -> Api<K>
+    where
+        K: kube::Resource<DynamicType = ()>,
+    {
+        let (group, version, plural) = (K::group(&()), K::version(&()), K::plural(&()));
+        let store = self
+            .store(&group, &version, &plural)
+            .unwrap_or_else(|| panic!("{plural}.{group}/{version} is not a registered resource"));
+        Api::new(store.clone())
+    }
+}
+
+/// One resource: its objects and what may be done with them.
+#[derive(Debug)]
+pub struct Store {
+    definition: Arc<ResourceDefinition>,
+    strategy: Box<dyn ErasedStrategy>,
+    log: Arc<dyn Log>,
+    cache: Arc<WatchCache>,
+    /// Set when the registry is complete; absent when namespaces are not checked.
+    namespaces: std::sync::OnceLock<Arc<dyn NamespaceLookup>>,
+    /// What is being written, so that the cache need not parse it again.
+    in_flight: in_flight::InFlight,
+    bookmark_interval: std::time::Duration,
+    end: CancellationToken,
+}
+
+mod in_flight {
+    //! Objects on their way through the log, which come out of it as bytes.
+
+    use std::collections::HashMap;
+
+    use bytes::Bytes;
+    use parking_lot::Mutex;
+
+    use crate::{cache::Prepared, log::Key};
+
+    /// What was prepared for a write, by key, until the record comes back.
+    #[derive(Debug, Default)]
+    pub(super) struct InFlight(Mutex<HashMap<Key, Vec<Prepared>>>);
+
+    /// Forgets what was prepared when the write is over, whichever way.
+    pub(super) struct Guard<'a> {
+        in_flight: &'a InFlight,
+        key: &'a Key,
+        value: Bytes,
+    }
+
+    impl InFlight {
+        pub(super) fn begin<'a>(&'a self, key: &'a Key, prepared: &Prepared) -> Guard<'a> {
+            self.0.lock().entry(key.clone()).or_default().push(prepared.clone());
+            Guard { in_flight: self, key, value: prepared.value.clone() }
+        }
+
+        /// What was prepared for exactly these bytes.
+        pub(super) fn find(&self, key: &Key, value: &Bytes) -> Option<Prepared> {
+            self.0.lock().get(key)?.iter().find(|prepared| prepared.value == *value).cloned()
+        }
+    }
+
+    impl Drop for Guard<'_> {
+        fn drop(&mut self) {
+            let mut all = self.in_flight.0.lock();
+            if let Some(prepared) = all.get_mut(self.key) {
+                if let Some(index) = prepared.iter().position(|prepared| prepared.value == self.value) {
+                    prepared.swap_remove(index);
+                }
+                if prepared.is_empty() {
+                    all.remove(self.key);
+                }
+            }
+        }
+    }
+}
+
+impl Store {
+    /// What the resource looks like.
+    pub fn definition(&self) -> &Arc<ResourceDefinition> {
+        &self.definition
+    }
+
+    /// The beginning of the keys of a namespace, or of all objects.
+    fn prefix(&self, namespace: Option<&str>) -> String {
+        let prefix = self.definition.key_prefix();
+        match (self.definition.scope, namespace) {
+            (Scope::Namespaced, Some(namespace)) if !namespace.is_empty() => format!("{prefix}{namespace}/"),
+            (Scope::Namespaced | Scope::Cluster, _) => prefix,
+        }
+    }
+
+    /// The key of an object; the namespace counts only when the resource has them.
+    fn key(&self, namespace: &str, name: &str) -> Key {
+        match self.definition.scope {
+            Scope::Cluster => Key::new(format!("{}{name}", self.definition.key_prefix())),
+            Scope::Namespaced => Key::new(format!("{}{namespace}/{name}", self.definition.key_prefix())),
+        }
+    }
+
+    fn not_found(&self, name: &str) -> ApiError {
+        ApiError::not_found(&self.definition.group, &self.definition.plural, name)
+    }
+
+    fn conflict(&self, name: &str, detail: impl std::fmt::Display) -> ApiError {
+        ApiError::conflict(&self.definition.group, &self.definition.plural, name, detail)
+    }
+
+    /// What a client hears of a log that failed in a way it can do nothing about.
+    fn log_failed(&self, operation: &str, error: &LogError) -> ApiError {
+        let ResourceDefinition { group, plural, .. } = &*self.definition;
+        tracing::error!(error = error as &dyn std::error::Error, resource = plural, operation, "the log failed");
+        match error {
+            LogError::Unavailable(_) => ApiError::server_timeout(group, plural, operation, 2),
+            LogError::Conflict { .. }
+            | LogError::Expired { .. }
+            | LogError::Future { .. }
+            | LogError::Held { .. }
+            | LogError::Fenced { .. }
+            | LogError::Corrupt(_) => ApiError::internal("the storage failed"),
+        }
+    }
+
+    /// Takes a record of the log into the cache. One that does not read back is left out, so that
+    /// it cannot break the list of the others.
+    fn apply(&self, record: &crate::log::Record) {
+        let stored = match &record.change {
+            crate::log::Change::Delete => None,
+            crate::log::Change::Put(value) => match self.read_back(&record.key, value) {
+                Some(prepared) => Some(Arc::new(prepared.stored(record.key.clone(), record.version))),
+                None => return,
+            },
+        };
+        self.cache.apply(&record.key, record.version, stored, record.time_ms);
+    }
+
+    fn read_back(&self, key: &Key, value: &bytes::Bytes) -> Option<Prepared> {
+        if let Some(prepared) = self.in_flight.find(key, value) {
+            return Some(prepared);
+        }
+        match Prepared::parse(value.clone(), self.cache.fields()) {
+            Ok(prepared) => Some(prepared),
+            Err(error) => {
+                tracing::error!(%key, %error, "the stored bytes are not an object; they are left out");
+                None
+            }
+        }
+    }
+
+    /// Takes over everything that a scan of the log found.
+    fn reset(&self, version: Version, entries: impl Iterator<Item = crate::log::Entry>) {
+        let objects = entries
+            .filter_map(|entry| {
+                let prepared = self.read_back(&entry.key, &entry.value)?;
+                Some((entry.key.clone(), Arc::new(prepared.stored(entry.key, entry.version))))
+            })
+            .collect();
+        self.cache.reset(version, objects);
+    }
+}
+
+#[cfg(test)]
+mod tests;

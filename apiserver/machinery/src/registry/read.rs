@@ -1,0 +1,266 @@
+//! Reads: get, list and watch, all from the watch cache.
+//!
+//! What `resourceVersion` asks for is decided here, once for all three.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::stream::BoxStream;
+
+use super::{Event, List, ListOptions, Store, Stored, WatchOptions, token, token::Continue};
+use crate::{
+    cache::{TooOld, View, WatchRequest},
+    definition::Scope,
+    log::{Key, Version},
+    selector::{FieldSelector, LabelSelector},
+    status::{ApiError, FieldError},
+};
+
+/// How long a read waits for a version that has not come yet.
+const FRESH_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long a read waits for the cache to reach the log's head. Only a server in trouble takes so long.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How fresh a read must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Freshness {
+    /// As of now.
+    Current,
+    /// Whatever is at hand.
+    Any,
+    /// Of this version or later.
+    NotOlderThan(Version),
+}
+
+impl Freshness {
+    /// What a `resourceVersion` parameter asks for.
+    ///
+    /// One that is no number is a 500 without a reason, which is what upstream answers.
+    fn parse(parameter: Option<&str>) -> Result<Self, ApiError> {
+        match parameter {
+            None | Some("") => Ok(Self::Current),
+            Some("0") => Ok(Self::Any),
+            Some(text) => match text.parse() {
+                Ok(version) => Ok(Self::NotOlderThan(Version(version))),
+                Err(_) => {
+                    let detail = format!("strconv.ParseUint: parsing {text:?}: invalid syntax");
+                    let error = FieldError::invalid("resourceVersion", text, detail);
+                    Err(ApiError::new(500, "", format!("{}: {}", error.field, error.message)))
+                }
+            },
+        }
+    }
+}
+
+impl Store {
+    /// Reads one object. `resource_version`: unset for the current state, `0` for whatever is at
+    /// hand, a number for nothing older.
+    ///
+    /// # Errors
+    ///
+    /// 404 when it does not exist; 504 with cause `ResourceVersionTooLarge` when the version has
+    /// not come after 3 s.
+    pub async fn get(&self, namespace: &str, name: &str, resource_version: Option<&str>) -> Result<Arc<Stored>, ApiError> {
+        self.freshen("get", Freshness::parse(resource_version)?).await?;
+        self.cache.get(&self.key(namespace, name)).ok_or_else(|| self.not_found(name))
+    }
+
+    /// Lists objects of one namespace or of all, in key order.
+    ///
+    /// # Errors
+    ///
+    /// 400 for selectors and tokens that do not parse; 422 for options that do not go together;
+    /// 410 when the version asked for is outside the window, for a token with another one in
+    /// `metadata.continue`; 504 as for [`get`](Self::get).
+    pub async fn list(&self, namespace: Option<&str>, options: &ListOptions) -> Result<List, ApiError> {
+        options.validate()?;
+        let selection = Selection::parse(self, namespace, &options.label_selector, &options.field_selector)?;
+        let limit = options.limit.filter(|limit| *limit > 0);
+        let version = options.resource_version.as_deref().filter(|version| !version.is_empty());
+        if let Some(text) = options.token() {
+            if version.is_some_and(|version| version != "0") {
+                return Err(ApiError::bad_request("specifying resource version is not allowed when using continue"));
+            }
+            let token = Continue::decode(text)?;
+            let view = match token.version {
+                None => self.current("list").await?,
+                Some(version) => {
+                    self.freshen("list", Freshness::NotOlderThan(version)).await?;
+                    match self.cache.at(version) {
+                        Ok(view) => view,
+                        Err(TooOld { .. }) => return Err(token::expired(token)),
+                    }
+                }
+            };
+            return Ok(self.page(view, &selection, limit, Some(token)));
+        }
+        let freshness = Freshness::parse(version)?;
+        self.freshen("list", freshness).await?;
+        let view = match freshness {
+            Freshness::NotOlderThan(version) if options.wants_exact() => self.cache.at(version).map_err(|_| {
+                ApiError::expired("The resourceVersion for the provided list is too old.")
+            })?,
+            Freshness::NotOlderThan(_) | Freshness::Current | Freshness::Any => self.cache.current(),
+        };
+        Ok(self.page(view, &selection, limit, None))
+    }
+
+    /// Streams changes of the objects of one namespace or of all, until the timeout.
+    ///
+    /// Without a version, and with `0`, it begins with what is there. A version outside the
+    /// window makes a stream of one [`Event::Error`] with 410 `Expired`, as upstream.
+    ///
+    /// # Errors
+    ///
+    /// 400 for selectors that do not parse; 422 for options that do not go together; 504 as for
+    /// [`get`](Self::get), when initial events are asked for at a version that has not come.
+    pub async fn watch(
+        &self,
+        namespace: Option<&str>,
+        options: &WatchOptions,
+    ) -> Result<BoxStream<'static, Event>, ApiError> {
+        options.validate()?;
+        let selection = Selection::parse(self, namespace, &options.label_selector, &options.field_selector)?;
+        let freshness = Freshness::parse(options.resource_version.as_deref())?;
+        let initial = options.send_initial_events.unwrap_or(!matches!(freshness, Freshness::NotOlderThan(_)));
+        let (since, initial_objects) = match freshness {
+            // One that is too old is the watch's first event.
+            Freshness::NotOlderThan(version) if !initial => (version, Vec::new()),
+            Freshness::NotOlderThan(_) | Freshness::Current | Freshness::Any => {
+                self.freshen("watch", freshness).await?;
+                let view = self.cache.current();
+                let objects = if initial { selection.objects(&view, None).cloned().collect() } else { Vec::new() };
+                (view.version, objects)
+            }
+        };
+        let request = WatchRequest {
+            prefix: selection.prefix,
+            labels: selection.labels,
+            fields: selection.fields,
+            initial: initial_objects,
+            mark_initial_end: options.send_initial_events == Some(true) && options.allow_bookmarks,
+            since,
+            bookmarks: options.allow_bookmarks.then_some(self.bookmark_interval),
+            timeout: options.timeout,
+        };
+        Ok(crate::cache::watch(self.cache.clone(), request, self.end.clone()))
+    }
+
+    /// Streams what comes after `since`, for components of this server.
+    pub(super) fn watch_after(&self, namespace: Option<&str>, since: Version, timeout: Duration) -> BoxStream<'static, Event> {
+        let request = WatchRequest {
+            prefix: self.prefix(namespace),
+            labels: LabelSelector::default(),
+            fields: FieldSelector::default(),
+            initial: Vec::new(),
+            mark_initial_end: false,
+            since,
+            bookmarks: Some(self.bookmark_interval),
+            timeout,
+        };
+        crate::cache::watch(self.cache.clone(), request, self.end.clone())
+    }
+
+    /// Everything as of now.
+    async fn current(&self, operation: &str) -> Result<View, ApiError> {
+        self.freshen(operation, Freshness::Current).await?;
+        Ok(self.cache.current())
+    }
+
+    /// Waits until the cache is as fresh as a read needs it.
+    async fn freshen(&self, operation: &str, freshness: Freshness) -> Result<(), ApiError> {
+        let progress = self.cache.progress();
+        match freshness {
+            Freshness::Any => Ok(()),
+            Freshness::Current => {
+                let head = self.log.head().await.map_err(|error| self.log_failed(operation, &error))?;
+                tokio::time::timeout(HEAD_TIMEOUT, progress.reach(head))
+                    .await
+                    .map_err(|_| ApiError::timeout("the watch cache has not caught up with the log", 1))
+            }
+            Freshness::NotOlderThan(version) => {
+                tokio::time::timeout(FRESH_TIMEOUT, progress.reach(version)).await.map_err(|_| {
+                    let current = progress.applied();
+                    ApiError::timeout(format!("Too large resource version: {version}, current: {current}"), 1)
+                        .with_cause("ResourceVersionTooLarge", "", "Too large resource version")
+                })
+            }
+        }
+    }
+
+    /// The current state of an object, for a write that will be checked against it.
+    pub(super) async fn current_object(&self, operation: &str, key: &Key) -> Result<Option<Arc<Stored>>, ApiError> {
+        self.freshen(operation, Freshness::Current).await?;
+        Ok(self.cache.get(key))
+    }
+
+    fn page(&self, view: View, selection: &Selection, limit: Option<u64>, token: Option<Continue>) -> List {
+        let max = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+        let mut objects = selection.objects(&view, token.as_ref().map(|token| token.after.as_str()));
+        let items: Vec<Arc<Stored>> = objects.by_ref().take(max).cloned().collect();
+        let more = objects.next().is_some();
+        let after = items.last().filter(|_| more).map(|last| last.key.as_str()[selection.prefix.len()..].to_owned());
+        let Some(after) = after else {
+            return List { version: view.version, items, continue_token: None, remaining_item_count: None };
+        };
+        let page = i64::try_from(items.len()).unwrap_or(i64::MAX);
+        let remaining = selection.is_everything().then(|| match token.as_ref().and_then(|token| token.remaining) {
+            Some(before) => before - page,
+            // The one that was looked at to know that there is more, and all after it.
+            None => 1 + i64::try_from(objects.count()).unwrap_or(i64::MAX),
+        });
+        let next = Continue { version: Some(view.version), after, remaining };
+        self.cache.keep(&view);
+        List {
+            version: view.version,
+            items,
+            continue_token: Some(next.encode()),
+            remaining_item_count: next.remaining,
+        }
+    }
+}
+
+/// Which objects a list or watch is about.
+struct Selection {
+    prefix: String,
+    labels: LabelSelector,
+    fields: FieldSelector,
+}
+
+impl Selection {
+    fn parse(
+        store: &Store,
+        namespace: Option<&str>,
+        labels: &Option<String>,
+        fields: &Option<String>,
+    ) -> Result<Self, ApiError> {
+        let labels = LabelSelector::parse(labels.as_deref().unwrap_or(""))?;
+        let fields = FieldSelector::parse(fields.as_deref().unwrap_or(""), store.cache.fields())?;
+        let namespace = namespace.filter(|namespace| !namespace.is_empty()).or_else(|| fields.exact_namespace());
+        let prefix = match (store.definition.scope, namespace, fields.exact_name()) {
+            // One object at most: what else begins like its key the selector leaves out.
+            (Scope::Cluster, _, Some(name)) => store.key("", name).as_str().to_owned(),
+            (Scope::Namespaced, Some(namespace), Some(name)) => store.key(namespace, name).as_str().to_owned(),
+            (Scope::Namespaced, namespace, _) => store.prefix(namespace),
+            (Scope::Cluster, _, None) => store.prefix(None),
+        };
+        Ok(Self { prefix, labels, fields })
+    }
+
+    fn is_everything(&self) -> bool {
+        self.labels.is_empty() && self.fields.is_empty()
+    }
+
+    /// The objects of a view, after the key `prefix + after` when there is one.
+    fn objects<'a>(&'a self, view: &'a View, after: Option<&str>) -> impl Iterator<Item = &'a Arc<Stored>> {
+        // No key ends in a zero byte, so this is the first that can come after.
+        let start = Key::new(match after {
+            Some(after) => format!("{}{after}\0", self.prefix),
+            None => self.prefix.clone(),
+        });
+        view.objects
+            .range(start..)
+            .map(|(_, object)| object)
+            .take_while(|object| object.key.as_str().starts_with(&self.prefix))
+            .filter(|object| self.is_everything() || object.matches(&self.labels, &self.fields))
+    }
+}

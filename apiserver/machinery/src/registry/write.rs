@@ -1,0 +1,448 @@
+//! Creates and updates, with the rules and the order of steps of `k8s.io/apiserver`'s generic
+//! registry (`pkg/registry/generic/registry/store.go`).
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{Store, Stored, Target, UpdateSource, erased::Draft, metadata, namespace};
+use crate::{
+    cache::Prepared,
+    definition::Scope,
+    log::{Change, Expect, Key, LogError, Origin, Version, Write},
+    object::Object,
+    request::RequestContext,
+    status::{ApiError, FieldError},
+};
+
+/// How often a generated name is tried.
+const NAME_TRIES: usize = 8;
+
+/// How one round of an update ended.
+pub(super) enum Outcome<T> {
+    Done(T),
+    /// Another write came first.
+    Lost,
+}
+
+impl Store {
+    /// Creates an object.
+    ///
+    /// A name is generated when there is only `generateName`.
+    ///
+    /// # Errors
+    ///
+    /// 409 `AlreadyExists` when the name is taken; 404 or 403 when the namespace is missing or
+    /// terminating; 400 and 422 for what is wrong with the object; whatever the strategy answers.
+    pub async fn create(
+        &self,
+        context: &RequestContext,
+        namespace: &str,
+        mut object: Object,
+    ) -> Result<Arc<Stored>, ApiError> {
+        metadata::set_namespace(&mut object, self.definition.scope, namespace)?;
+        if let Some(lookup) = self.namespaces.get().filter(|_| self.definition.scope == Scope::Namespaced) {
+            let name = [object.name(), object.meta_str("generateName")];
+            let name = name.into_iter().find(|name| !name.is_empty()).unwrap_or("");
+            namespace::check_create(&**lookup, context, &self.definition, namespace, name).await?;
+        }
+        let prefix = object.meta_str("generateName").to_owned();
+        if prefix.is_empty() || !object.name().is_empty() {
+            let result = self.create_named(context, namespace, object).await;
+            return result.map_err(|CreateError { error, taken: _ }| error);
+        }
+        let mut tries = 1;
+        loop {
+            let mut named = object.clone();
+            named.metadata_mut().insert("name".to_owned(), metadata::generate_name(&prefix).into());
+            match self.create_named(context, namespace, named).await {
+                Err(CreateError { taken: Some(_), .. }) if tries < NAME_TRIES => tries += 1,
+                Err(CreateError { taken: Some(name), .. }) => return Err(self.no_name_found(&name)),
+                Err(CreateError { error, taken: None }) => return Err(error),
+                Ok(stored) => return Ok(stored),
+            }
+        }
+    }
+
+    async fn create_named(
+        &self,
+        context: &RequestContext,
+        namespace: &str,
+        mut object: Object,
+    ) -> Result<Arc<Stored>, CreateError> {
+        let sent_version = object.meta_str("resourceVersion").to_owned();
+        metadata::fill_for_create(&mut object);
+        object.metadata_mut().remove("resourceVersion");
+        if self.definition.has_status {
+            object.0.remove("status");
+        }
+        let draft = self.strategy.create(context, &object)?;
+        self.refuse_invalid(&draft, draft.object.name(), |metadata| {
+            metadata::validate(metadata, self.definition.scope)
+        })?;
+        warn(context, &draft);
+        self.strategy.admit(context, &draft).await?;
+        let name = draft.object.name().to_owned();
+        let key = self.key(namespace, &name);
+        if context.dry_run {
+            return match self.current_object("create", &key).await? {
+                Some(existing) => Err(self.taken(&name, &existing)),
+                None => Ok(Arc::new(self.prepare(draft.object)?.stored(key, Version::default()))),
+            };
+        }
+        // Upstream notices this only in its storage, and answers without a reason.
+        if sent_version.parse::<u64>().is_ok_and(|version| version != 0) {
+            let message = "resourceVersion should not be set on objects to be created";
+            return Err(ApiError::new(500, "", message).into());
+        }
+        let prepared = self.prepare(draft.object)?;
+        match self.append(context, &key, Expect::Absent, &prepared, "create").await? {
+            Outcome::Done(stored) => Ok(stored),
+            Outcome::Lost => Err(match self.current_object("create", &key).await? {
+                Some(existing) => self.taken(&name, &existing),
+                None => CreateError { error: self.exists(&name), taken: Some(name) },
+            }),
+        }
+    }
+
+    fn exists(&self, name: &str) -> ApiError {
+        ApiError::already_exists(&self.definition.group, &self.definition.plural, name)
+    }
+
+    fn taken(&self, name: &str, existing: &Stored) -> CreateError {
+        let mut error = self.exists(name);
+        if existing.is_deleting() {
+            error.0.message = Some(format!("object is being deleted: {}", error.message()));
+        }
+        CreateError { error, taken: Some(name.to_owned()) }
+    }
+
+    fn no_name_found(&self, name: &str) -> ApiError {
+        let mut error = self.exists(name).with_retry_after(1);
+        let message = error.message().to_owned();
+        error.0.message = Some(format!("{message}, the server was not able to generate a unique name for the object"));
+        error
+    }
+
+    /// Changes an object. Returns it as stored, and whether it was created.
+    ///
+    /// A PUT may carry the `resourceVersion` that it is based on; without one it replaces
+    /// whatever is there, if the strategy allows that. Writes that come between are not lost:
+    /// the change is made again on top of them, or refused as stale. A change that changes
+    /// nothing writes nothing. An object that waits for its finalizers goes when the last one is
+    /// taken away.
+    ///
+    /// # Errors
+    ///
+    /// 404 when it does not exist; 409 `Conflict` when it is based on another version or uid;
+    /// 400 and 422 for what is wrong with it; whatever the transform and the strategy answer.
+    pub async fn update(
+        &self,
+        context: &RequestContext,
+        namespace: &str,
+        name: &str,
+        target: Target,
+        mut change: UpdateSource<'_>,
+    ) -> Result<(Arc<Stored>, bool), ApiError> {
+        if let UpdateSource::Object(object) = &change {
+            check_name(object, namespace, name)?;
+        }
+        let key = self.key(namespace, name);
+        loop {
+            let current = self.current_object("update", &key).await?;
+            let Some(current) = current else {
+                return self.create_on_update(context, namespace, name, target, change).await;
+            };
+            match self.update_once(context, namespace, target, &mut change, &current).await? {
+                Outcome::Done(stored) => return Ok((stored, false)),
+                // Whoever came first has made progress, so this ends.
+                Outcome::Lost => {}
+            }
+        }
+    }
+
+    async fn create_on_update(
+        &self,
+        context: &RequestContext,
+        namespace: &str,
+        name: &str,
+        target: Target,
+        change: UpdateSource<'_>,
+    ) -> Result<(Arc<Stored>, bool), ApiError> {
+        match change {
+            UpdateSource::Object(mut object)
+                if target == Target::Main && self.strategy.allow_create_on_update() =>
+            {
+                if !object.uid().is_empty() {
+                    return Err(self.uid_conflict(&self.key(namespace, name), name, object.uid(), ""));
+                }
+                object.metadata_mut().remove("resourceVersion");
+                Ok((self.create(context, namespace, object).await?, true))
+            }
+            UpdateSource::Object(_) | UpdateSource::Transform(_) => Err(self.not_found(name)),
+        }
+    }
+
+    async fn update_once(
+        &self,
+        context: &RequestContext,
+        namespace: &str,
+        target: Target,
+        change: &mut UpdateSource<'_>,
+        current: &Arc<Stored>,
+    ) -> Result<Outcome<Arc<Stored>>, ApiError> {
+        let name = current.name();
+        let mut old = current.object();
+        let (mut new, verb) = match change {
+            UpdateSource::Object(object) => {
+                if !object.uid().is_empty() && object.uid() != current.uid() {
+                    return Err(self.uid_conflict(&current.key, name, object.uid(), current.uid()));
+                }
+                (object.clone(), "update")
+            }
+            UpdateSource::Transform(transform) => (transform(&old)?, "patch"),
+        };
+        self.check_version(&new, current)?;
+        new.metadata_mut().remove("resourceVersion");
+        old.metadata_mut().remove("resourceVersion");
+        metadata::set_namespace(&mut new, self.definition.scope, namespace)?;
+        let new = self.split_status(new, &old, target);
+        let draft = self.strategy.update(context, &new, &current.json, target == Target::Status)?;
+        let mut draft = draft;
+        let old_metadata = metadata::typed(&old, &self.definition.kind)?;
+        self.refuse_invalid(&draft, name, |metadata| {
+            let mut errors = metadata::validate(metadata, self.definition.scope);
+            errors.extend(metadata::validate_update(metadata, &old_metadata));
+            errors
+        })?;
+        warn(context, &draft);
+        draft.object.metadata_mut().remove("resourceVersion");
+        count_generation(&mut draft.object, &old);
+        self.strategy.admit(context, &draft).await?;
+        let finished = is_finished(&draft.object, &old);
+        if !finished && draft.object == old {
+            return Ok(Outcome::Done(current.clone()));
+        }
+        let prepared = self.prepare(draft.object)?;
+        if context.dry_run {
+            return Ok(Outcome::Done(Arc::new(prepared.stored(current.key.clone(), current.version))));
+        }
+        let expect = Expect::At(current.version);
+        if finished {
+            let outcome = self.append_delete(context, &current.key, expect).await?;
+            // The client of an update gets the object that it made, though it is gone now.
+            return Ok(match outcome {
+                Outcome::Done(_) => Outcome::Done(Arc::new(prepared.stored(current.key.clone(), current.version))),
+                Outcome::Lost => Outcome::Lost,
+            });
+        }
+        self.append(context, &current.key, expect, &prepared, verb).await
+    }
+
+    /// Checks that the new object is based on the current version, when it says on which.
+    fn check_version(&self, new: &Object, current: &Stored) -> Result<(), ApiError> {
+        let name = current.name();
+        let version = match new.meta_str("resourceVersion") {
+            "" => 0,
+            // No reason, as upstream.
+            text => text.parse::<u64>().map_err(|_| {
+                ApiError::new(500, "", format!("strconv.ParseUint: parsing {text:?}: invalid syntax"))
+            })?,
+        };
+        let definition = &self.definition;
+        if version == 0 && self.strategy.allow_unconditional_update() {
+            return Ok(());
+        }
+        if version == 0 {
+            let error = FieldError::invalid("metadata.resourceVersion", 0, "must be specified for an update");
+            return Err(ApiError::invalid(&definition.group, &definition.plural, name, &[error]));
+        }
+        if version != current.version.0 {
+            return Err(ApiError::stale(&definition.group, &definition.plural, name));
+        }
+        Ok(())
+    }
+
+    /// Keeps a write to its part: the status, or everything else.
+    fn split_status(&self, mut new: Object, old: &Object, target: Target) -> Object {
+        match target {
+            Target::Main => {
+                if self.definition.has_status {
+                    match old.0.get("status") {
+                        Some(status) => new.0.insert("status".to_owned(), status.clone()),
+                        None => new.0.remove("status"),
+                    };
+                }
+                metadata::keep_for_update(&mut new, old);
+                new
+            }
+            Target::Status => {
+                let mut kept = old.clone();
+                match new.0.remove("status") {
+                    Some(status) => kept.0.insert("status".to_owned(), status),
+                    None => kept.0.remove("status"),
+                };
+                // So that a change of identity is refused as for the main resource.
+                for field in ["name", "uid"] {
+                    if let Some(value) = new.metadata_mut().remove(field) {
+                        kept.metadata_mut().insert(field.to_owned(), value);
+                    }
+                }
+                kept
+            }
+        }
+    }
+
+    fn refuse_invalid(
+        &self,
+        draft: &Draft,
+        name: &str,
+        check: impl FnOnce(&k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) -> Vec<FieldError>,
+    ) -> Result<(), ApiError> {
+        let definition = &self.definition;
+        let invalid = |errors: &[FieldError]| ApiError::invalid(&definition.group, &definition.kind, name, errors);
+        // The kind's own sentences come first, since they know more.
+        if !draft.errors.is_empty() {
+            return Err(invalid(&draft.errors));
+        }
+        let errors = check(&metadata::typed(&draft.object, &definition.kind)?);
+        if errors.is_empty() { Ok(()) } else { Err(invalid(&errors)) }
+    }
+
+    pub(super) fn uid_conflict(&self, key: &Key, name: &str, wanted: &str, found: &str) -> ApiError {
+        self.conflict(
+            name,
+            format_args!(
+                "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: \
+                 Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}"
+            ),
+        )
+    }
+
+    pub(super) fn prepare(&self, object: Object) -> Result<Prepared, ApiError> {
+        Prepared::new(&object, self.cache.fields()).map_err(|error| {
+            tracing::error!(kind = self.definition.kind, %error, "object does not encode");
+            ApiError::internal("object does not encode")
+        })
+    }
+
+    /// Writes an object and waits until the cache shows it.
+    pub(super) async fn append(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        expect: Expect,
+        prepared: &Prepared,
+        verb: &str,
+    ) -> Result<Outcome<Arc<Stored>>, ApiError> {
+        let _in_flight = self.in_flight.begin(key, prepared);
+        let change = Change::Put(prepared.value.clone());
+        match self.append_change(context, key, expect, change, verb).await? {
+            Outcome::Done(version) => {
+                let found = self.cache.get(key).filter(|stored| stored.version == version);
+                Ok(Outcome::Done(found.unwrap_or_else(|| Arc::new(prepared.stored(key.clone(), version)))))
+            }
+            Outcome::Lost => Ok(Outcome::Lost),
+        }
+    }
+
+    /// Deletes an object and waits until the cache shows it gone.
+    pub(super) async fn append_delete(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        expect: Expect,
+    ) -> Result<Outcome<Version>, ApiError> {
+        self.append_change(context, key, expect, Change::Delete, "delete").await
+    }
+
+    async fn append_change(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        expect: Expect,
+        change: Change,
+        verb: &str,
+    ) -> Result<Outcome<Version>, ApiError> {
+        let origin = Origin { user: context.user.name.clone(), verb: verb.to_owned(), message: String::new() };
+        let write = Write { key: key.clone(), expect, change, fence: None, origin };
+        match self.log.append(write).await {
+            Ok(version) => {
+                self.cache.progress().reach(version).await;
+                Ok(Outcome::Done(version))
+            }
+            Err(LogError::Conflict { .. }) => Ok(Outcome::Lost),
+            Err(error) => Err(self.log_failed(verb, &error)),
+        }
+    }
+}
+
+/// Why a create failed, and the name when that was because it is taken.
+struct CreateError {
+    error: ApiError,
+    taken: Option<String>,
+}
+
+impl From<ApiError> for CreateError {
+    fn from(error: ApiError) -> Self {
+        Self { error, taken: None }
+    }
+}
+
+fn warn(context: &RequestContext, draft: &Draft) {
+    for warning in &draft.warnings {
+        context.warn(warning);
+    }
+}
+
+/// Checks a PUT's body against its URL, as upstream's handler does.
+fn check_name(object: &Object, namespace: &str, name: &str) -> Result<(), ApiError> {
+    let found = object.name();
+    if found.is_empty() {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        )));
+    }
+    if found != name {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({found}) does not match the name on the URL ({name})"
+        )));
+    }
+    let found = object.namespace();
+    if !namespace.is_empty() && !found.is_empty() && found != namespace {
+        return Err(ApiError::bad_request(format!(
+            "the namespace of the object ({found}) does not match the namespace on the request ({namespace})"
+        )));
+    }
+    Ok(())
+}
+
+/// Raises the generation when anything but metadata and status differs.
+fn count_generation(new: &mut Object, old: &Object) {
+    let content = |object: &Object| -> Vec<(String, Value)> {
+        let members = object.0.iter().filter(|(name, _)| !matches!(name.as_str(), "metadata" | "status"));
+        members.map(|(name, value)| (name.clone(), value.clone())).collect()
+    };
+    let before = old.metadata().and_then(|metadata| metadata.get("generation")).and_then(Value::as_i64);
+    let generation = match before {
+        Some(before) if content(new) != content(old) => before + 1,
+        Some(before) => before,
+        None => return,
+    };
+    new.metadata_mut().insert("generation".to_owned(), generation.into());
+}
+
+/// Whether an object that was being deleted has nothing left to wait for.
+fn is_finished(new: &Object, old: &Object) -> bool {
+    let grace = old.metadata().and_then(|metadata| metadata.get("deletionGracePeriodSeconds"));
+    has_deletion_timestamp(old) && finalizers(new).is_empty() && grace.and_then(Value::as_i64).unwrap_or(0) == 0
+}
+
+pub(super) fn has_deletion_timestamp(object: &Object) -> bool {
+    object.metadata().and_then(|metadata| metadata.get("deletionTimestamp")).is_some_and(|time| !time.is_null())
+}
+
+pub(super) fn finalizers(object: &Object) -> Vec<&str> {
+    let list = object.metadata().and_then(|metadata| metadata.get("finalizers")).and_then(Value::as_array);
+    list.into_iter().flatten().filter_map(Value::as_str).collect()
+}
