@@ -4,7 +4,9 @@
 #![expect(clippy::print_stdout, reason = "printing results is what these commands are for")]
 
 mod binaries;
+mod checks;
 mod cluster;
+mod coverage;
 mod kubectl;
 mod paths;
 mod ports;
@@ -23,12 +25,18 @@ enum Command {
     Cluster(cluster::Command),
     /// From a clone to a first rollout
     Quickstart(quickstart::Quickstart),
+    /// Every check there is
+    Test(checks::Checks),
+    /// Whether docs/coverage.md names tests that exist
+    CheckCoverage,
 }
 
 fn main() -> ExitCode {
     let result = match Command::parse() {
         Command::Cluster(command) => cluster::run(&command),
         Command::Quickstart(args) => quickstart::run(&args),
+        Command::Test(args) => checks::run(&args),
+        Command::CheckCoverage => coverage::check(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

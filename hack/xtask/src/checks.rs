@@ -1,0 +1,237 @@
+//! `hack/test`: every check there is, one after the other, timed.
+//!
+//! Start at [`run`]. A check that fails does not stop the others. The tests come last, so that the output ends with
+//! what cargo says about them.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use clap::Args;
+
+use crate::binaries::Profile;
+use crate::cluster;
+use crate::coverage;
+use crate::paths;
+
+/// Which checks to run.
+#[derive(Debug, Args)]
+pub(crate) struct Checks {
+    /// Also build each crate alone, with nobody else's features
+    #[arg(long)]
+    full: bool,
+    /// The folder for the test bed, which the caller ends and removes
+    #[arg(long)]
+    work: PathBuf,
+}
+
+/// Runs the checks.
+///
+/// # Errors
+///
+/// When any of them failed; by then each has said why.
+pub(crate) fn run(args: &Checks) -> Result<()> {
+    prerequisites()?;
+    let work = paths::make_folder(&args.work)?;
+    let mut phases = Phases::default();
+    phases.run("format", format);
+    phases.run("coverage table", coverage::check);
+    phases.run("Go programs", || go_programs(&work));
+    phases.run("clippy", || cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny=warnings"]));
+    phases.run("documentation", documentation);
+    phases.run("dependencies", dependencies);
+    if args.full {
+        phases.run("each crate alone", each_crate_alone);
+    }
+    let bed = work.join("cluster");
+    let options = cluster::Options { stoa: Some(Profile::Debug), unsafe_no_fsync: false };
+    phases.run("test bed", || cluster::up(&bed, options).map(drop));
+    phases.run("benchmark, small", || benchmark(&bed));
+    phases.report();
+
+    heading("tests");
+    let tests = tests(&work, &bed);
+    match (phases.failed.is_empty(), tests) {
+        (true, tests) => tests,
+        (false, Ok(())) => bail!("failed: {}", phases.failed.join(", ")),
+        (false, Err(error)) => Err(error.context(format!("failed: {}, tests", phases.failed.join(", ")))),
+    }
+}
+
+#[derive(Default)]
+struct Phases {
+    times: Vec<(&'static str, Duration)>,
+    failed: Vec<&'static str>,
+}
+
+impl Phases {
+    fn run(&mut self, name: &'static str, check: impl FnOnce() -> Result<()>) {
+        heading(name);
+        let started = Instant::now();
+        if let Err(error) = check() {
+            eprintln!("{name} FAILED: {error:#}");
+            self.failed.push(name);
+        }
+        self.times.push((name, started.elapsed()));
+    }
+
+    fn report(&self) {
+        heading("times so far");
+        for (name, time) in &self.times {
+            let result = if self.failed.contains(name) { "FAILED" } else { "ok" };
+            eprintln!("{name:<20} {:>6.0} s  {result}", time.as_secs_f64());
+        }
+    }
+}
+
+fn heading(name: &str) {
+    eprintln!("\n==> {name}");
+}
+
+/// Installs the packages that the build links against, where that is possible, and says what else is missing.
+fn prerequisites() -> Result<()> {
+    let missing: Vec<&str> = [
+        ("cc", succeeds("cc", &["--version"]), "gcc"),
+        ("git", succeeds("git", &["--version"]), "git"),
+        ("pkg-config", succeeds("pkg-config", &["--version"]), "pkg-config"),
+        ("OpenSSL's headers", succeeds("pkg-config", &["--exists", "openssl"]), "libssl-dev"),
+    ]
+    .into_iter()
+    .filter(|(what, there, _)| {
+        !there && {
+            eprintln!("missing: {what}");
+            true
+        }
+    })
+    .map(|(_, _, package)| package)
+    .collect();
+    if !missing.is_empty() {
+        ensure!(succeeds("apt-get", &["--version"]), "install {} first", missing.join(", "));
+        let root = succeeds("sh", &["-c", "test \"$(id -u)\" = 0"]);
+        let prefix: &[&str] = if root { &["apt-get"] } else { &["sudo", "apt-get"] };
+        eprintln!("installing with apt-get: {}", missing.join(" "));
+        execute(&[prefix, &["update", "--quiet"]].concat(), &[])?;
+        let install = ["install", "--yes", "--quiet", "--no-install-recommends"];
+        execute(&[prefix, &install, &missing].concat(), &[])?;
+    }
+    ensure!(
+        succeeds("go", &["version"]),
+        "Go 1.26 has to be in PATH: the control plane and the client-go tests are built with it"
+    );
+    ensure!(
+        succeeds("kubectl", &["version", "--client"]),
+        "kubectl has to be in PATH: the tests type what people type"
+    );
+    Ok(())
+}
+
+fn format() -> Result<()> {
+    cargo(&["fmt", "--all", "--", "--check"])?;
+    for module in ["tests/cluster", "tests/client-go"] {
+        let output =
+            Command::new("gofmt").arg("-l").arg(paths::repository().join(module)).output().context("running gofmt")?;
+        ensure!(
+            output.status.success() && output.stdout.is_empty(),
+            "gofmt wants to change:\n{}",
+            String::from_utf8_lossy(&output.stdout)
+        );
+    }
+    Ok(())
+}
+
+/// The client-go tests as one program, for the end-to-end tests to run.
+fn client_go_program(work: &Path) -> PathBuf {
+    work.join("client-go.test")
+}
+
+fn go_programs(work: &Path) -> Result<()> {
+    let module = paths::repository().join("tests/client-go");
+    let go = |args: &[&str]| -> Result<()> {
+        let status = Command::new("go").current_dir(&module).args(args).stdin(Stdio::null()).status();
+        ensure!(status.context("running go")?.success(), "go {} failed", args.join(" "));
+        Ok(())
+    };
+    go(&["vet", "./..."])?;
+    let program = client_go_program(work);
+    go(&["test", "-c", "-o", program.to_str().context("the work folder is not UTF-8")?, "."])
+}
+
+fn documentation() -> Result<()> {
+    let args = ["cargo", "doc", "--workspace", "--no-deps", "--quiet"];
+    execute(&args, &[("RUSTDOCFLAGS", "--deny=warnings")])
+}
+
+/// What needs tools that not every machine has.
+fn dependencies() -> Result<()> {
+    for (tool, args) in [("deny", &["deny", "check", "bans", "licenses", "sources"][..]), ("machete", &["machete"][..])]
+    {
+        if succeeds("cargo", &[tool, "--version"]) {
+            cargo(args)?;
+        } else {
+            eprintln!("skipped: cargo-{tool} is not installed");
+        }
+    }
+    Ok(())
+}
+
+fn each_crate_alone() -> Result<()> {
+    let output = Command::new("cargo")
+        .current_dir(paths::repository())
+        .args(["metadata", "--no-deps", "--format-version=1"])
+        .output();
+    let metadata: serde_json::Value = serde_json::from_slice(&output.context("running cargo")?.stdout)?;
+    let packages = metadata["packages"].as_array().context("cargo metadata lists no packages")?;
+    for name in packages.iter().filter_map(|package| package["name"].as_str()) {
+        eprintln!("{name}");
+        cargo(&["check", "--quiet", "--package", name])?;
+    }
+    Ok(())
+}
+
+fn benchmark(bed: &Path) -> Result<()> {
+    let bed = bed.to_str().context("the work folder is not UTF-8")?;
+    execute(&["cargo", "run", "--quiet", "--package=stoa-bench", "--", "--small", "--dir", bed], &[])
+}
+
+/// Runs every test, with the test bed's address in the environment:
+///
+/// * `STOA_TEST_KUBECONFIG`: the admin's kubeconfig of the cluster with Stoa behind it;
+/// * `STOA_TEST_CLUSTER_DIR`: the test bed's folder, for `xtask cluster … --dir`;
+/// * `STOA_TEST_XTASK`: the program `xtask`;
+/// * `STOA_TEST_BIN_DIR`: the folder of `stoa-apiserver` and `function-runner`;
+/// * `STOA_TEST_CLIENT_GO`: the client-go tests as one program.
+fn tests(work: &Path, bed: &Path) -> Result<()> {
+    let text = |path: PathBuf| path.into_os_string().into_string().ok().context("a path is not UTF-8");
+    let environment = [
+        ("STOA_TEST_KUBECONFIG", text(bed.join("kubeconfig"))?),
+        ("STOA_TEST_CLUSTER_DIR", text(bed.to_path_buf())?),
+        ("STOA_TEST_XTASK", text(env::current_exe().context("finding xtask")?)?),
+        ("STOA_TEST_BIN_DIR", text(paths::cargo_target().join("debug"))?),
+        ("STOA_TEST_CLIENT_GO", text(client_go_program(work))?),
+    ];
+    let environment: Vec<(&str, &str)> = environment.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    execute(&["cargo", "test", "--workspace", "--no-fail-fast"], &environment)
+}
+
+fn cargo(args: &[&str]) -> Result<()> {
+    execute(&[&["cargo"], args].concat(), &[])
+}
+
+/// Runs a command at the root of the repository.
+fn execute(words: &[&str], environment: &[(&str, &str)]) -> Result<()> {
+    let (program, args) = words.split_first().context("no command")?;
+    let mut command = Command::new(program);
+    command.current_dir(paths::repository()).args(args).envs(environment.iter().copied()).stdin(Stdio::null());
+    let status = command.status().with_context(|| format!("running {program}"))?;
+    ensure!(status.success(), "{} failed", words.join(" "));
+    Ok(())
+}
+
+/// Whether a command can be run and succeeds; its output is dropped.
+fn succeeds(program: &str, args: &[&str]) -> bool {
+    let status =
+        Command::new(program).args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    status.is_ok_and(|status| status.success())
+}
