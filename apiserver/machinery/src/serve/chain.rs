@@ -127,10 +127,10 @@ impl Chain {
         let took = record.received().elapsed();
         span.in_scope(|| tracing::debug!(code = code.as_u16(), ?took, "answered"));
         record.answered(code, is_watch);
-        let ends = match deadline {
-            Ok(Some(deadline)) => Ends::At(deadline),
-            _ if long_running => Ends::With(self.stop_streams.clone()),
-            _ => Ends::At(record.received() + self.request_timeout),
+        let ends = if long_running {
+            Ends::With(self.stop_streams.clone())
+        } else {
+            Ends::At(deadline.ok().flatten().unwrap_or(record.received() + self.request_timeout))
         };
         response.map(|body| outgoing(body, record, ends))
     }

@@ -261,3 +261,6 @@ impl Server {
         connection::run(self, stop).await;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -21,13 +21,15 @@ use crate::http::Body;
 
 /// When a body must end, whatever there is still to say.
 pub(crate) enum Ends {
-    /// At this time, by breaking it off: the answer is incomplete and the client must see that.
+    /// At this time, by breaking it off: the answer is incomplete and the client must see that. What is in memory
+    /// already may still go.
     At(Instant),
     /// When the server shuts down, cleanly: a watch ends, and the client goes on elsewhere.
     With(CancellationToken),
 }
 
 enum End {
+    OfItself,
     At(Pin<Box<Sleep>>),
     With(Pin<Box<WaitForCancellationFutureOwned>>),
 }
@@ -43,12 +45,11 @@ struct Outgoing {
 pub(crate) fn outgoing(inner: Body, mut record: Record, ends: Ends) -> Body {
     let mut alive = None;
     let end = match ends {
+        Ends::At(_) if inner.size_hint().exact().is_some() => End::OfItself,
         Ends::At(deadline) => {
             // A body is asked for more only as fast as the client reads. One that has stopped reading must not keep
             // its share of the limit, so that share is held by a task of its own, which ends with the body or in time.
-            if inner.size_hint().exact().is_none()
-                && let Some(permit) = record.permit.take()
-            {
+            if let Some(permit) = record.permit.take() {
                 let (sender, gone) = oneshot::channel::<()>();
                 alive = Some(sender);
                 tokio::spawn(async move {
@@ -71,6 +72,7 @@ impl HttpBody for Outgoing {
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         // A body with much to say must end too, so this is asked first.
         let ended = match &mut self.end {
+            End::OfItself => None,
             End::With(stop) => stop.as_mut().poll(context).is_ready().then_some(None),
             End::At(deadline) => {
                 let over = deadline.as_mut().poll(context).is_ready();

@@ -1,0 +1,202 @@
+//! Who gets in, and as whom.
+
+use jiff::Timestamp;
+use stoa_pki::Validity;
+
+use super::*;
+use crate::auth::{ANONYMOUS, AnyOf, MastersOnly};
+
+const STACKS: &str = "/apis/g.io/v1/namespaces/shop/stacks";
+const SPOOFED: [(&str, &str); 4] = [
+    ("X-Remote-User", "root"),
+    ("X-Remote-Group", "system:masters"),
+    ("X-Remote-Uid", "0"),
+    ("X-Remote-Extra-Scope", "all"),
+];
+
+fn assert_no_credentials_left(answer: &Answer) {
+    for name in answer.json()["headers"].as_array().unwrap() {
+        let name = name.as_str().unwrap();
+        assert!(
+            !name.starts_with("x-remote-") && !name.starts_with("impersonate-") && name != "authorization",
+            "{name}"
+        );
+    }
+}
+
+fn assert_unauthorized(answer: &Answer) {
+    assert_eq!(answer.code, StatusCode::UNAUTHORIZED, "{answer:?}");
+    assert_eq!(
+        answer.json(),
+        json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": "Unauthorized", "reason": "Unauthorized", "code": 401,
+        })
+    );
+    assert!(!answer.headers["audit-id"].is_empty());
+    assert_eq!(answer.headers["cache-control"], "no-cache, private");
+}
+
+#[tokio::test]
+async fn headers_without_a_certificate_make_nobody() {
+    let server = Setup::default().start().await;
+    let answer = server.connect(Identity::Nobody).await.get_with(STACKS, &SPOOFED).await;
+    assert_eq!(answer.json()["user"], ANONYMOUS);
+    assert_eq!(answer.json()["groups"], json!(["system:unauthenticated"]));
+    assert_no_credentials_left(&answer);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn headers_with_a_users_certificate_make_that_user() {
+    let setup = Setup::default();
+    let server = setup.start().await;
+    // Even of the name that only the proxy's CA may give.
+    for name in ["ann", "front-proxy"] {
+        let certificate = setup.cas.client(name);
+        let answer = server.connect(Identity::Certificate(&certificate)).await.get_with(STACKS, &SPOOFED).await;
+        assert_eq!(answer.json()["user"], name);
+        assert_eq!(answer.json()["groups"], json!(["system:authenticated"]));
+        assert_eq!(answer.json()["uid"], "");
+        assert_no_credentials_left(&answer);
+    }
+    server.end().await;
+}
+
+#[tokio::test]
+async fn headers_with_the_proxys_certificate_make_whom_they_say() {
+    let setup = Setup::default();
+    let server = setup.start().await;
+    let proxy = setup.cas.proxy.issue(&CertificateRequest::client("front-proxy")).unwrap();
+    for h2 in [false, true] {
+        let mut client = if h2 {
+            server.connect_h2(Identity::Certificate(&proxy)).await.0
+        } else {
+            server.connect(Identity::Certificate(&proxy)).await
+        };
+        let answer = client.get_with(STACKS, &SPOOFED).await;
+        assert_eq!(answer.json()["user"], "root");
+        assert_eq!(answer.json()["groups"], json!(["system:masters", "system:authenticated"]));
+        assert_eq!(answer.json()["extra"], json!({"scope": ["all"]}));
+        assert_no_credentials_left(&answer);
+        // The proxy itself is nobody, as the client CA does not know it.
+        assert_unauthorized(&client.get(STACKS).await);
+    }
+    server.end().await;
+}
+
+#[tokio::test]
+async fn certificates_that_nobody_vouches_for_are_401() {
+    let setup = Setup::default();
+    let server = setup.start().await;
+    let stranger = Cas::new();
+    let now = Timestamp::now().as_second();
+    let at = |offset: i64| Timestamp::from_second(now + offset).unwrap();
+    let expired = Validity { not_before: at(-7200), not_after: at(-60) };
+    let refused = [
+        stranger.client("ann"),
+        stranger.proxy.issue(&CertificateRequest::client("front-proxy")).unwrap(),
+        setup.cas.proxy.issue(&CertificateRequest::client("other-proxy")).unwrap(),
+        setup.cas.proxy.issue(&CertificateRequest::client("front-proxy").validity(expired)).unwrap(),
+        setup.cas.client.issue(&CertificateRequest::client("ann").validity(expired)).unwrap(),
+        setup.cas.client.issue(&CertificateRequest::server("ann").loopback()).unwrap(),
+    ];
+    for certificate in &refused {
+        assert_unauthorized(&server.connect(Identity::Certificate(certificate)).await.get_with(STACKS, &SPOOFED).await);
+    }
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_certificate_without_its_key_does_not_connect() {
+    let setup = Setup::default();
+    let server = setup.start().await;
+    let (ann, thief) = (setup.cas.client("ann"), setup.cas.client("thief"));
+    for version in [&rustls::version::TLS13, &rustls::version::TLS12] {
+        // In TLS 1.3 the client learns of it with its first read.
+        let failed = match server.try_connect(Identity::Stolen(&ann, &thief), false, version).await {
+            Err(_) => true,
+            Ok((mut client, _)) => client.send(Method::GET, STACKS, &[]).await.is_err(),
+        };
+        assert!(failed, "{version:?}");
+        let (mut honest, _) = server.try_connect(Identity::Certificate(&ann), false, version).await.unwrap();
+        assert_eq!(honest.get(STACKS).await.json()["user"], "ann", "{version:?}");
+    }
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_user_who_may_not_is_told_so_in_upstreams_words() {
+    let setup = Setup { authorizer: Arc::new(AnyOf::delegating(Arc::new(MastersOnly))), ..Setup::default() };
+    let server = setup.start().await;
+    let ann = setup.cas.client("ann");
+    let mut client = server.connect(Identity::Certificate(&ann)).await;
+    let answer = client.get(STACKS).await;
+    assert_eq!(answer.code, StatusCode::FORBIDDEN);
+    assert_eq!(
+        answer.json(),
+        json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": "Forbidden", "code": 403,
+            "message": "stacks.g.io is forbidden: User \"ann\" cannot list resource \"stacks\" in API group \"g.io\" in \
+                        the namespace \"shop\": a standalone server serves only members of \"system:masters\"",
+            "details": {"group": "g.io", "kind": "stacks"},
+        })
+    );
+    let answer = client.get("/version").await;
+    assert!(
+        answer.json()["message"].as_str().unwrap().starts_with("forbidden: User \"ann\" cannot get path \"/version\"")
+    );
+    assert_eq!(client.get("/readyz").await.text, "ok");
+    assert_eq!(client.get("/readyz/ping").await.code, StatusCode::FORBIDDEN);
+
+    let admin = CertificateRequest::client("admin").organization("system:masters");
+    let admin = setup.cas.client.issue(&admin).unwrap();
+    let mut client = server.connect(Identity::Certificate(&admin)).await;
+    assert_eq!(client.get(STACKS).await.json()["user"], "admin");
+    assert_eq!(client.get("/readyz/ping").await.text, "ok");
+    assert_eq!(client.get("/version").await.json()["gitVersion"], "v1.36.0");
+    server.end().await;
+}
+
+#[tokio::test]
+async fn acting_as_another_takes_permission_and_leaves_no_trace_in_the_request() {
+    let setup = Setup { authorizer: Arc::new(AnyOf::delegating(Arc::new(MastersOnly))), ..Setup::default() };
+    let server = setup.start().await;
+    let as_root = [("Impersonate-User", "root"), ("Impersonate-Group", "system:masters")];
+    let ann = setup.cas.client("ann");
+    let answer = server.connect(Identity::Certificate(&ann)).await.get_with(STACKS, &as_root).await;
+    assert_eq!(answer.code, StatusCode::FORBIDDEN);
+    let message = answer.json()["message"].as_str().unwrap().to_owned();
+    assert!(
+        message.starts_with("users \"root\" is forbidden: User \"ann\" cannot impersonate resource \"users\""),
+        "{message}"
+    );
+
+    let admin = setup.cas.client.issue(&CertificateRequest::client("admin").organization("system:masters")).unwrap();
+    let mut client = server.connect(Identity::Certificate(&admin)).await;
+    let answer = client.get_with(STACKS, &as_root).await;
+    assert_eq!(answer.json()["user"], "root");
+    assert_eq!(answer.json()["groups"], json!(["system:masters", "system:authenticated"]));
+    assert_no_credentials_left(&answer);
+    // Whoever is impersonated is then asked about, too.
+    let answer = client.get_with(STACKS, &[("Impersonate-User", "bob")]).await;
+    assert_eq!(answer.code, StatusCode::FORBIDDEN);
+    assert!(answer.json()["message"].as_str().unwrap().contains("User \"bob\" cannot list"));
+    server.end().await;
+}
+
+#[tokio::test]
+async fn an_http2_connection_of_nobody_ends_after_its_request() {
+    let setup = Setup::default();
+    let server = setup.start().await;
+    let (mut client, ended) = server.connect_h2(Identity::Nobody).await;
+    assert_eq!(client.get(STACKS).await.json()["user"], ANONYMOUS);
+    ended.await.unwrap();
+    let ann = setup.cas.client("ann");
+    let (mut client, ended) = server.connect_h2(Identity::Certificate(&ann)).await;
+    for _ in 0..2 {
+        assert_eq!(client.get(STACKS).await.json()["user"], "ann");
+    }
+    assert!(!ended.is_finished());
+    server.end().await;
+}

@@ -1,0 +1,159 @@
+//! Identity and permission that the kube-apiserver decides, against a small fake of it.
+
+use super::{fake_cluster::FakeCluster, *};
+use crate::auth::{ANONYMOUS, AnyOf, ClusterAuthentication, SubjectAccessReviewer, TokenReviewer};
+
+const STACKS: &str = "/apis/g.io/v1/namespaces/shop/stacks";
+
+fn with_tokens(fake: &FakeCluster) -> Setup {
+    let reviewer: Arc<dyn Authenticator> = Arc::new(TokenReviewer::new(fake.client.clone(), Vec::new()));
+    Setup { authenticator: Some(Arc::new(OrAnonymous(Union::new(vec![reviewer])))), ..Setup::default() }
+}
+
+fn bearer(token: &str) -> [(&'static str, String); 1] {
+    [("Authorization", format!("Bearer {token}"))]
+}
+
+async fn get(client: &mut Client, token: &str) -> Answer {
+    let headers = bearer(token);
+    client.get_with(STACKS, &headers.each_ref().map(|(name, value)| (*name, value.as_str()))).await
+}
+
+#[tokio::test]
+async fn a_token_is_reviewed_once_and_not_passed_on() {
+    let fake = FakeCluster::start(|_| true).await;
+    let user = json!({"username": "ann", "uid": "7", "groups": ["dev"], "extra": {"scope": ["a"]}});
+    fake.state.tokens.lock().insert("secret".to_owned(), user);
+    let server = with_tokens(&fake).start().await;
+    let mut client = server.connect(Identity::Nobody).await;
+    for _ in 0..3 {
+        let answer = get(&mut client, "secret").await.json();
+        assert_eq!(answer["user"], "ann");
+        assert_eq!(answer["uid"], "7");
+        assert_eq!(answer["groups"], json!(["dev", "system:authenticated"]));
+        assert_eq!(answer["extra"], json!({"scope": ["a"]}));
+        assert!(!answer["headers"].as_array().unwrap().contains(&json!("authorization")));
+    }
+    assert_eq!(*fake.state.reviews.lock(), [json!({"token": "secret"})]);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_wrong_token_is_401_even_where_nobody_is_let_in() {
+    let fake = FakeCluster::start(|_| true).await;
+    let server = with_tokens(&fake).start().await;
+    let mut client = server.connect(Identity::Nobody).await;
+    for _ in 0..2 {
+        assert_eq!(get(&mut client, "wrong").await.code, StatusCode::UNAUTHORIZED);
+    }
+    assert_eq!(fake.state.reviews.lock().len(), 1, "a wrong token is remembered, too");
+    assert_eq!(client.get(STACKS).await.json()["user"], ANONYMOUS);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_review_that_fails_in_passing_is_repeated_and_another_is_not() {
+    let fake = FakeCluster::start(|_| true).await;
+    fake.state.tokens.lock().insert("secret".to_owned(), json!({"username": "ann"}));
+    let status = |code: u16, reason: &str| json!({"kind": "Status", "status": "Failure", "reason": reason, "code": code, "message": reason});
+    fake.state.failures.lock().push(status(500, "InternalError"));
+    let server = with_tokens(&fake).start().await;
+    let mut client = server.connect(Identity::Nobody).await;
+    assert_eq!(get(&mut client, "secret").await.json()["user"], "ann");
+    assert_eq!(fake.state.reviews.lock().len(), 2);
+
+    fake.state.failures.lock().push(status(403, "Forbidden"));
+    fake.state.tokens.lock().insert("other".to_owned(), json!({"username": "bob"}));
+    assert_eq!(get(&mut client, "other").await.code, StatusCode::UNAUTHORIZED);
+    // A failure says nothing about the token, so the next request asks again.
+    assert_eq!(get(&mut client, "other").await.json()["user"], "bob");
+    assert_eq!(fake.state.reviews.lock().len(), 4);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn permission_is_asked_for_once_with_selectors() {
+    let fake = FakeCluster::start(|spec| spec["user"] == "ann" && spec["resourceAttributes"]["verb"] == "list").await;
+    let authorizer = AnyOf::delegating(Arc::new(SubjectAccessReviewer::new(fake.client.clone())));
+    let setup = Setup { authorizer: Arc::new(authorizer), ..Setup::default() };
+    let server = setup.start().await;
+    let (ann, bob) = (setup.cas.client("ann"), setup.cas.client("bob"));
+    let mut client = server.connect(Identity::Certificate(&ann)).await;
+    for _ in 0..3 {
+        let answer = client.get(&format!("{STACKS}?labelSelector=a%3Db&fieldSelector=spec.project%3Dweb")).await;
+        assert_eq!(answer.code, StatusCode::OK);
+    }
+    let mut client = server.connect(Identity::Certificate(&bob)).await;
+    for _ in 0..2 {
+        let answer = client.get(STACKS).await;
+        assert_eq!(answer.code, StatusCode::FORBIDDEN);
+        assert_eq!(
+            answer.json()["message"],
+            "stacks.g.io is forbidden: User \"bob\" cannot list resource \"stacks\" in API group \"g.io\" in the \
+             namespace \"shop\": the fake says no"
+        );
+    }
+    let reviews = fake.state.reviews.lock().clone();
+    assert_eq!(reviews.len(), 2, "{reviews:?}");
+    assert_eq!(
+        reviews[0]["resourceAttributes"],
+        json!({
+            "verb": "list", "group": "g.io", "version": "v1", "resource": "stacks", "namespace": "shop",
+            "labelSelector": {"rawSelector": "a=b"}, "fieldSelector": {"rawSelector": "spec.project=web"},
+        })
+    );
+    assert_eq!(reviews[1]["groups"], json!(["system:authenticated"]));
+    server.end().await;
+}
+
+#[tokio::test]
+async fn without_a_decision_nobody_gets_in() {
+    let fake = FakeCluster::start(|_| true).await;
+    let authorizer = AnyOf::delegating(Arc::new(SubjectAccessReviewer::new(fake.client.clone())));
+    let setup = Setup { authorizer: Arc::new(authorizer), ..Setup::default() };
+    let server = setup.start().await;
+    let ann = setup.cas.client("ann");
+    let forbidden =
+        json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403, "message": "no rights"});
+    fake.state.failures.lock().push(forbidden);
+    let mut client = server.connect(Identity::Certificate(&ann)).await;
+    let answer = client.get(STACKS).await;
+    assert_eq!(answer.code, StatusCode::INTERNAL_SERVER_ERROR);
+    assert!(!answer.text.contains("no rights"), "{}", answer.text);
+    assert_eq!(client.get("/livez").await.text, "ok");
+    assert_eq!(client.get(STACKS).await.code, StatusCode::OK);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn the_clusters_trust_is_read_at_the_start_and_followed() {
+    let (old, new) = (Cas::new(), Cas::new());
+    let data =
+        |cas: &Cas| [("client-ca-file".to_owned(), cas.client.certificate_pem().to_owned())].into_iter().collect();
+    let fake = FakeCluster::start(|_| true).await;
+    fake.state.set_config_map(data(&old));
+    let trust = Arc::new(ClusterAuthentication::load(fake.client.clone()).await.unwrap());
+    let stop = CancellationToken::new();
+    let following = tokio::spawn({
+        let (trust, client, stop) = (trust.clone(), fake.client.clone(), stop.clone());
+        async move { trust.follow(client, stop).await }
+    });
+    let setup = Setup { authenticator: Some(Arc::new(Union::new(trust.authenticators()))), ..Setup::default() };
+    let server = setup.start().await;
+    let (of_old, of_new) = (old.client("ann"), new.client("ann"));
+    let mut with_old = server.connect(Identity::Certificate(&of_old)).await;
+    let mut with_new = server.connect(Identity::Certificate(&of_new)).await;
+    assert_eq!(with_old.get(STACKS).await.code, StatusCode::OK);
+    assert_eq!(with_new.get(STACKS).await.code, StatusCode::UNAUTHORIZED);
+
+    fake.state.watched().await;
+    fake.state.set_config_map(data(&new));
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    while with_new.get(STACKS).await.code != StatusCode::OK {
+        assert!(tokio::time::Instant::now() < deadline, "the change was never taken over");
+    }
+    assert_eq!(with_old.get(STACKS).await.code, StatusCode::UNAUTHORIZED);
+    stop.cancel();
+    following.await.unwrap();
+    server.end().await;
+}
