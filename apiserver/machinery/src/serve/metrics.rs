@@ -219,7 +219,11 @@ impl Metrics {
             return false;
         }
         let mut known = self.known.write();
-        known.len() < MOST_RESOURCES && (known.insert(resource.clone()) || true)
+        if known.len() >= MOST_RESOURCES {
+            return false;
+        }
+        known.insert(resource.clone());
+        true
     }
 }
 
