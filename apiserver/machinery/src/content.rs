@@ -182,9 +182,11 @@ mod tests {
     fn complaints_are_those_of_kubernetes() {
         assert_eq!(
             dns_label("A"),
-            ["a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and \
+            [
+                "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and \
               end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is \
-              '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"]
+              '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+            ]
         );
         assert_eq!(dns_label("a.b"), ["must not contain dots"]);
         assert_eq!(label_value(&"a".repeat(64)), ["must be no more than 63 bytes"]);

@@ -22,8 +22,8 @@ use tokio::sync::watch as signal;
 
 pub(crate) use history::CacheEvent;
 pub(crate) use progress::Progress;
-pub use stored::Stored;
 pub(crate) use stored::Prepared;
+pub use stored::Stored;
 pub(crate) use watch::{WatchRequest, watch};
 
 use crate::{

@@ -179,7 +179,8 @@ fn field_text(value: Option<&Value>) -> Box<str> {
 
 /// Replaces `range` by the member for `version`.
 fn splice(json: &Bytes, range: Range<usize>, version: Version) -> (Bytes, Range<usize>) {
-    let member = if version == Version::default() { String::new() } else { format!("\"resourceVersion\":\"{version}\",") };
+    let member =
+        if version == Version::default() { String::new() } else { format!("\"resourceVersion\":\"{version}\",") };
     let mut out = Vec::with_capacity(json.len() - range.len() + member.len());
     out.extend_from_slice(&json[..range.start]);
     out.extend_from_slice(member.as_bytes());
@@ -188,16 +189,14 @@ fn splice(json: &Bytes, range: Range<usize>, version: Version) -> (Bytes, Range<
 }
 
 /// Where `"resourceVersion":"…",` belongs in an encoded object: before the first member of
-/// `metadata` whose name comes later, such as `uid`. Nothing when there is no such member.
-///
-/// Objects have a name and a uid, so in what the registry writes there always is one.
+/// `metadata` whose name comes later, such as `uid`, or else before the first. Nothing when there
+/// is no metadata.
 fn insertion_point(json: &[u8]) -> Option<usize> {
+    // From the value back over the colon and the quoted name.
+    let start = |(name, value): (&[u8], usize)| value - 1 - name.len() - 2;
     let metadata = members(json, 0).find(|(name, _)| *name == b"metadata")?.1;
-    let mut later = members(json, metadata).filter_map(|(name, value)| {
-        // From the value back over the colon and the quoted name.
-        (name > b"resourceVersion".as_slice()).then(|| value - 1 - name.len() - 2)
-    });
-    later.next().or_else(|| members(json, metadata).next().map(|(name, value)| value - 1 - name.len() - 2))
+    let later = members(json, metadata).find(|(name, _)| *name > b"resourceVersion".as_slice());
+    later.or_else(|| members(json, metadata).next()).map(start)
 }
 
 /// The members of the object that begins at `at`: their names as encoded, and where the values

@@ -45,7 +45,11 @@ pub(crate) struct WatchRequest {
 }
 
 /// The events of `cache` that `request` asks for; ends at its timeout or with `end`.
-pub(crate) fn watch(cache: Arc<WatchCache>, request: WatchRequest, end: CancellationToken) -> BoxStream<'static, Event> {
+pub(crate) fn watch(
+    cache: Arc<WatchCache>,
+    request: WatchRequest,
+    end: CancellationToken,
+) -> BoxStream<'static, Event> {
     let now = Instant::now();
     let watcher = Watcher {
         changed: cache.subscribe(),

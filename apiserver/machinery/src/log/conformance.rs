@@ -112,7 +112,10 @@ async fn scan(log: &dyn Log, prefix: &str, at: Option<Version>) -> Vec<(String, 
 }
 
 async fn next(stream: &mut RecordStream) -> Result<Record, LogError> {
-    tokio::time::timeout(PATIENCE, stream.next()).await.expect("a record in time").expect("follow ends only with an error")
+    tokio::time::timeout(PATIENCE, stream.next())
+        .await
+        .expect("a record in time")
+        .expect("follow ends only with an error")
 }
 
 fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {

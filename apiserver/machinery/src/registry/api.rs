@@ -208,7 +208,13 @@ where
         self.update(namespace, name, target, source).await
     }
 
-    async fn update(&self, namespace: &str, name: &str, target: Target, source: UpdateSource<'_>) -> Result<K, ApiError> {
+    async fn update(
+        &self,
+        namespace: &str,
+        name: &str,
+        target: Target,
+        source: UpdateSource<'_>,
+    ) -> Result<K, ApiError> {
         let (stored, _created) = self.store.update(&self.context, namespace, name, target, source).await?;
         decode(&stored)
     }
@@ -227,10 +233,16 @@ where
     /// Begins with what is there and goes on until the registry ends: when history was missed it
     /// starts over. Objects that do not decode are left out, with an error in the log.
     pub fn subscribe(&self, namespace: Option<&str>) -> BoxStream<'static, Change<K>> {
-        let subscriber =
-            Subscriber { store: self.store.clone(), namespace: namespace.map(str::to_owned), since: None, events: None };
-        stream::unfold(subscriber, |mut subscriber| async { subscriber.next().await.map(|change| (change, subscriber)) })
-            .boxed()
+        let subscriber = Subscriber {
+            store: self.store.clone(),
+            namespace: namespace.map(str::to_owned),
+            since: None,
+            events: None,
+        };
+        stream::unfold(subscriber, |mut subscriber| async {
+            subscriber.next().await.map(|change| (change, subscriber))
+        })
+        .boxed()
     }
 }
 
@@ -250,7 +262,9 @@ impl Subscriber {
                 match self.begin().await {
                     Ok(None) => {}
                     Ok(Some(objects)) => {
-                        return Some(Change::Restarted(objects.iter().filter_map(|object| decode(object).ok()).collect()));
+                        return Some(Change::Restarted(
+                            objects.iter().filter_map(|object| decode(object).ok()).collect(),
+                        ));
                     }
                     Err(error) => {
                         tracing::warn!(%error, "a subscription could not begin and will try again");

@@ -12,12 +12,7 @@ use super::{
     options::{self, FOREGROUND, ORPHAN},
     write::{Outcome, finalizers, has_deletion_timestamp},
 };
-use crate::{
-    log::Expect,
-    object::Object,
-    request::RequestContext,
-    status::ApiError,
-};
+use crate::{log::Expect, object::Object, request::RequestContext, status::ApiError};
 
 /// How many objects of a collection are deleted at a time, so that they share the log's commits.
 const AT_ONCE: usize = 32;

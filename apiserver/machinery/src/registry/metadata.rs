@@ -127,9 +127,8 @@ pub(super) fn generate_name(prefix: &str) -> String {
 /// 400 when a field has another type.
 pub(super) fn typed(object: &Object, kind: &str) -> Result<ObjectMeta, ApiError> {
     let Some(metadata) = object.metadata() else { return Ok(ObjectMeta::default()) };
-    ObjectMeta::deserialize(metadata).map_err(|error| {
-        ApiError::bad_request(format!("{kind} cannot be handled as a {kind}: metadata: {error}"))
-    })
+    ObjectMeta::deserialize(metadata)
+        .map_err(|error| ApiError::bad_request(format!("{kind} cannot be handled as a {kind}: metadata: {error}")))
 }
 
 /// Finds what is wrong with metadata by itself.

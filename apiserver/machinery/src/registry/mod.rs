@@ -23,9 +23,7 @@ use std::sync::Arc;
 pub use api::Api;
 pub use builder::RegistryBuilder;
 pub use namespace::{NamespaceLookup, NamespacePhase};
-pub use options::{
-    DeleteOptions, Deleted, Event, List, ListOptions, Target, Transform, UpdateSource, WatchOptions,
-};
+pub use options::{DeleteOptions, Deleted, Event, List, ListOptions, Target, Transform, UpdateSource, WatchOptions};
 use tokio_util::sync::CancellationToken;
 
 pub use crate::cache::{Stored, Window};

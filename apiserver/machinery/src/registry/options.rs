@@ -162,7 +162,8 @@ impl ListOptions {
                 ));
             }
             if self.token().is_some() {
-                errors.push(FieldError::forbidden(field, "resourceVersionMatch is forbidden when continue is provided"));
+                errors
+                    .push(FieldError::forbidden(field, "resourceVersionMatch is forbidden when continue is provided"));
             }
             if wanted != EXACT && wanted != NOT_OLDER_THAN {
                 errors.push(FieldError::not_supported(field, wanted, &[EXACT, NOT_OLDER_THAN, ""]));

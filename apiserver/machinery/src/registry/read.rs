@@ -59,7 +59,12 @@ impl Store {
     ///
     /// 404 when it does not exist; 504 with cause `ResourceVersionTooLarge` when the version has
     /// not come after 3 s.
-    pub async fn get(&self, namespace: &str, name: &str, resource_version: Option<&str>) -> Result<Arc<Stored>, ApiError> {
+    pub async fn get(
+        &self,
+        namespace: &str,
+        name: &str,
+        resource_version: Option<&str>,
+    ) -> Result<Arc<Stored>, ApiError> {
         self.freshen("get", Freshness::parse(resource_version)?).await?;
         self.cache.get(&self.key(namespace, name)).ok_or_else(|| self.not_found(name))
     }
@@ -96,9 +101,10 @@ impl Store {
         let freshness = Freshness::parse(version)?;
         self.freshen("list", freshness).await?;
         let view = match freshness {
-            Freshness::NotOlderThan(version) if options.wants_exact() => self.cache.at(version).map_err(|_| {
-                ApiError::expired("The resourceVersion for the provided list is too old.")
-            })?,
+            Freshness::NotOlderThan(version) if options.wants_exact() => self
+                .cache
+                .at(version)
+                .map_err(|_| ApiError::expired("The resourceVersion for the provided list is too old."))?,
             Freshness::NotOlderThan(_) | Freshness::Current | Freshness::Any => self.cache.current(),
         };
         Ok(self.page(view, &selection, limit, None))
@@ -146,7 +152,12 @@ impl Store {
     }
 
     /// Streams what comes after `since`, for components of this server.
-    pub(super) fn watch_after(&self, namespace: Option<&str>, since: Version, timeout: Duration) -> BoxStream<'static, Event> {
+    pub(super) fn watch_after(
+        &self,
+        namespace: Option<&str>,
+        since: Version,
+        timeout: Duration,
+    ) -> BoxStream<'static, Event> {
         let request = WatchRequest {
             prefix: self.prefix(namespace),
             labels: LabelSelector::default(),
@@ -210,12 +221,7 @@ impl Store {
         });
         let next = Continue { version: Some(view.version), after, remaining };
         self.cache.keep(&view);
-        List {
-            version: view.version,
-            items,
-            continue_token: Some(next.encode()),
-            remaining_item_count: next.remaining,
-        }
+        List { version: view.version, items, continue_token: Some(next.encode()), remaining_item_count: next.remaining }
     }
 }
 

@@ -170,9 +170,7 @@ impl Store {
         change: UpdateSource<'_>,
     ) -> Result<(Arc<Stored>, bool), ApiError> {
         match change {
-            UpdateSource::Object(mut object)
-                if target == Target::Main && self.strategy.allow_create_on_update() =>
-            {
+            UpdateSource::Object(mut object) if target == Target::Main && self.strategy.allow_create_on_update() => {
                 if !object.uid().is_empty() {
                     return Err(self.uid_conflict(&self.key(namespace, name), name, object.uid(), ""));
                 }
@@ -245,9 +243,9 @@ impl Store {
         let version = match new.meta_str("resourceVersion") {
             "" => 0,
             // No reason, as upstream.
-            text => text.parse::<u64>().map_err(|_| {
-                ApiError::new(500, "", format!("strconv.ParseUint: parsing {text:?}: invalid syntax"))
-            })?,
+            text => text
+                .parse::<u64>()
+                .map_err(|_| ApiError::new(500, "", format!("strconv.ParseUint: parsing {text:?}: invalid syntax")))?,
         };
         let definition = &self.definition;
         if version == 0 && self.strategy.allow_unconditional_update() {

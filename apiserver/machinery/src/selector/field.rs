@@ -40,9 +40,12 @@ impl FieldSelector {
             let field = match name {
                 "metadata.name" => Field::Name,
                 "metadata.namespace" => Field::Namespace,
-                name => Field::Declared(declared.iter().position(|field| field.name == name).ok_or_else(|| {
-                    ApiError::bad_request(format!("field label not supported: {name}"))
-                })?),
+                name => Field::Declared(
+                    declared
+                        .iter()
+                        .position(|field| field.name == name)
+                        .ok_or_else(|| ApiError::bad_request(format!("field label not supported: {name}")))?,
+                ),
             };
             terms.push(Term { field, equal, value: unescape(value)? });
         }

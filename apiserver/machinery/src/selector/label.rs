@@ -126,9 +126,7 @@ fn scan(text: &str) -> Vec<Token<'_>> {
             tokens.push(Token::Symbol(&rest[..symbol.len()]));
             rest = &rest[symbol.len()..];
         } else {
-            let end = rest
-                .find(['=', '!', '(', ')', ',', '>', '<', ' ', '\t', '\r', '\n'])
-                .unwrap_or(rest.len());
+            let end = rest.find(['=', '!', '(', ')', ',', '>', '<', ' ', '\t', '\r', '\n']).unwrap_or(rest.len());
             tokens.push(Token::Word(&rest[..end]));
             rest = &rest[end..];
         }
@@ -343,8 +341,29 @@ mod tests {
     #[test]
     fn nonsense_is_a_bad_request() {
         for bad in [
-            ",", "a,", "a,,b", "a=b=c", "a b", "a in b", "a in (b", "a in (b c)", "a in", "=b", "!", "!a=b", "a!b",
-            "a=-", "-a", "a/b/c", "a>x", "a>", "(a)", "a=(b)", "a===b", "ä=b", "a in (!)",
+            ",",
+            "a,",
+            "a,,b",
+            "a=b=c",
+            "a b",
+            "a in b",
+            "a in (b",
+            "a in (b c)",
+            "a in",
+            "=b",
+            "!",
+            "!a=b",
+            "a!b",
+            "a=-",
+            "-a",
+            "a/b/c",
+            "a>x",
+            "a>",
+            "(a)",
+            "a=(b)",
+            "a===b",
+            "ä=b",
+            "a in (!)",
         ] {
             let error = LabelSelector::parse(bad).expect_err(bad);
             assert_eq!((error.code(), error.reason()), (400, "BadRequest"), "{bad:?}");
@@ -363,7 +382,9 @@ mod tests {
             Just(Condition::DoesNotExist),
             values().prop_map(Condition::In),
             values().prop_map(Condition::NotIn),
-            any::<i64>().prop_filter("label values do not begin with a dash", |n| *n >= 0).prop_map(Condition::GreaterThan),
+            any::<i64>()
+                .prop_filter("label values do not begin with a dash", |n| *n >= 0)
+                .prop_map(Condition::GreaterThan),
             (0..1000_i64).prop_map(Condition::LessThan),
         ];
         (word, condition)
