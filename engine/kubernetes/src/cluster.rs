@@ -150,10 +150,10 @@ impl Cluster {
     }
 
     /// The object at a path, or `None`.
-    pub(crate) async fn get(&self, path: &str, name: &str) -> Result<Option<Map<String, Value>>, CallError> {
+    pub(crate) async fn get(&self, path: &str) -> Result<Option<Map<String, Value>>, CallError> {
         match self.call(Method::GET, path, None).await {
             Ok(body) => decode(&body).map(Some),
-            Err(CallError::Status(failure)) if failure.is_missing(name) => Ok(None),
+            Err(CallError::Status(failure)) if failure.is_missing(path) => Ok(None),
             Err(err) => Err(err),
         }
     }
@@ -215,13 +215,7 @@ impl Cluster {
     }
 
     /// Asks for a deletion; `Ok` also when the object was not there.
-    pub(crate) async fn delete(
-        &self,
-        path: &str,
-        name: &str,
-        propagation: &str,
-        uid: Option<&str>,
-    ) -> Result<(), CallError> {
+    pub(crate) async fn delete(&self, path: &str, propagation: &str, uid: Option<&str>) -> Result<(), CallError> {
         let mut options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation});
         if let Some(uid) = uid {
             options["preconditions"] = json!({"uid": uid});
@@ -229,7 +223,7 @@ impl Cluster {
         let body = options.to_string().into_bytes();
         match self.call(Method::DELETE, path, Some(("application/json", body))).await {
             Ok(_) => Ok(()),
-            Err(CallError::Status(failure)) if failure.is_missing(name) => Ok(()),
+            Err(CallError::Status(failure)) if failure.is_missing(path) => Ok(()),
             Err(err) => Err(err),
         }
     }

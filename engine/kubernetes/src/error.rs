@@ -36,9 +36,12 @@ impl Failure {
         Self { code, status, retry_after }
     }
 
-    /// The object itself is not there, as opposed to its namespace or its kind.
-    pub(crate) fn is_missing(&self, name: &str) -> bool {
-        self.code == 404 && self.status.details.as_ref().is_some_and(|d| d.name == name && d.kind != "namespaces")
+    /// The object at `path`, such as `/api/v1/namespaces/a`, is not there, as opposed to the
+    /// namespace it would be in or its kind.
+    pub(crate) fn is_missing(&self, path: &str) -> bool {
+        let mut parts = path.rsplit('/');
+        let (name, plural) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        self.code == 404 && self.status.details.as_ref().is_some_and(|d| d.name == name && d.kind == plural)
     }
 
     /// The namespace is not there.
@@ -148,13 +151,7 @@ impl Sensitive {
         }
         let mut values = Vec::new();
         for key in ["data", "stringData"] {
-            for value in object.get(key).and_then(Value::as_object).into_iter().flat_map(Map::values) {
-                let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-                // Messages quote values the way Go and JSON do.
-                values.push(format!("{text:?}").trim_matches('"').to_owned());
-                values.push(Value::from(text.as_str()).to_string().trim_matches('"').to_owned());
-                values.push(text);
-            }
+            object.get(key).into_iter().for_each(|value| collect(value, &mut values));
         }
         values.retain(|value| !value.is_empty());
         // Longer ones first, so that a value that is part of another does not leave the rest of it.
@@ -175,6 +172,20 @@ impl Sensitive {
         }
         message
     }
+}
+
+/// All scalars in a value, and how messages quote them: the way Go and JSON do.
+fn collect(value: &Value, values: &mut Vec<String>) {
+    let text = match value {
+        Value::Null | Value::Bool(_) => return,
+        Value::Array(items) => return items.iter().for_each(|item| collect(item, values)),
+        Value::Object(map) => return map.values().for_each(|value| collect(value, values)),
+        Value::Number(number) => number.to_string(),
+        Value::String(text) => text.clone(),
+    };
+    values.push(format!("{text:?}").trim_matches('"').to_owned());
+    values.push(Value::from(text.as_str()).to_string().trim_matches('"').to_owned());
+    values.push(text);
 }
 
 #[cfg(test)]
@@ -245,9 +256,10 @@ mod tests {
                 json!({"message": "not found", "details": {"kind": kind, "name": name}}).to_string().as_bytes(),
             )
         };
-        assert!(failure("configmaps", "a").is_missing("a"));
+        assert!(failure("configmaps", "a").is_missing("/api/v1/namespaces/n/configmaps/a"));
         assert!(failure("namespaces", "n").is_missing_namespace());
-        assert!(!failure("namespaces", "n").is_missing("n"));
+        assert!(failure("namespaces", "n").is_missing("/api/v1/namespaces/n"));
+        assert!(!failure("namespaces", "n").is_missing("/api/v1/namespaces/n/configmaps/n"));
         assert!(Failure::new(404, None, b"404 page not found\n").is_missing_kind());
     }
 

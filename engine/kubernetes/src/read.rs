@@ -178,21 +178,15 @@ async fn read_group(cluster: &Cluster, group: Group) -> Result<Vec<(usize, Read)
             Err(err) => return answer_all(&group, err, cluster),
         }
     }
-    let path = |name: &str| format!("{collection}/{name}");
     stream::iter(group.wanted)
-        .map(|(position, name)| get_one(cluster, path(&name), position, name))
+        .map(|(position, name)| get_one(cluster, format!("{collection}/{name}"), position))
         .buffer_unordered(PARALLEL)
         .try_collect()
         .await
 }
 
-async fn get_one(
-    cluster: &Cluster,
-    path: String,
-    position: usize,
-    name: String,
-) -> Result<(usize, Read), RuntimeError> {
-    match cluster.get(&path, &name).await {
+async fn get_one(cluster: &Cluster, path: String, position: usize) -> Result<(usize, Read), RuntimeError> {
+    match cluster.get(&path).await {
         Ok(found) => Ok((position, Ok(live(found)))),
         Err(err) => match err.into_runtime(&cluster.name, &Sensitive::default()) {
             err if err.is_retryable() => Err(err),

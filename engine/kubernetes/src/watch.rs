@@ -50,7 +50,7 @@ pub(crate) async fn follow<T>(
             tokio::time::sleep(AGAIN).await;
         }
         // The watch ended, or its version is too old: look again and go on from there.
-        latest = cluster.get(&cluster.path(target, api), &target.name).await?;
+        latest = cluster.get(&cluster.path(target, api)).await?;
     }
 }
 
@@ -113,7 +113,7 @@ pub(crate) async fn wait_healthy(
     };
     let first = match applied {
         Some(object) => Some(object),
-        None => cluster.get(&cluster.path(&target, &api), &target.name).await.map_err(explain)?,
+        None => cluster.get(&cluster.path(&target, &api)).await.map_err(explain)?,
     };
     if let Some(object) = &first
         && let Some(message) = waits_for_consumer(cluster, &target, object).await
@@ -146,7 +146,7 @@ async fn waits_for_consumer(cluster: &Cluster, target: &Target, claim: &Map<Stri
     let class = claim.get("spec")?.get("storageClassName")?.as_str().filter(|class| !class.is_empty())?;
     let path = format!("/apis/storage.k8s.io/v1/storageclasses/{class}");
     // Whoever may not read the class waits for the claim to be bound.
-    let object = cluster.get(&path, class).await.ok()??;
+    let object = cluster.get(&path).await.ok()??;
     let mode = object.get("volumeBindingMode")?.as_str()?;
     (mode == "WaitForFirstConsumer").then(|| format!("storage class {class} binds it on first use"))
 }

@@ -93,11 +93,11 @@ pub(crate) async fn delete(runtime: &KubernetesRuntime, prior: &StateResource) -
     let Discovered::Served(api) = cluster.discover(&target.gvk).await.map_err(explain)? else { return Ok(()) };
     let path = cluster.path(&target, &api);
     let recorded = uid(&prior.live);
-    match cluster.delete(&path, &target.name, propagation(&target.gvk), recorded).await {
+    match cluster.delete(&path, propagation(&target.gvk), recorded).await {
         Ok(()) => {}
         Err(CallError::Status(failure)) if failure.is_missing_kind() => return Ok(()),
         Err(CallError::Status(failure)) if failure.code == 409 && recorded.is_some() => {
-            return resolve_conflict(cluster, &path, &target, recorded).await.map_err(explain)?.map_or(Ok(()), Err);
+            return resolve_conflict(cluster, &path, recorded).await.map_err(explain)?.map_or(Ok(()), Err);
         }
         Err(err) => return Err(explain(err)),
     }
@@ -112,10 +112,9 @@ pub(crate) async fn delete(runtime: &KubernetesRuntime, prior: &StateResource) -
 async fn resolve_conflict(
     cluster: &Cluster,
     path: &str,
-    target: &Target,
     recorded: Option<&str>,
 ) -> Result<Option<RuntimeError>, CallError> {
-    let Some(object) = cluster.get(path, &target.name).await? else { return Ok(None) };
+    let Some(object) = cluster.get(path).await? else { return Ok(None) };
     Ok(Some(if uid(&object) == recorded {
         RuntimeError::Unavailable {
             message: format!("cluster {}: the object changed while it was deleted", cluster.name),
@@ -137,7 +136,7 @@ async fn until_gone(
     api: &Api,
     recorded: Option<&str>,
 ) -> Result<(), CallError> {
-    let first = cluster.get(path, &target.name).await?;
+    let first = cluster.get(path).await?;
     let mut deleted = recorded.map(str::to_owned);
     follow(cluster, target, api, first, |seen| match seen {
         Seen::Gone => Some(()),

@@ -1,0 +1,413 @@
+//! Against a real kube-apiserver and kube-controller-manager, whose kubeconfig `STOA_TEST_KUBECONFIG`
+//! names; `hack/test` starts them. Every test has its own namespace.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Api, Client, ResourceExt as _};
+use serde_json::{Map, Value, json};
+use stoa_engine::{Resource, ResourceId, ResourceType, StateResource};
+use stoa_runtime::{Applied, ApplyRequest, Health, Live, Preview, ReadRequest, Runtime as _, RuntimeError};
+use stoa_runtime_kubernetes::{Access, ClusterConfig, KubernetesRuntime};
+
+struct Bed {
+    runtime: KubernetesRuntime,
+    client: Client,
+    namespace: String,
+}
+
+fn kubeconfig() -> String {
+    std::env::var("STOA_TEST_KUBECONFIG").expect("STOA_TEST_KUBECONFIG names a kubeconfig; hack/cluster up makes one")
+}
+
+async fn runtime() -> KubernetesRuntime {
+    let access = Access::Own { kubeconfig: Some(kubeconfig().into()), context: None };
+    KubernetesRuntime::new(&[ClusterConfig { name: "main".to_owned(), access }]).await.unwrap()
+}
+
+fn unique(prefix: &str) -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_millis();
+    format!("{prefix}-{now:x}-{}", COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+impl Bed {
+    async fn new() -> Self {
+        let config = kube::config::Kubeconfig::read_from(kubeconfig()).unwrap();
+        let config = kube::Config::from_custom_kubeconfig(config, &Default::default()).await.unwrap();
+        let client = Client::try_from(config).unwrap();
+        let namespace = unique("stoa-test");
+        let object = serde_json::from_value(json!({"metadata": {"name": namespace}})).unwrap();
+        Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &object).await.unwrap();
+        Self { runtime: runtime().await, client, namespace }
+    }
+
+    fn config_maps(&self) -> Api<ConfigMap> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    fn config_map(&self, name: &str, data: &Value) -> Resource {
+        resource(
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": self.namespace}, "data": data}),
+        )
+    }
+
+    async fn apply(&self, desired: &Resource, prior: Option<&StateResource>) -> Result<Applied, RuntimeError> {
+        self.runtime.apply(&ApplyRequest { desired, prior, adopt: false }).await
+    }
+
+    async fn read(&self, desired: &Resource) -> Result<Live, RuntimeError> {
+        self.runtime.read(&[ReadRequest { desired: Some(desired), prior: None }]).await.unwrap().remove(0)
+    }
+}
+
+fn resource(object: Value) -> Resource {
+    let Value::Object(attributes) = object else { panic!("{object}") };
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let metadata = &attributes["metadata"];
+    let id =
+        [&attributes["apiVersion"], &attributes["kind"], &metadata["namespace"], &metadata["name"]].map(text).join(":");
+    Resource {
+        id: ResourceId(id),
+        kind: ResourceType::Kubernetes,
+        attributes,
+        depends_on: Vec::new(),
+        extensions: Map::new(),
+    }
+}
+
+fn recorded(desired: &Resource, live: Map<String, Value>) -> StateResource {
+    StateResource {
+        id: desired.id.clone(),
+        kind: desired.kind,
+        attributes: desired.attributes.clone(),
+        live,
+        depends_on: Vec::new(),
+        extensions: Map::new(),
+        cluster: "main".to_owned(),
+        unknown: false,
+    }
+}
+
+fn ignore(_: Health, _: &str) {}
+
+/// Those answers of the audit log that created `name`, dry runs left out.
+fn creations(name: &str) -> usize {
+    let log = std::path::Path::new(&kubeconfig()).with_file_name("logs").join("audit.log");
+    let text = std::fs::read_to_string(&log).unwrap();
+    let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    events
+        .filter(|event| event["stage"] == "ResponseComplete" && event["responseStatus"]["code"] == 201)
+        .filter(|event| event["objectRef"]["name"] == name)
+        .filter(|event| !event["requestURI"].as_str().unwrap_or_default().contains("dryRun"))
+        .count()
+}
+
+#[tokio::test]
+async fn an_object_is_created_once_however_often_it_is_applied() {
+    let bed = Bed::new().await;
+    let name = unique("once");
+    let desired = bed.config_map(&name, &json!({"a": "1"}));
+    assert_eq!(bed.read(&desired).await.unwrap(), Live::Absent);
+
+    let request = ApplyRequest { desired: &desired, prior: None, adopt: false };
+    let preview = bed.runtime.preview(&request, None).await.unwrap();
+    assert!(matches!(&preview, Preview::Changed(object) if object["data"]["a"] == "1"), "{preview:?}");
+    assert_eq!(bed.read(&desired).await.unwrap(), Live::Absent, "a preview changes nothing");
+
+    let first = bed.apply(&desired, None).await.unwrap();
+    for _ in 0..3 {
+        assert_eq!(bed.apply(&desired, None).await.unwrap(), first, "a second call changes nothing");
+    }
+    assert_eq!(bed.read(&desired).await.unwrap(), Live::Present(first.live.clone()));
+    let place = first.kubernetes.unwrap();
+    assert_eq!(
+        (place.cluster.as_str(), place.kind.as_str(), place.name.as_str()),
+        ("main", "ConfigMap", name.as_str())
+    );
+    assert_eq!(first.live["metadata"]["uid"], json!(place.uid));
+    assert!(!place.uid.is_empty() && first.live["metadata"].get("managedFields").is_none());
+    assert_eq!(creations(&name), 1);
+}
+
+#[tokio::test]
+async fn many_objects_are_read_in_the_order_of_the_requests() {
+    let bed = Bed::new().await;
+    let there: Vec<Resource> = (0..4).map(|n| bed.config_map(&format!("c{n}"), &json!({"n": n.to_string()}))).collect();
+    for desired in &there {
+        bed.apply(desired, None).await.unwrap();
+    }
+    let missing = bed.config_map("missing", &json!({}));
+    let namespace = resource(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": bed.namespace}}));
+    let elsewhere = resource(
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c0", "namespace": unique("nowhere")}}),
+    );
+    let typo = resource(json!({"apiVersion": "v1", "kind": "ConfigMop", "metadata": {"name": "c0"}}));
+    let all: Vec<&Resource> =
+        [&missing, &namespace].into_iter().chain(there.iter().rev()).chain([&elsewhere, &typo]).collect();
+    let requests: Vec<_> = all.iter().map(|desired| ReadRequest { desired: Some(desired), prior: None }).collect();
+    let found = bed.runtime.read(&requests).await.unwrap();
+    let names: Vec<String> = found
+        .iter()
+        .map(|live| match live {
+            Ok(Live::Present(object)) => {
+                format!("{} {}", object["kind"].as_str().unwrap(), object["metadata"]["name"].as_str().unwrap())
+            }
+            Ok(other) => format!("{other:?}"),
+            Err(err) => err.to_string(),
+        })
+        .collect();
+    let namespace = format!("Namespace {}", bed.namespace);
+    assert_eq!(
+        names,
+        [
+            "Absent",
+            &namespace,
+            "ConfigMap c3",
+            "ConfigMap c2",
+            "ConfigMap c1",
+            "ConfigMap c0",
+            "Absent",
+            "cluster main has no kind \"ConfigMop\" in apiVersion \"v1\"",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn fields_of_others_are_taken_only_where_ours_is_recorded() {
+    let bed = Bed::new().await;
+    let by_hand = ConfigMap {
+        metadata: serde_json::from_value(json!({"name": "owned"})).unwrap(),
+        data: Some(BTreeMap::from([("a".to_owned(), "theirs".to_owned())])),
+        ..ConfigMap::default()
+    };
+    bed.config_maps()
+        .create(&PostParams { field_manager: Some("hand".to_owned()), ..PostParams::default() }, &by_hand)
+        .await
+        .unwrap();
+    let desired = bed.config_map("owned", &json!({"a": "ours"}));
+    let adopt = ApplyRequest { desired: &desired, prior: None, adopt: true };
+    let live = bed.read(&desired).await.unwrap();
+    let Live::Present(live) = live else { panic!("{live:?}") };
+    let preview = bed.runtime.preview(&adopt, Some(&live)).await.unwrap_err();
+    assert!(
+        matches!(&preview, RuntimeError::Conflict(text) if text.contains("hand") && text.contains(".data.a")),
+        "{preview:?}"
+    );
+    assert!(matches!(bed.runtime.apply(&adopt).await, Err(RuntimeError::Conflict(_))));
+    assert_eq!(bed.config_maps().get("owned").await.unwrap().data.unwrap()["a"], "theirs");
+
+    let applied = bed.apply(&desired, Some(&recorded(&desired, live))).await.unwrap();
+    assert_eq!(applied.live["data"]["a"], "ours");
+}
+
+#[tokio::test]
+async fn a_field_that_is_no_longer_wanted_goes() {
+    let bed = Bed::new().await;
+    let both = bed.config_map("fields", &json!({"a": "1", "b": "2"}));
+    let live = bed.apply(&both, None).await.unwrap().live;
+    let one = bed.config_map("fields", &json!({"a": "1"}));
+    let applied = bed.apply(&one, Some(&recorded(&both, live))).await.unwrap();
+    assert_eq!(applied.live["data"], json!({"a": "1"}));
+}
+
+#[tokio::test]
+async fn what_the_server_refuses_names_the_field() {
+    let bed = Bed::new().await;
+    let service = |spec: Value| {
+        resource(
+            json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s", "namespace": bed.namespace}, "spec": spec}),
+        )
+    };
+    for (spec, expected) in [
+        (json!({"ports": [{"port": 70000}]}), "spec.ports[0].port"),
+        (json!({"ports": [{"port": 80}], "replica": 3}), "spec.replica"),
+        (json!({"ports": "many"}), "spec.ports"),
+    ] {
+        let desired = service(spec);
+        let request = ApplyRequest { desired: &desired, prior: None, adopt: false };
+        for err in
+            [bed.runtime.preview(&request, None).await.unwrap_err(), bed.runtime.apply(&request).await.unwrap_err()]
+        {
+            assert!(matches!(&err, RuntimeError::Rejected { field: Some(field), .. } if field == expected), "{err:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_refused_secret_is_not_quoted() {
+    let bed = Bed::new().await;
+    for data in [
+        json!({"data": {"a": "hunter2 is no base64"}}),
+        json!({"stringData": {"a/key": "hunter2"}}),
+        json!({"data": {"a": ["hunter2"]}}),
+    ] {
+        let mut object =
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": bed.namespace}});
+        object.as_object_mut().unwrap().extend(data.as_object().unwrap().clone());
+        let err = bed.apply(&resource(object), None).await.unwrap_err().to_string();
+        assert!(!err.contains("hunter2"), "{err}");
+    }
+}
+
+#[tokio::test]
+async fn what_needs_a_namespace_that_is_not_there_is_unverified() {
+    let bed = Bed::new().await;
+    let namespace = unique("later");
+    let desired =
+        resource(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": namespace}}));
+    let request = ApplyRequest { desired: &desired, prior: None, adopt: false };
+    let preview = bed.runtime.preview(&request, None).await.unwrap();
+    assert_eq!(preview, Preview::Unverified(format!("namespace {namespace} is not in cluster main yet")));
+    assert!(matches!(bed.runtime.apply(&request).await, Err(RuntimeError::Rejected { .. })));
+}
+
+#[tokio::test]
+async fn a_deletion_waits_for_finalizers_and_may_be_repeated() {
+    let bed = Bed::new().await;
+    let mut desired = bed.config_map("held", &json!({}));
+    desired.attributes["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    let live = bed.apply(&desired, None).await.unwrap().live;
+    let prior = recorded(&desired, live);
+    let deletion = bed.runtime.delete(&prior);
+    tokio::pin!(deletion);
+    let marked = kube::runtime::wait::await_condition(bed.config_maps(), "held", |object: Option<&ConfigMap>| {
+        object.is_some_and(|object| object.metadata.deletion_timestamp.is_some())
+    });
+    tokio::select! {
+        done = &mut deletion => panic!("deleted while it is held: {done:?}"),
+        marked = marked => drop(marked.unwrap()),
+    }
+    let release = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    bed.config_maps().patch("held", &PatchParams::default(), &release).await.unwrap();
+    deletion.await.unwrap();
+    assert_eq!(bed.read(&desired).await.unwrap(), Live::Absent);
+    bed.runtime.delete(&prior).await.unwrap();
+}
+
+#[tokio::test]
+async fn another_object_of_the_same_name_is_not_deleted() {
+    let bed = Bed::new().await;
+    let desired = bed.config_map("again", &json!({"a": "1"}));
+    let first = recorded(&desired, bed.apply(&desired, None).await.unwrap().live);
+    bed.config_maps().delete("again", &DeleteParams::default()).await.unwrap();
+    bed.apply(&desired, None).await.unwrap();
+    let err = bed.runtime.delete(&first).await.unwrap_err();
+    assert!(matches!(&err, RuntimeError::Conflict(_)), "{err:?}");
+    assert!(matches!(bed.read(&desired).await.unwrap(), Live::Present(_)));
+}
+
+#[tokio::test]
+async fn a_namespace_and_what_is_in_it_are_gone_when_its_deletion_returns() {
+    let bed = Bed::new().await;
+    bed.apply(&bed.config_map("inside", &json!({})), None).await.unwrap();
+    let desired = resource(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": bed.namespace}}));
+    let Live::Present(live) = bed.read(&desired).await.unwrap() else { panic!("it is there") };
+    bed.runtime.delete(&recorded(&desired, live)).await.unwrap();
+    assert_eq!(bed.read(&desired).await.unwrap(), Live::Absent);
+}
+
+#[tokio::test]
+async fn a_workload_is_gone_after_its_dependents() {
+    let bed = Bed::new().await;
+    let desired = resource(
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": bed.namespace},
+        "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": {"metadata": {"labels": {"app": "web"}},
+            "spec": {"containers": [{"name": "web", "image": "registry.k8s.io/pause:3.10"}]}}}}),
+    );
+    let live = bed.apply(&desired, None).await.unwrap().live;
+    let sets: Api<k8s_openapi::api::apps::v1::ReplicaSet> = Api::namespaced(bed.client.clone(), &bed.namespace);
+    let first_set = async {
+        use futures_util::StreamExt as _;
+        let mut seen = Box::pin(kube::runtime::watcher(sets.clone(), Default::default()));
+        while let Some(event) = seen.next().await {
+            if let Ok(kube::runtime::watcher::Event::Apply(_) | kube::runtime::watcher::Event::InitApply(_)) = event {
+                return;
+            }
+        }
+    };
+    first_set.await;
+    bed.runtime.delete(&recorded(&desired, live)).await.unwrap();
+    assert!(
+        sets.list(&Default::default()).await.unwrap().items.iter().all(|set| set.metadata.deletion_timestamp.is_some())
+    );
+}
+
+#[tokio::test]
+async fn a_custom_resource_follows_its_definition_at_once_and_its_health_is_watched() {
+    let bed = Bed::new().await;
+    let group = format!("{}.example.com", unique("g"));
+    let definition = resource(json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("widgets.{group}")},
+        "spec": {"group": group, "scope": "Namespaced", "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}}));
+    let mut widget = resource(json!({"apiVersion": format!("{group}/v1"), "kind": "Widget",
+        "metadata": {"name": "w", "namespace": bed.namespace}, "spec": {"size": 1}}));
+    let requests = [&definition, &widget].map(|desired| ReadRequest { desired: Some(desired), prior: None });
+    let found = bed.runtime.read(&requests).await.unwrap();
+    assert!(matches!(found.as_slice(), [Ok(Live::Absent), Ok(Live::Unverified(_))]), "{found:?}");
+
+    let crd = bed.apply(&definition, None).await.unwrap();
+    assert_eq!(bed.runtime.wait_healthy(&definition, &ignore).await.unwrap(), Health::Current);
+    widget.attributes["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    bed.apply(&widget, None).await.unwrap();
+
+    let kind = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(&group, "v1", "Widget"), "widgets");
+    let widgets: Api<DynamicObject> = Api::namespaced_with(bed.client.clone(), &bed.namespace, &kind);
+    let status = |ready: &str| {
+        Patch::Merge(json!({"status": {"conditions": [{"type": "Ready", "status": ready, "message": "because"}]}}))
+    };
+    widgets.patch_status("w", &PatchParams::default(), &status("False")).await.unwrap();
+    // The health as of the apply is taken first, which knew of no condition.
+    assert_eq!(bed.runtime.wait_healthy(&widget, &ignore).await.unwrap(), Health::Current);
+    let (heard, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let report = move |health: Health, message: &str| drop(heard.send((health, message.to_owned())));
+    let healthy = bed.runtime.wait_healthy(&widget, &report);
+    tokio::pin!(healthy);
+    let in_progress = (Health::InProgress, "because".to_owned());
+    tokio::select! {
+        health = &mut healthy => panic!("not ready, and yet {health:?}"),
+        first = told.recv() => assert_eq!(first, Some(in_progress)),
+    }
+    widgets.patch_status("w", &PatchParams::default(), &status("True")).await.unwrap();
+    assert_eq!(healthy.await.unwrap(), Health::Current);
+    assert_eq!(told.recv().await, Some((Health::Current, "because".to_owned())));
+
+    let release = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    widgets.patch("w", &PatchParams::default(), &release).await.unwrap();
+    let object = widgets.get("w").await.unwrap();
+    assert_eq!(object.name_any(), "w");
+    bed.runtime.delete(&recorded(&definition, crd.live)).await.unwrap();
+    let found =
+        bed.runtime.read(&[ReadRequest { desired: None, prior: Some(&recorded(&widget, Map::new())) }]).await.unwrap();
+    assert!(matches!(found.as_slice(), [Ok(Live::Absent)]), "what has no kind is not there: {found:?}");
+    bed.runtime.delete(&recorded(&widget, Map::new())).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_kind_that_nobody_defines_is_named() {
+    let bed = Bed::new().await;
+    let desired = resource(json!({"apiVersion": "nobody.example.com/v1", "kind": "Thing", "metadata": {"name": "t"}}));
+    assert!(matches!(bed.read(&desired).await.unwrap(), Live::Unverified(_)));
+    let err = bed.apply(&desired, None).await.unwrap_err();
+    assert!(matches!(&err, RuntimeError::Invalid { field: Some(field), .. } if field == "attributes.kind"), "{err:?}");
+}
+
+#[tokio::test]
+async fn a_cluster_out_of_reach_is_unavailable() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let kubeconfig = format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: c, cluster: {{server: 'https://127.0.0.1:{port}'}}}}]\n\
+         users: [{{name: u, user: {{token: secret-token}}}}]\ncontexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n"
+    );
+    let access = Access::Kubeconfig { bytes: kubeconfig.into_bytes(), context: None };
+    let runtime = KubernetesRuntime::new(&[ClusterConfig { name: "edge".to_owned(), access }]).await.unwrap();
+    let desired = resource(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}));
+    let err = runtime.read(&[ReadRequest { desired: Some(&desired), prior: None }]).await.unwrap_err();
+    assert!(err.is_retryable() && err.to_string().starts_with("cluster edge: "), "{err:?}");
+    assert!(!err.to_string().contains("secret-token"));
+}
