@@ -159,6 +159,9 @@ impl DynamicCa {
     }
 
     /// Whether the bundle vouches for these certificates now; `None` when there is no bundle.
+    ///
+    /// Chain, signatures, validity and client usage are checked; the validity of the CA's own certificate is not, as
+    /// it is trusted for being in the bundle.
     pub(crate) fn verify(&self, certificates: &PeerCertificates) -> Option<Result<(), AuthenticationError>> {
         let bundle = self.current.load_full()?;
         let now = Instant::now();

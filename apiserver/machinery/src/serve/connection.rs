@@ -22,12 +22,16 @@ use super::{
 };
 use crate::auth::PeerCertificates;
 
-/// How long a client may take for the TLS handshake, and for the head of a request.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a client may take for the TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long an HTTP/1.1 client may take to send a request's head, and may be idle before it: as long as Go's clients
+/// keep idle connections, so that it is rarely the server that ends one just as the next request is sent.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(90);
 /// After how much silence an HTTP/2 client is asked whether it is still there, and how long it may take to say so.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
-/// How many requests one HTTP/2 connection may have at once; upstream's `http2-max-streams-per-connection`.
-const MAX_STREAMS: u32 = 250;
+/// How many requests one HTTP/2 connection may have at once: kube-apiserver's default, as the aggregation layer sends
+/// the watches of all its clients over few connections.
+const MAX_STREAMS: u32 = 1000;
 /// The most bytes of request headers: a front proxy may send many groups and extras.
 const MAX_HEADER_BYTES: u32 = 256 * 1024;
 /// How many bytes of a request may be on their way unread; upstream's `resourceBody99Percentile`.
@@ -87,7 +91,7 @@ fn is_the_peers_fault(error: &io::Error) -> bool {
 async fn connection(acceptor: TlsAcceptor, stream: TcpStream, chain: Arc<Chain>, closing: CancellationToken) {
     // Answers are written whole; waiting to fill a packet would only delay watch events.
     let _ = stream.set_nodelay(true);
-    let handshake = timeout(HEAD_TIMEOUT, acceptor.accept(stream));
+    let handshake = timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream));
     let stream = match closing.run_until_cancelled(handshake).await {
         Some(Ok(Ok(stream))) => stream,
         Some(failed) => {
@@ -135,6 +139,6 @@ fn protocols() -> auto::Builder<TokioExecutor> {
         .max_concurrent_streams(MAX_STREAMS)
         .max_header_list_size(MAX_HEADER_BYTES)
         .initial_stream_window_size(UPLOAD_WINDOW)
-        .initial_connection_window_size(UPLOAD_WINDOW * 4);
+        .initial_connection_window_size(UPLOAD_WINDOW * 16);
     builder
 }

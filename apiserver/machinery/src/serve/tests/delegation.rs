@@ -52,6 +52,23 @@ async fn a_wrong_token_is_401_even_where_nobody_is_let_in() {
 }
 
 #[tokio::test]
+async fn a_token_for_somebody_else_is_no_token() {
+    let fake = FakeCluster::start(|_| true).await;
+    for (token, audiences) in [("ours", json!(["other", "stoa"])), ("theirs", json!(["other"])), ("old", Value::Null)] {
+        let user = json!({"username": "ann", "audiences": audiences});
+        fake.state.tokens.lock().insert(token.to_owned(), user);
+    }
+    let reviewer = TokenReviewer::new(fake.client.clone(), vec!["stoa".to_owned()]);
+    let server = Setup { authenticator: Some(Arc::new(reviewer)), ..Setup::default() }.start().await;
+    let mut client = server.connect(Identity::Nobody).await;
+    assert_eq!(get(&mut client, "ours").await.json()["user"], "ann");
+    assert_eq!(get(&mut client, "theirs").await.code, StatusCode::UNAUTHORIZED);
+    assert_eq!(get(&mut client, "old").await.code, StatusCode::UNAUTHORIZED);
+    assert_eq!(fake.state.reviews.lock()[0], json!({"token": "ours", "audiences": ["stoa"]}));
+    server.end().await;
+}
+
+#[tokio::test]
 async fn a_review_that_fails_in_passing_is_repeated_and_another_is_not() {
     let fake = FakeCluster::start(|_| true).await;
     fake.state.tokens.lock().insert("secret".to_owned(), json!({"username": "ann"}));

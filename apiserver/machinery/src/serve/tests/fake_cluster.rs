@@ -16,7 +16,7 @@ pub(crate) struct FakeCluster {
 }
 
 pub(crate) struct State {
-    /// Token to user.
+    /// Token to user, which may have the token's audiences besides.
     pub(crate) tokens: Mutex<BTreeMap<String, Value>>,
     /// What reviews answer once, in order, instead of a review.
     pub(crate) failures: Mutex<Vec<Value>>,
@@ -109,7 +109,7 @@ async fn answer(state: &State, request: Request<Incoming>) -> Response<Body> {
             match path {
                 "/apis/authentication.k8s.io/v1/tokenreviews" => {
                     let status = match state.tokens.lock().get(spec["token"].as_str().unwrap()) {
-                        Some(user) => json!({"authenticated": true, "user": user}),
+                        Some(user) => json!({"authenticated": true, "user": user, "audiences": user["audiences"]}),
                         None => json!({"error": "unknown"}),
                     };
                     reviewed("authentication", "TokenReview", status)
