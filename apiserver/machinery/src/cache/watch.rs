@@ -26,6 +26,9 @@ const BATCH: usize = 128;
 /// How long before its end a watch gets a last bookmark, so that the next one begins close by.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 
+/// What a timeout past the end of time counts as.
+const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
+
 /// What a watch shows, and from where on.
 #[derive(Debug)]
 pub(crate) struct WatchRequest {
@@ -55,7 +58,7 @@ pub(crate) fn watch(
         changed: cache.subscribe(),
         cache,
         position: request.since,
-        deadline: now + request.timeout,
+        deadline: now.checked_add(request.timeout).unwrap_or(now + FOREVER),
         bookmarks: request.bookmarks.map(|every| Bookmarks {
             every,
             next: now + every,

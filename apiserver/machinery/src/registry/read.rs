@@ -184,9 +184,11 @@ impl Store {
             Freshness::Any => Ok(()),
             Freshness::Current => {
                 let head = self.log.head().await.map_err(|error| self.log_failed(operation, &error))?;
-                tokio::time::timeout(HEAD_TIMEOUT, progress.reach(head))
-                    .await
-                    .map_err(|_| ApiError::timeout("the watch cache has not caught up with the log", 1))
+                match self.end.run_until_cancelled(tokio::time::timeout(HEAD_TIMEOUT, progress.reach(head))).await {
+                    Some(Ok(())) => Ok(()),
+                    Some(Err(_)) => Err(ApiError::timeout("the watch cache has not caught up with the log", 1)),
+                    None => Err(ApiError::service_unavailable("the server is shutting down")),
+                }
             }
             Freshness::NotOlderThan(version) => {
                 tokio::time::timeout(FRESH_TIMEOUT, progress.reach(version)).await.map_err(|_| {
@@ -195,6 +197,15 @@ impl Store {
                         .with_cause("ResourceVersionTooLarge", "", "Too large resource version")
                 })
             }
+        }
+    }
+
+    /// Waits until the cache shows a write that is durable already. A server that ends, or whose
+    /// cache is in trouble, does not keep the writer from its answer.
+    pub(super) async fn wait_applied(&self, version: Version) {
+        let applied = tokio::time::timeout(HEAD_TIMEOUT, self.cache.progress().reach(version));
+        if self.end.run_until_cancelled(applied).await.is_some_and(|applied| applied.is_err()) {
+            tracing::warn!(%version, "a write is durable, and the watch cache does not show it yet");
         }
     }
 

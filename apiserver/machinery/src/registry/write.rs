@@ -366,7 +366,7 @@ impl Store {
         let write = Write { key: key.clone(), expect, change, fence: None, origin };
         match self.log.append(write).await {
             Ok(version) => {
-                self.cache.progress().reach(version).await;
+                self.wait_applied(version).await;
                 Ok(Outcome::Done(version))
             }
             Err(LogError::Conflict { .. }) => Ok(Outcome::Lost),
@@ -417,17 +417,20 @@ fn check_name(object: &Object, namespace: &str, name: &str) -> Result<(), ApiErr
 
 /// Raises the generation when anything but metadata and status differs.
 fn count_generation(new: &mut Object, old: &Object) {
-    let content = |object: &Object| -> Vec<(String, Value)> {
-        let members = object.0.iter().filter(|(name, _)| !matches!(name.as_str(), "metadata" | "status"));
-        members.map(|(name, value)| (name.clone(), value.clone())).collect()
-    };
     let before = old.metadata().and_then(|metadata| metadata.get("generation")).and_then(Value::as_i64);
     let generation = match before {
-        Some(before) if content(new) != content(old) => before + 1,
+        Some(before) if !same_content(new, old) => before + 1,
         Some(before) => before,
         None => return,
     };
     new.metadata_mut().insert("generation".to_owned(), generation.into());
+}
+
+/// Whether two objects differ at most in metadata and status.
+fn same_content(a: &Object, b: &Object) -> bool {
+    let content = |name: &str| !matches!(name, "metadata" | "status");
+    let count = |object: &Object| object.0.keys().filter(|name| content(name)).count();
+    count(a) == count(b) && a.0.iter().all(|(name, value)| !content(name) || b.0.get(name) == Some(value))
 }
 
 /// Whether an object that was being deleted has nothing left to wait for.

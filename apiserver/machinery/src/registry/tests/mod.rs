@@ -4,6 +4,7 @@ mod api;
 mod concurrency;
 mod create;
 mod delete;
+mod follow;
 mod list;
 mod update;
 mod watch;
