@@ -24,6 +24,7 @@ pub(crate) const ETCD: GoCommand = GoCommand { name: "etcd", module: "go.etcd.io
 pub(crate) const KUBE_APISERVER: GoCommand = GoCommand { name: "kube-apiserver", module: "k8s.io/kubernetes" };
 pub(crate) const KUBE_CONTROLLER_MANAGER: GoCommand =
     GoCommand { name: "kube-controller-manager", module: "k8s.io/kubernetes" };
+pub(crate) const KUBECTL: GoCommand = GoCommand { name: "kubectl", module: "k8s.io/kubernetes" };
 
 impl GoCommand {
     /// The path of the binary, which is built first when the cache does not have it.
@@ -47,7 +48,7 @@ impl GoCommand {
     }
 
     fn build(self, source: &Path, version: &str, binary: &Path) -> Result<()> {
-        eprintln!("building {} {version} once (kube-apiserver takes about 8 CPU minutes) …", self.name);
+        eprintln!("building {} {version} from Go modules, once; this takes minutes …", self.name);
         let started = Instant::now();
         let package = format!("./cmd/{}", self.name);
         let total = package_count(source, &package)?;

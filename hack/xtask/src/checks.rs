@@ -14,6 +14,7 @@ use clap::Args;
 use crate::binaries::Profile;
 use crate::cluster;
 use crate::coverage;
+use crate::kubectl;
 use crate::paths;
 
 /// Which checks to run.
@@ -201,6 +202,7 @@ fn benchmark(bed: &Path) -> Result<()> {
 /// * `STOA_TEST_CLUSTER_DIR`: the test bed's folder, for `xtask cluster … --dir`;
 /// * `STOA_TEST_XTASK`: the program `xtask`;
 /// * `STOA_TEST_BIN_DIR`: the folder of `stoa-apiserver` and `function-runner`;
+/// * `STOA_TEST_KUBECTL`: kubectl, of whatever version is there;
 /// * `STOA_TEST_CLIENT_GO`: the client-go tests as one program.
 fn tests(work: &Path, bed: &Path) -> Result<()> {
     let text = |path: PathBuf| path.into_os_string().into_string().ok().context("a path is not UTF-8");
@@ -209,6 +211,7 @@ fn tests(work: &Path, bed: &Path) -> Result<()> {
         ("STOA_TEST_CLUSTER_DIR", text(bed.to_path_buf())?),
         ("STOA_TEST_XTASK", text(env::current_exe().context("finding xtask")?)?),
         ("STOA_TEST_BIN_DIR", text(paths::cargo_target().join("debug"))?),
+        ("STOA_TEST_KUBECTL", text(kubectl::program()?)?),
         ("STOA_TEST_CLIENT_GO", text(client_go_program(work))?),
     ];
     let environment: Vec<(&str, &str)> = environment.iter().map(|(name, value)| (*name, value.as_str())).collect();

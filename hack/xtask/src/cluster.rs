@@ -155,7 +155,7 @@ impl Cluster {
     }
 
     /// kubectl as the admin.
-    pub(crate) fn kubectl(&self) -> Kubectl {
+    pub(crate) fn kubectl(&self) -> Result<Kubectl> {
         Kubectl::new(&self.kubeconfig())
     }
 

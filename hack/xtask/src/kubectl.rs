@@ -7,25 +7,41 @@ use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
-/// kubectl with one kubeconfig. The environment's `KUBECTL` names another program than `kubectl`.
+use crate::binaries;
+
+/// The program: what `KUBECTL` names, else `kubectl` in PATH, else one built from `tests/cluster`.
+pub(crate) fn program() -> Result<PathBuf> {
+    if let Some(named) = env::var_os("KUBECTL").filter(|name| !name.is_empty()) {
+        return Ok(named.into());
+    }
+    let found = env::var_os("PATH")
+        .and_then(|path| env::split_paths(&path).map(|folder| folder.join("kubectl")).find(|file| file.is_file()));
+    match found {
+        Some(found) => Ok(found),
+        None => binaries::KUBECTL.binary(),
+    }
+}
+
+/// kubectl with one kubeconfig.
 #[derive(Debug, Clone)]
 pub(crate) struct Kubectl {
+    program: PathBuf,
     kubeconfig: PathBuf,
 }
 
 impl Kubectl {
-    pub(crate) fn new(kubeconfig: &Path) -> Self {
-        Self { kubeconfig: kubeconfig.to_path_buf() }
+    pub(crate) fn new(kubeconfig: &Path) -> Result<Self> {
+        Ok(Self { program: program()?, kubeconfig: kubeconfig.to_path_buf() })
     }
 
     fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env::var_os("KUBECTL").unwrap_or_else(|| "kubectl".into()));
+        let mut command = Command::new(&self.program);
         command.arg("--kubeconfig").arg(&self.kubeconfig).args(args).stdin(Stdio::null());
         command
     }
 
     fn output(&self, args: &[&str]) -> Result<Output> {
-        self.command(args).output().context("running kubectl; it has to be in PATH, or named by KUBECTL")
+        self.command(args).output().with_context(|| format!("running {}", self.program.display()))
     }
 
     /// Runs kubectl and returns what it printed.

@@ -62,7 +62,7 @@ pub(crate) fn run(args: &Quickstart) -> Result<()> {
         step("Stoa on its own");
         (standalone(&dir, profile)?, Target::GitOps)
     };
-    let kubectl = Kubectl::new(&kubeconfig);
+    let kubectl = Kubectl::new(&kubeconfig)?;
 
     step("Sample content");
     let sample = Sample::make(&dir, target)?;
@@ -97,7 +97,7 @@ fn standalone_daemon(dir: &Path) -> Daemon {
 fn standalone(dir: &Path, profile: Profile) -> Result<PathBuf> {
     let daemon = standalone_daemon(dir);
     let kubeconfig = dir.join("kubeconfig");
-    let kubectl = Kubectl::new(&kubeconfig);
+    let kubectl = Kubectl::new(&kubeconfig)?;
     let ready = || kubeconfig.exists() && kubectl.succeeds(&["get", "--raw=/readyz"]);
     if let Some(pid) = daemon.pid() {
         eprintln!("stoa-apiserver runs (pid {pid})");

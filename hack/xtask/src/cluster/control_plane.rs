@@ -53,7 +53,7 @@ pub(super) fn up(cluster: &Cluster, state: &mut State, unsafe_no_fsync: bool) ->
     etcd.spawn(&mut etcd_command(cluster, state, &etcd_binary))?;
     etcd.wait(PATIENCE, || ports::accepts(state.etcd_port))?;
     apiserver.spawn(&mut apiserver_command(cluster, state, &apiserver_binary))?;
-    let kubectl = cluster.kubectl();
+    let kubectl = cluster.kubectl()?;
     apiserver.wait(PATIENCE, || ports::accepts(state.apiserver_port) && kubectl.succeeds(&["get", "--raw=/readyz"]))?;
 
     eprintln!("starting kube-controller-manager …");

@@ -79,7 +79,7 @@ pub(super) fn up(cluster: &Cluster, state: &mut State, profile: Profile) -> Resu
     let names: Vec<String> = API_SERVICES.iter().map(|name| format!("apiservice/{name}")).collect();
     let mut wait = vec!["wait", "--for=condition=Available", "--timeout=60s"];
     wait.extend(names.iter().map(String::as_str));
-    cluster.kubectl().run(&wait)?;
+    cluster.kubectl()?.run(&wait)?;
     eprintln!("stoa in {} is up after {:.1?}", cluster.dir.display(), started.elapsed());
     Ok(())
 }
@@ -149,7 +149,7 @@ fn register(cluster: &Cluster, port: u16) -> Result<()> {
     fs::write(folder.join("kustomization.yaml"), kustomization(&base, port, &ca))
         .context("writing the kustomization")?;
     let folder = folder.to_str().context("the test bed's folder is not UTF-8")?;
-    cluster.kubectl().run(&["apply", "--kustomize", folder])?;
+    cluster.kubectl()?.run(&["apply", "--kustomize", folder])?;
     Ok(())
 }
 

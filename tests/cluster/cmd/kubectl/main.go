@@ -1,0 +1,19 @@
+// Command kubectl is upstream's, for machines that have none.
+package main
+
+import (
+	"os"
+
+	_ "k8s.io/client-go/plugin/pkg/client/auth"
+	"k8s.io/component-base/cli"
+	"k8s.io/kubectl/pkg/cmd"
+	"k8s.io/kubectl/pkg/cmd/util"
+)
+
+func main() {
+	if err := cli.RunNoErrOutput(cmd.NewDefaultKubectlCommand()); err != nil {
+		// The default handler has the exit statuses that scripts know.
+		util.CheckErr(err)
+		os.Exit(1)
+	}
+}
