@@ -69,6 +69,7 @@ pub struct RequestContext {
     /// Decides what the user may do; strategies ask it about what an object refers to.
     pub authorizer: Arc<dyn Authorizer>,
     warnings: Arc<Mutex<Vec<String>>>,
+    internal: bool,
 }
 
 impl RequestContext {
@@ -81,6 +82,7 @@ impl RequestContext {
             field_validation: FieldValidation::default(),
             authorizer,
             warnings: Arc::default(),
+            internal: false,
         }
     }
 
@@ -88,7 +90,14 @@ impl RequestContext {
     pub fn internal(component: &str) -> Self {
         let mut context = Self::new(UserInfo::internal(component), Arc::new(crate::auth::AllowAll));
         context.field_manager = format!("stoa-{component}");
+        context.internal = true;
         context
+    }
+
+    /// Whether this is the server's own call. No user name makes a call internal, so strategies may
+    /// keep to the server what is its own to write.
+    pub fn is_internal(&self) -> bool {
+        self.internal
     }
 
     /// Adds a `Warning` header to the response.

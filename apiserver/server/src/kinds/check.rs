@@ -1,0 +1,181 @@
+//! Validation of shapes that several kinds share.
+
+use std::time::Duration;
+
+use stoa_machinery::{ApiError, RequestContext, status::FieldError};
+use stoa_types::{Condition, DurationString, SecretReference, Subject};
+
+/// Finds what is wrong with a list of RBAC subjects.
+pub(crate) fn subjects(path: &str, subjects: &[Subject], errors: &mut Vec<FieldError>) {
+    for (i, subject) in subjects.iter().enumerate() {
+        self::subject(&format!("{path}[{i}]"), subject, errors);
+    }
+}
+
+/// Finds what is wrong with an RBAC subject.
+pub(crate) fn subject(path: &str, subject: &Subject, errors: &mut Vec<FieldError>) {
+    const RBAC: &str = "rbac.authorization.k8s.io";
+    if subject.name.is_empty() {
+        errors.push(FieldError::required(format!("{path}.name"), ""));
+    }
+    match subject.kind.as_str() {
+        "User" | "Group" => {
+            if let Some(group) = subject.api_group.as_deref().filter(|g| *g != RBAC) {
+                errors.push(FieldError::not_supported(format!("{path}.apiGroup"), group, &[RBAC]));
+            }
+        }
+        "ServiceAccount" => {
+            if let Some(group) = subject.api_group.as_deref().filter(|g| !g.is_empty()) {
+                errors.push(FieldError::not_supported(format!("{path}.apiGroup"), group, &[""]));
+            }
+            if subject.namespace.as_deref().unwrap_or("").is_empty() {
+                errors.push(FieldError::required(format!("{path}.namespace"), ""));
+            }
+        }
+        other => errors.push(FieldError::not_supported(
+            format!("{path}.kind"),
+            other,
+            &["Group", "ServiceAccount", "User"],
+        )),
+    }
+}
+
+/// Reads a duration that must lie in a range.
+pub(crate) fn duration(
+    path: &str,
+    text: &DurationString,
+    range: std::ops::RangeInclusive<Duration>,
+    errors: &mut Vec<FieldError>,
+) {
+    match text.parse() {
+        Err(error) => errors.push(FieldError::invalid(path, text, error)),
+        Ok(length) if !range.contains(&length) => errors.push(FieldError::invalid(
+            path,
+            text,
+            format_args!("must be between {:?} and {:?}", range.start(), range.end()),
+        )),
+        Ok(_) => {}
+    }
+}
+
+/// A path inside a repository: relative, with `/`, and without a way out.
+pub(crate) fn repository_path(path: &str, value: &str, errors: &mut Vec<FieldError>) {
+    let bad = value.starts_with('/')
+        || value.contains('\\')
+        || value.contains('\0')
+        || value.split('/').any(|part| part == ".." || part == ".git");
+    if bad {
+        errors.push(FieldError::invalid(
+            path,
+            value,
+            "must be a relative path with '/' between its parts and without '..' and '.git'",
+        ));
+    }
+}
+
+/// The address of a repository: not empty, and with no password in it.
+pub(crate) fn repository_address(path: &str, value: &str, errors: &mut Vec<FieldError>) {
+    if value.is_empty() {
+        errors.push(FieldError::required(path, ""));
+        return;
+    }
+    let authority = value.split_once("://").map_or("", |(_, rest)| rest.split('/').next().unwrap_or(""));
+    if authority.rsplit_once('@').is_some_and(|(user, _)| user.contains(':')) {
+        // The value is left out of the message, because it holds what should not be shown.
+        errors.push(FieldError::forbidden(path, "the address must not contain a password; use secretRef"));
+    }
+    if value.starts_with('-') || value.chars().any(char::is_control) {
+        errors.push(FieldError::invalid(path, value, "must be a URL or a path"));
+    }
+}
+
+/// A Secret that an object in `namespace` may name: one beside it.
+pub(crate) fn secret_beside(path: &str, secret: &SecretReference, errors: &mut Vec<FieldError>) {
+    if secret.name.is_empty() {
+        errors.push(FieldError::required(format!("{path}.name"), ""));
+    }
+    if secret.namespace.is_some() {
+        errors.push(FieldError::forbidden(format!("{path}.namespace"), "the Secret must be in the object's own namespace"));
+    }
+}
+
+/// A Secret that a cluster-scoped object may name: one in a namespace.
+pub(crate) fn secret_anywhere(path: &str, secret: &SecretReference, errors: &mut Vec<FieldError>) {
+    if secret.name.is_empty() {
+        errors.push(FieldError::required(format!("{path}.name"), ""));
+    }
+    if secret.namespace.as_deref().unwrap_or("").is_empty() {
+        errors.push(FieldError::required(format!("{path}.namespace"), ""));
+    }
+}
+
+/// Refuses a change of a field that may not change.
+pub(crate) fn immutable<T: PartialEq + serde::Serialize>(path: &str, new: &T, old: &T, errors: &mut Vec<FieldError>) {
+    if new != old {
+        errors.push(FieldError::invalid(path, new, "field is immutable"));
+    }
+}
+
+/// Refuses a value that is part of the API and cannot be served yet.
+pub(crate) fn not_available(path: &str, what: &str, errors: &mut Vec<FieldError>) {
+    errors.push(FieldError::forbidden(path, format_args!("{what} is not available yet")));
+}
+
+/// The 403 for a kind that the server alone writes.
+pub(crate) fn written_by_server(
+    context: &RequestContext,
+    group: &str,
+    resource: &str,
+    name: &str,
+) -> Result<(), ApiError> {
+    if context.is_internal() {
+        return Ok(());
+    }
+    Err(ApiError::forbidden(group, resource, name, "objects of this kind are written by Stoa alone"))
+}
+
+/// The status of a condition as a table shows it, or `Unknown`.
+pub(crate) fn condition_status(conditions: Option<&serde_json::Value>, type_: &str) -> serde_json::Value {
+    conditions
+        .and_then(serde_json::Value::as_array)
+        .and_then(|list| list.iter().find(|c| c.get("type").and_then(|t| t.as_str()) == Some(type_)))
+        .and_then(|c| c.get("status").cloned())
+        .unwrap_or_else(|| "Unknown".into())
+}
+
+/// Sets a condition; the transition time moves only when the status does.
+///
+/// Returns whether anything changed, so that a controller writes only then.
+pub(crate) fn set_condition(
+    conditions: &mut Vec<Condition>,
+    type_: &str,
+    status: bool,
+    reason: &str,
+    message: impl Into<String>,
+    generation: Option<i64>,
+) -> bool {
+    let status = if status { "True" } else { "False" };
+    let now = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::now());
+    let mut next = Condition {
+        type_: type_.to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message: message.into(),
+        observed_generation: generation,
+        last_transition_time: now,
+    };
+    match conditions.iter_mut().find(|c| c.type_ == type_) {
+        None => {
+            conditions.push(next);
+            true
+        }
+        Some(current) => {
+            if current.status == next.status {
+                next.last_transition_time = current.last_transition_time.clone();
+            }
+            let changed = *current != next;
+            *current = next;
+            changed
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The core kinds that a standalone server serves itself, so that kubectl feels at home and an
+//! organization has its namespace.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    ByteString,
+    api::core::v1::{ConfigMap, Event, Namespace, NamespaceStatus, Secret},
+};
+use kube::{Resource, ResourceExt as _};
+use schemars::JsonSchema;
+use stoa_machinery::{
+    RequestContext, ResourceDefinition, Scope,
+    definition::{ALL_VERBS, Cell, Column, SelectableField},
+    object::Object,
+    registry::RegistryBuilder,
+    status::FieldError,
+    strategy::{DefaultStrategy, Strategy},
+};
+
+/// Registers Namespace, Secret, ConfigMap and Event of the core group.
+pub(crate) fn register(builder: RegistryBuilder) -> RegistryBuilder {
+    let data = Column::new("Data", Cell::Compute(data_len), "How many keys there are.").kind("integer");
+    builder
+        .register(
+            definition::<Namespace>("namespace", &["ns"], Scope::Cluster, true)
+                .columns(&[Column::new("Status", Cell::Path(&["status", "phase"]), "Active or Terminating."), Column::age()]),
+            NamespaceStrategy,
+        )
+        .register(
+            definition::<Secret>("secret", &[], Scope::Namespaced, false)
+                .columns(&[Column::new("Type", Cell::Path(&["type"]), "What the keys mean."), data.clone(), Column::age()])
+                .selectable(&[SelectableField { name: "type", path: &["type"] }]),
+            SecretStrategy,
+        )
+        .register(
+            definition::<ConfigMap>("configmap", &["cm"], Scope::Namespaced, false).columns(&[data, Column::age()]),
+            DefaultStrategy::<ConfigMap>::default(),
+        )
+        .register(
+            definition::<Event>("event", &["ev"], Scope::Namespaced, false)
+                .columns(&[
+                    Column::new("Last Seen", Cell::Age(&["lastTimestamp"]), "When it last happened."),
+                    Column::new("Type", Cell::Path(&["type"]), "Normal or Warning."),
+                    Column::new("Reason", Cell::Path(&["reason"]), "What happened, in one word."),
+                    Column::new("Object", Cell::Compute(involved), "To what it happened."),
+                    Column::new("Message", Cell::Path(&["message"]), "What happened."),
+                ])
+                .selectable(EVENT_FIELDS),
+            DefaultStrategy::<Event>::default(),
+        )
+}
+
+/// What `kubectl describe` and `kubectl get events --for` select by.
+const EVENT_FIELDS: &[SelectableField] = &[
+    SelectableField { name: "involvedObject.kind", path: &["involvedObject", "kind"] },
+    SelectableField { name: "involvedObject.namespace", path: &["involvedObject", "namespace"] },
+    SelectableField { name: "involvedObject.name", path: &["involvedObject", "name"] },
+    SelectableField { name: "involvedObject.uid", path: &["involvedObject", "uid"] },
+    SelectableField { name: "involvedObject.apiVersion", path: &["involvedObject", "apiVersion"] },
+    SelectableField { name: "involvedObject.resourceVersion", path: &["involvedObject", "resourceVersion"] },
+    SelectableField { name: "involvedObject.fieldPath", path: &["involvedObject", "fieldPath"] },
+    SelectableField { name: "reason", path: &["reason"] },
+    SelectableField { name: "reportingComponent", path: &["reportingComponent"] },
+    SelectableField { name: "source", path: &["source", "component"] },
+    SelectableField { name: "type", path: &["type"] },
+];
+
+fn definition<K>(singular: &str, short_names: &[&str], scope: Scope, has_status: bool) -> ResourceDefinition
+where
+    K: Resource<DynamicType = ()> + JsonSchema,
+{
+    // Definitions are inlined, so that the schema is structural as that of every other kind.
+    let generator = schemars::generate::SchemaSettings::openapi3()
+        .with(|settings| settings.inline_subschemas = true)
+        .into_generator();
+    ResourceDefinition {
+        group: K::group(&()).into_owned(),
+        version: K::version(&()).into_owned(),
+        kind: K::kind(&()).into_owned(),
+        plural: K::plural(&()).into_owned(),
+        singular: singular.to_owned(),
+        short_names: short_names.iter().map(|s| (*s).to_owned()).collect(),
+        categories: Vec::new(),
+        scope,
+        schema: std::sync::Arc::new(generator.into_root_schema_for::<K>().to_value()),
+        columns: Vec::new(),
+        selectable_fields: Vec::new(),
+        has_status,
+        subresources: Vec::new(),
+        verbs: ALL_VERBS.to_vec(),
+    }
+}
+
+fn data_len(object: &Object) -> serde_json::Value {
+    let len = |field: &str| object.0.get(field).and_then(|d| d.as_object()).map_or(0, serde_json::Map::len);
+    (len("data") + len("binaryData")).into()
+}
+
+fn involved(object: &Object) -> serde_json::Value {
+    let text = |field| object.get_path(&["involvedObject", field]).and_then(|v| v.as_str()).unwrap_or("");
+    format!("{}/{}", text("kind").to_lowercase(), text("name")).into()
+}
+
+/// A namespace starts Active. What ends it is the controller, see `controllers::namespaces`.
+#[derive(Debug)]
+struct NamespaceStrategy;
+
+impl Strategy for NamespaceStrategy {
+    type Object = Namespace;
+
+    fn prepare_for_create(&self, _: &RequestContext, object: &mut Namespace) {
+        object.status = Some(NamespaceStatus { phase: Some("Active".to_owned()), ..NamespaceStatus::default() });
+        let name = object.name_any();
+        object.labels_mut().insert("kubernetes.io/metadata.name".to_owned(), name);
+        let finalizers = object.finalizers_mut();
+        if !finalizers.iter().any(|f| f == crate::controllers::namespaces::FINALIZER) {
+            finalizers.push(crate::controllers::namespaces::FINALIZER.to_owned());
+        }
+    }
+}
+
+/// A Secret's `stringData` becomes part of its `data`, as in Kubernetes.
+#[derive(Debug)]
+struct SecretStrategy;
+
+impl SecretStrategy {
+    fn fold(object: &mut Secret) {
+        if let Some(strings) = object.string_data.take() {
+            let data = object.data.get_or_insert_with(BTreeMap::new);
+            data.extend(strings.into_iter().map(|(key, text)| (key, ByteString(text.into_bytes()))));
+        }
+        object.type_.get_or_insert_with(|| "Opaque".to_owned());
+    }
+}
+
+impl Strategy for SecretStrategy {
+    type Object = Secret;
+
+    fn prepare_for_create(&self, _: &RequestContext, object: &mut Secret) {
+        Self::fold(object);
+    }
+
+    fn prepare_for_update(&self, _: &RequestContext, new: &mut Secret, _: &Secret) {
+        Self::fold(new);
+    }
+
+    fn validate_update(&self, new: &Secret, old: &Secret) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        super::check::immutable("type", &new.type_, &old.type_, &mut errors);
+        if old.immutable == Some(true) && new.data != old.data {
+            errors.push(FieldError::forbidden("data", "field is immutable when `immutable` is set"));
+        }
+        errors
+    }
+}

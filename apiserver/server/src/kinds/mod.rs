@@ -1,0 +1,43 @@
+//! One module per kind: its definition as served, and its strategy.
+//!
+//! Start at [`register`]. What the kinds share is in [`lookup`] (other objects and permissions that
+//! an object refers to) and [`check`] (validation of common shapes).
+
+use stoa_machinery::registry::RegistryBuilder;
+
+pub(crate) mod backend;
+pub(crate) mod check;
+pub(crate) mod core;
+pub(crate) mod lookup;
+pub(crate) mod organization;
+pub(crate) mod project;
+pub(crate) mod release;
+pub(crate) mod resource;
+pub(crate) mod run;
+pub(crate) mod source;
+pub(crate) mod stack;
+pub(crate) mod workspace;
+
+use crate::{cluster::Cluster, kinds::lookup::Lookup, subresources::Subresources};
+
+/// Registers the kinds of Stoa's own groups.
+pub(crate) fn register(
+    builder: RegistryBuilder,
+    lookup: &Lookup,
+    cluster: &std::sync::Arc<dyn Cluster>,
+    subresources: &Subresources,
+) -> RegistryBuilder {
+    builder
+        .register(
+            organization::definition(),
+            organization::OrganizationStrategy { lookup: lookup.clone(), cluster: cluster.clone() },
+        )
+        .register(project::definition(), project::ProjectStrategy { lookup: lookup.clone() })
+        .register(stack::definition(subresources), stack::StackStrategy { lookup: lookup.clone() })
+        .register(source::definition(), source::SourceStrategy)
+        .register(workspace::definition(), workspace::WorkspaceStrategy)
+        .register(backend::definition(), backend::BackendStrategy)
+        .register(run::definition(subresources), run::RunStrategy { lookup: lookup.clone() })
+        .register(release::definition(subresources), release::ReleaseStrategy)
+        .register(resource::definition(), resource::ResourceStrategy)
+}

@@ -1,0 +1,80 @@
+//! Project: a folder of a Source that does not change.
+
+use async_trait::async_trait;
+use kube::{CustomResourceExt as _, ResourceExt as _};
+use stoa_machinery::{
+    ApiError, RequestContext, ResourceDefinition,
+    definition::{Cell, Column, SelectableField},
+    status::FieldError,
+    strategy::{Admission, Strategy},
+};
+use stoa_types::{DeletionPolicy, Project, Stack};
+
+use super::{check, lookup::Lookup, stack};
+
+pub(crate) fn definition() -> ResourceDefinition {
+    ResourceDefinition::from_crd(&Project::crd())
+        .columns(&[
+            Column::new("Source", Cell::Path(&["spec", "source", "name"]), "The Source of the configuration."),
+            Column::new("Path", Cell::Path(&["spec", "path"]), "The folder in the Source."),
+            Column::new("Stacks", Cell::Path(&["status", "stacks"]), "How many stacks there are.").kind("integer"),
+            Column::new(
+                "Ready",
+                Cell::Compute(|o| check::condition_status(o.get_path(&["status", "conditions"]), "Ready")),
+                "Whether the Source exists.",
+            ),
+            Column::age(),
+            Column::new("Description", Cell::Path(&["spec", "description"]), "What the project is.").wide(),
+        ])
+        .selectable(&[SelectableField { name: "spec.source.name", path: &["spec", "source", "name"] }])
+}
+
+#[derive(Debug)]
+pub(crate) struct ProjectStrategy {
+    pub(crate) lookup: Lookup,
+}
+
+#[async_trait]
+impl Strategy for ProjectStrategy {
+    type Object = Project;
+
+    fn validate(&self, object: &Project) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        check::subjects("spec.owners", &object.spec.owners, &mut errors);
+        if object.spec.source.name.is_empty() {
+            errors.push(FieldError::required("spec.source.name", ""));
+        }
+        check::repository_path("spec.path", &object.spec.path, &mut errors);
+        if let Some(template) = &object.spec.template {
+            check::repository_path("spec.template.path", &template.path, &mut errors);
+        }
+        errors
+    }
+
+    fn validate_update(&self, new: &Project, old: &Project) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        check::immutable("spec.source", &new.spec.source, &old.spec.source, &mut errors);
+        errors
+    }
+
+    async fn admit(&self, _: &RequestContext, change: Admission<'_, Project>) -> Result<(), ApiError> {
+        let Admission::Delete(object) = change else { return Ok(()) };
+        if object.spec.deletion_policy != DeletionPolicy::Refuse {
+            return Ok(());
+        }
+        let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
+        let stacks = self.lookup.api::<Stack>()?.list(Some(&namespace)).await?;
+        match stacks.iter().find(|s| s.spec.project == name && stack::is_deployed(s)) {
+            None => Ok(()),
+            Some(stack) => Err(ApiError::forbidden(
+                "config.stoa.dev",
+                "projects",
+                &name,
+                format!(
+                    "stack {:?} still has live infrastructure and the project's deletionPolicy is Refuse",
+                    stack.name_any()
+                ),
+            )),
+        }
+    }
+}

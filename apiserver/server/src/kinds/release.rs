@@ -1,0 +1,61 @@
+//! Release: written by Stoa alone, never changed.
+
+use async_trait::async_trait;
+use kube::{CustomResourceExt as _, ResourceExt as _};
+use stoa_machinery::{
+    ApiError, RequestContext, ResourceDefinition,
+    definition::{Cell, Column, SelectableField},
+    status::FieldError,
+    strategy::{Admission, Strategy},
+};
+use stoa_types::Release;
+
+use super::check;
+use crate::subresources::Subresources;
+
+pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
+    let definition = ResourceDefinition::from_crd(&Release::crd())
+        .columns(&[
+            Column::new("Stack", Cell::Path(&["spec", "stack"]), "The stack."),
+            Column::new("Workspace", Cell::Path(&["spec", "workspace"]), "The workspace."),
+            Column::new("Revision", Cell::Path(&["spec", "revision"]), "The number of the release.").kind("integer"),
+            Column::new(
+                "Commit",
+                Cell::Compute(|o| super::source::short(o.get_path(&["spec", "commit"]))),
+                "The commit of the source.",
+            ),
+            Column::new("Run", Cell::Path(&["spec", "run"]), "The run that made it."),
+            Column::age(),
+            Column::new("Rollback-Of", Cell::Path(&["spec", "rollbackOf"]), "The release that was gone back to.").wide(),
+            Column::new("Tombstone", Cell::Path(&["spec", "tombstone"]), "Whether everything was removed.").wide(),
+        ])
+        .selectable(&[
+            SelectableField { name: "spec.stack", path: &["spec", "stack"] },
+            SelectableField { name: "spec.workspace", path: &["spec", "workspace"] },
+            SelectableField { name: "spec.run", path: &["spec", "run"] },
+        ]);
+    subresources.of_releases().into_iter().fold(definition, ResourceDefinition::subresource)
+}
+
+#[derive(Debug)]
+pub(crate) struct ReleaseStrategy;
+
+#[async_trait]
+impl Strategy for ReleaseStrategy {
+    type Object = Release;
+
+    fn validate_update(&self, new: &Release, old: &Release) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        check::immutable("spec", &new.spec, &old.spec, &mut errors);
+        errors
+    }
+
+    async fn admit(&self, context: &RequestContext, change: Admission<'_, Release>) -> Result<(), ApiError> {
+        match change {
+            Admission::Create(new) => {
+                check::written_by_server(context, "delivery.stoa.dev", "releases", &new.name_any())
+            }
+            Admission::Update { .. } | Admission::Delete(_) => Ok(()),
+        }
+    }
+}

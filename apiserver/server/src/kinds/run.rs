@@ -1,0 +1,212 @@
+//! Run: who may start one, and that it stays what was asked for.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use kube::{CustomResourceExt as _, ResourceExt as _};
+use serde_json::Value;
+use stoa_machinery::{
+    ApiError, RequestContext, ResourceDefinition,
+    definition::{Cell, Column, SelectableField},
+    object::Object,
+    status::FieldError,
+    strategy::{Admission, Strategy},
+};
+use stoa_types::{
+    Run, Stack, Workspace,
+    delivery::{Operation, Requester, RunStatus},
+    labels,
+};
+
+use super::{check, lookup, lookup::Lookup};
+use crate::subresources::Subresources;
+
+pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
+    let definition = ResourceDefinition::from_crd(&Run::crd())
+        .columns(&[
+            Column::new("Stack", Cell::Path(&["spec", "stack"]), "The stack."),
+            Column::new("Workspace", Cell::Path(&["spec", "workspace"]), "The workspace."),
+            Column::new("Operation", Cell::Path(&["spec", "operation"]), "What is done."),
+            Column::new("Phase", Cell::Path(&["status", "phase"]), "How far it is."),
+            Column::new("Progress", Cell::Compute(progress), "How many of the resources that change are done."),
+            Column::new("Release", Cell::Path(&["status", "release"]), "The release that it made."),
+            Column::age(),
+            Column::new("Requester", Cell::Path(&["status", "requester", "username"]), "Who asked for it.").wide(),
+            Column::new(
+                "Commit",
+                Cell::Compute(|o| super::source::short(o.get_path(&["status", "source", "commit"]))),
+                "The commit of the source.",
+            )
+            .wide(),
+            Column::new("Message", Cell::Compute(message), "Why it failed.").wide(),
+        ])
+        .selectable(&[
+            SelectableField { name: "spec.stack", path: &["spec", "stack"] },
+            SelectableField { name: "spec.workspace", path: &["spec", "workspace"] },
+            SelectableField { name: "spec.operation", path: &["spec", "operation"] },
+            SelectableField { name: "status.phase", path: &["status", "phase"] },
+        ]);
+    subresources.of_runs().into_iter().fold(definition, ResourceDefinition::subresource)
+}
+
+fn progress(object: &Object) -> Value {
+    let number = |field| object.get_path(&["status", "progress", field]).and_then(Value::as_i64);
+    match (number("done"), number("total")) {
+        (Some(done), Some(total)) => format!("{done}/{total}").into(),
+        _ => "".into(),
+    }
+}
+
+fn message(object: &Object) -> Value {
+    object
+        .get_path(&["status", "conditions"])
+        .and_then(Value::as_array)
+        .and_then(|list| list.iter().find(|c| c["type"] == "Failed" && c["status"] == "True"))
+        .and_then(|c| c.get("message").cloned())
+        .unwrap_or(Value::Null)
+}
+
+#[derive(Debug)]
+pub(crate) struct RunStrategy {
+    pub(crate) lookup: Lookup,
+}
+
+impl RunStrategy {
+    async fn admit_create(&self, context: &RequestContext, run: &Run) -> Result<(), ApiError> {
+        let namespace = run.namespace().unwrap_or_default();
+        let invalid =
+            |error| Err(ApiError::invalid("delivery.stoa.dev", "Run", &run.name_any(), std::slice::from_ref(&error)));
+        let operation = run.spec.operation.permission();
+        // Permission is asked for first, so that who may not start runs learns nothing of stacks.
+        lookup::require(context, "create", "config.stoa.dev", "stacks", operation, &namespace, &run.spec.stack).await?;
+        let Some(stack) = self.lookup.api::<Stack>()?.get_opt(&namespace, &run.spec.stack).await? else {
+            return invalid(FieldError::not_found("spec.stack", &run.spec.stack));
+        };
+        let is_going = stack.metadata.deletion_timestamp.is_some();
+        if is_going && run.spec.operation != Operation::Destroy {
+            return invalid(FieldError::invalid("spec.stack", &run.spec.stack, "the stack is being deleted"));
+        }
+        let name = match target_workspace(run, &stack) {
+            Ok(name) => name,
+            Err(error) => return invalid(error),
+        };
+        lookup::require_use(context, "workspaces", &name).await?;
+        let Some(workspace) = self.lookup.api::<Workspace>()?.get_opt("", &name).await? else {
+            return invalid(FieldError::not_found("spec.workspace", &name));
+        };
+        lookup::require_use(context, "backends", &workspace.spec.backend.name).await?;
+        if let Some(plan) = &run.spec.plan {
+            let preview = self.lookup.api::<Run>()?.get_opt(&namespace, plan).await?;
+            if preview.is_none() {
+                return invalid(FieldError::not_found("spec.plan", plan));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The workspace that a run is for: the one it names, or the only one of its stack.
+pub(crate) fn target_workspace(run: &Run, stack: &Stack) -> Result<String, FieldError> {
+    if !run.spec.workspace.is_empty() {
+        return Ok(run.spec.workspace.clone());
+    }
+    match stack.spec.workspaces.as_slice() {
+        [one] => Ok(one.clone()),
+        [] => Err(FieldError::required("spec.workspace", "the stack names no workspace")),
+        many => Err(FieldError::required(
+            "spec.workspace",
+            format_args!("the stack names several workspaces: {}", many.join(", ")),
+        )),
+    }
+}
+
+#[async_trait]
+impl Strategy for RunStrategy {
+    type Object = Run;
+
+    fn prepare_for_create(&self, context: &RequestContext, object: &mut Run) {
+        let user = &context.user;
+        object.status = Some(RunStatus {
+            requester: Requester {
+                username: user.name.clone(),
+                uid: user.uid.clone(),
+                groups: user.groups.clone(),
+                extra: user.extra.clone(),
+            },
+            ..RunStatus::default()
+        });
+        let (stack, workspace) = (object.spec.stack.clone(), object.spec.workspace.clone());
+        let labels = object.labels_mut();
+        labels.insert(labels::STACK.to_owned(), stack);
+        if !workspace.is_empty() {
+            labels.insert(labels::WORKSPACE.to_owned(), workspace);
+        }
+        let finalizers = object.finalizers_mut();
+        if !finalizers.iter().any(|f| f == labels::RUN_FINALIZER) {
+            finalizers.push(labels::RUN_FINALIZER.to_owned());
+        }
+    }
+
+    fn validate(&self, object: &Run) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        let spec = &object.spec;
+        if spec.stack.is_empty() {
+            errors.push(FieldError::required("spec.stack", ""));
+        }
+        if matches!(spec.operation, Operation::Import | Operation::Refresh) {
+            check::not_available("spec.operation", "this operation", &mut errors);
+        }
+        match (spec.operation, spec.release) {
+            (Operation::Rollback, None) => {
+                errors.push(FieldError::required("spec.release", "the release to go back to"));
+            }
+            (Operation::Rollback, Some(n)) if n < 1 => {
+                errors.push(FieldError::invalid("spec.release", n, "must be at least 1"));
+            }
+            (Operation::Rollback, Some(_)) | (_, None) => {}
+            (_, Some(_)) => errors.push(FieldError::forbidden("spec.release", "may only be set for a Rollback")),
+        }
+        if spec.plan.is_some() && spec.operation != Operation::Apply {
+            errors.push(FieldError::forbidden("spec.plan", "may only be set for an Apply"));
+        }
+        if spec.plan.is_some() && spec.version.is_some() {
+            errors.push(FieldError::forbidden("spec.version", "may not be set together with plan, which was made for a version"));
+        }
+        if spec.require_approval {
+            check::not_available("spec.requireApproval", "approval of plans", &mut errors);
+        }
+        let day = Duration::from_secs(24 * 3600);
+        check::duration("spec.timeout", &spec.timeout, Duration::from_secs(1)..=day, &mut errors);
+        if let Some(seconds) = spec.ttl_seconds_after_finished.filter(|s| *s < 0) {
+            errors.push(FieldError::invalid(
+                "spec.ttlSecondsAfterFinished",
+                seconds,
+                "must be greater than or equal to 0",
+            ));
+        }
+        errors
+    }
+
+    fn validate_update(&self, new: &Run, old: &Run) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        let mut comparable = new.spec.clone();
+        comparable.cancel = old.spec.cancel;
+        if comparable != old.spec {
+            errors.push(FieldError::forbidden("spec", "a run does not change, except that cancel may become true"));
+        }
+        if old.spec.cancel && !new.spec.cancel {
+            errors.push(FieldError::forbidden("spec.cancel", "may not become false again"));
+        }
+        errors
+    }
+
+    async fn admit(&self, context: &RequestContext, change: Admission<'_, Run>) -> Result<(), ApiError> {
+        match change {
+            Admission::Create(run) => self.admit_create(context, run).await,
+            Admission::Update { subresource: "status", new, .. } => {
+                check::written_by_server(context, "delivery.stoa.dev", "runs/status", &new.name_any())
+            }
+            Admission::Update { .. } | Admission::Delete(_) => Ok(()),
+        }
+    }
+}

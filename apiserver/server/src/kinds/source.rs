@@ -1,0 +1,63 @@
+//! Source: where a repository is, and never how to get into it.
+
+use std::time::Duration;
+
+use kube::CustomResourceExt as _;
+use stoa_machinery::{
+    ResourceDefinition,
+    definition::{Cell, Column, SelectableField},
+    status::FieldError,
+    strategy::Strategy,
+};
+use stoa_types::{Source, config::SourceProvider};
+
+use super::check;
+
+pub(crate) fn definition() -> ResourceDefinition {
+    ResourceDefinition::from_crd(&Source::crd())
+        .columns(&[
+            Column::new("Provider", Cell::Path(&["spec", "provider"]), "Which protocol the repository speaks."),
+            Column::new("Remote", Cell::Path(&["spec", "remote"]), "The address of the repository."),
+            Column::new("Ref", Cell::Path(&["spec", "ref"]), "What latest means."),
+            Column::new("Commit", Cell::Compute(|o| short(o.get_path(&["status", "observedCommit"]))), "The head at the last look."),
+            Column::new(
+                "Ready",
+                Cell::Compute(|o| check::condition_status(o.get_path(&["status", "conditions"]), "Ready")),
+                "Whether the repository can be read.",
+            ),
+            Column::age(),
+        ])
+        .selectable(&[SelectableField { name: "spec.remote", path: &["spec", "remote"] }])
+}
+
+/// The first characters of a commit, as people write it.
+pub(crate) fn short(commit: Option<&serde_json::Value>) -> serde_json::Value {
+    commit.and_then(|c| c.as_str()).map_or(serde_json::Value::Null, |c| c.chars().take(8).collect::<String>().into())
+}
+
+#[derive(Debug)]
+pub(crate) struct SourceStrategy;
+
+impl Strategy for SourceStrategy {
+    type Object = Source;
+
+    fn validate(&self, object: &Source) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        let spec = &object.spec;
+        check::subjects("spec.owners", &spec.owners, &mut errors);
+        check::repository_address("spec.remote", &spec.remote, &mut errors);
+        if spec.provider == SourceProvider::Oci {
+            check::not_available("spec.provider", "reading from an OCI registry", &mut errors);
+        }
+        if let Some(secret) = &spec.secret_ref {
+            check::secret_beside("spec.secretRef", secret, &mut errors);
+        }
+        check::duration(
+            "spec.pollInterval",
+            &spec.poll_interval,
+            Duration::from_secs(1)..=Duration::from_secs(24 * 3600),
+            &mut errors,
+        );
+        errors
+    }
+}

@@ -1,0 +1,194 @@
+//! Stack: what is deployed, and what may become of it.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use kube::{CustomResourceExt as _, ResourceExt as _};
+use serde_json::Value;
+use stoa_machinery::{
+    ApiError, RequestContext, ResourceDefinition,
+    definition::{Cell, Column, SelectableField},
+    object::Object,
+    status::FieldError,
+    strategy::{Admission, Strategy},
+};
+use stoa_types::{
+    DeletionPolicy, Project, Stack,
+    config::{Access, GeneratorType, Trigger},
+    labels,
+};
+
+use super::{check, lookup, lookup::Lookup};
+use crate::subresources::Subresources;
+
+pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
+    let definition = ResourceDefinition::from_crd(&Stack::crd())
+        .columns(&[
+            Column::new("Project", Cell::Path(&["spec", "project"]), "The project that the stack belongs to."),
+            Column::new("Desired", Cell::Path(&["spec", "desiredVersion"]), "The version to deploy."),
+            Column::new("Workspaces", Cell::Compute(workspaces), "Where the stack is or is to be deployed."),
+            Column::new("Release", Cell::Compute(releases), "The last release, per workspace where there are several."),
+            Column::new(
+                "Ready",
+                Cell::Compute(|o| check::condition_status(o.get_path(&["status", "conditions"]), "Ready")),
+                "Whether what was asked for was deployed.",
+            ),
+            Column::age(),
+            Column::new("Path", Cell::Path(&["spec", "path"]), "The folder in the Source.").wide(),
+            Column::new(
+                "Commit",
+                Cell::Compute(|o| super::source::short(o.get_path(&["status", "observedCommit"]))),
+                "The commit of the desired version at the last look.",
+            )
+            .wide(),
+            Column::new("Resources", Cell::Compute(resources), "How many resources are live.").kind("integer").wide(),
+            Column::new(
+                "Drifted",
+                Cell::Compute(|o| check::condition_status(o.get_path(&["status", "conditions"]), "Drifted")),
+                "Whether live infrastructure moved away.",
+            )
+            .wide(),
+        ])
+        .selectable(&[SelectableField { name: "spec.project", path: &["spec", "project"] }]);
+    subresources.of_stacks().into_iter().fold(definition, ResourceDefinition::subresource)
+}
+
+fn deployments(object: &Object) -> &[Value] {
+    object.get_path(&["status", "deployments"]).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+fn workspaces(object: &Object) -> Value {
+    let text = |v: &Value| v.as_str().map(str::to_owned);
+    let mut names: Vec<String> = deployments(object).iter().filter_map(|d| d.get("workspace").and_then(text)).collect();
+    if let Some(wanted) = object.get_path(&["spec", "workspaces"]).and_then(Value::as_array) {
+        names.extend(wanted.iter().filter_map(text));
+    }
+    names.sort();
+    names.dedup();
+    names.join(",").into()
+}
+
+fn releases(object: &Object) -> Value {
+    let numbers: Vec<(&str, i64)> = deployments(object)
+        .iter()
+        .filter_map(|d| Some((d.get("workspace")?.as_str()?, d.get("release")?.as_i64()?)))
+        .collect();
+    match numbers.as_slice() {
+        [] => "".into(),
+        [(_, one)] => one.to_string().into(),
+        many => many.iter().map(|(w, n)| format!("{w}={n}")).collect::<Vec<_>>().join(",").into(),
+    }
+}
+
+fn resources(object: &Object) -> Value {
+    deployments(object).iter().filter_map(|d| d.get("resources")?.as_i64()).sum::<i64>().into()
+}
+
+/// Whether anything that the stack deployed is still live.
+pub(crate) fn is_deployed(stack: &Stack) -> bool {
+    stack.status.as_ref().is_some_and(|s| s.deployments.iter().any(|d| d.resources > 0))
+}
+
+#[derive(Debug)]
+pub(crate) struct StackStrategy {
+    pub(crate) lookup: Lookup,
+}
+
+impl StackStrategy {
+    async fn project(&self, stack: &Stack) -> Result<Option<Project>, ApiError> {
+        self.lookup.api::<Project>()?.get_opt(&stack.namespace().unwrap_or_default(), &stack.spec.project).await
+    }
+
+    /// A project can restrict who writes its stacks to those who may edit the project.
+    async fn require_project_access(&self, context: &RequestContext, stack: &Stack) -> Result<(), ApiError> {
+        let Some(project) = self.project(stack).await? else { return Ok(()) };
+        if project.spec.access == Access::Organization || context.is_internal() {
+            return Ok(());
+        }
+        let namespace = stack.namespace().unwrap_or_default();
+        lookup::require(context, "edit", "config.stoa.dev", "projects", "", &namespace, &stack.spec.project).await
+    }
+}
+
+#[async_trait]
+impl Strategy for StackStrategy {
+    type Object = Stack;
+
+    fn prepare_for_create(&self, _: &RequestContext, object: &mut Stack) {
+        if object.spec.stack_name.is_empty() {
+            object.spec.stack_name = object.name_any();
+        }
+        let finalizers = object.finalizers_mut();
+        if !finalizers.iter().any(|f| f == labels::INFRASTRUCTURE_FINALIZER) {
+            finalizers.push(labels::INFRASTRUCTURE_FINALIZER.to_owned());
+        }
+    }
+
+    fn validate(&self, object: &Stack) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        let spec = &object.spec;
+        check::subjects("spec.owners", &spec.owners, &mut errors);
+        if spec.project.is_empty() {
+            errors.push(FieldError::required("spec.project", ""));
+        }
+        check::repository_path("spec.path", &spec.path, &mut errors);
+        check::repository_path("spec.stackName", &spec.stack_name, &mut errors);
+        if spec.desired_version.is_empty() {
+            errors.push(FieldError::required("spec.desiredVersion", "use latest for the head of the Source"));
+        }
+        for (i, workspace) in spec.workspaces.iter().enumerate() {
+            if workspace.is_empty() {
+                errors.push(FieldError::required(format!("spec.workspaces[{i}]"), ""));
+            } else if spec.workspaces[..i].contains(workspace) {
+                errors.push(FieldError::duplicate(format!("spec.workspaces[{i}]"), workspace));
+            }
+        }
+        let week = Duration::from_secs(7 * 24 * 3600);
+        check::duration("spec.driftInterval", &spec.drift_interval, Duration::ZERO..=week, &mut errors);
+        if spec.drift_interval.parse().is_ok_and(|d| d > Duration::ZERO) {
+            check::not_available("spec.driftInterval", "looking for drift by itself", &mut errors);
+        }
+        if spec.trigger != Trigger::Manual {
+            check::not_available("spec.trigger", "a trigger other than Manual", &mut errors);
+        }
+        if matches!(spec.generator.kind, GeneratorType::Kpt | GeneratorType::Kcl) {
+            check::not_available("spec.generator.type", "this generator", &mut errors);
+        }
+        if spec.require_approval {
+            check::not_available("spec.requireApproval", "approval of plans", &mut errors);
+        }
+        errors
+    }
+
+    fn validate_update(&self, new: &Stack, old: &Stack) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        check::immutable("spec.project", &new.spec.project, &old.spec.project, &mut errors);
+        errors
+    }
+
+    async fn admit(&self, context: &RequestContext, change: Admission<'_, Stack>) -> Result<(), ApiError> {
+        match change {
+            Admission::Create(stack) => {
+                if self.project(stack).await?.is_none() {
+                    let error = FieldError::not_found("spec.project", &stack.spec.project);
+                    return Err(ApiError::invalid("config.stoa.dev", "Stack", &stack.name_any(), &[error]));
+                }
+                self.require_project_access(context, stack).await
+            }
+            Admission::Update { new, subresource: "", .. } => self.require_project_access(context, new).await,
+            Admission::Update { .. } => Ok(()),
+            Admission::Delete(stack) => {
+                self.require_project_access(context, stack).await?;
+                if stack.spec.deletion_policy == DeletionPolicy::Refuse && is_deployed(stack) {
+                    return Err(ApiError::forbidden(
+                        "config.stoa.dev",
+                        "stacks",
+                        &stack.name_any(),
+                        "its infrastructure is still live and its deletionPolicy is Refuse; destroy it first, or set the policy to Destroy or Orphan",
+                    ));
+                }
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Workspace: a place to deploy to, with exactly one way to get there.
+
+use kube::CustomResourceExt as _;
+use stoa_machinery::{
+    ResourceDefinition,
+    definition::{Cell, Column, SelectableField},
+    status::FieldError,
+    strategy::Strategy,
+};
+use stoa_types::{Workspace, platform::CommitMode};
+
+use super::check;
+
+pub(crate) fn definition() -> ResourceDefinition {
+    ResourceDefinition::from_crd(&Workspace::crd())
+        .columns(&[
+            Column::new("Target", Cell::Compute(target), "Where objects go."),
+            Column::new("Backend", Cell::Path(&["spec", "backend", "name"]), "Where documents are kept."),
+            Column::new("Stacks", Cell::Path(&["status", "stacks"]), "How many stacks are deployed here.").kind("integer"),
+            Column::new(
+                "Ready",
+                Cell::Compute(|o| check::condition_status(o.get_path(&["status", "conditions"]), "Ready")),
+                "Whether the backend is ready.",
+            ),
+            Column::age(),
+        ])
+        .selectable(&[SelectableField { name: "spec.backend.name", path: &["spec", "backend", "name"] }])
+}
+
+fn target(object: &stoa_machinery::Object) -> serde_json::Value {
+    if object.get_path(&["spec", "kubernetes"]).is_some() {
+        return "Kubernetes".into();
+    }
+    object.get_path(&["spec", "gitops"]).map_or("".into(), |_| "GitOps".into())
+}
+
+#[derive(Debug)]
+pub(crate) struct WorkspaceStrategy;
+
+impl Strategy for WorkspaceStrategy {
+    type Object = Workspace;
+
+    fn validate(&self, object: &Workspace) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        let spec = &object.spec;
+        check::subjects("spec.owners", &spec.owners, &mut errors);
+        if spec.backend.name.is_empty() {
+            errors.push(FieldError::required("spec.backend.name", ""));
+        }
+        if let Some(kubernetes) = &spec.kubernetes {
+            if kubernetes.clusters.is_empty() {
+                errors.push(FieldError::required("spec.kubernetes.clusters", "at least one cluster"));
+            }
+            for (i, cluster) in kubernetes.clusters.iter().enumerate() {
+                let path = format!("spec.kubernetes.clusters[{i}]");
+                if cluster.name.is_empty() {
+                    errors.push(FieldError::required(format!("{path}.name"), ""));
+                } else if kubernetes.clusters[..i].iter().any(|c| c.name == cluster.name) {
+                    errors.push(FieldError::duplicate(format!("{path}.name"), &cluster.name));
+                }
+                match (cluster.in_cluster, &cluster.kubeconfig_secret_ref) {
+                    (true, Some(_)) => errors.push(FieldError::forbidden(
+                        format!("{path}.kubeconfigSecretRef"),
+                        "may not be set together with inCluster",
+                    )),
+                    (false, None) => errors.push(FieldError::required(
+                        format!("{path}.kubeconfigSecretRef"),
+                        "either this or inCluster",
+                    )),
+                    (true, None) | (false, Some(_)) => {}
+                }
+            }
+        }
+        if let Some(gitops) = &spec.gitops {
+            check::repository_address("spec.gitops.repository", &gitops.repository, &mut errors);
+            check::repository_path("spec.gitops.directory", &gitops.directory, &mut errors);
+            if gitops.branch.is_empty() {
+                errors.push(FieldError::required("spec.gitops.branch", ""));
+            }
+            if gitops.mode == CommitMode::PullRequest {
+                check::not_available("spec.gitops.mode", "opening pull requests", &mut errors);
+            }
+            if let Some(secret) = &gitops.secret_ref {
+                check::secret_anywhere("spec.gitops.secretRef", secret, &mut errors);
+            }
+        }
+        if spec.require_approval {
+            check::not_available("spec.requireApproval", "approval of plans", &mut errors);
+        }
+        errors
+    }
+}
