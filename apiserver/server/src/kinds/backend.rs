@@ -45,7 +45,9 @@ impl Strategy for BackendStrategy {
             if spec.kind != BackendType::Local {
                 errors.push(FieldError::forbidden("spec.local", "may only be set when type is Local"));
             }
-            check::repository_path("spec.local.directory", &local.directory, &mut errors);
+            if local.directory.split('/').any(|part| part == "..") {
+                errors.push(FieldError::invalid("spec.local.directory", &local.directory, "must not contain '..'"));
+            }
         }
         errors
     }

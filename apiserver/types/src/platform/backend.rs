@@ -56,7 +56,7 @@ pub enum BackendType {
 /// A directory.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LocalBackend {
-    /// The directory, relative to the server's folder for documents, without `..`; empty for that folder itself.
+    /// The directory, absolute or relative to the server's folder for documents, without `..`; empty: a folder of the Backend's name there.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub directory: String,
 }

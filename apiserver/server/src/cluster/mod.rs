@@ -1,0 +1,71 @@
+//! The cluster around the server: namespaces, Secrets and Events, which are not Stoa's own kinds.
+//!
+//! In a cluster they are kube-apiserver's ([`kubernetes`]); a standalone server serves them itself
+//! ([`standalone`]). Everything else in this crate sees only [`Cluster`].
+
+pub(crate) mod kubernetes;
+pub(crate) mod standalone;
+
+use std::{collections::BTreeMap, fmt};
+
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::{Event, Namespace};
+use kube::ResourceExt as _;
+use stoa_machinery::ApiError;
+use stoa_types::{Organization, labels};
+
+/// A namespace, as far as Stoa cares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NamespaceInfo {
+    /// Its uid.
+    pub(crate) uid: String,
+    /// The uid of the Organization that it was created for, if it was.
+    pub(crate) organization_uid: Option<String>,
+    /// Whether it is being deleted.
+    pub(crate) terminating: bool,
+}
+
+impl From<&Namespace> for NamespaceInfo {
+    fn from(namespace: &Namespace) -> Self {
+        Self {
+            uid: namespace.uid().unwrap_or_default(),
+            organization_uid: namespace.annotations().get(labels::ORGANIZATION_UID).cloned(),
+            terminating: namespace.metadata.deletion_timestamp.is_some(),
+        }
+    }
+}
+
+/// The namespace that an organization is to own.
+fn namespace_of(organization: &Organization) -> Namespace {
+    let name = organization.name_any();
+    let mut namespace = Namespace::default();
+    namespace.metadata.name = Some(name.clone());
+    namespace.labels_mut().insert(labels::ORGANIZATION.to_owned(), name);
+    namespace
+        .annotations_mut()
+        .insert(labels::ORGANIZATION_UID.to_owned(), organization.uid().unwrap_or_default());
+    namespace
+}
+
+/// What Stoa needs of the cluster around it.
+#[async_trait]
+pub(crate) trait Cluster: fmt::Debug + Send + Sync + 'static {
+    /// Reads a namespace.
+    async fn namespace(&self, name: &str) -> Result<Option<NamespaceInfo>, ApiError>;
+
+    /// Creates the namespace of an organization.
+    ///
+    /// # Errors
+    ///
+    /// 409 `AlreadyExists` when there is one of that name, whoever's it is.
+    async fn create_namespace(&self, organization: &Organization) -> Result<NamespaceInfo, ApiError>;
+
+    /// Begins to delete a namespace, if it still has this uid.
+    async fn delete_namespace(&self, name: &str, uid: &str) -> Result<(), ApiError>;
+
+    /// Reads the keys of a Secret.
+    async fn secret(&self, namespace: &str, name: &str) -> Result<Option<BTreeMap<String, Vec<u8>>>, ApiError>;
+
+    /// Records an Event: a new one, or one that happened again.
+    async fn record(&self, event: Event) -> Result<(), ApiError>;
+}

@@ -1,0 +1,59 @@
+//! The cluster that a standalone server is to itself.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::{Event, Namespace, Secret};
+use kube::ResourceExt as _;
+use stoa_machinery::{ApiError, registry::DeleteOptions};
+use stoa_types::Organization;
+
+use super::{Cluster, NamespaceInfo, namespace_of};
+use crate::kinds::lookup::Lookup;
+
+/// The namespaces, Secrets and Events that this server serves.
+#[derive(Clone, Debug)]
+pub(crate) struct StandaloneCluster {
+    pub(crate) lookup: Lookup,
+}
+
+#[async_trait]
+impl Cluster for StandaloneCluster {
+    async fn namespace(&self, name: &str) -> Result<Option<NamespaceInfo>, ApiError> {
+        let found = self.lookup.api::<Namespace>()?.get_opt("", name).await?;
+        Ok(found.as_ref().map(NamespaceInfo::from))
+    }
+
+    async fn create_namespace(&self, organization: &Organization) -> Result<NamespaceInfo, ApiError> {
+        let created = self.lookup.api::<Namespace>()?.create("", &namespace_of(organization)).await?;
+        Ok(NamespaceInfo::from(&created))
+    }
+
+    async fn delete_namespace(&self, name: &str, uid: &str) -> Result<(), ApiError> {
+        let options = DeleteOptions { uid: Some(uid.to_owned()), ..DeleteOptions::default() };
+        match self.lookup.api::<Namespace>()?.delete_with("", name, &options).await {
+            Ok(_) => Ok(()),
+            Err(error) if error.code() == 404 => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn secret(&self, namespace: &str, name: &str) -> Result<Option<BTreeMap<String, Vec<u8>>>, ApiError> {
+        let found = self.lookup.api::<Secret>()?.get_opt(namespace, name).await?;
+        Ok(found.map(|s| s.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)).collect()))
+    }
+
+    async fn record(&self, event: Event) -> Result<(), ApiError> {
+        let events = self.lookup.api::<Event>()?;
+        let namespace = event.metadata.namespace.clone().unwrap_or_default();
+        if event.count.unwrap_or(1) <= 1 {
+            return events.create(&namespace, &event).await.map(|_| ());
+        }
+        let update = |current: &mut Event| {
+            current.count = event.count;
+            current.last_timestamp.clone_from(&event.last_timestamp);
+            current.message.clone_from(&event.message);
+        };
+        events.update_with(&namespace, &event.name_any(), update).await.map(|_| ())
+    }
+}

@@ -1,0 +1,151 @@
+//! Events, as `kubectl describe` shows them: what Stoa did about an object, and why.
+//!
+//! Recording never holds up or fails what it tells of: events go through a queue, and one that
+//! cannot be written is logged and dropped.
+
+use std::{collections::HashMap, sync::Arc};
+
+use k8s_openapi::{
+    api::core::v1::{Event, EventSource, ObjectReference},
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
+};
+use kube::{Resource, ResourceExt};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::cluster::Cluster;
+
+/// How many events may wait.
+const QUEUE: usize = 1024;
+/// How many events are remembered to count repetitions.
+const REMEMBERED: usize = 4096;
+
+/// Whether an event is good news.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    Normal,
+    Warning,
+}
+
+/// Records Events.
+#[derive(Clone, Debug)]
+pub(crate) struct Recorder {
+    queue: mpsc::Sender<Occurrence>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Occurrence {
+    object: Involved,
+    kind: Kind,
+    reason: String,
+    message: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Involved {
+    api_version: String,
+    kind: String,
+    namespace: String,
+    name: String,
+    uid: String,
+}
+
+impl Recorder {
+    /// Starts to record; what is queued when the token ends is still written.
+    pub(crate) fn start(cluster: Arc<dyn Cluster>, end: CancellationToken) -> Self {
+        let (queue, occurrences) = mpsc::channel(QUEUE);
+        tokio::spawn(write(cluster, occurrences, end));
+        Self { queue }
+    }
+
+    /// Tells what happened to an object. `reason` is one CamelCase word.
+    pub(crate) fn record<K>(&self, object: &K, kind: Kind, reason: &str, message: impl Into<String>)
+    where
+        K: Resource<DynamicType = ()>,
+    {
+        let occurrence = Occurrence {
+            object: Involved {
+                api_version: K::api_version(&()).into_owned(),
+                kind: K::kind(&()).into_owned(),
+                namespace: object.namespace().unwrap_or_default(),
+                name: object.name_any(),
+                uid: object.uid().unwrap_or_default(),
+            },
+            kind,
+            reason: reason.to_owned(),
+            message: message.into(),
+        };
+        if let Err(error) = self.queue.try_send(occurrence) {
+            tracing::warn!(%error, "an event is dropped");
+        }
+    }
+}
+
+async fn write(cluster: Arc<dyn Cluster>, mut occurrences: mpsc::Receiver<Occurrence>, end: CancellationToken) {
+    let mut seen: HashMap<Occurrence, Event> = HashMap::new();
+    loop {
+        let occurrence = tokio::select! {
+            biased;
+            next = occurrences.recv() => next,
+            () = end.cancelled() => return,
+        };
+        let Some(occurrence) = occurrence else { return };
+        let now = Time(jiff::Timestamp::now());
+        let event = match seen.get(&occurrence) {
+            Some(earlier) => Event {
+                count: earlier.count.map(|n| n + 1),
+                last_timestamp: Some(now),
+                ..earlier.clone()
+            },
+            None => new_event(&occurrence, now),
+        };
+        match cluster.record(event.clone()).await {
+            Ok(()) => {
+                if seen.len() >= REMEMBERED {
+                    seen.clear();
+                }
+                seen.insert(occurrence, event);
+            }
+            Err(error) => {
+                // The event may have been deleted, or its namespace; the next one starts anew.
+                seen.remove(&occurrence);
+                tracing::debug!(%error, reason = occurrence.reason, "an event is not written");
+            }
+        }
+    }
+}
+
+fn new_event(occurrence: &Occurrence, now: Time) -> Event {
+    let object = &occurrence.object;
+    let namespace = if object.namespace.is_empty() { "default" } else { &object.namespace };
+    Event {
+        metadata: ObjectMeta {
+            name: Some(format!("{}.{}", object.name, short_id())),
+            namespace: Some(namespace.to_owned()),
+            ..ObjectMeta::default()
+        },
+        involved_object: ObjectReference {
+            api_version: Some(object.api_version.clone()),
+            kind: Some(object.kind.clone()),
+            namespace: (!object.namespace.is_empty()).then(|| object.namespace.clone()),
+            name: Some(object.name.clone()),
+            uid: Some(object.uid.clone()),
+            ..ObjectReference::default()
+        },
+        type_: Some(format!("{:?}", occurrence.kind)),
+        reason: Some(occurrence.reason.clone()),
+        message: Some(occurrence.message.chars().take(1024).collect()),
+        source: Some(EventSource { component: Some("stoa".to_owned()), host: None }),
+        reporting_component: Some("stoa".to_owned()),
+        reporting_instance: Some(String::new()),
+        first_timestamp: Some(now.clone()),
+        last_timestamp: Some(now),
+        count: Some(1),
+        ..Event::default()
+    }
+}
+
+/// Sixteen hexadecimal digits that no two events share.
+fn short_id() -> String {
+    uuid::Uuid::new_v4().simple().to_string()[..16].to_owned()
+}

@@ -1,0 +1,85 @@
+//! Runs: what happens between the creation of a Run and its end.
+//!
+//! Start at [`execute::execute`], which takes one run from whatever phase it is in to its end; it
+//! is called again after a crash and goes on from what is recorded. The pieces:
+//!
+//! - [`state`]: what is recorded of each resource, in the log, under the run's lease;
+//! - [`apply`]: the conversation with the function-runner while changes are made;
+//! - [`release`]: what a successful run leaves behind;
+//! - [`journal`]: what `runs/log` shows;
+//! - [`target`]: everything a run refers to, gathered and checked;
+//! - [`backends`]: where documents go; [`runner`]: the function-runner's client.
+//!
+//! Which runs are executed when is decided in `controllers::runs`.
+
+pub(crate) mod apply;
+pub(crate) mod backends;
+pub(crate) mod execute;
+pub(crate) mod journal;
+pub(crate) mod release;
+pub(crate) mod runner;
+pub(crate) mod state;
+pub(crate) mod target;
+
+use std::sync::Arc;
+
+use stoa_machinery::{ApiError, auth::Authorizer, log::Log};
+use stoa_types::{Run, delivery::RunStatus, reason};
+
+use crate::{cluster::Cluster, events::Recorder, kinds::lookup::Lookup};
+
+/// What every run needs.
+#[derive(Clone, Debug)]
+pub(crate) struct Services {
+    /// The objects.
+    pub(crate) lookup: Lookup,
+    /// The log, for state, leases and journals.
+    pub(crate) log: Arc<dyn Log>,
+    /// Where documents go.
+    pub(crate) backends: backends::Backends,
+    /// Who does the work.
+    pub(crate) runner: runner::Runner,
+    /// The cluster around the server.
+    pub(crate) cluster: Arc<dyn Cluster>,
+    /// Who tells people.
+    pub(crate) recorder: Recorder,
+    /// Who decides what the requester may do.
+    pub(crate) authorizer: Arc<dyn Authorizer>,
+    /// This server's name as the holder of leases. It stays the same across restarts of the same
+    /// data directory, so that a restarted server takes its own leases back at once.
+    pub(crate) identity: String,
+}
+
+/// Why a run does not go on.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Halt {
+    /// It failed: a reason for machines and a message for people.
+    Failed { reason: &'static str, message: String },
+    /// Somebody cancelled it.
+    Canceled,
+    /// Something is out of reach or busy; the run waits and goes on where it is.
+    Retry(String),
+    /// The run's lease is lost or its object is gone: whoever has it now goes on.
+    Abandoned(String),
+}
+
+impl Halt {
+    pub(crate) fn failed(reason: &'static str, message: impl Into<String>) -> Self {
+        Self::Failed { reason, message: message.into() }
+    }
+}
+
+impl From<ApiError> for Halt {
+    fn from(error: ApiError) -> Self {
+        match error.code() {
+            404 => Self::Abandoned(error.message().to_owned()),
+            403 => Self::failed(reason::PERMISSION_DENIED, error.message()),
+            _ => Self::Retry(error.message().to_owned()),
+        }
+    }
+}
+
+/// The status of a run, which its strategy has set when it was created.
+pub(crate) fn status(run: &Run) -> RunStatus {
+    run.status.clone().unwrap_or_default()
+}
