@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Event, Namespace, Secret};
 use kube::ResourceExt as _;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Preconditions;
 use stoa_machinery::{ApiError, registry::DeleteOptions};
 use stoa_types::Organization;
 
@@ -25,13 +26,14 @@ impl Cluster for StandaloneCluster {
     }
 
     async fn create_namespace(&self, organization: &Organization) -> Result<NamespaceInfo, ApiError> {
-        let created = self.lookup.api::<Namespace>()?.create("", &namespace_of(organization)).await?;
+        let created = self.lookup.api::<Namespace>()?.create(&namespace_of(organization)).await?;
         Ok(NamespaceInfo::from(&created))
     }
 
     async fn delete_namespace(&self, name: &str, uid: &str) -> Result<(), ApiError> {
-        let options = DeleteOptions { uid: Some(uid.to_owned()), ..DeleteOptions::default() };
-        match self.lookup.api::<Namespace>()?.delete_with("", name, &options).await {
+        let preconditions = Preconditions { uid: Some(uid.to_owned()), ..Preconditions::default() };
+        let options = DeleteOptions { preconditions: Some(preconditions), ..DeleteOptions::default() };
+        match self.lookup.api::<Namespace>()?.delete("", name, &options).await {
             Ok(_) => Ok(()),
             Err(error) if error.code() == 404 => Ok(()),
             Err(error) => Err(error),
@@ -47,7 +49,7 @@ impl Cluster for StandaloneCluster {
         let events = self.lookup.api::<Event>()?;
         let namespace = event.metadata.namespace.clone().unwrap_or_default();
         if event.count.unwrap_or(1) <= 1 {
-            return events.create(&namespace, &event).await.map(|_| ());
+            return events.create(&event).await.map(|_| ());
         }
         let update = |current: &mut Event| {
             current.count = event.count;

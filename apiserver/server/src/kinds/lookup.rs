@@ -1,12 +1,30 @@
 //! What strategies need to know of other objects, and of what the requester may do with them.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    fmt::Debug,
+    sync::{Arc, OnceLock},
+};
 
+use futures_util::FutureExt as _;
+use serde::{Serialize, de::DeserializeOwned};
 use stoa_machinery::{
     ApiError, RequestContext,
     auth::{self, Attributes},
-    registry::{Api, Registry},
+    registry::{Api, ListOptions, Registry},
 };
+
+use crate::controllers::queue::{ObjectKey, key_of};
+
+/// A kind that is served here, as a Rust type.
+pub(crate) trait Kind:
+    kube::Resource<DynamicType = ()> + Serialize + DeserializeOwned + Clone + Debug + Send + 'static
+{
+}
+
+impl<K> Kind for K where
+    K: kube::Resource<DynamicType = ()> + Serialize + DeserializeOwned + Clone + Debug + Send + 'static
+{
+}
 
 /// The registry as strategies see it.
 ///
@@ -28,13 +46,32 @@ impl Lookup {
     /// # Errors
     ///
     /// 503 while the server has not loaded them yet.
-    pub(crate) fn api<K>(&self) -> Result<Api<K>, ApiError>
-    where
-        K: stoa_machinery::registry::ApiObject,
-    {
+    pub(crate) fn api<K: Kind>(&self) -> Result<Api<K>, ApiError> {
         let registry =
             self.registry.get().ok_or_else(|| ApiError::service_unavailable("the server is starting"))?;
         Ok(registry.api::<K>())
+    }
+
+    /// An object as the watch cache has it, without waiting: for defaults, never for decisions.
+    pub(crate) fn cached<K: Kind>(&self, namespace: &str, name: &str) -> Option<K> {
+        let api = self.api::<K>().ok()?;
+        // A read of whatever is at hand waits for nothing.
+        let stored = api.store().get(namespace, name, Some("0")).now_or_never()?.ok()?;
+        serde_json::from_slice(&stored.json).ok()
+    }
+
+    /// The keys of the objects in a namespace that a test matches, as the watch cache has them.
+    pub(crate) fn cached_keys<K: Kind>(&self, namespace: &str, matches: impl Fn(&K) -> bool) -> Vec<ObjectKey> {
+        let Ok(api) = self.api::<K>() else { return Vec::new() };
+        let options = ListOptions { resource_version: Some("0".to_owned()), ..ListOptions::default() };
+        let list = api.store().list(Some(namespace).filter(|n| !n.is_empty()), &options).now_or_never();
+        let items = list.and_then(Result::ok).map(|l| l.items).unwrap_or_default();
+        items
+            .iter()
+            .filter_map(|stored| serde_json::from_slice::<K>(&stored.json).ok())
+            .filter(|object| matches(object))
+            .map(|object| key_of(&object))
+            .collect()
     }
 }
 

@@ -95,7 +95,7 @@ impl Strategy for OrganizationStrategy {
                     return Ok(());
                 }
                 let name = object.name_any();
-                let stacks = self.lookup.api::<Stack>()?.list(Some(&name)).await?;
+                let stacks = self.lookup.api::<Stack>()?.list(Some(&name), "").await?;
                 match stacks.iter().find(|s| super::stack::is_deployed(s)) {
                     None => Ok(()),
                     Some(stack) => Err(ApiError::forbidden(

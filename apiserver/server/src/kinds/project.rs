@@ -8,7 +8,7 @@ use stoa_machinery::{
     status::FieldError,
     strategy::{Admission, Strategy},
 };
-use stoa_types::{DeletionPolicy, Project, Stack};
+use stoa_types::{DeletionPolicy, Project, Stack, labels};
 
 use super::{check, lookup::Lookup, stack};
 
@@ -38,6 +38,13 @@ pub(crate) struct ProjectStrategy {
 impl Strategy for ProjectStrategy {
     type Object = Project;
 
+    fn prepare_for_create(&self, _: &RequestContext, object: &mut Project) {
+        let finalizers = object.finalizers_mut();
+        if !finalizers.iter().any(|f| f == labels::STACKS_FINALIZER) {
+            finalizers.push(labels::STACKS_FINALIZER.to_owned());
+        }
+    }
+
     fn validate(&self, object: &Project) -> Vec<FieldError> {
         let mut errors = Vec::new();
         check::subjects("spec.owners", &object.spec.owners, &mut errors);
@@ -63,7 +70,7 @@ impl Strategy for ProjectStrategy {
             return Ok(());
         }
         let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
-        let stacks = self.lookup.api::<Stack>()?.list(Some(&namespace)).await?;
+        let stacks = self.lookup.api::<Stack>()?.list(Some(&namespace), "").await?;
         match stacks.iter().find(|s| s.spec.project == name && stack::is_deployed(s)) {
             None => Ok(()),
             Some(stack) => Err(ApiError::forbidden(

@@ -135,9 +135,17 @@ impl Strategy for RunStrategy {
             },
             ..RunStatus::default()
         });
-        let (stack, workspace) = (object.spec.stack.clone(), object.spec.workspace.clone());
+        // The stack may change later; the run stays what it was asked for.
+        let stack = self.lookup.cached::<Stack>(&object.namespace().unwrap_or_default(), &object.spec.stack);
+        if let Some(name) = stack.as_ref().and_then(|stack| target_workspace(object, stack).ok()) {
+            object.spec.workspace = name;
+        }
+        let (name, workspace) = (object.spec.stack.clone(), object.spec.workspace.clone());
         let labels = object.labels_mut();
-        labels.insert(labels::STACK.to_owned(), stack);
+        labels.insert(labels::STACK.to_owned(), name);
+        if let Some(stack) = stack {
+            labels.insert(labels::PROJECT.to_owned(), stack.spec.project);
+        }
         if !workspace.is_empty() {
             labels.insert(labels::WORKSPACE.to_owned(), workspace);
         }

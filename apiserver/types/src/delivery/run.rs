@@ -110,8 +110,8 @@ pub enum OnConflict {
     Refuse,
 }
 
-/// How far a run is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// How far a run is; later phases compare as greater.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum RunPhase {
     /// It waits for its turn.
     #[default]

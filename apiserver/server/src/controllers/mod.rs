@@ -1,0 +1,29 @@
+//! Controllers: each brings one kind of object to what it should be, again and again.
+//!
+//! [`queue`] is what they share: keys that are due, one at a time per controller, with backoff.
+
+pub(crate) mod backends;
+pub(crate) mod namespaces;
+pub(crate) mod organizations;
+pub(crate) mod projects;
+pub(crate) mod queue;
+pub(crate) mod runs;
+pub(crate) mod sources;
+pub(crate) mod stacks;
+pub(crate) mod workspaces;
+
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::runs::Services;
+
+/// Starts the controllers of Stoa's own kinds; they end with the token.
+pub(crate) fn start(services: &Services, end: &CancellationToken, tasks: &mut JoinSet<()>) {
+    tasks.spawn(organizations::run(services.clone(), end.clone()));
+    tasks.spawn(projects::run(services.clone(), end.clone()));
+    tasks.spawn(stacks::run(services.clone(), end.clone()));
+    tasks.spawn(sources::run(services.clone(), end.clone()));
+    tasks.spawn(workspaces::run(services.clone(), end.clone()));
+    tasks.spawn(backends::run(services.clone(), end.clone()));
+    tasks.spawn(runs::run(services.clone(), end.clone()));
+}

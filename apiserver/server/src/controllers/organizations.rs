@@ -1,0 +1,122 @@
+//! Organization: its namespace is created with it and deleted with it.
+
+use std::time::Duration;
+
+use kube::ResourceExt as _;
+use stoa_machinery::ApiError;
+use stoa_types::{DeletionPolicy, Organization, Stack, labels, reason};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    queue::{self, ObjectKey},
+    stacks,
+};
+use crate::{
+    cluster::NamespaceInfo,
+    events::Kind,
+    kinds::{check::set_condition, stack::is_deployed},
+    runs::Services,
+};
+
+/// How often to look whether a namespace is still there.
+const LOOK: Duration = Duration::from_secs(60);
+/// How often to look while something is going.
+const WAIT: Duration = Duration::from_millis(500);
+
+pub(crate) async fn run(services: Services, end: CancellationToken) {
+    let Ok(organizations) = services.lookup.api::<Organization>() else { return };
+    let triggers = vec![queue::triggers(&organizations, |o| vec![queue::key_of(o)])];
+    queue::drive("organizations", triggers, end, |key| look(services.clone(), key)).await;
+}
+
+async fn look(services: Services, (_, name): ObjectKey) -> Result<Option<Duration>, ApiError> {
+    let Some(organization) = services.lookup.api::<Organization>()?.get_opt("", &name).await? else {
+        return Ok(None);
+    };
+    if organization.metadata.deletion_timestamp.is_some() {
+        return remove(&services, &organization).await;
+    }
+    let found = services.cluster.namespace(&name).await?;
+    let own = organization.uid();
+    let namespace = match found {
+        None => create(&services, &organization).await?,
+        Some(info) if info.organization_uid == own => info,
+        Some(_) => {
+            let message = format!("namespace {name} exists and was not created for this organization");
+            note(&services, &organization, None, reason::NAMESPACE_EXISTS, &message).await?;
+            return Ok(Some(LOOK));
+        }
+    };
+    if namespace.terminating {
+        let message = format!("namespace {name} is being deleted");
+        note(&services, &organization, None, reason::TERMINATING, &message).await?;
+        return Ok(Some(WAIT));
+    }
+    note(&services, &organization, Some(&namespace), reason::AVAILABLE, "the namespace is there").await?;
+    Ok(Some(LOOK))
+}
+
+async fn create(services: &Services, organization: &Organization) -> Result<NamespaceInfo, ApiError> {
+    let created = services.cluster.create_namespace(organization).await?;
+    let message = format!("created namespace {}", organization.name_any());
+    services.recorder.record(organization, Kind::Normal, "NamespaceCreated", message);
+    Ok(created)
+}
+
+async fn note(
+    services: &Services,
+    organization: &Organization,
+    namespace: Option<&NamespaceInfo>,
+    why: &str,
+    message: &str,
+) -> Result<(), ApiError> {
+    let name = organization.name_any();
+    let organizations = services.lookup.api::<Organization>()?;
+    organizations
+        .update_status_with("", &name, |o: &mut Organization| {
+            let generation = o.metadata.generation;
+            let status = o.status.get_or_insert_default();
+            if let Some(namespace) = namespace {
+                status.namespace = Some(name.clone());
+                status.namespace_uid = Some(namespace.uid.clone());
+            }
+            set_condition(&mut status.conditions, reason::READY, namespace.is_some(), why, message, generation);
+        })
+        .await?;
+    Ok(())
+}
+
+/// Destroys or forgets what is deployed, then the namespace, then lets the organization go.
+async fn remove(services: &Services, organization: &Organization) -> Result<Option<Duration>, ApiError> {
+    let name = organization.name_any();
+    if !organization.finalizers().iter().any(|f| f == labels::NAMESPACE_FINALIZER) {
+        return Ok(None);
+    }
+    let deployed: Vec<Stack> =
+        services.lookup.api::<Stack>()?.list(Some(&name), "").await?.into_iter().filter(is_deployed).collect();
+    if !deployed.is_empty() {
+        for stack in &deployed {
+            stacks::set_policy(services, stack, organization.spec.deletion_policy).await?;
+            if organization.spec.deletion_policy == DeletionPolicy::Destroy {
+                stacks::destroy(services, stack).await?;
+            }
+        }
+        if organization.spec.deletion_policy == DeletionPolicy::Destroy {
+            return Ok(Some(WAIT));
+        }
+    }
+    if let Some(namespace) = services.cluster.namespace(&name).await?
+        && namespace.organization_uid == organization.uid()
+    {
+        if !namespace.terminating {
+            services.cluster.delete_namespace(&name, &namespace.uid).await?;
+        }
+        return Ok(Some(WAIT));
+    }
+    services
+        .lookup
+        .api::<Organization>()?
+        .update_with("", &name, |o: &mut Organization| o.finalizers_mut().retain(|f| f != labels::NAMESPACE_FINALIZER))
+        .await?;
+    Ok(None)
+}

@@ -1,0 +1,91 @@
+//! Project: counts its stacks, looks for its Source, and takes its stacks along when it goes.
+
+use std::time::Duration;
+
+use kube::ResourceExt as _;
+use stoa_machinery::{ApiError, registry::DeleteOptions};
+use stoa_types::{Project, Source, Stack, labels, reason};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    queue::{self, ObjectKey},
+    stacks,
+};
+use crate::{
+    kinds::{check::set_condition, stack::is_deployed},
+    runs::Services,
+};
+
+/// How often to look whether the stacks of a project that goes are gone.
+const WAIT: Duration = Duration::from_millis(500);
+
+pub(crate) async fn run(services: Services, end: CancellationToken) {
+    let (Ok(projects), Ok(of_stacks), Ok(sources)) =
+        (services.lookup.api::<Project>(), services.lookup.api::<Stack>(), services.lookup.api::<Source>())
+    else {
+        return;
+    };
+    let lookup = services.lookup.clone();
+    let triggers = vec![
+        queue::triggers(&projects, |p| vec![queue::key_of(p)]),
+        queue::triggers(&of_stacks, |s: &Stack| vec![(s.namespace().unwrap_or_default(), s.spec.project.clone())]),
+        queue::triggers(&sources, move |s: &Source| {
+            let namespace = s.namespace().unwrap_or_default();
+            lookup.cached_keys::<Project>(&namespace, |p| p.spec.source.name == s.name_any())
+        }),
+    ];
+    queue::drive("projects", triggers, end, |key| look(services.clone(), key)).await;
+}
+
+async fn look(services: Services, (namespace, name): ObjectKey) -> Result<Option<Duration>, ApiError> {
+    let projects = services.lookup.api::<Project>()?;
+    let Some(project) = projects.get_opt(&namespace, &name).await? else { return Ok(None) };
+    let all = services.lookup.api::<Stack>()?.list(Some(&namespace), "").await?;
+    let own: Vec<Stack> = all.into_iter().filter(|s| s.spec.project == name).collect();
+    if project.metadata.deletion_timestamp.is_some() {
+        return remove(&services, &project, &own).await;
+    }
+    let source = &project.spec.source.name;
+    let has_source = services.lookup.api::<Source>()?.get_opt(&namespace, source).await?.is_some();
+    let (why, message) = if has_source {
+        (reason::AVAILABLE, "the source is there".to_owned())
+    } else {
+        (reason::REFERENCE_NOT_FOUND, format!("source {source:?} does not exist"))
+    };
+    projects
+        .update_status_with(&namespace, &name, |p: &mut Project| {
+            let generation = p.metadata.generation;
+            let status = p.status.get_or_insert_default();
+            status.stacks = i64::try_from(own.len()).unwrap_or(i64::MAX);
+            set_condition(&mut status.conditions, reason::READY, has_source, why, message.clone(), generation);
+        })
+        .await?;
+    Ok(None)
+}
+
+async fn remove(services: &Services, project: &Project, own: &[Stack]) -> Result<Option<Duration>, ApiError> {
+    if !project.finalizers().iter().any(|f| f == labels::STACKS_FINALIZER) {
+        return Ok(None);
+    }
+    let (namespace, name) = queue::key_of(project);
+    for stack in own.iter().filter(|s| s.metadata.deletion_timestamp.is_none()) {
+        if is_deployed(stack) {
+            stacks::set_policy(services, stack, project.spec.deletion_policy).await?;
+        }
+        let stacks = services.lookup.api::<Stack>()?;
+        match stacks.delete(&namespace, &stack.name_any(), &DeleteOptions::default()).await {
+            Ok(_) => {}
+            Err(error) if error.code() == 404 => {}
+            Err(error) => return Err(error),
+        }
+    }
+    if !own.is_empty() {
+        return Ok(Some(WAIT));
+    }
+    services
+        .lookup
+        .api::<Project>()?
+        .update_with(&namespace, &name, |p: &mut Project| p.finalizers_mut().retain(|f| f != labels::STACKS_FINALIZER))
+        .await?;
+    Ok(None)
+}

@@ -1,0 +1,182 @@
+//! Stack: knows the commit it would be deployed from, and decides on its infrastructure when it goes.
+
+use std::time::Duration;
+
+use kube::ResourceExt as _;
+use stoa_machinery::ApiError;
+use stoa_types::{
+    DeletionPolicy, Project, Run, Source, Stack,
+    delivery::{OnConflict, Operation, RunSpec},
+    labels, reason,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::queue::{self, ObjectKey};
+use crate::{
+    events::Kind,
+    kinds::{check::set_condition, stack::is_deployed},
+    runs::{Services, state, status},
+};
+
+/// How often to look while something is going.
+const WAIT: Duration = Duration::from_millis(500);
+
+pub(crate) async fn run(services: Services, end: CancellationToken) {
+    let (Ok(stacks), Ok(sources)) = (services.lookup.api::<Stack>(), services.lookup.api::<Source>()) else { return };
+    let lookup = services.lookup.clone();
+    let triggers = vec![
+        queue::triggers(&stacks, |s| vec![queue::key_of(s)]),
+        // Stacks follow the head of their project's source.
+        queue::triggers(&sources, move |s: &Source| {
+            let namespace = s.namespace().unwrap_or_default();
+            let projects = lookup.cached_keys::<Project>(&namespace, |p| p.spec.source.name == s.name_any());
+            lookup.cached_keys::<Stack>(&namespace, |stack| {
+                projects.iter().any(|(_, project)| *project == stack.spec.project)
+            })
+        }),
+    ];
+    queue::drive("stacks", triggers, end, |key| look(services.clone(), key)).await;
+}
+
+async fn look(services: Services, (namespace, name): ObjectKey) -> Result<Option<Duration>, ApiError> {
+    let stacks = services.lookup.api::<Stack>()?;
+    let Some(stack) = stacks.get_opt(&namespace, &name).await? else { return Ok(None) };
+    if stack.metadata.deletion_timestamp.is_some() {
+        return remove(&services, &stack).await;
+    }
+    let observed = if stack.spec.desired_version == "latest" { head(&services, &stack).await? } else { None };
+    let has_condition = stack.status.as_ref().is_some_and(|s| s.conditions.iter().any(|c| c.type_ == reason::READY));
+    if has_condition && stack.status.as_ref().and_then(|s| s.observed_commit.as_ref()) == observed.as_ref() {
+        return Ok(None);
+    }
+    stacks
+        .update_status_with(&namespace, &name, |s: &mut Stack| {
+            let generation = s.metadata.generation;
+            let status = s.status.get_or_insert_default();
+            status.observed_commit.clone_from(&observed);
+            if !status.conditions.iter().any(|c| c.type_ == reason::READY) {
+                let message = "nothing is deployed";
+                set_condition(&mut status.conditions, reason::READY, false, reason::NOT_DEPLOYED, message, generation);
+            }
+        })
+        .await?;
+    Ok(None)
+}
+
+/// The commit that `latest` means for a stack.
+async fn head(services: &Services, stack: &Stack) -> Result<Option<String>, ApiError> {
+    let namespace = stack.namespace().unwrap_or_default();
+    let projects = services.lookup.api::<Project>()?;
+    let Some(project) = projects.get_opt(&namespace, &stack.spec.project).await? else { return Ok(None) };
+    let source = services.lookup.api::<Source>()?.get_opt(&namespace, &project.spec.source.name).await?;
+    Ok(source.and_then(|s| s.status).and_then(|s| s.observed_commit))
+}
+
+async fn remove(services: &Services, stack: &Stack) -> Result<Option<Duration>, ApiError> {
+    if !stack.finalizers().iter().any(|f| f == labels::INFRASTRUCTURE_FINALIZER) {
+        return Ok(None);
+    }
+    let (namespace, name) = queue::key_of(stack);
+    if is_deployed(stack) && stack.spec.deletion_policy == DeletionPolicy::Destroy {
+        destroy(services, stack).await?;
+        return Ok(Some(WAIT));
+    }
+    if is_deployed(stack) && stack.spec.deletion_policy == DeletionPolicy::Refuse {
+        // It was deployed after its deletion was admitted.
+        services.recorder.record(
+            stack,
+            Kind::Warning,
+            reason::TERMINATING,
+            "the stack waits to be destroyed: its infrastructure is live and its deletionPolicy is Refuse",
+        );
+        return Ok(Some(Duration::from_secs(5)));
+    }
+    let mut is_busy = false;
+    for run in active_runs(services, stack).await? {
+        is_busy = true;
+        if !run.spec.cancel {
+            let runs = services.lookup.api::<Run>()?;
+            runs.update_with(&namespace, &run.name_any(), |r: &mut Run| r.spec.cancel = true).await?;
+        }
+    }
+    if is_busy {
+        return Ok(Some(WAIT));
+    }
+    let uid = stack.uid().unwrap_or_default();
+    state::forget_stack(&*services.log, &uid).await.map_err(|error| {
+        tracing::error!(error = &error as &dyn std::error::Error, stack = name, "the state of a stack cannot be removed");
+        ApiError::internal("the storage failed")
+    })?;
+    services
+        .lookup
+        .api::<Stack>()?
+        .update_with(&namespace, &name, |s: &mut Stack| {
+            s.finalizers_mut().retain(|f| f != labels::INFRASTRUCTURE_FINALIZER);
+        })
+        .await?;
+    Ok(None)
+}
+
+async fn active_runs(services: &Services, stack: &Stack) -> Result<Vec<Run>, ApiError> {
+    let selector = format!("{}={}", labels::STACK, stack.name_any());
+    let runs = services.lookup.api::<Run>()?.list(stack.namespace().as_deref(), &selector).await?;
+    Ok(runs.into_iter().filter(|r| !status(r).phase.is_terminal()).collect())
+}
+
+/// Starts a Destroy in every workspace where the stack is deployed and none is under way.
+///
+/// # Errors
+///
+/// When runs cannot be read or created.
+pub(crate) async fn destroy(services: &Services, stack: &Stack) -> Result<(), ApiError> {
+    let active = active_runs(services, stack).await?;
+    let deployments = stack.status.iter().flat_map(|s| &s.deployments).filter(|d| d.resources > 0);
+    for deployment in deployments {
+        let is_under_way = |r: &&Run| r.spec.operation == Operation::Destroy && r.spec.workspace == deployment.workspace;
+        if active.iter().any(|r| is_under_way(&r)) {
+            continue;
+        }
+        let mut run = Run::new(
+            "",
+            RunSpec {
+                stack: stack.name_any(),
+                workspace: deployment.workspace.clone(),
+                operation: Operation::Destroy,
+                version: None,
+                plan: None,
+                release: None,
+                parameters: Default::default(),
+                require_approval: false,
+                on_conflict: OnConflict::Queue,
+                cancel: false,
+                timeout: "1h".into(),
+                ttl_seconds_after_finished: None,
+            },
+        );
+        run.metadata.name = None;
+        run.metadata.generate_name = Some(format!("{}-", stack.name_any()));
+        run.metadata.namespace = stack.namespace();
+        let run = services.lookup.api::<Run>()?.create(&run).await?;
+        let message = format!("run {} destroys it in workspace {}", run.name_any(), deployment.workspace);
+        services.recorder.record(stack, Kind::Normal, "Destroying", message);
+    }
+    Ok(())
+}
+
+/// Makes a stack follow the policy of what takes it along.
+///
+/// # Errors
+///
+/// When the stack cannot be written.
+pub(crate) async fn set_policy(services: &Services, stack: &Stack, policy: DeletionPolicy) -> Result<(), ApiError> {
+    if stack.spec.deletion_policy == policy {
+        return Ok(());
+    }
+    let (namespace, name) = queue::key_of(stack);
+    services
+        .lookup
+        .api::<Stack>()?
+        .update_with(&namespace, &name, |s: &mut Stack| s.spec.deletion_policy = policy)
+        .await?;
+    Ok(())
+}

@@ -1,0 +1,60 @@
+//! Workspace: counts the stacks that are deployed to it and looks for its Backend.
+
+use std::time::Duration;
+
+use kube::ResourceExt as _;
+use stoa_machinery::ApiError;
+use stoa_types::{Backend, Stack, Workspace, common::condition, reason};
+use tokio_util::sync::CancellationToken;
+
+use super::queue::{self, ObjectKey};
+use crate::{kinds::check::set_condition, runs::Services};
+
+pub(crate) async fn run(services: Services, end: CancellationToken) {
+    let (Ok(workspaces), Ok(stacks), Ok(backends)) =
+        (services.lookup.api::<Workspace>(), services.lookup.api::<Stack>(), services.lookup.api::<Backend>())
+    else {
+        return;
+    };
+    let lookup = services.lookup.clone();
+    let triggers = vec![
+        queue::triggers(&workspaces, |w| vec![queue::key_of(w)]),
+        queue::triggers(&stacks, |s: &Stack| {
+            let deployments = s.status.iter().flat_map(|status| &status.deployments);
+            deployments.map(|d| (String::new(), d.workspace.clone())).collect()
+        }),
+        queue::triggers(&backends, move |b: &Backend| {
+            lookup.cached_keys::<Workspace>("", |w| w.spec.backend.name == b.name_any())
+        }),
+    ];
+    queue::drive("workspaces", triggers, end, |key| look(services.clone(), key)).await;
+}
+
+async fn look(services: Services, (_, name): ObjectKey) -> Result<Option<Duration>, ApiError> {
+    let workspaces = services.lookup.api::<Workspace>()?;
+    let Some(workspace) = workspaces.get_opt("", &name).await? else { return Ok(None) };
+    let is_here = |s: &&Stack| {
+        s.status.iter().flat_map(|status| &status.deployments).any(|d| d.workspace == name && d.resources > 0)
+    };
+    let stacks = services.lookup.api::<Stack>()?.list(None, "").await?.iter().filter(is_here).count();
+    let backend = &workspace.spec.backend.name;
+    let found = services.lookup.api::<Backend>()?.get_opt("", backend).await?;
+    let ready = found.as_ref().map(|b| {
+        let conditions = b.status.as_ref().map_or(&[][..], |s| &s.conditions);
+        condition(conditions, reason::READY).is_some_and(|c| c.status == "True")
+    });
+    let (ok, why, message) = match ready {
+        None => (false, reason::REFERENCE_NOT_FOUND, format!("backend {backend:?} does not exist")),
+        Some(false) => (false, reason::BACKEND_UNAVAILABLE, format!("backend {backend:?} is not ready")),
+        Some(true) => (true, reason::AVAILABLE, "the backend is ready".to_owned()),
+    };
+    workspaces
+        .update_status_with("", &name, |w: &mut Workspace| {
+            let generation = w.metadata.generation;
+            let status = w.status.get_or_insert_default();
+            status.stacks = i64::try_from(stacks).unwrap_or(i64::MAX);
+            set_condition(&mut status.conditions, reason::READY, ok, why, message.clone(), generation);
+        })
+        .await?;
+    Ok(None)
+}

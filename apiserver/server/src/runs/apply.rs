@@ -1,0 +1,290 @@
+//! The conversation with the function-runner while changes are made.
+//!
+//! The runner tells every intent before its call and every result after it, and goes on only when
+//! it hears that the record is durable. What arrives together is recorded together, so that one
+//! sync of the disk serves many resources.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use jiff::Timestamp;
+use kube::ResourceExt as _;
+use stoa_proto::{
+    Ack, ApplyEvent, ApplyRequest, ApplyStart, Cancel, FinishedEvent, ResultEvent, apply_event::Event,
+    apply_request::Message,
+};
+use stoa_types::{
+    delivery::{KubernetesIdentity, Progress, RunPhase},
+    reason,
+};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::{
+    Halt,
+    execute::Execution,
+    journal::Line,
+    runner,
+    state::{Intent, Outcome, State},
+    status,
+    target::Target,
+};
+
+/// How often progress is shown while it is made.
+const SHOW: Duration = Duration::from_millis(400);
+/// How many events are recorded at once, at most.
+const BATCH: usize = 256;
+/// How long a runner may take to finish calls in flight after it was told to stop.
+const GRACE: Duration = Duration::from_secs(120);
+
+/// Carries out a plan, from wherever an earlier try left off.
+///
+/// # Errors
+///
+/// Failed when resources failed, Canceled when the run was, Retry when the runner was lost.
+pub(super) async fn apply(
+    execution: &mut Execution,
+    target: &Target,
+    spec: &Bytes,
+    plan: &Bytes,
+    state: &mut State,
+) -> Result<(), Halt> {
+    let run_uid = execution.run.uid().unwrap_or_default();
+    let total = status(&execution.run).plan.map_or(0, |p| p.summary.changes());
+    let done = state.done_by(&run_uid);
+    execution.enter(RunPhase::Applying).await?;
+    if total > 0 && !(state.head().dirty && state.head().run == run_uid) {
+        let head = super::state::Head { run: run_uid.clone(), dirty: true, ..state.head().clone() };
+        state.set_head(&*execution.services.log, head).await?;
+    }
+    let (requests, outbound) = mpsc::channel(BATCH);
+    let start = ApplyStart {
+        target: Some(target.proto(&execution.services, &execution.run).await?),
+        spec: spec.clone(),
+        plan: plan.clone(),
+        state: state.for_runner(),
+        done: done.clone(),
+        parallelism: 0,
+    };
+    send(&requests, Message::Start(start)).await?;
+    let events = execution.services.runner.client().apply(ReceiverStream::new(outbound)).await;
+    let events = events.map_err(|e| runner::halt(&e, reason::APPLY_FAILED))?.into_inner();
+    let mut conversation = Conversation {
+        run_uid,
+        requests,
+        progress: Progress { total, done: done.len().try_into().unwrap_or(i64::MAX), failed: 0 },
+        shown: Vec::new(),
+    };
+    let finished = conversation.hold(execution, state, events.ready_chunks(BATCH)).await?;
+    conversation.show(execution).await?;
+    settle(execution, finished).await
+}
+
+async fn send(requests: &mpsc::Sender<ApplyRequest>, message: Message) -> Result<(), Halt> {
+    let request = ApplyRequest { message: Some(message) };
+    requests.send(request).await.map_err(|_| Halt::Retry("the function-runner went away".to_owned()))
+}
+
+/// What the end of the conversation means for the run.
+async fn settle(execution: &mut Execution, finished: FinishedEvent) -> Result<(), Halt> {
+    if !finished.gitops_commit.is_empty() {
+        let commit = finished.gitops_commit.clone();
+        execution.update(|status| status.gitops_commit = Some(commit.clone())).await?;
+        execution.journal.note("Applying", format!("commit {commit} in the workspace's GitOps repository"));
+    }
+    if finished.canceled {
+        return Err(Halt::Canceled);
+    }
+    if finished.succeeded {
+        return Ok(());
+    }
+    let list = finished.problems.iter().take(5).map(runner::describe).collect::<Vec<_>>().join("; ");
+    let more = finished.problems.len().saturating_sub(5);
+    let message = if more > 0 { format!("{list}; and {more} more, see runs/log") } else { list };
+    Err(Halt::failed(reason::APPLY_FAILED, message))
+}
+
+#[derive(Debug)]
+struct Conversation {
+    run_uid: String,
+    requests: mpsc::Sender<ApplyRequest>,
+    progress: Progress,
+    /// Phases of resources that the status does not show yet: id, phase, message.
+    shown: Vec<(String, String, String)>,
+}
+
+impl Conversation {
+    async fn hold(
+        &mut self,
+        execution: &mut Execution,
+        state: &mut State,
+        mut events: impl futures_util::Stream<Item = Vec<Result<ApplyEvent, tonic::Status>>> + Unpin,
+    ) -> Result<FinishedEvent, Halt> {
+        let cancel = execution.cancel.clone();
+        let mut is_canceled = false;
+        let mut deadline = Box::pin(tokio::time::sleep(Duration::MAX / 4));
+        let mut ticks = tokio::time::interval(SHOW);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = cancel.cancelled(), if !is_canceled => {
+                    is_canceled = true;
+                    send(&self.requests, Message::Cancel(Cancel {})).await?;
+                    deadline = Box::pin(tokio::time::sleep(GRACE));
+                }
+                () = &mut deadline => return Err(Halt::Canceled),
+                _ = ticks.tick() => self.show(execution).await?,
+                batch = events.next() => {
+                    let Some(batch) = batch else {
+                        return Err(Halt::Retry("the function-runner went away".to_owned()));
+                    };
+                    if let Some(finished) = self.hear(execution, state, batch).await? {
+                        return Ok(finished);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Records a batch of events and acknowledges those that wait for it.
+    async fn hear(
+        &mut self,
+        execution: &mut Execution,
+        state: &mut State,
+        batch: Vec<Result<ApplyEvent, tonic::Status>>,
+    ) -> Result<Option<FinishedEvent>, Halt> {
+        let mut entries = Vec::new();
+        let mut acks = Vec::new();
+        let mut finished = None;
+        let mut broken = None;
+        for event in batch {
+            let event = match event {
+                Ok(event) => event,
+                Err(status) => {
+                    broken = Some(status);
+                    break;
+                }
+            };
+            match event.event {
+                None => {}
+                Some(Event::Intent(intent)) => {
+                    for id in intent.ids {
+                        let mut entry = state.entry(&id);
+                        entry.intent = Some(Intent { action: intent.action.clone(), run: self.run_uid.clone() });
+                        entries.push(entry);
+                        self.shown.push((id, "InProgress".to_owned(), String::new()));
+                    }
+                    acks.push(event.sequence);
+                }
+                Some(Event::Result(result)) => {
+                    if let Some(entry) = self.result(execution, state, result)? {
+                        entries.push(entry);
+                    }
+                    acks.push(event.sequence);
+                }
+                Some(Event::Health(health)) => {
+                    state.set_health(&health.id, &health.health);
+                    execution.enter(RunPhase::Verifying).await?;
+                    execution.journal.add(Line {
+                        time: Timestamp::now(),
+                        phase: "Verifying".to_owned(),
+                        id: health.id,
+                        action: String::new(),
+                        outcome: health.health,
+                        message: health.message,
+                    });
+                }
+                Some(Event::Finished(event)) => finished = Some(event),
+            }
+        }
+        state.record(&*execution.services.log, entries).await?;
+        for sequence in acks {
+            send(&self.requests, Message::Ack(Ack { sequence })).await?;
+        }
+        match broken {
+            Some(status) => Err(runner::halt(&status, reason::APPLY_FAILED)),
+            None => Ok(finished),
+        }
+    }
+
+    /// Takes one result in; what is to be recorded of it, if anything.
+    fn result(
+        &mut self,
+        execution: &mut Execution,
+        state: &State,
+        event: ResultEvent,
+    ) -> Result<Option<super::state::Entry>, Halt> {
+        let is_change = event.action != "Unchanged";
+        match event.outcome.as_str() {
+            "Done" if is_change => self.progress.done += 1,
+            "Done" => {}
+            _ => self.progress.failed += 1,
+        }
+        if is_change || event.outcome != "Done" {
+            self.shown.push((event.id.clone(), event.outcome.clone(), event.message.clone()));
+            execution.journal.add(Line {
+                time: Timestamp::now(),
+                phase: "Applying".to_owned(),
+                id: event.id.clone(),
+                action: event.action.clone(),
+                outcome: event.outcome.clone(),
+                message: event.message.clone(),
+            });
+        }
+        if event.outcome == "Skipped" {
+            return Ok(None);
+        }
+        let mut entry = state.entry(&event.id);
+        if event.outcome == "Done" {
+            entry.resource = if event.resource.is_empty() {
+                None
+            } else {
+                let decoded = serde_json::from_slice(&event.resource);
+                Some(decoded.map_err(|e| Halt::Retry(format!("the function-runner sent a result that does not decode: {e}")))?)
+            };
+        }
+        if event.outcome != "Unknown" {
+            entry.intent = None;
+        }
+        entry.result = Some(Outcome {
+            run: self.run_uid.clone(),
+            action: event.action,
+            outcome: event.outcome,
+            time: Timestamp::now(),
+            kubernetes: event.kubernetes.map(|k| KubernetesIdentity {
+                cluster: k.cluster,
+                group: k.group,
+                version: k.version,
+                kind: k.kind,
+                namespace: k.namespace,
+                name: k.name,
+                uid: k.uid,
+            }),
+            depends_on: event.depends_on,
+            health: String::new(),
+        });
+        Ok(Some(entry))
+    }
+
+    /// Puts what happened since into the run's status and journal.
+    async fn show(&mut self, execution: &mut Execution) -> Result<(), Halt> {
+        execution.journal.flush().await;
+        let progress = self.progress;
+        let shown = std::mem::take(&mut self.shown);
+        if shown.is_empty() && status(&execution.run).progress == Some(progress) {
+            return Ok(());
+        }
+        execution
+            .update(|status| {
+                status.progress = Some(progress);
+                for (id, phase, message) in &shown {
+                    if let Some(resource) = status.resources.iter_mut().find(|r| r.id == *id) {
+                        resource.phase.clone_from(phase);
+                        resource.message = message.chars().take(512).collect();
+                    }
+                }
+            })
+            .await
+    }
+}

@@ -1,0 +1,222 @@
+//! Everything that a run refers to, gathered and checked, in the shape that the runner takes.
+
+use std::{collections::HashMap, sync::Arc};
+
+use bytes::Bytes;
+use kube::ResourceExt as _;
+use stoa_machinery::{RequestContext, request::UserInfo};
+use stoa_storage::documents::DocumentStore;
+use stoa_types::{
+    Project, Run, SecretReference, Source, Stack, Workspace,
+    config::{GeneratorType, SourceProvider},
+    delivery::Requester,
+    reason,
+};
+
+use super::{Halt, Services, status};
+use crate::kinds::lookup;
+
+/// What a run refers to.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    pub(crate) stack: Stack,
+    pub(crate) project: Project,
+    pub(crate) source: Source,
+    pub(crate) workspace: Workspace,
+    pub(crate) documents: Arc<dyn DocumentStore>,
+}
+
+impl Target {
+    /// Gathers what a run refers to.
+    ///
+    /// # Errors
+    ///
+    /// Failed with the name of what does not exist.
+    pub(crate) async fn of_run(services: &Services, run: &Run) -> Result<Self, Halt> {
+        let namespace = run.namespace().unwrap_or_default();
+        let stack = existing::<Stack>(services, &namespace, &run.spec.stack, "stack").await?;
+        Self::of_stack(services, stack, &run.spec.workspace).await
+    }
+
+    /// Gathers what a stack refers to, for one workspace.
+    pub(crate) async fn of_stack(services: &Services, stack: Stack, workspace: &str) -> Result<Self, Halt> {
+        let namespace = stack.namespace().unwrap_or_default();
+        let project = existing::<Project>(services, &namespace, &stack.spec.project, "project").await?;
+        let source = existing::<Source>(services, &namespace, &project.spec.source.name, "source").await?;
+        let workspace = existing::<Workspace>(services, "", workspace, "workspace").await?;
+        let documents = services.backends.store(&workspace.spec.backend.name).await?;
+        Ok(Self { stack, project, source, workspace, documents })
+    }
+
+    /// Where the documents of this stack are: `<organization>/<stack uid>`.
+    pub(crate) fn scope(&self) -> String {
+        format!("{}/{}", self.namespace(), self.stack.uid().unwrap_or_default())
+    }
+
+    /// The organization's namespace.
+    pub(crate) fn namespace(&self) -> String {
+        self.stack.namespace().unwrap_or_default()
+    }
+
+    /// The name of the lease that a run which changes something holds.
+    pub(crate) fn lease(&self) -> String {
+        format!("run/{}/{}", self.stack.uid().unwrap_or_default(), self.workspace.name_any())
+    }
+
+    /// The stack's path in the source.
+    pub(crate) fn path(&self) -> String {
+        if !self.stack.spec.path.is_empty() {
+            return self.stack.spec.path.clone();
+        }
+        let base = self.project.spec.path.trim_end_matches('/');
+        if base.is_empty() { self.stack.spec.stack_name.clone() } else { format!("{base}/{}", self.stack.spec.stack_name) }
+    }
+
+    /// The source with its credentials.
+    pub(crate) async fn proto_source(&self, services: &Services) -> Result<stoa_proto::Source, Halt> {
+        source(services, &self.source).await
+    }
+
+    /// The workspace with its credentials.
+    pub(crate) async fn proto_workspace(&self, services: &Services) -> Result<stoa_proto::Workspace, Halt> {
+        let spec = &self.workspace.spec;
+        let mut kubeconfigs = HashMap::new();
+        for cluster in spec.kubernetes.iter().flat_map(|k| &k.clusters) {
+            let Some(reference) = &cluster.kubeconfig_secret_ref else { continue };
+            let mut keys = secret(services, &reference.namespace, &reference.name).await?;
+            let kubeconfig = keys.remove(&reference.key).ok_or_else(|| {
+                Halt::failed(
+                    reason::REFERENCE_NOT_FOUND,
+                    format!("secret {}/{} has no key {:?}", reference.namespace, reference.name, reference.key),
+                )
+            })?;
+            kubeconfigs.insert(cluster.name.clone(), kubeconfig);
+        }
+        let credentials = match spec.gitops.as_ref().and_then(|g| g.secret_ref.as_ref()) {
+            None => HashMap::new(),
+            Some(reference) => referenced_secret(services, "", reference).await?,
+        };
+        Ok(stoa_proto::Workspace {
+            name: self.workspace.name_any(),
+            spec: Bytes::from(serde_json::to_vec(spec).expect("a spec serializes")),
+            kubeconfigs,
+            credentials,
+        })
+    }
+
+    /// What is to be rendered.
+    pub(crate) async fn generate_request(
+        &self,
+        services: &Services,
+        commit: &str,
+        parameters: &std::collections::BTreeMap<String, String>,
+    ) -> Result<stoa_proto::GenerateRequest, Halt> {
+        let mut all: HashMap<String, String> = self.stack.spec.generator.parameters.clone().into_iter().collect();
+        all.extend(parameters.clone());
+        Ok(stoa_proto::GenerateRequest {
+            source: Some(self.proto_source(services).await?),
+            commit: commit.to_owned(),
+            path: self.path(),
+            generator: generator(self.stack.spec.generator.kind).to_owned(),
+            parameters: all,
+            organization: self.namespace(),
+            project: self.project.name_any(),
+            stack: self.stack.spec.stack_name.clone(),
+            workspace: Some(self.proto_workspace(services).await?),
+        })
+    }
+
+    /// What is worked on.
+    pub(crate) async fn proto(&self, services: &Services, run: &Run) -> Result<stoa_proto::Target, Halt> {
+        let status = status(run);
+        Ok(stoa_proto::Target {
+            organization: self.namespace(),
+            project: self.project.name_any(),
+            stack: self.stack.name_any(),
+            stack_uid: self.stack.uid().unwrap_or_default(),
+            workspace: Some(self.proto_workspace(services).await?),
+            run_uid: run.uid().unwrap_or_default(),
+            run_name: run.name_any(),
+            requester: status.requester.username,
+            commit: status.source.map(|s| s.commit).unwrap_or_default(),
+        })
+    }
+
+    /// Checks again that who asked for the run may use what it needs.
+    ///
+    /// # Errors
+    ///
+    /// Failed with PermissionDenied and the sentence of the 403.
+    pub(crate) async fn check_permissions(&self, services: &Services, run: &Run) -> Result<(), Halt> {
+        let requester = status(run).requester;
+        let context = RequestContext::new(user(&requester), services.authorizer.clone());
+        if requester.username.starts_with("system:stoa:") {
+            // A run that Stoa started for itself, such as the destroy of a deleted stack.
+            return Ok(());
+        }
+        let operation = run.spec.operation.permission();
+        let namespace = self.namespace();
+        let stack = self.stack.name_any();
+        lookup::require(&context, "create", "config.stoa.dev", "stacks", operation, &namespace, &stack).await?;
+        lookup::require_use(&context, "workspaces", &self.workspace.name_any()).await?;
+        lookup::require_use(&context, "backends", &self.workspace.spec.backend.name).await?;
+        Ok(())
+    }
+}
+
+/// The source with its credentials.
+pub(crate) async fn source(services: &Services, source: &Source) -> Result<stoa_proto::Source, Halt> {
+    let namespace = source.namespace().unwrap_or_default();
+    let credentials = match &source.spec.secret_ref {
+        None => HashMap::new(),
+        Some(reference) => referenced_secret(services, &namespace, reference).await?,
+    };
+    let provider = match source.spec.provider {
+        SourceProvider::Git => "Git",
+        SourceProvider::Oci => "OCI",
+    };
+    Ok(stoa_proto::Source { provider: provider.to_owned(), remote: source.spec.remote.clone(), credentials })
+}
+
+fn generator(kind: GeneratorType) -> &'static str {
+    match kind {
+        GeneratorType::Auto => "Auto",
+        GeneratorType::Spec => "Spec",
+        GeneratorType::Manifests => "Manifests",
+        GeneratorType::Kpt => "Kpt",
+        GeneratorType::Kcl => "KCL",
+    }
+}
+
+fn user(requester: &Requester) -> UserInfo {
+    UserInfo {
+        name: requester.username.clone(),
+        uid: requester.uid.clone(),
+        groups: requester.groups.clone(),
+        extra: requester.extra.clone(),
+    }
+}
+
+async fn existing<K>(services: &Services, namespace: &str, name: &str, noun: &str) -> Result<K, Halt>
+where
+    K: crate::kinds::lookup::Kind,
+{
+    let found = services.lookup.api::<K>()?.get_opt(namespace, name).await?;
+    found.ok_or_else(|| Halt::failed(reason::REFERENCE_NOT_FOUND, format!("{noun} {name:?} does not exist")))
+}
+
+async fn referenced_secret(
+    services: &Services,
+    namespace: &str,
+    reference: &SecretReference,
+) -> Result<HashMap<String, Bytes>, Halt> {
+    let namespace = reference.namespace.as_deref().unwrap_or(namespace);
+    secret(services, namespace, &reference.name).await
+}
+
+async fn secret(services: &Services, namespace: &str, name: &str) -> Result<HashMap<String, Bytes>, Halt> {
+    match services.cluster.secret(namespace, name).await? {
+        Some(keys) => Ok(keys.into_iter().map(|(key, value)| (key, Bytes::from(value))).collect()),
+        None => Err(Halt::failed(reason::REFERENCE_NOT_FOUND, format!("secret {namespace}/{name} does not exist"))),
+    }
+}

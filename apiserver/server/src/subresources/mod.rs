@@ -1,0 +1,141 @@
+//! Subresources: shorthand for programs, and documents that are too large for objects.
+//!
+//! Everything a person does is an object, since kubectl reaches subresources only with `--raw`.
+
+mod generate;
+mod log;
+mod release_documents;
+mod start_run;
+
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use http::{HeaderMap, Response, StatusCode, header};
+use http_body_util::{BodyExt as _, Full};
+use stoa_machinery::{
+    ApiError,
+    definition::{Subresource, SubresourceResponse},
+};
+use stoa_types::delivery::Operation;
+
+use crate::runs::Services;
+
+const DELIVERY: &str = "delivery.stoa.dev";
+const VERSION: &str = "v1alpha1";
+
+/// The handlers, which are made before the services that they use.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Subresources {
+    services: Arc<OnceLock<Services>>,
+}
+
+impl Subresources {
+    /// Fills the services in.
+    pub(crate) fn set(&self, services: Services) {
+        self.services.set(services).expect("the services are set once");
+    }
+
+    fn services(&self) -> Result<&Services, ApiError> {
+        self.services.get().ok_or_else(|| ApiError::service_unavailable("the server is starting"))
+    }
+
+    /// Those of stacks.
+    pub(crate) fn of_stacks(&self) -> Vec<Subresource> {
+        let start = |name, description, operation| Subresource {
+            name,
+            verbs: &["create"],
+            kind: (DELIVERY, VERSION, "Run"),
+            description,
+            handler: Arc::new(start_run::StartRun { subresources: self.clone(), operation }),
+        };
+        vec![
+            Subresource {
+                name: "generate",
+                verbs: &["create"],
+                kind: ("config.stoa.dev", VERSION, "Stack"),
+                description: "Renders the Spec of a stack for a workspace. Nothing is recorded.",
+                handler: Arc::new(generate::Generate { subresources: self.clone() }),
+            },
+            start("preview", "Starts a Preview: creates the Run and returns it.", Operation::Preview),
+            start("apply", "Starts an Apply: creates the Run and returns it.", Operation::Apply),
+            start("destroy", "Starts a Destroy: creates the Run and returns it.", Operation::Destroy),
+            start("rollback", "Starts a Rollback: creates the Run and returns it.", Operation::Rollback),
+            start("import", "Starts an Import: creates the Run and returns it.", Operation::Import),
+        ]
+    }
+
+    /// Those of runs.
+    pub(crate) fn of_runs(&self) -> Vec<Subresource> {
+        vec![Subresource {
+            name: "log",
+            verbs: &["get"],
+            kind: (DELIVERY, VERSION, "Run"),
+            description: "What happened in the run, as text or as JSON lines; with follow=true until it ends.",
+            handler: Arc::new(log::RunLog { subresources: self.clone() }),
+        }]
+    }
+
+    /// Those of releases.
+    pub(crate) fn of_releases(&self) -> Vec<Subresource> {
+        let document = |name, description, document| Subresource {
+            name,
+            verbs: &["get"],
+            kind: (DELIVERY, VERSION, "Release"),
+            description,
+            handler: Arc::new(release_documents::ReleaseDocument { subresources: self.clone(), document }),
+        };
+        vec![
+            document("spec", "The Spec that was released.", release_documents::Document::Spec),
+            document("state", "The State that came of it.", release_documents::Document::State),
+        ]
+    }
+}
+
+/// Whether a client asks for JSON: by `?format=json` or by its Accept header.
+fn wants_json(headers: &HeaderMap, query: &[(String, String)]) -> bool {
+    match parameter(query, "format") {
+        Some(format) => format == "json",
+        None => headers
+            .get(header::ACCEPT)
+            .and_then(|accept| accept.to_str().ok())
+            .is_some_and(|accept| accept.split(',').next().unwrap_or("").trim().starts_with("application/json")),
+    }
+}
+
+/// The first value of a query parameter.
+fn parameter<'a>(query: &'a [(String, String)], name: &str) -> Option<&'a str> {
+    query.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+}
+
+/// A whole answer.
+fn answer(code: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Result<SubresourceResponse, ApiError> {
+    let body = Full::new(body.into()).map_err(|never| match never {}).boxed_unsync();
+    Response::builder()
+        .status(code)
+        .header(header::CONTENT_TYPE, content_type)
+        .body(body)
+        .map_err(|error| ApiError::internal(error.to_string()))
+}
+
+/// A JSON document as the client wants it: JSON or YAML.
+fn document(json: &[u8], as_json: bool) -> Result<SubresourceResponse, ApiError> {
+    if as_json {
+        return answer(StatusCode::OK, "application/json", json.to_vec());
+    }
+    let value: serde_json::Value = serde_json::from_slice(json).map_err(|e| ApiError::internal(e.to_string()))?;
+    let yaml = serde_saphyr::to_string(&value).map_err(|e| ApiError::internal(e.to_string()))?;
+    answer(StatusCode::OK, "application/yaml", yaml)
+}
+
+/// A [`Halt`](crate::runs::Halt) of something that a client waits for.
+fn failure(halt: crate::runs::Halt) -> ApiError {
+    use crate::runs::Halt;
+    match halt {
+        Halt::Failed { reason, message } if reason == stoa_types::reason::PERMISSION_DENIED => {
+            ApiError::new(403, "Forbidden", message)
+        }
+        Halt::Failed { reason, message } => ApiError::new(422, "Invalid", message.clone()).with_cause(reason, "", message),
+        Halt::Retry(message) | Halt::Abandoned(message) => ApiError::service_unavailable(message).with_retry_after(1),
+        Halt::Canceled => ApiError::service_unavailable("the call was cancelled"),
+    }
+}
