@@ -1,1 +1,15 @@
-//! Placeholder.
+//! Drives real processes from outside, as people and their programs do.
+//!
+//! Start at [`Server`]: Stoa on its own, started by the test, or the test bed's cluster with Stoa behind it. `hack/test`
+//! describes the test bed in the environment; CONTRIBUTING.md says how to do that by hand. Without it these tests fail.
+//!
+//! Elsewhere: [`transcript`] compares what commands print, [`fixture`] makes what stacks are rendered from.
+#![expect(clippy::unwrap_used, reason = "a test's harness fails its test")]
+
+mod command;
+pub mod fixture;
+mod server;
+pub mod transcript;
+
+pub use command::{eventually, kubectls, run, unique};
+pub use server::{Cluster, Kubectl, Server, Standalone};

@@ -1,0 +1,74 @@
+//! Running programs and waiting for what they cause.
+
+use std::collections::hash_map::RandomState;
+use std::env;
+use std::ffi::OsStr;
+use std::fs;
+use std::hash::BuildHasher as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Runs a command to its end and returns what it printed.
+///
+/// # Panics
+///
+/// When it fails, with what it said.
+pub fn run(command: &mut Command) -> String {
+    let output = command.stdin(Stdio::null()).output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {}\n{said}", output.status);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Asks until there is an answer.
+///
+/// # Panics
+///
+/// When there is none within `patience`.
+pub fn eventually<T>(what: &str, patience: Duration, mut ask: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + patience;
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(Instant::now() < deadline, "not within {patience:?}: {what}");
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// A name that no other test uses: `<prefix>-` and eight digits.
+pub fn unique(prefix: &str) -> String {
+    format!("{prefix}-{:08x}", RandomState::new().hash_one(0) >> 32)
+}
+
+/// What the environment says, which `hack/test` sets.
+pub(crate) fn setting(name: &str) -> PathBuf {
+    env::var_os(name)
+        .map(PathBuf::from)
+        .unwrap_or_else(|| panic!("{name} is not set; hack/test sets it, see CONTRIBUTING.md"))
+}
+
+/// The kubectl programs of this machine: the plain one, and every `kubectl.1.<minor>` beside it.
+pub fn kubectls() -> Vec<PathBuf> {
+    let plain = env::var_os("STOA_TEST_KUBECTL").map_or_else(
+        || {
+            let path = env::var_os("PATH").unwrap_or_default();
+            env::split_paths(&path)
+                .map(|folder| folder.join("kubectl"))
+                .find(|file| file.is_file())
+                .expect("kubectl is in PATH, or named by STOA_TEST_KUBECTL")
+        },
+        PathBuf::from,
+    );
+    let folder = fs::canonicalize(&plain).unwrap().parent().unwrap().to_path_buf();
+    let mut versions: Vec<PathBuf> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.file_name().and_then(OsStr::to_str).is_some_and(|name| name.starts_with("kubectl.1.")))
+        .collect();
+    versions.sort();
+    versions.insert(0, plain);
+    versions
+}

@@ -1,0 +1,214 @@
+//! What stacks are rendered from, and the objects around them.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::command::{eventually, run, unique};
+use crate::server::{Kubectl, Server};
+
+/// A Spec of one Namespace and `count` ConfigMaps in it, numbered from 0, each with the value `value`.
+pub fn config_maps(namespace: &str, count: usize, value: &str) -> String {
+    let mut spec = format!(
+        "resources:
+- id: v1:Namespace:{namespace}
+  type: Kubernetes
+  attributes:
+    apiVersion: v1
+    kind: Namespace
+    metadata: {{name: {namespace}}}
+"
+    );
+    for number in 0..count {
+        let _ = write!(
+            spec,
+            "- id: v1:ConfigMap:{namespace}:c{number}
+  type: Kubernetes
+  dependsOn: [\"v1:Namespace:{namespace}\"]
+  attributes:
+    apiVersion: v1
+    kind: ConfigMap
+    metadata: {{name: c{number}, namespace: {namespace}}}
+    data: {{value: {value}}}
+"
+        );
+    }
+    spec
+}
+
+/// A Git repository with a work tree.
+#[derive(Debug)]
+pub struct Repository {
+    folder: TempDir,
+}
+
+impl Default for Repository {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Repository {
+    /// Makes an empty one with the branch `main`.
+    pub fn new() -> Self {
+        let repository = Self { folder: tempfile::tempdir().unwrap() };
+        repository.git(&["init", "--quiet", "--initial-branch=main"]);
+        repository
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Its URL.
+    pub fn url(&self) -> String {
+        format!("file://{}", self.path().display())
+    }
+
+    /// Writes a file and commits it; returns the commit.
+    pub fn commit(&self, path: &str, text: &str) -> String {
+        let file = self.path().join(path);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(&file, text).unwrap();
+        self.git(&["add", "--all"]);
+        self.git(&["commit", "--quiet", "--message", &format!("Write {path}")]);
+        self.git(&["rev-parse", "HEAD"]).trim().to_owned()
+    }
+
+    /// Runs git in it and returns what it printed.
+    pub fn git(&self, args: &[&str]) -> String {
+        let identity = ["-c", "user.name=Test", "-c", "user.email=test@localhost", "-c", "commit.gpgsign=false"];
+        run(Command::new("git").arg("-C").arg(self.path()).args(identity).args(args))
+    }
+}
+
+/// An organization with a workspace, a source and a project, all of whose names no other test uses.
+///
+/// The project's stacks are at `apps/<stack>/spec.yaml` of the repository. Its name is the organization's,
+/// the namespace's, the backend's, the workspace's and the project's.
+#[derive(Debug)]
+pub struct Organization {
+    /// The name of everything.
+    pub name: String,
+    /// What is deployed.
+    pub source: Repository,
+    /// Where a server without a cluster deploys to.
+    pub deploy: PathBuf,
+    kubectl: Kubectl,
+    // Keeps `deploy`.
+    _folder: TempDir,
+}
+
+impl Organization {
+    /// Makes it and waits until it is ready.
+    pub fn create(server: &dyn Server) -> Self {
+        let name = unique("org");
+        let source = Repository::new();
+        source.commit("README.md", "A test's configuration.\n");
+        let folder = tempfile::tempdir().unwrap();
+        let deploy = folder.path().join("deploy.git");
+        run(Command::new("git").args(["init", "--quiet", "--bare", "--initial-branch=main"]).arg(&deploy));
+        let kubectl = server.kubectl();
+        let target = server.target(&deploy);
+        kubectl.apply(&format!(
+            "apiVersion: platform.stoa.dev/v1alpha1
+kind: Backend
+metadata: {{name: {name}}}
+spec: {{type: Local, local: {{directory: {name}}}}}
+---
+apiVersion: platform.stoa.dev/v1alpha1
+kind: Workspace
+metadata: {{name: {name}}}
+spec:
+  backend: {{name: {name}}}
+{target}---
+apiVersion: config.stoa.dev/v1alpha1
+kind: Organization
+metadata: {{name: {name}}}
+spec: {{description: A test}}
+"
+        ));
+        let ready = |what: &str| {
+            kubectl.run(&["wait", "--for=condition=Ready", "--timeout=60s", "--namespace", &name, what]);
+        };
+        ready(&format!("organization/{name}"));
+        kubectl.apply(&format!(
+            "apiVersion: config.stoa.dev/v1alpha1
+kind: Source
+metadata: {{name: config, namespace: {name}}}
+spec: {{remote: \"{url}\", ref: main, pollInterval: 1s}}
+---
+apiVersion: config.stoa.dev/v1alpha1
+kind: Project
+metadata: {{name: {name}, namespace: {name}}}
+spec: {{source: {{name: config}}, path: apps}}
+",
+            url = source.url()
+        ));
+        ready("source/config");
+        Self { name, source, deploy, kubectl, _folder: folder }
+    }
+
+    /// Commits the Spec of the stack and creates the Stack when it is new.
+    pub fn stack(&self, stack: &str, spec: &str) -> String {
+        let commit = self.source.commit(&format!("apps/{stack}/spec.yaml"), spec);
+        self.kubectl.apply(&format!(
+            "apiVersion: config.stoa.dev/v1alpha1
+kind: Stack
+metadata: {{name: {stack}, namespace: {name}}}
+spec: {{project: {name}, workspaces: [{name}]}}
+",
+            name = self.name
+        ));
+        commit
+    }
+
+    /// Creates a Run; `fields` are further fields of its spec, as one YAML flow line: `plan: x, cancel: true`.
+    pub fn start(&self, stack: &str, operation: &str, fields: &str) -> String {
+        let separator = if fields.is_empty() { "" } else { ", " };
+        self.kubectl.create(&format!(
+            "apiVersion: delivery.stoa.dev/v1alpha1
+kind: Run
+metadata: {{generateName: {stack}-, namespace: {name}}}
+spec: {{stack: {stack}, operation: {operation}{separator}{fields}}}
+",
+            name = self.name
+        ))
+    }
+
+    /// Reads a Run.
+    pub fn run(&self, run: &str) -> Value {
+        self.kubectl.get(&["run", run, "--namespace", &self.name])
+    }
+
+    /// Waits until a Run has ended and returns it.
+    pub fn ended(&self, run: &str, patience: Duration) -> Value {
+        eventually(&format!("the end of run {run}"), patience, || {
+            // A server that was just killed refuses; it is asked again.
+            let output =
+                self.kubectl.command(&["get", "run", run, "--namespace", &self.name, "--output=json"]).output();
+            let run: Value = serde_json::from_slice(&output.unwrap().stdout).ok()?;
+            matches!(run["status"]["phase"].as_str()?, "Succeeded" | "Failed" | "Canceled").then_some(run)
+        })
+    }
+
+    /// Runs an operation to its end, which has to be good; returns the Run.
+    pub fn succeed(&self, stack: &str, operation: &str, fields: &str) -> Value {
+        let run = self.ended(&self.start(stack, operation, fields), Duration::from_secs(120));
+        assert_eq!(run["status"]["phase"], "Succeeded", "{run:#}");
+        run
+    }
+
+    /// The objects of a kind that belong to a stack.
+    pub fn of_stack(&self, kind: &str, stack: &str) -> Vec<Value> {
+        let selector = format!("--selector=stoa.dev/stack={stack}");
+        let list = self.kubectl.get(&[kind, "--namespace", &self.name, &selector]);
+        list["items"].as_array().unwrap().clone()
+    }
+}
