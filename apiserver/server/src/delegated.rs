@@ -1,0 +1,86 @@
+//! The server in a cluster: identity and permission are the cluster's.
+
+use std::{fs, net::SocketAddr, path::Path, sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use stoa_machinery::{
+    auth::{AnyOf, Authorizer, ClusterAuthentication, OrAnonymous, SubjectAccessReviewer, TokenReviewer, Union},
+    serve::{Limits, ServingCertificate},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    cluster::kubernetes::{KubernetesCluster, WatchedNamespaces},
+    kinds::lookup::Lookup,
+    options::{RunnerOptions, ServeOptions},
+    runs::runner::{Runner, RunnerCredentials},
+    server::{self, Namespaces, Parts},
+};
+
+/// Runs the server until a signal to end.
+pub(crate) async fn run(options: ServeOptions) -> anyhow::Result<()> {
+    let end = CancellationToken::new();
+    let _guard = end.clone().drop_guard();
+    let client = client(options.kubeconfig.as_deref()).await?;
+    let or_main = |path: &Option<std::path::PathBuf>| path.clone().or_else(|| options.kubeconfig.clone());
+    let authentication = self::client(or_main(&options.authentication_kubeconfig).as_deref()).await?;
+    let authorization = self::client(or_main(&options.authorization_kubeconfig).as_deref()).await?;
+
+    let trust = Arc::new(
+        ClusterAuthentication::load(authentication.clone())
+            .await
+            .context("the cluster's authentication settings cannot be read")?,
+    );
+    let follower = (trust.clone(), authentication.clone(), end.clone());
+    tokio::spawn(async move { follower.0.follow(follower.1, follower.2).await });
+    let mut authenticators = trust.authenticators();
+    authenticators.push(Arc::new(TokenReviewer::new(authentication, Vec::new())));
+    let authorizer: Arc<dyn Authorizer> =
+        Arc::new(AnyOf::delegating(Arc::new(SubjectAccessReviewer::new(authorization))));
+
+    let certificate = Arc::new(ServingCertificate::from_files(&options.tls_cert_file, &options.tls_private_key_file)?);
+    let parts = Parts {
+        data_dir: options.data_dir.clone(),
+        address: SocketAddr::new(options.bind_address, options.secure_port),
+        limits: Limits {
+            shutdown_delay: Duration::from_secs(options.shutdown_delay_seconds),
+            ..Limits::default()
+        },
+        reloads: vec![certificate.clone()],
+        certificate,
+        authenticator: Arc::new(OrAnonymous(Union::new(authenticators))),
+        authorizer,
+        cluster: Arc::new(KubernetesCluster::new(client.clone())),
+        lookup: Lookup::default(),
+        namespaces: Namespaces::OfCluster(WatchedNamespaces::start(client, end.clone())),
+        runner: runner(&options.runner)?,
+    };
+    let bound = server::bind(parts).await?;
+    tracing::info!(address = %bound.address(), "serving");
+    bound.serve().await
+}
+
+async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<Client> {
+    let config = match kubeconfig {
+        None => Config::incluster().context("this is no pod; name a --kubeconfig")?,
+        Some(path) => {
+            let kubeconfig = Kubeconfig::read_from(path).with_context(|| format!("{} cannot be used", path.display()))?;
+            Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?
+        }
+    };
+    Ok(Client::try_from(config)?)
+}
+
+fn runner(options: &RunnerOptions) -> anyhow::Result<Runner> {
+    let read = |path: &Path| fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()));
+    let credentials = RunnerCredentials {
+        ca: read(&options.runner_ca)?,
+        certificate: read(&options.runner_cert)?,
+        key: read(&options.runner_key)?,
+    };
+    Runner::new(&options.runner_address, &credentials)
+}

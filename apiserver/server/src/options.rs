@@ -1,0 +1,100 @@
+//! The command line.
+
+use std::{net::IpAddr, path::PathBuf};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Serves the Stoa API.
+#[derive(Debug, Parser)]
+#[command(name = "stoa-apiserver", version, about)]
+pub(crate) struct Options {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+    /// What is logged, as in `info,stoa_apiserver=debug`
+    #[arg(long, global = true, env = "STOA_LOG", default_value = "info")]
+    pub(crate) log_filter: String,
+    /// How it is logged
+    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text)]
+    pub(crate) log_format: LogFormat,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people
+    Text,
+    /// For machines
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serves behind the aggregation layer of a cluster, which decides who may do what
+    Serve(ServeOptions),
+    /// Serves on loopback with its own certificates and its own function-runner; only members of
+    /// system:masters get in
+    Standalone(StandaloneOptions),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StandaloneOptions {
+    /// Where everything is kept: the log, the control repository, documents, certificates and the kubeconfig
+    #[arg(long)]
+    pub(crate) data_dir: PathBuf,
+    /// The port on loopback; if not given, the one of the last start, or else any that is free
+    #[arg(long)]
+    pub(crate) secure_port: Option<u16>,
+    /// The function-runner to start; if not given, the one beside this program
+    #[arg(long)]
+    pub(crate) runner_binary: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeOptions {
+    /// Where the log, the control repository and documents are kept
+    #[arg(long)]
+    pub(crate) data_dir: PathBuf,
+    /// The address to listen on
+    #[arg(long, default_value = "0.0.0.0")]
+    pub(crate) bind_address: IpAddr,
+    /// The port to listen on
+    #[arg(long, default_value_t = 6443)]
+    pub(crate) secure_port: u16,
+    /// The serving certificate, PEM; read again when it changes
+    #[arg(long)]
+    pub(crate) tls_cert_file: PathBuf,
+    /// The key of the serving certificate, PEM
+    #[arg(long)]
+    pub(crate) tls_private_key_file: PathBuf,
+    /// How to reach the cluster; if not given, as a pod does
+    #[arg(long)]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// How to reach the cluster for TokenReviews and its authentication settings; --kubeconfig if not given
+    #[arg(long)]
+    pub(crate) authentication_kubeconfig: Option<PathBuf>,
+    /// How to reach the cluster for SubjectAccessReviews; --kubeconfig if not given
+    #[arg(long)]
+    pub(crate) authorization_kubeconfig: Option<PathBuf>,
+    /// How long requests are still served after a signal to end, in seconds, with /readyz failing
+    #[arg(long, default_value_t = 0)]
+    pub(crate) shutdown_delay_seconds: u64,
+    #[command(flatten)]
+    pub(crate) runner: RunnerOptions,
+}
+
+/// How to reach the function-runner.
+#[derive(Debug, Args)]
+pub(crate) struct RunnerOptions {
+    /// The address of the function-runner, such as https://localhost:7443
+    #[arg(long = "runner")]
+    pub(crate) runner_address: String,
+    /// Who may have signed the function-runner's certificate, PEM
+    #[arg(long)]
+    pub(crate) runner_ca: PathBuf,
+    /// The certificate to show to the function-runner, PEM
+    #[arg(long)]
+    pub(crate) runner_cert: PathBuf,
+    /// Its key, PEM
+    #[arg(long)]
+    pub(crate) runner_key: PathBuf,
+}

@@ -1,0 +1,180 @@
+//! The server alone on one machine: its own certificates, its own function-runner, loopback only.
+//!
+//! Data directory: `log/`, `control.git`, `documents/`, `pki/`, `runner/`, `secure-port` and `kubeconfig`.
+
+use std::{
+    fs,
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+    path::{Path, PathBuf},
+    process::Stdio,
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use stoa_machinery::{
+    auth::{AnyOf, Authorizer, ClientCertificates, DynamicCa, MastersOnly, Union},
+    serve::{Limits, ServingCertificate},
+};
+use stoa_pki::{CertificateAuthority, CertificateRequest, IssuedCertificate, Kubeconfig, files};
+use tokio::process::{Child, Command};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    cluster::standalone::StandaloneCluster,
+    kinds::lookup::Lookup,
+    options::StandaloneOptions,
+    runs::runner::{Runner, RunnerCredentials},
+    server::{self, Namespaces, Parts},
+};
+
+/// How long after its end the function-runner is started again.
+const RESTART: Duration = Duration::from_millis(500);
+
+/// Runs the server until a signal to end.
+pub(crate) async fn run(options: StandaloneOptions) -> anyhow::Result<()> {
+    let data_dir = std::path::absolute(&options.data_dir)?;
+    fs::create_dir_all(&data_dir).with_context(|| format!("{} cannot be made", data_dir.display()))?;
+    let pki = data_dir.join("pki");
+    fs::create_dir_all(&pki)?;
+    let ca = CertificateAuthority::load_or_create(&pki, "ca", "stoa")?;
+    let serving = ca.issue(&CertificateRequest::server("stoa-apiserver").loopback())?;
+    let admin = ca.issue(&CertificateRequest::client("stoa-admin").organization("system:masters"))?;
+    // The runner trusts an authority of its own, so that no certificate for the API opens it.
+    let runner_ca = CertificateAuthority::load_or_create(&pki, "runner-ca", "stoa-runner")?;
+    let runner_port = free_port(&data_dir.join("runner-port"), None)?;
+    let secure_port = free_port(&data_dir.join("secure-port"), options.secure_port)?;
+
+    let end = CancellationToken::new();
+    let _guard = end.clone().drop_guard();
+    let runner = RunnerProcess::new(&options, &data_dir, &runner_ca, runner_port)?;
+    let supervisor = tokio::spawn(runner.supervise(end.clone()));
+
+    let client_ca = Arc::new(DynamicCa::new("client CA"));
+    client_ca.set(ca.certificate_pem())?;
+    let authorizer: Arc<dyn Authorizer> = Arc::new(AnyOf::delegating(Arc::new(MastersOnly)));
+    let lookup = Lookup::default();
+    let parts = Parts {
+        data_dir: data_dir.clone(),
+        address: SocketAddr::from((Ipv4Addr::LOCALHOST, secure_port)),
+        limits: Limits { drain_timeout: Duration::from_secs(10), ..Limits::default() },
+        certificate: Arc::new(ServingCertificate::from_pem(&serving.certificate_pem, &serving.key_pem)?),
+        reloads: Vec::new(),
+        authenticator: Arc::new(Union::new(vec![Arc::new(ClientCertificates::new(client_ca))])),
+        authorizer,
+        cluster: Arc::new(StandaloneCluster { lookup: lookup.clone() }),
+        lookup,
+        namespaces: Namespaces::Own,
+        runner: runner_client(&runner_ca, runner_port)?,
+    };
+    let bound = server::bind(parts).await?;
+    let server = format!("https://127.0.0.1:{}", bound.address().port());
+    write_kubeconfig(&data_dir.join("kubeconfig"), &server, &ca, &admin)?;
+    tracing::info!(%server, kubeconfig = %data_dir.join("kubeconfig").display(), "serving");
+    bound.serve().await?;
+    end.cancel();
+    supervisor.await?;
+    Ok(())
+}
+
+/// The port that was asked for, or that of the last start if it is still free, or any.
+fn free_port(memory: &Path, wanted: Option<u16>) -> anyhow::Result<u16> {
+    let remembered = fs::read_to_string(memory).ok().and_then(|text| text.trim().parse().ok());
+    let is_free = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
+    let port = match (wanted, remembered) {
+        (Some(port), _) if port != 0 => port,
+        (_, Some(port)) if is_free(port) => port,
+        _ => TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port(),
+    };
+    fs::write(memory, port.to_string())?;
+    Ok(port)
+}
+
+fn write_kubeconfig(
+    path: &Path,
+    server: &str,
+    ca: &CertificateAuthority,
+    admin: &IssuedCertificate,
+) -> anyhow::Result<()> {
+    let kubeconfig =
+        Kubeconfig { name: "stoa", server, ca_pem: ca.certificate_pem(), client: admin, namespace: "default" };
+    files::write_private(path, kubeconfig.render().as_bytes())?;
+    Ok(())
+}
+
+fn runner_client(ca: &CertificateAuthority, port: u16) -> anyhow::Result<Runner> {
+    let client = ca.issue(&CertificateRequest::client("stoa-apiserver"))?;
+    let credentials = RunnerCredentials {
+        ca: ca.certificate_pem().to_owned(),
+        certificate: client.certificate_pem,
+        key: client.key_pem,
+    };
+    Runner::new(&format!("https://localhost:{port}"), &credentials)
+}
+
+/// The function-runner that belongs to this server.
+#[derive(Debug)]
+struct RunnerProcess {
+    binary: PathBuf,
+    arguments: Vec<(&'static str, String)>,
+}
+
+impl RunnerProcess {
+    fn new(
+        options: &StandaloneOptions,
+        data_dir: &Path,
+        ca: &CertificateAuthority,
+        port: u16,
+    ) -> anyhow::Result<Self> {
+        let binary = match &options.runner_binary {
+            Some(path) => path.clone(),
+            None => std::env::current_exe()?.with_file_name("function-runner"),
+        };
+        anyhow::ensure!(binary.is_file(), "{} is not there; name the function-runner with --runner-binary", binary.display());
+        let pki = data_dir.join("pki");
+        ca.issue(&CertificateRequest::server("function-runner").loopback())?.write(&pki, "runner")?;
+        let path = |path: PathBuf| path.display().to_string();
+        let arguments = vec![
+            ("--listen", format!("127.0.0.1:{port}")),
+            ("--tls-cert", path(pki.join("runner.crt"))),
+            ("--tls-key", path(pki.join("runner.key"))),
+            ("--client-ca", path(pki.join("runner-ca.crt"))),
+            ("--cache-dir", path(data_dir.join("runner"))),
+        ];
+        Ok(Self { binary, arguments })
+    }
+
+    /// Its standard input is held open by this process and closes with it, however it ends; the
+    /// runner then ends too.
+    fn start(&self) -> std::io::Result<Child> {
+        Command::new(&self.binary)
+            .args(self.arguments.iter().flat_map(|(flag, value)| [*flag, value.as_str()]))
+            .arg("--exit-on-stdin-close")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+    }
+
+    /// Starts it again whenever it ends, until the token does.
+    async fn supervise(self, end: CancellationToken) {
+        while !end.is_cancelled() {
+            match self.start() {
+                Err(error) => tracing::error!(%error, binary = %self.binary.display(), "the function-runner cannot be started"),
+                Ok(mut child) => {
+                    let pid = child.id();
+                    tracing::info!(pid, "the function-runner is started");
+                    let stdin = child.stdin.take();
+                    tokio::select! {
+                        ended = child.wait() => tracing::warn!(pid, ?ended, "the function-runner ended; it is started again"),
+                        () = end.cancelled() => {
+                            drop(stdin);
+                            let _ = tokio::time::timeout(Duration::from_secs(10), child.wait()).await;
+                            return;
+                        }
+                    }
+                }
+            }
+            end.run_until_cancelled(tokio::time::sleep(RESTART)).await;
+        }
+    }
+}
