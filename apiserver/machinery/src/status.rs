@@ -117,8 +117,7 @@ impl FieldError {
     /// `field: Unsupported value: "value": supported values: "a", "b"`.
     pub fn not_supported(field: impl Into<String>, value: impl serde::Serialize, supported: &[&str]) -> Self {
         let value = serde_json::to_string(&value).unwrap_or_else(|_| "null".to_owned());
-        let mut list: Vec<String> = supported.iter().map(|s| format!("{s:?}")).collect();
-        list.sort();
+        let list: Vec<String> = supported.iter().map(|s| format!("{s:?}")).collect();
         Self::with_detail(
             FieldErrorKind::NotSupported,
             field,
@@ -180,7 +179,7 @@ impl ApiError {
     pub fn with_cause(mut self, reason: &str, field: &str, message: impl Into<String>) -> Self {
         let details = self.0.details.get_or_insert_with(StatusDetails::default);
         details.causes.get_or_insert_with(Vec::new).push(StatusCause {
-            reason: Some(reason.to_owned()),
+            reason: (!reason.is_empty()).then(|| reason.to_owned()),
             field: (!field.is_empty()).then(|| field.to_owned()),
             message: Some(message.into()),
         });

@@ -1,16 +1,24 @@
 //! The Kubernetes API on the wire: everything between a request that has been let in and the
-//! store that answers it.
+//! [`Store`](crate::registry::Store) that answers it.
 //!
-//! What a path means is in [`request_info`]. The filters in front of this (authentication,
-//! authorization, limits) call [`response::error`] for what they refuse.
+//! Start at [`ApiHandler::handle`]. What a path means is in [`request_info`], where it leads in
+//! `router`, and what is done there in `reads` and `writes`. The filters in front of this
+//! (authentication, authorization, limits) call [`response::error`] for what they refuse.
 
 pub mod body;
-mod negotiate;
+pub(crate) mod negotiate;
 mod partial;
+mod patch;
 pub(crate) mod query;
+mod reads;
+mod render;
 pub mod request_info;
 pub mod response;
+mod router;
 mod table;
+mod watch;
+mod writes;
 
 pub use body::Body;
 pub use request_info::RequestInfo;
+pub use router::ApiHandler;

@@ -54,7 +54,7 @@ pub(crate) struct Accepted {
 }
 
 /// One of the alternatives in an `Accept` header.
-struct Clause<'a> {
+pub(crate) struct Clause<'a> {
     kind: &'a str,
     subtype: &'a str,
     quality: f64,
@@ -62,7 +62,7 @@ struct Clause<'a> {
 }
 
 /// The clauses of an `Accept` header, the most wanted first; malformed ones are left out.
-fn clauses(accept: &str) -> Vec<Clause<'_>> {
+pub(crate) fn clauses(accept: &str) -> Vec<Clause<'_>> {
     let mut clauses: Vec<_> = accept.split(',').filter_map(parse_clause).collect();
     clauses.sort_by(|a, b| {
         let wildcards = |c: &Clause<'_>| (c.kind == "*", c.subtype == "*");
@@ -89,7 +89,13 @@ fn parse_clause(clause: &str) -> Option<Clause<'_>> {
 }
 
 impl Clause<'_> {
-    fn covers(&self, media: MediaType) -> bool {
+    /// A parameter other than `q`.
+    pub(crate) fn param(&self, name: &str) -> Option<&str> {
+        self.params.iter().find(|(n, _)| *n == name).map(|(_, value)| *value)
+    }
+
+    /// Whether a response of this type would do.
+    pub(crate) fn covers(&self, media: MediaType) -> bool {
         match (self.kind, self.subtype) {
             ("*", "*") | ("application", "*") => true,
             ("application", subtype) => subtype == media.subtype(),

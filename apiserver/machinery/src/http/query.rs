@@ -1,13 +1,15 @@
 //! Query parameters: parsing them into options, and refusing what is wrong with them.
 //!
 //! Follows the parameter codec of `k8s.io/apimachinery` (a malformed number is 400) and its
-//! validation of list, create, update, patch and delete options (a wrong value is 422).
+//! validation of create, update and patch options (a wrong value is 422). Those of lists, watches
+//! and deletes are validated by the store, which other parts of the server call too.
 
 use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 
 use crate::{
+    registry::{DeleteOptions, ListOptions, WatchOptions},
     request::{FieldValidation, RequestContext},
     status::{ApiError, FieldError, FieldErrorKind},
 };
@@ -70,28 +72,48 @@ impl Query {
         })
     }
 
-    /// The options of a `list`, `watch` or `deletecollection`.
+    /// The options of a `list` or `deletecollection`; the store says whether they go together.
     ///
     /// # Errors
     ///
-    /// 400 for a malformed number, 422 for values that do not go together.
-    pub(crate) fn collection(&self, watch: bool) -> Result<CollectionOptions, ApiError> {
-        let mut options = CollectionOptions {
+    /// 400 for a malformed number.
+    pub(crate) fn list(&self) -> Result<ListOptions, ApiError> {
+        Ok(ListOptions {
             label_selector: self.text("labelSelector"),
             field_selector: self.text("fieldSelector"),
-            limit: self.integer("limit")?.and_then(|limit| usize::try_from(limit).ok()).filter(|limit| *limit > 0),
+            limit: self.integer("limit")?.and_then(|limit| u64::try_from(limit).ok()),
             continue_token: self.text("continue"),
             resource_version: self.text("resourceVersion"),
             resource_version_match: self.text("resourceVersionMatch"),
-            timeout: self
-                .integer("timeoutSeconds")?
-                .filter(|s| *s != 0)
-                .map(|s| Duration::from_secs(u64::try_from(s).unwrap_or(0))),
-            allow_bookmarks: self.flag("allowWatchBookmarks").unwrap_or(false),
             send_initial_events: self.flag("sendInitialEvents"),
+        })
+    }
+
+    /// The options of a `watch`; the store says whether they go together. Lasts for `default` unless the client
+    /// says otherwise.
+    ///
+    /// # Errors
+    ///
+    /// 400 for a malformed number.
+    pub(crate) fn watch(&self, default: Duration) -> Result<WatchOptions, ApiError> {
+        let list = self.list()?;
+        let timeout = self.integer("timeoutSeconds")?.filter(|seconds| *seconds != 0);
+        let mut options = WatchOptions {
+            label_selector: list.label_selector,
+            field_selector: list.field_selector,
+            resource_version: list.resource_version,
+            resource_version_match: list.resource_version_match,
+            allow_bookmarks: self.flag("allowWatchBookmarks").unwrap_or(false),
+            send_initial_events: list.send_initial_events,
+            timeout: timeout.map_or(default, |seconds| Duration::from_secs(u64::try_from(seconds).unwrap_or(0))),
         };
-        let errors = if watch { options.default_and_validate_watch() } else { options.validate_list() };
-        if errors.is_empty() { Ok(options) } else { Err(ApiError::invalid(META, "ListOptions", "", &errors)) }
+        // A watch that does not say where it begins has always begun with what is there.
+        let from_now = matches!(options.resource_version.as_deref(), None | Some("0"));
+        if from_now && options.send_initial_events.is_none() && options.resource_version_match.is_none() {
+            options.send_initial_events = Some(true);
+            options.resource_version_match = Some("NotOlderThan".to_owned());
+        }
+        Ok(options)
     }
 
     /// The options of a write. `kind` is that of the options, such as `CreateOptions`.
@@ -124,18 +146,19 @@ impl Query {
         Ok(WriteOptions { dry_run, field_validation, field_manager: field_manager.to_owned() })
     }
 
-    /// The options of a delete that has no body, as the JSON that a body would be.
+    /// The options of a delete that has no body.
     ///
     /// # Errors
     ///
     /// 400 for a malformed number.
-    pub(crate) fn delete(&self) -> Result<DeleteParameters, ApiError> {
-        Ok(DeleteParameters {
-            dry_run: self.all("dryRun").map(str::to_owned).collect(),
+    pub(crate) fn delete(&self) -> Result<DeleteOptions, ApiError> {
+        let dry_run: Vec<_> = self.all("dryRun").map(str::to_owned).collect();
+        Ok(DeleteOptions {
+            dry_run: (!dry_run.is_empty()).then_some(dry_run),
             grace_period_seconds: self.integer("gracePeriodSeconds")?,
             orphan_dependents: self.flag("orphanDependents"),
             propagation_policy: self.first("propagationPolicy").map(str::to_owned),
-            preconditions: None,
+            ..DeleteOptions::default()
         })
     }
 
@@ -172,81 +195,6 @@ pub(crate) enum IncludeObject {
     Object,
 }
 
-/// The options of `list`, `watch` and `deletecollection`, validated.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct CollectionOptions {
-    pub(crate) label_selector: Option<String>,
-    pub(crate) field_selector: Option<String>,
-    pub(crate) limit: Option<usize>,
-    pub(crate) continue_token: Option<String>,
-    pub(crate) resource_version: Option<String>,
-    pub(crate) resource_version_match: Option<String>,
-    /// How long a watch lasts, when the client has said so.
-    pub(crate) timeout: Option<Duration>,
-    pub(crate) allow_bookmarks: bool,
-    pub(crate) send_initial_events: Option<bool>,
-}
-
-impl CollectionOptions {
-    fn validate_list(&self) -> Vec<FieldError> {
-        const FIELD: &str = "resourceVersionMatch";
-        let mut errors = Vec::new();
-        if let Some(wanted) = self.resource_version_match.as_deref() {
-            if self.resource_version.is_none() {
-                errors.push(FieldError::forbidden(
-                    FIELD,
-                    "resourceVersionMatch is forbidden unless resourceVersion is provided",
-                ));
-            }
-            if self.continue_token.is_some() {
-                errors
-                    .push(FieldError::forbidden(FIELD, "resourceVersionMatch is forbidden when continue is provided"));
-            }
-            if !matches!(wanted, "Exact" | "NotOlderThan") {
-                errors.push(not_supported(FIELD, wanted, &["Exact", "NotOlderThan", ""]));
-            }
-            if wanted == "Exact" && self.resource_version.as_deref() == Some("0") {
-                let detail = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
-                errors.push(FieldError::forbidden(FIELD, detail));
-            }
-        }
-        if self.send_initial_events.is_some() {
-            errors.push(FieldError::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
-        }
-        errors
-    }
-
-    fn default_and_validate_watch(&mut self) -> Vec<FieldError> {
-        const FIELD: &str = "resourceVersionMatch";
-        let from_now = matches!(self.resource_version.as_deref(), None | Some("0"));
-        if from_now && self.send_initial_events.is_none() && self.resource_version_match.is_none() {
-            self.send_initial_events = Some(true);
-            self.resource_version_match = Some("NotOlderThan".to_owned());
-        }
-
-        let mut errors = Vec::new();
-        let wanted = self.resource_version_match.as_deref();
-        if self.send_initial_events.is_some() && wanted != Some("NotOlderThan") {
-            let detail = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
-            errors.push(FieldError::forbidden(FIELD, detail));
-        }
-        if let Some(wanted) = wanted {
-            if self.send_initial_events.is_none() {
-                let detail = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
-                errors.push(FieldError::forbidden(FIELD, detail));
-            }
-            if wanted != "NotOlderThan" {
-                errors.push(not_supported(FIELD, wanted, &["NotOlderThan"]));
-            }
-            if self.continue_token.is_some() {
-                errors
-                    .push(FieldError::forbidden(FIELD, "resourceVersionMatch is forbidden when continue is provided"));
-            }
-        }
-        errors
-    }
-}
-
 /// The options of `create`, `update` and `patch`, validated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WriteOptions {
@@ -267,54 +215,16 @@ impl WriteOptions {
     }
 }
 
-/// The options of a delete as clients send them, not validated.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct DeleteParameters {
-    pub(crate) dry_run: Vec<String>,
-    pub(crate) grace_period_seconds: Option<i64>,
-    pub(crate) orphan_dependents: Option<bool>,
-    pub(crate) propagation_policy: Option<String>,
-    pub(crate) preconditions: Option<Preconditions>,
-}
-
-/// What must hold of an object for it to be deleted.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct Preconditions {
-    pub(crate) uid: Option<String>,
-    pub(crate) resource_version: Option<String>,
-}
-
-impl DeleteParameters {
-    /// Finds what is wrong with them, and says whether it is a dry run.
-    ///
-    /// # Errors
-    ///
-    /// 422 for wrong values.
-    pub(crate) fn validate(&self) -> Result<bool, ApiError> {
-        const FIELD: &str = "propagationPolicy";
-        let mut errors = Vec::new();
-        if let Some(policy) = self.propagation_policy.as_deref() {
-            if self.orphan_dependents.is_some() {
-                let detail = "orphanDependents and deletionPropagation cannot be both set";
-                errors.push(FieldError::invalid(FIELD, policy, detail));
-            }
-            if !matches!(policy, "Foreground" | "Background" | "Orphan") {
-                errors.push(not_supported(FIELD, policy, &["Foreground", "Background", "Orphan", "nil"]));
-            }
-        }
-        let dry_run = dry_run(&self.dry_run.iter().map(|value| &**value).collect::<Vec<_>>(), &mut errors);
-        if errors.is_empty() { Ok(dry_run) } else { Err(ApiError::invalid(META, "DeleteOptions", "", &errors)) }
-    }
-}
-
-/// `FieldError::not_supported` with the values in the order given.
-fn not_supported(field: &str, value: &str, supported: &[&str]) -> FieldError {
-    let list: Vec<_> = supported.iter().map(|s| format!("{s:?}")).collect();
-    let kind = FieldErrorKind::NotSupported;
-    let message = format!("{}: {value:?}: supported values: {}", kind.prefix(), list.join(", "));
-    FieldError { field: field.to_owned(), kind, message }
+/// Says whether a delete is a dry run.
+///
+/// # Errors
+///
+/// 422 for a value other than `All`.
+pub(crate) fn is_dry_run(options: &DeleteOptions) -> Result<bool, ApiError> {
+    let mut errors = Vec::new();
+    let values: Vec<_> = options.dry_run.iter().flatten().map(String::as_str).collect();
+    let dry_run = dry_run(&values, &mut errors);
+    if errors.is_empty() { Ok(dry_run) } else { Err(ApiError::invalid(META, "DeleteOptions", "", &errors)) }
 }
 
 fn dry_run(values: &[&str], errors: &mut Vec<FieldError>) -> bool {
@@ -372,12 +282,8 @@ mod tests {
         assert_eq!((error.code(), error.message()), (code, message));
     }
 
-    fn list(query: &str) -> Result<CollectionOptions, ApiError> {
-        Query::parse(query).collection(false)
-    }
-
-    fn watch(query: &str) -> Result<CollectionOptions, ApiError> {
-        Query::parse(query).collection(true)
+    fn watch(query: &str) -> WatchOptions {
+        Query::parse(query).watch(Duration::from_secs(7)).unwrap()
     }
 
     #[test]
@@ -389,64 +295,31 @@ mod tests {
 
     #[test]
     fn malformed_numbers_are_bad_requests() {
+        let list = |query: &str| Query::parse(query).list();
         refused(list("limit=ten"), 400, "strconv.ParseInt: parsing \"ten\": invalid syntax");
         refused(
-            list("timeoutSeconds=99999999999999999999"),
+            list("limit=99999999999999999999"),
             400,
             "strconv.ParseInt: parsing \"99999999999999999999\": value out of range",
         );
-        assert_eq!(list("limit=0").unwrap().limit, None);
         assert_eq!(list("limit=-1").unwrap().limit, None);
         assert_eq!(list("limit=7").unwrap().limit, Some(7));
     }
 
     #[test]
-    fn resource_version_match_needs_what_it_matches() {
-        let prefix = "ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: ";
-        refused(
-            list("resourceVersionMatch=Exact"),
-            422,
-            &format!("{prefix}Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided"),
-        );
-        refused(
-            list("resourceVersionMatch=Newest&resourceVersion=1"),
-            422,
-            &format!("{prefix}Unsupported value: \"Newest\": supported values: \"Exact\", \"NotOlderThan\", \"\""),
-        );
-        refused(
-            list("resourceVersionMatch=Exact&resourceVersion=0"),
-            422,
-            &format!("{prefix}Forbidden: resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""),
-        );
-        refused(
-            list("resourceVersionMatch=Exact&resourceVersion=1&continue=x"),
-            422,
-            &format!("{prefix}Forbidden: resourceVersionMatch is forbidden when continue is provided"),
-        );
-        refused(
-            list("sendInitialEvents=true"),
-            422,
-            "ListOptions.meta.k8s.io \"\" is invalid: sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list",
-        );
-        assert!(list("resourceVersionMatch=NotOlderThan&resourceVersion=0").is_ok());
+    fn watch_from_now_begins_with_what_is_there() {
+        for query in ["", "resourceVersion=0", "resourceVersion="] {
+            assert_eq!(watch(query).send_initial_events, Some(true), "{query}");
+        }
+        assert_eq!(watch("resourceVersion=5").send_initial_events, None);
+        assert_eq!(watch("sendInitialEvents=false").send_initial_events, Some(false));
     }
 
     #[test]
-    fn watch_from_now_begins_with_what_is_there() {
-        for query in ["", "resourceVersion=0", "resourceVersion="] {
-            assert_eq!(watch(query).unwrap().send_initial_events, Some(true), "{query}");
-        }
-        assert_eq!(watch("resourceVersion=5").unwrap().send_initial_events, None);
-        refused(
-            watch("sendInitialEvents=true&resourceVersion=5"),
-            422,
-            "ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-        );
-        refused(
-            watch("resourceVersionMatch=NotOlderThan&resourceVersion=5"),
-            422,
-            "ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-        );
+    fn watch_lasts_as_long_as_the_client_says() {
+        assert_eq!(watch("timeoutSeconds=5").timeout, Duration::from_secs(5));
+        assert_eq!(watch("timeoutSeconds=0").timeout, Duration::from_secs(7));
+        assert_eq!(watch("timeoutSeconds=-1").timeout, Duration::ZERO);
     }
 
     #[test]
@@ -499,23 +372,11 @@ mod tests {
     }
 
     #[test]
-    fn delete_options_are_validated() {
-        let validate = |query: &str| Query::parse(query).delete().unwrap().validate();
+    fn dry_run_of_a_delete_is_all_or_nothing() {
+        let dry_run = |query: &str| is_dry_run(&Query::parse(query).delete().unwrap());
         let prefix = "DeleteOptions.meta.k8s.io \"\" is invalid: ";
-        refused(
-            validate("propagationPolicy=Later"),
-            422,
-            &format!(
-                "{prefix}propagationPolicy: Unsupported value: \"Later\": supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\""
-            ),
-        );
-        refused(
-            validate("propagationPolicy=Orphan&orphanDependents=true"),
-            422,
-            &format!(
-                "{prefix}propagationPolicy: Invalid value: \"Orphan\": orphanDependents and deletionPropagation cannot be both set"
-            ),
-        );
-        assert!(validate("dryRun=All&propagationPolicy=Foreground").unwrap());
+        refused(dry_run("dryRun=x"), 422, &format!("{prefix}dryRun: Unsupported value: [\"x\"]: supported values: \"All\""));
+        assert!(dry_run("dryRun=All").unwrap());
+        assert!(!dry_run("").unwrap());
     }
 }

@@ -43,6 +43,13 @@ pub(crate) fn json(
     Ok(response)
 }
 
+/// Answers with a body that is sent as it comes, and never compressed.
+pub(crate) fn stream(media: MediaType, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media.as_str()));
+    response
+}
+
 fn to_yaml(json: &[u8]) -> Result<Vec<u8>, ApiError> {
     let failed = |error: &dyn std::fmt::Display| {
         tracing::error!(%error, "an object does not encode as YAML");

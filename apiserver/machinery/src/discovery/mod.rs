@@ -1,0 +1,116 @@
+//! Tells clients which groups, versions and resources there are.
+//!
+//! Start at [`Discovery`], which is made once from all definitions: every document is encoded
+//! then, and a request costs a look-up. Two forms are served, chosen by `Accept`: the legacy one
+//! document per group and version, and the aggregated `APIGroupDiscoveryList` of
+//! `apidiscovery.k8s.io/v2`, which is what clients since 1.27 ask for.
+//!
+//! Follows `k8s.io/apiserver/pkg/endpoints/discovery`. What the documents say is in `documents`.
+
+mod documents;
+#[cfg(test)]
+mod tests;
+
+use std::{collections::HashMap, sync::Arc};
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Response, StatusCode, header};
+
+use crate::{
+    definition::ResourceDefinition,
+    document::{self, Document},
+    http::negotiate::{self, Clause, MediaType},
+};
+
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+/// The discovery documents of a server.
+#[derive(Debug)]
+pub struct Discovery {
+    /// Legacy documents by path: `/api`, `/apis`, `/apis/<group>`, `/apis/<group>/<version>`, `/api/v1`.
+    legacy: HashMap<String, Document>,
+    /// Aggregated documents by path: `/api` and `/apis`.
+    aggregated: HashMap<&'static str, Document>,
+}
+
+/// What a client wants of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Legacy(MediaType),
+    Aggregated,
+}
+
+impl Discovery {
+    /// The documents of these resources. Groups keep the order of their first definition;
+    /// versions are ordered by stability, as `kubectl` prefers them.
+    pub fn new(definitions: &[Arc<ResourceDefinition>]) -> Self {
+        Self { legacy: documents::legacy(definitions), aggregated: documents::aggregated(definitions) }
+    }
+
+    /// Answers a request for a discovery document; `None` when the path is none of its.
+    ///
+    /// A group or version that is not served is 404, a method other than GET and HEAD 405, and
+    /// an `Accept` that asks only for what there is not 406.
+    pub fn respond(&self, method: &Method, path: &str, _query: &str, headers: &HeaderMap) -> Option<Response<Bytes>> {
+        let path = path.strip_suffix('/').unwrap_or(path);
+        let depth = match path.strip_prefix('/')?.split('/').collect::<Vec<_>>().as_slice() {
+            ["api"] | ["apis"] => 0,
+            ["api", _] | ["apis", _] => 1,
+            ["apis", _, _] => 2,
+            _ => return None,
+        };
+        Some(match self.legacy.get(path) {
+            None => document::not_found(),
+            Some(_) if method != Method::GET && method != Method::HEAD => document::method_not_allowed(),
+            Some(legacy) => match form(document::accept(headers), depth == 0) {
+                Some(Form::Legacy(media)) => respond_legacy(legacy, media),
+                Some(Form::Aggregated) => self.respond_aggregated(path, headers),
+                None => document::plain(StatusCode::NOT_ACCEPTABLE, "406: Not Acceptable"),
+            },
+        })
+    }
+
+    fn respond_aggregated(&self, path: &str, headers: &HeaderMap) -> Response<Bytes> {
+        match self.aggregated.get(path) {
+            Some(document) => {
+                let extra = [(header::CONTENT_TYPE, AGGREGATED), (header::CACHE_CONTROL, "public")];
+                document.respond(headers, &extra)
+            }
+            None => document::not_found(),
+        }
+    }
+}
+
+fn respond_legacy(legacy: &Document, media: MediaType) -> Response<Bytes> {
+    let body = match media {
+        MediaType::Json => legacy.json.clone(),
+        MediaType::Yaml => yaml(&legacy.json),
+    };
+    let mut response = Response::new(body);
+    document::set(&mut response, header::CONTENT_TYPE, media.as_str());
+    document::set(&mut response, header::VARY, "Accept");
+    response
+}
+
+/// The same document in YAML; asked for by people only, so it isn't kept.
+fn yaml(json: &[u8]) -> Bytes {
+    let value: serde_json::Value = serde_json::from_slice(json).expect("the document was encoded here");
+    serde_saphyr::to_string(&value).expect("what is JSON can be YAML").into()
+}
+
+fn form(accept: &str, aggregates: bool) -> Option<Form> {
+    negotiate::clauses(accept).iter().find_map(|clause| clause_form(clause, aggregates))
+}
+
+fn clause_form(clause: &Clause<'_>, aggregates: bool) -> Option<Form> {
+    let media = [MediaType::Json, MediaType::Yaml].into_iter().find(|media| clause.covers(*media))?;
+    match (clause.param("g"), clause.param("v"), clause.param("as")) {
+        (None, None, None) => Some(Form::Legacy(media)),
+        (Some("apidiscovery.k8s.io"), Some("v2"), Some("APIGroupDiscoveryList"))
+            if aggregates && media == MediaType::Json =>
+        {
+            Some(Form::Aggregated)
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,81 @@
+//! Documents that are encoded once and served with an entity tag: discovery and OpenAPI.
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
+use serde::Serialize;
+use sha2::{Digest, Sha512};
+
+/// A document in JSON.
+#[derive(Clone, Debug)]
+pub(crate) struct Document {
+    pub(crate) json: Bytes,
+    /// The SHA-512 of the JSON in upper-case hexadecimal, as upstream.
+    pub(crate) hash: String,
+}
+
+impl Document {
+    /// Encodes a value.
+    pub(crate) fn new(value: &impl Serialize) -> Self {
+        let json = serde_json::to_vec(value).expect("a document has text keys only, so it serializes");
+        let hash = hexadecimal(&Sha512::digest(&json));
+        Self { json: json.into(), hash }
+    }
+
+    /// 200 with the document, or 304 when the client has it already.
+    pub(crate) fn respond(&self, request: &HeaderMap, headers: &[(HeaderName, &str)]) -> Response<Bytes> {
+        let tag = format!("{:?}", self.hash);
+        let mut response = if matches_tag(request, &tag) {
+            plain(StatusCode::NOT_MODIFIED, "")
+        } else {
+            Response::new(self.json.clone())
+        };
+        set(&mut response, header::ETAG, &tag);
+        set(&mut response, header::VARY, "Accept");
+        for (name, value) in headers {
+            set(&mut response, name.clone(), value);
+        }
+        response
+    }
+}
+
+/// A response with a body of plain text, or with none.
+pub(crate) fn plain(status: StatusCode, text: &'static str) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::from_static(text.as_bytes()));
+    *response.status_mut() = status;
+    if !text.is_empty() {
+        set(&mut response, header::CONTENT_TYPE, "text/plain; charset=utf-8");
+    }
+    response
+}
+
+/// What Go's mux says of paths it does not know.
+pub(crate) fn not_found() -> Response<Bytes> {
+    plain(StatusCode::NOT_FOUND, "404 page not found\n")
+}
+
+/// 405 for anything but a read.
+pub(crate) fn method_not_allowed() -> Response<Bytes> {
+    let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed");
+    set(&mut response, header::ALLOW, "GET, HEAD");
+    response
+}
+
+pub(crate) fn set(response: &mut Response<Bytes>, name: HeaderName, value: &str) {
+    let value = HeaderValue::from_str(value).expect("headers of documents are made of visible ASCII");
+    response.headers_mut().insert(name, value);
+}
+
+/// The `Accept` header; a client that sends none takes anything.
+pub(crate) fn accept(headers: &HeaderMap) -> &str {
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
+    if accept.is_empty() { "*/*" } else { accept }
+}
+
+fn matches_tag(request: &HeaderMap, tag: &str) -> bool {
+    let Some(wanted) = request.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok()) else { return false };
+    wanted.split(',').map(str::trim).any(|wanted| wanted == "*" || wanted.trim_start_matches("W/") == tag)
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02X}")).collect()
+}

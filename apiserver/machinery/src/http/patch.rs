@@ -1,0 +1,234 @@
+//! JSON patch and merge patch, as `k8s.io/apiserver/pkg/endpoints/handlers/patch.go` applies them.
+
+use http::{HeaderMap, StatusCode};
+use json_patch::PatchOperation;
+use serde_json::Value;
+
+use super::{body, negotiate, response};
+use crate::{
+    object::Object,
+    request::FieldValidation,
+    schema::{self, Format},
+    status::{ApiError, FieldError},
+};
+
+/// The most operations that a JSON patch may have.
+const MAX_OPERATIONS: usize = 10_000;
+
+/// The most bytes, encoded, that all `copy` operations of a patch may make: a few of them that
+/// double a value each time would otherwise fill the memory.
+const MAX_COPIED_BYTES: usize = body::MAX_REQUEST_BYTES;
+
+/// The media types of patches that are taken.
+const MEDIA_TYPES: [&str; 2] = ["application/json-patch+json", "application/merge-patch+json"];
+
+/// A kind of patch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PatchType {
+    /// RFC 6902.
+    Json,
+    /// RFC 7386.
+    Merge,
+}
+
+impl PatchType {
+    /// The type that a request says its body has.
+    ///
+    /// # Errors
+    ///
+    /// 415 `UnsupportedMediaType`, with the types there are.
+    pub(crate) fn of(headers: &HeaderMap) -> Result<Self, ApiError> {
+        match &*negotiate::content_type(headers) {
+            "application/json-patch+json" => Ok(Self::Json),
+            "application/merge-patch+json" => Ok(Self::Merge),
+            _ => Err(negotiate::unsupported_media_type(&MEDIA_TYPES)),
+        }
+    }
+}
+
+/// A patch that was read.
+#[derive(Clone, Debug)]
+pub(crate) struct Patch {
+    change: Change,
+    /// What is wrong with it besides: unknown and duplicate fields, in the words of strict decoding.
+    strict: Vec<String>,
+}
+
+#[derive(Clone, Debug)]
+enum Change {
+    /// Operations, still as they were sent: upstream refuses a malformed one only when it comes to it.
+    Json(Vec<Value>),
+    Merge(Value),
+}
+
+impl Patch {
+    /// Reads a patch.
+    ///
+    /// # Errors
+    ///
+    /// 400 `BadRequest` when it is malformed, 413 `RequestEntityTooLarge` for too many operations.
+    pub(crate) fn parse(kind: PatchType, body: &[u8]) -> Result<Self, ApiError> {
+        let malformed = |problem: &dyn std::fmt::Display| ApiError::bad_request(format!("error decoding patch: {problem}"));
+        let parsed = schema::parse(body, Format::Json).map_err(|e| malformed(&e))?;
+        let mut strict = parsed.strict.warnings();
+        let change = match (kind, parsed.value) {
+            (PatchType::Merge, value @ Value::Object(_)) => Change::Merge(value),
+            (PatchType::Merge, _) => return Err(malformed(&"a merge patch must be an object")),
+            (PatchType::Json, Value::Array(operations)) if operations.iter().all(Value::is_object) => {
+                if operations.len() > MAX_OPERATIONS {
+                    return Err(body::too_large(&format!(
+                        "The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
+                        operations.len()
+                    )));
+                }
+                strict.extend(operations.iter().enumerate().flat_map(unknown_fields));
+                strict.iter_mut().for_each(|text| text.insert_str(0, "json patch "));
+                Change::Json(operations)
+            }
+            (PatchType::Json, _) => return Err(malformed(&"a JSON patch must be a list of operations")),
+        };
+        Ok(Self { change, strict })
+    }
+
+    /// Applies the patch to an object. The result is not checked against a schema.
+    ///
+    /// # Errors
+    ///
+    /// 422 `Invalid` when an operation does not apply, such as a failed test.
+    pub(crate) fn apply(&self, object: &Object) -> Result<Object, ApiError> {
+        let mut document = Value::Object(object.0.clone());
+        match &self.change {
+            Change::Merge(patch) => json_patch::merge(&mut document, patch),
+            Change::Json(operations) => {
+                apply_operations(&mut document, operations).ok_or_else(|| response::generic(StatusCode::UNPROCESSABLE_ENTITY))?;
+            }
+        }
+        match document {
+            Value::Object(map) => Ok(Object(map)),
+            other => Err(invalid(&other, "an object must be a map")),
+        }
+    }
+
+    /// What strict validation says of the patch itself: warnings, or an error that shows the patched object.
+    ///
+    /// # Errors
+    ///
+    /// 422 `Invalid` when unknown and duplicate fields are errors.
+    pub(crate) fn check_strictly(&self, patched: &Object, validation: FieldValidation) -> Result<&[String], ApiError> {
+        match validation {
+            FieldValidation::Strict if !self.strict.is_empty() => {
+                let text = format!("strict decoding error: {}", self.strict.join(", "));
+                Err(invalid(&Value::Object(patched.0.clone()), &text))
+            }
+            FieldValidation::Warn => Ok(&self.strict),
+            FieldValidation::Strict | FieldValidation::Ignore => Ok(&[]),
+        }
+    }
+}
+
+/// 422 about the outcome of a patch, which upstream shows as the value of a field `patch`.
+fn invalid(patched: &Value, detail: &str) -> ApiError {
+    ApiError::invalid("", "", "", &[FieldError::invalid("patch", patched.to_string(), detail)])
+}
+
+fn unknown_fields((index, operation): (usize, &Value)) -> Vec<String> {
+    let known = |field: &&String| !matches!(field.as_str(), "op" | "path" | "from" | "value");
+    let fields = operation.as_object().into_iter().flat_map(|fields| fields.keys());
+    fields.filter(known).map(|field| format!("unknown field \"[{index}].{field}\"")).collect()
+}
+
+/// Applies operations in order; nothing when one does not apply.
+fn apply_operations(document: &mut Value, operations: &[Value]) -> Option<()> {
+    let mut copied = 0;
+    for operation in operations {
+        let operation: PatchOperation = serde_json::from_value(operation.clone()).ok()?;
+        match &operation {
+            // Upstream holds that what is missing is null.
+            PatchOperation::Test(test) if test.value.is_null() && document.pointer(test.path.as_str()).is_none() => continue,
+            PatchOperation::Copy(copy) => {
+                let value = document.pointer(copy.from.as_str())?;
+                copied += serde_json::to_vec(value).ok()?.len();
+                if copied > MAX_COPIED_BYTES {
+                    return None;
+                }
+            }
+            _ => {}
+        }
+        json_patch::patch(document, std::slice::from_ref(&operation)).ok()?;
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn object() -> Object {
+        Object(json!({"metadata": {"name": "a"}, "spec": {"n": 1, "list": [1, 2]}}).as_object().unwrap().clone())
+    }
+
+    /// Applies a patch and compares what `spec` is then, or the code of the error.
+    #[track_caller]
+    fn check(kind: PatchType, patch: &Value, expected: Result<Value, u16>) {
+        let result = Patch::parse(kind, patch.to_string().as_bytes()).and_then(|patch| patch.apply(&object()));
+        let got = result.map(|object| object.0.get("spec").cloned().unwrap_or_default()).map_err(|error| error.code());
+        assert_eq!(got, expected, "{patch}");
+    }
+
+    #[test]
+    fn json_patches_apply_or_say_invalid() {
+        use PatchType::Json;
+        check(Json, &json!([{"op": "replace", "path": "/spec/n", "value": 2}]), Ok(json!({"n": 2, "list": [1, 2]})));
+        check(Json, &json!([{"op": "add", "path": "/spec/list/-", "value": 3}]), Ok(json!({"n": 1, "list": [1, 2, 3]})));
+        check(Json, &json!([{"op": "test", "path": "/spec/x", "value": null}]), Ok(json!({"n": 1, "list": [1, 2]})));
+        check(Json, &json!([{"op": "test", "path": "/spec/n", "value": 2}]), Err(422));
+        check(Json, &json!([{"op": "remove", "path": "/spec/x"}]), Err(422));
+        check(Json, &json!([{"op": "replace", "path": "/spec/x", "value": 1}]), Err(422));
+        check(Json, &json!([{"op": "multiply", "path": "/spec/n", "value": 1}]), Err(422));
+        check(Json, &json!([{"op": "replace", "path": "", "value": []}]), Err(422));
+        check(Json, &json!({"op": "replace"}), Err(400));
+        check(Json, &json!(["replace"]), Err(400));
+    }
+
+    #[test]
+    fn merge_patches_apply() {
+        use PatchType::Merge;
+        check(Merge, &json!({"spec": {"n": null, "m": {"k": null}}}), Ok(json!({"list": [1, 2], "m": {}})));
+        check(Merge, &json!([1]), Err(400));
+        assert_eq!(Patch::parse(Merge, b"{").unwrap_err().code(), 400);
+    }
+
+    #[test]
+    fn operations_are_limited() {
+        let operation = json!({"op": "test", "path": "/spec/n", "value": 1});
+        check(PatchType::Json, &Value::Array(vec![operation.clone(); MAX_OPERATIONS]), Ok(json!({"n": 1, "list": [1, 2]})));
+        let error = Patch::parse(PatchType::Json, Value::Array(vec![operation; 10_001]).to_string().as_bytes()).unwrap_err();
+        assert_eq!((error.code(), error.reason()), (413, "RequestEntityTooLarge"));
+        assert_eq!(
+            error.message(),
+            "Request entity too large: The allowed maximum operations in a JSON patch is 10000, got 10001"
+        );
+    }
+
+    #[test]
+    fn copies_that_double_are_stopped() {
+        let double = json!({"op": "copy", "from": "/spec", "path": "/spec/again"});
+        let nest: Vec<_> = (0..64).flat_map(|n| [json!({"op": "copy", "from": "/spec", "path": format!("/spec/{n}")}), double.clone()]).collect();
+        check(PatchType::Json, &Value::Array(nest), Err(422));
+    }
+
+    #[test]
+    fn unknown_fields_of_operations_are_told() {
+        let patch = Patch::parse(PatchType::Json, br#"[{"op":"test","path":"/spec/n","value":1,"why":"x"}]"#).unwrap();
+        let warnings = patch.check_strictly(&object(), FieldValidation::Warn).unwrap();
+        assert_eq!(warnings, [r#"json patch unknown field "[0].why""#]);
+        let error = patch.check_strictly(&Object::default(), FieldValidation::Strict).unwrap_err();
+        assert_eq!(
+            error.message(),
+            r#" "" is invalid: patch: Invalid value: "{}": strict decoding error: json patch unknown field "[0].why""#
+        );
+        assert!(patch.check_strictly(&object(), FieldValidation::Ignore).unwrap().is_empty());
+    }
+}

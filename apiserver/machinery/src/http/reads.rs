@@ -1,0 +1,78 @@
+//! Get, list and watch.
+
+use http::{Response, StatusCode};
+
+use super::{
+    body::Body,
+    negotiate::{self, Accepted},
+    render::{self, Form},
+    response,
+    router::Call,
+    watch,
+};
+use crate::{
+    registry::WatchOptions,
+    status::ApiError,
+};
+
+impl Call<'_> {
+    /// The form of an answer that is an object.
+    pub(crate) fn object_form(&self) -> Result<(Accepted, Form), ApiError> {
+        let accepted = negotiate::output(self.headers)?;
+        let form = Form::of(accepted, &self.query, self.now)?;
+        form.check_object(&self.resource.definition)?;
+        Ok((accepted, form))
+    }
+
+    /// The form of an answer that is a list.
+    pub(crate) fn list_form(&self) -> Result<(Accepted, Form), ApiError> {
+        let accepted = negotiate::output(self.headers)?;
+        let form = Form::of(accepted, &self.query, self.now)?;
+        form.check_list(&self.resource.definition)?;
+        Ok((accepted, form))
+    }
+
+    /// The namespace that a list is about; nothing when it is about all, or the resource has none.
+    pub(crate) fn list_namespace(&self) -> Option<&str> {
+        (!self.namespace.is_empty()).then_some(self.namespace)
+    }
+
+    pub(crate) async fn get(&self) -> Result<Response<Body>, ApiError> {
+        let (accepted, form) = self.object_form()?;
+        let version = self.query.first("resourceVersion").filter(|version| !version.is_empty());
+        let stored = self.resource.store.get(self.namespace, &self.info.name, version).await?;
+        let pieces = render::object(&self.resource.definition, form, &stored);
+        response::json(StatusCode::OK, accepted.media, self.headers, pieces)
+    }
+
+    pub(crate) async fn list(&self) -> Result<Response<Body>, ApiError> {
+        let (accepted, form) = self.list_form()?;
+        let options = self.query.list()?;
+        let list = self.resource.store.list(self.list_namespace(), &options).await?;
+        let pieces = render::list(&self.resource.definition, form, list);
+        response::json(StatusCode::OK, accepted.media, self.headers, pieces)
+    }
+
+    pub(crate) async fn watch(&self) -> Result<Response<Body>, ApiError> {
+        let accepted = negotiate::watch_output(self.headers)?;
+        let mut options = self.query.watch(watch::random_timeout())?;
+        if self.info.parts.len() == 2 {
+            select_name(&mut options, &self.info.name)?;
+        }
+        let form = Form::of(accepted, &self.query, self.now)?;
+        let events = self.resource.store.watch(self.list_namespace(), &options).await?;
+        let definition = self.resource.definition.clone();
+        let body = watch::body(definition, form, events, options.timeout, self.shutdown.clone());
+        Ok(response::stream(accepted.media, body))
+    }
+}
+
+/// Narrows a watch to the object that its path names.
+fn select_name(options: &mut WatchOptions, name: &str) -> Result<(), ApiError> {
+    let selector = format!("metadata.name={name}");
+    if options.field_selector.as_ref().is_some_and(|other| *other != selector) {
+        return Err(ApiError::bad_request("fieldSelector metadata.name doesn't match requested name"));
+    }
+    options.field_selector = Some(selector);
+    Ok(())
+}

@@ -1,0 +1,228 @@
+//! Where a request leads: to the handler of a verb on a resource, or to a document about the API.
+
+use std::{fmt, sync::Arc};
+
+use http::{HeaderMap, Method, Request, Response, StatusCode, request::Parts};
+use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    body::{self, Body},
+    query::Query,
+    request_info::RequestInfo,
+    response,
+};
+use crate::{
+    definition::{ResourceDefinition, Scope, Subresource, SubresourceCall},
+    registry::{Registry, Store, Target},
+    request::RequestContext,
+    schema::{Decoder, SchemaError},
+    status::ApiError,
+};
+
+/// Answers requests that have been let in, for every resource of a [`Registry`].
+pub struct ApiHandler {
+    resources: Vec<Resource>,
+    shutdown: CancellationToken,
+    now: fn() -> Timestamp,
+}
+
+impl fmt::Debug for ApiHandler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ApiHandler").field("resources", &self.resources).finish_non_exhaustive()
+    }
+}
+
+/// A resource as it is served.
+#[derive(Debug)]
+pub(crate) struct Resource {
+    pub(crate) definition: Arc<ResourceDefinition>,
+    pub(crate) store: Arc<Store>,
+    pub(crate) decoder: Decoder,
+}
+
+/// A request for a resource, as handlers see it.
+pub(crate) struct Call<'a> {
+    pub(crate) resource: &'a Resource,
+    pub(crate) info: &'a RequestInfo,
+    /// The namespace; empty for cluster-scoped resources, and for lists across all namespaces.
+    pub(crate) namespace: &'a str,
+    /// Whether it is for the object or its status.
+    pub(crate) target: Target,
+    pub(crate) context: &'a RequestContext,
+    pub(crate) headers: &'a HeaderMap,
+    pub(crate) query: Query,
+    /// Ends watches.
+    pub(crate) shutdown: &'a CancellationToken,
+    /// What ages are counted to.
+    pub(crate) now: Timestamp,
+}
+
+impl ApiHandler {
+    /// Serves the resources of a registry. Watches end when `shutdown` is cancelled.
+    ///
+    /// # Errors
+    ///
+    /// When a resource's schema cannot be used.
+    pub fn new(registry: &Registry, shutdown: CancellationToken) -> Result<Self, SchemaError> {
+        let resource = |store: &Arc<Store>| {
+            let definition = Arc::clone(store.definition());
+            Ok(Resource { decoder: Decoder::new(&definition)?, definition, store: Arc::clone(store) })
+        };
+        let resources = registry.stores().map(resource).collect::<Result<_, _>>()?;
+        Ok(Self { resources, shutdown, now: Timestamp::now })
+    }
+
+    /// The same handler with another clock, for the ages in tables.
+    #[must_use]
+    pub fn with_clock(mut self, now: fn() -> Timestamp) -> Self {
+        self.now = now;
+        self
+    }
+
+    /// Answers a request. `info` is what [`RequestInfo::new`] made of it, and what the caller was authorized for.
+    ///
+    /// When the future is dropped, a write has happened whole or not at all.
+    pub async fn handle(&self, info: RequestInfo, context: RequestContext, request: Request<Body>) -> Response<Body> {
+        let (parts, body) = request.into_parts();
+        let answer = Box::pin(self.answer(&info, &context, &parts, body));
+        let mut response = answer.await.unwrap_or_else(|error| response::error(&error, &parts.headers));
+        response::finish(&mut response, parts.headers.get(response::AUDIT_ID).cloned(), &context);
+        response
+    }
+
+    async fn answer(
+        &self,
+        info: &RequestInfo,
+        context: &RequestContext,
+        parts: &Parts,
+        body: Body,
+    ) -> Result<Response<Body>, ApiError> {
+        let same_version = |r: &&Resource| r.definition.group == info.group && r.definition.version == info.version;
+        if !info.is_resource_request || !self.resources.iter().any(|r| same_version(&r)) {
+            return Ok(response::page_not_found());
+        }
+        let not_found = || response::generic(StatusCode::NOT_FOUND);
+        let resource = self
+            .resources
+            .iter()
+            .find(|r| same_version(r) && r.definition.plural == info.resource)
+            .ok_or_else(not_found)?;
+        let call = Call {
+            resource,
+            info,
+            namespace: namespace(&resource.definition, info).ok_or_else(not_found)?,
+            target: if info.subresource == "status" { Target::Status } else { Target::Main },
+            context,
+            headers: &parts.headers,
+            query: Query::parse(parts.uri.query().unwrap_or("")),
+            shutdown: &self.shutdown,
+            now: (self.now)(),
+        };
+        // A HEAD or OPTIONS is authorized as some verb, but there is nothing that answers it.
+        let served = matches!(parts.method, Method::GET | Method::POST | Method::PUT | Method::PATCH | Method::DELETE);
+        match info.parts.len() {
+            _ if !served => Err(not_allowed()),
+            1 => call.collection(body).await,
+            2 => call.object(body).await,
+            3 => call.subresource(&parts.method, body).await,
+            _ => Err(not_found()),
+        }
+    }
+}
+
+/// The namespace to look into; nothing when the path has one too many or too few.
+fn namespace<'a>(definition: &ResourceDefinition, info: &'a RequestInfo) -> Option<&'a str> {
+    let is_namespaces = definition.group.is_empty() && definition.plural == "namespaces";
+    match definition.scope {
+        // A namespace is in the path as both itself and the name.
+        Scope::Cluster if is_namespaces => Some(""),
+        Scope::Cluster => info.namespace.is_empty().then_some(""),
+        Scope::Namespaced => {
+            let across = info.parts.len() == 1 || info.verb == "watch";
+            (across || !info.namespace.is_empty()).then_some(&info.namespace)
+        }
+    }
+}
+
+/// 405 in the words for a method that a path does not have.
+fn not_allowed() -> ApiError {
+    response::generic(StatusCode::METHOD_NOT_ALLOWED)
+}
+
+impl Call<'_> {
+    /// Refuses verbs that the resource does not have.
+    fn check_verb(&self) -> Result<(), ApiError> {
+        let definition = &self.resource.definition;
+        let has = |verb: &str| definition.verbs.contains(&verb);
+        match &*self.info.verb {
+            verb if has(verb) => Ok(()),
+            // The path is that of lists, so that only the watch is missing.
+            "watch" if has("list") => Err(ApiError::method_not_supported(&definition.group, &definition.plural, "watch")),
+            _ => Err(not_allowed()),
+        }
+    }
+
+    async fn collection(&self, body: Body) -> Result<Response<Body>, ApiError> {
+        self.check_verb()?;
+        let across_namespaces = self.resource.definition.scope == Scope::Namespaced && self.namespace.is_empty();
+        match &*self.info.verb {
+            "list" => self.list().await,
+            "watch" => self.watch().await,
+            "create" if !across_namespaces => self.create(body).await,
+            "deletecollection" if !across_namespaces => self.delete_collection(body).await,
+            _ => Err(not_allowed()),
+        }
+    }
+
+    async fn object(&self, body: Body) -> Result<Response<Body>, ApiError> {
+        self.check_verb()?;
+        match &*self.info.verb {
+            "get" => self.get().await,
+            "watch" => self.watch().await,
+            "update" => self.update(body).await,
+            "patch" => self.patch(body).await,
+            "delete" => self.delete(body).await,
+            _ => Err(not_allowed()),
+        }
+    }
+
+    async fn subresource(&self, method: &Method, body: Body) -> Result<Response<Body>, ApiError> {
+        let definition = &self.resource.definition;
+        if self.target == Target::Status && definition.has_status {
+            return match &*self.info.verb {
+                "get" => self.get().await,
+                "update" => self.update(body).await,
+                "patch" => self.patch(body).await,
+                _ => Err(not_allowed()),
+            };
+        }
+        let subresource = definition
+            .subresources
+            .iter()
+            .find(|subresource| subresource.name == self.info.subresource)
+            .ok_or_else(|| response::generic(StatusCode::NOT_FOUND))?;
+        if !subresource.verbs.contains(&&*self.info.verb) {
+            return Err(not_allowed());
+        }
+        self.call(subresource, method, body).await
+    }
+
+    async fn call(&self, subresource: &Subresource, method: &Method, body: Body) -> Result<Response<Body>, ApiError> {
+        let context = match &*self.info.verb {
+            "create" => self.write_context("CreateOptions")?,
+            "update" | "patch" => self.write_context("UpdateOptions")?,
+            _ => self.context.clone(),
+        };
+        let call = SubresourceCall {
+            context,
+            namespace: self.namespace.to_owned(),
+            name: self.info.name.clone(),
+            method: method.clone(),
+            query: self.query.clone().into_pairs(),
+            headers: self.headers.clone(),
+            body: body::read(body).await?,
+        };
+        subresource.handler.call(call).await
+    }
+}

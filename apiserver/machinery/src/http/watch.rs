@@ -1,0 +1,137 @@
+//! Watches: a body of frames, one JSON document per line, each sent as soon as it is known.
+
+use std::{
+    future::Future,
+    io,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::stream::BoxStream;
+use http_body_util::BodyExt;
+use hyper::body::Frame;
+use tokio::time::Sleep;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+
+use super::{
+    body::Body,
+    render::{self, Form},
+};
+use crate::{
+    definition::ResourceDefinition,
+    registry::Event,
+    status::ApiError,
+};
+
+/// The shortest time that a watch lasts when the client does not say; the longest is twice as much, and
+/// chance decides, so that clients that came together do not come back together.
+const MIN_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+
+/// How many bytes of events that are ready at once go into one frame of the connection.
+const FRAME_BYTES: usize = 64 * 1024;
+
+/// How long a watch lasts when the client does not say.
+pub(crate) fn random_timeout() -> Duration {
+    MIN_TIMEOUT.mul_f64(1.0 + rand::random::<f64>())
+}
+
+/// The body of a watch: ends cleanly when `timeout` is over, at shutdown, and after an error.
+pub(crate) fn body(
+    definition: Arc<ResourceDefinition>,
+    form: Form,
+    events: BoxStream<'static, Event>,
+    timeout: Duration,
+    shutdown: CancellationToken,
+) -> Body {
+    let encoder = Encoder { definition, form, headers: true };
+    let end = (Box::pin(tokio::time::sleep(timeout)), Box::pin(shutdown.cancelled_owned()));
+    Watch { events: Some(events), encoder, end }.boxed_unsync()
+}
+
+struct Watch {
+    /// What is watched; nothing once it is over.
+    events: Option<BoxStream<'static, Event>>,
+    encoder: Encoder,
+    /// Whichever comes first ends the watch.
+    end: (Pin<Box<Sleep>>, Pin<Box<WaitForCancellationFutureOwned>>),
+}
+
+impl hyper::body::Body for Watch {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        let this = &mut *self;
+        let Some(events) = &mut this.events else { return Poll::Ready(None) };
+        if this.end.0.as_mut().poll(cx).is_ready() || this.end.1.as_mut().poll(cx).is_ready() {
+            this.events = None;
+            return Poll::Ready(None);
+        }
+        let mut out = Vec::new();
+        while out.len() < FRAME_BYTES {
+            match events.as_mut().poll_next(cx) {
+                Poll::Pending => break,
+                Poll::Ready(Some(event)) => {
+                    let last = matches!(event, Event::Error(_));
+                    this.encoder.write(&mut out, &event);
+                    if last {
+                        this.events = None;
+                        break;
+                    }
+                }
+                Poll::Ready(None) => {
+                    this.events = None;
+                    break;
+                }
+            }
+        }
+        match (out.is_empty(), &this.events) {
+            (false, _) => Poll::Ready(Some(Ok(Frame::data(out.into())))),
+            (true, None) => Poll::Ready(None),
+            (true, Some(_)) => Poll::Pending,
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.events.is_none()
+    }
+}
+
+/// Turns events into frames.
+struct Encoder {
+    definition: Arc<ResourceDefinition>,
+    form: Form,
+    /// Whether a table has to tell its columns still: only the first event does.
+    headers: bool,
+}
+
+impl Encoder {
+    fn write(&mut self, out: &mut Vec<u8>, event: &Event) {
+        let kind = match event {
+            Event::Added(_) => "ADDED",
+            Event::Modified(_) => "MODIFIED",
+            Event::Deleted(_) => "DELETED",
+            Event::Bookmark { .. } => "BOOKMARK",
+            Event::Error(_) => "ERROR",
+        };
+        out.extend_from_slice(format!(r#"{{"type":"{kind}","object":"#).as_bytes());
+        let headers = std::mem::replace(&mut self.headers, false);
+        match event {
+            Event::Added(stored) | Event::Modified(stored) | Event::Deleted(stored) => {
+                render::write_object(out, &self.definition, self.form, stored, headers);
+            }
+            Event::Bookmark { version, initial_events_end } => {
+                render::write_bookmark(out, &self.definition, self.form, *version, *initial_events_end, headers);
+            }
+            Event::Error(error) => write_status(out, error),
+        }
+        out.extend_from_slice(b"}\n");
+    }
+}
+
+fn write_status(out: &mut Vec<u8>, error: &ApiError) {
+    serde_json::to_writer(out, &error.0).expect("a Status serializes");
+}

@@ -1,0 +1,207 @@
+//! Create, update, patch, delete and deletecollection.
+
+use std::sync::Arc;
+
+use http::{Response, StatusCode, header};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Status, StatusDetails};
+use serde_json::Value;
+
+use super::{
+    body::{self, Body},
+    negotiate::{self, Accepted, MediaType},
+    patch::{Patch, PatchType},
+    query,
+    render::{self, Form},
+    response,
+    router::Call,
+};
+use crate::{
+    object::Object,
+    registry::{DeleteOptions, Deleted, Stored, UpdateSource},
+    request::RequestContext,
+    schema::{self, Format},
+    status::ApiError,
+};
+
+impl MediaType {
+    fn format(self) -> Format {
+        match self {
+            Self::Json => Format::Json,
+            Self::Yaml => Format::Yaml,
+        }
+    }
+}
+
+impl Call<'_> {
+    /// The context of a write, with the options of its query.
+    pub(crate) fn write_context(&self, kind: &str) -> Result<RequestContext, ApiError> {
+        let user_agent = self.headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or("");
+        Ok(self.query.write(kind)?.context(self.context, user_agent))
+    }
+
+    pub(crate) async fn create(&self, body: Body) -> Result<Response<Body>, ApiError> {
+        let form = self.object_form()?;
+        let media = negotiate::input(self.headers)?;
+        let body = body::read(body).await?;
+        let context = self.write_context("CreateOptions")?;
+        let mut object = self.decode(&context, &body, media)?;
+        self.ensure_namespace(&mut object)?;
+        let stored = self.resource.store.create(&context, self.namespace, object).await?;
+        self.answer(StatusCode::CREATED, form, &stored)
+    }
+
+    pub(crate) async fn update(&self, body: Body) -> Result<Response<Body>, ApiError> {
+        let form = self.object_form()?;
+        let body = body::read(body).await?;
+        let context = self.write_context("UpdateOptions")?;
+        let media = negotiate::input(self.headers)?;
+        let mut object = self.decode(&context, &body, media)?;
+        self.ensure_namespace(&mut object)?;
+        self.check_name(&object)?;
+        let source = UpdateSource::Object(object);
+        let (stored, created) =
+            self.resource.store.update(&context, self.namespace, &self.info.name, self.target, source).await?;
+        self.answer(written(created), form, &stored)
+    }
+
+    pub(crate) async fn patch(&self, body: Body) -> Result<Response<Body>, ApiError> {
+        let kind = PatchType::of(self.headers)?;
+        let form = self.object_form()?;
+        let body = body::read(body).await?;
+        let context = self.write_context("PatchOptions")?;
+        let patch = Patch::parse(kind, &body)?;
+        // The store calls this again when another writer came first.
+        let transform = |current: &Object| {
+            let mut patched = patch.apply(current)?;
+            let validation = context.field_validation;
+            let warnings = self.resource.decoder.conform(&mut patched, validation)?;
+            let own = patch.check_strictly(&patched, validation)?;
+            own.iter().chain(&warnings).for_each(|warning| context.warn(warning));
+            self.ensure_namespace(&mut patched)?;
+            self.check_name(&patched)?;
+            Ok(patched)
+        };
+        let source = UpdateSource::transform(transform);
+        let (stored, created) =
+            self.resource.store.update(&context, self.namespace, &self.info.name, self.target, source).await?;
+        self.answer(written(created), form, &stored)
+    }
+
+    pub(crate) async fn delete(&self, body: Body) -> Result<Response<Body>, ApiError> {
+        let form = self.object_form()?;
+        let (context, options) = self.delete_options(body).await?;
+        let store = &self.resource.store;
+        match store.delete(&context, self.namespace, &self.info.name, &options).await? {
+            Deleted::Gone(stored) => self.answer_status(form.0, &stored),
+            Deleted::Pending(stored) => {
+                // The code that tells of a deletion going on, where clients of old asked for it.
+                let code = match options.orphan_dependents {
+                    Some(false) => StatusCode::ACCEPTED,
+                    _ => StatusCode::OK,
+                };
+                self.answer(code, form, &stored)
+            }
+        }
+    }
+
+    pub(crate) async fn delete_collection(&self, body: Body) -> Result<Response<Body>, ApiError> {
+        let (accepted, form) = self.list_form()?;
+        let selection = self.query.list()?;
+        let (context, options) = self.delete_options(body).await?;
+        let list =
+            self.resource.store.delete_collection(&context, self.list_namespace(), &selection, &options).await?;
+        let pieces = render::list(&self.resource.definition, form, list);
+        response::json(StatusCode::OK, accepted.media, self.headers, pieces)
+    }
+
+    fn decode(&self, context: &RequestContext, body: &[u8], media: MediaType) -> Result<Object, ApiError> {
+        let decoded = self.resource.decoder.decode(body, media.format(), context.field_validation)?;
+        decoded.warnings.into_iter().for_each(|warning| context.warn(warning));
+        Ok(decoded.object)
+    }
+
+    /// Reads the options from the body, or from the query when there is no body, as upstream does.
+    async fn delete_options(&self, body: Body) -> Result<(RequestContext, DeleteOptions), ApiError> {
+        let body = body::read(body).await?;
+        let options = if body.is_empty() {
+            self.query.delete()?
+        } else {
+            let media = negotiate::input(self.headers)?;
+            parse_delete_options(&body, media, &self.resource.definition.api_version())?
+        };
+        let mut context = self.context.clone();
+        context.dry_run = query::is_dry_run(&options)?;
+        Ok((context, options))
+    }
+
+    /// Puts the request's namespace into the object, or refuses one that is another.
+    fn ensure_namespace(&self, object: &mut Object) -> Result<(), ApiError> {
+        match (object.namespace(), self.namespace) {
+            (same, namespace) if same == namespace => Ok(()),
+            (_, "") => {
+                object.metadata_mut().remove("namespace");
+                Ok(())
+            }
+            ("", namespace) => {
+                object.metadata_mut().insert("namespace".to_owned(), Value::from(namespace));
+                Ok(())
+            }
+            _ => {
+                let message = "the namespace of the provided object does not match the namespace sent on the request";
+                Err(ApiError::bad_request(message))
+            }
+        }
+    }
+
+    fn check_name(&self, object: &Object) -> Result<(), ApiError> {
+        let wanted = &self.info.name;
+        match object.name() {
+            name if name == wanted => Ok(()),
+            "" => Err(ApiError::bad_request(format!(
+                "the name of the object ({wanted} based on URL) was undeterminable: name must be provided"
+            ))),
+            name => Err(ApiError::bad_request(format!(
+                "the name of the object ({name}) does not match the name on the URL ({wanted})"
+            ))),
+        }
+    }
+
+    fn answer(&self, code: StatusCode, (accepted, form): (Accepted, Form), stored: &Arc<Stored>) -> Result<Response<Body>, ApiError> {
+        let pieces = render::object(&self.resource.definition, form, stored);
+        response::json(code, accepted.media, self.headers, pieces)
+    }
+
+    /// Says that an object is gone.
+    fn answer_status(&self, accepted: Accepted, stored: &Stored) -> Result<Response<Body>, ApiError> {
+        let definition = &self.resource.definition;
+        let status = Status {
+            status: Some("Success".to_owned()),
+            details: Some(StatusDetails {
+                name: Some(self.info.name.clone()),
+                group: (!definition.group.is_empty()).then(|| definition.group.clone()),
+                kind: Some(definition.plural.clone()),
+                uid: Some(stored.object().uid().to_owned()),
+                ..StatusDetails::default()
+            }),
+            ..Status::default()
+        };
+        let body = serde_json::to_vec(&status).expect("a Status serializes");
+        response::json(StatusCode::OK, accepted.media, self.headers, body::once(body))
+    }
+}
+
+fn written(created: bool) -> StatusCode {
+    if created { StatusCode::CREATED } else { StatusCode::OK }
+}
+
+/// Reads `DeleteOptions`, which may be of `v1`, `meta.k8s.io/v1` or the resource's own version.
+fn parse_delete_options(body: &[u8], media: MediaType, own_version: &str) -> Result<DeleteOptions, ApiError> {
+    let parsed = schema::parse(body, media.format()).map_err(|error| ApiError::bad_request(error.to_string()))?;
+    let text = |field: &str| parsed.value.get(field).and_then(Value::as_str).unwrap_or("");
+    let (kind, version) = (text("kind"), text("apiVersion"));
+    let known = ["", "v1", "meta.k8s.io/v1", own_version].contains(&version);
+    if !matches!(kind, "" | "DeleteOptions") || !known {
+        return Err(ApiError::bad_request(format!("no kind {kind:?} is registered for version {version:?} in scheme")));
+    }
+    serde_json::from_value(parsed.value).map_err(|error| ApiError::bad_request(error.to_string()))
+}

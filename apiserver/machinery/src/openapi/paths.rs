@@ -1,0 +1,269 @@
+//! The operations: every path of every resource, with its verbs, parameters, bodies and answers.
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    parameters::{self, COMMON, DELETE, DELETE_COLLECTION, LIST, PATCH, WRITE},
+    schemas::{self, Components},
+};
+use crate::definition::{ResourceDefinition, Scope, Subresource};
+
+/// What bodies come in.
+const MEDIA: &[&str] = &["application/json", "application/yaml"];
+/// What patches come in.
+const PATCH_MEDIA: &[&str] = &["application/json-patch+json", "application/merge-patch+json"];
+
+/// Where the paths of a resource's group and version begin: `/apis/<group>/<version>`, `/api/v1` for core.
+pub(super) fn root(definition: &ResourceDefinition) -> String {
+    match definition.group.as_str() {
+        "" => format!("/api/{}", definition.version),
+        group => format!("/apis/{group}/{}", definition.version),
+    }
+}
+
+/// The paths of the resources of one group and version.
+pub(super) fn paths(definitions: &[&ResourceDefinition], schemas: &Components) -> Map<String, Value> {
+    let mut paths = Map::new();
+    for definition in definitions {
+        let root = root(definition);
+        paths.entry(format!("{root}/")).or_insert_with(|| json!({ "get": resource_list(definition) }));
+        add_resource(definition, &root, schemas, &mut paths);
+    }
+    paths
+}
+
+/// Discovery of the group and version.
+fn resource_list(definition: &ResourceDefinition) -> Value {
+    json!({
+        "tags": [tag(definition)],
+        "description": "get available resources",
+        "operationId": format!("get{}APIResources", camel_tag(definition)),
+        "responses": responses(200, &schemas::meta("APIResourceList")),
+    })
+}
+
+fn add_resource(definition: &ResourceDefinition, root: &str, schemas: &Components, paths: &mut Map<String, Value>) {
+    let ResourceDefinition { plural, kind, scope, .. } = definition;
+    let one = schemas::reference(&schemas::name(&definition.group, &definition.version, kind));
+    let list = schemas::reference(&schemas::name(&definition.group, &definition.version, &format!("{kind}List")));
+    let operations = Operations { definition, one: &one, list: &list };
+    let namespaced = *scope == Scope::Namespaced;
+    let base = if namespaced { format!("{root}/namespaces/{{namespace}}/{plural}") } else { format!("{root}/{plural}") };
+    let collection = [
+        operations.operation("list", "get", ""),
+        operations.operation("create", "post", ""),
+        operations.operation("deletecollection", "delete", ""),
+    ];
+    insert(paths, &base, collection, namespaced, false);
+    let object = [
+        operations.operation("get", "get", ""),
+        operations.operation("update", "put", ""),
+        operations.operation("patch", "patch", ""),
+        operations.operation("delete", "delete", ""),
+    ];
+    insert(paths, &format!("{base}/{{name}}"), object, namespaced, true);
+    if definition.has_status {
+        let status = [
+            operations.operation("get", "get", "status"),
+            operations.operation("update", "put", "status"),
+            operations.operation("patch", "patch", "status"),
+        ];
+        insert(paths, &format!("{base}/{{name}}/status"), status, namespaced, true);
+    }
+    for subresource in &definition.subresources {
+        let verbs = [("get", "get"), ("create", "post"), ("update", "put"), ("patch", "patch")];
+        let operations = verbs.map(|(verb, method)| {
+            subresource.verbs.contains(&verb).then(|| (method, operations.custom(subresource, verb, schemas)))
+        });
+        insert(paths, &format!("{base}/{{name}}/{}", subresource.name), operations, namespaced, true);
+    }
+    if namespaced {
+        let all = [operations.operation("list", "get", "").map(|(method, mut operation)| {
+            operation["operationId"] = format!("list{}{kind}ForAllNamespaces", camel_tag(definition)).into();
+            (method, operation)
+        })];
+        insert(paths, &format!("{root}/{plural}"), all, false, false);
+    }
+}
+
+/// Adds a path with the operations that are served on it.
+fn insert<const N: usize>(
+    paths: &mut Map<String, Value>,
+    path: &str,
+    operations: [Option<(&'static str, Value)>; N],
+    namespaced: bool,
+    named: bool,
+) {
+    let mut item: Map<String, Value> =
+        operations.into_iter().flatten().map(|(method, operation)| (method.to_owned(), operation)).collect();
+    if item.is_empty() {
+        return;
+    }
+    let mut common = parameters::query(COMMON);
+    if named {
+        common.push(parameters::path("name", "The object's name."));
+    }
+    if namespaced {
+        common.push(parameters::path("namespace", "The namespace that the objects are in."));
+    }
+    item.insert("parameters".to_owned(), common.into());
+    paths.insert(path.to_owned(), item.into());
+}
+
+fn tag(definition: &ResourceDefinition) -> String {
+    let group = definition.group.split('.').next().filter(|g| !g.is_empty()).unwrap_or("core");
+    format!("{group}_{}", definition.version)
+}
+
+fn camel_tag(definition: &ResourceDefinition) -> String {
+    let group = if definition.group.is_empty() { "core" } else { &definition.group };
+    let parts = group.split('.').filter(|part| !matches!(*part, "k8s" | "io")).map(capitalized);
+    format!("{}{}", parts.collect::<String>(), capitalized(&definition.version))
+}
+
+fn capitalized(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+}
+
+/// Makes the operations of one resource.
+struct Operations<'a> {
+    definition: &'a ResourceDefinition,
+    one: &'a Value,
+    list: &'a Value,
+}
+
+impl Operations<'_> {
+    /// The operation of a verb, with its method, if the resource has the verb.
+    fn operation(&self, verb: &str, method: &'static str, subresource: &str) -> Option<(&'static str, Value)> {
+        if !self.definition.verbs.contains(&verb) {
+            return None;
+        }
+        let kind = &self.definition.kind;
+        // Action, description, query parameters, body and its media, answers.
+        let (action, description, query, body, answers) = match verb {
+            "list" => ("list", format!("list or watch objects of kind {kind}"), LIST, None, responses(200, self.list)),
+            "create" => ("post", format!("create a {kind}"), WRITE, Some((self.one, MEDIA)), self.written(&[200, 201, 202])),
+            "update" => {
+                ("put", format!("replace the {}", self.thing(subresource)), WRITE, Some((self.one, MEDIA)), self.written(&[200, 201]))
+            }
+            "patch" => {
+                let patch = schemas::meta("Patch");
+                let operation = self.build(
+                    ("patch", "patch", subresource),
+                    format!("partially update the {}", self.thing(subresource)),
+                    PATCH,
+                    Some((&patch, PATCH_MEDIA)),
+                    self.written(&[200, 201]),
+                );
+                return Some((method, operation));
+            }
+            "delete" => return Some((method, self.deletion("delete", format!("delete a {kind}"), DELETE))),
+            "deletecollection" => {
+                let description = format!("delete collection of {kind}");
+                return Some((method, self.deletion("deletecollection", description, DELETE_COLLECTION)));
+            }
+            _ => ("get", format!("read the {}", self.thing(subresource)), &[][..], None, responses(200, self.one)),
+        };
+        Some((method, self.build((verb, action, subresource), description, query, body, answers)))
+    }
+
+    fn thing(&self, subresource: &str) -> String {
+        let kind = &self.definition.kind;
+        if subresource.is_empty() { format!("specified {kind}") } else { format!("{subresource} of the specified {kind}") }
+    }
+
+    fn written(&self, codes: &[u16]) -> Value {
+        let mut answers = Map::new();
+        for code in codes {
+            if let Value::Object(answer) = responses(*code, self.one) {
+                answers.extend(answer);
+            }
+        }
+        answers.into()
+    }
+
+    fn deletion(&self, action: &str, description: String, query: &[&str]) -> Value {
+        let options = schemas::meta("DeleteOptions");
+        let answers = responses(200, &schemas::meta("Status"));
+        let mut operation = self.build((action, action, ""), description, query, Some((&options, MEDIA)), answers);
+        operation["requestBody"]["required"] = false.into();
+        operation
+    }
+
+    /// A subresource other than status, with what it is said to take.
+    fn custom(&self, subresource: &Subresource, verb: &str, schemas: &Components) -> Value {
+        let (group, version, kind) = subresource.kind;
+        let name = schemas::name(group, version, kind);
+        let body = if schemas.contains(&name) { schemas::reference(&name) } else { json!({ "type": "object" }) };
+        let action = match verb {
+            "create" => "post",
+            "update" => "put",
+            other => other,
+        };
+        let with_body = (verb != "get").then_some((&body, MEDIA));
+        let code = if verb == "create" { 201 } else { 200 };
+        let mut operation = self.build(
+            (verb, action, subresource.name),
+            subresource.description.to_owned(),
+            &[],
+            with_body,
+            responses(code, &body),
+        );
+        operation["x-kubernetes-group-version-kind"] = schemas::gvk(group, version, kind);
+        if let Some(body) = operation.get_mut("requestBody") {
+            body["required"] = false.into();
+        }
+        operation
+    }
+
+    /// `names` are the verb, upstream's word for the action, and the subresource.
+    fn build(
+        &self,
+        (verb, action, subresource): (&str, &str, &str),
+        description: String,
+        query: &[&str],
+        body: Option<(&Value, &[&str])>,
+        answers: Value,
+    ) -> Value {
+        let ResourceDefinition { group, version, kind, scope, .. } = self.definition;
+        let word = match verb {
+            "get" => "read",
+            "update" => "replace",
+            other => other,
+        };
+        let namespaced = if *scope == Scope::Namespaced { "Namespaced" } else { "" };
+        let word = if verb == "deletecollection" { "deleteCollection" } else { word };
+        let mut operation = json!({
+            "tags": [tag(self.definition)],
+            "description": description,
+            "operationId": format!("{word}{}{namespaced}{kind}{}", camel_tag(self.definition), capitalized(subresource)),
+            "responses": answers,
+            "x-kubernetes-action": action,
+            "x-kubernetes-group-version-kind": schemas::gvk(group, version, kind),
+        });
+        if !query.is_empty() {
+            operation["parameters"] = parameters::query(query).into();
+        }
+        if let Some((schema, media)) = body {
+            operation["requestBody"] = json!({ "content": content(schema, media), "required": true });
+        }
+        operation
+    }
+}
+
+fn content(schema: &Value, media: &[&str]) -> Value {
+    Value::Object(media.iter().map(|media| ((*media).to_owned(), json!({ "schema": schema }))).collect())
+}
+
+fn responses(code: u16, schema: &Value) -> Value {
+    let description = match code {
+        201 => "Created",
+        202 => "Accepted",
+        _ => "OK",
+    };
+    json!({
+        code.to_string(): { "description": description, "content": content(schema, MEDIA) },
+        "401": { "description": "Unauthorized" },
+    })
+}
