@@ -5,6 +5,7 @@
 use std::{
     fs,
     net::{Ipv4Addr, SocketAddr, TcpListener},
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::Stdio,
     sync::Arc,
@@ -35,6 +36,8 @@ const RESTART: Duration = Duration::from_millis(500);
 pub(crate) async fn run(options: StandaloneOptions) -> anyhow::Result<()> {
     let data_dir = std::path::absolute(&options.data_dir)?;
     fs::create_dir_all(&data_dir).with_context(|| format!("{} cannot be made", data_dir.display()))?;
+    // What is in it is the owner's alone: values of Secrets, keys, the kubeconfig.
+    fs::set_permissions(&data_dir, fs::Permissions::from_mode(0o700))?;
     let pki = data_dir.join("pki");
     fs::create_dir_all(&pki)?;
     let ca = CertificateAuthority::load_or_create(&pki, "ca", "stoa")?;

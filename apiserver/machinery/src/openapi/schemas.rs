@@ -203,10 +203,8 @@ fn move_out(schema: &mut Value, field: &str, name: &str, components: &mut BTreeM
         return;
     }
     let mut moved = property.take();
-    let mut left = json!({ "allOf": [reference(name)], "default": {} });
-    if let Some(description) = moved.get("description") {
-        left["description"] = description.clone();
-    }
+    // The description goes along; beside the reference, `kubectl explain` would show it twice.
+    let left = json!({ "allOf": [reference(name)], "default": {} });
     if let Value::Object(moved) = &mut moved {
         moved.remove("nullable");
         moved.remove("default");

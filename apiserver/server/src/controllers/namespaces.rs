@@ -14,6 +14,8 @@ use tokio_util::sync::CancellationToken;
 use super::queue::{self, ObjectKey};
 use crate::kinds::lookup::Lookup;
 
+/// Namespaces that are always there: `default` also has the Events of cluster-scoped objects.
+const BUILT_IN: &[&str] = &["default", "stoa-system"];
 /// What keeps a namespace until it is empty.
 pub(crate) const FINALIZER: &str = "stoa.dev/namespace-content";
 /// How often to look whether a namespace is empty.
@@ -21,6 +23,15 @@ const WAIT: Duration = Duration::from_millis(300);
 
 pub(crate) async fn run(registry: Arc<Registry>, lookup: Lookup, end: CancellationToken) {
     let Ok(namespaces) = lookup.api::<Namespace>() else { return };
+    for name in BUILT_IN {
+        let mut namespace = Namespace::default();
+        namespace.metadata.name = Some((*name).to_owned());
+        match namespaces.create(&namespace).await {
+            Ok(_) => {}
+            Err(error) if error.is("AlreadyExists") => {}
+            Err(error) => tracing::error!(%error, namespace = name, "a namespace that is always there is not"),
+        }
+    }
     let triggers = vec![queue::triggers(&namespaces, |n| vec![queue::key_of(n)])];
     queue::drive("namespaces", triggers, end, |key| look(registry.clone(), lookup.clone(), key)).await;
 }
