@@ -68,6 +68,9 @@ pub struct RequestContext {
     pub field_validation: FieldValidation,
     /// Decides what the user may do; strategies ask it about what an object refers to.
     pub authorizer: Arc<dyn Authorizer>,
+    /// What the log says about the writes of this call besides who made them, in
+    /// [`Origin::message`](crate::log::Origin::message); may be empty.
+    pub origin_message: String,
     warnings: Arc<Mutex<Vec<String>>>,
     internal: bool,
 }
@@ -81,6 +84,7 @@ impl RequestContext {
             dry_run: false,
             field_validation: FieldValidation::default(),
             authorizer,
+            origin_message: String::new(),
             warnings: Arc::default(),
             internal: false,
         }

@@ -45,6 +45,19 @@ async fn log_keeps_no_version_and_says_who() {
 }
 
 #[tokio::test]
+async fn log_says_what_the_call_wants_said() {
+    let mut fixture = Fixture::new().await;
+    fixture.context.origin_message = "commit 1f2e3d".to_owned();
+    fixture.gadget("a", 1).await;
+    fixture.delete("a", &DeleteOptions::default()).await.expect("deleted");
+    let mut records = fixture.registry.log().follow(Version(0)).await.expect("follow");
+    for verb in ["create", "delete"] {
+        let origin = records.next().await.expect("record").expect("record").origin;
+        assert_eq!((origin.verb.as_str(), origin.message.as_str()), (verb, "commit 1f2e3d"));
+    }
+}
+
+#[tokio::test]
 async fn name_is_taken_once() {
     let fixture = Fixture::new().await;
     fixture.gadget("a", 1).await;
