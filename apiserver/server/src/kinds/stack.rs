@@ -89,6 +89,13 @@ pub(crate) fn is_deployed(stack: &Stack) -> bool {
     stack.status.as_ref().is_some_and(|s| s.deployments.iter().any(|d| d.resources > 0))
 }
 
+/// Gives a stack that has no name inside its project its own; also when an update leaves it out.
+fn set_stack_name(stack: &mut Stack) {
+    if stack.spec.stack_name.is_empty() {
+        stack.spec.stack_name = stack.name_any();
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct StackStrategy {
     pub(crate) lookup: Lookup,
@@ -115,13 +122,15 @@ impl Strategy for StackStrategy {
     type Object = Stack;
 
     fn prepare_for_create(&self, _: &RequestContext, object: &mut Stack) {
-        if object.spec.stack_name.is_empty() {
-            object.spec.stack_name = object.name_any();
-        }
+        set_stack_name(object);
         let finalizers = object.finalizers_mut();
         if !finalizers.iter().any(|f| f == labels::INFRASTRUCTURE_FINALIZER) {
             finalizers.push(labels::INFRASTRUCTURE_FINALIZER.to_owned());
         }
+    }
+
+    fn prepare_for_update(&self, _: &RequestContext, new: &mut Stack, _: &Stack) {
+        set_stack_name(new);
     }
 
     fn validate(&self, object: &Stack) -> Vec<FieldError> {
@@ -190,5 +199,24 @@ impl Strategy for StackStrategy {
                 Ok(())
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stoa_types::config::StackSpec;
+
+    use super::*;
+
+    #[test]
+    fn stack_name_is_the_objects_own_when_a_write_leaves_it_out() {
+        let spec: StackSpec = serde_json::from_value(serde_json::json!({"project": "web"})).expect("a spec");
+        let (strategy, context) = (StackStrategy { lookup: Lookup::default() }, RequestContext::internal("test"));
+        let mut old = Stack::new("web-dev", spec.clone());
+        strategy.prepare_for_create(&context, &mut old);
+        assert_eq!(old.spec.stack_name, "web-dev");
+        let mut new = Stack::new("web-dev", spec);
+        strategy.prepare_for_update(&context, &mut new, &old);
+        assert_eq!(new.spec.stack_name, "web-dev");
     }
 }
