@@ -1,1 +1,14 @@
-//! Placeholder.
+//! Carries out what the engine decides: reads what is live, plans, and walks a plan against a runtime.
+//!
+//! Start at [`plan()`] and [`execute`]. The pure decisions are `stoa-engine`'s; what the calls do is
+//! the runtime's. Whoever calls [`execute`] keeps what it is told through an [`Observer`].
+
+mod call;
+mod execute;
+mod observer;
+mod planning;
+mod values;
+
+pub use execute::{Execution, Options, Outcome, execute};
+pub use observer::{Abandoned, Observer, ResourceOutcome, ResourceResult};
+pub use planning::{PlanError, Planned, plan};

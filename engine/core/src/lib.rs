@@ -6,10 +6,30 @@
 //!
 //! Elsewhere: `stoa-runtime` reaches the infrastructure, `stoa-apply` carries a plan out.
 
+mod dependencies;
+pub mod diff;
+pub mod digest;
+pub mod graph;
+pub mod lookup;
+pub mod object;
+pub mod path;
 pub mod plan;
+pub mod planner;
+pub mod problem;
+pub mod reference;
+pub mod render;
+pub mod resolve;
+pub mod sensitive;
 pub mod spec;
 pub mod state;
+mod validate;
 
-pub use plan::{Action, Plan, PlannedAction};
+pub use graph::{Cycle, Graph};
+pub use object::ObjectRef;
+pub use path::FieldPath;
+pub use plan::{Action, FieldChange, Live, Plan, PlannedAction, Preview, Summary};
+pub use planner::{PlanInput, plan};
+pub use problem::Problem;
+pub use sensitive::Sensitive;
 pub use spec::{Resource, ResourceId, ResourceType, Spec};
 pub use state::{State, StateResource};

@@ -1,12 +1,37 @@
 //! What has to change, complete and decided before anything does.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 use crate::spec::{ResourceId, ResourceType};
 
+/// What is live, as a runtime found it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Live {
+    /// Nothing.
+    Absent,
+    /// The resource as the infrastructure reports it.
+    Present(Map<String, Value>),
+    /// It cannot be known yet, for this reason: its CRD is not there, for instance.
+    Unverified(String),
+}
+
+/// What would change, as the infrastructure itself says (a server-side dry run).
+#[derive(Clone, Debug, PartialEq)]
+pub enum Preview {
+    /// The resource as it would be.
+    Changed(Map<String, Value>),
+    /// The resource as it would be after it was deleted and made again, since it cannot be
+    /// changed in place.
+    Replaced(Map<String, Value>),
+    /// It cannot be asked yet, for this reason.
+    Unverified(String),
+}
+
 /// What is done about one resource.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Action {
     /// It is not there: make it.
     Create,
@@ -22,6 +47,28 @@ pub enum Action {
     Forget,
     /// Nothing to do.
     Unchanged,
+}
+
+impl Action {
+    /// Every action, in the order summaries list them.
+    pub const ALL: [Self; 7] =
+        [Self::Create, Self::Update, Self::Delete, Self::Replace, Self::Adopt, Self::Forget, Self::Unchanged];
+
+    /// Whether carrying it out calls the infrastructure.
+    pub fn is_call(self) -> bool {
+        !matches!(self, Self::Forget | Self::Unchanged)
+    }
+
+    /// Whether the resource is there afterwards.
+    pub fn keeps(self) -> bool {
+        !matches!(self, Self::Delete | Self::Forget)
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
 }
 
 /// One field that changes. Sensitive values are masked as `"(sensitive)"`, values not known until
@@ -61,9 +108,15 @@ pub struct PlannedAction {
     /// What it depends on, explicitly and implicitly; recorded in the state when it is applied.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<ResourceId>,
+    /// Whether the live resource moved away from what was recorded, or is gone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub drift: bool,
     /// Why the server could not be asked, when it could not: its namespace or CRD is not there yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unverified: Option<String>,
+    /// The id under which the same object was recorded before, when only its id changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recorded_as: Option<ResourceId>,
 }
 
 /// Everything that has to change.
@@ -76,4 +129,81 @@ pub struct Plan {
     pub spec_digest: String,
     /// One action per resource, in an order that respects `after`.
     pub actions: Vec<PlannedAction>,
+}
+
+/// How many resources there are of each action.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// To create.
+    pub create: u32,
+    /// To update.
+    pub update: u32,
+    /// To delete.
+    pub delete: u32,
+    /// To replace.
+    pub replace: u32,
+    /// To adopt.
+    pub adopt: u32,
+    /// To forget.
+    pub forget: u32,
+    /// Unchanged.
+    pub unchanged: u32,
+    /// How many of these the server could not be asked about.
+    pub unverified: u32,
+}
+
+impl Summary {
+    /// The count of one action.
+    pub fn count(&self, action: Action) -> u32 {
+        match action {
+            Action::Create => self.create,
+            Action::Update => self.update,
+            Action::Delete => self.delete,
+            Action::Replace => self.replace,
+            Action::Adopt => self.adopt,
+            Action::Forget => self.forget,
+            Action::Unchanged => self.unchanged,
+        }
+    }
+}
+
+impl Plan {
+    /// The shape of plans made here.
+    pub const SCHEMA_VERSION: u32 = 1;
+
+    /// The digest of what was decided, `sha256:<hex>`: the actions and the fields that are known.
+    /// Why something could not be verified is left out, since the same reason may be worded anew.
+    pub fn digest(&self) -> String {
+        let mut value = serde_json::to_value(self).expect("a plan is JSON");
+        for action in value["actions"].as_array_mut().into_iter().flatten() {
+            if let Some(unverified) = action.get_mut("unverified") {
+                *unverified = json!(true);
+            }
+        }
+        crate::digest::digest(&value)
+    }
+
+    /// How many resources there are of each action.
+    pub fn summary(&self) -> Summary {
+        let mut summary = Summary::default();
+        for action in &self.actions {
+            let count = match action.action {
+                Action::Create => &mut summary.create,
+                Action::Update => &mut summary.update,
+                Action::Delete => &mut summary.delete,
+                Action::Replace => &mut summary.replace,
+                Action::Adopt => &mut summary.adopt,
+                Action::Forget => &mut summary.forget,
+                Action::Unchanged => &mut summary.unchanged,
+            };
+            *count += 1;
+            summary.unverified += u32::from(action.unverified.is_some());
+        }
+        summary
+    }
+
+    /// Whether nothing is to be done, but perhaps records brought up to date.
+    pub fn is_unchanged(&self) -> bool {
+        self.actions.iter().all(|action| action.action == Action::Unchanged)
+    }
 }

@@ -17,14 +17,32 @@ impl fmt::Display for ResourceId {
     }
 }
 
+impl From<&str> for ResourceId {
+    fn from(id: &str) -> Self {
+        Self(id.to_owned())
+    }
+}
+
+impl std::borrow::Borrow<str> for ResourceId {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
 /// Which family of runtimes drives a resource.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ResourceType {
     /// A Kubernetes object. The workspace decides whether the Kubernetes or the GitOps runtime
     /// brings it there.
     Kubernetes,
     /// A resource of a Terraform provider.
     Terraform,
+}
+
+impl fmt::Display for ResourceType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
 }
 
 /// One wanted resource.
@@ -47,6 +65,8 @@ pub struct Resource {
 }
 
 /// Everything that is wanted of one stack in one workspace.
+///
+/// [`Spec::validate`] tells what is wrong with it; [`Spec::digest`] names it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Spec {
@@ -59,6 +79,13 @@ pub struct Spec {
     /// Settings of the workspace, as in Kusion.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<Value>,
+}
+
+impl Spec {
+    /// The digest of the canonical JSON: `sha256:<hex>`.
+    pub fn digest(&self) -> String {
+        crate::digest::digest(self)
+    }
 }
 
 fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>

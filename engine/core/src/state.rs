@@ -4,7 +4,10 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::spec::{ResourceId, ResourceType};
+use crate::object::without_bookkeeping;
+use crate::resolve::Resolved;
+use crate::sensitive::Sensitive;
+use crate::spec::{Resource, ResourceId, ResourceType};
 
 /// What is recorded of one resource.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,4 +45,41 @@ pub struct StateResource {
 pub struct State {
     /// The resources, by id.
     pub resources: Vec<StateResource>,
+}
+
+impl StateResource {
+    /// What to record of a resource that was applied as `resolved` and is live as told; an empty
+    /// map for runtimes that report nothing.
+    pub fn applied(
+        resource: &Resource,
+        resolved: &Resolved,
+        live: Map<String, Value>,
+        depends_on: Vec<ResourceId>,
+    ) -> Self {
+        let mut sensitive = Sensitive::of(&resolved.attributes, &resolved.sensitive);
+        sensitive.extend(&Sensitive::of(&live, &resolved.sensitive));
+        Self {
+            id: resource.id.clone(),
+            kind: resource.kind,
+            attributes: sensitive.recorded(&resource.id, &resolved.attributes),
+            live: sensitive.recorded(&resource.id, &without_bookkeeping(live)),
+            depends_on,
+            extensions: resource.extensions.clone(),
+            cluster: String::new(),
+            unknown: false,
+        }
+    }
+
+    /// The same with another name of the cluster.
+    #[must_use]
+    pub fn in_cluster(self, cluster: String) -> Self {
+        Self { cluster, ..self }
+    }
+}
+
+impl State {
+    /// What is recorded under an id.
+    pub fn get(&self, id: &ResourceId) -> Option<&StateResource> {
+        self.resources.iter().find(|resource| resource.id == *id)
+    }
 }

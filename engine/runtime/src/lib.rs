@@ -8,6 +8,7 @@ use std::fmt;
 
 use async_trait::async_trait;
 use serde_json::{Map, Value};
+pub use stoa_engine::{Live, Preview};
 use stoa_engine::{Resource, ResourceId, StateResource};
 
 /// What a runtime is asked to look at.
@@ -32,26 +33,6 @@ impl ReadRequest<'_> {
             (None, None) => panic!("a read request names a resource"),
         }
     }
-}
-
-/// What is live.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Live {
-    /// Nothing.
-    Absent,
-    /// The resource as the infrastructure reports it.
-    Present(Map<String, Value>),
-    /// It cannot be known yet, for this reason: its CRD is not there, for instance.
-    Unverified(String),
-}
-
-/// What would change, as the infrastructure itself says (a server-side dry run).
-#[derive(Clone, Debug, PartialEq)]
-pub enum Preview {
-    /// The resource as it would be.
-    Changed(Map<String, Value>),
-    /// It cannot be asked yet, for this reason.
-    Unverified(String),
 }
 
 /// Brings one resource to what is wanted.
@@ -130,6 +111,13 @@ pub struct Finished {
 /// A runtime is made for one run. The engine may run calls for different resources at once.
 #[async_trait]
 pub trait Runtime: fmt::Debug + Send + Sync + 'static {
+    /// Whether changes are only gathered by [`apply`](Self::apply) and [`delete`](Self::delete), and
+    /// made all at once by [`finish`](Self::finish). Nothing counts as done before that then, and an
+    /// interrupted walk gathers everything again.
+    fn is_deferred(&self) -> bool {
+        false
+    }
+
     /// Reads what is live, in the order of the requests. Does as few calls outside as it can.
     ///
     /// # Errors

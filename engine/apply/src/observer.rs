@@ -1,0 +1,75 @@
+//! Who hears of everything a walk does, and keeps it.
+
+use std::fmt;
+
+use async_trait::async_trait;
+use stoa_engine::{Action, Problem, ResourceId, StateResource};
+use stoa_runtime::{Health, KubernetesObject};
+
+/// The observer can keep no more, so the walk must not go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("whoever keeps the results is gone")]
+pub struct Abandoned;
+
+/// What came of one resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResourceOutcome {
+    /// Its action was carried out.
+    Done,
+    /// Its action failed, and is known to have changed nothing or only in part.
+    Failed,
+    /// Its action was not begun: something before it failed, or the walk was stopped.
+    Skipped,
+    /// Nobody knows whether its action was carried out.
+    Unknown,
+}
+
+impl fmt::Display for ResourceOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// What came of one resource, and what to record of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ResourceResult {
+    /// Which.
+    pub id: ResourceId,
+    /// What was to be done.
+    pub action: Action,
+    /// What came of it.
+    pub outcome: ResourceOutcome,
+    /// Why, when it was not done; holds no sensitive values.
+    pub message: String,
+    /// When done: what to record; `None` drops the record.
+    pub resource: Option<StateResource>,
+    /// Where it lives, if it is a Kubernetes object.
+    pub kubernetes: Option<KubernetesObject>,
+    /// What it depends on.
+    pub depends_on: Vec<ResourceId>,
+    /// What is wrong, when it failed.
+    pub problem: Option<Problem>,
+}
+
+/// Hears of everything a walk does.
+///
+/// The walk goes on only when what it told is durable: each method completes then.
+#[async_trait]
+pub trait Observer: fmt::Debug + Send + Sync + 'static {
+    /// These resources are about to be called for. Nothing is called before this completes.
+    ///
+    /// # Errors
+    ///
+    /// [`Abandoned`] when it cannot be kept; the calls are then not made.
+    async fn intent(&self, ids: &[ResourceId], action: Action) -> Result<(), Abandoned>;
+
+    /// This came of a resource. Nothing that depends on it starts before this completes.
+    ///
+    /// # Errors
+    ///
+    /// [`Abandoned`] when it cannot be kept; the walk then starts nothing more.
+    async fn result(&self, result: ResourceResult) -> Result<(), Abandoned>;
+
+    /// A resource fares so. Nothing waits for this.
+    async fn health(&self, id: &ResourceId, health: Health, message: &str);
+}

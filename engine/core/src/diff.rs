@@ -1,0 +1,271 @@
+//! Compares what is wanted with what is live, field by field, in the light of what was recorded.
+//!
+//! Start at [`three_way`]. A field that only the live resource has was set by its server or by
+//! somebody else, and is left alone, unless it was recorded, which means that it was wanted once
+//! and is to go. [`against_preview`] compares with what the infrastructure itself says would be.
+//!
+//! Elsewhere: `equality` says which scalars mean the same, `lists` which items belong together.
+
+mod equality;
+mod lists;
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+use crate::object::{is_server_set, secret_as_stored};
+use crate::path::{FieldPath, Segment};
+use crate::plan::FieldChange;
+use crate::resolve::Resolved;
+use crate::sensitive::{Sensitive, UNKNOWN};
+use crate::spec::{ResourceId, ResourceType};
+
+/// What is compared.
+#[derive(Clone, Copy, Debug)]
+pub struct Comparison<'a> {
+    /// The resource.
+    pub id: &'a ResourceId,
+    /// Who drives it; Kubernetes objects have fields that their server sets.
+    pub kind: ResourceType,
+    /// The recorded attributes, sensitive values masked, if it is recorded.
+    pub prior: Option<&'a Map<String, Value>>,
+    /// What is wanted.
+    pub desired: &'a Resolved,
+    /// What is live.
+    pub live: &'a Map<String, Value>,
+}
+
+/// The fields that applying would change, as far as the engine can tell by itself.
+pub fn three_way(comparison: &Comparison<'_>) -> Vec<FieldChange> {
+    compare(comparison, None)
+}
+
+/// The fields that applying would change, by what the infrastructure says it would make.
+pub fn against_preview(comparison: &Comparison<'_>, previewed: &Map<String, Value>) -> Vec<FieldChange> {
+    compare(comparison, Some(previewed))
+}
+
+fn compare(comparison: &Comparison<'_>, previewed: Option<&Map<String, Value>>) -> Vec<FieldChange> {
+    let kubernetes = comparison.kind == ResourceType::Kubernetes;
+    let stored = |object: &Map<String, Value>| {
+        kubernetes.then(|| secret_as_stored(object)).flatten().unwrap_or_else(|| object.clone())
+    };
+    let desired = as_stored(comparison.desired, kubernetes);
+    let live = stored(comparison.live);
+    let prior = comparison.prior.map(stored);
+    let previewed = previewed.map(stored);
+    let mut sensitive = Sensitive::of(&desired.attributes, &desired.sensitive);
+    sensitive.extend(&Sensitive::of(&live, &desired.sensitive));
+    let mut walker = Walker {
+        kubernetes,
+        strict: previewed.is_some(),
+        id: comparison.id,
+        prior: prior.as_ref(),
+        recorded: None,
+        desired: &desired,
+        sensitive: &sensitive,
+        shown: FieldPath::default(),
+        raw: FieldPath::default(),
+        changes: Vec::new(),
+    };
+    match &previewed {
+        Some(previewed) => walker.map(None, previewed, &live),
+        None => walker.map(walker.prior, &desired.attributes, &live),
+    }
+    walker.changes
+}
+
+/// What is wanted, as a server would keep it.
+fn as_stored(desired: &Resolved, kubernetes: bool) -> Resolved {
+    let Some(attributes) = kubernetes.then(|| secret_as_stored(&desired.attributes)).flatten() else {
+        return desired.clone();
+    };
+    let moved = |paths: &BTreeSet<FieldPath>| {
+        paths
+            .iter()
+            .map(|path| match path.0.split_first() {
+                Some((Segment::Key(first), rest)) if first == "stringData" => FieldPath::of_keys(["data"]).concat(rest),
+                _ => path.clone(),
+            })
+            .collect()
+    };
+    Resolved { attributes, unknown: moved(&desired.unknown), sensitive: moved(&desired.sensitive) }
+}
+
+struct Walker<'a> {
+    kubernetes: bool,
+    /// Whether what only the live side has is to go: true of a comparison with a preview.
+    strict: bool,
+    id: &'a ResourceId,
+    prior: Option<&'a Map<String, Value>>,
+    /// What is wanted as it would be recorded; made when the first change is found.
+    recorded: Option<Map<String, Value>>,
+    desired: &'a Resolved,
+    sensitive: &'a Sensitive,
+    /// Where we are, as people read it.
+    shown: FieldPath,
+    /// Where we are in what is wanted, lists by index.
+    raw: FieldPath,
+    changes: Vec<FieldChange>,
+}
+
+impl Walker<'_> {
+    fn map(&mut self, prior: Option<&Map<String, Value>>, want: &Map<String, Value>, have: &Map<String, Value>) {
+        for (key, wanted) in want {
+            if self.is_server_set(key) {
+                continue;
+            }
+            let prior = prior.and_then(|prior| prior.get(key));
+            let step = Segment::Key(key.clone());
+            self.within(step.clone(), step, |walker| walker.value(prior, wanted, have.get(key)));
+        }
+        for (key, had) in have {
+            let was_wanted = prior.and_then(|prior| prior.get(key)).is_some_and(|prior| !prior.is_null());
+            if want.contains_key(key) || had.is_null() || !(was_wanted || self.strict) || self.is_server_set(key) {
+                continue;
+            }
+            let step = Segment::Key(key.clone());
+            self.within(step.clone(), step, |walker| walker.change(Some(had), None));
+        }
+    }
+
+    fn value(&mut self, prior: Option<&Value>, want: &Value, have: Option<&Value>) {
+        if !self.strict && self.desired.unknown.contains(&self.raw) {
+            return self.change(have, Some(&Value::from(UNKNOWN)));
+        }
+        match (want, have) {
+            (Value::Null, None | Some(Value::Null)) => {}
+            // Null means that the field is not wanted, so it goes only if it was recorded.
+            (Value::Null, Some(had)) => {
+                if self.strict || prior.is_some_and(|prior| !prior.is_null()) {
+                    self.change(Some(had), None);
+                }
+            }
+            (_, None | Some(Value::Null)) => self.change(None, Some(want)),
+            (Value::Object(want), Some(Value::Object(have))) => {
+                self.map(prior.and_then(Value::as_object), want, have);
+            }
+            (Value::Array(want), Some(Value::Array(have))) => {
+                self.list(prior.and_then(Value::as_array).map(Vec::as_slice), want, have);
+            }
+            (_, Some(had)) => {
+                if !equality::same(self.kubernetes, &self.raw, want, had) {
+                    self.change(Some(had), Some(want));
+                }
+            }
+        }
+    }
+
+    fn list(&mut self, prior: Option<&[Value]>, want: &[Value], have: &[Value]) {
+        let field = match self.raw.0.last() {
+            Some(Segment::Key(field)) => field.clone(),
+            _ => String::new(),
+        };
+        match lists::matching(self.kubernetes, &field, want, have) {
+            lists::Matching::ByKey { key, shared } => self.keyed_list(key, shared && !self.strict, prior, want, have),
+            lists::Matching::Set => self.set(prior, want, have),
+            lists::Matching::ByPosition => {
+                for position in 0..want.len().max(have.len()) {
+                    let step = Segment::Index(position);
+                    self.within(step.clone(), step, |walker| match (want.get(position), have.get(position)) {
+                        (Some(want), had) => walker.value(prior.and_then(|it| it.get(position)), want, had),
+                        (None, had) => walker.change(had, None),
+                    });
+                }
+            }
+        }
+    }
+
+    /// Items are told apart by the value of a key. In a `shared` list others may have items too.
+    fn keyed_list(&mut self, key: &str, shared: bool, prior: Option<&[Value]>, want: &[Value], have: &[Value]) {
+        let find = |items: &[Value], text: &str| {
+            items.iter().position(|item| lists::key_of(item, key).as_deref() == Some(text))
+        };
+        let mut positions = Vec::with_capacity(want.len());
+        for (index, wanted) in want.iter().enumerate() {
+            let Some(text) = lists::key_of(wanted, key) else { continue };
+            let had = find(have, &text);
+            positions.extend(had);
+            let prior = prior.and_then(|prior| find(prior, &text).map(|at| &prior[at]));
+            let item = Segment::Item { key: key.to_owned(), value: text };
+            self.within(item, Segment::Index(index), |walker| walker.value(prior, wanted, had.map(|at| &have[at])));
+        }
+        for (index, had) in have.iter().enumerate() {
+            let Some(text) = lists::key_of(had, key) else { continue };
+            let was_wanted = prior.is_some_and(|prior| find(prior, &text).is_some());
+            if find(want, &text).is_none() && (was_wanted || !shared) {
+                let item = Segment::Item { key: key.to_owned(), value: text };
+                self.within(item, Segment::Index(want.len() + index), |walker| walker.change(Some(had), None));
+            }
+        }
+        if !shared && !positions.is_sorted() {
+            let keys = |items: &[Value]| Value::from_iter(items.iter().filter_map(|item| lists::key_of(item, key)));
+            self.change(Some(&keys(have)), Some(&keys(want)));
+        }
+    }
+
+    /// A list of scalars to which others add, such as finalizers.
+    fn set(&mut self, prior: Option<&[Value]>, want: &[Value], have: &[Value]) {
+        for (index, wanted) in want.iter().enumerate() {
+            if !have.contains(wanted) {
+                let step = Segment::Index(index);
+                self.within(step.clone(), step, |walker| walker.change(None, Some(wanted)));
+            }
+        }
+        for (index, had) in have.iter().enumerate() {
+            let was_wanted = prior.is_some_and(|prior| prior.contains(had));
+            if !want.contains(had) && (was_wanted || self.strict) {
+                let step = Segment::Index(index);
+                self.within(step.clone(), step, |walker| walker.change(Some(had), None));
+            }
+        }
+    }
+
+    fn within(&mut self, shown: Segment, raw: Segment, work: impl FnOnce(&mut Self)) {
+        self.shown.0.push(shown);
+        self.raw.0.push(raw);
+        work(self);
+        self.shown.0.pop();
+        self.raw.0.pop();
+    }
+
+    fn is_server_set(&self, key: &str) -> bool {
+        if !self.kubernetes || self.raw.0.len() > 2 {
+            return false;
+        }
+        let parents: Option<Vec<&str>> = self
+            .raw
+            .0
+            .iter()
+            .map(|segment| match segment {
+                Segment::Key(key) => Some(key.as_str()),
+                Segment::Index(_) | Segment::Item { .. } => None,
+            })
+            .collect();
+        parents.is_some_and(|parents| is_server_set(&parents, key))
+    }
+
+    fn change(&mut self, before: Option<&Value>, after: Option<&Value>) {
+        let drift = self.is_drift();
+        let show = |value: &Value| self.sensitive.shown(&self.raw, value);
+        let change = FieldChange {
+            path: self.shown.to_string(),
+            before: before.map(show),
+            after: after.map(|after| if after == UNKNOWN { after.clone() } else { show(after) }),
+            drift,
+        };
+        self.changes.push(change);
+    }
+
+    /// Whether what is wanted here is what was recorded, so that it is the live side that moved.
+    fn is_drift(&mut self) -> bool {
+        let Some(prior) = self.prior else { return false };
+        let (id, sensitive, desired) = (self.id, self.sensitive, self.desired);
+        let recorded = self.recorded.get_or_insert_with(|| sensitive.recorded(id, &desired.attributes));
+        match (self.shown.get(prior), self.shown.get(recorded)) {
+            (Some(prior), Some(wanted)) => prior == wanted,
+            (None, None) => !self.strict,
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! What a reference to a resource leads to, once it is decided what is done about that resource.
+
+use serde_json::{Map, Value};
+
+use crate::object::{is_volatile, may_exist, secret_as_stored};
+use crate::path::{FieldPath, Found};
+use crate::plan::Action;
+use crate::reference::{Reference, ReferenceError};
+use crate::resolve::{Looked, Resolved};
+use crate::sensitive::Sensitive;
+use crate::spec::{Resource, ResourceType};
+
+/// A wanted resource whose references are replaced and whose action is decided.
+#[derive(Clone, Debug)]
+pub struct Settled {
+    kind: ResourceType,
+    resolved: Resolved,
+    /// The attributes as a server keeps them, where that differs: a Secret's.
+    stored: Option<Map<String, Value>>,
+    action: Action,
+    live: Option<Map<String, Value>>,
+    sensitive: Sensitive,
+}
+
+impl Settled {
+    /// Takes what is known of a resource. `live` is the resource as the infrastructure reports it:
+    /// before the action while planning, after it while applying.
+    pub fn new(resource: &Resource, resolved: Resolved, action: Action, live: Option<Map<String, Value>>) -> Self {
+        let stored = match resource.kind {
+            ResourceType::Kubernetes => secret_as_stored(&resolved.attributes),
+            ResourceType::Terraform => None,
+        };
+        let mut sensitive = Sensitive::of(&resolved.attributes, &resolved.sensitive);
+        for object in [&stored, &live].into_iter().flatten() {
+            sensitive.extend(&Sensitive::of(object, &resolved.sensitive));
+        }
+        Self { kind: resource.kind, resolved, stored, action, live, sensitive }
+    }
+
+    /// The same after its action was carried out: what is live now is certain.
+    #[must_use]
+    pub fn applied(resource: &Resource, resolved: Resolved, live: Map<String, Value>) -> Self {
+        Self::new(resource, resolved, Action::Unchanged, Some(live))
+    }
+
+    /// What is wanted.
+    pub fn resolved(&self) -> &Resolved {
+        &self.resolved
+    }
+
+    /// What is wanted, by value.
+    pub fn into_resolved(self) -> Resolved {
+        self.resolved
+    }
+
+    /// What of it is sensitive.
+    pub fn sensitive(&self) -> &Sensitive {
+        &self.sensitive
+    }
+
+    /// Whether the wanted attributes alone answer a reference.
+    pub fn answers(&self, path: &FieldPath) -> bool {
+        let wanted = [Some(&self.resolved.attributes), self.stored.as_ref()];
+        wanted.into_iter().flatten().any(|attributes| path.get(attributes).is_some())
+    }
+
+    /// Finds the value of a reference to this resource: what is wanted of it, else what is live.
+    ///
+    /// # Errors
+    ///
+    /// [`ReferenceError::Dangling`] when there is no such value and applying will not make one.
+    pub fn look(&self, reference: &Reference) -> Result<Looked, ReferenceError> {
+        let path = &reference.path;
+        if self.resolved.is_unknown(path) {
+            return Ok(Looked::Unknown);
+        }
+        for attributes in [Some(&self.resolved.attributes), self.stored.as_ref()].into_iter().flatten() {
+            match path.find(attributes) {
+                Found::Value(value) => return Ok(self.known(path, value)),
+                Found::Impossible { depth, found } => {
+                    let message = format!("{reference} cannot exist: {} of {} is {found}", path.up_to(depth), reference.id);
+                    return Err(ReferenceError::Dangling(message));
+                }
+                Found::Missing => {}
+            }
+        }
+        if self.kind == ResourceType::Kubernetes && !may_exist(path) {
+            let message = format!("{reference} cannot exist: objects have no field {}", path.up_to(2));
+            return Err(ReferenceError::Dangling(message));
+        }
+        let live = self.live.as_ref().and_then(|live| path.get(live));
+        match (self.action, live) {
+            (Action::Unchanged, Some(value)) => Ok(self.known(path, value)),
+            (Action::Unchanged, None) => {
+                let message = format!("{} has no {path}, neither as it is written nor as it is live", reference.id);
+                Err(ReferenceError::Dangling(message))
+            }
+            (Action::Update | Action::Adopt, Some(value)) if !is_volatile(path) => Ok(self.known(path, value)),
+            _ => Ok(Looked::Unknown),
+        }
+    }
+
+    fn known(&self, path: &FieldPath, value: &Value) -> Looked {
+        Looked::Known { value: value.clone(), sensitive: self.sensitive.below(path) }
+    }
+}

@@ -1,0 +1,200 @@
+//! The little that the engine knows of Kubernetes objects: what identifies one, which fields its
+//! server sets, and which of them are secret.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value};
+
+use crate::path::FieldPath;
+
+/// What identifies a Kubernetes object in a cluster, and the version it is written in.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectRef {
+    /// The API group; empty for core.
+    pub group: String,
+    /// The version in the group.
+    pub version: String,
+    /// The kind.
+    pub kind: String,
+    /// The namespace; empty when the object names none.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+}
+
+impl ObjectRef {
+    /// Reads it from an object; `None` when apiVersion, kind or name is not there as text.
+    pub fn of(object: &Map<String, Value>) -> Option<Self> {
+        let api_version = object.get("apiVersion")?.as_str()?;
+        let (group, version) = split_api_version(api_version);
+        let metadata = object.get("metadata")?.as_object()?;
+        Some(Self {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            kind: object.get("kind")?.as_str()?.to_owned(),
+            namespace: metadata.get("namespace").and_then(Value::as_str).unwrap_or_default().to_owned(),
+            name: metadata.get("name")?.as_str()?.to_owned(),
+        })
+    }
+
+    /// `group/version`, or `version` for core.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+    }
+
+    /// Whether it is a v1 Secret.
+    pub fn is_secret(&self) -> bool {
+        self.group.is_empty() && self.kind == "Secret"
+    }
+
+    /// Whether it is a v1 Namespace.
+    pub fn is_namespace(&self) -> bool {
+        self.group.is_empty() && self.kind == "Namespace"
+    }
+
+    /// Whether it is a CustomResourceDefinition.
+    pub fn is_custom_resource_definition(&self) -> bool {
+        self.group == "apiextensions.k8s.io" && self.kind == "CustomResourceDefinition"
+    }
+}
+
+/// Splits `apps/v1` into group and version; core has the empty group.
+pub fn split_api_version(api_version: &str) -> (&str, &str) {
+    api_version.split_once('/').unwrap_or(("", api_version))
+}
+
+/// Metadata fields that only the server writes.
+const SERVER_METADATA: [&str; 8] = [
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "managedFields",
+    "selfLink",
+];
+
+/// Annotations that tools and controllers write, the first of them a copy of the whole object.
+const SERVER_ANNOTATIONS: [&str; 2] =
+    ["kubectl.kubernetes.io/last-applied-configuration", "deployment.kubernetes.io/revision"];
+
+/// Every field of `metav1.ObjectMeta`.
+const METADATA: [&str; 15] = [
+    "name",
+    "generateName",
+    "namespace",
+    "selfLink",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "labels",
+    "annotations",
+    "ownerReferences",
+    "finalizers",
+    "managedFields",
+];
+
+/// Whether `key` under the map at `parent` (keys from the root) is set by the server, so that
+/// comparing it says nothing.
+pub(crate) fn is_server_set(parent: &[&str], key: &str) -> bool {
+    match parent {
+        [] => key == "status",
+        ["metadata"] => SERVER_METADATA.contains(&key),
+        ["metadata", "annotations"] => SERVER_ANNOTATIONS.contains(&key),
+        _ => false,
+    }
+}
+
+/// Whether objects have such a field at all, as far as that is the same for all kinds.
+pub(crate) fn may_exist(path: &FieldPath) -> bool {
+    match path.0.as_slice() {
+        [crate::path::Segment::Key(first), crate::path::Segment::Key(second), ..] if first == "metadata" => {
+            METADATA.contains(&second.as_str())
+        }
+        _ => true,
+    }
+}
+
+/// Whether a change of the object changes this field of its own accord.
+pub(crate) fn is_volatile(path: &FieldPath) -> bool {
+    match path.0.as_slice() {
+        [crate::path::Segment::Key(first), ..] if first == "status" => true,
+        [crate::path::Segment::Key(first), crate::path::Segment::Key(second), ..] => {
+            first == "metadata" && matches!(second.as_str(), "resourceVersion" | "generation" | "managedFields")
+        }
+        _ => false,
+    }
+}
+
+/// The live object without what is no use to keep: managedFields, and the copy of itself that
+/// `kubectl apply` leaves in an annotation (in clear, for a Secret).
+#[must_use]
+pub fn without_bookkeeping(mut live: Map<String, Value>) -> Map<String, Value> {
+    if let Some(metadata) = live.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
+        if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+            annotations.remove(SERVER_ANNOTATIONS[0]);
+        }
+    }
+    live
+}
+
+/// A Secret as its server keeps it: `stringData` in base64 under `data`. `None` for anything else.
+pub(crate) fn secret_as_stored(object: &Map<String, Value>) -> Option<Map<String, Value>> {
+    if !ObjectRef::of(object)?.is_secret() {
+        return None;
+    }
+    let Some(Value::Object(strings)) = object.get("stringData") else { return None };
+    let encoded: BTreeMap<_, _> = strings
+        .iter()
+        .map(|(key, value)| {
+            let value = value.as_str().map_or_else(|| value.clone(), |text| Value::String(STANDARD.encode(text)));
+            (key.clone(), value)
+        })
+        .collect();
+    let mut stored = object.clone();
+    stored.remove("stringData");
+    let data = stored.entry("data").or_insert_with(|| Value::Object(Map::new()));
+    if data.is_null() {
+        *data = Value::Object(Map::new());
+    }
+    data.as_object_mut()?.extend(encoded);
+    Some(stored)
+}
+
+/// The text behind base64, when it is both.
+pub(crate) fn decoded(text: &str) -> Option<String> {
+    String::from_utf8(STANDARD.decode(text).ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn string_data_becomes_data_and_wins_over_it() {
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "db"},
+            "data": {"user": "YQ==", "password": "b2xk"}, "stringData": {"password": "new"},
+        });
+        let stored = secret_as_stored(secret.as_object().unwrap()).unwrap();
+        assert_eq!(stored["data"], json!({"user": "YQ==", "password": "bmV3"}));
+        assert!(!stored.contains_key("stringData"));
+    }
+
+    #[test]
+    fn the_copy_that_kubectl_keeps_is_dropped() {
+        let live = json!({"metadata": {"managedFields": [], "annotations": {
+            "kubectl.kubernetes.io/last-applied-configuration": "{\"data\":…}", "a": "b"}}});
+        let kept = without_bookkeeping(live.as_object().unwrap().clone());
+        assert_eq!(Value::Object(kept), json!({"metadata": {"annotations": {"a": "b"}}}));
+    }
+}

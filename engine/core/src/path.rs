@@ -1,0 +1,227 @@
+//! Paths into JSON values: how references address a value and how changes name a field.
+
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+/// One step down.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Segment {
+    /// The value under a key of a map.
+    Key(String),
+    /// An item of a list, counted from 0.
+    Index(usize),
+    /// The item of a list of maps that has this value under this key.
+    Item {
+        /// The key, such as `name`.
+        key: String,
+        /// The value as text, such as `web`.
+        value: String,
+    },
+}
+
+/// A path from the root of a value. Shown as `spec.containers[name=web].ports[0]["odd key"]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FieldPath(pub Vec<Segment>);
+
+/// What is at the end of a path.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Found<'v> {
+    /// This value.
+    Value(&'v Value),
+    /// Nothing, but something could be.
+    Missing,
+    /// Nothing, and nothing can be: a value on the way is neither map nor list, or the wrong one.
+    Impossible {
+        /// How many segments lead to the value in the way.
+        depth: usize,
+        /// What that value is, such as `a string`.
+        found: &'static str,
+    },
+}
+
+impl FieldPath {
+    /// A path of keys.
+    pub fn of_keys<const N: usize>(keys: [&str; N]) -> Self {
+        Self(keys.into_iter().map(|key| Segment::Key(key.to_owned())).collect())
+    }
+
+    /// This path and one segment more.
+    #[must_use]
+    pub fn join(&self, segment: Segment) -> Self {
+        let mut segments = self.0.clone();
+        segments.push(segment);
+        Self(segments)
+    }
+
+    /// This path and a key more.
+    #[must_use]
+    pub fn key(&self, key: &str) -> Self {
+        self.join(Segment::Key(key.to_owned()))
+    }
+
+    /// This path and an index more.
+    #[must_use]
+    pub fn index(&self, index: usize) -> Self {
+        self.join(Segment::Index(index))
+    }
+
+    /// This path with the other behind it.
+    #[must_use]
+    pub fn concat(&self, rest: &[Segment]) -> Self {
+        let mut segments = self.0.clone();
+        segments.extend_from_slice(rest);
+        Self(segments)
+    }
+
+    /// What follows `prefix`, when the path begins with it.
+    pub fn strip_prefix(&self, prefix: &[Segment]) -> Option<&[Segment]> {
+        self.0.strip_prefix(prefix)
+    }
+
+    /// The key at the beginning.
+    pub fn first_key(&self) -> Option<&str> {
+        match self.0.first() {
+            Some(Segment::Key(key)) => Some(key),
+            _ => None,
+        }
+    }
+
+    /// Follows the path into a map.
+    pub fn find<'v>(&self, root: &'v Map<String, Value>) -> Found<'v> {
+        let Some(Segment::Key(first)) = self.0.first() else {
+            return Found::Impossible { depth: 0, found: "a map" };
+        };
+        let Some(mut value) = root.get(first) else { return Found::Missing };
+        for (depth, segment) in self.0.iter().enumerate().skip(1) {
+            match step(value, segment) {
+                Found::Value(next) => value = next,
+                Found::Missing => return Found::Missing,
+                Found::Impossible { found, .. } => return Found::Impossible { depth, found },
+            }
+        }
+        Found::Value(value)
+    }
+
+    /// The value at the path, if there is one.
+    pub fn get<'v>(&self, root: &'v Map<String, Value>) -> Option<&'v Value> {
+        match self.find(root) {
+            Found::Value(value) => Some(value),
+            Found::Missing | Found::Impossible { .. } => None,
+        }
+    }
+
+    /// The first `depth` segments.
+    #[must_use]
+    pub fn up_to(&self, depth: usize) -> Self {
+        Self(self.0[..depth.min(self.0.len())].to_vec())
+    }
+}
+
+fn step<'v>(value: &'v Value, segment: &Segment) -> Found<'v> {
+    let next = match (value, segment) {
+        (Value::Object(map), Segment::Key(key)) => map.get(key),
+        (Value::Array(items), Segment::Index(index)) => items.get(*index),
+        // Dotted paths have no other way to say which item: `ports.0.port`.
+        (Value::Array(items), Segment::Key(key)) if key.bytes().all(|b| b.is_ascii_digit()) => {
+            key.parse().ok().and_then(|index: usize| items.get(index))
+        }
+        (Value::Array(items), Segment::Item { key, value }) => {
+            items.iter().find(|item| item.get(key).and_then(scalar_text).as_deref() == Some(value))
+        }
+        // Null is what a field is before somebody sets it.
+        (Value::Null, _) => None,
+        _ => return Found::Impossible { depth: 0, found: type_name(value) },
+    };
+    next.map_or(Found::Missing, Found::Value)
+}
+
+/// What a value is, for sentences.
+pub fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "a map",
+    }
+}
+
+/// A string, number or boolean as text.
+pub(crate) fn scalar_text(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Bool(flag) => Some(flag.to_string()),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+impl fmt::Display for FieldPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (position, segment) in self.0.iter().enumerate() {
+            match segment {
+                Segment::Key(key) if is_plain(key) => {
+                    if position > 0 {
+                        f.write_str(".")?;
+                    }
+                    f.write_str(key)?;
+                }
+                Segment::Key(key) => write!(f, "[{}]", Value::String(key.clone()))?,
+                Segment::Index(index) => write!(f, "[{index}]")?,
+                Segment::Item { key, value } => write!(f, "[{key}={value}]")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_plain(key: &str) -> bool {
+    !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'$' | b'/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn object() -> Map<String, Value> {
+        let Value::Object(map) = json!({
+            "spec": {"containers": [{"name": "web", "ports": [{"port": 80}]}], "replicas": 1, "selector": null},
+        }) else {
+            unreachable!()
+        };
+        map
+    }
+
+    #[test]
+    fn paths_show_as_people_write_them() {
+        let path = FieldPath::of_keys(["metadata", "annotations", "stoa.dev/x"]).index(2).join(Segment::Item {
+            key: "name".into(),
+            value: "web".into(),
+        });
+        assert_eq!(path.to_string(), r#"metadata.annotations["stoa.dev/x"][2][name=web]"#);
+    }
+
+    #[test]
+    fn items_are_found_by_index_key_and_dotted_digits() {
+        let containers = FieldPath::of_keys(["spec", "containers"]);
+        let by_index = containers.index(0).key("name");
+        let dotted = containers.key("0").key("name");
+        let by_key = containers.join(Segment::Item { key: "name".into(), value: "web".into() }).key("name");
+        for path in [by_index, dotted, by_key] {
+            assert_eq!(path.get(&object()), Some(&json!("web")), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_path_through_a_scalar_is_impossible_and_one_past_a_list_is_missing() {
+        let through = FieldPath::of_keys(["spec", "replicas", "x"]);
+        assert_eq!(through.find(&object()), Found::Impossible { depth: 2, found: "a number" });
+        assert_eq!(FieldPath::of_keys(["spec", "containers"]).index(7).find(&object()), Found::Missing);
+        assert_eq!(FieldPath::of_keys(["spec", "selector", "app"]).find(&object()), Found::Missing);
+        assert_eq!(FieldPath::of_keys(["status", "x"]).find(&object()), Found::Missing);
+    }
+}

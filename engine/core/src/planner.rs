@@ -1,0 +1,297 @@
+//! Decides what has to change: compares what is wanted, what is recorded and what is live.
+//!
+//! Start at [`plan`]. Whoever can ask the infrastructure calls [`draft`] first, previews what the
+//! draft would change, and drafts again with the answers.
+//!
+//! Elsewhere: `dependencies` and `graph` decide the order, `diff` compares fields.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use serde_json::{Map, Value};
+
+use crate::dependencies::{Before, break_cycles, dependencies};
+use crate::diff::{Comparison, against_preview, three_way};
+use crate::graph::Graph;
+use crate::lookup::Settled;
+use crate::object::ObjectRef;
+use crate::plan::{Action, FieldChange, Live, Plan, PlannedAction, Preview};
+use crate::problem::{Problem, reason};
+use crate::reference::Reference;
+use crate::resolve::{Looked, Resolved, resolve};
+use crate::spec::{Resource, ResourceId, ResourceType, Spec};
+use crate::state::{State, StateResource};
+use crate::validate::{check_id, identity, reference_problem};
+
+/// All that a plan is made from.
+#[derive(Clone, Copy, Debug)]
+pub struct PlanInput<'a> {
+    /// What is wanted.
+    pub spec: &'a Spec,
+    /// What is recorded.
+    pub state: &'a State,
+    /// What is live, of everything that is wanted or recorded. What is missing counts as
+    /// [`Live::Unverified`].
+    pub live: &'a BTreeMap<ResourceId, Live>,
+    /// What the infrastructure says it would make, of whatever it was asked about.
+    pub previews: &'a BTreeMap<ResourceId, Preview>,
+    /// Whether everything recorded is to go, whatever the Spec says.
+    pub destroy: bool,
+}
+
+/// A plan, and what is wanted of each resource with all references replaced that can be.
+#[derive(Clone, Debug)]
+pub struct Draft {
+    /// The plan.
+    pub plan: Plan,
+    /// Every wanted resource with its references replaced. Holds sensitive values in clear.
+    pub desired: BTreeMap<ResourceId, Resolved>,
+}
+
+/// Makes the plan.
+///
+/// # Errors
+///
+/// Everything that is wrong with the Spec, or in the way of carrying it out.
+pub fn plan(input: &PlanInput<'_>) -> Result<Plan, Vec<Problem>> {
+    draft(input).map(|draft| draft.plan)
+}
+
+/// Makes the plan, and tells what it means to apply.
+///
+/// # Errors
+///
+/// As [`plan`].
+pub fn draft(input: &PlanInput<'_>) -> Result<Draft, Vec<Problem>> {
+    let wanted: Vec<&Resource> = if input.destroy { Vec::new() } else { input.spec.resources.iter().collect() };
+    if !input.destroy {
+        input.spec.validate()?;
+    }
+    let recorded: BTreeMap<&ResourceId, &StateResource> =
+        input.state.resources.iter().map(|resource| (&resource.id, resource)).collect();
+    let mut problems: Vec<Problem> =
+        recorded.values().filter(|resource| resource.unknown).map(|resource| unknown_state(&resource.id)).collect();
+    let before = dependencies(&wanted)?;
+    let order = Graph::new(&before).order().unwrap_or_default();
+    let renamed = renamed(&wanted, &recorded);
+
+    let by_id: HashMap<&str, &Resource> = wanted.iter().map(|resource| (resource.id.0.as_str(), *resource)).collect();
+    let known = |id: &str| by_id.contains_key(id);
+    let mut settled: HashMap<ResourceId, Settled> = HashMap::with_capacity(order.len());
+    let mut actions: BTreeMap<ResourceId, PlannedAction> = BTreeMap::new();
+    for id in &order {
+        let resource = by_id[id.0.as_str()];
+        let mut lookup = |reference: &Reference| match settled.get(&reference.id) {
+            Some(target) => target.look(reference),
+            // What it refers to is wrong itself, and told already.
+            None => Ok(Looked::Unknown),
+        };
+        let resolved = match resolve(&resource.attributes, &known, &mut lookup) {
+            Ok(resolved) => resolved,
+            Err(errors) => {
+                problems.extend(errors.iter().map(|(field, err)| reference_problem(id, field, err)));
+                continue;
+            }
+        };
+        if let Some(problem) = disagreement(resource, &resolved) {
+            problems.push(problem);
+            continue;
+        }
+        let recorded_as = renamed.get(id).copied();
+        let prior = recorded.get(recorded_as.unwrap_or(id)).copied();
+        let decision = decide(input, resource, prior, &resolved);
+        actions.insert(
+            id.clone(),
+            PlannedAction {
+                id: id.clone(),
+                kind: resource.kind,
+                action: decision.action,
+                drift: decision.drift,
+                changes: decision.changes,
+                after: Vec::new(),
+                depends_on: before[id].iter().cloned().collect(),
+                unverified: decision.unverified,
+                recorded_as: recorded_as.cloned(),
+            },
+        );
+        let live = match input.live.get(id) {
+            Some(Live::Present(live)) => Some(live.clone()),
+            _ => None,
+        };
+        settled.insert(id.clone(), Settled::new(resource, resolved, decision.action, live));
+    }
+    let taken_over: HashSet<&ResourceId> = renamed.values().copied().collect();
+    for (id, prior) in recorded.iter().filter(|(id, _)| !known(&id.0)) {
+        let action = remove(prior, input.live.get(*id), taken_over.contains(id));
+        actions.insert((*id).clone(), action);
+    }
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    let actions = ordered(before, actions, &recorded, &renamed);
+    let plan = Plan { schema_version: Plan::SCHEMA_VERSION, spec_digest: input.spec.digest(), actions };
+    let desired = settled.into_iter().map(|(id, settled)| (id, settled.into_resolved())).collect();
+    Ok(Draft { plan, desired })
+}
+
+fn unknown_state(id: &ResourceId) -> Problem {
+    let message = "an earlier call may or may not have been made; import the resource or retry it explicitly";
+    Problem::new(reason::UNKNOWN_STATE, message).of(id)
+}
+
+/// Wanted ids of objects that are recorded under another id, as when only the version in
+/// `apiVersion` changed. Removing the old one would remove the new one.
+fn renamed<'a>(
+    wanted: &[&Resource],
+    recorded: &BTreeMap<&'a ResourceId, &'a StateResource>,
+) -> HashMap<ResourceId, &'a ResourceId> {
+    let ids: HashSet<&ResourceId> = wanted.iter().map(|resource| &resource.id).collect();
+    let left: HashMap<_, &ResourceId> = recorded
+        .iter()
+        .filter(|(id, prior)| !ids.contains(*id) && prior.kind == ResourceType::Kubernetes)
+        .filter_map(|(id, prior)| Some((identity(&prior.attributes)?, *id)))
+        .collect();
+    wanted
+        .iter()
+        .filter(|resource| resource.kind == ResourceType::Kubernetes && !recorded.contains_key(&resource.id))
+        .filter_map(|resource| Some((resource.id.clone(), *left.get(&identity(&resource.attributes)?)?)))
+        .collect()
+}
+
+/// Checks the id again now that references are replaced.
+fn disagreement(resource: &Resource, resolved: &Resolved) -> Option<Problem> {
+    if resource.kind != ResourceType::Kubernetes {
+        return None;
+    }
+    let named = ["apiVersion", "kind", "metadata"].iter().any(|key| {
+        resolved.unknown.iter().any(|path| {
+            path.first_key() == Some(key) && (path.0.len() < 2 || matches!(&path.0[1], crate::path::Segment::Key(second) if second == "name" || second == "namespace"))
+        })
+    });
+    if named {
+        return None;
+    }
+    match ObjectRef::of(&resolved.attributes) {
+        Some(object) => check_id(&resource.id, &object).map(|problem| problem.of(&resource.id)),
+        None => {
+            let message = "a reference in apiVersion, kind or name leads to something that is not text";
+            Some(Problem::new(reason::INVALID_REFERENCE, message).of(&resource.id).at("attributes"))
+        }
+    }
+}
+
+struct Decision {
+    action: Action,
+    changes: Vec<FieldChange>,
+    drift: bool,
+    unverified: Option<String>,
+}
+
+/// The table of DESIGN: what to do, by whether it is recorded, wanted and live.
+fn decide(input: &PlanInput<'_>, resource: &Resource, prior: Option<&StateResource>, resolved: &Resolved) -> Decision {
+    let preview = input.previews.get(&resource.id);
+    let mut unverified = match preview {
+        Some(Preview::Unverified(why)) => Some(why.clone()),
+        _ => None,
+    };
+    let live = match input.live.get(&resource.id) {
+        Some(Live::Present(live)) => live,
+        Some(Live::Absent) => {
+            return Decision { action: Action::Create, changes: Vec::new(), drift: prior.is_some(), unverified };
+        }
+        Some(Live::Unverified(why)) => {
+            unverified = Some(why.clone());
+            return Decision { action: Action::Create, changes: Vec::new(), drift: false, unverified };
+        }
+        None => {
+            unverified = Some("it was not read".to_owned());
+            return Decision { action: Action::Create, changes: Vec::new(), drift: false, unverified };
+        }
+    };
+    let comparison = Comparison {
+        id: &resource.id,
+        kind: resource.kind,
+        prior: prior.map(|prior| &prior.attributes),
+        desired: resolved,
+        live,
+    };
+    let changes = match preview {
+        Some(Preview::Changed(made) | Preview::Replaced(made)) => against_preview(&comparison, made),
+        Some(Preview::Unverified(_)) | None => three_way(&comparison),
+    };
+    let replaced = matches!(preview, Some(Preview::Replaced(_)))
+        || prior.is_some_and(|prior| prior.kind != resource.kind);
+    let action = match prior {
+        _ if replaced => Action::Replace,
+        None => Action::Adopt,
+        Some(_) if changes.is_empty() => Action::Unchanged,
+        Some(_) => Action::Update,
+    };
+    let drift = changes.iter().any(|change| change.drift);
+    Decision { action, changes, drift, unverified }
+}
+
+/// What is done about a resource that is recorded and no longer wanted.
+fn remove(prior: &StateResource, live: Option<&Live>, taken_over: bool) -> PlannedAction {
+    let (action, unverified) = match live {
+        _ if taken_over => (Action::Forget, None),
+        Some(Live::Absent) => (Action::Forget, None),
+        Some(Live::Present(_)) => (Action::Delete, None),
+        Some(Live::Unverified(why)) => (Action::Delete, Some(why.clone())),
+        None => (Action::Delete, Some("it was not read".to_owned())),
+    };
+    PlannedAction {
+        id: prior.id.clone(),
+        kind: prior.kind,
+        action,
+        changes: Vec::new(),
+        after: Vec::new(),
+        depends_on: prior.depends_on.clone(),
+        drift: false,
+        unverified,
+        recorded_as: None,
+    }
+}
+
+/// Puts the actions into their order: what is kept after what it depends on, what goes after all
+/// that were recorded to depend on it, whether these go too or are only changed.
+fn ordered(
+    mut before: Before,
+    mut actions: BTreeMap<ResourceId, PlannedAction>,
+    recorded: &BTreeMap<&ResourceId, &StateResource>,
+    renamed: &HashMap<ResourceId, &ResourceId>,
+) -> Vec<PlannedAction> {
+    let mut deletions = BTreeSet::new();
+    for id in actions.values().filter(|action| !action.action.keeps()).map(|action| &action.id) {
+        before.entry(id.clone()).or_default();
+    }
+    let dependents = recorded
+        .values()
+        .flat_map(|prior| prior.depends_on.iter().map(|dependency| (dependency, &prior.id)))
+        .chain(renamed.iter().map(|(new, old)| (*old, new)));
+    for (gone, dependent) in dependents {
+        if gone != dependent
+            && actions.get(gone).is_some_and(|action| !action.action.keeps())
+            && actions.contains_key(dependent)
+            && before.get_mut(gone).is_some_and(|first| first.insert(dependent.clone()))
+        {
+            deletions.insert((gone.clone(), dependent.clone()));
+        }
+    }
+    // Records of different runs may contradict each other; the deletions still have to happen.
+    break_cycles(&mut before, &deletions);
+    let graph = Graph::new(&before).reduced().expect("wanted resources form no cycle, and others were broken");
+    let order = graph.order().expect("a reduced graph has the cycles of the whole one: none");
+    order
+        .into_iter()
+        .filter_map(|id| {
+            let mut action = actions.remove(&id)?;
+            action.after = graph.before(&id);
+            Some(action)
+        })
+        .collect()
+}
+
+/// The attributes that a preview or an apply would send: those wanted, with references replaced.
+pub fn with_attributes(resource: &Resource, attributes: Map<String, Value>) -> Resource {
+    Resource { attributes, ..resource.clone() }
+}

@@ -1,0 +1,94 @@
+//! What can be wrong with a Spec, a plan or a walk, told so that a person finds the place.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::spec::ResourceId;
+
+/// CamelCase words for machines; a [`Problem`] carries one.
+pub mod reason {
+    /// The document is not a Spec.
+    pub const INVALID_SPEC: &str = "InvalidSpec";
+    /// A resource is not written as its type demands.
+    pub const INVALID_RESOURCE: &str = "InvalidResource";
+    /// An id is empty, or disagrees with the object it names.
+    pub const INVALID_RESOURCE_ID: &str = "InvalidResourceID";
+    /// Two resources have one id, or are one object.
+    pub const DUPLICATE_RESOURCE: &str = "DuplicateResource";
+    /// A field that must be there is not.
+    pub const MISSING_FIELD: &str = "MissingField";
+    /// A reference does not parse, or its value does not fit where it stands.
+    pub const INVALID_REFERENCE: &str = "InvalidReference";
+    /// A reference or dependency names something that does not exist.
+    pub const DANGLING_REFERENCE: &str = "DanglingReference";
+    /// Resources depend on each other in a circle.
+    pub const CYCLIC_DEPENDENCY: &str = "CyclicDependency";
+    /// The workspace has nothing that drives resources of this type.
+    pub const NO_RUNTIME: &str = "NoRuntime";
+    /// An earlier call may or may not have been made; a person must decide.
+    pub const UNKNOWN_STATE: &str = "UnknownState";
+    /// The infrastructure refuses the resource.
+    pub const REJECTED: &str = "Rejected";
+    /// Somebody else owns fields that are wanted here.
+    pub const CONFLICT: &str = "Conflict";
+    /// The infrastructure could not be reached.
+    pub const UNAVAILABLE: &str = "Unavailable";
+    /// A call or a health check took longer than it may.
+    pub const TIMED_OUT: &str = "TimedOut";
+    /// The resource was applied and will not become healthy by itself.
+    pub const UNHEALTHY: &str = "Unhealthy";
+    /// The plan does not belong to the Spec it is carried out with.
+    pub const STALE_PLAN: &str = "StalePlan";
+}
+
+/// One thing that is wrong. Every part that is known is set; messages hold no sensitive values.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Problem {
+    /// One of the words in [`reason`].
+    pub reason: String,
+    /// Which resource, when it is about one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource_id: Option<ResourceId>,
+    /// Where in the resource, such as `attributes.spec.replicas` or `dependsOn[0]`; empty when it
+    /// is about the whole.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub field: String,
+    /// A sentence for people.
+    pub message: String,
+}
+
+impl Problem {
+    /// Tells what is wrong as a whole.
+    pub fn new(reason: &str, message: impl Into<String>) -> Self {
+        Self { reason: reason.to_owned(), resource_id: None, field: String::new(), message: message.into() }
+    }
+
+    /// Tells which resource it is about.
+    #[must_use]
+    pub fn of(mut self, id: &ResourceId) -> Self {
+        self.resource_id = Some(id.clone());
+        self
+    }
+
+    /// Tells which field of the resource it is about, such as `attributes.spec.replicas`.
+    #[must_use]
+    pub fn at(mut self, field: impl fmt::Display) -> Self {
+        self.field = field.to_string();
+        self
+    }
+}
+
+impl fmt::Display for Problem {
+    /// `<id>: <field>: <message>`, without what is not known.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(id) = &self.resource_id {
+            write!(f, "{id}: ")?;
+        }
+        if !self.field.is_empty() {
+            write!(f, "{}: ", self.field)?;
+        }
+        f.write_str(&self.message)
+    }
+}

@@ -1,0 +1,274 @@
+//! References from one resource to a value of another.
+//!
+//! `$kusion_path.<id>.<path>` is a whole value and takes the value's type;
+//! `${kusion_path.<id>.<path>}` stands inside a string, and `$${kusion_path.` is that text itself.
+//! Both may stand in values and in the keys of maps. Ids contain dots and colons, so the longest
+//! known id wins; a path is made of `.name`, `[n]` and `["key"]`.
+//!
+//! Start at [`parse`]. Elsewhere: `resolve` finds the references of a resource and replaces them.
+
+use std::fmt;
+
+use crate::path::{FieldPath, Segment};
+use crate::spec::ResourceId;
+
+const WHOLE: &str = "$kusion_path.";
+const OPEN: &str = "${kusion_path.";
+const ESCAPED: &str = "$${kusion_path.";
+
+/// Where a value comes from.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Reference {
+    /// The resource.
+    pub id: ResourceId,
+    /// The path in it, such as `metadata.name`.
+    pub path: FieldPath,
+}
+
+impl fmt::Display for Reference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.id, self.path)
+    }
+}
+
+/// A string that holds references.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Template {
+    /// The whole string is one.
+    Whole(Reference),
+    /// Text with references in it.
+    Text(Vec<Part>),
+}
+
+/// A piece of a [`Template::Text`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Text as it stands.
+    Text(String),
+    /// A reference to put in.
+    Reference(Reference),
+}
+
+impl Template {
+    /// The references in it, in order.
+    pub fn references(&self) -> impl Iterator<Item = &Reference> {
+        let (whole, parts) = match self {
+            Self::Whole(reference) => (Some(reference), [].as_slice()),
+            Self::Text(parts) => (None, parts.as_slice()),
+        };
+        whole.into_iter().chain(parts.iter().filter_map(|part| match part {
+            Part::Reference(reference) => Some(reference),
+            Part::Text(_) => None,
+        }))
+    }
+}
+
+/// Why a string is not a good reference.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReferenceError {
+    /// It names a resource that is not there.
+    #[error("no resource has an id that `{text}` begins with")]
+    UnknownId {
+        /// The reference without its marks.
+        text: String,
+    },
+    /// It is not written as a reference is.
+    #[error("at character {position}: {message}")]
+    Syntax {
+        /// Where in the string, counted in characters from 1.
+        position: usize,
+        /// What is wrong there.
+        message: String,
+    },
+    /// The resource has no such value, and never will.
+    #[error("{0}")]
+    Dangling(String),
+    /// The value does not fit where the reference stands.
+    #[error("{0}")]
+    Unfit(String),
+}
+
+impl ReferenceError {
+    /// The reason of the [`Problem`](crate::Problem) that tells of it.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::UnknownId { .. } | Self::Dangling(_) => crate::problem::reason::DANGLING_REFERENCE,
+            Self::Syntax { .. } | Self::Unfit(_) => crate::problem::reason::INVALID_REFERENCE,
+        }
+    }
+}
+
+/// Parses a string; `None` when it holds no reference, which is nearly always.
+///
+/// `known` tells whether a text is the id of a resource.
+///
+/// # Errors
+///
+/// [`ReferenceError::Syntax`] and [`ReferenceError::UnknownId`].
+pub fn parse(text: &str, known: &dyn Fn(&str) -> bool) -> Result<Option<Template>, ReferenceError> {
+    if !text.contains("kusion_path.") {
+        return Ok(None);
+    }
+    if text.starts_with(WHOLE) {
+        let mut parser = Parser { text, position: WHOLE.len(), known };
+        let reference = parser.reference(false)?;
+        return Ok(Some(Template::Whole(reference)));
+    }
+    if !text.contains(OPEN) {
+        return Ok(None);
+    }
+    let mut parts = Vec::new();
+    let mut literal = String::new();
+    let mut parser = Parser { text, position: 0, known };
+    while parser.position < text.len() {
+        let rest = &text[parser.position..];
+        if rest.starts_with(ESCAPED) {
+            literal.push_str(OPEN);
+            parser.position += ESCAPED.len();
+        } else if rest.starts_with(OPEN) {
+            if !literal.is_empty() {
+                parts.push(Part::Text(std::mem::take(&mut literal)));
+            }
+            parser.position += OPEN.len();
+            parts.push(Part::Reference(parser.reference(true)?));
+        } else {
+            let next = rest.chars().next().map_or(1, char::len_utf8);
+            literal.push_str(&rest[..next]);
+            parser.position += next;
+        }
+    }
+    if !literal.is_empty() {
+        parts.push(Part::Text(literal));
+    }
+    Ok(Some(Template::Text(parts)))
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    /// The byte that comes next.
+    position: usize,
+    known: &'a dyn Fn(&str) -> bool,
+}
+
+impl Parser<'_> {
+    fn peek(&self) -> Option<char> {
+        self.text[self.position..].chars().next()
+    }
+
+    fn bump(&mut self) -> Option<char> {
+        let next = self.peek()?;
+        self.position += next.len_utf8();
+        Some(next)
+    }
+
+    /// `<id><path>`, and `}` when it stands inside a string.
+    fn reference(&mut self, inside: bool) -> Result<Reference, ReferenceError> {
+        let rest = &self.text[self.position..];
+        let limit = if inside { rest.find('}').unwrap_or(rest.len()) } else { rest.len() };
+        let id = rest[..limit]
+            .char_indices()
+            .rev()
+            .filter(|(_, c)| matches!(c, '.' | '['))
+            .map(|(end, _)| &rest[..end])
+            .find(|candidate| (self.known)(candidate));
+        let Some(id) = id else {
+            self.position += limit;
+            if (self.known)(&rest[..limit]) {
+                return Err(self.error("a path must follow the id, such as `.metadata.name`"));
+            }
+            if inside && limit == rest.len() {
+                return Err(self.error(NOT_CLOSED));
+            }
+            return Err(ReferenceError::UnknownId { text: rest[..limit].to_owned() });
+        };
+        self.position += id.len();
+        Ok(Reference { id: ResourceId(id.to_owned()), path: self.path(inside)? })
+    }
+
+    fn path(&mut self, inside: bool) -> Result<FieldPath, ReferenceError> {
+        let mut segments = Vec::new();
+        loop {
+            match self.peek() {
+                None if inside => return Err(self.error(NOT_CLOSED)),
+                None => break,
+                Some('}') if inside => {
+                    self.bump();
+                    break;
+                }
+                Some('.') => segments.push(Segment::Key(self.name()?)),
+                Some('[') => segments.push(self.bracket()?),
+                Some(c) => {
+                    let message = format!("unexpected `{c}`; a path goes on with `.name`, `[n]` or `[\"key\"]`");
+                    return Err(self.error(&message));
+                }
+            }
+        }
+        Ok(FieldPath(segments))
+    }
+
+    /// `.name`
+    fn name(&mut self) -> Result<String, ReferenceError> {
+        self.bump();
+        let start = self.position;
+        while let Some(c) = self.peek() {
+            if matches!(c, '.' | '[' | ']' | '{' | '}' | '"') || c.is_whitespace() || c.is_control() {
+                break;
+            }
+            self.bump();
+        }
+        if self.position == start {
+            return Err(self.error("a name must follow the dot"));
+        }
+        Ok(self.text[start..self.position].to_owned())
+    }
+
+    /// `[n]` or `["key"]`
+    fn bracket(&mut self) -> Result<Segment, ReferenceError> {
+        self.bump();
+        let start = self.position;
+        let segment = if self.peek() == Some('"') {
+            Segment::Key(self.quoted()?)
+        } else {
+            while self.peek().is_some_and(|c| c.is_ascii_digit()) {
+                self.bump();
+            }
+            let digits = &self.text[start..self.position];
+            if digits.is_empty() {
+                return Err(self.error("brackets hold an index such as `[0]` or a quoted key such as `[\"a.b\"]`"));
+            }
+            Segment::Index(digits.parse().map_err(|_| self.error("the index is too large"))?)
+        };
+        match self.bump() {
+            Some(']') => Ok(segment),
+            Some(c) => {
+                self.position -= c.len_utf8();
+                Err(self.error("the bracket must close here with `]`"))
+            }
+            None => Err(self.error("the bracket is not closed with `]`")),
+        }
+    }
+
+    /// A JSON string.
+    fn quoted(&mut self) -> Result<String, ReferenceError> {
+        let start = self.position;
+        self.bump();
+        loop {
+            match self.bump() {
+                Some('\\') => drop(self.bump()),
+                Some('"') => break,
+                Some(_) => {}
+                None => return Err(self.error("the quoted key is not closed with `\"`")),
+            }
+        }
+        let raw = &self.text[start..self.position];
+        serde_json::from_str(raw).map_err(|_| self.error("the quoted key before is not a JSON string"))
+    }
+
+    /// An error at the character that comes next.
+    fn error(&self, message: &str) -> ReferenceError {
+        let position = self.text[..self.position].chars().count() + 1;
+        ReferenceError::Syntax { position, message: message.to_owned() }
+    }
+}
+
+const NOT_CLOSED: &str = "the reference is not closed with `}`";

@@ -1,0 +1,241 @@
+//! Which values are sensitive, and what is shown, recorded and said in their place.
+//!
+//! The values of a v1 Secret's `data` and `stringData` are sensitive, and so is whatever a
+//! reference carries them into. Plans show [`MASK`], states hold `{"$sensitive": "sha256:…"}`, and
+//! messages from elsewhere go through [`Sensitive::redact`].
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use crate::digest::{canonical_json, digest_bytes};
+use crate::object::{ObjectRef, decoded};
+use crate::path::{FieldPath, Segment};
+use crate::spec::ResourceId;
+
+/// What plans show for a sensitive value.
+pub const MASK: &str = "(sensitive)";
+/// What plans show for a value that nobody knows before something else is applied.
+pub const UNKNOWN: &str = "(known after apply)";
+/// The key of the map that stands in a state for a sensitive value.
+pub const STATE_KEY: &str = "$sensitive";
+
+/// Shorter texts are not searched for inside others: they would be found everywhere.
+const SEARCHED: usize = 4;
+
+/// The sensitive paths of one resource, and the texts that stand there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sensitive {
+    paths: BTreeSet<FieldPath>,
+    texts: BTreeSet<String>,
+}
+
+/// The paths in an object that are sensitive by its kind: one for each key of a Secret's data.
+pub fn inherent(object: &Map<String, Value>) -> BTreeSet<FieldPath> {
+    let mut paths = BTreeSet::new();
+    if !ObjectRef::of(object).is_some_and(|object| object.is_secret()) {
+        return paths;
+    }
+    for field in ["data", "stringData"] {
+        match object.get(field) {
+            Some(Value::Object(values)) => paths.extend(values.keys().map(|key| FieldPath::of_keys([field, key]))),
+            Some(Value::Null) | None => {}
+            Some(_) => drop(paths.insert(FieldPath::of_keys([field]))),
+        }
+    }
+    paths
+}
+
+impl Sensitive {
+    /// What is sensitive in an object: by its kind, and at `flowed`, where references carried
+    /// sensitive values.
+    pub fn of(object: &Map<String, Value>, flowed: &BTreeSet<FieldPath>) -> Self {
+        let mut paths = inherent(object);
+        paths.extend(flowed.iter().cloned());
+        let mut texts = BTreeSet::new();
+        for value in paths.iter().filter_map(|path| path.get(object)) {
+            collect_texts(value, &mut texts);
+        }
+        Self { paths, texts }
+    }
+
+    /// Also what is sensitive in `other`.
+    pub fn extend(&mut self, other: &Self) {
+        self.paths.extend(other.paths.iter().cloned());
+        self.extend_texts(other);
+    }
+
+    /// Also the texts of `other`, wherever they stand.
+    pub fn extend_texts(&mut self, other: &Self) {
+        self.texts.extend(other.texts.iter().cloned());
+    }
+
+    /// The paths.
+    pub fn paths(&self) -> &BTreeSet<FieldPath> {
+        &self.paths
+    }
+
+    /// Whether nothing is.
+    pub fn is_empty(&self) -> bool {
+        self.paths.is_empty() && self.texts.is_empty()
+    }
+
+    /// Whether the value at the path is sensitive as a whole.
+    pub fn covers(&self, path: &[Segment]) -> bool {
+        (1..=path.len()).any(|depth| self.paths.contains(&FieldPath(path[..depth].to_vec())))
+    }
+
+    /// The sensitive paths at or below `path`, from there; all of it when it is covered.
+    pub fn below(&self, path: &FieldPath) -> Vec<FieldPath> {
+        if self.covers(&path.0) {
+            return vec![FieldPath::default()];
+        }
+        self.paths.iter().filter_map(|it| it.strip_prefix(&path.0)).map(|rest| FieldPath(rest.to_vec())).collect()
+    }
+
+    /// The value at `path` as plans show it.
+    pub fn shown(&self, path: &FieldPath, value: &Value) -> Value {
+        self.replace(&mut path.clone(), value, &|_| Value::from(MASK))
+    }
+
+    /// An object as states hold it: every sensitive value replaced by its digest. The digest is
+    /// over the id too, so that equal secrets of two resources do not look equal.
+    pub fn recorded(&self, id: &ResourceId, object: &Map<String, Value>) -> Map<String, Value> {
+        if self.is_empty() {
+            return object.clone();
+        }
+        let mut at = FieldPath::default();
+        object
+            .iter()
+            .map(|(key, value)| {
+                at.0.push(Segment::Key(key.clone()));
+                let value = self.replace(&mut at, value, &|value| mask_for_state(id, value));
+                at.0.pop();
+                (key.clone(), value)
+            })
+            .collect()
+    }
+
+    /// A message without the sensitive texts.
+    pub fn redact(&self, message: &str) -> String {
+        // Longer ones first, so that a text that contains another goes as a whole.
+        let mut texts: Vec<_> = self.texts.iter().filter(|text| text.len() >= SEARCHED).collect();
+        texts.sort_by_key(|text| std::cmp::Reverse(text.len()));
+        texts.into_iter().fold(message.to_owned(), |message, text| message.replace(text.as_str(), MASK))
+    }
+
+    fn replace(&self, at: &mut FieldPath, value: &Value, mask: &dyn Fn(&Value) -> Value) -> Value {
+        if self.is_empty() {
+            return value.clone();
+        }
+        if self.covers(&at.0) && !value.is_null() {
+            return mask(value);
+        }
+        match value {
+            Value::Object(map) => map
+                .iter()
+                .map(|(key, value)| {
+                    at.0.push(Segment::Key(key.clone()));
+                    let value = self.replace(at, value, mask);
+                    at.0.pop();
+                    (key.clone(), value)
+                })
+                .collect(),
+            Value::Array(items) => items
+                .iter()
+                .enumerate()
+                .map(|(index, item)| {
+                    at.0.push(Segment::Index(index));
+                    let item = self.replace(at, item, mask);
+                    at.0.pop();
+                    item
+                })
+                .collect(),
+            // The server may have moved a value, so what looks like one is masked wherever it is.
+            Value::String(text) if self.is_sensitive_text(text) => mask(value),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
+        }
+    }
+
+    fn is_sensitive_text(&self, text: &str) -> bool {
+        self.texts.iter().any(|secret| secret == text || (secret.len() >= SEARCHED && text.contains(secret.as_str())))
+    }
+}
+
+/// What a state holds for a sensitive value.
+pub fn mask_for_state(id: &ResourceId, value: &Value) -> Value {
+    json!({ STATE_KEY: digest_bytes(&[id.0.as_bytes(), b"\0", &canonical_json(value)]) })
+}
+
+/// Whether this is what a state holds for a sensitive value.
+pub fn is_masked(value: &Value) -> bool {
+    value.as_object().is_some_and(|map| map.len() == 1 && map.contains_key(STATE_KEY))
+}
+
+/// Whether a masked value is this value or within it.
+pub fn contains_mask(value: &Value) -> bool {
+    is_masked(value)
+        || match value {
+            Value::Object(map) => map.values().any(contains_mask),
+            Value::Array(items) => items.iter().any(contains_mask),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+        }
+}
+
+fn collect_texts(value: &Value, texts: &mut BTreeSet<String>) {
+    match value {
+        Value::String(text) if !text.is_empty() => {
+            // Servers quote the text behind base64 in their messages, too.
+            texts.extend(decoded(text).filter(|plain| plain.len() >= SEARCHED));
+            texts.insert(text.clone());
+        }
+        Value::Array(items) => items.iter().for_each(|item| collect_texts(item, texts)),
+        Value::Object(map) => map.values().for_each(|value| collect_texts(value, texts)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn secret() -> Map<String, Value> {
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "db", "labels": {"user": "YWRtaW4="}},
+            "data": {"user": "YWRtaW4="}, "stringData": {"password": "hunter2"},
+        });
+        secret.as_object().unwrap().clone()
+    }
+
+    #[test]
+    fn values_of_a_secret_are_masked_and_its_keys_are_not() {
+        let sensitive = Sensitive::of(&secret(), &BTreeSet::new());
+        let recorded = sensitive.recorded(&"v1:Secret:db".into(), &secret());
+        assert!(is_masked(&recorded["data"]["user"]) && is_masked(&recorded["stringData"]["password"]));
+        assert_eq!(recorded["metadata"]["name"], "db");
+        let shown = sensitive.shown(&FieldPath::of_keys(["stringData"]), &secret()["stringData"]);
+        assert_eq!(shown, json!({"password": MASK}));
+    }
+
+    #[test]
+    fn a_sensitive_text_is_masked_where_it_does_not_belong() {
+        let recorded = Sensitive::of(&secret(), &BTreeSet::new()).recorded(&"x".into(), &secret());
+        assert!(is_masked(&recorded["metadata"]["labels"]["user"]));
+    }
+
+    #[test]
+    fn digests_differ_by_resource_and_agree_by_value() {
+        let value = json!("hunter2");
+        assert_eq!(mask_for_state(&"a".into(), &value), mask_for_state(&"a".into(), &value));
+        assert_ne!(mask_for_state(&"a".into(), &value), mask_for_state(&"b".into(), &value));
+    }
+
+    #[test]
+    fn messages_lose_the_texts_and_what_they_decode_to() {
+        let sensitive = Sensitive::of(&secret(), &BTreeSet::new());
+        assert_eq!(
+            sensitive.redact("Invalid value: \"hunter2\" for admin (YWRtaW4=)"),
+            "Invalid value: \"(sensitive)\" for (sensitive) ((sensitive))"
+        );
+    }
+}

@@ -1,0 +1,259 @@
+//! Whether a Spec makes sense on its own, before anything is looked up.
+
+use std::collections::{BTreeMap, HashSet};
+
+use serde_json::{Map, Value};
+
+use crate::object::ObjectRef;
+use crate::path::type_name;
+use crate::problem::{Problem, reason};
+use crate::reference;
+use crate::resolve;
+use crate::spec::{Resource, ResourceId, ResourceType, Spec};
+
+impl Spec {
+    /// Checks ids, the identity of Kubernetes objects, dependencies and references.
+    ///
+    /// Whether the paths of references exist, and whether the resources form a circle, only
+    /// planning can tell.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong, in the order of the resources.
+    pub fn validate(&self) -> Result<(), Vec<Problem>> {
+        let mut problems = Vec::new();
+        let mut ids = HashSet::new();
+        let known: HashSet<&str> = self.resources.iter().map(|resource| resource.id.0.as_str()).collect();
+        let mut objects = BTreeMap::new();
+        for (position, resource) in self.resources.iter().enumerate() {
+            let id = &resource.id;
+            if id.0.trim().is_empty() {
+                let message = "the id is empty";
+                problems.push(Problem::new(reason::INVALID_RESOURCE_ID, message).at(format!("resources[{position}].id")));
+                continue;
+            }
+            if !ids.insert(id) {
+                problems.push(Problem::new(reason::DUPLICATE_RESOURCE, "two resources have this id").of(id).at("id"));
+                continue;
+            }
+            if resource.kind == ResourceType::Kubernetes {
+                problems.extend(check_object(resource).map(|problem| problem.of(id)));
+                if let Some(first) = identity(&resource.attributes).and_then(|it| objects.insert(it, id)) {
+                    let message = format!("this is the same object as {first}");
+                    problems.push(Problem::new(reason::DUPLICATE_RESOURCE, message).of(id).at("attributes"));
+                }
+            }
+            problems.extend(check_dependencies(resource, &known));
+        }
+        if problems.is_empty() { Ok(()) } else { Err(problems) }
+    }
+}
+
+/// What tells one object from another, whatever version it is written in; `None` while a
+/// reference stands in it.
+pub(crate) fn identity(attributes: &Map<String, Value>) -> Option<[String; 4]> {
+    let object = ObjectRef::of(attributes)?;
+    let parts = [object.group, object.kind, object.namespace, object.name];
+    (!parts.iter().any(|part| is_reference(part))).then_some(parts)
+}
+
+fn is_reference(text: &str) -> bool {
+    text.contains("kusion_path.")
+}
+
+fn check_dependencies(resource: &Resource, known: &HashSet<&str>) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (position, dependency) in resource.depends_on.iter().enumerate() {
+        if !known.contains(dependency.0.as_str()) {
+            let message = format!("no resource has the id {dependency}");
+            let problem = Problem::new(reason::DANGLING_REFERENCE, message).of(&resource.id);
+            problems.push(problem.at(format!("dependsOn[{position}]")));
+        }
+    }
+    let (_, errors) = resolve::occurrences(&resource.attributes, &|id| known.contains(id));
+    problems.extend(errors.into_iter().map(|(field, err)| reference_problem(&resource.id, &field, &err)));
+    problems
+}
+
+/// Tells of a reference that is wrong.
+pub(crate) fn reference_problem(
+    id: &ResourceId,
+    field: &crate::path::FieldPath,
+    err: &reference::ReferenceError,
+) -> Problem {
+    Problem::new(err.reason(), err.to_string()).of(id).at(format!("attributes.{field}"))
+}
+
+/// Checks that the attributes are an object and that the id is that object's.
+fn check_object(resource: &Resource) -> Option<Problem> {
+    let attributes = &resource.attributes;
+    for (parent, key) in [(None, "apiVersion"), (None, "kind"), (Some("metadata"), "name")] {
+        let field = parent.map_or_else(|| format!("attributes.{key}"), |parent| format!("attributes.{parent}.{key}"));
+        let map = match parent.map(|parent| attributes.get(parent)) {
+            None => Some(attributes),
+            Some(Some(Value::Object(map))) => Some(map),
+            Some(None | Some(Value::Null)) => None,
+            Some(Some(other)) => {
+                let message = format!("a map is wanted here, not {}", type_name(other));
+                return Some(Problem::new(reason::INVALID_RESOURCE, message).at("attributes.metadata"));
+            }
+        };
+        match map.and_then(|map| map.get(key)) {
+            Some(Value::String(text)) if !text.is_empty() => {}
+            None | Some(Value::Null | Value::String(_)) => {
+                let message = format!("a Kubernetes object needs {}", field.trim_start_matches("attributes."));
+                return Some(Problem::new(reason::MISSING_FIELD, message).at(field));
+            }
+            Some(other) => {
+                let message = format!("text is wanted here, not {}", type_name(other));
+                return Some(Problem::new(reason::INVALID_RESOURCE, message).at(field));
+            }
+        }
+    }
+    if let Some(namespace @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_))) =
+        attributes["metadata"].get("namespace")
+    {
+        let message = format!("text is wanted here, not {}", type_name(namespace));
+        return Some(Problem::new(reason::INVALID_RESOURCE, message).at("attributes.metadata.namespace"));
+    }
+    let object = ObjectRef::of(attributes)?;
+    for (field, text) in [("name", &object.name), ("namespace", &object.namespace)] {
+        // What Kubernetes itself asks of every name, since names become parts of paths.
+        if matches!(text.as_str(), "." | "..") || (!is_reference(text) && text.contains(['/', '%'])) {
+            let message = format!("`{text}` cannot be a {field}: it may not be `.` or `..` nor contain `/` or `%`");
+            return Some(Problem::new(reason::INVALID_RESOURCE, message).at(format!("attributes.metadata.{field}")));
+        }
+    }
+    check_id(&resource.id, &object)
+}
+
+/// Checks that an id is `apiVersion:Kind:namespace:name` or `apiVersion:Kind:name` of the object,
+/// as far as no reference hides that.
+pub(crate) fn check_id(id: &ResourceId, object: &ObjectRef) -> Option<Problem> {
+    let api_version = object.api_version();
+    let mismatch = |field: &str, text: &str| {
+        let message = format!("the id does not agree with {field} `{text}`");
+        Some(Problem::new(reason::INVALID_RESOURCE_ID, message).at(format!("attributes.{field}")))
+    };
+    let mut rest = id.0.as_str();
+    for (field, text) in [("apiVersion", &api_version), ("kind", &object.kind)] {
+        if is_reference(text) {
+            return None;
+        }
+        match rest.strip_prefix(text.as_str()).and_then(|rest| rest.strip_prefix(':')) {
+            Some(after) => rest = after,
+            None => return mismatch(field, text),
+        }
+    }
+    if is_reference(&object.name) {
+        return None;
+    }
+    let Some(before) = rest.strip_suffix(object.name.as_str()) else { return mismatch("metadata.name", &object.name) };
+    let namespace = before.strip_suffix(':');
+    match (before, namespace) {
+        // `apiVersion:Kind:name`
+        ("", _) if object.namespace.is_empty() => None,
+        // An object that names no namespace goes to this one.
+        (_, Some("default")) if object.namespace.is_empty() => None,
+        (_, Some(namespace)) if namespace == object.namespace || is_reference(&object.namespace) => None,
+        ("", _) | (_, Some(_)) => mismatch("metadata.namespace", &object.namespace),
+        (_, None) => mismatch("metadata.name", &object.name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn check(resources: Value, expected: &str) {
+        let spec: Spec = serde_json::from_value(json!({ "resources": resources })).unwrap();
+        let told: Vec<String> = match spec.validate() {
+            Ok(()) => Vec::new(),
+            Err(problems) => problems.iter().map(|problem| format!("{}: {problem}", problem.reason)).collect(),
+        };
+        assert_eq!(told.join("\n"), expected);
+    }
+
+    fn config_map(id: &str, metadata: Value) -> Value {
+        json!({"id": id, "type": "Kubernetes", "attributes": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}})
+    }
+
+    #[test]
+    fn a_good_spec_has_no_problems() {
+        check(
+            json!([
+                config_map("v1:ConfigMap:shop:web", json!({"name": "web", "namespace": "shop"})),
+                config_map("v1:ConfigMap:default:a", json!({"name": "a"})),
+                config_map("v1:ConfigMap:b", json!({"name": "b"})),
+                config_map("v1:ConfigMap:shop:c", json!({"name": "c", "namespace": "$kusion_path.v1:ConfigMap:b.metadata.name"})),
+                {"id": "rbac.authorization.k8s.io/v1:ClusterRole:system:web", "type": "Kubernetes", "attributes":
+                    {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "system:web"}}},
+                {"id": "hashicorp:random:random_password:db", "type": "Terraform", "attributes": {"length": 16}},
+            ]),
+            "",
+        );
+    }
+
+    #[test]
+    fn ids_are_there_and_unique() {
+        check(
+            json!([
+                {"id": " ", "type": "Terraform", "attributes": {}},
+                {"id": "a", "type": "Terraform", "attributes": {}},
+                {"id": "a", "type": "Terraform", "attributes": {}},
+            ]),
+            "InvalidResourceID: resources[0].id: the id is empty\nDuplicateResource: a: id: two resources have this id",
+        );
+    }
+
+    #[test]
+    fn an_id_that_disagrees_with_its_object_names_the_field() {
+        check(
+            json!([
+                config_map("v2:ConfigMap:shop:web", json!({"name": "web", "namespace": "shop"})),
+                config_map("v1:Secret:shop:web", json!({"name": "web", "namespace": "shop"})),
+                config_map("v1:ConfigMap:other:web2", json!({"name": "web2", "namespace": "shop"})),
+                config_map("v1:ConfigMap:shop:api", json!({"name": "web3", "namespace": "shop"})),
+                config_map("v1:ConfigMap:web4", json!({"name": "web4", "namespace": "shop"})),
+            ]),
+            "InvalidResourceID: v2:ConfigMap:shop:web: attributes.apiVersion: the id does not agree with apiVersion `v1`\n\
+             InvalidResourceID: v1:Secret:shop:web: attributes.kind: the id does not agree with kind `ConfigMap`\n\
+             DuplicateResource: v1:Secret:shop:web: attributes: this is the same object as v2:ConfigMap:shop:web\n\
+             InvalidResourceID: v1:ConfigMap:other:web2: attributes.metadata.namespace: the id does not agree with metadata.namespace `shop`\n\
+             InvalidResourceID: v1:ConfigMap:shop:api: attributes.metadata.name: the id does not agree with metadata.name `web3`\n\
+             InvalidResourceID: v1:ConfigMap:web4: attributes.metadata.namespace: the id does not agree with metadata.namespace `shop`",
+        );
+    }
+
+    #[test]
+    fn what_identifies_an_object_must_be_there() {
+        check(
+            json!([
+                {"id": "v1:ConfigMap:a", "type": "Kubernetes", "attributes": {"kind": "ConfigMap", "metadata": {"name": "a"}}},
+                {"id": "v1:ConfigMap:b", "type": "Kubernetes", "attributes": {"apiVersion": "v1", "kind": "", "metadata": {"name": "b"}}},
+                config_map("v1:ConfigMap:c", json!({"generateName": "c-"})),
+                config_map("v1:ConfigMap:7", json!({"name": 7})),
+                config_map("v1:ConfigMap:..", json!({"name": ".."})),
+            ]),
+            "MissingField: v1:ConfigMap:a: attributes.apiVersion: a Kubernetes object needs apiVersion\n\
+             MissingField: v1:ConfigMap:b: attributes.kind: a Kubernetes object needs kind\n\
+             MissingField: v1:ConfigMap:c: attributes.metadata.name: a Kubernetes object needs metadata.name\n\
+             InvalidResource: v1:ConfigMap:7: attributes.metadata.name: text is wanted here, not a number\n\
+             InvalidResource: v1:ConfigMap:..: attributes.metadata.name: `..` cannot be a name: it may not be `.` or `..` nor contain `/` or `%`",
+        );
+    }
+
+    #[test]
+    fn dependencies_and_references_must_name_resources() {
+        check(
+            json!([{"id": "a", "type": "Terraform", "dependsOn": ["b"], "attributes": {
+                "x": "$kusion_path.c.name", "y": ["${kusion_path.a.name", "${kusion_path.d.x}"]}}]),
+            "DanglingReference: a: dependsOn[0]: no resource has the id b\n\
+             DanglingReference: a: attributes.x: no resource has an id that `c.name` begins with\n\
+             InvalidReference: a: attributes.y[0]: at character 22: the reference is not closed with `}`\n\
+             DanglingReference: a: attributes.y[1]: no resource has an id that `d.x` begins with",
+        );
+    }
+}
