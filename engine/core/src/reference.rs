@@ -272,3 +272,6 @@ impl Parser<'_> {
 }
 
 const NOT_CLOSED: &str = "the reference is not closed with `}`";
+
+#[cfg(test)]
+mod tests;

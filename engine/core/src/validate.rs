@@ -252,7 +252,7 @@ mod tests {
                 "x": "$kusion_path.c.name", "y": ["${kusion_path.a.name", "${kusion_path.d.x}"]}}]),
             "DanglingReference: a: dependsOn[0]: no resource has the id b\n\
              DanglingReference: a: attributes.x: no resource has an id that `c.name` begins with\n\
-             InvalidReference: a: attributes.y[0]: at character 22: the reference is not closed with `}`\n\
+             InvalidReference: a: attributes.y[0]: at character 21: the reference is not closed with `}`\n\
              DanglingReference: a: attributes.y[1]: no resource has an id that `d.x` begins with",
         );
     }
