@@ -118,6 +118,12 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
         false
     }
 
+    /// Whether sensitive values may be applied. Where everything is kept in the open, as in a Git
+    /// repository, they may not, and a resource that holds one is refused before anything is done.
+    fn accepts_sensitive(&self) -> bool {
+        true
+    }
+
     /// Reads what is live, in the order of the requests. Does as few calls outside as it can.
     ///
     /// # Errors
