@@ -1,5 +1,50 @@
 //! The log's authored objects as files in a Git repository, and what people push there as writes.
+//!
+//! Start at [`GitProjector`]. What belongs in Git and where is told by [`Layout`], and pushed files
+//! are applied through [`Ingest`]; both are the server's.
+//!
+//! The repository is bare, with everything on `main`. Each accepted write of an authored object becomes a
+//! commit there, soon after the write and never in its way. Commits that others put on main, by a push
+//! or otherwise, are applied as writes once, and projection goes on top of them. Elsewhere:
+//! `project` turns records into commits, `push` applies what was pushed, `progress` is what survives a
+//! crash, `repository` and `packs` are Git, `text` edits files.
 
 mod layout;
+mod packs;
+mod progress;
+mod project;
+mod projector;
+mod push;
+mod repository;
+mod text;
 
-pub use self::layout::{CommitInfo, Ingest, IngestError, Layout};
+use stoa_machinery::log::LogError;
+
+pub use self::{
+    layout::{CommitInfo, Ingest, IngestError, Layout},
+    progress::InvalidFile,
+    projector::{GitOptions, GitProjector, GitStatus},
+};
+
+/// Why the projection stopped. It tries again by itself; see [`GitStatus::error`].
+#[derive(Debug, thiserror::Error)]
+pub enum GitError {
+    /// The log failed.
+    #[error("the log cannot be projected to Git")]
+    Log(#[from] LogError),
+    /// The repository failed.
+    #[error("the control repository cannot be used")]
+    Repository(#[from] git2::Error),
+    /// What was pushed cannot be applied for now.
+    #[error("what was pushed to the control repository is not applied yet")]
+    Ingest(#[from] IngestError),
+    /// The record of how far it got does not read back.
+    #[error("the record of what is in Git does not decode")]
+    Progress {
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+    /// A thread that worked on the repository ended without an answer.
+    #[error("work on the control repository was interrupted")]
+    Interrupted(#[from] tokio::task::JoinError),
+}

@@ -1,0 +1,96 @@
+//! How far the projection got, as a record in the log.
+//!
+//! Before main is moved, the record says from where to where, so that after a crash at any point a
+//! look at main tells whether it happened. Commits of ours are known by their id alone, never by
+//! what is written in them, because anybody can push a commit that looks like ours.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+use stoa_machinery::log::{Change, Expect, Key, Log, Origin, Version, Write};
+
+use super::GitError;
+
+/// Where the record lives.
+pub(super) const KEY: &str = "/stoa/git/control";
+const USER: &str = "system:stoa:git";
+
+/// A commit, and the log up to where it shows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Point {
+    /// The commit's id; absent before the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
+    /// Every record up to here is in it, or does not belong in Git.
+    pub version: Version,
+}
+
+/// A push that is being applied.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Push {
+    /// The commit that main was moved to.
+    pub target: String,
+    /// How many of its changes, in the order of their paths, are done with.
+    pub done: usize,
+    /// The log's head when it was begun.
+    pub since: Version,
+}
+
+/// A file, or its removal, that was refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InvalidFile {
+    /// Why, for people.
+    pub reason: String,
+    /// The id of the commit that has it.
+    pub commit: String,
+}
+
+/// Everything that has to survive.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Progress {
+    /// The commit up to which everything on main is either ours or was ingested.
+    #[serde(flatten)]
+    pub at: Point,
+    /// Where main is being moved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<Point>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub push: Option<Push>,
+    /// By path.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub invalid: BTreeMap<String, InvalidFile>,
+}
+
+/// The record as it is in the log.
+#[derive(Debug)]
+pub(super) struct Store {
+    log: Arc<dyn Log>,
+    written: Option<Version>,
+}
+
+impl Store {
+    /// Reads it; `None` when the log has none yet.
+    pub(super) async fn load(log: Arc<dyn Log>) -> Result<(Self, Option<Progress>), GitError> {
+        let entry = log.read(&Key::new(KEY)).await?;
+        let written = entry.as_ref().map(|entry| entry.version);
+        let progress = entry
+            .map(|entry| serde_json::from_slice(&entry.value))
+            .transpose()
+            .map_err(|source| GitError::Progress { source })?;
+        Ok((Self { log, written }, progress))
+    }
+
+    /// Writes it, provided that nobody else has.
+    pub(super) async fn save(&mut self, progress: &Progress) -> Result<(), GitError> {
+        let value = serde_json::to_vec(progress).map_err(|source| GitError::Progress { source })?;
+        let write = Write {
+            key: Key::new(KEY),
+            expect: self.written.map_or(Expect::Absent, Expect::At),
+            change: Change::Put(value.into()),
+            fence: None,
+            origin: Origin { user: USER.to_owned(), verb: String::new(), message: String::new() },
+        };
+        self.written = Some(self.log.append(write).await?);
+        Ok(())
+    }
+}

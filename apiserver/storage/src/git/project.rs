@@ -1,0 +1,224 @@
+//! Turns records into commits. Nothing here waits: given the records and what the files were, it
+//! says which commits there are to be.
+
+use std::collections::{BTreeMap, HashMap};
+
+use bytes::Bytes;
+use git2::Oid;
+use stoa_machinery::log::{Change, Key, Record, Snapshot, Version};
+
+use super::{
+    GitError, Layout, progress,
+    repository::{ControlRepository, Draft, Edit, Person, Reader},
+    text,
+};
+
+/// An object that has a file.
+#[derive(Clone, Debug)]
+struct Projected {
+    path: String,
+    value: Bytes,
+}
+
+/// The objects that have files, as of some version.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Index {
+    objects: HashMap<Key, Projected>,
+    paths: HashMap<String, Key>,
+}
+
+impl Index {
+    pub(super) fn of(snapshot: &Snapshot, layout: &dyn Layout) -> Self {
+        let mut index = Self::default();
+        for entry in &snapshot.entries {
+            index.set(&entry.key, Some(&entry.value), layout);
+        }
+        index
+    }
+
+    /// Notes what is at a key now; returns what had a file and what has.
+    fn set(&mut self, key: &Key, value: Option<&Bytes>, layout: &dyn Layout) -> (Option<Projected>, Option<Projected>) {
+        let new = value
+            .filter(|_| key.as_str() != progress::KEY)
+            .and_then(|value| Some(Projected { path: layout.path(key, value)?, value: value.clone() }));
+        let old = match &new {
+            Some(new) => self.objects.insert(key.clone(), new.clone()),
+            None => self.objects.remove(key),
+        };
+        if let Some(old) = &old
+            && self.paths.get(&old.path) == Some(key)
+        {
+            self.paths.remove(&old.path);
+        }
+        if let Some(new) = &new {
+            self.paths.insert(new.path.clone(), key.clone());
+        }
+        (old, new)
+    }
+
+    /// The object whose file this is.
+    pub(super) fn key(&self, path: &str) -> Option<&Key> {
+        self.paths.get(path)
+    }
+
+    /// The file of an object.
+    pub(super) fn path(&self, key: &Key) -> Option<&str> {
+        self.objects.get(key).map(|object| object.path.as_str())
+    }
+
+    /// The content each file should have.
+    fn render(&self, layout: &dyn Layout) -> BTreeMap<String, String> {
+        let render =
+            |(key, object): (&Key, &Projected)| Some((object.path.clone(), rendered(layout, key, &object.value)?));
+        self.objects.iter().filter_map(render).collect()
+    }
+}
+
+/// What a value reads like in Git; one that cannot be rendered keeps the file it has.
+pub(super) fn rendered(layout: &dyn Layout, key: &Key, value: &[u8]) -> Option<String> {
+    layout
+        .render(key, value)
+        .inspect_err(|error| tracing::error!(%key, %error, "an object cannot be written to Git"))
+        .ok()
+}
+
+/// The files as they are at the tip and will be after the commits so far.
+struct Files {
+    repository: Reader,
+    tip: Oid,
+    changed: HashMap<String, Option<Vec<u8>>>,
+}
+
+impl Files {
+    fn read(&self, path: &str) -> Result<Option<Vec<u8>>, git2::Error> {
+        match self.changed.get(path) {
+            Some(content) => Ok(content.clone()),
+            None => self.repository.read(self.tip, path),
+        }
+    }
+
+    fn apply(&mut self, edits: &[Edit]) {
+        for edit in edits {
+            self.changed.insert(edit.path.clone(), edit.content.clone().map(String::into_bytes));
+        }
+    }
+}
+
+/// The commits for `records` on top of `tip`. The index is brought up to the last of them.
+pub(super) fn drafts(
+    repository: &ControlRepository,
+    tip: Oid,
+    layout: &dyn Layout,
+    index: &mut Index,
+    records: &[Record],
+) -> Result<Vec<Draft>, GitError> {
+    let mut files = Files { repository: repository.reader()?, tip, changed: HashMap::new() };
+    let mut drafts = Vec::new();
+    for record in records {
+        let value = if let Change::Put(value) = &record.change { Some(value) } else { None };
+        let (old, new) = index.set(&record.key, value, layout);
+        let edits = edits(&files, layout, record, old.as_ref(), new.as_ref())?;
+        if edits.is_empty() {
+            continue;
+        }
+        files.apply(&edits);
+        let previous = old.as_ref().map(|old| old.value.as_ref());
+        drafts.push(Draft {
+            edits,
+            author: Person::user(&record.origin.user),
+            time_ms: record.time_ms,
+            message: message(&layout.subject(record, previous), &record.origin.message, record.version),
+        });
+    }
+    Ok(drafts)
+}
+
+fn edits(
+    files: &Files,
+    layout: &dyn Layout,
+    record: &Record,
+    old: Option<&Projected>,
+    new: Option<&Projected>,
+) -> Result<Vec<Edit>, GitError> {
+    let mut edits = Vec::new();
+    if let Some(old) = old
+        && new.is_none_or(|new| new.path != old.path)
+        && files.read(&old.path)?.is_some()
+    {
+        edits.push(Edit { path: old.path.clone(), content: None });
+    }
+    let Some(new) = new else { return Ok(edits) };
+    let Some(after) = rendered(layout, &record.key, &new.value) else { return Ok(edits) };
+    let before = old.filter(|old| old.path == new.path).and_then(|old| rendered(layout, &record.key, &old.value));
+    if before.as_ref() == Some(&after) {
+        return Ok(edits);
+    }
+    let current = files.read(&new.path)?;
+    if pushed(files, layout, record, &new.path, current.as_deref())? {
+        return Ok(edits);
+    }
+    if let Some(content) = text::updated(current.as_deref(), before.as_deref(), &after) {
+        edits.push(Edit { path: new.path.clone(), content: Some(content) });
+    }
+    Ok(edits)
+}
+
+/// Whether the record is a pushed file that was applied, and the file still is as it was pushed.
+fn pushed(
+    files: &Files,
+    layout: &dyn Layout,
+    record: &Record,
+    path: &str,
+    current: Option<&[u8]>,
+) -> Result<bool, GitError> {
+    if record.origin.user != layout.ingest_user() || current.is_none() {
+        return Ok(false);
+    }
+    match record.origin.message.strip_prefix("commit ").and_then(|id| Oid::from_str(id).ok()) {
+        Some(commit) => Ok(files.repository.read(commit, path)?.as_deref() == current),
+        None => Ok(false),
+    }
+}
+
+/// The one commit that makes the files what the index says, wherever they differ.
+pub(super) fn reconciliation(
+    repository: &ControlRepository,
+    tip: Oid,
+    layout: &dyn Layout,
+    index: &Index,
+    keep: &dyn Fn(&str) -> bool,
+    version: Version,
+    time_ms: i64,
+) -> Result<Option<Draft>, GitError> {
+    let mut present = repository.files(tip, &|path| layout.contains(path))?;
+    let mut edits = Vec::new();
+    for (path, content) in index.render(layout) {
+        let current = present.remove(&path);
+        if keep(&path) {
+            continue;
+        }
+        if let Some(content) = text::updated(current.as_deref(), None, &content) {
+            edits.push(Edit { path, content: Some(content) });
+        }
+    }
+    let gone = present.into_keys().filter(|path| !keep(path) && index.key(path).is_none());
+    edits.extend(gone.map(|path| Edit { path, content: None }));
+    if edits.is_empty() {
+        return Ok(None);
+    }
+    let message = message("reconcile with the log", "", version);
+    Ok(Some(Draft { edits, author: Person::stoa(), time_ms, message }))
+}
+
+fn message(subject: &str, body: &str, version: Version) -> String {
+    // One line each, so that neither can pass for a trailer.
+    let line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut message = line(subject);
+    let body: Vec<String> = body.lines().map(line).filter(|line| !line.is_empty()).collect();
+    if !body.is_empty() {
+        message.push_str("\n\n");
+        message.push_str(&body.join("\n"));
+    }
+    message.push_str(&format!("\n\nResource-Version: {version}\n"));
+    message
+}

@@ -1,0 +1,436 @@
+//! Follows the log and main, and keeps the two in step.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use futures_util::StreamExt as _;
+use git2::Oid;
+use stoa_machinery::log::{Log, LogError, Record, RecordStream, Version};
+use tokio::{
+    sync::watch,
+    time::{Instant, MissedTickBehavior},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    GitError, Ingest, InvalidFile, Layout,
+    progress::{Point, Progress, Store},
+    project::{self, Index},
+    repository::{ControlRepository, Draft, Person},
+};
+use crate::clock::{Clock, SystemClock};
+
+/// How many records become commits with one pack and one move of main.
+const BATCH: usize = 64;
+/// The progress record is renewed after so many records that have nothing to do with Git.
+const SKIPPED: u64 = 4096;
+
+/// Settings of a [`GitProjector`].
+#[derive(Clone, Debug)]
+pub struct GitOptions {
+    /// How often main is looked at for commits of others.
+    pub poll: Duration,
+    /// How long a commit may wait for others to share its pack.
+    pub linger: Duration,
+    /// How long to wait after a failure.
+    pub retry: Duration,
+    /// Dates the commits that no record stands behind.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Default for GitOptions {
+    fn default() -> Self {
+        Self {
+            poll: Duration::from_millis(500),
+            linger: Duration::from_millis(50),
+            retry: Duration::from_secs(1),
+            clock: Arc::new(SystemClock),
+        }
+    }
+}
+
+/// How far the projection is, for readiness, metrics and people.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GitStatus {
+    /// Every record up to here is in Git, or does not belong there.
+    pub projected: Version,
+    /// The log may be compacted up to here without a commit being lost in a restart.
+    pub safe: Version,
+    /// How many records of the log are still to be looked at.
+    pub backlog: u64,
+    /// The newest commit on main that is accounted for, as 40 hexadecimal digits.
+    pub commit: Option<String>,
+    /// Commits made since the start.
+    pub commits: u64,
+    /// Pushes applied since the start.
+    pub pushes: u64,
+    /// Pushed files applied, or refused, since the start.
+    pub files: u64,
+    /// Times that it had to start again, because somebody else moved main or because of a failure.
+    pub restarts: u64,
+    /// The files that were refused, by path.
+    pub invalid: BTreeMap<String, InvalidFile>,
+    /// Why it is not getting on, while it is not.
+    pub error: Option<String>,
+}
+
+/// Keeps the control repository in step with the log.
+#[derive(Debug)]
+pub struct GitProjector {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub log: Arc<dyn Log>,
+    pub layout: Arc<dyn Layout>,
+    pub ingest: Arc<dyn Ingest>,
+    options: GitOptions,
+    path: PathBuf,
+    status: watch::Sender<GitStatus>,
+}
+
+impl GitProjector {
+    /// A projection of `log` into the bare repository at `path`, which is made where it is missing
+    /// by [`run`](Self::run). One projector at a time may run on a log.
+    pub fn new(
+        log: Arc<dyn Log>,
+        path: impl AsRef<Path>,
+        layout: Arc<dyn Layout>,
+        ingest: Arc<dyn Ingest>,
+        options: GitOptions,
+    ) -> Self {
+        let path = path.as_ref().to_owned();
+        let status = watch::Sender::default();
+        Self { shared: Arc::new(Shared { log, layout, ingest, options, path, status }) }
+    }
+
+    /// How far it is, now and whenever that changes.
+    pub fn status(&self) -> watch::Receiver<GitStatus> {
+        self.shared.status.subscribe()
+    }
+
+    /// Runs until `stop`. Failures show in the status, and are tried again.
+    ///
+    /// It may be stopped, or its future dropped, at any point, and run again.
+    pub async fn run(&self, stop: CancellationToken) {
+        while !stop.is_cancelled() {
+            let result = tokio::select! {
+                () = stop.cancelled() => return,
+                result = self.session() => result,
+            };
+            let Err(error) = result else {
+                self.shared.status.send_modify(|status| status.restarts += 1);
+                continue;
+            };
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                "the projection to Git failed and will start again"
+            );
+            self.shared.status.send_modify(|status| {
+                status.error = Some(chain(&error));
+                status.restarts += 1;
+            });
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(self.shared.options.retry) => {}
+            }
+        }
+    }
+
+    /// Works until something fails, or somebody else moved main under it.
+    async fn session(&self) -> Result<(), GitError> {
+        let mut session = Session::resume(Arc::clone(&self.shared)).await?;
+        let mut records = self.shared.log.follow(session.version).await?;
+        let mut poll = tokio::time::interval(self.shared.options.poll);
+        poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            session.caught_up_to(session.version).await?;
+            let first = tokio::select! {
+                record = records.next() => record,
+                _ = poll.tick() => {
+                    let main = session.git(|git| git.tip()).await?;
+                    match main {
+                        Some(main) if Some(main) != session.tip()? => session.ingest(main).await?,
+                        Some(_) => {}
+                        None => return Ok(()),
+                    }
+                    continue;
+                }
+            };
+            let batch = self.batch(first, &mut records).await?;
+            if !session.project(batch).await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The first record and those that come soon after.
+    async fn batch(
+        &self,
+        first: Option<Result<Record, LogError>>,
+        records: &mut RecordStream,
+    ) -> Result<Vec<Record>, GitError> {
+        let ended = || LogError::Unavailable("the log ended".into());
+        let mut batch = vec![first.ok_or_else(ended)??];
+        let deadline = Instant::now() + self.shared.options.linger;
+        while batch.len() < BATCH
+            && let Ok(next) = tokio::time::timeout_at(deadline, records.next()).await
+        {
+            batch.push(next.ok_or_else(ended)??);
+        }
+        Ok(batch)
+    }
+}
+
+/// The error and what is behind it, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
+
+/// One continuous stretch of work: what is known about the log and main.
+pub(super) struct Session {
+    pub shared: Arc<Shared>,
+    pub store: Store,
+    pub progress: Progress,
+    /// The objects that have files, as of `version`.
+    pub index: Index,
+    repository: ControlRepository,
+    /// Every record up to here has been looked at.
+    version: Version,
+}
+
+impl Session {
+    /// Finds out where things stand, and finishes what was interrupted.
+    async fn resume(shared: Arc<Shared>) -> Result<Self, GitError> {
+        let (store, progress) = Store::load(Arc::clone(&shared.log)).await?;
+        let path = shared.path.clone();
+        let repository = tokio::task::spawn_blocking(move || ControlRepository::open(&path)).await??;
+        let progress = progress.unwrap_or_default();
+        let version = progress.at.version;
+        let mut session = Self { shared, store, progress, index: Index::default(), repository, version };
+        let known = session.settle().await?;
+        let layout = Arc::clone(&session.shared.layout);
+        let at = session.progress.at.version;
+        let old = match session.shared.log.scan("", Some(at)).await {
+            // What is known of main can be continued record by record.
+            Ok(snapshot) if known => Some(snapshot),
+            Ok(_) | Err(LogError::Expired { .. } | LogError::Future { .. }) => None,
+            Err(error) => return Err(error.into()),
+        };
+        match &old {
+            Some(snapshot) => session.index = Index::of(snapshot, layout.as_ref()),
+            None => session.index = Index::of(&session.shared.log.scan("", None).await?, layout.as_ref()),
+        }
+        session.version = session.progress.at.version;
+        session.catch_up_with_main().await?;
+        if old.is_none() {
+            session.reconcile().await?;
+        }
+        let (commit, invalid) = (session.progress.at.commit.clone(), session.progress.invalid.clone());
+        session.report(|status| {
+            status.commit = commit;
+            status.invalid = invalid;
+            status.error = None;
+        });
+        Ok(session)
+    }
+
+    /// Decides whether main was moved where it was about to be moved. False when main has nothing
+    /// to do with what is recorded, so that only the log can tell what belongs there.
+    async fn settle(&mut self) -> Result<bool, GitError> {
+        let main = self.git(|git| git.tip()).await?;
+        if let (Some(next), Some(main)) = (self.progress.next.take(), main)
+            && let Some(commit) = oid(&next)?
+            && self.git(move |git| git.is_behind(commit, main)).await?
+        {
+            self.progress.at = next;
+        }
+        match (self.tip()?, main) {
+            (Some(tip), Some(_)) if self.git(move |git| git.contains(tip)).await? => Ok(true),
+            // The repository is another than it was. What is in it is kept as history.
+            (Some(_), Some(main)) => {
+                tracing::warn!(commit = %main, "the control repository was replaced; the log decides what is in it");
+                self.progress.at.commit = Some(main.to_string());
+                self.progress.push = None;
+                Ok(false)
+            }
+            (tip, None) => {
+                let start = Draft {
+                    edits: Vec::new(),
+                    author: Person::stoa(),
+                    time_ms: self.shared.options.clock.now_ms(),
+                    message: "start the control repository\n".to_owned(),
+                };
+                // A branch that went away comes back where it was.
+                let old = match tip {
+                    Some(tip) if self.git(move |git| git.contains(tip)).await? => Some(tip),
+                    _ => None,
+                };
+                let first = match old {
+                    Some(tip) => Some(tip),
+                    None => self.git(move |git| git.commit(None, &[start])).await?,
+                };
+                if let Some(first) = first {
+                    self.git(move |git| git.advance(None, first)).await?;
+                    self.progress.at.commit = Some(first.to_string());
+                }
+                Ok(old.is_some() || tip.is_none())
+            }
+            // A repository that was there before: what is in it counts as pushed.
+            (None, Some(_)) => Ok(true),
+        }
+    }
+
+    /// Applies what others put on main, beginning with what was being applied before a crash.
+    async fn catch_up_with_main(&mut self) -> Result<(), GitError> {
+        if let Some(push) = self.progress.push.clone()
+            && let Ok(target) = Oid::from_str(&push.target)
+            && self.git(move |git| git.contains(target)).await?
+        {
+            self.ingest(target).await?;
+        }
+        loop {
+            let main = self.git(|git| git.tip()).await?;
+            match main {
+                Some(main) if Some(main) != self.tip()? => self.ingest(main).await?,
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// Makes main what the log says now, in one commit, because the records in between are gone.
+    async fn reconcile(&mut self) -> Result<(), GitError> {
+        loop {
+            let snapshot = self.shared.log.scan("", None).await?;
+            let layout = Arc::clone(&self.shared.layout);
+            let index = Index::of(&snapshot, layout.as_ref());
+            self.index = index.clone();
+            self.version = snapshot.version;
+            let (version, time_ms) = (snapshot.version, self.shared.options.clock.now_ms());
+            let invalid = self.progress.invalid.clone();
+            let tip = self.tip()?;
+            let draft = self
+                .work(move |git| match tip {
+                    Some(tip) => {
+                        let keep = |path: &str| invalid.contains_key(path);
+                        project::reconciliation(git, tip, layout.as_ref(), &index, &keep, version, time_ms)
+                    }
+                    None => Ok(None),
+                })
+                .await?;
+            if self.publish(draft.into_iter().collect()).await? {
+                self.progress.at.version = self.version;
+                return self.store.save(&self.progress).await;
+            }
+            self.progress.next = None;
+            self.catch_up_with_main().await?;
+        }
+    }
+
+    /// Turns records into commits; false when somebody else moved main.
+    async fn project(&mut self, records: Vec<Record>) -> Result<bool, GitError> {
+        let Some(last) = records.last().map(|record| record.version) else { return Ok(true) };
+        let Some(tip) = self.tip()? else { return Ok(false) };
+        let layout = Arc::clone(&self.shared.layout);
+        let mut index = std::mem::take(&mut self.index);
+        let (drafts, index) = self
+            .work(move |git| {
+                let drafts = project::drafts(git, tip, layout.as_ref(), &mut index, &records)?;
+                Ok((drafts, index))
+            })
+            .await?;
+        self.index = index;
+        self.version = last;
+        self.publish(drafts).await
+    }
+
+    /// Puts commits on main; false when somebody else moved it.
+    async fn publish(&mut self, drafts: Vec<Draft>) -> Result<bool, GitError> {
+        if drafts.is_empty() {
+            return Ok(true);
+        }
+        let count = drafts.len() as u64;
+        let paths: BTreeSet<String> =
+            drafts.iter().flat_map(|draft| &draft.edits).map(|edit| edit.path.clone()).collect();
+        let tip = self.tip()?;
+        let Some(commit) = self.git(move |git| git.commit(tip, &drafts)).await? else { return Ok(true) };
+        let next = Point { commit: Some(commit.to_string()), version: self.version };
+        self.progress.next = Some(next.clone());
+        self.store.save(&self.progress).await?;
+        if !self.git(move |git| git.advance(tip, commit)).await? {
+            return Ok(false);
+        }
+        // The next time the record is saved it says so; until then main does.
+        self.progress.at = next;
+        self.progress.next = None;
+        let safe = self.version;
+        self.report(|status| {
+            status.commits += count;
+            status.commit = Some(commit.to_string());
+            status.safe = safe;
+        });
+        self.overwrote(paths).await?;
+        Ok(true)
+    }
+
+    /// Says how far it is, and records it when that was long ago.
+    async fn caught_up_to(&mut self, version: Version) -> Result<(), GitError> {
+        if version.0 >= self.progress.at.version.0 + SKIPPED {
+            self.progress.at.version = version;
+            self.store.save(&self.progress).await?;
+        }
+        let head = self.shared.log.head().await?;
+        let safe = self.progress.at.version;
+        self.report(|status| {
+            status.projected = version;
+            status.safe = safe;
+            status.backlog = head.0.saturating_sub(version.0);
+        });
+        Ok(())
+    }
+
+    /// The commit that is accounted for.
+    pub(super) fn tip(&self) -> Result<Option<Oid>, GitError> {
+        oid(&self.progress.at)
+    }
+
+    pub(super) fn report(&self, change: impl FnOnce(&mut GitStatus)) {
+        self.shared.status.send_if_modified(|status| {
+            let before = status.clone();
+            change(status);
+            *status != before
+        });
+    }
+
+    /// Works on the repository, off the threads that must not block.
+    async fn work<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&ControlRepository) -> Result<T, GitError> + Send + 'static,
+    ) -> Result<T, GitError> {
+        let repository = self.repository.clone();
+        tokio::task::spawn_blocking(move || work(&repository)).await?
+    }
+
+    pub(super) async fn git<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&ControlRepository) -> Result<T, git2::Error> + Send + 'static,
+    ) -> Result<T, GitError> {
+        self.work(move |repository| Ok(work(repository)?)).await
+    }
+}
+
+fn oid(point: &Point) -> Result<Option<Oid>, GitError> {
+    Ok(point.commit.as_deref().map(Oid::from_str).transpose()?)
+}

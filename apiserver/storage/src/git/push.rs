@@ -1,0 +1,144 @@
+//! Applies what people put on main, once, even when a crash comes between.
+//!
+//! A push is the difference between two trees, whatever commits led from one to the other. Its
+//! changes are applied in the order of their paths, and the progress record counts them. The one
+//! change that a crash can leave undecided is found in the log by the commit its record names.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use futures_util::StreamExt as _;
+use git2::Oid;
+use stoa_machinery::log::{Change, LogError};
+
+use super::{
+    GitError, IngestError, InvalidFile, progress::Push, project, projector::Session, repository::FileChange, text,
+};
+
+impl Session {
+    /// Applies what changed between the commit that is accounted for and `target`.
+    pub(super) async fn ingest(&mut self, target: Oid) -> Result<(), GitError> {
+        let from = self.tip()?;
+        let layout = Arc::clone(&self.shared.layout);
+        let changes = self.git(move |git| git.changes(from, target, &|path| layout.contains(path))).await?;
+        let mut push = match self.progress.push.take().filter(|push| push.target == target.to_string()) {
+            Some(push) => push,
+            None => {
+                let since = self.shared.log.head().await?;
+                let push = Push { target: target.to_string(), done: 0, since };
+                self.progress.push = Some(push.clone());
+                self.store.save(&self.progress).await?;
+                push
+            }
+        };
+        tracing::info!(commit = %target, changes = changes.len(), done = push.done, "a push to the control repository");
+        let applied = self.applied(&changes, &push).await?;
+        for (number, change) in changes.into_iter().enumerate().skip(push.done) {
+            if !applied.contains(&change.path) {
+                self.ingest_file(&change).await?;
+            }
+            push.done = number + 1;
+            self.progress.push = Some(push.clone());
+            self.store.save(&self.progress).await?;
+        }
+        self.progress.at.commit = Some(target.to_string());
+        self.progress.next = None;
+        self.progress.push = None;
+        self.store.save(&self.progress).await?;
+        self.report(|status| {
+            status.pushes += 1;
+            status.commit = Some(target.to_string());
+        });
+        Ok(())
+    }
+
+    /// The paths of this push whose records are in the log already.
+    async fn applied(&self, changes: &[FileChange], push: &Push) -> Result<BTreeSet<String>, GitError> {
+        let head = self.shared.log.head().await?;
+        let mut applied = BTreeSet::new();
+        if head == push.since {
+            return Ok(applied);
+        }
+        let mut records = match self.shared.log.follow(push.since).await {
+            Ok(records) => records,
+            // Compacted since, so it is long ago; what was applied then is applied again.
+            Err(LogError::Expired { .. }) => return Ok(applied),
+            Err(error) => return Err(error.into()),
+        };
+        let commits: BTreeSet<String> = changes.iter().map(|change| change.commit.origin_message()).collect();
+        let layout = self.shared.layout.as_ref();
+        while let Some(record) = records.next().await.transpose()? {
+            if record.origin.user == layout.ingest_user() && commits.contains(&record.origin.message) {
+                let path = match &record.change {
+                    Change::Put(value) => layout.path(&record.key, value),
+                    Change::Delete => None,
+                };
+                applied.extend(path.or_else(|| self.index.path(&record.key).map(str::to_owned)));
+            }
+            if record.version >= head {
+                break;
+            }
+        }
+        Ok(applied)
+    }
+
+    async fn ingest_file(&mut self, change: &FileChange) -> Result<(), GitError> {
+        let path = &change.path;
+        let was_invalid = self.progress.invalid.contains_key(path);
+        let outcome = match &change.after {
+            // A comment was written or lines were moved: nothing that counts.
+            Some(after) if !was_invalid && change.before.as_ref().is_some_and(|before| text::same(before, after)) => {
+                return Ok(());
+            }
+            Some(after) if self.is_current(path, after).await? => Ok(()),
+            Some(after) => self.shared.ingest.apply(path, after, &change.commit).await,
+            None => self.shared.ingest.remove(path, &change.commit).await,
+        };
+        match outcome {
+            Ok(()) if was_invalid => {
+                self.shared.ingest.valid_again(path).await?;
+                self.progress.invalid.remove(path);
+            }
+            Ok(()) => {}
+            Err(IngestError::Invalid(reason)) => {
+                tracing::warn!(path, commit = change.commit.id, reason, "a pushed file is invalid");
+                self.shared.ingest.invalid(path, &reason, &change.commit).await?;
+                self.progress.invalid.insert(path.clone(), InvalidFile { reason, commit: change.commit.id.clone() });
+            }
+            Err(error) => return Err(error.into()),
+        }
+        let invalid = self.progress.invalid.clone();
+        self.report(|status| {
+            status.files += 1;
+            status.invalid = invalid;
+        });
+        Ok(())
+    }
+
+    /// Whether the object already is what the file says.
+    async fn is_current(&self, path: &str, content: &[u8]) -> Result<bool, GitError> {
+        let Some(key) = self.index.key(path) else { return Ok(false) };
+        let Some(entry) = self.shared.log.read(key).await? else { return Ok(false) };
+        let layout = self.shared.layout.as_ref();
+        Ok(layout.path(key, &entry.value).as_deref() == Some(path)
+            && project::rendered(layout, key, &entry.value)
+                .is_some_and(|rendered| text::same(rendered.as_bytes(), content)))
+    }
+
+    /// Hears that our own commits replaced these files, and none of them is invalid any more.
+    pub(super) async fn overwrote(&mut self, paths: BTreeSet<String>) -> Result<(), GitError> {
+        let mut changed = false;
+        for path in paths {
+            if self.progress.invalid.contains_key(&path) {
+                self.shared.ingest.valid_again(&path).await?;
+                self.progress.invalid.remove(&path);
+                changed = true;
+            }
+        }
+        if changed {
+            self.store.save(&self.progress).await?;
+            let invalid = self.progress.invalid.clone();
+            self.report(|status| status.invalid = invalid);
+        }
+        Ok(())
+    }
+}

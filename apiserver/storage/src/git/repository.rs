@@ -1,0 +1,380 @@
+//! The control repository on disk: what of Git the projection needs, and nothing about the log.
+//!
+//! [`ControlRepository`] is only a path. Each call opens the repository anew, which costs less than a
+//! millisecond, so that packs and refs that others wrote or removed meanwhile are never missed.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+use git2::{
+    Config, ConfigLevel, ErrorCode, ObjectType, Oid, Repository, RepositoryInitOptions, Signature, Sort, Time, Tree,
+};
+
+use super::{layout::CommitInfo, packs};
+use crate::local::create_private_dir;
+
+/// The branch that everything happens on.
+pub(super) const MAIN: &str = "refs/heads/main";
+/// Settings that only libgit2 is to see: what it needs to sync what it writes makes git complain
+/// about an old setting, with every command, to whoever pushes.
+const LIBGIT2_CONFIG: &str = "libgit2.config";
+const COMMITTER: &str = "Stoa";
+const DOMAIN: &str = "users.stoa.dev";
+/// How many pushed commits are looked at to say who changed a file. Changes that come with more are
+/// put down to the newest.
+const BLAME_DEPTH: usize = 1_000;
+
+/// Somebody as Git names people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Person {
+    name: String,
+    email: String,
+}
+
+impl Person {
+    pub(super) fn stoa() -> Self {
+        Self::user(COMMITTER)
+    }
+
+    /// A Kubernetes user. Git's headers hold no control characters and no angle brackets.
+    pub(super) fn user(user: &str) -> Self {
+        let name: String = user.chars().filter(|c| !c.is_control() && !"<>".contains(*c)).collect();
+        // Git strips these from both ends, and refuses a name of which nothing is left.
+        let name = name.trim_matches(|c: char| c.is_whitespace() || ".,:;\"\\'".contains(c));
+        let name = if name.is_empty() { "unknown" } else { name };
+        let local: String = name
+            .to_lowercase()
+            .chars()
+            .map(|c| if c.is_ascii_alphanumeric() || "-_.+".contains(c) { c } else { '-' })
+            .collect();
+        Self { name: name.to_owned(), email: format!("{local}@{DOMAIN}") }
+    }
+
+    fn signature(&self, time_ms: i64) -> Result<Signature<'static>, git2::Error> {
+        Signature::new(&self.name, &self.email, &Time::new(time_ms.div_euclid(1000), 0))
+    }
+}
+
+/// A file that gets this content, or goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Edit {
+    pub path: String,
+    pub content: Option<String>,
+}
+
+/// A commit to be made.
+#[derive(Clone, Debug)]
+pub(super) struct Draft {
+    pub edits: Vec<Edit>,
+    pub author: Person,
+    pub time_ms: i64,
+    pub message: String,
+}
+
+/// A file that differs between two commits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct FileChange {
+    pub path: String,
+    pub before: Option<Vec<u8>>,
+    /// `None` when it was removed.
+    pub after: Option<Vec<u8>>,
+    /// The newest commit that changed it.
+    pub commit: CommitInfo,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct ControlRepository {
+    path: PathBuf,
+}
+
+impl ControlRepository {
+    /// Opens the bare repository at `path`, or makes it.
+    pub(super) fn open(path: &Path) -> Result<Self, git2::Error> {
+        if let Some(parent) = path.parent() {
+            create_private_dir(parent).map_err(|error| git2::Error::from_str(&error.to_string()))?;
+        }
+        let mut options = RepositoryInitOptions::new();
+        options.bare(true).initial_head("main").external_template(false);
+        let repository = Repository::init_opts(path, &options)?;
+        let mut config = repository.config()?;
+        config.set_str("core.fsync", "all")?;
+        config.set_bool("receive.denyDeletes", true)?;
+        config.set_bool("receive.fsckObjects", true)?;
+        Config::open(&path.join(LIBGIT2_CONFIG))?.set_bool("core.fsyncObjectFiles", true)?;
+        packs::prepare(&repository)?;
+        Ok(Self { path: path.to_owned() })
+    }
+
+    fn repository(&self) -> Result<Repository, git2::Error> {
+        open(&self.path)
+    }
+
+    /// The newest commit on main; `None` when there is none yet.
+    pub(super) fn tip(&self) -> Result<Option<Oid>, git2::Error> {
+        match self.repository()?.refname_to_id(MAIN) {
+            Ok(tip) => Ok(Some(tip)),
+            Err(error) if error.code() == ErrorCode::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(super) fn contains(&self, commit: Oid) -> Result<bool, git2::Error> {
+        Ok(self.repository()?.find_commit(commit).is_ok())
+    }
+
+    /// Whether `old` is `new` or one of those it came from.
+    pub(super) fn is_behind(&self, old: Oid, new: Oid) -> Result<bool, git2::Error> {
+        let repository = self.repository()?;
+        if repository.find_commit(old).is_err() {
+            return Ok(false);
+        }
+        Ok(old == new || repository.graph_descendant_of(new, old)?)
+    }
+
+    /// Moves main from `old` to `new`; false when somebody moved it before.
+    pub(super) fn advance(&self, old: Option<Oid>, new: Oid) -> Result<bool, git2::Error> {
+        let repository = self.repository()?;
+        let moved = match old {
+            Some(old) => repository.reference_matching(MAIN, new, true, old, "stoa"),
+            None => repository.reference(MAIN, new, false, "stoa"),
+        };
+        match moved {
+            Ok(_) => Ok(true),
+            Err(error)
+                if matches!(
+                    error.code(),
+                    ErrorCode::Modified | ErrorCode::Locked | ErrorCode::Exists | ErrorCode::NotFound
+                ) =>
+            {
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A handle for many reads in a row.
+    pub(super) fn reader(&self) -> Result<Reader, git2::Error> {
+        self.repository().map(Reader)
+    }
+
+    /// All files in a commit that `wanted` takes.
+    pub(super) fn files(
+        &self,
+        commit: Oid,
+        wanted: &dyn Fn(&str) -> bool,
+    ) -> Result<BTreeMap<String, Vec<u8>>, git2::Error> {
+        let repository = self.repository()?;
+        let tree = repository.find_commit(commit)?.tree()?;
+        let diff = repository.diff_tree_to_tree(None, Some(&tree), None)?;
+        let mut files = BTreeMap::new();
+        for delta in diff.deltas() {
+            if let Some(path) = delta.new_file().path().and_then(Path::to_str).filter(|path| wanted(path)) {
+                files.insert(path.to_owned(), content(&repository, delta.new_file().id())?.unwrap_or_default());
+            }
+        }
+        Ok(files)
+    }
+
+    /// The files taken by `wanted` that differ between two commits, by path. Without `from`, all.
+    pub(super) fn changes(
+        &self,
+        from: Option<Oid>,
+        to: Oid,
+        wanted: &dyn Fn(&str) -> bool,
+    ) -> Result<Vec<FileChange>, git2::Error> {
+        let repository = self.repository()?;
+        let tree = |commit: Oid| repository.find_commit(commit)?.tree();
+        let before = from.map(tree).transpose()?;
+        let diff = repository.diff_tree_to_tree(before.as_ref(), Some(&tree(to)?), None)?;
+        let mut blame = Blame::new(&repository, from, to)?;
+        let mut changes = BTreeMap::new();
+        for delta in diff.deltas() {
+            let files = [delta.old_file(), delta.new_file()];
+            for path in files.iter().filter_map(|file| file.path()?.to_str()).filter(|path| wanted(path)) {
+                let side = |tree: Option<&Tree<'_>>| match tree {
+                    Some(tree) => read(&repository, tree, path),
+                    None => Ok(None),
+                };
+                let (before, after) = (side(before.as_ref())?, side(Some(&tree(to)?))?);
+                let commit = blame.commit(path)?;
+                changes.insert(path.to_owned(), FileChange { path: path.to_owned(), before, after, commit });
+            }
+        }
+        Ok(changes.into_values().collect())
+    }
+
+    /// Makes commits on top of `base`, durably, and returns the last. Main is not moved.
+    pub(super) fn commit(&self, base: Option<Oid>, drafts: &[Draft]) -> Result<Option<Oid>, git2::Error> {
+        let repository = self.repository()?;
+        let odb = repository.odb()?;
+        let memory = odb.add_new_mempack_backend(1_000)?;
+        let mut objects = Vec::new();
+        let mut tip = base.map(|base| repository.find_commit(base)).transpose()?;
+        for draft in drafts {
+            let mut tree = tip.as_ref().map(|tip| tip.tree()).transpose()?;
+            for edit in &draft.edits {
+                let blob = edit.content.as_ref().map(|content| repository.blob(content.as_bytes())).transpose()?;
+                objects.extend(blob);
+                let names: Vec<&str> = edit.path.split('/').collect();
+                let id = put(&repository, tree.as_ref(), &names, blob, &mut objects)?;
+                tree = id.map(|id| repository.find_tree(id)).transpose()?;
+            }
+            let tree = match tree {
+                Some(tree) => tree,
+                None => {
+                    let empty = repository.treebuilder(None)?.write()?;
+                    objects.push(empty);
+                    repository.find_tree(empty)?
+                }
+            };
+            let commit = repository.commit(
+                None,
+                &draft.author.signature(draft.time_ms)?,
+                &Person::stoa().signature(draft.time_ms)?,
+                &draft.message,
+                &tree,
+                &tip.iter().collect::<Vec<_>>(),
+            )?;
+            objects.push(commit);
+            tip = Some(repository.find_commit(commit)?);
+        }
+        if !drafts.is_empty() {
+            packs::write(&repository, objects)?;
+            memory.reset()?;
+            packs::consolidate(&repository)?;
+        }
+        Ok(tip.map(|tip| tip.id()))
+    }
+}
+
+/// Opens the repository at `path` so that everything written through it is synced.
+pub(super) fn open(path: &Path) -> Result<Repository, git2::Error> {
+    let repository = Repository::open_bare(path)?;
+    let mut config = repository.config()?;
+    config.add_file(&path.join(LIBGIT2_CONFIG), ConfigLevel::App, true)?;
+    repository.set_config(&config)?;
+    Ok(repository)
+}
+
+/// Reads files. What others write meanwhile may be missing from it.
+pub(super) struct Reader(Repository);
+
+impl Reader {
+    /// The content of the file at `path` in a commit; `None` when there is no such file or commit.
+    pub(super) fn read(&self, commit: Oid, path: &str) -> Result<Option<Vec<u8>>, git2::Error> {
+        match self.0.find_commit(commit) {
+            Ok(commit) => read(&self.0, &commit.tree()?, path),
+            Err(error) if error.code() == ErrorCode::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn content(repository: &Repository, id: Oid) -> Result<Option<Vec<u8>>, git2::Error> {
+    match repository.find_blob(id) {
+        Ok(blob) => Ok(Some(blob.content().to_vec())),
+        // A symbolic link is a blob too; only a submodule is a name for something elsewhere.
+        Err(error) if error.code() == ErrorCode::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn read(repository: &Repository, tree: &Tree<'_>, path: &str) -> Result<Option<Vec<u8>>, git2::Error> {
+    match tree.get_path(Path::new(path)) {
+        Ok(entry) if entry.kind() == Some(ObjectType::Blob) => content(repository, entry.id()),
+        Ok(_) => Ok(None),
+        Err(error) if error.code() == ErrorCode::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// `tree` with the file at `names` put or removed; `None` when nothing is left in it.
+fn put(
+    repository: &Repository,
+    tree: Option<&Tree<'_>>,
+    names: &[&str],
+    blob: Option<Oid>,
+    objects: &mut Vec<Oid>,
+) -> Result<Option<Oid>, git2::Error> {
+    let (name, rest) = names.split_first().expect("a path has a name");
+    let mut builder = repository.treebuilder(tree)?;
+    let (id, mode) = if rest.is_empty() {
+        (blob, 0o100_644)
+    } else {
+        let child = tree
+            .and_then(|tree| tree.get_name(name))
+            .filter(|entry| entry.kind() == Some(ObjectType::Tree))
+            .map(|entry| repository.find_tree(entry.id()))
+            .transpose()?;
+        (put(repository, child.as_ref(), rest, blob, objects)?, 0o040_000)
+    };
+    match id {
+        Some(id) => {
+            builder.insert(*name, id, mode)?;
+        }
+        None if builder.get(*name)?.is_some() => builder.remove(*name)?,
+        None => {}
+    }
+    if builder.is_empty() {
+        return Ok(None);
+    }
+    let id = builder.write()?;
+    objects.push(id);
+    Ok(Some(id))
+}
+
+/// Which commit changed which file last, found by walking back as far as it takes.
+struct Blame<'r> {
+    repository: &'r Repository,
+    commits: Vec<Oid>,
+    /// How many of them have been looked at.
+    seen: usize,
+    found: BTreeMap<String, Oid>,
+    newest: Oid,
+}
+
+impl<'r> Blame<'r> {
+    fn new(repository: &'r Repository, from: Option<Oid>, to: Oid) -> Result<Self, git2::Error> {
+        let mut walk = repository.revwalk()?;
+        walk.set_sorting(Sort::TOPOLOGICAL)?;
+        walk.push(to)?;
+        if let Some(from) = from {
+            walk.hide(from)?;
+        }
+        let commits = walk.take(BLAME_DEPTH).collect::<Result<_, _>>()?;
+        Ok(Self { repository, commits, seen: 0, found: BTreeMap::new(), newest: to })
+    }
+
+    fn commit(&mut self, path: &str) -> Result<CommitInfo, git2::Error> {
+        while !self.found.contains_key(path) && self.seen < self.commits.len() {
+            let id = self.commits[self.seen];
+            self.seen += 1;
+            let commit = self.repository.find_commit(id)?;
+            // What a merge brings was changed by the commits it merges.
+            if commit.parent_count() > 1 {
+                continue;
+            }
+            let parent = commit.parents().next().map(|parent| parent.tree()).transpose()?;
+            let diff = self.repository.diff_tree_to_tree(parent.as_ref(), Some(&commit.tree()?), None)?;
+            for delta in diff.deltas() {
+                for file in [delta.old_file(), delta.new_file()] {
+                    if let Some(path) = file.path().and_then(Path::to_str) {
+                        self.found.entry(path.to_owned()).or_insert(id);
+                    }
+                }
+            }
+        }
+        let commit = self.repository.find_commit(self.found.get(path).copied().unwrap_or(self.newest))?;
+        let author = commit.author();
+        let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Ok(CommitInfo {
+            id: commit.id().to_string(),
+            author: lossy(author.name_bytes()),
+            email: lossy(author.email_bytes()),
+            subject: lossy(commit.summary_bytes().unwrap_or_default()),
+            time: author.when().seconds(),
+        })
+    }
+}

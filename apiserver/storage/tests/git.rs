@@ -1,0 +1,269 @@
+//! The projection and ingest end to end, on a log, with the real `git` on the other side.
+
+mod support;
+
+use std::time::Duration;
+
+use stoa_machinery::log::{Expect, Version};
+use support::{Bench, put, remove};
+
+#[tokio::test]
+async fn each_write_becomes_a_commit() {
+    let bench = Bench::start().await;
+    bench.write(put("web", "replicas: 1", "anna@example.com")).await;
+    bench.write(put("web", "replicas: 2", "system:serviceaccount:shop:robot")).await;
+    let last = bench.write(remove("web", "ben")).await;
+    bench.projected(last).await;
+
+    let log = bench.git(&[
+        "log",
+        "--reverse",
+        "--format=%an|%ae|%cn|%at|%s|%(trailers:key=Resource-Version,valueonly,separator=)",
+    ]);
+    let lines: Vec<&str> = log.lines().skip(1).collect();
+    assert_eq!(
+        lines,
+        [
+            "anna@example.com|anna-example.com@users.stoa.dev|Stoa|1700000001|create thing web|1",
+            "system:serviceaccount:shop:robot|system-serviceaccount-shop-robot@users.stoa.dev|Stoa|1700000001|update thing web|2",
+            &format!("ben|ben@users.stoa.dev|Stoa|1700000001|delete thing web|{last}"),
+        ]
+    );
+    assert_eq!(bench.git(&["show", "main~1:things/web.yaml"]), "replicas: 2");
+    assert_eq!(bench.git(&["ls-tree", "-r", "--name-only", "main"]), "");
+    bench.git(&["fsck", "--strict", "--full"]);
+}
+
+#[tokio::test]
+async fn a_write_that_changes_nothing_people_wrote_makes_no_commit() {
+    let bench = Bench::start().await;
+    bench.write(put("web", "replicas: 1", "anna")).await;
+    bench.write(support::status("web", "replicas: 1", "Ready")).await;
+    let last = bench.write(support::elsewhere()).await;
+    bench.projected(last).await;
+    assert_eq!(bench.subjects(), ["start the control repository", "create thing web"]);
+}
+
+#[tokio::test]
+async fn a_pushed_file_is_applied_once_and_left_as_it_is() {
+    let bench = Bench::start().await;
+    let last = bench.write(put("web", "replicas: 1", "anna")).await;
+    bench.projected(last).await;
+    let clone = bench.clone_repository();
+    clone.write("things/web.yaml", "# more for the weekend\nreplicas: 5\n");
+    clone.write("things/db.yaml", "size: 10\n");
+    clone.write("README.md", "hello\n");
+    clone.commit_and_push("scale out");
+    let head = clone.git(&["rev-parse", "HEAD"]);
+    bench.ingested(&head).await;
+
+    assert_eq!(bench.value("web").await.as_deref(), Some("replicas: 5"));
+    assert_eq!(bench.value("db").await.as_deref(), Some("size: 10"));
+    let from = |path: &str| (path.to_owned(), "scale out".to_owned());
+    assert_eq!(bench.applied().await, [from("things/db.yaml"), from("things/web.yaml")]);
+    let last = bench.write(put("db", "size: 11", "anna")).await;
+    bench.projected(last).await;
+    assert_eq!(bench.subjects(), ["start the control repository", "create thing web", "scale out", "update thing db"]);
+    assert_eq!(bench.git(&["show", "main:things/web.yaml"]), "# more for the weekend\nreplicas: 5");
+    assert_eq!(bench.git(&["show", "main:README.md"]), "hello");
+    // The clone can go on from there.
+    clone.git(&["pull", "--ff-only"]);
+    assert_eq!(clone.read("things/db.yaml"), "size: 11\n");
+}
+
+#[tokio::test]
+async fn a_revert_undoes_and_a_removed_file_deletes() {
+    let bench = Bench::start().await;
+    bench.write(put("web", "replicas: 1", "anna")).await;
+    let last = bench.write(put("web", "replicas: 9", "anna")).await;
+    bench.projected(last).await;
+    let clone = bench.clone_repository();
+    clone.git(&["revert", "--no-edit", "HEAD"]);
+    clone.git(&["push"]);
+    bench.ingested(&clone.git(&["rev-parse", "HEAD"])).await;
+    assert_eq!(bench.value("web").await.as_deref(), Some("replicas: 1"));
+    clone.git(&["rm", "-q", "things/web.yaml"]);
+    clone.commit_and_push("no more web");
+    bench.ingested(&clone.git(&["rev-parse", "HEAD"])).await;
+    assert_eq!(bench.value("web").await, None);
+    let last = bench.write(put("other", "a: 1", "anna")).await;
+    bench.projected(last).await;
+    assert_eq!(bench.subjects()[3..], ["Revert \"update thing web\"", "no more web", "create thing other"]);
+}
+
+#[tokio::test]
+async fn rewritten_history_is_its_difference() {
+    let bench = Bench::start().await;
+    bench.write(put("web", "replicas: 1", "anna")).await;
+    bench.write(put("db", "size: 1", "anna")).await;
+    let last = bench.write(put("web", "replicas: 9", "anna")).await;
+    bench.projected(last).await;
+    let clone = bench.clone_repository();
+    clone.git(&["reset", "--hard", "HEAD~2"]);
+    clone.write("things/new.yaml", "a: 1\n");
+    clone.git(&["add", "-A"]);
+    clone.git(&["commit", "-m", "start over"]);
+    clone.git(&["push", "--force"]);
+    bench.ingested(&clone.git(&["rev-parse", "HEAD"])).await;
+    assert_eq!(bench.value("web").await.as_deref(), Some("replicas: 1"));
+    assert_eq!(bench.value("db").await, None);
+    assert_eq!(bench.value("new").await.as_deref(), Some("a: 1"));
+}
+
+#[tokio::test]
+async fn an_invalid_file_stays_until_it_or_the_object_is_changed() {
+    let bench = Bench::start().await;
+    bench.write(put("web", "replicas: 1", "anna")).await;
+    let last = bench.write(put("db", "size: 1", "anna")).await;
+    bench.projected(last).await;
+    let clone = bench.clone_repository();
+    clone.write("things/web.yaml", "replicas: [\n");
+    clone.write("things/db.yaml", "bad: true\n");
+    clone.commit_and_push("oops");
+    let bad = clone.git(&["rev-parse", "HEAD"]);
+    bench.ingested(&bad).await;
+    assert_eq!(bench.value("web").await.as_deref(), Some("replicas: 1"));
+    assert_eq!(bench.invalid(), ["things/db.yaml", "things/web.yaml"]);
+    assert_eq!(bench.status().invalid["things/db.yaml"].commit, bad);
+
+    // Its status moves on, and another object changes: the files stay.
+    bench.write(support::status("web", "replicas: 1", "Ready")).await;
+    let last = bench.write(put("other", "a: 1", "anna")).await;
+    bench.projected(last).await;
+    assert_eq!(bench.git(&["show", "main:things/web.yaml"]), "replicas: [");
+    // Not even a restart forgets it.
+    let bench = bench.restart().await;
+    assert_eq!(bench.status().invalid.len(), 2);
+
+    let last = bench.write(put("db", "size: 2", "anna")).await;
+    bench.projected(last).await;
+    assert_eq!(bench.git(&["show", "main:things/db.yaml"]), "size: 2");
+    clone.git(&["pull", "--ff-only"]);
+    clone.write("things/web.yaml", "replicas: 3\n");
+    clone.commit_and_push("mended");
+    bench.ingested(&clone.git(&["rev-parse", "HEAD"])).await;
+    assert_eq!(bench.value("web").await.as_deref(), Some("replicas: 3"));
+    assert!(bench.invalid().is_empty());
+    assert!(bench.status().invalid.is_empty());
+}
+
+#[tokio::test]
+async fn a_push_in_the_middle_of_writes_loses_neither() {
+    let bench = Bench::start().await;
+    let clone = bench.clone_repository();
+    let mut last = Version(0);
+    for round in 0..10 {
+        for n in 0..20 {
+            last = bench.write(put(&format!("api{n}"), &format!("round: {round}"), "anna")).await;
+        }
+        clone.write(&format!("things/pushed{round}.yaml"), &format!("round: {round}\n"));
+        clone.commit_and_push_rebasing(&format!("push {round}"));
+    }
+    bench.ingested_all(&clone).await;
+    bench.projected(last).await;
+    for round in 0..10 {
+        assert_eq!(bench.value(&format!("pushed{round}")).await, Some(format!("round: {round}")));
+    }
+    assert_eq!(bench.applied().await.len(), 10);
+    let subjects = bench.subjects();
+    assert_eq!(subjects.iter().filter(|subject| subject.starts_with("push ")).count(), 10);
+    // Every write of the API has one commit.
+    assert_eq!(subjects.iter().filter(|subject| subject.contains("thing api")).count(), 200);
+    bench.git(&["fsck", "--strict", "--full"]);
+}
+
+#[tokio::test]
+async fn stopping_at_any_moment_neither_loses_nor_doubles_a_commit() {
+    let mut bench = Bench::start().await;
+    let mut last = Version(0);
+    for n in 0..60 {
+        for m in 0..4 {
+            last = bench.write(put(&format!("t{}", n % 7), &format!("n: {n}\nm: {m}"), "anna")).await;
+        }
+        if n % 3 == 0 {
+            let clone = bench.clone_repository();
+            clone.write(&format!("things/pushed{n}.yaml"), &format!("n: {n}\n"));
+            clone.commit_and_push_rebasing(&format!("push {n}"));
+        }
+        // As sudden as a crash as far as the projection can tell: its future is dropped.
+        bench = bench.interrupt(Duration::from_micros(n * 977 % 40_000)).await;
+    }
+    bench.ingested(&bench.git(&["rev-list", "-1", "--grep=^push 57$", "main"])).await;
+    bench.projected(last).await;
+    let subjects = bench.subjects();
+    assert_eq!(subjects.iter().filter(|subject| subject.contains("thing t")).count(), 240);
+    assert_eq!(subjects.iter().filter(|subject| subject.starts_with("push ")).count(), 20);
+    assert_eq!(bench.applied().await.len(), 20);
+    assert_eq!(bench.value("pushed57").await.as_deref(), Some("n: 57"));
+}
+
+#[tokio::test]
+async fn history_that_is_gone_is_made_up_for_in_one_commit() {
+    let bench = Bench::start().await;
+    bench.write(put("web", "replicas: 1", "anna")).await;
+    let last = bench.write(put("db", "size: 1", "anna")).await;
+    bench.projected(last).await;
+    let bench = bench.stop().await;
+    bench.write(put("web", "replicas: 2", "anna")).await;
+    bench.write(put("new", "a: 1", "anna")).await;
+    let last = bench.write(remove("db", "anna")).await;
+    bench.compact(last).await;
+    let bench = bench.run();
+    bench.projected(last).await;
+    assert_eq!(bench.subjects()[3..], ["reconcile with the log"]);
+    assert_eq!(bench.git(&["ls-tree", "-r", "--name-only", "main"]), "things/new.yaml\nthings/web.yaml");
+    assert_eq!(bench.git(&["show", "main:things/web.yaml"]), "replicas: 2");
+    let last = bench.write(put("new", "a: 2", "anna")).await;
+    bench.projected(last).await;
+    assert_eq!(bench.subjects()[4..], ["update thing new"]);
+}
+
+#[tokio::test]
+async fn a_repository_that_is_gone_is_made_again() {
+    let bench = Bench::start().await;
+    let last = bench.write(put("web", "replicas: 1", "anna")).await;
+    bench.projected(last).await;
+    let bench = bench.stop().await;
+    std::fs::remove_dir_all(bench.repository()).unwrap();
+    let bench = bench.run();
+    bench.projected(last).await;
+    let last = bench.write(put("web", "replicas: 2", "anna")).await;
+    bench.projected(last).await;
+    assert_eq!(bench.subjects().len(), 3);
+    assert_eq!(bench.git(&["show", "main:things/web.yaml"]), "replicas: 2");
+}
+
+#[tokio::test]
+async fn what_a_new_log_finds_in_its_repository_is_applied() {
+    let bench = Bench::start().await;
+    let last = bench.write(put("web", "replicas: 1", "anna")).await;
+    bench.projected(last).await;
+    let bench = bench.stop().await.with_new_log().run();
+    bench.ingested(&bench.git(&["rev-parse", "main"])).await;
+    assert_eq!(bench.value("web").await.as_deref(), Some("replicas: 1"));
+}
+
+#[tokio::test]
+async fn packs_stay_few() {
+    let bench = Bench::start().await;
+    for n in 0..120 {
+        let last = bench.write(put("web", &format!("n: {n}"), "anna")).await;
+        bench.projected(last).await;
+    }
+    let packs = std::fs::read_dir(bench.repository().join("objects/pack")).unwrap();
+    let packs = packs.filter(|entry| entry.as_ref().unwrap().path().extension().is_some_and(|e| e == "pack")).count();
+    assert!(packs < 45, "{packs}");
+    assert_eq!(bench.subjects().len(), 121);
+    bench.git(&["fsck", "--strict", "--full"]);
+}
+
+#[tokio::test]
+async fn a_write_that_is_refused_elsewhere_leaves_no_trace() {
+    let bench = Bench::start().await;
+    let first = bench.write(put("web", "replicas: 1", "anna")).await;
+    let stale = support::Write { expect: Expect::At(Version(first.0 + 7)), ..put("web", "replicas: 2", "ben") };
+    bench.refused(stale).await;
+    let last = bench.write(put("db", "size: 1", "anna")).await;
+    bench.projected(last).await;
+    assert_eq!(bench.subjects(), ["start the control repository", "create thing web", "create thing db"]);
+}

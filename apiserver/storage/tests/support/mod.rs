@@ -1,0 +1,359 @@
+//! A log, its projection and a server that knows one kind, `things`, for the Git tests.
+//!
+//! A thing is at `/registry/things/<name>` with the value `<what people write>\0<status>`, and its file
+//! `things/<name>.yaml` is the first part.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Arc,
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use futures_util::StreamExt as _;
+pub(crate) use stoa_machinery::log::Write;
+use stoa_machinery::log::{Change, Expect, Key, Log, LogError, Origin, Record, Version};
+use stoa_storage::{
+    Clock, LocalLog,
+    git::{CommitInfo, GitOptions, GitProjector, GitStatus, Ingest, IngestError, Layout},
+    local::LocalOptions,
+};
+use tempfile::TempDir;
+use tokio::{sync::watch, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const INGEST: &str = "stoa:git:control";
+
+/// A clock that stands still, so that commits can be compared.
+#[derive(Debug)]
+struct Still;
+
+impl Clock for Still {
+    fn now_ms(&self) -> i64 {
+        1_700_000_001_000
+    }
+}
+
+pub(crate) fn write(key: &str, change: Change, user: &str, verb: &str) -> Write {
+    let origin = Origin { user: user.into(), verb: verb.into(), message: String::new() };
+    Write { key: Key::new(key), expect: Expect::Any, change, fence: None, origin }
+}
+
+fn thing(name: &str, spec: &str, status: &str, user: &str) -> Write {
+    write(&format!("/registry/things/{name}"), Change::Put(format!("{spec}\0{status}").into()), user, "update")
+}
+
+/// What a person writes through the API.
+pub(crate) fn put(name: &str, spec: &str, user: &str) -> Write {
+    thing(name, spec, "", user)
+}
+
+/// What a controller writes to the status.
+pub(crate) fn status(name: &str, spec: &str, status: &str) -> Write {
+    thing(name, spec, status, "system:stoa:controller")
+}
+
+pub(crate) fn remove(name: &str, user: &str) -> Write {
+    write(&format!("/registry/things/{name}"), Change::Delete, user, "delete")
+}
+
+/// A write that has nothing to do with Git.
+pub(crate) fn elsewhere() -> Write {
+    write("/stoa/state/1/2/head", Change::Put("x".into()), "system:stoa:runs", "")
+}
+
+#[derive(Debug)]
+struct Things;
+
+impl Layout for Things {
+    fn contains(&self, path: &str) -> bool {
+        path.starts_with("things/") && path.ends_with(".yaml")
+    }
+
+    fn path(&self, key: &Key, _value: &[u8]) -> Option<String> {
+        key.as_str().strip_prefix("/registry/things/").map(|name| format!("things/{name}.yaml"))
+    }
+
+    fn render(&self, _key: &Key, value: &[u8]) -> Result<String, Box<dyn std::error::Error + Send + Sync>> {
+        let spec = value.split(|byte| *byte == 0).next().unwrap_or_default();
+        Ok(format!("{}\n", std::str::from_utf8(spec)?))
+    }
+
+    fn subject(&self, record: &Record, previous: Option<&[u8]>) -> String {
+        let verb = match (&record.change, previous) {
+            (Change::Delete, _) => "delete",
+            (_, None) => "create",
+            _ => "update",
+        };
+        format!("{verb} thing {}", record.key.as_str().rsplit('/').next().unwrap_or_default())
+    }
+
+    fn ingest_user(&self) -> &str {
+        INGEST
+    }
+}
+
+/// Applies files as a server would: refuses what is wrong and writes nothing where nothing changes.
+#[derive(Debug)]
+struct Server {
+    log: Arc<dyn Log>,
+    invalid: parking_lot::Mutex<std::collections::BTreeSet<String>>,
+}
+
+impl Server {
+    async fn append(&self, path: &str, change: Change, commit: &CommitInfo) -> Result<(), IngestError> {
+        let name = path.trim_start_matches("things/").trim_end_matches(".yaml");
+        let mut write = write(&format!("/registry/things/{name}"), change, INGEST, "apply");
+        write.origin.message = commit.origin_message();
+        let there = self.log.read(&write.key).await.map_err(|e| IngestError::Unavailable(e.into()))?;
+        let same = match (&write.change, &there) {
+            (Change::Put(value), Some(there)) => value == &there.value,
+            (Change::Delete, None) => true,
+            _ => false,
+        };
+        if !same {
+            self.log.append(write).await.map_err(|e| IngestError::Unavailable(e.into()))?;
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Ingest for Server {
+    async fn apply(&self, path: &str, content: &[u8], commit: &CommitInfo) -> Result<(), IngestError> {
+        let text = std::str::from_utf8(content).map_err(|error| IngestError::Invalid(error.to_string()))?;
+        let value: serde_json::Value =
+            serde_saphyr::from_str(text).map_err(|error| IngestError::Invalid(error.to_string()))?;
+        let Some(fields) = value.as_object().filter(|fields| !fields.contains_key("bad")) else {
+            return Err(IngestError::Invalid("not a thing".to_owned()));
+        };
+        let spec: Vec<String> = fields.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+        self.append(path, Change::Put(format!("{}\0", spec.join("\n")).into()), commit).await
+    }
+
+    async fn remove(&self, path: &str, commit: &CommitInfo) -> Result<(), IngestError> {
+        self.append(path, Change::Delete, commit).await
+    }
+
+    async fn invalid(&self, path: &str, _reason: &str, _commit: &CommitInfo) -> Result<(), IngestError> {
+        self.invalid.lock().insert(path.to_owned());
+        Ok(())
+    }
+
+    async fn valid_again(&self, path: &str) -> Result<(), IngestError> {
+        self.invalid.lock().remove(path);
+        Ok(())
+    }
+}
+
+pub(crate) struct Bench {
+    directory: Arc<TempDir>,
+    log: Arc<dyn Log>,
+    server: Arc<Server>,
+    stop: CancellationToken,
+    running: Option<(JoinHandle<()>, watch::Receiver<GitStatus>)>,
+}
+
+impl Bench {
+    pub(crate) async fn start() -> Self {
+        let directory = Arc::new(TempDir::new().unwrap());
+        let log = open_log(&directory.path().join("log"));
+        let server = Arc::new(Server { log: Arc::clone(&log), invalid: Default::default() });
+        let bench = Self { directory, log, server, stop: CancellationToken::new(), running: None }.run();
+        bench.wait(|status| status.commit.is_some()).await;
+        bench
+    }
+
+    pub(crate) fn run(mut self) -> Self {
+        let options = GitOptions {
+            poll: Duration::from_millis(20),
+            linger: Duration::from_millis(5),
+            retry: Duration::from_millis(20),
+            clock: Arc::new(Still),
+        };
+        let layout = Arc::new(Things);
+        let projector =
+            GitProjector::new(Arc::clone(&self.log), self.repository(), layout, Arc::clone(&self.server) as _, options);
+        let status = projector.status();
+        let stop = CancellationToken::new();
+        self.stop = stop.clone();
+        self.running = Some((tokio::spawn(async move { projector.run(stop).await }), status));
+        self
+    }
+
+    pub(crate) async fn stop(mut self) -> Self {
+        self.stop.cancel();
+        self.running.take().unwrap().0.await.unwrap();
+        self
+    }
+
+    pub(crate) async fn restart(self) -> Self {
+        let bench = self.stop().await.run();
+        bench.wait(|status| status.commit.is_some()).await;
+        bench
+    }
+
+    /// Drops what the projection is doing at some moment, and starts it again.
+    pub(crate) async fn interrupt(mut self, after: Duration) -> Self {
+        tokio::time::sleep(after).await;
+        let (task, _) = self.running.take().unwrap();
+        task.abort();
+        assert!(task.await.unwrap_err().is_cancelled());
+        self.run()
+    }
+
+    pub(crate) fn with_new_log(mut self) -> Self {
+        self.log = open_log(&self.directory.path().join("another-log"));
+        self.server = Arc::new(Server { log: Arc::clone(&self.log), invalid: Default::default() });
+        self
+    }
+
+    pub(crate) fn repository(&self) -> PathBuf {
+        self.directory.path().join("control.git")
+    }
+
+    pub(crate) async fn write(&self, write: Write) -> Version {
+        self.log.append(write).await.unwrap()
+    }
+
+    pub(crate) async fn refused(&self, write: Write) {
+        assert!(matches!(self.log.append(write).await, Err(LogError::Conflict { .. })));
+    }
+
+    pub(crate) async fn compact(&self, before: Version) {
+        self.log.compact(before).await.unwrap();
+    }
+
+    pub(crate) async fn value(&self, name: &str) -> Option<String> {
+        let entry = self.log.read(&Key::new(format!("/registry/things/{name}"))).await.unwrap()?;
+        Some(String::from_utf8(entry.value.split(|byte| *byte == 0).next().unwrap().to_vec()).unwrap())
+    }
+
+    pub(crate) fn status(&self) -> GitStatus {
+        self.running.as_ref().unwrap().1.borrow().clone()
+    }
+
+    pub(crate) fn invalid(&self) -> Vec<String> {
+        self.server.invalid.lock().iter().cloned().collect()
+    }
+
+    async fn wait(&self, condition: impl FnMut(&GitStatus) -> bool) {
+        let mut status = self.running.as_ref().unwrap().1.clone();
+        let waited = tokio::time::timeout(PATIENCE, status.wait_for(condition)).await;
+        waited.unwrap_or_else(|_| panic!("still {:?}", self.status())).unwrap();
+    }
+
+    pub(crate) async fn projected(&self, version: Version) {
+        self.wait(|status| status.projected >= version && status.error.is_none()).await;
+    }
+
+    /// Waits until main has this commit and all of it is accounted for.
+    pub(crate) async fn ingested(&self, commit: &str) {
+        let is_in = |tip: &String| {
+            let merge_base = ["merge-base", "--is-ancestor", commit, tip];
+            Command::new("git").arg("-C").arg(self.repository()).args(merge_base).status().unwrap().success()
+        };
+        self.wait(|status| status.commit.as_ref().is_some_and(is_in)).await;
+    }
+
+    pub(crate) async fn ingested_all(&self, clone: &Clone) {
+        self.ingested(&clone.git(&["rev-parse", "HEAD"])).await;
+    }
+
+    /// The files whose content became records, with the subject of the commit they came from.
+    pub(crate) async fn applied(&self) -> Vec<(String, String)> {
+        let head = self.log.head().await.unwrap();
+        let records = self.log.follow(Version(0)).await.unwrap().take(usize::try_from(head.0).unwrap());
+        let records: Vec<_> = records.map(Result::unwrap).collect().await;
+        let pushed = records.iter().filter(|record| record.origin.user == INGEST);
+        pushed
+            .map(|record| {
+                let commit = record.origin.message.strip_prefix("commit ").unwrap();
+                (Things.path(&record.key, b"").unwrap(), self.git(&["log", "-1", "--format=%s", commit]))
+            })
+            .collect()
+    }
+
+    pub(crate) fn git(&self, arguments: &[&str]) -> String {
+        git(&self.repository(), arguments)
+    }
+
+    /// The subjects of all commits, oldest first.
+    pub(crate) fn subjects(&self) -> Vec<String> {
+        self.git(&["log", "--reverse", "--format=%s", "main"]).lines().map(str::to_owned).collect()
+    }
+
+    pub(crate) fn clone_repository(&self) -> Clone {
+        let directory = TempDir::new().unwrap();
+        git(directory.path(), &["clone", "-q", self.repository().to_str().unwrap(), "."]);
+        git(directory.path(), &["config", "user.name", "Carla"]);
+        git(directory.path(), &["config", "user.email", "carla@example.com"]);
+        Clone { directory }
+    }
+}
+
+fn open_log(path: &Path) -> Arc<dyn Log> {
+    let options = LocalOptions { clock: Arc::new(Still), ..LocalOptions::default() };
+    Arc::new(LocalLog::open(path, options).unwrap())
+}
+
+/// A person's clone.
+pub(crate) struct Clone {
+    directory: TempDir,
+}
+
+impl Clone {
+    pub(crate) fn git(&self, arguments: &[&str]) -> String {
+        git(self.directory.path(), arguments)
+    }
+
+    pub(crate) fn write(&self, path: &str, content: &str) {
+        let path = self.directory.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+
+    pub(crate) fn read(&self, path: &str) -> String {
+        std::fs::read_to_string(self.directory.path().join(path)).unwrap()
+    }
+
+    pub(crate) fn commit_and_push(&self, subject: &str) {
+        self.git(&["add", "-A"]);
+        self.git(&["commit", "-q", "-m", subject]);
+        self.git(&["push", "-q"]);
+    }
+
+    /// For when others write to main all the time.
+    pub(crate) fn commit_and_push_rebasing(&self, subject: &str) {
+        self.git(&["add", "-A"]);
+        self.git(&["commit", "-q", "-m", subject]);
+        for _ in 0..50 {
+            self.git(&["pull", "-q", "--rebase"]);
+            if run(self.directory.path(), &["push", "-q"]).0 {
+                return;
+            }
+        }
+        panic!("main moved 50 times between a pull and a push");
+    }
+}
+
+fn run(directory: &Path, arguments: &[&str]) -> (bool, String) {
+    let output = Command::new("git")
+        .arg("-C")
+        .arg(directory)
+        .args(arguments)
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .env("GIT_CONFIG_SYSTEM", "/dev/null")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(if output.status.success() { &output.stdout } else { &output.stderr });
+    (output.status.success(), text.trim_end_matches('\n').to_owned())
+}
+
+fn git(directory: &Path, arguments: &[&str]) -> String {
+    let (success, text) = run(directory, arguments);
+    assert!(success, "git {arguments:?}: {text}");
+    text
+}
