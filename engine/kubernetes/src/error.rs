@@ -19,7 +19,7 @@ pub(crate) enum CallError {
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: u16,
-    pub(crate) status: Status,
+    pub(crate) status: Box<Status>,
     /// What the `Retry-After` header asks for.
     pub(crate) retry_after: Option<Duration>,
 }
@@ -33,7 +33,7 @@ impl Failure {
                 let text = if text.is_empty() { format!("the server answered {code}") } else { text };
                 Status::failure(&text, "").with_code(code)
             });
-        Self { code, status, retry_after }
+        Self { code, status: Box::new(status), retry_after }
     }
 
     /// The object at `path`, such as `/api/v1/namespaces/a`, is not there, as opposed to the
@@ -116,7 +116,7 @@ impl CallError {
 impl From<kube::Error> for CallError {
     fn from(err: kube::Error) -> Self {
         match err {
-            kube::Error::Api(status) => Self::Status(Failure { code: status.code, status: *status, retry_after: None }),
+            kube::Error::Api(status) => Self::Status(Failure { code: status.code, status, retry_after: None }),
             // An authentication plugin's output may hold what it was given.
             kube::Error::Auth(_) => Self::Unreachable("the credentials could not be loaded".to_owned()),
             err => Self::Unreachable(chain(&err)),

@@ -1,6 +1,8 @@
 //! Against a real kube-apiserver and kube-controller-manager, whose kubeconfig `STOA_TEST_KUBECONFIG`
 //! names; `hack/test` starts them. Every test has its own namespace.
 
+#![expect(clippy::unwrap_used, reason = "the lint knows tests, not their helpers")]
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
