@@ -50,11 +50,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self {
-            parallelism: 16,
-            resource_timeout: Duration::from_secs(300),
-            health_timeout: Duration::from_secs(300),
-        }
+        Self { parallelism: 16, resource_timeout: Duration::from_secs(300), health_timeout: Duration::from_secs(300) }
     }
 }
 
@@ -91,8 +87,7 @@ pub async fn execute(
         return Ok(Outcome { problems, ..Outcome::default() });
     }
     let deferred = runtime.is_deferred();
-    let finished: BTreeSet<&ResourceId> =
-        if deferred { BTreeSet::new() } else { execution.done.iter().collect() };
+    let finished: BTreeSet<&ResourceId> = if deferred { BTreeSet::new() } else { execution.done.iter().collect() };
     let values = Arc::new(Values::new(execution.spec));
     if let Err(error) = values.settle_rest(&*runtime, execution.plan, execution.state, &finished).await {
         let problems = vec![Problem::new(reason::UNAVAILABLE, error.to_string())];
@@ -199,39 +194,47 @@ async fn verify(
     let brought = execution.plan.actions.iter().filter(|p| p.action.is_call() && p.action.keeps());
     let ready: Vec<(ResourceId, Resource)> =
         brought.filter_map(|p| Some((p.id.clone(), values.ready(&p.id).ok()?.desired))).collect();
-    let checks = futures_util::stream::iter(ready.iter().map(|(id, desired)| async move {
-        let (reports, mut heard) = tokio::sync::mpsc::unbounded_channel::<(Health, String)>();
-        let report = move |health: Health, message: &str| {
-            // The receiver lives as long as the wait does.
-            let _ = reports.send((health, message.to_owned()));
-        };
-        let wait = tokio::time::timeout(options.health_timeout, runtime.wait_healthy(desired, &report));
-        let mut wait = std::pin::pin!(wait);
-        let mut last = String::new();
-        let ended = loop {
-            tokio::select! {
-                Some((health, message)) = heard.recv() => {
-                    last.clone_from(&message);
-                    observer.health(id, health, &message).await;
+    let checks = ready.iter().map(|(id, desired)| {
+        let check: BoxFuture<'_, Option<Problem>> = Box::pin(async move {
+            let (reports, mut heard) = tokio::sync::mpsc::unbounded_channel::<(Health, String)>();
+            let report = move |health: Health, message: &str| {
+                // The receiver lives as long as the wait does.
+                let _ = reports.send((health, message.to_owned()));
+            };
+            let wait = tokio::time::timeout(options.health_timeout, runtime.wait_healthy(desired, &report));
+            let mut wait = std::pin::pin!(wait);
+            let mut last = String::new();
+            let ended = loop {
+                tokio::select! {
+                    Some((health, message)) = heard.recv() => {
+                        last.clone_from(&message);
+                        observer.health(id, health, &message).await;
+                    }
+                    ended = &mut wait => break ended,
                 }
-                ended = &mut wait => break ended,
-            }
-        };
-        let problem = match ended {
-            Ok(Ok(Health::Failed)) => Some(Problem::new(reason::UNHEALTHY, format!("it was applied and failed: {last}"))),
-            Ok(Ok(health)) => {
-                observer.health(id, health, "").await;
-                None
-            }
-            Ok(Err(error)) => Some(Problem::new(reason::UNAVAILABLE, error.to_string())),
-            Err(_) => {
-                let limit = options.health_timeout;
-                Some(Problem::new(reason::TIMED_OUT, format!("it was applied and is not healthy after {limit:?}: {last}")))
-            }
-        };
-        problem.map(|p| p.of(id))
-    }))
-    .buffer_unordered(64);
+            };
+            let problem = match ended {
+                Ok(Ok(Health::Failed)) => {
+                    Some(Problem::new(reason::UNHEALTHY, format!("it was applied and failed: {last}")))
+                }
+                Ok(Ok(health)) => {
+                    observer.health(id, health, "").await;
+                    None
+                }
+                Ok(Err(error)) => Some(Problem::new(reason::UNAVAILABLE, error.to_string())),
+                Err(_) => {
+                    let limit = options.health_timeout;
+                    Some(Problem::new(
+                        reason::TIMED_OUT,
+                        format!("it was applied and is not healthy after {limit:?}: {last}"),
+                    ))
+                }
+            };
+            problem.map(|p| p.of(id))
+        });
+        check
+    });
+    let checks = futures_util::stream::iter(checks.collect::<Vec<_>>()).buffer_unordered(64);
     let all = checks.filter_map(std::future::ready).collect::<Vec<_>>();
     if let Some(found) = cancel.run_until_cancelled(all).await {
         problems.extend(found);

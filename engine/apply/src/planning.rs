@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use futures_util::{StreamExt as _, stream};
+use futures_util::{StreamExt as _, future::BoxFuture, stream};
 use serde_json::{Map, Value};
 use stoa_engine::{
     Action, Live, Plan, PlanInput, Preview, Problem, Resource, ResourceId, Spec, State, StateResource, Summary,
@@ -45,12 +45,7 @@ pub enum PlanError {
 ///
 /// [`PlanError::Problems`] with everything that is wrong; [`PlanError::Runtime`] when nothing could
 /// be read.
-pub async fn plan(
-    runtime: Arc<dyn Runtime>,
-    spec: &Spec,
-    state: &State,
-    destroy: bool,
-) -> Result<Planned, PlanError> {
+pub async fn plan(runtime: Arc<dyn Runtime>, spec: &Spec, state: &State, destroy: bool) -> Result<Planned, PlanError> {
     let none = BTreeMap::new();
     // Drafted once without a look, for the references that the Spec alone answers: the objects to
     // read are named only then.
@@ -89,7 +84,8 @@ async fn read(
     state: &State,
 ) -> Result<BTreeMap<ResourceId, Live>, PlanError> {
     let prior: BTreeMap<&ResourceId, &StateResource> = state.resources.iter().map(|r| (&r.id, r)).collect();
-    let wanted = desired.iter().map(|(id, resource)| ReadRequest { desired: Some(resource), prior: prior.get(id).copied() });
+    let wanted =
+        desired.iter().map(|(id, resource)| ReadRequest { desired: Some(resource), prior: prior.get(id).copied() });
     let recorded = prior.iter().filter(|(id, _)| !desired.contains_key(**id));
     let recorded = recorded.map(|(_, prior)| ReadRequest { desired: None, prior: Some(prior) });
     let requests: Vec<ReadRequest<'_>> = wanted.chain(recorded).collect();
@@ -109,6 +105,8 @@ async fn read(
     if problems.is_empty() { Ok(live) } else { Err(PlanError::Problems(problems)) }
 }
 
+type Answer = Result<(ResourceId, Option<Preview>), (ResourceId, RuntimeError)>;
+
 /// Asks the infrastructure about everything that the draft would create, change or take over.
 async fn preview(
     runtime: &dyn Runtime,
@@ -117,13 +115,15 @@ async fn preview(
     state: &State,
     live: &BTreeMap<ResourceId, Live>,
 ) -> Result<BTreeMap<ResourceId, Preview>, PlanError> {
-    let changing = draft.plan.actions.iter().filter(|planned| {
-        matches!(planned.action, Action::Create | Action::Update | Action::Adopt)
-    });
-    let calls = changing.filter_map(|planned| {
-        let resource = desired.get(&planned.id)?;
+    // Boxed one by one: a stream over a mapped iterator of borrows could not be sent to another thread.
+    let mut calls: Vec<BoxFuture<'_, Answer>> = Vec::new();
+    for planned in &draft.plan.actions {
+        if !matches!(planned.action, Action::Create | Action::Update | Action::Adopt) {
+            continue;
+        }
+        let Some(resource) = desired.get(&planned.id) else { continue };
         let known = &draft.desired[&planned.id];
-        Some(async move {
+        calls.push(Box::pin(async move {
             if !known.unknown.is_empty() {
                 let waits = known.unknown.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
                 return Ok((planned.id.clone(), Some(Preview::Unverified(format!("{waits} known after apply")))));
@@ -139,8 +139,8 @@ async fn preview(
                 Ok(preview) => Ok((planned.id.clone(), Some(preview))),
                 Err(error) => Err((planned.id.clone(), error)),
             }
-        })
-    });
+        }));
+    }
     let mut answers = stream::iter(calls).buffer_unordered(PREVIEWS);
     let mut previews = BTreeMap::new();
     let mut problems = Vec::new();
