@@ -1,2 +1,48 @@
-//! Placeholder.
-fn main() {}
+//! The binary `function-runner`: engine, generators and runtimes behind gRPC.
+//!
+//! Start at `service`, which has one method per call of the proto. `source` and `generate` turn a
+//! path in Git into a Spec, `runtimes` finds what drives a workspace's resources, and `apply` is the
+//! conversation in which a plan is carried out. `serve` holds sockets, TLS and shutdown.
+//!
+//! **Invariant:** nothing about a run is kept here after its call ends but fetched Git objects.
+
+mod apply;
+mod args;
+mod convert;
+mod failure;
+mod generate;
+mod metrics;
+mod runtimes;
+mod serve;
+mod service;
+mod source;
+
+use anyhow::Context as _;
+use clap::Parser as _;
+use tracing_subscriber::EnvFilter;
+
+use crate::args::{Args, LogFormat};
+
+fn main() -> anyhow::Result<()> {
+    let args = Args::parse();
+    args.check()?;
+    start_logging(&args)?;
+    source::set_timeouts();
+    // Two crates in the build bring a TLS provider each; this is the one that is meant.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let served = runtime.block_on(serve::serve(args));
+    // A Git server that does not answer must not hold up the end.
+    runtime.shutdown_background();
+    served
+}
+
+fn start_logging(args: &Args) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_new(&args.log).with_context(|| format!("--log {:?}", args.log))?;
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match args.log_format {
+        LogFormat::Text => subscriber.with_ansi(false).init(),
+        LogFormat::Json => subscriber.json().init(),
+    }
+    Ok(())
+}

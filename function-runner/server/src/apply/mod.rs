@@ -1,0 +1,132 @@
+//! Carries a plan out in conversation with the caller.
+
+mod active;
+mod conversation;
+mod relay;
+
+use std::sync::Arc;
+
+use stoa_apply::{Execution, Options, Outcome, PlanError, Planned};
+use stoa_engine::problem::reason;
+use stoa_engine::{Plan, ResourceId, Spec, State};
+use stoa_proto::apply_event::Event;
+use stoa_proto::{ApplyStart, FinishedEvent};
+use stoa_runtime::Runtime;
+use tokio_util::sync::CancellationToken;
+use tonic::{Code, Status};
+
+pub(crate) use active::ActiveRuns;
+pub(crate) use conversation::{Broken, Conversation};
+
+use self::relay::Relay;
+use crate::convert;
+use crate::failure::Failure;
+use crate::metrics::Metrics;
+use crate::runtimes::Runtimes;
+
+/// Makes a plan.
+pub(crate) async fn plan(
+    runtime: Arc<dyn Runtime>,
+    spec: &Spec,
+    state: &State,
+    destroy: bool,
+) -> Result<Planned, Failure> {
+    stoa_apply::plan(runtime, spec, state, destroy).await.map_err(|err| match err {
+        PlanError::Runtime(err) => Failure::runtime(&err),
+        PlanError::Problems(problems) => {
+            // A person has to decide before anything else matters.
+            let unknown = problems.iter().any(|problem| problem.reason == reason::UNKNOWN_STATE);
+            let code = if unknown { Code::FailedPrecondition } else { Code::InvalidArgument };
+            Failure::of(code, problems.into_iter().map(|problem| convert::problem_in(spec, problem)).collect())
+        }
+    })
+}
+
+/// One apply: what the caller sent, and what it takes to do it.
+#[derive(Debug)]
+pub(crate) struct Apply {
+    pub(crate) start: ApplyStart,
+    pub(crate) conversation: Arc<Conversation>,
+    pub(crate) runtimes: Runtimes,
+    pub(crate) metrics: Metrics,
+    pub(crate) parallelism: u32,
+    pub(crate) shutdown: CancellationToken,
+}
+
+impl Apply {
+    /// Does it, and tells the caller how it ended.
+    pub(crate) async fn run(self, active: &Arc<ActiveRuns>) {
+        self.metrics.active.inc();
+        let ended = self.carry_out(active).await;
+        self.metrics.active.dec();
+        match ended {
+            Ok(finished) => {
+                tracing::info!(succeeded = finished.succeeded, canceled = finished.canceled, "finished");
+                // A caller that is gone asks again.
+                let _ = self.conversation.tell(Event::Finished(finished)).await;
+            }
+            Err(failure) => {
+                let status = Status::from(failure);
+                tracing::info!(code = ?status.code(), error = status.message(), "failed");
+                self.conversation.fail(status).await;
+            }
+        }
+    }
+
+    async fn carry_out(&self, active: &Arc<ActiveRuns>) -> Result<FinishedEvent, Failure> {
+        let target = crate::service::required(self.start.target.clone(), "start.target")?;
+        let workspace = target.workspace.as_ref().map(|workspace| workspace.name.as_str()).unwrap_or_default();
+        let place = active.enter(format!("{}/{workspace}", target.stack_uid)).await;
+
+        let spec = Arc::new(convert::spec(&self.start.spec)?);
+        let plan: Plan = serde_json::from_slice(&self.start.plan)
+            .map_err(|err| Failure::request(format!("start.plan is no Plan: {err}")))?;
+        if plan.spec_digest != spec.digest() {
+            return Err(Failure::new(Code::Aborted, reason::STALE_PLAN, "the plan was made from another Spec"));
+        }
+        let state = convert::state(&self.start.state, &spec)?;
+        let done: Vec<ResourceId> = self.start.done.iter().cloned().map(ResourceId).collect();
+        let runtime = self.runtimes.of(&target, &spec, &state).await?;
+        let parallelism = if self.start.parallelism == 0 { self.parallelism } else { self.start.parallelism };
+        let options = Options { parallelism: parallelism as usize, ..Options::default() };
+        let execution = Execution { spec: &spec, state: &state, plan: &plan, done: &done };
+
+        let stop = CancellationToken::new();
+        let stopper = tokio::spawn(stop_when(
+            stop.clone(),
+            [self.conversation.broken(), self.conversation.canceled(), place.stop(), &self.shutdown].map(Clone::clone),
+        ));
+        let relay = Relay {
+            conversation: Arc::clone(&self.conversation),
+            spec: Arc::clone(&spec),
+            metrics: self.metrics.clone(),
+        };
+        let outcome = stoa_apply::execute(execution, runtime, Arc::new(relay), &options, stop).await;
+        stopper.abort();
+        self.finished(&spec, outcome.unwrap_or_else(|_| Outcome { canceled: true, ..Outcome::default() }))
+    }
+
+    fn finished(&self, spec: &Spec, outcome: Outcome) -> Result<FinishedEvent, Failure> {
+        if outcome.canceled && !self.conversation.canceled().is_cancelled() {
+            let message = "the runner stopped before the plan was carried out; go on with another";
+            return Err(Failure::new(Code::Unavailable, reason::UNAVAILABLE, message));
+        }
+        Ok(FinishedEvent {
+            succeeded: outcome.succeeded,
+            canceled: outcome.canceled,
+            gitops_commit: outcome.commit.unwrap_or_default(),
+            problems: outcome.problems.into_iter().map(|problem| convert::problem_in(spec, problem)).collect(),
+        })
+    }
+}
+
+/// Sets `stop` when the first of the others is set.
+async fn stop_when(stop: CancellationToken, [broken, canceled, superseded, shutdown]: [CancellationToken; 4]) {
+    tokio::select! {
+        () = broken.cancelled() => {}
+        () = canceled.cancelled() => {}
+        () = superseded.cancelled() => {}
+        () = shutdown.cancelled() => {}
+    }
+    stop.cancel();
+}

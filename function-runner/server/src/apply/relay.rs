@@ -1,0 +1,65 @@
+//! Tells the caller what a walk does, and waits until the caller has kept it.
+
+use std::sync::Arc;
+
+use stoa_apply::{Abandoned, Observer, ResourceResult};
+use stoa_engine::{Action, ResourceId, Spec};
+use stoa_proto::apply_event::Event;
+use stoa_proto::{HealthEvent, IntentEvent, ResultEvent};
+use stoa_runtime::Health;
+
+use super::{Broken, Conversation};
+use crate::convert;
+use crate::failure::sentence;
+use crate::metrics::Metrics;
+
+/// The observer of a walk.
+#[derive(Debug)]
+pub(super) struct Relay {
+    pub(super) conversation: Arc<Conversation>,
+    pub(super) spec: Arc<Spec>,
+    pub(super) metrics: Metrics,
+}
+
+impl From<Broken> for Abandoned {
+    fn from(_: Broken) -> Self {
+        Self
+    }
+}
+
+#[tonic::async_trait]
+impl Observer for Relay {
+    async fn intent(&self, ids: &[ResourceId], action: Action) -> Result<(), Abandoned> {
+        let ids = ids.iter().map(|id| id.0.clone()).collect();
+        self.conversation.ask(Event::Intent(IntentEvent { ids, action: action.to_string() })).await?;
+        Ok(())
+    }
+
+    async fn result(&self, result: ResourceResult) -> Result<(), Abandoned> {
+        let problem = result.problem.map(|problem| convert::problem_in(&self.spec, problem));
+        let event = ResultEvent {
+            id: result.id.0,
+            action: result.action.to_string(),
+            outcome: result.outcome.to_string(),
+            message: problem.as_ref().map_or(result.message, sentence),
+            resource: result
+                .resource
+                .map(|resource| serde_json::to_vec(&resource).expect("a record is JSON"))
+                .unwrap_or_default()
+                .into(),
+            kubernetes: result.kubernetes.map(convert::kubernetes_object),
+            depends_on: result.depends_on.into_iter().map(|id| id.0).collect(),
+            problem,
+        };
+        tracing::debug!(resource = event.id, action = event.action, outcome = event.outcome, message = event.message);
+        self.metrics.finished(&event.action, &event.outcome);
+        self.conversation.ask(Event::Result(event)).await?;
+        Ok(())
+    }
+
+    async fn health(&self, id: &ResourceId, health: Health, message: &str) {
+        let event = HealthEvent { id: id.0.clone(), health: health.to_string(), message: message.to_owned() };
+        // A caller that is gone is noticed by whoever waits for an ack.
+        let _ = self.conversation.tell(Event::Health(event)).await;
+    }
+}

@@ -1,0 +1,155 @@
+//! Why a call fails, and how that is told over gRPC.
+//!
+//! The codes are those that the proto documents; the details of a status hold one encoded
+//! [`Problem`], the first of what is wrong.
+
+use std::fmt;
+
+use prost::Message as _;
+use stoa_proto::Problem;
+use stoa_runtime::RuntimeError;
+use tonic::{Code, Status};
+
+/// CamelCase words for what goes wrong outside the engine; the engine has its own.
+pub(crate) mod reason {
+    pub(crate) const INVALID_REQUEST: &str = "InvalidRequest";
+    pub(crate) const NOT_AVAILABLE: &str = "NotAvailable";
+    pub(crate) const SOURCE_NOT_FOUND: &str = "SourceNotFound";
+    pub(crate) const SOURCE_UNAVAILABLE: &str = "SourceUnavailable";
+    pub(crate) const SOURCE_UNAUTHORIZED: &str = "SourceUnauthorized";
+    pub(crate) const VERSION_NOT_FOUND: &str = "VersionNotFound";
+    pub(crate) const PATH_NOT_FOUND: &str = "PathNotFound";
+    pub(crate) const TOO_LARGE: &str = "TooLarge";
+    pub(crate) const MALFORMED_YAML: &str = "MalformedYAML";
+    pub(crate) const INVALID_MANIFEST: &str = "InvalidManifest";
+    pub(crate) const MISSING_FIELD: &str = "MissingField";
+    pub(crate) const UNKNOWN_KIND: &str = "UnknownKind";
+    pub(crate) const DUPLICATE_RESOURCE: &str = "DuplicateResource";
+    pub(crate) const NO_RUNTIME: &str = "NoRuntime";
+    pub(crate) const INTERNAL: &str = "InternalError";
+}
+
+/// The most problems that one message names; the rest are counted.
+const NAMED: usize = 10;
+
+/// A call that fails, with everything that is wrong.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    code: Code,
+    problems: Vec<Problem>,
+}
+
+impl Failure {
+    pub(crate) fn new(code: Code, reason: &str, message: impl Into<String>) -> Self {
+        Self::of(code, vec![problem(reason, message)])
+    }
+
+    pub(crate) fn of(code: Code, problems: Vec<Problem>) -> Self {
+        Self { code, problems }
+    }
+
+    /// The input is wrong.
+    pub(crate) fn invalid(problems: Vec<Problem>) -> Self {
+        Self::of(Code::InvalidArgument, problems)
+    }
+
+    /// The caller did not keep to the proto.
+    pub(crate) fn request(message: impl Into<String>) -> Self {
+        Self::new(Code::InvalidArgument, reason::INVALID_REQUEST, message)
+    }
+
+    /// Something here is broken. The cause goes to the log only.
+    pub(crate) fn internal(cause: &dyn fmt::Display) -> Self {
+        tracing::error!(error = %cause, "internal error");
+        Self::new(Code::Internal, reason::INTERNAL, "internal error")
+    }
+
+    /// What a runtime says of a workspace or a cluster as a whole.
+    pub(crate) fn runtime(err: &RuntimeError) -> Self {
+        let code = if err.is_retryable() { Code::Unavailable } else { Code::InvalidArgument };
+        Self::of(code, vec![runtime_problem(err)])
+    }
+
+    #[cfg(test)]
+    pub(crate) fn code(&self) -> Code {
+        self.code
+    }
+
+    #[cfg(test)]
+    pub(crate) fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+}
+
+impl From<Failure> for Status {
+    fn from(failure: Failure) -> Self {
+        let named: Vec<String> = failure.problems.iter().take(NAMED).map(sentence).collect();
+        let mut message = named.join("; ");
+        if failure.problems.len() > NAMED {
+            message.push_str(&format!("; and {} more", failure.problems.len() - NAMED));
+        }
+        let details = failure.problems.first().map(Problem::encode_to_vec).unwrap_or_default();
+        Status::with_details(failure.code, message, details.into())
+    }
+}
+
+/// A problem of nothing in particular.
+pub(crate) fn problem(reason: &str, message: impl Into<String>) -> Problem {
+    Problem { reason: reason.to_owned(), message: message.into(), ..Problem::default() }
+}
+
+/// What a runtime refuses, without saying for which resource.
+pub(crate) fn runtime_problem(err: &RuntimeError) -> Problem {
+    use stoa_engine::problem::reason;
+    let (reason, field) = match err {
+        RuntimeError::Rejected { field, .. } => (reason::REJECTED, field.clone()),
+        RuntimeError::Conflict(_) => (reason::CONFLICT, None),
+        RuntimeError::Unavailable { .. } => (reason::UNAVAILABLE, None),
+        RuntimeError::Invalid { field, .. } => (reason::INVALID_RESOURCE, field.clone()),
+    };
+    Problem { field: field.unwrap_or_default(), ..problem(reason, err.to_string()) }
+}
+
+/// `<file>:<line>: <id>: <field>: <message>`, without what is not known.
+pub(crate) fn sentence(problem: &Problem) -> String {
+    let mut text = String::new();
+    if !problem.file.is_empty() {
+        text.push_str(&problem.file);
+        if problem.line > 0 {
+            text.push_str(&format!(":{}", problem.line));
+        }
+        text.push_str(": ");
+    }
+    for part in [&problem.resource_id, &problem.field] {
+        // Some messages begin with the field already.
+        if !part.is_empty() && !problem.message.starts_with(part.as_str()) {
+            text.push_str(part);
+            text.push_str(": ");
+        }
+    }
+    text + &problem.message
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_says_where_and_carries_the_problem() {
+        let wrong = Problem {
+            file: "apps/web.yaml".to_owned(),
+            line: 7,
+            field: "metadata.name".to_owned(),
+            ..problem(reason::MISSING_FIELD, "is required")
+        };
+        let status = Status::from(Failure::invalid(vec![wrong.clone()]));
+        assert_eq!(status.message(), "apps/web.yaml:7: metadata.name: is required");
+        assert_eq!(Problem::decode(status.details()).unwrap(), wrong);
+    }
+
+    #[test]
+    fn many_problems_are_counted() {
+        let status = Status::from(Failure::invalid((0..12).map(|n| problem("X", format!("m{n}"))).collect()));
+        assert!(status.message().ends_with("m9; and 2 more"), "{}", status.message());
+    }
+}

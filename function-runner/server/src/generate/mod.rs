@@ -1,0 +1,109 @@
+//! Generators: turn what is at a path of a source into a Spec.
+//!
+//! Start at [`generate`]. It reads no clock, file or socket: the same content always gives the same
+//! Spec.
+
+mod kinds;
+mod manifests;
+mod spec_file;
+mod yaml;
+
+use stoa_engine::Spec;
+use stoa_proto::Problem;
+use tonic::Code;
+
+use crate::failure::{Failure, problem, reason};
+use crate::source::{Content, SourceFile};
+
+/// The name of a Kusion Spec file in a folder.
+const SPEC_FILE: &str = "spec.yaml";
+
+/// The extension that says which file of the source a resource was read from.
+pub(crate) const FILE_EXTENSION: &str = "stoa.dev/file";
+
+/// What a generator made.
+#[derive(Debug)]
+pub(crate) struct Generated {
+    pub(crate) spec: Spec,
+    pub(crate) warnings: Vec<String>,
+    /// The generator that did it: `Spec` or `Manifests`.
+    pub(crate) generator: &'static str,
+}
+
+/// Runs the generator of that name, or the one that fits when it is `Auto` or empty.
+pub(crate) fn generate(generator: &str, content: &Content) -> Result<Generated, Failure> {
+    let mut generated = match generator {
+        "" | "Auto" => automatic(content),
+        "Spec" => spec(content),
+        "Manifests" => manifests(content),
+        "Kpt" | "KCL" => Err(not_available(generator)),
+        _ => Err(Failure::request(format!("there is no generator {generator:?}; there are Auto, Spec and Manifests"))),
+    }?;
+    if let Content::Folder { warnings, .. } = content {
+        generated.warnings.splice(0..0, warnings.iter().cloned());
+    }
+    Ok(generated)
+}
+
+fn automatic(content: &Content) -> Result<Generated, Failure> {
+    match content {
+        Content::File(file) if spec_file::is_spec(file) => spec(content),
+        Content::File(_) => manifests(content),
+        Content::Folder { others, .. } => {
+            if in_folder(content, SPEC_FILE).is_some_and(spec_file::is_spec) {
+                return spec(content);
+            }
+            // Applying the manifests of such a folder as they are would leave out what makes them.
+            if others.iter().any(|name| name == "Kptfile") {
+                return Err(not_available("Kpt"));
+            }
+            if others.iter().any(|name| name == "kcl.mod" || name.ends_with(".k")) {
+                return Err(not_available("KCL"));
+            }
+            manifests(content)
+        }
+    }
+}
+
+fn spec(content: &Content) -> Result<Generated, Failure> {
+    let file = match content {
+        Content::File(file) => file,
+        Content::Folder { path, .. } => in_folder(content, SPEC_FILE).ok_or_else(|| {
+            let wrong = Problem { file: join(path, SPEC_FILE), ..problem(reason::PATH_NOT_FOUND, "does not exist") };
+            Failure::of(Code::NotFound, vec![wrong])
+        })?,
+    };
+    let spec = spec_file::read(file).map_err(Failure::invalid)?;
+    Ok(Generated { spec, warnings: Vec::new(), generator: "Spec" })
+}
+
+fn manifests(content: &Content) -> Result<Generated, Failure> {
+    let files = match content {
+        Content::File(file) => std::slice::from_ref(file),
+        Content::Folder { files, .. } => files,
+    };
+    let mut warnings = Vec::new();
+    let spec = manifests::read(files, &mut warnings).map_err(Failure::invalid)?;
+    if spec.resources.is_empty() {
+        warnings.push("there are no manifests here".to_owned());
+    }
+    Ok(Generated { spec, warnings, generator: "Manifests" })
+}
+
+fn in_folder<'a>(content: &'a Content, name: &str) -> Option<&'a SourceFile> {
+    let Content::Folder { path, files, .. } = content else { return None };
+    let wanted = join(path, name);
+    files.iter().find(|file| file.path == wanted)
+}
+
+fn join(folder: &str, name: &str) -> String {
+    if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") }
+}
+
+fn not_available(generator: &str) -> Failure {
+    let message = format!("generator {generator} is not available yet");
+    Failure::new(Code::InvalidArgument, reason::NOT_AVAILABLE, message)
+}
+
+#[cfg(test)]
+mod tests;

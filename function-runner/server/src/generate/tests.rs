@@ -1,0 +1,181 @@
+//! What each generator makes of files.
+
+use serde_json::json;
+
+use super::*;
+
+fn folder(files: &[(&str, &str)]) -> Content {
+    let mut others = Vec::new();
+    let mut read = Vec::new();
+    for (path, text) in files {
+        if path.contains(".y") || path.contains(".json") {
+            read.push(SourceFile { path: format!("s/{path}"), bytes: text.as_bytes().to_vec() });
+        } else {
+            others.push((*path).to_owned());
+        }
+    }
+    Content::Folder { path: "s".to_owned(), files: read, others, warnings: Vec::new() }
+}
+
+fn ids(generated: &Generated) -> Vec<&str> {
+    generated.spec.resources.iter().map(|resource| resource.id.0.as_str()).collect()
+}
+
+#[track_caller]
+fn refused(generator: &str, files: &[(&str, &str)]) -> Problem {
+    generate(generator, &folder(files)).unwrap_err().problems()[0].clone()
+}
+
+const CONFIG_MAP: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: shop}\n";
+
+#[test]
+fn the_quick_start_spec_of_kusion_is_read_unchanged() {
+    let spec = "resources:\n- id: v1:Namespace:quickstart\n  type: Kubernetes\n  attributes:\n    apiVersion: v1\n    kind: Namespace\n    \
+                metadata: {name: quickstart}\n  extensions: {GVK: '/v1, Kind=Namespace'}\nsecretStore: null\ncontext: {}\n";
+    let generated = generate("Auto", &folder(&[("spec.yaml", spec), ("other.yaml", CONFIG_MAP)])).unwrap();
+    assert_eq!((generated.generator, ids(&generated)), ("Spec", vec!["v1:Namespace:quickstart"]));
+    assert_eq!(generated.spec.resources[0].extensions["GVK"], "/v1, Kind=Namespace");
+}
+
+#[test]
+fn a_manifest_that_happens_to_be_called_spec_is_a_manifest() {
+    let generated = generate("Auto", &folder(&[("spec.yaml", CONFIG_MAP)])).unwrap();
+    assert_eq!((generated.generator, ids(&generated)), ("Manifests", vec!["v1:ConfigMap:shop:a"]));
+}
+
+#[test]
+fn documents_of_all_files_are_resources_that_know_their_file() {
+    let two = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n---\n---\n# nothing\n---\napiVersion: example.com/v1\nkind: Widget\nmetadata: {name: w}\n";
+    let files = [
+        ("a.yaml", CONFIG_MAP),
+        ("b.yaml", two),
+        ("c.json", r#"{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "m"}}"#),
+    ];
+    let generated = generate("", &folder(&files)).unwrap();
+    let resources: Vec<_> = generated
+        .spec
+        .resources
+        .iter()
+        .map(|r| (r.id.0.as_str(), r.extensions[FILE_EXTENSION].as_str().unwrap()))
+        .collect();
+    assert_eq!(
+        resources,
+        [
+            ("v1:ConfigMap:shop:a", "s/a.yaml"),
+            ("v1:Namespace:shop", "s/b.yaml"),
+            ("example.com/v1:Widget:w", "s/b.yaml"),
+            ("v1:Node:m", "s/c.json"),
+        ]
+    );
+}
+
+#[test]
+fn lists_are_taken_apart_and_name_their_items() {
+    let list = |item: &str| {
+        format!(
+            "apiVersion: v1\nkind: List\nitems:\n- {{apiVersion: v1, kind: ConfigMap, metadata: {{name: a}}}}\n- {item}\n"
+        )
+    };
+    let good = list("{apiVersion: v1, kind: Secret, metadata: {name: b}}");
+    assert_eq!(ids(&generate("Auto", &folder(&[("l.yaml", &good)])).unwrap()), ["v1:ConfigMap:a", "v1:Secret:b"]);
+    let bad = list("{apiVersion: v1, kind: Secret, metadata: {}}");
+    let problem = refused("Auto", &[("l.yaml", &bad)]);
+    assert_eq!((problem.file.as_str(), problem.field.as_str()), ("s/l.yaml", "items[1].metadata.name"));
+}
+
+#[test]
+fn malformed_yaml_names_file_and_line_and_quotes_nothing() {
+    let problem =
+        refused("Auto", &[("a.yaml", "apiVersion: v1\nkind: Secret\nstringData:\n  a: \"hunter2\n  b: : x\n")]);
+    assert_eq!((problem.reason.as_str(), problem.file.as_str()), (reason::MALFORMED_YAML, "s/a.yaml"));
+    assert!(problem.line >= 4 && !problem.message.contains("hunter2"), "{problem:?}");
+}
+
+#[test]
+fn what_is_missing_or_unknown_names_file_line_and_field() {
+    let check = |text: &str, expected: (&str, &str, u32)| {
+        let text = format!("{CONFIG_MAP}---\n{text}");
+        let problem = refused("Manifests", &[("a.yaml", &text)]);
+        assert_eq!(problem.file, "s/a.yaml");
+        assert_eq!((problem.reason.as_str(), problem.field.as_str(), problem.line), expected, "{problem:?}");
+    };
+    check("kind: ConfigMap\nmetadata: {name: b}\n", (reason::MISSING_FIELD, "apiVersion", 5));
+    check("apiVersion: v1\nmetadata: {name: b}\n", (reason::MISSING_FIELD, "kind", 5));
+    check("apiVersion: v1\nkind: ConfigMap\n", (reason::MISSING_FIELD, "metadata.name", 5));
+    check(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {generateName: b-}\n",
+        (reason::MISSING_FIELD, "metadata.name", 5),
+    );
+    check("apiVersion: apps/v1\nkind: Deploymnt\nmetadata: {name: b}\n", (reason::UNKNOWN_KIND, "kind", 5));
+    check("just text\n", (reason::INVALID_MANIFEST, "", 5));
+}
+
+#[test]
+fn one_object_in_two_files_names_both() {
+    let problem = refused("Auto", &[("a.yaml", CONFIG_MAP), ("b.yaml", CONFIG_MAP)]);
+    assert_eq!((problem.reason.as_str(), problem.file.as_str()), (reason::DUPLICATE_RESOURCE, "s/b.yaml"));
+    assert_eq!(problem.message, "is also in s/a.yaml:1");
+}
+
+#[test]
+fn everything_that_is_wrong_is_told() {
+    let failure = generate("Auto", &folder(&[("a.yaml", "a: [\n"), ("b.yaml", "kind: X\n")])).unwrap_err();
+    let files: Vec<_> = failure.problems().iter().map(|problem| problem.file.as_str()).collect();
+    assert_eq!(files, ["s/a.yaml", "s/b.yaml"]);
+}
+
+#[test]
+fn files_of_other_tools_are_passed_over_with_a_warning() {
+    let generated =
+        generate("Auto", &folder(&[("a.yaml", CONFIG_MAP), ("kustomization.yaml", "resources: [a.yaml]\n")])).unwrap();
+    assert_eq!(ids(&generated), ["v1:ConfigMap:shop:a"]);
+    assert_eq!(generated.warnings, ["s/kustomization.yaml: is no manifest and was passed over"]);
+}
+
+#[test]
+fn generators_that_are_not_there_say_so() {
+    let message = |generator: &str, files: &[(&str, &str)]| refused(generator, files).message;
+    assert_eq!(message("Kpt", &[]), "generator Kpt is not available yet");
+    assert_eq!(message("KCL", &[]), "generator KCL is not available yet");
+    assert_eq!(message("Auto", &[("Kptfile", ""), ("a.yaml", CONFIG_MAP)]), "generator Kpt is not available yet");
+    assert_eq!(message("Auto", &[("main.k", "")]), "generator KCL is not available yet");
+    assert!(message("Helm", &[]).contains("there is no generator \"Helm\""));
+}
+
+#[test]
+fn numbers_and_booleans_are_read_as_kubectl_reads_them() {
+    let text = format!("{CONFIG_MAP}data: {{mode: 0644, on: yes, big: 12345678901, text: '0644', version: 1.10.0}}\n");
+    let generated = generate("Auto", &folder(&[("a.yaml", &text)])).unwrap();
+    assert_eq!(
+        generated.spec.resources[0].attributes["data"],
+        json!({"mode": 420, "on": true, "big": 12_345_678_901_i64, "text": "0644", "version": "1.10.0"})
+    );
+}
+
+#[test]
+fn an_alias_bomb_and_deep_nesting_are_refused() {
+    let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+    for n in 1..8 {
+        let aliases = vec![format!("*a{}", n - 1); 10].join(", ");
+        bomb.push_str(&format!("a{n}: &a{n} [{aliases}]\n"));
+    }
+    assert_eq!(refused("Auto", &[("a.yaml", &bomb)]).reason, reason::MALFORMED_YAML);
+    let deep = format!("a: {}1{}\n", "[".repeat(200), "]".repeat(200));
+    assert_eq!(refused("Auto", &[("a.yaml", &deep)]).reason, reason::MALFORMED_YAML);
+}
+
+#[test]
+fn a_spec_with_something_wrong_names_resource_and_field() {
+    let problem = refused("Spec", &[("spec.yaml", "resources:\n- {id: a, type: Kubernets, attributes: {}}\n")]);
+    assert_eq!((problem.file.as_str(), problem.field.as_str()), ("s/spec.yaml", "resources[0].type"));
+    let dangling = "resources:\n- id: v1:ConfigMap:a\n  type: Kubernetes\n  attributes: {apiVersion: v1, kind: ConfigMap, metadata: {name: a}}\n  dependsOn: [v1:Namespace:gone]\n";
+    let problem = refused("Spec", &[("spec.yaml", dangling)]);
+    assert_eq!((problem.reason.as_str(), problem.resource_id.as_str()), ("DanglingReference", "v1:ConfigMap:a"));
+    assert_eq!((problem.file.as_str(), problem.field.as_str()), ("s/spec.yaml", "dependsOn[0]"));
+}
+
+#[test]
+fn a_missing_spec_file_is_not_found() {
+    let failure = generate("Spec", &folder(&[("a.yaml", CONFIG_MAP)])).unwrap_err();
+    assert_eq!((failure.code(), failure.problems()[0].file.as_str()), (Code::NotFound, "s/spec.yaml"));
+}

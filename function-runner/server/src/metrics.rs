@@ -1,0 +1,116 @@
+//! What is counted, and the listener that shows it.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use anyhow::Context as _;
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use prometheus::{Encoder as _, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry, TextEncoder};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tonic::{Code, Status};
+
+/// The metrics of this process. Clones share their values.
+#[derive(Clone, Debug)]
+pub(crate) struct Metrics {
+    registry: Registry,
+    calls: IntCounterVec,
+    duration: HistogramVec,
+    applied: IntCounterVec,
+    /// Apply calls in flight.
+    pub(crate) active: IntGauge,
+}
+
+impl Metrics {
+    pub(crate) fn new() -> anyhow::Result<Self> {
+        let calls =
+            IntCounterVec::new(Opts::new("runner_calls_total", "Calls by method and gRPC code."), &["method", "code"])?;
+        let duration = HistogramVec::new(
+            HistogramOpts::new("runner_call_duration_seconds", "How long calls took, by method.")
+                .buckets(prometheus::exponential_buckets(0.005, 3.0, 12)?),
+            &["method"],
+        )?;
+        let applied = IntCounterVec::new(
+            Opts::new("engine_apply_resources_total", "Resources that runs finished, by action and outcome."),
+            &["action", "outcome"],
+        )?;
+        let active = IntGauge::new("runner_apply_active", "Apply calls in flight.")?;
+        let registry = Registry::new();
+        registry.register(Box::new(calls.clone()))?;
+        registry.register(Box::new(duration.clone()))?;
+        registry.register(Box::new(applied.clone()))?;
+        registry.register(Box::new(active.clone()))?;
+        registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))?;
+        Ok(Self { registry, calls, duration, applied, active })
+    }
+
+    /// Counts a call that began at `start`.
+    pub(crate) fn called<T>(&self, method: &str, start: Instant, result: &Result<T, Status>) {
+        let code = result.as_ref().map_or_else(Status::code, |_| Code::Ok);
+        self.calls.with_label_values(&[method, &format!("{code:?}")]).inc();
+        self.duration.with_label_values(&[method]).observe(start.elapsed().as_secs_f64());
+    }
+
+    /// Counts a resource that a run is done with.
+    pub(crate) fn finished(&self, action: &str, outcome: &str) {
+        self.applied.with_label_values(&[action, outcome]).inc();
+    }
+
+    fn render(&self) -> Vec<u8> {
+        let mut text = Vec::new();
+        if let Err(err) = TextEncoder::new().encode(&self.registry.gather(), &mut text) {
+            tracing::warn!(%err, "metrics cannot be written");
+        }
+        text
+    }
+}
+
+/// Serves `/metrics` until `shutdown`.
+pub(crate) async fn listen(address: SocketAddr, metrics: Metrics, shutdown: CancellationToken) -> anyhow::Result<()> {
+    let listener = TcpListener::bind(address).await.with_context(|| format!("listening on {address}"))?;
+    tracing::info!(address = %listener.local_addr()?, "serving metrics");
+    tokio::spawn(async move {
+        while let Some(accepted) = shutdown.run_until_cancelled(listener.accept()).await {
+            let Ok((stream, _)) = accepted else { continue };
+            let metrics = metrics.clone();
+            let service = service_fn(move |request| {
+                let answer = answer(&metrics, &request);
+                async move { Ok::<_, Infallible>(answer) }
+            });
+            let connection = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+            let shutdown = shutdown.clone();
+            tokio::spawn(async move { shutdown.run_until_cancelled(connection).await });
+        }
+    });
+    Ok(())
+}
+
+fn answer<B>(metrics: &Metrics, request: &Request<B>) -> Response<Full<Bytes>> {
+    if request.uri().path() == "/metrics" {
+        Response::new(Full::from(metrics.render()))
+    } else {
+        let mut response = Response::new(Full::from("404 page not found\n"));
+        *response.status_mut() = StatusCode::NOT_FOUND;
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_counted_by_method_and_code() {
+        let metrics = Metrics::new().unwrap();
+        metrics.called::<()>("Plan", Instant::now(), &Err(Status::not_found("x")));
+        metrics.called("Plan", Instant::now(), &Ok(()));
+        let text = String::from_utf8(metrics.render()).unwrap();
+        assert!(text.contains(r#"runner_calls_total{code="NotFound",method="Plan"} 1"#), "{text}");
+        assert!(text.contains(r#"runner_calls_total{code="Ok",method="Plan"} 1"#), "{text}");
+    }
+}

@@ -1,0 +1,146 @@
+//! Finds what drives a workspace's resources.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde::Deserialize;
+use stoa_engine::{ResourceId, ResourceType, Spec, State};
+use stoa_proto::{Problem, Target};
+use stoa_runtime::Runtime;
+use stoa_runtime_kubernetes::{Access, ClusterConfig, KubernetesRuntime};
+
+use crate::convert;
+use crate::failure::{Failure, problem, reason};
+
+/// Makes the runtime of a run.
+#[derive(Clone, Debug)]
+pub(crate) struct Runtimes {
+    /// For clusters that are the runner's own.
+    kubeconfig: Option<PathBuf>,
+}
+
+/// The part of a Workspace's spec that says what drives its resources.
+#[derive(Debug, Default, Deserialize)]
+struct WorkspaceSpec {
+    #[serde(default)]
+    kubernetes: Option<KubernetesSpec>,
+    #[serde(default)]
+    gitops: Option<GitOpsSpec>,
+}
+
+#[derive(Debug, Deserialize)]
+struct KubernetesSpec {
+    #[serde(default)]
+    clusters: Vec<ClusterSpec>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ClusterSpec {
+    name: String,
+    #[serde(default)]
+    in_cluster: bool,
+    #[serde(default)]
+    context: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct GitOpsSpec {
+    repository: String,
+    #[serde(default)]
+    branch: String,
+    #[serde(default)]
+    directory: String,
+    #[serde(default)]
+    mode: String,
+}
+
+impl Runtimes {
+    pub(crate) fn new(kubeconfig: Option<PathBuf>) -> Self {
+        Self { kubeconfig }
+    }
+
+    /// The runtime for everything that is wanted or recorded of a stack.
+    pub(crate) async fn of(&self, target: &Target, spec: &Spec, state: &State) -> Result<Arc<dyn Runtime>, Failure> {
+        let workspace = target.workspace.clone().unwrap_or_default();
+        let problems = not_available(spec, state);
+        if !problems.is_empty() {
+            return Err(Failure::invalid(problems));
+        }
+        let parsed: WorkspaceSpec = if workspace.spec.is_empty() {
+            WorkspaceSpec::default()
+        } else {
+            serde_json::from_slice(&workspace.spec)
+                .map_err(|err| Failure::request(format!("workspace.spec is no Workspace's spec: {err}")))?
+        };
+        match (parsed.kubernetes.filter(|kubernetes| !kubernetes.clusters.is_empty()), parsed.gitops) {
+            (Some(kubernetes), _) => {
+                let configs: Result<Vec<_>, _> = kubernetes
+                    .clusters
+                    .into_iter()
+                    .map(|cluster| self.cluster(cluster, &workspace.name, &workspace.kubeconfigs))
+                    .collect();
+                let runtime = KubernetesRuntime::new(&configs?).await.map_err(|err| Failure::runtime(&err))?;
+                Ok(Arc::new(runtime))
+            }
+            (None, Some(gitops)) => gitops_runtime(gitops, target),
+            (None, None) => Err(no_runtime(&workspace.name, spec, state)),
+        }
+    }
+
+    fn cluster(
+        &self,
+        cluster: ClusterSpec,
+        workspace: &str,
+        kubeconfigs: &HashMap<String, Bytes>,
+    ) -> Result<ClusterConfig, Failure> {
+        let access = if cluster.in_cluster {
+            Access::Own { kubeconfig: self.kubeconfig.clone(), context: cluster.context }
+        } else {
+            let bytes = kubeconfigs.get(&cluster.name).ok_or_else(|| {
+                let message = format!("workspace {workspace} has no kubeconfig for cluster {}", cluster.name);
+                let field = format!("spec.kubernetes.clusters[name={}].kubeconfigSecretRef", cluster.name);
+                Failure::invalid(vec![Problem { field, ..problem(reason::NO_RUNTIME, message) }])
+            })?;
+            Access::Kubeconfig { bytes: bytes.to_vec(), context: cluster.context }
+        };
+        Ok(ClusterConfig { name: cluster.name, access })
+    }
+}
+
+fn resources<'a>(spec: &'a Spec, state: &'a State) -> impl Iterator<Item = (&'a ResourceId, ResourceType)> {
+    let wanted = spec.resources.iter().map(|resource| (&resource.id, resource.kind));
+    wanted.chain(state.resources.iter().map(|resource| (&resource.id, resource.kind)))
+}
+
+/// Types that nothing drives yet.
+fn not_available(spec: &Spec, state: &State) -> Vec<Problem> {
+    let mut ids: Vec<&ResourceId> =
+        resources(spec, state).filter(|(_, kind)| *kind == ResourceType::Terraform).map(|(id, _)| id).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    ids.into_iter()
+        .map(|id| {
+            let message = "runtime Terraform is not available yet";
+            convert::problem_in(spec, stoa_engine::Problem::new(reason::NOT_AVAILABLE, message).of(id).at("type"))
+        })
+        .collect()
+}
+
+fn no_runtime(workspace: &str, spec: &Spec, state: &State) -> Failure {
+    let message = format!(
+        "workspace {workspace} has neither spec.kubernetes.clusters nor spec.gitops, so nothing brings Kubernetes objects anywhere"
+    );
+    let first = resources(spec, state).next().map(|(id, _)| id.0.clone()).unwrap_or_default();
+    Failure::invalid(vec![Problem {
+        resource_id: first,
+        field: "spec".to_owned(),
+        ..problem(reason::NO_RUNTIME, message)
+    }])
+}
+
+fn gitops_runtime(_gitops: GitOpsSpec, _target: &Target) -> Result<Arc<dyn Runtime>, Failure> {
+    Err(Failure::new(tonic::Code::InvalidArgument, reason::NOT_AVAILABLE, "runtime GitOps is not available yet"))
+}

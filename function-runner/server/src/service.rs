@@ -1,0 +1,175 @@
+//! The calls of the proto.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Instant;
+
+use stoa_proto::function_runner_server::FunctionRunner;
+use stoa_proto::{
+    ApplyEvent, ApplyRequest, GenerateRequest, GenerateResponse, PlanRequest, PlanResponse, ResolveRequest,
+    ResolveResponse, Source, apply_request,
+};
+use tokio::sync::mpsc;
+use tokio_stream::Stream;
+use tokio_stream::StreamExt as _;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status, Streaming};
+use tracing::Instrument as _;
+
+use crate::apply::{self, ActiveRuns, Conversation};
+use crate::failure::Failure;
+use crate::metrics::Metrics;
+use crate::runtimes::Runtimes;
+use crate::source::Sources;
+use crate::{convert, generate};
+
+/// How many events may wait for a caller that reads slowly.
+const EVENTS_AHEAD: usize = 64;
+
+/// Answers the calls. Holds nothing of a run but while its call lasts.
+pub(crate) struct Service {
+    sources: Sources,
+    runtimes: Runtimes,
+    metrics: Metrics,
+    parallelism: u32,
+    shutdown: CancellationToken,
+    active: Arc<ActiveRuns>,
+}
+
+impl fmt::Debug for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Service").field("sources", &self.sources).finish_non_exhaustive()
+    }
+}
+
+impl Service {
+    pub(crate) fn new(
+        sources: Sources,
+        runtimes: Runtimes,
+        metrics: Metrics,
+        parallelism: u32,
+        shutdown: CancellationToken,
+    ) -> Self {
+        Self { sources, runtimes, metrics, parallelism, shutdown, active: Arc::default() }
+    }
+
+    /// Counts a call, logs how it ended, and makes a status of what is wrong.
+    async fn call<T>(
+        &self,
+        method: &'static str,
+        span: tracing::Span,
+        work: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<Response<T>, Status> {
+        let start = Instant::now();
+        let result = work.instrument(span.clone()).await.map_err(Status::from);
+        self.metrics.called(method, start, &result);
+        let _entered = span.enter();
+        match &result {
+            Ok(_) => tracing::info!(elapsed = ?start.elapsed(), "done"),
+            Err(status) => {
+                tracing::info!(elapsed = ?start.elapsed(), code = ?status.code(), error = status.message(), "failed")
+            }
+        }
+        result.map(Response::new)
+    }
+
+    async fn plan(&self, request: PlanRequest) -> Result<PlanResponse, Failure> {
+        let target = required(request.target, "target")?;
+        let spec = convert::spec(&request.spec)?;
+        let state = convert::state(&request.state, &spec)?;
+        let runtime = self.runtimes.of(&target, &spec, &state).await?;
+        let planned = apply::plan(runtime, &spec, &state, request.destroy).await?;
+        Ok(convert::plan(planned))
+    }
+}
+
+#[tonic::async_trait]
+impl FunctionRunner for Service {
+    async fn resolve(&self, request: Request<ResolveRequest>) -> Result<Response<ResolveResponse>, Status> {
+        let request = request.into_inner();
+        let span = tracing::info_span!("Resolve", version = request.version);
+        self.call("Resolve", span, async {
+            let source = required(request.source, "source")?;
+            let resolved = self.sources.resolve(&source, &request.version, &request.r#ref).await?;
+            Ok(ResolveResponse { commit: resolved.commit, subject: resolved.subject })
+        })
+        .await
+    }
+
+    async fn generate(&self, request: Request<GenerateRequest>) -> Result<Response<GenerateResponse>, Status> {
+        let request = request.into_inner();
+        let GenerateRequest { organization, project, stack, commit, .. } = &request;
+        let span = tracing::info_span!("Generate", organization, project, stack, commit);
+        self.call("Generate", span, async {
+            let source: Source = required(request.source, "source")?;
+            let content = self.sources.read(&source, &request.commit, &request.path).await?;
+            let mut generated = generate::generate(&request.generator, &content)?;
+            if !request.parameters.is_empty() {
+                let mut names: Vec<_> = request.parameters.keys().map(String::as_str).collect();
+                names.sort_unstable();
+                let message = format!("generator {} takes no parameters: {}", generated.generator, names.join(", "));
+                generated.warnings.push(message);
+            }
+            Ok(GenerateResponse {
+                spec: stoa_engine::digest::canonical_json(&generated.spec).into(),
+                spec_digest: generated.spec.digest(),
+                warnings: generated.warnings,
+                generator: generated.generator.to_owned(),
+            })
+        })
+        .await
+    }
+
+    async fn plan(&self, request: Request<PlanRequest>) -> Result<Response<PlanResponse>, Status> {
+        let request = request.into_inner();
+        let target = request.target.clone().unwrap_or_default();
+        let span = tracing::info_span!(
+            "Plan",
+            organization = target.organization,
+            stack = target.stack,
+            run = target.run_name
+        );
+        self.call("Plan", span, Service::plan(self, request)).await
+    }
+
+    type ApplyStream = Pin<Box<dyn Stream<Item = Result<ApplyEvent, Status>> + Send>>;
+
+    async fn apply(&self, request: Request<Streaming<ApplyRequest>>) -> Result<Response<Self::ApplyStream>, Status> {
+        let mut requests = request.into_inner();
+        let start = match requests.next().await {
+            Some(Ok(ApplyRequest { message: Some(apply_request::Message::Start(start)) })) => start,
+            Some(Err(status)) => return Err(status),
+            Some(Ok(_)) | None => return Err(Failure::request("the first message of an apply is its start").into()),
+        };
+        let target = start.target.clone().unwrap_or_default();
+        let span = tracing::info_span!(
+            "Apply",
+            organization = target.organization,
+            stack = target.stack,
+            run = target.run_name
+        );
+        let (out, events) = mpsc::channel(EVENTS_AHEAD);
+        let conversation = Conversation::new(out);
+        let listener = Arc::clone(&conversation);
+        tokio::spawn(async move { listener.listen(requests).await });
+        let apply = apply::Apply {
+            start,
+            conversation,
+            runtimes: self.runtimes.clone(),
+            metrics: self.metrics.clone(),
+            parallelism: self.parallelism,
+            shutdown: self.shutdown.clone(),
+        };
+        let active = Arc::clone(&self.active);
+        // A task of its own: when the caller goes, what is in flight is still finished.
+        tokio::spawn(async move { apply.run(&active).await }.instrument(span));
+        Ok(Response::new(Box::pin(ReceiverStream::new(events))))
+    }
+}
+
+/// A message that a request cannot do without.
+pub(crate) fn required<T>(value: Option<T>, field: &str) -> Result<T, Failure> {
+    value.ok_or_else(|| Failure::request(format!("{field} is missing")))
+}

@@ -1,0 +1,155 @@
+//! Reads a file or folder of a commit from Git's objects.
+
+use git2::{ObjectType, Oid, Repository, Tree, TreeEntry};
+use tonic::Code;
+
+use crate::failure::{Failure, problem, reason};
+
+/// The most files of a folder that are read.
+const MOST_FILES: usize = 10_000;
+/// The most bytes of a folder that are read.
+const MOST_BYTES: usize = 64 << 20;
+/// Folders deeper than this are no one's manifests.
+const DEEPEST: usize = 32;
+
+/// One file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SourceFile {
+    /// From the root of the source, such as `apps/web/deploy.yaml`.
+    pub(crate) path: String,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// What is at a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// The path is a file.
+    File(SourceFile),
+    /// The path is a folder.
+    Folder {
+        /// From the root of the source; empty for the root.
+        path: String,
+        /// The YAML and JSON files, below the folder too, sorted by path.
+        files: Vec<SourceFile>,
+        /// The names of all other files right in the folder, sorted.
+        others: Vec<String>,
+        /// What was passed over, for people.
+        warnings: Vec<String>,
+    },
+}
+
+/// Whether generators read such a file.
+fn is_readable(name: &str) -> bool {
+    let extension = name.rsplit_once('.').map(|(_, extension)| extension.to_ascii_lowercase());
+    matches!(extension.as_deref(), Some("yaml" | "yml" | "json"))
+}
+
+pub(super) fn read(repository: &Repository, commit: Oid, path: &str) -> Result<Content, Failure> {
+    let path = normalized(path)?;
+    let internal = |err: git2::Error| Failure::internal(&err);
+    let root = repository.find_commit(commit).and_then(|commit| commit.tree()).map_err(internal)?;
+    if path.is_empty() {
+        return read_folder(repository, &root, path);
+    }
+    let entry = root.get_path(path.as_ref()).map_err(|_| not_found(&path, commit))?;
+    match entry.kind() {
+        Some(ObjectType::Tree) => {
+            let tree = repository.find_tree(entry.id()).map_err(internal)?;
+            read_folder(repository, &tree, path)
+        }
+        Some(ObjectType::Blob) if !is_link(&entry) => {
+            let bytes = repository.find_blob(entry.id()).map_err(internal)?.content().to_vec();
+            if bytes.len() > MOST_BYTES {
+                return Err(too_large(&path));
+            }
+            Ok(Content::File(SourceFile { path, bytes }))
+        }
+        _ => {
+            let message = "is a symbolic link or a submodule, which are not followed";
+            let wrong = stoa_proto::Problem { file: path, ..problem(reason::PATH_NOT_FOUND, message) };
+            Err(Failure::of(Code::NotFound, vec![wrong]))
+        }
+    }
+}
+
+/// A path without `.` and superfluous slashes, from the root of the source.
+fn normalized(path: &str) -> Result<String, Failure> {
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+    if parts.contains(&"..") {
+        return Err(Failure::request(format!("path {path:?} leaves the source")));
+    }
+    Ok(parts.join("/"))
+}
+
+fn read_folder(repository: &Repository, tree: &Tree<'_>, path: String) -> Result<Content, Failure> {
+    let mut walk = Walk { repository, files: Vec::new(), others: Vec::new(), warnings: Vec::new(), bytes: 0 };
+    walk.folder(tree, &path, 0)?;
+    let Walk { mut files, mut others, warnings, .. } = walk;
+    files.sort_by(|a, b| a.path.cmp(&b.path));
+    others.sort();
+    Ok(Content::Folder { path, files, others, warnings })
+}
+
+struct Walk<'r> {
+    repository: &'r Repository,
+    files: Vec<SourceFile>,
+    others: Vec<String>,
+    warnings: Vec<String>,
+    bytes: usize,
+}
+
+impl Walk<'_> {
+    fn folder(&mut self, tree: &Tree<'_>, path: &str, depth: usize) -> Result<(), Failure> {
+        if depth > DEEPEST {
+            return Err(too_large(path));
+        }
+        for entry in tree {
+            let name = String::from_utf8_lossy(entry.name_bytes()).into_owned();
+            let path = if path.is_empty() { name.clone() } else { format!("{path}/{name}") };
+            if name.starts_with('.') {
+                continue;
+            }
+            match entry.kind() {
+                Some(ObjectType::Tree) => {
+                    let tree = self.repository.find_tree(entry.id()).map_err(|err| Failure::internal(&err))?;
+                    self.folder(&tree, &path, depth + 1)?;
+                }
+                Some(ObjectType::Blob) if is_link(&entry) => {
+                    self.warnings.push(format!("{path}: symbolic links are not followed"));
+                }
+                Some(ObjectType::Blob) if is_readable(&name) => self.file(&entry, path)?,
+                Some(ObjectType::Blob) if depth == 0 => self.others.push(name),
+                Some(ObjectType::Commit) => self.warnings.push(format!("{path}: submodules are not read")),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, entry: &TreeEntry<'_>, path: String) -> Result<(), Failure> {
+        let blob = self.repository.find_blob(entry.id()).map_err(|err| Failure::internal(&err))?;
+        self.bytes += blob.size();
+        if self.files.len() >= MOST_FILES || self.bytes > MOST_BYTES {
+            return Err(too_large(&path));
+        }
+        self.files.push(SourceFile { path, bytes: blob.content().to_vec() });
+        Ok(())
+    }
+}
+
+fn is_link(entry: &TreeEntry<'_>) -> bool {
+    entry.filemode() == 0o120_000
+}
+
+fn not_found(path: &str, commit: Oid) -> Failure {
+    let message = format!("does not exist at commit {commit}");
+    let wrong = stoa_proto::Problem { file: path.to_owned(), ..problem(reason::PATH_NOT_FOUND, message) };
+    Failure::of(Code::NotFound, vec![wrong])
+}
+
+fn too_large(path: &str) -> Failure {
+    let message =
+        format!("a stack's folder may hold {MOST_FILES} files, {} MiB and {DEEPEST} levels", MOST_BYTES >> 20);
+    let wrong = stoa_proto::Problem { file: path.to_owned(), ..problem(reason::TOO_LARGE, message) };
+    Failure::invalid(vec![wrong])
+}

@@ -1,0 +1,248 @@
+//! Sources: Git repositories, fetched into bare caches and read straight from their objects.
+//!
+//! Start at [`Sources`]. Resolving lists the remote's refs and fetches only what is missing; reading
+//! a path at a commit touches the network only when the commit is not here yet. There is no
+//! checkout.
+
+mod auth;
+mod content;
+mod error;
+mod refs;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use git2::{Direction, FetchOptions, Oid, Remote, Repository};
+use sha2::{Digest as _, Sha256};
+use stoa_proto::Source;
+use tonic::Code;
+
+use crate::failure::{Failure, reason};
+pub(crate) use content::{Content, SourceFile};
+use refs::Heads;
+
+/// A commit that a version means.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Resolved {
+    /// 40 hex digits.
+    pub(crate) commit: String,
+    /// The first line of its message.
+    pub(crate) subject: String,
+}
+
+/// The caches of all sources, under one directory.
+#[derive(Clone, Debug)]
+pub(crate) struct Sources {
+    root: PathBuf,
+    /// One fetch at a time into each cache; a second caller finds what the first brought.
+    locks: Arc<Mutex<HashMap<PathBuf, Arc<tokio::sync::Mutex<()>>>>>,
+}
+
+impl Sources {
+    pub(crate) fn new(root: PathBuf) -> Self {
+        Self { root, locks: Arc::default() }
+    }
+
+    /// The commit that a version means now. Empty and `latest` are the head of `reference`, or of the
+    /// remote's default branch when that is empty.
+    pub(crate) async fn resolve(&self, source: &Source, version: &str, reference: &str) -> Result<Resolved, Failure> {
+        let (version, reference) = (version.to_owned(), reference.to_owned());
+        self.with_cache(source, move |cache| cache.resolve(&version, &reference)).await
+    }
+
+    /// What is at a path of a commit, as far as generators look at it.
+    pub(crate) async fn read(&self, source: &Source, commit: &str, path: &str) -> Result<Content, Failure> {
+        let (commit, path) = (commit.to_owned(), path.to_owned());
+        self.with_cache(source, move |cache| {
+            let oid = refs::parse_commit(&commit)?;
+            cache.ensure(oid)?;
+            content::read(&cache.repository, oid, &path)
+        })
+        .await
+    }
+
+    async fn with_cache<T: Send + 'static>(
+        &self,
+        source: &Source,
+        work: impl FnOnce(&Cache) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, Failure> {
+        if source.provider != "Git" {
+            let message = format!("source provider {:?} is not available yet", source.provider);
+            return Err(Failure::new(Code::InvalidArgument, reason::NOT_AVAILABLE, message));
+        }
+        if source.remote.is_empty() {
+            return Err(Failure::request("source.remote is empty"));
+        }
+        let directory = self.root.join("git").join(cache_name(source));
+        let lock = {
+            let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(locks.entry(directory.clone()).or_default())
+        };
+        let guard = lock.lock_owned().await;
+        let source = source.clone();
+        let work = tokio::task::spawn_blocking(move || {
+            let _guard = guard;
+            work(&Cache::open(&directory, source)?)
+        });
+        work.await.unwrap_or_else(|err| Err(Failure::internal(&err)))
+    }
+}
+
+/// The digest that names a cache. Credentials are part of it, so that nobody reads through the cache
+/// what only somebody else may fetch.
+fn cache_name(source: &Source) -> String {
+    let mut hasher = Sha256::new();
+    let mut part = |bytes: &[u8]| {
+        hasher.update((bytes.len() as u64).to_be_bytes());
+        hasher.update(bytes);
+    };
+    part(source.remote.as_bytes());
+    let mut credentials: Vec<_> = source.credentials.iter().collect();
+    credentials.sort();
+    for (key, value) in credentials {
+        part(key.as_bytes());
+        part(value);
+    }
+    hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+struct Cache {
+    repository: Repository,
+    source: Source,
+}
+
+impl Cache {
+    fn open(directory: &Path, source: Source) -> Result<Self, Failure> {
+        let repository = Repository::open_bare(directory)
+            .or_else(|_| {
+                std::fs::create_dir_all(directory).map_err(|err| git2::Error::from_str(&err.to_string()))?;
+                Repository::init_bare(directory)
+            })
+            .map_err(|err| Failure::internal(&err))?;
+        Ok(Self { repository, source })
+    }
+
+    fn resolve(&self, version: &str, reference: &str) -> Result<Resolved, Failure> {
+        let oid = self.find(version, reference)?;
+        let commit = self.repository.find_commit(oid).map_err(|err| Failure::internal(&err))?;
+        Ok(Resolved {
+            commit: oid.to_string(),
+            subject: String::from_utf8_lossy(commit.summary_bytes().unwrap_or_default()).into_owned(),
+        })
+    }
+
+    fn find(&self, version: &str, reference: &str) -> Result<Oid, Failure> {
+        let latest = version.is_empty() || version == "latest";
+        if !latest
+            && version.len() == 40
+            && let Ok(oid) = Oid::from_str(version)
+        {
+            self.ensure(oid)?;
+            return Ok(oid);
+        }
+        let heads = self.list()?;
+        let found = if latest { heads.latest(reference) } else { heads.find(version) };
+        if let Some(head) = found {
+            if !self.has(head.oid) {
+                self.fetch(&[&format!("+{0}:{0}", head.name)])?;
+            }
+            return self.peel(head.oid);
+        }
+        let wanted = if latest { reference } else { version };
+        if !latest && refs::is_abbreviated_commit(version) {
+            self.fetch_all()?;
+            if let Ok(commit) = self.repository.find_commit_by_prefix(version) {
+                return Ok(commit.id());
+            }
+        }
+        let message = if latest && reference.is_empty() {
+            format!("{} is empty", self.remote())
+        } else {
+            format!("{} has no branch, tag or commit {wanted:?}", self.remote())
+        };
+        Err(Failure::new(Code::NotFound, reason::VERSION_NOT_FOUND, message))
+    }
+
+    /// Makes sure that a commit is here.
+    fn ensure(&self, oid: Oid) -> Result<(), Failure> {
+        if self.has(oid) {
+            return self.peel(oid).map(drop);
+        }
+        self.fetch_all()?;
+        if !self.has(oid) {
+            // Some servers give out commits that no ref leads to. Whatever another one answers means
+            // that the commit cannot be had.
+            let _ = self.fetch(&[&format!("+{oid}:refs/stoa/{oid}")]);
+        }
+        if self.has(oid) {
+            return self.peel(oid).map(drop);
+        }
+        let message = format!("{} has no commit {oid}", self.remote());
+        Err(Failure::new(Code::NotFound, reason::VERSION_NOT_FOUND, message))
+    }
+
+    fn has(&self, oid: Oid) -> bool {
+        self.repository.odb().is_ok_and(|odb| odb.exists(oid))
+    }
+
+    fn peel(&self, oid: Oid) -> Result<Oid, Failure> {
+        let object = self.repository.find_object(oid, None).and_then(|object| object.peel_to_commit());
+        object.map(|commit| commit.id()).map_err(|_| {
+            let message = format!("{oid} in {} is no commit", self.remote());
+            Failure::new(Code::NotFound, reason::VERSION_NOT_FOUND, message)
+        })
+    }
+
+    fn list(&self) -> Result<Heads, Failure> {
+        let mut remote = self.anonymous()?;
+        let connection = remote
+            .connect_auth(Direction::Fetch, Some(auth::callbacks(&self.source)), None)
+            .map_err(|err| self.explain(&err))?;
+        let heads = connection.list().map_err(|err| self.explain(&err))?;
+        Ok(Heads::new(heads))
+    }
+
+    fn fetch_all(&self) -> Result<(), Failure> {
+        self.fetch(&["+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*"])
+    }
+
+    fn fetch(&self, refspecs: &[&str]) -> Result<(), Failure> {
+        let mut options = FetchOptions::new();
+        options.remote_callbacks(auth::callbacks(&self.source));
+        options.download_tags(git2::AutotagOption::None).update_fetchhead(false);
+        self.anonymous()?.fetch(refspecs, Some(&mut options), None).map_err(|err| self.explain(&err))
+    }
+
+    fn anonymous(&self) -> Result<Remote<'_>, Failure> {
+        self.repository.remote_anonymous(&self.source.remote).map_err(|err| self.explain(&err))
+    }
+
+    fn explain(&self, err: &git2::Error) -> Failure {
+        error::explain(err, &self.source)
+    }
+
+    fn remote(&self) -> String {
+        error::without_userinfo(&self.source.remote)
+    }
+}
+
+/// Bounds how long a Git server may take, for the whole process.
+///
+/// libgit2 has no other way: by itself it waits for ever.
+pub(crate) fn set_timeouts() {
+    #[expect(unsafe_code, reason = "libgit2 keeps its options in globals; this runs once, before any thread uses Git")]
+    // SAFETY: called from `main` before any other thread exists.
+    let set = unsafe {
+        git2::opts::set_server_connect_timeout_in_milliseconds(10_000)
+            .and_then(|()| git2::opts::set_server_timeout_in_milliseconds(30_000))
+    };
+    if let Err(err) = set {
+        tracing::warn!(%err, "no timeouts for Git servers");
+    }
+}
+
+#[cfg(test)]
+mod https_tests;
+#[cfg(test)]
+mod tests;

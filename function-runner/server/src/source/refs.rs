@@ -1,0 +1,79 @@
+//! What a remote's refs are called, and which of them a version means.
+
+use git2::{Oid, RemoteHead};
+use tonic::Code;
+
+use crate::failure::{Failure, reason};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    /// The full name, such as `refs/heads/main`.
+    pub(super) name: String,
+    /// What it points to: a commit, or an annotated tag.
+    pub(super) oid: Oid,
+}
+
+/// The refs of a remote.
+#[derive(Debug)]
+pub(super) struct Heads {
+    heads: Vec<Head>,
+    /// What HEAD stands for.
+    default: Option<String>,
+}
+
+impl Heads {
+    pub(super) fn new(listed: &[RemoteHead<'_>]) -> Self {
+        let head = listed.iter().find(|head| head.name() == "HEAD");
+        let mut default = head.and_then(|head| head.symref_target()).map(str::to_owned);
+        let heads: Vec<Head> = listed
+            .iter()
+            .filter(|head| !head.name().ends_with("^{}") && head.name() != "HEAD")
+            .map(|head| Head { name: head.name().to_owned(), oid: head.oid() })
+            .collect();
+        if default.is_none()
+            && let Some(head) = head
+        {
+            // Servers that do not say what HEAD stands for still say what it points to.
+            let same = |name: &str| heads.iter().any(|h| h.name == name && h.oid == head.oid());
+            default = ["refs/heads/main", "refs/heads/master"]
+                .into_iter()
+                .find(|name| same(name))
+                .map(str::to_owned)
+                .or_else(|| heads.iter().find(|h| h.oid == head.oid()).map(|h| h.name.clone()));
+        }
+        Self { heads, default }
+    }
+
+    /// The head of a ref, or of the default branch.
+    pub(super) fn latest(&self, reference: &str) -> Option<&Head> {
+        if reference.is_empty() { self.exact(self.default.as_deref()?) } else { self.find(reference) }
+    }
+
+    /// A full ref name, a branch or a tag; a branch where both have the name.
+    pub(super) fn find(&self, name: &str) -> Option<&Head> {
+        self.exact(name)
+            .filter(|_| name.starts_with("refs/"))
+            .or_else(|| self.exact(&format!("refs/heads/{name}")))
+            .or_else(|| self.exact(&format!("refs/tags/{name}")))
+    }
+
+    fn exact(&self, name: &str) -> Option<&Head> {
+        self.heads.iter().find(|head| head.name == name)
+    }
+}
+
+/// Whether a version may be the beginning of a commit's id. Git asks for at least 4 digits; 7 are
+/// what people copy.
+pub(super) fn is_abbreviated_commit(version: &str) -> bool {
+    (7..40).contains(&version.len()) && version.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+pub(super) fn parse_commit(commit: &str) -> Result<Oid, Failure> {
+    match Oid::from_str(commit) {
+        Ok(oid) if commit.len() == 40 => Ok(oid),
+        _ => {
+            let message = format!("{commit:?} is no commit: 40 hex digits are");
+            Err(Failure::new(Code::InvalidArgument, reason::INVALID_REQUEST, message))
+        }
+    }
+}

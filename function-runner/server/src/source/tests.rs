@@ -1,0 +1,168 @@
+//! Against real repositories on disk.
+
+use git2::Signature;
+use tempfile::TempDir;
+
+use super::*;
+
+struct Origin {
+    directory: TempDir,
+    caches: TempDir,
+}
+
+impl Origin {
+    fn new() -> Self {
+        let directory = TempDir::new().unwrap();
+        let mut options = git2::RepositoryInitOptions::new();
+        options.initial_head("main");
+        Repository::init_opts(directory.path(), &options).unwrap();
+        Self { directory, caches: TempDir::new().unwrap() }
+    }
+
+    fn repository(&self) -> Repository {
+        Repository::open(self.directory.path()).unwrap()
+    }
+
+    fn commit(&self, message: &str, files: &[(&str, &str)]) -> Oid {
+        let repository = self.repository();
+        for (path, text) in files {
+            let file = self.directory.path().join(path);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, text).unwrap();
+        }
+        let mut index = repository.index().unwrap();
+        index.add_all(["*"], git2::IndexAddOption::DEFAULT, None).unwrap();
+        index.write().unwrap();
+        let tree = repository.find_tree(index.write_tree().unwrap()).unwrap();
+        let author = Signature::now("t", "t@example.com").unwrap();
+        let parent = repository.head().ok().map(|head| head.peel_to_commit().unwrap());
+        repository.commit(Some("HEAD"), &author, &author, message, &tree, &parent.iter().collect::<Vec<_>>()).unwrap()
+    }
+
+    fn source(&self) -> Source {
+        Source {
+            provider: "Git".to_owned(),
+            remote: format!("file://{}", self.directory.path().display()),
+            ..Source::default()
+        }
+    }
+
+    fn sources(&self) -> Sources {
+        Sources::new(self.caches.path().to_owned())
+    }
+
+    async fn resolve(&self, version: &str, reference: &str) -> Result<String, Failure> {
+        self.sources().resolve(&self.source(), version, reference).await.map(|resolved| resolved.commit)
+    }
+}
+
+#[tokio::test]
+async fn a_version_is_a_branch_a_tag_or_a_commit() {
+    let origin = Origin::new();
+    let first = origin.commit("first\n\nbody", &[("a.yaml", "a: 1")]);
+    let repository = origin.repository();
+    let author = Signature::now("t", "t@example.com").unwrap();
+    repository.tag("v1", repository.find_commit(first).unwrap().as_object(), &author, "one", false).unwrap();
+    repository.branch("stable", &repository.find_commit(first).unwrap(), false).unwrap();
+    let second = origin.commit("second", &[("a.yaml", "a: 2")]);
+
+    let (first, second) = (first.to_string(), second.to_string());
+    assert_eq!(origin.resolve("", "").await.unwrap(), second);
+    assert_eq!(origin.resolve("latest", "").await.unwrap(), second);
+    assert_eq!(origin.resolve("latest", "stable").await.unwrap(), first);
+    assert_eq!(origin.resolve("main", "").await.unwrap(), second);
+    assert_eq!(origin.resolve("v1", "main").await.unwrap(), first);
+    assert_eq!(origin.resolve(&first, "").await.unwrap(), first);
+    assert_eq!(origin.resolve(&first[..8], "").await.unwrap(), first);
+    let resolved = origin.sources().resolve(&origin.source(), "v1", "").await.unwrap();
+    assert_eq!(resolved.subject, "first");
+}
+
+#[tokio::test]
+async fn a_new_commit_is_seen_and_an_old_one_still_read() {
+    let origin = Origin::new();
+    let first = origin.commit("first", &[("a.yaml", "a: 1")]).to_string();
+    assert_eq!(origin.resolve("latest", "").await.unwrap(), first);
+    let second = origin.commit("second", &[("a.yaml", "a: 2")]).to_string();
+    assert_eq!(origin.resolve("latest", "").await.unwrap(), second);
+    for (commit, text) in [(&first, "a: 1"), (&second, "a: 2")] {
+        let content = origin.sources().read(&origin.source(), commit, "./a.yaml").await.unwrap();
+        let file = SourceFile { path: "a.yaml".to_owned(), bytes: text.as_bytes().to_vec() };
+        assert_eq!(content, Content::File(file));
+    }
+}
+
+#[tokio::test]
+async fn a_cached_commit_is_read_while_the_remote_is_away() {
+    let origin = Origin::new();
+    let commit = origin.commit("first", &[("a.yaml", "a: 1")]).to_string();
+    origin.resolve("latest", "").await.unwrap();
+    let source = origin.source();
+    let Origin { directory, caches } = origin;
+    drop(directory);
+    Sources::new(caches.path().to_owned()).read(&source, &commit, "a.yaml").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_folder_is_read_recursively_and_sorted() {
+    let origin = Origin::new();
+    let files =
+        [("s/b.yaml", "b: 1"), ("s/a/z.json", "{}"), ("s/README.md", "x"), ("s/.hidden.yaml", "x"), ("t.yaml", "")];
+    let commit = origin.commit("first", &files).to_string();
+    let content = origin.sources().read(&origin.source(), &commit, "s/").await.unwrap();
+    let Content::Folder { path, files, others, warnings } = content else { panic!("{content:?}") };
+    let paths: Vec<_> = files.iter().map(|file| file.path.as_str()).collect();
+    assert_eq!((path.as_str(), paths), ("s", vec!["s/a/z.json", "s/b.yaml"]));
+    assert_eq!((others, warnings), (vec!["README.md".to_owned()], vec![]));
+}
+
+#[track_caller]
+fn check<T: std::fmt::Debug>(result: Result<T, Failure>, code: Code, reason: &str) {
+    let failure = result.unwrap_err();
+    assert_eq!((failure.code(), failure.problems()[0].reason.as_str()), (code, reason), "{failure:?}");
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_not_found() {
+    let origin = Origin::new();
+    let commit = origin.commit("first", &[("a.yaml", "a: 1")]).to_string();
+    check(origin.resolve("nope", "").await, Code::NotFound, reason::VERSION_NOT_FOUND);
+    check(origin.resolve("latest", "nope").await, Code::NotFound, reason::VERSION_NOT_FOUND);
+    check(origin.resolve(&"1".repeat(39), "").await, Code::NotFound, reason::VERSION_NOT_FOUND);
+    check(origin.resolve(&"1".repeat(40), "").await, Code::NotFound, reason::VERSION_NOT_FOUND);
+    check(origin.sources().read(&origin.source(), &commit, "nope").await, Code::NotFound, reason::PATH_NOT_FOUND);
+    let missing = Source { remote: "file:///nonexistent/repository.git".to_owned(), ..origin.source() };
+    check(origin.sources().resolve(&missing, "", "").await, Code::NotFound, reason::SOURCE_NOT_FOUND);
+}
+
+#[tokio::test]
+async fn an_empty_repository_has_no_latest() {
+    check(Origin::new().resolve("latest", "").await, Code::NotFound, reason::VERSION_NOT_FOUND);
+}
+
+#[tokio::test]
+async fn a_server_out_of_reach_is_unavailable() {
+    let origin = Origin::new();
+    // A port that was free a moment ago and that nobody listens on.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let away = Source { remote: format!("https://127.0.0.1:{port}/a.git"), ..origin.source() };
+    check(origin.sources().resolve(&away, "", "").await, Code::Unavailable, reason::SOURCE_UNAVAILABLE);
+}
+
+#[tokio::test]
+async fn paths_do_not_leave_the_source() {
+    let origin = Origin::new();
+    let commit = origin.commit("first", &[("a.yaml", "a: 1")]).to_string();
+    check(
+        origin.sources().read(&origin.source(), &commit, "../x").await,
+        Code::InvalidArgument,
+        reason::INVALID_REQUEST,
+    );
+}
+
+#[test]
+fn caches_are_kept_apart_by_credentials() {
+    let source = Source { remote: "https://x/y".to_owned(), ..Source::default() };
+    let with = Source { credentials: [("token".to_owned(), vec![1].into())].into(), ..source.clone() };
+    assert_ne!(cache_name(&source), cache_name(&with));
+}

@@ -1,0 +1,153 @@
+//! A real runner process with its own certificates, and clients of it.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+
+use serde_json::Value;
+use stoa_pki::{CertificateAuthority, CertificateRequest};
+use stoa_proto::Problem;
+use stoa_proto::function_runner_client::FunctionRunnerClient;
+use tempfile::TempDir;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::{Code, Status};
+
+pub(crate) type Client = FunctionRunnerClient<Channel>;
+
+pub(crate) struct Bed {
+    pub(crate) directory: TempDir,
+    pub(crate) authority: CertificateAuthority,
+    pub(crate) address: String,
+    child: Child,
+    stdin: Option<ChildStdin>,
+}
+
+impl Bed {
+    pub(crate) fn start() -> Self {
+        let directory = TempDir::new().unwrap();
+        let authority = CertificateAuthority::new("runner test").unwrap();
+        let server = authority.issue(&CertificateRequest::server("runner").loopback()).unwrap();
+        server.write(directory.path(), "runner").unwrap();
+        std::fs::write(directory.path().join("ca.crt"), authority.certificate_pem()).unwrap();
+        let file = |name: &str| directory.path().join(name);
+        let mut child = Command::new(env!("CARGO_BIN_EXE_function-runner"))
+            .args(["--listen", "127.0.0.1:0", "--exit-on-stdin-close", "--log-format", "json"])
+            .arg("--tls-cert")
+            .arg(file("runner.crt"))
+            .arg("--tls-key")
+            .arg(file("runner.key"))
+            .arg("--client-ca")
+            .arg(file("ca.crt"))
+            .arg("--cache-dir")
+            .arg(file("cache"))
+            .arg("--address-file")
+            .arg(file("address"))
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdin = child.stdin.take();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let serving = lines.by_ref().map_while(Result::ok).any(|line| {
+            serde_json::from_str::<Value>(&line).is_ok_and(|event| event["fields"]["message"] == "serving")
+        });
+        assert!(serving, "the runner did not come up");
+        // What else it logs is shown with the test's output; nobody reading would stop it.
+        std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| eprintln!("{line}")));
+        let address = std::fs::read_to_string(file("address")).unwrap().trim().to_owned();
+        Self { directory, authority, address, child, stdin }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> std::path::PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub(crate) async fn client(&self) -> Client {
+        self.client_of(&self.authority).await.unwrap()
+    }
+
+    /// A client whose certificate another authority may have made.
+    pub(crate) async fn client_of(&self, authority: &CertificateAuthority) -> Result<Client, tonic::transport::Error> {
+        let issued = authority.issue(&CertificateRequest::client("stoa-apiserver")).unwrap();
+        let tls = self.tls().identity(Identity::from_pem(issued.certificate_pem, issued.key_pem));
+        Ok(FunctionRunnerClient::new(self.endpoint(tls).connect().await?))
+    }
+
+    pub(crate) fn tls(&self) -> ClientTlsConfig {
+        ClientTlsConfig::new()
+            .ca_certificate(Certificate::from_pem(self.authority.certificate_pem()))
+            .domain_name("localhost")
+    }
+
+    pub(crate) fn endpoint(&self, tls: ClientTlsConfig) -> Endpoint {
+        Endpoint::from_shared(format!("https://{}", self.address)).unwrap().tls_config(tls).unwrap()
+    }
+
+    pub(crate) fn terminate(&self) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    }
+
+    pub(crate) fn close_stdin(&mut self) {
+        self.stdin = None;
+    }
+
+    pub(crate) async fn ended(mut self) -> ExitStatus {
+        // The stdin of a process that is waited for would be closed; it is kept open on purpose.
+        let _stdin = self.stdin.take();
+        tokio::task::spawn_blocking(move || {
+            let status = self.child.wait().unwrap();
+            drop(self);
+            status
+        })
+        .await
+        .unwrap()
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        // It has ended already in tests that wait for that.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A Git repository with a working tree.
+pub(crate) struct Origin(git2::Repository);
+
+impl Origin {
+    pub(crate) fn new(directory: &Path) -> Self {
+        let mut options = git2::RepositoryInitOptions::new();
+        options.initial_head("main");
+        Self(git2::Repository::init_opts(directory, &options).unwrap())
+    }
+
+    /// Commits exactly these files and returns the commit.
+    pub(crate) fn commit(&self, files: &[(&str, &str)]) -> String {
+        let mut index = self.0.index().unwrap();
+        index.clear().unwrap();
+        for (path, text) in files {
+            let file = self.0.workdir().unwrap().join(path);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(&file, text).unwrap();
+            index.add_path(Path::new(path)).unwrap();
+        }
+        index.write().unwrap();
+        let tree = self.0.find_tree(index.write_tree().unwrap()).unwrap();
+        let author = git2::Signature::now("t", "t@example.com").unwrap();
+        let parent = self.0.head().ok().map(|head| head.peel_to_commit().unwrap());
+        let parents: Vec<_> = parent.iter().collect();
+        self.0.commit(Some("HEAD"), &author, &author, "change", &tree, &parents).unwrap().to_string()
+    }
+
+    pub(crate) fn remote(&self) -> String {
+        format!("file://{}", self.0.workdir().unwrap().display())
+    }
+}
+
+/// The problem in a status' details, with the code it came with.
+pub(crate) fn problem(status: &Status) -> (Code, Problem) {
+    use prost::Message as _;
+    (status.code(), Problem::decode(status.details()).unwrap())
+}

@@ -1,0 +1,198 @@
+//! What the API server does with a runner: keeps the state, and acks what it has kept.
+
+use std::collections::BTreeMap;
+
+use stoa_engine::Spec;
+use stoa_proto::apply_event::Event;
+use stoa_proto::{
+    Ack, ApplyEvent, ApplyRequest, ApplyStart, Cancel, FinishedEvent, GenerateRequest, Intent, PlanRequest,
+    PlanResponse, ResultEvent, Source, StateEntry, Target, Workspace, apply_request,
+};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
+
+use crate::bed::Client;
+
+pub(crate) struct Caller {
+    pub(crate) client: Client,
+    pub(crate) target: Target,
+    pub(crate) state: BTreeMap<String, StateEntry>,
+}
+
+/// What the caller does when an event arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reaction {
+    /// Keeps it, and acks it where it wants that.
+    Keep,
+    /// Keeps and acks it, and cancels.
+    KeepAndCancel,
+    /// Drops the stream, as when it dies.
+    HangUp,
+}
+
+/// How an apply went.
+#[derive(Debug, Default)]
+pub(crate) struct Applied {
+    pub(crate) results: Vec<ResultEvent>,
+    pub(crate) finished: Option<FinishedEvent>,
+    pub(crate) error: Option<Status>,
+}
+
+impl Applied {
+    pub(crate) fn outcomes(&self) -> Vec<(&str, &str, &str)> {
+        self.results.iter().map(|r| (r.id.as_str(), r.action.as_str(), r.outcome.as_str())).collect()
+    }
+
+    pub(crate) fn finished(&self) -> &FinishedEvent {
+        self.finished.as_ref().unwrap_or_else(|| panic!("{self:?}"))
+    }
+}
+
+impl Caller {
+    pub(crate) fn new(client: Client, workspace_spec: &serde_json::Value) -> Self {
+        let workspace = Workspace {
+            name: "dev".to_owned(),
+            spec: workspace_spec.to_string().into_bytes().into(),
+            ..Workspace::default()
+        };
+        let target = Target {
+            organization: "shop".to_owned(),
+            project: "web".to_owned(),
+            stack: "web-dev".to_owned(),
+            stack_uid: "5f0c7f44-0000-4000-8000-000000000001".to_owned(),
+            workspace: Some(workspace),
+            run_uid: "5f0c7f44-0000-4000-8000-000000000002".to_owned(),
+            run_name: "web-dev-1".to_owned(),
+            requester: "ann".to_owned(),
+            commit: "1".repeat(40),
+        };
+        Self { client, target, state: BTreeMap::new() }
+    }
+
+    /// Another run of the same stack.
+    pub(crate) fn next_run(&mut self, name: &str) {
+        name.clone_into(&mut self.target.run_name);
+        self.target.run_uid = format!("uid-of-{name}");
+    }
+
+    pub(crate) async fn generate(&mut self, remote: &str, commit: &str, path: &str) -> Result<Spec, Status> {
+        let request = GenerateRequest {
+            source: Some(git(remote)),
+            commit: commit.to_owned(),
+            path: path.to_owned(),
+            workspace: self.target.workspace.clone(),
+            ..GenerateRequest::default()
+        };
+        let response = self.client.generate(request).await?.into_inner();
+        let spec: Spec = serde_json::from_slice(&response.spec).unwrap();
+        assert_eq!(response.spec_digest, spec.digest());
+        Ok(spec)
+    }
+
+    pub(crate) async fn plan(&mut self, spec: &Spec, destroy: bool) -> Result<PlanResponse, Status> {
+        let request = PlanRequest {
+            target: Some(self.target.clone()),
+            spec: bytes_of(spec),
+            state: self.state.values().cloned().collect(),
+            destroy,
+        };
+        Ok(self.client.plan(request).await?.into_inner())
+    }
+
+    pub(crate) async fn apply(&mut self, spec: &Spec, plan: &PlanResponse) -> Applied {
+        self.apply_with(spec, plan, &[], |_| Reaction::Keep).await
+    }
+
+    pub(crate) async fn apply_with(
+        &mut self,
+        spec: &Spec,
+        plan: &PlanResponse,
+        done: &[String],
+        mut react: impl FnMut(&ApplyEvent) -> Reaction,
+    ) -> Applied {
+        let (requests, stream) = mpsc::channel(16);
+        let start = ApplyStart {
+            target: Some(self.target.clone()),
+            spec: bytes_of(spec),
+            plan: plan.plan.clone(),
+            state: self.state.values().cloned().collect(),
+            done: done.to_vec(),
+            parallelism: 0,
+        };
+        requests.send(message(apply_request::Message::Start(start))).await.unwrap();
+        let mut applied = Applied::default();
+        let mut events = match self.client.apply(ReceiverStream::new(stream)).await {
+            Ok(response) => response.into_inner(),
+            Err(status) => return Applied { error: Some(status), ..applied },
+        };
+        let mut sequence = 0;
+        loop {
+            let event = match events.message().await {
+                Ok(Some(event)) => event,
+                Ok(None) => return applied,
+                Err(status) => return Applied { error: Some(status), ..applied },
+            };
+            sequence += 1;
+            assert_eq!(event.sequence, sequence, "events are numbered without a gap");
+            assert!(applied.finished.is_none(), "nothing comes after the last event");
+            let reaction = react(&event);
+            if reaction == Reaction::HangUp {
+                return applied;
+            }
+            let wants_ack = self.keep(event.event.unwrap(), &mut applied);
+            if wants_ack {
+                requests.send(message(apply_request::Message::Ack(Ack { sequence }))).await.unwrap();
+            }
+            if reaction == Reaction::KeepAndCancel {
+                requests.send(message(apply_request::Message::Cancel(Cancel {}))).await.unwrap();
+            }
+        }
+    }
+
+    /// Keeps an event; says whether it wants an ack.
+    fn keep(&mut self, event: Event, applied: &mut Applied) -> bool {
+        match event {
+            Event::Intent(intent) => {
+                for id in intent.ids {
+                    let entry = self.state.entry(id.clone()).or_default();
+                    entry.id = id;
+                    entry.intent = Some(Intent { action: intent.action.clone(), run: self.target.run_uid.clone() });
+                }
+                true
+            }
+            Event::Result(result) => {
+                if result.outcome == "Done" {
+                    if result.resource.is_empty() {
+                        self.state.remove(&result.id);
+                    } else {
+                        let resource = result.resource.clone();
+                        self.state
+                            .insert(result.id.clone(), StateEntry { id: result.id.clone(), resource, intent: None });
+                    }
+                } else if let Some(entry) = self.state.get_mut(&result.id) {
+                    entry.intent = None;
+                }
+                applied.results.push(result);
+                true
+            }
+            Event::Health(_) => false,
+            Event::Finished(finished) => {
+                applied.finished = Some(finished);
+                false
+            }
+        }
+    }
+}
+
+pub(crate) fn git(remote: &str) -> Source {
+    Source { provider: "Git".to_owned(), remote: remote.to_owned(), ..Source::default() }
+}
+
+fn bytes_of(spec: &Spec) -> prost::bytes::Bytes {
+    stoa_engine::digest::canonical_json(spec).into()
+}
+
+fn message(message: apply_request::Message) -> ApplyRequest {
+    ApplyRequest { message: Some(message) }
+}

@@ -1,0 +1,8 @@
+//! The runner as a process, called the way the API server calls it: gRPC over mutual TLS.
+
+#![expect(clippy::unwrap_used, reason = "the lint knows tests, not their helpers")]
+
+mod bed;
+mod caller;
+mod input;
+mod process;
