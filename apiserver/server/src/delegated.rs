@@ -46,10 +46,7 @@ pub(crate) async fn run(options: ServeOptions) -> anyhow::Result<()> {
     let parts = Parts {
         data_dir: options.data_dir.clone(),
         address: SocketAddr::new(options.bind_address, options.secure_port),
-        limits: Limits {
-            shutdown_delay: Duration::from_secs(options.shutdown_delay_seconds),
-            ..Limits::default()
-        },
+        limits: Limits { shutdown_delay: Duration::from_secs(options.shutdown_delay_seconds), ..Limits::default() },
         reloads: vec![certificate.clone()],
         certificate,
         authenticator: Arc::new(OrAnonymous(Union::new(authenticators))),
@@ -68,7 +65,8 @@ async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<Client> {
     let config = match kubeconfig {
         None => Config::incluster().context("this is no pod; name a --kubeconfig")?,
         Some(path) => {
-            let kubeconfig = Kubeconfig::read_from(path).with_context(|| format!("{} cannot be used", path.display()))?;
+            let kubeconfig =
+                Kubeconfig::read_from(path).with_context(|| format!("{} cannot be used", path.display()))?;
             Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?
         }
     };

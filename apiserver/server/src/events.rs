@@ -92,11 +92,9 @@ async fn write(cluster: Arc<dyn Cluster>, mut occurrences: mpsc::Receiver<Occurr
         let Some(occurrence) = occurrence else { return };
         let now = Time(jiff::Timestamp::now());
         let event = match seen.get(&occurrence) {
-            Some(earlier) => Event {
-                count: earlier.count.map(|n| n + 1),
-                last_timestamp: Some(now),
-                ..earlier.clone()
-            },
+            Some(earlier) => {
+                Event { count: earlier.count.map(|n| n + 1), last_timestamp: Some(now), ..earlier.clone() }
+            }
             None => new_event(&occurrence, now),
         };
         match cluster.record(event.clone()).await {

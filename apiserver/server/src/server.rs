@@ -212,6 +212,10 @@ fn version() -> VersionInfo {
         build_date: "1970-01-01T00:00:00Z".to_owned(),
         go_version: "rust".to_owned(),
         compiler: "rustc".to_owned(),
-        platform: format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH.replace("x86_64", "amd64").replace("aarch64", "arm64")),
+        platform: format!(
+            "{}/{}",
+            std::env::consts::OS,
+            std::env::consts::ARCH.replace("x86_64", "amd64").replace("aarch64", "arm64")
+        ),
     }
 }

@@ -123,17 +123,16 @@ struct RunnerProcess {
 }
 
 impl RunnerProcess {
-    fn new(
-        options: &StandaloneOptions,
-        data_dir: &Path,
-        ca: &CertificateAuthority,
-        port: u16,
-    ) -> anyhow::Result<Self> {
+    fn new(options: &StandaloneOptions, data_dir: &Path, ca: &CertificateAuthority, port: u16) -> anyhow::Result<Self> {
         let binary = match &options.runner_binary {
             Some(path) => path.clone(),
             None => std::env::current_exe()?.with_file_name("function-runner"),
         };
-        anyhow::ensure!(binary.is_file(), "{} is not there; name the function-runner with --runner-binary", binary.display());
+        anyhow::ensure!(
+            binary.is_file(),
+            "{} is not there; name the function-runner with --runner-binary",
+            binary.display()
+        );
         let pki = data_dir.join("pki");
         ca.issue(&CertificateRequest::server("function-runner").loopback())?.write(&pki, "runner")?;
         let path = |path: PathBuf| path.display().to_string();
@@ -162,7 +161,9 @@ impl RunnerProcess {
     async fn supervise(self, end: CancellationToken) {
         while !end.is_cancelled() {
             match self.start() {
-                Err(error) => tracing::error!(%error, binary = %self.binary.display(), "the function-runner cannot be started"),
+                Err(error) => {
+                    tracing::error!(%error, binary = %self.binary.display(), "the function-runner cannot be started")
+                }
                 Ok(mut child) => {
                     let pid = child.id();
                     tracing::info!(pid, "the function-runner is started");

@@ -45,9 +45,10 @@ impl KubernetesCluster {
 /// 503 when it could not be reached.
 pub(crate) fn api_error(error: kube::Error) -> ApiError {
     match error {
-        kube::Error::Api(status) => serde_json::to_value(&*status)
-            .and_then(serde_json::from_value)
-            .map_or_else(|_| ApiError::new(status.code, &status.reason, status.message.clone()), |s| ApiError(Box::new(s))),
+        kube::Error::Api(status) => serde_json::to_value(&*status).and_then(serde_json::from_value).map_or_else(
+            |_| ApiError::new(status.code, &status.reason, status.message.clone()),
+            |s| ApiError(Box::new(s)),
+        ),
         other => {
             tracing::warn!(error = &other as &dyn std::error::Error, "kube-apiserver cannot be reached");
             ApiError::service_unavailable("the cluster's API server cannot be reached")

@@ -41,9 +41,7 @@ fn namespace_of(organization: &Organization) -> Namespace {
     let mut namespace = Namespace::default();
     namespace.metadata.name = Some(name.clone());
     namespace.labels_mut().insert(labels::ORGANIZATION.to_owned(), name);
-    namespace
-        .annotations_mut()
-        .insert(labels::ORGANIZATION_UID.to_owned(), organization.uid().unwrap_or_default());
+    namespace.annotations_mut().insert(labels::ORGANIZATION_UID.to_owned(), organization.uid().unwrap_or_default());
     namespace
 }
 

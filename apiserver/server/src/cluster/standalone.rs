@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Event, Namespace, Secret};
-use kube::ResourceExt as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Preconditions;
+use kube::ResourceExt as _;
 use stoa_machinery::{ApiError, registry::DeleteOptions};
 use stoa_types::Organization;
 

@@ -84,7 +84,8 @@ pub(crate) async fn drive<F>(
             Err(error) => {
                 let count = failures.entry(key.clone()).or_insert(0);
                 *count = count.saturating_add(1);
-                let wait = (*BACKOFF.start() * 2_u32.saturating_pow(count.saturating_sub(1).min(12))).min(*BACKOFF.end());
+                let wait =
+                    (*BACKOFF.start() * 2_u32.saturating_pow(count.saturating_sub(1).min(12))).min(*BACKOFF.end());
                 tracing::warn!(controller = name, namespace = key.0, object = key.1, %error, ?wait, "will try again");
                 due.entry(key).or_insert(Instant::now() + wait);
             }

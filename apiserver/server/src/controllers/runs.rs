@@ -166,9 +166,9 @@ impl Scheduler {
         let (services, end) = (self.services.clone(), self.end.clone());
         self.tasks.spawn(async move {
             let limit = run.spec.timeout.parse().unwrap_or(Duration::from_secs(3600));
-            let spent = status(&run).start_time.map_or(Duration::ZERO, |start| {
-                Timestamp::now().duration_since(start.0).unsigned_abs()
-            });
+            let spent = status(&run)
+                .start_time
+                .map_or(Duration::ZERO, |start| Timestamp::now().duration_since(start.0).unsigned_abs());
             let overdue = cancel.clone();
             let alarm = tokio::spawn(async move {
                 tokio::time::sleep(limit.saturating_sub(spent)).await;

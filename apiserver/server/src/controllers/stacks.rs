@@ -104,7 +104,11 @@ async fn remove(services: &Services, stack: &Stack) -> Result<Option<Duration>, 
     }
     let uid = stack.uid().unwrap_or_default();
     state::forget_stack(&*services.log, &uid).await.map_err(|error| {
-        tracing::error!(error = &error as &dyn std::error::Error, stack = name, "the state of a stack cannot be removed");
+        tracing::error!(
+            error = &error as &dyn std::error::Error,
+            stack = name,
+            "the state of a stack cannot be removed"
+        );
         ApiError::internal("the storage failed")
     })?;
     services
@@ -132,7 +136,8 @@ pub(crate) async fn destroy(services: &Services, stack: &Stack) -> Result<(), Ap
     let active = active_runs(services, stack).await?;
     let deployments = stack.status.iter().flat_map(|s| &s.deployments).filter(|d| d.resources > 0);
     for deployment in deployments {
-        let is_under_way = |r: &&Run| r.spec.operation == Operation::Destroy && r.spec.workspace == deployment.workspace;
+        let is_under_way =
+            |r: &&Run| r.spec.operation == Operation::Destroy && r.spec.workspace == deployment.workspace;
         if active.iter().any(|r| is_under_way(&r)) {
             continue;
         }

@@ -32,11 +32,9 @@ pub(crate) fn subject(path: &str, subject: &Subject, errors: &mut Vec<FieldError
                 errors.push(FieldError::required(format!("{path}.namespace"), ""));
             }
         }
-        other => errors.push(FieldError::not_supported(
-            format!("{path}.kind"),
-            other,
-            &["Group", "ServiceAccount", "User"],
-        )),
+        other => {
+            errors.push(FieldError::not_supported(format!("{path}.kind"), other, &["Group", "ServiceAccount", "User"]))
+        }
     }
 }
 
@@ -95,7 +93,10 @@ pub(crate) fn secret_beside(path: &str, secret: &SecretReference, errors: &mut V
         errors.push(FieldError::required(format!("{path}.name"), ""));
     }
     if secret.namespace.is_some() {
-        errors.push(FieldError::forbidden(format!("{path}.namespace"), "the Secret must be in the object's own namespace"));
+        errors.push(FieldError::forbidden(
+            format!("{path}.namespace"),
+            "the Secret must be in the object's own namespace",
+        ));
     }
 }
 

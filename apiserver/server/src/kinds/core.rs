@@ -23,13 +23,19 @@ pub(crate) fn register(builder: RegistryBuilder) -> RegistryBuilder {
     let data = Column::new("Data", Cell::Compute(data_len), "How many keys there are.").kind("integer");
     builder
         .register(
-            definition::<Namespace>("namespace", &["ns"], Scope::Cluster, true)
-                .columns(&[Column::new("Status", Cell::Path(&["status", "phase"]), "Active or Terminating."), Column::age()]),
+            definition::<Namespace>("namespace", &["ns"], Scope::Cluster, true).columns(&[
+                Column::new("Status", Cell::Path(&["status", "phase"]), "Active or Terminating."),
+                Column::age(),
+            ]),
             NamespaceStrategy,
         )
         .register(
             definition::<Secret>("secret", &[], Scope::Namespaced, false)
-                .columns(&[Column::new("Type", Cell::Path(&["type"]), "What the keys mean."), data.clone(), Column::age()])
+                .columns(&[
+                    Column::new("Type", Cell::Path(&["type"]), "What the keys mean."),
+                    data.clone(),
+                    Column::age(),
+                ])
                 .selectable(&[SelectableField { name: "type", path: &["type"] }]),
             SecretStrategy,
         )

@@ -47,8 +47,7 @@ impl Lookup {
     ///
     /// 503 while the server has not loaded them yet.
     pub(crate) fn api<K: Kind>(&self) -> Result<Api<K>, ApiError> {
-        let registry =
-            self.registry.get().ok_or_else(|| ApiError::service_unavailable("the server is starting"))?;
+        let registry = self.registry.get().ok_or_else(|| ApiError::service_unavailable("the server is starting"))?;
         Ok(registry.api::<K>())
     }
 

@@ -41,3 +41,6 @@ pub(crate) fn register(
         .register(release::definition(subresources), release::ReleaseStrategy)
         .register(resource::definition(), resource::ResourceStrategy)
 }
+
+#[cfg(test)]
+mod tests;

@@ -85,7 +85,10 @@ impl Strategy for OrganizationStrategy {
                     return Err(ApiError::new(
                         409,
                         "AlreadyExists",
-                        format!("{}; an organization owns the namespace that is created with it and adopts none", error.message()),
+                        format!(
+                            "{}; an organization owns the namespace that is created with it and adopts none",
+                            error.message()
+                        ),
                     ));
                 }
                 Ok(())

@@ -24,7 +24,9 @@ pub(crate) fn definition() -> ResourceDefinition {
             Column::new("Health", Cell::Path(&["status", "health"]), "How it fared then."),
             Column::age(),
             Column::new("Id", Cell::Path(&["spec", "id"]), "The engine's id.").wide(),
-            Column::new("Release", Cell::Path(&["spec", "release"]), "The release that last changed it.").kind("integer").wide(),
+            Column::new("Release", Cell::Path(&["spec", "release"]), "The release that last changed it.")
+                .kind("integer")
+                .wide(),
         ])
         .selectable(&[
             SelectableField { name: "spec.stack", path: &["spec", "stack"] },

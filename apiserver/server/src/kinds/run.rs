@@ -178,7 +178,10 @@ impl Strategy for RunStrategy {
             errors.push(FieldError::forbidden("spec.plan", "may only be set for an Apply"));
         }
         if spec.plan.is_some() && spec.version.is_some() {
-            errors.push(FieldError::forbidden("spec.version", "may not be set together with plan, which was made for a version"));
+            errors.push(FieldError::forbidden(
+                "spec.version",
+                "may not be set together with plan, which was made for a version",
+            ));
         }
         if spec.require_approval {
             check::not_available("spec.requireApproval", "approval of plans", &mut errors);

@@ -19,7 +19,11 @@ pub(crate) fn definition() -> ResourceDefinition {
             Column::new("Provider", Cell::Path(&["spec", "provider"]), "Which protocol the repository speaks."),
             Column::new("Remote", Cell::Path(&["spec", "remote"]), "The address of the repository."),
             Column::new("Ref", Cell::Path(&["spec", "ref"]), "What latest means."),
-            Column::new("Commit", Cell::Compute(|o| short(o.get_path(&["status", "observedCommit"]))), "The head at the last look."),
+            Column::new(
+                "Commit",
+                Cell::Compute(|o| short(o.get_path(&["status", "observedCommit"]))),
+                "The head at the last look.",
+            ),
             Column::new(
                 "Ready",
                 Cell::Compute(|o| check::condition_status(o.get_path(&["status", "conditions"]), "Ready")),

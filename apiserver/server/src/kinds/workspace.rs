@@ -16,7 +16,8 @@ pub(crate) fn definition() -> ResourceDefinition {
         .columns(&[
             Column::new("Target", Cell::Compute(target), "Where objects go."),
             Column::new("Backend", Cell::Path(&["spec", "backend", "name"]), "Where documents are kept."),
-            Column::new("Stacks", Cell::Path(&["status", "stacks"]), "How many stacks are deployed here.").kind("integer"),
+            Column::new("Stacks", Cell::Path(&["status", "stacks"]), "How many stacks are deployed here.")
+                .kind("integer"),
             Column::new(
                 "Ready",
                 Cell::Compute(|o| check::condition_status(o.get_path(&["status", "conditions"]), "Ready")),
@@ -63,10 +64,8 @@ impl Strategy for WorkspaceStrategy {
                         format!("{path}.kubeconfigSecretRef"),
                         "may not be set together with inCluster",
                     )),
-                    (false, None) => errors.push(FieldError::required(
-                        format!("{path}.kubeconfigSecretRef"),
-                        "either this or inCluster",
-                    )),
+                    (false, None) => errors
+                        .push(FieldError::required(format!("{path}.kubeconfigSecretRef"), "either this or inCluster")),
                     (true, None) | (false, Some(_)) => {}
                 }
             }

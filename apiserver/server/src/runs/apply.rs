@@ -237,12 +237,15 @@ impl Conversation {
         }
         let mut entry = state.entry(&event.id);
         if event.outcome == "Done" {
-            entry.resource = if event.resource.is_empty() {
-                None
-            } else {
-                let decoded = serde_json::from_slice(&event.resource);
-                Some(decoded.map_err(|e| Halt::Retry(format!("the function-runner sent a result that does not decode: {e}")))?)
-            };
+            entry.resource =
+                if event.resource.is_empty() {
+                    None
+                } else {
+                    let decoded = serde_json::from_slice(&event.resource);
+                    Some(decoded.map_err(|e| {
+                        Halt::Retry(format!("the function-runner sent a result that does not decode: {e}"))
+                    })?)
+                };
         }
         if event.outcome != "Unknown" {
             entry.intent = None;

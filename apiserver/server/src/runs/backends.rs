@@ -48,9 +48,10 @@ impl Backends {
         if let Some(store) = open.get(&path) {
             return Ok(store.clone());
         }
-        let store: Arc<dyn DocumentStore> = Arc::new(LocalDocuments::open(&path).map_err(|error| {
-            Halt::Retry(format!("backend {name:?} cannot be opened: {error}"))
-        })?);
+        let store: Arc<dyn DocumentStore> = Arc::new(
+            LocalDocuments::open(&path)
+                .map_err(|error| Halt::Retry(format!("backend {name:?} cannot be opened: {error}")))?,
+        );
         open.insert(path, store.clone());
         Ok(store)
     }

@@ -19,9 +19,7 @@ use stoa_types::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    Halt, Services, apply, journal::Journal, release, runner, state, state::State, status, target::Target,
-};
+use super::{Halt, Services, apply, journal::Journal, release, runner, state, state::State, status, target::Target};
 use crate::{events::Kind, kinds::check::set_condition};
 
 /// How long a lease lasts without renewal.
@@ -153,8 +151,7 @@ impl Execution {
 
     /// Changes the run's status; what is kept in `self.run` is what was stored.
     pub(crate) async fn update(&mut self, mut change: impl FnMut(&mut RunStatus) + Send) -> Result<(), Halt> {
-        let (namespace, name, uid) =
-            (self.run.namespace().unwrap_or_default(), self.run.name_any(), self.run.uid());
+        let (namespace, name, uid) = (self.run.namespace().unwrap_or_default(), self.run.name_any(), self.run.uid());
         let runs = self.services.lookup.api::<Run>()?;
         self.run = runs
             .update_status_with(&namespace, &name, |run: &mut Run| {
@@ -190,7 +187,12 @@ impl Execution {
             })
             .await?;
             let requester = status(&self.run).requester.username;
-            let what = format!("{:?} of stack {} in workspace {}", self.run.spec.operation, target.stack.name_any(), target.workspace.name_any());
+            let what = format!(
+                "{:?} of stack {} in workspace {}",
+                self.run.spec.operation,
+                target.stack.name_any(),
+                target.workspace.name_any()
+            );
             self.journal.note("Pending", format!("{what}, asked for by {requester}"));
             self.journal.note("Generating", "");
             self.services.recorder.record(&self.run, Kind::Normal, "Started", &what);
@@ -260,7 +262,8 @@ impl Execution {
         for warning in &response.warnings {
             self.journal.note("Generating", format!("warning: {warning}"));
         }
-        self.journal.note("Generating", format!("the {} generator made the Spec {}", response.generator, response.spec_digest));
+        self.journal
+            .note("Generating", format!("the {} generator made the Spec {}", response.generator, response.spec_digest));
         Ok(response.spec)
     }
 

@@ -43,7 +43,8 @@ impl Line {
         let time = self.time.strftime("%H:%M:%S");
         let about = [&self.action, &self.id, &self.outcome].map(String::as_str);
         let about = about.iter().filter(|s| !s.is_empty()).copied().collect::<Vec<_>>().join(" ");
-        let head = if about.is_empty() { format!("{time} {}", self.phase) } else { format!("{time} {} {about}", self.phase) };
+        let head =
+            if about.is_empty() { format!("{time} {}", self.phase) } else { format!("{time} {} {about}", self.phase) };
         match self.message.as_str() {
             "" => format!("{head}\n"),
             message if message.contains('\n') => format!("{head}\n{}\n", message.trim_end()),
@@ -74,7 +75,14 @@ impl Journal {
     /// Adds a line about the run itself.
     pub(crate) fn note(&mut self, phase: &str, message: impl Into<String>) {
         let (id, action, outcome) = Default::default();
-        self.add(Line { time: Timestamp::now(), phase: phase.to_owned(), id, action, outcome, message: message.into() });
+        self.add(Line {
+            time: Timestamp::now(),
+            phase: phase.to_owned(),
+            id,
+            action,
+            outcome,
+            message: message.into(),
+        });
     }
 
     /// Adds a line.

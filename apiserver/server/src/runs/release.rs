@@ -168,7 +168,8 @@ async fn record_resource(execution: &Execution, target: &Target, entry: &Entry, 
             if is_gone && result.kubernetes.is_none() {
                 return Ok(());
             }
-            let mut resource = Resource::new(&name, ResourceSpec { kind: "Kubernetes".to_owned(), ..ResourceSpec::default() });
+            let mut resource =
+                Resource::new(&name, ResourceSpec { kind: "Kubernetes".to_owned(), ..ResourceSpec::default() });
             resource.metadata.namespace = Some(namespace.clone());
             update(&mut resource);
             resources.create(&resource).await?;
@@ -240,7 +241,11 @@ fn readiness(
         let is_this = failed.last_run.as_deref() == Some(&*run.name_any());
         let why = ended.filter(|_| is_this).map(|(_, message)| format!(": {message}")).unwrap_or_default();
         let run = failed.last_run.as_deref().unwrap_or("");
-        return (false, reason::APPLY_FAILED, format!("run {run} in workspace {} did not succeed{why}", failed.workspace));
+        return (
+            false,
+            reason::APPLY_FAILED,
+            format!("run {run} in workspace {} did not succeed{why}", failed.workspace),
+        );
     }
     if let Some(going) = deployments.iter().find(|d| d.phase.is_some_and(|p| !p.is_terminal())) {
         let run = going.last_run.as_deref().unwrap_or("");

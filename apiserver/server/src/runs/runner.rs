@@ -139,7 +139,9 @@ mod tests {
 
     #[test]
     fn a_runner_that_is_away_is_tried_again() {
-        assert!(matches!(halt(&Status::unavailable("no route"), reason::PLAN_FAILED), Halt::Retry(m) if m == "no route"));
+        assert!(
+            matches!(halt(&Status::unavailable("no route"), reason::PLAN_FAILED), Halt::Retry(m) if m == "no route")
+        );
         assert!(matches!(
             halt(&Status::invalid_argument("a cycle"), reason::PLAN_FAILED),
             Halt::Failed { reason: reason::PLAN_FAILED, message } if message == "a cycle"

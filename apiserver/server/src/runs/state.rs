@@ -110,7 +110,8 @@ impl State {
         let snapshot = log.scan(&prefix, None).await.map_err(|e| halt(&e))?;
         let mut state = Self { fence, head: (Head::default(), None), entries: BTreeMap::new(), prefix };
         for entry in snapshot.entries {
-            let corrupt = |e: serde_json::Error| Halt::Retry(format!("the record at {} does not decode: {e}", entry.key));
+            let corrupt =
+                |e: serde_json::Error| Halt::Retry(format!("the record at {} does not decode: {e}", entry.key));
             if entry.key.as_str() == state.head_key().as_str() {
                 state.head = (serde_json::from_slice(&entry.value).map_err(corrupt)?, Some(entry.version));
             } else {
@@ -138,9 +139,8 @@ impl State {
 
     /// The ids whose results of this run are recorded.
     pub(crate) fn done_by(&self, run: &str) -> Vec<String> {
-        let is_done = |e: &&Entry| {
-            e.intent.is_none() && e.result.as_ref().is_some_and(|r| r.run == run && r.outcome == "Done")
-        };
+        let is_done =
+            |e: &&Entry| e.intent.is_none() && e.result.as_ref().is_some_and(|r| r.run == run && r.outcome == "Done");
         self.entries().filter(is_done).map(|e| e.id.clone()).collect()
     }
 
@@ -194,9 +194,7 @@ impl State {
 
     /// The entry of an id, to be changed and recorded.
     pub(crate) fn entry(&self, id: &str) -> Entry {
-        self.entries
-            .get(id)
-            .map_or_else(|| Entry { id: id.to_owned(), ..Entry::default() }, |(entry, _)| entry.clone())
+        self.entries.get(id).map_or_else(|| Entry { id: id.to_owned(), ..Entry::default() }, |(entry, _)| entry.clone())
     }
 
     /// Notes how a resource fares; it is recorded with the next result or at the end.
@@ -248,8 +246,7 @@ pub(crate) async fn forget_stack(log: &dyn Log, stack_uid: &str) -> Result<(), L
     let snapshot = log.scan(&format!("/stoa/state/{stack_uid}/"), None).await?;
     for entry in snapshot.entries {
         let origin = Origin { user: "system:stoa:stacks".to_owned(), ..Origin::default() };
-        let write =
-            Write { key: entry.key, expect: Expect::Any, change: Change::Delete, fence: None, origin };
+        let write = Write { key: entry.key, expect: Expect::Any, change: Change::Delete, fence: None, origin };
         log.append(write).await?;
     }
     Ok(())

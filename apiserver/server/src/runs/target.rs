@@ -69,7 +69,11 @@ impl Target {
             return self.stack.spec.path.clone();
         }
         let base = self.project.spec.path.trim_end_matches('/');
-        if base.is_empty() { self.stack.spec.stack_name.clone() } else { format!("{base}/{}", self.stack.spec.stack_name) }
+        if base.is_empty() {
+            self.stack.spec.stack_name.clone()
+        } else {
+            format!("{base}/{}", self.stack.spec.stack_name)
+        }
     }
 
     /// The source with its credentials.

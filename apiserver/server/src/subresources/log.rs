@@ -78,7 +78,8 @@ fn until_ended(
                 match next {
                     Ok(None | Some(Err(_))) => return None,
                     Ok(Some(Ok(lines))) => {
-                        let ended = lines.iter().any(|l| matches!(l.phase.as_str(), "Succeeded" | "Failed" | "Canceled"));
+                        let ended =
+                            lines.iter().any(|l| matches!(l.phase.as_str(), "Succeeded" | "Failed" | "Canceled"));
                         return Some((render(&lines, as_json), (later, ended)));
                     }
                     Err(_) => {

@@ -108,7 +108,11 @@ fn parameter<'a>(query: &'a [(String, String)], name: &str) -> Option<&'a str> {
 }
 
 /// A whole answer.
-fn answer(code: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Result<SubresourceResponse, ApiError> {
+fn answer(
+    code: StatusCode,
+    content_type: &'static str,
+    body: impl Into<Bytes>,
+) -> Result<SubresourceResponse, ApiError> {
     let body = Full::new(body.into()).map_err(|never| match never {}).boxed_unsync();
     Response::builder()
         .status(code)
@@ -134,7 +138,9 @@ fn failure(halt: crate::runs::Halt) -> ApiError {
         Halt::Failed { reason, message } if reason == stoa_types::reason::PERMISSION_DENIED => {
             ApiError::new(403, "Forbidden", message)
         }
-        Halt::Failed { reason, message } => ApiError::new(422, "Invalid", message.clone()).with_cause(reason, "", message),
+        Halt::Failed { reason, message } => {
+            ApiError::new(422, "Invalid", message.clone()).with_cause(reason, "", message)
+        }
         Halt::Retry(message) | Halt::Abandoned(message) => ApiError::service_unavailable(message).with_retry_after(1),
         Halt::Canceled => ApiError::service_unavailable("the call was cancelled"),
     }

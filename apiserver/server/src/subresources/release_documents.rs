@@ -43,7 +43,11 @@ impl SubresourceHandler for ReleaseDocument {
             Ok(None) => Err(ApiError::new(
                 404,
                 "NotFound",
-                format!("document {text} of release {} is not in backend {:?}", release.name_any(), workspace.spec.backend.name),
+                format!(
+                    "document {text} of release {} is not in backend {:?}",
+                    release.name_any(),
+                    workspace.spec.backend.name
+                ),
             )),
             Err(error) => {
                 tracing::error!(error = &error as &dyn std::error::Error, "a document cannot be read");

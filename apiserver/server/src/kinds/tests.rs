@@ -1,0 +1,288 @@
+//! The rules of the kinds, through a registry as the server has it.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use stoa_machinery::{
+    ApiError, Object, RequestContext,
+    auth::{Attributes, Authorizer, Decision},
+    log::MemoryLog,
+    registry::{Registry, Target, UpdateSource},
+    request::UserInfo,
+};
+
+use super::{core, lookup::Lookup, register};
+use crate::{cluster::standalone::StandaloneCluster, subresources::Subresources};
+
+/// Allows what is listed, as `verb resource/subresource name`.
+#[derive(Debug, Default)]
+struct Allow(Vec<&'static str>);
+
+#[async_trait]
+impl Authorizer for Allow {
+    async fn authorize(&self, _: &UserInfo, attributes: &Attributes) -> Result<Decision, ApiError> {
+        let resource = match attributes.subresource.as_str() {
+            "" => attributes.resource.clone(),
+            subresource => format!("{}/{subresource}", attributes.resource),
+        };
+        let asked = format!("{} {resource} {}", attributes.verb, attributes.name);
+        let is_allowed = self.0.iter().any(|allowed| *allowed == asked);
+        Ok(if is_allowed { Decision::Allow } else { Decision::Deny(String::new()) })
+    }
+}
+
+struct World {
+    registry: Arc<Registry>,
+}
+
+impl World {
+    /// A standalone server's registry with an organization `shop` and what a run needs.
+    async fn new() -> Self {
+        let lookup = Lookup::default();
+        let cluster: Arc<dyn crate::cluster::Cluster> = Arc::new(StandaloneCluster { lookup: lookup.clone() });
+        let builder = Registry::builder(Arc::new(MemoryLog::default()));
+        let builder = register(builder, &lookup, &cluster, &Subresources::default());
+        let registry = core::register(builder).namespaces_in("", "v1", "namespaces").build().await.unwrap();
+        lookup.set(registry.clone());
+        let world = Self { registry };
+        world.make("v1", "Namespace", "", json!({ "metadata": { "name": "shop" } })).await.unwrap();
+        world
+    }
+
+    async fn with_stack() -> Self {
+        let world = Self::new().await;
+        let named = |name: &str, spec: Value| json!({ "metadata": { "name": name }, "spec": spec });
+        let config = "config.stoa.dev/v1alpha1";
+        let platform = "platform.stoa.dev/v1alpha1";
+        world.make(platform, "Backend", "", named("default", json!({ "type": "Local" }))).await.unwrap();
+        let workspace = json!({ "backend": { "name": "default" }, "gitops": { "repository": "file:///deploy.git" } });
+        world.make(platform, "Workspace", "", named("dev", workspace)).await.unwrap();
+        let project = json!({ "source": { "name": "config" }, "path": "apps/web" });
+        world.make(config, "Project", "shop", named("web", project)).await.unwrap();
+        let stack = json!({ "project": "web", "workspaces": ["dev"] });
+        world.make(config, "Stack", "shop", named("web-dev", stack)).await.unwrap();
+        world
+    }
+
+    async fn make(&self, api_version: &str, kind: &str, namespace: &str, object: Value) -> Result<Object, ApiError> {
+        self.make_as(&RequestContext::internal("tests"), api_version, kind, namespace, object).await
+    }
+
+    async fn make_as(
+        &self,
+        context: &RequestContext,
+        api_version: &str,
+        kind: &str,
+        namespace: &str,
+        object: Value,
+    ) -> Result<Object, ApiError> {
+        let Value::Object(mut object) = object else { panic!("an object") };
+        object.insert("apiVersion".to_owned(), api_version.into());
+        object.insert("kind".to_owned(), kind.into());
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let plural = format!("{}s", kind.to_lowercase());
+        let store = self.registry.store(group, version, &plural).unwrap();
+        // The schema's defaults, as the HTTP layer sets them.
+        let decoder = stoa_machinery::schema::Decoder::new(store.definition()).unwrap();
+        let body = serde_json::to_vec(&Value::Object(object)).unwrap();
+        let decoded = decoder.decode(&body, stoa_machinery::schema::Format::Json, Default::default())?;
+        Ok(store.create(context, namespace, decoded.object).await?.object())
+    }
+
+    async fn run(&self, allowed: &[&'static str], spec: Value) -> Result<Object, ApiError> {
+        let user = UserInfo { name: "ann".to_owned(), groups: vec!["devs".to_owned()], ..UserInfo::default() };
+        let context = RequestContext::new(user, Arc::new(Allow(allowed.to_vec())));
+        let run = json!({ "metadata": { "generateName": "web-dev-" }, "spec": spec });
+        self.make_as(&context, "delivery.stoa.dev/v1alpha1", "Run", "shop", run).await
+    }
+}
+
+fn causes(error: &ApiError) -> Vec<String> {
+    let causes = error.0.details.as_ref().and_then(|d| d.causes.clone()).unwrap_or_default();
+    causes
+        .iter()
+        .map(|c| format!("{}: {}", c.field.as_deref().unwrap_or(""), c.message.as_deref().unwrap_or("")))
+        .collect()
+}
+
+#[tokio::test]
+async fn permission_to_start_a_run_is_asked_for_one_after_the_other() {
+    let world = World::with_stack().await;
+    let spec = json!({ "stack": "web-dev", "operation": "Apply" });
+    let steps: [(&[&str], &str); 3] = [
+        (
+            &[],
+            r#"stacks.config.stoa.dev "web-dev" is forbidden: User "ann" cannot create resource "stacks/apply" in API group "config.stoa.dev" in the namespace "shop""#,
+        ),
+        (
+            &["create stacks/apply web-dev"],
+            r#"workspaces.platform.stoa.dev "dev" is forbidden: User "ann" cannot use resource "workspaces" in API group "platform.stoa.dev" at the cluster scope"#,
+        ),
+        (
+            &["create stacks/apply web-dev", "use workspaces dev"],
+            r#"backends.platform.stoa.dev "default" is forbidden: User "ann" cannot use resource "backends" in API group "platform.stoa.dev" at the cluster scope"#,
+        ),
+    ];
+    for (allowed, refusal) in steps {
+        let error = world.run(allowed, spec.clone()).await.unwrap_err();
+        assert_eq!((error.code(), error.message()), (403, refusal));
+    }
+    let all = ["create stacks/apply web-dev", "use workspaces dev", "use backends default"];
+    let run = world.run(&all, spec).await.unwrap();
+    assert_eq!(run.get_path(&["status", "requester", "username"]), Some(&json!("ann")));
+    assert_eq!(run.get_path(&["status", "phase"]), Some(&json!("Pending")));
+    assert_eq!(run.get_path(&["spec", "workspace"]), Some(&json!("dev")), "the stack's only workspace");
+    assert_eq!(
+        run.get_path(&["metadata", "labels"]),
+        Some(&json!({ "stoa.dev/stack": "web-dev", "stoa.dev/workspace": "dev", "stoa.dev/project": "web" }))
+    );
+}
+
+#[tokio::test]
+async fn who_may_not_start_runs_learns_nothing_of_stacks() {
+    let world = World::with_stack().await;
+    let error = world.run(&[], json!({ "stack": "nothing", "operation": "Preview" })).await.unwrap_err();
+    assert_eq!(error.code(), 403);
+    let may = ["create stacks/preview nothing"];
+    let error = world.run(&may, json!({ "stack": "nothing", "operation": "Preview" })).await.unwrap_err();
+    assert_eq!((error.code(), causes(&error)), (422, vec![r#"spec.stack: Not found: "nothing""#.to_owned()]));
+}
+
+#[tokio::test]
+async fn a_run_does_not_change_but_can_be_cancelled_once() {
+    let world = World::with_stack().await;
+    let context = RequestContext::internal("tests");
+    let run = world
+        .run(
+            &["create stacks/preview web-dev", "use workspaces dev", "use backends default"],
+            json!({ "stack": "web-dev", "operation": "Preview" }),
+        )
+        .await
+        .unwrap();
+    let store = world.registry.store("delivery.stoa.dev", "v1alpha1", "runs").unwrap();
+    let set = |field: &'static str, value: Value| {
+        let name = run.name().to_owned();
+        let context = context.clone();
+        async move {
+            let change = UpdateSource::transform(move |current| {
+                let mut new = current.clone();
+                new.0["spec"][field] = value.clone();
+                Ok(new)
+            });
+            store.update(&context, "shop", &name, Target::Main, change).await.map(|_| ())
+        }
+    };
+    let error = set("stack", json!("other")).await.unwrap_err();
+    assert_eq!(causes(&error), ["spec: Forbidden: a run does not change, except that cancel may become true"]);
+    set("cancel", json!(true)).await.unwrap();
+    let error = set("cancel", json!(false)).await.unwrap_err();
+    assert_eq!(causes(&error), ["spec.cancel: Forbidden: may not become false again"]);
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_an_object_is_told_field_by_field() {
+    let world = World::new().await;
+    let config = "config.stoa.dev/v1alpha1";
+    let cases = [
+        (
+            config,
+            "Organization",
+            "",
+            json!({ "metadata": { "name": "kube-x" }, "spec": { "owners": [{ "kind": "Robot", "name": "" }] } }),
+        ),
+        (config, "Organization", "", json!({ "metadata": { "name": "a.b" }, "spec": {} })),
+        (
+            config,
+            "Source",
+            "shop",
+            json!({ "metadata": { "name": "s" }, "spec": { "remote": "https://ann:secret@git.example.com/x.git", "pollInterval": "soon" } }),
+        ),
+        (
+            config,
+            "Project",
+            "shop",
+            json!({ "metadata": { "name": "p" }, "spec": { "source": { "name": "" }, "path": "../up" } }),
+        ),
+        (
+            config,
+            "Stack",
+            "shop",
+            json!({ "metadata": { "name": "s" }, "spec": { "project": "none", "workspaces": ["a", "a"], "driftInterval": "1h", "trigger": "Apply" } }),
+        ),
+        (
+            "platform.stoa.dev/v1alpha1",
+            "Workspace",
+            "",
+            json!({ "metadata": { "name": "w" }, "spec": { "backend": { "name": "b" }, "kubernetes": { "clusters": [{ "name": "a" }, { "name": "a", "inCluster": true }] } } }),
+        ),
+        (
+            "platform.stoa.dev/v1alpha1",
+            "Backend",
+            "",
+            json!({ "metadata": { "name": "b" }, "spec": { "type": "S3", "local": { "directory": "a/../b" } } }),
+        ),
+    ];
+    let mut told = Vec::new();
+    for (api_version, kind, namespace, object) in cases {
+        let error = world.make(api_version, kind, namespace, object).await.unwrap_err();
+        assert_eq!(error.code(), 422, "{kind}: {error}");
+        assert!(!error.message().contains("secret@"), "a password must not be repeated: {error}");
+        told.extend(causes(&error).into_iter().map(|cause| format!("{kind} {cause}")));
+    }
+    insta::assert_snapshot!(told.join("\n"), @r#"
+    Organization metadata.name: Invalid value: "kube-x": the name is reserved
+    Organization spec.owners[0].name: Required value
+    Organization spec.owners[0].kind: Unsupported value: "Robot": supported values: "Group", "ServiceAccount", "User"
+    Organization metadata.name: Invalid value: "a.b": must be usable as the name of a namespace: at most 63 characters of a-z, 0-9 and '-', beginning and ending with a letter or digit
+    Source spec.remote: Forbidden: the address must not contain a password; use secretRef
+    Source spec.pollInterval: Invalid value: "soon": "soon" is not a duration such as 30s or 1h30m
+    Project spec.source.name: Required value
+    Project spec.path: Invalid value: "../up": must be a relative path with '/' between its parts and without '..' and '.git'
+    Stack spec.workspaces[1]: Duplicate value: "a"
+    Stack spec.driftInterval: Forbidden: looking for drift by itself is not available yet
+    Stack spec.trigger: Forbidden: a trigger other than Manual is not available yet
+    Workspace spec.kubernetes.clusters[0].kubeconfigSecretRef: Required value: either this or inCluster
+    Workspace spec.kubernetes.clusters[1].name: Duplicate value: "a"
+    Backend spec.type: Forbidden: a store other than Local is not available yet
+    Backend spec.local: Forbidden: may only be set when type is Local
+    Backend spec.local.directory: Invalid value: "a/../b": must not contain '..'
+    "#);
+}
+
+#[tokio::test]
+async fn an_organization_adopts_no_namespace() {
+    let world = World::new().await;
+    let shop = json!({ "metadata": { "name": "shop" }, "spec": {} });
+    let error = world.make("config.stoa.dev/v1alpha1", "Organization", "", shop).await.unwrap_err();
+    assert_eq!(error.code(), 409);
+    assert!(error.message().starts_with(r#"namespaces "shop" already exists"#), "{error}");
+}
+
+#[tokio::test]
+async fn releases_and_resources_are_written_by_the_server_alone() {
+    let world = World::with_stack().await;
+    let user = UserInfo { name: "system:stoa:controller".to_owned(), ..UserInfo::default() };
+    let context = RequestContext::new(user, Arc::new(stoa_machinery::auth::AllowAll));
+    let release = json!({ "metadata": { "name": "r" }, "spec": {
+        "stack": "web-dev", "stackUID": "u", "workspace": "dev", "revision": 1, "run": "r",
+        "planDigest": "p", "specDigest": "s", "stateDigest": "t" } });
+    let error = world.make_as(&context, "delivery.stoa.dev/v1alpha1", "Release", "shop", release).await.unwrap_err();
+    assert_eq!(error.code(), 403, "a name does not make a call the server's own: {error}");
+}
+
+#[tokio::test]
+async fn a_stack_with_live_infrastructure_is_not_deleted() {
+    let world = World::with_stack().await;
+    let api = world.registry.api::<stoa_types::Stack>();
+    api.update_status_with("shop", "web-dev", |s: &mut stoa_types::Stack| {
+        let deployment =
+            stoa_types::config::Deployment { workspace: "dev".to_owned(), resources: 3, ..Default::default() };
+        s.status.get_or_insert_default().deployments.push(deployment);
+    })
+    .await
+    .unwrap();
+    let error = api.delete("shop", "web-dev", &Default::default()).await.unwrap_err();
+    assert_eq!(error.code(), 403);
+    assert!(error.message().contains("deletionPolicy is Refuse"), "{error}");
+}
