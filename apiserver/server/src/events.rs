@@ -41,13 +41,19 @@ struct Occurrence {
     message: String,
 }
 
+/// The object that an event is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Involved {
-    api_version: String,
-    kind: String,
-    namespace: String,
-    name: String,
-    uid: String,
+pub(crate) struct Involved {
+    /// Group and version.
+    pub(crate) api_version: String,
+    /// The kind.
+    pub(crate) kind: String,
+    /// Its namespace; empty for cluster-scoped kinds.
+    pub(crate) namespace: String,
+    /// Its name.
+    pub(crate) name: String,
+    /// Its uid; empty when there is no such object.
+    pub(crate) uid: String,
 }
 
 impl Recorder {
@@ -63,18 +69,19 @@ impl Recorder {
     where
         K: Resource<DynamicType = ()>,
     {
-        let occurrence = Occurrence {
-            object: Involved {
-                api_version: K::api_version(&()).into_owned(),
-                kind: K::kind(&()).into_owned(),
-                namespace: object.namespace().unwrap_or_default(),
-                name: object.name_any(),
-                uid: object.uid().unwrap_or_default(),
-            },
-            kind,
-            reason: reason.to_owned(),
-            message: message.into(),
+        let involved = Involved {
+            api_version: K::api_version(&()).into_owned(),
+            kind: K::kind(&()).into_owned(),
+            namespace: object.namespace().unwrap_or_default(),
+            name: object.name_any(),
+            uid: object.uid().unwrap_or_default(),
         };
+        self.record_about(involved, kind, reason, message);
+    }
+
+    /// The same for an object that is at hand by its names only.
+    pub(crate) fn record_about(&self, object: Involved, kind: Kind, reason: &str, message: impl Into<String>) {
+        let occurrence = Occurrence { object, kind, reason: reason.to_owned(), message: message.into() };
         if let Err(error) = self.queue.try_send(occurrence) {
             tracing::warn!(%error, "an event is dropped");
         }

@@ -8,6 +8,7 @@ mod compaction;
 mod controllers;
 mod delegated;
 mod events;
+mod git;
 mod kinds;
 mod options;
 mod runs;

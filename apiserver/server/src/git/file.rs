@@ -1,0 +1,180 @@
+//! Reads a file of the control repository as the object that it stands for.
+//!
+//! A file is read as strictly as a request with `fieldValidation=Strict`. What people do not write
+//! (status, uid, finalizers and so on) may be in it, as in a copy of what kubectl prints, and is
+//! left out.
+
+use serde_json::{Map, Value};
+use stoa_machinery::{
+    ApiError, Object,
+    http::body::MAX_REQUEST_BYTES,
+    request::FieldValidation,
+    schema::{self, Decoder, Format},
+    status::FieldError,
+};
+
+use super::{
+    layout::is_authored_annotation,
+    lines,
+    place::{Authored, Place},
+};
+
+/// What is wrong with a file, on one line and with the line of the file where that is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Complaint(pub(super) String);
+
+/// Reads the file of a place: `apiVersion`, `kind`, names, labels, annotations and spec, with
+/// defaults applied.
+pub(super) fn read(decoder: &Decoder, place: &Place, content: &[u8]) -> Result<Object, Complaint> {
+    if content.len() > MAX_REQUEST_BYTES {
+        return Err(Complaint(format!("the file is larger than {MAX_REQUEST_BYTES} bytes")));
+    }
+    let parsed = schema::parse(content, Format::Yaml).map_err(|error| Complaint(one_line(&error.to_string())))?;
+    if !parsed.value.is_object() {
+        return Err(Complaint("the file holds no object".to_owned()));
+    }
+    agree(place, &parsed.value).map_err(|(field, message)| complaint(content, field, &message))?;
+    let decoded = decoder
+        .decode(content, Format::Yaml, FieldValidation::Strict)
+        .map_err(|error| explain(place.identity.kind, &error, content))?;
+    let object = authored(place, decoded.object);
+    let errors = decoder.structural_errors(&object);
+    if errors.is_empty() { Ok(object) } else { Err(complaints(content, &errors)) }
+}
+
+/// Checks that the file says what its path says. What disagrees is the field, and both are named.
+fn agree(place: &Place, file: &Value) -> Result<(), (&'static str, String)> {
+    let identity = &place.identity;
+    let api_version = identity.kind.api_version();
+    let stack = identity.kind == Authored::Stack;
+    for (field, pointer, expected, required) in [
+        ("apiVersion", "/apiVersion", api_version.as_str(), true),
+        ("kind", "/kind", identity.kind.kind(), true),
+        ("metadata.name", "/metadata/name", identity.name.as_str(), true),
+        ("metadata.namespace", "/metadata/namespace", identity.namespace.as_str(), false),
+        ("spec.project", "/spec/project", place.project.as_str(), stack),
+    ] {
+        if field == "spec.project" && !stack {
+            continue;
+        }
+        match file.pointer(pointer) {
+            None | Some(Value::Null) if required => {
+                return Err((field, format!("{field} is missing; by the path of the file it is {expected:?}")));
+            }
+            None | Some(Value::Null) => {}
+            Some(Value::String(found)) if found == expected => {}
+            Some(_) if expected.is_empty() => {
+                return Err((
+                    field,
+                    format!("{field} may not be set, since a {} is in no namespace", identity.kind.kind()),
+                ));
+            }
+            Some(found) => {
+                return Err((field, format!("{field} is {found}, but by the path of the file it is {expected:?}")));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What people write of an object, and nothing else.
+fn authored(place: &Place, mut object: Object) -> Object {
+    let mut metadata = Map::new();
+    metadata.insert("name".to_owned(), place.identity.name.as_str().into());
+    if !place.identity.namespace.is_empty() {
+        metadata.insert("namespace".to_owned(), place.identity.namespace.as_str().into());
+    }
+    if let Some(labels) = object.metadata_mut().remove("labels") {
+        metadata.insert("labels".to_owned(), labels);
+    }
+    if let Some(Value::Object(mut annotations)) = object.metadata_mut().remove("annotations") {
+        annotations.retain(|name, _| is_authored_annotation(name));
+        metadata.insert("annotations".to_owned(), annotations.into());
+    }
+    object.0.retain(|field, _| ["apiVersion", "kind", "spec"].contains(&field.as_str()));
+    object.0.insert("metadata".to_owned(), metadata.into());
+    object
+}
+
+/// The object after a file was applied to it: labels, annotations and spec are the file's, all else stays.
+pub(super) fn applied(current: &Object, file: &Object) -> Object {
+    let mut object = current.clone();
+    match file.0.get("spec") {
+        Some(spec) => object.0.insert("spec".to_owned(), spec.clone()),
+        None => object.0.remove("spec"),
+    };
+    let annotations = |object: &Object, authored: bool| -> Map<String, Value> {
+        let all = object.metadata().and_then(|m| m.get("annotations")).and_then(Value::as_object);
+        let wanted = all.into_iter().flatten().filter(|(name, _)| is_authored_annotation(name) == authored);
+        wanted.map(|(name, value)| (name.clone(), value.clone())).collect()
+    };
+    let mut kept = annotations(current, false);
+    kept.extend(annotations(file, true));
+    let labels = file.metadata().and_then(|m| m.get("labels")).and_then(Value::as_object).cloned();
+    let metadata = object.metadata_mut();
+    for (field, values) in [("labels", labels.unwrap_or_default()), ("annotations", kept)] {
+        if values.is_empty() {
+            metadata.remove(field);
+        } else {
+            metadata.insert(field.to_owned(), values.into());
+        }
+    }
+    object
+}
+
+/// What the server answered, as a complaint about the file.
+pub(super) fn explain(kind: Authored, error: &ApiError, content: &[u8]) -> Complaint {
+    let causes = error.0.details.iter().flat_map(|d| d.causes.iter().flatten());
+    let fields: Vec<Complaint> = causes
+        .filter_map(|cause| Some((cause.field.as_deref()?, cause.message.as_deref().unwrap_or_default())))
+        .map(|(field, message)| complaint(content, field, &format!("{field}: {message}")))
+        .collect();
+    if !fields.is_empty() {
+        return join(&fields);
+    }
+    // What a client hears begins with the kind it sent, which the path says already.
+    let name = kind.kind();
+    let prefix = format!("{name} in version \"{}\" cannot be handled as a {name}: ", super::place::VERSION);
+    let message = error.message().strip_prefix(&prefix).unwrap_or(error.message());
+    match named_field(kind, message) {
+        Some(field) => complaint(content, field, message),
+        None => Complaint(one_line(message)),
+    }
+}
+
+/// The first field that a message about a file names, in the words of strict decoding.
+fn named_field(kind: Authored, message: &str) -> Option<&str> {
+    let between = |start: &str, end: &str| {
+        let rest = &message[message.find(start)? + start.len()..];
+        rest.find(end).map(|end| &rest[..end])
+    };
+    between("unknown field \"", "\"")
+        .or_else(|| between("duplicate field \"", "\""))
+        .or_else(|| between(&format!("Go struct field {}.", kind.kind()), " of type"))
+}
+
+fn complaints(content: &[u8], errors: &[FieldError]) -> Complaint {
+    let all: Vec<Complaint> =
+        errors.iter().map(|e| complaint(content, &e.field, &format!("{}: {}", e.field, e.message))).collect();
+    join(&all)
+}
+
+fn join(complaints: &[Complaint]) -> Complaint {
+    Complaint(complaints.iter().map(|complaint| complaint.0.as_str()).collect::<Vec<_>>().join("; "))
+}
+
+/// A message that begins with the line of the field, where there is one.
+fn complaint(content: &[u8], field: &str, message: &str) -> Complaint {
+    let line = std::str::from_utf8(content).ok().and_then(|text| lines::line_of(text, field));
+    let message = one_line(message);
+    Complaint(line.map_or_else(|| message.clone(), |line| format!("line {line}: {message}")))
+}
+
+/// Conditions and Events are read in lines.
+fn one_line(text: &str) -> String {
+    let text = text.strip_prefix("yaml: ").unwrap_or(text);
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,145 @@
+use serde_json::json;
+
+use super::*;
+use crate::{kinds, subresources::Subresources};
+
+const STACK: &str = "organizations/shop/projects/web/stacks/web-dev.yaml";
+const GOOD: &str = "\
+apiVersion: config.stoa.dev/v1alpha1
+kind: Stack
+metadata:
+  name: web-dev
+  labels: {env: dev}
+spec:
+  project: web
+  workspaces: [dev]
+";
+
+fn decoder(kind: Authored) -> Decoder {
+    let definition = match kind {
+        Authored::Stack => kinds::stack::definition(&Subresources::default()),
+        Authored::Workspace => kinds::workspace::definition(),
+        other => panic!("{other:?} is not tested here"),
+    };
+    Decoder::new(&definition).expect("a schema")
+}
+
+fn read_as(path: &str, content: &str) -> Result<Object, String> {
+    let place = Place::of_path(path).expect("a place");
+    read(&decoder(place.identity.kind), &place, content.as_bytes()).map_err(|complaint| complaint.0)
+}
+
+/// The complaint about the good stack with one text replaced.
+fn complaint_about(from: &str, to: &str) -> String {
+    assert!(GOOD.contains(from), "{from:?} is in the file");
+    read_as(STACK, &GOOD.replace(from, to)).expect_err("invalid")
+}
+
+#[test]
+fn file_becomes_an_object_with_defaults() {
+    let object = read_as(STACK, GOOD).expect("valid");
+    assert_eq!(object.0["metadata"], json!({"name": "web-dev", "namespace": "shop", "labels": {"env": "dev"}}));
+    assert_eq!(object.0["spec"]["project"], "web");
+    assert_eq!(object.0["spec"]["desiredVersion"], "latest");
+}
+
+#[test]
+fn what_people_do_not_write_is_left_out() {
+    let copy = format!(
+        "{}  stackName: dev\nstatus: {{observedCommit: abc}}\n",
+        GOOD.replace("  name: web-dev\n", "  name: web-dev\n  uid: x\n  resourceVersion: '7'\n  finalizers: [a/b]\n")
+    );
+    let object = read_as(STACK, &copy).expect("valid");
+    assert_eq!(object.0["metadata"], json!({"name": "web-dev", "namespace": "shop", "labels": {"env": "dev"}}));
+    assert_eq!(object.0.get("status"), None);
+}
+
+#[test]
+fn file_that_disagrees_with_its_path_names_both() {
+    let of_path = "by the path of the file it is";
+    for (from, to, expected) in [
+        ("kind: Stack", "kind: Project", format!("line 2: kind is \"Project\", but {of_path} \"Stack\"")),
+        (
+            "config.stoa.dev/v1alpha1",
+            "config.stoa.dev/v1",
+            format!("line 1: apiVersion is \"config.stoa.dev/v1\", but {of_path} \"config.stoa.dev/v1alpha1\""),
+        ),
+        (
+            "name: web-dev",
+            "name: web-prod",
+            format!("line 4: metadata.name is \"web-prod\", but {of_path} \"web-dev\""),
+        ),
+        (
+            "name: web-dev",
+            "name: web-dev\n  namespace: other",
+            format!("line 5: metadata.namespace is \"other\", but {of_path} \"shop\""),
+        ),
+        ("project: web", "project: api", format!("line 7: spec.project is \"api\", but {of_path} \"web\"")),
+        ("  project: web\n", "", format!("line 6: spec.project is missing; {of_path} \"web\"")),
+        ("kind: Stack\n", "", format!("kind is missing; {of_path} \"Stack\"")),
+    ] {
+        assert_eq!(complaint_about(from, to), expected);
+    }
+    let workspace =
+        "apiVersion: platform.stoa.dev/v1alpha1\nkind: Workspace\nmetadata:\n  name: dev\n  namespace: shop\n";
+    assert_eq!(
+        read_as("platform/workspaces/dev.yaml", workspace).expect_err("invalid"),
+        "line 5: metadata.namespace may not be set, since a Workspace is in no namespace"
+    );
+}
+
+#[test]
+fn mistakes_are_told_with_their_line() {
+    for (from, to, expected) in [
+        ("workspaces:", "workspace:", "line 8: strict decoding error: unknown field \"spec.workspace\""),
+        (
+            "workspaces: [dev]",
+            "requireApproval: maybe",
+            "line 8: json: cannot unmarshal string into Go struct field Stack.spec.requireApproval of type bool",
+        ),
+        (
+            "workspaces: [dev]",
+            "trigger: Sometimes",
+            "line 8: spec.trigger: Unsupported value: \"Sometimes\": supported values: \"Manual\", \"Preview\", \"Apply\"",
+        ),
+        (
+            "project: web",
+            "project: web\n  project: web",
+            "strict decoding error: yaml: unmarshal errors: line 8: key \"project\" already set in map",
+        ),
+    ] {
+        assert_eq!(complaint_about(from, to), expected);
+    }
+    assert!(complaint_about("[dev]", "[dev").starts_with("line "));
+    assert_eq!(read_as(STACK, "").expect_err("invalid"), "the file holds no object");
+    assert_eq!(read_as(STACK, "- a\n").expect_err("invalid"), "the file holds no object");
+    let large = format!("{GOOD}# {}\n", "x".repeat(MAX_REQUEST_BYTES));
+    assert_eq!(read_as(STACK, &large).expect_err("invalid"), "the file is larger than 3145728 bytes");
+}
+
+#[test]
+fn applied_file_keeps_what_is_the_servers() {
+    let file = read_as(STACK, GOOD).expect("valid");
+    let last_applied = "kubectl.kubernetes.io/last-applied-configuration";
+    let current = json!({
+        "apiVersion": "config.stoa.dev/v1alpha1", "kind": "Stack",
+        "metadata": {
+            "name": "web-dev", "namespace": "shop", "uid": "x", "resourceVersion": "7", "generation": 2,
+            "finalizers": ["stoa.dev/infrastructure"], "labels": {"old": "1"},
+            "annotations": {last_applied: "{}", "note": "old"},
+        },
+        "spec": {"project": "web", "description": "old"},
+        "status": {"observedCommit": "abc"},
+    });
+    let Value::Object(current) = current else { unreachable!("an object is written above") };
+    let mut object = applied(&Object(current), &file);
+    assert_eq!(object.0["spec"], file.0["spec"]);
+    assert_eq!(object.0["status"], json!({"observedCommit": "abc"}));
+    assert_eq!(
+        Value::from(object.metadata_mut().clone()),
+        json!({
+            "name": "web-dev", "namespace": "shop", "uid": "x", "resourceVersion": "7", "generation": 2,
+            "finalizers": ["stoa.dev/infrastructure"], "labels": {"env": "dev"}, "annotations": {last_applied: "{}"},
+        })
+    );
+}

@@ -1,0 +1,255 @@
+//! Applies pushed files as writes, through the same rules as every other write.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use async_trait::async_trait;
+use serde_json::Value;
+use stoa_machinery::{
+    ApiError, Object, Registry, RequestContext,
+    auth::{self, Attributes, Authorizer},
+    registry::{DeleteOptions, Store, Stored, Target, UpdateSource},
+    request::{FieldValidation, UserInfo},
+    schema::Decoder,
+};
+use stoa_storage::git::{CommitInfo, Ingest, IngestError};
+use tokio::time::Instant;
+
+use super::{
+    file,
+    layout::USER,
+    place::{Authored, Identity, Place, VERSION},
+    report::Reports,
+};
+use crate::events::Recorder;
+
+/// How long to wait for what comes by itself, such as the namespace of an organization in the same push.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often to look meanwhile.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// The authored kinds of a server, as the control repository writes them.
+#[derive(Debug)]
+pub(super) struct ControlIngest {
+    kinds: Vec<Served>,
+    authorizer: Arc<dyn Authorizer>,
+    reports: Reports,
+}
+
+/// A kind with what it takes to read and write it.
+#[derive(Clone, Debug)]
+struct Served {
+    kind: Authored,
+    store: Arc<Store>,
+    decoder: Arc<Decoder>,
+}
+
+/// Why a write was not made.
+enum Refusal {
+    /// As it is now, but not for long.
+    Soon(String),
+    /// Another write came first; what is there has to be looked at again.
+    Raced,
+    /// The server's answer.
+    Answer(ApiError),
+    /// The file makes no sense where it is.
+    Invalid(String),
+}
+
+impl From<ApiError> for Refusal {
+    fn from(error: ApiError) -> Self {
+        Self::Answer(error)
+    }
+}
+
+impl ControlIngest {
+    /// Writes to the registry's stores what `authorizer` allows the user of the repository.
+    ///
+    /// # Errors
+    ///
+    /// When an authored kind is not registered, or its schema makes no sense.
+    pub(super) fn new(
+        registry: &Registry,
+        authorizer: Arc<dyn Authorizer>,
+        recorder: Recorder,
+    ) -> anyhow::Result<Self> {
+        let mut kinds = Vec::new();
+        for kind in Authored::ALL {
+            let store = registry
+                .store(kind.group(), VERSION, kind.plural())
+                .with_context(|| format!("{} are not served", kind.plural()))?
+                .clone();
+            let decoder = Decoder::new(store.definition())
+                .with_context(|| format!("the schema of {} makes no sense", kind.plural()))?;
+            kinds.push(Served { kind, store, decoder: Arc::new(decoder) });
+        }
+        let stores = kinds.iter().map(|served| (served.kind, served.store.clone())).collect();
+        Ok(Self { kinds, authorizer, reports: Reports::new(stores, recorder) })
+    }
+
+    fn served(&self, kind: Authored) -> &Served {
+        self.kinds.iter().find(|served| served.kind == kind).expect("new takes every kind")
+    }
+
+    fn context(&self, commit: &CommitInfo) -> RequestContext {
+        let user =
+            UserInfo { name: USER.to_owned(), groups: vec!["system:authenticated".to_owned()], ..UserInfo::default() };
+        let mut context = RequestContext::new(user, self.authorizer.clone());
+        context.field_manager = "git".to_owned();
+        context.field_validation = FieldValidation::Strict;
+        context.origin_message = commit.origin_message();
+        context
+    }
+
+    async fn require(&self, context: &RequestContext, verb: &str, identity: &Identity) -> Result<(), ApiError> {
+        let attributes = Attributes {
+            verb: verb.to_owned(),
+            group: identity.kind.group().to_owned(),
+            version: VERSION.to_owned(),
+            resource: identity.kind.plural().to_owned(),
+            namespace: identity.namespace.clone(),
+            name: identity.name.clone(),
+            ..Attributes::default()
+        };
+        auth::require(&context.authorizer, &context.user, &attributes).await
+    }
+
+    /// Makes the object what the file says.
+    async fn write(&self, context: &RequestContext, place: &Place, file: &Object) -> Result<(), Refusal> {
+        let identity = &place.identity;
+        let store = &self.served(identity.kind).store;
+        let Some(current) = find(store, identity).await? else {
+            self.require(context, "create", identity).await?;
+            return match store.create(context, &identity.namespace, file.clone()).await {
+                Ok(_) => Ok(()),
+                Err(error) => Err(self.not_created(place, error).await?),
+            };
+        };
+        if current.is_deleting() {
+            return Err(Refusal::Soon(format!("{} {identity} is still being deleted", identity.kind.singular())));
+        }
+        if let Some(there) = place_of(&current).filter(|there| there != place) {
+            let found = there.path();
+            return Err(Refusal::Invalid(format!(
+                "{} {identity} exists already, and its file is {found}",
+                identity.kind.singular()
+            )));
+        }
+        self.require(context, "update", identity).await?;
+        let change = UpdateSource::transform(|current| Ok(file::applied(current, file)));
+        match store.update(context, &identity.namespace, &identity.name, Target::Main, change).await {
+            Ok(_) => Ok(()),
+            Err(error) if is_missing(&error, identity) => Err(Refusal::Raced),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whether an object that was not created may be later.
+    async fn not_created(&self, place: &Place, error: ApiError) -> Result<Refusal, ApiError> {
+        let identity = &place.identity;
+        if error.code() == 409 && find(&self.served(identity.kind).store, identity).await?.is_some() {
+            return Ok(Refusal::Raced);
+        }
+        let about_namespace = error.0.details.as_ref().is_some_and(|d| d.kind.as_deref() == Some("namespaces"));
+        if error.code() == 404 && about_namespace {
+            // It is made for the organization, soon after that was created.
+            let owner =
+                Identity { kind: Authored::Organization, namespace: String::new(), name: identity.namespace.clone() };
+            if find(&self.served(owner.kind).store, &owner).await?.is_some_and(|o| !o.is_deleting()) {
+                return Ok(Refusal::Soon(format!("the namespace of organization {owner} is not there")));
+            }
+            return Ok(Refusal::Invalid(format!("organization {owner} does not exist")));
+        }
+        Ok(Refusal::Answer(error))
+    }
+}
+
+#[async_trait]
+impl Ingest for ControlIngest {
+    async fn apply(&self, path: &str, content: &[u8], commit: &CommitInfo) -> Result<(), IngestError> {
+        let place = Place::of_path(path).ok_or_else(|| no_place(path))?;
+        let kind = place.identity.kind;
+        let file = file::read(&self.served(kind).decoder, &place, content)
+            .map_err(|complaint| IngestError::Invalid(complaint.0))?;
+        let context = self.context(commit);
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let is_late = Instant::now() >= deadline;
+            match self.write(&context, &place, &file).await {
+                Ok(()) => return Ok(()),
+                Err(Refusal::Invalid(message)) => return Err(IngestError::Invalid(message)),
+                Err(Refusal::Soon(message)) if is_late => return Err(IngestError::Invalid(message)),
+                Err(Refusal::Raced) if is_late => {
+                    return Err(IngestError::Unavailable("others write the object again and again".into()));
+                }
+                Err(Refusal::Answer(error)) => return Err(refused(kind, error, content)),
+                Err(Refusal::Soon(_) | Refusal::Raced) => tokio::time::sleep(LOOK).await,
+            }
+        }
+    }
+
+    async fn remove(&self, path: &str, commit: &CommitInfo) -> Result<(), IngestError> {
+        let place = Place::of_path(path).ok_or_else(|| no_place(path))?;
+        let identity = &place.identity;
+        let store = &self.served(identity.kind).store;
+        let failed = |error| refused(identity.kind, error, b"");
+        let Some(current) = find(store, identity).await.map_err(failed)? else { return Ok(()) };
+        // The object may have moved to another file since, or be on its way out.
+        if current.is_deleting() || place_of(&current).is_none_or(|there| there != place) {
+            return Ok(());
+        }
+        let context = self.context(commit);
+        self.require(&context, "delete", identity).await.map_err(failed)?;
+        match store.delete(&context, &identity.namespace, &identity.name, &DeleteOptions::default()).await {
+            Ok(_) => Ok(()),
+            Err(error) if is_missing(&error, identity) => Ok(()),
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    async fn invalid(&self, path: &str, reason: &str, commit: &CommitInfo) -> Result<(), IngestError> {
+        let place = Place::of_path(path).ok_or_else(|| no_place(path))?;
+        self.reports.invalid(&place, reason, &commit.id).await.map_err(unavailable)
+    }
+
+    async fn valid_again(&self, path: &str) -> Result<(), IngestError> {
+        let place = Place::of_path(path).ok_or_else(|| no_place(path))?;
+        self.reports.valid_again(&place).await.map_err(unavailable)
+    }
+}
+
+/// The object, if it exists.
+pub(super) async fn find(store: &Store, identity: &Identity) -> Result<Option<Arc<Stored>>, ApiError> {
+    match store.get(&identity.namespace, &identity.name, None).await {
+        Ok(stored) => Ok(Some(stored)),
+        Err(error) if error.code() == 404 => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Where the file of a stored object is.
+pub(super) fn place_of(stored: &Stored) -> Option<Place> {
+    Place::of_object(&stored.key, &Value::Object(stored.object().0))
+}
+
+/// Whether the object itself was not found, and not something that it refers to.
+fn is_missing(error: &ApiError, identity: &Identity) -> bool {
+    let details = error.0.details.as_ref();
+    error.code() == 404 && details.is_some_and(|d| d.kind.as_deref() == Some(identity.kind.plural()))
+}
+
+/// What the server could not do now may work later; what it refused stays wrong until somebody acts.
+fn refused(kind: Authored, error: ApiError, content: &[u8]) -> IngestError {
+    if error.code() >= 500 || error.code() == 429 {
+        return unavailable(error);
+    }
+    IngestError::Invalid(file::explain(kind, &error, content).0)
+}
+
+fn unavailable(error: ApiError) -> IngestError {
+    IngestError::Unavailable(Box::new(error))
+}
+
+fn no_place(path: &str) -> IngestError {
+    IngestError::Invalid(format!("no object has its file at {path}"))
+}

@@ -1,0 +1,219 @@
+use serde_json::json;
+use stoa_machinery::{
+    log::{Origin, Version},
+    schema::{self, Format},
+};
+
+use super::*;
+
+fn render(key: &str, object: &Value) -> String {
+    ControlLayout.render(&Key::new(key), object.to_string().as_bytes()).expect("rendered")
+}
+
+fn stack() -> Value {
+    json!({
+        "apiVersion": "config.stoa.dev/v1alpha1",
+        "kind": "Stack",
+        "metadata": {
+            "name": "web-dev", "namespace": "shop", "uid": "0b6f", "generation": 3,
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": {"env": "dev"},
+            "annotations": {
+                "kubectl.kubernetes.io/last-applied-configuration": "{\"secretKey\":\"abc\"}",
+                "note": "first line\nsecond line",
+            },
+            "finalizers": ["stoa.dev/infrastructure"],
+            "managedFields": [{"manager": "kubectl"}],
+            "ownerReferences": [],
+        },
+        "spec": {
+            "project": "web", "stackName": "dev", "path": "apps/web/dev", "desiredVersion": "1.0",
+            "workspaces": ["dev"], "trigger": "Manual", "driftInterval": "0s",
+            "generator": {"type": "Auto", "parameters": {"cell": "on"}},
+            "requireApproval": false, "deletionPolicy": "Refuse", "description": "The web shop, for developers",
+        },
+        "status": {"observedCommit": "abc"},
+    })
+}
+
+#[test]
+fn file_holds_what_people_write_in_the_order_they_read_it() {
+    insta::assert_snapshot!(render("/registry/config.stoa.dev/stacks/shop/web-dev", &stack()), @r#"
+    apiVersion: config.stoa.dev/v1alpha1
+    kind: Stack
+    metadata:
+      name: web-dev
+      namespace: shop
+      labels:
+        env: dev
+      annotations:
+        note: |-
+          first line
+          second line
+    spec:
+      description: The web shop, for developers
+      project: web
+      stackName: dev
+      path: apps/web/dev
+      desiredVersion: "1.0"
+      workspaces:
+      - dev
+      trigger: Manual
+      driftInterval: 0s
+      generator:
+        type: Auto
+        parameters:
+          cell: "on"
+      requireApproval: false
+      deletionPolicy: Refuse
+    "#);
+}
+
+#[test]
+fn workspace_keeps_its_free_form_settings() {
+    let object = json!({
+        "metadata": {"name": "dev", "labels": {"env": "dev"}},
+        "spec": {
+            "backend": {"name": "default"},
+            "gitops": {"repository": "file:///srv/deploy.git", "branch": "main", "directory": "dev", "mode": "Commit"},
+            "context": {"kubernetes": {"config": "~/.kube/config"}, "replicas": 3, "ratio": 0.5, "none": null, "list": []},
+            "requireApproval": false,
+        },
+    });
+    insta::assert_snapshot!(render("/registry/platform.stoa.dev/workspaces/dev", &object), @r#"
+    apiVersion: platform.stoa.dev/v1alpha1
+    kind: Workspace
+    metadata:
+      name: dev
+      labels:
+        env: dev
+    spec:
+      backend:
+        name: default
+      gitops:
+        repository: file:///srv/deploy.git
+        branch: main
+        directory: dev
+        mode: Commit
+      context:
+        kubernetes:
+          config: ~/.kube/config
+        list: []
+        none: null
+        ratio: 0.5
+        replicas: 3
+      requireApproval: false
+    "#);
+}
+
+/// Values that YAML readers of one version or another take for something else than text.
+const TRICKY: &[&str] = &[
+    "",
+    " ",
+    "yes",
+    "no",
+    "on",
+    "off",
+    "y",
+    "n",
+    "true",
+    "null",
+    "~",
+    "1",
+    "1.0",
+    "1e3",
+    "0x1f",
+    "0o17",
+    "017",
+    "1_000",
+    "1:30",
+    "2026-01-01",
+    "2026-01-01T00:00:00Z",
+    ".inf",
+    "-",
+    "- a",
+    "a: b",
+    "a #b",
+    "#a",
+    "&a",
+    "*a",
+    "!a",
+    "%a",
+    "@a",
+    "`a`",
+    "'a'",
+    "\"a\"",
+    "a'b\"c",
+    "{a}",
+    "[a]",
+    "<<",
+    "=",
+    "---",
+    "...",
+    "|",
+    ">",
+    "?",
+    ":",
+    ",",
+    "\\n",
+    "a\tb",
+    " a",
+    "a ",
+    "a\nb",
+    "a\nb\n",
+    "\na",
+    "a\n\n",
+    "a\n  b\n",
+    "  a\nb",
+    "ä€😀",
+    "a\u{7f}b",
+    "a\u{85}b",
+    "\u{feff}a",
+    "a\r\nb",
+];
+
+#[test]
+fn file_reads_back_as_what_was_stored() {
+    let long = "a long description that goes on and on ".repeat(8);
+    let longer = format!("{long}\n\n  {long}\nend");
+    for text in TRICKY.iter().copied().chain([long.as_str(), longer.as_str()]) {
+        let mut object = stack();
+        object["spec"]["description"] = text.into();
+        object["metadata"]["annotations"] = json!({"note": text});
+        let file = render("/registry/config.stoa.dev/stacks/shop/web-dev", &object);
+        let read =
+            schema::parse(file.as_bytes(), Format::Yaml).unwrap_or_else(|error| panic!("{text:?}: {error}\n{file}"));
+        assert_eq!(read.value["spec"], object["spec"], "{file}");
+        assert_eq!(read.value["metadata"]["annotations"], object["metadata"]["annotations"], "{file}");
+        assert!(read.strict.is_empty(), "{file}");
+    }
+}
+
+#[test]
+fn object_that_goes_has_no_file() {
+    let mut object = stack();
+    let path = |object: &Value| {
+        ControlLayout.path(&Key::new("/registry/config.stoa.dev/stacks/shop/web-dev"), object.to_string().as_bytes())
+    };
+    assert_eq!(path(&object).as_deref(), Some("organizations/shop/projects/web/stacks/web-dev.yaml"));
+    object["metadata"]["deletionTimestamp"] = "2026-01-02T00:00:00Z".into();
+    assert_eq!(path(&object), None);
+}
+
+#[test]
+fn subject_says_what_was_decided() {
+    let subject = |key: &str, verb: &str, change: Change| {
+        let origin = Origin { user: "ann".to_owned(), verb: verb.to_owned(), message: String::new() };
+        let record = Record { version: Version(1), key: Key::new(key), change, origin, time_ms: 0 };
+        ControlLayout.subject(&record, None)
+    };
+    let put = || Change::Put("{}".into());
+    assert_eq!(subject("/registry/config.stoa.dev/stacks/shop/web-dev", "create", put()), "create stack shop/web-dev");
+    assert_eq!(subject("/registry/platform.stoa.dev/workspaces/dev", "update", put()), "update workspace dev");
+    assert_eq!(subject("/registry/platform.stoa.dev/workspaces/dev", "patch", put()), "update workspace dev");
+    assert_eq!(subject("/registry/config.stoa.dev/projects/shop/web", "delete", put()), "delete project shop/web");
+    assert_eq!(
+        subject("/registry/config.stoa.dev/projects/shop/web", "delete", Change::Delete),
+        "delete project shop/web"
+    );
+}

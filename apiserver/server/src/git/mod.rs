@@ -1,0 +1,71 @@
+//! The control repository: what people decide, as commits, and what they push there, as writes.
+//!
+//! Start at [`start`]. [`stoa_storage::git`] does the work and knows no kinds; here is what it has
+//! to be told: which object is which file ([`place`]), how it reads there ([`layout`]), and how a
+//! pushed file becomes a write ([`file`], [`ingest`]). What is wrong with a pushed file is told in
+//! the condition `Synced` and in an Event ([`report`]).
+
+mod file;
+mod ingest;
+mod layout;
+mod lines;
+mod place;
+mod report;
+#[cfg(test)]
+mod tests;
+
+use std::{path::Path, sync::Arc};
+
+use anyhow::Context as _;
+use stoa_machinery::{Registry, auth::Authorizer, log::Log};
+use stoa_storage::git::{GitOptions, GitProjector, GitStatus};
+use tokio::{sync::watch, task::JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use crate::events::Recorder;
+
+/// The control repository in the data directory.
+const REPOSITORY: &str = "control.git";
+
+/// Keeps `<data-dir>/control.git` in step with the log until the token ends; makes it when it is
+/// missing.
+///
+/// `authorizer` decides what user `stoa:git:control`, as whom pushed files are written, may do. A
+/// server to which only masters have access takes the permission to push for all of it, and gives
+/// an authorizer that allows everything. The log may be compacted up to [`GitStatus::safe`].
+///
+/// # Errors
+///
+/// When the data directory cannot be made, or a kind has a schema that makes no sense. Whatever
+/// goes wrong later is in the status, and is tried again.
+pub(crate) async fn start(
+    registry: Arc<Registry>,
+    log: Arc<dyn Log>,
+    data_dir: &Path,
+    authorizer: Arc<dyn Authorizer>,
+    recorder: Recorder,
+    end: CancellationToken,
+    tasks: &mut JoinSet<()>,
+) -> anyhow::Result<watch::Receiver<GitStatus>> {
+    start_with(registry, log, data_dir, authorizer, recorder, GitOptions::default(), end, tasks).await
+}
+
+#[expect(clippy::too_many_arguments, reason = "what start takes, and the options that only tests change")]
+async fn start_with(
+    registry: Arc<Registry>,
+    log: Arc<dyn Log>,
+    data_dir: &Path,
+    authorizer: Arc<dyn Authorizer>,
+    recorder: Recorder,
+    options: GitOptions,
+    end: CancellationToken,
+    tasks: &mut JoinSet<()>,
+) -> anyhow::Result<watch::Receiver<GitStatus>> {
+    tokio::fs::create_dir_all(data_dir).await.with_context(|| format!("{} cannot be made", data_dir.display()))?;
+    let ingest = ingest::ControlIngest::new(&registry, authorizer, recorder)?;
+    let projector =
+        GitProjector::new(log, data_dir.join(REPOSITORY), Arc::new(layout::ControlLayout), Arc::new(ingest), options);
+    let status = projector.status();
+    tasks.spawn(async move { projector.run(end).await });
+    Ok(status)
+}
