@@ -94,7 +94,7 @@ async fn options_that_do_not_go_together_are_refused() {
     assert_eq!(
         failure(fixture.delete("a", &policy("Never")).await).2,
         "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Unsupported value: \"Never\": supported values: \
-         \"Background\", \"Foreground\", \"Orphan\", \"nil\""
+         \"Foreground\", \"Background\", \"Orphan\", \"nil\""
     );
 }
 

@@ -140,7 +140,7 @@ async fn options_that_do_not_go_together_are_refused() {
             at(1, "Newer"),
             422,
             "ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: Unsupported value: \"Newer\": supported \
-             values: \"\", \"Exact\", \"NotOlderThan\"",
+             values: \"Exact\", \"NotOlderThan\", \"\"",
         ),
         (
             ListOptions { send_initial_events: Some(true), ..ListOptions::default() },
