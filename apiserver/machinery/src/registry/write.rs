@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::{Store, Stored, Target, UpdateSource, erased::Draft, metadata, namespace};
 use crate::{
+    auth::{self, Attributes},
     cache::Prepared,
     definition::Scope,
     log::{Change, Expect, Key, LogError, Origin, Version, Write},
@@ -174,6 +175,17 @@ impl Store {
                 if !object.uid().is_empty() {
                     return Err(self.uid_conflict(&self.key(namespace, name), name, object.uid(), ""));
                 }
+                // Who may update may not thereby create.
+                let attributes = Attributes {
+                    verb: "create".to_owned(),
+                    group: self.definition.group.clone(),
+                    version: self.definition.version.clone(),
+                    resource: self.definition.plural.clone(),
+                    namespace: namespace.to_owned(),
+                    name: name.to_owned(),
+                    ..Attributes::default()
+                };
+                auth::require(&context.authorizer, &context.user, &attributes).await?;
                 object.metadata_mut().remove("resourceVersion");
                 Ok((self.create(context, namespace, object).await?, true))
             }

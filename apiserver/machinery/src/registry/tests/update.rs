@@ -1,4 +1,5 @@
 use super::*;
+use crate::auth::{Attributes, Authorizer, Decision};
 
 #[tokio::test]
 async fn generation_counts_changes_of_the_spec() {
@@ -248,4 +249,27 @@ async fn object_that_does_not_decode_is_listed_and_can_be_deleted() {
     assert_eq!(names(&list), ["bad", "good"]);
     assert_eq!(failure(fixture.put(gadget("bad", 1)).await).0, 500);
     assert!(matches!(fixture.delete("bad", &DeleteOptions::default()).await, Ok(Deleted::Gone(_))));
+}
+
+/// Allows everything but creating.
+#[derive(Debug)]
+struct NoCreate;
+
+#[async_trait]
+impl Authorizer for NoCreate {
+    async fn authorize(&self, _: &UserInfo, attributes: &Attributes) -> Result<Decision, ApiError> {
+        Ok(if attributes.verb == "create" { Decision::Deny(String::new()) } else { Decision::Allow })
+    }
+}
+
+#[tokio::test]
+async fn creating_by_update_needs_the_permission_to_create() {
+    let fixture = Fixture::new().await;
+    let user = UserInfo { name: "ann".to_owned(), ..UserInfo::default() };
+    let context = RequestContext::new(user, Arc::new(NoCreate));
+    let sent = || UpdateSource::Object(object(json!({"metadata": {"name": "w"}, "spec": {"size": 1}})));
+    let refused = fixture.widgets.update(&context, "", "w", Target::Main, sent()).await;
+    let message = "widgets.test.dev \"w\" is forbidden: User \"ann\" cannot create resource \"widgets\" in API group \"test.dev\" at the cluster scope";
+    assert_eq!(failure(refused), (403, "Forbidden".to_owned(), message.to_owned()));
+    assert_eq!(failure(fixture.widgets.get("", "w", None).await).0, 404);
 }
