@@ -18,6 +18,8 @@ mod router;
 mod table;
 mod watch;
 mod writes;
+#[cfg(test)]
+mod tests;
 
 pub use body::Body;
 pub use request_info::RequestInfo;

@@ -68,7 +68,8 @@ impl Patch {
     ///
     /// 400 `BadRequest` when it is malformed, 413 `RequestEntityTooLarge` for too many operations.
     pub(crate) fn parse(kind: PatchType, body: &[u8]) -> Result<Self, ApiError> {
-        let malformed = |problem: &dyn std::fmt::Display| ApiError::bad_request(format!("error decoding patch: {problem}"));
+        let malformed =
+            |problem: &dyn std::fmt::Display| ApiError::bad_request(format!("error decoding patch: {problem}"));
         let parsed = schema::parse(body, Format::Json).map_err(|e| malformed(&e))?;
         let mut strict = parsed.strict.warnings();
         let change = match (kind, parsed.value) {
@@ -100,7 +101,8 @@ impl Patch {
         match &self.change {
             Change::Merge(patch) => json_patch::merge(&mut document, patch),
             Change::Json(operations) => {
-                apply_operations(&mut document, operations).ok_or_else(|| response::generic(StatusCode::UNPROCESSABLE_ENTITY))?;
+                apply_operations(&mut document, operations)
+                    .ok_or_else(|| response::generic(StatusCode::UNPROCESSABLE_ENTITY))?;
             }
         }
         match document {
@@ -144,7 +146,9 @@ fn apply_operations(document: &mut Value, operations: &[Value]) -> Option<()> {
         let operation: PatchOperation = serde_json::from_value(operation.clone()).ok()?;
         match &operation {
             // Upstream holds that what is missing is null.
-            PatchOperation::Test(test) if test.value.is_null() && document.pointer(test.path.as_str()).is_none() => continue,
+            PatchOperation::Test(test) if test.value.is_null() && document.pointer(test.path.as_str()).is_none() => {
+                continue;
+            }
             PatchOperation::Copy(copy) => {
                 let value = document.pointer(copy.from.as_str())?;
                 copied += serde_json::to_vec(value).ok()?.len();
@@ -181,7 +185,11 @@ mod tests {
     fn json_patches_apply_or_say_invalid() {
         use PatchType::Json;
         check(Json, &json!([{"op": "replace", "path": "/spec/n", "value": 2}]), Ok(json!({"n": 2, "list": [1, 2]})));
-        check(Json, &json!([{"op": "add", "path": "/spec/list/-", "value": 3}]), Ok(json!({"n": 1, "list": [1, 2, 3]})));
+        check(
+            Json,
+            &json!([{"op": "add", "path": "/spec/list/-", "value": 3}]),
+            Ok(json!({"n": 1, "list": [1, 2, 3]})),
+        );
         check(Json, &json!([{"op": "test", "path": "/spec/x", "value": null}]), Ok(json!({"n": 1, "list": [1, 2]})));
         check(Json, &json!([{"op": "test", "path": "/spec/n", "value": 2}]), Err(422));
         check(Json, &json!([{"op": "remove", "path": "/spec/x"}]), Err(422));
@@ -203,8 +211,13 @@ mod tests {
     #[test]
     fn operations_are_limited() {
         let operation = json!({"op": "test", "path": "/spec/n", "value": 1});
-        check(PatchType::Json, &Value::Array(vec![operation.clone(); MAX_OPERATIONS]), Ok(json!({"n": 1, "list": [1, 2]})));
-        let error = Patch::parse(PatchType::Json, Value::Array(vec![operation; 10_001]).to_string().as_bytes()).unwrap_err();
+        check(
+            PatchType::Json,
+            &Value::Array(vec![operation.clone(); MAX_OPERATIONS]),
+            Ok(json!({"n": 1, "list": [1, 2]})),
+        );
+        let error =
+            Patch::parse(PatchType::Json, Value::Array(vec![operation; 10_001]).to_string().as_bytes()).unwrap_err();
         assert_eq!((error.code(), error.reason()), (413, "RequestEntityTooLarge"));
         assert_eq!(
             error.message(),
@@ -215,7 +228,9 @@ mod tests {
     #[test]
     fn copies_that_double_are_stopped() {
         let double = json!({"op": "copy", "from": "/spec", "path": "/spec/again"});
-        let nest: Vec<_> = (0..64).flat_map(|n| [json!({"op": "copy", "from": "/spec", "path": format!("/spec/{n}")}), double.clone()]).collect();
+        let nest: Vec<_> = (0..64)
+            .flat_map(|n| [json!({"op": "copy", "from": "/spec", "path": format!("/spec/{n}")}), double.clone()])
+            .collect();
         check(PatchType::Json, &Value::Array(nest), Err(422));
     }
 

@@ -375,7 +375,11 @@ mod tests {
     fn dry_run_of_a_delete_is_all_or_nothing() {
         let dry_run = |query: &str| is_dry_run(&Query::parse(query).delete().unwrap());
         let prefix = "DeleteOptions.meta.k8s.io \"\" is invalid: ";
-        refused(dry_run("dryRun=x"), 422, &format!("{prefix}dryRun: Unsupported value: [\"x\"]: supported values: \"All\""));
+        refused(
+            dry_run("dryRun=x"),
+            422,
+            &format!("{prefix}dryRun: Unsupported value: [\"x\"]: supported values: \"All\""),
+        );
         assert!(dry_run("dryRun=All").unwrap());
         assert!(!dry_run("").unwrap());
     }

@@ -10,10 +10,7 @@ use super::{
     router::Call,
     watch,
 };
-use crate::{
-    registry::WatchOptions,
-    status::ApiError,
-};
+use crate::{registry::WatchOptions, status::ApiError};
 
 impl Call<'_> {
     /// The form of an answer that is an object.

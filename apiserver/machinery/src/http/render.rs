@@ -83,7 +83,13 @@ impl Form {
 /// One object in a form. A table's columns are left out without `headers`.
 ///
 /// [`Form::PartialList`] gives the metadata of the object, which is what watches of lists send.
-pub(crate) fn write_object(out: &mut Vec<u8>, definition: &ResourceDefinition, form: Form, stored: &Stored, headers: bool) {
+pub(crate) fn write_object(
+    out: &mut Vec<u8>,
+    definition: &ResourceDefinition,
+    form: Form,
+    stored: &Stored,
+    headers: bool,
+) {
     match form {
         Form::Object => out.extend_from_slice(&stored.json),
         Form::Partial(version) | Form::PartialList(version) => partial::write(out, &stored.json, version),
@@ -102,7 +108,11 @@ fn write_table(
     json: &[u8],
     headers: bool,
 ) {
-    let metadata = format!(r#"{{"resourceVersion":"{version}"}}"#);
+    // The outcome of a dry run has no version.
+    let metadata = match version {
+        Version(0) => "{}".to_owned(),
+        version => format!(r#"{{"resourceVersion":"{version}"}}"#),
+    };
     table::write_head(out, definition, style, &metadata, headers);
     table::write_row(out, definition, style, object, json);
     out.extend_from_slice(table::TAIL.as_bytes());

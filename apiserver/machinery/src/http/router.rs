@@ -158,7 +158,9 @@ impl Call<'_> {
         match &*self.info.verb {
             verb if has(verb) => Ok(()),
             // The path is that of lists, so that only the watch is missing.
-            "watch" if has("list") => Err(ApiError::method_not_supported(&definition.group, &definition.plural, "watch")),
+            "watch" if has("list") => {
+                Err(ApiError::method_not_supported(&definition.group, &definition.plural, "watch"))
+            }
             _ => Err(not_allowed()),
         }
     }

@@ -20,11 +20,7 @@ use super::{
     body::Body,
     render::{self, Form},
 };
-use crate::{
-    definition::ResourceDefinition,
-    registry::Event,
-    status::ApiError,
-};
+use crate::{definition::ResourceDefinition, registry::Event, status::ApiError};
 
 /// The shortest time that a watch lasts when the client does not say; the longest is twice as much, and
 /// chance decides, so that clients that came together do not come back together.

@@ -1,0 +1,7 @@
+//! The handler as a whole, called with no socket, over a registry in memory.
+
+mod reads;
+mod routes;
+mod support;
+mod watch;
+mod writes;

@@ -1,0 +1,249 @@
+//! Get and list: forms, formats, selection.
+
+use std::io::Read;
+
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::support::{Server, TABLE, gadget};
+
+const PARTIAL: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
+const PARTIAL_LIST: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+
+#[tokio::test]
+async fn created_object_is_got_as_it_was_answered() {
+    let server = Server::start().await;
+    let created = server.post("/apis/test.dev/v1/namespaces/shop/gadgets", &gadget("a", 1)).await;
+    assert_eq!(created.code, StatusCode::CREATED);
+    let created = created.json();
+    assert_eq!(created["spec"], json!({"size": 1}));
+    assert_eq!(created["metadata"]["namespace"], "shop");
+    assert_eq!((&created["apiVersion"], &created["kind"]), (&json!("test.dev/v1"), &json!("Gadget")));
+
+    let got = server.get("/apis/test.dev/v1/namespaces/shop/gadgets/a").await;
+    assert_eq!((got.code, got.header("content-type")), (StatusCode::OK, "application/json"));
+    assert!(got.body.ends_with(b"}\n"));
+    assert_eq!(got.json(), created);
+}
+
+#[tokio::test]
+async fn list_has_its_kind_version_and_items_in_key_order() {
+    let server = Server::start().await;
+    let b = server.create("shop", gadget("b", 2)).await;
+    let a = server.create("shop", gadget("a", 1)).await;
+    let other = server.create("ann", gadget("c", 3)).await;
+
+    let list = server.get("/apis/test.dev/v1/namespaces/shop/gadgets").await.json();
+    let version = &list["metadata"]["resourceVersion"];
+    assert_eq!(
+        list,
+        json!({"kind": "GadgetList", "apiVersion": "test.dev/v1", "metadata": {"resourceVersion": version}, "items": [a, b]})
+    );
+    let all = server.get("/apis/test.dev/v1/gadgets").await.json();
+    assert_eq!(all["items"], json!([other, a, b]));
+    let empty = server.get("/apis/test.dev/v1/namespaces/none/gadgets").await;
+    assert!(empty.text().ends_with("\"items\":[]}\n"), "{}", empty.text());
+}
+
+#[tokio::test]
+async fn pages_tell_how_to_go_on() {
+    let server = Server::start().await;
+    for name in ["a", "b", "c"] {
+        server.create("shop", gadget(name, 1)).await;
+    }
+    let first = server.get("/apis/test.dev/v1/namespaces/shop/gadgets?limit=2").await.json();
+    assert_eq!(first["metadata"]["remainingItemCount"], 1);
+    server.create("shop", gadget("d", 1)).await;
+    let token = first["metadata"]["continue"].as_str().unwrap();
+    let second =
+        server.get(&format!("/apis/test.dev/v1/namespaces/shop/gadgets?limit=2&continue={token}")).await.json();
+    assert_eq!(second["metadata"], json!({"resourceVersion": first["metadata"]["resourceVersion"]}));
+    let names: Vec<_> = second["items"].as_array().unwrap().iter().map(|item| &item["metadata"]["name"]).collect();
+    assert_eq!(names, ["c"]);
+}
+
+#[tokio::test]
+async fn selectors_narrow_lists() {
+    let server = Server::start().await;
+    server.create("shop", gadget("a", 1)).await;
+    let mut labelled = gadget("b", 2);
+    labelled["metadata"]["labels"] = json!({"tier": "web"});
+    server.create("shop", labelled).await;
+    for query in ["labelSelector=tier%3Dweb", "fieldSelector=metadata.name%3Db", "fieldSelector=spec.size%3D2"] {
+        let list = server.get(&format!("/apis/test.dev/v1/gadgets?{query}")).await.json();
+        let names: Vec<_> = list["items"].as_array().unwrap().iter().map(|item| &item["metadata"]["name"]).collect();
+        assert_eq!(names, ["b"], "{query}");
+    }
+    let refused = server.get("/apis/test.dev/v1/gadgets?fieldSelector=spec.colour%3Dred").await;
+    refused.assert_status(400, "BadRequest", "field label not supported: spec.colour");
+}
+
+#[tokio::test]
+async fn table_shows_columns_and_metadata() {
+    let server = Server::start().await;
+    let created = server.create("shop", gadget("a", 1)).await;
+    let table = server.send("GET", "/apis/test.dev/v1/namespaces/shop/gadgets", &[("accept", TABLE)], "").await.json();
+    assert_eq!((&table["kind"], &table["apiVersion"]), (&json!("Table"), &json!("meta.k8s.io/v1")));
+    let columns: Vec<_> = table["columnDefinitions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|c| (&c["name"], &c["format"], &c["priority"]))
+        .collect();
+    assert_eq!(
+        columns,
+        [
+            (&json!("Name"), &json!("name"), &json!(0)),
+            (&json!("Size"), &json!(""), &json!(0)),
+            (&json!("Owner"), &json!(""), &json!(1)),
+            (&json!("Age"), &json!(""), &json!(0)),
+        ]
+    );
+    assert_eq!(
+        table["rows"],
+        json!([{
+            "cells": ["a", 1, null, table["rows"][0]["cells"][3]],
+            "object": {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": created["metadata"]},
+        }])
+    );
+    let age = table["rows"][0]["cells"][3].as_str().unwrap();
+    assert!(age.ends_with('s') && age.len() < 4, "{age}");
+    assert!(table["metadata"]["resourceVersion"].is_string());
+}
+
+#[tokio::test]
+async fn table_rows_carry_what_is_asked_for() {
+    let server = Server::start().await;
+    let created = server.create("shop", gadget("a", 1)).await;
+    let path = "/apis/test.dev/v1/namespaces/shop/gadgets/a?includeObject=";
+    let row = async |include: &str| {
+        let table = server.send("GET", &format!("{path}{include}"), &[("accept", TABLE)], "").await.json();
+        assert_eq!(table["metadata"], json!({"resourceVersion": created["metadata"]["resourceVersion"]}));
+        table["rows"][0]["object"].clone()
+    };
+    assert_eq!(row("None").await, Value::Null);
+    assert_eq!(row("Object").await, created);
+    assert_eq!(row("Metadata").await["kind"], "PartialObjectMetadata");
+    let refused = server.send("GET", &format!("{path}All"), &[("accept", TABLE)], "").await;
+    refused.assert_status(
+        400,
+        "BadRequest",
+        "Unable to convert to Table as requested: includeObject: Invalid value: \"All\": must be 'Metadata', 'Object', 'None', or empty",
+    );
+}
+
+#[tokio::test]
+async fn metadata_alone_is_what_informers_of_metadata_read() {
+    let server = Server::start().await;
+    let created = server.create("shop", gadget("a", 1)).await;
+    let partial =
+        json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": created["metadata"]});
+    let path = "/apis/test.dev/v1/namespaces/shop/gadgets";
+
+    let one = server.send("GET", &format!("{path}/a"), &[("accept", PARTIAL)], "").await;
+    assert_eq!(one.json(), partial);
+    let list = server.send("GET", path, &[("accept", PARTIAL_LIST)], "").await.json();
+    assert_eq!((&list["kind"], &list["apiVersion"]), (&json!("PartialObjectMetadataList"), &json!("meta.k8s.io/v1")));
+    assert_eq!(list["items"], json!([partial]));
+
+    server.send("GET", path, &[("accept", PARTIAL)], "").await.assert_status(
+        406,
+        "NotAcceptable",
+        "you requested PartialObjectMetadata, but the requested object is a list (*v1.GadgetList)",
+    );
+    server.send("GET", &format!("{path}/a"), &[("accept", PARTIAL_LIST)], "").await.assert_status(
+        406,
+        "NotAcceptable",
+        "you requested PartialObjectMetadataList, but the requested object is not a list (*v1.Gadget)",
+    );
+}
+
+#[tokio::test]
+async fn yaml_goes_out_for_objects_and_errors() {
+    let server = Server::start().await;
+    server.create("shop", gadget("a", 1)).await;
+    let yaml = [("accept", "application/yaml")];
+    let got = server.send("GET", "/apis/test.dev/v1/namespaces/shop/gadgets/a", &yaml, "").await;
+    assert_eq!(got.header("content-type"), "application/yaml");
+    assert!(got.text().contains("\nkind: Gadget\n"), "{}", got.text());
+    let missing = server.send("GET", "/apis/test.dev/v1/namespaces/shop/gadgets/b", &yaml, "").await;
+    assert_eq!(missing.code, StatusCode::NOT_FOUND);
+    assert!(missing.text().contains("reason: NotFound\n"), "{}", missing.text());
+}
+
+#[tokio::test]
+async fn missing_object_is_not_found() {
+    let server = Server::start().await;
+    let missing = server.get("/apis/test.dev/v1/namespaces/shop/gadgets/b").await;
+    assert_eq!(
+        missing.json(),
+        json!({
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": "gadgets.test.dev \"b\" not found",
+            "reason": "NotFound",
+            "details": {"name": "b", "group": "test.dev", "kind": "gadgets"},
+            "code": 404,
+        })
+    );
+}
+
+#[tokio::test]
+async fn wrong_list_options_are_told() {
+    let server = Server::start().await;
+    let refused = server.get("/apis/test.dev/v1/gadgets?resourceVersionMatch=Newest&resourceVersion=1").await;
+    assert_eq!(
+        refused.json(),
+        json!({
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": "ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: Unsupported value: \"Newest\": supported values: \"Exact\", \"NotOlderThan\", \"\"",
+            "reason": "Invalid",
+            "details": {
+                "group": "meta.k8s.io",
+                "kind": "ListOptions",
+                "causes": [{
+                    "reason": "FieldValueNotSupported",
+                    "message": "Unsupported value: \"Newest\": supported values: \"Exact\", \"NotOlderThan\", \"\"",
+                    "field": "resourceVersionMatch",
+                }],
+            },
+            "code": 422,
+        })
+    );
+    let refused = server.get("/apis/test.dev/v1/gadgets?limit=many").await;
+    refused.assert_status(400, "BadRequest", "strconv.ParseInt: parsing \"many\": invalid syntax");
+}
+
+#[tokio::test]
+async fn long_lists_are_compressed_for_those_who_ask() {
+    let server = Server::start().await;
+    let mut large = gadget("a", 1);
+    large["metadata"]["annotations"] = json!({"note": "x".repeat(100 * 1024)});
+    server.create("shop", large.clone()).await;
+    let path = "/apis/test.dev/v1/gadgets";
+    let gzip = [("accept-encoding", "deflate, gzip")];
+    assert_eq!(server.send("GET", path, &gzip, "").await.header("content-encoding"), "");
+
+    large["metadata"]["name"] = json!("b");
+    server.create("shop", large).await;
+    let plain = server.get(path).await;
+    assert_eq!(plain.header("content-encoding"), "");
+    let compressed = server.send("GET", path, &gzip, "").await;
+    assert_eq!((compressed.header("content-encoding"), compressed.header("vary")), ("gzip", "Accept-Encoding"));
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(&compressed.body[..]).read_to_string(&mut text).unwrap();
+    assert_eq!(text, plain.text());
+}
+
+#[tokio::test]
+async fn every_answer_says_who_and_forbids_caching() {
+    let server = Server::start().await;
+    let answer = server.send("GET", "/apis/test.dev/v1/gadgets", &[("audit-id", "here")], "").await;
+    assert_eq!((answer.header("audit-id"), answer.header("cache-control")), ("here", "no-cache, private"));
+    assert_eq!(server.get("/apis/test.dev/v1/gadgets").await.header("audit-id").len(), 36);
+}

@@ -1,0 +1,238 @@
+//! A server of two kinds, and answers that are easy to compare.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::{HeaderMap, Request, StatusCode};
+use http_body_util::BodyExt as _;
+use kube::{CustomResource, CustomResourceExt as _};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    auth::AllowAll,
+    definition::{
+        Cell, Column, ResourceDefinition, SelectableField, Subresource, SubresourceCall, SubresourceHandler,
+        SubresourceResponse,
+    },
+    http::{ApiHandler, Body, RequestInfo, body},
+    log::MemoryLog,
+    registry::Registry,
+    request::{RequestContext, UserInfo},
+    status::ApiError,
+    strategy::{DefaultStrategy, Strategy},
+};
+
+/// What kubectl accepts.
+pub(super) const TABLE: &str =
+    "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
+
+#[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[kube(group = "test.dev", version = "v1", kind = "Gadget", namespaced, status = "GadgetStatus")]
+struct GadgetSpec {
+    #[serde(default)]
+    size: i64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    owner: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+struct GadgetStatus {
+    #[serde(default)]
+    phase: String,
+}
+
+/// Cluster-scoped, and for clients only to read.
+#[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[kube(group = "test.dev", version = "v1", kind = "Shelf", plural = "shelves")]
+struct ShelfSpec {
+    #[serde(default)]
+    size: i64,
+}
+
+#[derive(Debug)]
+struct Gadgets;
+
+impl Strategy for Gadgets {
+    type Object = Gadget;
+
+    fn warnings(&self, new: &Gadget, _: Option<&Gadget>) -> Vec<String> {
+        (new.spec.size == 13).then(|| "spec.size: 13 is unlucky".to_owned()).into_iter().collect()
+    }
+}
+
+/// Answers with the call it got.
+#[derive(Debug)]
+struct Spin;
+
+#[async_trait]
+impl SubresourceHandler for Spin {
+    async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
+        let speed = call.query.iter().find(|(name, _)| name == "speed").map(|(_, value)| value);
+        let answer = json!({
+            "namespace": call.namespace,
+            "name": call.name,
+            "method": call.method.as_str(),
+            "speed": speed,
+            "dryRun": call.context.dry_run,
+            "fieldManager": call.context.field_manager,
+            "body": String::from_utf8_lossy(&call.body),
+        });
+        Ok(http::Response::new(body::full(answer.to_string())))
+    }
+}
+
+fn gadgets() -> ResourceDefinition {
+    ResourceDefinition::from_crd(&Gadget::crd())
+        .columns(&[
+            Column::new("Size", Cell::Path(&["spec", "size"]), "How large it is.").kind("integer"),
+            Column::new("Owner", Cell::Path(&["spec", "owner"]), "Whose it is.").wide(),
+            Column::age(),
+        ])
+        .selectable(&[SelectableField { name: "spec.size", path: &["spec", "size"] }])
+        .subresource(Subresource {
+            name: "spin",
+            verbs: &["get", "create"],
+            kind: ("test.dev", "v1", "Spin"),
+            description: "Spins it.",
+            handler: Arc::new(Spin),
+        })
+}
+
+fn shelves() -> ResourceDefinition {
+    ResourceDefinition { verbs: vec!["get", "list"], ..ResourceDefinition::from_crd(&Shelf::crd()) }
+}
+
+/// A server with nothing in it.
+pub(super) struct Server {
+    handler: ApiHandler,
+    /// Ends watches, and the registry with the test.
+    pub(super) end: CancellationToken,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.end.cancel();
+    }
+}
+
+impl Server {
+    pub(super) async fn start() -> Self {
+        let end = CancellationToken::new();
+        let registry = Registry::builder(Arc::new(MemoryLog::new()))
+            .register(gadgets(), Gadgets)
+            .register(shelves(), DefaultStrategy::<Shelf>::default())
+            .bookmark_interval(Duration::from_millis(50))
+            .end_with(end.clone())
+            .build()
+            .await
+            .unwrap();
+        Self { handler: ApiHandler::new(&registry, end.clone()).unwrap(), end }
+    }
+
+    /// Sends a request and returns the answer as it begins.
+    pub(super) async fn open(
+        &self,
+        method: &str,
+        target: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> http::Response<Body> {
+        let mut request = Request::builder().method(method).uri(target);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(body::full(body)).unwrap();
+        let info = RequestInfo::new(request.method(), request.uri());
+        let user = UserInfo { name: "ann".to_owned(), ..UserInfo::default() };
+        self.handler.handle(info, RequestContext::new(user, Arc::new(AllowAll)), request).await
+    }
+
+    /// Sends a request and reads the whole answer.
+    pub(super) async fn send(
+        &self,
+        method: &str,
+        target: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Answer {
+        let (parts, body) = self.open(method, target, headers, body).await.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        Answer { code: parts.status, headers: parts.headers, body }
+    }
+
+    pub(super) async fn get(&self, target: &str) -> Answer {
+        self.send("GET", target, &[], "").await
+    }
+
+    pub(super) async fn post(&self, target: &str, object: &Value) -> Answer {
+        self.send("POST", target, &[("content-type", "application/json")], object.to_string()).await
+    }
+
+    pub(super) async fn put(&self, target: &str, object: &Value) -> Answer {
+        self.send("PUT", target, &[("content-type", "application/json")], object.to_string()).await
+    }
+
+    /// Sends a merge patch.
+    pub(super) async fn merge(&self, target: &str, patch: &Value) -> Answer {
+        self.send("PATCH", target, &[("content-type", "application/merge-patch+json")], patch.to_string()).await
+    }
+
+    /// Creates a gadget and returns it.
+    pub(super) async fn create(&self, namespace: &str, gadget: Value) -> Value {
+        let answer = self.post(&format!("/apis/test.dev/v1/namespaces/{namespace}/gadgets"), &gadget).await;
+        assert_eq!(answer.code, StatusCode::CREATED, "{}", answer.text());
+        answer.json()
+    }
+}
+
+/// An answer that was read whole.
+pub(super) struct Answer {
+    pub(super) code: StatusCode,
+    headers: HeaderMap,
+    pub(super) body: Bytes,
+}
+
+impl Answer {
+    pub(super) fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+
+    pub(super) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
+    }
+
+    /// A header, or the empty string.
+    pub(super) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+
+    pub(super) fn warnings(&self) -> Vec<&str> {
+        self.headers.get_all("warning").iter().map(|value| value.to_str().unwrap()).collect()
+    }
+
+    /// Compares what a failure tells; its details are left aside.
+    #[track_caller]
+    pub(super) fn assert_status(&self, code: u16, reason: &str, message: &str) {
+        let mut status = self.json();
+        status.as_object_mut().unwrap().remove("details");
+        let expected = json!({
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": message,
+            "reason": reason,
+            "code": code,
+        });
+        assert_eq!(status, expected);
+        assert_eq!(self.code.as_u16(), code);
+    }
+}
+
+pub(super) fn gadget(name: &str, size: i64) -> Value {
+    json!({"apiVersion": "test.dev/v1", "kind": "Gadget", "metadata": {"name": name}, "spec": {"size": size}})
+}

@@ -1,0 +1,168 @@
+//! Watches, frame by frame.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use http_body_util::BodyExt as _;
+use serde_json::{Value, json};
+
+use super::support::{Server, TABLE, gadget};
+use crate::http::Body;
+
+const GADGETS: &str = "/apis/test.dev/v1/namespaces/shop/gadgets";
+const A: &str = "/apis/test.dev/v1/namespaces/shop/gadgets/a";
+
+/// A watch whose frames are read one by one.
+struct Watch {
+    body: Body,
+    read: Vec<u8>,
+}
+
+impl Watch {
+    async fn open(server: &Server, query: &str, accept: &str) -> Self {
+        let headers = [("accept", accept)];
+        let response = server.open("GET", &format!("{GADGETS}?watch=true&{query}"), &headers, "").await;
+        assert_eq!(response.status(), StatusCode::OK);
+        assert_eq!(response.headers()["content-type"], "application/json");
+        Self { body: response.into_body(), read: Vec::new() }
+    }
+
+    /// The next event; nothing at the end.
+    async fn next(&mut self) -> Option<Value> {
+        loop {
+            if let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<_> = self.read.drain(..=end).collect();
+                return Some(serde_json::from_slice(&line).unwrap());
+            }
+            let frame =
+                tokio::time::timeout(Duration::from_secs(20), self.body.frame()).await.expect("a frame in time");
+            match frame {
+                Some(frame) => self.read.extend_from_slice(&frame.unwrap().into_data().unwrap()),
+                None => {
+                    assert!(self.read.is_empty(), "a frame was cut off");
+                    return None;
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn events_are_framed_one_to_a_line() {
+    let server = Server::start().await;
+    let a = server.create("shop", gadget("a", 1)).await;
+    let mut watch = Watch::open(&server, "", "*/*").await;
+    assert_eq!(watch.next().await, Some(json!({"type": "ADDED", "object": a})));
+    let changed = server.merge(A, &json!({"spec": {"size": 2}})).await.json();
+    assert_eq!(watch.next().await, Some(json!({"type": "MODIFIED", "object": changed})));
+    server.send("DELETE", A, &[], "").await;
+    let deleted = watch.next().await.unwrap();
+    assert_eq!((&deleted["type"], &deleted["object"]["spec"]), (&json!("DELETED"), &changed["spec"]));
+    let version = |object: &Value| object["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap();
+    assert!(version(&deleted["object"]) > version(&changed));
+}
+
+#[tokio::test]
+async fn watch_from_a_version_tells_what_came_after() {
+    let server = Server::start().await;
+    let a = server.create("shop", gadget("a", 1)).await;
+    let b = server.create("shop", gadget("b", 1)).await;
+    let version = a["metadata"]["resourceVersion"].as_str().unwrap();
+    let mut watch = Watch::open(&server, &format!("resourceVersion={version}"), "*/*").await;
+    assert_eq!(watch.next().await, Some(json!({"type": "ADDED", "object": b})));
+}
+
+#[tokio::test]
+async fn initial_events_end_with_a_bookmark() {
+    let server = Server::start().await;
+    let a = server.create("shop", gadget("a", 1)).await;
+    let query = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    let mut watch = Watch::open(&server, query, "*/*").await;
+    assert_eq!(watch.next().await, Some(json!({"type": "ADDED", "object": a})));
+    let version = &a["metadata"]["resourceVersion"];
+    let mark = json!({"k8s.io/initial-events-end": "true"});
+    let bookmark = json!({
+        "type": "BOOKMARK",
+        "object": {
+            "kind": "Gadget",
+            "apiVersion": "test.dev/v1",
+            "metadata": {"resourceVersion": version, "annotations": mark},
+        },
+    });
+    assert_eq!(watch.next().await, Some(bookmark));
+    let later = watch.next().await.unwrap();
+    assert_eq!(
+        (&later["type"], &later["object"]["metadata"]),
+        (&json!("BOOKMARK"), &json!({"resourceVersion": version}))
+    );
+
+    let partial = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+    let mut watch = Watch::open(&server, query, partial).await;
+    let kind = |event: &Value| (event["type"].clone(), event["object"]["kind"].clone());
+    assert_eq!(kind(&watch.next().await.unwrap()), (json!("ADDED"), json!("PartialObjectMetadata")));
+    let bookmark = watch.next().await.unwrap();
+    assert_eq!(kind(&bookmark), (json!("BOOKMARK"), json!("PartialObjectMetadata")));
+    assert_eq!(bookmark["object"]["metadata"]["annotations"], mark);
+
+    let mut watch = Watch::open(&server, &format!("{query}&includeObject=None"), TABLE).await;
+    let added = watch.next().await.unwrap();
+    assert_eq!((kind(&added), &added["object"]["rows"][0]["object"]), ((json!("ADDED"), json!("Table")), &Value::Null));
+    let bookmark = watch.next().await.unwrap();
+    assert_eq!(kind(&bookmark), (json!("BOOKMARK"), json!("Table")));
+    assert_eq!(bookmark["object"]["rows"][0]["object"]["metadata"]["annotations"], mark);
+}
+
+#[tokio::test]
+async fn only_the_first_table_has_columns() {
+    let server = Server::start().await;
+    server.create("shop", gadget("a", 1)).await;
+    server.create("shop", gadget("b", 2)).await;
+    let mut watch = Watch::open(&server, "", TABLE).await;
+    let first = watch.next().await.unwrap();
+    assert_eq!(first["object"]["columnDefinitions"].as_array().map(Vec::len), Some(4));
+    assert_eq!(first["object"]["rows"][0]["cells"][0], "a");
+    let second = watch.next().await.unwrap();
+    assert_eq!(second["object"]["columnDefinitions"], Value::Null);
+    assert_eq!(second["object"]["rows"][0]["cells"][0], "b");
+}
+
+#[tokio::test]
+async fn watch_of_one_object_sees_no_other() {
+    let server = Server::start().await;
+    server.create("shop", gadget("a", 1)).await;
+    let b = server.create("shop", gadget("b", 1)).await;
+    let mut watch = Watch::open(&server, "fieldSelector=metadata.name%3Db", "*/*").await;
+    assert_eq!(watch.next().await, Some(json!({"type": "ADDED", "object": b})));
+
+    let old_style = "/apis/test.dev/v1/watch/namespaces/shop/gadgets/b?timeoutSeconds=1";
+    let answer = server.get(old_style).await;
+    assert_eq!(answer.json(), json!({"type": "ADDED", "object": b}));
+}
+
+#[tokio::test]
+async fn watch_ends_cleanly_when_its_time_is_over() {
+    let server = Server::start().await;
+    let mut watch = Watch::open(&server, "timeoutSeconds=1", "*/*").await;
+    assert_eq!(watch.next().await, None);
+}
+
+#[tokio::test]
+async fn watch_ends_at_shutdown() {
+    let server = Server::start().await;
+    let mut watch = Watch::open(&server, "", "*/*").await;
+    server.end.cancel();
+    assert_eq!(watch.next().await, None);
+}
+
+#[tokio::test]
+async fn wrong_watch_options_are_refused_before_it_begins() {
+    let server = Server::start().await;
+    server.get(&format!("{GADGETS}?watch=true&sendInitialEvents=true&resourceVersion=1")).await.assert_status(
+        422,
+        "Invalid",
+        "ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+    );
+    let yaml = server.send("GET", &format!("{GADGETS}?watch=true"), &[("accept", "application/yaml")], "").await;
+    let message = "message: \"only the following media types are accepted: application/json;stream=watch\"\n";
+    assert!(yaml.code == StatusCode::NOT_ACCEPTABLE && yaml.text().contains(message), "{}", yaml.text());
+}

@@ -1,0 +1,325 @@
+//! Create, update, patch, delete and deletecollection.
+
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::support::{Server, TABLE, gadget};
+
+const GADGETS: &str = "/apis/test.dev/v1/namespaces/shop/gadgets";
+const A: &str = "/apis/test.dev/v1/namespaces/shop/gadgets/a";
+const STALE: &str = "Operation cannot be fulfilled on gadgets.test.dev \"a\": the object has been modified; please apply your changes to the latest version and try again";
+
+#[tokio::test]
+async fn yaml_comes_in() {
+    let server = Server::start().await;
+    let body = "apiVersion: test.dev/v1\nkind: Gadget\nmetadata: {name: a}\nspec: {size: 7}\n";
+    let answer = server.send("POST", GADGETS, &[("content-type", "application/yaml")], body).await;
+    assert_eq!((answer.code, &answer.json()["spec"]), (StatusCode::CREATED, &json!({"size": 7})));
+}
+
+#[tokio::test]
+async fn names_and_namespaces_must_agree_with_the_path() {
+    let server = Server::start().await;
+    let mut elsewhere = gadget("a", 1);
+    elsewhere["metadata"]["namespace"] = json!("other");
+    let message = "the namespace of the provided object does not match the namespace sent on the request";
+    server.post(GADGETS, &elsewhere).await.assert_status(400, "BadRequest", message);
+    server.create("shop", gadget("a", 1)).await;
+    server.put(A, &elsewhere).await.assert_status(400, "BadRequest", message);
+    server.merge(A, &json!({"metadata": {"namespace": "other"}})).await.assert_status(400, "BadRequest", message);
+
+    let message = "the name of the object (b) does not match the name on the URL (a)";
+    server.put(A, &gadget("b", 1)).await.assert_status(400, "BadRequest", message);
+    server.merge(A, &json!({"metadata": {"name": "b"}})).await.assert_status(400, "BadRequest", message);
+    server.put(A, &json!({"spec": {"size": 1}})).await.assert_status(
+        400,
+        "BadRequest",
+        "the name of the object (a based on URL) was undeterminable: name must be provided",
+    );
+}
+
+#[tokio::test]
+async fn taken_name_is_a_conflict() {
+    let server = Server::start().await;
+    server.create("shop", gadget("a", 1)).await;
+    let answer = server.post(GADGETS, &gadget("a", 1)).await;
+    assert_eq!(
+        answer.json(),
+        json!({
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": "gadgets.test.dev \"a\" already exists",
+            "reason": "AlreadyExists",
+            "details": {"name": "a", "group": "test.dev", "kind": "gadgets"},
+            "code": 409,
+        })
+    );
+}
+
+#[tokio::test]
+async fn stale_update_is_a_conflict_and_a_fresh_one_is_stored() {
+    let server = Server::start().await;
+    let created = server.create("shop", gadget("a", 1)).await;
+    let mut update = created.clone();
+    update["spec"]["size"] = json!(2);
+    let updated = server.put(A, &update).await;
+    assert_eq!(updated.code, StatusCode::OK);
+    assert_eq!((&updated.json()["spec"]["size"], &updated.json()["metadata"]["generation"]), (&json!(2), &json!(2)));
+    update["spec"]["size"] = json!(3);
+    server.put(A, &update).await.assert_status(409, "Conflict", STALE);
+    assert_eq!(server.get(A).await.json(), updated.json());
+}
+
+#[tokio::test]
+async fn status_and_the_rest_are_written_apart() {
+    let server = Server::start().await;
+    let mut object = server.create("shop", gadget("a", 1)).await;
+    object["spec"]["size"] = json!(5);
+    object["status"] = json!({"phase": "Done"});
+    let status = server.put(&format!("{A}/status"), &object).await.json();
+    assert_eq!((&status["spec"]["size"], &status["status"]), (&json!(1), &json!({"phase": "Done"})));
+    let patched = server.merge(A, &json!({"spec": {"size": 5}, "status": {"phase": "Lost"}})).await.json();
+    assert_eq!((&patched["spec"]["size"], &patched["status"]), (&json!(5), &json!({"phase": "Done"})));
+    let patched = server.merge(&format!("{A}/status"), &json!({"status": {"phase": "Over"}})).await.json();
+    assert_eq!(patched["status"], json!({"phase": "Over"}));
+    assert_eq!(server.get(&format!("{A}/status")).await.json(), patched);
+}
+
+#[tokio::test]
+async fn json_patch_applies_or_is_invalid() {
+    let server = Server::start().await;
+    server.create("shop", gadget("a", 1)).await;
+    let patch = async |operations: Value| {
+        server.send("PATCH", A, &[("content-type", "application/json-patch+json")], operations.to_string()).await
+    };
+    let answer = patch(
+        json!([{"op": "test", "path": "/spec/size", "value": 1}, {"op": "replace", "path": "/spec/size", "value": 2}]),
+    )
+    .await;
+    assert_eq!((answer.code, &answer.json()["spec"]["size"]), (StatusCode::OK, &json!(2)));
+    let failed = patch(json!([{"op": "test", "path": "/spec/size", "value": 1}])).await;
+    assert_eq!(
+        failed.json(),
+        json!({
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": "the server rejected our request due to an error in our request",
+            "reason": "Invalid",
+            "details": {},
+            "code": 422,
+        })
+    );
+    assert_eq!(patch(json!({"spec": {}})).await.code, StatusCode::BAD_REQUEST);
+    assert_eq!(server.get(A).await.json(), answer.json());
+}
+
+#[tokio::test]
+async fn patch_with_a_version_is_for_that_version_alone() {
+    let server = Server::start().await;
+    let created = server.create("shop", gadget("a", 1)).await;
+    let version = &created["metadata"]["resourceVersion"];
+    let patch = json!({"metadata": {"resourceVersion": version}, "spec": {"size": 2}});
+    assert_eq!(server.merge(A, &patch).await.code, StatusCode::OK);
+    let patch = json!({"metadata": {"resourceVersion": version}, "spec": {"size": 3}});
+    server.merge(A, &patch).await.assert_status(409, "Conflict", STALE);
+}
+
+#[tokio::test]
+async fn patch_that_changes_nothing_keeps_the_version() {
+    let server = Server::start().await;
+    let created = server.create("shop", gadget("a", 1)).await;
+    assert_eq!(server.merge(A, &json!({"spec": {"size": 1}})).await.json(), created);
+}
+
+#[tokio::test]
+async fn patch_of_what_is_not_there_is_not_found() {
+    let server = Server::start().await;
+    server.merge(A, &json!({})).await.assert_status(404, "NotFound", "gadgets.test.dev \"a\" not found");
+}
+
+#[tokio::test]
+async fn unknown_fields_are_warned_of_refused_or_ignored() {
+    let server = Server::start().await;
+    let mut object = gadget("a", 1);
+    object["spec"]["colour"] = json!("red");
+    let refused = server.post(&format!("{GADGETS}?fieldValidation=Strict"), &object).await;
+    refused.assert_status(
+        400,
+        "BadRequest",
+        "Gadget in version \"v1\" cannot be handled as a Gadget: strict decoding error: unknown field \"spec.colour\"",
+    );
+    let ignored = server.post(&format!("{GADGETS}?fieldValidation=Ignore&dryRun=All"), &object).await;
+    assert_eq!((ignored.code, ignored.warnings()), (StatusCode::CREATED, vec![]));
+    let warned = server.post(GADGETS, &object).await;
+    assert_eq!(warned.warnings(), [r#"299 - "unknown field \"spec.colour\"""#]);
+    assert_eq!(warned.json()["spec"], json!({"size": 1}));
+
+    let patch = json!({"spec": {"colour": "red"}});
+    assert_eq!(server.merge(A, &patch).await.warnings(), [r#"299 - "unknown field \"spec.colour\"""#]);
+    let refused = server.merge(&format!("{A}?fieldValidation=Strict"), &patch).await;
+    assert_eq!(refused.code, StatusCode::UNPROCESSABLE_ENTITY);
+    let message = refused.json()["message"].as_str().unwrap().to_owned();
+    assert!(message.starts_with(" \"\" is invalid: patch: Invalid value: \"{"), "{message}");
+    assert!(message.ends_with(": strict decoding error: unknown field \"spec.colour\""), "{message}");
+}
+
+#[tokio::test]
+async fn strategies_warn_too() {
+    let server = Server::start().await;
+    let answer = server.post(GADGETS, &gadget("a", 13)).await;
+    assert_eq!(answer.warnings(), [r#"299 - "spec.size: 13 is unlucky""#]);
+}
+
+#[tokio::test]
+async fn dry_run_stores_nothing() {
+    let server = Server::start().await;
+    assert_eq!(server.post(&format!("{GADGETS}?dryRun=All"), &gadget("a", 1)).await.code, StatusCode::CREATED);
+    assert_eq!(server.get(A).await.code, StatusCode::NOT_FOUND);
+    let created = server.create("shop", gadget("a", 1)).await;
+    let patched = server.merge(&format!("{A}?dryRun=All"), &json!({"spec": {"size": 2}})).await;
+    assert_eq!(patched.json()["spec"]["size"], 2);
+    assert_eq!(server.send("DELETE", &format!("{A}?dryRun=All"), &[], "").await.code, StatusCode::OK);
+    assert_eq!(server.send("DELETE", A, &[], r#"{"dryRun":["All"]}"#).await.code, StatusCode::OK);
+    assert_eq!(server.get(A).await.json(), created);
+}
+
+#[tokio::test]
+async fn wrong_write_options_are_told() {
+    let server = Server::start().await;
+    let answer = server.post(&format!("{GADGETS}?dryRun=Some"), &gadget("a", 1)).await;
+    assert_eq!(
+        answer.json(),
+        json!({
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": "CreateOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: [\"Some\"]: supported values: \"All\"",
+            "reason": "Invalid",
+            "details": {
+                "group": "meta.k8s.io",
+                "kind": "CreateOptions",
+                "causes": [{
+                    "reason": "FieldValueNotSupported",
+                    "message": "Unsupported value: [\"Some\"]: supported values: \"All\"",
+                    "field": "dryRun",
+                }],
+            },
+            "code": 422,
+        })
+    );
+}
+
+#[tokio::test]
+async fn body_over_the_limit_is_too_large() {
+    let server = Server::start().await;
+    let body = format!("{{\"x\":\"{}\"}}", "x".repeat(3 * 1024 * 1024));
+    let answer = server.send("POST", GADGETS, &[], body).await;
+    answer.assert_status(413, "RequestEntityTooLarge", "Request entity too large: limit is 3145728");
+}
+
+#[tokio::test]
+async fn writes_answer_in_the_form_asked_for() {
+    let server = Server::start().await;
+    let table = server.send("POST", GADGETS, &[("accept", TABLE)], gadget("a", 1).to_string()).await;
+    assert_eq!((table.code, &table.json()["kind"]), (StatusCode::CREATED, &json!("Table")));
+    let headers = [
+        ("accept", "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"),
+        ("content-type", "application/merge-patch+json"),
+    ];
+    let partial = server.send("PATCH", A, &headers, r#"{"metadata":{"labels":{"a":"b"}}}"#).await.json();
+    assert_eq!(
+        (&partial["kind"], &partial["metadata"]["labels"]),
+        (&json!("PartialObjectMetadata"), &json!({"a": "b"}))
+    );
+    assert_eq!(partial.get("spec"), None);
+}
+
+#[tokio::test]
+async fn dry_run_in_a_table_has_no_version() {
+    let server = Server::start().await;
+    let table =
+        server.send("POST", &format!("{GADGETS}?dryRun=All"), &[("accept", TABLE)], gadget("a", 1).to_string()).await;
+    assert_eq!(table.json()["metadata"], json!({}));
+}
+
+#[tokio::test]
+async fn delete_tells_what_is_gone() {
+    let server = Server::start().await;
+    let created = server.create("shop", gadget("a", 1)).await;
+    let answer = server.send("DELETE", A, &[], "").await;
+    assert_eq!(answer.code, StatusCode::OK);
+    assert_eq!(
+        answer.json(),
+        json!({
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Success",
+            "details": {"name": "a", "group": "test.dev", "kind": "gadgets", "uid": created["metadata"]["uid"]},
+        })
+    );
+    server.send("DELETE", A, &[], "").await.assert_status(404, "NotFound", "gadgets.test.dev \"a\" not found");
+}
+
+#[tokio::test]
+async fn delete_waits_for_finalizers() {
+    let server = Server::start().await;
+    let mut object = gadget("a", 1);
+    object["metadata"]["finalizers"] = json!(["test.dev/wait"]);
+    server.create("shop", object).await;
+    let answer = server.send("DELETE", A, &[], "").await;
+    assert_eq!(answer.code, StatusCode::OK);
+    let metadata = &answer.json()["metadata"];
+    assert!(metadata["deletionTimestamp"].is_string());
+    assert_eq!(metadata["deletionGracePeriodSeconds"], 0);
+    let again = server.send("DELETE", &format!("{A}?orphanDependents=false"), &[], "").await;
+    assert_eq!(again.code, StatusCode::ACCEPTED);
+    assert_eq!(server.merge(A, &json!({"metadata": {"finalizers": null}})).await.code, StatusCode::OK);
+    assert_eq!(server.get(A).await.code, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn delete_options_come_in_the_body() {
+    let server = Server::start().await;
+    server.create("shop", gadget("a", 1)).await;
+    for version in ["v1", "meta.k8s.io/v1", "test.dev/v1"] {
+        let body = json!({"kind": "DeleteOptions", "apiVersion": version, "preconditions": {"uid": "other"}});
+        let answer = server.send("DELETE", A, &[("content-type", "application/json")], body.to_string()).await;
+        assert_eq!(answer.code, StatusCode::CONFLICT, "{version}: {}", answer.text());
+    }
+    let wrong = server.send("DELETE", A, &[], r#"{"kind":"Gadget","apiVersion":"test.dev/v1"}"#).await;
+    assert_eq!(wrong.code, StatusCode::BAD_REQUEST);
+    let yaml = server.send("DELETE", A, &[("content-type", "application/yaml")], "propagationPolicy: Later").await;
+    yaml.assert_status(
+        422,
+        "Invalid",
+        "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Unsupported value: \"Later\": supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\"",
+    );
+    let foreground = server.send("DELETE", A, &[], r#"{"propagationPolicy":"Foreground"}"#).await.json();
+    assert_eq!(foreground["metadata"]["finalizers"], json!(["foregroundDeletion"]));
+}
+
+#[tokio::test]
+async fn delete_collection_deletes_what_is_selected() {
+    let server = Server::start().await;
+    for (name, size) in [("a", 1), ("b", 2), ("c", 1)] {
+        server.create("shop", gadget(name, size)).await;
+    }
+    let list = server.send("DELETE", &format!("{GADGETS}?fieldSelector=spec.size%3D1"), &[], "").await.json();
+    assert_eq!(list["kind"], "GadgetList");
+    let names = |list: &Value| -> Vec<String> {
+        list["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|item| item["metadata"]["name"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(names(&list), ["a", "c"]);
+    assert_eq!(names(&server.get(GADGETS).await.json()), ["b"]);
+}
