@@ -158,6 +158,17 @@ impl LocalLog {
 
     /// [`open`](Self::open) on any [`Disk`].
     pub fn open_on(disk: Arc<dyn Disk>, options: LocalOptions) -> Result<Self, LogError> {
+        let (mut log, writer, requests) = Self::without_thread(disk, options)?;
+        let thread = std::thread::Builder::new().name("log-writer".to_owned());
+        log.writer = Some(thread.spawn(move || writer.run(requests)).map_err(unavailable)?);
+        Ok(log)
+    }
+
+    /// The log with a writer that somebody has to run.
+    fn without_thread(
+        disk: Arc<dyn Disk>,
+        options: LocalOptions,
+    ) -> Result<(Self, Writer, mpsc::Receiver<Request>), LogError> {
         let lock = disk.lock().map_err(unavailable)?;
         let recovered = files::recover(disk.as_ref())?;
         let state = &recovered.state;
@@ -184,11 +195,7 @@ impl LocalLog {
         });
         let (requests, receiver) = mpsc::channel(QUEUE);
         let writer = Writer { shared: Arc::clone(&shared), file: recovered.file, length: recovered.length };
-        let writer = std::thread::Builder::new()
-            .name("log-writer".to_owned())
-            .spawn(move || writer.run(receiver))
-            .map_err(unavailable)?;
-        Ok(Self { shared, requests: Some(requests), writer: Some(writer) })
+        Ok((Self { shared, requests: Some(requests), writer: None }, writer, receiver))
     }
 
     /// What it has done and what it holds.

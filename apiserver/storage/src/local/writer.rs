@@ -135,33 +135,36 @@ impl Writer {
     /// Writes until nobody is left who could ask.
     pub(super) fn run(mut self, mut requests: mpsc::Receiver<Request>) {
         while let Some(request) = requests.blocking_recv() {
-            if self.shared.counters.failed.load(Relaxed) {
-                refuse(request);
-                continue;
-            }
-            let state = self.shared.published.read().state.clone();
-            let sequence = state.batch + 1;
-            let mut draft = Draft {
-                state,
-                past: Vec::new(),
-                bytes: BatchWriter::new(sequence),
-                now_ms: self.shared.clock.now_ms(),
-            };
-            let mut answers = vec![draft.decide(request)];
-            while draft.bytes.payload_len() < BATCH_BYTES
-                && let Ok(request) = requests.try_recv()
-            {
-                answers.push(draft.decide(request));
-            }
-            let outcome = self.write(draft);
-            for answer in answers {
-                answer(match &outcome {
-                    Ok(()) => Ok(()),
-                    Err(error) => Err(unavailable(Arc::clone(error))),
-                });
-            }
-            self.roll();
+            self.batch(request, &mut requests);
         }
+    }
+
+    /// Writes one batch: this request and those that wait behind it.
+    pub(super) fn batch(&mut self, request: Request, requests: &mut mpsc::Receiver<Request>) {
+        if self.shared.counters.failed.load(Relaxed) {
+            return refuse(request);
+        }
+        let state = self.shared.published.read().state.clone();
+        let mut draft = Draft {
+            bytes: BatchWriter::new(state.batch + 1),
+            state,
+            past: Vec::new(),
+            now_ms: self.shared.clock.now_ms(),
+        };
+        let mut answers = vec![draft.decide(request)];
+        while draft.bytes.payload_len() < BATCH_BYTES
+            && let Ok(request) = requests.try_recv()
+        {
+            answers.push(draft.decide(request));
+        }
+        let outcome = self.write(draft);
+        for answer in answers {
+            answer(match &outcome {
+                Ok(()) => Ok(()),
+                Err(error) => Err(unavailable(Arc::clone(error))),
+            });
+        }
+        self.roll();
     }
 
     /// Makes a batch durable and shows it to readers.

@@ -1,5 +1,8 @@
 //! Restart, compaction and damage on real files; `crash` simulates worse ones.
 
+mod crash;
+mod disk;
+
 use std::{fs, path::PathBuf, sync::atomic::AtomicI64};
 
 use futures_util::StreamExt as _;
