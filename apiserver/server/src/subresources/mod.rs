@@ -91,14 +91,15 @@ impl Subresources {
     }
 }
 
-/// Whether a client asks for JSON: by `?format=json` or by its Accept header.
+/// Whether a client asks for JSON: by `?format=json`, or by an Accept header that takes JSON and not
+/// just anything, as that of `kubectl get --raw` does, behind which a person reads.
 fn wants_json(headers: &HeaderMap, query: &[(String, String)]) -> bool {
     match parameter(query, "format") {
         Some(format) => format == "json",
         None => headers
             .get(header::ACCEPT)
             .and_then(|accept| accept.to_str().ok())
-            .is_some_and(|accept| accept.split(',').next().unwrap_or("").trim().starts_with("application/json")),
+            .is_some_and(|accept| accept.contains("application/json") && !accept.contains("*/*")),
     }
 }
 

@@ -79,7 +79,7 @@ impl Sample {
         };
         self.apply(kubectl, platform, &["backend/default", "workspace/dev"])?;
         self.apply(kubectl, "organization", &["organization/shop"])?;
-        self.apply(kubectl, "shop", &["source/config", "project/web", "stack/web-dev"])
+        self.apply(kubectl, "shop", &["source/config", "project/web"])
     }
 
     fn apply(&self, kubectl: &Kubectl, name: &str, ready: &[&str]) -> Result<()> {
