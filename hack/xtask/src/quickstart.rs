@@ -148,8 +148,10 @@ Next, in this terminal:
   $EDITOR {spec}
   git -C {folder} commit -am 'Change something'
   kubectl create -f - <<EOF
-  {{apiVersion: delivery.stoa.dev/v1alpha1, kind: Run, metadata: {{generateName: web-dev-, namespace: shop}},
-   spec: {{stack: web-dev, operation: Apply}}}}
+  apiVersion: delivery.stoa.dev/v1alpha1
+  kind: Run
+  metadata: {{generateName: web-dev-, namespace: shop}}
+  spec: {{stack: web-dev, operation: Apply}}
   EOF
   kubectl get runs -n shop -w
 {history}
