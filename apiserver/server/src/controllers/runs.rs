@@ -3,10 +3,11 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    panic::AssertUnwindSafe,
     time::Duration,
 };
 
-use futures_util::StreamExt as _;
+use futures_util::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use stoa_machinery::{
@@ -15,14 +16,14 @@ use stoa_machinery::{
 };
 use stoa_types::{
     Run,
-    delivery::{OnConflict, RunPhase},
+    delivery::{OnConflict, Operation, RunPhase},
     labels, reason,
 };
 use tokio::{task::JoinSet, time::Instant};
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use super::queue;
-use crate::runs::{Services, execute, execute::Execution, journal, status};
+use super::queue::{self, ObjectKey};
+use crate::runs::{Services, execute, execute::Execution, journal, status, target::is_internal};
 
 /// How long after a run was put down it is taken up again.
 const TAKE_UP: Duration = Duration::from_secs(1);
@@ -67,15 +68,59 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
 struct Scheduler {
     services: Services,
     end: CancellationToken,
-    /// The runs that are executed, by uid, with what cancels them.
-    active: HashMap<String, CancellationToken>,
+    /// The runs that are executed, by uid.
+    active: HashMap<String, Active>,
     /// For each lane the uid that is executed and those that wait.
     lanes: HashMap<Lane, (Option<String>, VecDeque<Run>)>,
     /// The lane of each run that is in one.
     lane_of: HashMap<String, Lane>,
     /// Runs to be taken up again, and ended runs to be deleted.
-    later: HashMap<(String, String), Instant>,
+    later: HashMap<ObjectKey, Instant>,
     tasks: JoinSet<String>,
+}
+
+/// A run that is executed.
+struct Active {
+    key: ObjectKey,
+    cancel: CancellationToken,
+}
+
+/// Whether a run is to end before it is done. Deleting one cancels it first, but for what the server
+/// itself destroys: in a namespace that goes, everything is deleted again and again until it is gone.
+fn wants_end(run: &Run) -> bool {
+    let is_own_destroy = run.spec.operation == Operation::Destroy && is_internal(&status(run).requester);
+    run.spec.cancel || (run.metadata.deletion_timestamp.is_some() && !is_own_destroy)
+}
+
+/// Executes a run as it is now: what the scheduler has seen of it may be older than its end.
+async fn take_up(services: Services, seen: Run, cancel: CancellationToken, end: CancellationToken) {
+    let (namespace, name) = queue::key_of(&seen);
+    let Ok(runs) = services.lookup.api::<Run>() else { return };
+    let run = match runs.get_opt(&namespace, &name).await {
+        Ok(Some(run)) if run.uid() == seen.uid() && !status(&run).phase.is_terminal() => run,
+        Ok(_) => return,
+        Err(error) => {
+            tracing::warn!(run = name, %error, "a run cannot be read");
+            return;
+        }
+    };
+    if wants_end(&run) {
+        cancel.cancel();
+    }
+    let limit = run.spec.timeout.parse().unwrap_or(Duration::from_secs(3600));
+    let spent =
+        status(&run).start_time.map_or(Duration::ZERO, |start| Timestamp::now().duration_since(start.0).unsigned_abs());
+    let overdue = CancellationToken::new();
+    let alarm = AbortOnDropHandle::new(tokio::spawn({
+        let (overdue, cancel) = (overdue.clone(), cancel.clone());
+        async move {
+            tokio::time::sleep(limit.saturating_sub(spent)).await;
+            overdue.cancel();
+            cancel.cancel();
+        }
+    }));
+    execute::execute(services, run, cancel, overdue, end).await;
+    drop(alarm);
 }
 
 impl Scheduler {
@@ -104,21 +149,20 @@ impl Scheduler {
             }
             return;
         }
-        let wants_end = run.spec.cancel || run.metadata.deletion_timestamp.is_some();
-        if let Some(cancel) = self.active.get(&uid) {
-            if wants_end {
-                cancel.cancel();
+        if let Some(active) = self.active.get(&uid) {
+            if wants_end(&run) {
+                active.cancel.cancel();
             }
             return;
         }
-        if wants_end {
+        if wants_end(&run) {
             // A run that never started ends here; one that did is taken up to end orderly.
             self.unqueue(&uid);
-            self.start(run, true);
+            self.start(run);
             return;
         }
         if !run.spec.operation.is_mutating() {
-            self.start(run, false);
+            self.start(run);
             return;
         }
         self.queue(run).await;
@@ -141,14 +185,15 @@ impl Scheduler {
             waiting.push_back(run);
         } else {
             *current = Some(uid);
-            self.start(run, false);
+            self.start(run);
         }
     }
 
     async fn refuse(&self, run: Run) -> Result<(), ApiError> {
         let journal = journal::Journal::new(self.services.log.clone(), &run.uid().unwrap_or_default());
         let cancel = CancellationToken::new();
-        let mut execution = Execution { services: self.services.clone(), run, journal, cancel };
+        let overdue = CancellationToken::new();
+        let mut execution = Execution { services: self.services.clone(), run, journal, cancel, overdue };
         let message = "another run of the stack in the workspace is under way, and onConflict is Refuse";
         execution
             .finish(RunPhase::Failed, reason::CONFLICTING_RUN, message)
@@ -156,26 +201,17 @@ impl Scheduler {
             .map_err(|halt| ApiError::internal(format!("{halt:?}")))
     }
 
-    fn start(&mut self, run: Run, canceled: bool) {
+    fn start(&mut self, run: Run) {
         let uid = run.uid().unwrap_or_default();
+        let key = queue::key_of(&run);
         let cancel = CancellationToken::new();
-        if canceled {
-            cancel.cancel();
-        }
-        self.active.insert(uid.clone(), cancel.clone());
+        self.active.insert(uid.clone(), Active { key, cancel: cancel.clone() });
         let (services, end) = (self.services.clone(), self.end.clone());
         self.tasks.spawn(async move {
-            let limit = run.spec.timeout.parse().unwrap_or(Duration::from_secs(3600));
-            let spent = status(&run)
-                .start_time
-                .map_or(Duration::ZERO, |start| Timestamp::now().duration_since(start.0).unsigned_abs());
-            let overdue = cancel.clone();
-            let alarm = tokio::spawn(async move {
-                tokio::time::sleep(limit.saturating_sub(spent)).await;
-                overdue.cancel();
-            });
-            Box::pin(execute::execute(services, run, cancel, end)).await;
-            alarm.abort();
+            let work = AssertUnwindSafe(Box::pin(take_up(services, run, cancel, end))).catch_unwind();
+            if work.await.is_err() {
+                tracing::error!(uid, "a run's task panicked");
+            }
             uid
         });
     }
@@ -183,33 +219,43 @@ impl Scheduler {
     /// A run's task has ended: the next of its lane starts, and one that was put down before its
     /// end is taken up again later.
     async fn ended(&mut self, uid: &str) {
-        self.active.remove(uid);
+        let Some(Active { key, .. }) = self.active.remove(uid) else { return };
+        self.leave_lane(uid);
+        let Ok(runs) = self.services.lookup.api::<Run>() else { return };
+        let is_done = match runs.get_opt(&key.0, &key.1).await {
+            Ok(run) => run.is_none_or(|r| r.uid().as_deref() != Some(uid) || status(&r).phase.is_terminal()),
+            Err(_) => false,
+        };
+        if !is_done {
+            self.later.insert(key, Instant::now() + TAKE_UP);
+        }
+    }
+
+    fn leave_lane(&mut self, uid: &str) {
         let Some(lane) = self.lane_of.remove(uid) else { return };
         let Some((current, waiting)) = self.lanes.get_mut(&lane) else { return };
         if current.as_deref() == Some(uid) {
             *current = None;
         }
-        if current.is_none() {
-            match waiting.pop_front() {
-                Some(next) => {
-                    *current = next.uid();
-                    self.start(next, false);
-                }
-                None => {
-                    self.lanes.remove(&lane);
-                }
-            }
+        if current.is_some() {
+            return;
         }
-        let Ok(runs) = self.services.lookup.api::<Run>() else { return };
-        let selector = format!("{}={}", labels::STACK, lane.1);
-        for run in runs.list(Some(&lane.0), &selector).await.unwrap_or_default() {
-            if run.uid().as_deref() == Some(uid) && !status(&run).phase.is_terminal() {
-                self.later.insert(queue::key_of(&run), Instant::now() + TAKE_UP);
+        match waiting.pop_front() {
+            Some(next) => {
+                *current = next.uid();
+                self.start(next);
+            }
+            None => {
+                self.lanes.remove(&lane);
             }
         }
     }
 
+    /// Takes a run that waits out of its lane; one that is executed leaves it when its task ends.
     fn unqueue(&mut self, uid: &str) {
+        if self.active.contains_key(uid) {
+            return;
+        }
         if let Some(lane) = self.lane_of.remove(uid)
             && let Some((_, waiting)) = self.lanes.get_mut(&lane)
         {
@@ -221,8 +267,8 @@ impl Scheduler {
         let uid = run.uid().unwrap_or_default();
         self.later.remove(&queue::key_of(run));
         self.unqueue(&uid);
-        if let Some(cancel) = self.active.get(&uid) {
-            cancel.cancel();
+        if let Some(active) = self.active.get(&uid) {
+            active.cancel.cancel();
         }
     }
 
@@ -275,3 +321,6 @@ impl Scheduler {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

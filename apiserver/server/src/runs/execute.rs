@@ -17,7 +17,7 @@ use stoa_types::{
     delivery::{Operation, PlanStatus, PlanSummary, RunPhase, RunResource, RunSource, RunStatus},
     reason,
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{Halt, Services, apply, journal::Journal, release, runner, state, state::State, status, target::Target};
 use crate::{events::Kind, kinds::check::set_condition};
@@ -37,14 +37,22 @@ pub(crate) struct Execution {
     pub(crate) journal: Journal,
     /// Fires when somebody cancels the run or its time is up.
     pub(crate) cancel: CancellationToken,
+    /// Fires when its time is up.
+    pub(crate) overdue: CancellationToken,
 }
 
-/// Takes a run to its end, however often it has to be tried. `cancel` stops it; `end` puts it down
-/// where it is, for a later life of this server to take up.
-pub(crate) async fn execute(services: Services, run: Run, cancel: CancellationToken, end: CancellationToken) {
+/// Takes a run to its end, however often it has to be tried. `cancel` stops it, as when its time is
+/// up and `overdue` says so; `end` puts it down where it is, for a later life of this server to take up.
+pub(crate) async fn execute(
+    services: Services,
+    run: Run,
+    cancel: CancellationToken,
+    overdue: CancellationToken,
+    end: CancellationToken,
+) {
     let uid = run.uid().unwrap_or_default();
     let journal = Journal::new(services.log.clone(), &uid);
-    let mut execution = Execution { services, run, journal, cancel };
+    let mut execution = Execution { services, run, journal, cancel, overdue };
     let mut wait = *BACKOFF.start();
     let mut last_complaint = String::new();
     loop {
@@ -99,12 +107,12 @@ impl Execution {
             other => state::halt(&other),
         })?;
         let lost = CancellationToken::new();
-        let renewal = tokio::spawn(renew(self.services.clone(), lease.clone(), lost.clone()));
+        let renewal = AbortOnDropHandle::new(tokio::spawn(renew(self.services.clone(), lease.clone(), lost.clone())));
         let outcome = match lost.run_until_cancelled(self.phases(&target, Some(lease.fence()))).await {
             Some(outcome) => outcome,
             None => Err(Halt::Abandoned("the run's lease is lost".to_owned())),
         };
-        renewal.abort();
+        drop(renewal);
         if !matches!(outcome, Err(Halt::Abandoned(_)))
             && let Err(error) = self.services.log.release(&lease).await
         {
@@ -144,9 +152,12 @@ impl Execution {
 
     /// Whether the run's time is up.
     fn is_overdue(&self) -> bool {
-        let Some(Time(start)) = status(&self.run).start_time else { return false };
-        let limit = self.run.spec.timeout.parse().unwrap_or(Duration::from_secs(3600));
-        Timestamp::now().duration_since(start).unsigned_abs() > limit
+        self.overdue.is_cancelled()
+    }
+
+    /// Waits for a call that changes nothing, until the run is cancelled.
+    async fn unless_canceled<T>(&self, call: impl Future<Output = T>) -> Result<T, Halt> {
+        self.cancel.run_until_cancelled(call).await.ok_or(Halt::Canceled)
     }
 
     /// Changes the run's status; what is kept in `self.run` is what was stored.
@@ -196,7 +207,7 @@ impl Execution {
             self.journal.note("Pending", format!("{what}, asked for by {requester}"));
             self.journal.note("Generating", "");
             self.services.recorder.record(&self.run, Kind::Normal, "Started", &what);
-            release::note_deployment(self, target, None).await?;
+            release::note_deployment(self, target, RunPhase::Generating, None).await?;
         }
         Ok(())
     }
@@ -225,7 +236,8 @@ impl Execution {
             version: version.clone(),
             r#ref: target.source.spec.reference.clone(),
         };
-        let response = self.services.runner.client().resolve(request).await;
+        let mut runner = self.services.runner.client();
+        let response = self.unless_canceled(runner.resolve(request)).await?;
         let response = response.map_err(|e| runner::halt(&e, reason::SOURCE_UNREACHABLE))?.into_inner();
         self.journal.note("Generating", format!("{version} is commit {} ({})", response.commit, response.subject));
         Ok(response.commit)
@@ -257,7 +269,8 @@ impl Execution {
 
     async fn generate(&mut self, target: &Target, commit: &str) -> Result<Bytes, Halt> {
         let request = target.generate_request(&self.services, commit, &self.run.spec.parameters).await?;
-        let response = self.services.runner.client().generate(request).await;
+        let mut runner = self.services.runner.client();
+        let response = self.unless_canceled(runner.generate(request)).await?;
         let response = response.map_err(|e| runner::halt(&e, reason::GENERATE_FAILED))?.into_inner();
         for warning in &response.warnings {
             self.journal.note("Generating", format!("warning: {warning}"));
@@ -279,7 +292,8 @@ impl Execution {
             state: state.for_runner(),
             destroy: self.run.spec.operation == Operation::Destroy,
         };
-        let response = self.services.runner.client().plan(request).await;
+        let mut runner = self.services.runner.client();
+        let response = self.unless_canceled(runner.plan(request)).await?;
         let response = response.map_err(|e| runner::halt(&e, reason::PLAN_FAILED))?.into_inner();
         for warning in &response.warnings {
             self.journal.note("Planning", format!("warning: {warning}"));
@@ -375,10 +389,26 @@ impl Execution {
         self.finish(RunPhase::Canceled, reason::CANCELED, "the run was cancelled").await
     }
 
-    /// Ends the run.
+    /// Ends the run. That it has ended is written last, so that whoever sees it sees the rest too,
+    /// and a crash before leaves a run that is taken up again.
     pub(crate) async fn finish(&mut self, phase: RunPhase, reason: &str, message: &str) -> Result<(), Halt> {
         self.journal.note(&format!("{phase:?}"), message);
         self.journal.flush().await;
+        let kind = if phase == RunPhase::Succeeded { Kind::Normal } else { Kind::Warning };
+        // A run that never began says nothing about the deployment, which may be another's work right now.
+        let has_begun = status(&self.run).start_time.is_some();
+        if self.run.spec.operation.is_mutating()
+            && has_begun
+            && let Ok(target) = Target::of_run(&self.services, &self.run).await
+        {
+            release::note_deployment(self, &target, phase, Some((reason, message))).await?;
+            self.services.recorder.record(
+                &target.stack,
+                kind,
+                &format!("{:?}{reason}", self.run.spec.operation),
+                format!("run {}: {message}", self.run.name_any()),
+            );
+        }
         let now = Time(Timestamp::now());
         let generation = self.run.metadata.generation;
         self.update(|status| {
@@ -389,19 +419,7 @@ impl Execution {
             set_condition(&mut status.conditions, type_, true, reason, message, generation);
         })
         .await?;
-        let kind = if phase == RunPhase::Succeeded { Kind::Normal } else { Kind::Warning };
         self.services.recorder.record(&self.run, kind, reason, message);
-        if self.run.spec.operation.is_mutating()
-            && let Ok(target) = Target::of_run(&self.services, &self.run).await
-        {
-            self.services.recorder.record(
-                &target.stack,
-                kind,
-                &format!("{:?}{reason}", self.run.spec.operation),
-                format!("run {}: {message}", self.run.name_any()),
-            );
-            release::note_deployment(self, &target, Some((reason, message))).await?;
-        }
         Ok(())
     }
 }

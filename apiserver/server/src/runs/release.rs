@@ -180,11 +180,12 @@ async fn record_resource(execution: &Execution, target: &Target, entry: &Entry, 
     Ok(())
 }
 
-/// Notes in the stack's status how its deployment to the run's workspace fares. `ended` is the
-/// reason and message that the run ended with.
+/// Notes in the stack's status how its deployment to the run's workspace fares. `phase` is the
+/// one that the run is in or about to be in, `ended` the reason and message that it ends with.
 pub(super) async fn note_deployment(
     execution: &Execution,
     target: &Target,
+    phase: RunPhase,
     ended: Option<(&str, &str)>,
 ) -> Result<(), Halt> {
     if !execution.run.spec.operation.is_mutating() {
@@ -209,12 +210,12 @@ pub(super) async fn note_deployment(
         }
         let Some(deployment) = status.deployments.iter_mut().find(|d| d.workspace == workspace) else { return };
         deployment.last_run = Some(run.name_any());
-        deployment.phase = Some(run_status.phase);
+        deployment.phase = Some(phase);
         deployment.resources = live;
         if state.head().last_release > 0 {
             deployment.release = Some(state.head().last_release);
         }
-        if run_status.phase == RunPhase::Succeeded {
+        if phase == RunPhase::Succeeded {
             deployment.drifted = false;
             if let Some(source) = run_status.source.as_ref().filter(|s| !s.commit.is_empty()) {
                 deployment.commit = Some(source.commit.clone());

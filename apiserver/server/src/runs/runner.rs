@@ -117,6 +117,23 @@ pub(crate) fn describe(problem: &Problem) -> String {
     parts.join(": ")
 }
 
+/// A client of a runner that is not there, for tests of what happens without one.
+#[cfg(test)]
+pub(crate) fn unreachable() -> Runner {
+    use stoa_pki::{CertificateAuthority, CertificateRequest};
+    // Whichever test comes first installs it for all.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let directory = tempfile::TempDir::new().unwrap();
+    let ca = CertificateAuthority::load_or_create(directory.path(), "ca", "test").unwrap();
+    let client = ca.issue(&CertificateRequest::client("stoa-apiserver")).unwrap();
+    let credentials = RunnerCredentials {
+        ca: ca.certificate_pem().to_owned(),
+        certificate: client.certificate_pem,
+        key: client.key_pem,
+    };
+    Runner::new("https://localhost:1", &credentials).unwrap()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -153,11 +153,11 @@ impl Target {
     /// Failed with PermissionDenied and the sentence of the 403.
     pub(crate) async fn check_permissions(&self, services: &Services, run: &Run) -> Result<(), Halt> {
         let requester = status(run).requester;
-        let context = RequestContext::new(user(&requester), services.authorizer.clone());
-        if requester.username.starts_with("system:stoa:") {
+        if is_internal(&requester) {
             // A run that Stoa started for itself, such as the destroy of a deleted stack.
             return Ok(());
         }
+        let context = RequestContext::new(user(&requester), services.authorizer.clone());
         let operation = run.spec.operation.permission();
         let namespace = self.namespace();
         let stack = self.stack.name_any();
@@ -190,6 +190,11 @@ fn generator(kind: GeneratorType) -> &'static str {
         GeneratorType::Kpt => "Kpt",
         GeneratorType::Kcl => "KCL",
     }
+}
+
+/// Whether it was the server itself that asked for a run.
+pub(crate) fn is_internal(requester: &Requester) -> bool {
+    user(requester).is_internal()
 }
 
 fn user(requester: &Requester) -> UserInfo {

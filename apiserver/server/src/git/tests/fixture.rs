@@ -12,7 +12,6 @@ use stoa_machinery::{
     registry::{DeleteOptions, Stored, Target, UpdateSource},
     request::UserInfo,
 };
-use stoa_pki::{CertificateAuthority, CertificateRequest};
 use stoa_storage::git::{GitOptions, GitStatus};
 use stoa_types::Organization;
 use tempfile::TempDir;
@@ -28,11 +27,7 @@ use crate::{
         self,
         lookup::{Kind, Lookup},
     },
-    runs::{
-        Services,
-        backends::Backends,
-        runner::{Runner, RunnerCredentials},
-    },
+    runs::{Services, backends::Backends, runner},
     subresources::Subresources,
 };
 
@@ -53,7 +48,6 @@ impl Fixture {
     }
 
     pub(super) async fn with_authorizer(authorizer: Arc<dyn Authorizer>) -> Self {
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let end = CancellationToken::new();
         let log: Arc<dyn Log> = Arc::new(MemoryLog::new());
         let lookup = Lookup::default();
@@ -69,7 +63,7 @@ impl Fixture {
             lookup: lookup.clone(),
             log: log.clone(),
             backends: Backends::new(lookup.clone(), directory.path().join("documents")),
-            runner: unreachable_runner(&directory),
+            runner: runner::unreachable(),
             cluster: cluster.clone(),
             recorder: recorder.clone(),
             authorizer: authorizer.clone(),
@@ -317,18 +311,6 @@ pub(super) async fn next<T, U>(stream: &mut (impl Stream<Item = T> + Unpin), tak
         }
     };
     tokio::time::timeout(PATIENCE, found).await.expect("it comes")
-}
-
-/// A client of a runner that is not there; what is tested here needs none.
-fn unreachable_runner(directory: &TempDir) -> Runner {
-    let ca = CertificateAuthority::load_or_create(directory.path(), "ca", "test").expect("an authority");
-    let client = ca.issue(&CertificateRequest::client("stoa-apiserver")).expect("a certificate");
-    let credentials = RunnerCredentials {
-        ca: ca.certificate_pem().to_owned(),
-        certificate: client.certificate_pem,
-        key: client.key_pem,
-    };
-    Runner::new("https://localhost:1", &credentials).expect("a client")
 }
 
 pub(super) fn organization() -> Value {

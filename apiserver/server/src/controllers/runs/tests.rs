@@ -1,0 +1,202 @@
+//! Runs over a log in memory, with no function-runner there: those that begin wait for it.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use stoa_machinery::{Object, Registry, RequestContext, log::MemoryLog};
+use stoa_types::{Condition, Stack, common::condition, delivery::RunStatus};
+use tempfile::TempDir;
+use tokio_util::sync::DropGuard;
+
+use super::*;
+use crate::{
+    cluster::{Cluster, standalone::StandaloneCluster},
+    events::Recorder,
+    kinds::{self, lookup::Lookup},
+    runs::{backends::Backends, runner},
+    subresources::Subresources,
+};
+
+/// Longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+struct World {
+    registry: Arc<Registry>,
+    services: Services,
+    end: CancellationToken,
+    _controller: Option<tokio::task::JoinHandle<()>>,
+    _documents: TempDir,
+    _guard: DropGuard,
+}
+
+impl World {
+    async fn new() -> Self {
+        let end = CancellationToken::new();
+        let lookup = Lookup::default();
+        let cluster: Arc<dyn Cluster> = Arc::new(StandaloneCluster { lookup: lookup.clone() });
+        let builder = Registry::builder(Arc::new(MemoryLog::new())).end_with(end.clone());
+        let builder = kinds::register(builder, &lookup, &cluster, &Subresources::default());
+        let registry = builder.build().await.unwrap();
+        lookup.set(registry.clone());
+        let documents = TempDir::new().unwrap();
+        let services = Services {
+            log: registry.log().clone(),
+            backends: Backends::new(lookup.clone(), documents.path().to_owned()),
+            runner: runner::unreachable(),
+            recorder: Recorder::start(cluster.clone(), end.clone()),
+            cluster,
+            authorizer: Arc::new(stoa_machinery::auth::AllowAll),
+            identity: "test".to_owned(),
+            lookup,
+        };
+        let guard = end.clone().drop_guard();
+        let world = Self { registry, services, end, _controller: None, _documents: documents, _guard: guard };
+        for (kind, name, spec) in [
+            ("Backend", "default", json!({"type": "Local"})),
+            (
+                "Workspace",
+                "dev",
+                json!({"backend": {"name": "default"}, "gitops": {"repository": "file:///deploy.git"}}),
+            ),
+            ("Source", "config", json!({"remote": "file:///config.git"})),
+            ("Project", "web", json!({"source": {"name": "config"}})),
+            ("Stack", "web", json!({"project": "web"})),
+        ] {
+            world.create(kind, name, spec).await;
+        }
+        world
+    }
+
+    /// The same with the controller at work.
+    async fn with_controller() -> Self {
+        let mut world = Self::new().await;
+        world._controller = Some(tokio::spawn(run(world.services.clone(), world.end.clone())));
+        world
+    }
+
+    async fn create(&self, kind: &str, name: &str, spec: Value) {
+        let store = self.registry.stores().find(|store| store.definition().kind == kind).unwrap();
+        let is_platform = store.definition().group == "platform.stoa.dev";
+        let namespace = if is_platform { "" } else { "shop" };
+        let Value::Object(object) = json!({"metadata": {"name": name}, "spec": spec}) else { unreachable!("a map") };
+        store.create(&RequestContext::internal("test"), namespace, Object(object)).await.unwrap();
+    }
+
+    async fn apply(&self, name: &str) {
+        self.create("Run", name, json!({"stack": "web", "workspace": "dev", "operation": "Apply"})).await;
+    }
+
+    async fn change(&self, name: &str, change: impl FnMut(&mut Run) + Send) {
+        self.registry.api::<Run>().update_with("shop", name, change).await.unwrap();
+    }
+
+    /// Waits until the status of a run is as expected.
+    async fn until(&self, name: &str, is_there: impl Fn(&RunStatus) -> bool) -> RunStatus {
+        let runs = self.registry.api::<Run>();
+        let mut changes = runs.subscribe(None);
+        let found = async {
+            loop {
+                let found = status(&runs.get("shop", name).await.unwrap());
+                if is_there(&found) {
+                    return found;
+                }
+                changes.next().await.unwrap();
+            }
+        };
+        tokio::time::timeout(PATIENCE, found).await.unwrap_or_else(|_| panic!("{name} does not get there"))
+    }
+
+    async fn began(&self, name: &str) {
+        self.until(name, |status| status.phase == RunPhase::Generating).await;
+    }
+
+    async fn ended(&self, name: &str) -> RunStatus {
+        self.until(name, |status| status.phase.is_terminal()).await
+    }
+
+    /// The run that the stack's deployment names, and how it fares.
+    async fn deployment(&self) -> (Option<String>, Option<RunPhase>) {
+        let stack = self.registry.api::<Stack>().get("shop", "web").await.unwrap();
+        let deployment = stack.status.unwrap().deployments.remove(0);
+        (deployment.last_run, deployment.phase)
+    }
+}
+
+fn why(conditions: &[Condition]) -> &str {
+    condition(conditions, reason::FAILED).map_or("", |failed| &failed.reason)
+}
+
+#[tokio::test]
+async fn deleted_run_makes_way_for_the_next() {
+    let world = World::with_controller().await;
+    world.apply("one").await;
+    world.began("one").await;
+    world.apply("two").await;
+    assert_eq!(status(&world.registry.api::<Run>().get("shop", "two").await.unwrap()).phase, RunPhase::Pending);
+    world.registry.api::<Run>().delete("shop", "one", &DeleteOptions::default()).await.unwrap();
+    world.began("two").await;
+    assert!(world.registry.api::<Run>().get_opt("shop", "one").await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn run_that_takes_too_long_says_so() {
+    let world = World::with_controller().await;
+    let spec = json!({"stack": "web", "workspace": "dev", "operation": "Apply", "timeout": "1s"});
+    world.create("Run", "slow", spec).await;
+    let ended = world.ended("slow").await;
+    assert_eq!((ended.phase, why(&ended.conditions)), (RunPhase::Failed, reason::TIMED_OUT));
+}
+
+#[tokio::test]
+async fn run_that_never_began_says_nothing_about_the_deployment() {
+    let world = World::with_controller().await;
+    world.apply("one").await;
+    world.began("one").await;
+    world.apply("two").await;
+    world.change("two", |run| run.spec.cancel = true).await;
+    assert_eq!(world.ended("two").await.phase, RunPhase::Canceled);
+    let spec = json!({"stack": "web", "workspace": "dev", "operation": "Apply", "onConflict": "Refuse"});
+    world.create("Run", "three", spec).await;
+    assert_eq!(why(&world.ended("three").await.conditions), reason::CONFLICTING_RUN);
+    assert_eq!(world.deployment().await, (Some("one".to_owned()), Some(RunPhase::Generating)));
+
+    world.change("one", |run| run.spec.cancel = true).await;
+    world.ended("one").await;
+    // Whoever sees the end of the run sees it in the stack too.
+    assert_eq!(world.deployment().await, (Some("one".to_owned()), Some(RunPhase::Canceled)));
+}
+
+#[tokio::test]
+async fn ended_run_is_not_taken_up_again() {
+    let world = World::new().await;
+    world.apply("one").await;
+    let runs = world.registry.api::<Run>();
+    let seen = runs.get("shop", "one").await.unwrap();
+    let end = |run: &mut Run| run.status.get_or_insert_default().phase = RunPhase::Failed;
+    let ended = runs.update_status_with("shop", "one", end).await.unwrap();
+    let (cancel, end) = (CancellationToken::new(), world.end.clone());
+    tokio::time::timeout(PATIENCE, take_up(world.services.clone(), seen, cancel, end)).await.unwrap();
+    assert_eq!(runs.get("shop", "one").await.unwrap(), ended);
+}
+
+#[tokio::test]
+async fn deletion_cancels_all_but_what_the_server_destroys_itself() {
+    let world = World::new().await;
+    let deleted = |name: &'static str| {
+        let runs = world.registry.api::<Run>();
+        async move {
+            runs.delete("shop", name, &DeleteOptions::default()).await.unwrap();
+            runs.get("shop", name).await.unwrap()
+        }
+    };
+    world.apply("apply").await;
+    world.create("Run", "destroy", json!({"stack": "web", "workspace": "dev", "operation": "Destroy"})).await;
+    assert!(wants_end(&deleted("apply").await));
+    let mut destroy = deleted("destroy").await;
+    assert!(!wants_end(&destroy));
+    destroy.spec.cancel = true;
+    assert!(wants_end(&destroy));
+    destroy.spec.cancel = false;
+    destroy.status.get_or_insert_default().requester.groups.clear();
+    assert!(wants_end(&destroy));
+}
