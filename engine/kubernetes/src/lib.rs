@@ -16,7 +16,7 @@ mod target;
 mod watch;
 mod write;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
@@ -39,6 +39,9 @@ pub struct KubernetesRuntime {
     clusters: Vec<Cluster>,
     /// Objects as an apply left them, until their health is waited for: saves reading them again.
     applied: Mutex<HashMap<ResourceId, Map<String, Value>>>,
+    /// Namespaces that were asked for and are not there, by cluster. A server looks twice before it
+    /// says so, which for a stack of hundreds of objects in a new namespace takes seconds.
+    missing: Mutex<HashSet<(usize, String)>>,
 }
 
 impl KubernetesRuntime {
@@ -59,7 +62,7 @@ impl KubernetesRuntime {
             }
             clusters.push(config.connect().await?);
         }
-        Ok(Self { clusters, applied: Mutex::default() })
+        Ok(Self { clusters, applied: Mutex::default(), missing: Mutex::default() })
     }
 
     fn cluster(&self, index: usize) -> &Cluster {
@@ -93,6 +96,15 @@ impl KubernetesRuntime {
             (None, Some(prior)) => self.prior_target(prior),
             (None, None) => Err(invalid("a read names a resource", "id")),
         }
+    }
+
+    fn is_missing(&self, cluster: usize, namespace: &str) -> bool {
+        let missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
+        missing.contains(&(cluster, namespace.to_owned()))
+    }
+
+    fn set_missing(&self, cluster: usize, namespace: &str) {
+        self.missing.lock().unwrap_or_else(PoisonError::into_inner).insert((cluster, namespace.to_owned()));
     }
 
     fn remember(&self, id: &ResourceId, live: &Map<String, Value>) {

@@ -35,12 +35,17 @@ pub(crate) async fn preview(runtime: &KubernetesRuntime, request: &ApplyRequest<
             return Ok(Preview::Unverified(reason));
         }
     };
+    let namespace = target.namespace_in(&api, cluster.default_namespace()).unwrap_or_default();
+    let unverified = || Preview::Unverified(format!("namespace {namespace} is not in cluster {} yet", cluster.name));
+    if runtime.is_missing(index, namespace) {
+        return Ok(unverified());
+    }
     let options = ApplyOptions { dry_run: true, force: force(request) };
     match cluster.apply(&cluster.path(&target, &api), &request.desired.attributes, options).await {
         Ok(object) => Ok(Preview::Changed(without_managed_fields(object))),
         Err(CallError::Status(failure)) if failure.is_missing_namespace() => {
-            let namespace = target.namespace_in(&api, cluster.default_namespace()).unwrap_or_default();
-            Ok(Preview::Unverified(format!("namespace {namespace} is not in cluster {} yet", cluster.name)))
+            runtime.set_missing(index, namespace);
+            Ok(unverified())
         }
         Err(CallError::Status(failure)) if failure.is_dry_run_unsupported() => {
             Ok(Preview::Unverified(sensitive.scrub(&failure.status.message)))

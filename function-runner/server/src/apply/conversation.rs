@@ -21,7 +21,8 @@ pub(crate) struct Broken;
 #[derive(Debug)]
 pub(crate) struct Conversation {
     /// The next sequence number, and where events go: held together, so that they arrive in order.
-    out: AsyncMutex<(u64, mpsc::Sender<Result<ApplyEvent, Status>>)>,
+    /// Nothing after the last event.
+    out: AsyncMutex<Option<(u64, mpsc::Sender<Result<ApplyEvent, Status>>)>>,
     waiting: Mutex<HashMap<u64, oneshot::Sender<()>>>,
     /// No more acks will come.
     broken: CancellationToken,
@@ -32,7 +33,7 @@ pub(crate) struct Conversation {
 impl Conversation {
     pub(crate) fn new(out: mpsc::Sender<Result<ApplyEvent, Status>>) -> Arc<Self> {
         Arc::new(Self {
-            out: AsyncMutex::new((1, out)),
+            out: AsyncMutex::new(Some((1, out))),
             waiting: Mutex::default(),
             broken: CancellationToken::new(),
             canceled: CancellationToken::new(),
@@ -79,11 +80,13 @@ impl Conversation {
         }
     }
 
-    /// Ends the conversation with an error instead of a last event.
-    pub(crate) async fn fail(&self, status: Status) {
-        let out = self.out.lock().await;
+    /// Ends the conversation, with a last event or an error. The stream ends too, though the caller
+    /// may still be talking.
+    pub(crate) async fn end(&self, last: Result<Event, Status>) {
+        let Some((sequence, out)) = self.out.lock().await.take() else { return };
+        let last = last.map(|event| ApplyEvent { sequence, event: Some(event) });
         // Nobody listens to a broken stream.
-        let _ = out.1.send(Err(status)).await;
+        let _ = self.broken.run_until_cancelled(out.send(last)).await;
     }
 
     /// Set when no more acks can come.
@@ -97,16 +100,17 @@ impl Conversation {
     }
 
     async fn send(&self, event: Event, acked: Option<oneshot::Sender<()>>) -> Result<(), Broken> {
-        let mut out = self.out.lock().await;
-        let sequence = out.0;
-        out.0 += 1;
+        let mut open = self.out.lock().await;
+        let Some((next, out)) = open.as_mut() else { return Err(Broken) };
+        let sequence = *next;
+        *next += 1;
         if let Some(acked) = acked {
             // Before it is sent, since the ack may be faster than this task.
             self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(sequence, acked);
         }
         let event = ApplyEvent { sequence, event: Some(event) };
         // A caller that reads no events holds this up; one that is gone does not.
-        match self.broken.run_until_cancelled(out.1.send(Ok(event))).await {
+        match self.broken.run_until_cancelled(out.send(Ok(event))).await {
             Some(Ok(())) => Ok(()),
             Some(Err(_)) | None => {
                 self.broken.cancel();
@@ -168,6 +172,15 @@ mod tests {
         assert_eq!(waiting.await.unwrap(), Err(Broken));
         assert!(conversation.broken().is_cancelled());
         assert_eq!(conversation.ask(Event::Intent(IntentEvent::default())).await, Err(Broken));
+    }
+
+    #[tokio::test]
+    async fn the_stream_ends_after_the_last_event_though_the_caller_holds_its_side_open() {
+        let (conversation, _requests, mut events) = start();
+        conversation.end(Ok(Event::Health(HealthEvent::default()))).await;
+        assert_eq!(events.recv().await.unwrap().unwrap().sequence, 1);
+        assert!(events.recv().await.is_none());
+        assert_eq!(conversation.tell(Event::Health(HealthEvent::default())).await, Err(Broken));
     }
 
     #[tokio::test]

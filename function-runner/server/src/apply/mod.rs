@@ -59,18 +59,18 @@ impl Apply {
         self.metrics.active.inc();
         let ended = self.carry_out(active).await;
         self.metrics.active.dec();
-        match ended {
+        let last = match ended {
             Ok(finished) => {
                 tracing::info!(succeeded = finished.succeeded, canceled = finished.canceled, "finished");
-                // A caller that is gone asks again.
-                let _ = self.conversation.tell(Event::Finished(finished)).await;
+                Ok(Event::Finished(finished))
             }
             Err(failure) => {
                 let status = Status::from(failure);
                 tracing::info!(code = ?status.code(), error = status.message(), "failed");
-                self.conversation.fail(status).await;
+                Err(status)
             }
-        }
+        };
+        self.conversation.end(last).await;
     }
 
     async fn carry_out(&self, active: &Arc<ActiveRuns>) -> Result<FinishedEvent, Failure> {
