@@ -3,7 +3,8 @@
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use stoa_machinery::{Version, log::Log};
-use tokio::time::Instant;
+use stoa_storage::git::GitStatus;
+use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 /// At least this many records can be watched from.
@@ -13,8 +14,8 @@ const AGE: Duration = Duration::from_secs(300);
 /// How often to look.
 const LOOK: Duration = Duration::from_secs(30);
 
-/// Compacts the log again and again until the token ends.
-pub(crate) async fn run(log: Arc<dyn Log>, end: CancellationToken) {
+/// Compacts the log again and again until the token ends, but never past what is in Git.
+pub(crate) async fn run(log: Arc<dyn Log>, git: watch::Receiver<GitStatus>, end: CancellationToken) {
     // The head at earlier looks, oldest first.
     let mut heads: VecDeque<(Instant, Version)> = VecDeque::new();
     while end.run_until_cancelled(tokio::time::sleep(LOOK)).await.is_some() {
@@ -26,7 +27,8 @@ pub(crate) async fn run(log: Arc<dyn Log>, end: CancellationToken) {
             old = heads.pop_front().map(|(_, version)| version);
         }
         let Some(old) = old else { continue };
-        let before = Version(old.0.min(head.0.saturating_sub(RECORDS)));
+        let safe = git.borrow().safe;
+        let before = Version(old.0.min(head.0.saturating_sub(RECORDS)).min(safe.0));
         if before.0 == 0 {
             continue;
         }

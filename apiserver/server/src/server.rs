@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use http::{Request, Response};
 use stoa_machinery::{
     RequestContext,
-    auth::{Authenticator, Authorizer},
+    auth::{AllowAll, Authenticator, Authorizer},
     discovery::Discovery,
     http::{ApiHandler, Body, RequestInfo},
     log::Log,
@@ -23,6 +23,7 @@ use crate::{
     cluster::Cluster,
     compaction, controllers,
     events::Recorder,
+    git,
     kinds::{self, lookup::Lookup},
     runs::{Services, backends::Backends, runner::Runner},
     subresources::Subresources,
@@ -111,7 +112,7 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
     });
     let health = Arc::new(Health::default());
     health.add("log", Probe::Live, LogCheck(log.clone()));
-    let mut server = Server::builder(parts.certificate, parts.authenticator, parts.authorizer, api)
+    let mut server = Server::builder(parts.certificate, parts.authenticator, parts.authorizer.clone(), api)
         .address(parts.address)
         .limits(parts.limits)
         .health(health)
@@ -125,7 +126,14 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
     if matches!(parts.namespaces, Namespaces::Own) {
         tasks.spawn(controllers::namespaces::run(registry.clone(), parts.lookup.clone(), end.clone()));
     }
-    tasks.spawn(compaction::run(log, end.clone()));
+    let pushes: Arc<dyn Authorizer> = match parts.namespaces {
+        Namespaces::OfCluster(_) => parts.authorizer,
+        // Only masters get in, and whoever may push to the repository is one.
+        Namespaces::Own => Arc::new(AllowAll),
+    };
+    let git =
+        git::start(registry, log.clone(), &parts.data_dir, pushes, services.recorder, end.clone(), &mut tasks).await?;
+    tasks.spawn(compaction::run(log, git, end.clone()));
     guard.disarm();
     Ok(Bound { server, tasks, end, shutdown })
 }
