@@ -16,11 +16,12 @@ use super::{
     router::Call,
 };
 use crate::{
+    definition::ResourceDefinition,
     object::Object,
-    registry::{DeleteOptions, Deleted, Stored, UpdateSource},
+    registry::{DeleteOptions, Deleted, Stored, Target, UpdateSource},
     request::RequestContext,
     schema::{self, Format},
-    status::ApiError,
+    status::{ApiError, FieldError},
 };
 
 impl MediaType {
@@ -46,6 +47,7 @@ impl Call<'_> {
         let context = self.write_context("CreateOptions")?;
         let mut object = self.decode(&context, &body, media)?;
         self.ensure_namespace(&mut object)?;
+        self.check_values(&object)?;
         let stored = self.resource.store.create(&context, self.namespace, object).await?;
         self.answer(StatusCode::CREATED, form, &stored)
     }
@@ -58,6 +60,7 @@ impl Call<'_> {
         let mut object = self.decode(&context, &body, media)?;
         self.ensure_namespace(&mut object)?;
         self.check_name(&object)?;
+        self.check_values(&object)?;
         let source = UpdateSource::Object(object);
         let (stored, created) =
             self.resource.store.update(&context, self.namespace, &self.info.name, self.target, source).await?;
@@ -79,6 +82,7 @@ impl Call<'_> {
             own.iter().chain(&warnings).for_each(|warning| context.warn(warning));
             self.ensure_namespace(&mut patched)?;
             self.check_name(&patched)?;
+            self.check_values(&patched)?;
             Ok(patched)
         };
         let source = UpdateSource::transform(transform);
@@ -164,6 +168,17 @@ impl Call<'_> {
                 "the name of the object ({name}) does not match the name on the URL ({wanted})"
             ))),
         }
+    }
+
+    /// Refuses values that the schema does not take, in the part of the object that is written.
+    fn check_values(&self, object: &Object) -> Result<(), ApiError> {
+        let ResourceDefinition { group, kind, has_status, .. } = &*self.resource.definition;
+        let mut errors = self.resource.decoder.structural_errors(object);
+        if *has_status {
+            let of_status = |error: &FieldError| error.field == "status" || error.field.starts_with("status.");
+            errors.retain(|error| of_status(error) == (self.target == Target::Status));
+        }
+        if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid(group, kind, object.name(), &errors)) }
     }
 
     fn answer(&self, code: StatusCode, (accepted, form): (Accepted, Form), stored: &Arc<Stored>) -> Result<Response<Body>, ApiError> {
