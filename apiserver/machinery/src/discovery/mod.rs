@@ -9,7 +9,7 @@
 
 mod documents;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::{collections::HashMap, sync::Arc};
 

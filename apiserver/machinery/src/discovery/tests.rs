@@ -1,0 +1,160 @@
+//! The documents as clients get them.
+
+use async_trait::async_trait;
+use http::HeaderValue;
+use kube::CustomResourceExt;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{
+    definition::{Scope, Subresource, SubresourceCall, SubresourceHandler, SubresourceResponse},
+    schema::tests::Widget,
+    status::ApiError,
+};
+
+#[derive(Debug)]
+struct NoHandler;
+
+#[async_trait]
+impl SubresourceHandler for NoHandler {
+    async fn call(&self, _: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
+        Err(ApiError::not_found("", "", ""))
+    }
+}
+
+/// Widgets with a subresource, an older version of them, and a core kind.
+pub(crate) fn definitions() -> Vec<Arc<ResourceDefinition>> {
+    let widgets = ResourceDefinition {
+        short_names: vec!["wg".to_owned()],
+        categories: vec!["things".to_owned()],
+        ..ResourceDefinition::from_crd(&Widget::crd())
+    };
+    let widgets = widgets.subresource(Subresource {
+        name: "press",
+        verbs: &["create"],
+        kind: ("test.example", "v1", "Widget"),
+        description: "press the widget",
+        handler: Arc::new(NoHandler),
+    });
+    let older = ResourceDefinition {
+        version: "v1beta1".to_owned(),
+        verbs: vec!["list", "get"],
+        ..ResourceDefinition::from_crd(&Widget::crd())
+    };
+    let core = ResourceDefinition {
+        group: String::new(),
+        kind: "Namespace".to_owned(),
+        plural: "namespaces".to_owned(),
+        singular: "namespace".to_owned(),
+        scope: Scope::Cluster,
+        has_status: false,
+        schema: Arc::new(schemars::schema_for!(k8s_openapi::api::core::v1::Namespace).to_value()),
+        ..ResourceDefinition::from_crd(&Widget::crd())
+    };
+    [older, widgets, core].map(Arc::new).to_vec()
+}
+
+fn get_from(discovery: &Discovery, path: &str, accept: &str, tag: &str) -> Response<Bytes> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in [(header::ACCEPT, accept), (header::IF_NONE_MATCH, tag)] {
+        if !value.is_empty() {
+            headers.insert(name, HeaderValue::from_str(value).unwrap());
+        }
+    }
+    discovery.respond(&Method::GET, path, "", &headers).unwrap()
+}
+
+fn get(path: &str, accept: &str) -> Response<Bytes> {
+    get_from(&Discovery::new(&definitions()), path, accept, "")
+}
+
+fn json_of(response: &Response<Bytes>) -> Value {
+    serde_json::from_slice(response.body()).unwrap()
+}
+
+#[test]
+fn roots_name_groups_and_versions_the_stable_ones_first() {
+    let version = |version: &str| json!({ "groupVersion": format!("test.example/{version}"), "version": version });
+    let group = json!({
+        "name": "test.example",
+        "versions": [version("v1"), version("v1beta1")],
+        "preferredVersion": version("v1"),
+    });
+    let root = json_of(&get("/apis", ""));
+    assert_eq!(root, json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": [group] }));
+    let one = json_of(&get("/apis/test.example", "application/json"));
+    assert_eq!(
+        (&one["kind"], &one["name"], &one["versions"]),
+        (&json!("APIGroup"), &group["name"], &group["versions"])
+    );
+    let core = json_of(&get("/api/", ""));
+    assert_eq!((&core["kind"], &core["versions"]), (&json!("APIVersions"), &json!(["v1"])));
+}
+
+#[test]
+fn versions_list_resources_and_subresources() {
+    insta::assert_json_snapshot!(json_of(&get("/apis/test.example/v1", "")));
+    assert_eq!(json_of(&get("/api/v1", ""))["resources"][0]["name"], "namespaces");
+}
+
+#[test]
+fn aggregated_documents_say_everything_at_once() {
+    let response = get(
+        "/apis",
+        &format!(
+            "{AGGREGATED},application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"
+        ),
+    );
+    assert_eq!(response.headers()[header::CONTENT_TYPE], AGGREGATED);
+    assert_eq!(response.headers()[header::VARY], "Accept");
+    insta::assert_json_snapshot!(json_of(&response));
+    let core = json_of(&get("/api", AGGREGATED));
+    assert_eq!(core["items"][0]["versions"][0]["resources"][0]["resource"], "namespaces");
+    assert_eq!(core["items"][0]["metadata"], json!({}));
+}
+
+#[test]
+fn a_client_that_has_the_document_is_told_so() {
+    let discovery = Discovery::new(&definitions());
+    let tag = get_from(&discovery, "/apis", AGGREGATED, "").headers()[header::ETAG].to_str().unwrap().to_owned();
+    let again = get_from(&discovery, "/apis", AGGREGATED, &tag);
+    assert_eq!((again.status(), again.body().len()), (StatusCode::NOT_MODIFIED, 0));
+    assert_eq!(again.headers()[header::ETAG], tag);
+    assert_eq!(get_from(&discovery, "/apis", AGGREGATED, "\"other\"").status(), StatusCode::OK);
+    // The same definitions make the same documents, in every process.
+    let other = Discovery::new(&definitions());
+    assert_eq!(get_from(&other, "/apis", AGGREGATED, &tag).status(), StatusCode::NOT_MODIFIED);
+}
+
+#[test]
+fn unknown_forms_fall_back_or_are_refused() {
+    let unknown = "application/json;g=apidiscovery.k8s.io;v=v3;as=APIGroupDiscoveryList";
+    let response = get("/apis", &format!("{unknown},application/json"));
+    assert_eq!(response.headers()[header::CONTENT_TYPE], "application/json");
+    assert_eq!(json_of(&response)["kind"], "APIGroupList");
+    assert_eq!(get("/apis", unknown).status(), StatusCode::NOT_ACCEPTABLE);
+    assert_eq!(get("/apis/test.example", AGGREGATED).status(), StatusCode::NOT_ACCEPTABLE);
+    let yaml = get("/apis/test.example", "application/yaml");
+    assert!(std::str::from_utf8(yaml.body()).unwrap().contains("kind: APIGroup\n"));
+}
+
+#[test]
+fn other_groups_are_absent_and_other_paths_are_not_answered() {
+    for path in ["/apis/other", "/apis/other/v1", "/apis/test.example/v9", "/api/v2"] {
+        let response = get(path, "");
+        assert_eq!(
+            (response.status(), response.body().as_ref()),
+            (StatusCode::NOT_FOUND, b"404 page not found\n".as_slice()),
+            "{path}"
+        );
+    }
+    let discovery = Discovery::new(&definitions());
+    for path in ["/", "/apis/test.example/v1/widgets", "/api/v1/namespaces", "/openapi/v3", "/healthz"] {
+        assert!(discovery.respond(&Method::GET, path, "", &HeaderMap::new()).is_none(), "{path}");
+    }
+    let response = discovery.respond(&Method::POST, "/apis", "", &HeaderMap::new()).unwrap();
+    assert_eq!(response.status(), StatusCode::METHOD_NOT_ALLOWED);
+    let nothing = Discovery::new(&[]);
+    assert_eq!(get_from(&nothing, "/api", "", "").status(), StatusCode::NOT_FOUND);
+    assert_eq!(json_of(&get_from(&nothing, "/apis", "", ""))["groups"], json!([]));
+}

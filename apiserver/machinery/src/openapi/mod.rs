@@ -11,6 +11,8 @@
 mod parameters;
 mod paths;
 mod schemas;
+#[cfg(test)]
+mod tests;
 mod v2;
 
 use std::{collections::BTreeMap, sync::Arc};

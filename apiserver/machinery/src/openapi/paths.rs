@@ -48,7 +48,8 @@ fn add_resource(definition: &ResourceDefinition, root: &str, schemas: &Component
     let list = schemas::reference(&schemas::name(&definition.group, &definition.version, &format!("{kind}List")));
     let operations = Operations { definition, one: &one, list: &list };
     let namespaced = *scope == Scope::Namespaced;
-    let base = if namespaced { format!("{root}/namespaces/{{namespace}}/{plural}") } else { format!("{root}/{plural}") };
+    let base =
+        if namespaced { format!("{root}/namespaces/{{namespace}}/{plural}") } else { format!("{root}/{plural}") };
     let collection = [
         operations.operation("list", "get", ""),
         operations.operation("create", "post", ""),
@@ -143,10 +144,16 @@ impl Operations<'_> {
         // Action, description, query parameters, body and its media, answers.
         let (action, description, query, body, answers) = match verb {
             "list" => ("list", format!("list or watch objects of kind {kind}"), LIST, None, responses(200, self.list)),
-            "create" => ("post", format!("create a {kind}"), WRITE, Some((self.one, MEDIA)), self.written(&[200, 201, 202])),
-            "update" => {
-                ("put", format!("replace the {}", self.thing(subresource)), WRITE, Some((self.one, MEDIA)), self.written(&[200, 201]))
+            "create" => {
+                ("post", format!("create a {kind}"), WRITE, Some((self.one, MEDIA)), self.written(&[200, 201, 202]))
             }
+            "update" => (
+                "put",
+                format!("replace the {}", self.thing(subresource)),
+                WRITE,
+                Some((self.one, MEDIA)),
+                self.written(&[200, 201]),
+            ),
             "patch" => {
                 let patch = schemas::meta("Patch");
                 let operation = self.build(
@@ -170,7 +177,11 @@ impl Operations<'_> {
 
     fn thing(&self, subresource: &str) -> String {
         let kind = &self.definition.kind;
-        if subresource.is_empty() { format!("specified {kind}") } else { format!("{subresource} of the specified {kind}") }
+        if subresource.is_empty() {
+            format!("specified {kind}")
+        } else {
+            format!("{subresource} of the specified {kind}")
+        }
     }
 
     fn written(&self, codes: &[u16]) -> Value {

@@ -93,7 +93,11 @@ fn shared(definitions: &[Arc<ResourceDefinition>]) -> BTreeMap<String, Value> {
     add::<v1::WatchEvent<()>>(&mut generator);
     let mut components: BTreeMap<String, Value> = generator.take_definitions(true).into_iter().collect();
     for (kind, field, extensions) in [
-        ("ObjectMeta", "finalizers", json!({ "x-kubernetes-list-type": "set", "x-kubernetes-patch-strategy": "merge" })),
+        (
+            "ObjectMeta",
+            "finalizers",
+            json!({ "x-kubernetes-list-type": "set", "x-kubernetes-patch-strategy": "merge" }),
+        ),
         ("ObjectMeta", "managedFields", json!({ "x-kubernetes-list-type": "atomic" })),
         (
             "ObjectMeta",
@@ -147,9 +151,9 @@ fn add_kind(definition: &ResourceDefinition, components: &mut BTreeMap<String, V
     }
     let mut schema = convert(&definition.schema);
     let own_name = name(group, version, kind);
-    for field in ["spec", "status"] {
-        let part = format!("{own_name}{}{}", field[..1].to_uppercase(), &field[1..]);
-        move_out(&mut schema, field, &part, components);
+    for (field, suffix, state) in [("spec", "Spec", "desired"), ("status", "Status", "observed")] {
+        let description = format!("The {state} state of the {kind}.");
+        move_out(&mut schema, field, &format!("{own_name}{suffix}"), &description, components);
     }
     let description = match text(&schema, "description") {
         // What kube's derive says of a type whose author says nothing.
@@ -197,14 +201,15 @@ fn add_kind(definition: &ResourceDefinition, components: &mut BTreeMap<String, V
 }
 
 /// Makes a property of a kind a component of its own, so that it has a name: `StackSpec`.
-fn move_out(schema: &mut Value, field: &str, name: &str, components: &mut BTreeMap<String, Value>) {
+fn move_out(schema: &mut Value, field: &str, name: &str, description: &str, components: &mut BTreeMap<String, Value>) {
     let Some(property) = schema["properties"].get_mut(field) else { return };
     if property.get("properties").is_none() || components.contains_key(name) {
         return;
     }
     let mut moved = property.take();
-    // The description goes along; beside the reference, `kubectl explain` would show it twice.
-    let left = json!({ "allOf": [reference(name)], "default": {} });
+    // The type's own description goes along: `kubectl explain` shows both when asked for the
+    // field, but only the one beside the reference when asked for the kind.
+    let left = json!({ "description": description, "allOf": [reference(name)], "default": {} });
     if let Value::Object(moved) = &mut moved {
         moved.remove("nullable");
         moved.remove("default");
@@ -220,14 +225,8 @@ fn object_field(kind: &str, description: &str) -> Value {
 fn type_meta() -> [(&'static str, Value); 2] {
     let url = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md";
     [
-        (
-            "apiVersion",
-            format!("The versioned schema of this representation of an object. More info: {url}#resources"),
-        ),
-        (
-            "kind",
-            format!("The REST resource that this object represents, in CamelCase. More info: {url}#types-kinds"),
-        ),
+        ("apiVersion", format!("The versioned schema of this representation of an object. More info: {url}#resources")),
+        ("kind", format!("The REST resource that this object represents, in CamelCase. More info: {url}#types-kinds")),
     ]
     .map(|(field, description)| (field, json!({ "description": description, "type": "string" })))
 }

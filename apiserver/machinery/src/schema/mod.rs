@@ -13,7 +13,7 @@ mod conform;
 mod json;
 mod path;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod validate;
 mod yaml;
 
@@ -116,6 +116,21 @@ pub fn parse(body: &[u8], format: Format) -> Result<Untyped, SyntaxError> {
         Format::Yaml => yaml::parse(body)?,
     };
     Ok(Untyped { value, strict })
+}
+
+/// Puts bytes through everything that reads them: both formats, with and without the schema, in
+/// all modes. For fuzzing; nothing may panic, hang or take memory out of proportion.
+pub fn fuzz(decoder: &Decoder, body: &[u8]) {
+    for format in [Format::Json, Format::Yaml] {
+        // Only that they return matters, not what.
+        let _ = parse(body, format);
+        for validation in [FieldValidation::Ignore, FieldValidation::Warn, FieldValidation::Strict] {
+            if let Ok(mut decoded) = decoder.decode(body, format, validation) {
+                decoder.structural_errors(&decoded.object);
+                let _ = decoder.conform(&mut decoded.object, validation);
+            }
+        }
+    }
 }
 
 /// Decodes and checks the objects of one resource.

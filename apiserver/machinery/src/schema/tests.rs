@@ -127,3 +127,363 @@ fn unknown_and_duplicate_fields_are_errors_warnings_or_dropped() {
     assert_eq!(ignored.object, warned.object);
     assert_eq!(ignored.object.0["spec"], json!({ "size": 2, "count": 3, "parts": [{ "name": "a" }, { "name": "b" }] }));
 }
+
+#[test]
+fn yaml_reads_like_json_and_tells_lines_of_keys_that_stand_twice() {
+    let body = "apiVersion: test.example/v1\nkind: Widget\nmetadata: {name: w}\nspec:\n  size: 1\n  hue: 2\n  size: 0x10\n  \
+                nested: {'on': yes}\n  hue: 3\n";
+    let ignored = decode(body, Format::Yaml, FieldValidation::Ignore).unwrap();
+    assert_eq!(ignored.object.0["spec"], json!({ "size": 16, "count": 3, "nested": { "on": true } }));
+    let warned = decode(body, Format::Yaml, FieldValidation::Warn).unwrap();
+    let texts = [
+        r#"line 7: key "size" already set in map"#,
+        r#"line 9: key "hue" already set in map"#,
+        r#"unknown field "spec.hue""#,
+    ];
+    assert_eq!(warned.warnings, texts);
+    assert_eq!(
+        refusal(body, Format::Yaml),
+        format!(
+            "Widget in version \"v1\" cannot be handled as a Widget: strict decoding error: yaml: unmarshal errors:\n  {}\n  \
+             {}, {}",
+            texts[0], texts[1], texts[2]
+        )
+    );
+}
+
+#[test]
+fn yaml_scalars_are_those_of_yaml_1_1() {
+    let parsed = |text: &str| parse(text.as_bytes(), Format::Yaml).unwrap().value;
+    for (text, expected) in [
+        ("~", json!(null)),
+        ("on", json!(true)),
+        ("No", json!(false)),
+        ("'no'", json!("no")),
+        ("!!str 1", json!("1")),
+        ("010", json!(8)),
+        ("0o10", json!(8)),
+        ("08", json!(8)),
+        ("-0b11", json!(-3)),
+        ("1_000", json!(1000)),
+        ("18446744073709551615", json!(u64::MAX)),
+        ("1.0", json!(1)),
+        ("1.5e3", json!(1500)),
+        ("1.25", json!(1.25)),
+        ("-.5", json!(-0.5)),
+        ("1.2.3", json!("1.2.3")),
+        ("2001-12-14", json!("2001-12-14")),
+        ("12e", json!("12e")),
+        ("inf", json!("inf")),
+        ("-", json!([null])),
+        ("!!binary aGk=", json!("hi")),
+        ("", json!(null)),
+        ("# nothing\n---\n", json!(null)),
+        ("{1: a, true: b, 1.5: c}", json!({ "1": "a", "true": "b", "1.5": "c" })),
+        ("a: &x {b: 1}\nc: *x", json!({ "a": { "b": 1 }, "c": { "b": 1 } })),
+        ("a: &x {b: 1, d: 2}\nc: {<<: *x, b: 3}", json!({ "a": { "b": 1, "d": 2 }, "c": { "b": 3, "d": 2 } })),
+        ("a: 1\n---\n", json!({ "a": 1 })),
+    ] {
+        assert_eq!(parsed(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn malformed_bodies_are_refused_in_the_words_of_go() {
+    for (body, expected) in [
+        ("", "unexpected end of JSON input (<empty>)"),
+        ("{", "unexpected end of JSON input ({)"),
+        ("x", "invalid character 'x' looking for beginning of value (78)"),
+        (r#"{"a" 1}"#, r#"invalid character '1' after object key ({"a" 1})"#),
+        (r#"{"a":1 "b":2}"#, r#"invalid character '"' after object key:value pair ({"a":1 "b":2})"#),
+        (r#"{"a":[1 2]}"#, r#"invalid character '2' after array element ({"a":[1 2]})"#),
+        ("{}x", "invalid character 'x' after top-level value ({}x)"),
+        (r#"{"kind":1}"#, r#"json: cannot unmarshal number into Go struct field .kind of type string ({"kind":1})"#),
+    ] {
+        let prefix = "the object provided is unrecognized (must be of type Widget): couldn't get version/kind; json parse error: ";
+        assert_eq!(refusal(body, Format::Json), format!("{prefix}{expected}"), "{body}");
+    }
+    assert!(refusal("[]", Format::Json).contains("json: cannot unmarshal array into Go value of type struct"));
+    for (body, expected) in [
+        ("a: [", "yaml: line "),
+        ("a: *b", "yaml: line "),
+        ("a: &a [*a]", "yaml: line 1: an anchor's value contains itself"),
+        ("a: 1\n---\nb: 2", "yaml: line 3: the body holds more than one document"),
+        ("? [a]\n: b", "yaml: line 1: invalid map key"),
+        ("a: .nan", "json: unsupported value: NaN"),
+        ("a: !!int x", "yaml: line 1: cannot decode `x` as a !!int"),
+        ("<<: 1", "yaml: line 1: map merge requires map or sequence of maps as the value"),
+    ] {
+        let message = refusal(body, Format::Yaml);
+        let prefix = "the object provided is unrecognized (must be of type Widget): ";
+        assert!(message.starts_with(&format!("{prefix}{expected}")), "{message}");
+    }
+}
+
+#[test]
+fn other_kinds_and_versions_are_refused() {
+    assert_eq!(
+        refusal(r#"{"apiVersion":"test.example/v2","kind":"Widget"}"#, Format::Json),
+        "the API version in the data (test.example/v2) does not match the expected API version (test.example/v1)"
+    );
+    assert_eq!(
+        refusal(r#"{"apiVersion":"test.example/v1","kind":"Gadget"}"#, Format::Json),
+        "Gadget in version \"v1\" cannot be handled as a Widget: converting (v1.Gadget) to (v1.Widget): unknown conversion"
+    );
+    assert!(
+        refusal(r#"{"apiVersion":"a/b/c","kind":"Widget"}"#, Format::Json)
+            .contains("unexpected GroupVersion string: a/b/c")
+    );
+    let object = decode("{}", Format::Json, FieldValidation::Strict).unwrap().object;
+    assert_eq!(Value::Object(object.0), json!({ "apiVersion": "test.example/v1", "kind": "Widget" }));
+}
+
+#[test]
+fn values_of_the_wrong_type_are_refused_with_their_path() {
+    for (spec, expected) in [
+        (json!({ "size": "1" }), "cannot unmarshal string into Go struct field Widget.spec.size of type int32"),
+        (json!({ "size": 1.5 }), "cannot unmarshal number 1.5 into Go struct field Widget.spec.size of type int32"),
+        (json!({ "size": 3_000_000_000_u32 }), "number 3000000000 into Go struct field Widget.spec.size of type int32"),
+        (json!({ "size": 1, "count": -1 }), "number -1 into Go struct field Widget.spec.count of type uint8"),
+        (
+            json!({ "size": 1, "parts": {} }),
+            "cannot unmarshal object into Go struct field Widget.spec.parts of type []map[",
+        ),
+        (
+            json!({ "size": 1, "parts": [{ "name": 1 }] }),
+            "number into Go struct field Widget.spec.parts[0].name of type string",
+        ),
+        (
+            json!({ "size": 1, "parameters": { "a": true } }),
+            "bool into Go struct field Widget.spec.parameters.a of type string",
+        ),
+        (
+            json!({ "size": 1, "parameters": [] }),
+            "cannot unmarshal array into Go struct field Widget.spec.parameters of type map[string]string",
+        ),
+        (json!({ "size": 1, "when": "noon" }), r#"spec.when: parsing time "noon" as "#),
+        (json!([]), "cannot unmarshal array into Go struct field Widget.spec of type map["),
+    ] {
+        let message = refusal(object(&spec), Format::Json);
+        assert!(message.starts_with("Widget in version \"v1\" cannot be handled as a Widget: "), "{message}");
+        assert!(message.contains(expected), "{message}");
+    }
+    let labels = r#"{"metadata":{"labels":{"a":1}}}"#;
+    assert!(refusal(labels, Format::Json).contains("Widget.metadata.labels.a of type string"));
+}
+
+#[test]
+fn null_is_zero_in_maps_and_stays_in_what_has_no_schema() {
+    let spec = spec(&json!({
+        "size": 1, "mode": null, "parameters": { "a": null }, "extra": { "x": null, "y": [{ "z": 1 }] }, "nested": { "deep": null },
+    }));
+    assert_eq!(
+        spec,
+        json!({
+            "size": 1, "count": 3, "parameters": { "a": "" }, "extra": { "x": null, "y": [{ "z": 1 }] }, "nested": { "on": false },
+        })
+    );
+}
+
+#[test]
+fn duplicates_in_what_has_no_schema_are_told_and_the_last_one_wins() {
+    let body = object(&json!({ "size": 1, "extra": "EXTRA" })).replace(r#""EXTRA""#, r#"{"a":1,"a":{"b":1,"b":2}}"#);
+    let decoded = decode(body, Format::Json, FieldValidation::Warn).unwrap();
+    assert_eq!(decoded.warnings, [r#"duplicate field "spec.extra.a""#, r#"duplicate field "spec.extra.a.b""#]);
+    assert_eq!(decoded.object.0["spec"]["extra"], json!({ "a": { "b": 2 } }));
+}
+
+#[test]
+fn depth_is_bounded() {
+    for depth in [200, 10_000, 100_000] {
+        let nested = format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        let json = object(&json!({ "extra": "EXTRA" })).replace(r#""EXTRA""#, &nested);
+        assert!(refusal(json, Format::Json).contains("exceeded max depth"));
+        assert!(refusal(format!("spec: {{extra: {nested}}}"), Format::Yaml).contains("yaml: line 1: "));
+        let blocks: String = (0..depth.min(2000)).map(|i| format!("{}a:\n", " ".repeat(i))).collect();
+        assert!(refusal(blocks, Format::Yaml).contains("yaml: line "));
+    }
+    // Unknown fields are skipped, but no deeper than others.
+    let unknown = format!(r#"{{"unknown":{}{}}}"#, "[".repeat(100_000), "]".repeat(100_000));
+    assert_eq!(decode(unknown, Format::Json, FieldValidation::Warn).unwrap().warnings, [r#"unknown field "unknown""#]);
+
+    let mut deep = json!({});
+    for _ in 0..MAX_DEPTH {
+        deep = json!({ "nested": deep });
+    }
+    let mut object = Object(json!({ "spec": { "extra": deep } }).as_object().unwrap().clone());
+    assert_eq!(decoder().conform(&mut object, FieldValidation::Strict), Ok(Vec::new()));
+}
+
+#[test]
+fn aliases_do_not_blow_up() {
+    let mut laughs = "a0: &a0 [lol, lol, lol, lol, lol, lol, lol, lol, lol]\n".to_owned();
+    for level in 1..12 {
+        let before = vec![format!("*a{}", level - 1); 9].join(", ");
+        laughs += &format!("a{level}: &a{level} [{before}]\n");
+    }
+    assert!(refusal(laughs, Format::Yaml).ends_with(
+        "yaml: document contains excessive aliasing (61303a20266130205b6c6f6c2c206c6f6c2c206c6f6c2c206c6f6c2c206c ...)"
+    ));
+
+    let mut chain = "a0: &a0 []\n".to_owned();
+    for level in 1..300 {
+        chain += &format!("a{level}: &a{level} [*a{}]\n", level - 1);
+    }
+    assert!(refusal(chain, Format::Yaml).contains("exceeded max depth"));
+}
+
+#[test]
+fn conform_prunes_checks_and_defaults_a_patched_object() {
+    let mut object =
+        Object(json!({ "metadata": { "name": "w" }, "spec": { "size": 1, "hue": 1 } }).as_object().unwrap().clone());
+    let strict = decoder().conform(&mut object.clone(), FieldValidation::Strict).unwrap_err();
+    assert_eq!((strict.code(), strict.reason()), (422, "Invalid"));
+    assert!(strict.message().starts_with(" \"\" is invalid: patch: Invalid value: "), "{strict}");
+    assert!(strict.message().ends_with(": strict decoding error: unknown field \"spec.hue\""), "{strict}");
+
+    assert_eq!(decoder().conform(&mut object, FieldValidation::Warn).unwrap(), [r#"unknown field "spec.hue""#]);
+    assert_eq!(object.0["spec"], json!({ "size": 1, "count": 3 }));
+
+    object.0["spec"]["size"] = "x".into();
+    let wrong = decoder().conform(&mut object, FieldValidation::Ignore).unwrap_err();
+    assert!(
+        wrong
+            .message()
+            .ends_with(": json: cannot unmarshal string into Go struct field Widget.spec.size of type int32"),
+        "{wrong}"
+    );
+}
+
+#[test]
+fn refused_values_are_told_with_path_and_reason() {
+    let body = object(&json!({
+        "mode": "Warp", "code": "Seventeen", "nested": { "deep": { "weight": 1.5 } },
+        "parts": [{ "name": "a" }, { "name": "a", "weight": 2 }, {}],
+    }));
+    let object = decode(body, Format::Json, FieldValidation::Strict).unwrap().object;
+    let errors: Vec<String> = decoder()
+        .structural_errors(&object)
+        .iter()
+        .map(|e| format!("{} {}: {}", e.kind.reason(), e.field, e.message))
+        .collect();
+    insta::assert_snapshot!(errors.join("\n"), @r#"
+    FieldValueTooLong spec.code: Too long: may not be more than 5 bytes
+    FieldValueInvalid spec.code: Invalid value: "Seventeen": spec.code in body should match '^[a-z]+$'
+    FieldValueNotSupported spec.mode: Unsupported value: "Warp": supported values: "Fast", "Slow"
+    FieldValueRequired spec.nested.deep.name: Required value
+    FieldValueRequired spec.parts[2].name: Required value
+    FieldValueDuplicate spec.parts[1]: Duplicate value: {"name":"a"}
+    FieldValueRequired spec.size: Required value
+    "#);
+}
+
+#[test]
+fn kinds_with_references_decode() {
+    let schema = schemars::schema_for!(k8s_openapi::api::core::v1::Event).to_value();
+    let definition = ResourceDefinition {
+        group: String::new(),
+        version: "v1".to_owned(),
+        kind: "Event".to_owned(),
+        schema: std::sync::Arc::new(schema),
+        ..ResourceDefinition::from_crd(&Widget::crd())
+    };
+    let decoder = Decoder::new(&definition).unwrap();
+    let decode = |body: &Value| decoder.decode(body.to_string().as_bytes(), Format::Json, FieldValidation::Warn);
+    let event = json!({ "metadata": { "name": "e" }, "involvedObject": { "kind": "Widget", "hue": 1 }, "count": 1, "eventTime": null });
+    let decoded = decode(&event).unwrap();
+    assert_eq!(decoded.warnings, [r#"unknown field "involvedObject.hue""#]);
+    assert_eq!(decoder.structural_errors(&decoded.object), []);
+    let error = decode(&json!({ "involvedObject": { "kind": 1 } })).unwrap_err();
+    assert!(
+        error.message().ends_with("number into Go struct field Event.involvedObject.kind of type string"),
+        "{error}"
+    );
+    let missing = decode(&json!({ "metadata": {} })).unwrap();
+    let errors = decoder.structural_errors(&missing.object);
+    assert_eq!(errors, [FieldError::required("involvedObject", "")]);
+}
+
+#[test]
+fn wrong_schemas_are_refused() {
+    let wrong = CompiledSchema::new(&json!({ "$ref": "#/$defs/Missing" })).unwrap_err();
+    assert_eq!(wrong.to_string(), r##"the schema refers to "#/$defs/Missing", which it does not define"##);
+    let wrong =
+        CompiledSchema::new(&json!({ "properties": { "a": { "type": "string", "pattern": "(" } } })).unwrap_err();
+    assert_eq!(wrong.to_string(), r#"the pattern "(" is no regular expression"#);
+    // A kind may contain itself.
+    let tree = json!({ "$ref": "#/$defs/T", "$defs": { "T": { "type": "object", "properties": { "t": { "$ref": "#/$defs/T" } } } } });
+    CompiledSchema::new(&tree).unwrap();
+}
+
+mod properties {
+    use kube::api::ObjectMeta;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn widget() -> impl Strategy<Value = Widget> {
+        let part = ("[a-z]{1,4}", proptest::option::of(-1e9..1e9)).prop_map(|(name, weight)| Part { name, weight });
+        let nested = (any::<bool>(), proptest::option::of(part.clone()))
+            .prop_map(|(on, deep)| Nested { on, deep: deep.map(Box::new) });
+        let mode = prop_oneof![Just(Mode::Slow), Just(Mode::Fast)];
+        let spec = (
+            any::<i32>(),
+            any::<u8>(),
+            proptest::collection::vec(part, 0..4),
+            proptest::collection::btree_map(".{0,8}", ".{0,8}", 0..4),
+            proptest::option::of(mode),
+            proptest::option::of(nested),
+            proptest::option::of(0..4_000_000_000_i64),
+        );
+        spec.prop_map(|(size, count, parts, parameters, mode, nested, when)| {
+            let when = when.map(|seconds| Time(jiff::Timestamp::from_second(seconds).unwrap()));
+            let spec = WidgetSpec {
+                size,
+                count,
+                parts,
+                parameters,
+                mode,
+                code: None,
+                when,
+                nested,
+                extra: json!({ "any": [size] }),
+            };
+            let metadata = ObjectMeta { name: Some("w".to_owned()), ..ObjectMeta::default() };
+            Widget { metadata, spec, status: Some(WidgetStatus { phase: None }) }
+        })
+    }
+
+    proptest! {
+        /// No bytes make decoding panic.
+        #[test]
+        fn any_bytes_decode_or_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            crate::schema::fuzz(&decoder(), &bytes);
+        }
+
+        /// Nor do bytes that look like YAML or JSON.
+        #[test]
+        fn any_text_decodes_or_is_refused(text in r#"[-:{}\[\],'"&*!<>|?#%@ \n~a-c0-9.]{0,60}"#) {
+            crate::schema::fuzz(&decoder(), text.as_bytes());
+        }
+
+        /// What a typed client sends passes strict decoding, in both formats, and comes out as it was.
+        #[test]
+        fn strict_takes_what_types_serialize_to(widget in widget()) {
+            let decoder = decoder();
+            for (body, format) in [
+                (serde_json::to_string(&widget).unwrap(), Format::Json),
+                (serde_saphyr::to_string(&widget).unwrap(), Format::Yaml),
+            ] {
+                let decoded = decoder.decode(body.as_bytes(), format, FieldValidation::Strict).unwrap();
+                prop_assert_eq!(decoder.structural_errors(&decoded.object).len(), duplicates(&widget.spec.parts));
+                let back: Widget = decoded.object.to_typed().unwrap();
+                prop_assert_eq!(&back.spec, &widget.spec, "{}", body);
+            }
+        }
+    }
+
+    fn duplicates(parts: &[Part]) -> usize {
+        let names: std::collections::BTreeSet<_> = parts.iter().map(|part| &part.name).collect();
+        parts.len() - names.len()
+    }
+}

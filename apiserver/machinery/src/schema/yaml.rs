@@ -268,8 +268,9 @@ fn whole(value: f64) -> Option<i64> {
 
 /// Resolves a scalar as `yaml.v2` does.
 fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Scalar, String> {
-    let core = tag.map(|tag| tag.core_suffix().unwrap_or("str"));
-    match (core, style) {
+    // Tags of others say nothing here; their scalars are text.
+    let name = tag.map(|tag| tag.suffix_in_namespace("tag:yaml.org,2002:").unwrap_or("str".into()));
+    match (name.as_deref(), style) {
         (None, ScalarStyle::Plain) => Ok(resolve(text)),
         (None | Some("str"), _) => Ok(Scalar::Text(text.to_owned())),
         (Some("binary"), _) => {

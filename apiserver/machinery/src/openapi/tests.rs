@@ -1,0 +1,181 @@
+//! The documents as clients get them.
+
+use std::collections::BTreeSet;
+
+use http::HeaderValue;
+
+use super::*;
+use crate::discovery::tests::definitions;
+
+fn get_from(openapi: &OpenApi, target: &str, accept: &str, tag: &str) -> Response<Bytes> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in [(header::ACCEPT, accept), (header::IF_NONE_MATCH, tag)] {
+        if !value.is_empty() {
+            headers.insert(name, HeaderValue::from_str(value).unwrap());
+        }
+    }
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    openapi.respond(&Method::GET, path, query, &headers).unwrap()
+}
+
+fn openapi() -> OpenApi {
+    OpenApi::new(&definitions())
+}
+
+fn document(target: &str) -> Value {
+    serde_json::from_slice(get_from(&openapi(), target, "", "").body()).unwrap()
+}
+
+#[test]
+fn the_index_leads_to_documents_that_never_change() {
+    let openapi = openapi();
+    let index: Value = serde_json::from_slice(get_from(&openapi, "/openapi/v3", "", "").body()).unwrap();
+    let names: Vec<&String> = index["paths"].as_object().unwrap().keys().collect();
+    assert_eq!(names, ["api/v1", "apis/test.example/v1", "apis/test.example/v1beta1"]);
+    let url = index["paths"]["apis/test.example/v1"]["serverRelativeURL"].as_str().unwrap();
+    let response = get_from(&openapi, url, "application/json", "");
+    assert_eq!(response.status(), StatusCode::OK);
+    assert_eq!(response.headers()[header::CACHE_CONTROL], "public, immutable");
+    assert!(response.headers()[header::EXPIRES].to_str().unwrap().ends_with(" GMT"));
+
+    let stale = get_from(&openapi, "/openapi/v3/apis/test.example/v1?hash=0000", "", "");
+    assert_eq!(
+        (stale.status(), stale.headers()[header::LOCATION].to_str().unwrap()),
+        (StatusCode::MOVED_PERMANENTLY, url)
+    );
+    let plain = get_from(&openapi, "/openapi/v3/apis/test.example/v1", "", "");
+    assert!(plain.headers().get(header::CACHE_CONTROL).is_none());
+    let tag = plain.headers()[header::ETAG].to_str().unwrap();
+    assert_eq!(get_from(&openapi, "/openapi/v3/apis/test.example/v1", "", tag).status(), StatusCode::NOT_MODIFIED);
+    assert_eq!(get_from(&openapi, "/openapi/v3/apis/other/v1", "", "").status(), StatusCode::NOT_FOUND);
+}
+
+#[test]
+fn protobuf_is_not_spoken() {
+    let openapi = openapi();
+    for (path, protobuf) in [
+        ("/openapi/v2", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"),
+        ("/openapi/v3/apis/test.example/v1", "application/com.github.proto-openapi.spec.v3@v1.0+protobuf"),
+    ] {
+        assert_eq!(get_from(&openapi, path, protobuf, "").status(), StatusCode::NOT_ACCEPTABLE);
+        let either = get_from(&openapi, path, &format!("{protobuf},application/json"), "");
+        assert_eq!(
+            (either.status(), &either.headers()[header::CONTENT_TYPE]),
+            (StatusCode::OK, &HeaderValue::from_static("application/json"))
+        );
+    }
+    assert!(openapi.respond(&Method::GET, "/openapi", "", &HeaderMap::new()).is_none());
+    let post = openapi.respond(&Method::POST, "/openapi/v2", "", &HeaderMap::new()).unwrap();
+    assert_eq!(post.status(), StatusCode::METHOD_NOT_ALLOWED);
+}
+
+/// Every operation: method, path, id, query parameters.
+#[test]
+fn every_path_has_its_operations() {
+    let document = document("/openapi/v3/apis/test.example/v1");
+    let mut lines = String::new();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap().iter().filter(|(key, _)| *key != "parameters") {
+            let parameters = operation["parameters"].as_array().into_iter().flatten();
+            let names: Vec<&str> = parameters.map(|p| p["name"].as_str().unwrap()).collect();
+            let (id, action) = (&operation["operationId"], &operation["x-kubernetes-action"]);
+            lines += &format!(
+                "{method} {path}: {} {} {}\n",
+                id.as_str().unwrap(),
+                action.as_str().unwrap_or("-"),
+                names.join(" ")
+            );
+        }
+    }
+    insta::assert_snapshot!(lines);
+}
+
+#[test]
+fn kinds_are_described_as_kubectl_explain_reads_them() {
+    let document = document("/openapi/v3/apis/test.example/v1");
+    let schemas = &document["components"]["schemas"];
+    insta::assert_json_snapshot!(schemas["example.test.v1.Widget"]);
+    insta::assert_json_snapshot!(schemas["example.test.v1.WidgetSpec"]);
+    let list = &schemas["example.test.v1.WidgetList"];
+    assert_eq!(list["properties"]["items"]["items"]["allOf"][0]["$ref"], "#/components/schemas/example.test.v1.Widget");
+    assert_eq!(
+        list["x-kubernetes-group-version-kind"],
+        json!([{ "group": "test.example", "version": "v1", "kind": "WidgetList" }])
+    );
+    let meta = &schemas["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"]["properties"];
+    assert_eq!(meta["ownerReferences"]["x-kubernetes-list-map-keys"], json!(["uid"]));
+    assert_eq!(meta["finalizers"]["x-kubernetes-list-type"], "set");
+}
+
+/// What kubectl looks for before it leaves validation to the server.
+#[test]
+fn patches_take_field_validation() {
+    let document = document("/openapi/v3/apis/test.example/v1");
+    let patch = &document["paths"]["/apis/test.example/v1/namespaces/{namespace}/widgets/{name}"]["patch"];
+    assert_eq!(
+        patch["x-kubernetes-group-version-kind"],
+        json!({ "group": "test.example", "version": "v1", "kind": "Widget" })
+    );
+    let names: Vec<&str> =
+        patch["parameters"].as_array().unwrap().iter().map(|p| p["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["dryRun", "fieldManager", "fieldValidation", "force"]);
+}
+
+#[test]
+fn references_lead_somewhere() {
+    fn collect(value: &Value, found: &mut BTreeSet<String>) {
+        match value {
+            Value::Object(map) => {
+                found.extend(map.get("$ref").and_then(Value::as_str).map(str::to_owned));
+                map.values().for_each(|value| collect(value, found));
+            }
+            Value::Array(values) => values.iter().for_each(|value| collect(value, found)),
+            _ => {}
+        }
+    }
+    for target in [
+        "/openapi/v2",
+        "/openapi/v3/api/v1",
+        "/openapi/v3/apis/test.example/v1",
+        "/openapi/v3/apis/test.example/v1beta1",
+    ] {
+        let document = document(target);
+        let mut found = BTreeSet::new();
+        collect(&document, &mut found);
+        assert!(!found.is_empty(), "{target}");
+        for reference in found {
+            assert!(document.pointer(&reference[1..]).is_some(), "{target}: {reference}");
+        }
+    }
+}
+
+/// Operations are known by their ids, in code that is generated from the document.
+#[test]
+fn operations_have_ids_of_their_own() {
+    let document = document("/openapi/v2");
+    let mut ids = BTreeSet::new();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for operation in item.as_object().unwrap().values().filter(|value| value.is_object()) {
+            assert!(
+                ids.insert(operation["operationId"].as_str().unwrap().to_owned()),
+                "{path}: {}",
+                operation["operationId"]
+            );
+        }
+    }
+}
+
+/// Core kinds come with references of their own and read the same.
+#[test]
+fn core_kinds_keep_their_names() {
+    let document = document("/openapi/v3/api/v1");
+    let namespace = &document["components"]["schemas"]["io.k8s.api.core.v1.Namespace"];
+    assert_eq!(
+        namespace["properties"]["spec"]["allOf"][0]["$ref"],
+        "#/components/schemas/io.k8s.api.core.v1.NamespaceSpec"
+    );
+    assert_eq!(
+        namespace["x-kubernetes-group-version-kind"],
+        json!([{ "group": "", "version": "v1", "kind": "Namespace" }])
+    );
+}
