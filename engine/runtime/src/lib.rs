@@ -4,6 +4,11 @@
 //! The engine reads everything a plan needs in one [`Runtime::read`], decides with the pure core,
 //! and makes one call per resource while it walks.
 
+#[cfg(feature = "conformance")]
+pub mod conformance;
+#[cfg(feature = "fake")]
+pub mod fake;
+
 use std::fmt;
 
 use async_trait::async_trait;

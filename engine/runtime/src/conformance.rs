@@ -1,0 +1,302 @@
+//! What every [`Runtime`] does: one function for each sentence of the trait.
+//!
+//! Start at [`all`]. Each function uses ConfigMaps of its own in the namespace it is given, so that
+//! they may run at once against one piece of infrastructure.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::future::join_all;
+use serde_json::{Map, Value, json};
+use stoa_engine::resolve::Resolved;
+use stoa_engine::{Live, Preview, Resource, ResourceType, StateResource};
+
+use crate::{Applied, ApplyRequest, Finished, Health, ReadRequest, Runtime, RuntimeError};
+
+/// Makes runtimes over the infrastructure under test.
+pub trait Subject: fmt::Debug + Send + Sync {
+    /// A runtime for a run of its own.
+    fn runtime(&self) -> Arc<dyn Runtime>;
+
+    /// A namespace that is there, or needs not be.
+    fn namespace(&self) -> &str;
+}
+
+/// Runs every check.
+pub async fn all(subject: &dyn Subject) {
+    absent_reads_as_absent(subject).await;
+    answers_come_in_the_order_of_the_requests(subject).await;
+    applied_is_live(subject).await;
+    applying_twice_changes_nothing(subject).await;
+    a_field_no_longer_wanted_goes(subject).await;
+    a_preview_tells_what_applying_makes(subject).await;
+    a_preview_changes_nothing(subject).await;
+    adopting_takes_over_what_is_there(subject).await;
+    deleted_is_gone(subject).await;
+    deleting_twice_succeeds(subject).await;
+    an_object_without_a_name_is_refused_for_good(subject).await;
+    health_is_told(subject).await;
+    many_at_once_are_all_applied(subject).await;
+    finishing_twice_is_finishing_once(subject).await;
+    a_run_that_changes_nothing_finishes(subject).await;
+}
+
+/// A ConfigMap called `conformance-<name>` with `data.key` set to `value`.
+pub fn config_map(subject: &dyn Subject, name: &str, value: &str) -> Resource {
+    let namespace = subject.namespace();
+    let attributes = json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": format!("conformance-{name}"), "namespace": namespace},
+        "data": {"key": value},
+    });
+    Resource {
+        id: format!("v1:ConfigMap:{namespace}:conformance-{name}").as_str().into(),
+        kind: ResourceType::Kubernetes,
+        attributes: object(attributes),
+        depends_on: Vec::new(),
+        extensions: Map::new(),
+    }
+}
+
+fn object(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(map) => map,
+        other => panic!("{other} is no object"),
+    }
+}
+
+/// What would be recorded after this was applied.
+pub fn recorded(desired: &Resource, applied: &Applied) -> StateResource {
+    let resolved = Resolved { attributes: desired.attributes.clone(), ..Resolved::default() };
+    let cluster = applied.kubernetes.as_ref().map(|object| object.cluster.clone()).unwrap_or_default();
+    StateResource::applied(desired, &resolved, applied.live.clone(), Vec::new()).in_cluster(cluster)
+}
+
+async fn apply(runtime: &dyn Runtime, desired: &Resource, prior: Option<&StateResource>) -> Applied {
+    let request = ApplyRequest { desired, prior, adopt: false };
+    runtime.apply(&request).await.expect("a good resource is applied")
+}
+
+/// Applies in a run of its own, and returns what would be recorded.
+async fn bring(subject: &dyn Subject, desired: &Resource, prior: Option<&StateResource>) -> StateResource {
+    let runtime = subject.runtime();
+    let applied = apply(&*runtime, desired, prior).await;
+    runtime.finish().await.expect("a run finishes");
+    recorded(desired, &applied)
+}
+
+async fn remove(subject: &dyn Subject, prior: &StateResource) {
+    let runtime = subject.runtime();
+    runtime.delete(prior).await.expect("what is recorded is deleted");
+    runtime.finish().await.expect("a run finishes");
+}
+
+/// Reads by a runtime that has made no change.
+async fn live(subject: &dyn Subject, desired: &Resource, prior: Option<&StateResource>) -> Live {
+    let requests = [ReadRequest { desired: Some(desired), prior }];
+    let mut answers = subject.runtime().read(&requests).await.expect("the infrastructure is there");
+    assert_eq!(answers.len(), 1, "one answer for one request");
+    answers.remove(0).expect("a good resource is read")
+}
+
+fn data(live: &Live) -> Value {
+    match live {
+        Live::Present(object) => object.get("data").cloned().unwrap_or_default(),
+        other => panic!("{other:?} is not there"),
+    }
+}
+
+/// What does not exist reads as [`Live::Absent`].
+pub async fn absent_reads_as_absent(subject: &dyn Subject) {
+    assert_eq!(live(subject, &config_map(subject, "absent", "a"), None).await, Live::Absent);
+}
+
+/// Answers come in the order of the requests, for wanted and for recorded resources, and none for
+/// no request.
+pub async fn answers_come_in_the_order_of_the_requests(subject: &dyn Subject) {
+    let (there, not) = (config_map(subject, "order-there", "a"), config_map(subject, "order-not", "a"));
+    let prior = bring(subject, &there, None).await;
+    let requests = [
+        ReadRequest { desired: Some(&not), prior: None },
+        ReadRequest { desired: None, prior: Some(&prior) },
+        ReadRequest { desired: Some(&not), prior: None },
+        ReadRequest { desired: Some(&there), prior: Some(&prior) },
+    ];
+    let answers = subject.runtime().read(&requests).await.expect("the infrastructure is there");
+    let present: Vec<bool> = answers.iter().map(|answer| matches!(answer, Ok(Live::Present(_)))).collect();
+    assert_eq!(present, [false, true, false, true]);
+    assert!(subject.runtime().read(&[]).await.expect("nothing is asked").is_empty());
+    remove(subject, &prior).await;
+}
+
+/// What was applied is live, with the fields that were wanted, and says where it lives.
+pub async fn applied_is_live(subject: &dyn Subject) {
+    let desired = config_map(subject, "applied", "a");
+    let runtime = subject.runtime();
+    let applied = apply(&*runtime, &desired, None).await;
+    runtime.finish().await.expect("a run finishes");
+    assert_eq!(applied.live.get("data"), desired.attributes.get("data"));
+    let object = applied.kubernetes.clone().expect("a ConfigMap is a Kubernetes object");
+    assert_eq!((object.group.as_str(), object.version.as_str(), object.kind.as_str()), ("", "v1", "ConfigMap"));
+    assert_eq!((object.namespace.as_str(), object.name.as_str()), (subject.namespace(), "conformance-applied"));
+    let prior = recorded(&desired, &applied);
+    assert_eq!(data(&live(subject, &desired, Some(&prior)).await), json!({"key": "a"}));
+    remove(subject, &prior).await;
+}
+
+/// A second call with the same request changes nothing.
+pub async fn applying_twice_changes_nothing(subject: &dyn Subject) {
+    let desired = config_map(subject, "twice", "a");
+    let prior = bring(subject, &desired, None).await;
+    let before = live(subject, &desired, Some(&prior)).await;
+    // Once as after a crash, when nothing was recorded, and once as in a later run.
+    bring(subject, &desired, None).await;
+    bring(subject, &desired, Some(&prior)).await;
+    assert_eq!(live(subject, &desired, Some(&prior)).await, before);
+    remove(subject, &prior).await;
+}
+
+/// Applying removes what was recorded and is no longer wanted.
+pub async fn a_field_no_longer_wanted_goes(subject: &dyn Subject) {
+    let mut desired = config_map(subject, "field", "a");
+    desired.attributes.insert("data".to_owned(), json!({"key": "a", "old": "b"}));
+    let prior = bring(subject, &desired, None).await;
+    desired.attributes.insert("data".to_owned(), json!({"key": "c"}));
+    let prior = bring(subject, &desired, Some(&prior)).await;
+    assert_eq!(data(&live(subject, &desired, Some(&prior)).await), json!({"key": "c"}));
+    remove(subject, &prior).await;
+}
+
+/// A preview tells what applying makes of a resource.
+pub async fn a_preview_tells_what_applying_makes(subject: &dyn Subject) {
+    let before = config_map(subject, "preview", "a");
+    let prior = bring(subject, &before, None).await;
+    let desired = config_map(subject, "preview", "b");
+    let Live::Present(object) = live(subject, &desired, Some(&prior)).await else { panic!("it was applied") };
+    let request = ApplyRequest { desired: &desired, prior: Some(&prior), adopt: false };
+    let preview = subject.runtime().preview(&request, Some(&object)).await.expect("a good resource is previewed");
+    let Preview::Changed(object) = preview else { panic!("{preview:?} of what can be changed") };
+    assert_eq!(object.get("data"), Some(&json!({"key": "b"})));
+    remove(subject, &prior).await;
+}
+
+/// A preview changes nothing, whether the resource is there or not.
+pub async fn a_preview_changes_nothing(subject: &dyn Subject) {
+    let desired = config_map(subject, "unchanged", "a");
+    let runtime = subject.runtime();
+    let request = ApplyRequest { desired: &desired, prior: None, adopt: false };
+    runtime.preview(&request, None).await.expect("a good resource is previewed");
+    runtime.finish().await.expect("a run finishes");
+    assert_eq!(live(subject, &desired, None).await, Live::Absent);
+
+    let prior = bring(subject, &desired, None).await;
+    let before = live(subject, &desired, Some(&prior)).await;
+    let other = config_map(subject, "unchanged", "b");
+    let runtime = subject.runtime();
+    let request = ApplyRequest { desired: &other, prior: Some(&prior), adopt: false };
+    runtime.preview(&request, None).await.expect("a good resource is previewed");
+    runtime.finish().await.expect("a run finishes");
+    assert_eq!(live(subject, &desired, Some(&prior)).await, before);
+    remove(subject, &prior).await;
+}
+
+/// What is there and not recorded is taken over.
+pub async fn adopting_takes_over_what_is_there(subject: &dyn Subject) {
+    let desired = config_map(subject, "adopt", "a");
+    bring(subject, &desired, None).await;
+    let mut wanted = desired.clone();
+    wanted.attributes.insert("data".to_owned(), json!({"key": "a", "more": "b"}));
+    let runtime = subject.runtime();
+    let request = ApplyRequest { desired: &wanted, prior: None, adopt: true };
+    let applied = runtime.apply(&request).await.expect("it is adopted");
+    runtime.finish().await.expect("a run finishes");
+    let prior = recorded(&wanted, &applied);
+    assert_eq!(data(&live(subject, &wanted, Some(&prior)).await), json!({"key": "a", "more": "b"}));
+    remove(subject, &prior).await;
+}
+
+/// What was deleted is gone when the run is finished.
+pub async fn deleted_is_gone(subject: &dyn Subject) {
+    let desired = config_map(subject, "deleted", "a");
+    let prior = bring(subject, &desired, None).await;
+    remove(subject, &prior).await;
+    assert_eq!(live(subject, &desired, Some(&prior)).await, Live::Absent);
+}
+
+/// What is already gone counts as deleted.
+pub async fn deleting_twice_succeeds(subject: &dyn Subject) {
+    let desired = config_map(subject, "deleted-twice", "a");
+    let prior = bring(subject, &desired, None).await;
+    remove(subject, &prior).await;
+    remove(subject, &prior).await;
+}
+
+/// What can never be applied is refused by preview and apply, and trying again is not asked for.
+pub async fn an_object_without_a_name_is_refused_for_good(subject: &dyn Subject) {
+    let mut desired = config_map(subject, "unnamed", "a");
+    desired.attributes.insert("metadata".to_owned(), json!({"namespace": subject.namespace()}));
+    let runtime = subject.runtime();
+    let request = ApplyRequest { desired: &desired, prior: None, adopt: false };
+    let of_preview = runtime.preview(&request, None).await.expect_err("it has no name");
+    let of_apply = runtime.apply(&request).await.expect_err("it has no name");
+    for err in [of_preview, of_apply] {
+        assert!(!err.is_retryable(), "{err:?}");
+        assert!(matches!(err, RuntimeError::Invalid { .. } | RuntimeError::Rejected { .. }), "{err:?}");
+    }
+}
+
+/// Waiting for health ends, and its last report is what it returns.
+pub async fn health_is_told(subject: &dyn Subject) {
+    let desired = config_map(subject, "health", "a");
+    let runtime = subject.runtime();
+    let applied = apply(&*runtime, &desired, None).await;
+    runtime.finish().await.expect("a run finishes");
+    let reports = Mutex::new(Vec::new());
+    let report = |health: Health, _: &str| reports.lock().unwrap_or_else(PoisonError::into_inner).push(health);
+    let health = runtime.wait_healthy(&desired, &report).await.expect("it can be watched");
+    assert!(matches!(health, Health::Current | Health::Unknown), "a ConfigMap is {health}");
+    assert_eq!(reports.into_inner().unwrap_or_else(PoisonError::into_inner).last(), Some(&health));
+    remove(subject, &recorded(&desired, &applied)).await;
+}
+
+/// Calls for different resources may run at once.
+pub async fn many_at_once_are_all_applied(subject: &dyn Subject) {
+    let wanted: Vec<Resource> =
+        (0..20).map(|n| config_map(subject, &format!("many-{n}"), &n.to_string())).collect();
+    let runtime = subject.runtime();
+    let applied = join_all(wanted.iter().map(|desired| apply(&*runtime, desired, None))).await;
+    runtime.finish().await.expect("a run finishes");
+    let priors: Vec<StateResource> =
+        wanted.iter().zip(&applied).map(|(desired, applied)| recorded(desired, applied)).collect();
+    let requests: Vec<ReadRequest<'_>> =
+        wanted.iter().zip(&priors).map(|(desired, prior)| ReadRequest { desired: Some(desired), prior: Some(prior) }).collect();
+    let answers = subject.runtime().read(&requests).await.expect("the infrastructure is there");
+    for (desired, answer) in wanted.iter().zip(answers) {
+        assert_eq!(Some(&data(&answer.expect("it is read"))), desired.attributes.get("data"));
+    }
+    let runtime = subject.runtime();
+    for deleted in join_all(priors.iter().map(|prior| runtime.delete(prior))).await {
+        deleted.expect("what is recorded is deleted");
+    }
+    runtime.finish().await.expect("a run finishes");
+    let answers = subject.runtime().read(&requests).await.expect("the infrastructure is there");
+    assert!(answers.into_iter().all(|answer| matches!(answer, Ok(Live::Absent))));
+}
+
+/// However often a run is finished, its changes are written once.
+pub async fn finishing_twice_is_finishing_once(subject: &dyn Subject) {
+    let desired = config_map(subject, "finish", "a");
+    let runtime = subject.runtime();
+    let applied = apply(&*runtime, &desired, None).await;
+    let first = runtime.finish().await.expect("a run finishes");
+    let second = runtime.finish().await.expect("a run finishes again");
+    assert_eq!(first, second);
+    remove(subject, &recorded(&desired, &applied)).await;
+}
+
+/// A run that made no change finishes, and wrote nothing.
+pub async fn a_run_that_changes_nothing_finishes(subject: &dyn Subject) {
+    let finished: Finished = subject.runtime().finish().await.expect("a run finishes");
+    assert_eq!(finished.commit, None);
+}

@@ -1,0 +1,337 @@
+//! A runtime that keeps its resources in memory, for tests.
+//!
+//! It counts and records its calls, sets a uid and a resourceVersion as a server does, keeps fields
+//! that others set, and fails, hangs or waits as it is told.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use serde_json::{Map, Value, json};
+use stoa_engine::{Live, ObjectRef, Preview, Resource, ResourceId, StateResource};
+use tokio::sync::Semaphore;
+
+use crate::{
+    Applied, ApplyRequest, Finished, Health, HealthReport, KubernetesObject, ReadRequest, Runtime, RuntimeError,
+};
+
+/// A call that a [`FakeRuntime`] was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Operation {
+    /// [`Runtime::read`], once for each resource.
+    Read,
+    /// [`Runtime::preview`]
+    Preview,
+    /// [`Runtime::apply`]
+    Apply,
+    /// [`Runtime::delete`]
+    Delete,
+    /// [`Runtime::wait_healthy`]
+    WaitHealthy,
+}
+
+/// The infrastructure behind fake runtimes: it outlives the runtime of one run.
+#[derive(Clone, Debug, Default)]
+pub struct FakeCloud {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    live: BTreeMap<ResourceId, Map<String, Value>>,
+    version: u64,
+    calls: Vec<(Operation, ResourceId)>,
+    faults: BTreeMap<(Operation, ResourceId), VecDeque<RuntimeError>>,
+    gates: BTreeMap<ResourceId, Arc<Semaphore>>,
+    healths: BTreeMap<ResourceId, Vec<(Health, String)>>,
+    in_flight: usize,
+    most_in_flight: usize,
+}
+
+impl FakeCloud {
+    /// An empty one.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A runtime for one run, which makes every change at once.
+    pub fn runtime(&self) -> FakeRuntime {
+        FakeRuntime { cloud: self.clone(), deferred: None, accepts_sensitive: true }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is live.
+    pub fn live(&self, id: &str) -> Option<Map<String, Value>> {
+        self.lock().live.get(id).cloned()
+    }
+
+    /// The ids of everything that is live.
+    pub fn ids(&self) -> Vec<ResourceId> {
+        self.lock().live.keys().cloned().collect()
+    }
+
+    /// Puts something there, or changes it, as somebody else would.
+    pub fn put(&self, id: &str, object: Value) {
+        let object = object.as_object().cloned().unwrap_or_default();
+        self.lock().live.insert(id.into(), object);
+    }
+
+    /// Removes something, as somebody else would.
+    pub fn remove(&self, id: &str) {
+        self.lock().live.remove(id);
+    }
+
+    /// Lets the next call of this kind for the resource fail; called again, the one after it too.
+    pub fn fail(&self, operation: Operation, id: &str, error: RuntimeError) {
+        self.lock().faults.entry((operation, id.into())).or_default().push_back(error);
+    }
+
+    /// Holds back [`Runtime::apply`] and [`Runtime::delete`] of a resource until a permit is added
+    /// to the semaphore; one lets one call through.
+    pub fn gate(&self, id: &str) -> Arc<Semaphore> {
+        let gate = Arc::new(Semaphore::new(0));
+        self.lock().gates.insert(id.into(), Arc::clone(&gate));
+        gate
+    }
+
+    /// Lets a resource report these healths, one after the other; it keeps the last. When that is
+    /// [`Health::InProgress`], it stays so for ever.
+    pub fn set_health(&self, id: &str, healths: &[(Health, &str)]) {
+        let healths = healths.iter().map(|(health, message)| (*health, (*message).to_owned())).collect();
+        self.lock().healths.insert(id.into(), healths);
+    }
+
+    /// All calls so far, in the order in which they began.
+    pub fn calls(&self) -> Vec<(Operation, ResourceId)> {
+        self.lock().calls.clone()
+    }
+
+    /// The ids of all calls of one kind so far, in order.
+    pub fn called(&self, operation: Operation) -> Vec<ResourceId> {
+        self.lock().calls.iter().filter(|(made, _)| *made == operation).map(|(_, id)| id.clone()).collect()
+    }
+
+    /// Forgets the calls so far.
+    pub fn clear_calls(&self) {
+        self.lock().calls.clear();
+    }
+
+    /// How many changes were under way at once at most.
+    pub fn most_in_flight(&self) -> usize {
+        self.lock().most_in_flight
+    }
+
+    /// Notes a call, and fails it when it is to fail.
+    fn begin(&self, operation: Operation, id: &ResourceId) -> Result<(), RuntimeError> {
+        let mut state = self.lock();
+        state.calls.push((operation, id.clone()));
+        match state.faults.get_mut(&(operation, id.clone())).and_then(VecDeque::pop_front) {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    /// Counts a change as under way until the guard is dropped, and waits for its gate.
+    async fn enter(&self, id: &ResourceId) -> InFlight {
+        let gate = {
+            let mut state = self.lock();
+            state.in_flight += 1;
+            state.most_in_flight = state.most_in_flight.max(state.in_flight);
+            state.gates.get(id).cloned()
+        };
+        let guard = InFlight(self.clone());
+        if let Some(gate) = gate
+            && let Ok(permit) = gate.acquire().await
+        {
+            permit.forget();
+        }
+        guard
+    }
+
+    /// What applying makes of what is there: wanted fields are set, recorded ones that are no longer
+    /// wanted go, and all others stay.
+    fn merged(&self, request: &ApplyRequest<'_>) -> Map<String, Value> {
+        let mut object = self.live(&request.desired.id.0).unwrap_or_default();
+        if let Some(prior) = request.prior {
+            drop_unwanted(&mut object, &prior.attributes, &request.desired.attributes);
+        }
+        merge(&mut object, &request.desired.attributes);
+        object
+    }
+
+    fn store(&self, id: &ResourceId, mut object: Map<String, Value>) -> Map<String, Value> {
+        let mut state = self.lock();
+        if let Some(before) = state.live.get(id)
+            && without_version(before) == without_version(&object)
+        {
+            return before.clone();
+        }
+        state.version += 1;
+        let version = state.version;
+        let metadata = object.entry("metadata").or_insert_with(|| json!({}));
+        if let Some(metadata) = metadata.as_object_mut() {
+            metadata.entry("uid").or_insert_with(|| json!(format!("uid-{version}")));
+            metadata.insert("resourceVersion".to_owned(), json!(version.to_string()));
+        }
+        state.live.insert(id.clone(), object.clone());
+        object
+    }
+}
+
+struct InFlight(FakeCloud);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.lock().in_flight -= 1;
+    }
+}
+
+fn without_version(object: &Map<String, Value>) -> Map<String, Value> {
+    let mut object = object.clone();
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("resourceVersion");
+    }
+    object
+}
+
+fn merge(into: &mut Map<String, Value>, wanted: &Map<String, Value>) {
+    for (key, value) in wanted {
+        match (into.get_mut(key), value) {
+            (Some(Value::Object(into)), Value::Object(wanted)) => merge(into, wanted),
+            _ => drop(into.insert(key.clone(), value.clone())),
+        }
+    }
+}
+
+fn drop_unwanted(from: &mut Map<String, Value>, prior: &Map<String, Value>, wanted: &Map<String, Value>) {
+    for (key, prior) in prior {
+        match (prior, wanted.get(key), from.get_mut(key)) {
+            (_, None, _) => drop(from.remove(key)),
+            (Value::Object(prior), Some(Value::Object(wanted)), Some(Value::Object(from))) => {
+                drop_unwanted(from, prior, wanted);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A runtime over a [`FakeCloud`].
+#[derive(Clone, Debug)]
+pub struct FakeRuntime {
+    cloud: FakeCloud,
+    /// What a deferred runtime gathered; `None` for one that makes every change at once.
+    deferred: Option<Arc<Mutex<Gathered>>>,
+    accepts_sensitive: bool,
+}
+
+#[derive(Debug, Default)]
+struct Gathered {
+    changes: BTreeMap<ResourceId, Option<Map<String, Value>>>,
+    finished: Finished,
+}
+
+impl FakeRuntime {
+    fn gather(&self, id: &ResourceId, change: Option<Map<String, Value>>) -> bool {
+        let Some(gathered) = &self.deferred else { return false };
+        gathered.lock().unwrap_or_else(PoisonError::into_inner).changes.insert(id.clone(), change);
+        true
+    }
+
+    /// The same, but changes are made by [`finish`](Runtime::finish).
+    #[must_use]
+    pub fn deferred(self) -> Self {
+        Self { deferred: Some(Arc::default()), ..self }
+    }
+
+    /// The same, but sensitive values are not taken.
+    #[must_use]
+    pub fn in_the_open(self) -> Self {
+        Self { accepts_sensitive: false, ..self }
+    }
+}
+
+fn check(resource: &Resource) -> Result<ObjectRef, RuntimeError> {
+    ObjectRef::of(&resource.attributes).ok_or_else(|| RuntimeError::Invalid {
+        message: "an object needs apiVersion, kind and metadata.name".to_owned(),
+        field: Some("attributes".to_owned()),
+    })
+}
+
+#[async_trait]
+impl Runtime for FakeRuntime {
+    fn is_deferred(&self) -> bool {
+        self.deferred.is_some()
+    }
+
+    fn accepts_sensitive(&self) -> bool {
+        self.accepts_sensitive
+    }
+
+    async fn read(&self, requests: &[ReadRequest<'_>]) -> Result<Vec<Result<Live, RuntimeError>>, RuntimeError> {
+        let read = requests.iter().map(|request| {
+            self.cloud.begin(Operation::Read, request.id())?;
+            Ok(self.cloud.live(&request.id().0).map_or(Live::Absent, Live::Present))
+        });
+        Ok(read.collect())
+    }
+
+    async fn preview(&self, request: &ApplyRequest<'_>, _: Option<&Map<String, Value>>) -> Result<Preview, RuntimeError> {
+        self.cloud.begin(Operation::Preview, &request.desired.id)?;
+        check(request.desired)?;
+        Ok(Preview::Changed(self.cloud.merged(request)))
+    }
+
+    async fn apply(&self, request: &ApplyRequest<'_>) -> Result<Applied, RuntimeError> {
+        let id = &request.desired.id;
+        let guard = self.cloud.enter(id).await;
+        self.cloud.begin(Operation::Apply, id)?;
+        let ObjectRef { group, version, kind, namespace, name } = check(request.desired)?;
+        let merged = self.cloud.merged(request);
+        let live = if self.gather(id, Some(merged.clone())) { merged } else { self.cloud.store(id, merged) };
+        drop(guard);
+        let uid = live["metadata"].get("uid").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let kubernetes = KubernetesObject { cluster: "fake".to_owned(), group, version, kind, namespace, name, uid };
+        Ok(Applied { live, kubernetes: Some(kubernetes) })
+    }
+
+    async fn delete(&self, prior: &StateResource) -> Result<(), RuntimeError> {
+        let guard = self.cloud.enter(&prior.id).await;
+        self.cloud.begin(Operation::Delete, &prior.id)?;
+        if !self.gather(&prior.id, None) {
+            self.cloud.lock().live.remove(&prior.id);
+        }
+        drop(guard);
+        Ok(())
+    }
+
+    async fn wait_healthy(&self, desired: &Resource, report: &HealthReport<'_>) -> Result<Health, RuntimeError> {
+        self.cloud.begin(Operation::WaitHealthy, &desired.id)?;
+        let told = self.cloud.lock().healths.get(&desired.id).cloned();
+        let told = told.unwrap_or_else(|| vec![(Health::Current, String::new())]);
+        let mut last = Health::Unknown;
+        for (health, message) in &told {
+            report(*health, message);
+            last = *health;
+        }
+        if matches!(last, Health::InProgress | Health::Terminating) {
+            std::future::pending::<()>().await;
+        }
+        Ok(last)
+    }
+
+    async fn finish(&self) -> Result<Finished, RuntimeError> {
+        let Some(gathered) = &self.deferred else { return Ok(Finished::default()) };
+        let mut gathered = gathered.lock().unwrap_or_else(PoisonError::into_inner);
+        for (id, change) in std::mem::take(&mut gathered.changes) {
+            match change {
+                Some(object) => drop(self.cloud.store(&id, object)),
+                None => drop(self.cloud.lock().live.remove(&id)),
+            }
+            gathered.finished.commit = Some(format!("{:040x}", self.cloud.lock().version));
+        }
+        Ok(gathered.finished.clone())
+    }
+}

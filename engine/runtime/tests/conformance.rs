@@ -1,0 +1,34 @@
+//! The suite on the fake, in both of its ways to make changes.
+
+use std::sync::Arc;
+
+use stoa_runtime::Runtime;
+use stoa_runtime::conformance::{self, Subject};
+use stoa_runtime::fake::FakeCloud;
+
+#[derive(Debug)]
+struct Fake {
+    cloud: FakeCloud,
+    deferred: bool,
+}
+
+impl Subject for Fake {
+    fn runtime(&self) -> Arc<dyn Runtime> {
+        let runtime = self.cloud.runtime();
+        Arc::new(if self.deferred { runtime.deferred() } else { runtime })
+    }
+
+    fn namespace(&self) -> &str {
+        "default"
+    }
+}
+
+#[tokio::test]
+async fn the_fake_conforms() {
+    conformance::all(&Fake { cloud: FakeCloud::new(), deferred: false }).await;
+}
+
+#[tokio::test]
+async fn the_deferred_fake_conforms() {
+    conformance::all(&Fake { cloud: FakeCloud::new(), deferred: true }).await;
+}
