@@ -1,1 +1,240 @@
-//! Placeholder.
+//! The GitOps runtime: writes Kubernetes objects as files into a Git repository, from which Flux or
+//! Argo CD bring them to clusters.
+//!
+//! Start at [`GitOpsRuntime`]. Changes are gathered in memory; [`finish`](Runtime::finish) makes one
+//! commit of them. What is live is what stands at the head of the branch. `manifest` says which file
+//! holds an object and what is in it, `place` reaches the repository, `commit` writes.
+//!
+//! **Invariant:** no secret enters the repository: a v1 Secret with values is refused, and the
+//! runtime says that it takes no sensitive values.
+
+mod commit;
+mod manifest;
+mod place;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use serde_json::{Map, Value};
+use stoa_engine::{Live, ObjectRef, Preview, Resource, StateResource};
+use stoa_runtime::{
+    Applied, ApplyRequest, Finished, Health, HealthReport, KubernetesObject, ReadRequest, Runtime, RuntimeError,
+};
+
+use crate::commit::{Change, Gathered};
+use crate::manifest::Manifest;
+use crate::place::Place;
+
+/// How changes reach the branch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// By a commit on it.
+    #[default]
+    Commit,
+    /// By a pull request; refused for now.
+    PullRequest,
+}
+
+/// Where to write, and for whom.
+#[derive(Clone, Debug)]
+pub struct GitOpsConfig {
+    /// An absolute path, a `file://` URL, or the URL of a remote repository. A local repository is
+    /// used in place and must be bare, or have another branch checked out.
+    pub repository: String,
+    /// The branch; made by the first commit. Empty means `main`.
+    pub branch: String,
+    /// The folder of the workspace in the repository; empty for its root.
+    pub directory: String,
+    /// How changes reach the branch.
+    pub mode: Mode,
+    /// A folder of the caller's own, where copies of remote repositories are kept between runs.
+    pub cache: PathBuf,
+    /// The run that writes.
+    pub run: RunInfo,
+}
+
+/// What the commit says about the run. Empty texts are left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RunInfo {
+    /// The uid; a commit is recognised by it.
+    pub uid: String,
+    /// The name of the Run.
+    pub name: String,
+    /// The organization.
+    pub organization: String,
+    /// The stack.
+    pub stack: String,
+    /// The workspace.
+    pub workspace: String,
+    /// Who asked for it; the author of the commit.
+    pub requester: String,
+    /// The commit of the source.
+    pub source_commit: String,
+}
+
+/// Reaches remote repositories: shows credentials and checks who the server is.
+pub trait Connect: fmt::Debug + Send + Sync + 'static {
+    /// The callbacks for one connection.
+    fn callbacks(&self) -> git2::RemoteCallbacks<'_>;
+}
+
+/// Reaches repositories that ask nobody who they are, such as local ones.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Anonymous;
+
+impl Connect for Anonymous {
+    fn callbacks(&self) -> git2::RemoteCallbacks<'_> {
+        git2::RemoteCallbacks::new()
+    }
+}
+
+/// Writes the objects of one run into a repository.
+#[derive(Clone, Debug)]
+pub struct GitOpsRuntime {
+    place: Arc<Place>,
+    directory: String,
+    run: Arc<RunInfo>,
+    gathered: Arc<Mutex<Gathered>>,
+}
+
+impl GitOpsRuntime {
+    /// Prepares a run. Reaches nothing yet.
+    ///
+    /// # Errors
+    ///
+    /// [`RuntimeError::Invalid`] when the settings make no sense, named as fields of the Workspace.
+    pub fn new(config: GitOpsConfig, connect: Arc<dyn Connect>) -> Result<Self, RuntimeError> {
+        if config.mode == Mode::PullRequest {
+            return Err(invalid("mode PullRequest is not available yet; use Commit", "spec.gitops.mode"));
+        }
+        let directory = config.directory.trim_matches('/').to_owned();
+        let is_bad = |part: &str| part.is_empty() || part == "." || part == ".." || part.eq_ignore_ascii_case(".git");
+        if !directory.is_empty() && directory.split('/').any(is_bad) {
+            let message = format!("`{directory}` is no folder of a repository");
+            return Err(invalid(&message, "spec.gitops.directory"));
+        }
+        let branch = if config.branch.is_empty() { "main" } else { &config.branch };
+        let reference = format!("refs/heads/{branch}");
+        if !git2::Reference::is_valid_name(&reference) {
+            return Err(invalid(&format!("`{branch}` is no name of a branch"), "spec.gitops.branch"));
+        }
+        if config.repository.is_empty() {
+            return Err(invalid("the repository is not named", "spec.gitops.repository"));
+        }
+        let place = Place::new(&config.repository, reference, config.cache, &config.run.uid, connect);
+        Ok(Self { place: Arc::new(place), directory, run: Arc::new(config.run), gathered: Arc::default() })
+    }
+
+    fn gather(&self, path: String, change: Change) {
+        self.gathered.lock().unwrap_or_else(PoisonError::into_inner).insert(path, change);
+    }
+
+    fn path(&self, object: &ObjectRef) -> String {
+        manifest::path(&self.directory, object)
+    }
+
+    /// Runs what waits for disks and networks on a thread that may.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Place) -> Result<T, RuntimeError> + Send + 'static,
+    ) -> Result<T, RuntimeError> {
+        let place = Arc::clone(&self.place);
+        match tokio::task::spawn_blocking(move || work(&place)).await {
+            Ok(result) => result,
+            Err(err) => std::panic::resume_unwind(err.into_panic()),
+        }
+    }
+}
+
+fn invalid(message: &str, field: &str) -> RuntimeError {
+    RuntimeError::Invalid { message: message.to_owned(), field: Some(field.to_owned()) }
+}
+
+/// What is asked about one file.
+enum Asked {
+    /// What it holds.
+    File(String),
+    /// Nothing, since nobody knows its name yet.
+    Unnamed,
+}
+
+#[async_trait]
+impl Runtime for GitOpsRuntime {
+    fn is_deferred(&self) -> bool {
+        true
+    }
+
+    fn accepts_sensitive(&self) -> bool {
+        false
+    }
+
+    async fn read(&self, requests: &[ReadRequest<'_>]) -> Result<Vec<Result<Live, RuntimeError>>, RuntimeError> {
+        let asked: Vec<Asked> = requests
+            .iter()
+            .map(|request| {
+                let attributes = match (request.desired, request.prior) {
+                    (Some(desired), _) => &desired.attributes,
+                    (None, Some(prior)) => &prior.attributes,
+                    (None, None) => return Asked::Unnamed,
+                };
+                ObjectRef::of(attributes).map_or(Asked::Unnamed, |object| Asked::File(self.path(&object)))
+            })
+            .collect();
+        self.blocking(move |place| {
+            let paths = asked.iter().filter_map(|asked| match asked {
+                Asked::File(path) => Some(path.as_str()),
+                Asked::Unnamed => None,
+            });
+            let files = place.read(paths)?;
+            let read = asked.iter().map(|asked| match asked {
+                Asked::Unnamed => Ok(Live::Unverified("its name is not known yet".to_owned())),
+                Asked::File(path) => match files.get(path) {
+                    None => Ok(Live::Absent),
+                    Some(bytes) => manifest::parse(path, bytes).map(Live::Present),
+                },
+            });
+            Ok(read.collect())
+        })
+        .await
+    }
+
+    async fn preview(&self, request: &ApplyRequest<'_>, _: Option<&Map<String, Value>>) -> Result<Preview, RuntimeError> {
+        Manifest::of(request.desired).map(|manifest| Preview::Changed(manifest.object))
+    }
+
+    async fn apply(&self, request: &ApplyRequest<'_>) -> Result<Applied, RuntimeError> {
+        let Manifest { object, reference } = Manifest::of(request.desired)?;
+        let path = self.path(&reference);
+        self.gather(path, Change::Write(manifest::render(&object)?));
+        let ObjectRef { group, version, kind, namespace, name } = reference;
+        let kubernetes = KubernetesObject { group, version, kind, namespace, name, ..KubernetesObject::default() };
+        Ok(Applied { live: object, kubernetes: Some(kubernetes) })
+    }
+
+    async fn delete(&self, prior: &StateResource) -> Result<(), RuntimeError> {
+        if let Some(object) = ObjectRef::of(&prior.attributes) {
+            self.gather(self.path(&object), Change::Remove);
+        }
+        Ok(())
+    }
+
+    /// Whoever reconciles the repository knows how the object fares; here nobody does.
+    async fn wait_healthy(&self, _: &Resource, report: &HealthReport<'_>) -> Result<Health, RuntimeError> {
+        report(Health::Unknown, "written to Git; what reconciles the repository brings it about");
+        Ok(Health::Unknown)
+    }
+
+    async fn finish(&self) -> Result<Finished, RuntimeError> {
+        let changes: BTreeMap<String, Change> =
+            self.gathered.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let run = Arc::clone(&self.run);
+        let commit = self.blocking(move |place| commit::write(place, &run, &changes)).await?;
+        Ok(Finished { commit: commit.map(|commit| commit.to_string()) })
+    }
+}
+
+#[cfg(test)]
+mod tests;

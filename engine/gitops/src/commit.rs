@@ -1,0 +1,222 @@
+//! Makes one commit of what a run gathered.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use git2::build::TreeUpdateBuilder;
+use git2::{Commit, FileMode, ObjectType, Oid, Repository, Signature, Sort, Tree};
+use stoa_runtime::RuntimeError;
+
+use crate::RunInfo;
+use crate::place::{Advance, Place, found};
+
+/// What becomes of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// It holds this.
+    Write(Vec<u8>),
+    /// It goes.
+    Remove,
+}
+
+/// Changes by path.
+pub(crate) type Gathered = BTreeMap<String, Change>;
+
+/// How often somebody else may come first before it is given up for now.
+const RACES: usize = 20;
+
+/// How far back the commit of an earlier try of the same run is looked for.
+const HISTORY: usize = 2_000;
+
+/// Writes the changes as one commit on the branch, and returns it; or the one that an earlier try of
+/// the same run made; or none when nothing changes.
+///
+/// When somebody else moves the branch first, the changes are made again on top of that.
+pub(crate) fn write(place: &Place, run: &RunInfo, changes: &Gathered) -> Result<Option<Oid>, RuntimeError> {
+    let mut last = String::new();
+    for _ in 0..RACES {
+        let (repository, head) = place.head()?;
+        let prepared = prepare(&repository, head, run, changes).map_err(|err| place.explain(&err))?;
+        let commit = match prepared {
+            Prepared::Nothing(earlier) => return Ok(earlier),
+            Prepared::Blocked(path) => {
+                let message = format!("{path} cannot be written: a file stands where its folder should be");
+                return Err(RuntimeError::Rejected { message, field: None });
+            }
+            Prepared::Commit(commit) => commit,
+        };
+        match place.advance(&repository, head, commit)? {
+            Advance::Done => return Ok(Some(commit)),
+            Advance::Raced(why) => last = why,
+        }
+    }
+    let message = format!("others kept moving the branch before this run could: {last}");
+    Err(RuntimeError::Unavailable { message })
+}
+
+enum Prepared {
+    /// Everything stands there already; perhaps by this commit of the same run.
+    Nothing(Option<Oid>),
+    /// A path leads through a file.
+    Blocked(String),
+    /// This commit, which no branch has yet.
+    Commit(Oid),
+}
+
+/// What changes between two trees, for the message.
+#[derive(Default)]
+struct Counts {
+    created: usize,
+    updated: usize,
+    deleted: usize,
+}
+
+fn prepare(
+    repository: &Repository,
+    head: Option<Oid>,
+    run: &RunInfo,
+    changes: &Gathered,
+) -> Result<Prepared, git2::Error> {
+    let parent = head.map(|head| repository.find_commit(head)).transpose()?;
+    let base = match &parent {
+        Some(parent) => parent.tree()?,
+        None => repository.find_tree(repository.treebuilder(None)?.write()?)?,
+    };
+    let earlier = match head {
+        Some(head) => commits_of(repository, head, run)?,
+        None => Vec::new(),
+    };
+    let mut update = TreeUpdateBuilder::new();
+    let mut counts = Counts::default();
+    for (path, change) in changes {
+        let there = found(base.get_path(Path::new(path)))?.map(|entry| entry.id());
+        match (change, there) {
+            (Change::Remove, None) => {}
+            (Change::Remove, Some(_)) => {
+                update.remove(path.as_str());
+                counts.deleted += 1;
+            }
+            (Change::Write(bytes), there) => {
+                let blob = Oid::hash_object(ObjectType::Blob, bytes)?;
+                if there == Some(blob) {
+                    continue;
+                }
+                if is_blocked(&base, path)? {
+                    return Ok(Prepared::Blocked(path.clone()));
+                }
+                repository.blob(bytes)?;
+                update.upsert(path.as_str(), blob, FileMode::Blob);
+                *(if there.is_some() { &mut counts.updated } else { &mut counts.created }) += 1;
+            }
+        }
+    }
+    if counts.created + counts.updated + counts.deleted == 0 {
+        return Ok(Prepared::Nothing(earlier.first().map(Commit::id)));
+    }
+    // What an earlier try of this run wrote may have been changed by somebody else since; it was
+    // written all the same, and is not written twice.
+    for commit in &earlier {
+        if holds(&commit.tree()?, changes)? {
+            return Ok(Prepared::Nothing(Some(commit.id())));
+        }
+    }
+    let tree = repository.find_tree(update.create_updated(repository, &base)?)?;
+    let author = Signature::now(&author_name(&run.requester), &author_email(&run.requester))?;
+    let committer = Signature::now("Stoa", "noreply@stoa.dev")?;
+    let parents: Vec<&Commit<'_>> = parent.iter().collect();
+    let commit = repository.commit(None, &author, &committer, &message(run, &counts), &tree, &parents)?;
+    Ok(Prepared::Commit(commit))
+}
+
+/// Whether something on the way to the path is a file.
+fn is_blocked(tree: &Tree<'_>, path: &str) -> Result<bool, git2::Error> {
+    for (end, _) in path.match_indices('/') {
+        if let Some(entry) = found(tree.get_path(Path::new(&path[..end])))?
+            && entry.kind() != Some(ObjectType::Tree)
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn holds(tree: &Tree<'_>, changes: &Gathered) -> Result<bool, git2::Error> {
+    for (path, change) in changes {
+        let there = found(tree.get_path(Path::new(path)))?.map(|entry| entry.id());
+        let wanted = match change {
+            Change::Write(bytes) => Some(Oid::hash_object(ObjectType::Blob, bytes)?),
+            Change::Remove => None,
+        };
+        if there != wanted {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// The commits of this run, newest first.
+fn commits_of<'r>(repository: &'r Repository, head: Oid, run: &RunInfo) -> Result<Vec<Commit<'r>>, git2::Error> {
+    if run.uid.is_empty() {
+        return Ok(Vec::new());
+    }
+    let trailer = format!("Stoa-Run: {}", run.uid);
+    let mut walk = repository.revwalk()?;
+    walk.set_sorting(Sort::TOPOLOGICAL)?;
+    walk.push(head)?;
+    let mut commits = Vec::new();
+    for id in walk.take(HISTORY) {
+        let commit = repository.find_commit(id?)?;
+        if String::from_utf8_lossy(commit.message_bytes()).lines().any(|line| line == trailer) {
+            commits.push(commit);
+        }
+    }
+    Ok(commits)
+}
+
+fn message(run: &RunInfo, counts: &Counts) -> String {
+    let what: Vec<String> =
+        [(counts.created, "created"), (counts.updated, "updated"), (counts.deleted, "deleted")]
+            .into_iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, verb)| format!("{count} {verb}"))
+            .collect();
+    let stack = if run.organization.is_empty() { run.stack.clone() } else { format!("{}/{}", run.organization, run.stack) };
+    let place = if run.workspace.is_empty() { String::new() } else { format!(" on {}", run.workspace) };
+    let mut message = format!("{}: {}\n\n", one_line(&format!("{stack}{place}")), what.join(", "));
+    for (trailer, text) in [
+        ("Stoa-Stack", &stack),
+        ("Stoa-Workspace", &run.workspace),
+        ("Stoa-Run-Name", &run.name),
+        ("Stoa-Source-Commit", &run.source_commit),
+        ("Stoa-Requester", &run.requester),
+        ("Stoa-Run", &run.uid),
+    ] {
+        if !text.is_empty() {
+            message.push_str(&format!("{trailer}: {}\n", one_line(text)));
+        }
+    }
+    message
+}
+
+/// Trailers are lines, and nobody may make up one by the name of something else.
+fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// The requester as Git takes a name.
+fn author_name(requester: &str) -> String {
+    let name: String = requester.chars().filter(|c| !c.is_control() && !matches!(c, '<' | '>')).collect();
+    if name.trim().is_empty() { "Stoa".to_owned() } else { name.trim().to_owned() }
+}
+
+/// The requester if it is an address, else an address that nobody has.
+fn author_email(requester: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '+' | '@');
+    let local: String = requester.chars().map(|c| if is_plain(c) { c } else { '-' }).collect();
+    let is_address = requester == local && local.matches('@').count() == 1 && !local.starts_with('@') && !local.ends_with('@');
+    match local.trim_matches('-') {
+        "" => "noreply@stoa.dev".to_owned(),
+        _ if is_address => local,
+        local => format!("{}@users.invalid", local.replace('@', "-")),
+    }
+}

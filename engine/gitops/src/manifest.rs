@@ -1,0 +1,174 @@
+//! An object as a file: where it is, and what is in it.
+
+use std::fmt::Write as _;
+
+use serde::ser::{SerializeMap as _, SerializeSeq as _};
+use serde::{Serialize, Serializer};
+use serde_json::{Map, Value};
+use stoa_engine::{ObjectRef, Resource};
+use stoa_runtime::RuntimeError;
+
+/// API groups of Kubernetes itself, in which no two kinds have the same name. Groups of others are
+/// part of the file's name.
+const BUILT_IN: [&str; 17] = [
+    "",
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "apiregistration.k8s.io",
+    "apps",
+    "autoscaling",
+    "batch",
+    "certificates.k8s.io",
+    "coordination.k8s.io",
+    "discovery.k8s.io",
+    "flowcontrol.apiserver.k8s.io",
+    "networking.k8s.io",
+    "node.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "scheduling.k8s.io",
+    "storage.k8s.io",
+];
+
+/// Where an object is: `<directory>/<namespace>/<kind>-<name>.yaml`, with `_cluster` for objects that
+/// name no namespace, and `<kind>_<group>_<name>.yaml` for groups that are not Kubernetes' own.
+///
+/// Kinds are letters and digits and groups hold no underscore, so that no two objects share a file.
+pub(crate) fn path(directory: &str, object: &ObjectRef) -> String {
+    let mut path = String::new();
+    if !directory.is_empty() {
+        path.push_str(directory);
+        path.push('/');
+    }
+    path.push_str(if object.namespace.is_empty() { "_cluster" } else { &object.namespace });
+    path.push('/');
+    path.push_str(&object.kind.to_lowercase());
+    if BUILT_IN.contains(&object.group.as_str()) {
+        path.push('-');
+    } else {
+        let _ = write!(path, "_{}_", object.group);
+    }
+    for byte in object.name.bytes() {
+        // Names of roles hold colons and capitals, on which not every file system agrees.
+        if byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.' | b'_') {
+            path.push(char::from(byte));
+        } else {
+            let _ = write!(path, "%{byte:02X}");
+        }
+    }
+    path.push_str(".yaml");
+    path
+}
+
+/// An object that may be written.
+#[derive(Clone, Debug)]
+pub(crate) struct Manifest {
+    /// The object without status and other fields of its server.
+    pub(crate) object: Map<String, Value>,
+    /// What identifies it.
+    pub(crate) reference: ObjectRef,
+}
+
+impl Manifest {
+    pub(crate) fn of(resource: &Resource) -> Result<Self, RuntimeError> {
+        let invalid = |message: &str, field: &str| RuntimeError::Invalid {
+            message: message.to_owned(),
+            field: Some(field.to_owned()),
+        };
+        let reference = ObjectRef::of(&resource.attributes)
+            .ok_or_else(|| invalid("an object needs apiVersion, kind and metadata.name", "attributes"))?;
+        if reference.kind.is_empty() || !reference.kind.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+            return Err(invalid("a kind is made of letters and digits", "attributes.kind"));
+        }
+        let is_path = |text: &str| text == "." || text == ".." || text.contains(['/', '\\', '\0']);
+        for (text, field) in [
+            (&reference.group, "attributes.apiVersion"),
+            (&reference.namespace, "attributes.metadata.namespace"),
+            (&reference.name, "attributes.metadata.name"),
+        ] {
+            if is_path(text) {
+                return Err(invalid("this cannot be part of a file's name", field));
+            }
+        }
+        if reference.group.contains('_') || reference.namespace.contains('_') || reference.name.is_empty() {
+            return Err(invalid("the group, namespace or name is none that Kubernetes takes", "attributes"));
+        }
+        for field in ["data", "stringData"] {
+            let holds = match resource.attributes.get(field) {
+                None | Some(Value::Null) => false,
+                Some(Value::Object(values)) => !values.is_empty(),
+                Some(_) => true,
+            };
+            if reference.is_secret() && holds {
+                let message = "a Secret with values is not written to Git; let a controller in the cluster make it, \
+                               such as External Secrets or Sealed Secrets";
+                return Err(invalid(message, &format!("attributes.{field}")));
+            }
+        }
+        let mut object = resource.attributes.clone();
+        object.remove("status");
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            for field in ["uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink"] {
+                metadata.remove(field);
+            }
+        }
+        Ok(Self { object, reference })
+    }
+}
+
+/// The file of an object: YAML with what identifies it first and all other keys sorted.
+pub(crate) fn render(object: &Map<String, Value>) -> Result<Vec<u8>, RuntimeError> {
+    let unfit = |message: String| RuntimeError::Invalid { message, field: None };
+    let text = serde_saphyr::to_string(&Ordered::Object(object, &["apiVersion", "kind", "metadata"]))
+        .map_err(|err| unfit(format!("the object cannot be written as YAML: {err}")))?;
+    Ok(text.into_bytes())
+}
+
+/// The object in a file.
+pub(crate) fn parse(path: &str, bytes: &[u8]) -> Result<Map<String, Value>, RuntimeError> {
+    let invalid = |why: String| RuntimeError::Invalid { message: format!("{path} {why}"), field: None };
+    let text = std::str::from_utf8(bytes).map_err(|_| invalid("is no text".to_owned()))?;
+    serde_saphyr::from_str(text).map_err(|err| {
+        let first = err.to_string();
+        invalid(format!("holds no object: {}", first.lines().next().unwrap_or_default()))
+    })
+}
+
+/// JSON with some keys first and the others in the order of their bytes.
+enum Ordered<'a> {
+    Object(&'a Map<String, Value>, &'static [&'static str]),
+    Value(&'a Value, &'static [&'static str]),
+}
+
+impl Serialize for Ordered<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Object(map, first) => {
+                let mut entries: Vec<_> = map.iter().collect();
+                entries.sort_by_key(|(key, _)| {
+                    (first.iter().position(|it| it == key).unwrap_or(first.len()), key.as_bytes())
+                });
+                let mut out = serializer.serialize_map(Some(entries.len()))?;
+                for (key, value) in entries {
+                    // Below metadata the names come first, below everything else nothing does.
+                    let inner: &'static [&'static str] =
+                        if key == "metadata" && !first.is_empty() { &["name", "namespace"] } else { &[] };
+                    out.serialize_entry(key, &Ordered::Value(value, inner))?;
+                }
+                out.end()
+            }
+            Self::Value(Value::Object(map), first) => Ordered::Object(map, first).serialize(serializer),
+            Self::Value(Value::Array(items), _) => {
+                let mut out = serializer.serialize_seq(Some(items.len()))?;
+                for item in items {
+                    out.serialize_element(&Ordered::Value(item, &[]))?;
+                }
+                out.end()
+            }
+            Self::Value(scalar, _) => scalar.serialize(serializer),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

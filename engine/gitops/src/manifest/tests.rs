@@ -1,0 +1,107 @@
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+fn resource(attributes: Value) -> Resource {
+    serde_json::from_value(json!({"id": "x", "type": "Kubernetes", "attributes": attributes})).unwrap()
+}
+
+fn check_path(api_version: &str, kind: &str, namespace: &str, name: &str, expected: &str) {
+    let mut attributes = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name}});
+    if !namespace.is_empty() {
+        attributes["metadata"]["namespace"] = json!(namespace);
+    }
+    let manifest = Manifest::of(&resource(attributes)).unwrap();
+    assert_eq!(path("dev", &manifest.reference), expected);
+}
+
+#[test]
+fn files_are_where_people_look_for_them() {
+    check_path("v1", "ConfigMap", "shop", "web", "dev/shop/configmap-web.yaml");
+    check_path("apps/v1", "Deployment", "shop", "web", "dev/shop/deployment-web.yaml");
+    check_path("v1", "Namespace", "", "shop", "dev/_cluster/namespace-shop.yaml");
+    check_path("cert-manager.io/v1", "Certificate", "shop", "web", "dev/shop/certificate_cert-manager.io_web.yaml");
+    check_path("rbac.authorization.k8s.io/v1", "Role", "shop", "system:A", "dev/shop/role-system%3A%41.yaml");
+}
+
+#[test]
+fn an_object_reads_from_its_name_down() {
+    let object = json!({
+        "spec": {"b": [{"z": 1, "a": "yes"}], "a": "1"}, "kind": "Deployment",
+        "metadata": {"labels": {"app": "web"}, "namespace": "shop", "name": "web", "uid": "u"},
+        "apiVersion": "apps/v1", "status": {"replicas": 1}, "data": {"text": "one\ntwo\n"},
+    });
+    let manifest = Manifest::of(&resource(object)).unwrap();
+    let text = String::from_utf8(render(&manifest.object).unwrap()).unwrap();
+    assert_eq!(
+        text,
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: web\n  namespace: shop\n  labels:\n    app: web\n\
+         data:\n  text: |\n    one\n    two\nspec:\n  a: \"1\"\n  b:\n  - a: \"yes\"\n    z: 1\n"
+    );
+}
+
+#[test]
+fn a_secret_with_values_is_refused_and_one_without_is_not() {
+    let secret = |field: &str, value: Value| {
+        resource(json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "db"}, field: value}))
+    };
+    for (field, value) in [("data", json!({"a": "Yg=="})), ("stringData", json!({"a": "b"})), ("data", json!("x"))] {
+        let RuntimeError::Invalid { field: told, .. } = Manifest::of(&secret(field, value)).unwrap_err() else {
+            panic!("a Secret is invalid here")
+        };
+        assert_eq!(told, Some(format!("attributes.{field}")));
+    }
+    Manifest::of(&secret("data", json!({}))).unwrap();
+    Manifest::of(&secret("type", json!("Opaque"))).unwrap();
+}
+
+#[test]
+fn names_that_lead_out_of_the_folder_are_refused() {
+    for (namespace, name) in [("..", "a"), ("a/b", "a"), ("shop", "../a"), ("_cluster", "a"), ("shop", "")] {
+        let attributes = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}});
+        assert!(matches!(Manifest::of(&resource(attributes)), Err(RuntimeError::Invalid { .. })), "{namespace} {name}");
+    }
+}
+
+#[test]
+fn a_file_that_does_not_parse_is_named() {
+    let err = parse("dev/shop/a.yaml", b"a: [").unwrap_err();
+    assert!(err.to_string().starts_with("dev/shop/a.yaml holds no object: "), "{err}");
+}
+
+fn json_value() -> impl Strategy<Value = Value> {
+    let text = prop_oneof![
+        any::<String>(),
+        prop_oneof![
+            Just("yes"), Just("null"), Just("~"), Just("1"), Just("0x1f"), Just("1e3"), Just(".inf"), Just("- a"),
+            Just("a: b"), Just("# a"), Just("a #b"), Just("'"), Just("\""), Just(" lead"), Just("trail "), Just("\n"),
+            Just("a\n\n"), Just("a\n b\n"), Just("  a\nb"), Just("%YAML"), Just("---"), Just("{a"), Just("&a"), Just("*a"),
+            Just("2001-01-01"), Just("on"), Just("<<"), Just("="), Just("\t"), Just("a\tb"), Just("0o7"), Just("1_000"),
+        ]
+        .prop_map(str::to_owned),
+    ];
+    let scalar = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        (-1.0e6..1.0e6_f64).prop_map(Value::from),
+        text.clone().prop_map(Value::from),
+    ];
+    scalar.prop_recursive(4, 32, 5, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::btree_map(text.clone(), inner, 0..4).prop_map(|map| Value::from_iter(map)),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read_back(value in json_value()) {
+        let object = Map::from_iter([("data".to_owned(), value)]);
+        let text = render(&object).unwrap();
+        let read = parse("a.yaml", &text);
+        prop_assert_eq!(read.unwrap(), object, "{}", String::from_utf8_lossy(&text));
+    }
+}

@@ -1,0 +1,330 @@
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use futures_util::future::join_all;
+use git2::{Oid, Repository, RepositoryInitOptions};
+use serde_json::json;
+use stoa_runtime::conformance::{self, Subject, recorded};
+
+use super::*;
+
+/// A bare repository, and runs that write to it.
+#[derive(Debug)]
+struct Bed {
+    directory: tempfile::TempDir,
+    through_a_copy: bool,
+    runs: AtomicU64,
+}
+
+impl Bed {
+    fn new(through_a_copy: bool) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mut options = RepositoryInitOptions::new();
+        Repository::init_opts(directory.path().join("deploy.git"), options.bare(true).initial_head("main")).unwrap();
+        Self { directory, through_a_copy, runs: AtomicU64::default() }
+    }
+
+    fn both() -> [Self; 2] {
+        [Self::new(false), Self::new(true)]
+    }
+
+    fn config(&self, uid: &str) -> GitOpsConfig {
+        GitOpsConfig {
+            repository: format!("file://{}", self.directory.path().join("deploy.git").display()),
+            branch: String::new(),
+            directory: "dev".to_owned(),
+            mode: Mode::Commit,
+            cache: self.directory.path().join("cache"),
+            run: RunInfo {
+                uid: uid.to_owned(),
+                name: "web-dev-x".to_owned(),
+                organization: "shop".to_owned(),
+                stack: "web-dev".to_owned(),
+                workspace: "dev".to_owned(),
+                requester: "ann".to_owned(),
+                source_commit: "0123456".to_owned(),
+            },
+        }
+    }
+
+    fn run(&self, uid: &str) -> GitOpsRuntime {
+        let config = self.config(uid);
+        let runtime = GitOpsRuntime::new(config.clone(), Arc::new(Anonymous)).unwrap();
+        if !self.through_a_copy {
+            return runtime;
+        }
+        let place = Place::new(&config.repository, "refs/heads/main".to_owned(), config.cache, uid, Arc::new(Anonymous));
+        GitOpsRuntime { place: Arc::new(place.through_a_copy()), ..runtime }
+    }
+
+    fn repository(&self) -> Repository {
+        Repository::open(self.directory.path().join("deploy.git")).unwrap()
+    }
+
+    /// The ids of all commits, newest first.
+    fn log(&self) -> Vec<Oid> {
+        let repository = self.repository();
+        let mut walk = repository.revwalk().unwrap();
+        if walk.push_ref("refs/heads/main").is_err() {
+            return Vec::new();
+        }
+        walk.map(Result::unwrap).collect()
+    }
+
+    /// All files at the head.
+    fn files(&self) -> Vec<String> {
+        let repository = self.repository();
+        let tree = repository.find_reference("refs/heads/main").unwrap().peel_to_tree().unwrap();
+        let mut files = Vec::new();
+        tree.walk(git2::TreeWalkMode::PreOrder, |folder, entry| {
+            files.push(format!("{folder}{}", entry.name().unwrap()));
+            git2::TreeWalkResult::Ok
+        })
+        .unwrap();
+        files
+    }
+
+    /// Somebody else's commit on top of the branch.
+    fn push_by_somebody_else(&self, path: &str, content: &str) {
+        let repository = self.repository();
+        let parent = repository.find_reference("refs/heads/main").unwrap().peel_to_commit().unwrap();
+        let blob = repository.blob(content.as_bytes()).unwrap();
+        let mut update = git2::build::TreeUpdateBuilder::new();
+        update.upsert(path, blob, git2::FileMode::Blob);
+        let tree = update.create_updated(&repository, &parent.tree().unwrap()).unwrap();
+        let tree = repository.find_tree(tree).unwrap();
+        let bob = git2::Signature::now("Bob", "bob@example.com").unwrap();
+        repository.commit(Some("refs/heads/main"), &bob, &bob, "by hand", &tree, &[&parent]).unwrap();
+    }
+}
+
+impl Subject for Bed {
+    fn runtime(&self) -> Arc<dyn Runtime> {
+        Arc::new(self.run(&format!("run-{}", self.runs.fetch_add(1, Ordering::Relaxed))))
+    }
+
+    fn namespace(&self) -> &str {
+        "shop"
+    }
+}
+
+fn config_map(name: &str, value: &str) -> Resource {
+    serde_json::from_value(json!({"id": format!("v1:ConfigMap:shop:{name}"), "type": "Kubernetes", "attributes": {
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "shop"}, "data": {"a": value}}}))
+    .unwrap()
+}
+
+async fn apply(runtime: &GitOpsRuntime, desired: &Resource) -> StateResource {
+    let applied = runtime.apply(&ApplyRequest { desired, prior: None, adopt: false }).await.unwrap();
+    recorded(desired, &applied)
+}
+
+async fn finish(runtime: &GitOpsRuntime) -> Option<Oid> {
+    runtime.finish().await.unwrap().commit.map(|commit| Oid::from_str(&commit).unwrap())
+}
+
+#[tokio::test]
+async fn a_local_repository_conforms() {
+    conformance::all(&Bed::new(false)).await;
+}
+
+#[tokio::test]
+async fn a_remote_repository_conforms() {
+    conformance::all(&Bed::new(true)).await;
+}
+
+#[tokio::test]
+async fn a_run_is_one_commit_that_says_who_and_why() {
+    for bed in Bed::both() {
+        let runtime = bed.run("u-1");
+        apply(&runtime, &config_map("a", "1")).await;
+        apply(&runtime, &config_map("b", "1")).await;
+        let commit = finish(&runtime).await.unwrap();
+        assert_eq!(bed.log(), [commit]);
+        let repository = bed.repository();
+        let commit = repository.find_commit(commit).unwrap();
+        assert_eq!(
+            commit.message().unwrap(),
+            "shop/web-dev on dev: 2 created\n\nStoa-Stack: shop/web-dev\nStoa-Workspace: dev\nStoa-Run-Name: web-dev-x\n\
+             Stoa-Source-Commit: 0123456\nStoa-Requester: ann\nStoa-Run: u-1\n"
+        );
+        assert_eq!(commit.author().to_string(), "ann <ann@users.invalid>");
+        assert_eq!(commit.committer().name().unwrap(), "Stoa");
+        assert_eq!(bed.files(), ["dev", "dev/shop", "dev/shop/configmap-a.yaml", "dev/shop/configmap-b.yaml"]);
+    }
+}
+
+#[tokio::test]
+async fn nothing_new_is_no_commit() {
+    for bed in Bed::both() {
+        let first = bed.run("u-1");
+        apply(&first, &config_map("a", "1")).await;
+        finish(&first).await.unwrap();
+        let second = bed.run("u-2");
+        apply(&second, &config_map("a", "1")).await;
+        assert_eq!(finish(&second).await, None);
+        assert_eq!(bed.log().len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_second_try_of_a_run_finds_the_commit_of_the_first() {
+    for bed in Bed::both() {
+        let first = bed.run("u-1");
+        apply(&first, &config_map("a", "1")).await;
+        let commit = finish(&first).await;
+        bed.push_by_somebody_else("dev/shop/configmap-a.yaml", "changed: since\n");
+        let again = bed.run("u-1");
+        apply(&again, &config_map("a", "1")).await;
+        assert_eq!(finish(&again).await, commit);
+        assert_eq!(bed.log().len(), 2, "nothing was written again");
+    }
+}
+
+#[tokio::test]
+async fn a_second_try_writes_what_the_first_did_not() {
+    for bed in Bed::both() {
+        let first = bed.run("u-1");
+        apply(&first, &config_map("a", "1")).await;
+        let commit = finish(&first).await;
+        let again = bed.run("u-1");
+        apply(&again, &config_map("a", "1")).await;
+        apply(&again, &config_map("b", "1")).await;
+        assert_ne!(finish(&again).await, commit);
+        assert_eq!(bed.files().len(), 4);
+    }
+}
+
+#[tokio::test]
+async fn deleted_files_take_their_empty_folder_with_them() {
+    for bed in Bed::both() {
+        let first = bed.run("u-1");
+        let prior = apply(&first, &config_map("a", "1")).await;
+        finish(&first).await;
+        bed.push_by_somebody_else("README.md", "by hand\n");
+        let second = bed.run("u-2");
+        second.delete(&prior).await.unwrap();
+        let commit = finish(&second).await.unwrap();
+        assert_eq!(bed.files(), ["README.md"]);
+        let repository = bed.repository();
+        assert!(repository.find_commit(commit).unwrap().message().unwrap().starts_with("shop/web-dev on dev: 1 deleted\n"));
+    }
+}
+
+#[tokio::test]
+async fn runs_that_write_at_once_all_get_through() {
+    for bed in Bed::both() {
+        let runs: Vec<_> = (0..6).map(|n| bed.run(&format!("u-{n}"))).collect();
+        let written = join_all(runs.iter().enumerate().map(|(n, runtime)| async move {
+            apply(runtime, &config_map(&format!("c{n}"), "1")).await;
+            finish(runtime).await.unwrap()
+        }))
+        .await;
+        let log = bed.log();
+        assert_eq!(log.len(), 6);
+        assert!(written.iter().all(|commit| log.contains(commit)));
+        assert_eq!(bed.files().len(), 2 + 6);
+    }
+}
+
+#[tokio::test]
+async fn the_live_object_is_what_stands_at_the_head() {
+    for bed in Bed::both() {
+        let runtime = bed.run("u-1");
+        let desired = config_map("a", "1");
+        apply(&runtime, &desired).await;
+        finish(&runtime).await;
+        bed.push_by_somebody_else("dev/shop/configmap-a.yaml", "# by hand\napiVersion: v1\ndata: {a: \"2\"}\n");
+        let requests = [ReadRequest { desired: Some(&desired), prior: None }];
+        let answers = bed.run("u-2").read(&requests).await.unwrap();
+        let Ok(Live::Present(live)) = &answers[0] else { panic!("{answers:?}") };
+        assert_eq!(live["data"], json!({"a": "2"}));
+
+        bed.push_by_somebody_else("dev/shop/configmap-a.yaml", "a: [\n");
+        let answers = bed.run("u-3").read(&requests).await.unwrap();
+        let Err(RuntimeError::Invalid { message, .. }) = &answers[0] else { panic!("{answers:?}") };
+        assert!(message.starts_with("dev/shop/configmap-a.yaml holds no object"), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_where_a_folder_should_be_is_told() {
+    let bed = Bed::new(false);
+    let first = bed.run("u-1");
+    apply(&first, &config_map("a", "1")).await;
+    finish(&first).await;
+    bed.push_by_somebody_else("dev/other", "a file\n");
+    let mut desired = config_map("b", "1");
+    desired.attributes["metadata"]["namespace"] = json!("other");
+    let second = bed.run("u-2");
+    apply(&second, &desired).await;
+    let err = second.finish().await.unwrap_err();
+    assert_eq!(err.to_string(), "dev/other/configmap-b.yaml cannot be written: a file stands where its folder should be");
+}
+
+fn told(result: Result<impl fmt::Debug, RuntimeError>) -> (bool, String) {
+    let err = result.unwrap_err();
+    (err.is_retryable(), err.to_string())
+}
+
+#[tokio::test]
+async fn a_repository_that_is_not_there_is_told() {
+    let bed = Bed::new(false);
+    let at = |repository: String| {
+        GitOpsRuntime::new(GitOpsConfig { repository, ..bed.config("u") }, Arc::new(Anonymous)).unwrap()
+    };
+    let (retryable, message) = told(at("file:///nowhere/deploy.git".to_owned()).read(&[]).await);
+    assert_eq!((retryable, message.as_str()), (false, "repository file:///nowhere/deploy.git does not exist"));
+
+    let plain = bed.directory.path().join("plain");
+    std::fs::create_dir(&plain).unwrap();
+    let (retryable, message) = told(at(plain.display().to_string()).read(&[]).await);
+    assert!(!retryable && message.contains("does not exist"), "{message}");
+
+    // Nothing listens on port 1.
+    let (retryable, message) = told(at("http://bot:hunter2@127.0.0.1:1/deploy.git".to_owned()).read(&[]).await);
+    assert!(retryable && message.starts_with("repository http://127.0.0.1:1/deploy.git cannot be reached"), "{message}");
+    assert!(!message.contains("hunter2"), "{message}");
+}
+
+#[tokio::test]
+async fn a_branch_that_is_checked_out_is_left_alone() {
+    let bed = Bed::new(false);
+    let path: &Path = &bed.directory.path().join("work");
+    Repository::init_opts(path, RepositoryInitOptions::new().initial_head("main")).unwrap();
+    let config = GitOpsConfig { repository: path.display().to_string(), ..bed.config("u") };
+    let (retryable, message) = told(GitOpsRuntime::new(config, Arc::new(Anonymous)).unwrap().finish().await);
+    assert!(!retryable && message.ends_with("has refs/heads/main checked out; use a bare repository"), "{message}");
+}
+
+#[test]
+fn settings_that_make_no_sense_are_refused_by_field() {
+    let bed = Bed::new(false);
+    let check = |change: fn(&mut GitOpsConfig), expected: &str| {
+        let mut config = bed.config("u");
+        change(&mut config);
+        let Err(RuntimeError::Invalid { field, .. }) = GitOpsRuntime::new(config, Arc::new(Anonymous)) else {
+            panic!("{expected} is accepted")
+        };
+        assert_eq!(field.as_deref(), Some(expected));
+    };
+    check(|config| config.mode = Mode::PullRequest, "spec.gitops.mode");
+    check(|config| config.branch = "a..b".to_owned(), "spec.gitops.branch");
+    check(|config| config.directory = "../up".to_owned(), "spec.gitops.directory");
+    check(|config| config.directory = "a/.git/hooks".to_owned(), "spec.gitops.directory");
+    check(|config| config.repository.clear(), "spec.gitops.repository");
+}
+
+#[tokio::test]
+async fn nobody_makes_up_a_trailer_or_an_author() {
+    let bed = Bed::new(false);
+    let mut config = bed.config("u-1");
+    config.run.requester = "eve <x@y>\nStoa-Run: u-2".to_owned();
+    let runtime = GitOpsRuntime::new(config, Arc::new(Anonymous)).unwrap();
+    apply(&runtime, &config_map("a", "1")).await;
+    let commit = finish(&runtime).await.unwrap();
+    let repository = bed.repository();
+    let commit = repository.find_commit(commit).unwrap();
+    assert!(!commit.message().unwrap().lines().any(|line| line == "Stoa-Run: u-2"));
+    assert_eq!(commit.author().name().unwrap(), "eve x@yStoa-Run: u-2");
+}
