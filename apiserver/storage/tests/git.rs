@@ -66,6 +66,10 @@ async fn a_pushed_file_is_applied_once_and_left_as_it_is() {
     assert_eq!(bench.subjects(), ["start the control repository", "create thing web", "scale out", "update thing db"]);
     assert_eq!(bench.git(&["show", "main:things/web.yaml"]), "# more for the weekend\nreplicas: 5");
     assert_eq!(bench.git(&["show", "main:README.md"]), "hello");
+    // A change by the API leaves the comment alone.
+    let last = bench.write(put("web", "replicas: 6", "anna")).await;
+    bench.projected(last).await;
+    assert_eq!(bench.git(&["show", "main:things/web.yaml"]), "# more for the weekend\nreplicas: 6");
     // The clone can go on from there.
     clone.git(&["pull", "--ff-only"]);
     assert_eq!(clone.read("things/db.yaml"), "size: 11\n");
