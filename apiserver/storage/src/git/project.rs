@@ -8,7 +8,7 @@ use git2::Oid;
 use stoa_machinery::log::{Change, Key, Record, Snapshot, Version};
 
 use super::{
-    GitError, Layout, progress,
+    GitError, InvalidFile, Layout, progress,
     repository::{ControlRepository, Draft, Edit, Person, Reader},
     text,
 };
@@ -83,13 +83,14 @@ pub(super) fn rendered(layout: &dyn Layout, key: &Key, value: &[u8]) -> Option<S
 }
 
 /// The files as they are at the tip and will be after the commits so far.
-struct Files {
+struct Files<'a> {
     repository: Reader,
     tip: Oid,
+    invalid: &'a BTreeMap<String, InvalidFile>,
     changed: HashMap<String, Option<Vec<u8>>>,
 }
 
-impl Files {
+impl Files<'_> {
     fn read(&self, path: &str) -> Result<Option<Vec<u8>>, git2::Error> {
         match self.changed.get(path) {
             Some(content) => Ok(content.clone()),
@@ -105,14 +106,18 @@ impl Files {
 }
 
 /// The commits for `records` on top of `tip`. The index is brought up to the last of them.
+///
+/// A file that is `invalid` is written anew when its object changes, since nobody knows what is
+/// right in it.
 pub(super) fn drafts(
     repository: &ControlRepository,
     tip: Oid,
     layout: &dyn Layout,
     index: &mut Index,
+    invalid: &BTreeMap<String, InvalidFile>,
     records: &[Record],
 ) -> Result<Vec<Draft>, GitError> {
-    let mut files = Files { repository: repository.reader()?, tip, changed: HashMap::new() };
+    let mut files = Files { repository: repository.reader()?, tip, invalid, changed: HashMap::new() };
     let mut drafts = Vec::new();
     for record in records {
         let value = if let Change::Put(value) = &record.change { Some(value) } else { None };
@@ -134,7 +139,7 @@ pub(super) fn drafts(
 }
 
 fn edits(
-    files: &Files,
+    files: &Files<'_>,
     layout: &dyn Layout,
     record: &Record,
     old: Option<&Projected>,
@@ -157,6 +162,7 @@ fn edits(
     if pushed(files, layout, record, &new.path, current.as_deref())? {
         return Ok(edits);
     }
+    let before = before.filter(|_| !files.invalid.contains_key(&new.path));
     if let Some(content) = text::updated(current.as_deref(), before.as_deref(), &after) {
         edits.push(Edit { path: new.path.clone(), content: Some(content) });
     }
@@ -165,7 +171,7 @@ fn edits(
 
 /// Whether the record is a pushed file that was applied, and the file still is as it was pushed.
 fn pushed(
-    files: &Files,
+    files: &Files<'_>,
     layout: &dyn Layout,
     record: &Record,
     path: &str,

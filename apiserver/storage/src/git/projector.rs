@@ -345,9 +345,10 @@ impl Session {
         let Some(tip) = self.tip()? else { return Ok(false) };
         let layout = Arc::clone(&self.shared.layout);
         let mut index = std::mem::take(&mut self.index);
+        let invalid = self.progress.invalid.clone();
         let (drafts, index) = self
             .work(move |git| {
-                let drafts = project::drafts(git, tip, layout.as_ref(), &mut index, &records)?;
+                let drafts = project::drafts(git, tip, layout.as_ref(), &mut index, &invalid, &records)?;
                 Ok((drafts, index))
             })
             .await?;
