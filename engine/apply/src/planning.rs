@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use futures_util::{StreamExt as _, future::BoxFuture, stream};
 use serde_json::{Map, Value};
 use stoa_engine::{
-    Action, Live, Plan, PlanInput, Preview, Problem, Resource, ResourceId, Spec, State, StateResource, Summary,
+    Action, Live, Plan, PlanInput, Preview, Problem, Resource, ResourceId, Sensitive, Spec, State, StateResource, Summary,
     planner::{self, Draft},
     problem::reason,
     render::{Colour, render},
@@ -149,7 +149,13 @@ async fn preview(
             Ok((id, Some(preview))) => drop(previews.insert(id, preview)),
             Ok((_, None)) => {}
             Err((_, error)) if error.is_retryable() => return Err(PlanError::Runtime(error)),
-            Err((id, error)) => problems.push(problem(&id, &error)),
+            Err((id, error)) => {
+                // A reference may have carried a sensitive value into what is refused.
+                let sensitive = Sensitive::of(&desired[&id].attributes, &draft.desired[&id].sensitive);
+                let mut problem = problem(&id, &error);
+                problem.message = sensitive.redact(&problem.message);
+                problems.push(problem);
+            }
         }
     }
     problems.sort();

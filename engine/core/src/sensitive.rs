@@ -118,10 +118,13 @@ impl Sensitive {
 
     /// A message without the sensitive texts.
     pub fn redact(&self, message: &str) -> String {
+        // Servers quote what they refuse, and then a key of several lines has none.
+        let quoted = |text: &String| Value::from(text.as_str()).to_string().trim_matches('"').to_owned();
+        let searched = self.texts.iter().filter(|text| text.len() >= SEARCHED);
+        let mut texts: Vec<String> = searched.flat_map(|text| [text.clone(), quoted(text)]).collect();
         // Longer ones first, so that a text that contains another goes as a whole.
-        let mut texts: Vec<_> = self.texts.iter().filter(|text| text.len() >= SEARCHED).collect();
         texts.sort_by_key(|text| std::cmp::Reverse(text.len()));
-        texts.into_iter().fold(message.to_owned(), |message, text| message.replace(text.as_str(), MASK))
+        texts.iter().fold(message.to_owned(), |message, text| message.replace(text.as_str(), MASK))
     }
 
     fn replace(&self, at: &mut FieldPath, value: &Value, mask: &dyn Fn(&Value) -> Value) -> Value {
@@ -237,5 +240,14 @@ mod tests {
             sensitive.redact("Invalid value: \"hunter2\" for admin (YWRtaW4=)"),
             "Invalid value: \"(sensitive)\" for (sensitive) ((sensitive))"
         );
+    }
+
+    #[test]
+    fn a_quoted_text_of_several_lines_is_redacted() {
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "tls"},
+            "stringData": {"key": "-----BEGIN \"KEY\"-----\nabc\n"}});
+        let sensitive = Sensitive::of(secret.as_object().unwrap(), &BTreeSet::new());
+        let said = sensitive.redact(r#"Invalid value: "-----BEGIN \"KEY\"-----\nabc\n": no"#);
+        assert_eq!(said, "Invalid value: \"(sensitive)\": no");
     }
 }

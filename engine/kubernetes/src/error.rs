@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kube::core::Status;
-use serde_json::{Map, Value};
+use stoa_engine::Sensitive;
 use stoa_runtime::RuntimeError;
 
 /// Why a call to a kube-apiserver failed.
@@ -89,10 +89,10 @@ impl CallError {
     pub(crate) fn into_runtime(self, cluster: &str, sensitive: &Sensitive) -> RuntimeError {
         match self {
             Self::Unreachable(message) => {
-                RuntimeError::Unavailable { message: format!("cluster {cluster}: {}", sensitive.scrub(&message)) }
+                RuntimeError::Unavailable { message: format!("cluster {cluster}: {}", sensitive.redact(&message)) }
             }
             Self::Status(failure) => {
-                let message = sensitive.scrub(&failure.status.message);
+                let message = sensitive.redact(&failure.status.message);
                 let conflict =
                     failure.status.details.as_ref().is_some_and(|details| {
                         details.causes.iter().any(|cause| cause.reason == "FieldManagerConflict")
@@ -136,56 +136,6 @@ fn chain(err: &dyn std::error::Error) -> String {
         source = err.source();
     }
     text
-}
-
-/// Values that no message may hold: those of a v1 Secret.
-#[derive(Default)]
-pub(crate) struct Sensitive(Vec<String>);
-
-impl Sensitive {
-    /// Of an object; nothing unless it is a Secret.
-    pub(crate) fn of(object: &Map<String, Value>) -> Self {
-        let is = |key: &str, wanted: &str| object.get(key).and_then(Value::as_str) == Some(wanted);
-        if !(is("apiVersion", "v1") && is("kind", "Secret")) {
-            return Self::default();
-        }
-        let mut values = Vec::new();
-        for key in ["data", "stringData"] {
-            object.get(key).into_iter().for_each(|value| collect(value, &mut values));
-        }
-        values.retain(|value| !value.is_empty());
-        // Longer ones first, so that a value that is part of another does not leave the rest of it.
-        values.sort_by_key(|value| std::cmp::Reverse(value.len()));
-        values.dedup();
-        Self(values)
-    }
-
-    pub(crate) fn scrub(&self, message: &str) -> String {
-        let mut message = message.to_owned();
-        for value in &self.0 {
-            if value.len() >= 3 {
-                message = message.replace(value, "(sensitive)");
-            } else {
-                // So short a value is only recognisable as one where it is quoted.
-                message = message.replace(&format!("\"{value}\""), "(sensitive)");
-            }
-        }
-        message
-    }
-}
-
-/// All scalars in a value, and how messages quote them: the way Go and JSON do.
-fn collect(value: &Value, values: &mut Vec<String>) {
-    let text = match value {
-        Value::Null | Value::Bool(_) => return,
-        Value::Array(items) => return items.iter().for_each(|item| collect(item, values)),
-        Value::Object(map) => return map.values().for_each(|value| collect(value, values)),
-        Value::Number(number) => number.to_string(),
-        Value::String(text) => text.clone(),
-    };
-    values.push(format!("{text:?}").trim_matches('"').to_owned());
-    values.push(Value::from(text.as_str()).to_string().trim_matches('"').to_owned());
-    values.push(text);
 }
 
 #[cfg(test)]
@@ -261,14 +211,5 @@ mod tests {
         assert!(failure("namespaces", "n").is_missing("/api/v1/namespaces/n"));
         assert!(!failure("namespaces", "n").is_missing("/api/v1/namespaces/n/configmaps/n"));
         assert!(Failure::new(404, None, b"404 page not found\n").is_missing_kind());
-    }
-
-    #[test]
-    fn no_value_of_a_secret_is_in_a_message() {
-        let secret =
-            json!({"apiVersion": "v1", "kind": "Secret", "stringData": {"a": "hunter2", "b": "x\"y\n", "c": 12345}});
-        let sensitive = Sensitive::of(secret.as_object().unwrap());
-        let scrubbed = sensitive.scrub(r#"bad value "hunter2", "x\"y\n" and 12345"#);
-        assert_eq!(scrubbed, r#"bad value "(sensitive)", "(sensitive)" and (sensitive)"#);
     }
 }

@@ -6,11 +6,13 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use serde_json::{Map, Value};
+use stoa_engine::Sensitive;
+use stoa_engine::object::without_bookkeeping;
 use stoa_runtime::{Live, ReadRequest, RuntimeError};
 
 use crate::KubernetesRuntime;
 use crate::cluster::{Cluster, Discovered};
-use crate::error::{CallError, Sensitive};
+use crate::error::CallError;
 use crate::target::{Api, Gvk, Target, collection_path};
 
 /// Calls in flight at once.
@@ -206,15 +208,7 @@ fn answer_all(group: &Group, err: CallError, cluster: &Cluster) -> Result<Vec<(u
 }
 
 fn live(object: Option<Map<String, Value>>) -> Live {
-    object.map_or(Live::Absent, |object| Live::Present(without_managed_fields(object)))
-}
-
-/// Bookkeeping of the server, larger than most objects and of no use to a diff.
-pub(crate) fn without_managed_fields(mut object: Map<String, Value>) -> Map<String, Value> {
-    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
-        metadata.remove("managedFields");
-    }
-    object
+    object.map_or(Live::Absent, |object| Live::Present(without_bookkeeping(object)))
 }
 
 #[cfg(test)]

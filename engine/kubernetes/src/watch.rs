@@ -1,17 +1,18 @@
 //! Follows one object by watching it, and waits for its health.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::TryStreamExt as _;
 use http::Request;
 use kube::core::WatchEvent;
 use serde_json::{Map, Value};
-use stoa_engine::Resource;
+use stoa_engine::{Resource, Sensitive};
 use stoa_runtime::{Health, HealthReport, RuntimeError};
 
 use crate::KubernetesRuntime;
 use crate::cluster::{Cluster, Discovered};
-use crate::error::{CallError, Sensitive};
+use crate::error::CallError;
 use crate::kstatus;
 use crate::target::{Api, Target, collection_path};
 
@@ -106,7 +107,7 @@ pub(crate) async fn wait_healthy(
         report(Health::Current, "it is there");
         return Ok(Health::Current);
     }
-    let sensitive = Sensitive::of(&desired.attributes);
+    let sensitive = Sensitive::of(&desired.attributes, &BTreeSet::new());
     let explain = |err: CallError| err.into_runtime(&cluster.name, &sensitive);
     let Discovered::Served(api) = cluster.discover(&target.gvk).await.map_err(explain)? else {
         return Err(crate::read::unknown_kind(&target, &cluster.name));

@@ -1,15 +1,17 @@
 //! Changes objects: previews and applies by server-side apply, deletes and waits until gone.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
-use stoa_engine::StateResource;
+use stoa_engine::object::without_bookkeeping;
+use stoa_engine::{Sensitive, StateResource};
 use stoa_runtime::{Applied, ApplyRequest, KubernetesObject, Preview, RuntimeError};
 
 use crate::KubernetesRuntime;
 use crate::cluster::{ApplyOptions, Cluster, Discovered};
-use crate::error::{CallError, Sensitive};
-use crate::read::{unknown_kind, without_managed_fields};
+use crate::error::CallError;
+use crate::read::unknown_kind;
 use crate::target::{Api, Gvk, Target};
 use crate::watch::{Seen, follow};
 
@@ -26,7 +28,7 @@ fn force(request: &ApplyRequest<'_>) -> bool {
 pub(crate) async fn preview(runtime: &KubernetesRuntime, request: &ApplyRequest<'_>) -> Result<Preview, RuntimeError> {
     let (index, target) = runtime.desired_target(request.desired)?;
     let cluster = runtime.cluster(index);
-    let sensitive = Sensitive::of(&request.desired.attributes);
+    let sensitive = Sensitive::of(&request.desired.attributes, &BTreeSet::new());
     let api = match cluster.discover(&target.gvk).await.map_err(|err| err.into_runtime(&cluster.name, &sensitive))? {
         Discovered::Served(api) => api,
         Discovered::NoKind | Discovered::NoVersion => {
@@ -42,13 +44,13 @@ pub(crate) async fn preview(runtime: &KubernetesRuntime, request: &ApplyRequest<
     }
     let options = ApplyOptions { dry_run: true, force: force(request) };
     match cluster.apply(&cluster.path(&target, &api), &request.desired.attributes, options).await {
-        Ok(object) => Ok(Preview::Changed(without_managed_fields(object))),
+        Ok(object) => Ok(Preview::Changed(without_bookkeeping(object))),
         Err(CallError::Status(failure)) if failure.is_missing_namespace() => {
             runtime.set_missing(index, namespace);
             Ok(unverified())
         }
         Err(CallError::Status(failure)) if failure.is_dry_run_unsupported() => {
-            Ok(Preview::Unverified(sensitive.scrub(&failure.status.message)))
+            Ok(Preview::Unverified(sensitive.redact(&failure.status.message)))
         }
         Err(err) => Err(err.into_runtime(&cluster.name, &sensitive)),
     }
@@ -57,7 +59,7 @@ pub(crate) async fn preview(runtime: &KubernetesRuntime, request: &ApplyRequest<
 pub(crate) async fn apply(runtime: &KubernetesRuntime, request: &ApplyRequest<'_>) -> Result<Applied, RuntimeError> {
     let (index, target) = runtime.desired_target(request.desired)?;
     let cluster = runtime.cluster(index);
-    let sensitive = Sensitive::of(&request.desired.attributes);
+    let sensitive = Sensitive::of(&request.desired.attributes, &BTreeSet::new());
     let options = ApplyOptions { dry_run: false, force: force(request) };
     let mut waited = false;
     let (api, object) = loop {
@@ -75,7 +77,7 @@ pub(crate) async fn apply(runtime: &KubernetesRuntime, request: &ApplyRequest<'_
     if target.gvk.is("apiextensions.k8s.io", "CustomResourceDefinition") {
         forget_defined(cluster, &object);
     }
-    let live = without_managed_fields(object);
+    let live = without_bookkeeping(object);
     runtime.remember(&request.desired.id, &live);
     let kubernetes = Some(KubernetesObject {
         cluster: cluster.name.clone(),
@@ -92,7 +94,7 @@ pub(crate) async fn apply(runtime: &KubernetesRuntime, request: &ApplyRequest<'_
 pub(crate) async fn delete(runtime: &KubernetesRuntime, prior: &StateResource) -> Result<(), RuntimeError> {
     let (index, target) = runtime.prior_target(prior)?;
     let cluster = runtime.cluster(index);
-    let sensitive = Sensitive::of(&prior.attributes);
+    let sensitive = Sensitive::of(&prior.attributes, &BTreeSet::new());
     let explain = |err: CallError| err.into_runtime(&cluster.name, &sensitive);
     // What an earlier run saw may be gone by now.
     let Discovered::Served(api) = cluster.discover(&target.gvk).await.map_err(explain)? else { return Ok(()) };
