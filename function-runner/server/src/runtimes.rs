@@ -7,18 +7,21 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::Deserialize;
 use stoa_engine::{ResourceId, ResourceType, Spec, State};
-use stoa_proto::{Problem, Target};
+use stoa_proto::{Problem, Source, Target, Workspace};
 use stoa_runtime::Runtime;
+use stoa_runtime_gitops::{GitOpsConfig, GitOpsRuntime, Mode, RunInfo};
 use stoa_runtime_kubernetes::{Access, ClusterConfig, KubernetesRuntime};
 
 use crate::convert;
 use crate::failure::{Failure, problem, reason};
+use crate::source::{self, Credentials};
 
 /// Makes the runtime of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Runtimes {
     /// For clusters that are the runner's own.
     kubeconfig: Option<PathBuf>,
+    cache: PathBuf,
 }
 
 /// The part of a Workspace's spec that says what drives its resources.
@@ -54,12 +57,30 @@ struct GitOpsSpec {
     #[serde(default)]
     directory: String,
     #[serde(default)]
-    mode: String,
+    mode: CommitMode,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+enum CommitMode {
+    #[default]
+    Commit,
+    PullRequest,
+}
+
+impl From<CommitMode> for Mode {
+    fn from(mode: CommitMode) -> Self {
+        match mode {
+            CommitMode::Commit => Self::Commit,
+            CommitMode::PullRequest => Self::PullRequest,
+        }
+    }
 }
 
 impl Runtimes {
-    pub(crate) fn new(kubeconfig: Option<PathBuf>) -> Self {
-        Self { kubeconfig }
+    /// Clusters of the runner's own are reached by `kubeconfig`; copies of GitOps repositories are kept
+    /// under `cache`.
+    pub(crate) fn new(kubeconfig: Option<PathBuf>, cache: PathBuf) -> Self {
+        Self { kubeconfig, cache }
     }
 
     /// The runtime for everything that is wanted or recorded of a stack.
@@ -85,9 +106,36 @@ impl Runtimes {
                 let runtime = KubernetesRuntime::new(&configs?).await.map_err(|err| Failure::runtime(&err))?;
                 Ok(Arc::new(runtime))
             }
-            (None, Some(gitops)) => gitops_runtime(gitops, target),
+            (None, Some(gitops)) => self.gitops(gitops, target, &workspace),
             (None, None) => Err(no_runtime(&workspace.name, spec, state)),
         }
+    }
+
+    fn gitops(&self, gitops: GitOpsSpec, target: &Target, workspace: &Workspace) -> Result<Arc<dyn Runtime>, Failure> {
+        let repository = Source {
+            provider: "Git".to_owned(),
+            remote: gitops.repository.clone(),
+            credentials: workspace.credentials.clone(),
+        };
+        let config = GitOpsConfig {
+            repository: gitops.repository,
+            branch: gitops.branch,
+            directory: gitops.directory,
+            mode: gitops.mode.into(),
+            cache: self.cache.join("gitops").join(source::cache_name(&repository)),
+            run: RunInfo {
+                uid: target.run_uid.clone(),
+                name: target.run_name.clone(),
+                organization: target.organization.clone(),
+                stack: target.stack.clone(),
+                workspace: workspace.name.clone(),
+                requester: target.requester.clone(),
+                source_commit: target.commit.clone(),
+            },
+        };
+        let connect = Arc::new(Credentials::of(repository));
+        let runtime = GitOpsRuntime::new(config, connect).map_err(|err| Failure::runtime(&err))?;
+        Ok(Arc::new(runtime))
     }
 
     fn cluster(
@@ -139,8 +187,4 @@ fn no_runtime(workspace: &str, spec: &Spec, state: &State) -> Failure {
         field: "spec".to_owned(),
         ..problem(reason::NO_RUNTIME, message)
     }])
-}
-
-fn gitops_runtime(_gitops: GitOpsSpec, _target: &Target) -> Result<Arc<dyn Runtime>, Failure> {
-    Err(Failure::new(tonic::Code::InvalidArgument, reason::NOT_AVAILABLE, "runtime GitOps is not available yet"))
 }

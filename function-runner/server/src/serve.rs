@@ -39,7 +39,7 @@ pub(crate) async fn serve(args: Args) -> anyhow::Result<()> {
     }
     let service = Service::new(
         Sources::new(args.cache_dir.clone()),
-        Runtimes::new(args.kubeconfig.clone()),
+        Runtimes::new(args.kubeconfig.clone(), args.cache_dir.clone()),
         metrics,
         args.parallelism,
         shutdown.clone(),

@@ -1,5 +1,6 @@
 //! Shows a source's credentials to its Git server, and checks who the server is.
 
+use std::fmt;
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -12,6 +13,30 @@ use rustls::client::danger::ServerCertVerifier as _;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use stoa_proto::Source;
+use stoa_runtime_gitops::Connect;
+
+/// The credentials of a repository, as a runtime that reaches it wants them.
+#[derive(Clone)]
+pub(crate) struct Credentials(Source);
+
+impl Credentials {
+    /// Those of a source.
+    pub(crate) fn of(source: Source) -> Self {
+        Self(source)
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").finish_non_exhaustive()
+    }
+}
+
+impl Connect for Credentials {
+    fn callbacks(&self) -> RemoteCallbacks<'_> {
+        callbacks(&self.0)
+    }
+}
 
 /// Keys as in Secrets of type kubernetes.io/basic-auth and kubernetes.io/ssh-auth, or `token`;
 /// `known_hosts` and `ca.crt` say who the server is.

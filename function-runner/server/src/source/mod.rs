@@ -19,6 +19,7 @@ use stoa_proto::Source;
 use tonic::Code;
 
 use crate::failure::{Failure, reason};
+pub(crate) use auth::Credentials;
 pub(crate) use content::{Content, SourceFile};
 use refs::Heads;
 
@@ -91,7 +92,7 @@ impl Sources {
 
 /// The digest that names a cache. Credentials are part of it, so that nobody reads through the cache
 /// what only somebody else may fetch.
-fn cache_name(source: &Source) -> String {
+pub(crate) fn cache_name(source: &Source) -> String {
     let mut hasher = Sha256::new();
     let mut part = |bytes: &[u8]| {
         hasher.update((bytes.len() as u64).to_be_bytes());

@@ -25,8 +25,8 @@ pub(crate) struct Caller {
 pub(crate) enum Reaction {
     /// Keeps it, and acks it where it wants that.
     Keep,
-    /// Keeps and acks it, and cancels.
-    KeepAndCancel,
+    /// Cancels, then keeps and acks it.
+    CancelAndKeep,
     /// Drops the stream, as when it dies.
     HangUp,
 }
@@ -140,12 +140,12 @@ impl Caller {
             if reaction == Reaction::HangUp {
                 return applied;
             }
+            if reaction == Reaction::CancelAndKeep {
+                requests.send(message(apply_request::Message::Cancel(Cancel {}))).await.unwrap();
+            }
             let wants_ack = self.keep(event.event.unwrap(), &mut applied);
             if wants_ack {
                 requests.send(message(apply_request::Message::Ack(Ack { sequence }))).await.unwrap();
-            }
-            if reaction == Reaction::KeepAndCancel {
-                requests.send(message(apply_request::Message::Cancel(Cancel {}))).await.unwrap();
             }
         }
     }

@@ -4,5 +4,7 @@
 
 mod bed;
 mod caller;
+mod delivery;
+mod faults;
 mod input;
 mod process;

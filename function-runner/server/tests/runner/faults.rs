@@ -1,0 +1,88 @@
+//! Streams that break, runs that are cancelled, plans that do not fit.
+
+use std::time::Duration;
+
+use stoa_proto::apply_event::Event;
+use tonic::Code;
+
+use crate::caller::Reaction;
+use crate::delivery::Scene;
+
+#[tokio::test]
+async fn a_stream_broken_at_any_event_is_taken_up_again_and_makes_one_commit() {
+    // 3 intents and 3 results, or fewer when a runtime takes them in a batch.
+    for break_at in 1..=6 {
+        let mut scene = Scene::new().await;
+        let spec = scene.spec(1).await;
+        let plan = scene.caller.plan(&spec, false).await.unwrap();
+        let broken =
+            scene
+                .caller
+                .apply_with(&spec, &plan, &[], |event| {
+                    if event.sequence == break_at { Reaction::HangUp } else { Reaction::Keep }
+                })
+                .await;
+        if broken.finished.is_some() {
+            continue;
+        }
+        let done: Vec<String> = broken.results.iter().map(|result| result.id.clone()).collect();
+        let resumed = scene.caller.apply_with(&spec, &plan, &done, |_| Reaction::Keep).await;
+        assert!(resumed.finished().succeeded, "broken at {break_at}: {resumed:?}");
+        assert_eq!(scene.commits(), [resumed.finished().gitops_commit.clone()], "broken at {break_at}");
+        assert_eq!(scene.delivered().iter().filter(|text| text.contains("kind:")).count(), 3, "broken at {break_at}");
+        scene.caller.next_run("after");
+        let after = scene.caller.plan(&spec, false).await.unwrap();
+        assert_eq!(after.summary.unwrap().unchanged, 3, "broken at {break_at}: {}", after.table);
+    }
+}
+
+#[tokio::test]
+async fn a_cancelled_run_writes_nothing_more() {
+    let mut scene = Scene::new().await;
+    let spec = scene.spec(1).await;
+    let plan = scene.caller.plan(&spec, false).await.unwrap();
+    let applied = scene
+        .caller
+        .apply_with(&spec, &plan, &[], |event| match event.event {
+            Some(Event::Intent(_)) => Reaction::CancelAndKeep,
+            _ => Reaction::Keep,
+        })
+        .await;
+    assert!(applied.finished().canceled && !applied.finished().succeeded, "{applied:?}");
+    assert!(applied.outcomes().iter().all(|(_, _, outcome)| *outcome == "Skipped"), "{:?}", applied.outcomes());
+    assert!(scene.commits().is_empty());
+}
+
+#[tokio::test]
+async fn a_plan_of_another_spec_is_refused() {
+    let mut scene = Scene::new().await;
+    let spec = scene.spec(1).await;
+    let plan = scene.caller.plan(&spec, false).await.unwrap();
+    let other = scene.spec(2).await;
+    let applied = scene.caller.apply(&other, &plan).await;
+    assert_eq!(applied.error.map(|status| status.code()), Some(Code::Aborted));
+    assert!(scene.commits().is_empty());
+}
+
+#[tokio::test]
+async fn a_runner_told_to_end_lets_the_caller_go_on_elsewhere() {
+    let mut scene = Scene::new().await;
+    let spec = scene.spec(1).await;
+    let plan = scene.caller.plan(&spec, false).await.unwrap();
+    let bed = &scene.bed;
+    let applied = scene
+        .caller
+        .apply_with(&spec, &plan, &[], |event| {
+            if event.sequence == 1 {
+                bed.terminate();
+            }
+            Reaction::Keep
+        })
+        .await;
+    // Whatever was in flight is told; what was not begun is left to another runner.
+    if applied.finished.is_none() {
+        assert_eq!(applied.error.as_ref().map(tonic::Status::code), Some(Code::Unavailable), "{applied:?}");
+    }
+    let ended = tokio::time::timeout(Duration::from_secs(30), scene.bed.ended()).await.unwrap();
+    assert!(ended.success(), "{ended:?}");
+}
