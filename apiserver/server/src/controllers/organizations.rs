@@ -20,6 +20,8 @@ use crate::{
 
 /// How often to look whether a namespace is still there.
 const LOOK: Duration = Duration::from_secs(60);
+/// How often to look while somebody has to act.
+const REFUSED: Duration = Duration::from_secs(5);
 /// How often to look while something is going.
 const WAIT: Duration = Duration::from_millis(500);
 
@@ -101,8 +103,20 @@ async fn remove(services: &Services, organization: &Organization) -> Result<Opti
                 stacks::destroy(services, stack).await?;
             }
         }
-        if organization.spec.deletion_policy == DeletionPolicy::Destroy {
-            return Ok(Some(WAIT));
+        match organization.spec.deletion_policy {
+            DeletionPolicy::Orphan => {}
+            DeletionPolicy::Destroy => return Ok(Some(WAIT)),
+            DeletionPolicy::Refuse => {
+                // They were deployed after the deletion was admitted.
+                services.recorder.record(
+                    organization,
+                    Kind::Warning,
+                    reason::TERMINATING,
+                    "the organization waits for its stacks to be destroyed: their infrastructure is live and its \
+                     deletionPolicy is Refuse",
+                );
+                return Ok(Some(REFUSED));
+            }
         }
     }
     if let Some(namespace) = services.cluster.namespace(&name).await?

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use stoa_machinery::ApiError;
 use stoa_types::{
@@ -20,6 +22,8 @@ use crate::{
 
 /// How often to look while something is going.
 const WAIT: Duration = Duration::from_millis(500);
+/// How long after a Destroy that failed the next is started.
+const DESTROY_AGAIN: Duration = Duration::from_secs(60);
 
 pub(crate) async fn run(services: Services, end: CancellationToken) {
     let (Ok(stacks), Ok(sources)) = (services.lookup.api::<Stack>(), services.lookup.api::<Source>()) else { return };
@@ -121,24 +125,32 @@ async fn remove(services: &Services, stack: &Stack) -> Result<Option<Duration>, 
     Ok(None)
 }
 
-async fn active_runs(services: &Services, stack: &Stack) -> Result<Vec<Run>, ApiError> {
+async fn runs_of(services: &Services, stack: &Stack) -> Result<Vec<Run>, ApiError> {
     let selector = format!("{}={}", labels::STACK, stack.name_any());
-    let runs = services.lookup.api::<Run>()?.list(stack.namespace().as_deref(), &selector).await?;
-    Ok(runs.into_iter().filter(|r| !status(r).phase.is_terminal()).collect())
+    services.lookup.api::<Run>()?.list(stack.namespace().as_deref(), &selector).await
 }
 
-/// Starts a Destroy in every workspace where the stack is deployed and none is under way.
+async fn active_runs(services: &Services, stack: &Stack) -> Result<Vec<Run>, ApiError> {
+    Ok(runs_of(services, stack).await?.into_iter().filter(|r| !status(r).phase.is_terminal()).collect())
+}
+
+/// Whether a Destroy is under way, or ended so lately that another would fail in the same way.
+fn is_too_soon(run: &Run, now: Timestamp) -> bool {
+    let ended = status(run).completion_time.filter(|_| status(run).phase.is_terminal());
+    ended.is_none_or(|Time(at)| now.duration_since(at).unsigned_abs() < DESTROY_AGAIN)
+}
+
+/// Starts a Destroy in every workspace where the stack is deployed and none is under way or has just failed.
 ///
 /// # Errors
 ///
 /// When runs cannot be read or created.
 pub(crate) async fn destroy(services: &Services, stack: &Stack) -> Result<(), ApiError> {
-    let active = active_runs(services, stack).await?;
+    let runs = runs_of(services, stack).await?;
     let deployments = stack.status.iter().flat_map(|s| &s.deployments).filter(|d| d.resources > 0);
     for deployment in deployments {
-        let is_under_way =
-            |r: &&Run| r.spec.operation == Operation::Destroy && r.spec.workspace == deployment.workspace;
-        if active.iter().any(|r| is_under_way(&r)) {
+        let is_destroy = |r: &&Run| r.spec.operation == Operation::Destroy && r.spec.workspace == deployment.workspace;
+        if runs.iter().filter(is_destroy).any(|r| is_too_soon(r, Timestamp::now())) {
             continue;
         }
         let mut run = Run::new(

@@ -234,7 +234,7 @@ impl Execution {
         let request = stoa_proto::ResolveRequest {
             source: Some(target.proto_source(&self.services).await?),
             version: version.clone(),
-            r#ref: target.source.spec.reference.clone(),
+            r#ref: target.source()?.spec.reference.clone(),
         };
         let mut runner = self.services.runner.client();
         let response = self.unless_canceled(runner.resolve(request)).await?;

@@ -21,7 +21,8 @@ use crate::kinds::lookup;
 pub(crate) struct Target {
     pub(crate) stack: Stack,
     pub(crate) project: Project,
-    pub(crate) source: Source,
+    /// Absent when it was deleted: what was deployed from it can still be destroyed or rolled back.
+    source: Option<Source>,
     pub(crate) workspace: Workspace,
     pub(crate) documents: Arc<dyn DocumentStore>,
 }
@@ -42,7 +43,7 @@ impl Target {
     pub(crate) async fn of_stack(services: &Services, stack: Stack, workspace: &str) -> Result<Self, Halt> {
         let namespace = stack.namespace().unwrap_or_default();
         let project = existing::<Project>(services, &namespace, &stack.spec.project, "project").await?;
-        let source = existing::<Source>(services, &namespace, &project.spec.source.name, "source").await?;
+        let source = services.lookup.api::<Source>()?.get_opt(&namespace, &project.spec.source.name).await?;
         let workspace = existing::<Workspace>(services, "", workspace, "workspace").await?;
         let documents = services.backends.store(&workspace.spec.backend.name).await?;
         Ok(Self { stack, project, source, workspace, documents })
@@ -76,9 +77,18 @@ impl Target {
         }
     }
 
+    /// The source that the stack is rendered from.
+    ///
+    /// # Errors
+    ///
+    /// Failed with its name when it does not exist.
+    pub(crate) fn source(&self) -> Result<&Source, Halt> {
+        self.source.as_ref().ok_or_else(|| not_found("source", &self.project.spec.source.name))
+    }
+
     /// The source with its credentials.
     pub(crate) async fn proto_source(&self, services: &Services) -> Result<stoa_proto::Source, Halt> {
-        source(services, &self.source).await
+        source(services, self.source()?).await
     }
 
     /// The workspace with its credentials.
@@ -211,7 +221,11 @@ where
     K: crate::kinds::lookup::Kind,
 {
     let found = services.lookup.api::<K>()?.get_opt(namespace, name).await?;
-    found.ok_or_else(|| Halt::failed(reason::REFERENCE_NOT_FOUND, format!("{noun} {name:?} does not exist")))
+    found.ok_or_else(|| not_found(noun, name))
+}
+
+fn not_found(noun: &str, name: &str) -> Halt {
+    Halt::failed(reason::REFERENCE_NOT_FOUND, format!("{noun} {name:?} does not exist"))
 }
 
 async fn referenced_secret(

@@ -54,7 +54,7 @@ impl Generate {
         let request = stoa_proto::ResolveRequest {
             source: Some(target.proto_source(services).await.map_err(failure)?),
             version,
-            r#ref: target.source.spec.reference.clone(),
+            r#ref: target.source().map_err(failure)?.spec.reference.clone(),
         };
         let refused = |status: tonic::Status| failure(runner::halt(&status, reason::GENERATE_FAILED));
         let commit = services.runner.client().resolve(request).await.map_err(refused)?.into_inner().commit;

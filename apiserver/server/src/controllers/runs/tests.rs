@@ -200,3 +200,56 @@ async fn deletion_cancels_all_but_what_the_server_destroys_itself() {
     destroy.status.get_or_insert_default().requester.groups.clear();
     assert!(wants_end(&destroy));
 }
+
+#[tokio::test]
+async fn destroy_that_failed_is_not_started_again_at_once() {
+    let world = World::new().await;
+    let stacks = world.registry.api::<Stack>();
+    let deployed = json!([{"workspace": "dev", "resources": 1}]);
+    let stack = stacks
+        .update_status_with("shop", "web", |stack: &mut Stack| {
+            stack.status.get_or_insert_default().deployments = serde_json::from_value(deployed.clone()).unwrap();
+        })
+        .await
+        .unwrap();
+    let destroys = || async {
+        crate::controllers::stacks::destroy(&world.services, &stack).await.unwrap();
+        world.registry.api::<Run>().list(Some("shop"), "").await.unwrap()
+    };
+    let started = destroys().await;
+    assert_eq!(destroys().await, started, "one is under way");
+    let end = |age: i64| {
+        let (runs, name) = (world.registry.api::<Run>(), started[0].name_any());
+        async move {
+            let at = Timestamp::now() - jiff::SignedDuration::from_secs(age);
+            let change = |run: &mut Run| {
+                let status = run.status.get_or_insert_default();
+                status.phase = RunPhase::Failed;
+                status.completion_time = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at));
+            };
+            runs.update_status_with("shop", &name, change).await.unwrap();
+        }
+    };
+    end(30).await;
+    assert_eq!(destroys().await.len(), 1, "one has just failed");
+    end(90).await;
+    assert_eq!(destroys().await.len(), 2);
+}
+
+#[tokio::test]
+async fn run_without_its_source_can_still_destroy() {
+    let world = World::with_controller().await;
+    world.registry.api::<stoa_types::Source>().delete("shop", "config", &DeleteOptions::default()).await.unwrap();
+    world.create("Run", "destroy", json!({"stack": "web", "workspace": "dev", "operation": "Destroy"})).await;
+    // The Spec of a Destroy is known without a source; the plan waits for the runner.
+    world.until("destroy", |status| status.phase == RunPhase::Planning).await;
+    world.change("destroy", |run| run.spec.cancel = true).await;
+    world.ended("destroy").await;
+    world.apply("apply").await;
+    let ended = world.ended("apply").await;
+    let failed = condition(&ended.conditions, reason::FAILED).unwrap();
+    assert_eq!(
+        (failed.reason.as_str(), failed.message.as_str()),
+        (reason::REFERENCE_NOT_FOUND, "source \"config\" does not exist")
+    );
+}
