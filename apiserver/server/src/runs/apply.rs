@@ -53,6 +53,7 @@ pub(super) async fn apply(
     let run_uid = execution.run.uid().unwrap_or_default();
     let total = status(&execution.run).plan.map_or(0, |p| p.summary.changes());
     let done = state.done_by(&run_uid);
+    let changed = state.changed_by(&run_uid).try_into().unwrap_or(i64::MAX);
     execution.enter(RunPhase::Applying).await?;
     if total > 0 && !(state.head().dirty && state.head().run == run_uid) {
         let head = super::state::Head { run: run_uid.clone(), dirty: true, ..state.head().clone() };
@@ -64,18 +65,14 @@ pub(super) async fn apply(
         spec: spec.clone(),
         plan: plan.clone(),
         state: state.for_runner(),
-        done: done.clone(),
+        done,
         parallelism: 0,
     };
     send(&requests, Message::Start(start)).await?;
     let events = execution.services.runner.client().apply(ReceiverStream::new(outbound)).await;
     let events = events.map_err(|e| runner::halt(&e, reason::APPLY_FAILED))?.into_inner();
-    let mut conversation = Conversation {
-        run_uid,
-        requests,
-        progress: Progress { total, done: done.len().try_into().unwrap_or(i64::MAX), failed: 0 },
-        shown: Vec::new(),
-    };
+    let mut conversation =
+        Conversation { run_uid, requests, progress: Progress { total, done: changed, failed: 0 }, shown: Vec::new() };
     let finished = conversation.hold(execution, state, events.ready_chunks(BATCH)).await?;
     conversation.show(execution).await?;
     settle(execution, finished).await

@@ -139,9 +139,19 @@ impl State {
 
     /// The ids whose results of this run are recorded.
     pub(crate) fn done_by(&self, run: &str) -> Vec<String> {
-        let is_done =
-            |e: &&Entry| e.intent.is_none() && e.result.as_ref().is_some_and(|r| r.run == run && r.outcome == "Done");
-        self.entries().filter(is_done).map(|e| e.id.clone()).collect()
+        self.results_of(run).map(|(id, _)| id.to_owned()).collect()
+    }
+
+    /// How many of them were changes.
+    pub(crate) fn changed_by(&self, run: &str) -> usize {
+        self.results_of(run).filter(|(_, result)| result.action != "Unchanged").count()
+    }
+
+    fn results_of(&self, run: &str) -> impl Iterator<Item = (&str, &Outcome)> {
+        self.entries().filter_map(move |entry| {
+            let result = entry.result.as_ref().filter(|r| r.run == run && r.outcome == "Done")?;
+            entry.intent.is_none().then_some((entry.id.as_str(), result))
+        })
     }
 
     fn head_key(&self) -> Key {
