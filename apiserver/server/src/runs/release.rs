@@ -4,6 +4,7 @@
 //! Each step may be repeated: the number of the release is decided in the state head before the
 //! Release is created, and the head says which run it was for.
 
+use futures_util::{TryStreamExt as _, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use sha2::{Digest as _, Sha256};
@@ -23,6 +24,9 @@ use super::{
     target::Target,
 };
 use crate::kinds::check::set_condition;
+
+/// How many Resources are written at a time.
+const AT_ONCE: usize = 32;
 
 /// The name of a Release: `<stack>.<workspace>.<number>`.
 pub(crate) fn name(stack: &str, workspace: &str, number: i64) -> String {
@@ -54,9 +58,9 @@ pub(super) async fn finish(
     let released = Head { run: run_uid.clone(), dirty: false, last_release: number, last_release_run: run_uid.clone() };
     state.set_head(&*log, released).await?;
     create_release(execution, target, number, spec_digest, &state_digest).await?;
-    for entry in state.entries() {
-        record_resource(execution, target, entry, number).await?;
-    }
+    // Those that are under way together share one sync of the disk.
+    let records = state.entries().map(|entry| Ok(record_resource(execution, target, entry, number)));
+    stream::iter(records).try_for_each_concurrent(AT_ONCE, |record| record).await?;
     state.forget_removed(&*log, &run_uid).await?;
     execution.update(|status| status.release = Some(number)).await?;
     Ok(Some(number))
