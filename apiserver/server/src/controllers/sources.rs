@@ -16,6 +16,9 @@ use crate::{
     runs::{Halt, Services, runner, target},
 };
 
+/// How long one look may take.
+const LOOK: Duration = Duration::from_secs(30);
+
 /// When each source, at which generation, was last looked at: a status write makes the object due
 /// again, and must not lead to another look.
 type Looked = Arc<Mutex<HashMap<ObjectKey, (Instant, Option<i64>)>>>;
@@ -76,7 +79,11 @@ async fn resolve(services: &Services, source: &Source) -> Result<String, (&'stat
         version: String::new(),
         r#ref: source.spec.reference.clone(),
     };
-    let response = services.runner.client().resolve(request).await;
+    let mut runner = services.runner.client();
+    let response = tokio::time::timeout(LOOK, runner.resolve(request)).await;
+    let response = response.unwrap_or_else(|_| {
+        Err(tonic::Status::deadline_exceeded(format!("the repository did not answer within {LOOK:?}")))
+    });
     let response = response.map_err(|status| failed(runner::halt(&status, reason::SOURCE_UNREACHABLE)))?;
     Ok(response.into_inner().commit)
 }
