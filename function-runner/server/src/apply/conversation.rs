@@ -17,12 +17,14 @@ use tonic::Status;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Broken;
 
+type Events = mpsc::Sender<Result<ApplyEvent, Status>>;
+
 /// One apply's stream.
 #[derive(Debug)]
 pub(crate) struct Conversation {
     /// The next sequence number, and where events go: held together, so that they arrive in order.
     /// Nothing after the last event.
-    out: AsyncMutex<Option<(u64, mpsc::Sender<Result<ApplyEvent, Status>>)>>,
+    out: AsyncMutex<Option<(u64, Events)>>,
     waiting: Mutex<HashMap<u64, oneshot::Sender<()>>>,
     /// No more acks will come.
     broken: CancellationToken,
@@ -31,7 +33,7 @@ pub(crate) struct Conversation {
 }
 
 impl Conversation {
-    pub(crate) fn new(out: mpsc::Sender<Result<ApplyEvent, Status>>) -> Arc<Self> {
+    pub(crate) fn new(out: Events) -> Arc<Self> {
         Arc::new(Self {
             out: AsyncMutex::new(Some((1, out))),
             waiting: Mutex::default(),

@@ -67,7 +67,7 @@ pub(super) fn read(files: &[SourceFile], warnings: &mut Vec<String>) -> Result<S
                     collect(document.value, &place, &mut manifests, &mut problems, warnings);
                 }
             }
-            Err(problem) => problems.push(problem),
+            Err(problem) => problems.push(*problem),
         }
     }
     report_duplicates(&manifests, &mut problems);

@@ -25,7 +25,7 @@ pub(super) fn read(file: &SourceFile) -> Result<Spec, Vec<Problem>> {
         field: field.to_owned(),
         ..problem(stoa_engine::problem::reason::INVALID_SPEC, message)
     };
-    let mut documents = yaml::documents(file).map_err(|problem| vec![problem])?;
+    let mut documents = yaml::documents(file).map_err(|problem| vec![*problem])?;
     let document = match documents.len() {
         // An empty file wants nothing.
         0 => return Ok(Spec::default()),

@@ -37,7 +37,7 @@ fn options() -> serde_saphyr::Options {
 }
 
 /// The documents of a file that are not empty.
-pub(super) fn documents(file: &SourceFile) -> Result<Vec<Document>, Problem> {
+pub(super) fn documents(file: &SourceFile) -> Result<Vec<Document>, Box<Problem>> {
     let text = std::str::from_utf8(&file.bytes).map_err(|_| malformed(file, 0, "is not UTF-8"))?;
     let documents: Vec<Spanned<Value>> =
         serde_saphyr::from_multiple_with_options(text, options()).map_err(|err| explain(file, &err))?;
@@ -48,7 +48,7 @@ pub(super) fn documents(file: &SourceFile) -> Result<Vec<Document>, Problem> {
     Ok(documents.filter(|document| !document.value.is_null()).collect())
 }
 
-fn explain(file: &SourceFile, err: &DeserializeError) -> Problem {
+fn explain(file: &SourceFile, err: &DeserializeError) -> Box<Problem> {
     let err = err.without_snippet();
     let line = err.location().and_then(|location| u32::try_from(location.line()).ok()).unwrap_or_default();
     let message = err.to_string();
@@ -57,6 +57,6 @@ fn explain(file: &SourceFile, err: &DeserializeError) -> Problem {
     malformed(file, line, message)
 }
 
-fn malformed(file: &SourceFile, line: u32, message: &str) -> Problem {
-    Problem { file: file.path.clone(), line, ..problem(reason::MALFORMED_YAML, message) }
+fn malformed(file: &SourceFile, line: u32, message: &str) -> Box<Problem> {
+    Box::new(Problem { file: file.path.clone(), line, ..problem(reason::MALFORMED_YAML, message) })
 }

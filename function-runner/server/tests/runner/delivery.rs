@@ -91,7 +91,7 @@ async fn a_stack_is_delivered_changed_and_destroyed() {
     let applied = scene.caller.apply(&spec, &plan).await;
     let finished = applied.finished();
     assert!(finished.succeeded && !finished.canceled && finished.problems.is_empty(), "{applied:?}");
-    assert_eq!(scene.commits(), [finished.gitops_commit.clone()], "one run is one commit");
+    assert_eq!(scene.commits(), std::slice::from_ref(&finished.gitops_commit), "one run is one commit");
     assert_eq!(applied.results.len(), 3);
     assert!(applied.results.iter().all(|result| result.outcome == "Done"), "{applied:?}");
     let deployment = applied.results.iter().find(|result| result.id == DEPLOYMENT).unwrap();
