@@ -215,7 +215,8 @@ fn tests(work: &Path, bed: &Path) -> Result<()> {
         ("STOA_TEST_CLIENT_GO", text(client_go_program(work))?),
     ];
     let environment: Vec<(&str, &str)> = environment.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    execute(&["cargo", "test", "--workspace", "--no-fail-fast"], &environment)
+    let cluster_tests = "--features=stoa-runtime-kubernetes/cluster-tests";
+    execute(&["cargo", "test", "--workspace", "--no-fail-fast", cluster_tests], &environment)
 }
 
 fn cargo(args: &[&str]) -> Result<()> {
