@@ -119,7 +119,7 @@ async fn take_up(services: Services, seen: Run, cancel: CancellationToken, end: 
             cancel.cancel();
         }
     }));
-    execute::execute(services, run, cancel, overdue, end).await;
+    Box::pin(execute::execute(services, run, cancel, overdue, end)).await;
     drop(alarm);
 }
 
@@ -195,10 +195,8 @@ impl Scheduler {
         let overdue = CancellationToken::new();
         let mut execution = Execution { services: self.services.clone(), run, journal, cancel, overdue };
         let message = "another run of the stack in the workspace is under way, and onConflict is Refuse";
-        execution
-            .finish(RunPhase::Failed, reason::CONFLICTING_RUN, message)
-            .await
-            .map_err(|halt| ApiError::internal(format!("{halt:?}")))
+        let finished = Box::pin(execution.finish(RunPhase::Failed, reason::CONFLICTING_RUN, message)).await;
+        finished.map_err(|halt| ApiError::internal(format!("{halt:?}")))
     }
 
     fn start(&mut self, run: Run) {

@@ -56,7 +56,7 @@ pub(crate) async fn execute(
     let mut wait = *BACKOFF.start();
     let mut last_complaint = String::new();
     loop {
-        let outcome = match end.run_until_cancelled(execution.attempt()).await {
+        let outcome = match end.run_until_cancelled(Box::pin(execution.attempt())).await {
             None => return,
             Some(outcome) => outcome,
         };
@@ -108,7 +108,7 @@ impl Execution {
         })?;
         let lost = CancellationToken::new();
         let renewal = AbortOnDropHandle::new(tokio::spawn(renew(self.services.clone(), lease.clone(), lost.clone())));
-        let outcome = match lost.run_until_cancelled(self.phases(&target, Some(lease.fence()))).await {
+        let outcome = match lost.run_until_cancelled(Box::pin(self.phases(&target, Some(lease.fence())))).await {
             Some(outcome) => outcome,
             None => Err(Halt::Abandoned("the run's lease is lost".to_owned())),
         };
