@@ -295,3 +295,6 @@ fn ordered(
 pub fn with_attributes(resource: &Resource, attributes: Map<String, Value>) -> Resource {
     Resource { attributes, ..resource.clone() }
 }
+
+#[cfg(test)]
+mod tests;

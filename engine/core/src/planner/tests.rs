@@ -1,0 +1,133 @@
+//! Plans of ConfigMaps: which action each gets, and in which order they come.
+
+use serde_json::json;
+
+use super::*;
+
+fn object(name: &str, value: &str) -> Map<String, Value> {
+    let object = json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": { "name": name, "namespace": "n" },
+        "data": { "value": value },
+    });
+    serde_json::from_value(object).unwrap()
+}
+
+fn id(name: &str) -> ResourceId {
+    ResourceId(format!("v1:ConfigMap:n:{name}"))
+}
+
+fn wanted(name: &str, value: &str, depends_on: &[&str]) -> Resource {
+    Resource {
+        id: id(name),
+        kind: ResourceType::Kubernetes,
+        attributes: object(name, value),
+        depends_on: depends_on.iter().map(|name| id(name)).collect(),
+        extensions: Map::new(),
+    }
+}
+
+fn recorded(name: &str, value: &str, depends_on: &[&str]) -> StateResource {
+    StateResource {
+        id: id(name),
+        kind: ResourceType::Kubernetes,
+        attributes: object(name, value),
+        live: object(name, value),
+        depends_on: depends_on.iter().map(|name| id(name)).collect(),
+        extensions: Map::new(),
+        cluster: String::new(),
+        unknown: false,
+    }
+}
+
+/// A draft of what is wanted, recorded and live; what is not live is absent.
+fn drafted(wanted: Vec<Resource>, recorded: Vec<StateResource>, live: &[(&str, &str)], destroy: bool) -> Draft {
+    let absent = wanted.iter().map(|r| &r.id).chain(recorded.iter().map(|r| &r.id));
+    let mut found: BTreeMap<ResourceId, Live> = absent.map(|id| (id.clone(), Live::Absent)).collect();
+    found.extend(live.iter().map(|(name, value)| (id(name), Live::Present(object(name, value)))));
+    let (spec, state) = (Spec { resources: wanted, ..Spec::default() }, State { resources: recorded });
+    let input = PlanInput { spec: &spec, state: &state, live: &found, previews: &BTreeMap::new(), destroy };
+    draft(&input).unwrap()
+}
+
+fn names(plan: &Plan) -> Vec<&str> {
+    plan.actions.iter().map(|action| action.id.0.rsplit(':').next().unwrap()).collect()
+}
+
+#[test]
+fn what_is_recorded_wanted_and_live_decides_the_action() {
+    for (prior, desired, live, expected, drift) in [
+        (Some("a"), Some("a"), Some("a"), Action::Unchanged, false),
+        (Some("a"), Some("b"), Some("a"), Action::Update, false),
+        (Some("a"), Some("a"), Some("c"), Action::Update, true),
+        (Some("a"), Some("a"), None, Action::Create, true),
+        (Some("a"), None, Some("a"), Action::Delete, false),
+        (Some("a"), None, None, Action::Forget, false),
+        (None, Some("a"), Some("c"), Action::Adopt, false),
+        (None, Some("a"), None, Action::Create, false),
+    ] {
+        let plan = drafted(
+            desired.map(|value| wanted("x", value, &[])).into_iter().collect(),
+            prior.map(|value| recorded("x", value, &[])).into_iter().collect(),
+            live.map(|value| ("x", value)).as_slice(),
+            false,
+        )
+        .plan;
+        let decided: Vec<(Action, bool)> = plan.actions.iter().map(|action| (action.action, action.drift)).collect();
+        assert_eq!(decided, [(expected, drift)], "recorded {prior:?}, wanted {desired:?}, live {live:?}");
+    }
+    // What is neither wanted nor recorded is nobody's business.
+    assert!(drafted(Vec::new(), Vec::new(), &[("x", "a")], false).plan.actions.is_empty());
+}
+
+#[test]
+fn an_update_tells_each_field_before_and_after() {
+    let plan = drafted(vec![wanted("x", "b", &[])], vec![recorded("x", "a", &[])], &[("x", "a")], false).plan;
+    let change =
+        FieldChange { path: "data.value".to_owned(), before: Some(json!("a")), after: Some(json!("b")), drift: false };
+    assert_eq!(plan.actions[0].changes, [change]);
+}
+
+#[test]
+fn without_state_what_is_no_longer_wanted_would_stay() {
+    let live = [("x", "a"), ("y", "a")];
+    let without = drafted(vec![wanted("x", "a", &[])], vec![recorded("x", "a", &[])], &live, false).plan;
+    assert_eq!(names(&without), ["x"]);
+    let state = vec![recorded("x", "a", &[]), recorded("y", "a", &[])];
+    let with = drafted(vec![wanted("x", "a", &[])], state, &live, false).plan;
+    let deleted = with.actions.iter().find(|action| action.id == id("y")).map(|action| action.action);
+    assert_eq!(deleted, Some(Action::Delete));
+}
+
+#[test]
+fn explicit_and_implicit_dependencies_come_first_and_no_edge_is_said_twice() {
+    let to_b = "$kusion_path.v1:ConfigMap:n:b.data.value";
+    // a after b, by reference; b after c; and a after c, which the way over b implies.
+    let wanted = vec![wanted("a", to_b, &["c"]), wanted("b", "from b", &["c"]), wanted("c", "from c", &[])];
+    let draft = drafted(wanted, Vec::new(), &[], false);
+    assert_eq!(names(&draft.plan), ["c", "b", "a"]);
+    assert_eq!(draft.plan.actions[2].after, [id("b")]);
+    assert_eq!(draft.plan.actions[2].depends_on, [id("b"), id("c")]);
+    assert_eq!(draft.desired[&id("a")].attributes["data"]["value"], "from b");
+}
+
+#[test]
+fn a_destroy_deletes_dependents_first() {
+    let state = vec![recorded("a", "x", &["b"]), recorded("b", "x", &["c"]), recorded("c", "x", &[])];
+    let live = [("a", "x"), ("b", "x"), ("c", "x")];
+    let plan = drafted(vec![wanted("a", "x", &[])], state, &live, true).plan;
+    assert_eq!(names(&plan), ["a", "b", "c"]);
+    assert!(plan.actions.iter().all(|action| action.action == Action::Delete));
+    assert_eq!(plan.actions[2].after, [id("b")]);
+}
+
+#[test]
+fn what_nobody_knows_the_result_of_stops_everything() {
+    let state = State { resources: vec![StateResource { unknown: true, ..recorded("x", "a", &[]) }] };
+    let (spec, live) = (Spec::default(), BTreeMap::from([(id("x"), Live::Absent)]));
+    let input = PlanInput { spec: &spec, state: &state, live: &live, previews: &BTreeMap::new(), destroy: false };
+    let problems = plan(&input).unwrap_err();
+    assert_eq!(problems[0].reason, reason::UNKNOWN_STATE);
+    assert_eq!(problems[0].resource_id, Some(id("x")));
+}
