@@ -65,7 +65,6 @@ async fn api_writes_are_commits_by_whoever_made_them() {
     metadata:
       name: dev
     spec:
-      description: for developers
       backend:
         name: default
       gitops:
@@ -74,6 +73,7 @@ async fn api_writes_are_commits_by_whoever_made_them() {
         directory: dev
         mode: Commit
       requireApproval: false
+      description: for developers
     ");
     insta::assert_snapshot!(fixture.show(ORGANIZATION), @r"
     apiVersion: config.stoa.dev/v1alpha1
@@ -168,6 +168,12 @@ async fn pushed_change_replaces_what_people_write_and_keeps_the_rest() {
     assert_eq!(fixture.record_of("/registry/config.stoa.dev/stacks/shop/web-dev").await.version, written);
     assert_ne!(fixture.head(), pushed);
     assert!(fixture.show(STACK).starts_with("# Theirs."));
+
+    // A write through the API changes what it changes, and nothing else of what they wrote.
+    let to_v3 = |stack: &mut stoa_machinery::Object| stack.0["spec"]["desiredVersion"] = "v3".into();
+    fixture.update("ann", "config.stoa.dev", "stacks", "shop", "web-dev", to_v3).await;
+    fixture.projected().await;
+    assert_eq!(fixture.show(STACK), format!("# Theirs.\n{}", yaml(&file).replace("v2", "v3")));
 }
 
 #[tokio::test]
