@@ -2,101 +2,140 @@
 
 use std::{sync::Arc, time::Duration};
 
-use serde_json::Map;
-use stoa_engine::{
-    Action, ObjectRef, PlannedAction, Problem, ResourceId, Sensitive, StateResource, object::without_bookkeeping,
-    problem::reason,
-};
-use stoa_runtime::{Applied, ApplyRequest, Health, Runtime, RuntimeError};
+use parking_lot::Mutex;
+use stoa_engine::{Action, ObjectRef, PlannedAction, Problem, Sensitive, StateResource, problem::reason};
+use stoa_runtime::{ApplyRequest, Finished, Health, KubernetesObject, Runtime, RuntimeError};
+use tokio::{sync::Semaphore, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     observer::{ResourceOutcome, ResourceResult},
     planning::problem,
-    values::Values,
+    values::{Ready, Values},
 };
 
 /// The shortest and longest wait between two tries.
-const BACKOFF: std::ops::RangeInclusive<Duration> = Duration::from_millis(250)..=Duration::from_secs(10);
+const BACKOFF: std::ops::RangeInclusive<Duration> = Duration::from_millis(200)..=Duration::from_secs(10);
+
+/// How long a call that cannot get through is tried again.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// The last error that was tried again, without sensitive texts.
+type Told = Mutex<Option<String>>;
 
 /// What a call needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) values: Arc<Values>,
+    /// One for each call that may be under way.
+    pub(crate) permits: Arc<Semaphore>,
+    /// How long one resource may take, waiting for its permit aside.
     pub(crate) timeout: Duration,
-    /// No new try is begun when it fires; a call in flight is finished.
+    /// No new try is begun when it fires.
     pub(crate) stop: CancellationToken,
+    /// How long calls in flight may go on after that.
+    pub(crate) grace: Duration,
 }
 
 impl Caller {
     /// Carries out one action.
     pub(crate) async fn call(&self, planned: &PlannedAction, prior: Option<&StateResource>) -> ResourceResult {
-        let attempt = self.attempt(planned, prior);
-        match tokio::time::timeout(self.timeout, attempt).await {
-            Ok(result) => result,
-            Err(_) => {
-                let message = format!("it took longer than {:?}", self.timeout);
-                failed(planned, Problem::new(reason::TIMED_OUT, message).of(&planned.id))
-            }
+        let _permit = self.permits.acquire().await.expect("nobody closes the semaphore");
+        if self.stop.is_cancelled() {
+            return skipped(planned, "the run was stopped");
         }
+        let told = Told::default();
+        let attempt = self.attempt(planned, prior, &told);
+        let stopped = async {
+            self.stop.cancelled().await;
+            tokio::time::sleep(self.grace).await;
+        };
+        let message = tokio::select! {
+            result = attempt => return result,
+            () = tokio::time::sleep(self.timeout) => format!("it took longer than {:?}", self.timeout),
+            () = stopped => format!("the run was stopped, and {:?} later the call was still under way", self.grace),
+        };
+        let message = match told.into_inner() {
+            Some(error) => format!("{message}; the last that was heard: {error}"),
+            None => message,
+        };
+        failed(planned, Problem::new(reason::TIMED_OUT, message).of(&planned.id))
     }
 
-    async fn attempt(&self, planned: &PlannedAction, prior: Option<&StateResource>) -> ResourceResult {
+    async fn attempt(&self, planned: &PlannedAction, prior: Option<&StateResource>, told: &Told) -> ResourceResult {
         match planned.action {
             Action::Forget => done(planned, None, None),
-            Action::Delete => match self.delete(prior).await {
+            Action::Delete => match self.delete(prior, &Sensitive::default(), told).await {
                 Ok(()) => done(planned, None, None),
-                Err(error) => failed(planned, problem(&planned.id, &error)),
+                Err(error) => failed(planned, problem(&planned.id, &error, &Sensitive::default())),
             },
             Action::Create | Action::Update | Action::Adopt | Action::Replace | Action::Unchanged => {
-                self.bring(planned, prior).await
+                match self.values.ready(&planned.id) {
+                    Ok(ready) => self.bring(planned, prior, &ready, told).await,
+                    Err(problem) => failed(planned, problem),
+                }
             }
         }
     }
 
-    /// What is recorded of a resource that is left alone, if the record is not as it should be.
+    /// What is to be recorded of a resource that is left alone, if it is not what is recorded.
+    /// `prior` may be recorded under another id.
     pub(crate) fn leave(&self, planned: &PlannedAction, prior: Option<&StateResource>) -> Option<ResourceResult> {
         let prior = prior?;
         let ready = self.values.ready(&planned.id).ok()?;
         let record = StateResource {
+            id: planned.id.clone(),
             attributes: ready.sensitive.recorded(&planned.id, &ready.desired.attributes),
             depends_on: planned.depends_on.clone(),
             extensions: ready.desired.extensions.clone(),
             ..prior.clone()
         };
-        (record != *prior).then(|| done(planned, Some(record), None))
+        let place = ObjectRef::of(&record.attributes).map(|object| KubernetesObject {
+            cluster: record.cluster.clone(),
+            uid: record.live.get("metadata").and_then(|it| it.get("uid")?.as_str()).unwrap_or_default().to_owned(),
+            group: object.group,
+            version: object.version,
+            kind: object.kind,
+            namespace: object.namespace,
+            name: object.name,
+        });
+        (record != *prior).then(|| done(planned, Some(record), place))
     }
 
-    async fn delete(&self, prior: Option<&StateResource>) -> Result<(), RuntimeError> {
+    async fn delete(
+        &self,
+        prior: Option<&StateResource>,
+        sensitive: &Sensitive,
+        told: &Told,
+    ) -> Result<(), RuntimeError> {
         // What is not recorded any more was removed by an earlier try.
         let Some(prior) = prior else { return Ok(()) };
-        self.retried(|| self.runtime.delete(prior)).await
+        retried(&self.stop, sensitive, told, || self.runtime.delete(prior)).await
     }
 
-    async fn bring(&self, planned: &PlannedAction, prior: Option<&StateResource>) -> ResourceResult {
-        let ready = match self.values.ready(&planned.id) {
-            Ok(ready) => ready,
-            Err(problem) => return failed(planned, problem),
-        };
-        let redacted = |error: &RuntimeError| {
-            let mut problem = problem(&planned.id, error);
-            problem.message = ready.sensitive.redact(&problem.message);
-            failed(planned, problem)
-        };
+    async fn bring(
+        &self,
+        planned: &PlannedAction,
+        prior: Option<&StateResource>,
+        ready: &Ready,
+        told: &Told,
+    ) -> ResourceResult {
+        let sensitive = &ready.sensitive;
+        let refused = |error: &RuntimeError| failed(planned, problem(&planned.id, error, sensitive));
         if planned.action == Action::Replace
-            && let Err(error) = self.delete(prior).await
+            && let Err(error) = self.delete(prior, sensitive, told).await
         {
-            return redacted(&error);
+            return refused(&error);
         }
         let prior = prior.filter(|_| planned.action != Action::Replace);
         let request = ApplyRequest { desired: &ready.desired, prior, adopt: planned.action == Action::Adopt };
-        let applied = match self.retried(|| self.runtime.apply(&request)).await {
+        let applied = match retried(&self.stop, sensitive, told, || self.runtime.apply(&request)).await {
             Ok(applied) => applied,
-            Err(error) => return redacted(&error),
+            Err(error) => return refused(&error),
         };
         let object = ObjectRef::of(&ready.desired.attributes);
-        if object.is_some_and(|o| o.is_custom_resource_definition()) && !self.runtime.is_deferred() {
+        if object.is_some_and(|object| object.is_custom_resource_definition()) && !self.runtime.is_deferred() {
             // Its instances can be created only once it is established.
             match self.runtime.wait_healthy(&ready.desired, &|_, _| {}).await {
                 Ok(Health::Failed) => {
@@ -104,64 +143,64 @@ impl Caller {
                     return failed(planned, Problem::new(reason::UNHEALTHY, message).of(&planned.id));
                 }
                 Ok(_) => {}
-                Err(error) => return redacted(&error),
+                Err(error) => return refused(&error),
             }
         }
         self.values.settle(&planned.id, applied.live.clone());
-        let record = record(planned, &ready.desired, &ready.sensitive, &applied);
-        done(planned, Some(record), Some(applied))
+        let cluster = applied.kubernetes.as_ref().map(|object| object.cluster.clone()).unwrap_or_default();
+        let record =
+            StateResource::applied(&ready.desired, &ready.resolved, applied.live, planned.depends_on.clone());
+        done(planned, Some(record.in_cluster(cluster)), applied.kubernetes)
     }
+}
 
-    /// Tries again while the error may pass and nobody wants to stop.
-    async fn retried<T, F>(&self, call: impl Fn() -> F) -> Result<T, RuntimeError>
-    where
-        F: Future<Output = Result<T, RuntimeError>>,
-    {
-        let mut wait = *BACKOFF.start();
-        loop {
-            match call().await {
-                Err(error) if error.is_retryable() => {
-                    tracing::debug!(%error, ?wait, "trying again");
-                    if self.stop.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
-                        return Err(error);
-                    }
-                    wait = (wait * 2).min(*BACKOFF.end());
+/// Finishes, tried again while that may help.
+pub(crate) async fn finish(runtime: &dyn Runtime, stop: &CancellationToken) -> Result<Finished, RuntimeError> {
+    retried(stop, &Sensitive::default(), &Told::default(), || runtime.finish()).await
+}
+
+/// Makes a call again while its error may pass and nobody wants to stop. The waits grow, and no two
+/// callers wait alike, so that they do not all come back at once.
+async fn retried<T, F>(
+    stop: &CancellationToken,
+    sensitive: &Sensitive,
+    told: &Told,
+    call: impl Fn() -> F,
+) -> Result<T, RuntimeError>
+where
+    F: Future<Output = Result<T, RuntimeError>>,
+{
+    let mut wait = *BACKOFF.start();
+    let patience = Instant::now() + PATIENCE;
+    loop {
+        match call().await {
+            Err(error) if error.is_retryable() && Instant::now() < patience => {
+                let said = sensitive.redact(&error.to_string());
+                tracing::debug!(error = said, ?wait, "trying again");
+                *told.lock() = Some(said);
+                let pause = wait.mul_f64(rand::random_range(0.5..1.0));
+                if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
+                    return Err(error);
                 }
-                other => return other,
+                wait = (wait * 2).min(*BACKOFF.end());
             }
+            other => return other,
         }
     }
 }
 
-fn record(
+fn done(
     planned: &PlannedAction,
-    desired: &stoa_engine::Resource,
-    sensitive: &Sensitive,
-    applied: &Applied,
-) -> StateResource {
-    let live = without_bookkeeping(applied.live.clone());
-    let mut hidden = sensitive.clone();
-    hidden.extend(&Sensitive::of(&live, &Default::default()));
-    StateResource {
-        id: planned.id.clone(),
-        kind: desired.kind,
-        attributes: sensitive.recorded(&planned.id, &desired.attributes),
-        live: if live.is_empty() { Map::new() } else { hidden.recorded(&planned.id, &live) },
-        depends_on: planned.depends_on.clone(),
-        extensions: desired.extensions.clone(),
-        cluster: applied.kubernetes.as_ref().map(|k| k.cluster.clone()).unwrap_or_default(),
-        unknown: false,
-    }
-}
-
-fn done(planned: &PlannedAction, resource: Option<StateResource>, applied: Option<Applied>) -> ResourceResult {
+    resource: Option<StateResource>,
+    kubernetes: Option<KubernetesObject>,
+) -> ResourceResult {
     ResourceResult {
         id: planned.id.clone(),
         action: planned.action,
         outcome: ResourceOutcome::Done,
         message: String::new(),
         resource,
-        kubernetes: applied.and_then(|a| a.kubernetes),
+        kubernetes,
         depends_on: planned.depends_on.clone(),
         problem: None,
     }
@@ -176,10 +215,6 @@ pub(crate) fn failed(planned: &PlannedAction, problem: Problem) -> ResourceResul
     }
 }
 
-pub(crate) fn skipped(planned: &PlannedAction, why: &ResourceId) -> ResourceResult {
-    ResourceResult {
-        outcome: ResourceOutcome::Skipped,
-        message: format!("{why} comes first and was not done"),
-        ..done(planned, None, None)
-    }
+pub(crate) fn skipped(planned: &PlannedAction, why: &str) -> ResourceResult {
+    ResourceResult { outcome: ResourceOutcome::Skipped, message: why.to_owned(), ..done(planned, None, None) }
 }

@@ -4,7 +4,7 @@
 //! more and waits for the calls in flight.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
     sync::Arc,
     time::Duration,
 };
@@ -14,15 +14,23 @@ use futures_util::{
     future::{BoxFuture, Shared},
     stream::FuturesUnordered,
 };
-use stoa_engine::{Action, Plan, PlannedAction, Problem, Resource, ResourceId, Spec, State, problem::reason};
-use stoa_runtime::{Finished, Health, Runtime, RuntimeError};
-use tokio_util::sync::CancellationToken;
+use stoa_engine::{
+    Action, Plan, PlannedAction, Problem, ResourceId, Sensitive, Spec, State, StateResource, problem::reason,
+};
+use stoa_runtime::{Finished, Runtime};
+use tokio::sync::Semaphore;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
-    call::{Caller, skipped},
+    call::{Caller, finish, skipped},
     observer::{Abandoned, Observer, ResourceOutcome, ResourceResult},
+    planning::said,
     values::Values,
+    verify::verify,
 };
+
+/// How many changes a deferred runtime is given at once.
+const GATHERED: usize = 512;
 
 /// What to carry out.
 #[derive(Clone, Debug)]
@@ -46,11 +54,18 @@ pub struct Options {
     pub resource_timeout: Duration,
     /// How long resources may take, all together, to become healthy at the end.
     pub health_timeout: Duration,
+    /// How long calls in flight may go on after the walk was stopped.
+    pub grace: Duration,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { parallelism: 16, resource_timeout: Duration::from_secs(300), health_timeout: Duration::from_secs(300) }
+        Self {
+            parallelism: 16,
+            resource_timeout: Duration::from_secs(300),
+            health_timeout: Duration::from_secs(300),
+            grace: Duration::from_secs(30),
+        }
     }
 }
 
@@ -87,23 +102,37 @@ pub async fn execute(
         return Ok(Outcome { problems, ..Outcome::default() });
     }
     let deferred = runtime.is_deferred();
-    let finished: BTreeSet<&ResourceId> = if deferred { BTreeSet::new() } else { execution.done.iter().collect() };
+    let recorded: HashMap<&ResourceId, &StateResource> =
+        execution.state.resources.iter().map(|resource| (&resource.id, resource)).collect();
+    let finished: HashSet<&ResourceId> = if deferred { HashSet::new() } else { execution.done.iter().collect() };
+    let called: HashSet<&ResourceId> = execution
+        .plan
+        .actions
+        .iter()
+        .filter(|planned| planned.action.is_call() && !finished.contains(&planned.id))
+        .map(|planned| &planned.id)
+        .collect();
     let values = Arc::new(Values::new(execution.spec));
-    if let Err(error) = values.settle_rest(&*runtime, execution.plan, execution.state, &finished).await {
-        let problems = vec![Problem::new(reason::UNAVAILABLE, error.to_string())];
-        return Ok(Outcome { problems, ..Outcome::default() });
+    if let Err(error) = values.read_left(&*runtime, |id| !called.contains(id), &recorded).await {
+        return Ok(Outcome { problems: vec![said(&error, &Sensitive::default())], ..Outcome::default() });
     }
+    let parallelism = options.parallelism.max(1);
     let caller = Caller {
         runtime: runtime.clone(),
         values: values.clone(),
+        permits: Arc::new(Semaphore::new(parallelism)),
         timeout: options.resource_timeout,
         stop: cancel.clone(),
+        grace: options.grace,
     };
     let mut walk = Walk {
-        execution: &execution,
+        plan: execution.plan,
+        recorded,
         caller,
         observer: observer.clone(),
-        parallelism: options.parallelism.max(1),
+        // While some are called, the intents and results of others are being kept. What a deferred
+        // runtime gathers costs nothing, so that one intent may be for all.
+        window: if deferred { GATHERED } else { parallelism * 2 },
         cancel: cancel.clone(),
         deferred,
         held: Vec::new(),
@@ -122,38 +151,27 @@ pub async fn execute(
     if !deferred || is_whole {
         match finish(&*runtime, &cancel).await {
             Ok(Finished { commit }) => outcome.commit = commit,
-            Err(error) => problems.push(Problem::new(reason::UNAVAILABLE, error.to_string())),
+            Err(error) => problems.push(said(&error, &Sensitive::default())),
         }
     }
     if deferred {
         tell_held(&*observer, held, &problems, is_whole).await?;
     }
     if problems.is_empty() && !outcome.canceled {
-        verify(&execution, &*runtime, &*observer, &values, options, &cancel, &mut problems).await;
+        let brought = execution.plan.actions.iter().filter(|planned| planned.action.is_call() && planned.action.keeps());
+        let ready: Vec<_> =
+            brought.filter_map(|planned| Some((planned.id.clone(), values.ready(&planned.id).ok()?))).collect();
+        let check = verify(&*runtime, &*observer, &ready, options.health_timeout);
+        match cancel.run_until_cancelled(check).await {
+            Some(found) => problems.extend(found),
+            None => problems.push(Problem::new(reason::UNHEALTHY, "stopped while waiting for health")),
+        }
         outcome.canceled = cancel.is_cancelled() && !problems.is_empty();
     }
     problems.sort();
     outcome.succeeded = problems.is_empty() && !outcome.canceled;
     outcome.problems = problems;
     Ok(outcome)
-}
-
-/// Finishes, tried again while that may help.
-async fn finish(runtime: &dyn Runtime, cancel: &CancellationToken) -> Result<Finished, RuntimeError> {
-    let mut wait = Duration::from_millis(250);
-    for _ in 0..6 {
-        match runtime.finish().await {
-            Err(error) if error.is_retryable() => {
-                tracing::warn!(%error, ?wait, "finishing is tried again");
-                if cancel.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
-                    return Err(error);
-                }
-                wait *= 2;
-            }
-            other => return other,
-        }
-    }
-    runtime.finish().await
 }
 
 /// Tells the results that were held back until the changes were really made.
@@ -181,76 +199,16 @@ async fn tell_held(
     Ok(())
 }
 
-/// Waits until everything that this run brought is healthy.
-async fn verify(
-    execution: &Execution<'_>,
-    runtime: &dyn Runtime,
-    observer: &dyn Observer,
-    values: &Values,
-    options: &Options,
-    cancel: &CancellationToken,
-    problems: &mut Vec<Problem>,
-) {
-    let brought = execution.plan.actions.iter().filter(|p| p.action.is_call() && p.action.keeps());
-    let ready: Vec<(ResourceId, Resource)> =
-        brought.filter_map(|p| Some((p.id.clone(), values.ready(&p.id).ok()?.desired))).collect();
-    let checks = ready.iter().map(|(id, desired)| {
-        let check: BoxFuture<'_, Option<Problem>> = Box::pin(async move {
-            let (reports, mut heard) = tokio::sync::mpsc::unbounded_channel::<(Health, String)>();
-            let report = move |health: Health, message: &str| {
-                // The receiver lives as long as the wait does.
-                let _ = reports.send((health, message.to_owned()));
-            };
-            let wait = tokio::time::timeout(options.health_timeout, runtime.wait_healthy(desired, &report));
-            let mut wait = std::pin::pin!(wait);
-            let mut last = String::new();
-            let ended = loop {
-                tokio::select! {
-                    Some((health, message)) = heard.recv() => {
-                        last.clone_from(&message);
-                        observer.health(id, health, &message).await;
-                    }
-                    ended = &mut wait => break ended,
-                }
-            };
-            let problem = match ended {
-                Ok(Ok(Health::Failed)) => {
-                    Some(Problem::new(reason::UNHEALTHY, format!("it was applied and failed: {last}")))
-                }
-                Ok(Ok(health)) => {
-                    observer.health(id, health, "").await;
-                    None
-                }
-                Ok(Err(error)) => Some(Problem::new(reason::UNAVAILABLE, error.to_string())),
-                Err(_) => {
-                    let limit = options.health_timeout;
-                    Some(Problem::new(
-                        reason::TIMED_OUT,
-                        format!("it was applied and is not healthy after {limit:?}: {last}"),
-                    ))
-                }
-            };
-            problem.map(|p| p.of(id))
-        });
-        check
-    });
-    let checks = futures_util::stream::iter(checks.collect::<Vec<_>>()).buffer_unordered(64);
-    let all = checks.filter_map(std::future::ready).collect::<Vec<_>>();
-    if let Some(found) = cancel.run_until_cancelled(all).await {
-        problems.extend(found);
-    } else {
-        problems.push(Problem::new(reason::UNHEALTHY, "stopped while waiting for health"));
-    }
-}
-
 type Gate = Shared<BoxFuture<'static, Result<(), Abandoned>>>;
 type Running = FuturesUnordered<BoxFuture<'static, (ResourceId, ResourceResult, Result<(), Abandoned>)>>;
 
 struct Walk<'a> {
-    execution: &'a Execution<'a>,
+    plan: &'a Plan,
+    recorded: HashMap<&'a ResourceId, &'a StateResource>,
     caller: Caller,
     observer: Arc<dyn Observer>,
-    parallelism: usize,
+    /// How many resources are begun and not ended at once.
+    window: usize,
     cancel: CancellationToken,
     deferred: bool,
     /// Results of a deferred runtime, told when it has finished.
@@ -260,8 +218,8 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    async fn run(&mut self, finished: &BTreeSet<&ResourceId>) {
-        let plan = self.execution.plan;
+    async fn run(&mut self, finished: &HashSet<&ResourceId>) {
+        let plan = self.plan;
         let planned: BTreeMap<&ResourceId, &PlannedAction> = plan.actions.iter().map(|p| (&p.id, p)).collect();
         let mut waits: HashMap<&ResourceId, usize> = HashMap::new();
         let mut later: HashMap<&ResourceId, Vec<&ResourceId>> = HashMap::new();
@@ -287,7 +245,7 @@ impl Walk<'_> {
                     release(&later, &mut waits, &mut ready, id);
                     continue;
                 }
-                let is_full = running.len() + batch.len() >= self.parallelism;
+                let is_full = running.len() + batch.len() >= self.window;
                 if is_full || self.cancel.is_cancelled() || self.abandoned {
                     break;
                 }
@@ -308,12 +266,19 @@ impl Walk<'_> {
         }
     }
 
+    /// What is recorded of a resource, perhaps under an id that it had before.
+    fn prior(&self, planned: &PlannedAction) -> Option<&StateResource> {
+        self.recorded.get(planned.recorded_as.as_ref().unwrap_or(&planned.id)).copied()
+    }
+
     /// What is left alone: only its record may have to be brought up to date.
     async fn leave(&mut self, planned: &PlannedAction, is_finished: bool) {
+        let own = self.recorded.get(&planned.id).copied();
+        let prior = if is_finished { own } else { self.prior(planned) };
+        self.caller.values.settle_left(&planned.id, prior);
         if is_finished {
             return;
         }
-        let prior = self.execution.state.get(&planned.id);
         let Some(result) = self.caller.leave(planned, prior) else { return };
         if self.deferred {
             self.held.push(result);
@@ -339,18 +304,18 @@ impl Walk<'_> {
             let gate = gates[&planned.action].clone();
             let (caller, observer) = (self.caller.clone(), self.observer.clone());
             let planned = planned.clone();
-            let prior = self.execution.state.get(planned.recorded_as.as_ref().unwrap_or(&planned.id)).cloned();
+            let prior = self.prior(&planned).cloned();
             let deferred = self.deferred;
             let id = planned.id.clone();
             // A task of its own, so that calls go on while results are being kept.
-            let task = tokio::spawn(async move {
+            let task = AbortOnDropHandle::new(tokio::spawn(async move {
                 if gate.await.is_err() {
-                    return (skipped(&planned, &planned.id), Err(Abandoned));
+                    return (skipped(&planned, "its intent could not be kept"), Err(Abandoned));
                 }
                 let result = caller.call(&planned, prior.as_ref()).await;
                 let told = if deferred { Ok(()) } else { observer.result(result.clone()).await };
                 (result, told)
-            });
+            }));
             running.push(
                 async move {
                     let (result, told) = task.await.expect("calls do not panic");
@@ -380,7 +345,7 @@ impl Walk<'_> {
                 if !action.action.is_call() {
                     continue;
                 }
-                let result = skipped(action, id);
+                let result = skipped(action, &format!("{id} comes first and was not done"));
                 if self.deferred {
                     self.held.push(result);
                 } else if !self.abandoned && self.observer.result(result).await.is_err() {

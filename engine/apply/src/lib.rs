@@ -8,6 +8,7 @@ mod execute;
 mod observer;
 mod planning;
 mod values;
+mod verify;
 
 pub use execute::{Execution, Options, Outcome, execute};
 pub use observer::{Abandoned, Observer, ResourceOutcome, ResourceResult};

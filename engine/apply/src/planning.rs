@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use futures_util::{StreamExt as _, future::BoxFuture, stream};
 use serde_json::{Map, Value};
 use stoa_engine::{
-    Action, Live, Plan, PlanInput, Preview, Problem, Resource, ResourceId, Sensitive, Spec, State, StateResource, Summary,
+    Action, FieldPath, Live, Plan, PlanInput, Preview, Problem, Resource, ResourceId, Sensitive, Spec, State, StateResource, Summary,
     planner::{self, Draft},
     problem::reason,
     render::{Colour, render},
@@ -52,11 +52,13 @@ pub async fn plan(runtime: Arc<dyn Runtime>, spec: &Spec, state: &State, destroy
     let blind = PlanInput { spec, state, live: &none, previews: &none_of(), destroy };
     let draft = planner::draft(&blind).map_err(PlanError::Problems)?;
     let desired = resolved(spec, &draft, destroy);
-    let live = read(&*runtime, &desired, state).await?;
+    refuse_sensitive(&*runtime, &draft)?;
+    let recorded: BTreeMap<&ResourceId, &StateResource> = state.resources.iter().map(|r| (&r.id, r)).collect();
+    let live = read(&*runtime, &draft, &desired, &recorded).await?;
     let looked = PlanInput { live: &live, ..blind };
     let draft = planner::draft(&looked).map_err(PlanError::Problems)?;
     let desired = resolved(spec, &draft, destroy);
-    let previews = preview(&*runtime, &draft, &desired, state, &live).await?;
+    let previews = preview(&*runtime, &draft, &desired, &recorded, &live).await?;
     let decided = PlanInput { previews: &previews, ..looked };
     let plan = planner::plan(&decided).map_err(PlanError::Problems)?;
     let (digest, summary, table) = (plan.digest(), plan.summary(), render(&plan, Colour::Never));
@@ -78,28 +80,64 @@ fn resolved(spec: &Spec, draft: &Draft, destroy: bool) -> BTreeMap<ResourceId, R
         .collect()
 }
 
+/// Where everything is kept in the open, nothing sensitive may go. What sensitive values flow into
+/// is known from the Spec alone, but for values that only a live Secret has; these are unknown here,
+/// and refused when they are looked at.
+fn refuse_sensitive(runtime: &dyn Runtime, draft: &Draft) -> Result<(), PlanError> {
+    if runtime.accepts_sensitive() {
+        return Ok(());
+    }
+    let problems: Vec<Problem> = draft
+        .desired
+        .iter()
+        .filter_map(|(id, resolved)| {
+            let sensitive = Sensitive::of(&resolved.attributes, &resolved.sensitive);
+            let field = sensitive.paths().first()?;
+            let message = "a sensitive value would be kept in the open here";
+            Some(Problem::new(reason::INVALID_RESOURCE, message).of(id).at(format!("attributes.{field}")))
+        })
+        .collect();
+    if problems.is_empty() { Ok(()) } else { Err(PlanError::Problems(problems)) }
+}
+
+/// Whether what tells an object from others is not known yet.
+fn is_unnamed(draft: &Draft, id: &ResourceId) -> bool {
+    let paths = [
+        FieldPath::of_keys(["apiVersion"]),
+        FieldPath::of_keys(["kind"]),
+        FieldPath::of_keys(["metadata", "name"]),
+        FieldPath::of_keys(["metadata", "namespace"]),
+    ];
+    draft.desired.get(id).is_some_and(|resolved| paths.iter().any(|path| resolved.is_unknown(path)))
+}
+
 async fn read(
     runtime: &dyn Runtime,
+    draft: &Draft,
     desired: &BTreeMap<ResourceId, Resource>,
-    state: &State,
+    prior: &BTreeMap<&ResourceId, &StateResource>,
 ) -> Result<BTreeMap<ResourceId, Live>, PlanError> {
-    let prior: BTreeMap<&ResourceId, &StateResource> = state.resources.iter().map(|r| (&r.id, r)).collect();
-    let wanted =
-        desired.iter().map(|(id, resource)| ReadRequest { desired: Some(resource), prior: prior.get(id).copied() });
+    let mut live = BTreeMap::new();
+    for id in desired.keys().filter(|id| is_unnamed(draft, id)) {
+        live.insert(id.clone(), Live::Unverified("its name is known after apply".to_owned()));
+    }
+    let wanted = desired
+        .iter()
+        .filter(|(id, _)| !live.contains_key(*id))
+        .map(|(id, resource)| ReadRequest { desired: Some(resource), prior: prior.get(id).copied() });
     let recorded = prior.iter().filter(|(id, _)| !desired.contains_key(**id));
     let recorded = recorded.map(|(_, prior)| ReadRequest { desired: None, prior: Some(prior) });
     let requests: Vec<ReadRequest<'_>> = wanted.chain(recorded).collect();
     if requests.is_empty() {
-        return Ok(BTreeMap::new());
+        return Ok(live);
     }
     let found = runtime.read(&requests).await.map_err(PlanError::Runtime)?;
-    let mut live = BTreeMap::new();
     let mut problems = Vec::new();
     for (request, found) in requests.iter().zip(found) {
         match found {
             Ok(found) => drop(live.insert(request.id().clone(), found)),
             Err(error) if error.is_retryable() => return Err(PlanError::Runtime(error)),
-            Err(error) => problems.push(problem(request.id(), &error)),
+            Err(error) => problems.push(problem(request.id(), &error, &Sensitive::default())),
         }
     }
     if problems.is_empty() { Ok(live) } else { Err(PlanError::Problems(problems)) }
@@ -112,7 +150,7 @@ async fn preview(
     runtime: &dyn Runtime,
     draft: &Draft,
     desired: &BTreeMap<ResourceId, Resource>,
-    state: &State,
+    prior: &BTreeMap<&ResourceId, &StateResource>,
     live: &BTreeMap<ResourceId, Live>,
 ) -> Result<BTreeMap<ResourceId, Preview>, PlanError> {
     // Boxed one by one: a stream over a mapped iterator of borrows could not be sent to another thread.
@@ -129,7 +167,7 @@ async fn preview(
                 return Ok((planned.id.clone(), Some(Preview::Unverified(format!("{waits} known after apply")))));
             }
             let recorded = planned.recorded_as.as_ref().unwrap_or(&planned.id);
-            let prior = state.get(recorded);
+            let prior = prior.get(recorded).copied();
             let live: Option<&Map<String, Value>> = match live.get(&planned.id) {
                 Some(Live::Present(live)) => Some(live),
                 Some(Live::Absent | Live::Unverified(_)) | None => None,
@@ -152,9 +190,7 @@ async fn preview(
             Err((id, error)) => {
                 // A reference may have carried a sensitive value into what is refused.
                 let sensitive = Sensitive::of(&desired[&id].attributes, &draft.desired[&id].sensitive);
-                let mut problem = problem(&id, &error);
-                problem.message = sensitive.redact(&problem.message);
-                problems.push(problem);
+                problems.push(problem(&id, &error, &sensitive));
             }
         }
     }
@@ -163,16 +199,17 @@ async fn preview(
 }
 
 /// What a runtime says is wrong with one resource.
-pub(crate) fn problem(id: &ResourceId, error: &RuntimeError) -> Problem {
+pub(crate) fn problem(id: &ResourceId, error: &RuntimeError, sensitive: &Sensitive) -> Problem {
+    said(error, sensitive).of(id)
+}
+
+/// What a runtime says is wrong.
+pub(crate) fn said(error: &RuntimeError, sensitive: &Sensitive) -> Problem {
     let (why, field) = match error {
         RuntimeError::Rejected { field, .. } => (reason::REJECTED, field.as_deref()),
         RuntimeError::Conflict(_) => (reason::CONFLICT, None),
         RuntimeError::Unavailable { .. } => (reason::UNAVAILABLE, None),
         RuntimeError::Invalid { field, .. } => (reason::INVALID_RESOURCE, field.as_deref()),
     };
-    let problem = Problem::new(why, error.to_string()).of(id);
-    match field {
-        Some(field) => problem.at(field),
-        None => problem,
-    }
+    Problem::new(why, sensitive.redact(&error.to_string())).at(field.unwrap_or_default())
 }

@@ -6,11 +6,13 @@ use std::collections::{BTreeSet, HashMap};
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
 use stoa_engine::{
-    Action, Plan, Problem, Resource, ResourceId, Sensitive, Spec, State, StateResource,
+    Problem, Resource, ResourceId, Sensitive, Spec, StateResource,
     lookup::Settled,
+    planner::with_attributes,
     problem::reason,
-    reference::Reference,
-    resolve::{Looked, occurrences, resolve},
+    reference::{Reference, ReferenceError},
+    resolve::{Looked, Resolved, occurrences, resolve},
+    sensitive::contains_mask,
 };
 use stoa_runtime::{Live, ReadRequest, Runtime, RuntimeError};
 
@@ -19,6 +21,8 @@ use stoa_runtime::{Live, ReadRequest, Runtime, RuntimeError};
 pub(crate) struct Ready {
     /// With all references replaced.
     pub(crate) desired: Resource,
+    /// The same, with where sensitive values came along references.
+    pub(crate) resolved: Resolved,
     /// What of it is sensitive.
     pub(crate) sensitive: Sensitive,
 }
@@ -28,12 +32,14 @@ pub(crate) struct Ready {
 pub(crate) struct Values {
     wanted: HashMap<ResourceId, Resource>,
     settled: Mutex<HashMap<ResourceId, Settled>>,
+    /// What was read of resources that are not called for.
+    read: Mutex<HashMap<ResourceId, Map<String, Value>>>,
 }
 
 impl Values {
     pub(crate) fn new(spec: &Spec) -> Self {
         let wanted = spec.resources.iter().map(|r| (r.id.clone(), r.clone())).collect();
-        Self { wanted, settled: Mutex::default() }
+        Self { wanted, settled: Mutex::default(), read: Mutex::default() }
     }
 
     /// Replaces the references of a resource; everything it refers to is settled by then.
@@ -47,15 +53,21 @@ impl Values {
             return Err(Problem::new(reason::DANGLING_REFERENCE, message).of(id).at(format!("attributes.{path}")));
         }
         let sensitive = Sensitive::of(&resolved.attributes, &resolved.sensitive);
-        let desired = Resource { attributes: resolved.attributes, ..resource.clone() };
-        Ok(Ready { desired, sensitive })
+        let desired = with_attributes(resource, resolved.attributes.clone());
+        Ok(Ready { desired, resolved, sensitive })
     }
 
-    fn resolve(&self, resource: &Resource) -> Result<stoa_engine::resolve::Resolved, Problem> {
+    fn resolve(&self, resource: &Resource) -> Result<Resolved, Problem> {
         let settled = self.settled.lock();
-        let known = |id: &str| self.wanted.contains_key(&ResourceId(id.to_owned()));
+        let known = |id: &str| self.wanted.contains_key(id);
         let mut lookup = |reference: &Reference| match settled.get(&reference.id) {
-            Some(target) => target.look(reference),
+            Some(target) => match target.look(reference) {
+                Ok(Looked::Known { value, .. }) if contains_mask(&value) => {
+                    let message = format!("{reference} is sensitive, and only its digest is recorded");
+                    Err(ReferenceError::Dangling(message))
+                }
+                looked => looked,
+            },
             None => Ok(Looked::Unknown),
         };
         resolve(&resource.attributes, &known, &mut lookup).map_err(|errors| {
@@ -69,48 +81,62 @@ impl Values {
     pub(crate) fn settle(&self, id: &ResourceId, live: Map<String, Value>) {
         let Some(resource) = self.wanted.get(id) else { return };
         if let Ok(resolved) = self.resolve(resource) {
-            let settled = Settled::new(resource, resolved, Action::Unchanged, Some(live));
+            let settled = Settled::applied(resource, resolved, live);
             self.settled.lock().insert(id.clone(), settled);
         }
     }
 
-    /// Settles everything that is not to be called for, in the order of the plan. What others need
-    /// of it and the record does not have in clear is read again.
-    pub(crate) async fn settle_rest(
+    /// Takes in a resource that is not called for: it is as it was read, or as it is recorded. All
+    /// that it refers to is settled by then.
+    pub(crate) fn settle_left(&self, id: &ResourceId, recorded: Option<&StateResource>) {
+        let live = self.read.lock().remove(id);
+        if let Some(live) = live.or_else(|| recorded.map(|recorded| recorded.live.clone())) {
+            self.settle(id, live);
+        }
+    }
+
+    /// Reads what others want to know of resources that are not called for. The record may be old,
+    /// and holds no sensitive values.
+    pub(crate) async fn read_left(
         &self,
         runtime: &dyn Runtime,
-        plan: &Plan,
-        state: &State,
-        finished: &BTreeSet<&ResourceId>,
+        is_left: impl Fn(&ResourceId) -> bool,
+        recorded: &HashMap<&ResourceId, &StateResource>,
     ) -> Result<(), RuntimeError> {
-        let is_rest = |id: &ResourceId, action: Action| action == Action::Unchanged || finished.contains(id);
-        let known = |id: &str| self.wanted.contains_key(&ResourceId(id.to_owned()));
-        let mut needed: BTreeSet<ResourceId> = BTreeSet::new();
-        for planned in plan.actions.iter().filter(|p| !is_rest(&p.id, p.action)) {
-            let Some(resource) = self.wanted.get(&planned.id) else { continue };
-            needed.extend(occurrences(&resource.attributes, &known).0.into_iter().map(|o| o.reference.id));
+        if self.wanted.keys().all(&is_left) {
+            return Ok(());
         }
-        let rest: Vec<&StateResource> = plan
-            .actions
-            .iter()
-            .filter(|p| is_rest(&p.id, p.action) && p.action.keeps())
-            .filter_map(|p| state.get(&p.id))
+        let known = |id: &str| self.wanted.contains_key(id);
+        let needed: BTreeSet<ResourceId> = self
+            .wanted
+            .values()
+            .flat_map(|resource| occurrences(&resource.attributes, &known).0)
+            .map(|occurrence| occurrence.reference)
+            .filter(|reference| is_left(&reference.id) && !self.is_written(reference))
+            .map(|reference| reference.id)
             .collect();
-        let to_read: Vec<&StateResource> = rest.iter().copied().filter(|r| needed.contains(&r.id)).collect();
+        let priors: Vec<&StateResource> = needed.iter().filter_map(|id| recorded.get(id).copied()).collect();
+        if priors.is_empty() {
+            return Ok(());
+        }
         let requests: Vec<ReadRequest<'_>> =
-            to_read.iter().map(|prior| ReadRequest { desired: None, prior: Some(prior) }).collect();
-        let mut fresh: HashMap<&ResourceId, Map<String, Value>> = HashMap::new();
-        if !requests.is_empty() {
-            for (prior, found) in to_read.iter().zip(runtime.read(&requests).await?) {
-                if let Ok(Live::Present(live)) = found {
-                    fresh.insert(&prior.id, live);
-                }
+            priors.iter().map(|prior| ReadRequest { desired: None, prior: Some(prior) }).collect();
+        let found = runtime.read(&requests).await?;
+        let mut read = self.read.lock();
+        for (prior, found) in priors.iter().zip(found) {
+            if let Live::Present(live) = found? {
+                read.insert(prior.id.clone(), live);
             }
         }
-        for prior in rest {
-            let live = fresh.remove(&prior.id).unwrap_or_else(|| prior.live.clone());
-            self.settle(&prior.id, live);
-        }
         Ok(())
+    }
+
+    /// Whether the value stands in the Spec itself, so that nothing has to be read.
+    fn is_written(&self, reference: &Reference) -> bool {
+        let known = |id: &str| self.wanted.contains_key(id);
+        self.wanted.get(&reference.id).and_then(|target| reference.path.get(&target.attributes)).is_some_and(|value| {
+            let alone = Map::from_iter([("value".to_owned(), value.clone())]);
+            occurrences(&alone, &known).0.is_empty()
+        })
     }
 }

@@ -1,0 +1,96 @@
+//! Waits until what was applied is healthy.
+
+use std::{pin::pin, time::Duration};
+
+use futures_util::{StreamExt as _, future::BoxFuture, stream};
+use stoa_engine::{Problem, ResourceId, problem::reason};
+use stoa_runtime::{Health, Runtime, RuntimeError};
+use tokio::{sync::mpsc, time::Instant};
+
+use crate::{observer::Observer, planning::problem, values::Ready};
+
+/// How many resources are watched at once.
+const WATCHED: usize = 256;
+
+/// The pause before a resource is watched again when that failed.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Waits for all of them, at most until the deadline, and returns what is wrong.
+pub(crate) async fn verify(
+    runtime: &dyn Runtime,
+    observer: &dyn Observer,
+    applied: &[(ResourceId, Ready)],
+    limit: Duration,
+) -> Vec<Problem> {
+    let deadline = Instant::now() + limit;
+    let checks: Vec<BoxFuture<'_, Option<Problem>>> = applied
+        .iter()
+        .map(|(id, ready)| -> BoxFuture<'_, _> { Box::pin(check(runtime, observer, id, ready, deadline)) })
+        .collect();
+    stream::iter(checks).buffer_unordered(WATCHED).filter_map(std::future::ready).collect().await
+}
+
+async fn check(
+    runtime: &dyn Runtime,
+    observer: &dyn Observer,
+    id: &ResourceId,
+    ready: &Ready,
+    deadline: Instant,
+) -> Option<Problem> {
+    let (reports, mut heard) = mpsc::unbounded_channel::<(Health, String)>();
+    let report = move |health: Health, message: &str| {
+        // The receiver lives as long as the wait does.
+        let _ = reports.send((health, message.to_owned()));
+    };
+    let mut wait = pin!(tokio::time::timeout_at(deadline, wait(runtime, ready, &report)));
+    let mut last = (None, String::new());
+    loop {
+        tokio::select! {
+            // What was reported is heard before how it ended.
+            biased;
+            Some((health, message)) = heard.recv() => {
+                let message = ready.sensitive.redact(&message);
+                observer.health(id, health, &message).await;
+                last = (Some(health), message);
+            }
+            ended = &mut wait => {
+                while let Ok((health, message)) = heard.try_recv() {
+                    let message = ready.sensitive.redact(&message);
+                    observer.health(id, health, &message).await;
+                    last = (Some(health), message);
+                }
+                let (heard, message) = last;
+                let because = if message.is_empty() { String::new() } else { format!(": {message}") };
+                return match ended {
+                    Ok(Ok(Health::Failed)) => {
+                        Some(Problem::new(reason::UNHEALTHY, format!("it was applied and failed{because}")).of(id))
+                    }
+                    Ok(Ok(health)) => {
+                        if heard != Some(health) {
+                            observer.health(id, health, &message).await;
+                        }
+                        None
+                    }
+                    Ok(Err(error)) => Some(problem(id, &error, &ready.sensitive)),
+                    Err(_) => {
+                        let message = format!("it was applied and is not healthy in time{because}");
+                        Some(Problem::new(reason::TIMED_OUT, message).of(id))
+                    }
+                };
+            }
+        }
+    }
+}
+
+async fn wait(
+    runtime: &dyn Runtime,
+    ready: &Ready,
+    report: &(dyn Fn(Health, &str) + Send + Sync),
+) -> Result<Health, RuntimeError> {
+    loop {
+        match runtime.wait_healthy(&ready.desired, report).await {
+            Err(error) if error.is_retryable() => tokio::time::sleep(AGAIN).await,
+            ended => return ended,
+        }
+    }
+}

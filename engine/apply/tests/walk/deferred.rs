@@ -1,0 +1,65 @@
+//! Runtimes that make all changes at the end.
+
+use std::sync::Arc;
+
+use stoa_apply::Outcome;
+use stoa_engine::Spec;
+use stoa_runtime::RuntimeError;
+use stoa_runtime::fake::{FakeRuntime, Operation};
+
+use crate::support::{Stack, id, maps, options};
+
+impl Stack {
+    async fn apply_deferred(&self, runtime: FakeRuntime, spec: &Spec) -> Outcome {
+        let planned = self.plan(spec).await.unwrap();
+        self.execute_with(Arc::new(runtime), spec, &planned, &[], &options()).await.unwrap()
+    }
+}
+
+#[tokio::test]
+async fn everything_is_made_at_the_end_and_kept_then() {
+    let stack = Stack::default();
+    let outcome = stack.apply_deferred(stack.runtime().deferred(), &maps(&[("a", &[]), ("b", &["a"])])).await;
+    assert!(outcome.succeeded && outcome.commit.is_some(), "{outcome:?}");
+    assert_eq!(stack.cloud.ids().len(), 2);
+    assert_eq!(stack.keeper.state().resources.len(), 2);
+}
+
+#[tokio::test]
+async fn a_level_of_the_graph_shares_one_intent() {
+    let stack = Stack::default();
+    let all: Vec<String> = (0..50).map(|n| format!("m{n}")).collect();
+    let spec = maps(&all.iter().map(|name| (name.as_str(), [].as_slice())).collect::<Vec<_>>());
+    assert!(stack.apply_deferred(stack.runtime().deferred(), &spec).await.succeeded);
+    assert_eq!(stack.keeper.intents().len(), 1);
+}
+
+#[tokio::test]
+async fn half_of_a_change_is_not_made() {
+    let stack = Stack::default();
+    let invalid = RuntimeError::Invalid { message: "no".to_owned(), field: None };
+    stack.cloud.fail(Operation::Apply, &id("b"), invalid);
+    let outcome = stack.apply_deferred(stack.runtime().deferred(), &maps(&[("a", &[]), ("b", &[])])).await;
+    assert!(!outcome.succeeded);
+    assert!(stack.cloud.ids().is_empty() && stack.keeper.state().resources.is_empty());
+    assert_eq!(stack.keeper.results(), [format!("Failed {}", id("b")), format!("Skipped {}", id("a"))]);
+}
+
+#[tokio::test]
+async fn what_an_earlier_try_gathered_is_gathered_again() {
+    let stack = Stack::default();
+    let spec = maps(&[("a", &[]), ("b", &["a"])]);
+    let planned = stack.plan(&spec).await.unwrap();
+    stack.keeper.leave_after(1);
+    let runtime = Arc::new(stack.runtime().deferred());
+    stack.execute_with(runtime, &spec, &planned, &[], &options()).await.unwrap_err();
+    stack.keeper.stay();
+    // One result was kept, so the first try had finished; that the other was not makes no difference.
+    let done = stack.keeper.done();
+    assert_eq!(done.len(), 1);
+    let runtime = Arc::new(stack.runtime().deferred());
+    let outcome = stack.execute_with(runtime, &spec, &planned, &done, &options()).await.unwrap();
+    assert!(outcome.succeeded);
+    assert_eq!(stack.keeper.state().resources.len(), 2);
+    assert_eq!(stack.cloud.ids().len(), 2);
+}

@@ -1,0 +1,155 @@
+//! What happens when calls fail, hang or are stopped.
+
+use serde_json::json;
+use stoa_apply::ResourceOutcome;
+use stoa_engine::problem::reason;
+use stoa_runtime::RuntimeError;
+use stoa_runtime::fake::Operation;
+
+use crate::support::{Stack, config_map, id, maps, secret, spec};
+
+fn unavailable() -> RuntimeError {
+    RuntimeError::Unavailable { message: "connection refused".to_owned() }
+}
+
+fn rejected(message: &str) -> RuntimeError {
+    RuntimeError::Rejected { message: message.to_owned(), field: Some("data.a".to_owned()) }
+}
+
+#[tokio::test]
+async fn a_failure_stops_what_depends_on_it_and_nothing_else() {
+    let stack = Stack::default();
+    stack.cloud.fail(Operation::Apply, &id("b"), rejected("no"));
+    let outcome = stack.apply(&maps(&[("a", &[]), ("b", &["a"]), ("c", &["b"]), ("d", &["c"]), ("e", &["a"])])).await;
+    assert!(!outcome.succeeded && !outcome.canceled);
+    assert_eq!(
+        stack.keeper.results(),
+        [
+            format!("Done {}", id("a")),
+            format!("Done {}", id("e")),
+            format!("Failed {}", id("b")),
+            format!("Skipped {}", id("c")),
+            format!("Skipped {}", id("d")),
+        ]
+    );
+    let [problem] = outcome.problems.as_slice() else { panic!("{outcome:?}") };
+    assert_eq!((problem.reason.as_str(), problem.to_string()), (reason::REJECTED, format!("{}: data.a: no", id("b"))));
+    assert_eq!(stack.keeper.result(&id("d")).message, format!("{} comes first and was not done", id("b")));
+}
+
+#[tokio::test]
+async fn a_deletion_waits_for_an_update_that_failed() {
+    let stack = Stack::default();
+    stack.bring(&maps(&[("user", &["used"]), ("used", &[])])).await;
+    stack.cloud.fail(Operation::Apply, &id("user"), rejected("no"));
+    stack.apply(&spec(vec![config_map("user", &[], json!({"a": "2"}))])).await;
+    assert!(stack.cloud.live(&id("used")).is_some(), "it is still used");
+    assert_eq!(stack.keeper.record(&id("user")).attributes["data"], json!({"a": "1"}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_pass_is_tried_again_and_what_may_not_is_not() {
+    let stack = Stack::default();
+    for _ in 0..3 {
+        stack.cloud.fail(Operation::Apply, &id("a"), unavailable());
+    }
+    stack.cloud.fail(Operation::Apply, &id("b"), rejected("no"));
+    let outcome = stack.apply(&maps(&[("a", &[]), ("b", &[])])).await;
+    assert_eq!(outcome.problems.len(), 1);
+    let calls = |name: &str| stack.cloud.called(Operation::Apply).iter().filter(|it| it.0 == id(name)).count();
+    assert_eq!((calls("a"), calls("b")), (4, 1));
+    assert_eq!(stack.keeper.result(&id("a")).outcome, ResourceOutcome::Done);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_never_passes_is_given_up_with_what_was_heard() {
+    let stack = Stack::default();
+    for _ in 0..1_000 {
+        stack.cloud.fail(Operation::Apply, &id("a"), unavailable());
+    }
+    let outcome = stack.apply(&maps(&[("a", &[])])).await;
+    let problem = &outcome.problems[0];
+    assert_eq!(problem.reason, reason::TIMED_OUT);
+    assert_eq!(problem.message, "it took longer than 60s; the last that was heard: connection refused");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_hangs_is_dropped_after_its_time() {
+    let stack = Stack::default();
+    let _hangs = stack.cloud.gate(&id("a"));
+    let outcome = stack.apply(&maps(&[("a", &[]), ("b", &[]), ("c", &["a"])])).await;
+    assert_eq!(outcome.problems[0].message, "it took longer than 60s");
+    assert_eq!(stack.keeper.result(&id("b")).outcome, ResourceOutcome::Done);
+    assert_eq!(stack.keeper.result(&id("c")).outcome, ResourceOutcome::Skipped);
+}
+
+#[tokio::test]
+async fn a_stopped_walk_begins_nothing_and_keeps_what_is_in_flight() {
+    let stack = Stack::default();
+    let gate = stack.cloud.gate(&id("a"));
+    let spec = maps(&[("a", &[]), ("b", &["a"])]);
+    let planned = stack.plan(&spec).await.unwrap();
+    let (outcome, ()) = tokio::join!(stack.execute(&spec, &planned, &[]), async {
+        while stack.cloud.most_in_flight() == 0 {
+            tokio::task::yield_now().await;
+        }
+        stack.cancel.cancel();
+        gate.add_permits(1);
+    });
+    let outcome = outcome.unwrap();
+    assert!(outcome.canceled && !outcome.succeeded && outcome.problems.is_empty(), "{outcome:?}");
+    assert_eq!(stack.keeper.results(), [format!("Done {}", id("a"))]);
+    assert_eq!(stack.cloud.called(Operation::Apply).len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stopped_walk_does_not_wait_for_ever() {
+    let stack = Stack::default();
+    let _hangs = stack.cloud.gate(&id("a"));
+    let spec = maps(&[("a", &[])]);
+    let planned = stack.plan(&spec).await.unwrap();
+    let (outcome, ()) = tokio::join!(stack.execute(&spec, &planned, &[]), async {
+        while stack.cloud.most_in_flight() == 0 {
+            tokio::task::yield_now().await;
+        }
+        stack.cancel.cancel();
+    });
+    let outcome = outcome.unwrap();
+    assert!(outcome.canceled);
+    assert_eq!(outcome.problems[0].message, "the run was stopped, and 10s later the call was still under way");
+}
+
+#[tokio::test]
+async fn messages_hold_no_secrets() {
+    let stack = Stack::default();
+    let user = format!("$kusion_path.{}.stringData.password", "v1:Secret:shop:db");
+    stack.cloud.fail(Operation::Apply, "v1:Secret:shop:db", rejected("Invalid value: \"hunter2-long\""));
+    let outcome = stack.apply(&spec(vec![secret("db", json!({"password": "hunter2-long"}))])).await;
+    assert_eq!(outcome.problems[0].message, "Invalid value: \"(sensitive)\"");
+
+    stack.cloud.fail(Operation::Apply, &id("user"), rejected("no hunter2-long here"));
+    let both = vec![secret("db", json!({"password": "hunter2-long"})), config_map("user", &[], json!({"p": user}))];
+    let outcome = stack.apply(&spec(both)).await;
+    assert_eq!(outcome.problems[0].message, "no (sensitive) here");
+    assert_eq!(stack.keeper.result(&id("user")).message, "no (sensitive) here");
+}
+
+#[tokio::test]
+async fn a_plan_of_another_spec_is_refused() {
+    let stack = Stack::default();
+    let planned = stack.plan(&maps(&[("a", &[])])).await.unwrap();
+    let outcome = stack.execute(&maps(&[("b", &[])]), &planned, &[]).await.unwrap();
+    assert_eq!(outcome.problems[0].reason, reason::STALE_PLAN);
+    assert!(stack.cloud.ids().is_empty());
+}
+
+#[tokio::test]
+async fn a_value_that_applying_did_not_make_is_told() {
+    let stack = Stack::default();
+    let reference = format!("$kusion_path.{}.status.address", id("a"));
+    let outcome =
+        stack.apply(&spec(vec![config_map("a", &[], json!({})), config_map("b", &[], json!({"x": reference}))])).await;
+    let problem = &outcome.problems[0];
+    assert_eq!((problem.reason.as_str(), problem.field.as_str()), (reason::DANGLING_REFERENCE, "attributes.data.x"));
+    assert!(problem.message.contains("has no status.address"), "{problem}");
+}

@@ -1,0 +1,70 @@
+//! Waiting for what was applied to become healthy.
+
+use stoa_engine::problem::reason;
+use stoa_runtime::fake::Operation;
+use stoa_runtime::{Health, RuntimeError};
+
+use crate::support::{Stack, id, maps};
+
+#[tokio::test]
+async fn health_is_told_as_it_changes() {
+    let stack = Stack::default();
+    stack.cloud.set_health(&id("a"), &[(Health::InProgress, "0 of 1"), (Health::Current, "1 of 1")]);
+    assert!(stack.apply(&maps(&[("a", &[])])).await.succeeded);
+    let told: Vec<_> = stack.keeper.healths().into_iter().map(|(_, health, message)| (health, message)).collect();
+    assert_eq!(told, [(Health::InProgress, "0 of 1".to_owned()), (Health::Current, "1 of 1".to_owned())]);
+}
+
+#[tokio::test]
+async fn only_what_was_changed_is_watched() {
+    let stack = Stack::default();
+    stack.bring(&maps(&[("a", &[])])).await;
+    assert!(stack.apply(&maps(&[("a", &[]), ("b", &[])])).await.succeeded);
+    assert_eq!(stack.cloud.called(Operation::WaitHealthy), [id("b").as_str().into()]);
+}
+
+#[tokio::test]
+async fn what_fails_is_recorded_and_told() {
+    let stack = Stack::default();
+    stack.cloud.set_health(&id("a"), &[(Health::Failed, "it crashes")]);
+    let outcome = stack.apply(&maps(&[("a", &[])])).await;
+    assert!(!outcome.succeeded);
+    assert_eq!(outcome.problems[0].reason, reason::UNHEALTHY);
+    assert_eq!(outcome.problems[0].message, "it was applied and failed: it crashes");
+    assert_eq!(stack.keeper.state().resources.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_does_not_get_there_in_time_is_told_and_others_are_not_held_up() {
+    let stack = Stack::default();
+    stack.cloud.set_health(&id("a"), &[(Health::InProgress, "0 of 1")]);
+    let outcome = stack.apply(&maps(&[("a", &[]), ("b", &[])])).await;
+    assert_eq!(outcome.problems.len(), 1);
+    assert_eq!(outcome.problems[0].message, "it was applied and is not healthy in time: 0 of 1");
+    assert!(stack.keeper.healths().iter().any(|(it, health, _)| it.0 == id("b") && *health == Health::Current));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_breaks_is_begun_again() {
+    let stack = Stack::default();
+    let broken = RuntimeError::Unavailable { message: "connection reset".to_owned() };
+    stack.cloud.fail(Operation::WaitHealthy, &id("a"), broken);
+    assert!(stack.apply(&maps(&[("a", &[])])).await.succeeded);
+    assert_eq!(stack.cloud.called(Operation::WaitHealthy).len(), 2);
+}
+
+#[tokio::test]
+async fn a_stopped_walk_waits_for_no_health() {
+    let stack = Stack::default();
+    stack.cloud.set_health(&id("a"), &[(Health::InProgress, "0 of 1")]);
+    let spec = maps(&[("a", &[])]);
+    let planned = stack.plan(&spec).await.unwrap();
+    let (outcome, ()) = tokio::join!(stack.execute(&spec, &planned, &[]), async {
+        while stack.keeper.healths().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        stack.cancel.cancel();
+    });
+    let outcome = outcome.unwrap();
+    assert!(outcome.canceled && !outcome.succeeded);
+}

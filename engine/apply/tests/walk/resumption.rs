@@ -1,0 +1,87 @@
+//! A walk that was interrupted and is done again.
+
+use serde_json::json;
+use stoa_apply::Abandoned;
+use stoa_runtime::fake::Operation;
+
+use crate::support::{Stack, config_map, id, maps, names, secret, spec};
+
+#[tokio::test]
+async fn a_keeper_that_goes_away_ends_the_walk() {
+    let stack = Stack::default();
+    stack.keeper.leave_after(1);
+    let spec = maps(&[("a", &[]), ("b", &["a"]), ("c", &["b"])]);
+    let planned = stack.plan(&spec).await.unwrap();
+    assert_eq!(stack.execute(&spec, &planned, &[]).await, Err(Abandoned));
+    assert_eq!(names(&stack.cloud.called(Operation::Apply)), ["a", "b"]);
+}
+
+#[tokio::test]
+async fn what_was_kept_is_not_done_again_and_what_was_not_is() {
+    let stack = Stack::default();
+    stack.keeper.leave_after(1);
+    let spec = maps(&[("a", &[]), ("b", &["a"]), ("c", &["b"])]);
+    let planned = stack.plan(&spec).await.unwrap();
+    stack.execute(&spec, &planned, &[]).await.unwrap_err();
+    stack.keeper.stay();
+    stack.cloud.clear_calls();
+    let before = stack.cloud.live(&id("b"));
+
+    let outcome = stack.execute(&spec, &planned, &stack.keeper.done()).await.unwrap();
+    assert!(outcome.succeeded, "{outcome:?}");
+    assert_eq!(names(&stack.cloud.called(Operation::Apply)), ["b", "c"]);
+    assert_eq!(stack.cloud.live(&id("b")), before, "applying twice changed nothing");
+    assert_eq!(stack.keeper.state().resources.len(), 3);
+}
+
+#[tokio::test]
+async fn values_of_what_was_done_before_are_read_again() {
+    let stack = Stack::default();
+    let uid = format!("$kusion_path.{}.metadata.uid", id("a"));
+    let password = "$kusion_path.v1:Secret:shop:db.data.password";
+    let wanted = spec(vec![
+        config_map("a", &[], json!({})),
+        secret("db", json!({"password": "hunter2-long"})),
+        config_map("b", &[], json!({"uid": uid, "again": "x"})),
+        config_map("c", &[], json!({"of-b": format!("$kusion_path.{}.data.uid", id("b")), "password": password})),
+    ]);
+    let planned = stack.plan(&wanted).await.unwrap();
+    stack.keeper.leave_after(3);
+    stack.execute(&wanted, &planned, &[]).await.unwrap_err();
+    stack.keeper.stay();
+    let outcome = stack.execute(&wanted, &planned, &stack.keeper.done()).await.unwrap();
+    assert!(outcome.succeeded, "{outcome:?}");
+    let uid = stack.cloud.live(&id("a")).unwrap()["metadata"]["uid"].clone();
+    assert_eq!(stack.cloud.live(&id("c")).unwrap()["data"]["of-b"], uid);
+    // Base64 of hunter2-long.
+    assert_eq!(stack.cloud.live(&id("c")).unwrap()["data"]["password"], "aHVudGVyMi1sb25n");
+}
+
+#[tokio::test]
+async fn what_stays_as_it_is_can_be_referred_to_though_it_refers_to_what_changes() {
+    let stack = Stack::default();
+    let uid = format!("$kusion_path.{}.metadata.uid", id("a"));
+    let of_a = |value: &str| config_map("a", &[], json!({"v": value}));
+    let b = config_map("b", &[], json!({"uid": uid}));
+    stack.bring(&spec(vec![of_a("1"), b.clone()])).await;
+    let c = config_map("c", &[], json!({"x": format!("$kusion_path.{}.data.uid", id("b"))}));
+    let outcome = stack.apply(&spec(vec![of_a("2"), b, c])).await;
+    assert!(outcome.succeeded, "{outcome:?}");
+    assert_eq!(names(&stack.cloud.called(Operation::Apply)), ["a", "c"]);
+    let uid = stack.cloud.live(&id("a")).unwrap()["metadata"]["uid"].clone();
+    assert_eq!(stack.cloud.live(&id("c")).unwrap()["data"]["x"], uid);
+}
+
+#[tokio::test]
+async fn a_deletion_that_was_made_and_not_kept_is_made_again() {
+    let stack = Stack::default();
+    stack.bring(&maps(&[("a", &[])])).await;
+    let nothing = spec(vec![]);
+    let planned = stack.plan(&nothing).await.unwrap();
+    stack.keeper.leave_after(0);
+    stack.execute(&nothing, &planned, &[]).await.unwrap_err();
+    assert!(stack.cloud.ids().is_empty());
+    stack.keeper.stay();
+    assert!(stack.execute(&nothing, &planned, &[]).await.unwrap().succeeded);
+    assert!(stack.keeper.state().resources.is_empty());
+}

@@ -1,0 +1,242 @@
+//! A stack on a fake cloud, whose state is kept as the API server keeps it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use stoa_apply::{
+    Abandoned, Execution, Observer, Options, Outcome, PlanError, Planned, ResourceOutcome, ResourceResult,
+};
+use stoa_engine::{Action, Problem, ResourceId, Spec, State, StateResource};
+use stoa_runtime::fake::{FakeCloud, FakeRuntime};
+use stoa_runtime::{Health, Runtime};
+use tokio::sync::{Notify, Semaphore};
+use tokio_util::sync::CancellationToken;
+
+/// Keeps what it is told, in memory.
+#[derive(Debug, Default)]
+pub(crate) struct Keeper {
+    kept: Mutex<Kept>,
+    /// Every intent waits for a permit here, when there is one.
+    pub(crate) gate: Mutex<Option<Arc<Semaphore>>>,
+    pub(crate) changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    state: BTreeMap<ResourceId, StateResource>,
+    intents: Vec<(Action, Vec<ResourceId>)>,
+    results: Vec<ResourceResult>,
+    healths: Vec<(ResourceId, Health, String)>,
+    /// How many results are kept before the keeper goes away.
+    results_left: Option<usize>,
+}
+
+#[async_trait]
+impl Observer for Keeper {
+    async fn intent(&self, ids: &[ResourceId], action: Action) -> Result<(), Abandoned> {
+        let gate = self.gate.lock().clone();
+        if let Some(gate) = gate {
+            gate.acquire().await.map_err(|_| Abandoned)?.forget();
+        }
+        self.kept.lock().intents.push((action, ids.to_vec()));
+        self.changed.notify_waiters();
+        Ok(())
+    }
+
+    async fn result(&self, result: ResourceResult) -> Result<(), Abandoned> {
+        let mut kept = self.kept.lock();
+        if let Some(left) = &mut kept.results_left {
+            *left = left.checked_sub(1).ok_or(Abandoned)?;
+        }
+        if result.outcome == ResourceOutcome::Done {
+            match &result.resource {
+                Some(resource) => drop(kept.state.insert(result.id.clone(), resource.clone())),
+                None => drop(kept.state.remove(&result.id)),
+            }
+        }
+        kept.results.push(result);
+        self.changed.notify_waiters();
+        Ok(())
+    }
+
+    async fn health(&self, id: &ResourceId, health: Health, message: &str) {
+        self.kept.lock().healths.push((id.clone(), health, message.to_owned()));
+    }
+}
+
+impl Keeper {
+    pub(crate) fn state(&self) -> State {
+        State { resources: self.kept.lock().state.values().cloned().collect() }
+    }
+
+    pub(crate) fn record(&self, id: &str) -> StateResource {
+        self.kept.lock().state[id].clone()
+    }
+
+    pub(crate) fn keep(&self, resource: StateResource) {
+        self.kept.lock().state.insert(resource.id.clone(), resource);
+    }
+
+    /// Goes away after this many results more.
+    pub(crate) fn leave_after(&self, results: usize) {
+        self.kept.lock().results_left = Some(results);
+    }
+
+    /// Comes back.
+    pub(crate) fn stay(&self) {
+        self.kept.lock().results_left = None;
+    }
+
+    pub(crate) fn intents(&self) -> Vec<(Action, Vec<ResourceId>)> {
+        self.kept.lock().intents.clone()
+    }
+
+    pub(crate) fn healths(&self) -> Vec<(ResourceId, Health, String)> {
+        self.kept.lock().healths.clone()
+    }
+
+    /// The results so far as `<outcome> <id>`, sorted.
+    pub(crate) fn results(&self) -> Vec<String> {
+        let kept = self.kept.lock();
+        let mut results: Vec<_> = kept.results.iter().map(|it| format!("{} {}", it.outcome, it.id)).collect();
+        results.sort();
+        results
+    }
+
+    pub(crate) fn result(&self, id: &str) -> ResourceResult {
+        self.kept.lock().results.iter().rfind(|result| result.id.0 == id).cloned().unwrap()
+    }
+
+    /// The ids whose results are kept as done.
+    pub(crate) fn done(&self) -> Vec<ResourceId> {
+        let kept = self.kept.lock();
+        kept.results.iter().filter(|it| it.outcome == ResourceOutcome::Done).map(|it| it.id.clone()).collect()
+    }
+
+    pub(crate) fn clear(&self) {
+        let mut kept = self.kept.lock();
+        kept.results.clear();
+        kept.intents.clear();
+        kept.healths.clear();
+    }
+
+    /// Returns when something that was told makes this true.
+    pub(crate) async fn until(&self, is_so: impl Fn(&Self) -> bool) {
+        loop {
+            let changed = self.changed.notified();
+            if is_so(self) {
+                return;
+            }
+            changed.await;
+        }
+    }
+}
+
+/// One stack in one workspace.
+#[derive(Debug, Default)]
+pub(crate) struct Stack {
+    pub(crate) cloud: FakeCloud,
+    pub(crate) keeper: Arc<Keeper>,
+    pub(crate) cancel: CancellationToken,
+}
+
+pub(crate) fn options() -> Options {
+    Options {
+        parallelism: 4,
+        resource_timeout: Duration::from_secs(60),
+        health_timeout: Duration::from_secs(60),
+        grace: Duration::from_secs(10),
+    }
+}
+
+impl Stack {
+    pub(crate) fn runtime(&self) -> FakeRuntime {
+        self.cloud.runtime()
+    }
+
+    pub(crate) async fn plan(&self, spec: &Spec) -> Result<Planned, PlanError> {
+        stoa_apply::plan(Arc::new(self.runtime()), spec, &self.keeper.state(), false).await
+    }
+
+    /// What is wrong with a plan.
+    pub(crate) async fn refusal(&self, runtime: FakeRuntime, spec: &Spec) -> Vec<Problem> {
+        match stoa_apply::plan(Arc::new(runtime), spec, &self.keeper.state(), false).await {
+            Err(PlanError::Problems(problems)) => problems,
+            other => panic!("{other:?} instead of problems"),
+        }
+    }
+
+    pub(crate) async fn execute(&self, spec: &Spec, planned: &Planned, done: &[ResourceId]) -> Result<Outcome, Abandoned> {
+        self.execute_with(Arc::new(self.runtime()), spec, planned, done, &options()).await
+    }
+
+    pub(crate) async fn execute_with(
+        &self,
+        runtime: Arc<dyn Runtime>,
+        spec: &Spec,
+        planned: &Planned,
+        done: &[ResourceId],
+        options: &Options,
+    ) -> Result<Outcome, Abandoned> {
+        let state = self.keeper.state();
+        let execution = Execution { spec, plan: &planned.plan, state: &state, done };
+        stoa_apply::execute(execution, runtime, self.keeper.clone(), options, self.cancel.clone()).await
+    }
+
+    /// Plans and applies.
+    pub(crate) async fn apply(&self, spec: &Spec) -> Outcome {
+        let planned = self.plan(spec).await.unwrap();
+        self.execute(spec, &planned, &[]).await.unwrap()
+    }
+
+    /// Plans and applies what must succeed, and forgets the calls it took.
+    pub(crate) async fn bring(&self, spec: &Spec) {
+        let outcome = self.apply(spec).await;
+        assert!(outcome.succeeded, "{outcome:?}");
+        self.cloud.clear_calls();
+        self.keeper.clear();
+    }
+
+    pub(crate) async fn destroy(&self) -> Outcome {
+        let spec = Spec::default();
+        let runtime = Arc::new(self.runtime());
+        let planned = stoa_apply::plan(runtime, &spec, &self.keeper.state(), true).await.unwrap();
+        self.execute(&spec, &planned, &[]).await.unwrap()
+    }
+}
+
+pub(crate) fn id(name: &str) -> String {
+    format!("v1:ConfigMap:shop:{name}")
+}
+
+pub(crate) fn config_map(name: &str, depends_on: &[&str], data: Value) -> Value {
+    json!({
+        "id": id(name), "type": "Kubernetes", "dependsOn": depends_on.iter().map(|name| id(name)).collect::<Vec<_>>(),
+        "attributes": {
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "shop"}, "data": data,
+        },
+    })
+}
+
+pub(crate) fn secret(name: &str, strings: Value) -> Value {
+    json!({"id": format!("v1:Secret:shop:{name}"), "type": "Kubernetes", "attributes": {
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": "shop"}, "stringData": strings}})
+}
+
+pub(crate) fn spec(resources: Vec<Value>) -> Spec {
+    serde_json::from_value(json!({ "resources": resources })).unwrap()
+}
+
+/// ConfigMaps with these names and dependencies.
+pub(crate) fn maps(of: &[(&str, &[&str])]) -> Spec {
+    spec(of.iter().map(|(name, depends_on)| config_map(name, depends_on, json!({"a": "1"}))).collect())
+}
+
+/// Names out of ids.
+pub(crate) fn names(ids: &[ResourceId]) -> Vec<&str> {
+    ids.iter().map(|id| id.0.rsplit(':').next().unwrap()).collect()
+}
