@@ -4,7 +4,7 @@
 //! is ordered by id where the graph leaves a choice, so that equal input gives equal order.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, VecDeque, hash_map::Entry};
 use std::fmt;
 
 use petgraph::Direction;
@@ -157,8 +157,8 @@ impl Graph {
                     path.reverse();
                     return Cycle { path };
                 }
-                if !came_from.contains_key(&next) {
-                    came_from.insert(next, node);
+                if let Entry::Vacant(first) = came_from.entry(next) {
+                    first.insert(node);
                     queue.push_back(next);
                 }
             }
@@ -211,10 +211,10 @@ fn necessary_edges(before: &[Vec<usize>]) -> Vec<(usize, usize)> {
         let words = (high - low).div_ceil(64);
         // Which positions of the block each node reaches; nodes below the block reach none.
         let mut reach = vec![0_u64; (before.len() - low) * words];
-        for from in low..before.len() {
+        for (from, nearer) in before.iter().enumerate().skip(low) {
             let (done, rest) = reach.split_at_mut((from - low) * words);
             let own = &mut rest[..words];
-            for &to in &before[from] {
+            for &to in nearer {
                 if to < low {
                     break;
                 }
