@@ -79,7 +79,8 @@ impl Column {
 
     /// `Age`, from the creation timestamp.
     pub const fn age() -> Self {
-        Self::new("Age", Cell::Age(&["metadata", "creationTimestamp"]), "Time since the object was created.").kind("date")
+        Self::new("Age", Cell::Age(&["metadata", "creationTimestamp"]), "Time since the object was created.")
+            .kind("date")
     }
 }
 
@@ -175,8 +176,7 @@ pub struct ResourceDefinition {
 }
 
 /// Every verb that a resource can have.
-pub const ALL_VERBS: &[&str] =
-    &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+pub const ALL_VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
 impl ResourceDefinition {
     /// The definition of a type whose derives describe it, from the definition that
@@ -185,7 +185,9 @@ impl ResourceDefinition {
     /// # Panics
     ///
     /// When the definition has no version or no schema, which `kube`'s derive never makes.
-    pub fn from_crd(crd: &k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition) -> Self {
+    pub fn from_crd(
+        crd: &k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    ) -> Self {
         let spec = &crd.spec;
         let version = spec.versions.first().expect("a derived definition has one version");
         let schema = version

@@ -127,8 +127,7 @@ impl FieldError {
 
     fn with_detail(kind: FieldErrorKind, field: impl Into<String>, detail: impl fmt::Display) -> Self {
         let detail = detail.to_string();
-        let message =
-            if detail.is_empty() { kind.prefix().to_owned() } else { format!("{}: {detail}", kind.prefix()) };
+        let message = if detail.is_empty() { kind.prefix().to_owned() } else { format!("{}: {detail}", kind.prefix()) };
         Self { field: field.into(), kind, message }
     }
 }
@@ -243,9 +242,8 @@ impl ApiError {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
         };
-        let mut error =
-            Self::new(422, "Invalid", format!("{} {name:?} is invalid: {joined}", qualified(kind, group)))
-                .with_object(group, kind, name);
+        let mut error = Self::new(422, "Invalid", format!("{} {name:?} is invalid: {joined}", qualified(kind, group)))
+            .with_object(group, kind, name);
         for e in errors {
             error = error.with_cause(e.kind.reason(), &e.field, &e.message);
         }
@@ -264,8 +262,12 @@ impl ApiError {
 
     /// 405 for a verb that the resource does not have.
     pub fn method_not_supported(group: &str, resource: &str, verb: &str) -> Self {
-        Self::new(405, "MethodNotAllowed", format!("{verb} is not supported on resources of kind {:?}", qualified(resource, group)))
-            .with_object(group, resource, "")
+        Self::new(
+            405,
+            "MethodNotAllowed",
+            format!("{verb} is not supported on resources of kind {:?}", qualified(resource, group)),
+        )
+        .with_object(group, resource, "")
     }
 
     /// 410 for a version outside the window.
@@ -275,15 +277,18 @@ impl ApiError {
 
     /// 500; the detail belongs in the server's log, not here.
     pub fn internal(message: impl fmt::Display) -> Self {
-        Self::new(500, "InternalError", format!("Internal error occurred: {message}")).with_cause("", "", message.to_string())
+        Self::new(500, "InternalError", format!("Internal error occurred: {message}")).with_cause(
+            "",
+            "",
+            message.to_string(),
+        )
     }
 
     /// 500 for an operation that may succeed when tried again; `resource` is the plural noun.
     pub fn server_timeout(group: &str, resource: &str, operation: &str, retry_after: i32) -> Self {
         let what = qualified(resource, group);
-        let message = format!(
-            "The {operation} operation against {what} could not be completed at this time, please try again."
-        );
+        let message =
+            format!("The {operation} operation against {what} could not be completed at this time, please try again.");
         Self::new(500, "ServerTimeout", message).with_object(group, resource, operation).with_retry_after(retry_after)
     }
 

@@ -148,8 +148,7 @@ impl Caller {
         }
         self.values.settle(&planned.id, applied.live.clone());
         let cluster = applied.kubernetes.as_ref().map(|object| object.cluster.clone()).unwrap_or_default();
-        let record =
-            StateResource::applied(&ready.desired, &ready.resolved, applied.live, planned.depends_on.clone());
+        let record = StateResource::applied(&ready.desired, &ready.resolved, applied.live, planned.depends_on.clone());
         done(planned, Some(record.in_cluster(cluster)), applied.kubernetes)
     }
 }

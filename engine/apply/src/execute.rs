@@ -158,7 +158,8 @@ pub async fn execute(
         tell_held(&*observer, held, &problems, is_whole).await?;
     }
     if problems.is_empty() && !outcome.canceled {
-        let brought = execution.plan.actions.iter().filter(|planned| planned.action.is_call() && planned.action.keeps());
+        let brought =
+            execution.plan.actions.iter().filter(|planned| planned.action.is_call() && planned.action.keeps());
         let ready: Vec<_> =
             brought.filter_map(|planned| Some((planned.id.clone(), values.ready(&planned.id).ok()?))).collect();
         let check = verify(&*runtime, &*observer, &ready, options.health_timeout);

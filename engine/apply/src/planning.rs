@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use futures_util::{StreamExt as _, future::BoxFuture, stream};
 use serde_json::{Map, Value};
 use stoa_engine::{
-    Action, FieldPath, Live, Plan, PlanInput, Preview, Problem, Resource, ResourceId, Sensitive, Spec, State, StateResource, Summary,
+    Action, FieldPath, Live, Plan, PlanInput, Preview, Problem, Resource, ResourceId, Sensitive, Spec, State,
+    StateResource, Summary,
     planner::{self, Draft},
     problem::reason,
     render::{Colour, render},

@@ -83,18 +83,12 @@ mod tests {
     #[test]
     fn keys_are_sorted_and_whitespace_is_gone() {
         let value: Value = serde_json::from_str(r#"{ "b": [1, {"z": null, "a": "é\n"}], "a": true }"#).unwrap();
-        assert_eq!(
-            String::from_utf8(canonical_json(&value)).unwrap(),
-            r#"{"a":true,"b":[1,{"a":"é\n","z":null}]}"#
-        );
+        assert_eq!(String::from_utf8(canonical_json(&value)).unwrap(), r#"{"a":true,"b":[1,{"a":"é\n","z":null}]}"#);
     }
 
     #[test]
     fn the_digest_is_that_of_the_canonical_bytes() {
         // printf '{}' | sha256sum
-        assert_eq!(
-            digest(&json!({})),
-            "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
-        );
+        assert_eq!(digest(&json!({})), "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a");
     }
 }

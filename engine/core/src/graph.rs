@@ -269,7 +269,8 @@ mod tests {
 
     #[test]
     fn a_cycle_is_told_with_its_whole_path() {
-        let graph = graph(&[("a", &["b"]), ("b", &["c"]), ("c", &["a", "d"]), ("d", &[]), ("x", &["x"]), ("y", &["a"])]);
+        let graph =
+            graph(&[("a", &["b"]), ("b", &["c"]), ("c", &["a", "d"]), ("d", &[]), ("x", &["x"]), ("y", &["a"])]);
         let cycles = graph.order().unwrap_err();
         let told: Vec<_> = cycles.iter().map(ToString::to_string).collect();
         assert_eq!(told, ["a → b → c → a", "x → x"]);
@@ -277,8 +278,7 @@ mod tests {
 
     #[test]
     fn an_edge_that_a_longer_way_implies_goes() {
-        let reduced =
-            graph(&[("a", &["b", "c", "d"]), ("b", &["c"]), ("c", &["d"]), ("d", &[])]).reduced().unwrap();
+        let reduced = graph(&[("a", &["b", "c", "d"]), ("b", &["c"]), ("c", &["d"]), ("d", &[])]).reduced().unwrap();
         assert_eq!(joined(&reduced.before(&"a".into())), "b");
         assert_eq!(joined(&reduced.before(&"b".into())), "c");
         assert_eq!(joined(&reduced.dependents(&"d".into())), "c");
@@ -286,8 +286,10 @@ mod tests {
 
     #[test]
     fn ten_thousand_resources_are_reduced_and_ordered_in_no_time() {
-        let edges: Vec<_> =
-            (1..10_000).flat_map(|n| [1, 2, 3, 7, 100, 5_000].map(|back| (n, n - n.min(back)))).filter(|(a, b)| a != b).collect();
+        let edges: Vec<_> = (1..10_000)
+            .flat_map(|n| [1, 2, 3, 7, 100, 5_000].map(|back| (n, n - n.min(back))))
+            .filter(|(a, b)| a != b)
+            .collect();
         let graph = numbered(&edges, 10_000);
         let start = Instant::now();
         let reduced = graph.reduced().unwrap();

@@ -78,7 +78,8 @@ impl Settled {
             match path.find(attributes) {
                 Found::Value(value) => return Ok(self.known(path, value)),
                 Found::Impossible { depth, found } => {
-                    let message = format!("{reference} cannot exist: {} of {} is {found}", path.up_to(depth), reference.id);
+                    let message =
+                        format!("{reference} cannot exist: {} of {} is {found}", path.up_to(depth), reference.id);
                     return Err(ReferenceError::Dangling(message));
                 }
                 Found::Missing => {}

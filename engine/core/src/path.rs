@@ -198,10 +198,9 @@ mod tests {
 
     #[test]
     fn paths_show_as_people_write_them() {
-        let path = FieldPath::of_keys(["metadata", "annotations", "stoa.dev/x"]).index(2).join(Segment::Item {
-            key: "name".into(),
-            value: "web".into(),
-        });
+        let path = FieldPath::of_keys(["metadata", "annotations", "stoa.dev/x"])
+            .index(2)
+            .join(Segment::Item { key: "name".into(), value: "web".into() });
         assert_eq!(path.to_string(), r#"metadata.annotations["stoa.dev/x"][2][name=web]"#);
     }
 

@@ -218,8 +218,8 @@ fn decide(input: &PlanInput<'_>, resource: &Resource, prior: Option<&StateResour
         Some(Preview::Changed(made) | Preview::Replaced(made)) => against_preview(&comparison, made),
         Some(Preview::Unverified(_)) | None => three_way(&comparison),
     };
-    let replaced = matches!(preview, Some(Preview::Replaced(_)))
-        || prior.is_some_and(|prior| prior.kind != resource.kind);
+    let replaced =
+        matches!(preview, Some(Preview::Replaced(_))) || prior.is_some_and(|prior| prior.kind != resource.kind);
     let action = match prior {
         _ if replaced => Action::Replace,
         None => Action::Adopt,

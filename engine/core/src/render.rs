@@ -53,7 +53,8 @@ pub fn summary_line(summary: &Summary) -> String {
         .filter(|action| *action != Action::Unchanged && summary.count(*action) > 0)
         .map(|action| format!("{} to {}", summary.count(action), verb(action)))
         .collect();
-    let mut line = if counts.is_empty() { "Plan: no changes".to_owned() } else { format!("Plan: {}", counts.join(", ")) };
+    let mut line =
+        if counts.is_empty() { "Plan: no changes".to_owned() } else { format!("Plan: {}", counts.join(", ")) };
     if summary.unchanged > 0 || counts.is_empty() {
         let _ = write!(line, "; {} unchanged", summary.unchanged);
     }

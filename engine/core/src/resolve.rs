@@ -28,9 +28,7 @@ pub fn occurrences(
     let mut visit = |field: &FieldPath, text: &str| match parse(text, known) {
         Ok(None) => {}
         Ok(Some(template)) => found.extend(
-            template
-                .references()
-                .map(|reference| Occurrence { field: field.clone(), reference: reference.clone() }),
+            template.references().map(|reference| Occurrence { field: field.clone(), reference: reference.clone() }),
         ),
         Err(err) => errors.push((field.clone(), err)),
     };
@@ -90,9 +88,9 @@ pub struct Resolved {
 impl Resolved {
     /// Whether the value at the path, or a part of it, is unknown.
     pub fn is_unknown(&self, path: &FieldPath) -> bool {
-        self.unknown.iter().any(|unknown| {
-            unknown.strip_prefix(&path.0).is_some() || path.strip_prefix(&unknown.0).is_some()
-        })
+        self.unknown
+            .iter()
+            .any(|unknown| unknown.strip_prefix(&path.0).is_some() || path.strip_prefix(&unknown.0).is_some())
     }
 }
 
@@ -109,11 +107,7 @@ pub fn resolve(
     let mut resolver =
         Resolver { known, lookup, at: FieldPath::default(), out: Resolved::default(), errors: Vec::new() };
     let attributes = resolver.map(attributes);
-    if resolver.errors.is_empty() {
-        Ok(Resolved { attributes, ..resolver.out })
-    } else {
-        Err(resolver.errors)
-    }
+    if resolver.errors.is_empty() { Ok(Resolved { attributes, ..resolver.out }) } else { Err(resolver.errors) }
 }
 
 struct Resolver<'a> {
@@ -242,7 +236,8 @@ impl Resolver<'_> {
                         if !paths.is_empty() {
                             *sensitive = vec![FieldPath::default()];
                         }
-                        let unfit = || format!("{reference} is {}, which does not fit inside a string", type_name(&value));
+                        let unfit =
+                            || format!("{reference} is {}, which does not fit inside a string", type_name(&value));
                         scalar_text(&value).map(Some).ok_or_else(|| ReferenceError::Unfit(unfit()))
                     }
                 }),

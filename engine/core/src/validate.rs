@@ -29,7 +29,8 @@ impl Spec {
             let id = &resource.id;
             if id.0.trim().is_empty() {
                 let message = "the id is empty";
-                problems.push(Problem::new(reason::INVALID_RESOURCE_ID, message).at(format!("resources[{position}].id")));
+                problems
+                    .push(Problem::new(reason::INVALID_RESOURCE_ID, message).at(format!("resources[{position}].id")));
                 continue;
             }
             if !ids.insert(id) {

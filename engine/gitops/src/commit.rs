@@ -174,13 +174,13 @@ fn commits_of<'r>(repository: &'r Repository, head: Oid, run: &RunInfo) -> Resul
 }
 
 fn message(run: &RunInfo, counts: &Counts) -> String {
-    let what: Vec<String> =
-        [(counts.created, "created"), (counts.updated, "updated"), (counts.deleted, "deleted")]
-            .into_iter()
-            .filter(|(count, _)| *count > 0)
-            .map(|(count, verb)| format!("{count} {verb}"))
-            .collect();
-    let stack = if run.organization.is_empty() { run.stack.clone() } else { format!("{}/{}", run.organization, run.stack) };
+    let what: Vec<String> = [(counts.created, "created"), (counts.updated, "updated"), (counts.deleted, "deleted")]
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, verb)| format!("{count} {verb}"))
+        .collect();
+    let stack =
+        if run.organization.is_empty() { run.stack.clone() } else { format!("{}/{}", run.organization, run.stack) };
     let place = if run.workspace.is_empty() { String::new() } else { format!(" on {}", run.workspace) };
     let mut message = format!("{}: {}\n\n", one_line(&format!("{stack}{place}")), what.join(", "));
     for (trailer, text) in [
@@ -213,7 +213,8 @@ fn author_name(requester: &str) -> String {
 fn author_email(requester: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '+' | '@');
     let local: String = requester.chars().map(|c| if is_plain(c) { c } else { '-' }).collect();
-    let is_address = requester == local && local.matches('@').count() == 1 && !local.starts_with('@') && !local.ends_with('@');
+    let is_address =
+        requester == local && local.matches('@').count() == 1 && !local.starts_with('@') && !local.ends_with('@');
     match local.trim_matches('-') {
         "" => "noreply@stoa.dev".to_owned(),
         _ if is_address => local,

@@ -201,7 +201,11 @@ impl Runtime for GitOpsRuntime {
         .await
     }
 
-    async fn preview(&self, request: &ApplyRequest<'_>, _: Option<&Map<String, Value>>) -> Result<Preview, RuntimeError> {
+    async fn preview(
+        &self,
+        request: &ApplyRequest<'_>,
+        _: Option<&Map<String, Value>>,
+    ) -> Result<Preview, RuntimeError> {
         Manifest::of(request.desired).map(|manifest| Preview::Changed(manifest.object))
     }
 
@@ -228,8 +232,7 @@ impl Runtime for GitOpsRuntime {
     }
 
     async fn finish(&self) -> Result<Finished, RuntimeError> {
-        let changes: BTreeMap<String, Change> =
-            self.gathered.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let changes: BTreeMap<String, Change> = self.gathered.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let run = Arc::clone(&self.run);
         let commit = self.blocking(move |place| commit::write(place, &run, &changes)).await?;
         Ok(Finished { commit: commit.map(|commit| commit.to_string()) })

@@ -140,7 +140,8 @@ impl Place {
             Ok(repository)
         };
         let repository = open().map_err(|err| self.explain(&err))?;
-        let checked_out = repository.find_reference("HEAD").ok().and_then(|head| head.symbolic_target().ok()?.map(str::to_owned));
+        let checked_out =
+            repository.find_reference("HEAD").ok().and_then(|head| head.symbolic_target().ok()?.map(str::to_owned));
         if !repository.is_bare() && checked_out.as_deref() == Some(self.reference.as_str()) {
             let message = format!("{} has {} checked out; use a bare repository", self.shown, self.reference);
             return Err(RuntimeError::Rejected { message, field: Some("spec.gitops.repository".to_owned()) });
@@ -193,7 +194,12 @@ impl Place {
                 };
                 match moved {
                     Ok(_) => Ok(Advance::Done),
-                    Err(err) if matches!(err.code(), ErrorCode::Modified | ErrorCode::Exists | ErrorCode::Locked | ErrorCode::NotFound) => {
+                    Err(err)
+                        if matches!(
+                            err.code(),
+                            ErrorCode::Modified | ErrorCode::Exists | ErrorCode::Locked | ErrorCode::NotFound
+                        ) =>
+                    {
                         Ok(Advance::Raced(err.message().to_owned()))
                     }
                     Err(err) => Err(self.explain(&err)),
@@ -221,7 +227,11 @@ impl Place {
                         told != from.unwrap_or(Oid::ZERO_SHA1)
                     });
                     if moved {
-                        return Err(git2::Error::new(ErrorCode::NotFastForward, ErrorClass::Callback, "the branch moved"));
+                        return Err(git2::Error::new(
+                            ErrorCode::NotFastForward,
+                            ErrorClass::Callback,
+                            "the branch moved",
+                        ));
                     }
                     Ok(())
                 });
@@ -234,7 +244,12 @@ impl Place {
         };
         match (pushed, refused) {
             (Ok(()), None) => Ok(Advance::Done),
-            (Err(err), _) if matches!(err.code(), ErrorCode::NotFastForward | ErrorCode::Modified | ErrorCode::Exists | ErrorCode::Locked) => {
+            (Err(err), _)
+                if matches!(
+                    err.code(),
+                    ErrorCode::NotFastForward | ErrorCode::Modified | ErrorCode::Exists | ErrorCode::Locked
+                ) =>
+            {
                 Ok(Advance::Raced(err.message().to_owned()))
             }
             (Err(err), _) => Err(self.explain(&err)),
@@ -267,10 +282,8 @@ impl Place {
             || (err.class() == ErrorClass::Repository && err.code() == ErrorCode::NotFound);
         let is_refused = err.code() == ErrorCode::Auth
             || ["status code: 401", "status code: 403", "authentication"].iter().any(|text| lower.contains(text));
-        let rejected = |message: String| RuntimeError::Rejected {
-            message,
-            field: Some("spec.gitops.repository".to_owned()),
-        };
+        let rejected =
+            |message: String| RuntimeError::Rejected { message, field: Some("spec.gitops.repository".to_owned()) };
         match err.class() {
             _ if is_refused => rejected(format!("repository {shown} refuses the credentials: {said}")),
             _ if err.code() == ErrorCode::Certificate => {

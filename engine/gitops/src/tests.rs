@@ -53,7 +53,8 @@ impl Bed {
         if !self.through_a_copy {
             return runtime;
         }
-        let place = Place::new(&config.repository, "refs/heads/main".to_owned(), config.cache, uid, Arc::new(Anonymous));
+        let place =
+            Place::new(&config.repository, "refs/heads/main".to_owned(), config.cache, uid, Arc::new(Anonymous));
         GitOpsRuntime { place: Arc::new(place.through_a_copy()), ..runtime }
     }
 
@@ -207,7 +208,9 @@ async fn deleted_files_take_their_empty_folder_with_them() {
         let commit = finish(&second).await.unwrap();
         assert_eq!(bed.files(), ["README.md"]);
         let repository = bed.repository();
-        assert!(repository.find_commit(commit).unwrap().message().unwrap().starts_with("shop/web-dev on dev: 1 deleted\n"));
+        assert!(
+            repository.find_commit(commit).unwrap().message().unwrap().starts_with("shop/web-dev on dev: 1 deleted\n")
+        );
     }
 }
 
@@ -259,7 +262,10 @@ async fn a_file_where_a_folder_should_be_is_told() {
     let second = bed.run("u-2");
     apply(&second, &desired).await;
     let err = second.finish().await.unwrap_err();
-    assert_eq!(err.to_string(), "dev/other/configmap-b.yaml cannot be written: a file stands where its folder should be");
+    assert_eq!(
+        err.to_string(),
+        "dev/other/configmap-b.yaml cannot be written: a file stands where its folder should be"
+    );
 }
 
 fn told(result: Result<impl fmt::Debug, RuntimeError>) -> (bool, String) {
@@ -283,7 +289,10 @@ async fn a_repository_that_is_not_there_is_told() {
 
     // Nothing listens on port 1.
     let (retryable, message) = told(at("http://bot:hunter2@127.0.0.1:1/deploy.git".to_owned()).read(&[]).await);
-    assert!(retryable && message.starts_with("repository http://127.0.0.1:1/deploy.git cannot be reached"), "{message}");
+    assert!(
+        retryable && message.starts_with("repository http://127.0.0.1:1/deploy.git cannot be reached"),
+        "{message}"
+    );
     assert!(!message.contains("hunter2"), "{message}");
 }
 

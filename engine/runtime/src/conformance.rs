@@ -262,15 +262,17 @@ pub async fn health_is_told(subject: &dyn Subject) {
 
 /// Calls for different resources may run at once.
 pub async fn many_at_once_are_all_applied(subject: &dyn Subject) {
-    let wanted: Vec<Resource> =
-        (0..20).map(|n| config_map(subject, &format!("many-{n}"), &n.to_string())).collect();
+    let wanted: Vec<Resource> = (0..20).map(|n| config_map(subject, &format!("many-{n}"), &n.to_string())).collect();
     let runtime = subject.runtime();
     let applied = join_all(wanted.iter().map(|desired| apply(&*runtime, desired, None))).await;
     runtime.finish().await.expect("a run finishes");
     let priors: Vec<StateResource> =
         wanted.iter().zip(&applied).map(|(desired, applied)| recorded(desired, applied)).collect();
-    let requests: Vec<ReadRequest<'_>> =
-        wanted.iter().zip(&priors).map(|(desired, prior)| ReadRequest { desired: Some(desired), prior: Some(prior) }).collect();
+    let requests: Vec<ReadRequest<'_>> = wanted
+        .iter()
+        .zip(&priors)
+        .map(|(desired, prior)| ReadRequest { desired: Some(desired), prior: Some(prior) })
+        .collect();
     let answers = subject.runtime().read(&requests).await.expect("the infrastructure is there");
     for (desired, answer) in wanted.iter().zip(answers) {
         assert_eq!(Some(&data(&answer.expect("it is read"))), desired.attributes.get("data"));

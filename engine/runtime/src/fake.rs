@@ -278,7 +278,11 @@ impl Runtime for FakeRuntime {
         Ok(read.collect())
     }
 
-    async fn preview(&self, request: &ApplyRequest<'_>, _: Option<&Map<String, Value>>) -> Result<Preview, RuntimeError> {
+    async fn preview(
+        &self,
+        request: &ApplyRequest<'_>,
+        _: Option<&Map<String, Value>>,
+    ) -> Result<Preview, RuntimeError> {
         self.cloud.begin(Operation::Preview, &request.desired.id)?;
         check(request.desired)?;
         Ok(Preview::Changed(self.cloud.merged(request)))

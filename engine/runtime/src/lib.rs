@@ -139,7 +139,11 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
 
     /// Asks what applying would make of a resource, changing nothing. `live` is what
     /// [`read`](Self::read) found.
-    async fn preview(&self, request: &ApplyRequest<'_>, live: Option<&Map<String, Value>>) -> Result<Preview, RuntimeError>;
+    async fn preview(
+        &self,
+        request: &ApplyRequest<'_>,
+        live: Option<&Map<String, Value>>,
+    ) -> Result<Preview, RuntimeError>;
 
     /// Brings the resource to `request.desired`. A second call with the same request changes
     /// nothing. When its future is dropped the change may or may not have been made.
@@ -150,11 +154,7 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
 
     /// Waits until the resource is Current or Failed, and at most until the caller drops the
     /// future. `report` hears of every change on the way.
-    async fn wait_healthy(
-        &self,
-        desired: &Resource,
-        report: &HealthReport<'_>,
-    ) -> Result<Health, RuntimeError>;
+    async fn wait_healthy(&self, desired: &Resource, report: &HealthReport<'_>) -> Result<Health, RuntimeError>;
 
     /// Ends the walk: a runtime that gathers its changes writes them now, once however often this
     /// is called for the same run. Called also when some resources failed.

@@ -16,10 +16,10 @@ pub mod request_info;
 pub mod response;
 mod router;
 mod table;
-mod watch;
-mod writes;
 #[cfg(test)]
 mod tests;
+mod watch;
+mod writes;
 
 pub use body::Body;
 pub use request_info::RequestInfo;

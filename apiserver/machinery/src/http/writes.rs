@@ -112,8 +112,7 @@ impl Call<'_> {
         let (accepted, form) = self.list_form()?;
         let selection = self.query.list()?;
         let (context, options) = self.delete_options(body).await?;
-        let list =
-            self.resource.store.delete_collection(&context, self.list_namespace(), &selection, &options).await?;
+        let list = self.resource.store.delete_collection(&context, self.list_namespace(), &selection, &options).await?;
         let pieces = render::list(&self.resource.definition, form, list);
         response::json(StatusCode::OK, accepted.media, self.headers, pieces)
     }
@@ -181,7 +180,12 @@ impl Call<'_> {
         if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid(group, kind, object.name(), &errors)) }
     }
 
-    fn answer(&self, code: StatusCode, (accepted, form): (Accepted, Form), stored: &Arc<Stored>) -> Result<Response<Body>, ApiError> {
+    fn answer(
+        &self,
+        code: StatusCode,
+        (accepted, form): (Accepted, Form),
+        stored: &Arc<Stored>,
+    ) -> Result<Response<Body>, ApiError> {
         let pieces = render::object(&self.resource.definition, form, stored);
         response::json(code, accepted.media, self.headers, pieces)
     }

@@ -374,11 +374,8 @@ impl Store {
         change: Change,
         verb: &str,
     ) -> Result<Outcome<Version>, ApiError> {
-        let origin = Origin {
-            user: context.user.name.clone(),
-            verb: verb.to_owned(),
-            message: context.origin_message.clone(),
-        };
+        let origin =
+            Origin { user: context.user.name.clone(), verb: verb.to_owned(), message: context.origin_message.clone() };
         let write = Write { key: key.clone(), expect, change, fence: None, origin };
         match self.log.append(write).await {
             Ok(version) => {

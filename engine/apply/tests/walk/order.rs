@@ -45,7 +45,13 @@ async fn what_goes_waits_for_what_stays_and_used_it() {
     stack.bring(&maps(&[("user", &["used"]), ("used", &[])])).await;
     stack.bring_order(&spec(vec![config_map("user", &[], json!({"a": "2"}))])).await;
     assert_eq!(
-        stack.cloud.calls().iter().filter(|(it, _)| matches!(it, Operation::Apply | Operation::Delete)).map(|(it, id)| format!("{it:?} {}", names(std::slice::from_ref(id))[0])).collect::<Vec<_>>(),
+        stack
+            .cloud
+            .calls()
+            .iter()
+            .filter(|(it, _)| matches!(it, Operation::Apply | Operation::Delete))
+            .map(|(it, id)| format!("{it:?} {}", names(std::slice::from_ref(id))[0]))
+            .collect::<Vec<_>>(),
         ["Apply user", "Delete used"]
     );
 }
@@ -68,7 +74,10 @@ async fn as_many_are_called_at_once_as_may_be() {
     let limit = options().parallelism;
     let (outcome, ()) = tokio::join!(stack.execute(&spec, &planned, &[]), async {
         // Whatever is called hangs; so many intents are kept that no more calls would begin.
-        stack.keeper.until(|keeper| keeper.intents().iter().map(|(_, ids)| ids.len()).sum::<usize>() >= 2 * limit).await;
+        stack
+            .keeper
+            .until(|keeper| keeper.intents().iter().map(|(_, ids)| ids.len()).sum::<usize>() >= 2 * limit)
+            .await;
         while stack.cloud.most_in_flight() < limit {
             tokio::task::yield_now().await;
         }

@@ -34,7 +34,10 @@ async fn only_what_differs_is_previewed() {
 #[tokio::test]
 async fn what_the_infrastructure_refuses_is_told_before_anything_is_done() {
     let stack = Stack::default();
-    let refused = RuntimeError::Rejected { message: "spec.replicas must not be negative".into(), field: Some("spec.replicas".into()) };
+    let refused = RuntimeError::Rejected {
+        message: "spec.replicas must not be negative".into(),
+        field: Some("spec.replicas".into()),
+    };
     stack.cloud.fail(Operation::Preview, &id("b"), refused);
     let problems = stack.refusal(stack.runtime(), &maps(&[("a", &[]), ("b", &[])])).await;
     let told: Vec<_> = problems.iter().map(|it| format!("{} {it}", it.reason)).collect();
@@ -88,7 +91,8 @@ async fn nothing_sensitive_goes_where_everybody_reads() {
         told,
         [
             format!("{}: attributes.data.p: a sensitive value would be kept in the open here", id("user")),
-            "v1:Secret:shop:db: attributes.stringData.password: a sensitive value would be kept in the open here".to_owned(),
+            "v1:Secret:shop:db: attributes.stringData.password: a sensitive value would be kept in the open here"
+                .to_owned(),
         ]
     );
     assert!(problems.iter().all(|it| it.reason == reason::INVALID_RESOURCE));

@@ -26,7 +26,11 @@ async fn secrets_are_recorded_as_digests_wherever_they_flow() {
         assert_eq!(recorded["data"]["plain"], "x");
     }
     assert!(is_masked(&stack.keeper.record("v1:Secret:shop:db").attributes["stringData"]["password"]));
-    for text in [serde_json::to_string(&stack.keeper.state()).unwrap(), serde_json::to_string(&planned.plan).unwrap(), planned.table] {
+    for text in [
+        serde_json::to_string(&stack.keeper.state()).unwrap(),
+        serde_json::to_string(&planned.plan).unwrap(),
+        planned.table,
+    ] {
         assert!(!text.contains("hunter2"), "{text}");
     }
     assert!(stack.plan(&wanted).await.unwrap().plan.is_unchanged());

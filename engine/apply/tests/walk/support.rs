@@ -170,7 +170,12 @@ impl Stack {
         }
     }
 
-    pub(crate) async fn execute(&self, spec: &Spec, planned: &Planned, done: &[ResourceId]) -> Result<Outcome, Abandoned> {
+    pub(crate) async fn execute(
+        &self,
+        spec: &Spec,
+        planned: &Planned,
+        done: &[ResourceId],
+    ) -> Result<Outcome, Abandoned> {
         self.execute_with(Arc::new(self.runtime()), spec, planned, done, &options()).await
     }
 

@@ -61,7 +61,10 @@ fn errors_say_where_and_what() {
     check("$kusion_path.p", "error: at character 15: a path must follow the id, such as `.metadata.name`");
     check("$kusion_path.p.", "error: at character 16: a name must follow the dot");
     check("$kusion_path.p.a..b", "error: at character 18: a name must follow the dot");
-    check("$kusion_path.p.a[x]", "error: at character 18: brackets hold an index such as `[0]` or a quoted key such as `[\"a.b\"]`");
+    check(
+        "$kusion_path.p.a[x]",
+        "error: at character 18: brackets hold an index such as `[0]` or a quoted key such as `[\"a.b\"]`",
+    );
     check("$kusion_path.p.a[0", "error: at character 19: the bracket is not closed with `]`");
     check("$kusion_path.p.a[0x]", "error: at character 19: the bracket must close here with `]`");
     check(r#"$kusion_path.p.a["x]"#, "error: at character 21: the quoted key is not closed with `\"`");

@@ -59,7 +59,8 @@ fn a_secret_with_values_is_refused_and_one_without_is_not() {
 #[test]
 fn names_that_lead_out_of_the_folder_are_refused() {
     for (namespace, name) in [("..", "a"), ("a/b", "a"), ("shop", "../a"), ("_cluster", "a"), ("shop", "")] {
-        let attributes = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}});
+        let attributes =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}});
         assert!(matches!(Manifest::of(&resource(attributes)), Err(RuntimeError::Invalid { .. })), "{namespace} {name}");
     }
 }
@@ -74,10 +75,38 @@ fn json_value() -> impl Strategy<Value = Value> {
     let text = prop_oneof![
         any::<String>(),
         prop_oneof![
-            Just("yes"), Just("null"), Just("~"), Just("1"), Just("0x1f"), Just("1e3"), Just(".inf"), Just("- a"),
-            Just("a: b"), Just("# a"), Just("a #b"), Just("'"), Just("\""), Just(" lead"), Just("trail "), Just("\n"),
-            Just("a\n\n"), Just("a\n b\n"), Just("  a\nb"), Just("%YAML"), Just("---"), Just("{a"), Just("&a"), Just("*a"),
-            Just("2001-01-01"), Just("on"), Just("<<"), Just("="), Just("\t"), Just("a\tb"), Just("0o7"), Just("1_000"),
+            Just("yes"),
+            Just("null"),
+            Just("~"),
+            Just("1"),
+            Just("0x1f"),
+            Just("1e3"),
+            Just(".inf"),
+            Just("- a"),
+            Just("a: b"),
+            Just("# a"),
+            Just("a #b"),
+            Just("'"),
+            Just("\""),
+            Just(" lead"),
+            Just("trail "),
+            Just("\n"),
+            Just("a\n\n"),
+            Just("a\n b\n"),
+            Just("  a\nb"),
+            Just("%YAML"),
+            Just("---"),
+            Just("{a"),
+            Just("&a"),
+            Just("*a"),
+            Just("2001-01-01"),
+            Just("on"),
+            Just("<<"),
+            Just("="),
+            Just("\t"),
+            Just("a\tb"),
+            Just("0o7"),
+            Just("1_000"),
         ]
         .prop_map(str::to_owned),
     ];
