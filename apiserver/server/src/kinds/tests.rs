@@ -15,6 +15,8 @@ use stoa_machinery::{
 use super::{core, lookup::Lookup, register};
 use crate::{cluster::standalone::StandaloneCluster, subresources::Subresources};
 
+mod api;
+
 /// Allows what is listed, as `verb resource/subresource name`.
 #[derive(Debug, Default)]
 struct Allow(Vec<&'static str>);
