@@ -1,2 +1,306 @@
-//! Placeholder.
-fn main() {}
+//! Measures Stoa against kube-apiserver and kubectl, both sides in one run, and prints both.
+//!
+//! `stoa-bench --dir BED` wants a running test bed (`hack/cluster up --stoa --release`); `hack/bench` makes one. Start
+//! at [`measure`]. Slow is no failure here; an answer that is wrong or missing is.
+//!
+//! The sides take turns and each works alone: stoa-apiserver asked directly, the same through kube-apiserver's
+//! aggregation layer, and kube-apiserver with the same objects as a custom resource. [`measure`](mod@measure) says what
+//! counts; `scene` makes the objects; each of the other modules is one kind of work.
+
+mod bed;
+mod client;
+mod fill;
+mod gets;
+mod lists;
+mod load;
+mod measure;
+mod process;
+mod report;
+mod rollouts;
+mod scene;
+mod size;
+mod watches;
+mod writes;
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result};
+use clap::{Parser, ValueEnum};
+
+use crate::bed::Bed;
+use crate::client::{Call, Protocol};
+use crate::fill::Fill;
+use crate::gets::Gets;
+use crate::lists::{Form, Lists, Pages, Streaming};
+use crate::load::Load;
+use crate::measure::Bench;
+use crate::process::resident;
+use crate::report::{Better, Numbers};
+use crate::rollouts::{Change, Rollout};
+use crate::scene::Scene;
+use crate::size::{LISTING_CLIENTS, MANY_CLIENTS, Size};
+use crate::watches::Watches;
+use crate::writes::{Creates, Patches};
+
+/// Measures Stoa against kube-apiserver and kubectl on a running test bed.
+#[derive(Debug, Parser)]
+struct Options {
+    /// The test bed's folder
+    #[arg(long, default_value = ".cluster")]
+    dir: PathBuf,
+    /// Measure everything once with little, in less than a minute
+    #[arg(long)]
+    small: bool,
+    /// How many objects there are to read
+    #[arg(long)]
+    objects: Option<usize>,
+    /// Measure only this; may be given several times
+    #[arg(long)]
+    only: Vec<Part>,
+    /// Speak HTTP/1.1 rather than HTTP/2, which kubectl speaks
+    #[arg(long)]
+    http1: bool,
+    /// Write the result to this file, too, as JSON
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+/// What can be measured by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    List,
+    Get,
+    Watch,
+    Patch,
+    Create,
+    Rollout,
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let options = Options::parse();
+    let protocol = if options.http1 { Protocol::Http1 } else { Protocol::Http2 };
+    let mut size = if options.small { Size::small() } else { Size::full() };
+    size.objects = options.objects.unwrap_or(size.objects);
+    let bed = Bed::find(&options.dir, protocol)?;
+    let started = Instant::now();
+
+    let mut bench = Bench::start(bed, size).await?;
+    notes(&mut bench, protocol).await?;
+    let mut scene = Scene::new(&bench.bed)?;
+    let measured = match scene.build().await {
+        Ok(()) => measure(&mut bench, &scene, &options.only).await,
+        Err(error) => Err(error),
+    };
+    let removed = scene.remove(bench.size.rounds).await;
+    // What was measured before something failed is worth seeing, too.
+    print(&bench);
+    measured?;
+    removed.context("removing the objects")?;
+    if let Some(file) = &options.json {
+        fs::write(file, format!("{:#}\n", bench.report.json()))
+            .with_context(|| format!("writing {}", file.display()))?;
+    }
+    eprintln!("measured in {:.0?}", started.elapsed());
+    Ok(())
+}
+
+#[expect(clippy::print_stdout, reason = "the table is what this program is for")]
+fn print(bench: &Bench) {
+    println!("{}", bench.report);
+}
+
+/// What a reader of the numbers has to know.
+async fn notes(bench: &mut Bench, protocol: Protocol) -> Result<()> {
+    let version = bench.bed.kubernetes.connect().await?.succeed(&Call::get("/version")).await?.json()?;
+    let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
+    let (idle, report) = (bench.idle(), &mut bench.report);
+    report.note(&format!(
+        "reference: kube-apiserver {} with the same objects as a custom resource; {protocol:?}; {cores} cores for servers \
+         and client; medians of {} turns of each side, each alone",
+        version["gitVersion"].as_str().unwrap_or("of unknown version"),
+        bench.size.rounds
+    ));
+    report.note(
+        "CPU is that of stoa-apiserver, function-runner, kube-apiserver, etcd and kubectl together per operation, less what \
+         they use when idle; of writes until nothing is left to do",
+    );
+    report.note(&format!(
+        "when idle, stoa-apiserver uses {:.1} ms of CPU a second, kube-apiserver {:.1}, etcd {:.1}",
+        idle.stoa.as_secs_f64() * 1e3,
+        idle.apiserver.as_secs_f64() * 1e3,
+        idle.etcd.as_secs_f64() * 1e3
+    ));
+    report.note("a ratio above 1 is good for Stoa; kube-apiserver also writes the test bed's audit log");
+    if bench.bed.servers.stoa_is_debug_build() {
+        report.note("stoa-apiserver is a debug build: its numbers say nothing");
+    }
+    Ok(())
+}
+
+/// Makes the objects and measures what is asked for.
+///
+/// # Errors
+///
+/// When a request fails or an answer is wrong.
+async fn measure(bench: &mut Bench, scene: &Scene, only: &[Part]) -> Result<()> {
+    let wanted = |part: Part| only.is_empty() || only.contains(&part);
+    if [Part::List, Part::Get, Part::Watch, Part::Patch, Part::Create].into_iter().any(wanted) {
+        fill(bench, scene, wanted(Part::List)).await?;
+    }
+    if wanted(Part::List) {
+        lists(bench, scene).await.context("list")?;
+    }
+    if wanted(Part::Get) {
+        gets(bench, scene).await.context("get")?;
+    }
+    if wanted(Part::Watch) {
+        watches(bench, scene).await.context("watch")?;
+    }
+    if wanted(Part::Patch) || wanted(Part::Create) {
+        writes(bench, scene, wanted(Part::Patch), wanted(Part::Create)).await.context("write")?;
+    }
+    if wanted(Part::Rollout) {
+        rollouts(bench, scene).await.context("rollout")?;
+    }
+    Ok(())
+}
+
+/// The resident megabytes of stoa-apiserver and of kube-apiserver.
+fn memory(bench: &Bench) -> Result<Numbers> {
+    let megabytes = |pid| Ok::<_, anyhow::Error>(resident(pid)? as f64 / 1e6);
+    let servers = bench.bed.servers;
+    Ok(Numbers { stoa: megabytes(servers.stoa)?, aggregated: None, reference: megabytes(servers.apiserver)? })
+}
+
+/// Makes the objects and, as long as nobody has asked through the aggregation layer, looks at what lists leave behind.
+async fn fill(bench: &mut Bench, scene: &Scene, with_lists: bool) -> Result<()> {
+    let objects = bench.size.objects;
+    bench.settle().await?;
+    let empty = memory(bench)?;
+    let own = [&scene.stoa, &scene.reference];
+    let summaries = bench.compare(&own, &Fill { scene, objects }).await.context("fill")?;
+    bench.settle().await?;
+    let filled = memory(bench)?;
+    bench.report.section(format!("create {objects} objects"));
+    bench.report.operation(&format!("{MANY_CLIENTS} clients"), &summaries);
+    bench.report.throughput(&format!("{MANY_CLIENTS} clients"), &summaries);
+    if with_lists {
+        let lists = list_together(bench, Form::JSON);
+        let mut summaries = bench.compare(&own, &lists).await.context("list")?;
+        let listed = memory(bench)?;
+        let aggregated = bench.compare(&[&scene.aggregated], &lists).await.context("list")?;
+        summaries.splice(1..1, aggregated);
+        bench.report.section(format!("list {objects} objects"));
+        bench.report.operation(&format!("{}, {LISTING_CLIENTS} clients", Form::JSON.title), &summaries);
+        bench.report.section("memory of the API servers");
+        for (title, numbers) in [("at first", empty), ("with the objects", filled), ("after the first lists", listed)] {
+            bench.report.row(title, "MB", Better::Less, numbers);
+        }
+        let growth =
+            Numbers { stoa: listed.stoa - empty.stoa, aggregated: None, reference: listed.reference - empty.reference };
+        bench.report.row("growth", "MB", Better::Less, growth);
+    }
+    Ok(())
+}
+
+fn list_together(bench: &Bench, form: Form) -> Lists {
+    let load = Load { least: bench.size.turn, most: (bench.size.lists / 4).max(1) };
+    Lists { form, clients: LISTING_CLIENTS, objects: bench.size.objects, load }
+}
+
+async fn lists(bench: &mut Bench, scene: &Scene) -> Result<()> {
+    let all = [&scene.stoa, &scene.aggregated, &scene.reference];
+    let (objects, page) = (bench.size.objects, bench.size.page);
+    let load = Load { least: bench.size.turn, most: bench.size.lists };
+    bench.report.section(format!("list {objects} objects"));
+    for form in [Form::JSON].into_iter().chain(Form::OTHERS) {
+        let lists = Lists { form, clients: 1, objects, load };
+        let summaries = bench.compare(&all, &lists).await.context(form.title)?;
+        bench.report.operation(form.title, &summaries);
+        bench.report.size(form.title, &summaries);
+    }
+    let title = format!("{}, {LISTING_CLIENTS} clients", Form::GZIP.title);
+    let summaries = bench.compare(&all, &list_together(bench, Form::GZIP)).await.context("gzip")?;
+    bench.report.operation(&title, &summaries);
+    let summaries = bench.compare(&all, &Pages { page, objects, load }).await.context("pages")?;
+    bench.report.operation(&format!("pages of {page}"), &summaries);
+    let summaries = bench.compare(&all, &Streaming { objects, load }).await.context("streaming")?;
+    bench.report.operation("streaming", &summaries);
+    Ok(())
+}
+
+async fn gets(bench: &mut Bench, scene: &Scene) -> Result<()> {
+    let all = [&scene.stoa, &scene.aggregated, &scene.reference];
+    let objects = bench.size.objects;
+    bench.report.section(format!("get one of {objects} objects"));
+    for clients in [1, MANY_CLIENTS] {
+        let load = Load { least: bench.size.turn, most: usize::MAX };
+        let summaries = bench.compare(&all, &Gets { clients, objects, load }).await?;
+        let title = clients_title(clients);
+        bench.report.operation(&title, &summaries);
+        bench.report.throughput(&title, &summaries);
+    }
+    Ok(())
+}
+
+async fn watches(bench: &mut Bench, scene: &Scene) -> Result<()> {
+    let all = [&scene.stoa, &scene.aggregated, &scene.reference];
+    let (writes, interval) = (bench.size.watched_writes, bench.size.watched_interval);
+    bench.report.section(format!("watch, {:.0} writes a second", 1.0 / interval.as_secs_f64()));
+    for watchers in bench.size.watchers {
+        let watches = Watches { watchers: *watchers, writes, interval };
+        let summaries = bench.compare(&all, &watches).await.context("watching")?;
+        let title = format!("{watchers} watchers, write to last");
+        bench.report.row(&title, "p50 ms", Better::Less, Numbers::of(&summaries, |side| side.latency_ms(0.5)));
+        bench.report.row(&title, "p99 ms", Better::Less, Numbers::of(&summaries, |side| side.latency_ms(0.99)));
+        let per_event = Numbers::of(&summaries, |side| side.cpu_ms() * 1e3);
+        bench.report.row(&title, "CPU µs/event", Better::Less, per_event);
+    }
+    Ok(())
+}
+
+async fn writes(bench: &mut Bench, scene: &Scene, patch: bool, create: bool) -> Result<()> {
+    let all = [&scene.stoa, &scene.aggregated, &scene.reference];
+    let objects = bench.size.objects;
+    let loads = [(1, bench.size.writes_alone), (MANY_CLIENTS, bench.size.writes_together)];
+    bench.report.section(format!("write beside {objects} objects"));
+    for (clients, writes) in loads.into_iter().filter(|_| patch) {
+        let summaries = bench.compare(&all, &Patches { clients, writes, objects }).await.context("patch")?;
+        let title = format!("merge patch, {}", clients_title(clients));
+        bench.report.operation(&title, &summaries);
+        bench.report.throughput(&title, &summaries);
+    }
+    for (clients, writes) in loads.into_iter().filter(|_| create) {
+        let summaries = bench.compare(&all, &Creates { scene, clients, writes }).await.context("create")?;
+        let title = format!("create, {}", clients_title(clients));
+        bench.report.operation(&title, &summaries);
+        bench.report.throughput(&title, &summaries);
+    }
+    Ok(())
+}
+
+async fn rollouts(bench: &mut Bench, scene: &Scene) -> Result<()> {
+    scene.ready_for_rollouts().await?;
+    let sides = [&scene.stoa, &scene.reference];
+    let config_maps = bench.size.config_maps;
+    let kubeconfig = bench.bed.kubeconfig.clone();
+    bench.report.section(format!("{config_maps} ConfigMaps: Run, kubectl"));
+    for (change, title) in [
+        (Change::Everything, "apply, all new"),
+        (Change::Nothing, "apply, no change"),
+        (Change::Preview, "preview, no change"),
+        (Change::One, "apply, one change"),
+    ] {
+        let rollout = Rollout { scene, kubeconfig: &kubeconfig, config_maps, change };
+        let summaries = bench.compare(&sides, &rollout).await.context(title)?;
+        bench.report.operation(title, &summaries);
+    }
+    Ok(())
+}
+
+fn clients_title(clients: usize) -> String {
+    if clients == 1 { "1 client".to_owned() } else { format!("{clients} clients") }
+}

@@ -1,0 +1,50 @@
+//! Makes the objects that everything else reads.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+
+use crate::client::{Call, Client};
+use crate::lists::{self, Form};
+use crate::load::{self, Done, Load};
+use crate::measure::{Experiment, Target, Turn, Window};
+use crate::scene::Scene;
+use crate::size::{MANY_CLIENTS, Size};
+
+/// Many clients create all the objects, once.
+#[derive(Debug)]
+pub(crate) struct Fill<'a> {
+    pub(crate) scene: &'a Scene,
+    pub(crate) objects: usize,
+}
+
+impl Experiment for Fill<'_> {
+    const WINDOW: Window = Window::Quiet;
+    type Ready = Vec<Client>;
+    type Output = Vec<Done>;
+
+    fn rounds(&self, _: &Size) -> usize {
+        1
+    }
+
+    async fn prepare(&self, target: &Target, _: usize) -> Result<Vec<Client>> {
+        target.clients(MANY_CLIENTS).await
+    }
+
+    async fn work(&self, target: &Target, _: usize, clients: Vec<Client>) -> Result<Turn<Vec<Done>>> {
+        let bodies: Vec<Call> = (0..self.objects)
+            .map(|number| Call::post(target.collection.clone(), &self.scene.object(target, number, "")))
+            .collect();
+        let calls = Arc::new(bodies);
+        load::run(target, clients, Load::ALL, move |client, count| calls.get(client + count * MANY_CLIENTS).cloned())
+            .await
+    }
+
+    async fn check(&self, target: &Target, _: usize, output: Vec<Done>) -> Result<usize> {
+        let mut clients = target.clients(1).await?;
+        let answer = clients[0].succeed(&Form::JSON.call(&target.collection)).await?;
+        target.put_back(clients);
+        lists::check(Form::JSON, &answer.text()?, self.objects)?;
+        Ok(output.first().map_or(0, |done| done.answer.wire_bytes()))
+    }
+}

@@ -1,0 +1,351 @@
+//! The objects that are read and written: Stacks of Stoa, and the same as a custom resource of kube-apiserver.
+//!
+//! Start at [`Scene::build`]. Both sides' objects have the same content and, padded, the same length: one side records
+//! more about its objects than the other, and lists are to be compared byte for byte.
+
+use std::fs;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use http::StatusCode;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceColumnDefinition, CustomResourceDefinition,
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::bed::Bed;
+use crate::client::Call;
+use crate::measure::{Side, Target};
+
+/// The group of the copies; Stoa's own are taken by its APIServices.
+const REFERENCE_GROUP: &str = "bench.stoa.dev";
+const REFERENCE_KIND: &str = "StackBench";
+const REFERENCE_PLURAL: &str = "stackbenches";
+const VERSION: &str = "v1alpha1";
+
+/// Every object has one of so many values of [`SHARD`].
+pub(crate) const SHARDS: usize = 100;
+/// The label that selects one object in a hundred.
+pub(crate) const SHARD: &str = "bench.stoa.dev/shard";
+/// The label with what created an object.
+pub(crate) const TURN: &str = "bench.stoa.dev/turn";
+
+/// The least length of an object, in bytes: that of a custom resource which somebody uses.
+const OBJECT_BYTES: usize = 1200;
+const PADDING: &str = "bench.stoa.dev/padding";
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Everything that the measurements need, and nothing of it is anybody else's.
+#[derive(Debug)]
+pub(crate) struct Scene {
+    /// The organization, its project, workspace and backend.
+    pub(crate) name: String,
+    pub(crate) stoa: Target,
+    pub(crate) aggregated: Target,
+    pub(crate) reference: Target,
+    /// The Git repository that stacks are rendered from.
+    pub(crate) repository: TempDir,
+    stoa_padding: String,
+    reference_padding: String,
+}
+
+/// The name of an object by its number.
+pub(crate) fn name(number: usize) -> String {
+    format!("stack-{number:06}")
+}
+
+impl Scene {
+    /// The plan of it; nothing is made yet.
+    ///
+    /// # Errors
+    ///
+    /// When there is no folder for a repository, or no git.
+    pub(crate) fn new(bed: &Bed) -> Result<Self> {
+        let name = format!("bench-{}", std::process::id());
+        let stacks = format!("/apis/config.stoa.dev/{VERSION}/namespaces/{name}/stacks");
+        let copies = format!("/apis/{REFERENCE_GROUP}/{VERSION}/namespaces/{name}-reference/{REFERENCE_PLURAL}");
+        Ok(Self {
+            stoa: Target::new(Side::Stoa, bed.stoa.clone(), stacks.clone()),
+            aggregated: Target::new(Side::Aggregated, bed.kubernetes.clone(), stacks),
+            reference: Target::new(Side::Reference, bed.kubernetes.clone(), copies),
+            repository: repository()?,
+            stoa_padding: String::new(),
+            reference_padding: String::new(),
+            name,
+        })
+    }
+
+    /// Makes organization, project and what they need on one side, a CRD and a namespace on the other.
+    ///
+    /// # Errors
+    ///
+    /// When a server refuses or does not get ready.
+    pub(crate) async fn build(&mut self) -> Result<()> {
+        self.build_stoa().await.context("preparing Stoa")?;
+        self.build_reference().await.context("preparing the reference")?;
+        self.pad().await.context("comparing an object of each side")
+    }
+
+    /// Asks kube-apiserver.
+    pub(crate) async fn kubernetes(&self, call: &Call) -> Result<Value> {
+        let mut client = self.reference.endpoint.connect().await?;
+        client.succeed(call).await?.json()
+    }
+
+    async fn build_stoa(&self) -> Result<()> {
+        let name = &self.name;
+        let namespace = Some(name.as_str());
+        let remote = format!("file://{}", self.repository.path().display());
+        let backend = json!({"type": "Local", "local": {"directory": name}});
+        let clusters = json!([{"name": "main", "inCluster": true}]);
+        let workspace = json!({"backend": {"name": name}, "kubernetes": {"clusters": clusters}});
+        let source = json!({"remote": remote, "ref": "main", "pollInterval": "1h"});
+        let project = json!({"source": {"name": name}, "path": "apps", "deletionPolicy": "Orphan"});
+        self.create("platform.stoa.dev", "Backend", None, backend).await?;
+        self.create("platform.stoa.dev", "Workspace", None, workspace).await?;
+        self.create("config.stoa.dev", "Organization", None, json!({"deletionPolicy": "Orphan"})).await?;
+        self.wait_until_ready("config.stoa.dev", "Organization", None).await?;
+        self.create("config.stoa.dev", "Source", namespace, source).await?;
+        self.create("config.stoa.dev", "Project", namespace, project).await
+    }
+
+    /// Makes an object of Stoa, which has the name of everything.
+    async fn create(&self, group: &str, kind: &str, namespace: Option<&str>, spec: Value) -> Result<()> {
+        let object = json!({
+            "apiVersion": format!("{group}/{VERSION}"),
+            "kind": kind,
+            "metadata": {"name": self.name},
+            "spec": spec,
+        });
+        let mut client = self.stoa.endpoint.connect().await?;
+        client.succeed(&Call::post(collection(group, kind, namespace), &object)).await.map(drop)
+    }
+
+    /// Waits until what rollouts need is there.
+    ///
+    /// # Errors
+    ///
+    /// When it does not get ready.
+    pub(crate) async fn ready_for_rollouts(&self) -> Result<()> {
+        self.wait_until_ready("platform.stoa.dev", "Workspace", None).await?;
+        self.wait_until_ready("config.stoa.dev", "Source", Some(&self.name)).await
+    }
+
+    async fn wait_until_ready(&self, group: &str, kind: &str, namespace: Option<&str>) -> Result<()> {
+        let path = format!("{}/{}", collection(group, kind, namespace), self.name);
+        let is_ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
+        self.wait(&self.stoa, &path, |object| {
+            object["status"]["conditions"].as_array().is_some_and(|all| all.iter().any(is_ready))
+        })
+        .await
+    }
+
+    async fn build_reference(&self) -> Result<()> {
+        let crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        let crd_path = format!("{crds}/{REFERENCE_PLURAL}.{REFERENCE_GROUP}");
+        // One is left where an earlier measurement was interrupted.
+        let mut client = self.reference.endpoint.connect().await?;
+        let found = client.call(&Call::get(crd_path.clone())).await?;
+        if found.status.is_success() {
+            client.succeed(&Call::delete(crd_path.clone())).await?;
+            let gone = Instant::now() + PATIENCE;
+            while client.call(&Call::get(crd_path.clone())).await?.status.is_success() {
+                ensure!(Instant::now() < gone, "the CRD of an earlier measurement does not go");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+        client.succeed(&Call::post(crds, &serde_json::to_value(reference_crd()?)?)).await?;
+        let namespace = format!("{}-reference", self.name);
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+        client.succeed(&Call::post("/api/v1/namespaces", &namespace)).await?;
+        let deadline = Instant::now() + PATIENCE;
+        while !client.call(&Call::get(self.reference.collection.clone())).await?.status.is_success() {
+            ensure!(Instant::now() < deadline, "the custom resource is not served");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Ok(())
+    }
+
+    /// Makes one object on each side, and from then on all are as long as the longer one.
+    async fn pad(&mut self) -> Result<()> {
+        let probe = name(0);
+        let mut lengths = [0; 2];
+        for (target, length) in [&self.stoa, &self.reference].into_iter().zip(&mut lengths) {
+            target.ask(&Call::post(target.collection.clone(), &self.object(target, 0, ""))).await?;
+            let path = target.object(&probe);
+            if target.side == Side::Stoa {
+                // Its controller writes the status.
+                self.wait(target, &path, |object| object["status"]["conditions"].is_array()).await?;
+            }
+            *length = target.ask(&Call::get(path.clone())).await?.to_string().len();
+            target.ask(&Call::delete(path.clone())).await?;
+            let mut client = target.endpoint.connect().await?;
+            let deadline = Instant::now() + PATIENCE;
+            while client.call(&Call::get(path.clone())).await?.status.is_success() {
+                ensure!(Instant::now() < deadline, "{path} does not go");
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+        let longest = lengths.into_iter().max().unwrap_or_default().max(OBJECT_BYTES);
+        self.stoa_padding = padding(longest - lengths[0]);
+        self.reference_padding = padding(longest - lengths[1]);
+        Ok(())
+    }
+
+    /// Object number `number` for one of the sides; `turn` says what creates it, or is empty for what is read.
+    pub(crate) fn object(&self, target: &Target, number: usize, turn: &str) -> Value {
+        let name = if turn.is_empty() { name(number) } else { format!("new-{turn}-{number}") };
+        let (api_version, kind, padding) = match target.side {
+            Side::Stoa | Side::Aggregated => (format!("config.stoa.dev/{VERSION}"), "Stack", &self.stoa_padding),
+            Side::Reference => (format!("{REFERENCE_GROUP}/{VERSION}"), REFERENCE_KIND, &self.reference_padding),
+        };
+        json!({
+            "apiVersion": api_version,
+            "kind": kind,
+            "metadata": {
+                "name": name,
+                "labels": {
+                    "app.kubernetes.io/name": "checkout",
+                    SHARD: (number % SHARDS).to_string(),
+                    TURN: turn,
+                },
+                "annotations": {PADDING: padding},
+            },
+            "spec": {
+                "project": self.name,
+                "description": "The checkout of the web shop, as customers see it",
+                "path": format!("apps/checkout/{name}"),
+                "workspaces": [self.name],
+                "generator": {"parameters": {"cell": format!("c{}", number % 16), "aig": format!("a{}", number % 3)}},
+                // What is deployed stays when the measurements are over.
+                "deletionPolicy": "Orphan",
+            },
+        })
+    }
+
+    /// The namespace that one side rolls out into in a round.
+    pub(crate) fn rollout_namespace(&self, side: Side, round: usize) -> String {
+        format!("{}-{side:?}-{round}", self.name).to_lowercase()
+    }
+
+    /// Waits until an object is as it should be.
+    async fn wait(&self, target: &Target, path: &str, is_good: impl Fn(&Value) -> bool) -> Result<()> {
+        let mut client = target.endpoint.connect().await?;
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let object = client.succeed(&Call::get(path)).await?.json()?;
+            if is_good(&object) {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                bail!("{path} does not get ready: {}", object["status"]);
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Removes everything again, with what was rolled out in so many rounds. What takes its time is left to the servers.
+    ///
+    /// # Errors
+    ///
+    /// The first thing that cannot be removed; the others are by then.
+    pub(crate) async fn remove(&self, rounds: usize) -> Result<()> {
+        let crd =
+            format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{REFERENCE_PLURAL}.{REFERENCE_GROUP}");
+        let mut paths = vec![crd, format!("/api/v1/namespaces/{}-reference", self.name)];
+        for (group, kind) in
+            [("config.stoa.dev", "Organization"), ("platform.stoa.dev", "Workspace"), ("platform.stoa.dev", "Backend")]
+        {
+            paths.push(format!("{}/{}", collection(group, kind, None), self.name));
+        }
+        for round in 0..rounds {
+            let namespace = |side| format!("/api/v1/namespaces/{}", self.rollout_namespace(side, round));
+            paths.extend([Side::Stoa, Side::Reference].map(namespace));
+        }
+        let mut client = self.aggregated.endpoint.connect().await?;
+        let mut results = Vec::new();
+        for path in paths {
+            let answer = client.call(&Call::delete(path.clone())).await?;
+            // What was not measured was not made.
+            let good = answer.status.is_success() || answer.status == StatusCode::NOT_FOUND;
+            results.push(if good { Ok(()) } else { Err(anyhow!("DELETE {path}: {}", answer.status)) });
+        }
+        results.into_iter().collect()
+    }
+}
+
+/// The path of the objects of a kind of Stoa.
+fn collection(group: &str, kind: &str, namespace: Option<&str>) -> String {
+    let namespace = namespace.map_or_else(String::new, |namespace| format!("/namespaces/{namespace}"));
+    format!("/apis/{group}/{VERSION}{namespace}/{}s", kind.to_lowercase())
+}
+
+/// Text that compresses about as well as what a server records about an object.
+fn padding(length: usize) -> String {
+    let text = "f:metadata f:labels f:annotations f:spec f:description f:generator f:parameters f:workspaces ";
+    text.chars().cycle().take(length).collect()
+}
+
+/// An empty Git repository with a work tree.
+fn repository() -> Result<TempDir> {
+    let folder = tempfile::tempdir().context("making a folder")?;
+    git(&folder, &["init", "--quiet", "--initial-branch=main"])?;
+    fs::write(folder.path().join("README.md"), "What the benchmark deploys.\n")?;
+    git(&folder, &["add", "--all"])?;
+    git(&folder, &["commit", "--quiet", "--message=Begin"])?;
+    Ok(folder)
+}
+
+/// Runs git in a repository.
+///
+/// # Errors
+///
+/// When it fails, with what it said.
+pub(crate) fn git(repository: &TempDir, args: &[&str]) -> Result<()> {
+    let identity = ["-c", "user.name=Bench", "-c", "user.email=bench@localhost", "-c", "commit.gpgsign=false"];
+    let output = Command::new("git").arg("-C").arg(repository.path()).args(identity).args(args).output();
+    let output = output.context("running git")?;
+    ensure!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    Ok(())
+}
+
+/// The CRD of Stacks under another name, with columns like Stoa's.
+fn reference_crd() -> Result<CustomResourceDefinition> {
+    let mut all = stoa_types::crds().into_iter();
+    let mut crd = all.find(|crd| crd.spec.names.kind == "Stack").context("there is no kind Stack")?;
+    crd.metadata.name = Some(format!("{REFERENCE_PLURAL}.{REFERENCE_GROUP}"));
+    crd.spec.group = REFERENCE_GROUP.to_owned();
+    let names = &mut crd.spec.names;
+    names.kind = REFERENCE_KIND.to_owned();
+    names.list_kind = Some(format!("{REFERENCE_KIND}List"));
+    names.plural = REFERENCE_PLURAL.to_owned();
+    names.singular = Some("stackbench".to_owned());
+    names.short_names = None;
+    names.categories = None;
+    for version in &mut crd.spec.versions {
+        let columns = [
+            ("Project", ".spec.project"),
+            ("Desired", ".spec.desiredVersion"),
+            ("Workspaces", ".spec.workspaces"),
+            ("Release", ".status.deployments[0].release"),
+            ("Ready", ".status.conditions[?(@.type==\"Ready\")].status"),
+        ];
+        let column = |(name, path): (&str, &str)| CustomResourceColumnDefinition {
+            name: name.to_owned(),
+            json_path: path.to_owned(),
+            type_: "string".to_owned(),
+            ..Default::default()
+        };
+        let age = CustomResourceColumnDefinition {
+            name: "Age".to_owned(),
+            json_path: ".metadata.creationTimestamp".to_owned(),
+            type_: "date".to_owned(),
+            ..Default::default()
+        };
+        version.additional_printer_columns = Some(columns.into_iter().map(column).chain([age]).collect());
+    }
+    Ok(crd)
+}

@@ -1,0 +1,79 @@
+//! How much is measured.
+
+use std::time::Duration;
+
+/// How much is measured: enough to see that it works, or enough to judge by.
+#[derive(Clone, Debug)]
+pub(crate) struct Size {
+    /// Objects in the collection that is read.
+    pub(crate) objects: usize,
+    /// Turns of each side.
+    pub(crate) rounds: usize,
+    /// How long a turn of reading lasts at least.
+    pub(crate) turn: Duration,
+    /// Objects of a page.
+    pub(crate) page: usize,
+    /// Lists of a turn and client, at most: their bodies are kept until they are checked.
+    pub(crate) lists: usize,
+    /// Writes of a turn, by one client.
+    pub(crate) writes_alone: usize,
+    /// Writes of a turn, by all clients together.
+    pub(crate) writes_together: usize,
+    /// Numbers of watchers.
+    pub(crate) watchers: &'static [usize],
+    /// Writes that are watched in a turn.
+    pub(crate) watched_writes: usize,
+    /// The time between two of them.
+    pub(crate) watched_interval: Duration,
+    /// Resources of a rollout beside its namespace.
+    pub(crate) config_maps: usize,
+    /// How often the idle servers are looked at.
+    pub(crate) idle_windows: u32,
+    /// How long to wait for the servers to have nothing to do.
+    pub(crate) patience: Duration,
+}
+
+/// Clients that read or write at the same time.
+pub(crate) const MANY_CLIENTS: usize = 32;
+/// Clients that list at the same time.
+pub(crate) const LISTING_CLIENTS: usize = 8;
+
+impl Size {
+    /// Everything once, in less than a minute.
+    pub(crate) fn small() -> Self {
+        Self {
+            objects: 500,
+            rounds: 1,
+            turn: Duration::from_millis(100),
+            page: 100,
+            lists: 5,
+            writes_alone: 30,
+            writes_together: 96,
+            watchers: &[20],
+            watched_writes: 10,
+            watched_interval: Duration::from_millis(50),
+            config_maps: 200,
+            idle_windows: 2,
+            patience: Duration::from_secs(5),
+        }
+    }
+
+    /// Some ten minutes.
+    pub(crate) fn full() -> Self {
+        Self {
+            objects: 10_000,
+            rounds: 3,
+            turn: Duration::from_millis(1500),
+            page: 500,
+            lists: 10,
+            writes_alone: 300,
+            writes_together: 1_600,
+            watchers: &[100, 1_000],
+            watched_writes: 50,
+            watched_interval: Duration::from_millis(100),
+            config_maps: 200,
+            idle_windows: 10,
+            patience: Duration::from_secs(180),
+        }
+    }
+}

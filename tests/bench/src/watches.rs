@@ -1,0 +1,143 @@
+//! Watches: how long until the last watcher knows, and what each event costs.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use serde::Deserialize;
+use serde_json::json;
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+use crate::client::{Call, Client, Lines};
+use crate::measure::{Experiment, Target, Turn};
+use crate::scene;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// One client writes at a steady pace while others watch, each on a connection of its own.
+#[derive(Debug)]
+pub(crate) struct Watches {
+    pub(crate) watchers: usize,
+    pub(crate) writes: usize,
+    pub(crate) interval: Duration,
+}
+
+#[derive(Debug, Deserialize)]
+struct Event<'a> {
+    r#type: &'a str,
+    object: Object<'a>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Object<'a> {
+    #[serde(borrow)]
+    metadata: Metadata<'a>,
+    #[serde(borrow)]
+    spec: Spec<'a>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata<'a> {
+    resource_version: &'a str,
+}
+
+#[derive(Debug, Deserialize)]
+struct Spec<'a> {
+    description: &'a str,
+}
+
+/// When each write was delivered, by its number.
+type Deliveries = Vec<Instant>;
+
+/// Waits for all the writes, in order.
+async fn receive(client: Client, mut lines: Lines, prefix: String, writes: usize) -> Result<Deliveries> {
+    let (mut deliveries, mut version) = (Vec::with_capacity(writes), 0);
+    while deliveries.len() < writes {
+        let goes_on = lines
+            .next(|line| {
+                let now = Instant::now();
+                let event: Event<'_> = serde_json::from_slice(line)
+                    .with_context(|| format!("a watch says {}", String::from_utf8_lossy(line)))?;
+                ensure!(event.r#type == "MODIFIED", "a watch says {}", event.r#type);
+                let next: u64 = event.object.metadata.resource_version.parse()?;
+                ensure!(next > version, "an event of version {next} follows one of {version}");
+                version = next;
+                let Some(number) = event.object.spec.description.strip_prefix(&prefix) else { return Ok(()) };
+                let number: usize = number.parse()?;
+                // A controller that writes the status of what was just written makes one more event of it.
+                if number + 1 != deliveries.len() {
+                    ensure!(number == deliveries.len(), "write {number} comes in the place of {}", deliveries.len());
+                    deliveries.push(now);
+                }
+                Ok(())
+            })
+            .await?;
+        ensure!(goes_on || deliveries.len() == writes, "a watch ended after {} of {writes} events", deliveries.len());
+    }
+    drop((lines, client));
+    Ok(deliveries)
+}
+
+/// What is open before the first write.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    writer: Client,
+    watchers: JoinSet<Result<Deliveries>>,
+}
+
+impl Watches {
+    fn prefix(&self, target: &Target, round: usize) -> String {
+        format!("Watched by {} from {:?}, turn {round}, write ", self.watchers, target.side)
+    }
+}
+
+impl Experiment for Watches {
+    type Ready = Ready;
+    type Output = ();
+
+    async fn prepare(&self, target: &Target, round: usize) -> Result<Ready> {
+        let list = target.ask(&Call::get(format!("{}?limit=1", target.collection))).await?;
+        let version = list["metadata"]["resourceVersion"].as_str().context("the list has no resourceVersion")?;
+        let call = Call::get(format!("{}?watch=true&resourceVersion={version}", target.collection));
+        let mut watchers = JoinSet::new();
+        for _ in 0..self.watchers {
+            let mut client = target.endpoint.connect().await?;
+            let lines = client.stream(&call).await?;
+            watchers.spawn(receive(client, lines, self.prefix(target, round), self.writes));
+        }
+        let writer = target.clients(1).await?.pop().context("there is no client")?;
+        Ok(Ready { writer, watchers })
+    }
+
+    async fn work(&self, target: &Target, round: usize, ready: Ready) -> Result<Turn<()>> {
+        let Ready { mut writer, watchers } = ready;
+        let mut pace = interval(self.interval);
+        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (started, mut written) = (Instant::now(), Vec::with_capacity(self.writes));
+        for number in 0..self.writes {
+            let description = format!("{}{number}", self.prefix(target, round));
+            let call = Call::merge(target.object(&scene::name(number)), &json!({"spec": {"description": description}}));
+            pace.tick().await;
+            written.push(Instant::now());
+            writer.succeed(&call).await?;
+        }
+        let delivered =
+            timeout(PATIENCE, watchers.join_all()).await.context("not every watcher hears of every write")?;
+        let elapsed = started.elapsed();
+        target.put_back(vec![writer]);
+        let mut last = written.clone();
+        for deliveries in delivered {
+            for (last, delivery) in last.iter_mut().zip(deliveries?) {
+                *last = (*last).max(delivery);
+            }
+        }
+        let latencies = last.into_iter().zip(written).map(|(last, written)| last - written).collect();
+        Ok(Turn { latencies, elapsed, units: self.writes * self.watchers, output: () })
+    }
+
+    async fn check(&self, _: &Target, _: usize, (): ()) -> Result<usize> {
+        // The watchers count and compare as they go.
+        Ok(0)
+    }
+}
