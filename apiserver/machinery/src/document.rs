@@ -5,11 +5,11 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
 use sha2::{Digest, Sha512};
 
-/// A document in JSON.
+/// An encoded document.
 #[derive(Clone, Debug)]
 pub(crate) struct Document {
-    pub(crate) json: Bytes,
-    /// The SHA-512 of the JSON in upper-case hexadecimal, as upstream.
+    pub(crate) body: Bytes,
+    /// The SHA-512 of its JSON in upper-case hexadecimal, as upstream.
     pub(crate) hash: String,
 }
 
@@ -18,7 +18,12 @@ impl Document {
     pub(crate) fn new(value: &impl Serialize) -> Self {
         let json = serde_json::to_vec(value).expect("a document has text keys only, so it serializes");
         let hash = hexadecimal(&Sha512::digest(&json));
-        Self { json: json.into(), hash }
+        Self { body: json.into(), hash }
+    }
+
+    /// The same document in another form. The hash stays: responses vary by `Accept`.
+    pub(crate) fn in_another_form(&self, body: Vec<u8>) -> Self {
+        Self { body: body.into(), hash: self.hash.clone() }
     }
 
     /// 200 with the document, or 304 when the client has it already.
@@ -27,7 +32,7 @@ impl Document {
         let mut response = if matches_tag(request, &tag) {
             plain(StatusCode::NOT_MODIFIED, "")
         } else {
-            Response::new(self.json.clone())
+            Response::new(self.body.clone())
         };
         set(&mut response, header::ETAG, &tag);
         set(&mut response, header::VARY, "Accept");

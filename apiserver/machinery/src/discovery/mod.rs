@@ -83,8 +83,8 @@ impl Discovery {
 
 fn respond_legacy(legacy: &Document, media: MediaType) -> Response<Bytes> {
     let body = match media {
-        MediaType::Json => legacy.json.clone(),
-        MediaType::Yaml => yaml(&legacy.json),
+        MediaType::Json => legacy.body.clone(),
+        MediaType::Yaml => yaml(&legacy.body),
     };
     let mut response = Response::new(body);
     document::set(&mut response, header::CONTENT_TYPE, media.as_str());

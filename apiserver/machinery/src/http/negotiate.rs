@@ -94,6 +94,11 @@ impl Clause<'_> {
         self.params.iter().find(|(n, _)| *n == name).map(|(_, value)| *value)
     }
 
+    /// Whether it asks for exactly this type.
+    pub(crate) fn names(&self, kind: &str, subtype: &str) -> bool {
+        (self.kind, self.subtype) == (kind, subtype)
+    }
+
     /// Whether a response of this type would do.
     pub(crate) fn covers(&self, media: MediaType) -> bool {
         match (self.kind, self.subtype) {

@@ -2,14 +2,17 @@
 //! (Swagger), one for everything.
 //!
 //! Start at [`OpenApi`], which is made once from all definitions. `kubectl explain` and server-side
-//! field validation read v3; the aggregation layer merges v2 and proxies v3.
+//! field validation read v3; the aggregation layer merges v2 and proxies v3; kubectl up to 1.28
+//! reads v2, in protobuf.
 //!
-//! Follows `k8s.io/kube-openapi/pkg/handler3` and `pkg/handler`. Protobuf is not spoken: a client
-//! that takes nothing else gets 406. `schemas` makes the components, `paths` the operations,
-//! `parameters` their query parameters, `v2` turns the result into Swagger.
+//! Follows `k8s.io/kube-openapi/pkg/handler3` and `pkg/handler`. v3 is not served in protobuf: a
+//! client that takes nothing else gets 406. `schemas` makes the components, `paths` the operations,
+//! `parameters` their query parameters, `v2` turns the result into Swagger
+//! and `protobuf` encodes that.
 
 mod parameters;
 mod paths;
+mod protobuf;
 mod schemas;
 #[cfg(test)]
 mod tests;
@@ -28,6 +31,9 @@ use crate::{
 };
 
 const ROOT: &str = "/openapi/v3";
+/// What v2 is called in protobuf, and what it was called by mistake before.
+const PROTOBUF: [&str; 2] =
+    ["com.github.proto-openapi.spec.v2.v1.0+protobuf", "com.github.proto-openapi.spec.v2@v1.0+protobuf"];
 const YEAR: jiff::SignedDuration = jiff::SignedDuration::from_hours(365 * 24);
 
 /// The OpenAPI documents of a server.
@@ -37,6 +43,14 @@ pub struct OpenApi {
     /// By `apis/<group>/<version>` or `api/v1`.
     versions: BTreeMap<String, Document>,
     v2: Document,
+    v2_protobuf: Document,
+}
+
+/// What a document is encoded in.
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    Json,
+    Protobuf,
 }
 
 impl OpenApi {
@@ -59,14 +73,16 @@ impl OpenApi {
             .map(|(name, document)| (name.clone(), json!({ "serverRelativeURL": url(name, &document.hash) })))
             .collect();
         let index = Document::new(&json!({ "paths": urls }));
-        let v2 = Document::new(&v2::swagger(&v3(all_paths, &schemas)));
-        Self { index, versions, v2 }
+        let swagger = v2::swagger(&v3(all_paths, &schemas));
+        let v2 = Document::new(&swagger);
+        let v2_protobuf = v2.in_another_form(protobuf::encode(&swagger));
+        Self { index, versions, v2, v2_protobuf }
     }
 
     /// Answers a request for an OpenAPI document; `None` when the path is none of its.
     ///
     /// A version that is not served is 404, a method other than GET and HEAD 405, an `Accept`
-    /// without JSON 406. A URL with an old hash is redirected to the current one by 301; one
+    /// without a form that there is 406. A URL with an old hash is redirected to the current one by 301; one
     /// with the current hash may be cached for ever.
     pub fn respond(&self, method: &Method, path: &str, query: &str, headers: &HeaderMap) -> Option<Response<Bytes>> {
         if !(path.starts_with("/openapi/v3/") || matches!(path, ROOT | "/openapi/v2")) {
@@ -79,15 +95,20 @@ impl OpenApi {
         if path == ROOT {
             return Some(self.index.respond(headers, &[json]));
         }
-        let takes_json = negotiate::clauses(document::accept(headers))
-            .iter()
-            .any(|clause| clause.covers(negotiate::MediaType::Json));
-        if !takes_json {
-            return Some(document::plain(StatusCode::NOT_ACCEPTABLE, ""));
-        }
-        Some(match path.strip_prefix("/openapi/v3/") {
-            None => self.v2.respond(headers, &[json]),
-            Some(name) => self.respond_version(name, query, headers),
+        let version = path.strip_prefix("/openapi/v3/");
+        let form = negotiate::clauses(document::accept(headers)).iter().find_map(|clause| {
+            let protobuf = version.is_none() && PROTOBUF.iter().any(|subtype| clause.names("application", subtype));
+            let json = clause.covers(negotiate::MediaType::Json);
+            (json || protobuf).then_some(if json { Form::Json } else { Form::Protobuf })
+        });
+        Some(match (form, version) {
+            (None, _) => document::plain(StatusCode::NOT_ACCEPTABLE, ""),
+            (Some(_), Some(name)) => self.respond_version(name, query, headers),
+            (Some(Form::Json), None) => self.v2.respond(headers, &[json]),
+            (Some(Form::Protobuf), None) => {
+                let content_type = format!("application/{}", PROTOBUF[0]);
+                self.v2_protobuf.respond(headers, &[(header::CONTENT_TYPE, &content_type)])
+            }
         })
     }
 
