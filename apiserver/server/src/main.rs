@@ -34,7 +34,7 @@ fn main() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         match options.command {
-            Command::Serve(options) => delegated::run(options).await,
+            Command::Serve(options) => delegated::run(*options).await,
             Command::Standalone(options) => standalone::run(options).await,
         }
     })

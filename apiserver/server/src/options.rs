@@ -30,7 +30,7 @@ pub(crate) enum LogFormat {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Serves behind the aggregation layer of a cluster, which decides who may do what
-    Serve(ServeOptions),
+    Serve(Box<ServeOptions>),
     /// Serves on loopback with its own certificates and its own function-runner; only members of
     /// system:masters get in
     Standalone(StandaloneOptions),

@@ -22,7 +22,7 @@ const UNFINISHED: &str = "unfinished-packs";
 pub(super) fn prepare(repository: &Repository) -> Result<(), git2::Error> {
     let unfinished = repository.path().join(UNFINISHED);
     match fs::remove_dir_all(&unfinished) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(error)),
         _ => create_private_dir(&unfinished).map_err(failed),
     }
 }
@@ -82,7 +82,7 @@ pub(super) fn consolidate(repository: &Repository) -> Result<(), git2::Error> {
         // The index first: a pack without one is ignored, an index without its pack an error.
         for suffix in ["idx", "rev", "bitmap", "mtimes", "pack"] {
             match fs::remove_file(directory.join(format!("{name}.{suffix}"))) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(error)),
                 _ => {}
             }
         }
