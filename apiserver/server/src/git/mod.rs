@@ -2,7 +2,7 @@
 //!
 //! Start at [`start`]. [`stoa_storage::git`] does the work and knows no kinds; here is what it has
 //! to be told: which object is which file ([`place`]), how it reads there ([`layout`]), and how a
-//! pushed file becomes a write ([`file`], [`ingest`]). What is wrong with a pushed file is told in
+//! pushed file becomes a write ([`mod@file`], [`ingest`]). What is wrong with a pushed file is told in
 //! the condition `Synced` and in an Event ([`report`]).
 
 mod file;

@@ -26,7 +26,7 @@ pub struct OrganizationSpec {
     /// What the organization is, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Who is responsible: they become owners in the namespace.
+    /// Who is responsible.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub owners: Vec<Subject>,
     /// Who else works here, and as what.
