@@ -50,6 +50,16 @@ pub(crate) fn setting(name: &str) -> PathBuf {
         .unwrap_or_else(|| panic!("{name} is not set; hack/test sets it, see CONTRIBUTING.md"))
 }
 
+/// The versions of kubectl that transcripts are played with: an old and a current one, or the one that is there.
+pub fn kubectls_of_interest() -> Vec<PathBuf> {
+    let mut all = kubectls();
+    let named = |path: &PathBuf| {
+        let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+        matches!(name, "kubectl.1.27" | "kubectl.1.32")
+    };
+    if all.iter().any(named) { all.into_iter().filter(named).collect() } else { vec![all.swap_remove(0)] }
+}
+
 /// The kubectl programs of this machine: the plain one, and every `kubectl.1.<minor>` beside it.
 pub fn kubectls() -> Vec<PathBuf> {
     let plain = env::var_os("STOA_TEST_KUBECTL").map_or_else(

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::command::{eventually, run, unique};
+use crate::command::{run, unique};
 use crate::server::{Kubectl, Server};
 
 /// A Spec of one Namespace and `count` ConfigMaps in it, numbered from 0, each with the value `value`.
@@ -39,6 +39,12 @@ pub fn config_maps(namespace: &str, count: usize, value: &str) -> String {
         );
     }
     spec
+}
+
+/// A condition of an object; null when it is not there.
+pub fn condition(object: &Value, kind: &str) -> Value {
+    let conditions = object["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    conditions.iter().find(|condition| condition["type"] == kind).cloned().unwrap_or_default()
 }
 
 /// A Git repository with a work tree.
@@ -77,7 +83,7 @@ impl Repository {
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         fs::write(&file, text).unwrap();
         self.git(&["add", "--all"]);
-        self.git(&["commit", "--quiet", "--message", &format!("Write {path}")]);
+        self.git(&["commit", "--quiet", "--allow-empty", "--message", &format!("Write {path}")]);
         self.git(&["rev-parse", "HEAD"]).trim().to_owned()
     }
 
@@ -151,7 +157,6 @@ spec: {{source: {{name: config}}, path: apps}}
 ",
             url = source.url()
         ));
-        ready("source/config");
         Self { name, source, deploy, kubectl, _folder: folder }
     }
 
@@ -182,6 +187,24 @@ spec: {{stack: {stack}, operation: {operation}{separator}{fields}}}
         ))
     }
 
+    /// Commits the Spec of the stack, creates the Stack when it is new, and a Run that applies it; nothing when the
+    /// server cannot be reached now.
+    pub fn try_start(&self, stack: &str, spec: &str) -> Option<String> {
+        self.source.commit(&format!("apps/{stack}/spec.yaml"), spec);
+        let name = &self.name;
+        let make = |group: &str, kind: &str, metadata: &str, spec: &str| {
+            self.kubectl.try_create(&format!(
+                "{{apiVersion: {group}.stoa.dev/v1alpha1, kind: {kind}, metadata: {{{metadata}, namespace: {name}}}, spec: {{{spec}}}}}"
+            ))
+        };
+        let made =
+            make("config", "Stack", &format!("name: {stack}"), &format!("project: {name}, workspaces: [{name}]"));
+        if made.is_err_and(|said| !said.contains("(AlreadyExists)")) {
+            return None;
+        }
+        make("delivery", "Run", &format!("generateName: {stack}-"), &format!("stack: {stack}, operation: Apply")).ok()
+    }
+
     /// Reads a Run.
     pub fn run(&self, run: &str) -> Value {
         self.kubectl.get(&["run", run, "--namespace", &self.name])
@@ -189,12 +212,9 @@ spec: {{stack: {stack}, operation: {operation}{separator}{fields}}}
 
     /// Waits until a Run has ended and returns it.
     pub fn ended(&self, run: &str, patience: Duration) -> Value {
-        eventually(&format!("the end of run {run}"), patience, || {
-            // A server that was just killed refuses; it is asked again.
-            let output =
-                self.kubectl.command(&["get", "run", run, "--namespace", &self.name, "--output=json"]).output();
-            let run: Value = serde_json::from_slice(&output.unwrap().stdout).ok()?;
-            matches!(run["status"]["phase"].as_str()?, "Succeeded" | "Failed" | "Canceled").then_some(run)
+        self.kubectl.watch(&self.name, &format!("run/{run}"), patience, |run| {
+            let phase = run["status"]["phase"].as_str().unwrap_or_default();
+            matches!(phase, "Succeeded" | "Failed" | "Canceled").then(|| run.clone())
         })
     }
 
@@ -203,6 +223,13 @@ spec: {{stack: {stack}, operation: {operation}{separator}{fields}}}
         let run = self.ended(&self.start(stack, operation, fields), Duration::from_secs(120));
         assert_eq!(run["status"]["phase"], "Succeeded", "{run:#}");
         run
+    }
+
+    /// Runs an operation to its end, which has to be bad; returns the message of the condition that says why.
+    pub fn fail(&self, stack: &str, operation: &str, fields: &str) -> String {
+        let run = self.ended(&self.start(stack, operation, fields), Duration::from_secs(120));
+        assert_eq!(run["status"]["phase"], "Failed", "{run:#}");
+        condition(&run, "Failed")["message"].as_str().unwrap_or_default().to_owned()
     }
 
     /// The objects of a kind that belong to a stack.

@@ -11,5 +11,5 @@ pub mod fixture;
 mod server;
 pub mod transcript;
 
-pub use command::{eventually, kubectls, run, unique};
+pub use command::{eventually, kubectls, kubectls_of_interest, run, unique};
 pub use server::{Cluster, Kubectl, Server, Standalone};

@@ -3,10 +3,13 @@
 use std::collections::hash_map::RandomState;
 use std::fs::{self, File};
 use std::hash::BuildHasher as _;
+use std::io::BufReader;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -23,19 +26,32 @@ pub struct Kubectl {
     pub program: PathBuf,
     /// The kubeconfig.
     pub kubeconfig: PathBuf,
+    /// Whom to act as, instead of the kubeconfig's user.
+    user: Option<String>,
 }
 
 impl Kubectl {
     /// The plain kubectl with this kubeconfig.
     pub fn new(kubeconfig: PathBuf) -> Self {
-        Self { program: kubectls().swap_remove(0), kubeconfig }
+        Self { program: kubectls().swap_remove(0), kubeconfig, user: None }
+    }
+
+    /// The same kubectl as somebody else, who may do what RBAC grants.
+    pub fn impersonate(&self, user: &str) -> Self {
+        Self { user: Some(user.to_owned()), ..self.clone() }
     }
 
     /// The command with these arguments, not yet run.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
-        command.arg("--kubeconfig").arg(&self.kubeconfig).args(args);
+        command.env("KUBECACHEDIR", self.cache()).arg("--kubeconfig").arg(&self.kubeconfig);
+        command.args(self.user.iter().map(|user| format!("--as={user}"))).args(args);
         command
+    }
+
+    /// Where kubectl keeps discovery documents: beside the kubeconfig, since another server may have had the same port.
+    pub(crate) fn cache(&self) -> PathBuf {
+        self.kubeconfig.with_extension("cache")
     }
 
     /// Runs kubectl and returns what it printed.
@@ -70,25 +86,94 @@ impl Kubectl {
 
     /// Applies a YAML text.
     pub fn apply(&self, manifest: &str) {
-        self.with_manifest("apply", manifest);
+        self.with_manifest("apply", manifest, |args| self.run(args));
     }
 
     /// Creates the objects of a YAML text; returns the first one's name.
     pub fn create(&self, manifest: &str) -> String {
-        let created = self.with_manifest("create", manifest);
+        let created = self.with_manifest("create", manifest, |args| self.run(args));
         let first = created.lines().next().unwrap_or_default();
         first.rsplit('/').next().unwrap_or_default().to_owned()
     }
 
-    fn with_manifest(&self, verb: &str, manifest: &str) -> String {
+    /// Creates the objects of a YAML text, which has to fail, and returns what kubectl said.
+    pub fn create_refused(&self, manifest: &str) -> String {
+        self.with_manifest("create", manifest, |args| self.refused(args))
+    }
+
+    /// Creates the objects of a YAML text; returns the first one's name, or what kubectl said.
+    pub fn try_create(&self, manifest: &str) -> Result<String, String> {
+        self.with_manifest("create", manifest, |args| self.tried(args))
+    }
+
+    /// Asks the server what creating the objects of a YAML text would come to.
+    pub fn would_create(&self, manifest: &str) -> Result<String, String> {
+        self.with_manifest("create", manifest, |args| self.tried(&[args, &["--dry-run=server"]].concat()))
+    }
+
+    fn tried(&self, args: &[&str]) -> Result<String, String> {
+        let output = self.command(args).stdin(Stdio::null()).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        if !output.status.success() {
+            return Err(text(output.stderr));
+        }
+        let created = text(output.stdout);
+        Ok(created.lines().next().and_then(|line| line.rsplit('/').next()).unwrap_or_default().to_owned())
+    }
+
+    fn with_manifest<T>(&self, verb: &str, manifest: &str, run: impl FnOnce(&[&str]) -> T) -> T {
         let file = tempfile::NamedTempFile::new().unwrap();
-        fs::write(file.path(), manifest).unwrap();
-        self.run(&[verb, "--output=name", "--filename", file.path().to_str().unwrap()])
+        // kubectl takes a text that begins with a brace for JSON, which YAML in one line is not.
+        fs::write(file.path(), format!("---\n{manifest}")).unwrap();
+        run(&[verb, "--output=name", "--filename", file.path().to_str().unwrap()])
+    }
+
+    /// Watches one object, `resource/name`, until `done` answers about it; it is asked first about the object as it
+    /// is, then after every change. A server that goes away meanwhile is asked again.
+    ///
+    /// # Panics
+    ///
+    /// When there is no answer within `patience`.
+    pub fn watch<T>(
+        &self,
+        namespace: &str,
+        object: &str,
+        patience: Duration,
+        mut done: impl FnMut(&Value) -> Option<T>,
+    ) -> T {
+        let deadline = Instant::now() + patience;
+        let mut last = Value::Null;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            assert!(left > Duration::ZERO, "{object} is not as awaited within {patience:?}: {last:#}");
+            let timeout = format!("--request-timeout={}s", left.as_secs() + 1);
+            let mut command =
+                self.command(&["get", object, "--namespace", namespace, "--watch", "--output=json", &timeout]);
+            let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+            let stdout = child.stdout.take().expect("it was asked for");
+            let mut answer = None;
+            for seen in serde_json::Deserializer::from_reader(BufReader::new(stdout)).into_iter::<Value>() {
+                // A watch that breaks off ends in the middle of anything.
+                let Ok(seen) = seen else { break };
+                answer = done(&seen);
+                last = seen;
+                if answer.is_some() {
+                    break;
+                }
+            }
+            // It may have ended by itself.
+            let _ = child.kill();
+            child.wait().unwrap();
+            match answer {
+                Some(answer) => return answer,
+                None => thread::sleep(Duration::from_millis(100)),
+            }
+        }
     }
 }
 
 /// A running Stoa.
-pub trait Server {
+pub trait Server: Send + Sync {
     /// kubectl as somebody who may do anything.
     fn kubectl(&self) -> Kubectl;
 
@@ -107,6 +192,19 @@ pub struct Standalone {
 }
 
 impl Standalone {
+    /// The one that the tests of a program share; they work in organizations of their own. It ends with the last of
+    /// them.
+    pub fn shared() -> Arc<Self> {
+        static SHARED: Mutex<Weak<Standalone>> = Mutex::new(Weak::new());
+        // A test that failed to start it leaves nothing behind that the next one could not begin with.
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.upgrade().unwrap_or_else(|| {
+            let server = Arc::new(Self::start());
+            *shared = Arc::downgrade(&server);
+            server
+        })
+    }
+
     /// Starts it and waits until it is ready.
     pub fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
@@ -150,6 +248,24 @@ impl Standalone {
         // The child may have ended by itself, which is as good.
         let _ = self.process.kill();
         self.process.wait().unwrap();
+    }
+
+    /// Ends its runner as a crash does. The server starts another.
+    ///
+    /// # Panics
+    ///
+    /// When it has none within a while.
+    pub fn kill_runner(&self) {
+        let id = self.process.id();
+        // Children are listed with the thread that started them.
+        let tasks = format!("/proc/{id}/task");
+        let runner = eventually("the server has a runner", PATIENCE, || {
+            fs::read_dir(&tasks).ok()?.find_map(|task| {
+                let of_task = fs::read_to_string(task.ok()?.path().join("children")).ok()?;
+                of_task.split_whitespace().next().map(str::to_owned)
+            })
+        });
+        run(Command::new("sh").args(["-c", "kill -s KILL \"$0\"", &runner]));
     }
 
     /// Starts it again on the same data, and waits until it is ready.

@@ -14,9 +14,15 @@
 //! ? 1
 //! ```
 //!
-//! `> ` continues a command. What it prints, stdout and stderr together, has to match the lines up to the next command:
-//! `[..]` stands for anything within a line, a line `...` for any lines, blanks count as one, and `{name}` is replaced
-//! from a table. `? 1` is the exit status expected; without it, 0.
+//! `> ` continues a command. What it prints, stdout and stderr together, has to match the lines up to the next command.
+//! A line `...` stands for any lines, blanks count as one, and `{name}` is replaced from a table. Within a line,
+//!
+//! * `[age]` stands for an age such as `3m12s`, `[time]` for a time of day or a timestamp,
+//! * `[commit]` for eight hex digits, `[digest]` for `sha256:` and 64, `[uid]` for a uid,
+//! * `[id]` for the five characters that make a generated name unique, `[n]` for a number,
+//! * `[..]` for anything.
+//!
+//! `? 1` is the exit status expected; without it, 0. Commands run in bash, in a folder of the script's own.
 
 use std::env;
 use std::ffi::OsString;
@@ -25,7 +31,21 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use regex::Regex;
+
 use crate::server::Kubectl;
+
+/// What stands for text that is another each time: placeholder and regular expression.
+const PLACEHOLDERS: [(&str, &str); 8] = [
+    ("[..]", ".*"),
+    ("[age]", "([0-9]+[smhdy])+"),
+    ("[time]", "([0-9]{4}-[0-9]{2}-[0-9]{2}T)?[0-9]{2}:[0-9]{2}:[0-9]{2}(\\.[0-9]+)?Z?"),
+    ("[commit]", "[0-9a-f]{8}"),
+    ("[digest]", "sha256:[0-9a-f]{64}"),
+    ("[uid]", "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"),
+    ("[id]", "[bcdfghjklmnpqrstvwxz2456789]{5}"),
+    ("[n]", "[0-9]+"),
+];
 
 /// Runs the script at `path` with this kubectl, all `{name}` of `values` replaced.
 ///
@@ -47,12 +67,15 @@ pub fn play(path: &Path, kubectl: &Kubectl, values: &[(&str, &str)]) {
     search.push(":");
     search.push(env::var_os("PATH").unwrap_or_default());
 
+    let folder = tempfile::tempdir().unwrap();
     for step in steps {
         let output = Command::new("bash")
+            .current_dir(folder.path())
             .arg("-c")
             .arg(format!("{{ {}\n}} 2>&1", step.command))
             .env("PATH", &search)
             .env("KUBECONFIG", &kubectl.kubeconfig)
+            .env("KUBECACHEDIR", kubectl.cache())
             .stdin(Stdio::null())
             .output()
             .unwrap();
@@ -116,16 +139,11 @@ fn matches(expected: &[&str], got: &[&str]) -> bool {
 
 fn line_matches(pattern: &str, line: &str) -> bool {
     let single_blanks = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let (pattern, line) = (single_blanks(pattern), single_blanks(line));
-    let mut parts = pattern.split("[..]");
-    let Some(mut rest) = line.strip_prefix(parts.next().unwrap_or_default()) else { return false };
-    let parts: Vec<&str> = parts.collect();
-    let Some((last, middle)) = parts.split_last() else { return rest.is_empty() };
-    for part in middle {
-        let Some(at) = rest.find(part) else { return false };
-        rest = &rest[at + part.len()..];
+    let mut expression = regex::escape(&single_blanks(pattern));
+    for (placeholder, stands_for) in PLACEHOLDERS {
+        expression = expression.replace(&regex::escape(placeholder), stands_for);
     }
-    rest.ends_with(last)
+    Regex::new(&format!("^{expression}$")).unwrap().is_match(&single_blanks(line))
 }
 
 #[cfg(test)]
@@ -145,6 +163,10 @@ mod tests {
         assert!(line_matches("[..]", ""));
         assert!(!line_matches("web shop", "web shop 12s"));
         assert!(!line_matches("a[..]b[..]c", "a c"));
+        assert!(line_matches("web [age] [commit]", "web 3m12s 0123abcd"));
+        assert!(!line_matches("web [age] [commit]", "web <unknown> 0123abcd"));
+        assert!(line_matches("web-[id] (a+b)", "web-x2f9k (a+b)"));
+        assert!(line_matches("at [time]", "at 2026-01-02T03:04:05Z") && line_matches("at [time]", "at 03:04:05"));
         assert!(matches(&["a", "...", "d"], &["a", "b", "", "c", "d"]));
         assert!(matches(&["..."], &[]));
         assert!(!matches(&["a"], &["a", "b"]));
