@@ -1,0 +1,361 @@
+//! What is wrong is told with its place, and everything else stays as it was.
+
+use serde_json::Value;
+use stoa_e2e::fixture::{Organization, condition, config_maps};
+use stoa_e2e::{Cluster, Kubectl, Server as _, Standalone};
+
+use crate::PATIENCE;
+
+/// A preview of a Spec that is wrong fails, and its message has all of `wanted`.
+fn spec_is_refused(organization: &Organization, spec: &str, wanted: &[&str]) {
+    organization.stack("bad", spec);
+    message_names(&organization.fail("bad", "Preview", ""), wanted);
+}
+
+fn message_names(message: &str, wanted: &[&str]) {
+    for part in wanted {
+        assert!(message.contains(part), "no {part:?} in: {message}");
+    }
+}
+
+#[test]
+fn malformed_yaml_is_told_with_file_and_line() {
+    let server = Standalone::shared();
+    let organization = Organization::create(&*server);
+    spec_is_refused(&organization, "resources:\n- id: a\n  type: [\n", &["apps/bad/spec.yaml:"]);
+}
+
+#[test]
+fn malformed_manifest_is_told_with_file_line_and_field() {
+    let server = Standalone::shared();
+    let organization = Organization::create(&*server);
+    let file = |name: &str, text: &str| organization.source.commit(&format!("apps/bad/{name}"), text);
+    file("good.yaml", "{apiVersion: v1, kind: ConfigMap, metadata: {name: good}}\n");
+    file("bad.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: one}\n---\napiVersion: v1\nkind: ConfigMap\n");
+    server.kubectl().apply(&format!(
+        "{{apiVersion: config.stoa.dev/v1alpha1, kind: Stack, metadata: {{name: bad, namespace: {name}}},
+          spec: {{project: {name}, workspaces: [{name}], generator: {{type: Manifests}}}}}}",
+        name = organization.name
+    ));
+    message_names(&organization.fail("bad", "Preview", ""), &["apps/bad/bad.yaml:5", "metadata.name"]);
+    file("bad.yaml", "{apiVersion: v1, kind: ConfigMop, metadata: {name: one}}\n");
+    message_names(&organization.fail("bad", "Preview", ""), &["apps/bad/bad.yaml:1", "kind", "ConfigMop"]);
+}
+
+#[test]
+fn cycle_is_told_with_its_path() {
+    let server = Standalone::shared();
+    let organization = Organization::create(&*server);
+    let resource = |id: &str, other: &str| {
+        format!(
+            "- id: v1:ConfigMap:n:{id}
+  type: Kubernetes
+  dependsOn: [\"v1:ConfigMap:n:{other}\"]
+  attributes: {{apiVersion: v1, kind: ConfigMap, metadata: {{name: {id}, namespace: n}}}}
+"
+        )
+    };
+    let spec = format!("resources:\n{}{}{}", resource("a", "b"), resource("b", "c"), resource("c", "a"));
+    let path = "v1:ConfigMap:n:a -> v1:ConfigMap:n:b -> v1:ConfigMap:n:c -> v1:ConfigMap:n:a";
+    spec_is_refused(&organization, &spec, &["apps/bad/spec.yaml", path]);
+}
+
+#[test]
+fn dangling_dependency_and_reference_are_told_with_resource_and_field() {
+    let server = Standalone::shared();
+    let organization = Organization::create(&*server);
+    let spec = |depends_on: &str, data: &str| {
+        format!(
+            "resources:
+- id: v1:ConfigMap:n:a
+  type: Kubernetes
+  dependsOn: [{depends_on}]
+  attributes: {{apiVersion: v1, kind: ConfigMap, metadata: {{name: a, namespace: n}}, data: {{key: {data}}}}}
+"
+        )
+    };
+    let (file, id) = ("apps/bad/spec.yaml", "v1:ConfigMap:n:a");
+    spec_is_refused(
+        &organization,
+        &spec("\"v1:ConfigMap:n:gone\"", "x"),
+        &[file, id, "dependsOn[0]", "v1:ConfigMap:n:gone"],
+    );
+    let reference = "$kusion_path.v1:ConfigMap:n:gone.data.key";
+    spec_is_refused(&organization, &spec("", reference), &[file, id, "attributes.data.key", "v1:ConfigMap:n:gone"]);
+}
+
+#[test]
+fn spec_without_what_it_needs_is_told_with_resource_and_field() {
+    let server = Standalone::shared();
+    let organization = Organization::create(&*server);
+    let spec = |attributes: &str| {
+        format!("resources:\n- id: v1:ConfigMap:n:a\n  type: Kubernetes\n  attributes: {attributes}\n")
+    };
+    let id = "v1:ConfigMap:n:a";
+    spec_is_refused(
+        &organization,
+        &spec("{apiVersion: v1, metadata: {name: a, namespace: n}}"),
+        &[id, "attributes.kind"],
+    );
+    spec_is_refused(
+        &organization,
+        &spec("{apiVersion: v1, kind: ConfigMap, metadata: {name: b, namespace: n}}"),
+        &[id, "name"],
+    );
+    let twice = format!("{0}{1}", config_maps("n", 1, "a"), config_maps("n", 1, "a").replace("resources:\n", ""));
+    spec_is_refused(&organization, &twice, &["v1:ConfigMap:n:c0"]);
+    let terraform = "resources:\n- id: hashicorp:random:random_pet:a\n  type: Terraform\n  attributes: {length: 1}\n";
+    spec_is_refused(&organization, terraform, &["hashicorp:random:random_pet:a", "Terraform"]);
+}
+
+#[test]
+fn path_that_does_not_exist_is_told_with_the_commit() {
+    let server = Standalone::shared();
+    let organization = Organization::create(&*server);
+    let commit = organization.source.commit("elsewhere/spec.yaml", "resources: []\n");
+    server.kubectl().apply(&format!(
+        "{{apiVersion: config.stoa.dev/v1alpha1, kind: Stack, metadata: {{name: lost, namespace: {name}}},
+          spec: {{project: {name}, workspaces: [{name}]}}}}",
+        name = organization.name
+    ));
+    message_names(&organization.fail("lost", "Preview", ""), &["apps/lost", &commit[..8]]);
+}
+
+#[test]
+fn source_that_does_not_exist_fails_the_run_and_shows_in_its_condition() {
+    let server = Standalone::shared();
+    let kubectl = server.kubectl();
+    let organization = Organization::create(&*server);
+    let name = &organization.name;
+    organization.stack("web", &config_maps("n", 1, "a"));
+    let nowhere = "--patch={\"spec\":{\"remote\":\"file:///nowhere/at/all.git\"}}";
+    kubectl.run(&["patch", "source/config", "--namespace", name, "--type=merge", nowhere]);
+    let message = kubectl.watch(name, "source/config", PATIENCE, |source| {
+        let ready = condition(source, "Ready");
+        (ready["status"] == "False").then(|| ready["message"].as_str().unwrap_or_default().to_owned())
+    });
+    message_names(&message, &["/nowhere/at/all.git", "does not exist"]);
+    let run = organization.ended(&organization.start("web", "Apply", ""), PATIENCE);
+    assert_eq!(condition(&run, "Failed")["reason"], "SourceNotFound", "{run:#}");
+
+    kubectl.run(&["delete", "source", "config", "--namespace", name]);
+    let run = organization.ended(&organization.start("web", "Apply", ""), PATIENCE);
+    let failed = condition(&run, "Failed");
+    assert_eq!(failed["reason"], "ReferenceNotFound", "{run:#}");
+    message_names(failed["message"].as_str().unwrap(), &["source \"config\" does not exist"]);
+    let message = kubectl.watch(name, &format!("project/{name}"), PATIENCE, |project| {
+        let ready = condition(project, "Ready");
+        (ready["status"] == "False").then(|| ready["message"].as_str().unwrap_or_default().to_owned())
+    });
+    message_names(&message, &["config"]);
+}
+
+#[test]
+fn source_out_of_reach_is_waited_for_until_the_run_is_overdue() {
+    let server = Standalone::shared();
+    let kubectl = server.kubectl();
+    let organization = Organization::create(&*server);
+    let name = &organization.name;
+    organization.stack("web", &config_maps("n", 1, "a"));
+    let point_at = |remote: &str| {
+        let patch = format!("--patch={{\"spec\":{{\"remote\":\"{remote}\"}}}}");
+        kubectl.run(&["patch", "source/config", "--namespace", name, "--type=merge", &patch]);
+    };
+    point_at("https://127.0.0.1:1/away.git");
+    let run = organization.ended(&organization.start("web", "Apply", "timeout: 3s"), PATIENCE);
+    let failed = condition(&run, "Failed");
+    assert_eq!(failed["reason"], "TimedOut", "{run:#}");
+    message_names(failed["message"].as_str().unwrap(), &["3s", "https://127.0.0.1:1/away.git", "cannot be reached"]);
+
+    // One with more time outlives the outage.
+    let waiting = organization.start("web", "Apply", "");
+    point_at(&organization.source.url());
+    let run = organization.ended(&waiting, PATIENCE);
+    assert_eq!(run["status"]["phase"], "Succeeded", "{run:#}");
+}
+
+#[test]
+fn object_that_the_cluster_rejects_fails_alone_and_is_named_with_its_field() {
+    let cluster = Cluster::shared();
+    let kubectl = cluster.kubectl();
+    let organization = Organization::create(&cluster);
+    let namespace = format!("{}-web", organization.name);
+    let service = |port: &str| {
+        format!(
+            "- id: v1:Service:{namespace}:front
+  type: Kubernetes
+  dependsOn: [\"v1:Namespace:{namespace}\"]
+  attributes:
+    apiVersion: v1
+    kind: Service
+    metadata: {{name: front, namespace: {namespace}}}
+    spec: {{ports: [{{port: {port}}}]}}
+- id: v1:ConfigMap:{namespace}:after
+  type: Kubernetes
+  dependsOn: [\"v1:Service:{namespace}:front\"]
+  attributes: {{apiVersion: v1, kind: ConfigMap, metadata: {{name: after, namespace: {namespace}}}}}
+"
+        )
+    };
+    let spec = |port: &str| config_maps(&namespace, 3, "a") + &service(port);
+    organization.stack("web", &spec("99999"));
+    let run = organization.ended(&organization.start("web", "Apply", ""), PATIENCE);
+    assert_eq!(run["status"]["phase"], "Failed", "{run:#}");
+    let id = format!("v1:Service:{namespace}:front");
+    message_names(condition(&run, "Failed")["message"].as_str().unwrap(), &[&id, "spec.ports[0].port", "99999"]);
+    assert!(organization.of_stack("releases", "web").is_empty(), "a failed run made a release");
+
+    // What does not depend on it is there, what does is not, and the record knows which is which.
+    assert!(kubectl.succeeds(&["get", "configmap", "c0", "c1", "c2", "--namespace", &namespace]), "{run:#}");
+    assert!(!kubectl.succeeds(&["get", "configmap", "after", "--namespace", &namespace]));
+    let phase = |name: &str| {
+        let all = run["status"]["resources"].as_array().unwrap();
+        all.iter().find(|resource| resource["id"].as_str().unwrap().ends_with(name)).unwrap()["phase"].clone()
+    };
+    assert_eq!([phase(":c0"), phase(":front"), phase(":after")], ["Done", "Failed", "Skipped"]);
+
+    // Corrected, only what is missing is made.
+    organization.stack("web", &spec("80"));
+    let run = organization.succeed("web", "Apply", "");
+    let summary = &run["status"]["plan"]["summary"];
+    assert_eq!((&summary["create"], &summary["unchanged"]), (&2.into(), &4.into()), "{run:#}");
+    assert_eq!(run["status"]["release"], 1);
+}
+
+#[test]
+fn kind_that_the_cluster_does_not_know_is_named() {
+    let cluster = Cluster::shared();
+    let organization = Organization::create(&cluster);
+    let spec = "resources:
+- id: example.com/v1:Widget:default:a
+  type: Kubernetes
+  attributes: {apiVersion: example.com/v1, kind: Widget, metadata: {name: a, namespace: default}}
+";
+    organization.stack("bad", spec);
+    let message = organization.fail("bad", "Apply", "");
+    message_names(&message, &["example.com/v1:Widget:default:a", "Widget", "example.com/v1"]);
+}
+
+#[test]
+fn values_of_secrets_do_not_enter_git() {
+    let server = Standalone::shared();
+    let organization = Organization::create(&*server);
+    let spec = "resources:
+- id: v1:Secret:n:password
+  type: Kubernetes
+  attributes: {apiVersion: v1, kind: Secret, metadata: {name: password, namespace: n}, stringData: {password: hunter2}}
+";
+    organization.stack("bad", spec);
+    let run = organization.ended(&organization.start("bad", "Apply", ""), PATIENCE);
+    assert_eq!(run["status"]["phase"], "Failed", "{run:#}");
+    message_names(condition(&run, "Failed")["message"].as_str().unwrap(), &["v1:Secret:n:password"]);
+    let name = run["metadata"]["name"].as_str().unwrap();
+    let log = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{}/runs/{name}/log", organization.name);
+    for text in [run.to_string(), server.kubectl().run(&["get", "--raw", &log])] {
+        assert!(!text.contains("hunter2"), "a secret is told: {text}");
+    }
+}
+
+#[test]
+fn values_of_secrets_reach_the_cluster_and_are_told_nowhere_else() {
+    let cluster = Cluster::shared();
+    let kubectl = cluster.kubectl();
+    let organization = Organization::create(&cluster);
+    let namespace = format!("{}-web", organization.name);
+    let spec = config_maps(&namespace, 1, "a")
+        + &format!(
+            "- id: v1:Secret:{namespace}:password
+  type: Kubernetes
+  dependsOn: [\"v1:Namespace:{namespace}\"]
+  attributes: {{apiVersion: v1, kind: Secret, metadata: {{name: password, namespace: {namespace}}}, stringData: {{password: hunter2}}}}
+"
+        );
+    organization.stack("web", &spec);
+    let run = organization.succeed("web", "Apply", "");
+    let secret = kubectl.get(&["secret", "password", "--namespace", &namespace]);
+    assert_eq!(secret["data"]["password"], "aHVudGVyMg==");
+    let raw = |path: String| {
+        kubectl.run(&[
+            "get",
+            "--raw",
+            &format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{}/{path}", organization.name),
+        ])
+    };
+    let name = run["metadata"]["name"].as_str().unwrap();
+    let state = raw(format!("releases/web.{}.1/state", organization.name));
+    assert!(state.contains("sha256:"), "{state}");
+    for text in [run.to_string(), raw(format!("runs/{name}/log")), state] {
+        assert!(!text.contains("hunter2") && !text.contains("aHVudGVyMg"), "a secret is told: {text}");
+    }
+    assert_eq!(organization.succeed("web", "Apply", "")["status"]["release"], Value::Null);
+}
+
+fn refused(kubectl: &Kubectl, kind: &str, name: &str, namespace: &str, spec: &str) -> String {
+    let group = match kind {
+        "Run" => "delivery",
+        "Workspace" | "Backend" => "platform",
+        _ => "config",
+    };
+    let namespace = if namespace.is_empty() { String::new() } else { format!(", namespace: {namespace}") };
+    kubectl.create_refused(&format!(
+        "{{apiVersion: {group}.stoa.dev/v1alpha1, kind: {kind}, metadata: {{name: {name}{namespace}}}, spec: {spec}}}"
+    ))
+}
+
+#[test]
+fn objects_that_make_no_sense_are_refused_with_field_and_reason() {
+    let server = Standalone::shared();
+    let kubectl = server.kubectl();
+    let organization = Organization::create(&*server);
+    let name = &organization.name;
+    organization.stack("web", &config_maps("n", 1, "a"));
+    for (kind, namespace, spec, wanted) in [
+        ("Stack", name.as_str(), "{project: gone}", "spec.project: Not found: \"gone\""),
+        ("Stack", name, "{project: PROJECT, workspaces: [a, a]}", "spec.workspaces[1]: Duplicate value: \"a\""),
+        ("Stack", name, "{project: PROJECT, path: ../out}", "spec.path: Invalid value: \"../out\""),
+        ("Stack", name, "{project: PROJECT, trigger: Sometimes}", "spec.trigger: Unsupported value: \"Sometimes\""),
+        ("Source", name, "{remote: \"\"}", "spec.remote: Required value"),
+        ("Source", name, "{remote: x, pollInterval: soon}", "spec.pollInterval: Invalid value: \"soon\""),
+        ("Run", name, "{stack: gone, operation: Apply}", "spec.stack: Not found: \"gone\""),
+        ("Run", name, "{stack: web, operation: Apply, workspace: gone}", "spec.workspace: Not found: \"gone\""),
+        ("Run", name, "{stack: web, operation: Rollback}", "spec.release: Required value"),
+        ("Run", name, "{stack: web, operation: Apply, release: 1}", "spec.release: Forbidden"),
+        ("Run", name, "{stack: web, operation: Explode}", "spec.operation: Unsupported value: \"Explode\""),
+        ("Workspace", "", "{backend: {name: \"\"}}", "spec.backend.name: Required value"),
+        ("Workspace", "", "{backend: {name: b}, kubernetes: {clusters: []}}", "spec.kubernetes.clusters"),
+        ("Backend", "", "{type: Local, s3: {bucket: b}}", "spec.s3: Forbidden"),
+        ("Project", name, "{}", "spec.source: Required value"),
+    ] {
+        let said = refused(&kubectl, kind, "nonsense", namespace, &spec.replace("PROJECT", name));
+        assert!(said.contains(wanted), "{kind} {spec}: {wanted:?} is not in: {said}");
+    }
+    let password =
+        refused(&kubectl, "Source", "secret", name, "{remote: \"https://ann:hunter2@git.example.com/a.git\"}");
+    assert!(password.contains("spec.remote") && password.contains("secretRef"), "{password}");
+    assert!(!password.contains("hunter2"), "a password is repeated: {password}");
+    let nowhere = refused(&kubectl, "Source", "a", "no-such-namespace", "{remote: x}");
+    assert!(nowhere.contains("namespaces \"no-such-namespace\" not found"), "{nowhere}");
+}
+
+#[test]
+fn failed_run_leaves_what_was_deployed_as_it_was() {
+    let server = Standalone::shared();
+    let organization = Organization::create(&*server);
+    organization.stack("web", &config_maps("n", 2, "a"));
+    organization.succeed("web", "Apply", "");
+    let tip = || {
+        let repository = organization.deploy.to_str().unwrap().to_owned();
+        stoa_e2e::run(std::process::Command::new("git").args(["--git-dir", &repository, "rev-parse", "main"]))
+    };
+    let before = tip();
+    organization.stack("web", "resources: {}\n");
+    organization.fail("web", "Apply", "");
+    assert_eq!(tip(), before);
+    let stack = server.kubectl().get(&["stack", "web", "--namespace", &organization.name]);
+    let deployment = &stack["status"]["deployments"][0];
+    assert_eq!((&deployment["release"], &deployment["resources"]), (&1.into(), &3.into()), "{stack:#}");
+    assert_eq!(condition(&stack, "Ready")["status"], "False", "{stack:#}");
+    // The next good one goes on from there.
+    organization.stack("web", &config_maps("n", 2, "b"));
+    assert_eq!(organization.succeed("web", "Apply", "")["status"]["release"], 2);
+}

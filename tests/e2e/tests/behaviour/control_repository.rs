@@ -1,0 +1,246 @@
+//! Every decision is a commit, and a commit is a decision.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use stoa_e2e::fixture::{Organization, condition, config_maps};
+use stoa_e2e::{Server as _, Standalone, eventually, run};
+
+use crate::PATIENCE;
+
+fn log(server: &Standalone, path: &str) -> Vec<String> {
+    let repository = server.data().join("control.git");
+    let text = run(Command::new("git").arg("--git-dir").arg(repository).args([
+        "log",
+        "--format=%an|%cn|%s|%(trailers:key=Resource-Version,valueonly,separator=)",
+        "main",
+        "--",
+        path,
+    ]));
+    text.lines().map(str::to_owned).collect()
+}
+
+fn wait_for_commits(server: &Standalone, path: &str, count: usize) -> Vec<String> {
+    eventually(&format!("{count} commits of {path}"), PATIENCE, || {
+        let lines = log(server, path);
+        (lines.len() >= count).then_some(lines)
+    })
+}
+
+/// A clone that people work in.
+struct Clone {
+    folder: tempfile::TempDir,
+}
+
+impl Clone {
+    fn of(server: &Standalone) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        run(Command::new("git").args(["clone", "--quiet"]).arg(server.data().join("control.git")).arg(folder.path()));
+        Self { folder }
+    }
+
+    fn path(&self, file: &str) -> PathBuf {
+        self.folder.path().join(file)
+    }
+
+    fn git(&self, args: &[&str]) -> String {
+        let identity = ["-c", "user.name=Ann", "-c", "user.email=ann@localhost", "-c", "commit.gpgsign=false"];
+        run(Command::new("git").arg("-C").arg(self.folder.path()).args(identity).args(args))
+    }
+
+    /// Changes a file, commits it and pushes; others may have pushed meanwhile.
+    fn push(&self, file: &str, change: impl Fn(&Path), message: &str) {
+        eventually("a push", PATIENCE, || {
+            self.git(&["pull", "--quiet", "--rebase"]);
+            change(&self.path(file));
+            self.git(&["add", "--all"]);
+            self.git(&["commit", "--quiet", "--message", message]);
+            let push =
+                Command::new("git").arg("-C").arg(self.folder.path()).args(["push", "--quiet"]).output().unwrap();
+            if push.status.success() {
+                return Some(());
+            }
+            self.git(&["reset", "--quiet", "--hard", "@{upstream}"]);
+            None
+        });
+    }
+
+    fn edit(&self, file: &str, from: &str, to: &str) {
+        let change = |path: &Path| {
+            let text = std::fs::read_to_string(path).unwrap();
+            assert!(text.contains(from), "{file} has no {from:?}:\n{text}");
+            std::fs::write(path, text.replace(from, to)).unwrap();
+        };
+        self.push(file, change, &format!("Change {file}"));
+    }
+}
+
+#[test]
+fn every_write_is_a_commit_by_its_user_with_its_version() {
+    let server = Standalone::shared();
+    let kubectl = server.kubectl();
+    let organization = Organization::create(&*server);
+    let name = &organization.name;
+    let file = format!("organizations/{name}/projects/{name}/stacks/web.yaml");
+    organization.stack("web", &config_maps("n", 1, "a"));
+    let versions = |lines: &[String]| -> Vec<u64> {
+        lines.iter().map(|l| l.rsplit('|').next().unwrap().parse().unwrap()).collect()
+    };
+    let created = kubectl.get(&["stack", "web", "--namespace", name]);
+    kubectl.run(&["label", "stack/web", "tier=front", "--namespace", name]);
+    let patch = "--patch={\"spec\":{\"description\":\"The shop window\"}}";
+    kubectl.run(&["patch", "stack/web", "--namespace", name, "--type=merge", patch]);
+    let patched = kubectl.get(&["stack", "web", "--namespace", name]);
+
+    let lines = wait_for_commits(&server, &file, 3);
+    assert_eq!(lines.len(), 3, "{lines:#?}");
+    for (line, verb) in lines.iter().zip(["patch", "patch", "create"]) {
+        let wanted = format!("stoa-admin|Stoa|{verb} stack {name}/web|");
+        assert!(line.starts_with(&wanted), "{wanted} begins none of {lines:#?}");
+    }
+    let versions = versions(&lines);
+    assert!(versions.is_sorted_by(|a, b| a > b), "{versions:?}");
+    let version = |object: &serde_json::Value| -> u64 {
+        object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
+    };
+    assert!(versions[2] <= version(&created) && versions[0] <= version(&patched), "{versions:?}");
+
+    // Files are for people: what they wrote, and nothing else.
+    let text = run(Command::new("git")
+        .arg("--git-dir")
+        .arg(server.data().join("control.git"))
+        .args(["show", &format!("main:{file}")]));
+    for wanted in ["kind: Stack", "name: web", "tier: front", "description: The shop window"] {
+        assert!(text.contains(wanted), "no {wanted:?} in\n{text}");
+    }
+    for unwanted in ["uid", "resourceVersion", "status", "managedFields", "creationTimestamp"] {
+        assert!(!text.contains(unwanted), "{unwanted:?} in\n{text}");
+    }
+
+    // What Stoa derives is not a decision.
+    organization.succeed("web", "Apply", "");
+    kubectl.run(&["label", "stack/web", "tier-", "--namespace", name]);
+    let lines = wait_for_commits(&server, &file, 4);
+    assert_eq!(lines.len(), 4, "{lines:#?}");
+}
+
+#[test]
+fn deletion_is_a_commit_that_removes_the_file() {
+    let server = Standalone::shared();
+    let kubectl = server.kubectl();
+    let organization = Organization::create(&*server);
+    let name = &organization.name;
+    let file = format!("organizations/{name}/sources/config.yaml");
+    wait_for_commits(&server, &file, 1);
+    kubectl.run(&["delete", "source", "config", "--namespace", name]);
+    let lines = wait_for_commits(&server, &file, 2);
+    assert!(lines[0].starts_with(&format!("stoa-admin|Stoa|delete source {name}/config|")), "{lines:#?}");
+}
+
+#[test]
+fn pushed_change_is_served_as_a_watch_event() {
+    let server = Standalone::shared();
+    let kubectl = server.kubectl();
+    let organization = Organization::create(&*server);
+    let name = &organization.name;
+    let file = format!("organizations/{name}/organization.yaml");
+    wait_for_commits(&server, &file, 1);
+    let clone = Clone::of(&server);
+    clone.edit(&file, "description: A test", "description: Pushed # by hand");
+    let pushed = kubectl.watch("", &format!("organization/{name}"), PATIENCE, |organization| {
+        (organization["spec"]["description"] == "Pushed").then(|| organization.clone())
+    });
+    assert_eq!(pushed["metadata"]["generation"], 2, "{pushed:#}");
+    assert_eq!(condition(&pushed, "Ready")["status"], "True", "{pushed:#}");
+
+    // A write by the API edits what it changes, and leaves what people wrote beside it.
+    kubectl.run(&["label", "organization", name, "tier=front"]);
+    wait_for_commits(&server, &file, 3);
+    clone.git(&["pull", "--quiet", "--rebase"]);
+    let text = std::fs::read_to_string(clone.path(&file)).unwrap();
+    assert!(text.contains("# by hand") && text.contains("tier: front"), "{text}");
+}
+
+#[test]
+fn pushed_file_is_a_new_object_and_a_removed_one_deletes_it() {
+    let server = Standalone::shared();
+    let kubectl = server.kubectl();
+    let organization = Organization::create(&*server);
+    let name = &organization.name;
+    wait_for_commits(&server, &format!("organizations/{name}/sources/config.yaml"), 1);
+    let clone = Clone::of(&server);
+    let file = format!("organizations/{name}/sources/pushed.yaml");
+    let manifest = format!(
+        "apiVersion: config.stoa.dev/v1alpha1\nkind: Source\nmetadata:\n  name: pushed\n  namespace: {name}\nspec:\n  remote: {}\n",
+        organization.source.url()
+    );
+    clone.push(&file, |path| std::fs::write(path, &manifest).unwrap(), "Add a source");
+    eventually("the pushed source is served", PATIENCE, || {
+        kubectl.succeeds(&["get", "source", "pushed", "--namespace", name]).then_some(())
+    });
+    kubectl.run(&["wait", "--for=condition=Ready", "--timeout=60s", "source/pushed", "--namespace", name]);
+    clone.push(&file, |path| std::fs::remove_file(path).unwrap(), "Remove it");
+    kubectl.run(&["wait", "--for=delete", "--timeout=60s", "source/pushed", "--namespace", name]);
+}
+
+#[test]
+fn pushed_file_that_is_wrong_keeps_the_last_good_object_and_says_so() {
+    let server = Standalone::shared();
+    let kubectl = server.kubectl();
+    let organization = Organization::create(&*server);
+    let name = &organization.name;
+    let file = format!("organizations/{name}/sources/config.yaml");
+    wait_for_commits(&server, &file, 1);
+    let clone = Clone::of(&server);
+    clone.edit(&file, "pollInterval: 1s", "pollInterval: soon");
+    let synced = |status: &'static str| {
+        kubectl.watch(name, "source/config", PATIENCE, |source| {
+            (condition(source, "Synced")["status"] == status).then(|| source.clone())
+        })
+    };
+    let source = synced("False");
+    assert_eq!(source["spec"]["pollInterval"], "1s", "{source:#}");
+    let message = condition(&source, "Synced")["message"].as_str().unwrap().to_owned();
+    assert!(message.contains(&file) && message.contains("spec.pollInterval"), "{message}");
+    // Writing over it would throw away what was pushed.
+    let refused = kubectl.refused(&[
+        "patch",
+        "source/config",
+        "--namespace",
+        name,
+        "--type=merge",
+        "--patch={\"spec\":{\"ref\":\"x\"}}",
+    ]);
+    assert!(refused.contains("(Conflict)") && refused.contains(&file), "{refused}");
+
+    clone.edit(&file, "pollInterval: soon", "pollInterval: 2s");
+    let source = synced("True");
+    assert_eq!(source["spec"]["pollInterval"], "2s", "{source:#}");
+}
+
+#[test]
+fn git_revert_and_push_is_an_undo() {
+    let server = Standalone::shared();
+    let kubectl = server.kubectl();
+    let organization = Organization::create(&*server);
+    let name = &organization.name;
+    let file = format!("organizations/{name}/organization.yaml");
+    wait_for_commits(&server, &file, 1);
+    kubectl.run(&["patch", "organization", name, "--type=merge", "--patch={\"spec\":{\"description\":\"A mistake\"}}"]);
+    wait_for_commits(&server, &file, 2);
+    let clone = Clone::of(&server);
+    let mistake = clone.git(&["log", "-1", "--format=%H", "--", &file]).trim().to_owned();
+    eventually("a push", PATIENCE, || {
+        clone.git(&["pull", "--quiet", "--rebase"]);
+        clone.git(&["revert", "--no-edit", &mistake]);
+        let push = Command::new("git").arg("-C").arg(clone.folder.path()).args(["push", "--quiet"]).output().unwrap();
+        if push.status.success() {
+            return Some(());
+        }
+        clone.git(&["reset", "--quiet", "--hard", "@{upstream}"]);
+        None
+    });
+    kubectl.watch("", &format!("organization/{name}"), PATIENCE, |organization| {
+        (organization["spec"]["description"] == "A test").then_some(())
+    });
+}

@@ -1,0 +1,16 @@
+//! What users rely on, one behaviour per test, against both forms of the server.
+//!
+//! Each test works in an organization of its own, so that all of them run side by side.
+
+mod bad_input;
+mod control_repository;
+mod organizations;
+mod permissions;
+mod plans;
+mod rollouts;
+mod writes;
+
+use std::time::Duration;
+
+/// Longer than anything here takes on a machine that is busy with other tests.
+const PATIENCE: Duration = Duration::from_secs(120);

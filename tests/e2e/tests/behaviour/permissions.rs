@@ -1,0 +1,156 @@
+//! RBAC decides: who may start which run of which stack, to which workspace.
+
+use stoa_e2e::fixture::{Organization, condition, config_maps};
+use stoa_e2e::{Cluster, Kubectl, Server as _, eventually, unique};
+
+use crate::PATIENCE;
+
+/// A run that applies the stack `web` of a namespace.
+fn apply_run(namespace: &str) -> String {
+    format!(
+        "apiVersion: delivery.stoa.dev/v1alpha1
+kind: Run
+metadata: {{generateName: web-, namespace: {namespace}}}
+spec: {{stack: web, operation: Apply}}
+"
+    )
+}
+
+/// Grants `user` some verbs on some resources, in a namespace or, if that is empty, everywhere. Returns the name of
+/// the role and its binding.
+fn grant(admin: &Kubectl, user: &str, namespace: &str, rule: &str) -> String {
+    let (role, scope) = if namespace.is_empty() {
+        ("ClusterRole", String::new())
+    } else {
+        ("Role", format!(", namespace: {namespace}"))
+    };
+    let name = unique(user);
+    admin.apply(&format!(
+        "apiVersion: rbac.authorization.k8s.io/v1
+kind: {role}
+metadata: {{name: {name}{scope}}}
+rules: [{rule}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {role}Binding
+metadata: {{name: {name}{scope}}}
+roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: {role}, name: {name}}}
+subjects: [{{apiGroup: rbac.authorization.k8s.io, kind: User, name: {user}}}]
+"
+    ));
+    name
+}
+
+fn rule(group: &str, resource: &str, verbs: &str, names: &str) -> String {
+    let names = if names.is_empty() { String::new() } else { format!(", resourceNames: [{names}]") };
+    format!("{{apiGroups: [{group}], resources: [{resource}], verbs: [{verbs}]{names}}}")
+}
+
+/// Tries until the refusal names `wanted`: a decision may be remembered for ten seconds.
+fn refused_for(user: &Kubectl, run: &str, wanted: &[&str]) {
+    let mut last = String::new();
+    eventually(&format!("a refusal that names {wanted:?}"), PATIENCE, || {
+        last = user.try_create(run).expect_err("a run was created without permission");
+        assert!(last.contains("(Forbidden)"), "refused otherwise than by permission: {last}");
+        let named = wanted.iter().all(|word| last.contains(word));
+        if !named {
+            eprintln!("still: {last}");
+        }
+        named.then_some(())
+    });
+}
+
+#[test]
+fn each_missing_permission_of_who_starts_a_run_is_named_until_none_is_missing() {
+    let cluster = Cluster::shared();
+    let admin = cluster.kubectl();
+    let organization = Organization::create(&cluster);
+    let name = &organization.name;
+    organization.stack("web", &config_maps(&format!("{name}-web"), 2, "a"));
+    let user_name = unique("ann");
+    let user = admin.impersonate(&user_name);
+    let run = apply_run(name);
+
+    refused_for(&user, &run, &["cannot create resource \"runs\""]);
+    grant(&admin, &user_name, name, &rule("delivery.stoa.dev", "runs", "create, get, list, watch", ""));
+    grant(&admin, &user_name, name, &rule("config.stoa.dev", "stacks", "get, list, watch", ""));
+    eventually("the stack can be read", PATIENCE, || {
+        user.succeeds(&["get", "stack", "web", "--namespace", name]).then_some(())
+    });
+    refused_for(&user, &run, &["create", "stacks/apply", "\"web\""]);
+
+    grant(&admin, &user_name, name, &rule("config.stoa.dev", "stacks/apply", "create", "web"));
+    refused_for(&user, &run, &["use", "workspaces", name]);
+
+    grant(&admin, &user_name, "", &rule("platform.stoa.dev", "workspaces", "use", name));
+    refused_for(&user, &run, &["use", "backends", name]);
+    assert_eq!(organization.of_stack("runs", "web").len(), 0, "a refused run was kept");
+
+    grant(&admin, &user_name, "", &rule("platform.stoa.dev", "backends", "use", name));
+    let created = eventually("the run is admitted", PATIENCE, || user.try_create(&run).ok());
+    let run = organization.ended(&created, PATIENCE);
+    assert_eq!(run["status"]["phase"], "Succeeded", "{run:#}");
+    assert_eq!(run["status"]["requester"]["username"], user_name.as_str());
+    // What a grant does not cover stays closed.
+    let refused = user.create_refused(&apply_run(name).replace("Apply", "Destroy"));
+    assert!(refused.contains("stacks/destroy"), "{refused}");
+}
+
+#[test]
+fn permission_that_is_withdrawn_while_a_run_waits_stops_it_before_it_changes_anything() {
+    let cluster = Cluster::shared();
+    let admin = cluster.kubectl();
+    let organization = Organization::create(&cluster);
+    let name = &organization.name;
+    let namespace = format!("{name}-web");
+    organization.stack("web", &config_maps(&namespace, 2, "a"));
+    let user_name = unique("bob");
+    let user = admin.impersonate(&user_name);
+    grant(&admin, &user_name, name, &rule("delivery.stoa.dev", "runs", "create", ""));
+    grant(&admin, &user_name, name, &rule("config.stoa.dev", "stacks/apply", "create", "web"));
+    let use_of_workspace = grant(&admin, &user_name, "", &rule("platform.stoa.dev", "workspaces", "use", name));
+    grant(&admin, &user_name, "", &rule("platform.stoa.dev", "backends", "use", name));
+
+    // While its source is out of reach, a run waits.
+    point_source_at(&admin, name, "https://127.0.0.1:1/away.git");
+    let run = eventually("the run is admitted", PATIENCE, || user.try_create(&apply_run(name)).ok());
+    admin.run(&["delete", "clusterrolebinding", &use_of_workspace]);
+    eventually("the withdrawal holds", PATIENCE, || user.would_create(&apply_run(name)).err());
+    point_source_at(&admin, name, &organization.source.url());
+
+    let run = organization.ended(&run, PATIENCE);
+    let failed = condition(&run, "Failed");
+    assert_eq!(failed["reason"], "PermissionDenied", "{run:#}");
+    let message = failed["message"].as_str().unwrap();
+    assert!(message.contains("use") && message.contains(name) && message.contains(&user_name), "{message}");
+    assert!(!admin.succeeds(&["get", "namespace", &namespace]), "a run without permission changed something");
+}
+
+fn point_source_at(admin: &Kubectl, namespace: &str, remote: &str) {
+    let patch = format!("--patch={{\"spec\":{{\"remote\":\"{remote}\"}}}}");
+    admin.run(&["patch", "source/config", "--namespace", namespace, "--type=merge", &patch]);
+}
+
+#[test]
+fn who_may_only_read_writes_nothing() {
+    let cluster = Cluster::shared();
+    let admin = cluster.kubectl();
+    let organization = Organization::create(&cluster);
+    let name = &organization.name;
+    let user_name = unique("eve");
+    let user = admin.impersonate(&user_name);
+    grant(&admin, &user_name, name, &rule("config.stoa.dev", "\"*\"", "get, list, watch", ""));
+    eventually("sources can be read", PATIENCE, || {
+        user.succeeds(&["get", "sources", "--namespace", name]).then_some(())
+    });
+    for command in [
+        &["label", "source/config", "a=b"][..],
+        &["delete", "source/config"],
+        &["patch", "source/config", "--type=merge", "--patch={\"spec\":{\"ref\":\"x\"}}"],
+    ] {
+        let refused = user.refused(&[command, &["--namespace", name]].concat());
+        assert!(refused.contains("(Forbidden)") && refused.contains(&user_name), "{command:?}: {refused}");
+    }
+    let elsewhere = user.refused(&["get", "sources", "--namespace=default"]);
+    assert!(elsewhere.contains("cannot list resource \"sources\" in API group \"config.stoa.dev\""), "{elsewhere}");
+}

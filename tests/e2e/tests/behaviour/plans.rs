@@ -1,0 +1,110 @@
+//! The plan that was looked at is the plan that is applied, or nothing is.
+
+use stoa_e2e::fixture::{Organization, condition, config_maps};
+use stoa_e2e::{Cluster, Server, Standalone};
+
+fn log_of(server: &dyn Server, organization: &Organization, run: &str) -> String {
+    let path = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{}/runs/{run}/log", organization.name);
+    server.kubectl().run(&["get", "--raw", &path])
+}
+
+fn preview_shows_and_changes_nothing(server: &dyn Server) {
+    let organization = Organization::create(server);
+    let namespace = format!("{}-web", organization.name);
+    organization.stack("web", &config_maps(&namespace, 2, "a"));
+    let run = organization.succeed("web", "Preview", "");
+    let summary = &run["status"]["plan"]["summary"];
+    assert_eq!((&summary["create"], &summary["update"]), (&3.into(), &0.into()), "{run:#}");
+    assert!(run["status"]["plan"]["digest"].as_str().unwrap().starts_with("sha256:"), "{run:#}");
+    let log = log_of(server, &organization, run["metadata"]["name"].as_str().unwrap());
+    for id in ["c0", "c1"] {
+        let id = format!("v1:ConfigMap:{namespace}:{id}");
+        assert!(log.lines().any(|line| line.contains("Create") && line.contains(&id)), "no line for {id} in\n{log}");
+    }
+    assert!(organization.of_stack("releases", "web").is_empty());
+    assert!(organization.of_stack("resources", "web").is_empty());
+    let stack = server.kubectl().get(&["stack", "web", "--namespace", &organization.name]);
+    assert_ne!(condition(&stack, "Ready")["status"], "True", "{stack:#}");
+}
+
+#[test]
+fn preview_shows_what_would_change_and_changes_nothing_on_its_own() {
+    preview_shows_and_changes_nothing(&*Standalone::shared());
+}
+
+#[test]
+fn preview_shows_what_would_change_and_changes_nothing_in_a_cluster() {
+    preview_shows_and_changes_nothing(&Cluster::shared());
+}
+
+#[test]
+fn apply_of_a_plan_deploys_what_was_previewed_though_the_source_moved_on() {
+    let cluster = Cluster::shared();
+    let organization = Organization::create(&cluster);
+    let namespace = format!("{}-web", organization.name);
+    let previewed = organization.stack("web", &config_maps(&namespace, 2, "previewed"));
+    let preview = organization.succeed("web", "Preview", "");
+    let name = preview["metadata"]["name"].as_str().unwrap();
+    organization.stack("web", &config_maps(&namespace, 2, "newer"));
+
+    let apply = organization.succeed("web", "Apply", &format!("plan: {name}"));
+    assert_eq!(apply["status"]["plan"]["digest"], preview["status"]["plan"]["digest"]);
+    assert_eq!(apply["status"]["source"]["commit"], previewed.as_str());
+    let releases = organization.of_stack("releases", "web");
+    assert_eq!(releases[0]["spec"]["planDigest"], preview["status"]["plan"]["digest"]);
+    let map = cluster.kubectl().get(&["configmap", "c1", "--namespace", &namespace]);
+    assert_eq!(map["data"]["value"], "previewed");
+}
+
+#[test]
+fn plan_is_refused_after_somebody_changed_a_live_object() {
+    let cluster = Cluster::shared();
+    let kubectl = cluster.kubectl();
+    let organization = Organization::create(&cluster);
+    let namespace = format!("{}-web", organization.name);
+    organization.stack("web", &config_maps(&namespace, 2, "a"));
+    organization.succeed("web", "Apply", "");
+    organization.stack("web", &config_maps(&namespace, 2, "b"));
+    let preview = organization.succeed("web", "Preview", "");
+    let name = preview["metadata"]["name"].as_str().unwrap();
+
+    let by_hand = ["patch", "configmap/c1", "--type=merge", "--patch={\"data\":{\"value\":\"b\"}}"];
+    kubectl.run(&[&by_hand[..], &["--namespace", &namespace]].concat());
+    let message = organization.fail("web", "Apply", &format!("plan: {name}"));
+    assert!(message.contains(name) && message.contains(&format!("v1:ConfigMap:{namespace}:c1")), "{message}");
+    let untouched = kubectl.get(&["configmap", "c0", "--namespace", &namespace]);
+    assert_eq!(untouched["data"]["value"], "a", "a stale plan was applied in part");
+    assert_eq!(organization.of_stack("releases", "web").len(), 1);
+}
+
+#[test]
+fn plan_is_refused_after_another_run_changed_the_deployment() {
+    let server = Standalone::shared();
+    let organization = Organization::create(&*server);
+    organization.stack("web", &config_maps("web", 2, "a"));
+    let preview = organization.succeed("web", "Preview", "");
+    organization.succeed("web", "Apply", "");
+    let name = preview["metadata"]["name"].as_str().unwrap();
+    let run = organization.ended(&organization.start("web", "Apply", &format!("plan: {name}")), crate::PATIENCE);
+    assert_eq!(condition(&run, "Failed")["reason"], "PlanStale", "{run:#}");
+    assert_eq!(organization.of_stack("releases", "web").len(), 1);
+}
+
+#[test]
+fn only_a_finished_preview_of_the_same_stack_is_a_plan() {
+    let server = Standalone::shared();
+    let organization = Organization::create(&*server);
+    for stack in ["one", "two"] {
+        organization.stack(stack, &config_maps(stack, 1, "a"));
+    }
+    let other = organization.succeed("two", "Preview", "");
+    let name = other["metadata"]["name"].as_str().unwrap();
+    let message = organization.fail("one", "Apply", &format!("plan: {name}"));
+    assert!(message.contains(name) && message.contains("not a Preview of this stack"), "{message}");
+    let unknown = server.kubectl().create_refused(&format!(
+        "{{apiVersion: delivery.stoa.dev/v1alpha1, kind: Run, metadata: {{generateName: one-, namespace: {}}},
+          spec: {{stack: one, operation: Apply, plan: nobody}}}}",
+        organization.name
+    ));
+    assert!(unknown.contains("spec.plan: Not found: \"nobody\""), "{unknown}");
+}
