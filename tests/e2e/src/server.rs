@@ -27,7 +27,7 @@ pub struct Kubectl {
     /// The kubeconfig.
     pub kubeconfig: PathBuf,
     /// Whom to act as, instead of the kubeconfig's user.
-    user: Option<String>,
+    pub user: Option<String>,
 }
 
 impl Kubectl {
