@@ -48,15 +48,15 @@ fn cycle_is_told_with_its_path() {
     let organization = Organization::create(&*server);
     let resource = |id: &str, other: &str| {
         format!(
-            "- id: v1:ConfigMap:n:{id}
+            "- id: v1:ConfigMap:app:{id}
   type: Kubernetes
-  dependsOn: [\"v1:ConfigMap:n:{other}\"]
-  attributes: {{apiVersion: v1, kind: ConfigMap, metadata: {{name: {id}, namespace: n}}}}
+  dependsOn: [\"v1:ConfigMap:app:{other}\"]
+  attributes: {{apiVersion: v1, kind: ConfigMap, metadata: {{name: {id}, namespace: app}}}}
 "
         )
     };
     let spec = format!("resources:\n{}{}{}", resource("a", "b"), resource("b", "c"), resource("c", "a"));
-    let path = "v1:ConfigMap:n:a -> v1:ConfigMap:n:b -> v1:ConfigMap:n:c -> v1:ConfigMap:n:a";
+    let path = "v1:ConfigMap:app:a -> v1:ConfigMap:app:b -> v1:ConfigMap:app:c -> v1:ConfigMap:app:a";
     spec_is_refused(&organization, &spec, &["apps/bad/spec.yaml", path]);
 }
 
@@ -67,21 +67,21 @@ fn dangling_dependency_and_reference_are_told_with_resource_and_field() {
     let spec = |depends_on: &str, data: &str| {
         format!(
             "resources:
-- id: v1:ConfigMap:n:a
+- id: v1:ConfigMap:app:a
   type: Kubernetes
   dependsOn: [{depends_on}]
-  attributes: {{apiVersion: v1, kind: ConfigMap, metadata: {{name: a, namespace: n}}, data: {{key: {data}}}}}
+  attributes: {{apiVersion: v1, kind: ConfigMap, metadata: {{name: a, namespace: app}}, data: {{key: {data}}}}}
 "
         )
     };
-    let (file, id) = ("apps/bad/spec.yaml", "v1:ConfigMap:n:a");
+    let (file, id) = ("apps/bad/spec.yaml", "v1:ConfigMap:app:a");
     spec_is_refused(
         &organization,
-        &spec("\"v1:ConfigMap:n:gone\"", "x"),
-        &[file, id, "dependsOn[0]", "v1:ConfigMap:n:gone"],
+        &spec("\"v1:ConfigMap:app:gone\"", "x"),
+        &[file, id, "dependsOn[0]", "v1:ConfigMap:app:gone"],
     );
-    let reference = "$kusion_path.v1:ConfigMap:n:gone.data.key";
-    spec_is_refused(&organization, &spec("", reference), &[file, id, "attributes.data.key", "v1:ConfigMap:n:gone"]);
+    let reference = "$kusion_path.v1:ConfigMap:app:gone.data.key";
+    spec_is_refused(&organization, &spec("", reference), &[file, id, "attributes.data.key", "v1:ConfigMap:app:gone"]);
 }
 
 #[test]
@@ -89,21 +89,21 @@ fn spec_without_what_it_needs_is_told_with_resource_and_field() {
     let server = Standalone::shared();
     let organization = Organization::create(&*server);
     let spec = |attributes: &str| {
-        format!("resources:\n- id: v1:ConfigMap:n:a\n  type: Kubernetes\n  attributes: {attributes}\n")
+        format!("resources:\n- id: v1:ConfigMap:app:a\n  type: Kubernetes\n  attributes: {attributes}\n")
     };
-    let id = "v1:ConfigMap:n:a";
+    let id = "v1:ConfigMap:app:a";
     spec_is_refused(
         &organization,
-        &spec("{apiVersion: v1, metadata: {name: a, namespace: n}}"),
+        &spec("{apiVersion: v1, metadata: {name: a, namespace: app}}"),
         &[id, "attributes.kind"],
     );
     spec_is_refused(
         &organization,
-        &spec("{apiVersion: v1, kind: ConfigMap, metadata: {name: b, namespace: n}}"),
+        &spec("{apiVersion: v1, kind: ConfigMap, metadata: {name: b, namespace: app}}"),
         &[id, "name"],
     );
-    let twice = format!("{0}{1}", config_maps("n", 1, "a"), config_maps("n", 1, "a").replace("resources:\n", ""));
-    spec_is_refused(&organization, &twice, &["v1:ConfigMap:n:c0"]);
+    let twice = format!("{0}{1}", config_maps("app", 1, "a"), config_maps("app", 1, "a").replace("resources:\n", ""));
+    spec_is_refused(&organization, &twice, &["v1:ConfigMap:app:c0"]);
     let terraform = "resources:\n- id: hashicorp:random:random_pet:a\n  type: Terraform\n  attributes: {length: 1}\n";
     spec_is_refused(&organization, terraform, &["hashicorp:random:random_pet:a", "Terraform"]);
 }
@@ -127,7 +127,7 @@ fn source_that_does_not_exist_fails_the_run_and_shows_in_its_condition() {
     let kubectl = server.kubectl();
     let organization = Organization::create(&*server);
     let name = &organization.name;
-    organization.stack("web", &config_maps("n", 1, "a"));
+    organization.stack("web", &config_maps("app", 1, "a"));
     let nowhere = "--patch={\"spec\":{\"remote\":\"file:///nowhere/at/all.git\"}}";
     kubectl.run(&["patch", "source/config", "--namespace", name, "--type=merge", nowhere]);
     let message = kubectl.watch(name, "source/config", PATIENCE, |source| {
@@ -156,7 +156,7 @@ fn source_out_of_reach_is_waited_for_until_the_run_is_overdue() {
     let kubectl = server.kubectl();
     let organization = Organization::create(&*server);
     let name = &organization.name;
-    organization.stack("web", &config_maps("n", 1, "a"));
+    organization.stack("web", &config_maps("app", 1, "a"));
     let point_at = |remote: &str| {
         let patch = format!("--patch={{\"spec\":{{\"remote\":\"{remote}\"}}}}");
         kubectl.run(&["patch", "source/config", "--namespace", name, "--type=merge", &patch]);
@@ -241,14 +241,14 @@ fn values_of_secrets_do_not_enter_git() {
     let server = Standalone::shared();
     let organization = Organization::create(&*server);
     let spec = "resources:
-- id: v1:Secret:n:password
+- id: v1:Secret:app:password
   type: Kubernetes
-  attributes: {apiVersion: v1, kind: Secret, metadata: {name: password, namespace: n}, stringData: {password: hunter2}}
+  attributes: {apiVersion: v1, kind: Secret, metadata: {name: password, namespace: app}, stringData: {password: hunter2}}
 ";
     organization.stack("bad", spec);
     let run = organization.ended(&organization.start("bad", "Apply", ""), PATIENCE);
     assert_eq!(run["status"]["phase"], "Failed", "{run:#}");
-    message_names(condition(&run, "Failed")["message"].as_str().unwrap(), &["v1:Secret:n:password"]);
+    message_names(condition(&run, "Failed")["message"].as_str().unwrap(), &["v1:Secret:app:password"]);
     let name = run["metadata"]["name"].as_str().unwrap();
     let log = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{}/runs/{name}/log", organization.name);
     for text in [run.to_string(), server.kubectl().run(&["get", "--raw", &log])] {
@@ -308,7 +308,7 @@ fn objects_that_make_no_sense_are_refused_with_field_and_reason() {
     let kubectl = server.kubectl();
     let organization = Organization::create(&*server);
     let name = &organization.name;
-    organization.stack("web", &config_maps("n", 1, "a"));
+    organization.stack("web", &config_maps("app", 1, "a"));
     for (kind, namespace, spec, wanted) in [
         ("Stack", name.as_str(), "{project: gone}", "spec.project: Not found: \"gone\""),
         ("Stack", name, "{project: PROJECT, workspaces: [a, a]}", "spec.workspaces[1]: Duplicate value: \"a\""),
@@ -341,7 +341,7 @@ fn objects_that_make_no_sense_are_refused_with_field_and_reason() {
 fn failed_run_leaves_what_was_deployed_as_it_was() {
     let server = Standalone::shared();
     let organization = Organization::create(&*server);
-    organization.stack("web", &config_maps("n", 2, "a"));
+    organization.stack("web", &config_maps("app", 2, "a"));
     organization.succeed("web", "Apply", "");
     let tip = || {
         let repository = organization.deploy.to_str().unwrap().to_owned();
@@ -356,6 +356,6 @@ fn failed_run_leaves_what_was_deployed_as_it_was() {
     assert_eq!((&deployment["release"], &deployment["resources"]), (&1.into(), &3.into()), "{stack:#}");
     assert_eq!(condition(&stack, "Ready")["status"], "False", "{stack:#}");
     // The next good one goes on from there.
-    organization.stack("web", &config_maps("n", 2, "b"));
+    organization.stack("web", &config_maps("app", 2, "b"));
     assert_eq!(organization.succeed("web", "Apply", "")["status"]["release"], 2);
 }

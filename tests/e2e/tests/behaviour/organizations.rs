@@ -85,7 +85,8 @@ fn namespace_that_exists_is_not_adopted_in_a_cluster() {
 
 #[test]
 fn names_of_the_system_are_reserved() {
-    let kubectl = Standalone::shared().kubectl();
+    let server = Standalone::shared();
+    let kubectl = server.kubectl();
     for name in ["default", "kube-system", "kube-public", "stoa-system"] {
         let refused = kubectl.create_refused(&manifest(name, "Refuse"));
         assert!(refused.contains("metadata.name") && refused.contains(name), "{refused}");

@@ -19,7 +19,7 @@ fn preview_shows_and_changes_nothing(server: &dyn Server) {
     let log = log_of(server, &organization, run["metadata"]["name"].as_str().unwrap());
     for id in ["c0", "c1"] {
         let id = format!("v1:ConfigMap:{namespace}:{id}");
-        assert!(log.lines().any(|line| line.contains("Create") && line.contains(&id)), "no line for {id} in\n{log}");
+        assert!(log.lines().any(|line| line.contains("create") && line.contains(&id)), "no line for {id} in\n{log}");
     }
     assert!(organization.of_stack("releases", "web").is_empty());
     assert!(organization.of_stack("resources", "web").is_empty());

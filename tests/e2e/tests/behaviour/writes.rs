@@ -105,7 +105,7 @@ fn what_was_decided_once_does_not_change() {
     let kubectl = server.kubectl();
     let organization = Organization::create(&*server);
     let name = &organization.name;
-    organization.stack("web", &config_maps("n", 1, "a"));
+    organization.stack("web", &config_maps("app", 1, "a"));
     let run = organization.succeed("web", "Apply", "");
     let run = format!("run/{}", run["metadata"]["name"].as_str().unwrap());
     let release = format!("release/web.{name}.1");
