@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use serde_json::{Map, Value};
 
+use crate::dependencies::dependencies;
 use crate::object::ObjectRef;
 use crate::path::type_name;
 use crate::problem::{Problem, reason};
@@ -12,10 +13,10 @@ use crate::resolve;
 use crate::spec::{Resource, ResourceId, ResourceType, Spec};
 
 impl Spec {
-    /// Checks ids, the identity of Kubernetes objects, dependencies and references.
+    /// Checks ids, the identity of Kubernetes objects, dependencies and references, and that the
+    /// resources form no circle.
     ///
-    /// Whether the paths of references exist, and whether the resources form a circle, only
-    /// planning can tell.
+    /// Whether the paths of references exist, only planning can tell.
     ///
     /// # Errors
     ///
@@ -46,7 +47,10 @@ impl Spec {
             }
             problems.extend(check_dependencies(resource, &known));
         }
-        if problems.is_empty() { Ok(()) } else { Err(problems) }
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        dependencies(&self.resources.iter().collect::<Vec<_>>()).map(drop)
     }
 }
 
@@ -179,6 +183,21 @@ mod tests {
 
     fn config_map(id: &str, metadata: Value) -> Value {
         json!({"id": id, "type": "Kubernetes", "attributes": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}})
+    }
+
+    #[test]
+    fn a_circle_is_told_with_its_path() {
+        let after = |name: &str, other: &str| {
+            let id = |name| format!("v1:ConfigMap:shop:{name}");
+            let mut resource = config_map(&id(name), json!({"name": name, "namespace": "shop"}));
+            resource["dependsOn"] = json!([id(other)]);
+            resource
+        };
+        check(
+            json!([after("a", "b"), after("b", "a")]),
+            "CyclicDependency: v1:ConfigMap:shop:a: resources depend on each other: \
+             v1:ConfigMap:shop:a → v1:ConfigMap:shop:b → v1:ConfigMap:shop:a",
+        );
     }
 
     #[test]
