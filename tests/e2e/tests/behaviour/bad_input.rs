@@ -56,7 +56,7 @@ fn cycle_is_told_with_its_path() {
         )
     };
     let spec = format!("resources:\n{}{}{}", resource("a", "b"), resource("b", "c"), resource("c", "a"));
-    let path = "v1:ConfigMap:app:a -> v1:ConfigMap:app:b -> v1:ConfigMap:app:c -> v1:ConfigMap:app:a";
+    let path = "v1:ConfigMap:app:a → v1:ConfigMap:app:b → v1:ConfigMap:app:c → v1:ConfigMap:app:a";
     spec_is_refused(&organization, &spec, &["apps/bad/spec.yaml", path]);
 }
 
@@ -103,7 +103,7 @@ fn spec_without_what_it_needs_is_told_with_resource_and_field() {
         &[id, "name"],
     );
     let twice = format!("{0}{1}", config_maps("app", 1, "a"), config_maps("app", 1, "a").replace("resources:\n", ""));
-    spec_is_refused(&organization, &twice, &["v1:ConfigMap:app:c0"]);
+    spec_is_refused(&organization, &twice, &["v1:Namespace:app", "two resources have this id"]);
     let terraform = "resources:\n- id: hashicorp:random:random_pet:a\n  type: Terraform\n  attributes: {length: 1}\n";
     spec_is_refused(&organization, terraform, &["hashicorp:random:random_pet:a", "Terraform"]);
 }

@@ -111,7 +111,7 @@ fn what_was_decided_once_does_not_change() {
     let release = format!("release/web.{name}.1");
     for (object, patch, wanted) in [
         (run.as_str(), json!({"spec": {"operation": "Destroy"}}), "a run does not change"),
-        (&release, json!({"spec": {"tombstone": true}}), "written by Stoa alone"),
+        (&release, json!({"spec": {"tombstone": true}}), "field is immutable"),
         (
             "stack/web",
             json!({"spec": {"project": "other"}}),
