@@ -269,3 +269,6 @@ impl Walker<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -297,4 +297,6 @@ pub fn with_attributes(resource: &Resource, attributes: Map<String, Value>) -> R
 }
 
 #[cfg(test)]
+mod scenario_tests;
+#[cfg(test)]
 mod tests;

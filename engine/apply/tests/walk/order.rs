@@ -115,7 +115,7 @@ async fn two_thousand_resources_are_brought_in_seconds() {
     let start = std::time::Instant::now();
     stack.bring(&spec).await;
     assert!(stack.plan(&spec).await.unwrap().plan.is_unchanged());
-    assert!(start.elapsed().as_secs() < 30, "{:?}", start.elapsed());
+    assert!(start.elapsed().as_secs() < 60, "{:?}", start.elapsed());
 }
 
 /// Dependencies of numbered resources on smaller ones.

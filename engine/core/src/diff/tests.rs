@@ -1,0 +1,243 @@
+use serde_json::json;
+
+use super::*;
+
+/// Shows the changes, one a line, with `!` for drift.
+fn changes(prior: Option<Value>, desired: Value, live: Value, preview: Option<Value>) -> String {
+    let map = |value: Value| value.as_object().cloned().unwrap();
+    let (prior, desired, live) = (prior.map(map), map(desired), map(live));
+    let resolved = Resolved { attributes: desired, ..Resolved::default() };
+    show(prior.as_ref(), &resolved, &live, preview.map(map).as_ref())
+}
+
+fn show(
+    prior: Option<&Map<String, Value>>,
+    desired: &Resolved,
+    live: &Map<String, Value>,
+    preview: Option<&Map<String, Value>>,
+) -> String {
+    let id = "x".into();
+    let comparison = Comparison { id: &id, kind: ResourceType::Kubernetes, prior, desired, live };
+    let found = match preview {
+        Some(preview) => against_preview(&comparison, preview),
+        None => three_way(&comparison),
+    };
+    let text = |value: &Option<Value>| value.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
+    let lines: Vec<_> = found
+        .iter()
+        .map(|it| format!("{}{}: {} > {}", if it.drift { "!" } else { "" }, it.path, text(&it.before), text(&it.after)))
+        .collect();
+    lines.join("\n")
+}
+
+/// Compares what is wanted with what is live, when nothing is recorded.
+fn check(desired: Value, live: Value, expected: &str) {
+    assert_eq!(changes(None, desired, live, None), expected);
+}
+
+/// The same when this was recorded.
+fn check_recorded(prior: Value, desired: Value, live: Value, expected: &str) {
+    assert_eq!(changes(Some(prior), desired, live, None), expected);
+}
+
+#[test]
+fn equal_objects_have_no_changes() {
+    let object = json!({"apiVersion": "v1", "spec": {"a": [1, {"b": null}]}});
+    check(object.clone(), object, "");
+}
+
+#[test]
+fn what_the_server_sets_is_left_alone() {
+    check(
+        json!({"metadata": {"name": "web", "labels": {"a": "b"}, "creationTimestamp": null}, "spec": {"replicas": 1}, "status": {}}),
+        json!({
+            "metadata": {"name": "web", "uid": "u", "resourceVersion": "1", "generation": 2, "managedFields": [{}],
+                "creationTimestamp": "2026-01-01T00:00:00Z", "labels": {"a": "b", "theirs": "x"},
+                "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}"}},
+            "spec": {"replicas": 1, "defaulted": true}, "status": {"replicas": 1},
+        }),
+        "",
+    );
+}
+
+#[test]
+fn fields_are_added_and_changed() {
+    check(
+        json!({"spec": {"replicas": 2, "paused": true, "text": null}}),
+        json!({"spec": {"replicas": 1}}),
+        "spec.paused: - > true\nspec.replicas: 1 > 2",
+    );
+}
+
+#[test]
+fn a_field_goes_only_when_it_was_recorded() {
+    check_recorded(
+        json!({"data": {"a": "1", "b": "2"}}),
+        json!({"data": {"a": "1"}}),
+        json!({"data": {"a": "1", "b": "2", "theirs": "3"}}),
+        "data.b: \"2\" > -",
+    );
+    check_recorded(json!({"data": {"a": "1", "b": "2"}}), json!({"data": {"a": "1"}}), json!({"data": {"a": "1"}}), "");
+    check_recorded(json!({"data": {"b": "2"}}), json!({"data": {"b": null}}), json!({"data": {"b": "2"}}), "data.b: \"2\" > -");
+    check_recorded(json!({"data": {"b": "2"}}), json!({}), json!({"data": {"b": "2"}}), "data: {\"b\":\"2\"} > -");
+}
+
+#[test]
+fn drift_is_told_from_what_is_newly_wanted() {
+    check_recorded(
+        json!({"spec": {"replicas": 1, "image": "a"}}),
+        json!({"spec": {"replicas": 1, "image": "b"}}),
+        json!({"spec": {"replicas": 3, "image": "a"}}),
+        "spec.image: \"a\" > \"b\"\n!spec.replicas: 3 > 1",
+    );
+    check_recorded(json!({"data": {"a": "1"}}), json!({"data": {"a": "1"}}), json!({}), "!data: - > {\"a\":\"1\"}");
+}
+
+#[test]
+fn items_of_shared_lists_are_matched_by_their_key() {
+    let desired = json!({"containers": [{"name": "web", "image": "b", "env": [{"name": "A", "value": "1"}]}, {"name": "log", "image": "l"}]});
+    let live = json!({"containers": [
+        {"name": "injected", "image": "i"},
+        {"name": "log", "image": "l", "terminationMessagePath": "/dev/termination-log"},
+        {"name": "web", "image": "a", "env": [{"name": "A", "value": "1"}, {"name": "THEIRS", "value": "x"}]},
+    ]});
+    check(desired, live, "containers[name=web].image: \"a\" > \"b\"");
+}
+
+#[test]
+fn an_item_of_a_shared_list_goes_only_when_it_was_recorded() {
+    let web = json!({"name": "web"});
+    check_recorded(
+        json!({"containers": [web, {"name": "old"}]}),
+        json!({"containers": [web]}),
+        json!({"containers": [{"name": "theirs"}, web, {"name": "old"}]}),
+        "containers[name=old]: {\"name\":\"old\"} > -",
+    );
+}
+
+#[test]
+fn ports_are_matched_by_number_and_by_name_when_that_is_not_enough() {
+    check(
+        json!({"ports": [{"port": 80, "name": "http"}]}),
+        json!({"ports": [{"port": 80, "protocol": "TCP", "name": "web"}]}),
+        "ports[port=80].name: \"web\" > \"http\"",
+    );
+    let both = json!([{"port": 53, "protocol": "TCP", "name": "tcp"}, {"port": 53, "protocol": "UDP", "name": "udp"}]);
+    let mut other = both.clone();
+    other[1]["targetPort"] = json!(5353);
+    check(json!({"ports": both}), json!({"ports": other}), "");
+    check(json!({"ports": other}), json!({"ports": both}), "ports[name=udp].targetPort: - > 5353");
+}
+
+#[test]
+fn other_lists_belong_to_one_owner() {
+    check(
+        json!({"rules": [{"host": "a"}, {"host": "b"}]}),
+        json!({"rules": [{"host": "a"}, {"host": "b"}, {"host": "theirs"}]}),
+        "rules[host=theirs]: {\"host\":\"theirs\"} > -",
+    );
+    check(
+        json!({"rules": [{"host": "a"}, {"host": "b"}]}),
+        json!({"rules": [{"host": "b"}, {"host": "a"}]}),
+        "rules: [\"b\",\"a\"] > [\"a\",\"b\"]",
+    );
+    check(json!({"args": ["a", "b"]}), json!({"args": ["a", "c", "d"]}), "args[1]: \"c\" > \"b\"\nargs[2]: \"d\" > -");
+}
+
+#[test]
+fn finalizers_of_others_stay() {
+    let finalizers = |all: &[&str]| json!({"metadata": {"finalizers": all}});
+    check(finalizers(&["ours"]), finalizers(&["theirs", "ours"]), "");
+    check(finalizers(&["ours"]), finalizers(&["theirs"]), "metadata.finalizers[0]: - > \"ours\"");
+    check_recorded(
+        finalizers(&["ours", "old"]),
+        finalizers(&["ours"]),
+        finalizers(&["ours", "old"]),
+        "metadata.finalizers[1]: \"old\" > -",
+    );
+}
+
+#[test]
+fn quantities_are_equal_where_quantities_are() {
+    let limits = |cpu: Value| json!({"containers": [{"name": "web", "resources": {"limits": {"cpu": cpu}}}]});
+    check(limits(json!("1000m")), limits(json!("1")), "");
+    check(limits(json!(2)), limits(json!("1")), "containers[name=web].resources.limits.cpu: \"1\" > 2");
+}
+
+#[test]
+fn string_data_is_compared_with_the_data_a_server_keeps() {
+    let secret = |field: &str, value: &str| {
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "db"}, field: {"password": value}})
+    };
+    check(secret("stringData", "hunter2"), secret("data", "aHVudGVyMg=="), "");
+    check(
+        secret("stringData", "hunter2"),
+        secret("data", "b2xk"),
+        "data.password: \"(sensitive)\" > \"(sensitive)\"",
+    );
+}
+
+#[test]
+fn values_that_sensitive_ones_flowed_into_are_masked() {
+    let desired = Resolved {
+        attributes: json!({"data": {"url": "pg://hunter2@db", "list": ["a", "hunter2"]}}).as_object().cloned().unwrap(),
+        sensitive: [FieldPath::of_keys(["data", "url"]), FieldPath::of_keys(["data", "list"]).index(1)].into(),
+        ..Resolved::default()
+    };
+    let live = json!({"data": {"url": "pg://old@db"}});
+    assert_eq!(
+        show(None, &desired, live.as_object().unwrap(), None),
+        "data.list: - > [\"a\",\"(sensitive)\"]\ndata.url: \"(sensitive)\" > \"(sensitive)\""
+    );
+}
+
+#[test]
+fn a_sensitive_value_that_was_recorded_is_not_drift_when_it_changes() {
+    let desired = |password: &str| Resolved {
+        attributes: json!({"data": {"p": password}}).as_object().cloned().unwrap(),
+        sensitive: [FieldPath::of_keys(["data", "p"])].into(),
+        ..Resolved::default()
+    };
+    let recorded = |it: &Resolved| Sensitive::of(&it.attributes, &it.sensitive).recorded(&"x".into(), &it.attributes);
+    let live = json!({"data": {"p": "one"}});
+    let changed = show(Some(&recorded(&desired("one"))), &desired("two"), live.as_object().unwrap(), None);
+    assert_eq!(changed, "data.p: \"(sensitive)\" > \"(sensitive)\"");
+    let drifted = show(Some(&recorded(&desired("two"))), &desired("two"), live.as_object().unwrap(), None);
+    assert_eq!(drifted, "!data.p: \"(sensitive)\" > \"(sensitive)\"");
+}
+
+#[test]
+fn unknown_values_are_told_as_such() {
+    let desired = Resolved {
+        attributes: json!({"data": {"uid": null}}).as_object().cloned().unwrap(),
+        unknown: [FieldPath::of_keys(["data", "uid"])].into(),
+        ..Resolved::default()
+    };
+    let live = json!({"data": {"uid": "u-1"}});
+    assert_eq!(
+        show(None, &desired, live.as_object().unwrap(), None),
+        "data.uid: \"u-1\" > \"(known after apply)\""
+    );
+}
+
+#[test]
+fn a_preview_decides_and_shows_what_the_server_does_besides() {
+    let live = json!({"metadata": {"resourceVersion": "1"}, "spec": {"type": "ClusterIP", "ports": [{"port": 80}]}});
+    let preview = json!({"metadata": {"resourceVersion": "2", "generation": 2},
+        "spec": {"type": "NodePort", "ports": [{"port": 80, "nodePort": 30000}]}});
+    assert_eq!(
+        changes(None, json!({"spec": {"type": "NodePort"}}), live.clone(), Some(preview)),
+        "spec.ports[port=80].nodePort: - > 30000\nspec.type: \"ClusterIP\" > \"NodePort\""
+    );
+    // The server reads `4Gi` as it had it.
+    assert_eq!(changes(None, json!({"spec": {"size": "4096Mi"}}), live.clone(), Some(live)), "");
+}
+
+#[test]
+fn resources_that_are_no_objects_have_no_server_fields() {
+    let map = |value: Value| value.as_object().cloned().unwrap();
+    let desired = Resolved { attributes: map(json!({"status": "on"})), ..Resolved::default() };
+    let (id, live) = ("x".into(), map(json!({"status": "off"})));
+    let comparison = Comparison { id: &id, kind: ResourceType::Terraform, prior: None, desired: &desired, live: &live };
+    assert_eq!(three_way(&comparison).len(), 1);
+}

@@ -1,0 +1,115 @@
+use insta::assert_snapshot;
+use serde_json::json;
+
+use super::*;
+use crate::spec::ResourceType;
+
+fn action(id: &str, action: Action, changes: Vec<FieldChange>) -> PlannedAction {
+    PlannedAction {
+        id: id.into(),
+        kind: ResourceType::Kubernetes,
+        action,
+        changes,
+        after: Vec::new(),
+        depends_on: Vec::new(),
+        drift: false,
+        unverified: None,
+        recorded_as: None,
+    }
+}
+
+fn change(path: &str, before: Option<Value>, after: Option<Value>) -> FieldChange {
+    FieldChange { path: path.to_owned(), before, after, drift: false }
+}
+
+fn plan(actions: Vec<PlannedAction>) -> Plan {
+    Plan { schema_version: Plan::SCHEMA_VERSION, spec_digest: String::new(), actions }
+}
+
+#[test]
+fn every_action_is_a_line_with_its_fields_below() {
+    let plan = plan(vec![
+        action("v1:Namespace:shop", Action::Unchanged, vec![]),
+        PlannedAction {
+            unverified: Some("its namespace is not there yet".to_owned()),
+            ..action("v1:ConfigMap:shop:web", Action::Create, vec![])
+        },
+        PlannedAction { drift: true, ..action("v1:ConfigMap:shop:gone", Action::Create, vec![]) },
+        action(
+            "apps/v1:Deployment:shop:web",
+            Action::Update,
+            vec![
+                FieldChange { drift: true, ..change("spec.replicas", Some(json!(3)), Some(json!(1))) },
+                change("spec.paused", None, Some(json!(true))),
+                change("metadata.labels.old", Some(json!("x")), None),
+                change("spec.password", Some(json!(MASK)), Some(json!(UNKNOWN))),
+                change("spec.list", None, Some(json!([{"a": "b"}]))),
+            ],
+        ),
+        action("batch/v1:Job:shop:once", Action::Replace, vec![]),
+        PlannedAction {
+            recorded_as: Some("apps/v1beta1:Deployment:shop:api".into()),
+            ..action("apps/v1:Deployment:shop:api", Action::Adopt, vec![])
+        },
+        action("v1:Secret:shop:old", Action::Delete, vec![]),
+        action("v1:Secret:shop:lost", Action::Forget, vec![]),
+    ]);
+    assert_snapshot!(render(&plan, Colour::Never), @r#"
+    + create   v1:ConfigMap:shop:web  (unverified: its namespace is not there yet)
+    + create   v1:ConfigMap:shop:gone  (it was recorded, and is gone)
+    ~ update   apps/v1:Deployment:shop:web
+        spec.replicas: 3 → 1  (drift)
+        + spec.paused: true
+        - metadata.labels.old: "x"
+        spec.password: (sensitive) → (known after apply)
+        + spec.list: [{"a":"b"}]
+    ± replace  batch/v1:Job:shop:once
+    > adopt    apps/v1:Deployment:shop:api  (recorded as apps/v1beta1:Deployment:shop:api)
+    - delete   v1:Secret:shop:old
+    . forget   v1:Secret:shop:lost
+
+    Plan: 2 to create, 1 to update, 1 to delete, 1 to replace, 1 to adopt, 1 to forget; 1 unchanged; 1 unverified.
+    "#);
+}
+
+#[test]
+fn texts_of_several_lines_show_the_lines_that_differ() {
+    let plan = plan(vec![action(
+        "v1:ConfigMap:shop:web",
+        Action::Update,
+        vec![change("data.conf", Some(json!("a\nb\nc\n")), Some(json!("a\nB\nB2\nc\n")))],
+    )]);
+    assert_snapshot!(render(&plan, Colour::Never), @r"
+    ~ update   v1:ConfigMap:shop:web
+        data.conf:
+          - b
+          + B
+          + B2
+
+    Plan: 1 to update.
+    ");
+}
+
+#[test]
+fn long_values_are_cut_between_characters() {
+    let long = "é".repeat(200);
+    let plan = plan(vec![action("x", Action::Update, vec![change("a", None, Some(json!(long)))])]);
+    let table = render(&plan, Colour::Never);
+    assert!(table.contains(&format!("+ a: \"{}…\n", "é".repeat(79))), "{table}");
+}
+
+#[test]
+fn a_plan_with_nothing_to_do_says_so() {
+    assert_eq!(render(&plan(vec![]), Colour::Never), "Plan: no changes; 0 unchanged.\n");
+    let kept = plan(vec![action("a", Action::Unchanged, vec![])]);
+    assert_eq!(render(&kept, Colour::Never), "Plan: no changes; 1 unchanged.\n");
+}
+
+#[test]
+fn colours_mark_the_actions_and_change_no_text() {
+    let plan = plan(vec![action("a", Action::Create, vec![]), action("b", Action::Delete, vec![])]);
+    let coloured = render(&plan, Colour::Always);
+    assert!(coloured.starts_with("\u{1b}[32m+ create  \u{1b}[0m a\n\u{1b}[31m- delete"), "{coloured:?}");
+    let plain = [32, 31].into_iter().fold(coloured.replace("\u{1b}[0m", ""), |text, code| text.replace(&format!("\u{1b}[{code}m"), ""));
+    assert_eq!(plain, render(&plan, Colour::Never));
+}
