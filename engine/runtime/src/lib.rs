@@ -157,7 +157,8 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     async fn wait_healthy(&self, desired: &Resource, report: &HealthReport<'_>) -> Result<Health, RuntimeError>;
 
     /// Ends the walk: a runtime that gathers its changes writes them now, once however often this
-    /// is called for the same run. Called also when some resources failed.
+    /// is called for the same run. Called also when some resources failed, but then not of a
+    /// runtime that [is deferred](Self::is_deferred): half of a change is not written.
     async fn finish(&self) -> Result<Finished, RuntimeError>;
 }
 

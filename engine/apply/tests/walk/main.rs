@@ -1,5 +1,7 @@
 //! Plans and walks against the in-memory runtime.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests may unwrap as tests do")]
+
 mod deferred;
 mod failures;
 mod health;

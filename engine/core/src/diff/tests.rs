@@ -78,7 +78,12 @@ fn a_field_goes_only_when_it_was_recorded() {
         "data.b: \"2\" > -",
     );
     check_recorded(json!({"data": {"a": "1", "b": "2"}}), json!({"data": {"a": "1"}}), json!({"data": {"a": "1"}}), "");
-    check_recorded(json!({"data": {"b": "2"}}), json!({"data": {"b": null}}), json!({"data": {"b": "2"}}), "data.b: \"2\" > -");
+    check_recorded(
+        json!({"data": {"b": "2"}}),
+        json!({"data": {"b": null}}),
+        json!({"data": {"b": "2"}}),
+        "data.b: \"2\" > -",
+    );
     check_recorded(json!({"data": {"b": "2"}}), json!({}), json!({"data": {"b": "2"}}), "data: {\"b\":\"2\"} > -");
 }
 
@@ -166,15 +171,9 @@ fn quantities_are_equal_where_quantities_are() {
 
 #[test]
 fn string_data_is_compared_with_the_data_a_server_keeps() {
-    let secret = |field: &str, value: &str| {
-        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "db"}, field: {"password": value}})
-    };
+    let secret = |field: &str, value: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "db"}, field: {"password": value}});
     check(secret("stringData", "hunter2"), secret("data", "aHVudGVyMg=="), "");
-    check(
-        secret("stringData", "hunter2"),
-        secret("data", "b2xk"),
-        "data.password: \"(sensitive)\" > \"(sensitive)\"",
-    );
+    check(secret("stringData", "hunter2"), secret("data", "b2xk"), "data.password: \"(sensitive)\" > \"(sensitive)\"");
 }
 
 #[test]
@@ -214,10 +213,7 @@ fn unknown_values_are_told_as_such() {
         ..Resolved::default()
     };
     let live = json!({"data": {"uid": "u-1"}});
-    assert_eq!(
-        show(None, &desired, live.as_object().unwrap(), None),
-        "data.uid: \"u-1\" > \"(known after apply)\""
-    );
+    assert_eq!(show(None, &desired, live.as_object().unwrap(), None), "data.uid: \"u-1\" > \"(known after apply)\"");
 }
 
 #[test]

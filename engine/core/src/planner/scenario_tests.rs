@@ -190,11 +190,15 @@ fn references_take_types_and_stand_in_keys_lists_and_texts() {
     let of = |path: &str| format!("kusion_path.{}.{path}", id("a"));
     let spec = spec(json!([
         config_map("a", &[], json!({"name": "web", "ports": [80, 443], "deep": {"a.b/c": true}})),
-        config_map("b", &[], json!({
-            "list": [format!("${}", of("data.ports")), format!("${}", of("data.ports[1]"))],
-            "text": format!("${{{}}}:${{{}}} $${{kusion_path.x}}", of("data.name"), of("data.ports[0]")),
-            format!("${{{}}}-key", of("data.name")): format!("${}", of(r#"data.deep["a.b/c"]"#)),
-        })),
+        config_map(
+            "b",
+            &[],
+            json!({
+                "list": [format!("${}", of("data.ports")), format!("${}", of("data.ports[1]"))],
+                "text": format!("${{{}}}:${{{}}} $${{kusion_path.x}}", of("data.name"), of("data.ports[0]")),
+                format!("${{{}}}-key", of("data.name")): format!("${}", of(r#"data.deep["a.b/c"]"#)),
+            })
+        ),
     ]));
     let live = world.full(&spec);
     let draft = draft(&world.input(&spec, &live)).unwrap();
@@ -231,7 +235,13 @@ fn secrets_never_show() {
     let mut world = World::default();
     let secret = json!({"id": "v1:Secret:shop:db", "type": "Kubernetes", "attributes": {"apiVersion": "v1", "kind": "Secret",
         "metadata": {"name": "db", "namespace": "shop"}, "stringData": {"password": "hunter2"}}});
-    let user = |prefix: &str| config_map("user", &[], json!({"url": format!("{prefix}${{kusion_path.v1:Secret:shop:db.stringData.password}}")}));
+    let user = |prefix: &str| {
+        config_map(
+            "user",
+            &[],
+            json!({"url": format!("{prefix}${{kusion_path.v1:Secret:shop:db.stringData.password}}")}),
+        )
+    };
     let first = spec(json!([secret, user("a:")]));
     let plan = world.plan(&first);
     world.carry_out(&first, &plan);
@@ -267,7 +277,10 @@ fn a_namespace_and_a_definition_come_before_what_needs_them() {
     let instance = json!({"id": "x.dev/v1:Web:shop:a", "type": "Kubernetes", "attributes": {"apiVersion": "x.dev/v1", "kind": "Web", "metadata": {"name": "a", "namespace": "shop"}}});
     let plan = World::default().plan(&spec(json!([instance, namespace, definition])));
     let ids: Vec<_> = plan.actions.iter().map(|it| it.id.0.as_str()).collect();
-    assert_eq!(ids, ["apiextensions.k8s.io/v1:CustomResourceDefinition:webs.x.dev", "v1:Namespace:shop", "x.dev/v1:Web:shop:a"]);
+    assert_eq!(
+        ids,
+        ["apiextensions.k8s.io/v1:CustomResourceDefinition:webs.x.dev", "v1:Namespace:shop", "x.dev/v1:Web:shop:a"]
+    );
     assert_eq!(plan.actions[2].after.len(), 2);
 
     // What people wrote wins over what is implied.

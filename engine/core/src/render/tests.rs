@@ -110,6 +110,8 @@ fn colours_mark_the_actions_and_change_no_text() {
     let plan = plan(vec![action("a", Action::Create, vec![]), action("b", Action::Delete, vec![])]);
     let coloured = render(&plan, Colour::Always);
     assert!(coloured.starts_with("\u{1b}[32m+ create  \u{1b}[0m a\n\u{1b}[31m- delete"), "{coloured:?}");
-    let plain = [32, 31].into_iter().fold(coloured.replace("\u{1b}[0m", ""), |text, code| text.replace(&format!("\u{1b}[{code}m"), ""));
+    let plain = [32, 31]
+        .into_iter()
+        .fold(coloured.replace("\u{1b}[0m", ""), |text, code| text.replace(&format!("\u{1b}[{code}m"), ""));
     assert_eq!(plain, render(&plan, Colour::Never));
 }

@@ -120,7 +120,7 @@ fn json_value() -> impl Strategy<Value = Value> {
     scalar.prop_recursive(4, 32, 5, move |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-            prop::collection::btree_map(text.clone(), inner, 0..4).prop_map(|map| Value::from_iter(map)),
+            prop::collection::btree_map(text.clone(), inner, 0..4).prop_map(Value::from_iter),
         ]
     })
 }
