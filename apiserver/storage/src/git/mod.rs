@@ -7,9 +7,10 @@
 //! commit there, soon after the write and never in its way. Commits that others put on main, by a push
 //! or otherwise, are applied as writes once, and projection goes on top of them. Elsewhere:
 //! `project` turns records into commits, `push` applies what was pushed, `progress` is what survives a
-//! crash, `repository` and `packs` are Git, `text` edits files.
+//! crash, `repository`, `trees`, `objects` and `packs` are Git, `text` edits files.
 
 mod layout;
+mod objects;
 mod packs;
 mod progress;
 mod project;
@@ -17,6 +18,7 @@ mod projector;
 mod push;
 mod repository;
 mod text;
+mod trees;
 
 use stoa_machinery::log::LogError;
 

@@ -8,6 +8,7 @@ use std::{collections::BTreeSet, fs, io, path::Path};
 
 use git2::{Oid, Repository};
 
+use super::objects::Objects;
 use crate::local::{create_private_dir, sync_dir};
 
 /// With this many packs, small ones are merged.
@@ -27,30 +28,38 @@ pub(super) fn prepare(repository: &Repository) -> Result<(), git2::Error> {
     }
 }
 
-/// Writes one pack with these objects, durably, and returns its file name without suffix.
-pub(super) fn write(repository: &Repository, objects: impl IntoIterator<Item = Oid>) -> Result<String, git2::Error> {
-    let mut builder = repository.packbuilder()?;
-    builder.set_threads(1);
-    let mut seen = BTreeSet::new();
-    for object in objects {
-        if seen.insert(object) {
-            builder.insert_object(object, None)?;
-        }
-    }
+/// Adds objects to the repository, durably.
+pub(super) fn publish(repository: &Repository, objects: &Objects) -> Result<(), git2::Error> {
     // Made aside: whoever copies the directory meanwhile, as a clone on this machine does, is to
-    // find finished packs only. libgit2 syncs the files, as its configuration asks.
-    let unfinished = repository.path().join(UNFINISHED);
-    builder.write(&unfinished, 0o444)?;
-    let name = format!("pack-{}", builder.name()?.unwrap_or_default());
+    // find finished packs only.
+    let name = objects.write(&repository.path().join(UNFINISHED))?;
+    finish(repository, &name)
+}
+
+/// Gives a pack that was written and synced the place where it counts.
+fn finish(repository: &Repository, name: &str) -> Result<(), git2::Error> {
     let directory = repository.path().join("objects/pack");
-    let publish = || {
+    let rename = || {
         for suffix in ["pack", "idx"] {
             let file = format!("{name}.{suffix}");
-            fs::rename(unfinished.join(&file), directory.join(&file))?;
+            fs::rename(repository.path().join(UNFINISHED).join(&file), directory.join(&file))?;
         }
         sync_dir(&directory)
     };
-    publish().map_err(failed)?;
+    rename().map_err(failed)
+}
+
+/// Writes one pack with objects of the repository, durably, and returns its name without suffix.
+fn pack(repository: &Repository, objects: BTreeSet<Oid>) -> Result<String, git2::Error> {
+    let mut builder = repository.packbuilder()?;
+    builder.set_threads(1);
+    for object in objects {
+        builder.insert_object(object, None)?;
+    }
+    // libgit2 syncs the files, as its configuration asks.
+    builder.write(&repository.path().join(UNFINISHED), 0o444)?;
+    let name = format!("pack-{}", builder.name()?.unwrap_or_default());
+    finish(repository, &name)?;
     Ok(name)
 }
 
@@ -77,7 +86,7 @@ pub(super) fn consolidate(repository: &Repository) -> Result<(), git2::Error> {
         objects.extend(ids(&index).ok_or_else(|| git2::Error::from_str("the index of a pack makes no sense"))?);
     }
     // A fresh handle: this one has read no pack yet that will be gone in a moment.
-    let new = write(&super::repository::open(repository.path())?, objects)?;
+    let new = pack(&super::repository::open(repository.path())?, objects)?;
     for name in merged.iter().filter(|name| **name != new) {
         // The index first: a pack without one is ignored, an index without its pack an error.
         for suffix in ["idx", "rev", "bitmap", "mtimes", "pack"] {

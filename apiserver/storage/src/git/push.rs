@@ -22,14 +22,12 @@ impl Session {
         let changes = self.git(move |git| git.changes(from, target, &|path| layout.contains(path))).await?;
         let mut push = match self.progress.push.take().filter(|push| push.target == target.to_string()) {
             Some(push) => push,
-            None => {
-                let since = self.shared.log.head().await?;
-                let push = Push { target: target.to_string(), done: 0, since };
-                self.progress.push = Some(push.clone());
-                self.store.save(&self.progress).await?;
-                push
-            }
+            None => Push { target: target.to_string(), done: 0, since: self.shared.log.head().await? },
         };
+        // Saved when it is taken up again, too: a write that was on its way when the work on it ended
+        // comes before this one, so it is found below if it comes at all.
+        self.progress.push = Some(push.clone());
+        self.store.save(&self.progress).await?;
         tracing::info!(commit = %target, changes = changes.len(), done = push.done, "a push to the control repository");
         let applied = self.applied(&changes, &push).await?;
         for (number, change) in changes.into_iter().enumerate().skip(push.done) {

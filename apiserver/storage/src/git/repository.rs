@@ -5,14 +5,14 @@
 
 use std::{
     collections::BTreeMap,
+    fs::File,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
-use git2::{
-    Config, ConfigLevel, ErrorCode, ObjectType, Oid, Repository, RepositoryInitOptions, Signature, Sort, Time, Tree,
-};
+use git2::{Config, ConfigLevel, ErrorCode, ObjectType, Oid, Repository, RepositoryInitOptions, Sort, Tree};
 
-use super::{layout::CommitInfo, packs};
+use super::{layout::CommitInfo, objects::Objects, packs, trees};
 use crate::local::create_private_dir;
 
 /// The branch that everything happens on.
@@ -52,8 +52,8 @@ impl Person {
         Self { name: name.to_owned(), email: format!("{local}@{DOMAIN}") }
     }
 
-    fn signature(&self, time_ms: i64) -> Result<Signature<'static>, git2::Error> {
-        Signature::new(&self.name, &self.email, &Time::new(time_ms.div_euclid(1000), 0))
+    fn signature(&self, time_ms: i64) -> String {
+        format!("{} <{}> {} +0000", self.name, self.email, time_ms.div_euclid(1000).max(0))
     }
 }
 
@@ -73,6 +73,17 @@ pub(super) struct Draft {
     pub message: String,
 }
 
+impl Draft {
+    /// The commit as Git stores it.
+    fn encode(&self, tree: Oid, parent: Option<Oid>) -> String {
+        let parent = parent.map(|parent| format!("parent {parent}\n")).unwrap_or_default();
+        let (author, committer) = (self.author.signature(self.time_ms), Person::stoa().signature(self.time_ms));
+        // A zero byte would end the message for some readers.
+        let message = self.message.replace('\0', " ");
+        format!("tree {tree}\n{parent}author {author}\ncommitter {committer}\n\n{message}")
+    }
+}
+
 /// A file that differs between two commits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FileChange {
@@ -84,9 +95,12 @@ pub(super) struct FileChange {
     pub commit: CommitInfo,
 }
 
+/// Whoever has a clone of it keeps others from projecting into the same repository, so that work that
+/// is still under way is never mistaken for somebody else's.
 #[derive(Clone, Debug)]
 pub(super) struct ControlRepository {
     path: PathBuf,
+    _lock: Arc<File>,
 }
 
 impl ControlRepository {
@@ -103,8 +117,13 @@ impl ControlRepository {
         config.set_bool("receive.denyDeletes", true)?;
         config.set_bool("receive.fsckObjects", true)?;
         Config::open(&path.join(LIBGIT2_CONFIG))?.set_bool("core.fsyncObjectFiles", true)?;
+        let lock = File::create(path.join("stoa.lock")).and_then(|file| {
+            file.try_lock()?;
+            Ok(Arc::new(file))
+        });
+        let lock = lock.map_err(|error| git2::Error::from_str(&format!("it is in use by another process: {error}")))?;
         packs::prepare(&repository)?;
-        Ok(Self { path: path.to_owned() })
+        Ok(Self { path: path.to_owned(), _lock: lock })
     }
 
     fn repository(&self) -> Result<Repository, git2::Error> {
@@ -207,45 +226,26 @@ impl ControlRepository {
 
     /// Makes commits on top of `base`, durably, and returns the last. Main is not moved.
     pub(super) fn commit(&self, base: Option<Oid>, drafts: &[Draft]) -> Result<Option<Oid>, git2::Error> {
+        if drafts.is_empty() {
+            return Ok(base);
+        }
         let repository = self.repository()?;
-        let odb = repository.odb()?;
-        let memory = odb.add_new_mempack_backend(1_000)?;
-        let mut objects = Vec::new();
-        let mut tip = base.map(|base| repository.find_commit(base)).transpose()?;
+        let mut objects = Objects::default();
+        let mut tree = trees::tree_of(&repository, base)?;
+        let mut tip = base;
         for draft in drafts {
-            let mut tree = tip.as_ref().map(|tip| tip.tree()).transpose()?;
             for edit in &draft.edits {
-                let blob = edit.content.as_ref().map(|content| repository.blob(content.as_bytes())).transpose()?;
-                objects.extend(blob);
+                let content = edit.content.as_ref();
+                let blob = content.map(|content| objects.add(ObjectType::Blob, content.as_bytes())).transpose()?;
                 let names: Vec<&str> = edit.path.split('/').collect();
-                let id = put(&repository, tree.as_ref(), &names, blob, &mut objects)?;
-                tree = id.map(|id| repository.find_tree(id)).transpose()?;
+                tree.put(&repository, &names, blob, &mut objects)?;
             }
-            let tree = match tree {
-                Some(tree) => tree,
-                None => {
-                    let empty = repository.treebuilder(None)?.write()?;
-                    objects.push(empty);
-                    repository.find_tree(empty)?
-                }
-            };
-            let commit = repository.commit(
-                None,
-                &draft.author.signature(draft.time_ms)?,
-                &Person::stoa().signature(draft.time_ms)?,
-                &draft.message,
-                &tree,
-                &tip.iter().collect::<Vec<_>>(),
-            )?;
-            objects.push(commit);
-            tip = Some(repository.find_commit(commit)?);
+            let commit = draft.encode(tree.id(&mut objects)?, tip);
+            tip = Some(objects.add(ObjectType::Commit, commit.as_bytes())?);
         }
-        if !drafts.is_empty() {
-            packs::write(&repository, objects)?;
-            memory.reset()?;
-            packs::consolidate(&repository)?;
-        }
-        Ok(tip.map(|tip| tip.id()))
+        packs::publish(&repository, &objects)?;
+        packs::consolidate(&repository)?;
+        Ok(tip)
     }
 }
 
@@ -288,41 +288,6 @@ fn read(repository: &Repository, tree: &Tree<'_>, path: &str) -> Result<Option<V
         Err(error) if error.code() == ErrorCode::NotFound => Ok(None),
         Err(error) => Err(error),
     }
-}
-
-/// `tree` with the file at `names` put or removed; `None` when nothing is left in it.
-fn put(
-    repository: &Repository,
-    tree: Option<&Tree<'_>>,
-    names: &[&str],
-    blob: Option<Oid>,
-    objects: &mut Vec<Oid>,
-) -> Result<Option<Oid>, git2::Error> {
-    let (name, rest) = names.split_first().expect("a path has a name");
-    let mut builder = repository.treebuilder(tree)?;
-    let (id, mode) = if rest.is_empty() {
-        (blob, 0o100_644)
-    } else {
-        let child = tree
-            .and_then(|tree| tree.get_name(name))
-            .filter(|entry| entry.kind() == Some(ObjectType::Tree))
-            .map(|entry| repository.find_tree(entry.id()))
-            .transpose()?;
-        (put(repository, child.as_ref(), rest, blob, objects)?, 0o040_000)
-    };
-    match id {
-        Some(id) => {
-            builder.insert(*name, id, mode)?;
-        }
-        None if builder.get(*name)?.is_some() => builder.remove(*name)?,
-        None => {}
-    }
-    if builder.is_empty() {
-        return Ok(None);
-    }
-    let id = builder.write()?;
-    objects.push(id);
-    Ok(Some(id))
 }
 
 /// Which commit changed which file last, found by walking back as far as it takes.

@@ -1,0 +1,209 @@
+//! Changes files in trees, touching only the bytes of the entries that change.
+
+use std::{cmp::Ordering, collections::BTreeMap};
+
+use git2::{ErrorCode, ObjectType, Oid, Repository};
+
+use super::objects::{Objects, Splice};
+
+const FILE: &str = "100644";
+const DIRECTORY: &str = "40000";
+
+/// A tree as Git stores it, `<mode> <name>\0<id>` after another in the order of names, and those of the
+/// trees in it that were looked into.
+#[derive(Debug, Default)]
+pub(super) struct Directory {
+    id: Option<Oid>,
+    raw: Vec<u8>,
+    children: BTreeMap<String, Directory>,
+}
+
+impl Directory {
+    pub(super) fn load(repository: &Repository, id: Oid) -> Result<Self, git2::Error> {
+        let raw = repository.odb()?.read(id)?.data().to_vec();
+        Ok(Self { id: Some(id), raw, children: BTreeMap::new() })
+    }
+
+    /// The id of the tree, which is added to `objects` where it is empty.
+    pub(super) fn id(&self, objects: &mut Objects) -> Result<Oid, git2::Error> {
+        match self.id {
+            Some(id) if !self.raw.is_empty() => Ok(id),
+            _ => objects.add(ObjectType::Tree, &[]),
+        }
+    }
+
+    /// Puts the file at `names`, or removes it, and adds the trees that change to `objects`.
+    pub(super) fn put(
+        &mut self,
+        repository: &Repository,
+        names: &[&str],
+        file: Option<Oid>,
+        objects: &mut Objects,
+    ) -> Result<(), git2::Error> {
+        let (name, rest) = names.split_first().expect("a path has a name");
+        let new = if rest.is_empty() {
+            self.children.remove(*name);
+            file.map(|id| (FILE, id))
+        } else {
+            if !self.children.contains_key(*name) {
+                let child = match find(&self.raw, name) {
+                    Some(entry) if entry.is_tree => Self::load(repository, entry.id)?,
+                    // There is nothing to remove in what is not there or a file.
+                    _ if file.is_none() => return Ok(()),
+                    _ => Self::default(),
+                };
+                self.children.insert((*name).to_owned(), child);
+            }
+            let child = self.children.get_mut(*name).expect("it was put there");
+            child.put(repository, rest, file, objects)?;
+            child.id.filter(|_| !child.raw.is_empty()).map(|id| (DIRECTORY, id))
+        };
+        let Some(splice) = splice(&mut self.raw, name, new) else { return Ok(()) };
+        self.id = Some(match self.id {
+            Some(base) => objects.add_tree(&self.raw, base, &splice)?,
+            None => objects.add(ObjectType::Tree, &self.raw)?,
+        });
+        Ok(())
+    }
+}
+
+struct Entry {
+    start: usize,
+    end: usize,
+    is_tree: bool,
+    id: Oid,
+}
+
+fn entries(raw: &[u8]) -> impl Iterator<Item = (&[u8], Entry)> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let rest = raw.get(at..).filter(|rest| !rest.is_empty())?;
+        let space = rest.iter().position(|byte| *byte == b' ')?;
+        let zero = space + rest[space..].iter().position(|byte| *byte == 0)?;
+        let id = Oid::from_bytes(rest.get(zero + 1..zero + 21)?).ok()?;
+        let start = at;
+        at += zero + 21;
+        let is_tree = &rest[..space] == DIRECTORY.as_bytes();
+        Some((&rest[space + 1..zero], Entry { start, end: at, is_tree, id }))
+    })
+}
+
+fn find(raw: &[u8], name: &str) -> Option<Entry> {
+    entries(raw).find(|(found, _)| *found == name.as_bytes()).map(|(_, entry)| entry)
+}
+
+/// Git's order: as if the names of trees ended with a slash.
+fn order(name: &[u8], is_tree: bool, other: &[u8], other_is_tree: bool) -> Ordering {
+    let slash = |is_tree: bool| is_tree.then_some(&b'/');
+    name.iter().chain(slash(is_tree)).cmp(other.iter().chain(slash(other_is_tree)))
+}
+
+/// Sets or removes an entry; says what changed, if anything.
+fn splice(raw: &mut Vec<u8>, name: &str, new: Option<(&str, Oid)>) -> Option<Splice> {
+    let old = find(raw, name).map(|entry| (entry.start, entry.end, entry.is_tree));
+    let Some((mode, id)) = new else {
+        let (at, end, _) = old?;
+        raw.drain(at..end);
+        return Some(Splice { at, removed: end - at, added: 0 });
+    };
+    let is_tree = mode == DIRECTORY;
+    // What was a file and becomes a tree may belong elsewhere.
+    if let Some((start, end, was_tree)) = old
+        && was_tree != is_tree
+    {
+        let before = raw.clone();
+        raw.drain(start..end);
+        splice(raw, name, new);
+        return Some(Splice { at: 0, removed: before.len(), added: raw.len() });
+    }
+    let mut entry = format!("{mode} {name}\0").into_bytes();
+    entry.extend(id.as_bytes());
+    let (at, end) = match old {
+        Some((start, end, _)) => (start, end),
+        None => {
+            let after = |(other, entry): &(&[u8], Entry)| {
+                order(other, entry.is_tree, name.as_bytes(), is_tree) == Ordering::Greater
+            };
+            let at = entries(raw).find(after).map_or(raw.len(), |(_, entry)| entry.start);
+            (at, at)
+        }
+    };
+    if raw[at..end] == entry {
+        return None;
+    }
+    let splice = Splice { at, removed: end - at, added: entry.len() };
+    raw.splice(at..end, entry);
+    Some(splice)
+}
+
+/// The tree of a commit; an empty one without a commit.
+pub(super) fn tree_of(repository: &Repository, commit: Option<Oid>) -> Result<Directory, git2::Error> {
+    match commit {
+        None => Ok(Directory::default()),
+        Some(commit) => {
+            let id = repository.find_commit(commit)?.tree_id();
+            match Directory::load(repository, id) {
+                // The empty tree need not be stored.
+                Err(error)
+                    if error.code() == ErrorCode::NotFound && Ok(id) == Oid::hash_object(ObjectType::Tree, &[]) =>
+                {
+                    Ok(Directory::default())
+                }
+                loaded => loaded,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use tempfile::TempDir;
+
+    use super::*;
+
+    fn path() -> impl Strategy<Value = String> {
+        proptest::collection::vec("[ab]([-./0a]{0,1})[ab]", 1..3)
+            .prop_map(|names| names.join("/"))
+            .prop_filter("no empty name", |path| {
+                path.split('/').all(|name| !name.is_empty() && name != "." && name != "..")
+            })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// Whatever is put and removed, the tree is the one libgit2 makes of the same files.
+        #[test]
+        fn trees_are_as_git_has_them(changes in proptest::collection::vec((path(), any::<bool>()), 1..24)) {
+            let directory = TempDir::new().unwrap();
+            let repository = Repository::init_bare(directory.path()).unwrap();
+            let blob = repository.blob(b"x").unwrap();
+            let (mut tree, mut objects) = (Directory::default(), Objects::default());
+            let mut files: Vec<String> = Vec::new();
+            for (path, present) in changes {
+                // A file takes the place of a folder, and a folder that of a file.
+                files.retain(|file| {
+                    *file != path && !(present && (file.starts_with(&format!("{path}/")) || path.starts_with(&format!("{file}/"))))
+                });
+                let names: Vec<&str> = path.split('/').collect();
+                tree.put(&repository, &names, present.then_some(blob), &mut objects).unwrap();
+                if present {
+                    files.push(path);
+                } else {
+                    files.retain(|file| !file.starts_with(&format!("{path}/")));
+                }
+            }
+            let mut index = git2::Index::new().unwrap();
+            for file in &files {
+                let entry = git2::IndexEntry {
+                    ctime: git2::IndexTime::new(0, 0), mtime: git2::IndexTime::new(0, 0), dev: 0, ino: 0, mode: 0o100_644,
+                    uid: 0, gid: 0, file_size: 1, id: blob, flags: 0, flags_extended: 0, path: file.clone().into_bytes(),
+                };
+                index.add(&entry).unwrap();
+            }
+            let expected = index.write_tree_to(&repository).unwrap();
+            prop_assert_eq!(tree.id(&mut objects).unwrap(), expected, "{:?}", files);
+        }
+    }
+}
