@@ -3,6 +3,8 @@
 //! A thing is at `/registry/things/<name>` with the value `<what people write>\0<status>`, and its file
 //! `things/<name>.yaml` is the first part.
 
+#![expect(clippy::unwrap_used, reason = "this is part of tests, where a panic is how they fail")]
+
 use std::{
     path::{Path, PathBuf},
     process::Command,
