@@ -91,7 +91,7 @@ pub(super) fn consolidate(repository: &Repository) -> Result<(), git2::Error> {
         // The index first: a pack without one is ignored, an index without its pack an error.
         for suffix in ["idx", "rev", "bitmap", "mtimes", "pack"] {
             match fs::remove_file(directory.join(format!("{name}.{suffix}"))) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(error)),
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
                 _ => {}
             }
         }
