@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use git2::build::TreeUpdateBuilder;
 use git2::{Commit, FileMode, ObjectType, Oid, Repository, Signature, Sort, Tree};
@@ -23,7 +24,7 @@ pub(crate) enum Change {
 pub(crate) type Gathered = BTreeMap<String, Change>;
 
 /// How often somebody else may come first before it is given up for now.
-const RACES: usize = 20;
+const RACES: u32 = 20;
 
 /// How far back the commit of an earlier try of the same run is looked for.
 const HISTORY: usize = 2_000;
@@ -34,7 +35,12 @@ const HISTORY: usize = 2_000;
 /// When somebody else moves the branch first, the changes are made again on top of that.
 pub(crate) fn write(place: &Place, run: &RunInfo, changes: &Gathered) -> Result<Option<Oid>, RuntimeError> {
     let mut last = String::new();
-    for _ in 0..RACES {
+    for race in 0..RACES {
+        if race > 0 {
+            // This is a thread that may wait. No two runs wait alike, lest they meet again.
+            let most = Duration::from_millis(10) * 2_u32.pow(race.min(6));
+            std::thread::sleep(most.mul_f64(rand::random_range(0.1..1.0)));
+        }
         let (repository, head) = place.head()?;
         let prepared = prepare(&repository, head, run, changes).map_err(|err| place.explain(&err))?;
         let commit = match prepared {

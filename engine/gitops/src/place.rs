@@ -58,16 +58,6 @@ impl Place {
         Self { shown: without_userinfo(repository), reference, location, cache, connect, own }
     }
 
-    /// The same, but never used in place.
-    #[cfg(test)]
-    pub(crate) fn through_a_copy(self) -> Self {
-        let location = match self.location {
-            Location::Local(path) => Location::Remote(format!("file://{}", path.display())),
-            remote @ Location::Remote(_) => remote,
-        };
-        Self { location, ..self }
-    }
-
     /// What the branch holds at these paths; what is not there is left out.
     pub(crate) fn read<'p>(
         &self,
@@ -254,7 +244,11 @@ impl Place {
             }
             (Err(err), _) => Err(self.explain(&err)),
             (Ok(()), Some(why)) => {
-                // A hook's refusal and a lost race look alike; only a race has moved the branch.
+                // Somebody who is moving the branch right now holds its lock. Otherwise a hook's refusal
+                // and a lost race look alike; only a race has moved the branch.
+                if why.contains("lock") {
+                    return Ok(Advance::Raced(why));
+                }
                 let head = repository.remote_anonymous(url).and_then(|mut remote| self.listed(&mut remote));
                 if head.map_err(|err| self.explain(&err))? == from {
                     let message = format!("{} refuses the push: {why}", self.shown);

@@ -1,4 +1,6 @@
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::future::join_all;
@@ -8,29 +10,79 @@ use stoa_runtime::conformance::{self, Subject, recorded};
 
 use super::*;
 
-/// A bare repository, and runs that write to it.
+/// A bare repository, and runs that write to it, in place or through a server.
 #[derive(Debug)]
 struct Bed {
     directory: tempfile::TempDir,
-    through_a_copy: bool,
+    server: Option<Server>,
     runs: AtomicU64,
 }
 
+/// Git's own server on loopback, which moves branches by compare-and-swap as all servers do.
+#[derive(Debug)]
+struct Server {
+    process: Child,
+    port: u16,
+}
+
+impl Server {
+    fn start(base: &Path) -> Self {
+        let programs = Command::new("git").arg("--exec-path").output().expect("git is installed");
+        let programs = String::from_utf8(programs.stdout).unwrap();
+        // The port is free when it is looked for, and somebody else may take it before the server
+        // does; then another is looked for.
+        loop {
+            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            let mut process = Command::new(Path::new(programs.trim()).join("git-daemon"))
+                .args(["--listen=127.0.0.1", "--export-all", "--enable=receive-pack", "--reuseaddr"])
+                .arg(format!("--port={port}"))
+                .arg(format!("--base-path={}", base.display()))
+                .stdin(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap();
+            while process.try_wait().unwrap().is_none() {
+                if TcpStream::connect(("127.0.0.1", port)).is_ok() {
+                    return Self { process, port };
+                }
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
 impl Bed {
-    fn new(through_a_copy: bool) -> Self {
+    /// A repository that is used in place.
+    fn local() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mut options = RepositoryInitOptions::new();
         Repository::init_opts(directory.path().join("deploy.git"), options.bare(true).initial_head("main")).unwrap();
-        Self { directory, through_a_copy, runs: AtomicU64::default() }
+        Self { directory, server: None, runs: AtomicU64::default() }
+    }
+
+    /// A repository behind a server.
+    fn remote() -> Self {
+        let bed = Self::local();
+        Self { server: Some(Server::start(bed.directory.path())), ..bed }
     }
 
     fn both() -> [Self; 2] {
-        [Self::new(false), Self::new(true)]
+        [Self::local(), Self::remote()]
     }
 
     fn config(&self, uid: &str) -> GitOpsConfig {
         GitOpsConfig {
-            repository: format!("file://{}", self.directory.path().join("deploy.git").display()),
+            repository: match &self.server {
+                None => format!("file://{}", self.directory.path().join("deploy.git").display()),
+                Some(server) => format!("git://127.0.0.1:{}/deploy.git", server.port),
+            },
             branch: String::new(),
             directory: "dev".to_owned(),
             mode: Mode::Commit,
@@ -48,14 +100,7 @@ impl Bed {
     }
 
     fn run(&self, uid: &str) -> GitOpsRuntime {
-        let config = self.config(uid);
-        let runtime = GitOpsRuntime::new(config.clone(), Arc::new(Anonymous)).unwrap();
-        if !self.through_a_copy {
-            return runtime;
-        }
-        let place =
-            Place::new(&config.repository, "refs/heads/main".to_owned(), config.cache, uid, Arc::new(Anonymous));
-        GitOpsRuntime { place: Arc::new(place.through_a_copy()), ..runtime }
+        GitOpsRuntime::new(self.config(uid), Arc::new(Anonymous)).unwrap()
     }
 
     fn repository(&self) -> Repository {
@@ -126,12 +171,12 @@ async fn finish(runtime: &GitOpsRuntime) -> Option<Oid> {
 
 #[tokio::test]
 async fn a_local_repository_conforms() {
-    conformance::all(&Bed::new(false)).await;
+    conformance::all(&Bed::local()).await;
 }
 
 #[tokio::test]
 async fn a_remote_repository_conforms() {
-    conformance::all(&Bed::new(true)).await;
+    conformance::all(&Bed::remote()).await;
 }
 
 #[tokio::test]
@@ -224,10 +269,45 @@ async fn runs_that_write_at_once_all_get_through() {
         }))
         .await;
         let log = bed.log();
-        assert_eq!(log.len(), 6);
+        assert_eq!(log.len(), 6, "{:?}", bed.server);
         assert!(written.iter().all(|commit| log.contains(commit)));
         assert_eq!(bed.files().len(), 2 + 6);
     }
+}
+
+#[tokio::test]
+async fn a_commit_that_comes_between_is_built_upon() {
+    for bed in Bed::both() {
+        let first = bed.run("u-1");
+        apply(&first, &config_map("a", "1")).await;
+        let commit = finish(&first).await.unwrap();
+        let runtime = bed.run("u-2");
+        let (repository, head) = runtime.place.head().unwrap();
+        assert_eq!(head, Some(commit));
+        bed.push_by_somebody_else("README.md", "by hand\n");
+        // What was made from the old head does not get in; the run does.
+        let parent = repository.find_commit(commit).unwrap();
+        let me = git2::Signature::now("me", "me@example.com").unwrap();
+        let late = repository.commit(None, &me, &me, "late", &parent.tree().unwrap(), &[&parent]).unwrap();
+        assert!(matches!(runtime.place.advance(&repository, head, late).unwrap(), place::Advance::Raced(_)));
+        apply(&runtime, &config_map("b", "1")).await;
+        finish(&runtime).await.unwrap();
+        assert_eq!(bed.log().len(), 3);
+        assert!(bed.files().contains(&"README.md".to_owned()));
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_the_push_is_not_asked_again() {
+    let bed = Bed::remote();
+    let hook = bed.directory.path().join("deploy.git/hooks/pre-receive");
+    std::fs::create_dir_all(hook.parent().unwrap()).unwrap();
+    std::fs::write(&hook, "#!/bin/sh\nexit 1\n").unwrap();
+    std::fs::set_permissions(&hook, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let runtime = bed.run("u-1");
+    apply(&runtime, &config_map("a", "1")).await;
+    let (retryable, message) = told(runtime.finish().await);
+    assert!(!retryable && message.contains("refuses the push: pre-receive hook declined"), "{message}");
 }
 
 #[tokio::test]
@@ -252,7 +332,7 @@ async fn the_live_object_is_what_stands_at_the_head() {
 
 #[tokio::test]
 async fn a_file_where_a_folder_should_be_is_told() {
-    let bed = Bed::new(false);
+    let bed = Bed::local();
     let first = bed.run("u-1");
     apply(&first, &config_map("a", "1")).await;
     finish(&first).await;
@@ -275,7 +355,7 @@ fn told(result: Result<impl fmt::Debug, RuntimeError>) -> (bool, String) {
 
 #[tokio::test]
 async fn a_repository_that_is_not_there_is_told() {
-    let bed = Bed::new(false);
+    let bed = Bed::local();
     let at = |repository: String| {
         GitOpsRuntime::new(GitOpsConfig { repository, ..bed.config("u") }, Arc::new(Anonymous)).unwrap()
     };
@@ -298,7 +378,7 @@ async fn a_repository_that_is_not_there_is_told() {
 
 #[tokio::test]
 async fn a_branch_that_is_checked_out_is_left_alone() {
-    let bed = Bed::new(false);
+    let bed = Bed::local();
     let path: &Path = &bed.directory.path().join("work");
     Repository::init_opts(path, RepositoryInitOptions::new().initial_head("main")).unwrap();
     let config = GitOpsConfig { repository: path.display().to_string(), ..bed.config("u") };
@@ -308,7 +388,7 @@ async fn a_branch_that_is_checked_out_is_left_alone() {
 
 #[test]
 fn settings_that_make_no_sense_are_refused_by_field() {
-    let bed = Bed::new(false);
+    let bed = Bed::local();
     let check = |change: fn(&mut GitOpsConfig), expected: &str| {
         let mut config = bed.config("u");
         change(&mut config);
@@ -326,7 +406,7 @@ fn settings_that_make_no_sense_are_refused_by_field() {
 
 #[tokio::test]
 async fn nobody_makes_up_a_trailer_or_an_author() {
-    let bed = Bed::new(false);
+    let bed = Bed::local();
     let mut config = bed.config("u-1");
     config.run.requester = "eve <x@y>\nStoa-Run: u-2".to_owned();
     let runtime = GitOpsRuntime::new(config, Arc::new(Anonymous)).unwrap();
