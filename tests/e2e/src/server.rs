@@ -143,12 +143,21 @@ impl Kubectl {
     ) -> T {
         let deadline = Instant::now() + patience;
         let mut last = Value::Null;
+        // A list of one: of a single object, kubectl reads it, watches from any version on, and drops the first event,
+        // whatever happened in between.
+        let (resource, name) = object.split_once('/').expect("resource/name");
+        let selector = format!("--field-selector=metadata.name={name}");
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            assert!(left > Duration::ZERO, "{object} is not as awaited within {patience:?}: {last:#}");
+            if left.is_zero() {
+                let output =
+                    self.command(&["get", object, "--namespace", namespace, "--output=yaml"]).output().unwrap();
+                let now = String::from_utf8_lossy(&output.stdout);
+                panic!("{object} is not as awaited within {patience:?}; last seen {last:#}\nnow {now}");
+            }
             let timeout = format!("--request-timeout={}s", left.as_secs() + 1);
-            let mut command =
-                self.command(&["get", object, "--namespace", namespace, "--watch", "--output=json", &timeout]);
+            let watch = ["get", resource, &selector, "--namespace", namespace, "--watch", "--output=json", &timeout];
+            let mut command = self.command(&watch);
             let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
             let stdout = child.stdout.take().expect("it was asked for");
             let mut answer = None;

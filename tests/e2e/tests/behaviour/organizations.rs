@@ -55,7 +55,7 @@ fn namespace_comes_and_goes_with_its_organization_in_a_cluster() {
 fn namespace_that_exists_is_not_adopted(server: &dyn Server) {
     let kubectl = server.kubectl();
     let name = unique("taken");
-    kubectl.run(&["create", "namespace", &name]);
+    kubectl.create(&format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}}}}}"));
     let uid = kubectl.get(&["namespace", &name])["metadata"]["uid"].clone();
     match kubectl.try_create(&manifest(&name, "Refuse")) {
         Err(refused) => assert!(refused.contains(&name) && refused.contains("exist"), "{refused}"),
