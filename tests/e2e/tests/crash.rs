@@ -2,6 +2,7 @@
 //! restart every run ends well by itself, nothing happened twice, and nothing that was acknowledged is lost.
 //!
 //! The moments are drawn from a seed that is printed; `STOA_TEST_SEED` repeats it.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;

@@ -1,6 +1,7 @@
 //! What users rely on, one behaviour per test, against both forms of the server.
 //!
 //! Each test works in an organization of its own, so that all of them run side by side.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 mod bad_input;
 mod control_repository;
