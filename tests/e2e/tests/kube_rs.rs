@@ -1,16 +1,22 @@
 //! A program on kube-rs, with the published types, against both forms of the server.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use futures_util::{Stream, StreamExt as _, pin_mut};
+use http::Request;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::wait::{await_condition, conditions::is_deleted};
 use kube::runtime::watcher::{self, Event, watcher};
+use kube::runtime::{WatchStreamExt as _, reflector};
 use kube::{Client, Config, ResourceExt as _};
 use serde_json::json;
+use stoa_e2e::fixture::Organization;
 use stoa_e2e::{Cluster, Server, Standalone, unique};
+use stoa_types::Stack;
 use stoa_types::platform::{Backend, BackendSpec, BackendType, LocalBackend};
 
 const LABEL: &str = "stoa.dev/kube-rs-test";
@@ -97,9 +103,99 @@ async fn check(server: &dyn Server) -> Result<()> {
     Ok(())
 }
 
+/// A typed program's life with a stack: create, read, change, status, list, delete; a reflector sees all of it, with
+/// lists and watches instead of a streamed list.
+async fn stacks_are_typed_objects(server: &dyn Server) -> Result<()> {
+    let organization = Organization::create(server);
+    let namespace = &organization.name;
+    let client = client(server).await?;
+    let stacks: Api<Stack> = Api::namespaced(client.clone(), namespace);
+
+    let (store, writer) = reflector::store();
+    let config = watcher::Config::default().page_size(2);
+    let stream = watcher(stacks.clone(), config).reflect(writer).applied_objects();
+    let (sender, mut seen) = tokio::sync::mpsc::unbounded_channel();
+    // Ends when nobody listens any more.
+    tokio::spawn(async move {
+        let mut stream = pin!(stream);
+        while let Some(object) = stream.next().await {
+            if sender.send(object).is_err() {
+                return;
+            }
+        }
+    });
+    store.wait_until_ready().await?;
+
+    let spec = serde_json::from_value(json!({"project": namespace, "workspaces": [namespace]}))?;
+    let mut stack = Stack::new("typed", spec);
+    stack.metadata.labels = Some(BTreeMap::from([("tier".to_owned(), "front".to_owned())]));
+    let created = stacks.create(&PostParams::default(), &stack).await?;
+    ensure!(created.spec.stack_name == "typed" && created.spec.desired_version == "latest", "defaults: {created:?}");
+    ensure!(created.metadata.generation == Some(1) && created.uid().is_some(), "metadata: {created:?}");
+
+    let patch = Patch::Merge(json!({"spec": {"description": "The shop window"}}));
+    let changed = stacks.patch("typed", &PatchParams::default(), &patch).await?;
+    ensure!(changed.metadata.generation == Some(2), "a change of the spec is a new generation: {changed:?}");
+    let ready = tokio::time::timeout(Duration::from_secs(30), async {
+        while let Some(object) = seen.recv().await {
+            let status = object?.status.unwrap_or_default();
+            if status.conditions.iter().any(|condition| condition.type_ == "Ready") {
+                return Ok::<_, watcher::Error>(status);
+            }
+        }
+        unreachable!("a watcher does not end by itself")
+    });
+    let status = ready.await.context("no condition in 30 s")??;
+    ensure!(status.conditions[0].reason == "NotDeployed", "{status:?}");
+    let reflected = store.get(&reflector::ObjectRef::new("typed").within(namespace)).context("not in the store")?;
+    ensure!(reflected.uid() == created.uid(), "the store has {reflected:?}");
+
+    let metadata = stacks.list_metadata(&ListParams::default().labels("tier=front")).await?;
+    ensure!(metadata.items.len() == 1 && metadata.items[0].name_any() == "typed", "metadata: {metadata:?}");
+    let one = stacks.get_metadata("typed").await?;
+    ensure!(one.types.as_ref().is_some_and(|types| types.kind == "PartialObjectMetadata"), "{one:?}");
+
+    let table = Request::get(format!("/apis/config.stoa.dev/v1alpha1/namespaces/{namespace}/stacks"))
+        .header("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
+        .body(Vec::new())?;
+    let table: serde_json::Value = client.request(table).await?;
+    let columns: Vec<&str> = table["columnDefinitions"]
+        .as_array()
+        .context("no columns")?
+        .iter()
+        .filter_map(|c| c["name"].as_str())
+        .collect();
+    let people_want = ["Name", "Project", "Desired", "Workspaces", "Release", "Ready", "Age"];
+    ensure!(columns.starts_with(&people_want), "columns: {columns:?}");
+    ensure!(table["rows"][0]["object"]["kind"] == "PartialObjectMetadata", "{table:#}");
+
+    match stacks.create(&PostParams { dry_run: true, ..PostParams::default() }, &stack).await {
+        Err(kube::Error::Api(status)) => ensure!(status.is_already_exists(), "a dry run of what exists: {status:?}"),
+        other => bail!("a dry run of what exists: {other:?}"),
+    }
+    stacks.delete("typed", &DeleteParams::default()).await?;
+    tokio::time::timeout(
+        Duration::from_secs(30),
+        await_condition(stacks, "typed", is_deleted(&created.uid().unwrap())),
+    )
+    .await
+    .context("the stack is not gone in 30 s")??;
+    Ok(())
+}
+
+#[tokio::test]
+async fn stacks_are_typed_objects_for_kube_rs_on_its_own() -> Result<()> {
+    stacks_are_typed_objects(&*Standalone::shared()).await
+}
+
+#[tokio::test]
+async fn stacks_are_typed_objects_for_kube_rs_behind_kube_apiserver() -> Result<()> {
+    stacks_are_typed_objects(&Cluster::shared()).await
+}
+
 #[tokio::test]
 async fn kube_rs_works_with_stoa_on_its_own() -> Result<()> {
-    check(&Standalone::start()).await
+    check(&*Standalone::shared()).await
 }
 
 #[tokio::test]
