@@ -81,14 +81,12 @@ async fn a_cycle_is_refused_with_its_path() {
         )
     };
     let cycle = format!("resources:\n{}{}", object("a", "b"), object("b", "a"));
-    let spec = scene.generate(&[("s/spec.yaml", &cycle)]).await.unwrap();
-    // Found before anything is read, so the cluster need not answer.
-    let mut caller = Caller::new(scene.bed.client().await, &json!({"kubernetes": {"clusters": [{"name": "main"}]}}));
-    caller.target.workspace.as_mut().unwrap().kubeconfigs.insert("main".to_owned(), kubeconfig_of_nobody().into());
-    let status = caller.plan(&spec, false).await.unwrap_err();
+    // Found when the Spec is read, so that the file can be named and no cluster need answer.
+    let status = scene.generate(&[("s/spec.yaml", &cycle)]).await.unwrap_err();
     let (code, problem) = problem(&status);
     assert_eq!((code, problem.reason.as_str()), (Code::InvalidArgument, "CyclicDependency"));
-    assert!(problem.message.contains("v1:ConfigMap:a") && problem.message.contains("v1:ConfigMap:b"), "{problem:?}");
+    assert_eq!(problem.file, "s/spec.yaml");
+    assert!(problem.message.contains("v1:ConfigMap:a → v1:ConfigMap:b → v1:ConfigMap:a"), "{problem:?}");
 }
 
 #[tokio::test]
