@@ -176,7 +176,7 @@ async fn stacks_are_typed_objects(server: &dyn Server) -> Result<()> {
     stacks.delete("typed", &DeleteParams::default()).await?;
     tokio::time::timeout(
         Duration::from_secs(30),
-        await_condition(stacks, "typed", is_deleted(&created.uid().unwrap())),
+        await_condition(stacks, "typed", is_deleted(&created.uid().expect("a created object has a uid"))),
     )
     .await
     .context("the stack is not gone in 30 s")??;
