@@ -6,6 +6,8 @@ if [ -z "${CARGO_TARGET_DIR:-}" ]; then
         export CARGO_TARGET_DIR="$root/target"
     else
         export CARGO_TARGET_DIR="${XDG_CACHE_HOME:-$HOME/.cache}/stoa/target"
+        # Nobody edits and builds again in there: what that would save is disk spent for nothing.
+        export CARGO_INCREMENTAL="${CARGO_INCREMENTAL:-0}"
     fi
 fi
 

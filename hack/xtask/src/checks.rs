@@ -4,6 +4,7 @@
 //! what cargo says about them.
 
 use std::env;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -36,6 +37,7 @@ pub(crate) struct Checks {
 pub(crate) fn run(args: &Checks) -> Result<()> {
     prerequisites()?;
     let work = paths::make_folder(&args.work)?;
+    let xtask = keep_this_program(&work)?;
     let mut phases = Phases::default();
     phases.run("format", format);
     phases.run("coverage table", coverage::check);
@@ -53,7 +55,7 @@ pub(crate) fn run(args: &Checks) -> Result<()> {
     phases.report();
 
     heading("tests");
-    let tests = tests(&work, &bed);
+    let tests = tests(&work, &bed, &xtask);
     match (phases.failed.is_empty(), tests) {
         (true, tests) => tests,
         (false, Ok(())) => bail!("failed: {}", phases.failed.join(", ")),
@@ -160,6 +162,13 @@ fn documentation() -> Result<()> {
     execute(&args, &[("RUSTDOCFLAGS", "--deny=warnings")])
 }
 
+/// Copies the running program to where no build replaces it: the tests call it while cargo builds xtask anew.
+fn keep_this_program(work: &Path) -> Result<PathBuf> {
+    let kept = work.join("xtask");
+    fs::copy(env::current_exe().context("finding xtask")?, &kept).context("copying xtask")?;
+    Ok(kept)
+}
+
 /// What needs tools that not every machine has.
 fn dependencies() -> Result<()> {
     for (tool, args) in [("deny", &["deny", "check", "bans", "licenses", "sources"][..]), ("machete", &["machete"][..])]
@@ -200,12 +209,12 @@ fn benchmark(bed: &Path) -> Result<()> {
 /// * `STOA_TEST_BIN_DIR`: the folder of `stoa-apiserver` and `function-runner`;
 /// * `STOA_TEST_KUBECTL`: kubectl, of whatever version is there;
 /// * `STOA_TEST_CLIENT_GO`: the client-go tests as one program.
-fn tests(work: &Path, bed: &Path) -> Result<()> {
+fn tests(work: &Path, bed: &Path, xtask: &Path) -> Result<()> {
     let text = |path: PathBuf| path.into_os_string().into_string().ok().context("a path is not UTF-8");
     let environment = [
         ("STOA_TEST_KUBECONFIG", text(bed.join("kubeconfig"))?),
         ("STOA_TEST_CLUSTER_DIR", text(bed.to_path_buf())?),
-        ("STOA_TEST_XTASK", text(env::current_exe().context("finding xtask")?)?),
+        ("STOA_TEST_XTASK", text(xtask.to_path_buf())?),
         ("STOA_TEST_BIN_DIR", text(paths::cargo_target().join("debug"))?),
         ("STOA_TEST_KUBECTL", text(kubectl::program()?)?),
         ("STOA_TEST_CLIENT_GO", text(client_go_program(work))?),
