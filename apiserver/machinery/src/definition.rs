@@ -1,7 +1,7 @@
 //! What a resource looks like: names, scope, schema, columns, selectable fields, subresources.
 //!
-//! Start at [`ResourceDefinition::of`], which takes everything that a Rust type's derives know
-//! (`kube::CustomResource`, `kube::Resource` and `schemars::JsonSchema`); the builder methods add the rest.
+//! Start at [`ResourceDefinition::from_crd`], which takes everything that a Rust type's derives know
+//! (`kube::CustomResource` and `schemars::JsonSchema`); the builder methods add the rest.
 
 use std::sync::Arc;
 

@@ -19,6 +19,7 @@ pub mod object;
 pub mod openapi;
 pub mod registry;
 pub mod request;
+mod row;
 pub mod schema;
 pub mod selector;
 pub mod serve;

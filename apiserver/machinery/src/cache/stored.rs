@@ -1,14 +1,19 @@
 //! One object as it is kept: encoded, with what selectors look at beside it.
 
-use std::{ops::Range, sync::Arc};
+use std::{
+    hash::{BuildHasher as _, RandomState},
+    ops::Range,
+    sync::{Arc, LazyLock, OnceLock},
+};
 
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
 use crate::{
-    definition::SelectableField,
+    definition::{Column, SelectableField},
     log::{Key, Version},
     object::Object,
+    row::Row,
     selector::{FieldSelector, LabelSelector},
 };
 
@@ -21,9 +26,15 @@ pub struct Stored {
     pub version: Version,
     /// The whole object as JSON, `metadata.resourceVersion` in it.
     pub json: Bytes,
+    /// A number that follows from the key, and does not change while the process lives.
+    pub(crate) key_hash: u64,
     /// Where the member `"resourceVersion":"…",` stands in `json`, comma included.
     version_at: Range<usize>,
+    /// Where the value of `metadata` stands in `json`.
+    metadata_at: Range<usize>,
     facts: Arc<Facts>,
+    /// What a table shows of it, once somebody asked.
+    row: OnceLock<Row>,
 }
 
 /// What is known of an object without parsing it.
@@ -43,9 +54,18 @@ struct Facts {
 pub(crate) struct Prepared {
     /// As the log keeps it.
     pub(crate) value: Bytes,
-    /// Where a version is spliced in.
-    insert_at: usize,
+    /// Where things are in it.
+    places: Places,
     facts: Arc<Facts>,
+}
+
+/// Where things are in an encoded object that has no version.
+#[derive(Clone, Debug)]
+struct Places {
+    /// Where a version is spliced in.
+    version: usize,
+    /// The value of `metadata`.
+    metadata: Range<usize>,
 }
 
 impl Stored {
@@ -102,10 +122,23 @@ impl Stored {
         serde_json::from_slice(&self.json).map(Object).unwrap_or_default()
     }
 
+    /// The value of its `metadata` as it stands in the JSON.
+    pub(crate) fn metadata_json(&self) -> &[u8] {
+        &self.json[self.metadata_at.clone()]
+    }
+
+    /// What a table of these columns shows of it; costs a parse the first time. They have to be the resource's.
+    pub(crate) fn row(&self, columns: &[Column]) -> &Row {
+        self.row.get_or_init(|| Row::new(columns, &self.object()))
+    }
+
     /// The same object with another version.
     pub(crate) fn at_version(&self, version: Version) -> Self {
         let (json, version_at) = splice(&self.json, self.version_at.clone(), version);
-        Self { key: self.key.clone(), version, json, version_at, facts: self.facts.clone() }
+        let metadata_end = self.metadata_at.end - self.version_at.len() + version_at.len();
+        let metadata_at = self.metadata_at.start..metadata_end;
+        let Self { key, key_hash, facts, .. } = self.clone();
+        Self { key, version, json, key_hash, version_at, metadata_at, facts, row: OnceLock::new() }
     }
 }
 
@@ -118,8 +151,8 @@ impl Prepared {
     pub(crate) fn new(object: &Object, fields: &[SelectableField]) -> Result<Self, serde_json::Error> {
         debug_assert!(object.metadata().is_none_or(|metadata| !metadata.contains_key("resourceVersion")));
         let value = Bytes::from(serde_json::to_vec(&object.0)?);
-        let insert_at = insertion_point(&value).ok_or_else(|| serde::ser::Error::custom("there is no metadata"))?;
-        Ok(Self { value, insert_at, facts: Arc::new(Facts::of(object, fields)) })
+        let places = Places::find(&value).ok_or_else(|| serde::ser::Error::custom("there is no metadata"))?;
+        Ok(Self { value, places, facts: Arc::new(Facts::of(object, fields)) })
     }
 
     /// Reads what the log has kept.
@@ -130,9 +163,9 @@ impl Prepared {
     pub(crate) fn parse(value: Bytes, fields: &[SelectableField]) -> Result<Self, serde_json::Error> {
         let mut object = Object(serde_json::from_slice::<Map<String, Value>>(&value)?);
         if object.metadata().is_some_and(|metadata| !metadata.contains_key("resourceVersion"))
-            && let Some(insert_at) = insertion_point(&value)
+            && let Some(places) = Places::find(&value)
         {
-            return Ok(Self { value, insert_at, facts: Arc::new(Facts::of(&object, fields)) });
+            return Ok(Self { value, places, facts: Arc::new(Facts::of(&object, fields)) });
         }
         // Not as the registry writes it, such as with white space.
         object.metadata_mut().remove("resourceVersion");
@@ -141,8 +174,11 @@ impl Prepared {
 
     /// The object at `key` and `version`; version 0 leaves the version out.
     pub(crate) fn stored(&self, key: Key, version: Version) -> Stored {
-        let (json, version_at) = splice(&self.value, self.insert_at..self.insert_at, version);
-        Stored { key, version, json, version_at, facts: self.facts.clone() }
+        let Places { version: at, metadata } = self.places.clone();
+        let (json, version_at) = splice(&self.value, at..at, version);
+        let metadata_at = metadata.start..metadata.end + version_at.len();
+        let (key_hash, facts) = (hash(&key), self.facts.clone());
+        Stored { key, version, json, key_hash, version_at, metadata_at, facts, row: OnceLock::new() }
     }
 }
 
@@ -177,6 +213,12 @@ fn field_text(value: Option<&Value>) -> Box<str> {
     }
 }
 
+fn hash(key: &Key) -> u64 {
+    // Chosen by chance, so that nobody can choose keys of one hash.
+    static HASHES: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    HASHES.hash_one(key.as_str())
+}
+
 /// Replaces `range` by the member for `version`.
 fn splice(json: &Bytes, range: Range<usize>, version: Version) -> (Bytes, Range<usize>) {
     let member =
@@ -188,15 +230,17 @@ fn splice(json: &Bytes, range: Range<usize>, version: Version) -> (Bytes, Range<
     (out.into(), range.start..range.start + member.len())
 }
 
-/// Where `"resourceVersion":"…",` belongs in an encoded object: before the first member of
-/// `metadata` whose name comes later, such as `uid`, or else before the first. Nothing when there
-/// is no metadata.
-fn insertion_point(json: &[u8]) -> Option<usize> {
-    // From the value back over the colon and the quoted name.
-    let start = |(name, value): (&[u8], usize)| value - 1 - name.len() - 2;
-    let metadata = members(json, 0).find(|(name, _)| *name == b"metadata")?.1;
-    let later = members(json, metadata).find(|(name, _)| *name > b"resourceVersion".as_slice());
-    later.or_else(|| members(json, metadata).next()).map(start)
+impl Places {
+    /// `"resourceVersion":"…",` belongs before the first member of `metadata` whose name comes later, such as `uid`,
+    /// or else before the first. Nothing when there is no metadata, or an empty one.
+    fn find(json: &[u8]) -> Option<Self> {
+        // From the value back over the colon and the quoted name.
+        let start = |(name, value): (&[u8], usize)| value - 1 - name.len() - 2;
+        let metadata = members(json, 0).find(|(name, _)| *name == b"metadata")?.1;
+        let later = members(json, metadata).find(|(name, _)| *name > b"resourceVersion".as_slice());
+        let version = later.or_else(|| members(json, metadata).next()).map(start)?;
+        Some(Self { version, metadata: metadata..end_of_value(json, metadata)? })
+    }
 }
 
 /// The members of the object that begins at `at`: their names as encoded, and where the values
@@ -286,7 +330,10 @@ mod tests {
         let stored = Prepared::new(&sample(), FIELDS).expect("encodes").stored(Key::new("/k"), Version(42));
         let text = std::str::from_utf8(&stored.json).expect("text");
         assert!(text.contains(r#""namespace":"shop","resourceVersion":"42","uid":"u"}"#), "{text}");
+        let metadata = |stored: &Stored| serde_json::from_slice::<Value>(stored.metadata_json()).expect("JSON");
+        assert_eq!(metadata(&stored)["resourceVersion"], "42");
         let later = stored.at_version(Version(1_000));
+        assert_eq!(metadata(&later)["resourceVersion"], "1000");
         assert_eq!(later.object().meta_str("resourceVersion"), "1000");
         assert_eq!(later.at_version(Version(42)).json, stored.json);
         assert_eq!(later.at_version(Version(0)).object(), sample());
@@ -337,6 +384,8 @@ mod tests {
             object.0.insert("metadata".to_owned(), Value::Object(metadata));
             let stored = Prepared::new(&object, &[]).expect("encodes").stored(Key::new("/k"), Version(version));
             object.metadata_mut().insert("resourceVersion".to_owned(), json!(version.to_string()));
+            let metadata: Map<String, Value> = serde_json::from_slice(stored.metadata_json()).expect("JSON");
+            prop_assert_eq!(Some(&metadata), object.metadata());
             prop_assert_eq!(stored.object(), object);
         }
     }

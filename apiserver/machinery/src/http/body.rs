@@ -74,7 +74,7 @@ pub(crate) fn once(bytes: impl AsRef<[u8]> + Send + 'static) -> Pieces {
 }
 
 /// How many bytes of pieces are gathered into one frame.
-const FRAME_BYTES: usize = 64 * 1024;
+pub(crate) const FRAME_BYTES: usize = 64 * 1024;
 
 /// Appends pieces until `out` is longer than `limit`; says whether there may be more.
 pub(crate) fn fill(pieces: &mut Pieces, out: &mut Vec<u8>, limit: usize) -> bool {
@@ -97,7 +97,7 @@ struct Streamed {
 }
 
 /// Level 1 costs least, and what it gives away on JSON is little; upstream chose the same.
-const GZIP_LEVEL: u32 = 1;
+pub(crate) const GZIP_LEVEL: u32 = 1;
 
 /// The body that starts with `start` and goes on with `rest`.
 pub(crate) fn streamed(start: Vec<u8>, rest: Option<Pieces>, gzip: bool) -> Body {

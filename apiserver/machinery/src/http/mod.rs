@@ -15,6 +15,7 @@ mod render;
 pub mod request_info;
 pub mod response;
 mod router;
+mod segments;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -185,7 +185,7 @@ impl Query {
 }
 
 /// What the rows of a table carry beside their cells.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum IncludeObject {
     /// Nothing.
     None,

@@ -5,12 +5,15 @@ use http::{Response, StatusCode};
 use super::{
     body::Body,
     negotiate::{self, Accepted},
-    render::{self, Form},
+    render::{self, Form, RenderedList},
     response,
     router::Call,
     watch,
 };
-use crate::{registry::WatchOptions, status::ApiError};
+use crate::{
+    registry::{List, WatchOptions},
+    status::ApiError,
+};
 
 impl Call<'_> {
     /// The form of an answer that is an object.
@@ -46,8 +49,13 @@ impl Call<'_> {
         let (accepted, form) = self.list_form()?;
         let options = self.query.list()?;
         let list = self.resource.store.list(self.list_namespace(), &options).await?;
-        let pieces = render::list(&self.resource.definition, form, list);
-        response::json(StatusCode::OK, accepted.media, self.headers, pieces)
+        self.answer_list(accepted, form, list)
+    }
+
+    /// Answers with a list, as `accepted` and in the form that goes with it.
+    pub(crate) fn answer_list(&self, accepted: Accepted, form: Form, list: List) -> Result<Response<Body>, ApiError> {
+        let list = RenderedList::new(&self.resource.definition, form, list);
+        response::list(accepted.media, self.headers, list, &self.resource.segments)
     }
 
     pub(crate) async fn watch(&self) -> Result<Response<Body>, ApiError> {

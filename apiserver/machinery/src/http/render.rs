@@ -5,7 +5,11 @@
 //! out of items, but those who read these kinds (kube-rs, client-go's dynamic client) know them from
 //! custom resources, whose items have them.
 
-use std::{fmt::Write, sync::Arc};
+use std::{
+    fmt::Write,
+    hash::{Hash, Hasher},
+    sync::Arc,
+};
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -22,6 +26,7 @@ use crate::{
     log::Version,
     object::Object,
     registry::{List, Stored},
+    row::Row,
     status::ApiError,
 };
 
@@ -92,21 +97,24 @@ pub(crate) fn write_object(
 ) {
     match form {
         Form::Object => out.extend_from_slice(&stored.json),
-        Form::Partial(version) | Form::PartialList(version) => partial::write(out, &stored.json, version),
+        Form::Partial(version) | Form::PartialList(version) => partial::write(out, stored.metadata_json(), version),
         Form::Table(style) => {
-            write_table(out, definition, style, stored.version, &stored.object(), &stored.json, headers);
+            let row = stored.row(&definition.columns);
+            write_table(out, definition, style, stored.version, headers, |out| {
+                table::write_row(out, style, row, stored.metadata_json(), &stored.json);
+            });
         }
     }
 }
 
+/// A table of one row.
 fn write_table(
     out: &mut Vec<u8>,
     definition: &ResourceDefinition,
     style: RowStyle,
     version: Version,
-    object: &Object,
-    json: &[u8],
     headers: bool,
+    row: impl FnOnce(&mut Vec<u8>),
 ) {
     // The outcome of a dry run has no version.
     let metadata = match version {
@@ -114,7 +122,7 @@ fn write_table(
         version => format!(r#"{{"resourceVersion":"{version}"}}"#),
     };
     table::write_head(out, definition, style, &metadata, headers);
-    table::write_row(out, definition, style, object, json);
+    row(out);
     out.extend_from_slice(table::TAIL.as_bytes());
 }
 
@@ -131,49 +139,137 @@ pub(crate) fn write_bookmark(
     if initial_events_end {
         metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
     }
+    let metadata_json = metadata.to_string();
     let value = json!({"kind": definition.kind, "apiVersion": definition.api_version(), "metadata": metadata});
     let json = value.to_string();
     match form {
         Form::Object => out.extend_from_slice(json.as_bytes()),
-        Form::Partial(version) | Form::PartialList(version) => partial::write(out, json.as_bytes(), version),
+        Form::Partial(version) | Form::PartialList(version) => partial::write(out, metadata_json.as_bytes(), version),
         Form::Table(mut style) => {
             // The mark has to arrive, even in a table that carries no objects.
             if initial_events_end && style.include == IncludeObject::None {
                 style.include = IncludeObject::Metadata;
             }
             let Value::Object(map) = value else { unreachable!("made as an object above") };
-            write_table(out, definition, style, version, &Object(map), json.as_bytes(), headers);
+            let row = Row::new(&definition.columns, &Object(map));
+            write_table(out, definition, style, version, headers, |out| {
+                table::write_row(out, style, &row, metadata_json.as_bytes(), json.as_bytes());
+            });
         }
     }
 }
 
-/// A list in a form, written item by item.
-pub(crate) fn list(definition: &Arc<ResourceDefinition>, form: Form, list: List) -> Pieces {
-    let mut head = Vec::new();
-    let metadata = list_metadata(&list);
-    let tail = match form {
-        Form::Table(style) => {
-            table::write_head(&mut head, definition, style, &metadata, true);
-            table::TAIL
+/// A list in a form, to be written item by item.
+#[derive(Debug)]
+pub(crate) struct RenderedList {
+    definition: Arc<ResourceDefinition>,
+    form: Form,
+    /// All before the items.
+    pub(crate) head: Vec<u8>,
+    /// The objects, in key order.
+    pub(crate) items: Vec<Arc<Stored>>,
+    /// All after the items.
+    pub(crate) tail: &'static str,
+}
+
+impl RenderedList {
+    /// A list in a form.
+    pub(crate) fn new(definition: &Arc<ResourceDefinition>, form: Form, list: List) -> Self {
+        let mut head = Vec::new();
+        let metadata = list_metadata(&list);
+        let tail = match form {
+            Form::Table(style) => {
+                table::write_head(&mut head, definition, style, &metadata, true);
+                "]}\n"
+            }
+            Form::Object | Form::Partial(_) | Form::PartialList(_) => {
+                let (kind, api_version) = match form {
+                    Form::Partial(version) | Form::PartialList(version) => {
+                        ("PartialObjectMetadataList".to_owned(), format!("meta.k8s.io/{version}"))
+                    }
+                    _ => (format!("{}List", definition.kind), definition.api_version()),
+                };
+                let text = format!(r#"{{"kind":"{kind}","apiVersion":"{api_version}","metadata":{metadata},"items":["#);
+                head.extend_from_slice(text.as_bytes());
+                "]}\n"
+            }
+        };
+        Self { definition: Arc::clone(definition), form, head, items: list.items, tail }
+    }
+
+    /// Whether it takes more than this many bytes.
+    pub(crate) fn is_longer_than(&self, bytes: usize) -> bool {
+        let mut length = self.head.len();
+        self.items.iter().any(|item| {
+            length += self.item_bytes(item);
+            length > bytes
+        })
+    }
+
+    /// About how many bytes an item takes.
+    pub(crate) fn item_bytes(&self, stored: &Stored) -> usize {
+        match self.form {
+            Form::Object => stored.json.len(),
+            Form::Partial(_) | Form::PartialList(_) => stored.metadata_json().len(),
+            Form::Table(style) => {
+                let included = match style.include {
+                    IncludeObject::None => 0,
+                    IncludeObject::Metadata => stored.metadata_json().len(),
+                    IncludeObject::Object => stored.json.len(),
+                };
+                stored.row(&self.definition.columns).len() + included
+            }
         }
-        Form::Object | Form::Partial(_) | Form::PartialList(_) => {
-            let (kind, api_version) = match form {
-                Form::Partial(version) | Form::PartialList(version) => {
-                    ("PartialObjectMetadataList".to_owned(), format!("meta.k8s.io/{version}"))
-                }
-                _ => (format!("{}List", definition.kind), definition.api_version()),
+    }
+
+    /// Appends an item.
+    pub(crate) fn write_item(&self, out: &mut Vec<u8>, stored: &Stored) {
+        match self.form {
+            Form::Object => out.extend_from_slice(&stored.json),
+            Form::Partial(version) | Form::PartialList(version) => partial::write(out, stored.metadata_json(), version),
+            Form::Table(style) => {
+                let row = stored.row(&self.definition.columns);
+                table::write_row(out, style, row, stored.metadata_json(), &stored.json);
+            }
+        }
+    }
+
+    /// Feeds a hasher with what tells the bytes of an item from those of any other item of the resource, and of the
+    /// same item in another form or at another time.
+    pub(crate) fn identify_item(&self, hasher: &mut impl Hasher, stored: &Stored) {
+        (stored.version.0, stored.key_hash).hash(hasher);
+        if let Form::Table(style) = self.form {
+            stored.row(&self.definition.columns).ages(style.now).for_each(|age| age.hash(hasher));
+        }
+    }
+
+    /// What all items have in common, for the same purpose.
+    pub(crate) fn identify_form(&self, hasher: &mut impl Hasher) {
+        std::mem::discriminant(&self.form).hash(hasher);
+        match self.form {
+            Form::Object => {}
+            Form::Partial(version) | Form::PartialList(version) => version.hash(hasher),
+            Form::Table(style) => (style.version, style.include).hash(hasher),
+        }
+    }
+
+    /// The whole list as it is written, with commas between the items and a line's end.
+    pub(crate) fn pieces(mut self) -> Pieces {
+        let mut next = 0;
+        Box::new(move |out| {
+            out.append(&mut self.head);
+            let Some(item) = self.items.get(next) else {
+                out.extend_from_slice(self.tail.as_bytes());
+                return false;
             };
-            let text = format!(r#"{{"kind":"{kind}","apiVersion":"{api_version}","metadata":{metadata},"items":["#);
-            head.extend_from_slice(text.as_bytes());
-            "]}"
-        }
-    };
-    let definition = Arc::clone(definition);
-    items(head, list.items, tail, move |out, stored| match form {
-        Form::Object => out.extend_from_slice(&stored.json),
-        Form::Partial(version) | Form::PartialList(version) => partial::write(out, &stored.json, version),
-        Form::Table(style) => table::write_row(out, &definition, style, &stored.object(), &stored.json),
-    })
+            if next > 0 {
+                out.push(b',');
+            }
+            next += 1;
+            self.write_item(out, item);
+            true
+        })
+    }
 }
 
 fn list_metadata(list: &List) -> String {
@@ -186,33 +282,6 @@ fn list_metadata(list: &List) -> String {
     }
     metadata.push('}');
     metadata
-}
-
-/// `head`, then the items with commas between them, then `tail` and a line's end.
-fn items(
-    head: Vec<u8>,
-    items: Vec<Arc<Stored>>,
-    tail: &'static str,
-    write: impl Fn(&mut Vec<u8>, &Stored) + Send + 'static,
-) -> Pieces {
-    let mut head = Some(head);
-    let mut first = true;
-    let mut items = items.into_iter();
-    Box::new(move |out| {
-        if let Some(head) = head.take() {
-            out.extend_from_slice(&head);
-        }
-        let Some(item) = items.next() else {
-            out.extend_from_slice(tail.as_bytes());
-            out.push(b'\n');
-            return false;
-        };
-        if !std::mem::replace(&mut first, false) {
-            out.push(b',');
-        }
-        write(out, &item);
-        true
-    })
 }
 
 /// One object in a form, as a whole body.

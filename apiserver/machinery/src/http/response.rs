@@ -1,11 +1,15 @@
 //! Writing responses: objects, errors as `Status`, and the headers that all of them carry.
 
+use std::sync::Arc;
+
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use uuid::Uuid;
 
 use super::{
     body::{self, Body, Pieces},
     negotiate::{self, MediaType},
+    render::RenderedList,
+    segments::{self, Segments},
 };
 use crate::{request::RequestContext, status::ApiError};
 
@@ -32,15 +36,33 @@ pub(crate) fn json(
         start = to_yaml(&start)?;
     }
     let gzip = start.len() > GZIP_FROM_BYTES && accepts_gzip(request);
-    let mut response = Response::new(body::streamed(start, more.then_some(pieces), gzip));
+    let mut response = stream(media, body::streamed(start, more.then_some(pieces), gzip));
     *response.status_mut() = code;
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media.as_str()));
     if gzip {
-        headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-        headers.append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+        name_encoding(&mut response);
     }
     Ok(response)
+}
+
+/// Answers with a list, as `media`; compressed from segments when `request` asks for it and there is much.
+pub(crate) fn list(
+    media: MediaType,
+    request: &HeaderMap,
+    list: RenderedList,
+    segments: &Arc<Segments>,
+) -> Result<Response<Body>, ApiError> {
+    if media == MediaType::Json && accepts_gzip(request) && list.is_longer_than(GZIP_FROM_BYTES) {
+        let mut response = stream(media, segments::body(list, Arc::clone(segments)));
+        name_encoding(&mut response);
+        return Ok(response);
+    }
+    json(StatusCode::OK, media, request, list.pieces())
+}
+
+fn name_encoding(response: &mut Response<Body>) {
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    headers.append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
 }
 
 /// Answers with a body that is sent as it comes, and never compressed.

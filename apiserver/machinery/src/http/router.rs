@@ -11,6 +11,7 @@ use super::{
     query::Query,
     request_info::RequestInfo,
     response,
+    segments::Segments,
 };
 use crate::{
     definition::{ResourceDefinition, Scope, Subresource, SubresourceCall},
@@ -39,6 +40,7 @@ pub(crate) struct Resource {
     pub(crate) definition: Arc<ResourceDefinition>,
     pub(crate) store: Arc<Store>,
     pub(crate) decoder: Decoder,
+    pub(crate) segments: Arc<Segments>,
 }
 
 /// A request for a resource, as handlers see it.
@@ -67,7 +69,8 @@ impl ApiHandler {
     pub fn new(registry: &Registry, shutdown: CancellationToken) -> Result<Self, SchemaError> {
         let resource = |store: &Arc<Store>| {
             let definition = Arc::clone(store.definition());
-            Ok(Resource { decoder: Decoder::new(&definition)?, definition, store: Arc::clone(store) })
+            let (decoder, store) = (Decoder::new(&definition)?, Arc::clone(store));
+            Ok(Resource { definition, store, decoder, segments: Arc::default() })
         };
         let resources = registry.stores().map(resource).collect::<Result<_, _>>()?;
         Ok(Self { resources, shutdown, now: Timestamp::now })

@@ -113,8 +113,7 @@ impl Call<'_> {
         let selection = self.query.list()?;
         let (context, options) = self.delete_options(body).await?;
         let list = self.resource.store.delete_collection(&context, self.list_namespace(), &selection, &options).await?;
-        let pieces = render::list(&self.resource.definition, form, list);
-        response::json(StatusCode::OK, accepted.media, self.headers, pieces)
+        self.answer_list(accepted, form, list)
     }
 
     fn decode(&self, context: &RequestContext, body: &[u8], media: MediaType) -> Result<Object, ApiError> {

@@ -1,0 +1,205 @@
+//! What a table shows of an object: its cells, encoded once, but for the ages, which change as time goes by.
+
+use std::{
+    fmt::{self, Write as _},
+    io::Write as _,
+};
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+
+use crate::{
+    definition::{Cell, Column},
+    object::Object,
+};
+
+/// The cells of one object.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    /// The cells as a JSON list, with nothing where the ages belong.
+    text: Box<str>,
+    /// Where the ages belong in `text`, in order, and since when they count.
+    ages: Box<[(usize, Timestamp)]>,
+}
+
+impl Row {
+    /// The cells of an object: its name, and then the columns.
+    pub(crate) fn new(columns: &[Column], object: &Object) -> Self {
+        let mut text = format!("[{}", Value::from(object.name()));
+        let mut ages = Vec::new();
+        for column in columns {
+            text.push(',');
+            match cell(column.cell, object) {
+                Shown::Always(value) => {
+                    let _ = write!(text, "{value}");
+                }
+                Shown::Age(since) => {
+                    text.push('"');
+                    ages.push((text.len(), since));
+                    text.push('"');
+                }
+            }
+        }
+        text.push(']');
+        Self { text: text.into(), ages: ages.into() }
+    }
+
+    /// How many bytes the cells take, ages left out.
+    pub(crate) fn len(&self) -> usize {
+        self.text.len()
+    }
+
+    /// The ages at `now`, in order.
+    pub(crate) fn ages(&self, now: Timestamp) -> impl Iterator<Item = Age> {
+        self.ages.iter().map(move |(_, since)| Age::of(now.duration_since(*since)))
+    }
+
+    /// Appends the cells as a JSON list.
+    pub(crate) fn write(&self, out: &mut Vec<u8>, now: Timestamp) {
+        let mut written = 0;
+        for ((at, _), age) in self.ages.iter().zip(self.ages(now)) {
+            out.extend_from_slice(&self.text.as_bytes()[written..*at]);
+            let _ = write!(out, "{age}");
+            written = *at;
+        }
+        out.extend_from_slice(&self.text.as_bytes()[written..]);
+    }
+}
+
+enum Shown {
+    /// The same at any time.
+    Always(Value),
+    /// The time since then.
+    Age(Timestamp),
+}
+
+fn cell(cell: Cell, object: &Object) -> Shown {
+    Shown::Always(match cell {
+        Cell::Compute(compute) => compute(object),
+        Cell::Path(path) => match object.get_path(path) {
+            None => Value::Null,
+            // kubectl prints what is in a cell with Go's %v, which says little about lists and maps.
+            Some(value @ (Value::Array(_) | Value::Object(_))) => Value::from(value.to_string()),
+            Some(value) => value.clone(),
+        },
+        Cell::Age(path) => match object.get_path(path).and_then(Value::as_str) {
+            None | Some("") => Value::from("<unknown>"),
+            Some(text) => match text.parse() {
+                Ok(since) => return Shown::Age(since),
+                Err(_) => Value::from("<invalid>"),
+            },
+        },
+    })
+}
+
+/// A length of time in two or three digits, such as `5d3h`.
+///
+/// Follows `HumanDuration` in `k8s.io/apimachinery/pkg/util/duration`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Age {
+    /// It begins in the future.
+    Invalid,
+    /// A number of one unit.
+    One(i64, char),
+    /// A number of one unit and what is left in the next.
+    Two(i64, char, i64, char),
+}
+
+impl Age {
+    fn of(duration: SignedDuration) -> Self {
+        let seconds = duration.as_secs();
+        let (minutes, hours) = (seconds / 60, seconds / 3600);
+        let (days, years) = (hours / 24, hours / 24 / 365);
+        let with_rest = |whole: i64, unit: char, rest: i64, rest_unit: char| {
+            if rest == 0 { Self::One(whole, unit) } else { Self::Two(whole, unit, rest, rest_unit) }
+        };
+        match () {
+            // Clocks that differ by a second are forgiven.
+            () if seconds < -1 => Self::Invalid,
+            () if seconds < 0 => Self::One(0, 's'),
+            () if seconds < 120 => Self::One(seconds, 's'),
+            () if minutes < 10 => with_rest(minutes, 'm', seconds % 60, 's'),
+            () if minutes < 180 => Self::One(minutes, 'm'),
+            () if hours < 8 => with_rest(hours, 'h', minutes % 60, 'm'),
+            () if hours < 48 => Self::One(hours, 'h'),
+            () if hours < 24 * 8 => with_rest(days, 'd', hours % 24, 'h'),
+            () if hours < 24 * 365 * 2 => Self::One(days, 'd'),
+            () if hours < 24 * 365 * 8 => with_rest(years, 'y', days % 365, 'd'),
+            () => Self::One(years, 'y'),
+        }
+    }
+}
+
+impl fmt::Display for Age {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Invalid => f.write_str("<invalid>"),
+            Self::One(whole, unit) => write!(f, "{whole}{unit}"),
+            Self::Two(whole, unit, rest, rest_unit) => write!(f, "{whole}{unit}{rest}{rest_unit}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn durations_read_as_kubectl_prints_them() {
+        const MINUTE: i64 = 60;
+        const HOUR: i64 = 60 * MINUTE;
+        const DAY: i64 = 24 * HOUR;
+        for (seconds, expected) in [
+            (-2, "<invalid>"),
+            (-1, "0s"),
+            (0, "0s"),
+            (119, "119s"),
+            (120, "2m"),
+            (121, "2m1s"),
+            (9 * MINUTE + 59, "9m59s"),
+            (10 * MINUTE + 30, "10m"),
+            (179 * MINUTE, "179m"),
+            (180 * MINUTE, "3h"),
+            (7 * HOUR + 59 * MINUTE, "7h59m"),
+            (8 * HOUR + 30 * MINUTE, "8h"),
+            (47 * HOUR, "47h"),
+            (48 * HOUR, "2d"),
+            (5 * DAY + 3 * HOUR, "5d3h"),
+            (8 * DAY + 3 * HOUR, "8d"),
+            (729 * DAY, "729d"),
+            (730 * DAY, "2y"),
+            (731 * DAY, "2y1d"),
+            (8 * 365 * DAY + DAY, "8y"),
+        ] {
+            assert_eq!(Age::of(SignedDuration::from_secs(seconds)).to_string(), expected, "{seconds}");
+        }
+    }
+
+    #[test]
+    fn cells_show_what_is_there() {
+        let object = Object(
+            json!({"metadata": {"name": "web"}, "spec": {"n": 3, "list": ["a"], "at": "2026-01-01T00:00:00Z", "bad": "yesterday"}})
+                .as_object()
+                .unwrap()
+                .clone(),
+        );
+        let now = "2026-01-01T00:05:00Z".parse().unwrap();
+        let cells = [
+            Cell::Path(&["spec", "n"]),
+            Cell::Path(&["spec", "list"]),
+            Cell::Path(&["spec", "none"]),
+            Cell::Age(&["spec", "at"]),
+            Cell::Age(&["spec", "bad"]),
+            Cell::Age(&["spec", "none"]),
+            Cell::Compute(|_| json!(true)),
+        ];
+        let row = Row::new(&cells.map(|cell| Column::new("Any", cell, "")), &object);
+        let mut out = Vec::new();
+        row.write(&mut out, now);
+        let expected = json!(["web", 3, "[\"a\"]", null, "5m", "<invalid>", "<unknown>", true]);
+        assert_eq!(serde_json::from_slice::<Value>(&out).unwrap(), expected);
+        assert_eq!(out.len(), row.len() + "5m".len());
+    }
+}
