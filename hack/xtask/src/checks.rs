@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 
-use crate::binaries::Profile;
+use crate::binaries::{self, Profile};
 use crate::cluster;
 use crate::coverage;
 use crate::kubectl;
@@ -208,7 +208,8 @@ fn benchmark(bed: &Path) -> Result<()> {
 /// * `STOA_TEST_XTASK`: the program `xtask`;
 /// * `STOA_TEST_BIN_DIR`: the folder of `stoa-apiserver` and `function-runner`;
 /// * `STOA_TEST_KUBECTL`: kubectl, of whatever version is there;
-/// * `STOA_TEST_CLIENT_GO`: the client-go tests as one program.
+/// * `STOA_TEST_CLIENT_GO`: the client-go tests as one program;
+/// * `STOA_TEST_ETCD`: the program etcd.
 fn tests(work: &Path, bed: &Path, xtask: &Path) -> Result<()> {
     let text = |path: PathBuf| path.into_os_string().into_string().ok().context("a path is not UTF-8");
     let environment = [
@@ -218,10 +219,11 @@ fn tests(work: &Path, bed: &Path, xtask: &Path) -> Result<()> {
         ("STOA_TEST_BIN_DIR", text(paths::cargo_target().join("debug"))?),
         ("STOA_TEST_KUBECTL", text(kubectl::program()?)?),
         ("STOA_TEST_CLIENT_GO", text(client_go_program(work))?),
+        ("STOA_TEST_ETCD", text(binaries::ETCD.binary()?)?),
     ];
     let environment: Vec<(&str, &str)> = environment.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    let cluster_tests = "--features=stoa-runtime-kubernetes/cluster-tests";
-    execute(&["cargo", "test", "--workspace", "--no-fail-fast", cluster_tests], &environment)
+    let real = "--features=stoa-runtime-kubernetes/cluster-tests,stoa-storage/etcd-tests";
+    execute(&["cargo", "test", "--workspace", "--no-fail-fast", real], &environment)
 }
 
 fn cargo(args: &[&str]) -> Result<()> {

@@ -21,8 +21,8 @@ pub use memory::MemoryLog;
 
 /// A position in the log: the number of the record that was written there.
 ///
-/// Versions start at 1 and order every write to every key; 0 is "before the first write". On the
-/// wire it is the `resourceVersion`, in decimal.
+/// Versions are greater than 0 and order every write to every key; 0 is "before the first write".
+/// They grow with every write, not always by one. On the wire it is the `resourceVersion`, in decimal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Version(pub u64);
@@ -188,6 +188,7 @@ pub trait Log: fmt::Debug + Send + Sync + 'static {
     ///
     /// [`LogError::Conflict`] when the condition does not hold, with what was found.
     /// [`LogError::Fenced`] when the write's lease is no longer held by its token.
+    /// [`LogError::TooLarge`] when the storage takes no write of that size; nothing was written.
     /// [`LogError::Unavailable`] when the storage is out of reach or full; whether the write is
     /// in the log is then unknown, and reading tells.
     async fn append(&self, write: Write) -> Result<Version, LogError>;
@@ -283,6 +284,14 @@ pub enum LogError {
         lease: String,
         /// The token that the caller had.
         token: u64,
+    },
+    /// The write is larger than the storage takes.
+    #[error("a write of {size} bytes is too large: {limit}")]
+    TooLarge {
+        /// How large it is, in bytes.
+        size: usize,
+        /// What the limit is, in the words of the storage.
+        limit: String,
     },
     /// What is stored does not read back.
     #[error("the log is corrupt: {0}")]

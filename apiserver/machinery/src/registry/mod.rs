@@ -136,6 +136,9 @@ impl Store {
         tracing::error!(error = error as &dyn std::error::Error, resource = plural, operation, "the log failed");
         match error {
             LogError::Unavailable(_) => ApiError::server_timeout(group, plural, operation, 2),
+            LogError::TooLarge { .. } => {
+                ApiError::new(413, "RequestEntityTooLarge", format!("Request entity too large: {error}"))
+            }
             LogError::Conflict { .. }
             | LogError::Expired { .. }
             | LogError::Future { .. }

@@ -270,6 +270,7 @@ pub(crate) fn halt(error: &LogError) -> Halt {
         | LogError::Unavailable(_)
         | LogError::Expired { .. }
         | LogError::Future { .. }
+        | LogError::TooLarge { .. }
         | LogError::Corrupt(_) => Halt::Retry(error.to_string()),
     }
 }

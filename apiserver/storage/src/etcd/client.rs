@@ -1,0 +1,290 @@
+//! Calls to the members of an etcd cluster: one of them at a time, the next one when it does not answer.
+
+use std::{
+    fmt,
+    sync::atomic::{AtomicI64, AtomicUsize, Ordering::Relaxed},
+    time::Duration,
+};
+
+use parking_lot::RwLock;
+use stoa_machinery::log::LogError;
+use tokio::{sync::mpsc, time::Instant};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{
+    Code, Request, Response, Status, Streaming,
+    transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
+};
+
+use super::{
+    EtcdTls,
+    metrics::{Metrics, Operation},
+    proto::{
+        Headed, WatchCreateRequest, WatchRequest, WatchResponse, kv_client::KvClient, lease_client::LeaseClient,
+        maintenance_client::MaintenanceClient, watch_client::WatchClient, watch_request::RequestUnion,
+    },
+};
+
+/// How long one call may take before the next member is asked.
+const ATTEMPT: Duration = Duration::from_secs(5);
+/// How long a connection may take to come about.
+const CONNECT: Duration = Duration::from_secs(3);
+/// The shortest and longest wait before a call is made again.
+const BACKOFF: std::ops::RangeInclusive<Duration> = Duration::from_millis(20)..=Duration::from_secs(1);
+/// How often a connection is tried on which nothing moves. etcd takes anything under 5 s amiss.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+/// How long the answer to that may take.
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What became of a call that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// The server has looked at it and will not do it: nothing has changed.
+    Refused,
+    /// The server did not even look at it, and would the next time.
+    Busy,
+    /// It may have been carried out, or may be yet.
+    Unknown,
+}
+
+/// Says what a failed call means for what it asked for.
+pub(super) fn failure(status: &Status) -> Failure {
+    match status.code() {
+        Code::ResourceExhausted if status.message().contains("too many requests") => Failure::Busy,
+        Code::InvalidArgument
+        | Code::NotFound
+        | Code::AlreadyExists
+        | Code::PermissionDenied
+        | Code::ResourceExhausted
+        | Code::FailedPrecondition
+        | Code::OutOfRange
+        | Code::Unimplemented
+        | Code::Unauthenticated
+        | Code::DataLoss => Failure::Refused,
+        Code::Ok
+        | Code::Cancelled
+        | Code::Unknown
+        | Code::DeadlineExceeded
+        | Code::Aborted
+        | Code::Internal
+        | Code::Unavailable => Failure::Unknown,
+    }
+}
+
+/// Whether a revision was asked for whose history is gone.
+pub(super) fn is_compacted(status: &Status) -> bool {
+    status.code() == Code::OutOfRange && status.message().contains("compacted")
+}
+
+/// The failure of a call as the log's callers see it.
+pub(super) fn unavailable(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> LogError {
+    LogError::Unavailable(error.into())
+}
+
+/// The waits between attempts, and when to give up.
+pub(super) struct Patience {
+    deadline: Instant,
+    wait: Duration,
+}
+
+impl Patience {
+    pub(super) fn new(patience: Duration) -> Self {
+        Self { deadline: Instant::now() + patience, wait: *BACKOFF.start() }
+    }
+
+    /// Waits before the next attempt; false when there is to be none.
+    pub(super) async fn wait(&mut self) -> bool {
+        if Instant::now() + self.wait >= self.deadline {
+            return false;
+        }
+        // Not all at the same moment.
+        tokio::time::sleep(self.wait.mul_f64(0.5 + f64::from(jitter()) / 512.0)).await;
+        self.wait = (self.wait * 2).min(*BACKOFF.end());
+        true
+    }
+}
+
+/// Some number, which need not be a good one.
+fn jitter() -> u8 {
+    uuid::Uuid::new_v4().as_bytes()[0]
+}
+
+/// The members of one etcd cluster.
+pub(super) struct Client {
+    servers: Vec<String>,
+    channels: RwLock<Vec<Channel>>,
+    /// Which of them is asked.
+    current: AtomicUsize,
+    /// The newest revision that any response has told of.
+    seen: AtomicI64,
+    patience: Duration,
+    pub metrics: Metrics,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("servers", &self.servers).finish_non_exhaustive()
+    }
+}
+
+fn channels(servers: &[String], tls: &EtcdTls) -> Result<Vec<Channel>, tonic::transport::Error> {
+    let channel = |server: &String| {
+        let mut endpoint = Endpoint::from_shared(server.clone())?
+            .connect_timeout(CONNECT)
+            .tcp_nodelay(true)
+            .http2_keep_alive_interval(KEEP_ALIVE)
+            .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
+            .keep_alive_while_idle(true);
+        if server.starts_with("https:") {
+            let mut config = ClientTlsConfig::new();
+            if let Some(ca) = &tls.ca_pem {
+                config = config.ca_certificate(Certificate::from_pem(ca));
+            }
+            if let Some((certificate, key)) = &tls.client_pem {
+                config = config.identity(Identity::from_pem(certificate, key));
+            }
+            endpoint = endpoint.tls_config(config)?;
+        }
+        Ok(endpoint.connect_lazy())
+    };
+    servers.iter().map(channel).collect()
+}
+
+impl Client {
+    pub(super) fn new(
+        servers: Vec<String>,
+        tls: &EtcdTls,
+        patience: Duration,
+        metrics: Metrics,
+    ) -> Result<Self, tonic::transport::Error> {
+        let channels = RwLock::new(channels(&servers, tls)?);
+        Ok(Self { servers, channels, current: AtomicUsize::new(0), seen: AtomicI64::new(0), patience, metrics })
+    }
+
+    /// Makes new connections with other certificates; calls under way keep theirs.
+    pub(super) fn set_tls(&self, tls: &EtcdTls) -> Result<(), tonic::transport::Error> {
+        *self.channels.write() = channels(&self.servers, tls)?;
+        Ok(())
+    }
+
+    pub(super) fn patience(&self) -> Patience {
+        Patience::new(self.patience)
+    }
+
+    /// The newest revision that is known to exist.
+    pub(super) fn seen(&self) -> i64 {
+        self.seen.load(Relaxed)
+    }
+
+    pub(super) fn observe(&self, revision: i64) {
+        self.seen.fetch_max(revision, Relaxed);
+    }
+
+    fn pick(&self) -> (usize, Channel) {
+        let channels = self.channels.read();
+        let current = self.current.load(Relaxed) % channels.len();
+        (current, channels[current].clone())
+    }
+
+    /// Leaves the member that did not answer, unless another caller has already.
+    fn leave(&self, member: usize, why: &Status) {
+        let next = (member + 1) % self.servers.len();
+        if next != member && self.current.compare_exchange(member, next, Relaxed, Relaxed).is_ok() {
+            tracing::warn!(from = self.servers[member], to = self.servers[next], %why, "another etcd member is asked");
+        }
+    }
+
+    /// Makes a call once. A member that does not answer is not asked the next time.
+    pub(super) async fn attempt<T: Headed, F>(
+        &self,
+        operation: Operation<'_>,
+        call: impl FnOnce(Channel) -> F,
+    ) -> Result<T, Status>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let (member, channel) = self.pick();
+        let started = Instant::now();
+        let answer = tokio::time::timeout(ATTEMPT, call(channel)).await.unwrap_or_else(|_| {
+            Err(Status::deadline_exceeded(format!("{} did not answer within {ATTEMPT:?}", self.servers[member])))
+        });
+        self.metrics.observe(operation, started.elapsed(), answer.is_err());
+        match answer {
+            Ok(response) => {
+                let response = response.into_inner();
+                self.observe(response.revision());
+                Ok(response)
+            }
+            Err(status) => {
+                if failure(&status) == Failure::Unknown {
+                    self.leave(member, &status);
+                }
+                Err(status)
+            }
+        }
+    }
+
+    /// Makes a call that changes nothing, again and again until there is an answer.
+    ///
+    /// The outer error is that there was none in time; the inner one is the server's.
+    pub(super) async fn read<T: Headed, F>(
+        &self,
+        operation: Operation<'_>,
+        call: impl Fn(Channel) -> F,
+    ) -> Result<Result<T, Status>, LogError>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let mut patience = self.patience();
+        loop {
+            match self.attempt(operation, &call).await {
+                Ok(response) => return Ok(Ok(response)),
+                Err(status) if failure(&status) == Failure::Refused => return Ok(Err(status)),
+                Err(status) => {
+                    if !patience.wait().await {
+                        return Err(unavailable(status));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Begins to watch. The sender is for requests of progress; the watch ends when it is dropped.
+    pub(super) async fn watch(
+        &self,
+        request: WatchCreateRequest,
+    ) -> Result<(mpsc::Sender<WatchRequest>, Streaming<WatchResponse>), Status> {
+        let (member, channel) = self.pick();
+        let (sender, receiver) = mpsc::channel(4);
+        let create = WatchRequest { request_union: Some(RequestUnion::CreateRequest(request)) };
+        sender.try_send(create).expect("a new channel has room");
+        let mut request = Request::new(ReceiverStream::new(receiver));
+        // A member that has lost its leader ends the watch, instead of keeping still.
+        request.metadata_mut().insert("hasleader", tonic::metadata::MetadataValue::from_static("true"));
+        let mut client = WatchClient::new(channel).max_decoding_message_size(usize::MAX);
+        let answer = tokio::time::timeout(ATTEMPT, client.watch(request)).await;
+        match answer.unwrap_or_else(|_| Err(Status::deadline_exceeded("the watch was not begun in time"))) {
+            Ok(response) => Ok((sender, response.into_inner())),
+            Err(status) => {
+                self.leave(member, &status);
+                Err(status)
+            }
+        }
+    }
+
+    /// Asks another member the next time, because a watch on this one went wrong.
+    pub(super) fn leave_current(&self, why: &Status) {
+        self.leave(self.pick().0, why);
+    }
+}
+
+pub(super) fn kv(channel: Channel) -> KvClient<Channel> {
+    KvClient::new(channel).max_decoding_message_size(usize::MAX)
+}
+
+pub(super) fn lease(channel: Channel) -> LeaseClient<Channel> {
+    LeaseClient::new(channel)
+}
+
+pub(super) fn maintenance(channel: Channel) -> MaintenanceClient<Channel> {
+    MaintenanceClient::new(channel)
+}

@@ -1,0 +1,285 @@
+//! The log of many replicas, on etcd.
+//!
+//! Start at [`EtcdLog::open`]. A write is one transaction of etcd's, and the revision it is carried
+//! out in is its version. Every replica writes and follows; what they need to agree on, etcd decides.
+//! `append` makes the writes, `follow` watches, `lease` has the leases, `client` finds a member that
+//! answers, `keys` says what is kept where.
+//!
+//! Other users may be in the same etcd, under other prefixes: versions grow, with gaps. Whoever
+//! compacts it drops the history of all of them.
+
+mod append;
+mod client;
+mod follow;
+mod head;
+mod keys;
+mod lease;
+mod metrics;
+mod proto;
+
+use std::{
+    sync::{Arc, atomic::AtomicI64},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use stoa_machinery::log::{Entry, Key, Lease, Log, LogError, RecordStream, Snapshot, Version, Write};
+use tonic::Code;
+
+use self::{
+    append::version,
+    client::{Client, is_compacted, kv, maintenance, unavailable},
+    head::SharedHead,
+    keys::Keys,
+    metrics::{Metrics, Operation},
+    proto::{CompactionRequest, Headed as _, KeyValue, RangeRequest, RangeResponse, StatusRequest},
+};
+use crate::clock::{Clock, SystemClock};
+
+/// How many values are read at a time.
+const PAGE: i64 = 1000;
+
+/// With which certificates to call etcd.
+#[derive(Clone, Debug, Default)]
+pub struct EtcdTls {
+    /// Who may have signed the servers' certificates, PEM.
+    pub ca_pem: Option<String>,
+    /// The certificate to show and its key, PEM.
+    pub client_pem: Option<(String, String)>,
+}
+
+/// Settings of an [`EtcdLog`].
+#[derive(Clone, Debug)]
+pub struct EtcdOptions {
+    /// The members of the cluster, such as `https://etcd-0:2379`; at least one.
+    pub servers: Vec<String>,
+    /// Under which prefix of etcd's keys everything is, such as `/stoa`.
+    pub prefix: String,
+    /// For servers that begin with `https:`.
+    pub tls: EtcdTls,
+    /// How long a call may go on looking for a member that answers.
+    pub patience: Duration,
+    /// Where metrics are registered, under the names that kube-apiserver has for them.
+    pub metrics: prometheus::Registry,
+    /// Dates the records.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl EtcdOptions {
+    /// The usual settings.
+    pub fn new(servers: Vec<String>, prefix: impl Into<String>) -> Self {
+        Self {
+            servers,
+            prefix: prefix.into(),
+            tls: EtcdTls::default(),
+            patience: Duration::from_secs(20),
+            metrics: prometheus::Registry::new(),
+            clock: Arc::new(SystemClock),
+        }
+    }
+}
+
+/// What the calls of a log share.
+#[derive(Debug)]
+struct Shared {
+    client: Client,
+    keys: Keys,
+    /// The revision of the guard, as far as is known here.
+    guard: AtomicI64,
+    head: SharedHead,
+    clock: Arc<dyn Clock>,
+}
+
+/// A [`Log`] in an etcd cluster, 3.5.8 or later, that other replicas may write to as well.
+#[derive(Debug)]
+pub struct EtcdLog {
+    shared: Arc<Shared>,
+}
+
+impl EtcdLog {
+    /// Opens the log under the prefix, or starts one where there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`LogError::Unavailable`] when the settings make no sense or no member answers.
+    pub async fn open(options: EtcdOptions) -> Result<Self, LogError> {
+        if options.servers.is_empty() {
+            return Err(unavailable("no etcd server is named"));
+        }
+        let metrics = Metrics::new(&options.metrics).map_err(unavailable)?;
+        let client = Client::new(options.servers, &options.tls, options.patience, metrics).map_err(unavailable)?;
+        let shared = Shared {
+            client,
+            keys: Keys::new(&options.prefix),
+            guard: AtomicI64::new(0),
+            head: SharedHead::default(),
+            clock: options.clock,
+        };
+        append::open_guard(&shared).await?;
+        let log = Self { shared: Arc::new(shared) };
+        tracing::info!(head = %log.head().await?, "log opened");
+        Ok(log)
+    }
+
+    /// Calls etcd with other certificates from now on.
+    ///
+    /// # Errors
+    ///
+    /// [`LogError::Unavailable`] when they cannot be used; the old ones stay.
+    pub fn set_tls(&self, tls: &EtcdTls) -> Result<(), LogError> {
+        self.shared.client.set_tls(tls).map_err(unavailable)
+    }
+
+    /// Asks one member, once, whether the cluster answers, and notes how large its database is.
+    ///
+    /// # Errors
+    ///
+    /// [`LogError::Unavailable`] when it does not answer now, or says that something is wrong.
+    pub async fn probe(&self) -> Result<(), LogError> {
+        let client = &self.shared.client;
+        let key = self.shared.keys.head.clone();
+        let operation = Operation { name: "probe", key: "" };
+        let range = |channel| async move { kv(channel).range(RangeRequest::only_key(key)).await };
+        client.attempt(operation, range).await.map_err(unavailable)?;
+        let status = |channel| async move { maintenance(channel).status(StatusRequest {}).await };
+        let status = client.attempt(operation, status).await.map_err(unavailable)?;
+        let cluster = status.header.map(|header| header.cluster_id).unwrap_or_default();
+        client.metrics.size.with_label_values(&[format!("{cluster:x}")]).set(status.db_size);
+        match status.errors.as_slice() {
+            [] => Ok(()),
+            errors => Err(unavailable(errors.join("; "))),
+        }
+    }
+}
+
+impl Shared {
+    /// The version of the last record, and the revision at which that was so.
+    async fn read_head(&self) -> Result<(Version, i64), LogError> {
+        let range = RangeRequest::only_key(self.keys.head.clone());
+        let head = self.range(Operation { name: "head", key: "" }, range).await?.map_err(unavailable)?;
+        Ok((head.kvs.first().map_or(Version(0), |kv| version(kv.mod_revision)), head.revision()))
+    }
+
+    async fn range(
+        &self,
+        operation: Operation<'_>,
+        range: RangeRequest,
+    ) -> Result<Result<RangeResponse, tonic::Status>, LogError> {
+        let call = |channel| {
+            let range = range.clone();
+            async move { kv(channel).range(range).await }
+        };
+        self.client.read(operation, call).await
+    }
+
+    /// Whether the history at a revision is gone.
+    async fn is_compacted_at(&self, revision: i64) -> Result<bool, LogError> {
+        let range = RangeRequest { revision, ..RangeRequest::only_key(self.keys.head.clone()) };
+        match self.range(Operation { name: "head", key: "" }, range).await? {
+            Ok(_) => Ok(false),
+            // One that is yet to come is not gone.
+            Err(status) if status.code() == Code::OutOfRange => Ok(is_compacted(&status)),
+            Err(status) => Err(unavailable(status)),
+        }
+    }
+
+    /// Everything under a prefix as of a revision; `None` when that is gone.
+    async fn scan_at(&self, prefix: &str, revision: i64) -> Result<Option<Vec<Entry>>, LogError> {
+        let (mut key, range_end) = self.keys.data_range(prefix);
+        let mut entries = Vec::new();
+        loop {
+            let range =
+                RangeRequest { key, range_end: range_end.clone(), limit: PAGE, revision, ..RangeRequest::default() };
+            let page = match self.range(Operation { name: "list", key: prefix }, range).await? {
+                Ok(page) => page,
+                Err(status) if is_compacted(&status) => return Ok(None),
+                Err(status) => return Err(unavailable(status)),
+            };
+            let next = page.kvs.last().filter(|_| page.more).map(|last| [&last.key[..], b"\0"].concat());
+            entries.extend(page.kvs.into_iter().filter_map(|kv| self.entry(&kv)));
+            match next {
+                Some(next) => key = next.into(),
+                None => return Ok(Some(entries)),
+            }
+        }
+    }
+
+    fn entry(&self, kv: &KeyValue) -> Option<Entry> {
+        let key = self.keys.key_of(&kv.key)?;
+        // Copied, so that one value does not keep the whole page in memory.
+        Some(Entry { key, version: version(kv.mod_revision), value: Bytes::copy_from_slice(&kv.value) })
+    }
+}
+
+#[async_trait]
+impl Log for EtcdLog {
+    async fn append(&self, write: Write) -> Result<Version, LogError> {
+        self.write(write).await
+    }
+
+    async fn head(&self) -> Result<Version, LogError> {
+        let shared = &self.shared;
+        shared.head.get(|| async { Ok(shared.read_head().await?.0) }).await
+    }
+
+    async fn read(&self, key: &Key) -> Result<Option<Entry>, LogError> {
+        let range = RangeRequest::key(self.shared.keys.data(key));
+        let found = self.shared.range(Operation { name: "get", key: key.as_str() }, range).await?;
+        Ok(found.map_err(unavailable)?.kvs.first().and_then(|kv| self.shared.entry(kv)))
+    }
+
+    async fn scan(&self, prefix: &str, at: Option<Version>) -> Result<Snapshot, LogError> {
+        let shared = &self.shared;
+        loop {
+            let (head, now) = shared.read_head().await?;
+            let asked = at.unwrap_or(head);
+            if asked > head {
+                return Err(LogError::Future { asked, head });
+            }
+            // Where nothing has changed since, now will do, and that is never compacted.
+            let revision = if asked == head { now } else { i64::try_from(asked.0).unwrap_or(i64::MAX).max(1) };
+            match shared.scan_at(prefix, revision).await? {
+                Some(entries) => return Ok(Snapshot { version: asked, entries }),
+                // Somebody compacts faster than this reads; the present is tried again.
+                None if asked == head => {}
+                None => {
+                    let oldest = version(shared.compacted().await?).min(head);
+                    return Err(LogError::Expired { asked, oldest });
+                }
+            }
+        }
+    }
+
+    async fn follow(&self, since: Version) -> Result<RecordStream, LogError> {
+        follow::follow(self.shared.clone(), since).await
+    }
+
+    async fn compact(&self, before: Version) -> Result<(), LogError> {
+        let before = before.min(self.head().await?);
+        let revision = i64::try_from(before.0).unwrap_or(i64::MAX);
+        if revision == 0 {
+            return Ok(());
+        }
+        let request = CompactionRequest { revision, physical: false };
+        let compact = |channel| async move { kv(channel).compact(request).await };
+        match self.shared.client.read(Operation { name: "compact", key: "" }, compact).await? {
+            Ok(_) => Ok(()),
+            // Somebody else has, already.
+            Err(status) if is_compacted(&status) => Ok(()),
+            Err(status) => Err(unavailable(status)),
+        }
+    }
+
+    async fn acquire(&self, name: &str, holder: &str, ttl: Duration) -> Result<Lease, LogError> {
+        self.shared.acquire(name, holder, ttl).await
+    }
+
+    async fn renew(&self, lease: &Lease) -> Result<(), LogError> {
+        self.shared.renew(lease).await
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<(), LogError> {
+        self.shared.release(lease).await
+    }
+}
