@@ -79,6 +79,16 @@ pub fn dns_subdomain(value: &str) -> Vec<String> {
     errors
 }
 
+/// Complaints about a text that is to be one segment of a path.
+///
+/// Follows `IsValidPathSegmentName` in `k8s.io/apimachinery/pkg/api/validation/path`.
+pub fn path_segment(value: &str) -> Vec<String> {
+    if matches!(value, "." | "..") {
+        return vec![format!("may not be '{value}'")];
+    }
+    ["/", "%"].into_iter().filter(|c| value.contains(c)).map(|c| format!("may not contain '{c}'")).collect()
+}
+
 /// A name's beginning as it may be checked like a name: a dash at the end is fine there.
 ///
 /// Upstream replaces the last two characters, not one; the result is only looked at.

@@ -1,13 +1,14 @@
 //! What a resource looks like: names, scope, schema, columns, selectable fields, subresources.
 //!
-//! Start at [`ResourceDefinition::from_crd`], which takes everything that a Rust type's derives know
-//! (`kube::CustomResource` and `schemars::JsonSchema`); the builder methods add the rest.
+//! Start at [`ResourceDefinition::of`], or at [`ResourceDefinition::from_crd`] for types that derive
+//! `kube::CustomResource`: both take everything that a Rust type knows. The builder methods add the rest.
 
-use std::sync::Arc;
+use std::{any::TypeId, sync::Arc};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response};
+use schemars::JsonSchema;
 use serde_json::Value;
 
 use crate::{object::Object, request::RequestContext, status::ApiError};
@@ -179,6 +180,36 @@ pub struct ResourceDefinition {
 pub const ALL_VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
 impl ResourceDefinition {
+    /// The definition of a Rust type: its names from [`kube::Resource`], its schema from [`JsonSchema`]. No status
+    /// subresource, no short names, and the age as the only column.
+    pub fn of<K>() -> Self
+    where
+        K: kube::Resource<DynamicType = ()> + JsonSchema,
+        K::Scope: 'static,
+    {
+        // Definitions are inlined, so that the schema is structural.
+        let generator = schemars::generate::SchemaSettings::openapi3()
+            .with(|settings| settings.inline_subschemas = true)
+            .into_generator();
+        let namespaced = TypeId::of::<K::Scope>() == TypeId::of::<k8s_openapi::NamespaceResourceScope>();
+        Self {
+            group: K::group(&()).into_owned(),
+            version: K::version(&()).into_owned(),
+            kind: K::kind(&()).into_owned(),
+            plural: K::plural(&()).into_owned(),
+            singular: K::kind(&()).to_lowercase(),
+            short_names: Vec::new(),
+            categories: Vec::new(),
+            scope: if namespaced { Scope::Namespaced } else { Scope::Cluster },
+            schema: Arc::new(generator.into_root_schema_for::<K>().to_value()),
+            columns: vec![Column::age()],
+            selectable_fields: Vec::new(),
+            has_status: false,
+            subresources: Vec::new(),
+            verbs: ALL_VERBS.to_vec(),
+        }
+    }
+
     /// The definition of a type whose derives describe it, from the definition that
     /// `kube::CustomResourceExt::crd()` makes.
     ///
@@ -211,6 +242,20 @@ impl ResourceDefinition {
             subresources: Vec::new(),
             verbs: ALL_VERBS.to_vec(),
         }
+    }
+
+    /// Sets the short names for kubectl.
+    #[must_use]
+    pub fn short_names(mut self, names: &[&str]) -> Self {
+        self.short_names = names.iter().map(|&name| name.to_owned()).collect();
+        self
+    }
+
+    /// Adds the status subresource: main verbs then never write status.
+    #[must_use]
+    pub fn with_status(mut self) -> Self {
+        self.has_status = true;
+        self
     }
 
     /// Sets the table's columns; the name comes first in any case.

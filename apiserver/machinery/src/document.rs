@@ -5,6 +5,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
 use sha2::{Digest, Sha512};
 
+use crate::status::ApiError;
+
 /// An encoded document.
 #[derive(Clone, Debug)]
 pub(crate) struct Document {
@@ -37,7 +39,11 @@ impl Document {
         set(&mut response, header::ETAG, &tag);
         set(&mut response, header::VARY, "Accept");
         for (name, value) in headers {
-            set(&mut response, name.clone(), value);
+            // What is not sent has no type.
+            let of_content = matches!(*name, header::CONTENT_TYPE | header::LAST_MODIFIED);
+            if !of_content || response.status() != StatusCode::NOT_MODIFIED {
+                set(&mut response, name.clone(), value);
+            }
         }
         response
     }
@@ -55,13 +61,16 @@ pub(crate) fn plain(status: StatusCode, text: &'static str) -> Response<Bytes> {
 
 /// What Go's mux says of paths it does not know.
 pub(crate) fn not_found() -> Response<Bytes> {
-    plain(StatusCode::NOT_FOUND, "404 page not found\n")
+    let mut response = plain(StatusCode::NOT_FOUND, "404 page not found\n");
+    set(&mut response, header::X_CONTENT_TYPE_OPTIONS, "nosniff");
+    response
 }
 
-/// 405 for anything but a read.
-pub(crate) fn method_not_allowed() -> Response<Bytes> {
-    let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed");
-    set(&mut response, header::ALLOW, "GET, HEAD");
+/// A failure as a `Status`.
+pub(crate) fn status(error: &ApiError) -> Response<Bytes> {
+    let mut response = Response::new(serde_json::to_vec(&error.0).expect("a Status serializes").into());
+    *response.status_mut() = StatusCode::from_u16(error.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    set(&mut response, header::CONTENT_TYPE, "application/json");
     response
 }
 

@@ -3,7 +3,7 @@
 //! Start at [`ApiError`]; its constructors give the reasons, codes and sentences that
 //! `k8s.io/apimachinery/pkg/api/errors` gives. Field errors of validation are [`FieldError`]s.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ListMeta, Status, StatusCause, StatusDetails};
 
@@ -194,13 +194,13 @@ impl ApiError {
 
     /// 404 for an object; `resource` is the plural noun.
     pub fn not_found(group: &str, resource: &str, name: &str) -> Self {
-        Self::new(404, "NotFound", format!("{} {name:?} not found", qualified(resource, group)))
+        Self::new(404, "NotFound", format!("{} {} not found", qualified(resource, group), quote(name)))
             .with_object(group, resource, name)
     }
 
     /// 409 for a name that is taken.
     pub fn already_exists(group: &str, resource: &str, name: &str) -> Self {
-        Self::new(409, "AlreadyExists", format!("{} {name:?} already exists", qualified(resource, group)))
+        Self::new(409, "AlreadyExists", format!("{} {} already exists", qualified(resource, group), quote(name)))
             .with_object(group, resource, name)
     }
 
@@ -209,7 +209,7 @@ impl ApiError {
         Self::new(
             409,
             "Conflict",
-            format!("Operation cannot be fulfilled on {} {name:?}: {detail}", qualified(resource, group)),
+            format!("Operation cannot be fulfilled on {} {}: {detail}", qualified(resource, group), quote(name)),
         )
         .with_object(group, resource, name)
     }
@@ -230,20 +230,28 @@ impl ApiError {
         let message = if name.is_empty() {
             format!("{what} is forbidden: {detail}")
         } else {
-            format!("{what} {name:?} is forbidden: {detail}")
+            format!("{what} {} is forbidden: {detail}", quote(name))
         };
         Self::new(403, "Forbidden", message).with_object(group, resource, name)
     }
 
     /// 422 with one cause per refused field; `kind` is the Kind.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
-        let texts: Vec<String> = errors.iter().map(|e| format!("{}: {}", e.field, e.message)).collect();
+        let mut texts: Vec<String> = Vec::new();
+        for error in errors {
+            let text = format!("{}: {}", error.field, error.message);
+            // Whatever is said twice has two causes and one place in the sentence.
+            if !texts.contains(&text) {
+                texts.push(text);
+            }
+        }
         let joined = match texts.as_slice() {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
         };
-        let mut error = Self::new(422, "Invalid", format!("{} {name:?} is invalid: {joined}", qualified(kind, group)))
-            .with_object(group, kind, name);
+        let mut error =
+            Self::new(422, "Invalid", format!("{} {} is invalid: {joined}", qualified(kind, group), quote(name)))
+                .with_object(group, kind, name);
         for e in errors {
             error = error.with_cause(e.kind.reason(), &e.field, &e.message);
         }
@@ -298,8 +306,8 @@ impl ApiError {
     }
 
     /// 504 with the seconds after which to try again.
-    pub fn timeout(message: impl Into<String>, retry_after: i32) -> Self {
-        Self::new(504, "Timeout", message).with_retry_after(retry_after)
+    pub fn timeout(message: impl fmt::Display, retry_after: i32) -> Self {
+        Self::new(504, "Timeout", format!("Timeout: {message}")).with_retry_after(retry_after)
     }
 
     /// 429.
@@ -308,7 +316,64 @@ impl ApiError {
     }
 }
 
+/// A text in quotation marks, escaped as Go's `strconv.Quote` does it.
+pub fn quote(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for c in text.chars() {
+        let escaped = match c {
+            '"' => r#"\""#,
+            '\\' => r"\\",
+            '\x07' => r"\a",
+            '\x08' => r"\b",
+            '\x0c' => r"\f",
+            '\n' => r"\n",
+            '\r' => r"\r",
+            '\t' => r"\t",
+            '\x0b' => r"\v",
+            c => {
+                let code = u32::from(c);
+                // Writing to a string cannot fail.
+                let _ = match code {
+                    0..0x20 | 0x7f => write!(quoted, "\\x{code:02x}"),
+                    _ if is_printable(c) => write!(quoted, "{c}"),
+                    0..0x1_0000 => write!(quoted, "\\u{code:04x}"),
+                    _ => write!(quoted, "\\U{code:08x}"),
+                };
+                continue;
+            }
+        };
+        quoted.push_str(escaped);
+    }
+    quoted.push('"');
+    quoted
+}
+
+/// Whether a character leaves a mark or is a space, as Go's `unicode.IsPrint` has it. Unassigned
+/// characters, of which Rust has no table, pass here.
+pub(crate) fn is_printable(c: char) -> bool {
+    let invisible = matches!(u32::from(c),
+        0xAD | 0x600..=0x605 | 0x61C | 0x6DD | 0x70F | 0x180E | 0x200B..=0x200F | 0x202A..=0x202E
+        | 0x2060..=0x206F | 0xE000..=0xF8FF | 0xFEFF | 0xFFF0..=0xFFFB | 0xE0000..=0x0010_FFFF);
+    c == ' ' || !(c.is_control() || c.is_whitespace() || invisible)
+}
+
 /// `resource.group`, or `resource` in the core group.
 pub fn qualified(resource: &str, group: &str) -> String {
     if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") }
+}
+
+/// The failure of a call to another API server, as our own client hears it: its Status as it is, and 503 when that
+/// server could not be reached.
+pub fn api_error(error: kube::Error) -> ApiError {
+    match error {
+        kube::Error::Api(status) => serde_json::to_value(&*status).and_then(serde_json::from_value).map_or_else(
+            |_| ApiError::new(status.code, &status.reason, status.message.clone()),
+            |status| ApiError(Box::new(status)),
+        ),
+        other => {
+            tracing::warn!(error = &other as &dyn std::error::Error, "kube-apiserver cannot be reached");
+            ApiError::service_unavailable("the cluster's API server cannot be reached")
+        }
+    }
 }

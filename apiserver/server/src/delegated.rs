@@ -9,12 +9,13 @@ use kube::{
 };
 use stoa_machinery::{
     auth::{AnyOf, Authorizer, ClusterAuthentication, OrAnonymous, SubjectAccessReviewer, TokenReviewer, Union},
+    registry::ClusterNamespaces,
     serve::{Limits, ServingCertificate},
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    cluster::kubernetes::{KubernetesCluster, WatchedNamespaces},
+    cluster::kubernetes::KubernetesCluster,
     kinds::lookup::Lookup,
     options::{RunnerOptions, ServeOptions},
     runs::runner::{Runner, RunnerCredentials},
@@ -53,7 +54,7 @@ pub(crate) async fn run(options: ServeOptions) -> anyhow::Result<()> {
         authorizer,
         cluster: Arc::new(KubernetesCluster::new(client.clone())),
         lookup: Lookup::default(),
-        namespaces: Namespaces::OfCluster(WatchedNamespaces::start(client, end.clone())),
+        namespaces: Namespaces::OfCluster(ClusterNamespaces::start(client, end.clone())),
         runner: runner(&options.runner)?,
     };
     let bound = server::bind(parts).await?;

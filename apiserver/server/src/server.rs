@@ -4,16 +4,11 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use async_trait::async_trait;
-use http::{Request, Response};
 use stoa_machinery::{
-    RequestContext,
     auth::{AllowAll, Authenticator, Authorizer},
-    discovery::Discovery,
-    http::{ApiHandler, Body, RequestInfo},
     log::Log,
-    openapi::OpenApi,
     registry::{NamespaceLookup, Registry},
-    serve::{Handler, Health, Limits, Probe, Reload, Server, ServingCertificate, VersionInfo},
+    serve::{Api, Health, Limits, Probe, Reload, Server, ServingCertificate, VersionInfo},
 };
 use stoa_storage::local::{LocalLog, LocalOptions};
 use tokio::{signal::unix::SignalKind, task::JoinSet};
@@ -105,11 +100,7 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
     };
     subresources.set(services.clone());
 
-    let api = Arc::new(Api {
-        discovery: Discovery::new(&definitions(&registry)),
-        openapi: OpenApi::new(&definitions(&registry)),
-        objects: ApiHandler::new(&registry, shutdown.clone())?,
-    });
+    let api = Arc::new(Api::new(&registry, shutdown.clone())?);
     let health = Arc::new(Health::default());
     health.add("log", Probe::Live, LogCheck(log.clone()));
     let mut server = Server::builder(parts.certificate, parts.authenticator, parts.authorizer.clone(), api)
@@ -172,33 +163,6 @@ fn signals(shutdown: CancellationToken) -> anyhow::Result<impl Future<Output = (
     })
 }
 
-fn definitions(registry: &Registry) -> Vec<Arc<stoa_machinery::ResourceDefinition>> {
-    registry.stores().map(|store| store.definition().clone()).collect()
-}
-
-/// What is served behind the filters: documents about the API, and the objects.
-#[derive(Debug)]
-struct Api {
-    discovery: Discovery,
-    openapi: OpenApi,
-    objects: ApiHandler,
-}
-
-#[async_trait]
-impl Handler for Api {
-    async fn handle(&self, info: RequestInfo, context: RequestContext, request: Request<Body>) -> Response<Body> {
-        let (path, query) = (request.uri().path(), request.uri().query().unwrap_or(""));
-        let document = self
-            .discovery
-            .respond(request.method(), path, query, request.headers())
-            .or_else(|| self.openapi.respond(request.method(), path, query, request.headers()));
-        match document {
-            Some(response) => response.map(stoa_machinery::http::body::full),
-            None => self.objects.handle(info, context, request).await,
-        }
-    }
-}
-
 /// The log is well while its head can be told.
 struct LogCheck(Arc<dyn Log>);
 
@@ -214,6 +178,10 @@ fn version() -> VersionInfo {
     VersionInfo {
         major: "1".to_owned(),
         minor: "36".to_owned(),
+        emulation_major: "1".to_owned(),
+        emulation_minor: "36".to_owned(),
+        min_compatibility_major: "1".to_owned(),
+        min_compatibility_minor: "35".to_owned(),
         git_version: format!("v1.36.0+stoa-{}", env!("CARGO_PKG_VERSION")),
         git_commit: option_env!("STOA_GIT_COMMIT").unwrap_or("unknown").to_owned(),
         git_tree_state: "clean".to_owned(),

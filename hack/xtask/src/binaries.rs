@@ -26,6 +26,9 @@ pub(crate) const KUBE_CONTROLLER_MANAGER: GoCommand =
     GoCommand { name: "kube-controller-manager", module: "k8s.io/kubernetes" };
 pub(crate) const KUBECTL: GoCommand = GoCommand { name: "kubectl", module: "k8s.io/kubernetes" };
 
+pub(crate) const SAMPLE_APISERVER: GoCommand =
+    GoCommand { name: "sample-apiserver", module: "k8s.io/sample-apiserver" };
+
 impl GoCommand {
     /// The path of the binary, which is built first when the cache does not have it.
     pub(crate) fn binary(self) -> Result<PathBuf> {
@@ -114,12 +117,14 @@ fn module_version<'a>(go_mod: &'a str, module: &str) -> Option<&'a str> {
 
 /// Tells Kubernetes its version; without that, clients would see `v0.0.0-master`.
 fn linker_flags(version: &str) -> String {
+    // The libraries of Kubernetes v1.N are v0.N.
+    let version = version.strip_prefix("v0.").map_or_else(|| version.to_owned(), |rest| format!("v1.{rest}"));
     let mut numbers = version.trim_start_matches('v').split('.');
     let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
     let mut flags = "-s -w".to_owned();
     for package in ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"] {
         for (name, value) in
-            [("gitVersion", version), ("gitMajor", major), ("gitMinor", minor), ("gitTreeState", "clean")]
+            [("gitVersion", version.as_str()), ("gitMajor", major), ("gitMinor", minor), ("gitTreeState", "clean")]
         {
             flags.push_str(&format!(" -X {package}.{name}={value}"));
         }
@@ -161,6 +166,15 @@ pub(crate) fn stoa(profile: Profile) -> Result<StoaBinaries> {
     Ok(StoaBinaries { apiserver: folder.join("stoa-apiserver"), runner: folder.join("function-runner") })
 }
 
+/// Builds the example `flunders` of `stoa-machinery`.
+pub(crate) fn flunders() -> Result<PathBuf> {
+    let mut cargo = Command::new("cargo");
+    cargo.current_dir(paths::repository()).args(["build", "--package=stoa-machinery", "--example=flunders"]);
+    let status = cargo.stdout(std::io::stderr()).status().context("running cargo")?;
+    ensure!(status.success(), "cargo build failed");
+    Ok(paths::cargo_target().join("debug/examples/flunders"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -180,5 +194,6 @@ mod tests {
         let flags = linker_flags("v1.36.3");
         assert!(flags.contains("-X k8s.io/component-base/version.gitVersion=v1.36.3"), "{flags}");
         assert!(flags.contains("-X k8s.io/component-base/version.gitMinor=36"), "{flags}");
+        assert_eq!(linker_flags("v0.36.3"), flags);
     }
 }

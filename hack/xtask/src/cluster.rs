@@ -3,13 +3,15 @@
 //! Start at [`run`]. Everything of one test bed is in its folder, so that several run side by side and none knows
 //! of the others.
 //!
-//! Elsewhere: `control_plane` starts etcd and Kubernetes, `stoa` starts Stoa and registers it, `pki` makes the
-//! certificates of both, `state` remembers ports and options.
+//! Elsewhere: `control_plane` starts etcd and Kubernetes, `stoa` starts Stoa and registers it, `wardle` does so with
+//! the servers that the conformance program compares, `pki` makes everybody's certificates, `state` remembers ports
+//! and options.
 
 mod control_plane;
 mod pki;
 mod state;
 mod stoa;
+mod wardle;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -59,6 +61,9 @@ pub(crate) struct Up {
     /// Build Stoa optimized
     #[arg(long, requires = "stoa")]
     release: bool,
+    /// Build, start and register Go's sample-apiserver and the example flunders, which serve the same kinds
+    #[arg(long)]
+    wardle: bool,
     /// Let etcd acknowledge writes before they are on disk; counts when etcd starts
     #[arg(long)]
     unsafe_no_fsync: bool,
@@ -125,6 +130,8 @@ pub(crate) fn run(command: &Command) -> Result<()> {
 pub(crate) struct Options {
     /// Start Stoa too, built like this.
     pub(crate) stoa: Option<Profile>,
+    /// Start the two servers of `wardle.example.com` too.
+    pub(crate) wardle: bool,
     /// Whether etcd may acknowledge writes before they are on disk.
     pub(crate) unsafe_no_fsync: bool,
 }
@@ -132,7 +139,7 @@ pub(crate) struct Options {
 impl Up {
     fn options(&self) -> Options {
         let profile = if self.release { Profile::Release } else { Profile::Debug };
-        Options { stoa: self.stoa.then_some(profile), unsafe_no_fsync: self.unsafe_no_fsync }
+        Options { stoa: self.stoa.then_some(profile), wardle: self.wardle, unsafe_no_fsync: self.unsafe_no_fsync }
     }
 }
 
@@ -182,6 +189,9 @@ pub(crate) fn up(dir: &Path, options: Options) -> Result<Cluster> {
     if let Some(profile) = options.stoa {
         stoa::up(&cluster, &mut state, profile)?;
     }
+    if options.wardle {
+        wardle::up(&cluster, &mut state)?;
+    }
     Ok(cluster)
 }
 
@@ -198,8 +208,8 @@ pub(crate) fn down(dir: &Path, purge: bool) -> Result<()> {
     let cluster = Cluster { dir };
     let lock = cluster.lock()?;
     let mut ended = Vec::new();
-    for daemon in stoa::daemons(&cluster.dir).into_iter().chain(control_plane::daemons(&cluster.dir).into_iter().rev())
-    {
+    let before = stoa::daemons(&cluster.dir).into_iter().chain(wardle::daemons(&cluster.dir));
+    for daemon in before.chain(control_plane::daemons(&cluster.dir).into_iter().rev()) {
         if daemon.end(Signal::Terminate, Duration::from_secs(20))? {
             ended.push(daemon.name());
         }
@@ -238,6 +248,11 @@ fn env(cluster: &Cluster) -> Result<()> {
         for (key, daemon) in [("STOA_PID", stoa::apiserver(&cluster.dir)), ("RUNNER_PID", stoa::runner(&cluster.dir))] {
             lines.extend(daemon.pid().map(|pid| (key, pid.to_string())));
         }
+    }
+    if let Some(wardle) = &state.wardle {
+        lines.push(("WARDLE_REFERENCE_URL", format!("https://localhost:{}", wardle.reference_port)));
+        lines.push(("WARDLE_SUBJECT_URL", format!("https://localhost:{}", wardle.subject_port)));
+        lines.push(("WARDLE_CA", pki.join("wardle-ca.crt").display().to_string()));
     }
     for (key, value) in lines {
         println!("{key}={value}");

@@ -143,7 +143,9 @@ pub fn forbidden(user: &UserInfo, attributes: &Attributes, reason: &str) -> ApiE
         detail.push_str(&format!(": {reason}"));
     }
     if attributes.resource.is_empty() {
-        return ApiError::new(403, "Forbidden", format!("forbidden: {detail}"));
+        let mut error = ApiError::new(403, "Forbidden", format!("forbidden: {detail}"));
+        error.0.details = Some(Default::default());
+        return error;
     }
     ApiError::forbidden(&attributes.group, &attributes.resource, &attributes.name, detail)
 }

@@ -201,7 +201,8 @@ fn group_discovery(group: &Group<'_>) -> Value {
 }
 
 fn resource_discovery(definition: &ResourceDefinition) -> Value {
-    let kind = json!({ "group": definition.group, "version": definition.version, "kind": definition.kind });
+    // Typed servers leave out what the group and version above say already.
+    let kind = json!({ "group": "", "version": "", "kind": definition.kind });
     let mut row = json!({
         "resource": definition.plural,
         "responseKind": kind,

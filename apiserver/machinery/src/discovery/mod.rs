@@ -19,7 +19,10 @@ use http::{HeaderMap, Method, Response, StatusCode, header};
 use crate::{
     definition::ResourceDefinition,
     document::{self, Document},
-    http::negotiate::{self, Clause, MediaType},
+    http::{
+        negotiate::{self, Clause, MediaType},
+        response,
+    },
 };
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
@@ -49,7 +52,7 @@ impl Discovery {
 
     /// Answers a request for a discovery document; `None` when the path is none of its.
     ///
-    /// A group or version that is not served is 404, a method other than GET and HEAD 405, and
+    /// A group or version that is not served is 404, a method other than GET 405, and
     /// an `Accept` that asks only for what there is not 406.
     pub fn respond(&self, method: &Method, path: &str, _query: &str, headers: &HeaderMap) -> Option<Response<Bytes>> {
         let path = path.strip_suffix('/').unwrap_or(path);
@@ -60,14 +63,27 @@ impl Discovery {
             _ => return None,
         };
         Some(match self.legacy.get(path) {
+            None if depth == 2 && self.has_group_of(path) => {
+                document::status(&response::generic(StatusCode::NOT_FOUND))
+            }
             None => document::not_found(),
-            Some(_) if method != Method::GET && method != Method::HEAD => document::method_not_allowed(),
+            Some(_) if method != Method::GET => document::status(&response::generic(StatusCode::METHOD_NOT_ALLOWED)),
             Some(legacy) => match form(document::accept(headers), depth == 0) {
-                Some(Form::Legacy(media)) => respond_legacy(legacy, media),
+                Some(Form::Legacy(media)) => respond_legacy(legacy, media, depth == 0),
                 Some(Form::Aggregated) => self.respond_aggregated(path, headers),
-                None => document::plain(StatusCode::NOT_ACCEPTABLE, "406: Not Acceptable"),
+                None => document::status(&negotiate::none_accepted(headers)),
             },
         })
+    }
+
+    /// The paths that it answers.
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        self.legacy.keys().map(String::as_str)
+    }
+
+    /// Whether `/apis/<group>/<version>` is of a group that is served.
+    fn has_group_of(&self, path: &str) -> bool {
+        path.rsplit_once('/').is_some_and(|(group, _)| self.legacy.contains_key(group))
     }
 
     fn respond_aggregated(&self, path: &str, headers: &HeaderMap) -> Response<Bytes> {
@@ -81,14 +97,16 @@ impl Discovery {
     }
 }
 
-fn respond_legacy(legacy: &Document, media: MediaType) -> Response<Bytes> {
+fn respond_legacy(legacy: &Document, media: MediaType, varies: bool) -> Response<Bytes> {
     let body = match media {
         MediaType::Json => legacy.body.clone(),
         MediaType::Yaml => yaml(&legacy.body),
     };
     let mut response = Response::new(body);
     document::set(&mut response, header::CONTENT_TYPE, media.as_str());
-    document::set(&mut response, header::VARY, "Accept");
+    if varies {
+        document::set(&mut response, header::VARY, "Accept");
+    }
     response
 }
 

@@ -30,6 +30,12 @@ pub fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(never).boxed_unsync()
 }
 
+/// A body that breaks off at once.
+pub(crate) fn failed(error: io::Error) -> Body {
+    let frames = futures_util::stream::once(async { Err::<Frame<Bytes>, _>(error) });
+    http_body_util::StreamBody::new(frames).boxed_unsync()
+}
+
 fn never(error: Infallible) -> io::Error {
     match error {}
 }

@@ -151,15 +151,43 @@ fn negotiate(headers: &HeaderMap, conversions: bool) -> Option<Accepted> {
     })
 }
 
+/// 406 for a client that takes none of the formats.
+pub(crate) fn none_accepted(headers: &HeaderMap) -> ApiError {
+    check_produced(headers, false).err().unwrap_or_else(|| {
+        not_acceptable("only the following media types are accepted: application/json, application/yaml")
+    })
+}
+
 /// What to answer a request with.
 ///
 /// # Errors
 ///
 /// 406 `NotAcceptable`, with the formats there are.
 pub(crate) fn output(headers: &HeaderMap) -> Result<Accepted, ApiError> {
-    negotiate(headers, true).ok_or_else(|| {
-        not_acceptable("only the following media types are accepted: application/json, application/yaml")
-    })
+    negotiate(headers, true).ok_or_else(|| none_accepted(headers))
+}
+
+/// Refuses a client that names none of the formats that a route makes, before anything is negotiated.
+///
+/// Follows go-restful, which compares types only, letter by letter: neither parameters nor ranges such as
+/// `application/*` count.
+///
+/// # Errors
+///
+/// 406 `NotAcceptable`.
+pub(crate) fn check_produced(headers: &HeaderMap, streams: bool) -> Result<(), ApiError> {
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let made = ["*/*", MediaType::Json.as_str(), MediaType::Yaml.as_str()];
+    let named = |range: &str| made.contains(&range.split(';').next().unwrap_or("").trim());
+    if accept.is_empty() || accept.split(',').any(named) {
+        return Ok(());
+    }
+    let stream = if streams { ", application/json;stream=watch" } else { "" };
+    let mut error = not_acceptable(format!(
+        "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml{stream}"
+    ));
+    error.0.details = Some(Default::default());
+    Err(error)
 }
 
 /// What to answer a watch with; only JSON can be framed.
@@ -268,7 +296,11 @@ mod tests {
     fn refusals_name_what_is_spoken() {
         let error = output(&headers(header::ACCEPT, "application/cbor")).unwrap_err();
         assert_eq!((error.code(), error.reason()), (406, "NotAcceptable"));
+        let representations = "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml";
+        assert_eq!(error.message(), representations);
+        let error = output(&headers(header::ACCEPT, "application/json;as=Stack;v=v1;g=meta.k8s.io")).unwrap_err();
         assert_eq!(error.message(), "only the following media types are accepted: application/json, application/yaml");
+        assert!(check_produced(&headers(header::ACCEPT, "application/*"), false).is_err());
 
         let error = watch_output(&headers(header::ACCEPT, "application/yaml")).unwrap_err();
         assert_eq!(error.message(), "only the following media types are accepted: application/json;stream=watch");

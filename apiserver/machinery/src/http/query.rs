@@ -6,12 +6,13 @@
 
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Preconditions;
 use percent_encoding::percent_decode_str;
 
 use crate::{
     registry::{DeleteOptions, ListOptions, WatchOptions},
     request::{FieldValidation, RequestContext},
-    status::{ApiError, FieldError, FieldErrorKind},
+    status::{ApiError, FieldError, FieldErrorKind, is_printable},
 };
 
 /// The group that the options' kinds are in.
@@ -78,6 +79,8 @@ impl Query {
     ///
     /// 400 for a malformed number.
     pub(crate) fn list(&self) -> Result<ListOptions, ApiError> {
+        // It means nothing to a list, but has to be a number.
+        self.integer("timeoutSeconds")?;
         Ok(ListOptions {
             label_selector: self.text("labelSelector"),
             field_selector: self.text("fieldSelector"),
@@ -112,6 +115,15 @@ impl Query {
         if from_now && options.send_initial_events.is_none() && options.resource_version_match.is_none() {
             options.send_initial_events = Some(true);
             options.resource_version_match = Some("NotOlderThan".to_owned());
+        }
+        if options.resource_version_match.is_some() && list.continue_token.is_some() {
+            let detail = "resourceVersionMatch is forbidden when continue is provided";
+            return Err(ApiError::invalid(
+                META,
+                "ListOptions",
+                "",
+                &[FieldError::forbidden("resourceVersionMatch", detail)],
+            ));
         }
         Ok(options)
     }
@@ -153,7 +165,11 @@ impl Query {
     /// 400 for a malformed number.
     pub(crate) fn delete(&self) -> Result<DeleteOptions, ApiError> {
         let dry_run: Vec<_> = self.all("dryRun").map(str::to_owned).collect();
+        let (uid, resource_version) = (self.text("uid"), self.text("resourceVersion"));
+        let preconditions =
+            (uid.is_some() || resource_version.is_some()).then_some(Preconditions { uid, resource_version });
         Ok(DeleteOptions {
+            preconditions,
             dry_run: (!dry_run.is_empty()).then_some(dry_run),
             grace_period_seconds: self.integer("gracePeriodSeconds")?,
             orphan_dependents: self.flag("orphanDependents"),
@@ -249,15 +265,6 @@ fn field_manager_errors(manager: &str) -> Vec<FieldError> {
         errors.push(FieldError::invalid("fieldManager", manager, detail));
     }
     errors
-}
-
-/// Whether a character leaves a mark or is a space, as Go's `unicode.IsPrint` has it. Unassigned
-/// characters, of which Rust has no table, pass here.
-fn is_printable(c: char) -> bool {
-    let invisible = matches!(u32::from(c),
-        0xAD | 0x600..=0x605 | 0x61C | 0x6DD | 0x70F | 0x180E | 0x200B..=0x200F | 0x202A..=0x202E
-        | 0x2060..=0x206F | 0xE000..=0xF8FF | 0xFEFF | 0xFFF0..=0xFFFB | 0xE0000..=0x0010_FFFF);
-    c == ' ' || !(c.is_control() || c.is_whitespace() || invisible)
 }
 
 /// The field manager of a client that names none: its `User-Agent` up to the first `/`.

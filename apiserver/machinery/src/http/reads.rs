@@ -1,5 +1,6 @@
 //! Get, list and watch.
 
+use futures_util::StreamExt as _;
 use http::{Response, StatusCode};
 
 use super::{
@@ -11,7 +12,7 @@ use super::{
     watch,
 };
 use crate::{
-    registry::{List, WatchOptions},
+    registry::{Event, List, WatchOptions},
     status::ApiError,
 };
 
@@ -39,6 +40,10 @@ impl Call<'_> {
 
     pub(crate) async fn get(&self) -> Result<Response<Body>, ApiError> {
         let (accepted, form) = self.object_form()?;
+        if self.query.flag("export") == Some(true) {
+            let gone = "the export parameter, deprecated since v1.14, is no longer supported";
+            return Err(ApiError::bad_request(gone));
+        }
         let version = self.query.first("resourceVersion").filter(|version| !version.is_empty());
         let stored = self.resource.store.get(self.namespace, &self.info.name, version).await?;
         let pieces = render::object(&self.resource.definition, form, &stored);
@@ -65,7 +70,13 @@ impl Call<'_> {
             select_name(&mut options, &self.info.name)?;
         }
         let form = Form::of(accepted, &self.query, self.now)?;
-        let events = self.resource.store.watch(self.list_namespace(), &options).await?;
+        let events = match self.resource.store.watch(self.list_namespace(), &options).await {
+            // A version that does not come is told as an event, since the answer has begun by then upstream.
+            Err(error) if error.is("Timeout") && self.query.flag("sendInitialEvents").is_some() => {
+                futures_util::stream::once(async { Event::Error(error) }).boxed()
+            }
+            events => events?,
+        };
         let definition = self.resource.definition.clone();
         let body = watch::body(definition, form, events, options.timeout, self.shutdown.clone());
         Ok(response::stream(accepted.media, body))

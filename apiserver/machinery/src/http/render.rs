@@ -1,9 +1,7 @@
 //! The form of what is answered: objects as they are, tables, or metadata alone.
 //!
 //! Objects are stored encoded, so that JSON of gets, lists and watches is copied and never parsed.
-//! They carry `apiVersion` and `kind` wherever they are, in lists too: typed Go servers leave both
-//! out of items, but those who read these kinds (kube-rs, client-go's dynamic client) know them from
-//! custom resources, whose items have them.
+//! They carry `apiVersion` and `kind` everywhere but in lists, whose own kind says it, as typed Go servers do.
 
 use std::{
     fmt::Write,
@@ -164,6 +162,8 @@ pub(crate) fn write_bookmark(
 pub(crate) struct RenderedList {
     definition: Arc<ResourceDefinition>,
     form: Form,
+    /// How every stored object of the resource begins: keys are sorted.
+    type_prefix: Vec<u8>,
     /// All before the items.
     pub(crate) head: Vec<u8>,
     /// The objects, in key order.
@@ -194,7 +194,17 @@ impl RenderedList {
                 "]}\n"
             }
         };
-        Self { definition: Arc::clone(definition), form, head, items: list.items, tail }
+        let tail = if list.items.is_empty() && form != Form::Object {
+            // What upstream converts has no list where there is nothing.
+            head.pop();
+            head.extend_from_slice(b"null");
+            "}\n"
+        } else {
+            tail
+        };
+        let type_prefix =
+            format!(r#"{{"apiVersion":"{}","kind":"{}","#, definition.api_version(), definition.kind).into_bytes();
+        Self { definition: Arc::clone(definition), form, type_prefix, head, items: list.items, tail }
     }
 
     /// Whether it takes more than this many bytes.
@@ -209,7 +219,7 @@ impl RenderedList {
     /// About how many bytes an item takes.
     pub(crate) fn item_bytes(&self, stored: &Stored) -> usize {
         match self.form {
-            Form::Object => stored.json.len(),
+            Form::Object => self.without_type(&stored.json).len() + 1,
             Form::Partial(_) | Form::PartialList(_) => stored.metadata_json().len(),
             Form::Table(style) => {
                 let included = match style.include {
@@ -225,13 +235,21 @@ impl RenderedList {
     /// Appends an item.
     pub(crate) fn write_item(&self, out: &mut Vec<u8>, stored: &Stored) {
         match self.form {
-            Form::Object => out.extend_from_slice(&stored.json),
+            Form::Object => {
+                out.push(b'{');
+                out.extend_from_slice(self.without_type(&stored.json));
+            }
             Form::Partial(version) | Form::PartialList(version) => partial::write(out, stored.metadata_json(), version),
             Form::Table(style) => {
                 let row = stored.row(&self.definition.columns);
                 table::write_row(out, style, row, stored.metadata_json(), &stored.json);
             }
         }
+    }
+
+    /// An encoded object from behind its opening brace, without the type that it begins with as all stored objects do.
+    fn without_type<'a>(&self, json: &'a [u8]) -> &'a [u8] {
+        json.strip_prefix(self.type_prefix.as_slice()).unwrap_or(&json[1..])
     }
 
     /// Feeds a hasher with what tells the bytes of an item from those of any other item of the resource, and of the

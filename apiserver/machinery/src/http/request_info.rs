@@ -119,6 +119,13 @@ impl RequestInfo {
         }
     }
 
+    /// The verb that stands in the path before the resource: `watch` or `proxy`.
+    pub(crate) fn verb_in_path(&self) -> Option<&str> {
+        let mut parts = self.path.trim_matches('/').split('/');
+        let at = if self.prefix == "api" { 2 } else { 3 };
+        parts.nth(at).filter(|part| self.is_resource_request && is_verb_prefix(part))
+    }
+
     /// What an authorizer is asked about this request.
     pub fn attributes(&self) -> Attributes {
         if !self.is_resource_request {

@@ -8,17 +8,19 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     body::{self, Body},
+    negotiate,
     query::Query,
     request_info::RequestInfo,
     response,
     segments::Segments,
 };
 use crate::{
+    content,
     definition::{ResourceDefinition, Scope, Subresource, SubresourceCall},
     registry::{Registry, Store, Target},
     request::RequestContext,
     schema::{Decoder, SchemaError},
-    status::ApiError,
+    status::{ApiError, quote},
 };
 
 /// Answers requests that have been let in, for every resource of a [`Registry`].
@@ -102,7 +104,7 @@ impl ApiHandler {
         body: Body,
     ) -> Result<Response<Body>, ApiError> {
         let same_version = |r: &&Resource| r.definition.group == info.group && r.definition.version == info.version;
-        if !info.is_resource_request || !self.resources.iter().any(|r| same_version(&r)) {
+        if !info.is_resource_request || !self.resources.iter().any(|r| r.definition.group == info.group) {
             return Ok(response::page_not_found());
         }
         let not_found = || response::generic(StatusCode::NOT_FOUND);
@@ -123,7 +125,15 @@ impl ApiHandler {
             now: (self.now)(),
         };
         // A HEAD or OPTIONS is authorized as some verb, but there is nothing that answers it.
-        let served = matches!(parts.method, Method::GET | Method::POST | Method::PUT | Method::PATCH | Method::DELETE);
+        let served = match info.verb_in_path() {
+            Some("watch") => parts.method == Method::GET && info.parts.len() < 3,
+            // Upstream took proxying away long ago, and left its verb.
+            Some(_) => return Err(not_found()),
+            None => matches!(parts.method, Method::GET | Method::POST | Method::PUT | Method::PATCH | Method::DELETE),
+        };
+        if served {
+            negotiate::check_produced(&parts.headers, matches!(&*info.verb, "list" | "watch"))?;
+        }
         match info.parts.len() {
             _ if !served => Err(not_allowed()),
             1 => call.collection(body).await,
@@ -151,6 +161,15 @@ fn namespace<'a>(definition: &ResourceDefinition, info: &'a RequestInfo) -> Opti
 /// 405 in the words for a method that a path does not have.
 fn not_allowed() -> ApiError {
     response::generic(StatusCode::METHOD_NOT_ALLOWED)
+}
+
+/// Refuses names that cannot be a part of a key, in the words of upstream's generic registry.
+fn check_path_segment(name: &str) -> Result<(), ApiError> {
+    let complaints = content::path_segment(name);
+    if complaints.is_empty() {
+        return Ok(());
+    }
+    Err(ApiError::bad_request(format!("Name parameter invalid: {}: {}", quote(name), complaints.join(";"))))
 }
 
 impl Call<'_> {
@@ -182,6 +201,7 @@ impl Call<'_> {
 
     async fn object(&self, body: Body) -> Result<Response<Body>, ApiError> {
         self.check_verb()?;
+        check_path_segment(&self.info.name)?;
         match &*self.info.verb {
             "get" => self.get().await,
             "watch" => self.watch().await,
@@ -194,6 +214,7 @@ impl Call<'_> {
 
     async fn subresource(&self, method: &Method, body: Body) -> Result<Response<Body>, ApiError> {
         let definition = &self.resource.definition;
+        check_path_segment(&self.info.name)?;
         if self.target == Target::Status && definition.has_status {
             return match &*self.info.verb {
                 "get" => self.get().await,

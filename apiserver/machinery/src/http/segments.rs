@@ -331,7 +331,7 @@ mod tests {
             }
         }
         let before = segments.known.lock().segments.len();
-        assert!(before > 100);
+        assert!(before > 50);
 
         // A write costs one segment.
         items[250] = stored(250, 501);

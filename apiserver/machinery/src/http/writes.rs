@@ -18,10 +18,10 @@ use super::{
 use crate::{
     definition::ResourceDefinition,
     object::Object,
-    registry::{DeleteOptions, Deleted, Stored, Target, UpdateSource},
+    registry::{self, DeleteOptions, Deleted, Stored, Target, UpdateSource},
     request::RequestContext,
     schema::{self, Format},
-    status::{ApiError, FieldError},
+    status::{ApiError, FieldError, quote},
 };
 
 impl MediaType {
@@ -47,6 +47,7 @@ impl Call<'_> {
         let context = self.write_context("CreateOptions")?;
         let mut object = self.decode(&context, &body, media)?;
         self.ensure_namespace(&mut object)?;
+        dedup_owners(&context, &mut object);
         self.check_values(&object)?;
         let stored = self.resource.store.create(&context, self.namespace, object).await?;
         self.answer(StatusCode::CREATED, form, &stored)
@@ -60,6 +61,7 @@ impl Call<'_> {
         let mut object = self.decode(&context, &body, media)?;
         self.ensure_namespace(&mut object)?;
         self.check_name(&object)?;
+        dedup_owners(&context, &mut object);
         self.check_values(&object)?;
         let source = UpdateSource::Object(object);
         let (stored, created) =
@@ -82,6 +84,7 @@ impl Call<'_> {
             own.iter().chain(&warnings).for_each(|warning| context.warn(warning));
             self.ensure_namespace(&mut patched)?;
             self.check_name(&patched)?;
+            dedup_owners(&context, &mut patched);
             self.check_values(&patched)?;
             Ok(patched)
         };
@@ -129,7 +132,7 @@ impl Call<'_> {
             self.query.delete()?
         } else {
             let media = negotiate::input(self.headers)?;
-            parse_delete_options(&body, media, &self.resource.definition.api_version())?
+            parse_delete_options(&body, media)?
         };
         let mut context = self.context.clone();
         context.dry_run = query::is_dry_run(&options)?;
@@ -208,18 +211,37 @@ impl Call<'_> {
     }
 }
 
+fn dedup_owners(context: &RequestContext, object: &mut Object) {
+    if let Some(warning) = registry::dedup_owners(object) {
+        context.warn(&warning);
+    }
+}
+
 fn written(created: bool) -> StatusCode {
     if created { StatusCode::CREATED } else { StatusCode::OK }
 }
 
-/// Reads `DeleteOptions`, which may be of `v1`, `meta.k8s.io/v1` or the resource's own version.
-fn parse_delete_options(body: &[u8], media: MediaType, own_version: &str) -> Result<DeleteOptions, ApiError> {
-    let parsed = schema::parse(body, media.format()).map_err(|error| ApiError::bad_request(error.to_string()))?;
-    let text = |field: &str| parsed.value.get(field).and_then(Value::as_str).unwrap_or("");
-    let (kind, version) = (text("kind"), text("apiVersion"));
-    let known = ["", "v1", "meta.k8s.io/v1", own_version].contains(&version);
-    if !matches!(kind, "" | "DeleteOptions") || !known {
-        return Err(ApiError::bad_request(format!("no kind {kind:?} is registered for version {version:?} in scheme")));
+/// Reads `DeleteOptions` of any group and version.
+fn parse_delete_options(body: &[u8], media: MediaType) -> Result<DeleteOptions, ApiError> {
+    let unread = |error: &dyn std::fmt::Display| {
+        ApiError::bad_request(format!("couldn't get version/kind; json parse error: {error}"))
+    };
+    let parsed = schema::parse(body, media.format()).map_err(|error| unread(&error))?;
+    match parsed.value {
+        Value::Null => return Ok(DeleteOptions::default()),
+        Value::Object(_) => {}
+        other => return Err(unread(&schema::no_type(&other))),
     }
-    serde_json::from_value(parsed.value).map_err(|error| ApiError::bad_request(error.to_string()))
+    let text = |field: &str| parsed.value.get(field).and_then(Value::as_str).unwrap_or("");
+    // They are registered with every group and version that there is.
+    let (kind, version) = (text("kind"), text("apiVersion"));
+    if !matches!(kind, "" | "DeleteOptions") {
+        return Err(ApiError::bad_request(format!(
+            "no kind {} is registered for version {} in scheme {}",
+            quote(kind),
+            quote(if version.is_empty() { "v1" } else { version }),
+            quote(schema::SCHEME)
+        )));
+    }
+    schema::delete_options(parsed.value)
 }

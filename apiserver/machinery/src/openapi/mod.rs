@@ -21,7 +21,7 @@ mod v2;
 use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Response, StatusCode, header};
+use http::{HeaderMap, Response, StatusCode, header};
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -44,6 +44,8 @@ pub struct OpenApi {
     versions: BTreeMap<String, Document>,
     v2: Document,
     v2_protobuf: Document,
+    /// When they were made, as HTTP dates are written.
+    made: String,
 }
 
 /// What a document is encoded in.
@@ -76,24 +78,26 @@ impl OpenApi {
         let swagger = v2::swagger(&v3(all_paths, &schemas));
         let v2 = Document::new(&swagger);
         let v2_protobuf = v2.in_another_form(protobuf::encode(&swagger));
-        Self { index, versions, v2, v2_protobuf }
+        let made = http_date(jiff::Timestamp::now());
+        Self { index, versions, v2, v2_protobuf, made }
     }
 
     /// Answers a request for an OpenAPI document; `None` when the path is none of its.
     ///
-    /// A version that is not served is 404, a method other than GET and HEAD 405, an `Accept`
+    /// A version that is not served is 404, an `Accept`
     /// without a form that there is 406. A URL with an old hash is redirected to the current one by 301; one
     /// with the current hash may be cached for ever.
-    pub fn respond(&self, method: &Method, path: &str, query: &str, headers: &HeaderMap) -> Option<Response<Bytes>> {
+    pub fn respond(&self, path: &str, query: &str, headers: &HeaderMap) -> Option<Response<Bytes>> {
         if !(path.starts_with("/openapi/v3/") || matches!(path, ROOT | "/openapi/v2")) {
             return None;
         }
-        if method != Method::GET && method != Method::HEAD {
-            return Some(document::method_not_allowed());
-        }
         let json = (header::CONTENT_TYPE, "application/json");
+        let modified = (header::LAST_MODIFIED, self.made.as_str());
         if path == ROOT {
-            return Some(self.index.respond(headers, &[json]));
+            let mut response = self.index.respond(headers, &[json, modified]);
+            // There is only one form of it.
+            response.headers_mut().remove(header::VARY);
+            return Some(response);
         }
         let version = path.strip_prefix("/openapi/v3/");
         let form = negotiate::clauses(document::accept(headers)).iter().find_map(|clause| {
@@ -102,12 +106,16 @@ impl OpenApi {
             (json || protobuf).then_some(if json { Form::Json } else { Form::Protobuf })
         });
         Some(match (form, version) {
-            (None, _) => document::plain(StatusCode::NOT_ACCEPTABLE, ""),
+            (None, _) => {
+                let mut response = document::plain(StatusCode::NOT_ACCEPTABLE, "");
+                document::set(&mut response, header::VARY, "Accept");
+                response
+            }
             (Some(_), Some(name)) => self.respond_version(name, query, headers),
-            (Some(Form::Json), None) => self.v2.respond(headers, &[json]),
+            (Some(Form::Json), None) => self.v2.respond(headers, &[json, modified]),
             (Some(Form::Protobuf), None) => {
                 let content_type = format!("application/{}", PROTOBUF[0]);
-                self.v2_protobuf.respond(headers, &[(header::CONTENT_TYPE, &content_type)])
+                self.v2_protobuf.respond(headers, &[(header::CONTENT_TYPE, &content_type), modified])
             }
         })
     }
@@ -115,17 +123,20 @@ impl OpenApi {
     fn respond_version(&self, name: &str, query: &str, headers: &HeaderMap) -> Response<Bytes> {
         let Some(document) = self.versions.get(name) else { return document::not_found() };
         let json = (header::CONTENT_TYPE, "application/json");
+        let modified = (header::LAST_MODIFIED, self.made.as_str());
         match query.split('&').find_map(|pair| pair.strip_prefix("hash=")).filter(|hash| !hash.is_empty()) {
-            None => document.respond(headers, &[json]),
+            None => document.respond(headers, &[json, modified]),
             Some(hash) if hash == document.hash => {
                 let expires = expires();
                 let cache = [(header::CACHE_CONTROL, "public, immutable"), (header::EXPIRES, expires.as_str())];
-                document.respond(headers, &[[json].as_slice(), &cache].concat())
+                document.respond(headers, &[[json, modified].as_slice(), &cache].concat())
             }
             Some(_) => {
                 let mut response = document::plain(StatusCode::MOVED_PERMANENTLY, "");
                 document::set(&mut response, header::LOCATION, &url(name, &document.hash));
                 document::set(&mut response, header::VARY, "Accept");
+                document::set(&mut response, header::ETAG, &format!("{:?}", document.hash));
+                document::set(&mut response, header::CONTENT_TYPE, "application/json");
                 response
             }
         }
@@ -139,8 +150,11 @@ fn url(name: &str, hash: &str) -> String {
 /// A year from now, as HTTP dates are written.
 fn expires() -> String {
     let now = jiff::Timestamp::now();
-    let then = now.checked_add(YEAR).unwrap_or(now);
-    then.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()
+    http_date(now.checked_add(YEAR).unwrap_or(now))
+}
+
+fn http_date(time: jiff::Timestamp) -> String {
+    time.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()
 }
 
 fn v3(paths: Map<String, Value>, schemas: &schemas::Components) -> Value {

@@ -49,6 +49,7 @@ pub(super) fn fill_for_create(object: &mut Object) {
     metadata.insert("uid".to_owned(), uuid::Uuid::new_v4().to_string().into());
     metadata.insert("creationTimestamp".to_owned(), now());
     metadata.insert("generation".to_owned(), 1.into());
+    drop_empty(metadata);
 }
 
 /// Keeps what the system gave an object when it is changed.
@@ -72,6 +73,7 @@ pub(super) fn keep_for_update(new: &mut Object, old: &Object) {
     if is_absent(new.get("deletionGracePeriodSeconds")) {
         keep(new, old, "deletionGracePeriodSeconds");
     }
+    drop_empty(new);
 }
 
 fn keep(new: &mut serde_json::Map<String, Value>, old: &serde_json::Map<String, Value>, field: &str) {
@@ -190,7 +192,10 @@ fn validate_owners(owners: &[OwnerReference], errors: &mut Vec<FieldError>) {
     const FIELD: &str = "metadata.ownerReferences";
     let mut controller: Option<String> = None;
     for owner in owners {
-        let version = owner.api_version.rsplit_once('/').map_or(owner.api_version.as_str(), |(_, version)| version);
+        let version = match owner.api_version.split('/').collect::<Vec<_>>().as_slice() {
+            [version] | [_, version] => *version,
+            _ => "",
+        };
         for (field, value, empty) in [
             ("apiVersion", &owner.api_version, version.is_empty()),
             ("kind", &owner.kind, owner.kind.is_empty()),
@@ -210,7 +215,7 @@ fn validate_owners(owners: &[OwnerReference], errors: &mut Vec<FieldError>) {
             match &controller {
                 Some(first) => errors.push(FieldError::invalid(
                     FIELD,
-                    owners,
+                    owners.iter().map(OwnerInOrder::from).collect::<Vec<_>>(),
                     format_args!(
                         "Only one reference can have Controller set to true. Found \"true\" in references for {first} \
                          and {current}"
@@ -218,6 +223,69 @@ fn validate_owners(owners: &[OwnerReference], errors: &mut Vec<FieldError>) {
                 )),
                 None => controller = Some(current),
             }
+        }
+    }
+}
+
+/// An owner reference whose fields are written in Go's order.
+#[derive(serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+struct OwnerInOrder<'a> {
+    api_version: &'a str,
+    kind: &'a str,
+    name: &'a str,
+    uid: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    controller: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    block_owner_deletion: Option<bool>,
+}
+
+impl<'a> From<&'a OwnerReference> for OwnerInOrder<'a> {
+    fn from(owner: &'a OwnerReference) -> Self {
+        let OwnerReference { api_version, kind, name, uid, controller, block_owner_deletion } = owner;
+        Self { api_version, kind, name, uid, controller: *controller, block_owner_deletion: *block_owner_deletion }
+    }
+}
+
+/// Keeps the first of several references to the same owner, and says what to warn the client of.
+///
+/// Follows `dedupOwnerReferencesAndAddWarning` in `k8s.io/apiserver/pkg/endpoints/handlers`.
+pub(crate) fn dedup_owners(object: &mut Object) -> Option<String> {
+    let owners = object.0.get_mut("metadata")?.get_mut("ownerReferences")?.as_array_mut()?;
+    let mut seen: Vec<Value> = Vec::new();
+    let mut duplicates: Vec<String> = Vec::new();
+    owners.retain(|owner| {
+        let is_new = !seen.contains(owner);
+        if is_new {
+            seen.push(owner.clone());
+        } else {
+            let uid = owner.get("uid").and_then(Value::as_str).unwrap_or("").to_owned();
+            if !duplicates.contains(&uid) {
+                duplicates.push(uid);
+            }
+        }
+        is_new
+    });
+    (!duplicates.is_empty()).then(|| {
+        format!(
+            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may \
+             reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+            duplicates.join(", ")
+        )
+    })
+}
+
+/// Leaves out collections with nothing in them, as Go's types do when they are written.
+fn drop_empty(metadata: &mut serde_json::Map<String, Value>) {
+    for field in ["labels", "annotations", "finalizers", "ownerReferences", "managedFields"] {
+        let is_empty = match metadata.get(field) {
+            Some(Value::Array(items)) => items.is_empty(),
+            Some(Value::Object(map)) => map.is_empty(),
+            _ => false,
+        };
+        if is_empty {
+            metadata.remove(field);
         }
     }
 }
@@ -240,6 +308,10 @@ fn validate_finalizers(finalizers: &[String], errors: &mut Vec<FieldError>) {
 /// Finds what is wrong with a change of metadata, besides what [`validate`] finds.
 pub(super) fn validate_update(new: &ObjectMeta, old: &ObjectMeta) -> Vec<FieldError> {
     let mut errors = Vec::new();
+    // Upstream finds these once more when it looks at the change.
+    validate_labels(new, &mut errors);
+    validate_annotations(new, &mut errors);
+    validate_owners(new.owner_references.as_deref().unwrap_or_default(), &mut errors);
     if old.deletion_timestamp.is_some() {
         let before: BTreeSet<&String> = old.finalizers.iter().flatten().collect();
         let after: BTreeSet<&String> = new.finalizers.iter().flatten().collect();

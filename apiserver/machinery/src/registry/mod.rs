@@ -9,6 +9,7 @@
 
 pub mod api;
 mod builder;
+mod cluster_namespaces;
 mod delete;
 mod erased;
 mod in_flight;
@@ -23,6 +24,8 @@ use std::sync::Arc;
 
 pub use api::Api;
 pub use builder::RegistryBuilder;
+pub use cluster_namespaces::ClusterNamespaces;
+pub(crate) use metadata::dedup_owners;
 pub use namespace::{NamespaceLookup, NamespacePhase};
 pub use options::{DeleteOptions, Deleted, Event, List, ListOptions, Target, Transform, UpdateSource, WatchOptions};
 use tokio_util::sync::CancellationToken;

@@ -79,13 +79,14 @@ impl Store {
     pub async fn list(&self, namespace: Option<&str>, options: &ListOptions) -> Result<List, ApiError> {
         options.validate()?;
         let selection = Selection::parse(self, namespace, &options.label_selector, &options.field_selector)?;
-        let limit = options.limit.filter(|limit| *limit > 0);
         let version = options.resource_version.as_deref().filter(|version| !version.is_empty());
+        // What is at hand is given whole, as upstream's watch cache gives it.
+        let limit = options.limit.filter(|limit| *limit > 0 && version != Some("0"));
         if let Some(text) = options.token() {
+            let token = Continue::decode(text)?;
             if version.is_some_and(|version| version != "0") {
                 return Err(ApiError::bad_request("specifying resource version is not allowed when using continue"));
             }
-            let token = Continue::decode(text)?;
             let view = match token.version {
                 None => self.current("list").await?,
                 Some(version) => {
@@ -98,7 +99,8 @@ impl Store {
             };
             return Ok(self.page(view, &selection, limit, Some(token)));
         }
-        let freshness = Freshness::parse(version)?;
+        let freshness = Freshness::parse(version)
+            .map_err(|error| ApiError::bad_request(format!("invalid resource version: {}", error.message())))?;
         self.freshen("list", freshness).await?;
         let view = match freshness {
             Freshness::NotOlderThan(version) if options.wants_exact() => self
@@ -219,7 +221,8 @@ impl Store {
         let max = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
         let mut objects = selection.objects(&view, token.as_ref().map(|token| token.after.as_str()));
         let items: Vec<Arc<Stored>> = objects.by_ref().take(max).cloned().collect();
-        let more = objects.next().is_some();
+        // Whatever comes after the page makes another one, selected or not, as upstream.
+        let more = items.len() == max && items.last().is_some_and(|last| selection.is_more_after(&view, &last.key));
         let after = items.last().filter(|_| more).map(|last| last.key.as_str()[selection.prefix.len()..].to_owned());
         let Some(after) = after else {
             return List { version: view.version, items, continue_token: None, remaining_item_count: None };
@@ -227,8 +230,7 @@ impl Store {
         let page = i64::try_from(items.len()).unwrap_or(i64::MAX);
         let remaining = selection.is_everything().then(|| match token.as_ref().and_then(|token| token.remaining) {
             Some(before) => before - page,
-            // The one that was looked at to know that there is more, and all after it.
-            None => 1 + i64::try_from(objects.count()).unwrap_or(i64::MAX),
+            None => i64::try_from(objects.count()).unwrap_or(i64::MAX),
         });
         let next = Continue { version: Some(view.version), after, remaining };
         self.cache.keep(&view);
@@ -261,6 +263,12 @@ impl Selection {
             (Scope::Cluster, _, None) => store.prefix(None),
         };
         Ok(Self { prefix, labels, fields })
+    }
+
+    /// Whether a view has an object after this key, selected or not.
+    fn is_more_after(&self, view: &View, key: &Key) -> bool {
+        let next = view.objects.range(Key::new(format!("{}\0", key.as_str()))..).next();
+        next.is_some_and(|(key, _)| key.as_str().starts_with(&self.prefix))
     }
 
     fn is_everything(&self) -> bool {

@@ -1,40 +1,94 @@
 //! The `continue` token: where the next page of a list begins, and in which version.
+//!
+//! It is upstream's, field by field (`k8s.io/apiserver/pkg/storage/continue.go`), as are the reasons for which one is
+//! refused.
 
-use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use base64::{Engine as _, alphabet, engine::DecodePaddingMode, engine::general_purpose};
 use serde::{Deserialize, Serialize};
 
-use crate::{log::Version, status::ApiError};
+use crate::{
+    log::Version,
+    schema::{self, Format},
+    status::ApiError,
+};
+
+/// The version of the token's format.
+const FORMAT: &str = "meta.k8s.io/v1";
+
+const ENGINE: general_purpose::GeneralPurpose = general_purpose::GeneralPurpose::new(
+    &alphabet::URL_SAFE,
+    general_purpose::NO_PAD.with_decode_padding_mode(DecodePaddingMode::RequireNone),
+);
 
 /// Where a list goes on. Opaque to clients.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug)]
 pub(super) struct Continue {
     /// The version that all pages show; nothing says "whatever is current", which is what a
     /// client gets to go on with when its version is gone.
-    #[serde(rename = "rv")]
     pub(super) version: Option<Version>,
     /// The last key of the page before, after the list's prefix.
-    #[serde(rename = "after")]
     pub(super) after: String,
     /// How many objects come after that key, when nothing is selected.
-    #[serde(rename = "left", default, skip_serializing_if = "Option::is_none")]
     pub(super) remaining: Option<i64>,
+}
+
+/// A token as it is written down.
+#[derive(Serialize, Deserialize)]
+struct Token {
+    #[serde(rename = "v", default)]
+    format: String,
+    /// -1 says "whatever is current".
+    #[serde(rename = "rv", default)]
+    version: i64,
+    /// The first key that may come next.
+    #[serde(default)]
+    start: String,
+    /// Ours: saves counting the rest again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    left: Option<i64>,
 }
 
 impl Continue {
     pub(super) fn encode(&self) -> String {
-        URL_SAFE_NO_PAD.encode(serde_json::to_vec(self).unwrap_or_default())
+        let version = self.version.map_or(-1, |version| i64::try_from(version.0).unwrap_or(i64::MAX));
+        let start = format!("{}\0", self.after);
+        let token = Token { format: FORMAT.to_owned(), version, start, left: self.remaining };
+        ENGINE.encode(serde_json::to_vec(&token).expect("a token is texts and numbers"))
     }
 
     pub(super) fn decode(token: &str) -> Result<Self, ApiError> {
-        let bad = |error: &dyn std::fmt::Display| {
-            ApiError::bad_request(format!("invalid continue token: continue key is not valid: {error}"))
+        let bad = |problem: &dyn std::fmt::Display| {
+            ApiError::bad_request(format!("invalid continue token: continue key is not valid: {problem}"))
         };
-        let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|error| bad(&error))?;
-        let token: Self = serde_json::from_slice(&bytes).map_err(|error| bad(&error))?;
-        if token.after.is_empty() || token.after.starts_with('/') || token.after.split('/').any(|part| part == "..") {
-            return Err(bad(&token.after));
+        let bytes = ENGINE
+            .decode(token)
+            .map_err(|error| bad(&format_args!("illegal base64 data at input byte {}", offset(&error))))?;
+        let parsed = schema::parse(&bytes, Format::Json).map_err(|error| bad(&error))?;
+        let token: Token = serde_json::from_value(parsed.value).map_err(|error| bad(&error))?;
+        if token.format != FORMAT {
+            return Err(bad(&format_args!("server does not recognize this encoded version {}", token.format)));
         }
-        Ok(token)
+        if token.version == 0 {
+            return Err(bad(&"incorrect encoded start resourceVersion (version meta.k8s.io/v1)"));
+        }
+        let after = token.start.strip_suffix('\0').unwrap_or(&token.start);
+        if after.is_empty() {
+            return Err(bad(&"encoded start key empty (version meta.k8s.io/v1)"));
+        }
+        if after.starts_with('/') || after.split('/').any(|part| part == "..") {
+            return Err(bad(&token.start));
+        }
+        let version = u64::try_from(token.version).ok().map(Version);
+        Ok(Self { version, after: after.to_owned(), remaining: token.left })
+    }
+}
+
+/// Where base64 goes wrong.
+fn offset(error: &base64::DecodeError) -> usize {
+    match error {
+        base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol { offset: at, .. } => *at,
+        base64::DecodeError::InvalidLength(length) => *length,
+        base64::DecodeError::InvalidPadding => 0,
     }
 }
 

@@ -157,6 +157,8 @@ impl CompiledSchema {
         let mut nodes = Vec::new();
         let meta = schemars::schema_for!(k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta).to_value();
         let meta = Compiler { document: &meta, references: HashMap::new(), nodes: &mut nodes }.compile(&meta)?;
+        // Values of metadata are checked where it is written, in words of their own.
+        nodes.iter_mut().flatten().for_each(|node: &mut Node| node.rules = None);
         let root = Compiler { document: schema, references: HashMap::new(), nodes: &mut nodes }.compile(schema)?;
         let text = nodes.len();
         nodes.push(Some(Node::of(Shape::String(StringFormat::Plain))));

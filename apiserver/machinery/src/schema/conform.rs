@@ -15,10 +15,10 @@ use super::{
 /// A value of the wrong type, in the words of Go's decoder.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TypeError {
-    #[error("json: cannot unmarshal {value} into Go struct field {kind}.{path} of type {expected}")]
-    Mismatch { value: String, kind: String, path: String, expected: String },
-    #[error("{path}: parsing time {value:?} as \"2006-01-02T15:04:05Z07:00\": cannot parse {value:?} as \"2006\"")]
-    Time { path: String, value: String },
+    #[error("json: cannot unmarshal {value} into Go struct field {owner}.{path} of type {expected}")]
+    Mismatch { value: String, owner: String, path: String, expected: String },
+    #[error("parsing time {value:?} as \"2006-01-02T15:04:05Z07:00\": cannot parse {value:?} as \"2006\"")]
+    Time { value: String },
     #[error("{path}: illegal base64 data")]
     Base64 { path: String },
     #[error("exceeded max depth")]
@@ -28,11 +28,11 @@ pub(super) enum TypeError {
 /// Conforms the object of a kind; unknown fields are added to `strict`.
 pub(super) fn conform(
     schema: &CompiledSchema,
-    kind: &str,
+    (version, kind): (&str, &str),
     object: &mut Map<String, Value>,
     strict: &mut StrictErrors,
 ) -> Result<(), TypeError> {
-    let mut walk = Walk { schema, kind, strict };
+    let mut walk = Walk { schema, version, kind, strict };
     match &schema.node(schema.root()).shape {
         Shape::Object(shape) => walk.object(shape, object, &Path::Root, 0),
         _ => Ok(()),
@@ -53,6 +53,7 @@ pub(super) fn json_type(value: &Value) -> &'static str {
 
 struct Walk<'a> {
     schema: &'a CompiledSchema,
+    version: &'a str,
     kind: &'a str,
     strict: &'a mut StrictErrors,
 }
@@ -83,7 +84,8 @@ impl<'a> Walk<'a> {
             if value.is_null() && known && !matches!(self.schema.node(id).shape, Shape::Any) {
                 return false;
             }
-            if let Err(error) = self.value(id, value, &path.key(key), depth + 1) {
+            let path = if known { path.key(key) } else { path.element(key) };
+            if let Err(error) = self.value(id, value, &path, depth + 1) {
                 failure = Some(error);
             }
             true
@@ -123,7 +125,7 @@ impl<'a> Walk<'a> {
             }
             (Shape::String(StringFormat::DateTime), Value::String(text)) => match text.parse::<jiff::Timestamp>() {
                 Ok(_) => Ok(()),
-                Err(_) => Err(TypeError::Time { path: path.to_string(), value: text.clone() }),
+                Err(_) => Err(TypeError::Time { value: text.clone() }),
             },
             (Shape::String(StringFormat::Byte), Value::String(text)) => {
                 match base64::engine::general_purpose::STANDARD.decode(&*text) {
@@ -141,8 +143,37 @@ impl<'a> Walk<'a> {
     }
 
     fn mismatch(&self, value: String, shape: &Shape, path: &Path<'_>) -> TypeError {
-        let expected = GoType(self.schema, shape).to_string();
-        TypeError::Mismatch { value, kind: self.kind.to_owned(), path: path.to_string(), expected }
+        let fields = path.fields();
+        let expected = self.named_type(&fields, shape);
+        let expected = expected.unwrap_or_else(|| GoType(self.schema, shape).to_string());
+        TypeError::Mismatch { value, owner: self.owner(&fields), path: fields.join("."), expected }
+    }
+
+    /// What Go calls the struct that has a field; by custom, a kind's are named after it.
+    fn owner(&self, fields: &[&str]) -> String {
+        match fields {
+            ["metadata", "ownerReferences", _, ..] => "OwnerReference".to_owned(),
+            ["metadata", "managedFields", _, ..] => "ManagedFieldsEntry".to_owned(),
+            ["metadata", _, ..] => "ObjectMeta".to_owned(),
+            ["spec", _, ..] => format!("{}Spec", self.kind),
+            ["status", _, ..] => format!("{}Status", self.kind),
+            _ => self.kind.to_owned(),
+        }
+    }
+
+    /// What Go calls the type of a field, where that says more than its shape.
+    fn named_type(&self, fields: &[&str], shape: &Shape) -> Option<String> {
+        let element =
+            |name: &str| Some(if matches!(shape, Shape::Array(_)) { format!("[]{name}") } else { name.to_owned() });
+        match fields {
+            ["metadata"] => Some("v1.ObjectMeta".to_owned()),
+            ["metadata", "uid"] => Some("types.UID".to_owned()),
+            ["metadata", "ownerReferences"] => element("v1.OwnerReference"),
+            ["metadata", "managedFields"] => element("v1.ManagedFieldsEntry"),
+            ["spec"] => Some(format!("{}.{}Spec", self.version, self.kind)),
+            ["status"] => Some(format!("{}.{}Status", self.version, self.kind)),
+            _ => None,
+        }
     }
 }
 
@@ -174,8 +205,8 @@ impl fmt::Display for GoType<'_> {
             Shape::Boolean => f.write_str("bool"),
             Shape::Integer(range) => f.write_str(range.name),
             Shape::Number => f.write_str("float64"),
-            Shape::String(StringFormat::Plain) => f.write_str("string"),
-            Shape::String(StringFormat::DateTime) => f.write_str("v1.Time"),
+            // A time is first read as the text that it is.
+            Shape::String(StringFormat::Plain | StringFormat::DateTime) => f.write_str("string"),
             Shape::String(StringFormat::Byte) => f.write_str("[]uint8"),
             Shape::IntOrString => f.write_str("intstr.IntOrString"),
             Shape::Array(items) => write!(f, "[]{}", GoType(self.0, &self.0.node(*items).shape)),

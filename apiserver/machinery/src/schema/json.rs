@@ -10,11 +10,15 @@ use super::{
     compile::{CompiledSchema, Field, NodeId, Shape},
     path::Path,
 };
+use crate::status::quote;
 
 /// Reads a body; with a schema, unknown fields are noted and left out.
 pub(super) fn parse(schema: Option<&CompiledSchema>, body: &[u8]) -> Result<(Value, StrictErrors), SyntaxError> {
     // Go's decoder replaces what is not UTF-8, so bodies that it takes have to be taken here.
     let text = String::from_utf8_lossy(body);
+    if let Some(character) = too_deep(&text) {
+        return Err(SyntaxError(format!("invalid character '{character}' exceeded max depth")));
+    }
     let strict = RefCell::default();
     let seed = Seed { schema, node: schema.map(CompiledSchema::root), path: &Path::Root, strict: &strict };
     let mut deserializer = serde_json::Deserializer::from_str(&text);
@@ -123,10 +127,54 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
                 self.note("duplicate", &key);
             }
             let value = entries.next_value_seed(self.child(node, &self.path.key(&key)))?;
-            map.insert(key, value);
+            match (map.get_mut(&key), value) {
+                // Go reads the second one into what it made of the first.
+                (Some(Value::Object(before)), Value::Object(value)) => merge(before, value),
+                (_, value) => {
+                    map.insert(key, value);
+                }
+            }
         }
         Ok(Value::Object(map))
     }
+}
+
+fn merge(into: &mut Map<String, Value>, from: Map<String, Value>) {
+    for (key, value) in from {
+        match (into.get_mut(&key), value) {
+            (Some(Value::Object(before)), Value::Object(value)) => merge(before, value),
+            (_, value) => {
+                into.insert(key, value);
+            }
+        }
+    }
+}
+
+/// The deepest nesting that Go's decoder reads, of fields that nobody knows too.
+const GO_MAX_DEPTH: usize = 10_000;
+
+/// The character at which a text is nested too deeply.
+fn too_deep(text: &str) -> Option<char> {
+    if text.len() <= GO_MAX_DEPTH {
+        return None;
+    }
+    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
+    for byte in text.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b'{' | b'[' if !in_string => {
+                depth += 1;
+                if depth > GO_MAX_DEPTH {
+                    return Some(char::from(byte));
+                }
+            }
+            b'}' | b']' if !in_string => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    None
 }
 
 /// The error as Go's `encoding/json` words it.
@@ -154,19 +202,25 @@ fn go_message(error: &serde_json::Error, text: &str) -> String {
     let Some((_, context)) = context.iter().find(|(prefix, _)| message.starts_with(prefix)) else {
         return message;
     };
-    match character_at(text, error.line(), error.column()) {
-        Some(character) => format!("invalid character {character:?} {context}"),
+    match byte_at(text, error.line(), error.column()) {
+        Some(b'\'') => format!(r"invalid character '\'' {context}"),
+        Some(b'"') => format!("invalid character '\"' {context}"),
+        // Go looks at bytes, and shows each as the character of that number.
+        Some(byte) => {
+            let quoted = quote(&char::from(byte).to_string());
+            let context = match (byte, message.starts_with("trailing comma")) {
+                (b'}', true) => "looking for beginning of object key string",
+                _ => context,
+            };
+            format!("invalid character '{}' {context}", quoted.trim_matches('"'))
+        }
         None => message,
     }
 }
 
-/// The character that an error points at; the column counts bytes and is that of the byte read last.
-fn character_at(text: &str, line: usize, column: usize) -> Option<char> {
-    let line = text.split('\n').nth(line.checked_sub(1)?)?;
+/// The byte that an error points at; the column counts bytes and is that of the byte read last.
+fn byte_at(text: &str, line: usize, column: usize) -> Option<u8> {
+    let line = text.split('\n').nth(line.checked_sub(1)?)?.as_bytes();
     let at = column.saturating_sub(1);
-    match line.get(at..) {
-        Some("") => Some('\n'),
-        Some(rest) => rest.chars().next(),
-        None => None,
-    }
+    line.get(at).copied().or((at == line.len()).then_some(b'\n'))
 }

@@ -17,6 +17,9 @@ pub(crate) mod tests;
 mod validate;
 mod yaml;
 
+use std::sync::LazyLock;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::DeleteOptions;
 use serde_json::{Map, Value};
 
 pub use self::compile::{CompiledSchema, SchemaError};
@@ -24,7 +27,7 @@ use crate::{
     definition::ResourceDefinition,
     object::Object,
     request::FieldValidation,
-    status::{ApiError, FieldError},
+    status::{ApiError, FieldError, quote},
 };
 
 /// The deepest nesting of arrays and objects that is read; deeper bodies are refused.
@@ -118,6 +121,35 @@ pub fn parse(body: &[u8], format: Format) -> Result<Untyped, SyntaxError> {
     Ok(Untyped { value, strict })
 }
 
+/// What Go's registry of kinds calls itself in messages.
+pub(crate) const SCHEME: &str = "pkg/runtime/scheme.go:111";
+
+/// Why a value that is no object has no kind, in the words of Go's decoder.
+pub(crate) fn no_type(value: &Value) -> String {
+    format!(
+        "json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; \
+         Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+        conform::json_type(value)
+    )
+}
+
+/// Reads `DeleteOptions`; unknown fields are ignored.
+///
+/// # Errors
+///
+/// 400 when a field has the wrong type.
+pub(crate) fn delete_options(value: Value) -> Result<DeleteOptions, ApiError> {
+    static SCHEMA: LazyLock<CompiledSchema> = LazyLock::new(|| {
+        let schema = schemars::schema_for!(DeleteOptions).to_value();
+        CompiledSchema::of_object(&schema).expect("a derived schema is complete")
+    });
+    let Value::Object(mut object) = value else { return Ok(DeleteOptions::default()) };
+    object.remove("metadata");
+    conform::conform(&SCHEMA, ("v1", "DeleteOptions"), &mut object, &mut StrictErrors::default())
+        .map_err(|error| ApiError::bad_request(error.to_string()))?;
+    serde_json::from_value(Value::Object(object)).map_err(|error| ApiError::bad_request(error.to_string()))
+}
+
 /// Puts bytes through everything that reads them: both formats, with and without the schema, in
 /// all modes. For fuzzing; nothing may panic, hang or take memory out of proportion.
 pub fn fuzz(decoder: &Decoder, body: &[u8]) {
@@ -179,7 +211,8 @@ impl Decoder {
         };
         let mut object = self.root(value, body)?;
         self.check_type(&mut object, body)?;
-        conform::conform(&self.schema, &self.kind, &mut object, &mut strict).map_err(|e| self.unhandled(e))?;
+        conform::conform(&self.schema, (&self.version, &self.kind), &mut object, &mut strict)
+            .map_err(|e| self.unhandled(e))?;
         let warnings = match validation {
             FieldValidation::Strict if !strict.is_empty() => return Err(self.unhandled(strict.message())),
             FieldValidation::Warn => strict.warnings(),
@@ -201,7 +234,7 @@ impl Decoder {
             let json = serde_json::to_string(&object.0).unwrap_or_default();
             ApiError::invalid("", "", "", &[FieldError::invalid("patch", json, text)])
         };
-        if let Err(error) = conform::conform(&self.schema, &self.kind, &mut object.0, &mut strict) {
+        if let Err(error) = conform::conform(&self.schema, (&self.version, &self.kind), &mut object.0, &mut strict) {
             return Err(refuse(object, error.to_string()));
         }
         match validation {
@@ -223,15 +256,10 @@ impl Decoder {
         match value {
             Value::Object(map) => Ok(map),
             Value::Null => Ok(Map::new()),
-            other => Err(self.unrecognized(
-                format_args!(
-                    "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type \
-                     struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \
-                     \"json:\\\"kind,omitempty\\\"\" }}",
-                    conform::json_type(&other)
-                ),
-                body,
-            )),
+            other => {
+                let problem = format!("couldn't get version/kind; json parse error: {}", no_type(&other));
+                Err(self.unrecognized(problem, body))
+            }
         }
     }
 
@@ -257,21 +285,27 @@ impl Decoder {
         let (group, version) =
             if group.is_empty() && version.is_empty() { (&*self.group, &*self.version) } else { (group, version) };
         if (group, version) != (&*self.group, &*self.version) {
-            let expected = group_version(&self.group, &self.version);
-            return Err(ApiError::bad_request(format!(
-                "the API version in the data ({api_version}) does not match the expected API version ({expected})"
-            )));
+            return Err(self.unregistered(kind, group, version));
         }
         if !kind.is_empty() && kind != self.kind {
-            return Err(ApiError::bad_request(format!(
-                "{kind} in version {version:?} cannot be handled as a {}: converting ({version}.{kind}) to ({version}.{}): \
-                 unknown conversion",
-                self.kind, self.kind
-            )));
+            return Err(self.unregistered(kind, group, version));
         }
         object.insert("apiVersion".to_owned(), group_version(&self.group, &self.version).into());
         object.insert("kind".to_owned(), self.kind.clone().into());
         Ok(())
+    }
+
+    /// 400 for a body of another kind.
+    fn unregistered(&self, kind: &str, group: &str, version: &str) -> ApiError {
+        let kind = if kind.is_empty() { &self.kind } else { kind };
+        ApiError::bad_request(format!(
+            "{kind} in version {} cannot be handled as a {}: no kind {} is registered for version {} in scheme {}",
+            quote(version),
+            self.kind,
+            quote(kind),
+            quote(&group_version(group, version)),
+            quote(SCHEME)
+        ))
     }
 
     fn unrecognized(&self, error: impl std::fmt::Display, body: &[u8]) -> ApiError {

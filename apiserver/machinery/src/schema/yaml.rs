@@ -1,4 +1,4 @@
-//! Reads one YAML document the way `sigs.k8s.io/yaml` turns it into JSON: YAML 1.1 scalars,
+//! Reads the first YAML document the way `sigs.k8s.io/yaml` turns it into JSON: YAML 1.1 scalars,
 //! anchors, merge keys; a key that stands twice is noted with its line.
 //!
 //! Built on the event parser below `serde-saphyr`, because serde's data model hides duplicate
@@ -15,7 +15,7 @@ use super::{MAX_DEPTH, StrictErrors, SyntaxError};
 const ALIAS_BUDGET: usize = 8 << 20;
 const NODE_WEIGHT: usize = 32;
 
-/// Reads a body of one document; an empty body is null.
+/// Reads the first document of a body, whatever follows; an empty body is null.
 pub(super) fn parse(body: &[u8]) -> Result<(Value, StrictErrors), SyntaxError> {
     let text = std::str::from_utf8(body)
         .map_err(|error| SyntaxError(format!("yaml: invalid UTF-8 at byte {}", error.valid_up_to())))?;
@@ -42,7 +42,8 @@ struct Composer<'i> {
 }
 
 fn error(line: usize, message: impl fmt::Display) -> SyntaxError {
-    SyntaxError(format!("yaml: line {line}: {message}"))
+    // Go tells no line when it is the first.
+    SyntaxError(if line > 1 { format!("yaml: line {line}: {message}") } else { format!("yaml: {message}") })
 }
 
 fn scan_error(cause: &ScanError) -> SyntaxError {
@@ -63,20 +64,12 @@ impl<'i> Composer<'i> {
     }
 
     fn stream(&mut self) -> Result<Value, SyntaxError> {
-        let mut document = None;
         loop {
             let (event, span) = self.next()?;
             match event {
-                Event::StreamEnd => return Ok(document.unwrap_or(Value::Null)),
+                Event::StreamEnd => return Ok(Value::Null),
                 Event::StreamStart | Event::DocumentStart(..) | Event::DocumentEnd => {}
-                event => {
-                    let value = self.node(event, span, 0)?;
-                    // A separator with nothing after it is no second document.
-                    if document.is_some() && !value.is_null() {
-                        return Err(error(span.start.line(), "the body holds more than one document"));
-                    }
-                    document.get_or_insert(value);
-                }
+                event => return self.node(event, span, 0),
             }
         }
     }

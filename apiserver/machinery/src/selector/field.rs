@@ -1,6 +1,9 @@
 //! Field selectors: `metadata.name=web,spec.project!=shop`, on the fields that a resource declares.
 
-use crate::{definition::SelectableField, status::ApiError};
+use crate::{
+    definition::SelectableField,
+    status::{ApiError, quote},
+};
 
 /// Matches objects by their name, namespace and declared fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,6 +22,15 @@ enum Field {
     Namespace,
     /// The position in the resource's selectable fields.
     Declared(usize),
+}
+
+/// 400 for a field that cannot be selected, in upstream's words for kinds that declare none and for those that do.
+fn unknown(name: &str, declares_none: bool) -> ApiError {
+    ApiError::bad_request(if declares_none {
+        format!("{} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"", quote(name))
+    } else {
+        format!("field label not supported: {name}")
+    })
 }
 
 impl FieldSelector {
@@ -44,7 +56,7 @@ impl FieldSelector {
                     declared
                         .iter()
                         .position(|field| field.name == name)
-                        .ok_or_else(|| ApiError::bad_request(format!("field label not supported: {name}")))?,
+                        .ok_or_else(|| unknown(name, declared.is_empty()))?,
                 ),
             };
             terms.push(Term { field, equal, value: unescape(value)? });

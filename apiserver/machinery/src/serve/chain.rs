@@ -12,7 +12,7 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use http::{HeaderMap, HeaderValue, Request, Response, Version, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio_util::sync::CancellationToken;
@@ -151,7 +151,11 @@ impl Chain {
         if !long_running {
             record.permit = self.in_flight.begin(&user, &info).inspect_err(|error| record.terminated(error.code()))?;
         }
-        self.authorize(&user, &info).await?;
+        if let Err(error) = self.authorize(&user, &info).await {
+            let mut refusal = response::error(&error, request.headers());
+            refusal.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+            return Ok(refusal);
+        }
         Ok(self.dispatch(info, user, request).await)
     }
 
@@ -205,7 +209,12 @@ impl Chain {
         if !info.is_resource_request {
             match info.path.as_str() {
                 "/metrics" => return self.metrics.render(),
-                "/version" | "/version/" => return self.version(),
+                "/version" | "/version/" if request.method() == Method::GET => return self.version(),
+                "/version" | "/version/" => {
+                    let error = response::generic(StatusCode::METHOD_NOT_ALLOWED);
+                    return response::error(&error, request.headers());
+                }
+                "/" => return self.paths(),
                 path => {
                     if let Some(answer) = self.health.serve(path, request.uri().query()).await {
                         return answer;
@@ -215,6 +224,18 @@ impl Chain {
         }
         let context = RequestContext::new(user, self.authorizer.clone());
         self.handler.handle(info, context, request).await
+    }
+
+    /// What the server has at its root: the paths that it serves.
+    fn paths(&self) -> Response<Body> {
+        let mut paths = self.handler.paths();
+        paths.extend(self.health.paths());
+        paths.extend(["/metrics", "/version"].map(str::to_owned));
+        paths.sort();
+        let text = serde_json::to_vec_pretty(&serde_json::json!({ "paths": paths })).expect("texts serialize");
+        let mut response = Response::new(body::full(Bytes::from(text)));
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        response
     }
 
     fn version(&self) -> Response<Body> {

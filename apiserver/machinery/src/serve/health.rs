@@ -86,7 +86,11 @@ impl Health {
                 return Some(response::page_not_found());
             };
             return Some(match check.check.check().await {
-                Ok(()) => text(StatusCode::OK, "ok".to_owned()),
+                Ok(()) => {
+                    let mut response = text(StatusCode::OK, "ok".to_owned());
+                    response.headers_mut().remove(header::X_CONTENT_TYPE_OPTIONS);
+                    response
+                }
                 Err(reason) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("internal server error: {reason}\n")),
             });
         }
@@ -103,6 +107,18 @@ impl Health {
             checks.push(Check { name: "shutdown".to_owned(), probe: Probe::Ready, check: Arc::new(check) });
         }
         checks
+    }
+}
+
+impl Health {
+    /// The paths of all probes and checks.
+    pub(crate) fn paths(&self) -> Vec<String> {
+        let probe = |name: &str| {
+            let checks: Vec<String> =
+                self.checks_of(name).iter().map(|check| format!("/{name}/{}", check.name)).collect();
+            std::iter::once(format!("/{name}")).chain(checks).collect::<Vec<_>>()
+        };
+        ["healthz", "livez", "readyz"].into_iter().flat_map(probe).collect()
     }
 }
 

@@ -179,7 +179,7 @@ impl Metrics {
             return response;
         }
         let mut response = Response::new(body::full(text));
-        let content_type = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+        let content_type = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8; escaping=underscores");
         response.headers_mut().insert(header::CONTENT_TYPE, content_type);
         response
     }

@@ -1,6 +1,6 @@
 //! The server: TLS, the filters in front of the API, health, metrics, and an orderly end.
 //!
-//! Start at [`Server::builder`]. What it serves behind the filters is one [`Handler`]; who may come in is decided by
+//! Start at [`Server::builder`]. What it serves behind the filters is one [`Handler`], as a rule an [`Api`]; who may come in is decided by
 //! an [`Authenticator`] and an [`Authorizer`] from [`crate::auth`].
 //!
 //! Submodules: `connection` accepts and ends connections, `chain` is the path of a request through the filters,
@@ -26,6 +26,7 @@ use crate::{
     request::RequestContext,
 };
 
+mod api;
 mod chain;
 mod connection;
 mod deadline;
@@ -36,6 +37,7 @@ mod reload;
 mod stream;
 mod tls;
 
+pub use api::Api;
 pub use health::{Health, HealthCheck, Probe};
 pub use metrics::Metrics;
 pub use reload::{Reload, ReloadError};
@@ -51,6 +53,11 @@ pub trait Handler: fmt::Debug + Send + Sync + 'static {
     ///
     /// The future is dropped when the client goes away or the request's time is up.
     async fn handle(&self, info: RequestInfo, context: RequestContext, request: Request<Body>) -> Response<Body>;
+
+    /// The paths of documents about the API, which the server lists at its root.
+    fn paths(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// What `/version` says, as `k8s.io/apimachinery/pkg/version.Info`.
@@ -67,6 +74,14 @@ pub struct VersionInfo {
     pub git_commit: String,
     /// `clean` or `dirty`.
     pub git_tree_state: String,
+    /// Major version of the API whose behaviour is emulated.
+    pub emulation_major: String,
+    /// Minor version of the API whose behaviour is emulated.
+    pub emulation_minor: String,
+    /// Major version of the oldest API that it works with.
+    pub min_compatibility_major: String,
+    /// Minor version of the oldest API that it works with.
+    pub min_compatibility_minor: String,
     /// When it was built, RFC 3339.
     pub build_date: String,
     /// The language it is written in, where Go servers name theirs.

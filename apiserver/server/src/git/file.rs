@@ -136,21 +136,21 @@ pub(super) fn explain(kind: Authored, error: &ApiError, content: &[u8]) -> Compl
     let name = kind.kind();
     let prefix = format!("{name} in version \"{}\" cannot be handled as a {name}: ", super::place::VERSION);
     let message = error.message().strip_prefix(&prefix).unwrap_or(error.message());
-    match named_field(kind, message) {
+    match named_field(message) {
         Some(field) => complaint(content, field, message),
         None => Complaint(one_line(message)),
     }
 }
 
 /// The first field that a message about a file names, in the words of strict decoding.
-fn named_field(kind: Authored, message: &str) -> Option<&str> {
+fn named_field(message: &str) -> Option<&str> {
     let between = |start: &str, end: &str| {
         let rest = &message[message.find(start)? + start.len()..];
         rest.find(end).map(|end| &rest[..end])
     };
     between("unknown field \"", "\"")
         .or_else(|| between("duplicate field \"", "\""))
-        .or_else(|| between(&format!("Go struct field {}.", kind.kind()), " of type"))
+        .or_else(|| between("Go struct field ", " of type")?.split_once('.').map(|(_, field)| field))
 }
 
 fn complaints(content: &[u8], errors: &[FieldError]) -> Complaint {

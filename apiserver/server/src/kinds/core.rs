@@ -7,11 +7,10 @@ use k8s_openapi::{
     ByteString,
     api::core::v1::{ConfigMap, Event, Namespace, NamespaceStatus, Secret},
 };
-use kube::{Resource, ResourceExt as _};
-use schemars::JsonSchema;
+use kube::ResourceExt as _;
 use stoa_machinery::{
-    RequestContext, ResourceDefinition, Scope,
-    definition::{ALL_VERBS, Cell, Column, SelectableField},
+    RequestContext, ResourceDefinition,
+    definition::{Cell, Column, SelectableField},
     object::Object,
     registry::RegistryBuilder,
     status::FieldError,
@@ -23,14 +22,14 @@ pub(crate) fn register(builder: RegistryBuilder) -> RegistryBuilder {
     let data = Column::new("Data", Cell::Compute(data_len), "How many keys there are.").kind("integer");
     builder
         .register(
-            definition::<Namespace>("namespace", &["ns"], Scope::Cluster, true).columns(&[
+            ResourceDefinition::of::<Namespace>().short_names(&["ns"]).with_status().columns(&[
                 Column::new("Status", Cell::Path(&["status", "phase"]), "Active or Terminating."),
                 Column::age(),
             ]),
             NamespaceStrategy,
         )
         .register(
-            definition::<Secret>("secret", &[], Scope::Namespaced, false)
+            ResourceDefinition::of::<Secret>()
                 .columns(&[
                     Column::new("Type", Cell::Path(&["type"]), "What the keys mean."),
                     data.clone(),
@@ -40,11 +39,12 @@ pub(crate) fn register(builder: RegistryBuilder) -> RegistryBuilder {
             SecretStrategy,
         )
         .register(
-            definition::<ConfigMap>("configmap", &["cm"], Scope::Namespaced, false).columns(&[data, Column::age()]),
+            ResourceDefinition::of::<ConfigMap>().short_names(&["cm"]).columns(&[data, Column::age()]),
             DefaultStrategy::<ConfigMap>::default(),
         )
         .register(
-            definition::<Event>("event", &["ev"], Scope::Namespaced, false)
+            ResourceDefinition::of::<Event>()
+                .short_names(&["ev"])
                 .columns(&[
                     Column::new("Last Seen", Cell::Age(&["lastTimestamp"]), "When it last happened."),
                     Column::new("Type", Cell::Path(&["type"]), "Normal or Warning."),
@@ -71,32 +71,6 @@ const EVENT_FIELDS: &[SelectableField] = &[
     SelectableField { name: "source", path: &["source", "component"] },
     SelectableField { name: "type", path: &["type"] },
 ];
-
-fn definition<K>(singular: &str, short_names: &[&str], scope: Scope, has_status: bool) -> ResourceDefinition
-where
-    K: Resource<DynamicType = ()> + JsonSchema,
-{
-    // Definitions are inlined, so that the schema is structural as that of every other kind.
-    let generator = schemars::generate::SchemaSettings::openapi3()
-        .with(|settings| settings.inline_subschemas = true)
-        .into_generator();
-    ResourceDefinition {
-        group: K::group(&()).into_owned(),
-        version: K::version(&()).into_owned(),
-        kind: K::kind(&()).into_owned(),
-        plural: K::plural(&()).into_owned(),
-        singular: singular.to_owned(),
-        short_names: short_names.iter().map(|s| (*s).to_owned()).collect(),
-        categories: Vec::new(),
-        scope,
-        schema: std::sync::Arc::new(generator.into_root_schema_for::<K>().to_value()),
-        columns: Vec::new(),
-        selectable_fields: Vec::new(),
-        has_status,
-        subresources: Vec::new(),
-        verbs: ALL_VERBS.to_vec(),
-    }
-}
 
 fn data_len(object: &Object) -> serde_json::Value {
     let len = |field: &str| object.0.get(field).and_then(|d| d.as_object()).map_or(0, serde_json::Map::len);

@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result};
 use stoa_pki::{CertificateAuthority, CertificateRequest, Kubeconfig, SigningKey, Usage, files};
 
 use super::stoa::{NAMESPACE, SERVICE};
+use super::wardle;
 
 /// Makes what the control plane needs.
 pub(super) fn control_plane(pki: &Path) -> Result<()> {
@@ -59,6 +60,22 @@ pub(super) fn stoa(pki: &Path) -> Result<()> {
         cluster.issue(&format!("{account}-account"), user)?;
     }
     Ok(())
+}
+
+/// Makes what both servers of `wardle.example.com` serve with.
+pub(super) fn wardle(pki: &Path) -> Result<()> {
+    let name = format!("{}.{}.svc", wardle::SERVICE, wardle::NAMESPACE);
+    let serving = Authority::open(pki, "wardle-ca")?;
+    serving.issue("wardle", CertificateRequest::server(wardle::SERVICE).loopback().dns(name))?;
+    // Certificates that nobody has a reason to trust.
+    let stranger = Authority::open(pki, "stranger-ca")?;
+    stranger.issue("stranger", CertificateRequest::client("front-proxy-client").organization("system:masters"))?;
+    // A front proxy that the right authority vouches for, under a name that is not allowed.
+    let front_proxy = Authority::open(pki, "front-proxy-ca")?;
+    front_proxy.issue("other-proxy", CertificateRequest::client("other-proxy"))?;
+    // A user with no permissions at all.
+    let cluster = Authority::open(pki, "ca")?;
+    cluster.issue("nobody", CertificateRequest::client("nobody").organization("nobodies"))
 }
 
 /// Writes a kubeconfig for the client certificate `user`, with everything in the file.

@@ -19,6 +19,16 @@ pub(crate) struct State {
     pub(super) unsafe_no_fsync: bool,
     /// Set by the first `up --stoa`.
     pub(super) stoa: Option<StoaState>,
+    /// Set by the first `up --wardle`.
+    #[serde(default)]
+    pub(super) wardle: Option<WardleState>,
+}
+
+/// Where the two servers of `wardle.example.com` were last started.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct WardleState {
+    pub(super) reference_port: u16,
+    pub(super) subject_port: u16,
 }
 
 /// How Stoa was last started.
@@ -64,6 +74,7 @@ impl State {
             controller_manager_port: 0,
             unsafe_no_fsync: false,
             stoa: None,
+            wardle: None,
         };
         state.renew_ports()?;
         state.save(dir)?;
@@ -92,10 +103,11 @@ impl State {
         Ok(())
     }
 
-    /// Every port of the test bed, those of Stoa too.
+    /// Every port of the test bed, those of what is behind it too.
     pub(super) fn ports(&self) -> Vec<u16> {
         let mut ports = vec![self.etcd_port, self.etcd_peer_port, self.apiserver_port, self.controller_manager_port];
         ports.extend(self.stoa.iter().flat_map(|stoa| [stoa.port, stoa.runner_port]));
+        ports.extend(self.wardle.iter().flat_map(|wardle| [wardle.reference_port, wardle.subject_port]));
         ports
     }
 

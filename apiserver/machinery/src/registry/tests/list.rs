@@ -114,7 +114,7 @@ async fn future_versions_time_out() {
     fixture.gadget("a", 1).await;
     let error = fixture.gadgets.get("shop", "a", Some("99")).await.expect_err("the future");
     assert_eq!((error.code(), error.reason()), (504, "Timeout"));
-    assert_eq!(error.message(), "Too large resource version: 99, current: 1");
+    assert_eq!(error.message(), "Timeout: Too large resource version: 99, current: 1");
     let details = error.0.details.expect("details");
     assert_eq!(details.retry_after_seconds, Some(1));
     assert_eq!(details.causes.expect("causes")[0].reason.as_deref(), Some("ResourceVersionTooLarge"));
@@ -123,6 +123,9 @@ async fn future_versions_time_out() {
 #[tokio::test]
 async fn options_that_do_not_go_together_are_refused() {
     let fixture = Fixture::new().await;
+    fixture.gadget("a", 1).await;
+    fixture.gadget("b", 1).await;
+    let token = fixture.list(&page(1, None)).await.expect("listed").continue_token.expect("a second page");
     for (options, code, message) in [
         (
             ListOptions { resource_version_match: Some("Exact".to_owned()), ..ListOptions::default() },
@@ -149,11 +152,15 @@ async fn options_that_do_not_go_together_are_refused() {
              list",
         ),
         (
-            ListOptions { resource_version: Some("1".to_owned()), ..page(1, Some("e30".to_owned())) },
+            ListOptions { resource_version: Some("1".to_owned()), ..page(1, Some(token)) },
             400,
             "specifying resource version is not allowed when using continue",
         ),
-        (at("x", ""), 500, "resourceVersion: Invalid value: \"x\": strconv.ParseUint: parsing \"x\": invalid syntax"),
+        (
+            at("x", ""),
+            400,
+            "invalid resource version: resourceVersion: Invalid value: \"x\": strconv.ParseUint: parsing \"x\": invalid syntax",
+        ),
     ] {
         let (found, _, text) = failure(fixture.list(&options).await);
         assert_eq!((found, text.as_str()), (code, message));

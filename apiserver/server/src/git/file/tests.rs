@@ -95,7 +95,7 @@ fn mistakes_are_told_with_their_line() {
         (
             "workspaces: [dev]",
             "requireApproval: maybe",
-            "line 8: json: cannot unmarshal string into Go struct field Stack.spec.requireApproval of type bool",
+            "line 8: json: cannot unmarshal string into Go struct field StackSpec.spec.requireApproval of type bool",
         ),
         (
             "workspaces: [dev]",

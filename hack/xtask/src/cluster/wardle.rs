@@ -1,0 +1,124 @@
+//! The two servers of `wardle.example.com` that the conformance program compares: Go's sample-apiserver, on the test
+//! bed's etcd, and the example `flunders` of `stoa-machinery`.
+//!
+//! One APIService can lead to only one of them, and its port says to which; it begins with the reference.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+
+use super::control_plane::path_flag;
+use super::state::WardleState;
+use super::{Cluster, State, pki};
+use crate::binaries;
+use crate::ports;
+use crate::process::{Daemon, Signal};
+
+/// Where the service of both is.
+pub(super) const NAMESPACE: &str = "wardle";
+/// The service that the APIService names.
+pub(super) const SERVICE: &str = "api";
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Go's sample-apiserver and the example, in the order in which they start.
+pub(super) fn daemons(dir: &Path) -> [Daemon; 2] {
+    ["sample-apiserver", "flunders"].map(|name| Daemon::new(dir, name))
+}
+
+/// Builds, starts and registers both. The example is always started anew, as it may have been built anew.
+pub(super) fn up(cluster: &Cluster, state: &mut State) -> Result<()> {
+    let reference = binaries::SAMPLE_APISERVER.binary()?;
+    let subject = binaries::flunders()?;
+    pki::wardle(&cluster.pki())?;
+    let [sample_apiserver, flunders] = daemons(&cluster.dir);
+    flunders.end(Signal::Terminate, Duration::from_secs(10))?;
+
+    let before = state.wardle.take();
+    let mut taken = state.ports();
+    let reference_port = match &before {
+        Some(before) if sample_apiserver.pid().is_some() => before.reference_port,
+        _ => ports::free(&taken)?,
+    };
+    taken.push(reference_port);
+    let wardle = WardleState { reference_port, subject_port: ports::free(&taken)? };
+    state.wardle = Some(wardle.clone());
+    state.save(&cluster.dir)?;
+
+    let manifest = cluster.dir.join("wardle.yaml");
+    let ca = fs::read_to_string(cluster.pki().join("wardle-ca.crt")).context("reading wardle's authority")?;
+    fs::write(&manifest, manifests(reference_port, &ca)).context("writing wardle's manifests")?;
+    let kubectl = cluster.kubectl()?;
+    kubectl.run(&["apply", "--filename", manifest.to_str().context("the test bed's folder is not UTF-8")?])?;
+
+    if sample_apiserver.pid().is_none() {
+        eprintln!("starting sample-apiserver …");
+        let mut command = server_command(cluster, &reference, reference_port);
+        command.arg(format!("--etcd-servers=https://127.0.0.1:{}", state.etcd_port));
+        for (flag, file) in [
+            ("etcd-cafile", "etcd-ca.crt"),
+            ("etcd-certfile", "apiserver-etcd-client.crt"),
+            ("etcd-keyfile", "apiserver-etcd-client.key"),
+        ] {
+            path_flag(&mut command, flag, &cluster.pki().join(file));
+        }
+        for flag in ["authentication-kubeconfig", "authorization-kubeconfig"] {
+            path_flag(&mut command, flag, &cluster.kubeconfig());
+        }
+        sample_apiserver.spawn(&mut command)?;
+        sample_apiserver.wait(PATIENCE, || ports::accepts(reference_port))?;
+    }
+    eprintln!("starting flunders …");
+    flunders.spawn(&mut server_command(cluster, &subject, wardle.subject_port))?;
+    flunders.wait(PATIENCE, || ports::accepts(wardle.subject_port))?;
+    kubectl.run(&["wait", "--for=condition=Available", "--timeout=60s", "apiservice/v1alpha1.wardle.example.com"])?;
+    Ok(())
+}
+
+/// The flags that both have.
+fn server_command(cluster: &Cluster, binary: &Path, port: u16) -> Command {
+    let pki = cluster.pki();
+    let mut command = Command::new(binary);
+    command.arg("--bind-address=127.0.0.1").arg(format!("--secure-port={port}"));
+    path_flag(&mut command, "kubeconfig", &cluster.kubeconfig());
+    path_flag(&mut command, "tls-cert-file", &pki.join("wardle.crt"));
+    path_flag(&mut command, "tls-private-key-file", &pki.join("wardle.key"));
+    command
+}
+
+fn manifests(port: u16, ca_pem: &str) -> String {
+    let ca_bundle = BASE64_STANDARD.encode(ca_pem);
+    format!(
+        "apiVersion: v1
+kind: Namespace
+metadata:
+  name: {NAMESPACE}
+---
+apiVersion: v1
+kind: Service
+metadata:
+  name: {SERVICE}
+  namespace: {NAMESPACE}
+spec:
+  type: ExternalName
+  externalName: localhost
+---
+apiVersion: apiregistration.k8s.io/v1
+kind: APIService
+metadata:
+  name: v1alpha1.wardle.example.com
+spec:
+  group: wardle.example.com
+  version: v1alpha1
+  groupPriorityMinimum: 500
+  versionPriority: 10
+  caBundle: {ca_bundle}
+  service: {{name: {SERVICE}, namespace: {NAMESPACE}, port: {port}}}
+"
+    )
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+// check is one question, or a few that belong together.
+type check struct {
+	area, name string
+	// mode is direct or front, or empty for both.
+	mode string
+	ask  func(*session)
+}
+
+var checks []*check
+
+// add adds a check that is run in both modes.
+func add(area, name string, ask func(*session)) { checks = append(checks, &check{area, name, "", ask}) }
+
+// addDirect adds a check that makes sense only without kube-apiserver in between, which would answer itself.
+func addDirect(area, name string, ask func(*session)) {
+	checks = append(checks, &check{area, name, direct, ask})
+}
+
+// result is a check with both answers.
+type result struct {
+	check              *check
+	mode               string
+	number             int
+	reference, subject string
+}
+
+func (r *result) title() string {
+	return fmt.Sprintf("%s: %s (%s)", r.check.area, r.check.name, r.mode)
+}
+
+func (r *result) equal() bool { return r.reference == r.subject }
+
+// runCheck returns the transcript of a check.
+func (b *bed) runCheck(r *result, name, base, mode string) (transcript string) {
+	s := &session{bed: b, base: base, mode: mode, number: r.number, subject: name == "subject", as: "admin"}
+	s.mask(base, "<server>")
+	s.mask(b.run, "<run>")
+	s.mask(fmt.Sprintf("<run>-%d", r.number), "<ns>")
+	defer func() {
+		if failure := recover(); failure != nil {
+			transcript = s.transcript() + fmt.Sprintf("!! %v\n", failure)
+		}
+	}()
+	r.check.ask(s)
+	return s.transcript()
+}
+
+// difference shows both texts line by line: what they share, what is the reference's (-) and what the subject's (+).
+func difference(reference, subject string) string {
+	a, b := strings.Split(reference, "\n"), strings.Split(subject, "\n")
+	// The length of the longest common subsequence of a[i:] and b[j:].
+	common := make([][]int, len(a)+1)
+	for i := range common {
+		common[i] = make([]int, len(b)+1)
+	}
+	for i := len(a) - 1; i >= 0; i-- {
+		for j := len(b) - 1; j >= 0; j-- {
+			if a[i] == b[j] {
+				common[i][j] = common[i+1][j+1] + 1
+			} else {
+				common[i][j] = max(common[i+1][j], common[i][j+1])
+			}
+		}
+	}
+	var out strings.Builder
+	i, j := 0, 0
+	for i < len(a) || j < len(b) {
+		switch {
+		case i < len(a) && j < len(b) && a[i] == b[j]:
+			if a[i] != "" {
+				fmt.Fprintf(&out, "    %s\n", a[i])
+			}
+			i, j = i+1, j+1
+		case j == len(b) || (i < len(a) && common[i+1][j] >= common[i][j+1]):
+			fmt.Fprintf(&out, "  - %s\n", a[i])
+			i++
+		default:
+			fmt.Fprintf(&out, "  + %s\n", b[j])
+			j++
+		}
+	}
+	return out.String()
+}

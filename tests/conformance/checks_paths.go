@@ -1,0 +1,160 @@
+package main
+
+import "net/http"
+
+// Paths, methods and documents about the API.
+func init() {
+	get := func(area, name, path string, options ...option) {
+		addDirect(area, name, func(s *session) { s.do("GET", path, nil, options...) })
+	}
+	for _, path := range []string{
+		"/api", "/api/", "/api/v1", "/api/v2", "/apis/wardle.example.com", "/apis/wardle.example.com/",
+		"/apis/wardle.example.com/v1alpha1", "/apis/wardle.example.com/v1alpha1/", "/apis/wardle.example.com/v9", "/apis/other.example.com",
+		"/apis/other.example.com/v1", "/apis/wardle.example.com/v9/flunders", "/apis/wardle.example.com/v1alpha1/others",
+		"/apis/wardle.example.com/v1alpha1/namespaces/default/others", "/apis/wardle.example.com/v1alpha1/namespaces/default",
+		"/apis/wardle.example.com/v1alpha1/namespaces", "/unknown", "/unknown/", "/favicon.ico", "/apis/wardle.example.com/v1alpha1/watch",
+		"/apis/wardle.example.com/v1alpha1/flunders/name", "/apis/wardle.example.com/v1alpha1/fischers/name/status",
+		"/apis/wardle.example.com/v1alpha1/fischers/name/other", "/apis/wardle.example.com/v1alpha1/fischers/name/a/b",
+		"/apis/wardle.example.com/v1alpha1/namespaces/default/fischers", "/apis/wardle.example.com/v1alpha1/namespaces/default/flunders/a/b",
+		"/apis/wardle.example.com/v1alpha1//flunders", "//apis", "/apis/wardle.example.com/v1alpha1/namespaces//flunders",
+		"/apis/wardle.example.com/v1alpha1/proxy/namespaces/default/flunders/a", "/%61pis/wardle.example.com/v1alpha1/fischers/none",
+		"/apis/wardle.example.com/v1alpha1/fischers/a%2Fb", "/apis/wardle.example.com/v1alpha1/fischers/%00", "/apis/./wardle.example.com",
+		"/apis/wardle.example.com/v1alpha1/fischers/..",
+	} {
+		get("paths", path, path)
+	}
+	for _, method := range []string{"HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "TRACE", "FROBNICATE"} {
+		for _, path := range []string{
+			"/apis/wardle.example.com", "/apis/wardle.example.com/v1alpha1", "/version", "/healthz", "/unknown", "/openapi/v2",
+			"/openapi/v3", "/metrics", "/apis", fischers,
+		} {
+			if path == fischers && (method == "DELETE" || method == "POST") {
+				continue
+			}
+			addDirect("methods", method+" "+path, func(s *session) {
+				s.do(method, path, nil)
+			})
+		}
+		if method == "POST" || method == "DELETE" || method == "PATCH" || method == "PUT" {
+			continue
+		}
+		addDirect("methods", method+" an object", func(s *session) {
+			s.create("a")
+			s.do(method, s.flunder("a"), nil)
+		})
+	}
+	add("methods", "POST to an object", func(s *session) { s.do("POST", s.flunder("a"), object("a")) })
+	add("methods", "PUT to a collection", func(s *session) { s.do("PUT", s.flunders(), object("a")) })
+	add("methods", "PATCH a collection", func(s *session) {
+		s.do("PATCH", s.flunders(), `{}`, contentType("application/merge-patch+json"))
+	})
+	add("methods", "POST to all namespaces", func(s *session) { s.do("POST", root+"/flunders", object("a")) })
+	add("methods", "DELETE in all namespaces", func(s *session) { s.do("DELETE", root+"/flunders", nil) })
+	add("methods", "status is no subresource here", func(s *session) {
+		s.create("a")
+		s.do("GET", s.flunder("a")+"/status", nil)
+		s.do("PUT", s.flunder("a")+"/status", object("a"))
+		s.do("GET", s.flunder("a")+"/scale", nil)
+	})
+
+	// Legacy and aggregated discovery.
+	const aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+	const beta = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
+	for _, form := range []struct{ name, accept string }{
+		{"aggregated", aggregated},
+		{"of a version that is gone", beta},
+		{"the beta or the aggregated", beta + "," + aggregated},
+		{"as client-go asks", aggregated + "," + beta + ",application/json"},
+		{"of an unknown version", "application/json;g=apidiscovery.k8s.io;v=v9;as=APIGroupDiscoveryList"},
+		{"of an unknown version or plain", "application/json;g=apidiscovery.k8s.io;v=v9;as=APIGroupDiscoveryList,application/json"},
+		{"in protobuf", "application/vnd.kubernetes.protobuf"},
+		{"in YAML", "application/yaml"},
+		{"in HTML", "text/html"},
+		{"in anything", "*/*"},
+		{"as a table", "application/json;as=Table;g=meta.k8s.io;v=v1"},
+	} {
+		for _, path := range []string{"/api", "/apis", "/apis/wardle.example.com", "/apis/wardle.example.com/v1alpha1"} {
+			get("discovery", path+" "+form.name, path, accept(form.accept))
+		}
+	}
+	addDirect("discovery", "the aggregated document by its tag", func(s *session) {
+		first := s.do("GET", "/apis", nil, accept(aggregated), brief)
+		s.do("GET", "/apis", nil, accept(aggregated), header("If-None-Match", first.header.Get("Etag")), withoutTag)
+		s.do("GET", "/apis", nil, accept(aggregated), header("If-None-Match", `"other"`), brief)
+	})
+
+	// OpenAPI.
+	for _, form := range []struct{ name, accept string }{
+		{"as JSON", "application/json"},
+		{"in anything", "*/*"},
+		{"in protobuf", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"},
+		{"in protobuf v3", "application/com.github.proto-openapi.spec.v3@v1.0+protobuf"},
+		{"in YAML", "application/yaml"},
+		{"in HTML", "text/html"},
+	} {
+		for _, path := range []string{"/openapi/v2", "/openapi/v3", "/openapi/v3/apis/wardle.example.com/v1alpha1", "/openapi/v3/unknown"} {
+			addDirect("openapi", path+" "+form.name, func(s *session) { s.document(path, accept(form.accept)) })
+		}
+	}
+	addDirect("openapi", "v3 by its hash, and a wrong one", func(s *session) {
+		index := s.do("GET", "/openapi/v3", nil, quiet)
+		url, _ := index.at("paths", "apis/wardle.example.com/v1alpha1", "serverRelativeURL").(string)
+		first := s.document(url)
+		s.document("/openapi/v3/apis/wardle.example.com/v1alpha1?hash=0")
+		s.do("GET", url, nil, header("If-None-Match", first.header.Get("Etag")), withoutTag)
+	})
+	addDirect("openapi", "v2 by its tag", func(s *session) {
+		first := s.document("/openapi/v2")
+		s.do("GET", "/openapi/v2", nil, header("If-None-Match", first.header.Get("Etag")), withoutTag)
+	})
+	addDirect("openapi", "the paths of v3", func(s *session) {
+		document := s.do("GET", "/openapi/v3/apis/wardle.example.com/v1alpha1", nil, quiet)
+		s.openapi(document.json)
+	})
+	addDirect("openapi", "the schemas of v3", func(s *session) {
+		document := s.do("GET", "/openapi/v3/apis/wardle.example.com/v1alpha1", nil, quiet)
+		s.schemas(document.at("components", "schemas"))
+	})
+	addDirect("openapi", "the paths of v2", func(s *session) {
+		document := s.do("GET", "/openapi/v2", nil, quiet)
+		s.openapi(document.json)
+	})
+	addDirect("openapi", "the schemas of v2", func(s *session) {
+		document := s.do("GET", "/openapi/v2", nil, quiet)
+		s.schemas(document.at("definitions"))
+	})
+
+	// The server itself.
+	for _, path := range []string{
+		"/healthz", "/livez", "/readyz", "/healthz/ping", "/livez/ping", "/readyz/ping", "/livez/unknown", "/livez?exclude=ping",
+		"/livez?exclude=unknown", "/healthz?verbose&exclude=ping", "/readyz/shutdown", "/livez/", "/version", "/version/",
+	} {
+		addDirect("server", path, func(s *session) { s.server(path) })
+	}
+	for _, path := range []string{"/livez?verbose", "/readyz?verbose", "/healthz?verbose"} {
+		addDirect("server", path, func(s *session) { s.verbose(path) })
+	}
+	for _, identity := range []string{"", "nobody", "stranger"} {
+		for _, path := range []string{"/healthz", "/livez", "/readyz", "/livez/ping", "/version", "/metrics", "/openapi/v2", "/apis", "/", "/unknown"} {
+			addDirect("server", path+" as "+quoted(identity), func(s *session) { s.do("GET", path, nil, as(identity), briefOnSuccess) })
+		}
+	}
+	addDirect("server", "names of metrics", func(s *session) {
+		s.create("m")
+		s.do("GET", s.flunders()+"?watch=1&timeoutSeconds=1", nil, quiet)
+		s.metrics()
+	})
+	addDirect("server", "an audit id is echoed", func(s *session) {
+		answer := s.do("GET", fischers+"/none", nil, header("Audit-Id", "mine"))
+		s.say("%q", answer.header.Get("Audit-Id"))
+		answer = s.do("GET", fischers+"/none", nil, header("Audit-Id", "0123456789012345678901234567890123456789012345678901234567890123456789"))
+		s.say("%t", answer.header.Get("Audit-Id") == "0123456789012345678901234567890123456789012345678901234567890123456789")
+	})
+	addDirect("server", "a foreign origin is not allowed", func(s *session) {
+		s.do("GET", fischers+"/none", nil, header("Origin", "https://example.com"))
+		s.do("OPTIONS", fischers, nil, header("Origin", "https://example.com"), header("Access-Control-Request-Method", http.MethodPost))
+	})
+	for _, timeout := range []string{"1s", "0", "0s", "abc", "-1s", "1h", "1", "", "1ms"} {
+		addDirect("server", "timeout="+timeout, func(s *session) { s.do("GET", fischers+"/none?timeout="+timeout, nil) })
+	}
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+)
+
+func main() {
+	bed := flag.String("bed", "", "the test bed's folder, as hack/cluster up --wardle --dir made it")
+	env := flag.String("env", "", "a file with what hack/cluster env printed of it")
+	document := flag.String("document", "", "the document that has to say what was found")
+	update := flag.Bool("update", false, "write the document instead of comparing it")
+	only := flag.String("run", "", "a regular expression; only checks whose area and name match are run, and no document is compared")
+	modes := flag.String("modes", "direct,front", "directly, through kube-apiserver, or both")
+	verbose := flag.Bool("v", false, "print every transcript")
+	flag.Parse()
+	if err := execute(*bed, *env, *document, *update, *only, *modes, *verbose); err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(1)
+	}
+}
+
+func execute(bedFolder, envFile, document string, update bool, only, modes string, verbose bool) error {
+	b, err := openBed(bedFolder, envFile)
+	if err != nil {
+		return err
+	}
+	filter, err := regexp.Compile(only)
+	if err != nil {
+		return err
+	}
+	results, err := b.runAll(filter, strings.Split(modes, ","))
+	if err != nil {
+		return err
+	}
+	if verbose {
+		for _, result := range results {
+			fmt.Printf("=== %s\n%s", result.title(), result.reference)
+			if !result.equal() {
+				fmt.Printf("--- subject\n%s", result.subject)
+			}
+		}
+	}
+	failed := 0
+	for _, result := range results {
+		if result.equal() {
+			continue
+		}
+		if reason := result.allowed(); reason != "" {
+			continue
+		}
+		failed++
+		fmt.Printf("DIFFERS %s\n%s\n", result.title(), difference(result.reference, result.subject))
+	}
+	equal, allowed := count(results)
+	fmt.Printf("%d checks: %d equal, %d with a permitted difference, %d failed\n", len(results), equal, allowed, failed)
+	if unused := unusedAllowances(results); len(unused) > 0 && only == "" {
+		failed++
+		fmt.Printf("permitted, but nothing differs any more:\n  %s\n", strings.Join(unused, "\n  "))
+	}
+	if failed > 0 {
+		return fmt.Errorf("the subject differs from the reference")
+	}
+	if document == "" || only != "" {
+		return nil
+	}
+	text := report(results)
+	if update {
+		return os.WriteFile(document, text, 0o644)
+	}
+	known, err := os.ReadFile(document)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(known, text) {
+		return fmt.Errorf("%s is out of date; hack/conformance --update writes it anew\n%s", document, difference(string(known), string(text)))
+	}
+	return nil
+}

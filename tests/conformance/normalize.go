@@ -1,0 +1,156 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// shownHeaders are the headers that clients act on; presence says only that it is there.
+var (
+	shownHeaders = []string{
+		"Allow", "Cache-Control", "Connection", "Content-Encoding", "Content-Type", "Location", "Retry-After", "Upgrade", "Vary",
+		"Warning", "Www-Authenticate", "X-Content-Type-Options", "Sec-Websocket-Protocol", "Access-Control-Allow-Origin",
+		"Access-Control-Allow-Methods", "Access-Control-Allow-Headers", "Access-Control-Allow-Credentials", "Strict-Transport-Security",
+	}
+	presence = []string{"Audit-Id", "Etag", "Expires", "Last-Modified"}
+)
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for key := range m {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+func headers(h http.Header) string {
+	var out strings.Builder
+	for _, name := range shownHeaders {
+		values := slices.Clone(h[name])
+		slices.Sort(values)
+		for _, value := range values {
+			if deprecated.MatchString(value) {
+				continue
+			}
+			fmt.Fprintf(&out, " %s: %s;", name, hash.ReplaceAllString(value, "<hash>"))
+		}
+	}
+	for _, name := range presence {
+		if len(h[name]) > 0 {
+			fmt.Fprintf(&out, " %s;", name)
+		}
+	}
+	return out.String()
+}
+
+var (
+	hash      = regexp.MustCompile(`[0-9A-F]{128}`)
+	uuid      = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
+	timestamp = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
+	versions  = regexp.MustCompile(`(resource version: )\d+`)
+	current   = regexp.MustCompile(`(, current: )\d+`)
+	tooOld    = regexp.MustCompile(`(too old resource version: \d+ )\(\d+\)`)
+	// The reference's types say that they are deprecated, which is theirs alone.
+	deprecated = regexp.MustCompile(`is deprecated in v1\.3\+`)
+	// The subject speaks no protobuf, as the project's scope has it.
+	protobuf = regexp.MustCompile(`, ?application/vnd\.kubernetes\.protobuf(;stream=watch)?`)
+)
+
+var rewrites = []struct {
+	pattern *regexp.Regexp
+	text    string
+}{
+	// What Go's packages and registries are called, and whether a kind is one of the server's at all.
+	{regexp.MustCompile(`converting \([\w.]+\) to \([\w.]+\): unknown conversion`), "<another kind>"},
+	{regexp.MustCompile(`no kind "\w+" is registered for version "[\w./]+" in scheme "[\w./:]+"`), "<another kind>"},
+	{regexp.MustCompile(`\(\*\w+\.(\w+)\)`), "(*<package>.$1)"},
+	// The reference's key begins with its group twice, as its storage has a prefix of that name.
+	{regexp.MustCompile(`/registry/wardle.example.com/wardle.example.com/`), "/registry/wardle.example.com/"},
+	{regexp.MustCompile(`in record \(\d+\)`), "in record (<version>)"},
+	{regexp.MustCompile(`(\\"resourceVersion\\":\\")\d+`), "$1<version>"},
+}
+
+// isBeta says whether an element of a document is about v1beta1, which only the reference serves.
+func isBeta(value any) bool {
+	object, _ := value.(map[string]any)
+	return object["version"] == "v1beta1" || object["groupVersion"] == "wardle.example.com/v1beta1"
+}
+
+// body is an answer's body, everything in it masked that differs from run to run.
+func (s *session) body(contentType string, bytes []byte) string {
+	var value any
+	if strings.HasPrefix(contentType, "application/yaml") {
+		if err := yaml.Unmarshal(bytes, &value); err != nil {
+			return "no YAML: " + string(bytes)
+		}
+	} else if err := json.Unmarshal(bytes, &value); err != nil {
+		return s.text(strings.TrimRight(string(bytes), "\n"))
+	}
+	encoded := &strings.Builder{}
+	encoder := json.NewEncoder(encoded)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(s.value("", value)); err != nil {
+		panic(err)
+	}
+	return strings.TrimRight(encoded.String(), "\n")
+}
+
+func (s *session) value(key string, value any) any {
+	switch value := value.(type) {
+	case map[string]any:
+		masked := map[string]any{}
+		for name, inner := range value {
+			// The reference's strategies count no generations; those of kube-apiserver's own kinds do.
+			if name == "managedFields" && !s.full || name == "generation" {
+				continue
+			}
+			if name == "preferredVersion" && isBeta(inner) {
+				inner = map[string]any{"groupVersion": groupVersion, "version": "v1alpha1"}
+			}
+			masked[name] = s.value(name, inner)
+		}
+		return masked
+	case []any:
+		masked := []any{}
+		for _, inner := range value {
+			if !isBeta(inner) {
+				masked = append(masked, s.value(key, inner))
+			}
+		}
+		return masked
+	case string:
+		switch key {
+		case "resourceVersion":
+			if value != "" {
+				return "<version>"
+			}
+		case "continue":
+			if value != "" {
+				return "<token>"
+			}
+		}
+		return s.text(value)
+	}
+	return value
+}
+
+func (s *session) text(text string) string {
+	text = s.masked(text)
+	text = uuid.ReplaceAllString(text, "<uid>")
+	text = timestamp.ReplaceAllString(text, "<time>")
+	text = hash.ReplaceAllString(text, "<hash>")
+	text = protobuf.ReplaceAllString(text, "")
+	text = versions.ReplaceAllString(text, "$1<version>")
+	text = tooOld.ReplaceAllString(text, "$1(<version>)")
+	for _, rewrite := range rewrites {
+		text = rewrite.pattern.ReplaceAllString(text, rewrite.text)
+	}
+	return current.ReplaceAllString(text, "$1<version>")
+}
