@@ -2,6 +2,8 @@
 
 /// Condition: the object is as it should be.
 pub const READY: &str = "Ready";
+/// Condition of an Organization: its owners and members have their roles.
+pub const ROLES_BOUND: &str = "RolesBound";
 /// Condition of a Stack: live infrastructure moved away from what was applied.
 pub const DRIFTED: &str = "Drifted";
 /// Condition of a Run: it ended well.
@@ -29,6 +31,10 @@ pub const NOT_DEPLOYED: &str = "NotDeployed";
 pub const APPLY_FAILED: &str = "ApplyFailed";
 /// The namespace exists and is not Stoa's.
 pub const NAMESPACE_EXISTS: &str = "NamespaceExists";
+/// The server works without RBAC.
+pub const NO_RBAC: &str = "NoRBAC";
+/// A role binding of that name exists and is not Stoa's.
+pub const ROLE_BINDING_EXISTS: &str = "RoleBindingExists";
 /// The object is being deleted and waits for something.
 pub const TERMINATING: &str = "Terminating";
 /// An object that is referred to does not exist.

@@ -3,13 +3,16 @@
 use std::{collections::BTreeMap, fmt};
 
 use async_trait::async_trait;
-use k8s_openapi::api::core::v1::{Event, Namespace, Secret};
+use k8s_openapi::api::{
+    core::v1::{Event, Namespace, Secret},
+    rbac::v1::RoleBinding,
+};
 use kube::{
     Api, Client, ResourceExt as _,
-    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
 };
 use stoa_machinery::{ApiError, status::api_error};
-use stoa_types::Organization;
+use stoa_types::{Organization, labels};
 
 use super::{Cluster, NamespaceInfo, namespace_of};
 
@@ -35,6 +38,14 @@ impl KubernetesCluster {
     }
 }
 
+/// What is gone already has been deleted.
+fn deleted(result: Result<(), kube::Error>) -> Result<(), ApiError> {
+    match result.map_err(api_error) {
+        Err(error) if error.code() == 404 => Ok(()),
+        other => other,
+    }
+}
+
 #[async_trait]
 impl Cluster for KubernetesCluster {
     async fn namespace(&self, name: &str) -> Result<Option<NamespaceInfo>, ApiError> {
@@ -50,11 +61,27 @@ impl Cluster for KubernetesCluster {
     async fn delete_namespace(&self, name: &str, uid: &str) -> Result<(), ApiError> {
         let preconditions = Preconditions { uid: Some(uid.to_owned()), ..Preconditions::default() };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        match self.namespaces().delete(name, &params).await.map_err(api_error) {
-            Ok(_) => Ok(()),
-            Err(error) if error.code() == 404 => Ok(()),
-            Err(error) => Err(error),
-        }
+        deleted(self.namespaces().delete(name, &params).await.map(drop))
+    }
+
+    async fn role_bindings(&self, organization: &str) -> Result<Option<Vec<RoleBinding>>, ApiError> {
+        let made_for = ListParams::default().labels(&format!("{}={organization}", labels::ORGANIZATION));
+        let bindings: Api<RoleBinding> = Api::namespaced(self.client.clone(), organization);
+        Ok(Some(bindings.list(&made_for).await.map_err(api_error)?.items))
+    }
+
+    async fn write_role_binding(&self, binding: &RoleBinding) -> Result<(), ApiError> {
+        let bindings: Api<RoleBinding> = Api::namespaced(self.client.clone(), &binding.namespace().unwrap_or_default());
+        let written = match binding.resource_version() {
+            None => bindings.create(&PostParams::default(), binding).await,
+            Some(_) => bindings.replace(&binding.name_any(), &PostParams::default(), binding).await,
+        };
+        written.map(drop).map_err(api_error)
+    }
+
+    async fn delete_role_binding(&self, namespace: &str, name: &str) -> Result<(), ApiError> {
+        let bindings: Api<RoleBinding> = Api::namespaced(self.client.clone(), namespace);
+        deleted(bindings.delete(name, &DeleteParams::default()).await.map(drop))
     }
 
     async fn secret(&self, namespace: &str, name: &str) -> Result<Option<BTreeMap<String, Vec<u8>>>, ApiError> {

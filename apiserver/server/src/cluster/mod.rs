@@ -1,4 +1,4 @@
-//! The cluster around the server: namespaces, Secrets and Events, which are not Stoa's own kinds.
+//! The cluster around the server: namespaces, role bindings, Secrets and Events, which are not Stoa's own kinds.
 //!
 //! In a cluster they are kube-apiserver's ([`kubernetes`]); a standalone server serves them itself
 //! ([`standalone`]). Everything else in this crate sees only [`Cluster`].
@@ -9,7 +9,10 @@ pub(crate) mod standalone;
 use std::{collections::BTreeMap, fmt};
 
 use async_trait::async_trait;
-use k8s_openapi::api::core::v1::{Event, Namespace};
+use k8s_openapi::api::{
+    core::v1::{Event, Namespace},
+    rbac::v1::RoleBinding,
+};
 use kube::ResourceExt as _;
 use stoa_machinery::ApiError;
 use stoa_types::{Organization, labels};
@@ -60,6 +63,19 @@ pub(crate) trait Cluster: fmt::Debug + Send + Sync + 'static {
 
     /// Begins to delete a namespace, if it still has this uid.
     async fn delete_namespace(&self, name: &str, uid: &str) -> Result<(), ApiError>;
+
+    /// The role bindings that were made for the organization of this name; nothing where there is no RBAC.
+    async fn role_bindings(&self, organization: &str) -> Result<Option<Vec<RoleBinding>>, ApiError>;
+
+    /// Creates a role binding, or replaces the one whose `resourceVersion` it has.
+    ///
+    /// # Errors
+    ///
+    /// 409 `AlreadyExists` when somebody else made one of that name.
+    async fn write_role_binding(&self, binding: &RoleBinding) -> Result<(), ApiError>;
+
+    /// Deletes a role binding; one that is gone already is no error.
+    async fn delete_role_binding(&self, namespace: &str, name: &str) -> Result<(), ApiError>;
 
     /// Reads the keys of a Secret.
     async fn secret(&self, namespace: &str, name: &str) -> Result<Option<BTreeMap<String, Vec<u8>>>, ApiError>;

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use k8s_openapi::api::core::v1::{Event, Namespace, Secret};
+use k8s_openapi::api::{
+    core::v1::{Event, Namespace, Secret},
+    rbac::v1::RoleBinding,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Preconditions;
 use kube::ResourceExt as _;
 use stoa_machinery::{ApiError, registry::DeleteOptions};
@@ -38,6 +41,18 @@ impl Cluster for StandaloneCluster {
             Err(error) if error.code() == 404 => Ok(()),
             Err(error) => Err(error),
         }
+    }
+
+    async fn role_bindings(&self, _: &str) -> Result<Option<Vec<RoleBinding>>, ApiError> {
+        Ok(None)
+    }
+
+    async fn write_role_binding(&self, binding: &RoleBinding) -> Result<(), ApiError> {
+        Err(ApiError::not_found("rbac.authorization.k8s.io", "rolebindings", &binding.name_any()))
+    }
+
+    async fn delete_role_binding(&self, _: &str, _: &str) -> Result<(), ApiError> {
+        Ok(())
     }
 
     async fn secret(&self, namespace: &str, name: &str) -> Result<Option<BTreeMap<String, Vec<u8>>>, ApiError> {

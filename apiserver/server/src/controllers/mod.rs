@@ -3,6 +3,7 @@
 //! [`queue`] is what they share: keys that are due, one at a time per controller, with backoff.
 
 pub(crate) mod backends;
+mod members;
 pub(crate) mod namespaces;
 pub(crate) mod organizations;
 pub(crate) mod projects;

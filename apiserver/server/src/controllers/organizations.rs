@@ -1,4 +1,4 @@
-//! Organization: its namespace is created with it and deleted with it.
+//! Organization: its namespace is created with it and deleted with it, and its people get their roles there.
 
 use std::time::Duration;
 
@@ -8,6 +8,7 @@ use stoa_types::{DeletionPolicy, Organization, Stack, labels, reason};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    members,
     queue::{self, ObjectKey},
     stacks,
 };
@@ -55,6 +56,7 @@ async fn look(services: Services, (_, name): ObjectKey) -> Result<Option<Duratio
         return Ok(Some(WAIT));
     }
     note(&services, &organization, Some(&namespace), reason::AVAILABLE, "the namespace is there").await?;
+    members::bind(&services, &organization).await?;
     Ok(Some(LOOK))
 }
 

@@ -83,6 +83,15 @@ pub(crate) async fn require_use(context: &RequestContext, resource: &str, name: 
     require(context, "use", "platform.stoa.dev", resource, "", "", name).await
 }
 
+/// Requires that the requester may give somebody a role in a namespace.
+///
+/// # Errors
+///
+/// 403 that names the verb and the ClusterRole.
+pub(crate) async fn require_bind(context: &RequestContext, namespace: &str, role: &str) -> Result<(), ApiError> {
+    require(context, "bind", "rbac.authorization.k8s.io", "clusterroles", "", namespace, role).await
+}
+
 /// Requires a verb on one object.
 ///
 /// # Errors

@@ -12,7 +12,10 @@ use stoa_machinery::{
 };
 use stoa_types::{DeletionPolicy, Organization, Stack, labels};
 
-use super::{check, lookup::Lookup};
+use super::{
+    check,
+    lookup::{self, Lookup},
+};
 use crate::cluster::Cluster;
 
 /// Namespaces that belong to Kubernetes or to Stoa.
@@ -76,10 +79,11 @@ impl Strategy for OrganizationStrategy {
         errors
     }
 
-    async fn admit(&self, _: &RequestContext, change: Admission<'_, Organization>) -> Result<(), ApiError> {
+    async fn admit(&self, context: &RequestContext, change: Admission<'_, Organization>) -> Result<(), ApiError> {
         match change {
             Admission::Create(object) => {
                 let name = object.name_any();
+                require_bind_of_new(context, object, None).await?;
                 if self.cluster.namespace(&name).await?.is_some() {
                     let error = ApiError::already_exists("", "namespaces", &name);
                     return Err(ApiError::new(
@@ -112,7 +116,23 @@ impl Strategy for OrganizationStrategy {
                     )),
                 }
             }
-            Admission::Update { .. } => Ok(()),
+            Admission::Update { new, old, .. } => require_bind_of_new(context, new, Some(old)).await,
         }
     }
+}
+
+/// Requires that the requester may bind every role that somebody is to get who has not got it yet.
+async fn require_bind_of_new(
+    context: &RequestContext,
+    new: &Organization,
+    old: Option<&Organization>,
+) -> Result<(), ApiError> {
+    let had = old.map(|old| old.spec.subjects_by_role()).unwrap_or_default();
+    for (role, subjects) in new.spec.subjects_by_role() {
+        let has = |subject| had.get(&role).is_some_and(|had| had.contains(subject));
+        if !subjects.iter().all(has) {
+            lookup::require_bind(context, &new.name_any(), role.cluster_role()).await?;
+        }
+    }
+    Ok(())
 }

@@ -1,5 +1,7 @@
 //! Organization: a team or business unit, and the namespace that is its own.
 
+use std::collections::BTreeMap;
+
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -26,10 +28,10 @@ pub struct OrganizationSpec {
     /// What the organization is, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Who is responsible.
+    /// Who is responsible. Whoever adds somebody needs the verb `bind` on ClusterRole `stoa:owner`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub owners: Vec<Subject>,
-    /// Who else works here, and as what.
+    /// Who else works here, and as what. Whoever adds somebody needs the verb `bind` on the ClusterRole of that role.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<Member>,
     /// What happens to live infrastructure when the organization is deleted.
@@ -47,7 +49,7 @@ pub struct Member {
 }
 
 /// What a member may do in the organization's namespace.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// Everything, members included.
@@ -61,6 +63,34 @@ pub enum Role {
     Viewer,
 }
 
+impl Role {
+    /// The ClusterRole that says what this means.
+    pub fn cluster_role(self) -> &'static str {
+        match self {
+            Self::Owner => "stoa:owner",
+            Self::Developer => "stoa:developer",
+            Self::Approver => "stoa:approver",
+            Self::Viewer => "stoa:viewer",
+        }
+    }
+}
+
+impl OrganizationSpec {
+    /// Who has which role, owners among them, each once.
+    pub fn subjects_by_role(&self) -> BTreeMap<Role, Vec<&Subject>> {
+        let owners = self.owners.iter().map(|subject| (Role::Owner, subject));
+        let members = self.members.iter().map(|member| (member.role, &member.subject));
+        let mut subjects: BTreeMap<Role, Vec<&Subject>> = BTreeMap::new();
+        for (role, subject) in owners.chain(members) {
+            let of_role = subjects.entry(role).or_default();
+            if !of_role.contains(&subject) {
+                of_role.push(subject);
+            }
+        }
+        subjects
+    }
+}
+
 /// What an Organization is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -71,7 +101,8 @@ pub struct OrganizationStatus {
     /// The uid of that namespace: another of the same name is not the organization's.
     #[serde(default, rename = "namespaceUID", skip_serializing_if = "Option::is_none")]
     pub namespace_uid: Option<String>,
-    /// Ready: the namespace is there and is the organization's own.
+    /// Ready: the namespace is there and is the organization's own. RolesBound: owners and members have their roles in
+    /// it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions_schema")]
     pub conditions: Vec<Condition>,

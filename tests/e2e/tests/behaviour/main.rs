@@ -8,6 +8,7 @@ mod control_repository;
 mod organizations;
 mod permissions;
 mod plans;
+mod records;
 mod rollouts;
 mod writes;
 

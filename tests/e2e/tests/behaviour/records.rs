@@ -1,0 +1,227 @@
+//! What is kept of a rollout, and what is left alone.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+use stoa_e2e::fixture::{Organization, config_maps};
+use stoa_e2e::{Kubectl, Server as _, Standalone, run};
+
+use crate::PATIENCE;
+
+fn git(repository: &Path, args: &[&str]) -> String {
+    run(Command::new("git").arg("--git-dir").arg(repository).args(args))
+}
+
+fn names(list: &Value) -> Vec<&str> {
+    list["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].as_str().unwrap()).collect()
+}
+
+/// Sends an empty object to a subresource of the stack `web` and returns what it answered.
+fn post(kubectl: &Kubectl, namespace: &str, subresource: &str) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("body.json");
+    fs::write(&file, "{}").unwrap();
+    let path = format!("/apis/config.stoa.dev/v1alpha1/namespaces/{namespace}/stacks/web/{subresource}");
+    kubectl.run(&["create", "--raw", &path, "--filename", file.to_str().unwrap()])
+}
+
+#[test]
+fn stack_is_deployed_to_several_workspaces_each_with_releases_of_its_own() {
+    let server = Standalone::shared();
+    let kubectl = server.kubectl();
+    let organization = Organization::create(&*server);
+    let name = &organization.name;
+    let folder = tempfile::tempdir().unwrap();
+    let prod = folder.path().join("prod.git");
+    run(Command::new("git").args(["init", "--quiet", "--bare", "--initial-branch=main"]).arg(&prod));
+    kubectl.apply(&format!(
+        "apiVersion: platform.stoa.dev/v1alpha1\nkind: Workspace\nmetadata: {{name: {name}-prod}}\nspec:\n  backend: {{name: {name}}}\n{}",
+        server.target(&prod)
+    ));
+    organization.stack("web", &config_maps("web", 2, "a"));
+    let workspaces = format!("--patch={{\"spec\":{{\"workspaces\":[\"{name}\",\"{name}-prod\"]}}}}");
+    kubectl.run(&["patch", "stack/web", "--namespace", name, "--type=merge", &workspaces]);
+
+    let first = organization.succeed("web", "Apply", &format!("workspace: {name}"));
+    assert!(!git(&prod, &["for-each-ref"]).contains("main"), "a workspace was deployed to that no run named");
+    organization.stack("web", &config_maps("web", 2, "b"));
+    kubectl.run(&["patch", "stack/web", "--namespace", name, "--type=merge", &workspaces]);
+    let second = organization.succeed("web", "Apply", &format!("workspace: {name}-prod"));
+    for run in [&first, &second] {
+        assert_eq!(run["status"]["release"], 1, "releases are numbered per workspace: {run:#}");
+    }
+    let value = |repository: &Path| git(repository, &["grep", "-h", "value:", "main"]);
+    assert!(value(&organization.deploy).contains("value: a") && value(&prod).contains("value: b"));
+
+    for (workspace, release) in [(name.clone(), &first), (format!("{name}-prod"), &second)] {
+        let selector = format!("--field-selector=spec.stack=web,spec.workspace={workspace}");
+        let releases = kubectl.get(&["releases", "--namespace", name, &selector]);
+        assert_eq!(names(&releases), [format!("web.{workspace}.1")]);
+        assert_eq!(releases["items"][0]["spec"]["run"], release["metadata"]["name"]);
+    }
+    let ambiguous = kubectl.create_refused(&format!(
+        "{{apiVersion: delivery.stoa.dev/v1alpha1, kind: Run, metadata: {{generateName: web-, namespace: {name}}},
+          spec: {{stack: web, operation: Apply}}}}"
+    ));
+    assert!(ambiguous.contains("spec.workspace: Required value"), "{ambiguous}");
+}
+
+#[test]
+fn stacks_of_one_project_are_configured_apart() {
+    let server = Standalone::shared();
+    let organization = Organization::create(&*server);
+    organization.stack("dev", &config_maps("dev", 2, "small"));
+    organization.stack("prod", &config_maps("prod", 2, "large"));
+    organization.succeed("dev", "Apply", "");
+    let files = || git(&organization.deploy, &["grep", "-h", "value:", "main"]);
+    assert!(files().contains("small") && !files().contains("large"), "{}", files());
+    organization.succeed("prod", "Apply", "");
+    organization.succeed("dev", "Destroy", "");
+    assert!(!files().contains("small") && files().contains("large"), "{}", files());
+}
+
+#[test]
+fn spec_is_generated_for_a_workspace_and_nothing_is_recorded() {
+    let server = Standalone::shared();
+    let kubectl = server.kubectl();
+    let organization = Organization::create(&*server);
+    let name = &organization.name;
+    organization.stack("web", &config_maps("web", 2, "a"));
+    let spec = post(&kubectl, name, &format!("generate?workspace={name}"));
+    assert!(spec.contains("id: v1:ConfigMap:web:c1") && spec.contains("value: a"), "{spec}");
+    let unknown = format!("/apis/config.stoa.dev/v1alpha1/namespaces/{name}/stacks/web/generate?workspace=nowhere");
+    assert!(kubectl.refused(&["create", "--raw", &unknown, "--filename", "/dev/null"]).contains("nowhere"));
+    for kind in ["runs", "releases", "resources"] {
+        assert!(organization.of_stack(kind, "web").is_empty(), "{kind} were made");
+    }
+}
+
+#[test]
+fn operations_are_started_by_rest() {
+    let server = Standalone::shared();
+    let kubectl = server.kubectl();
+    let organization = Organization::create(&*server);
+    organization.stack("web", &config_maps("web", 2, "a"));
+    for (subresource, operation) in
+        [("preview", "Preview"), ("apply", "Apply"), ("rollback?release=1", "Rollback"), ("destroy", "Destroy")]
+    {
+        let run: Value = serde_json::from_str(&post(&kubectl, &organization.name, subresource)).unwrap();
+        assert_eq!(run["spec"]["operation"], operation, "{run:#}");
+        let run = organization.ended(run["metadata"]["name"].as_str().unwrap(), PATIENCE);
+        assert_eq!(run["status"]["phase"], "Succeeded", "{run:#}");
+    }
+    assert_eq!(organization.of_stack("releases", "web").len(), 2, "of the apply and of the destruction");
+}
+
+#[test]
+fn release_is_the_spec_and_the_state_of_its_apply() {
+    let server = Standalone::shared();
+    let kubectl = server.kubectl();
+    let organization = Organization::create(&*server);
+    let name = &organization.name;
+    organization.stack("web", &config_maps("web", 2, "first"));
+    organization.succeed("web", "Apply", "");
+    organization.stack("web", &config_maps("web", 2, "second"));
+    organization.succeed("web", "Apply", "");
+    let document = |number: usize, part: &str| {
+        let path = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{name}/releases/web.{name}.{number}/{part}");
+        kubectl.run(&["get", "--raw", &path])
+    };
+    for (number, value, other) in [(1, "first", "second"), (2, "second", "first")] {
+        for part in ["spec", "state"] {
+            let text = document(number, part);
+            let says = |what: &str| text.contains(&format!("value: {what}"));
+            assert!(text.contains("id: v1:ConfigMap:web:c1") && says(value) && !says(other), "{part} {number}: {text}");
+        }
+    }
+    // They are in the folder of the backend that the workspace names.
+    let files = run(Command::new("find").arg(server.data().join("documents").join(name)).args(["-type", "f"]));
+    assert!(files.lines().count() >= 4, "documents of two releases: {files}");
+}
+
+#[test]
+fn resources_are_recorded_as_they_were_when_they_were_applied() {
+    let server = Standalone::shared();
+    let kubectl = server.kubectl();
+    let organization = Organization::create(&*server);
+    let name = &organization.name;
+    organization.stack("web", &config_maps("web", 1, "a"));
+    organization.succeed("web", "Preview", "");
+    assert!(organization.of_stack("resources", "web").is_empty(), "recorded before it was applied");
+    organization.succeed("web", "Apply", "");
+    let records = organization.of_stack("resources", "web");
+    let record = records.iter().find(|record| record["spec"]["id"] == "v1:ConfigMap:web:c0").unwrap();
+    let kubernetes = &record["spec"]["kubernetes"];
+    let identity = ["version", "kind", "namespace", "name"].map(|field| kubernetes[field].as_str().unwrap());
+    assert_eq!(identity, ["v1", "ConfigMap", "web", "c0"]);
+    assert_eq!(record["metadata"]["namespace"], name.as_str());
+    assert_eq!(record["metadata"]["labels"]["stoa.dev/project"], name.as_str());
+    assert_eq!((&record["spec"]["workspace"], &record["spec"]["release"]), (&name.as_str().into(), &1.into()));
+    assert_eq!(record["status"]["phase"], "Applied");
+    assert!(record["spec"]["lastAppliedTime"].is_string(), "{record:#}");
+
+    // What becomes of the infrastructure afterwards is not looked at.
+    let clone = tempfile::tempdir().unwrap();
+    run(Command::new("git").args(["clone", "--quiet"]).arg(&organization.deploy).arg(clone.path()));
+    let at = |args: &[&str]| {
+        let identity = ["-c", "user.name=Ann", "-c", "user.email=ann@localhost", "-c", "commit.gpgsign=false"];
+        run(Command::new("git").arg("-C").arg(clone.path()).args(identity).args(args))
+    };
+    at(&["rm", "--quiet", "-r", "."]);
+    at(&["commit", "--quiet", "--message", "Remove everything"]);
+    at(&["push", "--quiet"]);
+    let object = format!("resource/{}", record["metadata"]["name"].as_str().unwrap());
+    let again = kubectl.get(&[&object, "--namespace", name]);
+    assert_eq!(&again, record);
+}
+
+#[test]
+fn execution_stays_on_record() {
+    let server = Standalone::shared();
+    let kubectl = server.kubectl();
+    let organization = Organization::create(&*server);
+    let commit = organization.stack("web", &config_maps("web", 1, "a"));
+    let run = organization.succeed("web", "Apply", "");
+    organization.succeed("web", "Destroy", "");
+    kubectl.run(&["delete", "stack", "web", "--namespace", &organization.name]);
+    // What was executed is still told when the stack is gone.
+    let kept = organization.run(run["metadata"]["name"].as_str().unwrap());
+    assert_eq!(kept["status"]["requester"]["username"], "stoa-admin", "who: {kept:#}");
+    assert_eq!((&kept["spec"]["stack"], &kept["spec"]["operation"]), (&"web".into(), &"Apply".into()), "what");
+    assert_eq!(kept["status"]["source"]["commit"], commit.as_str(), "from which commit");
+    let time = |field: &str| kept["status"][field].as_str().unwrap_or_default().to_owned();
+    assert!(!time("startTime").is_empty() && time("startTime") <= time("completionTime"), "when: {kept:#}");
+    assert_eq!(kept["status"]["plan"]["summary"]["create"], 2, "with which changes: {kept:#}");
+    assert_eq!(kept["status"]["resources"].as_array().map(Vec::len), Some(2), "and what became of them: {kept:#}");
+}
+
+#[test]
+fn configuration_is_read_and_never_written() {
+    let server = Standalone::shared();
+    let organization = Organization::create(&*server);
+    organization.stack("web", &config_maps("web", 2, "a"));
+    let everything = || {
+        let files = organization.source.git(&["status", "--porcelain", "--untracked-files=all"]);
+        organization.source.git(&["for-each-ref"]) + &files
+    };
+    let before = everything();
+    for (operation, fields) in [("Preview", ""), ("Apply", ""), ("Rollback", "release: 1"), ("Destroy", "")] {
+        organization.succeed("web", operation, fields);
+    }
+    assert_eq!(everything(), before);
+}
+
+#[test]
+fn organization_takes_its_projects_along() {
+    let server = Standalone::shared();
+    let kubectl = server.kubectl();
+    let organization = Organization::create(&*server);
+    let name = &organization.name;
+    organization.stack("web", &config_maps("web", 1, "a"));
+    let of_name = ["projects,stacks", "--all-namespaces", &format!("--field-selector=metadata.namespace={name}")];
+    assert_eq!(names(&kubectl.get(&of_name)), [name.as_str(), "web"]);
+    kubectl.run(&["delete", "organization", name, "--timeout=120s"]);
+    assert!(names(&kubectl.get(&of_name)).is_empty());
+}
