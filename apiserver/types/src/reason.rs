@@ -10,6 +10,8 @@ pub const DRIFTED: &str = "Drifted";
 pub const COMPLETE: &str = "Complete";
 /// Condition of a Run: it ended badly.
 pub const FAILED: &str = "Failed";
+/// Condition of a Run: something is out of reach or busy, and the run is tried again.
+pub const WAITING: &str = "Waiting";
 /// Condition of a Run: its plan was approved.
 pub const APPROVED: &str = "Approved";
 /// Condition of an authored object: its file in the control repository is what is served.

@@ -43,7 +43,10 @@ async fn look(services: Services, (_, name): ObjectKey) -> Result<Option<Duratio
 /// Keeps a document and reads it back; the same one every time, so that nothing piles up.
 async fn probe(services: &Services, name: &str, backend: &Backend) -> Result<(), String> {
     let store = services.backends.open(name, backend).map_err(|halt| match halt {
-        Halt::Failed { message, .. } | Halt::Retry(message) | Halt::Abandoned(message) => message,
+        Halt::Failed { message, .. }
+        | Halt::Retry(message)
+        | Halt::SourceUnreachable(message)
+        | Halt::Abandoned(message) => message,
         Halt::Canceled => "cancelled".to_owned(),
     })?;
     let digest = store.put("probe", Bytes::from_static(b"probe")).await.map_err(|e| e.to_string())?;

@@ -71,7 +71,9 @@ async fn look(services: Services, looked: Looked, key: ObjectKey) -> Result<Opti
 async fn resolve(services: &Services, source: &Source) -> Result<String, (&'static str, String)> {
     let failed = |halt: Halt| match halt {
         Halt::Failed { reason, message } => (reason, message),
-        Halt::Retry(message) | Halt::Abandoned(message) => (reason::SOURCE_UNREACHABLE, message),
+        Halt::Retry(message) | Halt::SourceUnreachable(message) | Halt::Abandoned(message) => {
+            (reason::SOURCE_UNREACHABLE, message)
+        }
         Halt::Canceled => (reason::SOURCE_UNREACHABLE, "the look was cancelled".to_owned()),
     };
     let request = stoa_proto::ResolveRequest {

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use stoa_machinery::ApiError;
 use stoa_types::{
-    DeletionPolicy, Project, Run, Source, Stack,
+    DeletionPolicy, Project, Run, Source, Stack, Workspace,
     delivery::{OnConflict, Operation, RunSpec},
     labels, reason,
 };
@@ -16,8 +16,8 @@ use tokio_util::sync::CancellationToken;
 use super::queue::{self, ObjectKey};
 use crate::{
     events::Kind,
-    kinds::{check::set_condition, stack::is_deployed},
-    runs::{Services, state, status},
+    kinds::stack::is_deployed,
+    runs::{Services, readiness, state, status},
 };
 
 /// How often to look while something is going.
@@ -26,8 +26,12 @@ const WAIT: Duration = Duration::from_millis(500);
 const DESTROY_AGAIN: Duration = Duration::from_secs(60);
 
 pub(crate) async fn run(services: Services, end: CancellationToken) {
-    let (Ok(stacks), Ok(sources)) = (services.lookup.api::<Stack>(), services.lookup.api::<Source>()) else { return };
-    let lookup = services.lookup.clone();
+    let (Ok(stacks), Ok(sources), Ok(workspaces)) =
+        (services.lookup.api::<Stack>(), services.lookup.api::<Source>(), services.lookup.api::<Workspace>())
+    else {
+        return;
+    };
+    let (lookup, by_workspace) = (services.lookup.clone(), services.lookup.clone());
     let triggers = vec![
         queue::triggers(&stacks, |s| vec![queue::key_of(s)]),
         // Stacks follow the head of their project's source.
@@ -37,6 +41,10 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
             lookup.cached_keys::<Stack>(&namespace, |stack| {
                 projects.iter().any(|(_, project)| *project == stack.spec.project)
             })
+        }),
+        // Stacks say when a workspace that they name does not exist.
+        queue::triggers(&workspaces, move |w: &Workspace| {
+            by_workspace.cached_keys::<Stack>("", |stack| stack.spec.workspaces.contains(&w.name_any()))
         }),
     ];
     queue::drive("stacks", triggers, end, |key| look(services.clone(), key)).await;
@@ -49,19 +57,10 @@ async fn look(services: Services, (namespace, name): ObjectKey) -> Result<Option
         return remove(&services, &stack).await;
     }
     let observed = if stack.spec.desired_version == "latest" { head(&services, &stack).await? } else { None };
-    let has_condition = stack.status.as_ref().is_some_and(|s| s.conditions.iter().any(|c| c.type_ == reason::READY));
-    if has_condition && stack.status.as_ref().and_then(|s| s.observed_commit.as_ref()) == observed.as_ref() {
-        return Ok(None);
-    }
     stacks
         .update_status_with(&namespace, &name, |s: &mut Stack| {
-            let generation = s.metadata.generation;
-            let status = s.status.get_or_insert_default();
-            status.observed_commit.clone_from(&observed);
-            if !status.conditions.iter().any(|c| c.type_ == reason::READY) {
-                let message = "nothing is deployed";
-                set_condition(&mut status.conditions, reason::READY, false, reason::NOT_DEPLOYED, message, generation);
-            }
+            s.status.get_or_insert_default().observed_commit.clone_from(&observed);
+            readiness::set(&services.lookup, s, None);
         })
         .await?;
     Ok(None)

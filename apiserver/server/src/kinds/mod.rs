@@ -11,6 +11,7 @@ pub(crate) mod core;
 pub(crate) mod lookup;
 pub(crate) mod organization;
 pub(crate) mod project;
+pub(crate) mod records;
 pub(crate) mod release;
 pub(crate) mod resource;
 pub(crate) mod run;
@@ -27,6 +28,7 @@ pub(crate) fn register(
     cluster: &std::sync::Arc<dyn Cluster>,
     subresources: &Subresources,
 ) -> RegistryBuilder {
+    let records = records::Records { lookup: lookup.clone(), cluster: cluster.clone() };
     builder
         .register(
             organization::definition(),
@@ -38,8 +40,8 @@ pub(crate) fn register(
         .register(workspace::definition(), workspace::WorkspaceStrategy)
         .register(backend::definition(), backend::BackendStrategy)
         .register(run::definition(subresources), run::RunStrategy { lookup: lookup.clone() })
-        .register(release::definition(subresources), release::ReleaseStrategy)
-        .register(resource::definition(), resource::ResourceStrategy)
+        .register(release::definition(subresources), release::ReleaseStrategy { records: records.clone() })
+        .register(resource::definition(), resource::ResourceStrategy { records })
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use stoa_machinery::{
 };
 use stoa_types::Release;
 
-use super::check;
+use super::{check, records::Records};
 use crate::subresources::Subresources;
 
 pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
@@ -39,7 +39,9 @@ pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
 }
 
 #[derive(Debug)]
-pub(crate) struct ReleaseStrategy;
+pub(crate) struct ReleaseStrategy {
+    pub(crate) records: Records,
+}
 
 #[async_trait]
 impl Strategy for ReleaseStrategy {
@@ -56,7 +58,11 @@ impl Strategy for ReleaseStrategy {
             Admission::Create(new) => {
                 check::written_by_server(context, "delivery.stoa.dev", "releases", &new.name_any())
             }
-            Admission::Update { .. } | Admission::Delete(_) => Ok(()),
+            Admission::Update { .. } => Ok(()),
+            Admission::Delete(old) => {
+                let stack = (old.spec.stack.as_str(), Some(old.spec.stack_uid.as_str()));
+                self.records.check_delete(context, "releases", old, stack).await
+            }
         }
     }
 }

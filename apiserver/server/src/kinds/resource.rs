@@ -9,9 +9,9 @@ use stoa_machinery::{
     object::Object,
     strategy::{Admission, Strategy},
 };
-use stoa_types::Resource;
+use stoa_types::{Resource, delivery::ResourcePhase};
 
-use super::check;
+use super::{check, records::Records};
 
 pub(crate) fn definition() -> ResourceDefinition {
     ResourceDefinition::from_crd(&Resource::crd())
@@ -55,7 +55,9 @@ fn object(o: &Object) -> Value {
 }
 
 #[derive(Debug)]
-pub(crate) struct ResourceStrategy;
+pub(crate) struct ResourceStrategy {
+    pub(crate) records: Records,
+}
 
 #[async_trait]
 impl Strategy for ResourceStrategy {
@@ -65,7 +67,14 @@ impl Strategy for ResourceStrategy {
         let name = match &change {
             Admission::Create(new) => new.name_any(),
             Admission::Update { new, old, .. } if new.spec != old.spec || new.status != old.status => new.name_any(),
-            Admission::Update { .. } | Admission::Delete(_) => return Ok(()),
+            Admission::Update { .. } => return Ok(()),
+            Admission::Delete(old) => {
+                let is_gone = old.status.as_ref().is_some_and(|status| status.phase == ResourcePhase::Destroyed);
+                if is_gone {
+                    return Ok(());
+                }
+                return self.records.check_delete(context, "resources", *old, (&old.spec.stack, None)).await;
+            }
         };
         check::written_by_server(context, "delivery.stoa.dev", "resources", &name)
     }

@@ -38,7 +38,7 @@ pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
                 "The commit of the source.",
             )
             .wide(),
-            Column::new("Message", Cell::Compute(message), "Why it failed.").wide(),
+            Column::new("Message", Cell::Compute(message), "Why it failed, or what it waits for.").wide(),
         ])
         .selectable(&[
             SelectableField { name: "spec.stack", path: &["spec", "stack"] },
@@ -61,7 +61,11 @@ fn message(object: &Object) -> Value {
     object
         .get_path(&["status", "conditions"])
         .and_then(Value::as_array)
-        .and_then(|list| list.iter().find(|c| c["type"] == "Failed" && c["status"] == "True"))
+        .and_then(|list| {
+            let explains =
+                |c: &&Value| matches!(c["type"].as_str(), Some("Failed" | "Waiting")) && c["status"] == "True";
+            list.iter().find(explains)
+        })
         .and_then(|c| c.get("message").cloned())
         .unwrap_or(Value::Null)
 }

@@ -44,13 +44,24 @@ pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
             Column::new("Resources", Cell::Compute(resources), "How many resources are live.").kind("integer").wide(),
             Column::new(
                 "Drifted",
-                Cell::Compute(|o| check::condition_status(o.get_path(&["status", "conditions"]), "Drifted")),
-                "Whether live infrastructure moved away.",
+                Cell::Compute(drifted),
+                "Whether live infrastructure had moved away at the last look.",
             )
             .wide(),
         ])
         .selectable(&[SelectableField { name: "spec.project", path: &["spec", "project"] }]);
     subresources.of_stacks().into_iter().fold(definition, ResourceDefinition::subresource)
+}
+
+fn drifted(object: &Object) -> Value {
+    let drifted: Vec<bool> = deployments(object).iter().filter_map(|d| d["drifted"].as_bool()).collect();
+    if drifted.is_empty() {
+        "Unknown".into()
+    } else if drifted.contains(&true) {
+        "True".into()
+    } else {
+        "False".into()
+    }
 }
 
 fn deployments(object: &Object) -> &[Value] {

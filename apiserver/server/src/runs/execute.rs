@@ -26,6 +26,8 @@ use crate::{events::Kind, kinds::check::set_condition};
 const LEASE: Duration = Duration::from_secs(30);
 /// How often it is renewed.
 const RENEW: Duration = Duration::from_secs(10);
+/// How long a run waits for a source that is out of reach.
+const UNREACHABLE: Duration = Duration::from_secs(30);
 /// The shortest and longest wait before a step is tried again.
 const BACKOFF: std::ops::RangeInclusive<Duration> = Duration::from_millis(200)..=Duration::from_secs(5);
 
@@ -55,6 +57,7 @@ pub(crate) async fn execute(
     let mut execution = Execution { services, run, journal, cancel, overdue };
     let mut wait = *BACKOFF.start();
     let mut last_complaint = String::new();
+    let mut unreachable_since: Option<tokio::time::Instant> = None;
     loop {
         let outcome = match end.run_until_cancelled(Box::pin(execution.attempt())).await {
             None => return,
@@ -66,17 +69,28 @@ pub(crate) async fn execute(
                 tracing::info!(run = execution.run.name_any(), why, "the run is left to others");
                 return;
             }
-            Err(Halt::Retry(_)) if execution.is_overdue() => execution.finish_timed_out(&last_complaint).await,
-            Err(Halt::Retry(_)) if execution.cancel.is_cancelled() => execution.finish_canceled().await,
-            Err(Halt::Retry(complaint)) => {
-                if complaint != last_complaint {
-                    tracing::warn!(run = execution.run.name_any(), complaint, "the run waits");
-                    let phase = format!("{:?}", status(&execution.run).phase);
-                    execution.journal.note(&phase, format!("waiting: {complaint}"));
-                    execution.journal.flush().await;
-                    last_complaint = complaint;
+            Err(Halt::Retry(_) | Halt::SourceUnreachable(_)) if execution.is_overdue() => {
+                execution.finish_timed_out(&last_complaint).await
+            }
+            Err(Halt::Retry(_) | Halt::SourceUnreachable(_)) if execution.cancel.is_cancelled() => {
+                execution.finish_canceled().await
+            }
+            Err(Halt::SourceUnreachable(complaint))
+                if unreachable_since.is_some_and(|since| since.elapsed() >= UNREACHABLE) =>
+            {
+                execution.finish(RunPhase::Failed, reason::SOURCE_UNREACHABLE, &complaint).await
+            }
+            Err(halt @ (Halt::Retry(_) | Halt::SourceUnreachable(_))) => {
+                unreachable_since = match halt {
+                    Halt::SourceUnreachable(_) => unreachable_since.or_else(|| Some(tokio::time::Instant::now())),
+                    _ => None,
+                };
+                let (Halt::Retry(complaint) | Halt::SourceUnreachable(complaint)) = &halt else { return };
+                if *complaint != last_complaint {
+                    execution.tell_waiting(complaint).await;
+                    last_complaint.clone_from(complaint);
                 }
-                Err(Halt::Retry(String::new()))
+                Err(halt)
             }
             Err(Halt::Canceled) if execution.is_overdue() => execution.finish_timed_out(&last_complaint).await,
             Err(Halt::Canceled) => execution.finish_canceled().await,
@@ -139,7 +153,13 @@ impl Execution {
         // Once the release has its number, all changes are made and recorded.
         if Some(&state.head().last_release_run) != self.run.metadata.uid.as_ref() {
             target.check_permissions(&self.services, &self.run).await?;
-            apply::apply(self, target, &spec, &plan, &mut state).await?;
+            if let Err(halt) = apply::apply(self, target, &spec, &plan, &mut state).await {
+                // What was changed until then is there, and people look for it.
+                if matches!(halt, Halt::Failed { .. } | Halt::Canceled) {
+                    release::record_resources(self, target, &state, None).await?;
+                }
+                return Err(halt);
+            }
         }
         let release = release::finish(self, target, &mut state, &spec_digest).await?;
         let message = match (release, self.run.spec.operation) {
@@ -177,12 +197,31 @@ impl Execution {
         Ok(())
     }
 
+    /// Tells why the run does not go on for now.
+    async fn tell_waiting(&mut self, complaint: &str) {
+        tracing::warn!(run = self.run.name_any(), complaint, "the run waits");
+        let phase = format!("{:?}", status(&self.run).phase);
+        self.journal.note(&phase, format!("waiting: {complaint}"));
+        self.journal.flush().await;
+        let generation = self.run.metadata.generation;
+        let told = self.update(|status| {
+            set_condition(&mut status.conditions, reason::WAITING, true, reason::WAITING, complaint, generation);
+        });
+        if let Err(halt) = told.await {
+            tracing::warn!(run = self.run.name_any(), ?halt, "the run's status does not show why it waits");
+        }
+    }
+
     /// Moves the run to a phase that it has not reached yet.
     pub(crate) async fn enter(&mut self, phase: RunPhase) -> Result<(), Halt> {
         if status(&self.run).phase >= phase {
             return Ok(());
         }
-        self.update(|status| status.phase = phase).await?;
+        self.update(|status| {
+            status.phase = phase;
+            no_longer_waits(status);
+        })
+        .await?;
         self.journal.note(&format!("{phase:?}"), "");
         Ok(())
     }
@@ -193,6 +232,7 @@ impl Execution {
             let now = Time(Timestamp::now());
             self.update(|status| {
                 status.phase = RunPhase::Generating;
+                no_longer_waits(status);
                 status.start_time = Some(now.clone());
                 status.runner = Some(runner.clone());
             })
@@ -304,7 +344,7 @@ impl Execution {
         }
         let document = put(&*target.documents, &target.scope(), response.plan.clone()).await?;
         let planned = PlanStatus { digest: response.digest.clone(), document, summary: summary(&response) };
-        let resources = changing(&response);
+        let resources = changing(&response, self.run.spec.operation);
         self.update(|status| {
             status.plan = Some(planned.clone());
             status.resources.clone_from(&resources);
@@ -405,7 +445,7 @@ impl Execution {
             self.services.recorder.record(
                 &target.stack,
                 kind,
-                &format!("{:?}{reason}", self.run.spec.operation),
+                &format!("{:?}{phase:?}", self.run.spec.operation),
                 format!("run {}: {message}", self.run.name_any()),
             );
         }
@@ -415,6 +455,7 @@ impl Execution {
             status.phase = phase;
             status.start_time.get_or_insert(now.clone());
             status.completion_time = Some(now.clone());
+            no_longer_waits(status);
             let type_ = if phase == RunPhase::Succeeded { reason::COMPLETE } else { reason::FAILED };
             set_condition(&mut status.conditions, type_, true, reason, message, generation);
         })
@@ -422,6 +463,10 @@ impl Execution {
         self.services.recorder.record(&self.run, kind, reason, message);
         Ok(())
     }
+}
+
+fn no_longer_waits(status: &mut RunStatus) {
+    status.conditions.retain(|condition| condition.type_ != reason::WAITING);
 }
 
 /// Keeps a lease until it is lost.
@@ -465,13 +510,14 @@ fn summary(response: &stoa_proto::PlanResponse) -> PlanSummary {
 }
 
 /// The resources that are to change, as far as the status shows them.
-fn changing(response: &stoa_proto::PlanResponse) -> Vec<RunResource> {
+fn changing(response: &stoa_proto::PlanResponse, operation: Operation) -> Vec<RunResource> {
+    let phase = if operation.is_mutating() { "Pending" } else { "Planned" };
     let changing = response.resources.iter().filter(|r| r.action != "Unchanged").take(100);
     changing
         .map(|r| RunResource {
             id: r.id.clone(),
             action: r.action.clone(),
-            phase: "Pending".to_owned(),
+            phase: phase.to_owned(),
             message: String::new(),
         })
         .collect()

@@ -8,7 +8,7 @@
 //! - [`release`]: what a successful run leaves behind;
 //! - [`journal`]: what `runs/log` shows;
 //! - [`target`]: everything a run refers to, gathered and checked;
-//! - [`backends`]: where documents go; [`runner`]: the function-runner's client.
+//! - [`readiness`]: what it all means for the stack; [`backends`]: where documents go; [`runner`]: the function-runner's client.
 //!
 //! Which runs are executed when is decided in `controllers::runs`.
 
@@ -16,6 +16,7 @@ pub(crate) mod apply;
 pub(crate) mod backends;
 pub(crate) mod execute;
 pub(crate) mod journal;
+pub(crate) mod readiness;
 pub(crate) mod release;
 pub(crate) mod runner;
 pub(crate) mod state;
@@ -55,6 +56,8 @@ pub(crate) struct Services {
 pub(crate) enum Halt {
     /// It failed: a reason for machines and a message for people.
     Failed { reason: &'static str, message: String },
+    /// The source is out of reach: the run waits for it a little, and then fails.
+    SourceUnreachable(String),
     /// Somebody cancelled it.
     Canceled,
     /// Something is out of reach or busy; the run waits and goes on where it is.

@@ -19,11 +19,11 @@ use stoa_types::{
 use super::{
     Halt,
     execute::{Execution, put},
+    readiness,
     state::{Entry, Head, State},
     status,
     target::Target,
 };
-use crate::kinds::check::set_condition;
 
 /// How many Resources are written at a time.
 const AT_ONCE: usize = 32;
@@ -58,12 +58,22 @@ pub(super) async fn finish(
     let released = Head { run: run_uid.clone(), dirty: false, last_release: number, last_release_run: run_uid.clone() };
     state.set_head(&*log, released).await?;
     create_release(execution, target, number, spec_digest, &state_digest).await?;
-    // Those that are under way together share one sync of the disk.
-    let records = state.entries().map(|entry| Ok(record_resource(execution, target, entry, number)));
-    stream::iter(records).try_for_each_concurrent(AT_ONCE, |record| record).await?;
+    record_resources(execution, target, state, Some(number)).await?;
     state.forget_removed(&*log, &run_uid).await?;
     execution.update(|status| status.release = Some(number)).await?;
     Ok(Some(number))
+}
+
+/// Brings the Resources to what this run made of them; `release` is the number of the one that it made.
+pub(super) async fn record_resources(
+    execution: &Execution,
+    target: &Target,
+    state: &State,
+    release: Option<i64>,
+) -> Result<(), Halt> {
+    // Those that are under way together share one sync of the disk.
+    let records = state.entries().map(|entry| Ok(record_resource(execution, target, entry, release)));
+    stream::iter(records).try_for_each_concurrent(AT_ONCE, |record| record).await
 }
 
 fn labels_of(target: &Target) -> std::collections::BTreeMap<String, String> {
@@ -125,7 +135,12 @@ async fn create_release(
 }
 
 /// Brings the Resource of one entry to what this run made of it.
-async fn record_resource(execution: &Execution, target: &Target, entry: &Entry, number: i64) -> Result<(), Halt> {
+async fn record_resource(
+    execution: &Execution,
+    target: &Target,
+    entry: &Entry,
+    release: Option<i64>,
+) -> Result<(), Halt> {
     let run_uid = execution.run.uid().unwrap_or_default();
     let Some(result) = entry.result.as_ref().filter(|r| r.run == run_uid) else { return Ok(()) };
     let (stack, workspace) = (target.stack.name_any(), target.workspace.name_any());
@@ -161,7 +176,7 @@ async fn record_resource(execution: &Execution, target: &Target, entry: &Entry, 
             spec.app_configuration = text("kusion.io/app-configuration");
             spec.last_applied_time = Some(Time(result.time));
         }
-        spec.release = Some(number);
+        spec.release = release.or(spec.release);
         resource.metadata.labels.get_or_insert_default().extend(labels_of(target));
     };
     let state = ResourceStatus { phase, health: if is_gone { String::new() } else { result.health.clone() } };
@@ -169,7 +184,7 @@ async fn record_resource(execution: &Execution, target: &Target, entry: &Entry, 
         Ok(_) => {}
         Err(error) if error.code() == 404 => {
             // A resource that was gone before it was ever recorded leaves nothing to record.
-            if is_gone && result.kubernetes.is_none() {
+            if is_gone && (result.kubernetes.is_none() || phase != ResourcePhase::Destroyed) {
                 return Ok(());
             }
             let mut resource =
@@ -206,7 +221,6 @@ pub(super) async fn note_deployment(
         if stack.uid() != uid {
             return;
         }
-        let generation = stack.metadata.generation;
         let status = stack.status.get_or_insert_default();
         if !status.deployments.iter().any(|d| d.workspace == workspace) {
             status.deployments.push(Deployment { workspace: workspace.clone(), ..Deployment::default() });
@@ -225,8 +239,12 @@ pub(super) async fn note_deployment(
                 deployment.commit = Some(source.commit.clone());
             }
         }
-        let (ready, why, message) = readiness(&status.deployments, run, ended);
-        set_condition(&mut status.conditions, reason::READY, ready, why, message, generation);
+        let ended = ended.map(|(_, message)| (run.name_any(), message));
+        readiness::set(
+            &execution.services.lookup,
+            stack,
+            ended.as_ref().map(|(run, message)| (run.as_str(), *message)),
+        );
     };
     match stacks.update_status_with(&target.namespace(), &target.stack.name_any(), update).await {
         Ok(_) => Ok(()),
@@ -234,30 +252,4 @@ pub(super) async fn note_deployment(
         Err(error) if error.code() == 404 => Ok(()),
         Err(error) => Err(ApiError::into(error)),
     }
-}
-
-fn readiness(
-    deployments: &[Deployment],
-    run: &stoa_types::Run,
-    ended: Option<(&str, &str)>,
-) -> (bool, &'static str, String) {
-    let failed = deployments.iter().find(|d| matches!(d.phase, Some(RunPhase::Failed | RunPhase::Canceled)));
-    if let Some(failed) = failed {
-        let is_this = failed.last_run.as_deref() == Some(&*run.name_any());
-        let why = ended.filter(|_| is_this).map(|(_, message)| format!(": {message}")).unwrap_or_default();
-        let run = failed.last_run.as_deref().unwrap_or("");
-        return (
-            false,
-            reason::APPLY_FAILED,
-            format!("run {run} in workspace {} did not succeed{why}", failed.workspace),
-        );
-    }
-    if let Some(going) = deployments.iter().find(|d| d.phase.is_some_and(|p| !p.is_terminal())) {
-        let run = going.last_run.as_deref().unwrap_or("");
-        return (false, reason::PROGRESSING, format!("run {run} is under way in workspace {}", going.workspace));
-    }
-    if deployments.iter().all(|d| d.resources == 0) {
-        return (false, reason::NOT_DEPLOYED, "nothing is deployed".to_owned());
-    }
-    (true, reason::AVAILABLE, "what was asked for is deployed".to_owned())
 }

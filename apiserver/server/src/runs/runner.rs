@@ -74,11 +74,17 @@ impl Runner {
     }
 }
 
+/// The runner's word for a source that is out of reach.
+const SOURCE_UNAVAILABLE: &str = "SourceUnavailable";
+
 /// What a refused call means for a run. `otherwise` is the reason when the runner gives none.
 pub(crate) fn halt(status: &Status, otherwise: &'static str) -> Halt {
     let problem = problem(status);
     let message = problem.as_ref().map_or_else(|| status.message().to_owned(), describe);
     match status.code() {
+        Code::Unavailable if problem.is_some_and(|p| p.reason == SOURCE_UNAVAILABLE) => {
+            Halt::SourceUnreachable(message)
+        }
         Code::Unavailable | Code::ResourceExhausted | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown => {
             Halt::Retry(if message.is_empty() { status.code().description().to_owned() } else { message })
         }

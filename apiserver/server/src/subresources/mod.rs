@@ -142,7 +142,9 @@ fn failure(halt: crate::runs::Halt) -> ApiError {
         Halt::Failed { reason, message } => {
             ApiError::new(422, "Invalid", message.clone()).with_cause(reason, "", message)
         }
-        Halt::Retry(message) | Halt::Abandoned(message) => ApiError::service_unavailable(message).with_retry_after(1),
+        Halt::Retry(message) | Halt::SourceUnreachable(message) | Halt::Abandoned(message) => {
+            ApiError::service_unavailable(message).with_retry_after(1)
+        }
         Halt::Canceled => ApiError::service_unavailable("the call was cancelled"),
     }
 }

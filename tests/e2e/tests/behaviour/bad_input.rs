@@ -167,11 +167,21 @@ fn source_out_of_reach_is_waited_for_until_the_run_is_overdue() {
     assert_eq!(failed["reason"], "TimedOut", "{run:#}");
     message_names(failed["message"].as_str().unwrap(), &["3s", "https://127.0.0.1:1/away.git", "cannot be reached"]);
 
-    // One with more time outlives the outage.
+    // One with more time says why it waits, and outlives the outage.
     let waiting = organization.start("web", "Apply", "");
+    let complaint = kubectl.watch(name, &format!("run/{waiting}"), PATIENCE, |run| {
+        condition(run, "Waiting")["message"].as_str().map(str::to_owned)
+    });
+    message_names(&complaint, &["https://127.0.0.1:1/away.git", "cannot be reached"]);
     point_at(&organization.source.url());
     let run = organization.ended(&waiting, PATIENCE);
     assert_eq!(run["status"]["phase"], "Succeeded", "{run:#}");
+    assert_eq!(condition(&run, "Waiting"), Value::Null);
+
+    // An outage that lasts fails it.
+    point_at("https://127.0.0.1:1/away.git");
+    let message = organization.fail("web", "Apply", "");
+    message_names(&message, &["https://127.0.0.1:1/away.git", "cannot be reached"]);
 }
 
 #[test]
@@ -213,6 +223,12 @@ fn object_that_the_cluster_rejects_fails_alone_and_is_named_with_its_field() {
         all.iter().find(|resource| resource["id"].as_str().unwrap().ends_with(name)).unwrap()["phase"].clone()
     };
     assert_eq!([phase(":c0"), phase(":front"), phase(":after")], ["Done", "Failed", "Skipped"]);
+    let recorded = organization.of_stack("resources", "web");
+    let recorded: Vec<_> =
+        recorded.iter().map(|r| (r["spec"]["kubernetes"]["name"].as_str().unwrap(), &r["status"]["phase"])).collect();
+    for live in ["c0", "c1", "c2"] {
+        assert!(recorded.contains(&(live, &"Applied".into())), "{live} is there and not on record: {recorded:?}");
+    }
 
     // Corrected, only what is missing is made.
     organization.stack("web", &spec("80"));

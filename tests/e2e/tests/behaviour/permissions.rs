@@ -154,3 +154,50 @@ fn who_may_only_read_writes_nothing() {
     let elsewhere = user.refused(&["get", "sources", "--namespace=default"]);
     assert!(elsewhere.contains("cannot list resource \"sources\" in API group \"config.stoa.dev\""), "{elsewhere}");
 }
+
+#[test]
+fn owners_and_members_have_their_roles_in_the_namespace_of_their_organization() {
+    let cluster = Cluster::shared();
+    let admin = cluster.kubectl();
+    let organization = Organization::create(&cluster);
+    let name = &organization.name;
+    let (ann, eve) = (unique("ann"), unique("eve"));
+    let members = |members: &str| format!("--patch={{\"spec\":{{\"members\":[{members}]}}}}");
+    let member = |user: &str, role: &str| {
+        format!("{{\"subject\":{{\"kind\":\"User\",\"name\":\"{user}\"}},\"role\":\"{role}\"}}")
+    };
+    let object = format!("organization/{name}");
+    admin.run(&["patch", &object, "--type=merge", &members(&member(&ann, "developer"))]);
+    let ann_may = |verb: &str, resource: &str| {
+        admin.impersonate(&ann).succeeds(&["auth", "can-i", verb, resource, "--namespace", name])
+    };
+    eventually("the developer may write stacks", PATIENCE, || {
+        ann_may("create", "stacks.config.stoa.dev").then_some(())
+    });
+    assert!(!ann_may("create", "stacks.config.stoa.dev/destroy"), "a developer may destroy");
+    let bindings = admin.get(&["rolebinding", "stoa:developer", "--namespace", name]);
+    assert_eq!(bindings["subjects"][0]["name"], ann.as_str(), "{bindings:#}");
+
+    // Whoever may write the organization gives nobody a role that they may not bind.
+    grant(&admin, &eve, "", &rule("config.stoa.dev", "organizations", "get, update, patch", name));
+    let eves = admin.impersonate(&eve);
+    eventually("eve may write the organization", PATIENCE, || {
+        let patch = "--patch={\"spec\":{\"description\":\"Eve was here\"}}";
+        eves.succeeds(&["patch", &object, "--type=merge", patch]).then_some(())
+    });
+    let both = [member(&ann, "developer"), member(&eve, "owner")].join(",");
+    let refused = eves.refused(&["patch", &object, "--type=merge", &members(&both)]);
+    assert!(refused.contains("cannot bind") && refused.contains("stoa:owner"), "{refused}");
+
+    // A binding that is none of Stoa's stays as it is.
+    admin.run(&["create", "rolebinding", "stoa:viewer", "--clusterrole=view", "--user=other", "--namespace", name]);
+    let both = [member(&ann, "owner"), member(&eve, "viewer")].join(",");
+    admin.run(&["patch", &object, "--type=merge", &members(&both)]);
+    let message = admin.watch("", &object, PATIENCE, |organization| {
+        let bound = condition(organization, "RolesBound");
+        (bound["reason"] == "RoleBindingExists").then(|| bound["message"].as_str().unwrap().to_owned())
+    });
+    assert!(message.contains("stoa:viewer"), "{message}");
+    assert!(admin.succeeds(&["get", "rolebinding", "stoa:owner", "--namespace", name]));
+    assert!(!admin.succeeds(&["get", "rolebinding", "stoa:developer", "--namespace", name]), "nobody is a developer");
+}

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
-use stoa_e2e::fixture::{Organization, config_maps};
+use stoa_e2e::fixture::{Organization, condition, config_maps};
 use stoa_e2e::{Kubectl, Server as _, Standalone, run};
 
 use crate::PATIENCE;
@@ -175,6 +175,45 @@ fn resources_are_recorded_as_they_were_when_they_were_applied() {
     let object = format!("resource/{}", record["metadata"]["name"].as_str().unwrap());
     let again = kubectl.get(&[&object, "--namespace", name]);
     assert_eq!(&again, record);
+}
+
+#[test]
+fn history_stays_as_long_as_its_stack() {
+    let server = Standalone::shared();
+    let kubectl = server.kubectl();
+    let organization = Organization::create(&*server);
+    let name = &organization.name;
+    organization.stack("web", &config_maps("web", 1, "a"));
+    organization.succeed("web", "Apply", "");
+    let resource = organization.of_stack("resources", "web")[0]["metadata"]["name"].as_str().unwrap().to_owned();
+    let records = [format!("release/web.{name}.1"), format!("resource.delivery.stoa.dev/{resource}")];
+    for record in &records {
+        let refused = kubectl.refused(&["delete", record, "--namespace", name]);
+        assert!(refused.contains("(Forbidden)") && refused.contains("history of stack \"web\""), "{refused}");
+    }
+    organization.succeed("web", "Destroy", "");
+    kubectl.run(&["delete", &records[1], "--namespace", name]);
+    kubectl.run(&["delete", "stack", "web", "--namespace", name]);
+    kubectl.run(&["delete", &records[0], "--namespace", name]);
+}
+
+#[test]
+fn readiness_is_that_of_the_latest_generation() {
+    let server = Standalone::shared();
+    let kubectl = server.kubectl();
+    let organization = Organization::create(&*server);
+    let name = &organization.name;
+    organization.stack("web", &config_maps("web", 1, "a"));
+    organization.succeed("web", "Apply", "");
+    kubectl.run(&["patch", "stack/web", "--namespace", name, "--type=merge", "--patch={\"spec\":{\"path\":\"web\"}}"]);
+    kubectl.run(&["wait", "--for=condition=Ready", "--timeout=30s", "--namespace", name, "stack/web"]);
+    let patch = "--patch={\"spec\":{\"workspaces\":[\"nowhere\"]}}";
+    kubectl.run(&["patch", "stack/web", "--namespace", name, "--type=merge", patch]);
+    let message = kubectl.watch(name, "stack/web", PATIENCE, |stack| {
+        let ready = condition(stack, "Ready");
+        (ready["status"] == "False").then(|| ready["message"].as_str().unwrap_or_default().to_owned())
+    });
+    assert_eq!(message, "workspace \"nowhere\" does not exist");
 }
 
 #[test]

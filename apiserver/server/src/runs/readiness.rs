@@ -1,0 +1,106 @@
+//! Whether a stack is as it should be, in one condition: `Ready`.
+
+use stoa_types::{Stack, Workspace, config::Deployment, delivery::RunPhase, reason};
+
+use crate::kinds::{check::set_condition, lookup::Lookup};
+
+/// Brings a stack's condition `Ready` to what its spec and status say. `ended` is a run that has just ended without
+/// success, and what it ended with.
+pub(crate) fn set(lookup: &Lookup, stack: &mut Stack, ended: Option<(&str, &str)>) {
+    let missing = stack.spec.workspaces.iter().find(|name| lookup.cached::<Workspace>("", name).is_none()).cloned();
+    let generation = stack.metadata.generation;
+    let status = stack.status.get_or_insert_default();
+    let observed = status.observed_commit.as_deref();
+    let (ready, why, mut message) = readiness(&status.deployments, observed, missing.as_deref(), ended);
+    let before = status.conditions.iter().find(|condition| condition.type_ == reason::READY);
+    // Whoever ended the run knew why; whoever looks later does not.
+    if let Some(before) = before.filter(|before| before.reason == why && before.message.starts_with(&message)) {
+        message.clone_from(&before.message);
+    }
+    set_condition(&mut status.conditions, reason::READY, ready, why, message, generation);
+}
+
+fn readiness(
+    deployments: &[Deployment],
+    observed: Option<&str>,
+    missing: Option<&str>,
+    ended: Option<(&str, &str)>,
+) -> (bool, &'static str, String) {
+    if let Some(workspace) = missing {
+        return (false, reason::REFERENCE_NOT_FOUND, format!("workspace {workspace:?} does not exist"));
+    }
+    let failed = deployments.iter().find(|d| matches!(d.phase, Some(RunPhase::Failed | RunPhase::Canceled)));
+    if let Some(failed) = failed {
+        let run = failed.last_run.as_deref().unwrap_or("");
+        let why = ended.filter(|(ended, _)| *ended == run).map(|(_, message)| format!(": {message}"));
+        let why = why.unwrap_or_default();
+        let message = format!("run {run} in workspace {} did not succeed{why}", failed.workspace);
+        return (false, reason::APPLY_FAILED, message);
+    }
+    if let Some(going) = deployments.iter().find(|d| d.phase.is_some_and(|p| !p.is_terminal())) {
+        let run = going.last_run.as_deref().unwrap_or("");
+        return (false, reason::PROGRESSING, format!("run {run} is under way in workspace {}", going.workspace));
+    }
+    let live: Vec<&Deployment> = deployments.iter().filter(|d| d.resources > 0).collect();
+    if live.is_empty() {
+        return (false, reason::NOT_DEPLOYED, "nothing is deployed".to_owned());
+    }
+    let what = |d: &&Deployment| match d.release {
+        Some(release) => format!("release {release} is deployed in workspace {}", d.workspace),
+        None => format!("it is deployed in workspace {}", d.workspace),
+    };
+    let mut message = live.iter().map(what).collect::<Vec<_>>().join(", ");
+    let older = |d: &&&Deployment| d.commit.as_deref().is_some_and(|commit| Some(commit) != observed);
+    if let Some((observed, older)) = observed.zip(live.iter().find(older)) {
+        let deployed = older.commit.as_deref().map(short).unwrap_or_default();
+        message += &format!("; the source is at commit {}, and {deployed} is deployed", short(observed));
+    }
+    (true, reason::AVAILABLE, message)
+}
+
+/// A commit as people write it.
+fn short(commit: &str) -> &str {
+    commit.get(..8).unwrap_or(commit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn deployment(phase: RunPhase, resources: i64) -> Deployment {
+        Deployment {
+            workspace: "dev".to_owned(),
+            release: Some(3),
+            commit: Some("0123456789".to_owned()),
+            last_run: Some("web-1".to_owned()),
+            phase: Some(phase),
+            resources,
+            ..Deployment::default()
+        }
+    }
+
+    #[test]
+    fn condition_says_what_is_deployed_and_what_is_not() {
+        let check = |deployments: &[Deployment], observed, missing, ended| {
+            let (ready, why, message) = readiness(deployments, observed, missing, ended);
+            (ready, why.to_owned() + ": " + &message)
+        };
+        let done = [deployment(RunPhase::Succeeded, 2)];
+        let expected = "Available: release 3 is deployed in workspace dev";
+        assert_eq!(check(&done, None, None, None), (true, expected.to_owned()));
+        assert_eq!(check(&done, Some("0123456789"), None, None), (true, expected.to_owned()));
+        let expected = format!("{expected}; the source is at commit abcdefab, and 01234567 is deployed");
+        assert_eq!(check(&done, Some("abcdefabcd"), None, None), (true, expected));
+        let expected = "ReferenceNotFound: workspace \"prod\" does not exist";
+        assert_eq!(check(&done, None, Some("prod"), None), (false, expected.to_owned()));
+        let gone = [deployment(RunPhase::Succeeded, 0)];
+        assert_eq!(check(&gone, None, None, None), (false, "NotDeployed: nothing is deployed".to_owned()));
+        let going = [deployment(RunPhase::Applying, 2)];
+        let expected = "Progressing: run web-1 is under way in workspace dev";
+        assert_eq!(check(&going, None, None, None), (false, expected.to_owned()));
+        let failed = [deployment(RunPhase::Failed, 2)];
+        let expected = "ApplyFailed: run web-1 in workspace dev did not succeed";
+        assert_eq!(check(&failed, None, None, Some(("web-0", "no"))), (false, expected.to_owned()));
+        assert_eq!(check(&failed, None, None, Some(("web-1", "no"))), (false, format!("{expected}: no")));
+    }
+}
