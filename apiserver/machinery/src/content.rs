@@ -10,6 +10,8 @@ const LABEL_KEY: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
 pub const DNS_LABEL_MAX: usize = 63;
 /// The longest DNS subdomain, in bytes.
 pub const DNS_SUBDOMAIN_MAX: usize = 253;
+/// All annotations of an object together, keys and values, in bytes.
+pub const ANNOTATIONS_MAX: usize = 256 << 10;
 /// The longest label value, and the longest name part of a label key, in bytes.
 pub const LABEL_MAX: usize = 63;
 
@@ -153,6 +155,15 @@ pub fn label_value(value: &str) -> Vec<String> {
         ));
     }
     errors
+}
+
+/// Whether a character leaves a mark or is a space, as Go's `unicode.IsPrint` has it. Unassigned
+/// characters, of which Rust has no table, pass here.
+pub(crate) fn is_printable(c: char) -> bool {
+    let invisible = matches!(u32::from(c),
+        0xAD | 0x600..=0x605 | 0x61C | 0x6DD | 0x70F | 0x180E | 0x200B..=0x200F | 0x202A..=0x202E
+        | 0x2060..=0x206F | 0xE000..=0xF8FF | 0xFEFF | 0xFFF0..=0xFFFB | 0xE0000..=0x0010_FFFF);
+    c == ' ' || !(c.is_control() || c.is_whitespace() || invisible)
 }
 
 #[cfg(test)]

@@ -15,8 +15,11 @@ pub mod discovery;
 mod document;
 pub mod http;
 pub mod log;
+mod managed_fields;
 pub mod object;
 pub mod openapi;
+#[cfg(test)]
+mod oracle;
 pub mod registry;
 pub mod request;
 mod row;

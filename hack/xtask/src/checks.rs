@@ -128,7 +128,7 @@ fn prerequisites() -> Result<()> {
 
 fn format() -> Result<()> {
     cargo(&["fmt", "--all", "--", "--check"])?;
-    for module in ["tests/cluster", "tests/client-go"] {
+    for module in ["tests/cluster", "tests/client-go", "tests/oracle"] {
         let output =
             Command::new("gofmt").arg("-l").arg(paths::repository().join(module)).output().context("running gofmt")?;
         ensure!(
@@ -145,16 +145,23 @@ fn client_go_program(work: &Path) -> PathBuf {
     work.join("client-go.test")
 }
 
+/// What tells of Kubernetes' own libraries, for tests to compare with.
+fn oracle_program(work: &Path) -> PathBuf {
+    work.join("oracle")
+}
+
 fn go_programs(work: &Path) -> Result<()> {
-    let module = paths::repository().join("tests/client-go");
-    let go = |args: &[&str]| -> Result<()> {
-        let status = Command::new("go").current_dir(&module).args(args).stdin(Stdio::null()).status();
+    let go = |module: &str, args: &[&str]| -> Result<()> {
+        let module = paths::repository().join(module);
+        let status = Command::new("go").current_dir(module).args(args).stdin(Stdio::null()).status();
         ensure!(status.context("running go")?.success(), "go {} failed", args.join(" "));
         Ok(())
     };
-    go(&["vet", "./..."])?;
-    let program = client_go_program(work);
-    go(&["test", "-c", "-o", program.to_str().context("the work folder is not UTF-8")?, "."])
+    let text = |program: PathBuf| program.into_os_string().into_string().ok().context("the work folder is not UTF-8");
+    go("tests/client-go", &["vet", "./..."])?;
+    go("tests/client-go", &["test", "-c", "-o", &text(client_go_program(work))?, "."])?;
+    go("tests/oracle", &["vet", "./..."])?;
+    go("tests/oracle", &["build", "-o", &text(oracle_program(work))?, "."])
 }
 
 fn documentation() -> Result<()> {
@@ -209,6 +216,7 @@ fn benchmark(bed: &Path) -> Result<()> {
 /// * `STOA_TEST_BIN_DIR`: the folder of `stoa-apiserver` and `function-runner`;
 /// * `STOA_TEST_KUBECTL`: kubectl, of whatever version is there;
 /// * `STOA_TEST_CLIENT_GO`: the client-go tests as one program;
+/// * `STOA_TEST_ORACLE`: the program that says what Kubernetes' own libraries make of a write;
 /// * `STOA_TEST_ETCD`: the program etcd.
 fn tests(work: &Path, bed: &Path, xtask: &Path) -> Result<()> {
     let text = |path: PathBuf| path.into_os_string().into_string().ok().context("a path is not UTF-8");
@@ -219,6 +227,7 @@ fn tests(work: &Path, bed: &Path, xtask: &Path) -> Result<()> {
         ("STOA_TEST_BIN_DIR", text(paths::cargo_target().join("debug"))?),
         ("STOA_TEST_KUBECTL", text(kubectl::program()?)?),
         ("STOA_TEST_CLIENT_GO", text(client_go_program(work))?),
+        ("STOA_TEST_ORACLE", text(oracle_program(work))?),
         ("STOA_TEST_ETCD", text(binaries::ETCD.binary()?)?),
     ];
     let environment: Vec<(&str, &str)> = environment.iter().map(|(name, value)| (*name, value.as_str())).collect();

@@ -6,6 +6,7 @@
 //! (authentication, authorization, limits) call [`response::error`] for what they refuse.
 
 pub mod body;
+mod configuration;
 pub(crate) mod negotiate;
 mod partial;
 mod patch;

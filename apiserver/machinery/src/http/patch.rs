@@ -20,7 +20,8 @@ const MAX_OPERATIONS: usize = 10_000;
 const MAX_COPIED_BYTES: usize = body::MAX_REQUEST_BYTES;
 
 /// The media types of patches that are taken.
-const MEDIA_TYPES: [&str; 2] = ["application/json-patch+json", "application/merge-patch+json"];
+const MEDIA_TYPES: [&str; 3] =
+    ["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
 
 /// A kind of patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub(crate) enum PatchType {
     Json,
     /// RFC 7386.
     Merge,
+    /// Server-side apply.
+    Apply,
 }
 
 impl PatchType {
@@ -41,6 +44,7 @@ impl PatchType {
         match &*negotiate::content_type(headers) {
             "application/json-patch+json" => Ok(Self::Json),
             "application/merge-patch+json" => Ok(Self::Merge),
+            "application/apply-patch+yaml" => Ok(Self::Apply),
             _ => Err(negotiate::unsupported_media_type(&MEDIA_TYPES)),
         }
     }
@@ -87,6 +91,7 @@ impl Patch {
                 Change::Json(operations)
             }
             (PatchType::Json, _) => return Err(malformed(&"a JSON patch must be a list of operations")),
+            (PatchType::Apply, _) => return Err(malformed(&"a configuration is no patch of its own")),
         };
         Ok(Self { change, strict })
     }

@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Preconditions;
 use percent_encoding::percent_decode_str;
 
 use crate::{
+    content,
     registry::{DeleteOptions, ListOptions, WatchOptions},
     request::{FieldValidation, RequestContext},
     status::{ApiError, FieldError, FieldErrorKind, is_printable},
@@ -134,10 +135,24 @@ impl Query {
     ///
     /// 422 for a value that is none.
     pub(crate) fn write(&self, kind: &str) -> Result<WriteOptions, ApiError> {
-        let mut errors = Vec::new();
-        if kind == "PatchOptions" && self.first("force").is_some() {
-            errors.push(FieldError::forbidden("force", "may not be specified for non-apply patch"));
-        }
+        let forced = kind == "PatchOptions" && self.first("force").is_some();
+        let forced = forced.then(|| FieldError::forbidden("force", "may not be specified for non-apply patch"));
+        self.write_options(kind, forced)
+    }
+
+    /// The options of an apply, and whether it is forced.
+    ///
+    /// # Errors
+    ///
+    /// 422 for a value that is none, and without a field manager.
+    pub(crate) fn apply(&self) -> Result<(WriteOptions, bool), ApiError> {
+        let nobody = self.first("fieldManager").unwrap_or("").is_empty();
+        let nobody = nobody.then(|| FieldError::required("fieldManager", "is required for apply patch"));
+        Ok((self.write_options("PatchOptions", nobody)?, self.flag("force").unwrap_or(false)))
+    }
+
+    fn write_options(&self, kind: &str, error: Option<FieldError>) -> Result<WriteOptions, ApiError> {
+        let mut errors: Vec<_> = error.into_iter().collect();
         let field_manager = self.first("fieldManager").unwrap_or("");
         errors.extend(field_manager_errors(field_manager));
         let dry_run = dry_run(&self.all("dryRun").collect::<Vec<_>>(), &mut errors);
@@ -260,7 +275,7 @@ fn field_manager_errors(manager: &str) -> Vec<FieldError> {
         let message = format!("{}: may not be more than {FIELD_MANAGER_BYTES} bytes", kind.prefix());
         errors.push(FieldError { field: "fieldManager".to_owned(), kind, message });
     }
-    for (position, c) in manager.char_indices().filter(|(_, c)| !is_printable(*c)) {
+    for (position, c) in manager.char_indices().filter(|(_, c)| !content::is_printable(*c)) {
         let detail = format!("invalid character U+{:04X} (at position {position})", u32::from(c));
         errors.push(FieldError::invalid("fieldManager", manager, detail));
     }
@@ -270,7 +285,7 @@ fn field_manager_errors(manager: &str) -> Vec<FieldError> {
 /// The field manager of a client that names none: its `User-Agent` up to the first `/`.
 fn manager_from(user_agent: &str) -> String {
     let mut manager = String::new();
-    for c in user_agent.split('/').next().unwrap_or("").chars().filter(|c| is_printable(*c)) {
+    for c in user_agent.split('/').next().unwrap_or("").chars().filter(|c| content::is_printable(*c)) {
         if manager.len() + c.len_utf8() > FIELD_MANAGER_BYTES {
             break;
         }

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::{
     body::{self, Body},
+    configuration::Configuration,
     negotiate::{self, Accepted, MediaType},
     patch::{Patch, PatchType},
     query,
@@ -18,8 +19,8 @@ use super::{
 use crate::{
     definition::ResourceDefinition,
     object::Object,
-    registry::{self, DeleteOptions, Deleted, Stored, Target, UpdateSource},
-    request::RequestContext,
+    registry::{self, Apply, DeleteOptions, Deleted, Stored, Target, UpdateSource},
+    request::{FieldValidation, RequestContext},
     schema::{self, Format},
     status::{ApiError, FieldError, quote},
 };
@@ -36,8 +37,11 @@ impl MediaType {
 impl Call<'_> {
     /// The context of a write, with the options of its query.
     pub(crate) fn write_context(&self, kind: &str) -> Result<RequestContext, ApiError> {
-        let user_agent = self.headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or("");
-        Ok(self.query.write(kind)?.context(self.context, user_agent))
+        Ok(self.query.write(kind)?.context(self.context, self.user_agent()))
+    }
+
+    fn user_agent(&self) -> &str {
+        self.headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or("")
     }
 
     pub(crate) async fn create(&self, body: Body) -> Result<Response<Body>, ApiError> {
@@ -73,6 +77,9 @@ impl Call<'_> {
         let kind = PatchType::of(self.headers)?;
         let form = self.object_form()?;
         let body = body::read(body).await?;
+        if kind == PatchType::Apply {
+            return self.apply(form, &body).await;
+        }
         let context = self.write_context("PatchOptions")?;
         let patch = Patch::parse(kind, &body)?;
         // The store calls this again when another writer came first.
@@ -89,6 +96,25 @@ impl Call<'_> {
             Ok(patched)
         };
         let source = UpdateSource::transform(transform);
+        let (stored, created) =
+            self.resource.store.update(&context, self.namespace, &self.info.name, self.target, source).await?;
+        self.answer(written(created), form, &stored)
+    }
+
+    /// Server-side apply.
+    async fn apply(&self, form: (Accepted, Form), body: &[u8]) -> Result<Response<Body>, ApiError> {
+        let (options, force) = self.query.apply()?;
+        let context = options.context(self.context, self.user_agent());
+        let Configuration { object, duplicates } = Configuration::parse(body)?;
+        let finish = |mut merged: Object| {
+            self.resource.decoder.conform(&mut merged, FieldValidation::Ignore)?;
+            duplicates.check(&context)?;
+            self.ensure_namespace(&mut merged)?;
+            self.check_name(&merged)?;
+            self.check_values(&merged)?;
+            Ok(merged)
+        };
+        let source = UpdateSource::Apply(Apply { configuration: object, force, finish: Box::new(finish) });
         let (stored, created) =
             self.resource.store.update(&context, self.namespace, &self.info.name, self.target, source).await?;
         self.answer(written(created), form, &stored)

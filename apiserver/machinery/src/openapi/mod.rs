@@ -18,6 +18,8 @@ mod schemas;
 mod tests;
 mod v2;
 
+pub(crate) use self::schemas::object_meta;
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
@@ -141,6 +143,13 @@ impl OpenApi {
             }
         }
     }
+}
+
+/// The components of one resource's document, for tests that ask others about them.
+#[cfg(test)]
+pub(crate) fn components(definition: &Arc<ResourceDefinition>) -> Map<String, Value> {
+    let schemas = schemas::components(std::slice::from_ref(definition));
+    schemas.referred_to(&paths::paths(&[definition], &schemas))
 }
 
 fn url(name: &str, hash: &str) -> String {

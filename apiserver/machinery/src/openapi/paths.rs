@@ -11,7 +11,8 @@ use crate::definition::{ResourceDefinition, Scope, Subresource};
 /// What bodies come in.
 const MEDIA: &[&str] = &["application/json", "application/yaml"];
 /// What patches come in.
-const PATCH_MEDIA: &[&str] = &["application/json-patch+json", "application/merge-patch+json"];
+const PATCH_MEDIA: &[&str] =
+    &["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
 
 /// Where the paths of a resource's group and version begin: `/apis/<group>/<version>`, `/api/v1` for core.
 pub(super) fn root(definition: &ResourceDefinition) -> String {

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{Arc, LazyLock},
 };
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1;
@@ -78,8 +78,18 @@ pub(super) fn components(definitions: &[Arc<ResourceDefinition>]) -> Components 
     Components(components)
 }
 
+/// The schema of `ObjectMeta` with all it refers to, and with what merging has to know of it.
+pub(crate) fn object_meta() -> &'static Value {
+    static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
+        let mut schema = meta("ObjectMeta");
+        schema["components"] = json!({ "schemas": meta_components() });
+        schema
+    });
+    &SCHEMA
+}
+
 /// `ObjectMeta`, `Status` and the like, from the types' own descriptions.
-fn shared(definitions: &[Arc<ResourceDefinition>]) -> BTreeMap<String, Value> {
+fn meta_components() -> BTreeMap<String, Value> {
     let mut generator = SchemaSettings::openapi3().into_generator();
     fn add<T: JsonSchema>(generator: &mut SchemaGenerator) {
         generator.subschema_for::<T>();
@@ -92,16 +102,14 @@ fn shared(definitions: &[Arc<ResourceDefinition>]) -> BTreeMap<String, Value> {
     add::<v1::Status>(&mut generator);
     add::<v1::WatchEvent<()>>(&mut generator);
     let mut components: BTreeMap<String, Value> = generator.take_definitions(true).into_iter().collect();
-    for (kind, field, extensions) in [
+    for (pointer, extensions) in [
         (
-            "ObjectMeta",
-            "finalizers",
+            "ObjectMeta/properties/finalizers",
             json!({ "x-kubernetes-list-type": "set", "x-kubernetes-patch-strategy": "merge" }),
         ),
-        ("ObjectMeta", "managedFields", json!({ "x-kubernetes-list-type": "atomic" })),
+        ("ObjectMeta/properties/managedFields", json!({ "x-kubernetes-list-type": "atomic" })),
         (
-            "ObjectMeta",
-            "ownerReferences",
+            "ObjectMeta/properties/ownerReferences",
             json!({
                 "x-kubernetes-list-type": "map",
                 "x-kubernetes-list-map-keys": ["uid"],
@@ -109,14 +117,22 @@ fn shared(definitions: &[Arc<ResourceDefinition>]) -> BTreeMap<String, Value> {
                 "x-kubernetes-patch-merge-key": "uid",
             }),
         ),
-        ("DeleteOptions", "dryRun", json!({ "x-kubernetes-list-type": "atomic" })),
-        ("StatusDetails", "causes", json!({ "x-kubernetes-list-type": "atomic" })),
+        ("OwnerReference", json!({ "x-kubernetes-map-type": "atomic" })),
+        ("DeleteOptions/properties/dryRun", json!({ "x-kubernetes-list-type": "atomic" })),
+        ("StatusDetails/properties/causes", json!({ "x-kubernetes-list-type": "atomic" })),
     ] {
-        let schema = components.get_mut(&format!("{META}{kind}")).and_then(|s| s["properties"].get_mut(field));
+        let (kind, rest) = pointer.split_at(pointer.find('/').unwrap_or(pointer.len()));
+        let schema = components.get_mut(&format!("{META}{kind}")).and_then(|schema| schema.pointer_mut(rest));
         if let (Some(Value::Object(schema)), Value::Object(extensions)) = (schema, extensions) {
             schema.extend(extensions);
         }
     }
+    components
+}
+
+/// The components that are the same for every resource.
+fn shared(definitions: &[Arc<ResourceDefinition>]) -> BTreeMap<String, Value> {
+    let mut components = meta_components();
     let mut versions: BTreeSet<(&str, &str)> =
         definitions.iter().map(|d| (d.group.as_str(), d.version.as_str())).collect();
     versions.insert(("", "v1"));

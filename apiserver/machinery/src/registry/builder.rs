@@ -14,6 +14,7 @@ use crate::{
     cache::{Progress, WatchCache, Window},
     definition::ResourceDefinition,
     log::{Entry, Log, LogError, Record, Version},
+    managed_fields::FieldManagers,
     strategy::Strategy,
 };
 
@@ -113,6 +114,7 @@ impl RegistryBuilder {
         let stores = self.resources.into_iter().map(|(definition, strategy)| {
             let cache = WatchCache::new(definition.selectable_fields.clone(), self.window, progress.clone());
             Arc::new(Store {
+                field_managers: FieldManagers::new(&definition),
                 definition,
                 strategy,
                 log: self.log.clone(),

@@ -22,8 +22,6 @@ pub(super) const FOREGROUND_DELETION: &str = "foregroundDeletion";
 /// The finalizer that keeps an object until the garbage collector has orphaned its dependents.
 pub(super) const ORPHAN_DEPENDENTS: &str = "orphan";
 
-/// All annotations together, keys and values, in bytes.
-const ANNOTATIONS_MAX: usize = 256 << 10;
 /// The characters that generated names end in: no vowels, nothing that looks like another.
 const SUFFIX_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 const SUFFIX_LENGTH: usize = 5;
@@ -32,20 +30,30 @@ const GENERATE_NAME_MAX: usize = 63 - SUFFIX_LENGTH;
 
 /// The names under which the system keeps what clients may not set.
 const SYSTEM_FIELDS: &[&str] =
-    &["creationTimestamp", "uid", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields"];
+    &["creationTimestamp", "uid", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"];
 
 /// The time now, in whole seconds, as `2006-01-02T15:04:05Z`.
 pub(super) fn now() -> Value {
-    let seconds = jiff::Timestamp::now().as_second();
-    jiff::Timestamp::from_second(seconds).unwrap_or_default().to_string().into()
+    jiff::Timestamp::from_second(seconds_now()).unwrap_or_default().to_string().into()
 }
 
-/// Replaces what a client sent by what the system gives a new object.
-pub(super) fn fill_for_create(object: &mut Object) {
+/// The time now, in whole seconds since 1970.
+pub(super) fn seconds_now() -> i64 {
+    jiff::Timestamp::now().as_second()
+}
+
+/// Takes out of a new object what clients may not set.
+pub(super) fn clear_for_create(object: &mut Object) {
     let metadata = object.metadata_mut();
     for field in SYSTEM_FIELDS {
         metadata.remove(*field);
     }
+}
+
+/// Replaces what a client sent by what the system gives a new object.
+pub(super) fn fill_for_create(object: &mut Object) {
+    clear_for_create(object);
+    let metadata = object.metadata_mut();
     metadata.insert("uid".to_owned(), uuid::Uuid::new_v4().to_string().into());
     metadata.insert("creationTimestamp".to_owned(), now());
     metadata.insert("generation".to_owned(), 1.into());
@@ -60,9 +68,7 @@ pub(super) fn keep_for_update(new: &mut Object, old: &Object) {
     for field in ["creationTimestamp", "generation"] {
         keep(new, old, field);
     }
-    for field in ["selfLink", "managedFields"] {
-        new.remove(field);
-    }
+    new.remove("selfLink");
     if is_absent(new.get("uid")) {
         keep(new, old, "uid");
     }
@@ -179,11 +185,11 @@ fn validate_annotations(metadata: &ObjectMeta, errors: &mut Vec<FieldError>) {
         errors.extend(complaints.iter().map(|text| FieldError::invalid(FIELD, key, text)));
         size += key.len() + value.len();
     }
-    if size > ANNOTATIONS_MAX {
+    if size > content::ANNOTATIONS_MAX {
         errors.push(FieldError {
             field: FIELD.to_owned(),
             kind: FieldErrorKind::TooLong,
-            message: format!("Too long: may not be more than {ANNOTATIONS_MAX} bytes"),
+            message: format!("Too long: may not be more than {} bytes", content::ANNOTATIONS_MAX),
         });
     }
 }

@@ -8,6 +8,7 @@
 //! it back.
 
 pub mod api;
+mod apply;
 mod builder;
 mod cluster_namespaces;
 mod delete;
@@ -27,7 +28,9 @@ pub use builder::RegistryBuilder;
 pub use cluster_namespaces::ClusterNamespaces;
 pub(crate) use metadata::dedup_owners;
 pub use namespace::{NamespaceLookup, NamespacePhase};
-pub use options::{DeleteOptions, Deleted, Event, List, ListOptions, Target, Transform, UpdateSource, WatchOptions};
+pub use options::{
+    Apply, DeleteOptions, Deleted, Event, Finish, List, ListOptions, Target, Transform, UpdateSource, WatchOptions,
+};
 use tokio_util::sync::CancellationToken;
 
 pub use crate::cache::{Stored, Window};
@@ -35,6 +38,7 @@ use crate::{
     cache::{Prepared, WatchCache},
     definition::{ResourceDefinition, Scope},
     log::{Key, Log, LogError, Version},
+    managed_fields::FieldManagers,
     status::ApiError,
 };
 use erased::ErasedStrategy;
@@ -94,6 +98,7 @@ pub struct Store {
     strategy: Box<dyn ErasedStrategy>,
     log: Arc<dyn Log>,
     cache: Arc<WatchCache>,
+    field_managers: FieldManagers,
     /// Set when the registry is complete; absent when namespaces are not checked.
     namespaces: std::sync::OnceLock<Arc<dyn NamespaceLookup>>,
     /// What is being written, so that the cache need not parse it again.

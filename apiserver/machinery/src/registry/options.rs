@@ -117,6 +117,30 @@ pub enum UpdateSource<'a> {
     /// with the newer one when another write comes between. A `resourceVersion` in the outcome
     /// that is not the current one is a conflict.
     Transform(Transform<'a>),
+    /// A configuration is merged into the current one, or creates it. The context's field manager
+    /// owns what the configuration says from then on.
+    Apply(Apply<'a>),
+}
+
+/// Brings an object that a configuration was merged into to its schema, or refuses it; may be called again when a
+/// write is retried.
+pub type Finish<'a> = Box<dyn FnMut(Object) -> Result<Object, ApiError> + Send + 'a>;
+
+/// A configuration to apply: server-side apply.
+pub struct Apply<'a> {
+    /// What is applied; `apiVersion`, `kind` and `metadata.name` in it.
+    pub configuration: Object,
+    /// Whether it takes the fields that others own and it would change.
+    pub force: bool,
+    /// What is left to do with the merged object: defaults, types, values.
+    pub finish: Finish<'a>,
+}
+
+impl std::fmt::Debug for Apply<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { configuration, force, finish: _ } = self;
+        f.debug_struct("Apply").field("configuration", configuration).field("force", force).finish_non_exhaustive()
+    }
 }
 
 impl std::fmt::Debug for UpdateSource<'_> {
@@ -124,6 +148,7 @@ impl std::fmt::Debug for UpdateSource<'_> {
         match self {
             Self::Object(object) => f.debug_tuple("Object").field(object).finish(),
             Self::Transform(_) => f.write_str("Transform"),
+            Self::Apply(apply) => f.debug_tuple("Apply").field(apply).finish(),
         }
     }
 }

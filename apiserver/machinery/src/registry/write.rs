@@ -11,6 +11,7 @@ use crate::{
     cache::Prepared,
     definition::Scope,
     log::{Change, Expect, Key, LogError, Origin, Version, Write},
+    managed_fields::same_but_for_times,
     object::Object,
     request::RequestContext,
     status::{ApiError, FieldError},
@@ -18,6 +19,8 @@ use crate::{
 
 /// How often a generated name is tried.
 const NAME_TRIES: usize = 8;
+
+const MANAGED_FIELDS: &str = "managedFields";
 
 /// How one round of an update ended.
 pub(super) enum Outcome<T> {
@@ -42,11 +45,10 @@ impl Store {
         mut object: Object,
     ) -> Result<Arc<Stored>, ApiError> {
         metadata::set_namespace(&mut object, self.definition.scope, namespace)?;
-        if let Some(lookup) = self.namespaces.get().filter(|_| self.definition.scope == Scope::Namespaced) {
-            let name = [object.name(), object.meta_str("generateName")];
-            let name = name.into_iter().find(|name| !name.is_empty()).unwrap_or("");
-            namespace::check_create(&**lookup, context, &self.definition, namespace, name).await?;
-        }
+        self.check_namespace(context, namespace, &object).await?;
+        metadata::clear_for_create(&mut object);
+        let now = metadata::seconds_now();
+        self.field_managers.of(Target::Main).update(None, &mut object, &context.field_manager, now);
         let prefix = object.meta_str("generateName").to_owned();
         if prefix.is_empty() || !object.name().is_empty() {
             let result = self.create_named(context, namespace, object).await;
@@ -65,7 +67,22 @@ impl Store {
         }
     }
 
-    async fn create_named(
+    pub(super) async fn check_namespace(
+        &self,
+        context: &RequestContext,
+        namespace: &str,
+        object: &Object,
+    ) -> Result<(), ApiError> {
+        let Some(lookup) = self.namespaces.get().filter(|_| self.definition.scope == Scope::Namespaced) else {
+            return Ok(());
+        };
+        let name = [object.name(), object.meta_str("generateName")];
+        let name = name.into_iter().find(|name| !name.is_empty()).unwrap_or("");
+        namespace::check_create(&**lookup, context, &self.definition, namespace, name).await
+    }
+
+    /// Creates an object that has a name; who owns its fields has been told.
+    pub(super) async fn create_named(
         &self,
         context: &RequestContext,
         namespace: &str,
@@ -77,12 +94,15 @@ impl Store {
         if self.definition.has_status {
             object.0.remove("status");
         }
-        let draft = self.strategy.create(context, &object)?;
+        // Strategies have no say in it, and it is long.
+        let managed_fields = object.metadata_mut().remove(MANAGED_FIELDS);
+        let mut draft = self.strategy.create(context, &object)?;
         self.refuse_invalid(&draft, draft.object.name(), |metadata| {
             metadata::validate(metadata, self.definition.scope)
         })?;
         warn(context, &draft);
         self.strategy.admit(context, &draft).await?;
+        put_managed_fields(&mut draft.object, managed_fields);
         let name = draft.object.name().to_owned();
         let key = self.key(namespace, &name);
         if context.dry_run {
@@ -152,7 +172,11 @@ impl Store {
         loop {
             let current = self.current_object("update", &key).await?;
             let Some(current) = current else {
-                return self.create_on_update(context, namespace, name, target, change).await;
+                match self.create_on_update(context, namespace, name, target, change).await? {
+                    Created::Done(stored) => return Ok((stored, true)),
+                    Created::Lost(again) => change = again,
+                }
+                continue;
             };
             match self.update_once(context, namespace, target, &mut change, &current).await? {
                 Outcome::Done(stored) => return Ok((stored, false)),
@@ -162,35 +186,47 @@ impl Store {
         }
     }
 
-    async fn create_on_update(
+    async fn create_on_update<'a>(
         &self,
         context: &RequestContext,
         namespace: &str,
         name: &str,
         target: Target,
-        change: UpdateSource<'_>,
-    ) -> Result<(Arc<Stored>, bool), ApiError> {
+        change: UpdateSource<'a>,
+    ) -> Result<Created<'a>, ApiError> {
         match change {
             UpdateSource::Object(mut object) if target == Target::Main && self.strategy.allow_create_on_update() => {
                 if !object.uid().is_empty() {
                     return Err(self.uid_conflict(&self.key(namespace, name), name, object.uid(), ""));
                 }
-                // Who may update may not thereby create.
-                let attributes = Attributes {
-                    verb: "create".to_owned(),
-                    group: self.definition.group.clone(),
-                    version: self.definition.version.clone(),
-                    resource: self.definition.plural.clone(),
-                    namespace: namespace.to_owned(),
-                    name: name.to_owned(),
-                    ..Attributes::default()
-                };
-                auth::require(&context.authorizer, &context.user, &attributes).await?;
+                self.require_create(context, namespace, name).await?;
                 object.metadata_mut().remove("resourceVersion");
-                Ok((self.create(context, namespace, object).await?, true))
+                Ok(Created::Done(self.create(context, namespace, object).await?))
             }
-            UpdateSource::Object(_) | UpdateSource::Transform(_) => Err(self.not_found(name)),
+            UpdateSource::Apply(apply) if target == Target::Main => {
+                self.create_applied(context, namespace, name, apply).await
+            }
+            UpdateSource::Object(_) | UpdateSource::Transform(_) | UpdateSource::Apply(_) => Err(self.not_found(name)),
         }
+    }
+
+    /// Who may update may not thereby create.
+    pub(super) async fn require_create(
+        &self,
+        context: &RequestContext,
+        namespace: &str,
+        name: &str,
+    ) -> Result<(), ApiError> {
+        let attributes = Attributes {
+            verb: "create".to_owned(),
+            group: self.definition.group.clone(),
+            version: self.definition.version.clone(),
+            resource: self.definition.plural.clone(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            ..Attributes::default()
+        };
+        auth::require(&context.authorizer, &context.user, &attributes).await
     }
 
     async fn update_once(
@@ -211,14 +247,20 @@ impl Store {
                 (object.clone(), "update")
             }
             UpdateSource::Transform(transform) => (transform(&old)?, "patch"),
+            UpdateSource::Apply(apply) => (self.applied(context, target, Some(&old), apply)?, "patch"),
         };
         self.check_version(&new, current)?;
+        if !matches!(change, UpdateSource::Apply(_)) {
+            let now = metadata::seconds_now();
+            self.field_managers.of(target).update(Some(&old), &mut new, &context.field_manager, now);
+        }
+        let managed_fields = new.metadata_mut().remove(MANAGED_FIELDS);
+        let old_managed_fields = old.metadata_mut().remove(MANAGED_FIELDS);
         new.metadata_mut().remove("resourceVersion");
         old.metadata_mut().remove("resourceVersion");
         metadata::set_namespace(&mut new, self.definition.scope, namespace)?;
         let new = self.split_status(new, &old, target);
-        let draft = self.strategy.update(context, &new, &current.json, target == Target::Status)?;
-        let mut draft = draft;
+        let mut draft = self.strategy.update(context, &new, &current.json, target == Target::Status)?;
         let old_metadata = metadata::typed(&old, &self.definition.kind)?;
         self.refuse_invalid(&draft, name, |metadata| {
             let mut errors = metadata::validate(metadata, self.definition.scope);
@@ -226,13 +268,14 @@ impl Store {
             errors
         })?;
         warn(context, &draft);
-        draft.object.metadata_mut().remove("resourceVersion");
         count_generation(&mut draft.object, &old);
         self.strategy.admit(context, &draft).await?;
         let finished = is_finished(&draft.object, &old);
-        if !finished && draft.object == old {
+        let same_owners = same_but_for_times(managed_fields.as_ref(), old_managed_fields.as_ref());
+        if !finished && same_owners && draft.object == old {
             return Ok(Outcome::Done(current.clone()));
         }
+        put_managed_fields(&mut draft.object, managed_fields);
         let prepared = self.prepare(draft.object)?;
         if context.dry_run {
             return Ok(Outcome::Done(Arc::new(prepared.stored(current.key.clone(), current.version))));
@@ -388,10 +431,25 @@ impl Store {
     }
 }
 
+/// How an update of what does not exist ended.
+pub(super) enum Created<'a> {
+    Done(Arc<Stored>),
+    /// Somebody else created it; this is what was to be written.
+    Lost(UpdateSource<'a>),
+}
+
 /// Why a create failed, and the name when that was because it is taken.
-struct CreateError {
-    error: ApiError,
-    taken: Option<String>,
+pub(super) struct CreateError {
+    pub(super) error: ApiError,
+    pub(super) taken: Option<String>,
+}
+
+fn put_managed_fields(object: &mut Object, managed_fields: Option<Value>) {
+    let metadata = object.metadata_mut();
+    match managed_fields {
+        Some(entries) => metadata.insert(MANAGED_FIELDS.to_owned(), entries),
+        None => metadata.remove(MANAGED_FIELDS),
+    };
 }
 
 impl From<ApiError> for CreateError {

@@ -487,13 +487,13 @@ fn compile_pattern(pattern: &str) -> Result<Regex, SchemaError> {
 }
 
 /// A schema that is only there to be referred to.
-struct Alternative<'s> {
-    schema: &'s Value,
+pub(super) struct Alternative<'s> {
+    pub(super) schema: &'s Value,
     nullable: bool,
 }
 
 /// The one schema that `allOf` wraps, or that `anyOf` or `oneOf` offers beside null.
-fn only_alternative(schema: &Value) -> Option<Alternative<'_>> {
+pub(super) fn only_alternative(schema: &Value) -> Option<Alternative<'_>> {
     if ["type", "properties", "x-kubernetes-int-or-string", "items"].iter().any(|name| schema.get(name).is_some()) {
         return None;
     }

@@ -322,6 +322,16 @@ impl Decoder {
     }
 }
 
+/// What Go's decoder calls a value's type.
+pub(crate) fn json_type(value: &Value) -> &'static str {
+    conform::json_type(value)
+}
+
+/// The schema that stands alone in `allOf`, or beside nothing but null in `anyOf` or `oneOf`.
+pub(crate) fn only_alternative(schema: &Value) -> Option<&Value> {
+    compile::only_alternative(schema).map(|alternative| alternative.schema)
+}
+
 fn group_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }

@@ -23,7 +23,7 @@ async fn create_sets_what_the_system_sets() {
     assert_eq!(metadata["labels"], json!({"k": "v"}));
     assert_eq!(uuid::Uuid::parse_str(metadata["uid"].as_str().expect("uid")).expect("uuid").get_version_num(), 4);
     assert_ne!(metadata["creationTimestamp"], "2000-01-01T00:00:00Z");
-    for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields"] {
+    for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
         assert_eq!(metadata.get(field), None, "{field}");
     }
     let read = fixture.gadgets.get("shop", "a", None).await.expect("there");

@@ -1,0 +1,25 @@
+//! `metadata.managedFields` and server-side apply: who owns which field of an object.
+//!
+//! Start at [`FieldManager`]. It tracks what every write sets, and merges applied configurations. The behaviour is
+//! that of `k8s.io/apimachinery/pkg/util/managedfields` over `sigs.k8s.io/structured-merge-diff/v6`, for a typed server.
+//!
+//! Elsewhere: `schema` is what is known of a kind, `set` and `path` are what is owned, `typed` walks objects,
+//! `updater` decides, `entries` is how it is written, `conflict` what a client hears.
+
+mod conflict;
+mod entries;
+mod last_applied;
+mod manager;
+#[cfg(test)]
+mod oracle_tests;
+mod path;
+mod schema;
+mod set;
+mod typed;
+mod updater;
+mod value;
+
+pub(crate) use self::{
+    entries::same_but_for_times,
+    manager::{ApplyOptions, FieldManagers},
+};

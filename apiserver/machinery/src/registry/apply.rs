@@ -1,0 +1,49 @@
+//! Server-side apply: a configuration becomes part of an object, or makes one.
+
+use super::{
+    Apply, Store, Target, UpdateSource, metadata,
+    write::{CreateError, Created},
+};
+use crate::{managed_fields::ApplyOptions, object::Object, request::RequestContext, status::ApiError};
+
+impl Store {
+    /// The object that a configuration makes of the current one, `managedFields` in it.
+    pub(super) fn applied(
+        &self,
+        context: &RequestContext,
+        target: Target,
+        current: Option<&Object>,
+        apply: &mut Apply<'_>,
+    ) -> Result<Object, ApiError> {
+        let options =
+            ApplyOptions { manager: &context.field_manager, force: apply.force, now: metadata::seconds_now() };
+        let merged = self.field_managers.of(target).apply(current, &apply.configuration, options)?;
+        (apply.finish)(merged)
+    }
+
+    /// Creates the object that a configuration describes.
+    pub(super) async fn create_applied<'a>(
+        &self,
+        context: &RequestContext,
+        namespace: &str,
+        name: &str,
+        mut apply: Apply<'a>,
+    ) -> Result<Created<'a>, ApiError> {
+        let mut object = self.applied(context, Target::Main, None, &mut apply)?;
+        if !object.uid().is_empty() {
+            let uid = object.uid();
+            let detail =
+                format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
+            return Err(self.conflict(name, detail));
+        }
+        metadata::set_namespace(&mut object, self.definition.scope, namespace)?;
+        self.require_create(context, namespace, name).await?;
+        self.check_namespace(context, namespace, &object).await?;
+        object.metadata_mut().remove("resourceVersion");
+        match self.create_named(context, namespace, object).await {
+            Ok(stored) => Ok(Created::Done(stored)),
+            Err(CreateError { taken: Some(_), .. }) => Ok(Created::Lost(UpdateSource::Apply(apply))),
+            Err(CreateError { error, taken: None }) => Err(error),
+        }
+    }
+}
