@@ -131,7 +131,7 @@ func (k *kind) answer(r request) (map[string]any, error) {
 	case "apply":
 		result, err = k.manager.Apply(live, changed, r.Manager, r.Force)
 	case "strategic":
-		return strategicpatch.StrategicMergeMapPatchUsingLookupPatchMeta(strategicpatch.JSONMap(r.Live), strategicpatch.JSONMap(r.New), k.patches)
+		return strategicpatch.StrategicMergeMapPatchUsingLookupPatchMeta(runtime.DeepCopyJSON(r.Live), runtime.DeepCopyJSON(r.New), k.patches)
 	default:
 		err = fmt.Errorf("unknown verb %q", r.Verb)
 	}

@@ -235,7 +235,7 @@ impl ResourceDefinition {
             short_names: spec.names.short_names.clone().unwrap_or_default(),
             categories: spec.names.categories.clone().unwrap_or_default(),
             scope: if spec.scope == "Namespaced" { Scope::Namespaced } else { Scope::Cluster },
-            schema: Arc::new(serde_json::to_value(schema).expect("a schema serializes")),
+            schema: Arc::new(with_patch_strategies(serde_json::to_value(schema).expect("a schema serializes"))),
             columns: vec![Column::age()],
             selectable_fields: Vec::new(),
             has_status: version.subresources.as_ref().is_some_and(|s| s.status.is_some()),
@@ -289,4 +289,29 @@ impl ResourceDefinition {
         let group = if self.group.is_empty() { "core" } else { &self.group };
         format!("/registry/{group}/{}/", self.plural)
     }
+}
+
+/// Says of sets and of lists with one key that patches merge them. The form in which a CRD has its schema does not
+/// know of strategic merge patches.
+fn with_patch_strategies(mut schema: Value) -> Value {
+    match &mut schema {
+        Value::Object(map) => {
+            map.values_mut().for_each(|value| *value = with_patch_strategies(value.take()));
+            let keys: Vec<Value> =
+                map.get("x-kubernetes-list-map-keys").and_then(Value::as_array).cloned().unwrap_or_default();
+            match (map.get("x-kubernetes-list-type").and_then(Value::as_str), keys.as_slice()) {
+                (Some("set"), _) => {
+                    map.entry("x-kubernetes-patch-strategy").or_insert_with(|| "merge".into());
+                }
+                (Some("map"), [key]) => {
+                    map.entry("x-kubernetes-patch-strategy").or_insert_with(|| "merge".into());
+                    map.entry("x-kubernetes-patch-merge-key").or_insert_with(|| key.clone());
+                }
+                _ => {}
+            }
+        }
+        Value::Array(values) => values.iter_mut().for_each(|value| *value = with_patch_strategies(value.take())),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+    schema
 }

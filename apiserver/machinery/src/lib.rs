@@ -27,6 +27,7 @@ pub mod schema;
 pub mod selector;
 pub mod serve;
 pub mod status;
+mod strategic_patch;
 pub mod strategy;
 
 pub use definition::{ResourceDefinition, Scope};

@@ -24,5 +24,6 @@ mod watch;
 mod writes;
 
 pub use body::Body;
+pub(crate) use patch::MEDIA_TYPES as PATCH_MEDIA_TYPES;
 pub use request_info::RequestInfo;
 pub use router::ApiHandler;

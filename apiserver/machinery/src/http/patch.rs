@@ -1,15 +1,17 @@
-//! JSON patch and merge patch, as `k8s.io/apiserver/pkg/endpoints/handlers/patch.go` applies them.
+//! JSON patch, merge patch and strategic merge patch, as `k8s.io/apiserver/pkg/endpoints/handlers/patch.go` applies them.
 
 use http::{HeaderMap, StatusCode};
 use json_patch::PatchOperation;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{body, negotiate, response};
 use crate::{
+    managed_fields::Plain,
     object::Object,
     request::FieldValidation,
     schema::{self, Format},
     status::{ApiError, FieldError},
+    strategic_patch::{self, Lookup, Refusal},
 };
 
 /// The most operations that a JSON patch may have.
@@ -20,8 +22,12 @@ const MAX_OPERATIONS: usize = 10_000;
 const MAX_COPIED_BYTES: usize = body::MAX_REQUEST_BYTES;
 
 /// The media types of patches that are taken.
-const MEDIA_TYPES: [&str; 3] =
-    ["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
+pub(crate) const MEDIA_TYPES: [&str; 4] = [
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+    "application/apply-patch+yaml",
+];
 
 /// A kind of patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,21 +36,22 @@ pub(crate) enum PatchType {
     Json,
     /// RFC 7386.
     Merge,
-    /// Server-side apply.
-    Apply,
+    /// A merge patch that knows of keyed lists.
+    Strategic,
 }
 
 impl PatchType {
-    /// The type that a request says its body has.
+    /// The type that a request says its body has; nothing for a configuration, which is applied.
     ///
     /// # Errors
     ///
     /// 415 `UnsupportedMediaType`, with the types there are.
-    pub(crate) fn of(headers: &HeaderMap) -> Result<Self, ApiError> {
+    pub(crate) fn of(headers: &HeaderMap) -> Result<Option<Self>, ApiError> {
         match &*negotiate::content_type(headers) {
-            "application/json-patch+json" => Ok(Self::Json),
-            "application/merge-patch+json" => Ok(Self::Merge),
-            "application/apply-patch+yaml" => Ok(Self::Apply),
+            "application/json-patch+json" => Ok(Some(Self::Json)),
+            "application/merge-patch+json" => Ok(Some(Self::Merge)),
+            "application/strategic-merge-patch+json" => Ok(Some(Self::Strategic)),
+            "application/apply-patch+yaml" => Ok(None),
             _ => Err(negotiate::unsupported_media_type(&MEDIA_TYPES)),
         }
     }
@@ -63,6 +70,7 @@ enum Change {
     /// Operations, still as they were sent: upstream refuses a malformed one only when it comes to it.
     Json(Vec<Value>),
     Merge(Value),
+    Strategic(Map<String, Value>),
 }
 
 impl Patch {
@@ -74,7 +82,10 @@ impl Patch {
     pub(crate) fn parse(kind: PatchType, body: &[u8]) -> Result<Self, ApiError> {
         let malformed =
             |problem: &dyn std::fmt::Display| ApiError::bad_request(format!("error decoding patch: {problem}"));
-        let parsed = schema::parse(body, Format::Json).map_err(|e| malformed(&e))?;
+        let parsed = schema::parse(body, Format::Json).map_err(|error| match kind {
+            PatchType::Strategic => ApiError::bad_request(error.to_string()),
+            PatchType::Json | PatchType::Merge => malformed(&error),
+        })?;
         let mut strict = parsed.strict.warnings();
         let change = match (kind, parsed.value) {
             (PatchType::Merge, value @ Value::Object(_)) => Change::Merge(value),
@@ -91,17 +102,25 @@ impl Patch {
                 Change::Json(operations)
             }
             (PatchType::Json, _) => return Err(malformed(&"a JSON patch must be a list of operations")),
-            (PatchType::Apply, _) => return Err(malformed(&"a configuration is no patch of its own")),
+            (PatchType::Strategic, Value::Object(patch)) => Change::Strategic(patch),
+            (PatchType::Strategic, Value::Null) => Change::Strategic(Map::new()),
+            (PatchType::Strategic, other) => {
+                return Err(ApiError::bad_request(format!(
+                    "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+                    schema::json_type(&other)
+                )));
+            }
         };
         Ok(Self { change, strict })
     }
 
-    /// Applies the patch to an object. The result is not checked against a schema.
+    /// Applies the patch to an object of a kind with this schema. The result is not checked against it.
     ///
     /// # Errors
     ///
-    /// 422 `Invalid` when an operation does not apply, such as a failed test.
-    pub(crate) fn apply(&self, object: &Object) -> Result<Object, ApiError> {
+    /// 422 `Invalid` when an operation does not apply, such as a failed test; what upstream answers to a strategic
+    /// merge patch that is malformed or does not fit.
+    pub(crate) fn apply(&self, object: &Object, schema: &Value) -> Result<Object, ApiError> {
         let mut document = Value::Object(object.0.clone());
         match &self.change {
             Change::Merge(patch) => json_patch::merge(&mut document, patch),
@@ -109,33 +128,55 @@ impl Patch {
                 apply_operations(&mut document, operations)
                     .ok_or_else(|| response::generic(StatusCode::UNPROCESSABLE_ENTITY))?;
             }
+            Change::Strategic(patch) => {
+                let merged = strategic_patch::merge(object.0.clone(), patch.clone(), Lookup::of_object(schema));
+                document = Value::Object(merged.map_err(|refusal| match refusal {
+                    Refusal::Malformed(text) => ApiError::bad_request(text),
+                    Refusal::Unprocessable(_) => response::generic(StatusCode::UNPROCESSABLE_ENTITY),
+                    Refusal::Failed(text) => ApiError::new(500, "", text),
+                })?);
+            }
         }
         match document {
             Value::Object(map) => Ok(Object(map)),
-            other => Err(invalid(&other, "an object must be a map")),
+            other => Err(invalid(other.to_string(), "an object must be a map")),
         }
     }
 
-    /// What strict validation says of the patch itself: warnings, or an error that shows the patched object.
+    /// What strict validation says: warnings about the patch and about unknown fields that came of it, or an error.
     ///
     /// # Errors
     ///
     /// 422 `Invalid` when unknown and duplicate fields are errors.
-    pub(crate) fn check_strictly(&self, patched: &Object, validation: FieldValidation) -> Result<&[String], ApiError> {
+    pub(crate) fn check_strictly(
+        &self,
+        patched: &Object,
+        unknown: Vec<String>,
+        validation: FieldValidation,
+    ) -> Result<Vec<String>, ApiError> {
+        let all: Vec<String> = self.strict.iter().cloned().chain(unknown).collect();
         match validation {
-            FieldValidation::Strict if !self.strict.is_empty() => {
-                let text = format!("strict decoding error: {}", self.strict.join(", "));
-                Err(invalid(&Value::Object(patched.0.clone()), &text))
+            FieldValidation::Strict if !all.is_empty() => {
+                Err(self.refuse(patched, &format!("strict decoding error: {}", all.join(", "))))
             }
-            FieldValidation::Warn => Ok(&self.strict),
-            FieldValidation::Strict | FieldValidation::Ignore => Ok(&[]),
+            FieldValidation::Warn => Ok(all),
+            FieldValidation::Strict | FieldValidation::Ignore => Ok(Vec::new()),
         }
+    }
+
+    /// 422 about the outcome of the patch, which upstream shows as the value of a field `patch`; for a strategic
+    /// merge patch it shows the patch itself.
+    pub(crate) fn refuse(&self, patched: &Object, detail: &str) -> ApiError {
+        let shown = match &self.change {
+            Change::Strategic(patch) => Plain(&Value::Object(patch.clone())).to_string(),
+            Change::Json(_) | Change::Merge(_) => Value::Object(patched.0.clone()).to_string(),
+        };
+        invalid(shown, detail)
     }
 }
 
-/// 422 about the outcome of a patch, which upstream shows as the value of a field `patch`.
-fn invalid(patched: &Value, detail: &str) -> ApiError {
-    ApiError::invalid("", "", "", &[FieldError::invalid("patch", patched.to_string(), detail)])
+fn invalid(shown: String, detail: &str) -> ApiError {
+    ApiError::invalid("", "", "", &[FieldError::invalid("patch", shown, detail)])
 }
 
 fn unknown_fields((index, operation): (usize, &Value)) -> Vec<String> {
@@ -181,7 +222,8 @@ mod tests {
     /// Applies a patch and compares what `spec` is then, or the code of the error.
     #[track_caller]
     fn check(kind: PatchType, patch: &Value, expected: Result<Value, u16>) {
-        let result = Patch::parse(kind, patch.to_string().as_bytes()).and_then(|patch| patch.apply(&object()));
+        let result =
+            Patch::parse(kind, patch.to_string().as_bytes()).and_then(|patch| patch.apply(&object(), &Value::Null));
         let got = result.map(|object| object.0.get("spec").cloned().unwrap_or_default()).map_err(|error| error.code());
         assert_eq!(got, expected, "{patch}");
     }
@@ -242,13 +284,13 @@ mod tests {
     #[test]
     fn unknown_fields_of_operations_are_told() {
         let patch = Patch::parse(PatchType::Json, br#"[{"op":"test","path":"/spec/n","value":1,"why":"x"}]"#).unwrap();
-        let warnings = patch.check_strictly(&object(), FieldValidation::Warn).unwrap();
+        let warnings = patch.check_strictly(&object(), Vec::new(), FieldValidation::Warn).unwrap();
         assert_eq!(warnings, [r#"json patch unknown field "[0].why""#]);
-        let error = patch.check_strictly(&Object::default(), FieldValidation::Strict).unwrap_err();
+        let error = patch.check_strictly(&Object::default(), Vec::new(), FieldValidation::Strict).unwrap_err();
         assert_eq!(
             error.message(),
             r#" "" is invalid: patch: Invalid value: "{}": strict decoding error: json patch unknown field "[0].why""#
         );
-        assert!(patch.check_strictly(&object(), FieldValidation::Ignore).unwrap().is_empty());
+        assert!(patch.check_strictly(&object(), Vec::new(), FieldValidation::Ignore).unwrap().is_empty());
     }
 }

@@ -77,18 +77,16 @@ impl Call<'_> {
         let kind = PatchType::of(self.headers)?;
         let form = self.object_form()?;
         let body = body::read(body).await?;
-        if kind == PatchType::Apply {
-            return self.apply(form, &body).await;
-        }
+        let Some(kind) = kind else { return self.apply(form, &body).await };
         let context = self.write_context("PatchOptions")?;
         let patch = Patch::parse(kind, &body)?;
         // The store calls this again when another writer came first.
         let transform = |current: &Object| {
-            let mut patched = patch.apply(current)?;
-            let validation = context.field_validation;
-            let warnings = self.resource.decoder.conform(&mut patched, validation)?;
-            let own = patch.check_strictly(&patched, validation)?;
-            own.iter().chain(&warnings).for_each(|warning| context.warn(warning));
+            let mut patched = patch.apply(current, &self.resource.definition.schema)?;
+            let settled = self.resource.decoder.settle(&mut patched);
+            let unknown = settled.map_err(|text| patch.refuse(&patched, &text))?;
+            let warnings = patch.check_strictly(&patched, unknown.warnings(), context.field_validation)?;
+            warnings.iter().for_each(|warning| context.warn(warning));
             self.ensure_namespace(&mut patched)?;
             self.check_name(&patched)?;
             dedup_owners(&context, &mut patched);

@@ -22,4 +22,5 @@ mod value;
 pub(crate) use self::{
     entries::same_but_for_times,
     manager::{ApplyOptions, FieldManagers},
+    value::Plain,
 };

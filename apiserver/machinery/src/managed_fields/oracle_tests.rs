@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// How many kinds are tried, each with a sequence of writes.
-const KINDS: u32 = 700;
+const KINDS: u32 = 300;
 /// When the writes begin, in seconds since 1970: long before the oracle's clock.
 const START: i64 = 1_000_000_000;
 
@@ -53,7 +53,7 @@ fn steps(spec: &Type) -> impl Strategy<Value = Vec<Step>> + use<> {
             spec,
             entries,
         });
-    prop::collection::vec(step, 1..7)
+    prop::collection::vec(step, 4..12)
 }
 
 /// The object with empty structs where upstream always has them.

@@ -111,7 +111,7 @@ impl fmt::Display for InPath<'_> {
 }
 
 /// A value as Go's `%v` prints it.
-pub(super) struct Plain<'a>(pub(super) &'a Value);
+pub(crate) struct Plain<'a>(pub(crate) &'a Value);
 
 impl fmt::Display for Plain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -6,13 +6,13 @@ use super::{
     parameters::{self, COMMON, DELETE, DELETE_COLLECTION, LIST, PATCH, WRITE},
     schemas::{self, Components},
 };
-use crate::definition::{ResourceDefinition, Scope, Subresource};
+use crate::{
+    definition::{ResourceDefinition, Scope, Subresource},
+    http::PATCH_MEDIA_TYPES,
+};
 
 /// What bodies come in.
 const MEDIA: &[&str] = &["application/json", "application/yaml"];
-/// What patches come in.
-const PATCH_MEDIA: &[&str] =
-    &["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
 
 /// Where the paths of a resource's group and version begin: `/apis/<group>/<version>`, `/api/v1` for core.
 pub(super) fn root(definition: &ResourceDefinition) -> String {
@@ -161,7 +161,7 @@ impl Operations<'_> {
                     ("patch", "patch", subresource),
                     format!("partially update the {}", self.thing(subresource)),
                     PATCH,
-                    Some((&patch, PATCH_MEDIA)),
+                    Some((&patch, &PATCH_MEDIA_TYPES)),
                     self.written(&[200, 201]),
                 );
                 return Some((method, operation));

@@ -89,7 +89,12 @@ pub(crate) fn object_meta() -> &'static Value {
 }
 
 /// `ObjectMeta`, `Status` and the like, from the types' own descriptions.
-fn meta_components() -> BTreeMap<String, Value> {
+fn meta_components() -> &'static BTreeMap<String, Value> {
+    static COMPONENTS: LazyLock<BTreeMap<String, Value>> = LazyLock::new(describe_meta);
+    &COMPONENTS
+}
+
+fn describe_meta() -> BTreeMap<String, Value> {
     let mut generator = SchemaSettings::openapi3().into_generator();
     fn add<T: JsonSchema>(generator: &mut SchemaGenerator) {
         generator.subschema_for::<T>();
@@ -132,7 +137,7 @@ fn meta_components() -> BTreeMap<String, Value> {
 
 /// The components that are the same for every resource.
 fn shared(definitions: &[Arc<ResourceDefinition>]) -> BTreeMap<String, Value> {
-    let mut components = meta_components();
+    let mut components = meta_components().clone();
     let mut versions: BTreeSet<(&str, &str)> =
         definitions.iter().map(|d| (d.group.as_str(), d.version.as_str())).collect();
     versions.insert(("", "v1"));

@@ -229,19 +229,28 @@ impl Decoder {
     /// 422 `Invalid` naming `patch`, as upstream, when a field has the wrong type, and under
     /// [`FieldValidation::Strict`] for unknown fields.
     pub fn conform(&self, object: &mut Object, validation: FieldValidation) -> Result<Vec<String>, ApiError> {
-        let mut strict = StrictErrors::default();
         let refuse = |object: &Object, text: String| {
             let json = serde_json::to_string(&object.0).unwrap_or_default();
             ApiError::invalid("", "", "", &[FieldError::invalid("patch", json, text)])
         };
-        if let Err(error) = conform::conform(&self.schema, (&self.version, &self.kind), &mut object.0, &mut strict) {
-            return Err(refuse(object, error.to_string()));
-        }
+        let strict = self.settle(object).map_err(|error| refuse(object, error))?;
         match validation {
             FieldValidation::Strict if !strict.is_empty() => Err(refuse(object, strict.message())),
             FieldValidation::Warn => Ok(strict.warnings()),
             FieldValidation::Strict | FieldValidation::Ignore => Ok(Vec::new()),
         }
+    }
+
+    /// The same for whoever has words of their own for what is wrong: returns the unknown fields, which are dropped.
+    ///
+    /// # Errors
+    ///
+    /// The text about a field of the wrong type.
+    pub(crate) fn settle(&self, object: &mut Object) -> Result<StrictErrors, String> {
+        let mut strict = StrictErrors::default();
+        conform::conform(&self.schema, (&self.version, &self.kind), &mut object.0, &mut strict)
+            .map_err(|error| error.to_string())?;
+        Ok(strict)
     }
 
     /// Finds the values that the schema refuses: missing required fields, values outside of

@@ -1,5 +1,6 @@
 //! The handler as a whole, called with no socket, over a registry in memory.
 
+mod apply;
 mod reads;
 mod routes;
 mod support;

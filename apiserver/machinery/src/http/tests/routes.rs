@@ -113,7 +113,10 @@ async fn what_cannot_be_negotiated_is_refused() {
         answer.assert_status(
             415,
             "UnsupportedMediaType",
-            &format!("{types}application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"),
+            &format!(
+                "{types}application/json-patch+json, application/merge-patch+json, \
+                 application/strategic-merge-patch+json, application/apply-patch+yaml"
+            ),
         );
     }
 }

@@ -37,6 +37,16 @@ struct GadgetSpec {
     size: i64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     owner: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    parts: Vec<Part>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+struct Part {
+    name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    weight: Option<i64>,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -181,6 +191,12 @@ impl Server {
         self.send("PATCH", target, &[("content-type", "application/merge-patch+json")], patch.to_string()).await
     }
 
+    /// Applies a configuration, with this query.
+    pub(super) async fn apply(&self, target: &str, query: &str, configuration: &Value) -> Answer {
+        let headers = [("content-type", "application/apply-patch+yaml")];
+        self.send("PATCH", &format!("{target}?{query}"), &headers, configuration.to_string()).await
+    }
+
     /// Creates a gadget and returns it.
     pub(super) async fn create(&self, namespace: &str, gadget: Value) -> Value {
         let answer = self.post(&format!("/apis/test.dev/v1/namespaces/{namespace}/gadgets"), &gadget).await;
@@ -212,6 +228,14 @@ impl Answer {
 
     pub(super) fn warnings(&self) -> Vec<&str> {
         self.headers.get_all("warning").iter().map(|value| value.to_str().unwrap()).collect()
+    }
+
+    /// Compares a failure that upstream gives no reason.
+    #[track_caller]
+    pub(super) fn assert_status_without_reason(&self, code: u16, message: &str) {
+        let status = self.json();
+        assert_eq!((&status["code"], &status["message"], status.get("reason")), (&code.into(), &message.into(), None));
+        assert_eq!(self.code.as_u16(), code);
     }
 
     /// Compares what a failure tells; its details are left aside.
