@@ -157,15 +157,6 @@ pub fn label_value(value: &str) -> Vec<String> {
     errors
 }
 
-/// Whether a character leaves a mark or is a space, as Go's `unicode.IsPrint` has it. Unassigned
-/// characters, of which Rust has no table, pass here.
-pub(crate) fn is_printable(c: char) -> bool {
-    let invisible = matches!(u32::from(c),
-        0xAD | 0x600..=0x605 | 0x61C | 0x6DD | 0x70F | 0x180E | 0x200B..=0x200F | 0x202A..=0x202E
-        | 0x2060..=0x206F | 0xE000..=0xF8FF | 0xFEFF | 0xFFF0..=0xFFFB | 0xE0000..=0x0010_FFFF);
-    c == ' ' || !(c.is_control() || c.is_whitespace() || invisible)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

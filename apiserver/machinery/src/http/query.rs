@@ -10,7 +10,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Preconditions;
 use percent_encoding::percent_decode_str;
 
 use crate::{
-    content,
     registry::{DeleteOptions, ListOptions, WatchOptions},
     request::{FieldValidation, RequestContext},
     status::{ApiError, FieldError, FieldErrorKind, is_printable},
@@ -275,7 +274,7 @@ fn field_manager_errors(manager: &str) -> Vec<FieldError> {
         let message = format!("{}: may not be more than {FIELD_MANAGER_BYTES} bytes", kind.prefix());
         errors.push(FieldError { field: "fieldManager".to_owned(), kind, message });
     }
-    for (position, c) in manager.char_indices().filter(|(_, c)| !content::is_printable(*c)) {
+    for (position, c) in manager.char_indices().filter(|(_, c)| !is_printable(*c)) {
         let detail = format!("invalid character U+{:04X} (at position {position})", u32::from(c));
         errors.push(FieldError::invalid("fieldManager", manager, detail));
     }
@@ -285,7 +284,7 @@ fn field_manager_errors(manager: &str) -> Vec<FieldError> {
 /// The field manager of a client that names none: its `User-Agent` up to the first `/`.
 fn manager_from(user_agent: &str) -> String {
     let mut manager = String::new();
-    for c in user_agent.split('/').next().unwrap_or("").chars().filter(|c| content::is_printable(*c)) {
+    for c in user_agent.split('/').next().unwrap_or("").chars().filter(|c| is_printable(*c)) {
         if manager.len() + c.len_utf8() > FIELD_MANAGER_BYTES {
             break;
         }

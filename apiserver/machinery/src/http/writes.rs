@@ -109,6 +109,7 @@ impl Call<'_> {
             duplicates.check(&context)?;
             self.ensure_namespace(&mut merged)?;
             self.check_name(&merged)?;
+            dedup_owners(&context, &mut merged);
             self.check_values(&merged)?;
             Ok(merged)
         };

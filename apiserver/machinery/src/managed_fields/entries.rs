@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::{set::Set, value};
+use crate::status::quote;
 
 /// How fields came to be owned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,9 +75,9 @@ impl ManagerId {
 
     /// As conflicts name it: `"web" using v1`, and how the fields came to be owned is told by the version being there.
     pub(super) fn describe(&self) -> String {
-        let mut out = value::quoted(&self.manager);
+        let mut out = quote(&self.manager);
         if !self.subresource.is_empty() {
-            out.push_str(&format!(" with subresource {}", value::quoted(&self.subresource)));
+            out.push_str(&format!(" with subresource {}", quote(&self.subresource)));
         }
         if self.operation == Operation::Update {
             out.push_str(&format!(" using {}", self.api_version));
@@ -131,7 +132,7 @@ pub(super) fn decode(entries: Option<&Value>) -> Result<Managers, String> {
             "FieldsV1" => {}
             "" => return Err(format!("missing fieldsType in managed fields entry {index}")),
             other => {
-                return Err(format!("invalid fieldsType {} in managed fields entry {index}", value::quoted(other)));
+                return Err(format!("invalid fieldsType {} in managed fields entry {index}", quote(other)));
             }
         }
         let set = Set::decode(entry.get("fieldsV1").unwrap_or(&Value::Null))

@@ -7,6 +7,7 @@ use std::{cmp::Ordering, fmt};
 use serde_json::{Map, Value};
 
 use super::value;
+use crate::status::quote;
 
 /// One step of a path: from a map or list to what is in it.
 #[derive(Clone, Debug)]
@@ -58,7 +59,7 @@ impl PathElement {
             b'i' => content
                 .parse()
                 .map(Self::Index)
-                .map_err(|_| malformed(format!("strconv.Atoi: parsing {}: invalid syntax", value::quoted(content)))),
+                .map_err(|_| malformed(format!("strconv.Atoi: parsing {}: invalid syntax", quote(content)))),
             _ => Err(PathElementError::UnknownType),
         }
     }

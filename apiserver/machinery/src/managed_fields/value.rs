@@ -10,7 +10,7 @@ use std::{
 
 use serde_json::{Map, Number, Value};
 
-use crate::content;
+use crate::status::quote;
 
 /// Whether two values are equal; `1` equals `1.0`.
 pub(super) fn equal(a: &Value, b: &Value) -> bool {
@@ -98,7 +98,7 @@ impl fmt::Display for InPath<'_> {
             Value::Null => f.write_str("null"),
             Value::Bool(flag) => write!(f, "{flag}"),
             Value::Number(number) => write_number(f, number),
-            Value::String(text) => f.write_str(&quoted(text)),
+            Value::String(text) => f.write_str(&quote(text)),
             Value::Array(items) => {
                 let items: Vec<_> = items.iter().map(|item| InPath(item).to_string()).collect();
                 write!(f, "[{}]", items.join(","))
@@ -142,14 +142,14 @@ impl fmt::Display for Syntax<'_> {
             Value::Null => f.write_str("interface {}(nil)"),
             Value::Bool(flag) => write!(f, "{flag}"),
             Value::Number(number) => write_number(f, number),
-            Value::String(text) => f.write_str(&quoted(text)),
+            Value::String(text) => f.write_str(&quote(text)),
             Value::Array(items) => {
                 let items: Vec<_> = items.iter().map(|item| Syntax(item).to_string()).collect();
                 write!(f, "[]interface {{}}{{{}}}", items.join(", "))
             }
             Value::Object(map) => {
                 let entries: Vec<_> =
-                    sorted(map).into_iter().map(|(key, value)| format!("{}:{}", quoted(key), Syntax(value))).collect();
+                    sorted(map).into_iter().map(|(key, value)| format!("{}:{}", quote(key), Syntax(value))).collect();
                 write!(f, "map[string]interface {{}}{{{}}}", entries.join(", "))
             }
         }
@@ -179,35 +179,6 @@ fn write_number(f: &mut fmt::Formatter<'_>, number: &Number) -> fmt::Result {
     }
     let sign = if exponent < 0 { '-' } else { '+' };
     write!(f, "{mantissa}e{sign}{:02}", exponent.abs())
-}
-
-/// A string in quotes, as Go's `%q` prints it.
-pub(super) fn quoted(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for c in text.chars() {
-        // Writing to a string does not fail.
-        let _ = match c {
-            '"' => out.write_str("\\\""),
-            '\\' => out.write_str("\\\\"),
-            '\u{7}' => out.write_str("\\a"),
-            '\u{8}' => out.write_str("\\b"),
-            '\u{c}' => out.write_str("\\f"),
-            '\n' => out.write_str("\\n"),
-            '\r' => out.write_str("\\r"),
-            '\t' => out.write_str("\\t"),
-            '\u{b}' => out.write_str("\\v"),
-            ' ' => out.write_char(' '),
-            c if !content::is_printable(c) => match u32::from(c) {
-                code @ 0..0x80 => write!(out, "\\x{code:02x}"),
-                code @ ..0x1_0000 => write!(out, "\\u{code:04x}"),
-                code => write!(out, "\\U{code:08x}"),
-            },
-            c => out.write_char(c),
-        };
-    }
-    out.push('"');
-    out
 }
 
 /// Appends a value as JSON, byte for byte as Go's encoder writes it: keys sorted, `<`, `>` and `&` escaped.

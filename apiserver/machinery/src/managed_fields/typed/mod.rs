@@ -30,8 +30,8 @@ pub(super) use self::{
 use super::{
     path::PathElement,
     schema::{ListRelationship, ListType, MapType, Schema},
-    value,
 };
+use crate::status::quote;
 
 /// What is wrong with values, each with its path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -132,7 +132,7 @@ fn keyed_element(
         }
     }
     if found.is_empty() && !keys.is_empty() {
-        let keys: Vec<_> = keys.iter().map(|key| value::quoted(key)).collect();
+        let keys: Vec<_> = keys.iter().map(|key| quote(key)).collect();
         return Err(format!(
             "associative list with keys has an element that omits all key fields [{}] (and doesn't have default \
              values for any key fields)",
