@@ -4,14 +4,18 @@
 //! ones cost a writer nothing. One that falls out of the window ends with 410 `Expired`.
 
 use std::{
-    collections::{VecDeque, vec_deque},
+    collections::VecDeque,
+    pin::Pin,
     sync::Arc,
+    task::{Context, Poll, ready},
     time::Duration,
+    vec,
 };
 
-use futures_util::{StreamExt as _, stream, stream::BoxStream};
-use tokio::{sync::watch as signal, time::Instant};
-use tokio_util::sync::CancellationToken;
+use futures_util::{FutureExt as _, Stream, StreamExt as _, stream::BoxStream};
+use tokio::time::{Instant, Sleep, sleep_until};
+use tokio_stream::wrappers::WatchStream;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::{CacheEvent, Stored, TooOld, WatchCache};
 use crate::{
@@ -54,118 +58,126 @@ pub(crate) fn watch(
     end: CancellationToken,
 ) -> BoxStream<'static, Event> {
     let now = Instant::now();
+    let deadline = now.checked_add(request.timeout).unwrap_or(now + FOREVER);
+    let bookmarks = request.bookmarks.map(|every| {
+        // A watch that is that short needs no bookmark before its end.
+        let last = if request.timeout <= LAST_BOOKMARK { None } else { deadline.checked_sub(LAST_BOOKMARK) };
+        Bookmarks { every, last, due: Box::pin(sleep_until(last.map_or(now + every, |last| last.min(now + every)))) }
+    });
     let watcher = Watcher {
-        changed: cache.subscribe(),
+        changed: WatchStream::from_changes(cache.subscribe()),
         cache,
         position: request.since,
-        deadline: now.checked_add(request.timeout).unwrap_or(now + FOREVER),
-        bookmarks: request.bookmarks.map(|every| Bookmarks {
-            every,
-            next: now + every,
-            // One that short needs none.
-            last_sent: request.timeout <= LAST_BOOKMARK,
-        }),
-        initial: VecDeque::from(request.initial).into_iter(),
-        mark_initial_end: request.mark_initial_end,
         prefix: request.prefix,
         labels: request.labels,
         fields: request.fields,
+        initial: request.initial.into_iter(),
+        mark_initial_end: request.mark_initial_end,
         pending: VecDeque::new(),
+        bookmarks,
+        deadline: Box::pin(sleep_until(deadline)),
+        end: Box::pin(end.cancelled_owned()),
         ended: false,
-        end,
     };
-    stream::unfold(watcher, |mut watcher| async { watcher.next().await.map(|event| (event, watcher)) }).boxed()
+    watcher.boxed()
 }
 
-#[derive(Debug)]
+/// What it waits for is set up once and not with every event: each of these takes part in a queue that all watches
+/// share.
 struct Watcher {
     cache: Arc<WatchCache>,
-    changed: signal::Receiver<Version>,
+    changed: WatchStream<Version>,
     /// Every event up to here has been looked at.
     position: Version,
     prefix: String,
     labels: LabelSelector,
     fields: FieldSelector,
-    initial: vec_deque::IntoIter<Arc<Stored>>,
+    initial: vec::IntoIter<Arc<Stored>>,
     mark_initial_end: bool,
     pending: VecDeque<Event>,
     bookmarks: Option<Bookmarks>,
-    deadline: Instant,
-    end: CancellationToken,
+    deadline: Pin<Box<Sleep>>,
+    end: Pin<Box<WaitForCancellationFutureOwned>>,
     ended: bool,
 }
 
-#[derive(Debug)]
 struct Bookmarks {
     every: Duration,
-    next: Instant,
-    /// Whether the one before the end has been sent.
-    last_sent: bool,
+    /// When the one before the end is due, until it has been sent.
+    last: Option<Instant>,
+    /// When the next is due.
+    due: Pin<Box<Sleep>>,
 }
 
 impl Bookmarks {
-    fn due(&self, deadline: Instant) -> Instant {
-        match deadline.checked_sub(LAST_BOOKMARK) {
-            Some(last) if !self.last_sent => self.next.min(last),
-            _ => self.next,
-        }
+    /// Whether one is due; the next is then waited for.
+    fn poll_due(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        ready!(self.due.as_mut().poll(context));
+        let now = Instant::now();
+        self.last = self.last.filter(|last| now < *last);
+        let next = self.last.map_or(now + self.every, |last| last.min(now + self.every));
+        self.due.as_mut().reset(next);
+        Poll::Ready(())
     }
+}
 
-    fn sent(&mut self, now: Instant, deadline: Instant) {
-        self.next = now + self.every;
-        self.last_sent |= now + LAST_BOOKMARK >= deadline;
+impl Stream for Watcher {
+    type Item = Event;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Event>> {
+        let this = self.get_mut();
+        if let Some(object) = this.initial.next() {
+            return Poll::Ready(Some(Event::Added(object)));
+        }
+        if std::mem::take(&mut this.mark_initial_end) {
+            return Poll::Ready(Some(Event::Bookmark { version: this.position, initial_events_end: true }));
+        }
+        loop {
+            if let Some(event) = this.pending.pop_front() {
+                return Poll::Ready(Some(event));
+            }
+            if this.ended {
+                return Poll::Ready(None);
+            }
+            // Read before the events: once those are drained, nothing before this is left.
+            let applied = this.cache.progress().applied();
+            let events = match this.cache.events_after(this.position, BATCH) {
+                Ok(events) => events,
+                Err(TooOld { oldest }) => {
+                    this.ended = true;
+                    return Poll::Ready(Some(Event::Error(too_old(this.position, oldest))));
+                }
+            };
+            for event in &events {
+                this.position = event.version;
+                let change = this.change(event);
+                this.pending.extend(change);
+            }
+            // One that never comes to its end of the events ends as well.
+            let is_over = |this: &mut Self, context: &mut Context<'_>| {
+                this.end.poll_unpin(context).is_ready() || this.deadline.poll_unpin(context).is_ready()
+            };
+            if !events.is_empty() {
+                this.ended = events.len() == BATCH && is_over(this, context);
+                continue;
+            }
+            this.position = this.position.max(applied);
+            if is_over(this, context) {
+                return Poll::Ready(None);
+            }
+            match this.changed.poll_next_unpin(context) {
+                Poll::Ready(Some(_)) => continue,
+                Poll::Ready(None) => return Poll::Ready(None),
+                Poll::Pending => {}
+            }
+            let Some(bookmarks) = &mut this.bookmarks else { return Poll::Pending };
+            ready!(bookmarks.poll_due(context));
+            return Poll::Ready(Some(Event::Bookmark { version: this.position, initial_events_end: false }));
+        }
     }
 }
 
 impl Watcher {
-    async fn next(&mut self) -> Option<Event> {
-        if let Some(object) = self.initial.next() {
-            return Some(Event::Added(object));
-        }
-        if std::mem::take(&mut self.mark_initial_end) {
-            return Some(Event::Bookmark { version: self.position, initial_events_end: true });
-        }
-        loop {
-            if let Some(event) = self.pending.pop_front() {
-                return Some(event);
-            }
-            if self.ended || self.end.is_cancelled() || Instant::now() >= self.deadline {
-                return None;
-            }
-            self.changed.borrow_and_update();
-            // Read before the events: once those are drained, nothing before this is left.
-            let applied = self.cache.progress().applied();
-            match self.cache.events_after(self.position, BATCH) {
-                Ok(events) if events.is_empty() => self.position = self.position.max(applied),
-                Ok(events) => {
-                    for event in &events {
-                        self.position = event.version;
-                        let change = self.change(event);
-                        self.pending.extend(change);
-                    }
-                    continue;
-                }
-                Err(TooOld { oldest }) => {
-                    self.ended = true;
-                    return Some(Event::Error(too_old(self.position, oldest)));
-                }
-            }
-            let bookmark_due = self.bookmarks.as_ref().map(|bookmarks| bookmarks.due(self.deadline));
-            tokio::select! {
-                biased;
-                () = self.end.cancelled() => return None,
-                () = tokio::time::sleep_until(self.deadline) => return None,
-                changed = self.changed.changed() => if changed.is_err() { return None },
-                () = sleep_until(bookmark_due) => {
-                    if let Some(bookmarks) = &mut self.bookmarks {
-                        bookmarks.sent(Instant::now(), self.deadline);
-                    }
-                    return Some(Event::Bookmark { version: self.position, initial_events_end: false });
-                }
-            }
-        }
-    }
-
     /// What an event is to this watch: an object that leaves the selectors is deleted for it,
     /// one that enters them is added.
     fn change(&self, event: &CacheEvent) -> Option<Event> {
@@ -178,13 +190,6 @@ impl Watcher {
             (Some(_), Some(new)) => Some(Event::Modified(new.clone())),
             (Some(_), None) => event.gone().map(Event::Deleted),
         }
-    }
-}
-
-async fn sleep_until(when: Option<Instant>) {
-    match when {
-        Some(when) => tokio::time::sleep_until(when).await,
-        None => std::future::pending().await,
     }
 }
 
