@@ -15,7 +15,7 @@ use super::{
     super::{writer::Writer, *},
     ManualClock,
     disk::{Faults, Random, SimulatedDisk},
-    put,
+    put, seeds,
 };
 
 const KEYS: [&str; 4] = ["/a", "/b", "/c/1", "/c/2"];
@@ -79,9 +79,9 @@ struct Life {
     requests: mpsc::Receiver<Request>,
 }
 
-type Opened = (Arc<LocalLog>, Writer, mpsc::Receiver<Request>);
+pub(super) type Opened = (Arc<LocalLog>, Writer, mpsc::Receiver<Request>);
 
-fn open(disk: &SimulatedDisk, clock: &Arc<ManualClock>) -> Result<Opened, LogError> {
+pub(super) fn open(disk: &SimulatedDisk, clock: &Arc<ManualClock>) -> Result<Opened, LogError> {
     let options = LocalOptions { segment_bytes: 400, clock: Arc::clone(clock) as _ };
     let (log, writer, requests) = LocalLog::without_thread(Arc::new(disk.clone()), options)?;
     Ok((Arc::new(log), writer, requests))
@@ -89,10 +89,20 @@ fn open(disk: &SimulatedDisk, clock: &Arc<ManualClock>) -> Result<Opened, LogErr
 
 impl Life {
     fn begin(seed: u64) -> Self {
+        Self::begin_with(seed, |_| {})
+    }
+
+    /// Begins on a disk that something is done to before it is used.
+    fn begin_with(seed: u64, prepare: impl FnOnce(&SimulatedDisk)) -> Self {
         let mut random = Random::new(seed);
         let disk = SimulatedDisk::new(Random::new(random.next()));
+        prepare(&disk);
         let clock = Arc::new(ManualClock::default());
-        let (log, writer, requests) = open(&disk, &clock).unwrap();
+        let (log, writer, requests) = open(&disk, &clock).unwrap_or_else(|_| {
+            // It went down before it began.
+            disk.after_power_cut();
+            open(&disk, &clock).unwrap()
+        });
         Self { random, disk, clock, model: Model::default(), values: 0, log, writer, requests }
     }
 
@@ -317,8 +327,8 @@ fn live(seed: u64) {
     for _ in 0..3 {
         let rates = [
             Faults::default(),
-            Faults { sync: 12, space: 6, directory: 8 },
-            Faults { sync: 0, space: 4, directory: 0 },
+            Faults { sync: 12, write: 6, directory: 8, read: 0 },
+            Faults { write: 4, read: 8, ..Faults::default() },
         ];
         let faults = life.pick(&rates);
         life.disk.set_faults(faults);
@@ -334,7 +344,7 @@ fn live(seed: u64) {
                 _ => life.write_some(),
             }
         }
-        life.disk.set_faults(Faults { sync: faults.sync, ..Faults::default() });
+        life.disk.set_faults(Faults { sync: faults.sync, read: faults.read, ..Faults::default() });
         life = life.restart();
         life.disk.set_faults(Faults::default());
         life.check();
@@ -347,8 +357,58 @@ fn live(seed: u64) {
 
 #[test]
 fn no_acknowledged_write_is_lost_and_none_appears() {
-    for seed in 0..2_000 {
-        let outcome = std::panic::catch_unwind(|| live(seed));
-        assert!(outcome.is_ok(), "seed {seed}");
+    seeds(2_000, live);
+}
+
+/// Does the same things every time, as far as the disk lets it.
+fn script(life: &mut Life) {
+    for step in 0..12 {
+        match step % 6 {
+            2 => life.lease_some(),
+            5 => life.compact(),
+            _ => life.write_some(),
+        }
     }
+}
+
+/// A life whose machine goes down at the given operation, and at another one while it recovers from that. Says whether
+/// it came to both.
+fn live_down_at(seed: u64, operation: u64, of_recovery: u64, power_cut: bool) -> (bool, bool) {
+    let mut life = Life::begin_with(seed, |disk| disk.go_down_in(operation));
+    script(&mut life);
+    let reached = life.disk.operations() >= operation;
+    drop((life.writer, life.requests, life.log));
+    let restart = |disk: &SimulatedDisk| if power_cut { disk.after_power_cut() } else { disk.stay_up() };
+    restart(&life.disk);
+    let before = life.disk.operations();
+    life.disk.go_down_in(of_recovery);
+    drop(open(&life.disk, &life.clock));
+    let reached_again = life.disk.operations() >= before + of_recovery;
+    restart(&life.disk);
+    let (log, writer, requests) = open(&life.disk, &life.clock).expect("a disk that works again");
+    let mut life = Life { log, writer, requests, ..life };
+    life.check();
+    life.write_some();
+    life.check();
+    (reached, reached_again)
+}
+
+#[test]
+fn every_operation_may_be_the_last() {
+    seeds(2, |seed| {
+        for power_cut in [true, false] {
+            let mut operation = 0;
+            let mut reached = true;
+            while reached {
+                operation += 1;
+                let mut of_recovery = 0;
+                let mut again = true;
+                while again {
+                    of_recovery += 1;
+                    (reached, again) = live_down_at(seed, operation, of_recovery, power_cut);
+                }
+            }
+            assert!(operation > 40, "there are only {operation} operations");
+        }
+    });
 }

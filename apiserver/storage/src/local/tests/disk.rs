@@ -6,7 +6,8 @@
 //! * A sync that fails drops some of what was written for good, and the next one succeeds all the same.
 //! * Creations, renames and removals are durable after a directory sync; a power cut keeps any of
 //!   the others, in order.
-//! * Space runs out in the middle of a write.
+//! * Space runs out, or the disk breaks, in the middle of a write.
+//! * Reads fail.
 //! * From a chosen operation on, nothing works any more: the machine is down.
 
 use std::{
@@ -55,8 +56,11 @@ impl Random {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Faults {
     pub sync: usize,
-    pub space: usize,
+    /// Writes, by a full disk or a broken one.
+    pub write: usize,
     pub directory: usize,
+    /// Reads of files and of the directory.
+    pub read: usize,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -128,6 +132,12 @@ impl State {
         }
     }
 
+    fn reading(&mut self) -> io::Result<()> {
+        self.operation()?;
+        let fails = self.random.one_in(self.faults.read);
+        if fails { Err(failure(io::ErrorKind::Other)) } else { Ok(()) }
+    }
+
     fn entry(&mut self, entry: Entry) -> io::Result<()> {
         let down = self.operation()?;
         if self.random.one_in(self.faults.directory) {
@@ -163,6 +173,11 @@ impl SimulatedDisk {
     pub(super) fn go_down_in(&self, n: u64) {
         let mut state = self.state.lock();
         state.down_at = Some(state.operations + n);
+    }
+
+    /// How many operations there have been.
+    pub(super) fn operations(&self) -> u64 {
+        self.state.lock().operations
     }
 
     pub(super) fn is_down(&self) -> bool {
@@ -227,13 +242,13 @@ fn write_through(content: &mut Content, range: Range<usize>) {
 impl Disk for SimulatedDisk {
     fn list(&self) -> io::Result<Vec<String>> {
         let mut state = self.state.lock();
-        state.operation()?;
+        state.reading()?;
         Ok(state.names.keys().cloned().collect())
     }
 
     fn read(&self, name: &str) -> io::Result<Vec<u8>> {
         let mut state = self.state.lock();
-        state.operation()?;
+        state.reading()?;
         let file = state.names.get(name).ok_or_else(|| failure(io::ErrorKind::NotFound))?;
         Ok(state.files[file].cached.clone())
     }
@@ -295,15 +310,16 @@ impl DiskFile for SimulatedFile {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         let state = &mut *self.disk.state.lock();
         let down = state.operation()?;
-        let full = state.random.one_in(state.faults.space);
-        let taken = if down || full { state.random.below(bytes.len() + 1) } else { bytes.len() };
+        let fails = state.random.one_in(state.faults.write);
+        let kind = if state.random.one_in(2) { io::ErrorKind::StorageFull } else { io::ErrorKind::Other };
+        let taken = if down || fails { state.random.below(bytes.len() + 1) } else { bytes.len() };
         let content = state.files.get_mut(&self.file).expect("an open file exists");
         let start = content.cached.len();
         content.cached.extend_from_slice(&bytes[..taken]);
         content.dirty.push(start..start + taken);
-        match (down, full) {
+        match (down, fails) {
             (true, _) => Err(failure(io::ErrorKind::Other)),
-            (_, true) => Err(failure(io::ErrorKind::StorageFull)),
+            (_, true) => Err(failure(kind)),
             _ => Ok(()),
         }
     }

@@ -2,6 +2,7 @@
 
 mod crash;
 mod disk;
+mod history;
 
 use std::{fs, path::PathBuf, sync::atomic::AtomicI64};
 
@@ -10,6 +11,16 @@ use stoa_machinery::log::{Change, Expect, Fence, Origin};
 use tempfile::TempDir;
 
 use super::*;
+
+/// Lives through every seed below `count`, or through the one that `STOA_TEST_SEED` names. A seed that fails is told,
+/// so that it can be given back.
+pub(super) fn seeds(count: u64, live: impl Fn(u64) + std::panic::RefUnwindSafe) {
+    let only: Option<u64> = std::env::var("STOA_TEST_SEED").ok().map(|seed| seed.parse().expect("a seed is a number"));
+    for seed in only.map_or(0..count, |only| only..only + 1) {
+        let outcome = std::panic::catch_unwind(|| live(seed));
+        assert!(outcome.is_ok(), "STOA_TEST_SEED={seed} repeats it");
+    }
+}
 
 /// A clock that stands where the test puts it.
 #[derive(Debug, Default)]
