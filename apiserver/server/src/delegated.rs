@@ -46,6 +46,7 @@ pub(crate) async fn run(options: ServeOptions) -> anyhow::Result<()> {
     let certificate = Arc::new(ServingCertificate::from_files(&options.tls_cert_file, &options.tls_private_key_file)?);
     let parts = Parts {
         data_dir: options.data_dir.clone(),
+        storage: options.storage.clone(),
         address: SocketAddr::new(options.bind_address, options.secure_port),
         limits: Limits { shutdown_delay: Duration::from_secs(options.shutdown_delay_seconds), ..Limits::default() },
         reloads: vec![certificate.clone()],

@@ -10,10 +10,13 @@ mod delegated;
 mod events;
 mod git;
 mod kinds;
+mod leader;
+mod lease;
 mod options;
 mod runs;
 mod server;
 mod standalone;
+mod storage;
 mod subresources;
 
 use clap::Parser as _;

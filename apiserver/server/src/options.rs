@@ -47,6 +47,8 @@ pub(crate) struct StandaloneOptions {
     /// The function-runner to start; if not given, the one beside this program
     #[arg(long)]
     pub(crate) runner_binary: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) storage: StorageOptions,
 }
 
 #[derive(Debug, Args)]
@@ -80,6 +82,32 @@ pub(crate) struct ServeOptions {
     pub(crate) shutdown_delay_seconds: u64,
     #[command(flatten)]
     pub(crate) runner: RunnerOptions,
+    #[command(flatten)]
+    pub(crate) storage: StorageOptions,
+}
+
+/// Where what is served is kept. The flags for etcd are kube-apiserver's.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct StorageOptions {
+    /// The etcd servers to keep the log on (scheme://host:port), separated by commas; if not given, it is in
+    /// local files and there can be no other replica
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) etcd_servers: Vec<String>,
+    /// Who may have signed etcd's certificates, PEM; read again when it changes
+    #[arg(long, requires = "etcd_servers")]
+    pub(crate) etcd_cafile: Option<PathBuf>,
+    /// The certificate to show to etcd, PEM; read again when it changes
+    #[arg(long, requires_all = ["etcd_servers", "etcd_keyfile"])]
+    pub(crate) etcd_certfile: Option<PathBuf>,
+    /// The key of that certificate, PEM
+    #[arg(long, requires_all = ["etcd_servers", "etcd_certfile"])]
+    pub(crate) etcd_keyfile: Option<PathBuf>,
+    /// The prefix of everything in etcd; replicas have the same one
+    #[arg(long, default_value = "/stoa")]
+    pub(crate) etcd_prefix: String,
+    /// Where the control repository and documents are kept, which all replicas need to see; --data-dir if not given
+    #[arg(long)]
+    pub(crate) shared_dir: Option<PathBuf>,
 }
 
 /// How to reach the function-runner.

@@ -3,14 +3,11 @@
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
-use async_trait::async_trait;
 use stoa_machinery::{
     auth::{AllowAll, Authenticator, Authorizer},
-    log::Log,
     registry::{NamespaceLookup, Registry},
-    serve::{Api, Health, Limits, Probe, Reload, Server, ServingCertificate, VersionInfo},
+    serve::{Api, Health, Limits, Reload, Server, ServingCertificate, VersionInfo},
 };
-use stoa_storage::local::{LocalLog, LocalOptions};
 use tokio::{signal::unix::SignalKind, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -20,7 +17,10 @@ use crate::{
     events::Recorder,
     git,
     kinds::{self, lookup::Lookup},
+    leader::{Term, Work},
+    options::StorageOptions,
     runs::{Services, backends::Backends, runner::Runner},
+    storage::{self, Storage},
     subresources::Subresources,
 };
 
@@ -31,6 +31,7 @@ const END: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) data_dir: PathBuf,
+    pub(crate) storage: StorageOptions,
     pub(crate) address: SocketAddr,
     pub(crate) limits: Limits,
     pub(crate) certificate: Arc<ServingCertificate>,
@@ -53,6 +54,12 @@ pub(crate) enum Namespaces {
     Own,
 }
 
+impl Namespaces {
+    fn are_own(&self) -> bool {
+        matches!(self, Self::Own)
+    }
+}
+
 /// A server that listens, before it serves.
 #[derive(Debug)]
 pub(crate) struct Bound {
@@ -60,6 +67,41 @@ pub(crate) struct Bound {
     tasks: JoinSet<()>,
     end: CancellationToken,
     shutdown: CancellationToken,
+    /// Holds the data directory until everything has ended.
+    _storage: Storage,
+}
+
+/// What one replica at a time does.
+struct Leader {
+    services: Services,
+    registry: Arc<Registry>,
+    shared_dir: PathBuf,
+    /// What people who push to the control repository may do.
+    pushes: Arc<dyn Authorizer>,
+    own_namespaces: bool,
+}
+
+impl Work for Leader {
+    async fn lead(&self, term: Term) -> anyhow::Result<()> {
+        let Services { log, recorder, lookup, .. } = &self.services;
+        // Whatever is left of them ends with this future.
+        let mut tasks = JoinSet::new();
+        controllers::start(&self.services, &term.end, &mut tasks);
+        if self.own_namespaces {
+            let namespaces = controllers::namespaces::run(self.registry.clone(), lookup.clone(), term.end.clone());
+            tasks.spawn(namespaces);
+        }
+        let pushes = self.pushes.clone();
+        let (registry, recorder) = (self.registry.clone(), recorder.clone());
+        let git = git::start(registry, log.clone(), &self.shared_dir, pushes, recorder, &term, &mut tasks).await?;
+        tasks.spawn(compaction::run(log.clone(), git, term.end.clone()));
+        while let Some(ended) = tasks.join_next().await {
+            if let Err(error) = ended {
+                tracing::error!(%error, "a controller ended badly");
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Opens the log, loads the registry, starts the controllers and listens.
@@ -72,11 +114,11 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
     let shutdown = CancellationToken::new();
     let guard = end.clone().drop_guard();
     let mut tasks = JoinSet::new();
-    let log_dir = parts.data_dir.join("log");
-    let local = tokio::task::spawn_blocking(move || LocalLog::open(&log_dir, LocalOptions::default()))
-        .await?
-        .context("the log cannot be opened")?;
-    let log: Arc<dyn Log> = Arc::new(local);
+    let shared_dir = parts.storage.shared_dir.clone().unwrap_or_else(|| parts.data_dir.clone());
+    let health = Arc::new(Health::default());
+    let metrics = prometheus::Registry::new();
+    let storage = storage::open(&parts.storage, &parts.data_dir, &health, &metrics).await?;
+    let log = storage.log.clone();
     let subresources = Subresources::default();
     let builder = Registry::builder(log.clone()).end_with(end.clone());
     let builder = kinds::register(builder, &parts.lookup, &parts.cluster, &subresources);
@@ -91,42 +133,38 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
     let services = Services {
         lookup: parts.lookup.clone(),
         log: log.clone(),
-        backends: Backends::new(parts.lookup.clone(), parts.data_dir.join("documents")),
+        backends: Backends::new(parts.lookup.clone(), shared_dir.join("documents")),
         runner: parts.runner,
         cluster: parts.cluster,
         recorder,
         authorizer: parts.authorizer.clone(),
-        identity: "stoa-apiserver".to_owned(),
+        identity: storage.identity.clone(),
     };
     subresources.set(services.clone());
 
     let api = Arc::new(Api::new(&registry, shutdown.clone())?);
-    let health = Arc::new(Health::default());
-    health.add("log", Probe::Live, LogCheck(log.clone()));
     let mut server = Server::builder(parts.certificate, parts.authenticator, parts.authorizer.clone(), api)
         .address(parts.address)
         .limits(parts.limits)
         .health(health)
+        .registry(metrics)
         .version(version());
-    for reload in parts.reloads {
+    for reload in parts.reloads.into_iter().chain(storage.reloads.clone()) {
         server = server.reload(reload);
     }
     let server = server.bind().await?;
 
-    controllers::start(&services, &end, &mut tasks);
-    if matches!(parts.namespaces, Namespaces::Own) {
-        tasks.spawn(controllers::namespaces::run(registry.clone(), parts.lookup.clone(), end.clone()));
-    }
-    let pushes: Arc<dyn Authorizer> = match parts.namespaces {
-        Namespaces::OfCluster(_) => parts.authorizer,
-        // Only masters get in, and whoever may push to the repository is one.
-        Namespaces::Own => Arc::new(AllowAll),
+    let leader = Leader {
+        registry,
+        shared_dir,
+        // Only masters get in where the namespaces are the server's own, and whoever may push to the repository is one.
+        pushes: if parts.namespaces.are_own() { Arc::new(AllowAll) } else { parts.authorizer },
+        own_namespaces: parts.namespaces.are_own(),
+        services,
     };
-    let git =
-        git::start(registry, log.clone(), &parts.data_dir, pushes, services.recorder, end.clone(), &mut tasks).await?;
-    tasks.spawn(compaction::run(log, git, end.clone()));
+    tasks.spawn(storage.candidate.clone().run(leader, end.clone()));
     guard.disarm();
-    Ok(Bound { server, tasks, end, shutdown })
+    Ok(Bound { server, tasks, end, shutdown, _storage: storage })
 }
 
 impl Bound {
@@ -161,16 +199,6 @@ fn signals(shutdown: CancellationToken) -> anyhow::Result<impl Future<Output = (
         tracing::info!("a signal to end");
         shutdown.cancel();
     })
-}
-
-/// The log is well while its head can be told.
-struct LogCheck(Arc<dyn Log>);
-
-#[async_trait]
-impl stoa_machinery::serve::HealthCheck for LogCheck {
-    async fn check(&self) -> Result<(), String> {
-        self.0.head().await.map(|_| ()).map_err(|error| error.to_string())
-    }
 }
 
 /// The version of the Kubernetes API whose behaviour this server has, and its own.

@@ -39,6 +39,14 @@ pub enum ReloadError {
         /// What is wrong.
         source: CertificateError,
     },
+    /// It does not do for what it is there for.
+    #[error("{} cannot be used", path.display())]
+    Unusable {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
 }
 
 /// Something that is kept in files.

@@ -22,12 +22,12 @@ use stoa_storage::git::{GitOptions, GitProjector, GitStatus};
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use crate::events::Recorder;
+use crate::{events::Recorder, leader::Term};
 
 /// The control repository in the data directory.
 const REPOSITORY: &str = "control.git";
 
-/// Keeps `<data-dir>/control.git` in step with the log until the token ends; makes it when it is
+/// Keeps `<data-dir>/control.git` in step with the log until the term ends; makes it when it is
 /// missing.
 ///
 /// `authorizer` decides what user `stoa:git:control`, as whom pushed files are written, may do. A
@@ -44,10 +44,11 @@ pub(crate) async fn start(
     data_dir: &Path,
     authorizer: Arc<dyn Authorizer>,
     recorder: Recorder,
-    end: CancellationToken,
+    term: &Term,
     tasks: &mut JoinSet<()>,
 ) -> anyhow::Result<watch::Receiver<GitStatus>> {
-    start_with(registry, log, data_dir, authorizer, recorder, GitOptions::default(), end, tasks).await
+    let options = GitOptions { fence: term.fence.clone(), ..GitOptions::default() };
+    start_with(registry, log, data_dir, authorizer, recorder, options, term.end.clone(), tasks).await
 }
 
 #[expect(clippy::too_many_arguments, reason = "what start takes, and the options that only tests change")]

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
-use stoa_machinery::log::{Fence, Lease, LogError};
+use stoa_machinery::log::{Fence, LogError};
 use stoa_storage::documents::{Digest, DocumentStore};
 use stoa_types::{
     Release, Run,
@@ -20,7 +20,7 @@ use stoa_types::{
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{Halt, Services, apply, journal::Journal, release, runner, state, state::State, status, target::Target};
-use crate::{events::Kind, kinds::check::set_condition};
+use crate::{events::Kind, kinds::check::set_condition, lease};
 
 /// How long a lease lasts without renewal.
 const LEASE: Duration = Duration::from_secs(30);
@@ -121,7 +121,14 @@ impl Execution {
             other => state::halt(&other),
         })?;
         let lost = CancellationToken::new();
-        let renewal = AbortOnDropHandle::new(tokio::spawn(renew(self.services.clone(), lease.clone(), lost.clone())));
+        let renewal = AbortOnDropHandle::new(tokio::spawn({
+            let (log, lease, lost) = (self.services.log.clone(), lease.clone(), lost.clone());
+            async move {
+                // Past half its time nothing may be begun under it any more.
+                lease::keep(&*log, &lease, RENEW, LEASE / 2).await;
+                lost.cancel();
+            }
+        }));
         let outcome = match lost.run_until_cancelled(Box::pin(self.phases(&target, Some(lease.fence())))).await {
             Some(outcome) => outcome,
             None => Err(Halt::Abandoned("the run's lease is lost".to_owned())),
@@ -467,26 +474,6 @@ impl Execution {
 
 fn no_longer_waits(status: &mut RunStatus) {
     status.conditions.retain(|condition| condition.type_ != reason::WAITING);
-}
-
-/// Keeps a lease until it is lost.
-async fn renew(services: Services, lease: Lease, lost: CancellationToken) {
-    let mut failing_since: Option<tokio::time::Instant> = None;
-    loop {
-        tokio::time::sleep(RENEW).await;
-        match services.log.renew(&lease).await {
-            Ok(()) => failing_since = None,
-            Err(LogError::Fenced { .. }) => return lost.cancel(),
-            Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "a lease is not renewed");
-                let since = *failing_since.get_or_insert_with(tokio::time::Instant::now);
-                // Past half its time nothing may be begun under it any more.
-                if since.elapsed() > LEASE / 2 {
-                    return lost.cancel();
-                }
-            }
-        }
-    }
 }
 
 /// Keeps a document; the text of its digest.

@@ -41,7 +41,7 @@ use crate::clock::{Clock, SystemClock};
 const PAGE: i64 = 1000;
 
 /// With which certificates to call etcd.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EtcdTls {
     /// Who may have signed the servers' certificates, PEM.
     pub ca_pem: Option<String>,

@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
-use stoa_machinery::log::{Change, Expect, Key, Log, Origin, Version, Write};
+use stoa_machinery::log::{Change, Expect, Fence, Key, Log, Origin, Version, Write};
 
 use super::GitError;
 
@@ -65,19 +65,20 @@ pub(super) struct Progress {
 #[derive(Debug)]
 pub(super) struct Store {
     log: Arc<dyn Log>,
+    fence: Option<Fence>,
     written: Option<Version>,
 }
 
 impl Store {
     /// Reads it; `None` when the log has none yet.
-    pub(super) async fn load(log: Arc<dyn Log>) -> Result<(Self, Option<Progress>), GitError> {
+    pub(super) async fn load(log: Arc<dyn Log>, fence: Option<Fence>) -> Result<(Self, Option<Progress>), GitError> {
         let entry = log.read(&Key::new(KEY)).await?;
         let written = entry.as_ref().map(|entry| entry.version);
         let progress = entry
             .map(|entry| serde_json::from_slice(&entry.value))
             .transpose()
             .map_err(|source| GitError::Progress { source })?;
-        Ok((Self { log, written }, progress))
+        Ok((Self { log, fence, written }, progress))
     }
 
     /// Writes it, provided that nobody else has.
@@ -87,7 +88,7 @@ impl Store {
             key: Key::new(KEY),
             expect: self.written.map_or(Expect::Absent, Expect::At),
             change: Change::Put(value.into()),
-            fence: None,
+            fence: self.fence.clone(),
             origin: Origin { user: USER.to_owned(), verb: String::new(), message: String::new() },
         };
         self.written = Some(self.log.append(write).await?);

@@ -9,7 +9,7 @@ use std::{
 
 use futures_util::StreamExt as _;
 use git2::Oid;
-use stoa_machinery::log::{Log, LogError, Record, RecordStream, Version};
+use stoa_machinery::log::{Fence, Log, LogError, Record, RecordStream, Version};
 use tokio::{
     sync::watch,
     time::{Instant, MissedTickBehavior},
@@ -40,6 +40,8 @@ pub struct GitOptions {
     pub retry: Duration,
     /// Dates the commits that no record stands behind.
     pub clock: Arc<dyn Clock>,
+    /// The lease under which it runs, where several could. Once it is lost, main is moved no more.
+    pub fence: Option<Fence>,
 }
 
 impl Default for GitOptions {
@@ -49,6 +51,7 @@ impl Default for GitOptions {
             linger: Duration::from_millis(50),
             retry: Duration::from_secs(1),
             clock: Arc::new(SystemClock),
+            fence: None,
         }
     }
 }
@@ -214,7 +217,7 @@ pub(super) struct Session {
 impl Session {
     /// Finds out where things stand, and finishes what was interrupted.
     async fn resume(shared: Arc<Shared>) -> Result<Self, GitError> {
-        let (store, progress) = Store::load(Arc::clone(&shared.log)).await?;
+        let (store, progress) = Store::load(Arc::clone(&shared.log), shared.options.fence.clone()).await?;
         let path = shared.path.clone();
         let repository = tokio::task::spawn_blocking(move || ControlRepository::open(&path)).await??;
         let progress = progress.unwrap_or_default();

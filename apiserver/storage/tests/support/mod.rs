@@ -174,6 +174,7 @@ impl Bench {
             linger: Duration::from_millis(5),
             retry: Duration::from_millis(20),
             clock: Arc::new(Still),
+            ..GitOptions::default()
         };
         let layout = Arc::new(Things);
         let projector =

@@ -1,0 +1,270 @@
+//! Which replica runs the controllers, projects to Git and compacts: the one that has the lease.
+//!
+//! A replica leads for a [`Term`]. The term ends before the lease can be anybody else's, and what
+//! it started has ended before the next one begins here. What must not happen twice is written
+//! under the term's fence, and that holds whatever a clock says.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use prometheus::{IntGaugeVec, Opts, Registry};
+use stoa_machinery::log::{Fence, Lease, Log, LogError};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::lease;
+
+/// The name of the lease.
+const LEASE: &str = "controllers";
+
+/// How a lease is kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timing {
+    /// How long it lasts without renewal; after a crash it takes that long until another replica leads.
+    ttl: Duration,
+    /// How often it is renewed.
+    renew: Duration,
+    /// How long after a renewal the term goes on without another. What is left of the lease is for ending it.
+    safe: Duration,
+    /// How long what the term started may take to end; then it is dropped.
+    last_words: Duration,
+    /// How often a replica that does not lead tries to.
+    retry: Duration,
+}
+
+const TIMING: Timing = Timing {
+    ttl: Duration::from_secs(10),
+    renew: Duration::from_millis(2500),
+    safe: Duration::from_millis(7500),
+    last_words: Duration::from_secs(2),
+    retry: Duration::from_secs(1),
+};
+
+/// A stretch of time in which this replica alone leads.
+#[derive(Clone, Debug)]
+pub(crate) struct Term {
+    /// Proof for the log; none where there are no other replicas.
+    pub(crate) fence: Option<Fence>,
+    /// Fires when the term is over.
+    pub(crate) end: CancellationToken,
+}
+
+/// What a leader does; it ends when the term does, and may be dropped a little after that.
+pub(crate) trait Work: Send + Sync + 'static {
+    /// Leads for one term.
+    fn lead(&self, term: Term) -> impl Future<Output = anyhow::Result<()>> + Send;
+}
+
+/// Who may lead.
+#[derive(Clone)]
+pub(crate) enum Candidate {
+    /// Nobody else could.
+    Alone,
+    /// One of several replicas.
+    Replica {
+        /// Where the lease is.
+        log: Arc<dyn Log>,
+        /// The replica's name, which it alone has.
+        identity: String,
+        /// Shows who leads.
+        metric: IntGaugeVec,
+        timing: Timing,
+    },
+}
+
+impl fmt::Debug for Candidate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Alone => f.write_str("Alone"),
+            Self::Replica { identity, .. } => f.debug_tuple("Replica").field(identity).finish(),
+        }
+    }
+}
+
+impl Candidate {
+    /// One of several replicas on a log.
+    ///
+    /// # Errors
+    ///
+    /// When the metric is there already.
+    pub(crate) fn replica(log: Arc<dyn Log>, identity: String, registry: &Registry) -> prometheus::Result<Self> {
+        // As `k8s.io/component-base/metrics/prometheus/clientgo/leaderelection` has it.
+        let help = "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates \
+                    master. 'name' is the string used to identify the lease.";
+        let metric = IntGaugeVec::new(Opts::new("leader_election_master_status", help), &["name"])?;
+        registry.register(Box::new(metric.clone()))?;
+        metric.with_label_values(&[LEASE]).set(0);
+        Ok(Self::Replica { log, identity, metric, timing: TIMING })
+    }
+
+    /// Leads whenever it may, until the token ends.
+    pub(crate) async fn run(self, work: impl Work, end: CancellationToken) {
+        match self {
+            Self::Alone => {
+                while !end.is_cancelled() {
+                    tell(work.lead(Term { fence: None, end: end.clone() }).await);
+                    // It could not even begin, most likely, and would not at once either.
+                    end.run_until_cancelled(tokio::time::sleep(TIMING.retry)).await;
+                }
+            }
+            Self::Replica { log, identity, metric, timing } => {
+                let master = metric.with_label_values(&[LEASE]);
+                while let Some(lease) = end.run_until_cancelled(win(&*log, &identity, timing)).await {
+                    master.set(1);
+                    tracing::info!(identity, token = lease.token, "this replica leads");
+                    serve_term(&*log, &lease, &work, timing, &end).await;
+                    master.set(0);
+                    tracing::info!(identity, "this replica leads no more");
+                }
+            }
+        }
+    }
+}
+
+fn tell(outcome: anyhow::Result<()>) {
+    if let Err(error) = outcome {
+        tracing::error!(error = format!("{error:#}"), "what the leader does has failed");
+    }
+}
+
+/// Takes the lease as soon as it is free.
+async fn win(log: &dyn Log, identity: &str, timing: Timing) -> Lease {
+    loop {
+        match log.acquire(LEASE, identity, timing.ttl).await {
+            Ok(lease) => return lease,
+            Err(LogError::Held { holder, .. }) => tracing::debug!(holder, "another replica leads"),
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "whether this replica leads is not known");
+            }
+        }
+        tokio::time::sleep(timing.retry).await;
+    }
+}
+
+async fn serve_term(log: &dyn Log, lease: &Lease, work: &impl Work, timing: Timing, end: &CancellationToken) {
+    let term = Term { fence: Some(lease.fence()), end: end.child_token() };
+    let started = Instant::now();
+    let mut leading = std::pin::pin!(work.lead(term.clone()));
+    tokio::select! {
+        outcome = &mut leading => {
+            tell(outcome);
+            // It could not even begin, most likely, and would not at once either.
+            tokio::time::sleep_until(started + timing.retry).await;
+            give_up(log, lease, timing).await;
+            return;
+        }
+        () = lease::keep(log, lease, timing.renew, timing.safe) => {}
+        () = end.cancelled() => {}
+    }
+    term.end.cancel();
+    match tokio::time::timeout(timing.last_words, leading).await {
+        Ok(outcome) => tell(outcome),
+        Err(_) => tracing::warn!("what the leader did is dropped, since it does not end"),
+    }
+    give_up(log, lease, timing).await;
+}
+
+/// Lets another replica lead at once, instead of when the lease expires.
+async fn give_up(log: &dyn Log, lease: &Lease, timing: Timing) {
+    match tokio::time::timeout(timing.last_words, log.release(lease)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(error = &error as &dyn std::error::Error, "the lease is left to expire"),
+        Err(_) => tracing::debug!("the lease is left to expire"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+    use stoa_machinery::log::MemoryLog;
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    /// Tells who leads, and that it is one alone.
+    struct Telling {
+        name: &'static str,
+        leading: Arc<AtomicUsize>,
+        told: mpsc::UnboundedSender<(&'static str, Term)>,
+    }
+
+    impl Work for Telling {
+        async fn lead(&self, term: Term) -> anyhow::Result<()> {
+            assert_eq!(self.leading.fetch_add(1, SeqCst), 0, "two lead at once");
+            self.told.send((self.name, term.clone()))?;
+            term.end.cancelled().await;
+            self.leading.fetch_sub(1, SeqCst);
+            Ok(())
+        }
+    }
+
+    const QUICK: Timing = Timing {
+        ttl: Duration::from_millis(1000),
+        renew: Duration::from_millis(100),
+        safe: Duration::from_millis(700),
+        last_words: Duration::from_millis(200),
+        retry: Duration::from_millis(50),
+    };
+    /// How long something may take that has to happen.
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    fn candidate(log: &Arc<dyn Log>, name: &str) -> Candidate {
+        let mut candidate = Candidate::replica(log.clone(), name.to_owned(), &Registry::new()).unwrap();
+        if let Candidate::Replica { timing, .. } = &mut candidate {
+            *timing = QUICK;
+        }
+        candidate
+    }
+
+    #[tokio::test]
+    async fn one_leads_and_another_when_it_is_gone() {
+        let log: Arc<dyn Log> = Arc::new(MemoryLog::new());
+        let (told, mut leaders) = mpsc::unbounded_channel();
+        let leading = Arc::new(AtomicUsize::new(0));
+        let start = |name: &'static str| {
+            let end = CancellationToken::new();
+            let work = Telling { name, leading: leading.clone(), told: told.clone() };
+            (tokio::spawn(candidate(&log, name).run(work, end.clone())), end)
+        };
+        let (one, _end) = start("one");
+        let (name, first) = leaders.recv().await.unwrap();
+        assert_eq!(name, "one");
+        let (two, end_two) = start("two");
+        assert!(tokio::time::timeout(QUICK.ttl * 2, leaders.recv()).await.is_err(), "it leads as long as it renews");
+
+        // A crash: nobody renews and nobody releases.
+        one.abort();
+        assert!(one.await.unwrap_err().is_cancelled());
+        leading.store(0, SeqCst);
+        let crashed = Instant::now();
+        let (name, second) = leaders.recv().await.unwrap();
+        assert_eq!(name, "two");
+        assert!(crashed.elapsed() >= QUICK.ttl - QUICK.renew, "it took only {:?}", crashed.elapsed());
+        let token = |term: &Term| term.fence.as_ref().unwrap().token;
+        assert!(token(&second) > token(&first));
+
+        // An orderly end gives the lease up.
+        let (_three, _end) = start("three");
+        end_two.cancel();
+        two.await.unwrap();
+        let next = tokio::time::timeout(PATIENCE, leaders.recv()).await.expect("it was given up");
+        assert_eq!(next.unwrap().0, "three");
+    }
+
+    #[tokio::test]
+    async fn a_term_ends_when_its_lease_is_taken() {
+        let log: Arc<dyn Log> = Arc::new(MemoryLog::new());
+        let (told, mut leaders) = mpsc::unbounded_channel();
+        let work = Telling { name: "one", leading: Arc::default(), told };
+        let end = CancellationToken::new();
+        let running = tokio::spawn(candidate(&log, "one").run(work, end.clone()));
+        let (_, first) = leaders.recv().await.unwrap();
+        // An earlier life of the same replica takes it, as far as the first term can tell.
+        log.acquire(LEASE, "one", QUICK.ttl).await.unwrap();
+        tokio::time::timeout(PATIENCE, first.end.cancelled()).await.expect("it hears of it with the next renewal");
+        let (_, second) = leaders.recv().await.unwrap();
+        assert!(!second.end.is_cancelled());
+        end.cancel();
+        running.await.unwrap();
+    }
+}
