@@ -49,7 +49,7 @@ pub(crate) fn run(args: &Checks) -> Result<()> {
         phases.run("each crate alone", each_crate_alone);
     }
     let bed = work.join("cluster");
-    let options = cluster::Options { stoa: Some(Profile::Debug), wardle: true, unsafe_no_fsync: false };
+    let options = cluster::Options { stoa: Some(Profile::Debug), replicas: None, wardle: true, unsafe_no_fsync: false };
     phases.run("test bed", || cluster::up(&bed, options).map(drop));
     phases.run("benchmark, small", || benchmark(&bed));
     phases.report();

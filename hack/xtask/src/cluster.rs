@@ -36,9 +36,9 @@ pub(crate) enum Command {
     Down(Down),
     /// Prints KEY=value lines for scripts and tests
     Env(Folder),
-    /// Starts whichever of stoa-apiserver and function-runner is not running, where it was before
+    /// Starts whichever of etcd, stoa-apiserver and function-runner is not running, where it was before
     StartStoa(Folder),
-    /// Ends a process of Stoa with SIGKILL, as a crash would
+    /// Ends a process of Stoa, or etcd, with SIGKILL, as a crash would
     Kill(Kill),
 }
 
@@ -58,6 +58,9 @@ pub(crate) struct Up {
     /// Build, start and register stoa-apiserver and function-runner too
     #[arg(long)]
     stoa: bool,
+    /// Run so many stoa-apiservers on the test bed's etcd, instead of one on local files
+    #[arg(long, requires = "stoa", value_parser = clap::value_parser!(u8).range(1..=5))]
+    replicas: Option<u8>,
     /// Build Stoa optimized
     #[arg(long, requires = "stoa")]
     release: bool,
@@ -85,15 +88,20 @@ pub(crate) struct Kill {
     #[command(flatten)]
     folder: Folder,
     process: StoaProcess,
+    /// Which stoa-apiserver, counted from 0
+    #[arg(long, default_value_t = 0)]
+    replica: usize,
 }
 
-/// A process of Stoa.
+/// A process that tests end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum StoaProcess {
     /// stoa-apiserver
     Stoa,
     /// function-runner
     Runner,
+    /// etcd
+    Etcd,
 }
 
 /// Does what the command line asks.
@@ -109,15 +117,22 @@ pub(crate) fn run(command: &Command) -> Result<()> {
         Command::StartStoa(args) => {
             let cluster = Cluster::existing(&args.dir)?;
             let _lock = cluster.lock()?;
-            let started = stoa::start(&cluster, &State::load(&cluster.dir)?)?;
+            let state = State::load(&cluster.dir)?;
+            let etcd = control_plane::start_etcd(&cluster, &state)?;
+            let mut started = stoa::start(&cluster, &state)?;
+            started.extend(etcd.then_some("etcd"));
             eprintln!("started: {}", if started.is_empty() { "nothing".to_owned() } else { started.join(", ") });
             Ok(())
         }
         Command::Kill(args) => {
             let cluster = Cluster::existing(&args.folder.dir)?;
             let daemon = match args.process {
-                StoaProcess::Stoa => stoa::apiserver(&cluster.dir),
+                StoaProcess::Stoa => stoa::apiserver(&cluster.dir, args.replica)?,
                 StoaProcess::Runner => stoa::runner(&cluster.dir),
+                StoaProcess::Etcd => {
+                    let [etcd, _, _] = control_plane::daemons(&cluster.dir);
+                    etcd
+                }
             };
             ensure!(daemon.end(Signal::Kill, Duration::from_secs(10))?, "{} does not run", daemon.name());
             Ok(())
@@ -130,6 +145,8 @@ pub(crate) fn run(command: &Command) -> Result<()> {
 pub(crate) struct Options {
     /// Start Stoa too, built like this.
     pub(crate) stoa: Option<Profile>,
+    /// So many of it on etcd; one on local files, or what there was before, when it is not said.
+    pub(crate) replicas: Option<u8>,
     /// Start the two servers of `wardle.example.com` too.
     pub(crate) wardle: bool,
     /// Whether etcd may acknowledge writes before they are on disk.
@@ -139,7 +156,12 @@ pub(crate) struct Options {
 impl Up {
     fn options(&self) -> Options {
         let profile = if self.release { Profile::Release } else { Profile::Debug };
-        Options { stoa: self.stoa.then_some(profile), wardle: self.wardle, unsafe_no_fsync: self.unsafe_no_fsync }
+        Options {
+            stoa: self.stoa.then_some(profile),
+            replicas: self.replicas,
+            wardle: self.wardle,
+            unsafe_no_fsync: self.unsafe_no_fsync,
+        }
     }
 }
 
@@ -187,7 +209,7 @@ pub(crate) fn up(dir: &Path, options: Options) -> Result<Cluster> {
     let mut state = State::load_or_new(&cluster.dir)?;
     control_plane::up(&cluster, &mut state, options.unsafe_no_fsync)?;
     if let Some(profile) = options.stoa {
-        stoa::up(&cluster, &mut state, profile)?;
+        stoa::up(&cluster, &mut state, profile, options.replicas)?;
     }
     if options.wardle {
         wardle::up(&cluster, &mut state)?;
@@ -242,10 +264,13 @@ fn env(cluster: &Cluster) -> Result<()> {
         lines.extend(daemon.pid().map(|pid| (key, pid.to_string())));
     }
     if let Some(stoa) = &state.stoa {
-        lines.push(("STOA_URL", stoa.url()));
+        let urls = stoa.urls();
+        lines.extend(urls.first().map(|url| ("STOA_URL", url.clone())));
+        lines.push(("STOA_URLS", urls.join(",")));
         lines.push(("STOA_CA", pki.join("stoa-ca.crt").display().to_string()));
         lines.push(("STOA_DATA_DIR", stoa::data_folder(&cluster.dir).display().to_string()));
-        for (key, daemon) in [("STOA_PID", stoa::apiserver(&cluster.dir)), ("RUNNER_PID", stoa::runner(&cluster.dir))] {
+        let registered = stoa::apiserver(&cluster.dir, 0)?;
+        for (key, daemon) in [("STOA_PID", registered), ("RUNNER_PID", stoa::runner(&cluster.dir))] {
             lines.extend(daemon.pid().map(|pid| (key, pid.to_string())));
         }
     }

@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use futures_util::FutureExt as _;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::command::{eventually, kubectls, run, setting};
@@ -326,15 +327,53 @@ impl Cluster {
 
     /// A new one, whose processes the test may kill.
     pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// A new one with so many Stoas on its etcd, whose processes the test may kill.
+    pub fn replicated(replicas: usize) -> Self {
+        Self::start_with(&["--replicas", &replicas.to_string()])
+    }
+
+    fn start_with(options: &[&str]) -> Self {
         let own = tempfile::tempdir().unwrap();
         let cluster = Self { dir: own.path().join("cluster"), own: Some(own) };
-        cluster.xtask(&["up", "--stoa"], &[]);
+        cluster.xtask(&[&["up", "--stoa"], options].concat(), &[]);
         cluster
     }
 
-    /// Ends a process, `stoa` or `runner`, as a crash does.
+    /// Ends a process, `stoa`, `runner` or `etcd`, as a crash does.
     pub fn kill(&self, process: &str) {
         self.xtask(&["kill"], &[process]);
+    }
+
+    /// Ends one of several Stoas, counted from 0, as a crash does.
+    pub fn kill_replica(&self, replica: usize) {
+        self.xtask(&["kill", "--replica", &replica.to_string()], &["stoa"]);
+    }
+
+    /// Clients of every Stoa itself, with nothing in between, that may do anything.
+    pub fn replicas(&self) -> Vec<kube::Client> {
+        let connect = |url: &str| {
+            let kubeconfig = json!({
+                "clusters": [{"name": "x", "cluster": {
+                    "server": url, "certificate-authority": self.env("STOA_CA"),
+                }}],
+                "users": [{"name": "x", "user": {
+                    "client-certificate": self.env("CLIENT_CERT"), "client-key": self.env("CLIENT_KEY"),
+                }}],
+                "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
+                "current-context": "x",
+            });
+            let kubeconfig = serde_json::from_value(kubeconfig).unwrap();
+            // Reading the files waits for nothing.
+            let options = kube::config::KubeConfigOptions::default();
+            let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options);
+            let mut config = config.now_or_never().expect("nothing to wait for").unwrap();
+            config.connect_timeout = Some(Duration::from_secs(5));
+            kube::Client::try_from(config).unwrap()
+        };
+        self.env("STOA_URLS").split(',').map(connect).collect()
     }
 
     /// Starts the processes that were killed.

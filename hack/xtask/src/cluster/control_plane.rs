@@ -65,6 +65,17 @@ pub(super) fn up(cluster: &Cluster, state: &mut State, unsafe_no_fsync: bool) ->
     Ok(())
 }
 
+/// Starts etcd alone where it is not running, as after a crash; says whether it did.
+pub(super) fn start_etcd(cluster: &Cluster, state: &State) -> Result<bool> {
+    let [etcd, _, _] = daemons(&cluster.dir);
+    if etcd.pid().is_some() {
+        return Ok(false);
+    }
+    etcd.spawn(&mut etcd_command(cluster, state, &binaries::ETCD.binary()?))?;
+    etcd.wait(PATIENCE, || ports::accepts(state.etcd_port))?;
+    Ok(true)
+}
+
 fn write_configuration(cluster: &Cluster, state: &State) -> Result<()> {
     let folder = cluster.pki();
     pki::control_plane(&folder)?;

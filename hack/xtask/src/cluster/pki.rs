@@ -47,6 +47,9 @@ pub(super) fn stoa(pki: &Path) -> Result<()> {
     let serving = Authority::open(pki, "stoa-ca")?;
     serving.issue("stoa", CertificateRequest::server(SERVICE).loopback().dns(name))?;
 
+    let etcd = Authority::open(pki, "etcd-ca")?;
+    etcd.issue("stoa-etcd-client", CertificateRequest::client(SERVICE))?;
+
     let runner = Authority::open(pki, "runner-ca")?;
     runner.issue("runner", CertificateRequest::server("function-runner").loopback())?;
     runner.issue("stoa-runner-client", CertificateRequest::client(SERVICE))?;

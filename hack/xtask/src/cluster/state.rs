@@ -34,15 +34,19 @@ pub(crate) struct WardleState {
 /// How Stoa was last started.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct StoaState {
-    pub(super) port: u16,
+    /// Of every replica; the first one's is registered.
+    pub(super) ports: Vec<u16>,
+    /// Whether the log is on the test bed's etcd, as it is with replicas.
+    pub(super) on_etcd: bool,
     pub(super) runner_port: u16,
     pub(super) apiserver: PathBuf,
     pub(super) runner: PathBuf,
 }
 
 impl StoaState {
-    pub(super) fn url(&self) -> String {
-        format!("https://localhost:{}", self.port)
+    /// Where every replica is, the registered one first.
+    pub(super) fn urls(&self) -> Vec<String> {
+        self.ports.iter().map(|port| format!("https://localhost:{port}")).collect()
     }
 }
 
@@ -106,7 +110,7 @@ impl State {
     /// Every port of the test bed, those of what is behind it too.
     pub(super) fn ports(&self) -> Vec<u16> {
         let mut ports = vec![self.etcd_port, self.etcd_peer_port, self.apiserver_port, self.controller_manager_port];
-        ports.extend(self.stoa.iter().flat_map(|stoa| [stoa.port, stoa.runner_port]));
+        ports.extend(self.stoa.iter().flat_map(|stoa| stoa.ports.iter().copied().chain([stoa.runner_port])));
         ports.extend(self.wardle.iter().flat_map(|wardle| [wardle.reference_port, wardle.subject_port]));
         ports
     }

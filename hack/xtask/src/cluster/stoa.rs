@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 
@@ -27,9 +27,14 @@ const API_SERVICES: [&str; 3] =
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The process of stoa-apiserver.
-pub(super) fn apiserver(dir: &Path) -> Daemon {
-    Daemon::new(dir, "stoa-apiserver")
+/// What the processes of stoa-apiserver are called; there are no more.
+const APISERVERS: [&str; 5] =
+    ["stoa-apiserver", "stoa-apiserver-1", "stoa-apiserver-2", "stoa-apiserver-3", "stoa-apiserver-4"];
+
+/// The process of a stoa-apiserver, counted from 0.
+pub(super) fn apiserver(dir: &Path, replica: usize) -> Result<Daemon> {
+    let name = APISERVERS.get(replica).with_context(|| format!("there is no replica {replica}"))?;
+    Ok(Daemon::new(dir, name))
 }
 
 /// The process of function-runner.
@@ -37,19 +42,31 @@ pub(super) fn runner(dir: &Path) -> Daemon {
     Daemon::new(dir, "function-runner")
 }
 
-/// Both, in the order in which they end.
-pub(super) fn daemons(dir: &Path) -> [Daemon; 2] {
-    [apiserver(dir), runner(dir)]
+/// All there may be, in the order in which they end.
+pub(super) fn daemons(dir: &Path) -> Vec<Daemon> {
+    APISERVERS.iter().map(|name| Daemon::new(dir, name)).chain([runner(dir)]).collect()
 }
 
-/// Where stoa-apiserver keeps its log, its control repository and its documents.
+/// Where stoa-apiserver keeps its log, its control repository and its documents; replicas share the last two, and
+/// have folders of their own below.
 pub(super) fn data_folder(dir: &Path) -> PathBuf {
     dir.join("stoa")
 }
 
 /// Builds, starts and registers Stoa, and waits until kube-apiserver sees it.
-pub(super) fn up(cluster: &Cluster, state: &mut State, profile: Profile) -> Result<()> {
+pub(super) fn up(cluster: &Cluster, state: &mut State, profile: Profile, replicas: Option<u8>) -> Result<()> {
     let started = Instant::now();
+    let before = state.stoa.take();
+    let on_etcd = replicas.is_some() || before.as_ref().is_some_and(|stoa| stoa.on_etcd);
+    let count = replicas.map(usize::from).or(before.as_ref().map(|stoa| stoa.ports.len())).unwrap_or(1);
+    if let Some(before) = &before {
+        ensure!(
+            (before.on_etcd, before.ports.len()) == (on_etcd, count),
+            "this test bed has {} stoa-apiserver {}; another one, or hack/cluster down --purge, has to come first",
+            before.ports.len(),
+            if before.on_etcd { "on etcd" } else { "on local files" }
+        );
+    }
     let binaries = binaries::stoa(profile)?;
     pki::stoa(&cluster.pki())?;
     for account in [SERVICE, "function-runner"] {
@@ -57,7 +74,6 @@ pub(super) fn up(cluster: &Cluster, state: &mut State, profile: Profile) -> Resu
         pki::kubeconfig(&cluster.pki(), &format!("{account}-account"), &state.apiserver_url(), &path)?;
     }
 
-    let before = state.stoa.take();
     let mut taken = state.ports();
     let mut choose = |before: Option<u16>, daemon: &Daemon| -> Result<u16> {
         let port = match before {
@@ -67,13 +83,19 @@ pub(super) fn up(cluster: &Cluster, state: &mut State, profile: Profile) -> Resu
         taken.push(port);
         Ok(port)
     };
-    let port = choose(before.as_ref().map(|stoa| stoa.port), &apiserver(&cluster.dir))?;
+    let mut ports = Vec::new();
+    for replica in 0..count {
+        let port = before.as_ref().and_then(|stoa| stoa.ports.get(replica).copied());
+        ports.push(choose(port, &apiserver(&cluster.dir, replica)?)?);
+    }
     let runner_port = choose(before.as_ref().map(|stoa| stoa.runner_port), &runner(&cluster.dir))?;
-    state.stoa = Some(StoaState { port, runner_port, apiserver: binaries.apiserver, runner: binaries.runner });
+    let registered = ports[0];
+    let (apiserver, runner) = (binaries.apiserver, binaries.runner);
+    state.stoa = Some(StoaState { ports, on_etcd, runner_port, apiserver, runner });
     state.save(&cluster.dir)?;
 
     // stoa-apiserver reads its front-proxy settings from the cluster with the rights given here.
-    register(cluster, port)?;
+    register(cluster, registered)?;
     start(cluster, state)?;
     eprintln!("waiting until the APIServices are available …");
     let names: Vec<String> = API_SERVICES.iter().map(|name| format!("apiservice/{name}")).collect();
@@ -89,12 +111,12 @@ pub(super) fn start(cluster: &Cluster, state: &State) -> Result<Vec<&'static str
     let stoa = state.stoa.as_ref().context("this test bed has no Stoa yet; hack/cluster up --stoa starts it")?;
     let mut started = Vec::new();
     // The runner first, so that the API server's first call finds it; neither depends on that.
-    for (daemon, command, port) in [
-        (runner(&cluster.dir), runner_command(cluster, stoa), stoa.runner_port),
-        (apiserver(&cluster.dir), apiserver_command(cluster, stoa), stoa.port),
-    ] {
+    let mut processes = vec![(runner(&cluster.dir), runner_command(cluster, stoa), stoa.runner_port)];
+    for (replica, port) in stoa.ports.iter().enumerate() {
+        processes.push((apiserver(&cluster.dir, replica)?, apiserver_command(cluster, state, stoa, replica), *port));
+    }
+    for (daemon, mut command, port) in processes {
         if daemon.pid().is_none() {
-            let mut command = command;
             eprintln!("starting {} …", daemon.name());
             daemon.spawn(&mut command)?;
             daemon.wait(PATIENCE, || ports::accepts(port))?;
@@ -108,11 +130,25 @@ fn account_kubeconfig(cluster: &Cluster, account: &str) -> PathBuf {
     cluster.dir.join(format!("{account}.kubeconfig"))
 }
 
-fn apiserver_command(cluster: &Cluster, stoa: &StoaState) -> Command {
+fn apiserver_command(cluster: &Cluster, state: &State, stoa: &StoaState, replica: usize) -> Command {
     let pki = cluster.pki();
     let mut command = Command::new(&stoa.apiserver);
-    command.args(["serve", "--bind-address=127.0.0.1"]).arg(format!("--secure-port={}", stoa.port));
-    path_flag(&mut command, "data-dir", &data_folder(&cluster.dir));
+    command.args(["serve", "--bind-address=127.0.0.1"]).arg(format!("--secure-port={}", stoa.ports[replica]));
+    let data = data_folder(&cluster.dir);
+    if stoa.on_etcd {
+        path_flag(&mut command, "shared-dir", &data);
+        path_flag(&mut command, "data-dir", &data.join(format!("replica-{replica}")));
+        command.arg(format!("--etcd-servers=https://127.0.0.1:{}", state.etcd_port));
+        for (flag, file) in [
+            ("etcd-cafile", "etcd-ca.crt"),
+            ("etcd-certfile", "stoa-etcd-client.crt"),
+            ("etcd-keyfile", "stoa-etcd-client.key"),
+        ] {
+            path_flag(&mut command, flag, &pki.join(file));
+        }
+    } else {
+        path_flag(&mut command, "data-dir", &data);
+    }
     for flag in ["kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig"] {
         path_flag(&mut command, flag, &account_kubeconfig(cluster, SERVICE));
     }

@@ -1,0 +1,272 @@
+//! Three Stoas on one etcd: writes anywhere, consistent reads everywhere, watches that move from one to the other.
+//!
+//! While that goes on every process is killed and comes back, etcd too. Then nothing that was acknowledged is missing,
+//! no watch has missed or repeated anything, and the control repository has each write once.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt as _;
+use kube::api::{Api, PostParams, WatchEvent, WatchParams};
+use kube::{Client, ResourceExt};
+use stoa_e2e::fixture::Organization;
+use stoa_e2e::{Cluster, eventually, run};
+use stoa_types::config::{Project, ProjectSpec};
+use tokio::task::JoinHandle;
+
+const REPLICAS: usize = 3;
+/// How long anything that has to happen may take on a machine that is busy building.
+const PATIENCE: Duration = Duration::from_secs(90);
+/// How long it may take, after the replica that leads was killed, until another does.
+const FAILOVER: Duration = Duration::from_secs(20);
+const COUNT: &str = "test.stoa.dev/count";
+
+/// What the writers know.
+#[derive(Debug, Default)]
+struct Told {
+    /// The versions of acknowledged creations, by name.
+    created: BTreeMap<String, u64>,
+    /// The versions of acknowledged increments.
+    counted: BTreeSet<u64>,
+    /// Increments that may or may not have been made.
+    unknown: u64,
+}
+
+/// What goes on all the time.
+struct Traffic {
+    end: Arc<AtomicBool>,
+    written: Arc<AtomicU64>,
+    writers: Vec<JoinHandle<Told>>,
+    watchers: Vec<JoinHandle<Vec<(String, u64)>>>,
+}
+
+fn version(project: &Project) -> u64 {
+    project.resource_version().unwrap().parse().unwrap()
+}
+
+fn projects(client: &Client, namespace: &str) -> Api<Project> {
+    Api::namespaced(client.clone(), namespace)
+}
+
+fn is_conflict(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 409)
+}
+
+impl Traffic {
+    async fn start(clients: &[Client], namespace: &str) -> Self {
+        let (end, written) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let apis: Vec<Api<Project>> = clients.iter().map(|client| projects(client, namespace)).collect();
+        let since = apis[0].list(&Default::default()).await.unwrap().metadata.resource_version.unwrap();
+        let writers = (0..REPLICAS)
+            .map(|number| tokio::spawn(write(apis.clone(), number, end.clone(), written.clone())))
+            .collect();
+        let watchers = (0..2)
+            .map(|number| tokio::spawn(watch(apis.clone(), number, since.parse().unwrap(), end.clone())))
+            .collect();
+        Self { end, written, writers, watchers }
+    }
+
+    /// Returns once so many more writes were acknowledged.
+    async fn goes_on(&self, count: u64) {
+        let goal = self.written.load(Ordering::Relaxed) + count;
+        let waited = tokio::time::timeout(PATIENCE, async {
+            while self.written.load(Ordering::Relaxed) < goal {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        });
+        waited.await.expect("writes go on");
+    }
+}
+
+/// Creates projects and counts in one that all writers share, now here and now there, and reads each of its writes
+/// elsewhere.
+async fn write(apis: Vec<Api<Project>>, number: usize, end: Arc<AtomicBool>, written: Arc<AtomicU64>) -> Told {
+    let mut told = Told::default();
+    let mut turn = number;
+    while !end.load(Ordering::Relaxed) {
+        turn += 1;
+        let (here, there) = (&apis[turn % REPLICAS], &apis[(turn + 1) % REPLICAS]);
+        let name = format!("written-{number}-{turn}");
+        let mut project = Project::new(&name, ProjectSpec::default());
+        project.spec.source.name = "config".to_owned();
+        match here.create(&PostParams::default(), &project).await {
+            Ok(created) => {
+                written.fetch_add(1, Ordering::Relaxed);
+                told.created.insert(name.clone(), version(&created));
+                match there.get(&name).await {
+                    Ok(read) => assert!(version(&read) >= version(&created), "{name} was read as it was before"),
+                    Err(kube::Error::Api(status)) => assert_ne!(status.code, 404, "{name} is not everywhere"),
+                    // It is down.
+                    Err(_) => {}
+                }
+            }
+            // A name that nobody else uses is taken only if a write was called failed and was done.
+            Err(error) => assert!(!is_conflict(&error), "{name}: {error}"),
+        }
+        count(here, there, &mut told).await;
+    }
+    told
+}
+
+async fn count(here: &Api<Project>, there: &Api<Project>, told: &mut Told) {
+    let Ok(mut shared) = there.get("shared").await else { return };
+    let before: u64 = shared.labels().get(COUNT).map_or(0, |count| count.parse().unwrap());
+    shared.labels_mut().insert(COUNT.to_owned(), (before + 1).to_string());
+    match here.replace("shared", &PostParams::default(), &shared).await {
+        Ok(replaced) => assert!(told.counted.insert(version(&replaced)), "one version for two writes"),
+        Err(error) if is_conflict(&error) => {}
+        Err(_) => told.unknown += 1,
+    }
+}
+
+/// Watches here and there; returns the name and version of every event.
+async fn watch(apis: Vec<Api<Project>>, number: usize, since: u64, end: Arc<AtomicBool>) -> Vec<(String, u64)> {
+    let mut seen = Vec::new();
+    let mut position = since;
+    let params = WatchParams::default().timeout(20);
+    for turn in number.. {
+        if end.load(Ordering::Relaxed) {
+            break;
+        }
+        let Ok(stream) = apis[turn % REPLICAS].watch(&params, &position.to_string()).await else {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            continue;
+        };
+        let mut stream = std::pin::pin!(stream);
+        // Some events, and then the next replica.
+        for _ in 0..5 + turn * 7 % 40 {
+            let next = tokio::time::timeout(Duration::from_secs(2), stream.next()).await;
+            // It has ended or broken off, or nothing happens.
+            let Ok(Some(Ok(event))) = next else { break };
+            match event {
+                WatchEvent::Added(project) | WatchEvent::Modified(project) | WatchEvent::Deleted(project) => {
+                    position = version(&project);
+                    seen.push((project.name_any(), position));
+                }
+                WatchEvent::Bookmark(bookmark) => position = bookmark.metadata.resource_version.parse().unwrap(),
+                WatchEvent::Error(status) => panic!("watcher {number} at {position}: {status:?}"),
+            }
+        }
+    }
+    seen
+}
+
+/// Which replica says that it leads; nothing while none does.
+async fn leader(clients: &[Client]) -> Option<usize> {
+    for (number, client) in clients.iter().enumerate() {
+        let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
+        let asked = tokio::time::timeout(Duration::from_secs(5), client.request_text(request)).await;
+        let Ok(Ok(metrics)) = asked else { continue };
+        if metrics.contains("leader_election_master_status{name=\"controllers\"} 1") {
+            return Some(number);
+        }
+    }
+    None
+}
+
+async fn new_leader(clients: &[Client]) -> usize {
+    let found = tokio::time::timeout(PATIENCE, async {
+        loop {
+            if let Some(leader) = leader(clients).await {
+                return leader;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+    found.await.expect("somebody leads")
+}
+
+/// How often each version is in a commit of the control repository.
+fn committed(repository: &Path) -> BTreeMap<u64, usize> {
+    let format = "--format=%(trailers:key=Resource-Version,valueonly,separator=)";
+    let text = run(Command::new("git").arg("--git-dir").arg(repository).args(["log", format, "main"]));
+    let mut versions = BTreeMap::new();
+    for version in text.lines().filter_map(|line| line.trim().parse().ok()) {
+        *versions.entry(version).or_default() += 1;
+    }
+    versions
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replicas_lose_and_repeat_nothing_whatever_is_killed() {
+    let cluster = Arc::new(tokio::task::spawn_blocking(|| Cluster::replicated(REPLICAS)).await.unwrap());
+    let of_cluster = cluster.clone();
+    let blocking = move |work: Box<dyn FnOnce(&Cluster) + Send>| {
+        let cluster = of_cluster.clone();
+        async move { tokio::task::spawn_blocking(move || work(&cluster)).await.unwrap() }
+    };
+    let making = cluster.clone();
+    let organization = tokio::task::spawn_blocking(move || Organization::create(&*making)).await.unwrap();
+    let namespace = organization.name.clone();
+    let clients = cluster.replicas();
+    let mut shared = Project::new("shared", ProjectSpec::default());
+    shared.spec.source.name = "config".to_owned();
+    projects(&clients[1], &namespace).create(&PostParams::default(), &shared).await.unwrap();
+    let traffic = Traffic::start(&clients, &namespace).await;
+
+    traffic.goes_on(60).await;
+    let first = new_leader(&clients).await;
+    blocking(Box::new(move |cluster| cluster.kill_replica(first))).await;
+    let killed = Instant::now();
+    let second = new_leader(&clients).await;
+    let failover = killed.elapsed();
+    eprintln!("replica {second} leads {failover:.1?} after replica {first} was killed");
+    assert_ne!(first, second);
+    assert!(failover < FAILOVER, "it took {failover:?}");
+    traffic.goes_on(60).await;
+    blocking(Box::new(Cluster::restart)).await;
+    for replica in 0..REPLICAS {
+        traffic.goes_on(60).await;
+        blocking(Box::new(move |cluster| cluster.kill_replica(replica))).await;
+        traffic.goes_on(20).await;
+        blocking(Box::new(Cluster::restart)).await;
+    }
+    for _ in 0..2 {
+        traffic.goes_on(60).await;
+        blocking(Box::new(|cluster| cluster.kill("etcd"))).await;
+        blocking(Box::new(Cluster::restart)).await;
+    }
+    traffic.goes_on(60).await;
+    traffic.end.store(true, Ordering::Relaxed);
+
+    let mut told = Told::default();
+    for writer in traffic.writers {
+        let of_one = writer.await.unwrap();
+        told.created.extend(of_one.created);
+        told.counted.extend(of_one.counted);
+        told.unknown += of_one.unknown;
+    }
+    eprintln!("{} creations, {} increments, {} unknown", told.created.len(), told.counted.len(), told.unknown);
+    for (number, client) in clients.iter().enumerate() {
+        let list = projects(client, &namespace).list(&Default::default()).await.unwrap();
+        let listed: BTreeSet<String> = list.items.iter().map(ResourceExt::name_any).collect();
+        let missing: Vec<_> = told.created.keys().filter(|name| !listed.contains(*name)).collect();
+        assert!(missing.is_empty(), "acknowledged, and not at replica {number}: {missing:?}");
+        let shared = projects(client, &namespace).get("shared").await.unwrap();
+        let count: u64 = shared.labels()[COUNT].parse().unwrap();
+        let acknowledged = u64::try_from(told.counted.len()).unwrap();
+        assert!((acknowledged..=acknowledged + told.unknown).contains(&count), "{count} after {told:?}");
+    }
+    for watcher in traffic.watchers {
+        let seen = watcher.await.unwrap();
+        assert!(seen.is_sorted_by(|a, b| a.1 < b.1), "a watch went back or repeated something");
+        let (Some((_, first)), Some((_, last))) = (seen.first(), seen.last()) else { panic!("nothing was watched") };
+        let versions: BTreeSet<u64> = seen.iter().map(|(_, version)| *version).collect();
+        let acknowledged = told.created.values().chain(&told.counted);
+        let missed: Vec<_> = acknowledged.filter(|v| (first..=last).contains(v) && !versions.contains(v)).collect();
+        assert!(missed.is_empty(), "a watch missed {missed:?}");
+        eprintln!("a watch saw {} events", seen.len());
+    }
+    let repository = Path::new(&cluster.env("STOA_DATA_DIR")).join("control.git");
+    let commits = eventually("every write is in Git", PATIENCE, || {
+        let commits = committed(&repository);
+        told.created.values().chain(&told.counted).all(|version| commits.contains_key(version)).then_some(commits)
+    });
+    let doubled: Vec<_> = commits.iter().filter(|(_, count)| **count > 1).collect();
+    assert!(doubled.is_empty(), "committed more than once: {doubled:?}");
+}
