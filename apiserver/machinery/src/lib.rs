@@ -7,6 +7,7 @@
 //!
 //! This crate knows no kind: everything it serves is described to it.
 
+pub mod admission;
 pub mod auth;
 mod cache;
 pub mod content;

@@ -5,6 +5,8 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use serde_json::{Map, Value};
+
 use crate::auth::Authorizer;
 
 /// An authenticated identity, as in `authentication.k8s.io/v1 UserInfo`.
@@ -71,8 +73,20 @@ pub struct RequestContext {
     /// What the log says about the writes of this call besides who made them, in
     /// [`Origin::message`](crate::log::Origin::message); may be empty.
     pub origin_message: String,
+    /// `dryRun`, `fieldManager` and `fieldValidation` as they were sent, for admission to show.
+    write_options: Arc<Map<String, Value>>,
     warnings: Arc<Mutex<Vec<String>>>,
+    annotations: Arc<Mutex<Annotations>>,
     internal: bool,
+}
+
+/// What the audit event of a request says besides, in two parts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Annotations {
+    /// Said at every level.
+    pub(crate) always: BTreeMap<String, String>,
+    /// Said where bodies of requests are logged, as these show parts of them.
+    pub(crate) with_bodies: BTreeMap<String, String>,
 }
 
 impl RequestContext {
@@ -85,7 +99,9 @@ impl RequestContext {
             field_validation: FieldValidation::default(),
             authorizer,
             origin_message: String::new(),
+            write_options: Arc::default(),
             warnings: Arc::default(),
+            annotations: Arc::default(),
             internal: false,
         }
     }
@@ -108,6 +124,32 @@ impl RequestContext {
     pub fn warn(&self, text: impl Into<String>) {
         let mut warnings = self.warnings.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         warnings.push(text.into());
+    }
+
+    /// The options that the query of a write has.
+    pub(crate) fn set_write_options(&mut self, options: Map<String, Value>) {
+        self.write_options = Arc::new(options);
+    }
+
+    pub(crate) fn write_options(&self) -> &Map<String, Value> {
+        &self.write_options
+    }
+
+    /// Adds to what the audit event says. What was said first of a key stays.
+    pub fn annotate(&self, key: impl Into<String>, value: impl Into<String>) {
+        let mut annotations = self.annotations.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        annotations.always.entry(key.into()).or_insert_with(|| value.into());
+    }
+
+    /// The same for what shows parts of a body; said only where bodies are logged.
+    pub(crate) fn annotate_request(&self, key: impl Into<String>, value: impl Into<String>) {
+        let mut annotations = self.annotations.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        annotations.with_bodies.entry(key.into()).or_insert_with(|| value.into());
+    }
+
+    /// What was added to the audit event so far.
+    pub(crate) fn annotations(&self) -> Annotations {
+        self.annotations.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
 
     /// The warnings so far; takes them.

@@ -8,8 +8,8 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use stoa_machinery::{
+    admission,
     auth::{AnyOf, Authorizer, ClusterAuthentication, OrAnonymous, SubjectAccessReviewer, TokenReviewer, Union},
-    registry::ClusterNamespaces,
     serve::{Limits, ServingCertificate},
 };
 use tokio_util::sync::CancellationToken;
@@ -55,7 +55,13 @@ pub(crate) async fn run(options: ServeOptions) -> anyhow::Result<()> {
         authorizer,
         cluster: Arc::new(KubernetesCluster::new(client.clone())),
         lookup: Lookup::default(),
-        namespaces: Namespaces::OfCluster(ClusterNamespaces::start(client, end.clone())),
+        namespaces: Namespaces::OfCluster,
+        admission: admission::of_cluster(
+            &client,
+            &options.enable_admission_plugins,
+            &options.disable_admission_plugins,
+            &end,
+        )?,
         runner: runner(&options.runner)?,
     };
     let bound = server::bind(parts).await?;

@@ -80,6 +80,13 @@ pub(crate) struct ServeOptions {
     /// How long requests are still served after a signal to end, in seconds, with /readyz failing
     #[arg(long, default_value_t = 0)]
     pub(crate) shutdown_delay_seconds: u64,
+    /// Admission plugins to run besides the default ones, which are all there are
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) enable_admission_plugins: Vec<String>,
+    /// Admission plugins not to run: NamespaceLifecycle, MutatingAdmissionWebhook, ValidatingAdmissionPolicy,
+    /// ValidatingAdmissionWebhook
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) disable_admission_plugins: Vec<String>,
     #[command(flatten)]
     pub(crate) runner: RunnerOptions,
     #[command(flatten)]

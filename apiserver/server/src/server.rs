@@ -4,8 +4,9 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use stoa_machinery::{
+    admission::Chain,
     auth::{AllowAll, Authenticator, Authorizer},
-    registry::{NamespaceLookup, Registry},
+    registry::Registry,
     serve::{Api, Health, Limits, Reload, Server, ServingCertificate, VersionInfo},
 };
 use tokio::{signal::unix::SignalKind, task::JoinSet};
@@ -42,14 +43,16 @@ pub(crate) struct Parts {
     /// The lookup that the cluster may use already.
     pub(crate) lookup: Lookup,
     pub(crate) namespaces: Namespaces,
+    /// What is asked about every write.
+    pub(crate) admission: Chain,
     pub(crate) runner: Runner,
 }
 
 /// Whose the namespaces are.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Namespaces {
-    /// The cluster's.
-    OfCluster(Arc<dyn NamespaceLookup>),
+    /// The cluster's, which admission looks at.
+    OfCluster,
     /// This server's, which serves the core kinds itself.
     Own,
 }
@@ -122,9 +125,11 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
     let subresources = Subresources::default();
     let builder = Registry::builder(log.clone()).end_with(end.clone());
     let builder = kinds::register(builder, &parts.lookup, &parts.cluster, &subresources);
-    let builder = match &parts.namespaces {
-        Namespaces::OfCluster(lookup) => builder.namespaces(lookup.clone()),
-        Namespaces::Own => kinds::core::register(builder).namespaces_in("", "v1", "namespaces"),
+    let builder = match parts.namespaces {
+        Namespaces::OfCluster => builder.admission(parts.admission),
+        Namespaces::Own => {
+            kinds::core::register(builder).admission(parts.admission).namespaces_in("", "v1", "namespaces")
+        }
     };
     let registry = builder.build().await.context("the objects cannot be loaded")?;
     parts.lookup.set(registry.clone());

@@ -69,6 +69,8 @@ pub(crate) async fn run(options: StandaloneOptions) -> anyhow::Result<()> {
         cluster: Arc::new(StandaloneCluster { lookup: lookup.clone() }),
         lookup,
         namespaces: Namespaces::Own,
+        // There is no cluster to configure any; namespaces are looked at in any case.
+        admission: Chain::default(),
         runner: runner_client(&runner_ca, runner_port)?,
     };
     let bound = server::bind(parts).await?;

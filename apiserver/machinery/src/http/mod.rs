@@ -9,7 +9,7 @@ pub mod body;
 mod configuration;
 pub(crate) mod negotiate;
 mod partial;
-mod patch;
+pub(crate) mod patch;
 pub(crate) mod query;
 mod reads;
 mod render;

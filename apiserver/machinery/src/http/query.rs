@@ -50,6 +50,19 @@ impl Query {
         self.0.iter().find(|(n, _)| n == name).map(|(_, value)| &**value)
     }
 
+    /// The options of a write as they were sent, in the form that `CreateOptions` have.
+    pub(crate) fn write_options_sent(&self) -> serde_json::Map<String, serde_json::Value> {
+        let mut sent = serde_json::Map::new();
+        let dry_run: Vec<&str> = self.all("dryRun").filter(|value| !value.is_empty()).collect();
+        if !dry_run.is_empty() {
+            sent.insert("dryRun".to_owned(), dry_run.into());
+        }
+        for name in ["fieldManager", "fieldValidation"] {
+            sent.extend(self.text(name).map(|value| (name.to_owned(), value.into())));
+        }
+        sent
+    }
+
     /// The first value, unless it is empty.
     fn text(&self, name: &str) -> Option<String> {
         self.first(name).filter(|value| !value.is_empty()).map(str::to_owned)

@@ -90,6 +90,8 @@ impl ApiHandler {
     /// When the future is dropped, a write has happened whole or not at all.
     pub async fn handle(&self, info: RequestInfo, context: RequestContext, request: Request<Body>) -> Response<Body> {
         let (parts, body) = request.into_parts();
+        let mut context = context;
+        context.set_write_options(Query::parse(parts.uri.query().unwrap_or("")).write_options_sent());
         let answer = Box::pin(self.answer(&info, &context, &parts, body));
         let mut response = answer.await.unwrap_or_else(|error| response::error(&error, &parts.headers));
         response::finish(&mut response, parts.headers.get(response::AUDIT_ID).cloned(), &context);

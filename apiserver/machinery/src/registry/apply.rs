@@ -1,7 +1,9 @@
 //! Server-side apply: a configuration becomes part of an object, or makes one.
 
 use super::{
-    Apply, Store, Target, UpdateSource, metadata,
+    Apply, Store, Target, UpdateSource,
+    admit::Admitted,
+    metadata,
     write::{CreateError, Created},
 };
 use crate::{managed_fields::ApplyOptions, object::Object, request::RequestContext, status::ApiError};
@@ -38,7 +40,8 @@ impl Store {
         }
         metadata::set_namespace(&mut object, self.definition.scope, namespace)?;
         self.require_create(context, namespace, name).await?;
-        self.check_namespace(context, namespace, &object).await?;
+        let write = Admitted { context, namespace, name, current: None, status: false };
+        self.admit_change(write, &mut object).await?;
         object.metadata_mut().remove("resourceVersion");
         match self.create_named(context, namespace, object).await {
             Ok(stored) => Ok(Created::Done(stored)),

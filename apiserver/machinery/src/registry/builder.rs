@@ -11,6 +11,7 @@ use super::{
     namespace::StoredNamespaces,
 };
 use crate::{
+    admission::{Chain, NamespaceLifecycle},
     cache::{Progress, WatchCache, Window},
     definition::ResourceDefinition,
     log::{Entry, Log, LogError, Record, Version},
@@ -29,6 +30,7 @@ pub struct RegistryBuilder {
     log: Arc<dyn Log>,
     resources: Vec<(Arc<ResourceDefinition>, Box<dyn ErasedStrategy>)>,
     namespaces: Namespaces,
+    admission: Chain,
     window: Window,
     bookmark_interval: Duration,
     end: CancellationToken,
@@ -48,6 +50,7 @@ impl RegistryBuilder {
             log,
             resources: Vec::new(),
             namespaces: Namespaces::Unchecked,
+            admission: Chain::default(),
             window: Window::default(),
             bookmark_interval: BOOKMARK_INTERVAL,
             end: CancellationToken::new(),
@@ -76,6 +79,13 @@ impl RegistryBuilder {
     #[must_use]
     pub fn namespaces_in(mut self, group: &str, version: &str, plural: &str) -> Self {
         self.namespaces = Namespaces::Resource(group.to_owned(), version.to_owned(), plural.to_owned());
+        self
+    }
+
+    /// Asks these plugins about every write; after `NamespaceLifecycle`, where namespaces are looked up.
+    #[must_use]
+    pub fn admission(mut self, chain: Chain) -> Self {
+        self.admission = chain;
         self
     }
 
@@ -119,7 +129,7 @@ impl RegistryBuilder {
                 strategy,
                 log: self.log.clone(),
                 cache: Arc::new(cache),
-                namespaces: std::sync::OnceLock::new(),
+                admission: super::admit::Admission::default(),
                 in_flight: super::in_flight::InFlight::default(),
                 bookmark_interval: self.bookmark_interval,
                 end: self.end.clone(),
@@ -134,11 +144,12 @@ impl RegistryBuilder {
                 Some(Arc::new(StoredNamespaces(store.clone())))
             }
         };
+        let mut chain = self.admission;
         if let Some(lookup) = lookup {
-            for store in &registry.stores {
-                // Freshly made above, so nobody has set it before.
-                let _ = store.namespaces.set(lookup.clone());
-            }
+            chain.prepend(Arc::new(NamespaceLifecycle::new(lookup)));
+        }
+        for store in &registry.stores {
+            store.admission.set(chain.clone());
         }
         let follower = Follower::new(self.log, &registry.stores, progress.clone(), self.window.events);
         let head = follower.log.head().await?;

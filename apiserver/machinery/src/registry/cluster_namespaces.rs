@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::{NamespaceLookup, NamespacePhase};
 use crate::status::{ApiError, api_error};
 
-/// The phases of a cluster's namespaces, from a watch.
+/// A cluster's namespaces, from a watch.
 #[derive(Clone)]
 pub struct ClusterNamespaces {
     client: Client,
@@ -43,6 +43,21 @@ impl ClusterNamespaces {
         });
         Arc::new(Self { client, store })
     }
+
+    /// The namespace of that name, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// When that could not be found out.
+    pub async fn get(&self, namespace: &str) -> Result<Option<Arc<Namespace>>, ApiError> {
+        let known = self.store.get(&reflector::ObjectRef::new(namespace));
+        if known.is_some() {
+            return Ok(known);
+        }
+        // The watch may be behind a namespace that was created just now, so the server is asked.
+        let api: Api<Namespace> = Api::all(self.client.clone());
+        Ok(api.get_opt(namespace).await.map_err(api_error)?.map(Arc::new))
+    }
 }
 
 fn phase(namespace: &Namespace) -> NamespacePhase {
@@ -53,12 +68,6 @@ fn phase(namespace: &Namespace) -> NamespacePhase {
 #[async_trait]
 impl NamespaceLookup for ClusterNamespaces {
     async fn phase(&self, namespace: &str) -> Result<Option<NamespacePhase>, ApiError> {
-        let known = self.store.get(&reflector::ObjectRef::new(namespace));
-        if let Some(namespace) = known {
-            return Ok(Some(phase(&namespace)));
-        }
-        // The watch may be behind a namespace that was created just now, so the server is asked.
-        let api: Api<Namespace> = Api::all(self.client.clone());
-        Ok(api.get_opt(namespace).await.map_err(api_error)?.as_ref().map(phase))
+        Ok(self.get(namespace).await?.as_deref().map(phase))
     }
 }

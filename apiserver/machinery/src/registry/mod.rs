@@ -7,6 +7,7 @@
 //! A write is answered when its record is durable and in the cache, so that whoever wrote reads
 //! it back.
 
+mod admit;
 pub mod api;
 mod apply;
 mod builder;
@@ -99,8 +100,7 @@ pub struct Store {
     log: Arc<dyn Log>,
     cache: Arc<WatchCache>,
     field_managers: FieldManagers,
-    /// Set when the registry is complete; absent when namespaces are not checked.
-    namespaces: std::sync::OnceLock<Arc<dyn NamespaceLookup>>,
+    admission: admit::Admission,
     /// What is being written, so that the cache need not parse it again.
     in_flight: in_flight::InFlight,
     bookmark_interval: std::time::Duration,

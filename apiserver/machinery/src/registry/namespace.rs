@@ -1,11 +1,11 @@
-//! NamespaceLifecycle: nothing is created in a namespace that is missing or going.
+//! Which namespaces there are, for admission.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 
 use super::Store;
-use crate::{definition::ResourceDefinition, request::RequestContext, status::ApiError};
+use crate::status::ApiError;
 
 /// The phase of a namespace that exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,34 +40,5 @@ impl NamespaceLookup for StoredNamespaces {
             Err(error) if error.code() == 404 => Ok(None),
             Err(error) => Err(error),
         }
-    }
-}
-
-/// Refuses to create an object in a namespace that is missing (404) or terminating (403).
-///
-/// Components of the server itself may still create in a terminating one: what has to be done
-/// for it to go is theirs to do.
-pub(super) async fn check_create(
-    lookup: &dyn NamespaceLookup,
-    context: &RequestContext,
-    definition: &ResourceDefinition,
-    namespace: &str,
-    name: &str,
-) -> Result<(), ApiError> {
-    match lookup.phase(namespace).await? {
-        Some(NamespacePhase::Active) => Ok(()),
-        Some(NamespacePhase::Terminating) if context.user.is_internal() => Ok(()),
-        None => Err(ApiError::not_found("", "namespaces", namespace)),
-        Some(NamespacePhase::Terminating) => Err(ApiError::forbidden(
-            &definition.group,
-            &definition.plural,
-            if name.is_empty() { "Unknown" } else { name },
-            format_args!("unable to create new content in namespace {namespace} because it is being terminated"),
-        )
-        .with_cause(
-            "NamespaceTerminating",
-            "metadata.namespace",
-            format!("namespace {namespace} is being terminated"),
-        )),
     }
 }

@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Store, Stored, Target, UpdateSource, erased::Draft, metadata, namespace};
+use super::{Store, Stored, Target, UpdateSource, admit::Admitted, erased::Draft, metadata};
 use crate::{
     auth::{self, Attributes},
     cache::Prepared,
-    definition::Scope,
     log::{Change, Expect, Key, LogError, Origin, Version, Write},
     managed_fields::same_but_for_times,
     object::Object,
@@ -45,10 +44,12 @@ impl Store {
         mut object: Object,
     ) -> Result<Arc<Stored>, ApiError> {
         metadata::set_namespace(&mut object, self.definition.scope, namespace)?;
-        self.check_namespace(context, namespace, &object).await?;
         metadata::clear_for_create(&mut object);
         let now = metadata::seconds_now();
         self.field_managers.of(Target::Main).update(None, &mut object, &context.field_manager, now);
+        let name = object.name().to_owned();
+        let write = Admitted { context, namespace, name: &name, current: None, status: false };
+        self.admit_change(write, &mut object).await?;
         let prefix = object.meta_str("generateName").to_owned();
         if prefix.is_empty() || !object.name().is_empty() {
             let result = self.create_named(context, namespace, object).await;
@@ -65,20 +66,6 @@ impl Store {
                 Ok(stored) => return Ok(stored),
             }
         }
-    }
-
-    pub(super) async fn check_namespace(
-        &self,
-        context: &RequestContext,
-        namespace: &str,
-        object: &Object,
-    ) -> Result<(), ApiError> {
-        let Some(lookup) = self.namespaces.get().filter(|_| self.definition.scope == Scope::Namespaced) else {
-            return Ok(());
-        };
-        let name = [object.name(), object.meta_str("generateName")];
-        let name = name.into_iter().find(|name| !name.is_empty()).unwrap_or("");
-        namespace::check_create(&**lookup, context, &self.definition, namespace, name).await
     }
 
     /// Creates an object that has a name; who owns its fields has been told.
@@ -104,6 +91,8 @@ impl Store {
         self.strategy.admit(context, &draft).await?;
         put_managed_fields(&mut draft.object, managed_fields);
         let name = draft.object.name().to_owned();
+        let write = Admitted { context, namespace, name: &name, current: None, status: false };
+        self.admit_stored(write, &draft.object, None).await?;
         let key = self.key(namespace, &name);
         if context.dry_run {
             return match self.current_object("create", &key).await? {
@@ -254,6 +243,8 @@ impl Store {
             let now = metadata::seconds_now();
             self.field_managers.of(target).update(Some(&old), &mut new, &context.field_manager, now);
         }
+        let write = Admitted { context, namespace, name, current: Some(current), status: target == Target::Status };
+        self.admit_change(write, &mut new).await?;
         let managed_fields = new.metadata_mut().remove(MANAGED_FIELDS);
         let old_managed_fields = old.metadata_mut().remove(MANAGED_FIELDS);
         new.metadata_mut().remove("resourceVersion");
@@ -270,6 +261,7 @@ impl Store {
         warn(context, &draft);
         count_generation(&mut draft.object, &old);
         self.strategy.admit(context, &draft).await?;
+        self.admit_stored(write, &draft.object, managed_fields.as_ref()).await?;
         let finished = is_finished(&draft.object, &old);
         let same_owners = same_but_for_times(managed_fields.as_ref(), old_managed_fields.as_ref());
         if !finished && same_owners && draft.object == old {

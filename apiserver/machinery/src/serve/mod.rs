@@ -38,6 +38,7 @@ mod stream;
 mod tls;
 
 pub use api::Api;
+pub(crate) use deadline::parse_duration;
 pub use health::{Health, HealthCheck, Probe};
 pub use metrics::Metrics;
 pub use reload::{Reload, ReloadError};

@@ -1,0 +1,402 @@
+//! Evaluates an expression: operators, fields, macros and the calls of functions.
+//!
+//! Start at [`Evaluation::value`]. Every step costs, and an evaluation whose budget is spent ends, so that no policy
+//! can hold up the server. Errors have the texts of cel-go, since policies' authors read those.
+
+use std::{borrow::Cow, collections::HashMap, sync::Arc};
+
+use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, LiteralValue, SelectExpr, operators as op};
+
+use super::{
+    Inputs, Variable,
+    authorizer::{Answers, Check},
+    functions::{self, Invocation},
+    operators,
+    value::{Key, List, Map, Value},
+};
+use crate::auth::Attributes;
+
+/// Why there is no value.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Error {
+    /// What is wrong, in cel-go's words.
+    Message(String),
+    /// The budget is spent.
+    OutOfBudget,
+    /// The authorizer has to be asked this first.
+    Unanswered(Box<Attributes>),
+}
+
+impl Error {
+    pub(super) fn new(text: impl Into<String>) -> Self {
+        Self::Message(text.into())
+    }
+
+    pub(super) fn no_such_overload() -> Self {
+        Self::new("no such overload")
+    }
+
+    pub(super) fn no_such_key(key: impl std::fmt::Display) -> Self {
+        Self::new(format!("no such key: {key}"))
+    }
+}
+
+pub(super) type Outcome<'a> = Result<Value<'a>, Error>;
+
+/// One evaluation, or several that share variables and a budget.
+pub(super) struct Evaluation<'a> {
+    inputs: &'a Inputs,
+    answers: &'a Answers,
+    variables: &'a [Variable],
+    /// How many of the variables may be referred to: those before the one that is evaluated.
+    visible: usize,
+    known: HashMap<&'a str, Outcome<'a>>,
+    bindings: Vec<(&'a str, Outcome<'a>)>,
+    budget: u64,
+}
+
+impl<'a> Evaluation<'a> {
+    pub(super) fn new(inputs: &'a Inputs, answers: &'a Answers, variables: &'a [Variable], budget: u64) -> Self {
+        let visible = variables.len();
+        Self { inputs, answers, variables, visible, known: HashMap::new(), bindings: Vec::new(), budget }
+    }
+
+    /// What is left of the budget.
+    pub(super) fn budget(&self) -> u64 {
+        self.budget
+    }
+
+    /// The value of an expression.
+    pub(super) fn value(&mut self, expr: &'a Expr) -> Outcome<'a> {
+        self.spend(1)?;
+        match expr {
+            Expr::Unspecified => Err(Error::new("an empty expression")),
+            Expr::Literal(literal) => Ok(constant(literal)),
+            Expr::Ident(name) => self.named(name),
+            Expr::Select(select) => self.select(select),
+            Expr::Call(call) => self.call(call),
+            Expr::Comprehension(comprehension) => self.comprehension(comprehension),
+            Expr::List(list) => {
+                let mut items = Vec::with_capacity(list.elements.len());
+                for (index, element) in list.elements.iter().enumerate() {
+                    match (self.value(&element.expr)?, list.optional_indices.contains(&index)) {
+                        (Value::Optional(value), true) => items.extend(value.map(|value| *value)),
+                        (value, _) => items.push(value),
+                    }
+                }
+                Ok(Value::list(items))
+            }
+            Expr::Map(map) => self.entries(&map.entries),
+            Expr::Struct(message) => self.entries(&message.entries),
+        }
+    }
+
+    fn spend(&mut self, steps: usize) -> Result<(), Error> {
+        self.budget = self.budget.checked_sub(steps as u64).ok_or(Error::OutOfBudget)?;
+        Ok(())
+    }
+
+    fn entries(&mut self, entries: &'a [cel::common::ast::IdedEntryExpr]) -> Outcome<'a> {
+        let mut map = std::collections::BTreeMap::new();
+        for entry in entries {
+            let (key, value, optional) = match &entry.expr {
+                EntryExpr::StructField(field) => (Key::String(field.field.clone()), &field.value, field.optional),
+                EntryExpr::MapEntry(entry) => {
+                    let key = self.value(&entry.key.expr)?;
+                    let key = key.key().ok_or_else(|| Error::new("unsupported key type"))?;
+                    (key, &entry.value, entry.optional)
+                }
+            };
+            match (self.value(&value.expr)?, optional) {
+                (Value::Optional(Some(value)), true) => map.insert(key, *value),
+                (Value::Optional(None), true) => None,
+                (value, _) => map.insert(key, value),
+            };
+        }
+        Ok(Value::Map(Map::Made(Arc::new(map))))
+    }
+
+    fn bound(&self, name: &str) -> Option<&Outcome<'a>> {
+        self.bindings.iter().rev().find(|(bound, _)| *bound == name).map(|(_, value)| value)
+    }
+
+    fn named(&self, name: &str) -> Outcome<'a> {
+        if let Some(value) = self.bound(name) {
+            return value.clone();
+        }
+        let inputs = self.inputs;
+        let json = match name {
+            "object" => &inputs.object,
+            "oldObject" => &inputs.old_object,
+            "request" => &inputs.request,
+            "params" => &*inputs.params,
+            "namespaceObject" => &inputs.namespace,
+            "authorizer" => return Ok(Value::Authorizer(Box::new(Check::new(inputs.resource.clone())))),
+            _ => {
+                let type_name = functions::TYPES.iter().find(|known| **known == name);
+                return type_name
+                    .map(|name| Value::Type(name))
+                    .ok_or_else(|| Error::new(format!("undeclared reference to '{name}' (in container '')")));
+            }
+        };
+        Ok(Value::from(json))
+    }
+
+    fn select(&mut self, select: &'a SelectExpr) -> Outcome<'a> {
+        let field = select.field.as_str();
+        if let Expr::Ident(name) = &select.operand.expr
+            && name == "variables"
+            && self.bound(name).is_none()
+        {
+            return if select.test {
+                Ok(Value::Bool(self.variables[..self.visible].iter().any(|variable| variable.name == field)))
+            } else {
+                self.variable(field)
+            };
+        }
+        let operand = self.value(&select.operand.expr)?;
+        match operand {
+            Value::Map(map) if select.test => Ok(Value::Bool(map.field(field).is_some())),
+            Value::Map(map) => map.field(field).ok_or_else(|| Error::no_such_key(field)),
+            Value::Optional(inner) => match inner.map(|inner| *inner) {
+                Some(Value::Map(map)) if select.test => Ok(Value::Bool(map.field(field).is_some())),
+                None if select.test => Ok(Value::Bool(false)),
+                Some(Value::Map(map)) => Ok(Value::Optional(map.field(field).map(Box::new))),
+                None => Ok(Value::Optional(None)),
+                Some(_) => Err(Error::no_such_overload()),
+            },
+            Value::Authorizer(check) if field == "requestResource" => {
+                Ok(Value::Authorizer(Box::new(check.request_resource())))
+            }
+            _ => Err(Error::no_such_overload()),
+        }
+    }
+
+    fn variable(&mut self, name: &'a str) -> Outcome<'a> {
+        if let Some(known) = self.known.get(name) {
+            return known.clone();
+        }
+        let variables = self.variables;
+        let position = variables[..self.visible].iter().position(|variable| variable.name == name);
+        let position = position.ok_or_else(|| Error::no_such_key(name))?;
+        // Variables see those before them, and nothing that is bound where they are referred to.
+        let (visible, bindings) = (self.visible, std::mem::take(&mut self.bindings));
+        self.visible = position;
+        let value = match &variables[position].expression {
+            Ok(expression) => self.value(&expression.expr),
+            Err(error) => Err(Error::new(format!("composited variable {name:?} fails to compile: {error}"))),
+        };
+        (self.visible, self.bindings) = (visible, bindings);
+        let value = value.map_err(|error| match error {
+            Error::Message(text) => Error::Message(format!("composited variable {name:?} fails to evaluate: {text}")),
+            other => other,
+        });
+        if !matches!(value, Err(Error::OutOfBudget | Error::Unanswered(_))) {
+            self.known.insert(&variables[position].name, value.clone());
+        }
+        value
+    }
+
+    fn comprehension(&mut self, loops: &'a ComprehensionExpr) -> Outcome<'a> {
+        let range = self.value(&loops.iter_range.expr)?;
+        let items: Vec<(Value<'a>, Option<Value<'a>>)> = match (&range, &loops.iter_var2) {
+            (Value::List(list), None) => list.iter().map(|item| (item, None)).collect(),
+            (Value::Map(map), None) => map.keys().into_iter().map(|key| (key, None)).collect(),
+            (Value::List(list), Some(_)) => {
+                list.iter().enumerate().map(|(index, item)| (Value::Int(index as i64), Some(item))).collect()
+            }
+            (Value::Map(map), Some(_)) => {
+                let keys = map.keys().into_iter();
+                keys.zip(map.entries()).map(|(key, (_, value))| (key, Some(value))).collect()
+            }
+            _ => return Err(Error::no_such_overload()),
+        };
+        let depth = self.bindings.len();
+        let initial = self.value(&loops.accu_init.expr);
+        self.bindings.push((&loops.accu_var, initial));
+        let outcome = self.iterate(loops, depth, items);
+        self.bindings.truncate(depth);
+        outcome
+    }
+
+    fn iterate(
+        &mut self,
+        loops: &'a ComprehensionExpr,
+        depth: usize,
+        items: Vec<(Value<'a>, Option<Value<'a>>)>,
+    ) -> Outcome<'a> {
+        for (first, second) in items {
+            match self.value(&loops.loop_cond.expr) {
+                Ok(Value::Bool(false)) => break,
+                Ok(_) | Err(Error::Message(_)) => {}
+                Err(fatal) => return Err(fatal),
+            }
+            self.bindings.push((&loops.iter_var, Ok(first)));
+            if let (Some(name), Some(second)) = (&loops.iter_var2, second) {
+                self.bindings.push((name, Ok(second)));
+            }
+            // An error is a value to go on with: a later element may decide in spite of it.
+            let step = self.value(&loops.loop_step.expr);
+            if let Err(fatal @ (Error::OutOfBudget | Error::Unanswered(_))) = step {
+                return Err(fatal);
+            }
+            self.bindings.truncate(depth + 1);
+            self.bindings[depth].1 = step;
+        }
+        self.value(&loops.result.expr)
+    }
+
+    fn call(&mut self, call: &'a CallExpr) -> Outcome<'a> {
+        if let Some(outcome) = self.special(call) {
+            return outcome;
+        }
+        let mut args = Vec::with_capacity(call.args.len() + 1);
+        let mut namespace = None;
+        if let Some(target) = &call.target {
+            match &target.expr {
+                Expr::Ident(name) if functions::is_namespace(name) && self.bound(name).is_none() => {
+                    namespace = Some(name.as_str());
+                }
+                target => args.push(self.value(target)?),
+            }
+        }
+        for arg in &call.args {
+            args.push(self.value(&arg.expr)?);
+        }
+        self.spend(args.iter().map(Value::size).sum())?;
+        if call.target.is_none()
+            && let Some(outcome) = operators::apply(&call.func_name, &args)
+        {
+            return outcome;
+        }
+        if let Some(Value::Authorizer(_)) = args.first()
+            && call.target.is_some()
+        {
+            let Value::Authorizer(check) = args.remove(0) else { return Err(Error::no_such_overload()) };
+            let outcome = check.call(&call.func_name, &args, self.answers);
+            return outcome.unwrap_or_else(|| Err(Error::no_such_overload()));
+        }
+        let receiver = call.target.is_some() && namespace.is_none();
+        functions::call(&Invocation { namespace, name: &call.func_name, receiver, args: &args })
+    }
+
+    /// Calls whose arguments are not all evaluated, or not before.
+    fn special(&mut self, call: &'a CallExpr) -> Option<Outcome<'a>> {
+        let args = &call.args;
+        Some(match (call.func_name.as_str(), args.len(), &call.target) {
+            (op::CONDITIONAL, 3, None) => match self.value(&args[0].expr) {
+                Ok(Value::Bool(condition)) => self.value(&args[if condition { 1 } else { 2 }].expr),
+                Ok(_) => Err(Error::no_such_overload()),
+                Err(error) => Err(error),
+            },
+            (op::LOGICAL_AND, _, None) => self.logical(args, false),
+            (op::LOGICAL_OR, _, None) => self.logical(args, true),
+            (op::NOT_STRICTLY_FALSE, 1, None) => match self.value(&args[0].expr) {
+                Ok(Value::Bool(value)) => Ok(Value::Bool(value)),
+                Ok(_) | Err(Error::Message(_)) => Ok(Value::Bool(true)),
+                Err(fatal) => Err(fatal),
+            },
+            (op::OPT_SELECT, 2, None) => self.optional_at(args),
+            (op::OPT_INDEX, 2, None) => self.optional_at(args),
+            ("optMap" | "optFlatMap", 2, Some(target)) => {
+                let Expr::Ident(name) = &args[0].expr else { return Some(Err(Error::no_such_overload())) };
+                match self.value(&target.expr) {
+                    Ok(Value::Optional(None)) => Ok(Value::Optional(None)),
+                    Ok(Value::Optional(Some(inner))) => {
+                        self.bindings.push((name, Ok(*inner)));
+                        let mapped = self.value(&args[1].expr);
+                        self.bindings.pop();
+                        let wraps = call.func_name == "optMap";
+                        mapped.map(|value| if wraps { Value::Optional(Some(Box::new(value))) } else { value })
+                    }
+                    Ok(_) => Err(Error::no_such_overload()),
+                    Err(error) => Err(error),
+                }
+            }
+            ("bind", 3, Some(target)) if matches!(&target.expr, Expr::Ident(name) if name == "cel") => {
+                let Expr::Ident(name) = &args[0].expr else { return Some(Err(Error::no_such_overload())) };
+                let value = self.value(&args[1].expr);
+                self.bindings.push((name, value));
+                let outcome = self.value(&args[2].expr);
+                self.bindings.pop();
+                outcome
+            }
+            _ => return None,
+        })
+    }
+
+    /// `&&` and `||`: one side may decide in spite of an error on the other.
+    fn logical(&mut self, args: &'a [cel::IdedExpr], decides: bool) -> Outcome<'a> {
+        let mut failure = None;
+        for arg in args {
+            match self.value(&arg.expr) {
+                Ok(Value::Bool(value)) if value == decides => return Ok(Value::Bool(decides)),
+                Ok(Value::Bool(_)) => {}
+                Ok(_) => failure = failure.or(Some(Error::no_such_overload())),
+                Err(error @ Error::Message(_)) => failure = failure.or(Some(error)),
+                Err(fatal) => return Err(fatal),
+            }
+        }
+        failure.map_or(Ok(Value::Bool(!decides)), Err)
+    }
+
+    /// `a.?b` and `a[?b]`.
+    fn optional_at(&mut self, args: &'a [cel::IdedExpr]) -> Outcome<'a> {
+        let operand = match self.value(&args[0].expr)? {
+            Value::Optional(None) => return Ok(Value::Optional(None)),
+            Value::Optional(Some(inner)) => *inner,
+            other => other,
+        };
+        let index = self.value(&args[1].expr)?;
+        let found = match (&operand, &index) {
+            (Value::Map(map), Value::String(name)) => map.field(name),
+            (Value::Map(map), index) => index.key().and_then(|key| map.get(&key)),
+            (Value::List(list), Value::Int(index)) => usize::try_from(*index).ok().and_then(|index| list.get(index)),
+            _ => return Err(Error::no_such_overload()),
+        };
+        Ok(Value::Optional(found.map(Box::new)))
+    }
+}
+
+fn constant<'a>(literal: &'a LiteralValue) -> Value<'a> {
+    match literal {
+        LiteralValue::Boolean(value) => Value::Bool(*value.inner()),
+        LiteralValue::Bytes(value) => Value::Bytes(value.inner().into()),
+        LiteralValue::Double(value) => Value::Double(*value.inner()),
+        LiteralValue::Int(value) => Value::Int(*value.inner()),
+        LiteralValue::Null => Value::Null,
+        LiteralValue::String(value) => Value::String(Cow::Borrowed(value.inner())),
+        LiteralValue::UInt(value) => Value::Uint(*value.inner()),
+    }
+}
+
+/// The element of a list or map.
+pub(super) fn element<'a>(operand: &Value<'a>, index: &Value<'a>) -> Outcome<'a> {
+    match operand {
+        Value::Map(map) => {
+            let key = index.key().ok_or_else(Error::no_such_overload)?;
+            map.get(&key).ok_or_else(|| match index {
+                Value::String(text) => Error::no_such_key(text),
+                _ => Error::no_such_key(functions::display(index)),
+            })
+        }
+        Value::List(list) => at(list, index),
+        Value::Optional(None) => Ok(Value::Optional(None)),
+        Value::Optional(Some(inner)) => match element(inner, index) {
+            Ok(value) => Ok(Value::Optional(Some(Box::new(value)))),
+            Err(_) => Ok(Value::Optional(None)),
+        },
+        _ => Err(Error::no_such_overload()),
+    }
+}
+
+fn at<'a>(list: &List<'a>, index: &Value<'a>) -> Outcome<'a> {
+    let number = match index {
+        Value::Int(index) => *index,
+        Value::Uint(index) => i64::try_from(*index).unwrap_or(i64::MAX),
+        Value::Double(index) if index.fract() == 0.0 => *index as i64,
+        _ => return Err(Error::no_such_overload()),
+    };
+    let found = usize::try_from(number).ok().and_then(|index| list.get(index));
+    found.ok_or_else(|| Error::new(format!("index out of bounds: {number}")))
+}

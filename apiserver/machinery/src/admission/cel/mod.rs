@@ -1,0 +1,297 @@
+//! The Common Expression Language, with what Kubernetes adds to it, in bounds of time and memory.
+//!
+//! Start at [`Program`] and [`evaluate`]. Expressions are parsed by the crate `cel` when their policy is read, and
+//! evaluated here: the evaluation counts its steps, speaks cel-go's words, and never waits. Variables are those of
+//! `k8s.io/apiserver/pkg/admission/plugin/cel`: `object`, `oldObject`, `request`, `params`, `namespaceObject`,
+//! `authorizer` and `variables`. There is no type checker: what a type checker would refuse fails when it is evaluated.
+//!
+//! Submodules: `eval` and `operators` are the language, `functions` the library, `value` what both work on, `check`
+//! what is refused at once.
+
+use std::sync::Arc;
+
+use cel::{IdedExpr, parser::Parser};
+use k8s_openapi::api::{admissionregistration::v1::MatchCondition, core::v1::Namespace};
+use serde_json::Value as Json;
+
+use self::{
+    authorizer::Answers,
+    eval::{Error, Evaluation},
+    value::Value,
+};
+use super::{Attributes, webhook::review};
+use crate::{auth, object::Object, request::RequestContext};
+
+mod authorizer;
+mod check;
+mod eval;
+mod functions;
+mod operators;
+mod quantity;
+#[cfg(test)]
+mod tests;
+mod value;
+
+/// How many steps all validations of a policy may take together; upstream's `RuntimeCELCostBudget`.
+pub(super) const BUDGET: u64 = 10_000_000;
+/// How many steps all match conditions may take together; upstream's `RuntimeCELCostBudgetMatchConditions`.
+const CONDITIONS_BUDGET: u64 = 2_500_000;
+/// How many steps, some milliseconds, an evaluation may take on a thread that serves others as well.
+const QUICK: u64 = 20_000;
+/// How many questions one evaluation may put to the authorizer.
+const MOST_QUESTIONS: usize = 64;
+/// The longest string, in bytes, that an expression may make.
+const LARGEST_STRING: usize = 8 << 20;
+/// The longest expression that is read, in bytes.
+const LONGEST_SOURCE: usize = 64 << 10;
+
+const OUT_OF_BUDGET: &str =
+    "validation failed due to running out of cost budget, no further validation rules will be run";
+
+/// An expression that was read, or why it could not be.
+#[derive(Debug)]
+pub(super) struct Program {
+    source: String,
+    expression: Result<IdedExpr, String>,
+}
+
+/// A named expression that others refer to as `variables.<name>`; evaluated once, when it is needed.
+#[derive(Debug)]
+pub(super) struct Variable {
+    name: String,
+    expression: Result<IdedExpr, String>,
+}
+
+fn parse(source: &str) -> Result<IdedExpr, String> {
+    let failed = |problem: &dyn std::fmt::Display| format!("compilation failed: {problem}");
+    if source.len() > LONGEST_SOURCE {
+        return Err(failed(&"the expression is too long"));
+    }
+    let parser = Parser::new().enable_optional_syntax(true).enable_ident_escape_syntax(true);
+    let expression = parser.parse(source).map_err(|errors| failed(&errors))?;
+    check::references(&expression.expr).map_err(|error| failed(&format_args!("ERROR: <input>:1:1: {error}")))?;
+    Ok(expression)
+}
+
+impl Program {
+    /// Reads an expression.
+    pub(super) fn compile(source: &str) -> Self {
+        Self { source: source.to_owned(), expression: parse(source) }
+    }
+
+    /// Why it could not be read.
+    pub(super) fn compile_error(&self) -> Option<&str> {
+        self.expression.as_ref().err().map(String::as_str)
+    }
+}
+
+impl Variable {
+    /// Reads a variable's expression.
+    pub(super) fn compile(name: &str, source: &str) -> Self {
+        Self { name: name.to_owned(), expression: parse(source) }
+    }
+}
+
+/// What expressions see.
+#[derive(Debug, Default)]
+pub(super) struct Inputs {
+    object: Json,
+    old_object: Json,
+    request: Json,
+    params: Arc<Json>,
+    namespace: Json,
+    /// The resource of the request, for `authorizer.requestResource`.
+    resource: auth::Attributes,
+}
+
+impl Inputs {
+    /// What expressions see of a write.
+    pub(super) fn new(
+        attributes: &Attributes<'_>,
+        object: Option<&Object>,
+        params: Arc<Json>,
+        namespace: Option<&Namespace>,
+    ) -> Self {
+        let json = |object: Option<&Object>| object.map_or(Json::Null, |object| Json::Object(object.0.clone()));
+        let mut namespace = namespace.map_or(Json::Null, |found| serde_json::to_value(found).unwrap_or_default());
+        if let Some(metadata) = namespace.get_mut("metadata").and_then(Json::as_object_mut) {
+            metadata.remove("managedFields");
+        }
+        let definition = attributes.definition;
+        Self {
+            object: json(object),
+            old_object: json(attributes.old_object),
+            request: Json::Object(review::request(attributes)),
+            params,
+            namespace,
+            resource: auth::Attributes {
+                group: definition.group.clone(),
+                version: definition.version.clone(),
+                resource: definition.plural.clone(),
+                subresource: attributes.subresource.to_owned(),
+                namespace: attributes.namespace.to_owned(),
+                name: attributes.name.to_owned(),
+                ..auth::Attributes::default()
+            },
+        }
+    }
+}
+
+/// The outcome of an expression.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Evaluated {
+    Bool(bool),
+    Text(String),
+    Null,
+    /// Anything else that JSON has a form of.
+    Json(Json),
+    /// What it has none of: the name of the type.
+    Other(&'static str),
+}
+
+impl From<Value<'_>> for Evaluated {
+    fn from(value: Value<'_>) -> Self {
+        match value {
+            Value::Bool(value) => Self::Bool(value),
+            Value::String(text) => Self::Text(text.into_owned()),
+            Value::Null => Self::Null,
+            other => other.to_json().map_or(Self::Other(other.type_name()), Self::Json),
+        }
+    }
+}
+
+/// Expressions that share variables.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Batch {
+    pub(super) variables: Arc<Vec<Variable>>,
+    pub(super) programs: Arc<Vec<Option<Program>>>,
+}
+
+/// The outcomes of a batch: one for each program, nothing where there is no program.
+#[derive(Debug)]
+pub(super) struct Outcomes {
+    pub(super) results: Vec<Option<Result<Evaluated, String>>>,
+    /// What is left of the budget.
+    pub(super) budget: u64,
+}
+
+enum Interrupted {
+    OutOfBudget,
+    Unanswered(Box<auth::Attributes>),
+}
+
+/// Evaluates a batch. What takes long runs on a thread of its own.
+///
+/// # Errors
+///
+/// When the budget is spent, or the authorizer is asked too much; the text is for the client.
+pub(super) async fn evaluate(
+    batch: &Batch,
+    inputs: &Arc<Inputs>,
+    context: &RequestContext,
+    budget: u64,
+) -> Result<Outcomes, String> {
+    let mut answers = Answers::new();
+    loop {
+        let mut outcome = run(batch, inputs, &answers, budget.min(QUICK));
+        if matches!(outcome, Err(Interrupted::OutOfBudget)) && budget > QUICK {
+            let (batch, inputs, known) = (batch.clone(), inputs.clone(), answers.clone());
+            let slow = tokio::task::spawn_blocking(move || run(&batch, &inputs, &known, budget));
+            outcome = slow.await.map_err(|_| "unexpected internal error evaluating expression".to_owned())?;
+        }
+        match outcome {
+            // Whatever was left of the quick budget, the whole one was granted.
+            Ok(outcomes) if budget > QUICK && outcomes.budget <= QUICK => {
+                return Ok(Outcomes { budget: budget - (QUICK - outcomes.budget), ..outcomes });
+            }
+            Ok(outcomes) => return Ok(outcomes),
+            Err(Interrupted::OutOfBudget) => return Err(OUT_OF_BUDGET.to_owned()),
+            Err(Interrupted::Unanswered(_)) if answers.len() >= MOST_QUESTIONS => {
+                return Err("the authorizer was asked too many questions".to_owned());
+            }
+            Err(Interrupted::Unanswered(question)) => {
+                let answer = context.authorizer.authorize(&context.user, &question).await;
+                answers.insert(*question, answer.map_err(|error| error.message().to_owned()));
+            }
+        }
+    }
+}
+
+fn run(batch: &Batch, inputs: &Inputs, answers: &Answers, budget: u64) -> Result<Outcomes, Interrupted> {
+    let mut evaluation = Evaluation::new(inputs, answers, &batch.variables, budget);
+    let mut results = Vec::with_capacity(batch.programs.len());
+    for program in batch.programs.iter() {
+        let Some(program) = program else {
+            results.push(None);
+            continue;
+        };
+        let outcome = match &program.expression {
+            Err(error) => Err(format!("compilation error: {error}")),
+            Ok(expression) => match evaluation.value(&expression.expr) {
+                Ok(value) => Ok(Evaluated::from(value)),
+                Err(Error::Message(text)) => Err(format!("expression '{}' resulted in error: {text}", program.source)),
+                Err(Error::OutOfBudget) => return Err(Interrupted::OutOfBudget),
+                Err(Error::Unanswered(question)) => return Err(Interrupted::Unanswered(question)),
+            },
+        };
+        results.push(Some(outcome));
+    }
+    Ok(Outcomes { results, budget: evaluation.budget() })
+}
+
+/// The `matchConditions` of a webhook or policy: all have to hold.
+#[derive(Debug)]
+pub(super) struct Conditions {
+    batch: Batch,
+    ignores_failures: bool,
+}
+
+impl Conditions {
+    /// Reads the conditions; `ignores_failures` is the failure policy.
+    pub(super) fn compile(conditions: &[MatchCondition], ignores_failures: bool) -> Self {
+        let programs = conditions.iter().map(|condition| Some(Program::compile(&condition.expression))).collect();
+        Self { batch: Batch { variables: Arc::default(), programs: Arc::new(programs) }, ignores_failures }
+    }
+
+    /// Whether all hold, for a webhook.
+    ///
+    /// # Errors
+    ///
+    /// What went wrong where the failure policy counts that.
+    pub(super) async fn hold(&self, attributes: &Attributes<'_>, object: Option<&Object>) -> Result<bool, String> {
+        if self.batch.programs.is_empty() {
+            return Ok(true);
+        }
+        let inputs = Arc::new(Inputs::new(attributes, object, Arc::default(), None));
+        self.hold_for(&inputs, attributes.context).await
+    }
+
+    /// Whether all hold.
+    ///
+    /// # Errors
+    ///
+    /// As for [`hold`](Self::hold).
+    pub(super) async fn hold_for(&self, inputs: &Arc<Inputs>, context: &RequestContext) -> Result<bool, String> {
+        let mut errors = Vec::new();
+        match evaluate(&self.batch, inputs, context, CONDITIONS_BUDGET).await {
+            Err(error) => errors.push(error),
+            Ok(outcomes) => {
+                for result in outcomes.results.into_iter().flatten() {
+                    match result {
+                        Ok(Evaluated::Bool(true)) => {}
+                        // One that does not hold decides, whatever is wrong with others.
+                        Ok(Evaluated::Bool(false)) => return Ok(false),
+                        Ok(_) => errors.push("a match condition must evaluate to bool".to_owned()),
+                        Err(error) => errors.push(error),
+                    }
+                }
+            }
+        }
+        match (errors.as_slice(), self.ignores_failures) {
+            ([], _) => Ok(true),
+            (_, true) => Ok(false),
+            ([one], false) => Err(one.clone()),
+            (many, false) => Err(format!("[{}]", many.join(", "))),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! The operators that look at all their operands: arithmetic, comparison, membership and indexing.
+
+use std::cmp::Ordering;
+
+use cel::common::ast::operators as op;
+use jiff::SignedDuration;
+
+use super::{
+    eval::{Error, Outcome, element},
+    value::Value,
+};
+
+/// Applies an operator; nothing when the name is none.
+pub(super) fn apply<'a>(name: &str, args: &[Value<'a>]) -> Option<Outcome<'a>> {
+    Some(match (name, args) {
+        (op::EQUALS, [a, b]) => Ok(Value::Bool(a.equals(b))),
+        (op::NOT_EQUALS, [a, b]) => Ok(Value::Bool(!a.equals(b))),
+        (op::LESS, [a, b]) => ordered(a, b, Ordering::is_lt),
+        (op::LESS_EQUALS, [a, b]) => ordered(a, b, Ordering::is_le),
+        (op::GREATER, [a, b]) => ordered(a, b, Ordering::is_gt),
+        (op::GREATER_EQUALS, [a, b]) => ordered(a, b, Ordering::is_ge),
+        (op::ADD, [a, b]) => add(a, b),
+        (op::SUBSTRACT, [a, b]) => subtract(a, b),
+        (op::MULTIPLY, [a, b]) => arithmetic(a, b, i64::checked_mul, u64::checked_mul, |a, b| a * b),
+        (op::DIVIDE, [_, Value::Int(0) | Value::Uint(0)]) => Err(Error::new("division by zero")),
+        (op::DIVIDE, [a, b]) => arithmetic(a, b, i64::checked_div, u64::checked_div, |a, b| a / b),
+        (op::MODULO, [_, Value::Int(0) | Value::Uint(0)]) => Err(Error::new("modulus by zero")),
+        (op::MODULO, [Value::Double(_), _] | [_, Value::Double(_)]) => Err(Error::no_such_overload()),
+        (op::MODULO, [a, b]) => arithmetic(a, b, i64::checked_rem, u64::checked_rem, |a, _| a),
+        (op::NEGATE, [Value::Int(a)]) => a.checked_neg().map(Value::Int).ok_or_else(overflow),
+        (op::NEGATE, [Value::Double(a)]) => Ok(Value::Double(-a)),
+        (op::NEGATE, [Value::Duration(a)]) => a.checked_neg().map(Value::Duration).ok_or_else(overflow),
+        (op::LOGICAL_NOT, [Value::Bool(a)]) => Ok(Value::Bool(!a)),
+        (op::NEGATE | op::LOGICAL_NOT, [_]) => Err(Error::no_such_overload()),
+        (op::INDEX, [operand, index]) => element(operand, index),
+        (op::IN, [item, Value::List(list)]) => Ok(Value::Bool(list.contains(item))),
+        (op::IN, [key, Value::Map(map)]) => Ok(Value::Bool(key.key().is_some_and(|key| map.get(&key).is_some()))),
+        (op::IN, [_, _]) => Err(Error::no_such_overload()),
+        _ => return None,
+    })
+}
+
+fn overflow() -> Error {
+    Error::new("integer overflow")
+}
+
+fn ordered<'a>(a: &Value<'a>, b: &Value<'a>, holds: fn(Ordering) -> bool) -> Outcome<'a> {
+    a.compare(b).map(|ordering| Value::Bool(holds(ordering))).ok_or_else(Error::no_such_overload)
+}
+
+fn arithmetic<'a>(
+    a: &Value<'a>,
+    b: &Value<'a>,
+    ints: fn(i64, i64) -> Option<i64>,
+    uints: fn(u64, u64) -> Option<u64>,
+    doubles: fn(f64, f64) -> f64,
+) -> Outcome<'a> {
+    match (a, b) {
+        (Value::Int(a), Value::Int(b)) => ints(*a, *b).map(Value::Int).ok_or_else(overflow),
+        (Value::Uint(a), Value::Uint(b)) => {
+            uints(*a, *b).map(Value::Uint).ok_or_else(|| Error::new("unsigned integer overflow"))
+        }
+        (Value::Double(a), Value::Double(b)) => Ok(Value::Double(doubles(*a, *b))),
+        _ => Err(Error::no_such_overload()),
+    }
+}
+
+fn add<'a>(a: &Value<'a>, b: &Value<'a>) -> Outcome<'a> {
+    let late = |_| Error::new("timestamp overflow");
+    match (a, b) {
+        (Value::String(a), Value::String(b)) => Ok(Value::text([a.as_ref(), b.as_ref()].concat())),
+        (Value::Bytes(a), Value::Bytes(b)) => Ok(Value::Bytes([&**a, &**b].concat().into())),
+        (Value::List(a), Value::List(b)) => Ok(Value::list(a.iter().chain(b.iter()).collect())),
+        (Value::Duration(a), Value::Duration(b)) => a.checked_add(*b).map(Value::Duration).ok_or_else(overflow),
+        (Value::Timestamp(time), Value::Duration(d)) | (Value::Duration(d), Value::Timestamp(time)) => {
+            time.checked_add(*d).map(Value::Timestamp).map_err(late)
+        }
+        _ => arithmetic(a, b, i64::checked_add, u64::checked_add, |a, b| a + b),
+    }
+}
+
+fn subtract<'a>(a: &Value<'a>, b: &Value<'a>) -> Outcome<'a> {
+    match (a, b) {
+        (Value::Duration(a), Value::Duration(b)) => a.checked_sub(*b).map(Value::Duration).ok_or_else(overflow),
+        (Value::Timestamp(time), Value::Duration(d)) => {
+            time.checked_sub(*d).map(Value::Timestamp).map_err(|_| Error::new("timestamp overflow"))
+        }
+        (Value::Timestamp(a), Value::Timestamp(b)) => {
+            Ok(Value::Duration(SignedDuration::from_nanos_i128(a.as_nanosecond() - b.as_nanosecond())))
+        }
+        _ => arithmetic(a, b, i64::checked_sub, u64::checked_sub, |a, b| a - b),
+    }
+}

@@ -1,0 +1,212 @@
+use serde_json::json;
+
+use super::*;
+
+fn inputs() -> Inputs {
+    Inputs {
+        object: json!({
+            "metadata": {"name": "web", "labels": {"env": "prod"}},
+            "spec": {"replicas": 3, "ratio": 0.5, "names": ["a", "b", "b"], "nothing": null,
+                     "ports": [{"name": "http", "port": 80}, {"name": "https", "port": 443}]},
+        }),
+        request: json!({"operation": "CREATE", "userInfo": {"username": "ann", "groups": ["dev"]}}),
+        params: Arc::new(json!({"data": {"max": "5"}})),
+        ..Inputs::default()
+    }
+}
+
+fn outcome_of(source: &str) -> Result<Evaluated, String> {
+    let batch = Batch { variables: Arc::default(), programs: Arc::new(vec![Some(Program::compile(source))]) };
+    match run(&batch, &inputs(), &Answers::new(), BUDGET) {
+        Ok(mut outcomes) => outcomes.results.remove(0).expect("a program was given"),
+        Err(_) => Err("interrupted".to_owned()),
+    }
+}
+
+/// Expressions that hold.
+#[track_caller]
+fn hold(sources: &[&str]) {
+    for source in sources {
+        assert_eq!(outcome_of(source), Ok(Evaluated::Bool(true)), "{source}");
+    }
+}
+
+/// The error of an expression, without the expression.
+#[track_caller]
+fn fails(source: &str, expected: &str) {
+    let error = outcome_of(source).expect_err(source);
+    let error = error.strip_prefix(&format!("expression '{source}' resulted in error: ")).unwrap_or(&error);
+    assert_eq!(error, expected, "{source}");
+}
+
+#[test]
+fn operators_and_fields() {
+    hold(&[
+        "object.spec.replicas <= 5 && object.spec.replicas + 2 == 5",
+        "object.spec.replicas == 3.0 && object.spec.ratio < 1",
+        "object.metadata.labels['env'] == 'prod'",
+        "has(object.metadata.labels) && !has(object.metadata.annotations)",
+        "object.spec.names[1] == 'b' && 'a' in object.spec.names && 'env' in object.metadata.labels",
+        "object.spec.names + ['c'] == ['a', 'b', 'b', 'c']",
+        "7 / 2 == 3 && -7 % 3 == -1 && 1.5 * 2.0 == 3.0 && 2u + 3u == 5u",
+        "(object.spec.replicas > 2 ? 'many' : 'few') == 'many'",
+        "oldObject == null && object.spec.nothing == null",
+        "int(params.data.max) > object.spec.replicas",
+        "request.operation in ['CREATE', 'UPDATE'] && 'dev' in request.userInfo.groups",
+        "{'a': 1, 'b': 2}['b'] == 2 && size({'a': 1}) == 1",
+        "type(1) == int && type('a') == string && 1 != 'a'",
+        "b'ab' + b'c' == b'abc'",
+    ]);
+}
+
+#[test]
+fn macros() {
+    hold(&[
+        "object.spec.ports.all(p, p.port > 0)",
+        "object.spec.ports.exists(p, p.name == 'https')",
+        "object.spec.ports.exists_one(p, p.port == 80)",
+        "object.spec.ports.map(p, p.port) == [80, 443]",
+        "object.spec.ports.filter(p, p.port > 100).size() == 1",
+        "object.spec.names.map(n, n == 'b', n + '!') == ['b!', 'b!']",
+        "object.metadata.labels.all(key, key.size() < 10)",
+        "object.spec.ports.all(p, object.spec.names.exists(n, n != p.name))",
+        "cel.bind(x, object.spec.replicas, x * x == 9)",
+    ]);
+}
+
+#[test]
+fn errors_do_not_count_where_the_rest_decides() {
+    hold(&[
+        "object.spec.missing == 1 || true",
+        "true || object.spec.missing == 1",
+        "!(object.spec.missing == 1 && false)",
+        "[1, 0].exists(x, 2 / x > 1)",
+    ]);
+    fails("object.spec.missing == 1 || false", "no such key: missing");
+    fails("[1, 0].all(x, 2 / x > 1)", "division by zero");
+}
+
+#[test]
+fn optional_values() {
+    hold(&[
+        "object.?spec.?replicas.orValue(1) == 3",
+        "object.?status.?phase.orValue('none') == 'none'",
+        "!object.spec.?missing.hasValue()",
+        "object.spec.names[?7].orValue('z') == 'z'",
+        "optional.of(2).optMap(x, x + 1).value() == 3",
+        "optional.none().or(optional.of(1)).value() == 1",
+        "[?optional.none(), 1] == [1] && {?'a': optional.none()} == {}",
+        "!optional.ofNonZeroValue('').hasValue()",
+    ]);
+    fails("optional.none().value()", "optional.none() dereference");
+}
+
+#[test]
+fn functions_of_strings() {
+    hold(&[
+        "'hello'.startsWith('he') && 'hello'.endsWith('lo') && 'hello'.contains('ell')",
+        "'abc-123'.matches('^[a-z]+-[0-9]+$') && 'abc-123'.find('[0-9]+') == '123'",
+        "'a1b22'.findAll('[0-9]+') == ['1', '22'] && 'a1b22'.findAll('[0-9]', 1) == ['1']",
+        "'a,b,c'.split(',') == ['a', 'b', 'c'] && ['a', 'b'].join('/') == 'a/b'",
+        "'hello'.substring(1, 3) == 'el' && 'hello'.charAt(4) == 'o' && 'hello'.indexOf('l') == 2",
+        "'hello'.lastIndexOf('l') == 3 && ' x '.trim() == 'x' && 'Ab'.lowerAscii() + 'Ab'.upperAscii() == 'abAB'",
+        "'aaa'.replace('a', 'b') == 'bbb' && 'aaa'.replace('a', 'b', 1) == 'baa'",
+        "'%s has %d of %.2f'.format(['web', 3, 1.5]) == 'web has 3 of 1.50'",
+        "size('größe') == 5 && string(1.5) == '1.5' && string(true) == 'true'",
+    ]);
+    fails("'abc'.substring(2, 9)", "index out of range: 9");
+    fails("int('x')", "type conversion error from 'string' to 'int': \"x\"");
+}
+
+#[test]
+fn functions_of_lists_and_sets() {
+    hold(&[
+        "[1, 2, 3].isSorted() && ![3, 1].isSorted() && [1, 2].sum() == 3 && [2, 1].min() == 1 && [2, 1].max() == 2",
+        "object.spec.names.indexOf('b') == 1 && object.spec.names.lastIndexOf('b') == 2",
+        "sets.contains([1, 2], [2]) && sets.equivalent([1, 2], [2, 1, 1]) && !sets.intersects([1], [2])",
+        "object.spec.names.distinct() == ['a', 'b'] && [[1], [2]].flatten() == [1, 2]",
+    ]);
+    fails("[].min()", "min called on empty list");
+}
+
+#[test]
+fn types_of_kubernetes() {
+    hold(&[
+        "quantity('1Gi').isGreaterThan(quantity('500Mi')) && quantity('1').add(quantity('1')).asInteger() == 2",
+        "isQuantity('100m') && !isQuantity('x') && quantity('50k').compareTo(quantity('50000')) == 0",
+        "url('https://u@example.com:8080/a%20b?k=v&k=w').getHost() == 'example.com:8080'",
+        "url('https://example.com/a?k=v&k=w').getQuery()['k'] == ['v', 'w'] && isURL('/a') && !isURL('a b')",
+        "ip('127.0.0.1').isLoopback() && ip('::1').family() == 6 && !isIP('300.1.1.1')",
+        "cidr('10.0.0.0/8').containsIP('10.2.3.4') && !cidr('10.0.0.0/8').containsCIDR('11.0.0.0/16')",
+        "cidr('10.1.2.3/8').masked() == cidr('10.0.0.0/8') && isCIDR('::/0')",
+        "timestamp('2026-01-02T03:04:05Z').getMonth() == 0 && timestamp('2026-01-02T23:04:05Z').getHours('+02:00') == 1",
+        "duration('1h30m') > duration('80m') && timestamp('2026-01-01T01:00:00Z') - timestamp('2026-01-01T00:00:00Z') \
+         == duration('1h')",
+    ]);
+}
+
+#[test]
+fn what_goes_wrong_is_told_in_the_words_of_cel_go() {
+    fails("object.spec.missing", "no such key: missing");
+    fails("object.metadata.labels['x']", "no such key: x");
+    fails("object.spec.names[3]", "index out of bounds: 3");
+    fails("object.spec.replicas + 'a'", "no such overload");
+    fails("object.spec.replicas.foo", "no such overload");
+    fails("9223372036854775807 + 1", "integer overflow");
+    fails("1 / 0", "division by zero");
+    fails("true ? 1 / 0 : 2", "division by zero");
+}
+
+#[test]
+fn names_that_nothing_has_are_refused_when_the_expression_is_read() {
+    let error = |source: &str| Program::compile(source).compile_error().map(str::to_owned);
+    let undeclared = |name: &str| {
+        Some(format!("compilation failed: ERROR: <input>:1:1: undeclared reference to '{name}' (in container '')"))
+    };
+    assert_eq!(error("objekt.spec == 1"), undeclared("objekt"));
+    assert_eq!(error("object.spec.frobnicate()"), undeclared("frobnicate"));
+    assert_eq!(error("object.spec.ports.all(p, q > 1)"), undeclared("q"));
+    assert!(error("object.spec ==").is_some_and(|error| error.starts_with("compilation failed: ERROR: <input>:1:")));
+    assert_eq!(error("object.spec.ports.all(p, p.port > 1)"), None);
+}
+
+#[test]
+fn variables_are_evaluated_once_and_see_those_before_them() {
+    let variables = vec![
+        Variable::compile("three", "object.spec.replicas"),
+        Variable::compile("six", "variables.three * 2"),
+        Variable::compile("early", "variables.late"),
+        Variable::compile("late", "1"),
+    ];
+    let programs = ["variables.six == 6", "variables.early == 1", "[1].all(x, variables.three == 3)"];
+    let batch = Batch {
+        variables: Arc::new(variables),
+        programs: Arc::new(programs.iter().map(|source| Some(Program::compile(source))).collect()),
+    };
+    let Ok(outcomes) = run(&batch, &inputs(), &Answers::new(), BUDGET) else { panic!("interrupted") };
+    assert_eq!(outcomes.results[0], Some(Ok(Evaluated::Bool(true))));
+    let error = outcomes.results[1].clone().unwrap().unwrap_err();
+    assert!(error.ends_with("composited variable \"early\" fails to evaluate: no such key: late"), "{error}");
+    assert_eq!(outcomes.results[2], Some(Ok(Evaluated::Bool(true))));
+}
+
+#[tokio::test]
+async fn an_evaluation_ends_when_its_budget_is_spent() {
+    let ten = "[0,1,2,3,4,5,6,7,8,9]";
+    let nested = (0..8).fold("true".to_owned(), |inner, depth| format!("{ten}.all(x{depth}, {inner})"));
+    let batch = Batch { variables: Arc::default(), programs: Arc::new(vec![Some(Program::compile(&nested))]) };
+    let context = RequestContext::internal("test");
+    let outcome = evaluate(&batch, &Arc::new(inputs()), &context, 200_000).await;
+    assert_eq!(outcome.unwrap_err(), OUT_OF_BUDGET);
+}
+
+#[tokio::test]
+async fn the_authorizer_is_asked_and_the_evaluation_goes_on() {
+    let source = "authorizer.group('apps').resource('deployments').namespace('shop').check('create').allowed() && \
+                  authorizer.requestResource.check('custom').allowed() && authorizer.path('/x').check('get').reason() == ''";
+    let batch = Batch { variables: Arc::default(), programs: Arc::new(vec![Some(Program::compile(source))]) };
+    let context = RequestContext::internal("test");
+    let outcomes = evaluate(&batch, &Arc::new(inputs()), &context, BUDGET).await.unwrap();
+    assert_eq!(outcomes.results[0], Some(Ok(Evaluated::Bool(true))));
+    assert!(outcomes.budget < BUDGET);
+}

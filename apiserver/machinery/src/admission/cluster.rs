@@ -1,0 +1,164 @@
+//! What the cluster in front of this server configures admission with, kept up to date by watches.
+//!
+//! kube-apiserver runs no admission for the servers behind it, so they read the same objects and run it themselves.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use arc_swap::ArcSwap;
+use async_trait::async_trait;
+use futures_util::StreamExt as _;
+use k8s_openapi::api::core::v1::{Namespace, Service};
+use kube::{
+    Api, Client,
+    runtime::{
+        WatchStreamExt as _, reflector,
+        watcher::{self, watcher},
+    },
+};
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::{auth::chain, registry::ClusterNamespaces, status::ApiError};
+
+/// How long a request waits for configurations that have not been read yet; upstream's `timeToWaitForReady`.
+const READY_WITHIN: Duration = Duration::from_secs(10);
+
+/// Something made of all objects of one kind, made again whenever they change.
+pub struct Watched<T> {
+    current: ArcSwap<T>,
+    ready: watch::Receiver<bool>,
+}
+
+impl<T> fmt::Debug for Watched<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watched").field("ready", &*self.ready.borrow()).finish_non_exhaustive()
+    }
+}
+
+impl<T: Send + Sync + 'static> Watched<T> {
+    /// Something that is as it is.
+    pub fn fixed(value: T) -> Arc<Self> {
+        Arc::new(Self { current: ArcSwap::from_pointee(value), ready: watch::channel(true).1 })
+    }
+
+    /// Watches all objects of a kind in the cluster until `end`, and makes of them what `make` does.
+    pub fn follow<K>(
+        client: Client,
+        end: CancellationToken,
+        make: impl Fn(Vec<Arc<K>>) -> T + Send + 'static,
+    ) -> Arc<Self>
+    where
+        K: kube::Resource<DynamicType = ()> + Clone + fmt::Debug + DeserializeOwned + Send + Sync + 'static,
+    {
+        let (ready, is_ready) = watch::channel(false);
+        let this = Arc::new(Self { current: ArcSwap::from_pointee(make(Vec::new())), ready: is_ready });
+        let (store, writer) = reflector::store::<K>();
+        let changes = watcher(Api::<K>::all(client), watcher::Config::default()).default_backoff().reflect(writer);
+        let watched = Arc::downgrade(&this);
+        tokio::spawn(async move {
+            let mut changes = std::pin::pin!(changes);
+            while let Some(Some(change)) = end.run_until_cancelled(changes.next()).await {
+                match change {
+                    // What is listed anew counts from the end of the list on, not before.
+                    Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => continue,
+                    Ok(watcher::Event::InitDone | watcher::Event::Apply(_) | watcher::Event::Delete(_)) => {}
+                    Err(error) => {
+                        tracing::warn!(kind = %K::kind(&()), error = chain(&error), "a watch for admission failed");
+                        continue;
+                    }
+                }
+                let Some(watched) = watched.upgrade() else { return };
+                watched.current.store(Arc::new(make(store.state())));
+                ready.send_replace(true);
+            }
+        });
+        this
+    }
+
+    /// What it is now, though it may be empty for not having been read yet.
+    pub fn current(&self) -> Arc<T> {
+        self.current.load_full()
+    }
+
+    /// Whether it has been read.
+    pub fn is_ready(&self) -> bool {
+        *self.ready.borrow()
+    }
+
+    /// What it is; waits a while when it has not been read yet.
+    ///
+    /// Nothing when it could not be read in that time.
+    pub async fn get(&self) -> Option<Arc<T>> {
+        if !self.is_ready() {
+            let mut ready = self.ready.clone();
+            let _seen = tokio::time::timeout(READY_WITHIN, ready.wait_for(|ready| *ready)).await.ok()?.ok()?;
+        }
+        Some(self.current())
+    }
+}
+
+/// Knows the namespaces with all that is in them.
+#[async_trait]
+pub trait Namespaces: fmt::Debug + Send + Sync + 'static {
+    /// The namespace of that name.
+    ///
+    /// # Errors
+    ///
+    /// 404 when there is none; 503 when that could not be found out.
+    async fn namespace(&self, name: &str) -> Result<Arc<Namespace>, ApiError>;
+}
+
+#[async_trait]
+impl Namespaces for ClusterNamespaces {
+    async fn namespace(&self, name: &str) -> Result<Arc<Namespace>, ApiError> {
+        self.get(name).await?.ok_or_else(|| ApiError::not_found("", "namespaces", name))
+    }
+}
+
+/// Finds where the Service of a webhook is reached.
+#[async_trait]
+pub trait ServiceResolver: fmt::Debug + Send + Sync + 'static {
+    /// The host, a name or an address, at which a Service answers; the port stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// Why there is none, in the words of upstream's resolver.
+    async fn resolve(&self, namespace: &str, name: &str) -> Result<String, String>;
+}
+
+/// Looks Services up in the cluster: `ExternalName` by that name, all others by their cluster IP.
+///
+/// Follows `ResolveCluster` in `k8s.io/apiserver/pkg/util/proxy`.
+pub struct ClusterServices(Client);
+
+impl fmt::Debug for ClusterServices {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ClusterServices")
+    }
+}
+
+impl ClusterServices {
+    /// Looks them up with `client`.
+    pub fn new(client: Client) -> Self {
+        Self(client)
+    }
+}
+
+#[async_trait]
+impl ServiceResolver for ClusterServices {
+    async fn resolve(&self, namespace: &str, name: &str) -> Result<String, String> {
+        let api: Api<Service> = Api::namespaced(self.0.clone(), namespace);
+        let found = api.get_opt(name).await.map_err(|error| chain(&error))?;
+        let spec = found.ok_or_else(|| format!("service {name:?} not found"))?.spec.unwrap_or_default();
+        if spec.type_.as_deref() == Some("ExternalName") {
+            return Ok(spec.external_name.unwrap_or_default());
+        }
+        match spec.cluster_ip.as_deref() {
+            // A headless Service has no address of its own, but the cluster's DNS knows those behind it.
+            Some("None") => Ok(format!("{name}.{namespace}.svc")),
+            None | Some("") => Err(format!("service {name:?} has no cluster IP")),
+            Some(address) => Ok(address.to_owned()),
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! Admission through the registry: webhooks over TLS, and policies.
+
+mod policies;
+mod support;
+mod webhooks;

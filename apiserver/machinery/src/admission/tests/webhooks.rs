@@ -1,0 +1,298 @@
+use serde_json::json;
+
+use super::support::{Configured, HookServer, Server, gadget, patched, refused};
+use crate::{
+    registry::{DeleteOptions, ListOptions, Target},
+    status::ApiError,
+};
+
+/// Denies gadgets of size 13, and warns of the others.
+async fn gate() -> HookServer {
+    HookServer::start(|request| {
+        let object = if request["object"].is_null() { &request["oldObject"] } else { &request["object"] };
+        if object["spec"]["size"] == 13 {
+            return json!({"allowed": false, "status": {"message": "13 is unlucky", "code": 403, "reason": "Forbidden"}});
+        }
+        json!({"allowed": true, "warnings": ["looked at"], "auditAnnotations": {"seen": "yes"}})
+    })
+    .await
+}
+
+async fn with_validating(hook: serde_json::Value) -> Server {
+    Server::new(Configured { validating: vec![("gates", vec![hook])], ..Configured::default() }).await
+}
+
+#[tokio::test]
+async fn a_validating_webhook_refuses_writes() {
+    let gate = gate().await;
+    let server = with_validating(gate.hook("gate.test.dev", "validate")).await;
+    let refusal = (
+        403,
+        "Forbidden".to_owned(),
+        "admission webhook \"gate.test.dev\" denied the request: 13 is unlucky".to_owned(),
+    );
+    assert_eq!(refused(server.create("shop", "a", 13).await), refusal);
+    let stored = server.create("shop", "a", 1).await.unwrap();
+    assert_eq!(server.context.take_warnings(), ["looked at"]);
+    assert_eq!(refused(server.update(Target::Main, gadget("a", 13)).await), refusal);
+    assert_eq!(stored.generation(), 1);
+    server.gadgets.delete(&server.context, "shop", "a", &DeleteOptions::default()).await.unwrap();
+    assert_eq!(server.gadgets.list(None, &ListOptions::default()).await.unwrap().items.len(), 0);
+}
+
+#[tokio::test]
+async fn a_webhook_is_asked_what_kube_apiserver_would_ask() {
+    let gate = gate().await;
+    let server = with_validating(gate.hook("gate.test.dev", "validate")).await;
+    server.create("shop", "a", 1).await.unwrap();
+    server.update(Target::Main, gadget("a", 2)).await.unwrap();
+    server.gadgets.delete(&server.dry(), "shop", "a", &DeleteOptions::default()).await.unwrap();
+    let asked = gate.asked();
+    let [create, update, delete] = asked.as_slice() else { panic!("{asked:#?}") };
+    let kind = json!({"group": "test.dev", "version": "v1", "kind": "Gadget"});
+    let resource = json!({"group": "test.dev", "version": "v1", "resource": "gadgets"});
+    for request in &asked {
+        assert_eq!((&request["kind"], &request["requestKind"]), (&kind, &kind));
+        assert_eq!((&request["resource"], &request["requestResource"]), (&resource, &resource));
+        assert_eq!((&request["name"], &request["namespace"]), (&json!("a"), &json!("shop")));
+        assert_eq!(request["userInfo"], json!({"username": "ann", "groups": ["dev"]}));
+        assert!(request.get("subResource").is_none());
+    }
+    assert_eq!(create["operation"], "CREATE");
+    assert_eq!(create["options"], json!({"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"}));
+    assert_eq!((&create["oldObject"], &create["dryRun"]), (&json!(null), &json!(false)));
+    assert!(create["object"]["metadata"]["uid"].is_string(), "{create:#}");
+    assert_eq!(update["operation"], "UPDATE");
+    assert_eq!((&update["object"]["spec"]["size"], &update["oldObject"]["spec"]["size"]), (&json!(2), &json!(1)));
+    assert!(update["oldObject"]["metadata"]["resourceVersion"].is_string());
+    assert_eq!(delete["operation"], "DELETE");
+    assert_eq!((&delete["object"], &delete["oldObject"]["spec"]["size"]), (&json!(null), &json!(2)));
+    assert_eq!((&delete["options"]["kind"], &delete["dryRun"]), (&json!("DeleteOptions"), &json!(true)));
+}
+
+#[tokio::test]
+async fn mutating_webhooks_change_the_object_in_the_order_of_their_names() {
+    let hooks = HookServer::start(|request| {
+        let path = request["path"].as_str().unwrap();
+        patched(json!([{"op": "add", "path": "/spec/tags/-", "value": path}]))
+    })
+    .await;
+    let server = Server::new(Configured {
+        mutating: vec![
+            ("zeta", vec![hooks.hook("z.test.dev", "z")]),
+            ("alpha", vec![hooks.hook("b.test.dev", "b"), hooks.hook("a.test.dev", "a")]),
+        ],
+        ..Configured::default()
+    })
+    .await;
+    let mut object = gadget("a", 1);
+    object.0["spec"]["tags"] = json!([]);
+    let stored = server.gadgets.create(&server.context, "shop", object).await.unwrap();
+    assert_eq!(stored.object().0["spec"]["tags"], json!(["b", "a", "z"]));
+}
+
+#[tokio::test]
+async fn what_a_webhook_makes_of_an_object_is_checked_like_any_other() {
+    let hooks = HookServer::start(|request| match request["path"].as_str().unwrap() {
+        "type" => patched(json!([{"op": "add", "path": "/spec/size", "value": "many"}])),
+        "unknown" => patched(json!([{"op": "add", "path": "/spec/colour", "value": "red"}])),
+        "label" => patched(json!([{"op": "add", "path": "/metadata/labels/-", "value": "not valid!"}])),
+        _ => patched(json!([{"op": "remove", "path": "/spec/nothing"}])),
+    })
+    .await;
+    let outcome = async |path: &str| {
+        let mutating = vec![("m", vec![hooks.hook("m.test.dev", path)])];
+        let server = Server::new(Configured { mutating, ..Configured::default() }).await;
+        server.create("shop", "a", 1).await
+    };
+    assert_eq!(refused(outcome("type").await).0, 500);
+    assert_eq!(outcome("unknown").await.unwrap().object().0["spec"].get("colour"), None);
+    assert_eq!(refused(outcome("label").await).0, 422);
+    let (code, reason, message) = refused(outcome("missing").await);
+    assert_eq!((code, reason.as_str()), (500, "InternalError"), "{message}");
+}
+
+#[tokio::test]
+async fn a_webhook_that_cannot_be_called_counts_as_its_failure_policy_says() {
+    let hooks = gate().await;
+    let failing = async |change: fn(&mut serde_json::Value)| {
+        let mut hook = hooks.hook("gate.test.dev", "validate");
+        change(&mut hook);
+        let server = with_validating(hook).await;
+        server.create("shop", "a", 1).await
+    };
+    let refusal = |rest: &str| {
+        let text = format!("Internal error occurred: failed calling webhook \"gate.test.dev\": {rest}");
+        (500, "InternalError".to_owned(), text)
+    };
+    assert_eq!(
+        refused(failing(|hook| hook["clientConfig"]["url"] = json!("https://127.0.0.1:1/x")).await),
+        refusal(
+            "failed to call webhook: Post \"https://127.0.0.1:1/x?timeout=10s\": dial tcp 127.0.0.1:1: connect: \
+             connection refused"
+        )
+    );
+    assert!(
+        failing(|hook| {
+            hook["clientConfig"]["url"] = json!("https://127.0.0.1:1/x");
+            hook["failurePolicy"] = json!("Ignore");
+        })
+        .await
+        .is_ok()
+    );
+    let mut hook = hooks.hook("gate.test.dev", "validate");
+    hook["clientConfig"]["service"] = json!({"namespace": "elsewhere", "name": "gate", "path": "/x"});
+    assert_eq!(
+        refused(with_validating(hook).await.create("shop", "a", 1).await),
+        refusal(
+            "failed to call webhook: Post \"https://gate.elsewhere.svc:443/x?timeout=10s\": service \"gate\" not found"
+        )
+    );
+    let (_, _, text) = refused(failing(|hook| hook["clientConfig"]["caBundle"] = json!("")).await);
+    assert!(
+        text.ends_with("tls: failed to verify certificate: x509: certificate signed by unknown authority"),
+        "{text}"
+    );
+    let (_, _, text) = refused(failing(|hook| hook["admissionReviewVersions"] = json!(["v9"])).await);
+    assert!(text.ends_with("webhook does not accept known AdmissionReview versions (v1, v1beta1)"), "{text}");
+}
+
+#[tokio::test]
+async fn a_webhook_behind_a_service_is_called_by_the_name_of_that() {
+    let hooks = gate().await;
+    let mut hook = hooks.hook("gate.test.dev", "validate");
+    let service = json!({"namespace": "hooks", "name": "gate", "path": "/validate", "port": hooks.port});
+    hook["clientConfig"] = json!({"service": service, "caBundle": hook["clientConfig"]["caBundle"]});
+    let server = with_validating(hook).await;
+    assert_eq!(refused(server.create("shop", "a", 13).await).0, 403);
+    // The second call goes over the connection of the first.
+    assert_eq!(refused(server.create("shop", "a", 13).await).0, 403);
+}
+
+#[tokio::test]
+async fn a_slow_or_broken_webhook_is_told_so() {
+    let hooks = gate().await;
+    let mut never = hooks.hook("gate.test.dev", "never");
+    never["timeoutSeconds"] = json!(1);
+    let (code, _, text) = refused(with_validating(never).await.create("shop", "a", 1).await);
+    assert!(code == 500 && text.ends_with("/never?timeout=1s\": context deadline exceeded"), "{text}");
+    let broken = hooks.hook("gate.test.dev", "broken");
+    let (_, _, text) = refused(with_validating(broken).await.create("shop", "a", 1).await);
+    let expected = "an error on the server (\"no such luck\") has prevented the request from succeeding";
+    assert!(text.ends_with(expected), "{text}");
+}
+
+#[tokio::test]
+async fn dry_runs_reach_only_webhooks_without_side_effects() {
+    let hooks = gate().await;
+    let mut hook = hooks.hook("gate.test.dev", "validate");
+    hook["sideEffects"] = json!("Some");
+    let server = with_validating(hook).await;
+    let outcome = server.gadgets.create(&server.dry(), "shop", gadget("a", 1)).await;
+    let text = "admission webhook \"gate.test.dev\" does not support dry run";
+    assert_eq!(refused(outcome), (400, "BadRequest".to_owned(), text.to_owned()));
+    assert!(hooks.asked().is_empty());
+    server.create("shop", "a", 1).await.unwrap();
+}
+
+/// How often a webhook is asked about the creation of `a` in `shop`, and a change of its status.
+async fn times_asked(change: fn(&mut serde_json::Value)) -> (usize, usize) {
+    let hooks = gate().await;
+    let mut hook = hooks.hook("gate.test.dev", "validate");
+    change(&mut hook);
+    let server = with_validating(hook).await;
+    server.create("shop", "a", 1).await.unwrap();
+    let created = hooks.asked().len();
+    let mut object = gadget("a", 1);
+    object.0.insert("status".to_owned(), json!({"phase": "Ready"}));
+    server.update(Target::Status, object).await.unwrap();
+    (created, hooks.asked().len())
+}
+
+#[tokio::test]
+async fn rules_and_selectors_decide_who_is_asked() {
+    assert_eq!(times_asked(|_| {}).await, (1, 0));
+    assert_eq!(times_asked(|hook| hook["rules"][0]["resources"] = json!(["*/*"])).await, (1, 1));
+    assert_eq!(times_asked(|hook| hook["rules"][0]["resources"] = json!(["gadgets/status"])).await, (0, 1));
+    assert_eq!(times_asked(|hook| hook["rules"][0]["operations"] = json!(["DELETE"])).await, (0, 0));
+    assert_eq!(times_asked(|hook| hook["rules"][0]["apiVersions"] = json!(["v2"])).await, (0, 0));
+    assert_eq!(times_asked(|hook| hook["rules"][0]["apiGroups"] = json!(["*"])).await, (1, 0));
+    assert_eq!(times_asked(|hook| hook["rules"][0]["scope"] = json!("Cluster")).await, (0, 0));
+    assert_eq!(times_asked(|hook| hook["rules"][0]["scope"] = json!("Namespaced")).await, (1, 0));
+    assert_eq!(times_asked(|hook| hook["namespaceSelector"] = json!({"matchLabels": {"env": "test"}})).await, (0, 0));
+    assert_eq!(times_asked(|hook| hook["namespaceSelector"] = json!({"matchLabels": {"env": "prod"}})).await, (1, 0));
+    assert_eq!(times_asked(|hook| hook["objectSelector"] = json!({"matchLabels": {"kind": "b"}})).await, (0, 0));
+    assert_eq!(times_asked(|hook| hook["objectSelector"] = json!({"matchLabels": {"kind": "a"}})).await, (1, 0));
+    assert_eq!(
+        times_asked(|hook| hook["matchConditions"] = json!([{"name": "c", "expression": "object.spec.size > 5"}]))
+            .await,
+        (0, 0)
+    );
+    assert_eq!(
+        times_asked(|hook| hook["matchConditions"] = json!([{"name": "c", "expression": "request.name == 'a'"}])).await,
+        (1, 0)
+    );
+}
+
+#[tokio::test]
+async fn a_match_condition_that_fails_counts_as_the_failure_policy_says() {
+    let hooks = gate().await;
+    let mut hook = hooks.hook("gate.test.dev", "validate");
+    hook["matchConditions"] = json!([{"name": "c", "expression": "object.spec.missing == 1"}]);
+    let (code, _, text) = refused(with_validating(hook.clone()).await.create("shop", "a", 1).await);
+    let expected = "gadgets.test.dev \"a\" is forbidden: expression 'object.spec.missing == 1' resulted in error: no \
+                    such key: missing";
+    assert_eq!((code, text.as_str()), (403, expected));
+    hook["failurePolicy"] = json!("Ignore");
+    with_validating(hook).await.create("shop", "a", 13).await.unwrap();
+    assert!(hooks.asked().is_empty());
+}
+
+#[tokio::test]
+async fn a_webhook_is_called_again_when_another_changed_the_object_after_it() {
+    let hooks = HookServer::start(|request| match request["path"].as_str().unwrap() {
+        "late" if request["object"]["spec"]["size"] == 1 => {
+            patched(json!([{"op": "replace", "path": "/spec/size", "value": 2}]))
+        }
+        _ => json!({"allowed": true}),
+    })
+    .await;
+    let mut early = hooks.hook("early.test.dev", "early");
+    early["reinvocationPolicy"] = json!("IfNeeded");
+    let once = hooks.hook("once.test.dev", "once");
+    let late = hooks.hook("late.test.dev", "late");
+    let mutating = vec![("m", vec![early, once, late])];
+    let server = Server::new(Configured { mutating, ..Configured::default() }).await;
+    server.create("shop", "a", 1).await.unwrap();
+    let asked: Vec<_> =
+        hooks.asked().iter().map(|r| (r["path"].clone(), r["object"]["spec"]["size"].clone())).collect();
+    assert_eq!(
+        asked,
+        [(json!("early"), json!(1)), (json!("once"), json!(1)), (json!("late"), json!(1)), (json!("early"), json!(2))]
+    );
+}
+
+#[tokio::test]
+async fn each_object_of_a_collection_is_asked_about() {
+    let hooks = gate().await;
+    let mut hook = hooks.hook("gate.test.dev", "validate");
+    hook["rules"][0]["operations"] = json!(["DELETE"]);
+    let server = with_validating(hook).await;
+    for (name, size) in [("a", 1), ("b", 13), ("c", 1)] {
+        server.create("shop", name, size).await.unwrap();
+    }
+    let all = (ListOptions::default(), DeleteOptions::default());
+    let outcome = server.gadgets.delete_collection(&server.context, Some("shop"), &all.0, &all.1).await;
+    assert_eq!(refused(outcome).0, 403);
+    let left = server.gadgets.list(Some("shop"), &ListOptions::default()).await.unwrap();
+    assert!(left.items.iter().any(|item| item.name() == "b"));
+}
+
+#[tokio::test]
+async fn nothing_is_said_without_explanation_but_that() {
+    let hooks = HookServer::start(|_| json!({"allowed": false})).await;
+    let refusal: Result<_, ApiError> =
+        with_validating(hooks.hook("gate.test.dev", "validate")).await.create("shop", "a", 1).await;
+    let text = "admission webhook \"gate.test.dev\" denied the request without explanation";
+    assert_eq!(refused(refusal), (400, String::new(), text.to_owned()));
+}

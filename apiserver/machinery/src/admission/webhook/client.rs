@@ -1,0 +1,271 @@
+//! The HTTPS client of one webhook: where it is, whom it trusts, and connections that are kept for the next call.
+//!
+//! What goes wrong is told in the words of Go's client, since those are what kube-apiserver shows to people.
+
+use std::{fmt, io, net::IpAddr, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, StatusCode, Uri, header};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use k8s_openapi::api::admissionregistration::v1::WebhookClientConfig;
+use parking_lot::Mutex;
+use rustls::{CertificateError, ClientConfig, RootCertStore};
+use rustls_pki_types::{CertificateDer, ServerName, pem::PemObject as _};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use crate::{admission::cluster::ServiceResolver, auth::chain};
+
+/// The longest answer that is read.
+const LONGEST_ANSWER: usize = 16 << 20;
+/// How many idle connections to one webhook are kept.
+const MOST_IDLE: usize = 16;
+
+/// Calls one webhook.
+pub(super) struct HookClient {
+    /// Where it is, or why it cannot be called.
+    target: Result<Target, String>,
+    idle: Mutex<Vec<SendRequest<Full<Bytes>>>>,
+}
+
+struct Target {
+    /// `https://host[:port]/path`.
+    url: String,
+    host: String,
+    port: u16,
+    /// Namespace and name, when it is reached through a Service.
+    service: Option<(String, String)>,
+    resolver: Arc<dyn ServiceResolver>,
+    tls: Arc<ClientConfig>,
+}
+
+impl fmt::Debug for HookClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HookClient").field("url", &self.target.as_ref().map(|target| &target.url)).finish()
+    }
+}
+
+impl HookClient {
+    /// A client for what a configuration says; what is wrong with that is told at each call.
+    pub(super) fn new(config: &WebhookClientConfig, resolver: Arc<dyn ServiceResolver>) -> Self {
+        Self { target: Target::new(config, resolver), idle: Mutex::default() }
+    }
+
+    /// Posts JSON and returns the JSON that comes back.
+    ///
+    /// # Errors
+    ///
+    /// Why there is no answer, beginning with what was tried.
+    pub(super) async fn post(&self, body: Vec<u8>, timeout: Duration) -> Result<Bytes, String> {
+        let target = self.target.as_ref().map_err(|error| format!("could not get REST client: {error}"))?;
+        let url = format!("{}?timeout={}s", target.url, timeout.as_secs());
+        let failed = |text: String| format!("failed to call webhook: Post {url:?}: {text}");
+        let call = self.call(target, &url, Bytes::from(body));
+        let (code, answer) = match tokio::time::timeout(timeout, call).await {
+            Err(_) => return Err(failed("context deadline exceeded".to_owned())),
+            Ok(outcome) => outcome.map_err(failed)?,
+        };
+        if code.is_success() {
+            return Ok(answer);
+        }
+        Err(format!("failed to call webhook: {}", unsuccessful(code, &answer)))
+    }
+
+    async fn call(&self, target: &Target, url: &str, body: Bytes) -> Result<(StatusCode, Bytes), String> {
+        let path = url.strip_prefix("https://").and_then(|rest| rest.find('/').map(|at| &rest[at..])).unwrap_or("/");
+        loop {
+            let kept = self.idle.lock().pop();
+            let reused = kept.is_some();
+            let mut sender = match kept {
+                Some(sender) => sender,
+                None => target.connect().await?,
+            };
+            if sender.ready().await.is_err() {
+                if reused {
+                    continue;
+                }
+                return Err("EOF".to_owned());
+            }
+            let request = Request::post(path)
+                .header(header::HOST, target.authority())
+                .header(header::CONTENT_TYPE, "application/json")
+                .header(header::ACCEPT, "application/json, */*")
+                .header(header::USER_AGENT, HeaderValue::from_static("kube-apiserver-admission"))
+                .body(Full::new(body.clone()))
+                .map_err(|error| error.to_string())?;
+            let response = match sender.send_request(request).await {
+                Ok(response) => response,
+                // The other side had closed it already; what was sent was not taken.
+                Err(error) if reused && (error.is_canceled() || error.is_closed() || error.is_incomplete_message()) => {
+                    continue;
+                }
+                Err(error) => return Err(in_words(&error)),
+            };
+            let code = response.status();
+            let answer = Limited::new(response.into_body(), LONGEST_ANSWER).collect().await;
+            let answer = answer.map_err(|error| error.to_string())?.to_bytes();
+            if !sender.is_closed() {
+                let mut idle = self.idle.lock();
+                if idle.len() < MOST_IDLE {
+                    idle.push(sender);
+                }
+            }
+            return Ok((code, answer));
+        }
+    }
+}
+
+impl Target {
+    fn new(config: &WebhookClientConfig, resolver: Arc<dyn ServiceResolver>) -> Result<Self, String> {
+        let tls = Arc::new(tls(config.ca_bundle.as_ref().map_or(&[], |bundle| bundle.0.as_slice()))?);
+        if let Some(service) = &config.service {
+            let port = service.port.and_then(|port| u16::try_from(port).ok()).unwrap_or(443);
+            let host = format!("{}.{}.svc", service.name, service.namespace);
+            let path = service.path.as_deref().unwrap_or("").trim_start_matches('/');
+            return Ok(Self {
+                url: format!("https://{host}:{port}/{path}"),
+                host,
+                port,
+                service: Some((service.namespace.clone(), service.name.clone())),
+                resolver,
+                tls,
+            });
+        }
+        let url = config.url.as_deref().ok_or("webhook configuration must have either service or URL")?;
+        let uri: Uri = url.parse().map_err(|error| format!("Unparsable URL: {error}"))?;
+        let host = uri.host().filter(|_| uri.scheme_str() == Some("https"));
+        let host = host.ok_or_else(|| format!("Unparsable URL: {url:?} is no https URL"))?;
+        let authority = uri.authority().map_or(host, http::uri::Authority::as_str);
+        Ok(Self {
+            url: format!("https://{authority}{}", uri.path()),
+            host: host.trim_matches(['[', ']']).to_owned(),
+            port: uri.port_u16().unwrap_or(443),
+            service: None,
+            resolver,
+            tls,
+        })
+    }
+
+    fn authority(&self) -> &str {
+        let rest = self.url.strip_prefix("https://").unwrap_or(&self.url);
+        rest.split('/').next().unwrap_or(rest)
+    }
+
+    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, String> {
+        let host = match &self.service {
+            Some((namespace, name)) => self.resolver.resolve(namespace, name).await?,
+            None => self.host.clone(),
+        };
+        let address = match host.parse::<IpAddr>() {
+            Ok(ip) => (ip, self.port).into(),
+            Err(_) => {
+                let mut found = tokio::net::lookup_host((host.as_str(), self.port))
+                    .await
+                    .map_err(|_| format!("dial tcp: lookup {host}: no such host"))?;
+                found.next().ok_or_else(|| format!("dial tcp: lookup {host}: no such host"))?
+            }
+        };
+        let stream = TcpStream::connect(address)
+            .await
+            .map_err(|error| format!("dial tcp {address}: connect: {}", system_error(&error)))?;
+        // A small request must not wait for more to be sent.
+        let _ = stream.set_nodelay(true);
+        let name = ServerName::try_from(self.host.clone()).map_err(|error| error.to_string())?;
+        let stream = TlsConnector::from(self.tls.clone()).connect(name, stream).await.map_err(|e| tls_error(&e))?;
+        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| in_words(&error))?;
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(error = chain(&error), "a connection to a webhook ended");
+            }
+        });
+        Ok(sender)
+    }
+}
+
+/// Trusts the bundle, or what the system trusts when there is none.
+fn tls(bundle: &[u8]) -> Result<ClientConfig, String> {
+    let mut roots = RootCertStore::empty();
+    if bundle.is_empty() {
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    } else {
+        let unusable = "unable to load root certificates: unable to parse bytes as PEM block";
+        for certificate in CertificateDer::pem_slice_iter(bundle) {
+            let certificate = certificate.map_err(|_| unusable)?;
+            roots.add(certificate).map_err(|_| unusable)?;
+        }
+        if roots.is_empty() {
+            return Err(unusable.to_owned());
+        }
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let mut config = builder.map_err(|error| error.to_string())?.with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+fn system_error(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
+        io::ErrorKind::HostUnreachable => "no route to host".to_owned(),
+        io::ErrorKind::NetworkUnreachable => "network is unreachable".to_owned(),
+        io::ErrorKind::TimedOut => "connection timed out".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+fn tls_error(error: &io::Error) -> String {
+    let verification = |text: String| format!("tls: failed to verify certificate: x509: {text}");
+    match error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>()) {
+        Some(rustls::Error::InvalidCertificate(reason)) => match reason {
+            CertificateError::UnknownIssuer => verification("certificate signed by unknown authority".to_owned()),
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                verification("certificate has expired or is not yet valid".to_owned())
+            }
+            CertificateError::NotValidForName => verification("certificate is not valid for the name".to_owned()),
+            CertificateError::NotValidForNameContext { expected, presented } => {
+                verification(format!("certificate is valid for {}, not {}", presented.join(", "), expected.to_str()))
+            }
+            other => verification(other.to_string()),
+        },
+        Some(rustls::Error::InvalidMessage(_)) => "http: server gave HTTP response to HTTPS client".to_owned(),
+        Some(other) => format!("tls: {other}"),
+        None if error.kind() == io::ErrorKind::UnexpectedEof => "EOF".to_owned(),
+        None => error.to_string(),
+    }
+}
+
+fn in_words(error: &hyper::Error) -> String {
+    if error.is_incomplete_message() || error.is_closed() { "EOF".to_owned() } else { chain(error) }
+}
+
+/// What client-go says of an answer that is none: the `Status` in it, or what its code means.
+fn unsuccessful(code: StatusCode, body: &[u8]) -> String {
+    let status: Option<serde_json::Value> = serde_json::from_slice(body).ok();
+    let status = status.filter(|value| value["kind"] == "Status" && value["status"] == "Failure");
+    if let Some(message) = status.as_ref().and_then(|status| status["message"].as_str()).filter(|m| !m.is_empty()) {
+        return message.to_owned();
+    }
+    let text = String::from_utf8_lossy(&body[..body.len().min(2048)]);
+    let text = text.trim();
+    match code.as_u16() {
+        400 => "the server rejected our request for an unknown reason".to_owned(),
+        401 => "the server has asked for the client to provide credentials".to_owned(),
+        403 => text.to_owned(),
+        404 => "the server could not find the requested resource".to_owned(),
+        405 => "the server does not allow this method on the requested resource".to_owned(),
+        406 | 415 => format!("the server was unable to respond with a content type that the client supports: {text}"),
+        409 => "the server reported a conflict".to_owned(),
+        422 => "the server rejected our request due to an error in our request".to_owned(),
+        429 => "the server has received too many requests and has asked us to try again later".to_owned(),
+        503 => "the server is currently unable to handle the request".to_owned(),
+        504 => {
+            "the server was unable to return a response in the time allotted, but may still be processing the request"
+                .to_owned()
+        }
+        500.. => format!("an error on the server ({text:?}) has prevented the request from succeeding"),
+        other => format!("the server responded with the status code {other} but did not return more information"),
+    }
+}

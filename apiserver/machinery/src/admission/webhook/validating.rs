@@ -1,0 +1,69 @@
+//! `ValidatingAdmissionWebhook`: webhooks that say yes or no, all at once.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures_util::future::join_all;
+
+use super::{
+    Hooks, Webhooks,
+    hook::{Failure, Hook},
+};
+use crate::{
+    admission::{AdmissionPlugin, Attributes, cluster::Namespaces},
+    object::Object,
+    status::ApiError,
+};
+
+/// Asks webhooks that let a write pass or refuse it.
+#[derive(Debug)]
+pub struct ValidatingWebhooks(Webhooks);
+
+impl ValidatingWebhooks {
+    /// Asks `hooks`, for objects in `namespaces`.
+    pub fn new(hooks: Hooks, namespaces: Arc<dyn Namespaces>) -> Self {
+        Self(Webhooks { hooks, namespaces })
+    }
+}
+
+#[async_trait]
+impl AdmissionPlugin for ValidatingWebhooks {
+    fn name(&self) -> &'static str {
+        "ValidatingAdmissionWebhook"
+    }
+
+    fn validates(&self, attributes: &Attributes<'_>) -> bool {
+        self.0.handles(attributes)
+    }
+
+    async fn validate(&self, attributes: &Attributes<'_>, object: Option<&Object>) -> Result<(), ApiError> {
+        let hooks = self.0.current(attributes, object).await?;
+        let mut asked: Vec<&Hook> = Vec::new();
+        for hook in hooks.iter() {
+            if hook.should_call(attributes, object, &*self.0.namespaces).await? {
+                asked.push(hook);
+            }
+        }
+        let calls = asked.iter().enumerate().map(|(index, hook)| async move {
+            match hook.call(attributes, object, false).await {
+                Ok(_) => Ok(()),
+                Err(Failure::Rejected(error) | Failure::Other(error)) => Err(error),
+                Err(Failure::Call(reason)) => {
+                    let text = hook.call_failed(&reason);
+                    if !hook.ignores_failures {
+                        tracing::warn!(error = text, "failing closed");
+                        return Err(ApiError::internal(text));
+                    }
+                    tracing::warn!(error = text, "failing open");
+                    attributes.context.annotate(
+                        format!("failed-open.validating.webhook.admission.k8s.io/round_0_index_{index}"),
+                        hook.name.clone(),
+                    );
+                    Ok(())
+                }
+            }
+        });
+        // All of them answer, so that warnings and annotations do not depend on who is fastest.
+        join_all(calls).await.into_iter().collect()
+    }
+}

@@ -1,0 +1,158 @@
+//! Where the registry asks the admission chain: before validation for changes, before the append for objections.
+//!
+//! Nothing is locked meanwhile. A write that then loses its race is made and admitted again, as upstream.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::{DeleteOptions, Store, Stored};
+use crate::{
+    admission::{Attributes, Chain, Operation},
+    object::Object,
+    request::RequestContext,
+    schema::Decoder,
+    status::{ApiError, FieldError},
+};
+
+/// A write about to be admitted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Admitted<'a> {
+    pub(super) context: &'a RequestContext,
+    pub(super) namespace: &'a str,
+    /// Empty while it is still to be generated.
+    pub(super) name: &'a str,
+    /// What is changed; nothing when it is created.
+    pub(super) current: Option<&'a Stored>,
+    /// Whether only the status is written.
+    pub(super) status: bool,
+}
+
+/// The chain of a server, and what it needs to know of one resource.
+#[derive(Debug, Default)]
+pub(super) struct Admission {
+    /// Set when the registry is complete.
+    chain: std::sync::OnceLock<Chain>,
+    /// Made when a plugin first changes an object.
+    decoder: std::sync::OnceLock<Option<Arc<Decoder>>>,
+}
+
+impl Admission {
+    pub(super) fn set(&self, chain: Chain) {
+        // Whoever builds the registry calls this once.
+        let _ = self.chain.set(chain);
+    }
+}
+
+impl Store {
+    /// Lets the chain change an object that is about to be written.
+    pub(super) async fn admit_change(&self, write: Admitted<'_>, object: &mut Object) -> Result<(), ApiError> {
+        let Some(chain) = self.admission.chain.get() else { return Ok(()) };
+        let decoder = self.decoder()?;
+        let old = write.current.map(Stored::object);
+        let options = options_of(write);
+        let attributes = self.attributes(write, old.as_ref(), &options, &decoder);
+        if chain.admit(&attributes, Some(&mut *object)).await? {
+            self.check_changed(&decoder, write.status, object)?;
+        }
+        Ok(())
+    }
+
+    /// Asks the chain for objections to what is about to be stored; `managed_fields` are kept apart from it.
+    pub(super) async fn admit_stored(
+        &self,
+        write: Admitted<'_>,
+        object: &Object,
+        managed_fields: Option<&Value>,
+    ) -> Result<(), ApiError> {
+        let Some(chain) = self.admission.chain.get() else { return Ok(()) };
+        let decoder = self.decoder()?;
+        let options = options_of(write);
+        if !chain.validates(&self.attributes(write, None, &options, &decoder)) {
+            return Ok(());
+        }
+        let mut object = object.clone();
+        let metadata = object.metadata_mut();
+        if let Some(managed_fields) = managed_fields {
+            metadata.insert("managedFields".to_owned(), managed_fields.clone());
+        }
+        if let Some(current) = write.current {
+            metadata.insert("resourceVersion".to_owned(), current.version.to_string().into());
+        }
+        let old = write.current.map(Stored::object);
+        chain.validate(&self.attributes(write, old.as_ref(), &options, &decoder), Some(&object)).await
+    }
+
+    /// Asks the chain about a removal.
+    pub(super) async fn admit_removal(
+        &self,
+        context: &RequestContext,
+        namespace: &str,
+        current: &Stored,
+        options: &DeleteOptions,
+        dry_run: bool,
+    ) -> Result<(), ApiError> {
+        let Some(chain) = self.admission.chain.get() else { return Ok(()) };
+        let decoder = self.decoder()?;
+        let mut sent = serde_json::to_value(options).unwrap_or_default();
+        if let Some(sent) = sent.as_object_mut() {
+            sent.insert("kind".to_owned(), "DeleteOptions".into());
+            sent.insert("apiVersion".to_owned(), "meta.k8s.io/v1".into());
+        }
+        let old = current.object();
+        let write = Admitted { context, namespace, name: current.name(), current: Some(current), status: false };
+        let attributes =
+            Attributes { operation: Operation::Delete, dry_run, ..self.attributes(write, Some(&old), &sent, &decoder) };
+        chain.admit(&attributes, None).await?;
+        chain.validate(&attributes, None).await
+    }
+
+    fn decoder(&self) -> Result<Arc<Decoder>, ApiError> {
+        let made = self.admission.decoder.get_or_init(|| Decoder::new(&self.definition).ok().map(Arc::new));
+        made.clone().ok_or_else(|| ApiError::internal("the resource's schema cannot be used"))
+    }
+
+    fn attributes<'a>(
+        &'a self,
+        write: Admitted<'a>,
+        old_object: Option<&'a Object>,
+        options: &'a Value,
+        decoder: &'a Decoder,
+    ) -> Attributes<'a> {
+        Attributes {
+            context: write.context,
+            definition: &self.definition,
+            operation: if write.current.is_some() { Operation::Update } else { Operation::Create },
+            namespace: write.namespace,
+            name: write.name,
+            subresource: if write.status { "status" } else { "" },
+            old_object,
+            options,
+            dry_run: write.context.dry_run,
+            decoder,
+        }
+    }
+
+    /// Refuses what a plugin made of an object when its schema does not take that.
+    fn check_changed(&self, decoder: &Decoder, status: bool, object: &Object) -> Result<(), ApiError> {
+        let mut errors = decoder.structural_errors(object);
+        if self.definition.has_status {
+            let of_status = |error: &FieldError| error.field == "status" || error.field.starts_with("status.");
+            errors.retain(|error| of_status(error) == status);
+        }
+        if errors.is_empty() {
+            return Ok(());
+        }
+        Err(ApiError::invalid(&self.definition.group, &self.definition.kind, object.name(), &errors))
+    }
+}
+
+/// `CreateOptions` or `UpdateOptions` as the client sent them, which are those of a patch, too.
+fn options_of(write: Admitted<'_>) -> Value {
+    let kind = if write.current.is_some() { "UpdateOptions" } else { "CreateOptions" };
+    let mut options = Map::new();
+    options.insert("kind".to_owned(), kind.into());
+    options.insert("apiVersion".to_owned(), "meta.k8s.io/v1".into());
+    options.extend(write.context.write_options().clone());
+    Value::Object(options)
+}
