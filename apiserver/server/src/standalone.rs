@@ -14,6 +14,7 @@ use std::{
 
 use anyhow::Context as _;
 use stoa_machinery::{
+    admission,
     auth::{AnyOf, Authorizer, ClientCertificates, DynamicCa, MastersOnly, Union},
     serve::{Limits, ServingCertificate},
 };
@@ -70,7 +71,7 @@ pub(crate) async fn run(options: StandaloneOptions) -> anyhow::Result<()> {
         lookup,
         namespaces: Namespaces::Own,
         // There is no cluster to configure any; namespaces are looked at in any case.
-        admission: Chain::default(),
+        admission: admission::Chain::default(),
         runner: runner_client(&runner_ca, runner_port)?,
     };
     let bound = server::bind(parts).await?;

@@ -95,8 +95,11 @@ pub(super) async fn collect(
 pub struct ClusterParams {
     client: Client,
     end: CancellationToken,
-    kinds: Mutex<HashMap<(String, String), Arc<OnceCell<Kind>>>>,
+    kinds: Mutex<HashMap<KindName, Arc<OnceCell<Kind>>>>,
 }
+
+/// Version and kind, as policies name them.
+type KindName = (String, String);
 
 #[derive(Clone)]
 struct Kind {

@@ -73,7 +73,9 @@ impl MutatingWebhooks {
                 hook.name
             ))));
         };
-        let mut patched = patch.apply(object).map_err(|error| Failure::Other(ApiError::internal(error)))?;
+        let mut patched = patch
+            .apply(object, &attributes.definition.schema)
+            .map_err(|error| Failure::Other(ApiError::internal(error)))?;
         attributes
             .decoder
             .conform(&mut patched, FieldValidation::Ignore)
