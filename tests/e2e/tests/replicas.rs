@@ -15,7 +15,7 @@ use futures_util::StreamExt as _;
 use kube::api::{Api, PostParams, WatchEvent, WatchParams};
 use kube::{Client, ResourceExt};
 use stoa_e2e::fixture::Organization;
-use stoa_e2e::{Cluster, eventually, run};
+use stoa_e2e::{Cluster, Server as _, eventually, run};
 use stoa_types::config::{Project, ProjectSpec};
 use tokio::task::JoinHandle;
 
@@ -269,4 +269,20 @@ async fn replicas_lose_and_repeat_nothing_whatever_is_killed() {
     });
     let doubled: Vec<_> = commits.iter().filter(|(_, count)| **count > 1).collect();
     assert!(doubled.is_empty(), "committed more than once: {doubled:?}");
+}
+
+#[test]
+fn manifests_of_replicas_are_valid() {
+    let manifests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../manifests/ha");
+    let applied = Cluster::shared().kubectl().run(&[
+        "apply",
+        "--dry-run=server",
+        "--validate=strict",
+        "--output=name",
+        "--kustomize",
+        manifests.to_str().unwrap(),
+    ]);
+    for object in ["deployment.apps/stoa-apiserver", "poddisruptionbudget.policy/stoa-apiserver"] {
+        assert!(applied.lines().any(|line| line == object), "{object} is not in\n{applied}");
+    }
 }

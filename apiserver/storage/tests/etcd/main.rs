@@ -6,6 +6,7 @@
 
 mod behaviour;
 mod faults;
+mod late;
 mod server;
 
 use std::sync::Arc;

@@ -34,9 +34,11 @@ pub(crate) struct WardleState {
 /// How Stoa was last started.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct StoaState {
-    /// Of every replica; the first one's is registered.
+    /// Of every replica; the first one's is registered. None in the folder of a test bed that is older than replicas.
+    #[serde(default)]
     pub(super) ports: Vec<u16>,
     /// Whether the log is on the test bed's etcd, as it is with replicas.
+    #[serde(default)]
     pub(super) on_etcd: bool,
     pub(super) runner_port: u16,
     pub(super) apiserver: PathBuf,
