@@ -1,12 +1,14 @@
 //! Bearer tokens, which the kube-apiserver knows.
 
 use std::{
+    borrow::Cow,
     fmt,
     time::{Duration, Instant},
 };
 
 use async_trait::async_trait;
-use http::{HeaderMap, header};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use http::{HeaderMap, HeaderValue, header};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use kube::{Api, Client, api::PostParams};
 use sha2::{Digest, Sha256};
@@ -16,7 +18,7 @@ use super::{
     cache::ExpiringCache,
     delegate::with_retries,
 };
-use crate::request::UserInfo;
+use crate::{http::websocket, request::UserInfo};
 
 /// How long an answer is kept, good or bad; `CacheTTL` of upstream's delegating options.
 const KEPT_FOR: Duration = Duration::from_secs(10);
@@ -83,7 +85,14 @@ impl TokenReviewer {
 #[async_trait]
 impl Authenticator for TokenReviewer {
     async fn authenticate(&self, credentials: Credentials<'_>) -> Result<Option<UserInfo>, AuthenticationError> {
-        let Some(token) = bearer_token(credentials.headers) else { return Ok(None) };
+        let token = match bearer_token(credentials.headers) {
+            Some(token) => Cow::Borrowed(token),
+            None => match protocol_token(credentials.headers)? {
+                Some(token) => Cow::Owned(token),
+                None => return Ok(None),
+            },
+        };
+        let token = token.as_ref();
         let key = Sha256::new().chain_update(self.salt).chain_update(token).finalize().into();
         let review = self.reviews.get_or_ask(&key, Instant::now(), || self.review(token)).await?;
         review.map(Some).map_err(|reason| AuthenticationError::InvalidToken { reason })
@@ -91,5 +100,64 @@ impl Authenticator for TokenReviewer {
 
     fn clear(&self, headers: &mut HeaderMap) {
         headers.remove(header::AUTHORIZATION);
+        let offered = websocket::protocols(headers);
+        if offered.iter().any(|protocol| protocol.starts_with(PROTOCOL_PREFIX)) {
+            let others: Vec<&str> =
+                offered.into_iter().filter(|protocol| !protocol.starts_with(PROTOCOL_PREFIX)).collect();
+            let others = HeaderValue::from_str(&others.join(",")).expect("they were headers' values");
+            headers.insert(header::SEC_WEBSOCKET_PROTOCOL, others);
+        }
+    }
+}
+
+/// What the subprotocol begins with in which a browser, which cannot set headers, carries a token.
+const PROTOCOL_PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
+
+/// The token among the subprotocols of a WebSocket's handshake.
+///
+/// Follows `k8s.io/apiserver/pkg/authentication/request/websocket`.
+fn protocol_token(headers: &HeaderMap) -> Result<Option<String>, AuthenticationError> {
+    if !websocket::is_requested(headers) {
+        return Ok(None);
+    }
+    let invalid = |reason: &str| AuthenticationError::InvalidToken { reason: reason.to_owned() };
+    let protocols = websocket::protocols(headers);
+    let mut tokens = protocols.iter().filter_map(|protocol| protocol.strip_prefix(PROTOCOL_PREFIX));
+    let Some(encoded) = tokens.next() else { return Ok(None) };
+    if tokens.next().is_some() {
+        return Err(invalid("multiple base64.bearer.authorization tokens specified"));
+    }
+    let decoded = URL_SAFE_NO_PAD.decode(encoded).map_err(|_| invalid("its encoding is not base64"))?;
+    let token = String::from_utf8(decoded).map_err(|_| invalid("it is not UTF-8"))?;
+    if protocols.len() == 1 {
+        return Err(invalid("missing additional subprotocol"));
+    }
+    Ok((!token.is_empty()).then_some(token))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(protocols: &'static str) -> Result<Option<String>, String> {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+        headers.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(protocols));
+        protocol_token(&headers).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn token_may_be_a_subprotocol_beside_another() {
+        assert_eq!(
+            token("base64url.bearer.authorization.k8s.io.c2VjcmV0, base64.binary.k8s.io"),
+            Ok(Some("secret".to_owned()))
+        );
+        assert_eq!(token("base64.binary.k8s.io"), Ok(None));
+        assert!(token("base64url.bearer.authorization.k8s.io.c2VjcmV0").is_err());
+        assert!(token("base64url.bearer.authorization.k8s.io.!, x").is_err());
+        let twice = "base64url.bearer.authorization.k8s.io.YQ,base64url.bearer.authorization.k8s.io.Yg,x";
+        assert!(token(twice).is_err());
+        assert_eq!(protocol_token(&HeaderMap::new()).map_err(|error| error.to_string()), Ok(None));
     }
 }

@@ -21,6 +21,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod watch;
+pub(crate) mod websocket;
 mod writes;
 
 pub use body::Body;

@@ -2,6 +2,7 @@
 
 use futures_util::StreamExt as _;
 use http::{Response, StatusCode};
+use tokio::time::Instant;
 
 use super::{
     body::Body,
@@ -9,7 +10,8 @@ use super::{
     render::{self, Form, RenderedList},
     response,
     router::Call,
-    watch,
+    watch::{self, Encoder},
+    websocket::{self, Frames},
 };
 use crate::{
     registry::{Event, List, WatchOptions},
@@ -78,6 +80,15 @@ impl Call<'_> {
             events => events?,
         };
         let definition = self.resource.definition.clone();
+        if let Some(upgrade) = self.upgrade.clone().filter(|_| websocket::is_requested(self.headers)) {
+            let frames = Frames {
+                events,
+                encoder: Encoder::new(definition, form),
+                end: Instant::now() + options.timeout,
+                shutdown: self.shutdown.clone(),
+            };
+            return Ok(frames.answer(self.headers, upgrade));
+        }
         let body = watch::body(definition, form, events, options.timeout, self.shutdown.clone());
         Ok(response::stream(accepted.media, body))
     }

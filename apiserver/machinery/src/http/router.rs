@@ -3,6 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use http::{HeaderMap, Method, Request, Response, StatusCode, request::Parts};
+use hyper::upgrade::OnUpgrade;
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
@@ -56,6 +57,8 @@ pub(crate) struct Call<'a> {
     pub(crate) context: &'a RequestContext,
     pub(crate) headers: &'a HeaderMap,
     pub(crate) query: Query,
+    /// Hands the connection over, when the client asked for another protocol.
+    pub(crate) upgrade: Option<OnUpgrade>,
     /// Ends watches.
     pub(crate) shutdown: &'a CancellationToken,
     /// What ages are counted to.
@@ -123,6 +126,7 @@ impl ApiHandler {
             context,
             headers: &parts.headers,
             query: Query::parse(parts.uri.query().unwrap_or("")),
+            upgrade: parts.extensions.get::<OnUpgrade>().cloned(),
             shutdown: &self.shutdown,
             now: (self.now)(),
         };

@@ -42,7 +42,7 @@ pub(crate) fn body(
     timeout: Duration,
     shutdown: CancellationToken,
 ) -> Body {
-    let encoder = Encoder { definition, form, headers: true };
+    let encoder = Encoder::new(definition, form);
     let end = (Box::pin(tokio::time::sleep(timeout)), Box::pin(shutdown.cancelled_owned()));
     Watch { events: Some(events), encoder, end }.boxed_unsync()
 }
@@ -97,7 +97,7 @@ impl hyper::body::Body for Watch {
 }
 
 /// Turns events into frames.
-struct Encoder {
+pub(crate) struct Encoder {
     definition: Arc<ResourceDefinition>,
     form: Form,
     /// Whether a table has to tell its columns still: only the first event does.
@@ -105,7 +105,13 @@ struct Encoder {
 }
 
 impl Encoder {
-    fn write(&mut self, out: &mut Vec<u8>, event: &Event) {
+    /// Begins a watch in a form.
+    pub(crate) fn new(definition: Arc<ResourceDefinition>, form: Form) -> Self {
+        Self { definition, form, headers: true }
+    }
+
+    /// Appends an event and a line's end.
+    pub(crate) fn write(&mut self, out: &mut Vec<u8>, event: &Event) {
         let kind = match event {
             Event::Added(_) => "ADDED",
             Event::Modified(_) => "MODIFIED",
