@@ -4,6 +4,7 @@ use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
 use http::{HeaderMap, header};
+use rustls::DistinguishedName;
 
 use super::{certificates::PeerCertificates, delegate::DelegateError};
 use crate::request::UserInfo;
@@ -78,6 +79,12 @@ pub trait Authenticator: fmt::Debug + Send + Sync + 'static {
 
     /// Removes from the headers what this authenticator reads, so that nothing behind it sees credentials.
     fn clear(&self, _headers: &mut HeaderMap) {}
+
+    /// The names of the authorities whose client certificates it looks at. They are told to clients, of which Go's show
+    /// no certificate of any other.
+    fn authorities(&self) -> Vec<DistinguishedName> {
+        Vec::new()
+    }
 }
 
 /// Several ways, tried in order: the first that knows the user decides, even if an earlier one failed.
@@ -122,6 +129,10 @@ impl Authenticator for Union {
             authenticator.clear(headers);
         }
     }
+
+    fn authorities(&self) -> Vec<DistinguishedName> {
+        self.0.iter().flat_map(|authenticator| authenticator.authorities()).collect()
+    }
 }
 
 /// Lets whoever shows no credentials in as `system:anonymous`; wrong credentials stay wrong.
@@ -141,6 +152,10 @@ impl<A: Authenticator> Authenticator for OrAnonymous<A> {
 
     fn clear(&self, headers: &mut HeaderMap) {
         self.0.clear(headers);
+    }
+
+    fn authorities(&self) -> Vec<DistinguishedName> {
+        self.0.authorities()
     }
 }
 

@@ -17,7 +17,7 @@ use arc_swap::ArcSwapOption;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use rustls::{
-    RootCertStore,
+    DistinguishedName, RootCertStore,
     server::{WebPkiClientVerifier, danger::ClientCertVerifier},
 };
 use rustls_pki_types::{CertificateDer, UnixTime, pem::PemObject};
@@ -112,6 +112,7 @@ pub struct DynamicCa {
 struct Bundle {
     id: u64,
     pem: String,
+    subjects: Vec<DistinguishedName>,
     verifier: Arc<dyn ClientCertVerifier>,
 }
 
@@ -146,11 +147,17 @@ impl DynamicCa {
             return Err(CaError::Empty);
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let subjects = roots.subjects();
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
         let verifier = verifier.build().map_err(CaError::Verifier)?;
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        self.current.store(Some(Arc::new(Bundle { id, pem: pem.to_owned(), verifier })));
+        self.current.store(Some(Arc::new(Bundle { id, pem: pem.to_owned(), subjects, verifier })));
         Ok(true)
+    }
+
+    /// The names of the authorities in the bundle.
+    pub(crate) fn subjects(&self) -> Vec<DistinguishedName> {
+        self.current.load().as_ref().map(|bundle| bundle.subjects.clone()).unwrap_or_default()
     }
 
     /// Removes the bundle: from now on it vouches for nobody.
@@ -211,6 +218,10 @@ impl Authenticator for ClientCertificates {
             groups: subject.organizations.clone(),
             extra: [(CREDENTIAL_ID.to_owned(), vec![certificates.credential_id()])].into(),
         }))
+    }
+
+    fn authorities(&self) -> Vec<DistinguishedName> {
+        self.ca.subjects()
     }
 }
 

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     auth::{Authorizer, Decision, forbidden},
     request::UserInfo,
-    status::ApiError,
+    status::{ApiError, quote},
 };
 
 const USER: &str = "impersonate-user";
@@ -117,7 +117,24 @@ fn take_requested(headers: &mut HeaderMap) -> Result<Option<UserInfo>, ApiError>
     if requested == UserInfo::default() {
         return Ok(None);
     }
-    Err(ApiError::bad_request("requested a group, uid or extra without impersonating a user"))
+    // The words are Go's for such a user.
+    let list = |values: &[String]| match values {
+        [] => "(nil)".to_owned(),
+        values => format!("{{{}}}", values.iter().map(|value| quote(value)).collect::<Vec<_>>().join(", ")),
+    };
+    let extra = match requested.extra.is_empty() {
+        true => "(nil)".to_owned(),
+        false => {
+            let pairs = requested.extra.iter().map(|(key, values)| format!("{}:[]string{}", quote(key), list(values)));
+            format!("{{{}}}", pairs.collect::<Vec<_>>().join(", "))
+        }
+    };
+    Err(ApiError::bad_request(format!(
+        "requested &user.DefaultInfo{{Name:\"\", UID:{}, Groups:[]string{}, Extra:map[string][]string{extra}}} without \
+         impersonating a user name",
+        quote(&requested.uid),
+        list(&requested.groups)
+    )))
 }
 
 /// The namespace and name in `system:serviceaccount:<namespace>:<name>`.

@@ -8,6 +8,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use http::{HeaderMap, HeaderName, HeaderValue};
+use rustls::DistinguishedName;
 
 use super::{
     authenticator::{AuthenticationError, Authenticator, Credentials},
@@ -120,6 +121,10 @@ impl Authenticator for RequestHeader {
 
     fn clear(&self, headers: &mut HeaderMap) {
         self.config.load().clear(headers);
+    }
+
+    fn authorities(&self) -> Vec<DistinguishedName> {
+        self.ca.subjects()
     }
 }
 

@@ -1,10 +1,10 @@
 //! JSON patch, merge patch and strategic merge patch, as `k8s.io/apiserver/pkg/endpoints/handlers/patch.go` applies them.
 
-use http::{HeaderMap, StatusCode};
-use json_patch::PatchOperation;
+use http::{HeaderMap, StatusCode, header};
+use json_patch::{AddOperation, PatchOperation};
 use serde_json::{Map, Value};
 
-use super::{body, negotiate, response};
+use super::{body, response};
 use crate::{
     managed_fields::Plain,
     object::Object,
@@ -45,14 +45,20 @@ impl PatchType {
     ///
     /// # Errors
     ///
-    /// 415 `UnsupportedMediaType`, with the types there are.
+    /// 415 `UnsupportedMediaType`.
     pub(crate) fn of(headers: &HeaderMap) -> Result<Option<Self>, ApiError> {
-        match &*negotiate::content_type(headers) {
+        let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+        match content_type.split(';').next().unwrap_or("").trim() {
             "application/json-patch+json" => Ok(Some(Self::Json)),
             "application/merge-patch+json" => Ok(Some(Self::Merge)),
             "application/strategic-merge-patch+json" => Ok(Some(Self::Strategic)),
             "application/apply-patch+yaml" => Ok(None),
-            _ => Err(negotiate::unsupported_media_type(&MEDIA_TYPES)),
+            // It is the route that takes no other, letter by letter, before anything is looked at.
+            _ => {
+                let mut error = ApiError::new(415, "UnsupportedMediaType", "415: Unsupported Media Type");
+                error.0.details = Some(Default::default());
+                Err(error)
+            }
         }
     }
 }
@@ -89,7 +95,14 @@ impl Patch {
         let mut strict = parsed.strict.warnings();
         let change = match (kind, parsed.value) {
             (PatchType::Merge, value @ Value::Object(_)) => Change::Merge(value),
-            (PatchType::Merge, _) => return Err(malformed(&"a merge patch must be an object")),
+            (PatchType::Merge, Value::Null) => return Err(ApiError::bad_request("Invalid JSON Patch")),
+            (PatchType::Merge, other) => {
+                let given = schema::json_type(&other);
+                return Err(malformed(&format_args!(
+                    "json: cannot unmarshal {given} into Go value of type map[string]interface {{}}"
+                )));
+            }
+            (PatchType::Json, Value::Null) => Change::Json(Vec::new()),
             (PatchType::Json, Value::Array(operations)) if operations.iter().all(Value::is_object) => {
                 if operations.len() > MAX_OPERATIONS {
                     return Err(body::too_large(&format!(
@@ -101,7 +114,16 @@ impl Patch {
                 strict.iter_mut().for_each(|text| text.insert_str(0, "json patch "));
                 Change::Json(operations)
             }
-            (PatchType::Json, _) => return Err(malformed(&"a JSON patch must be a list of operations")),
+            (PatchType::Json, other) => {
+                let (wrong, list) = match &other {
+                    Value::Array(operations) => (operations.iter().find(|operation| !operation.is_object()), ""),
+                    other => (Some(other), "[]"),
+                };
+                let given = wrong.map_or("null", schema::json_type);
+                return Err(malformed(&format_args!(
+                    "json: cannot unmarshal {given} into Go value of type {list}handlers.jsonPatchOp"
+                )));
+            }
             (PatchType::Strategic, Value::Object(patch)) => Change::Strategic(patch),
             (PatchType::Strategic, Value::Null) => Change::Strategic(Map::new()),
             (PatchType::Strategic, other) => {
@@ -189,8 +211,22 @@ fn unknown_fields((index, operation): (usize, &Value)) -> Vec<String> {
 fn apply_operations(document: &mut Value, operations: &[Value]) -> Option<()> {
     let mut copied = 0;
     for operation in operations {
-        let operation: PatchOperation = serde_json::from_value(operation.clone()).ok()?;
+        let mut operation = operation.clone();
+        if let Some(fields) = operation.as_object_mut()
+            && matches!(fields.get("op").and_then(Value::as_str), Some("add" | "replace" | "test"))
+        {
+            fields.entry("value").or_insert(Value::Null);
+        }
+        let operation: PatchOperation = serde_json::from_value(operation).ok()?;
         match &operation {
+            // Upstream replaces what an object does not have yet.
+            PatchOperation::Replace(replace) if document.pointer(replace.path.as_str()).is_none() => {
+                let (parent, _) = replace.path.as_str().rsplit_once('/')?;
+                document.pointer(parent).filter(|parent| parent.is_object())?;
+                let add = AddOperation { path: replace.path.clone(), value: replace.value.clone() };
+                json_patch::patch(document, &[PatchOperation::Add(add)]).ok()?;
+                continue;
+            }
             // Upstream holds that what is missing is null.
             PatchOperation::Test(test) if test.value.is_null() && document.pointer(test.path.as_str()).is_none() => {
                 continue;
@@ -240,7 +276,14 @@ mod tests {
         check(Json, &json!([{"op": "test", "path": "/spec/x", "value": null}]), Ok(json!({"n": 1, "list": [1, 2]})));
         check(Json, &json!([{"op": "test", "path": "/spec/n", "value": 2}]), Err(422));
         check(Json, &json!([{"op": "remove", "path": "/spec/x"}]), Err(422));
-        check(Json, &json!([{"op": "replace", "path": "/spec/x", "value": 1}]), Err(422));
+        check(
+            Json,
+            &json!([{"op": "replace", "path": "/spec/x", "value": 1}]),
+            Ok(json!({"n": 1, "list": [1, 2], "x": 1})),
+        );
+        check(Json, &json!([{"op": "replace", "path": "/spec/x/y", "value": 1}]), Err(422));
+        check(Json, &json!([{"op": "replace", "path": "/spec/list/7", "value": 1}]), Err(422));
+        check(Json, &json!([{"op": "replace", "path": "/spec/n"}]), Ok(json!({"n": null, "list": [1, 2]})));
         check(Json, &json!([{"op": "multiply", "path": "/spec/n", "value": 1}]), Err(422));
         check(Json, &json!([{"op": "replace", "path": "", "value": []}]), Err(422));
         check(Json, &json!({"op": "replace"}), Err(400));

@@ -60,7 +60,7 @@ impl Frames {
     pub(crate) fn answer(self, request: &HeaderMap, upgrade: OnUpgrade) -> Response<Body> {
         let handshake = match handshake(request) {
             Ok(handshake) => handshake,
-            Err(refusal) => return refusal,
+            Err(refusal) => return *refusal,
         };
         tokio::spawn(async move {
             match upgrade.await {
@@ -109,7 +109,7 @@ impl Frames {
 }
 
 /// 101, or what is wrong with the handshake.
-fn handshake(request: &HeaderMap) -> Result<Response<Body>, Response<Body>> {
+fn handshake(request: &HeaderMap) -> Result<Response<Body>, Box<Response<Body>>> {
     let text = |name: HeaderName| request.get(name).and_then(|value| value.to_str().ok()).unwrap_or("");
     if text(header::SEC_WEBSOCKET_VERSION) != VERSION {
         let mut response = refusal(StatusCode::BAD_REQUEST, "missing or bad WebSocket Version");
@@ -143,11 +143,11 @@ fn handshake(request: &HeaderMap) -> Result<Response<Body>, Response<Body>> {
     Ok(response)
 }
 
-fn refusal(code: StatusCode, message: &'static str) -> Response<Body> {
+fn refusal(code: StatusCode, message: &'static str) -> Box<Response<Body>> {
     let mut response = Response::new(body::full(message));
     *response.status_mut() = code;
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-    response
+    Box::new(response)
 }
 
 #[cfg(test)]

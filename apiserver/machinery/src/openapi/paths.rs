@@ -11,8 +11,12 @@ use crate::{
     http::PATCH_MEDIA_TYPES,
 };
 
-/// What bodies come in.
+/// What bodies of requests are said to come in: their own header tells.
+const ANY_MEDIA: &[&str] = &["*/*"];
+/// What answers come in.
 const MEDIA: &[&str] = &["application/json", "application/yaml"];
+/// What lists come in, which may be watches.
+const LIST_MEDIA: &[&str] = &["application/json", "application/json;stream=watch", "application/yaml"];
 
 /// Where the paths of a resource's group and version begin: `/apis/<group>/<version>`, `/api/v1` for core.
 pub(super) fn root(definition: &ResourceDefinition) -> String {
@@ -113,14 +117,20 @@ fn insert<const N: usize>(
 }
 
 fn tag(definition: &ResourceDefinition) -> String {
-    let group = definition.group.split('.').next().filter(|g| !g.is_empty()).unwrap_or("core");
-    format!("{group}_{}", definition.version)
+    let group = camel_group(definition);
+    let mut chars = group.chars();
+    let lower = chars.next().map_or_else(String::new, |first| first.to_lowercase().chain(chars).collect());
+    format!("{lower}_{}", definition.version)
 }
 
 fn camel_tag(definition: &ResourceDefinition) -> String {
+    format!("{}{}", camel_group(definition), capitalized(&definition.version))
+}
+
+/// The group in one word, without the end that all of Kubernetes' own groups have.
+fn camel_group(definition: &ResourceDefinition) -> String {
     let group = if definition.group.is_empty() { "core" } else { &definition.group };
-    let parts = group.split('.').filter(|part| !matches!(*part, "k8s" | "io")).map(capitalized);
-    format!("{}{}", parts.collect::<String>(), capitalized(&definition.version))
+    group.strip_suffix(".k8s.io").unwrap_or(group).split(['.', '-']).map(capitalized).collect()
 }
 
 fn capitalized(text: &str) -> String {
@@ -144,15 +154,21 @@ impl Operations<'_> {
         let kind = &self.definition.kind;
         // Action, description, query parameters, body and its media, answers.
         let (action, description, query, body, answers) = match verb {
-            "list" => ("list", format!("list or watch objects of kind {kind}"), LIST, None, responses(200, self.list)),
+            "list" => (
+                "list",
+                format!("list or watch objects of kind {kind}"),
+                LIST,
+                None,
+                responses_in(200, self.list, LIST_MEDIA),
+            ),
             "create" => {
-                ("post", format!("create a {kind}"), WRITE, Some((self.one, MEDIA)), self.written(&[200, 201, 202]))
+                ("post", format!("create a {kind}"), WRITE, Some((self.one, ANY_MEDIA)), self.written(&[200, 201, 202]))
             }
             "update" => (
                 "put",
                 format!("replace the {}", self.thing(subresource)),
                 WRITE,
-                Some((self.one, MEDIA)),
+                Some((self.one, ANY_MEDIA)),
                 self.written(&[200, 201]),
             ),
             "patch" => {
@@ -197,8 +213,11 @@ impl Operations<'_> {
 
     fn deletion(&self, action: &str, description: String, query: &[&str]) -> Value {
         let options = schemas::meta("DeleteOptions");
-        let answers = responses(200, &schemas::meta("Status"));
-        let mut operation = self.build((action, action, ""), description, query, Some((&options, MEDIA)), answers);
+        let mut answers = responses(200, &schemas::meta("Status"));
+        if action == "delete" {
+            answers["202"] = responses(202, &schemas::meta("Status"))["202"].take();
+        }
+        let mut operation = self.build((action, action, ""), description, query, Some((&options, ANY_MEDIA)), answers);
         operation["requestBody"]["required"] = false.into();
         operation
     }
@@ -245,11 +264,16 @@ impl Operations<'_> {
             other => other,
         };
         let namespaced = if *scope == Scope::Namespaced { "Namespaced" } else { "" };
-        let word = if verb == "deletecollection" { "deleteCollection" } else { word };
+        // The one word that goes around the group.
+        let (word, collection) = if verb == "deletecollection" { ("delete", "Collection") } else { (word, "") };
         let mut operation = json!({
             "tags": [tag(self.definition)],
             "description": description,
-            "operationId": format!("{word}{}{namespaced}{kind}{}", camel_tag(self.definition), capitalized(subresource)),
+            "operationId": format!(
+                "{word}{}{collection}{namespaced}{kind}{}",
+                camel_tag(self.definition),
+                capitalized(subresource)
+            ),
             "responses": answers,
             "x-kubernetes-action": action,
             "x-kubernetes-group-version-kind": schemas::gvk(group, version, kind),
@@ -269,13 +293,17 @@ fn content(schema: &Value, media: &[&str]) -> Value {
 }
 
 fn responses(code: u16, schema: &Value) -> Value {
+    responses_in(code, schema, MEDIA)
+}
+
+fn responses_in(code: u16, schema: &Value, media: &[&str]) -> Value {
     let description = match code {
         201 => "Created",
         202 => "Accepted",
         _ => "OK",
     };
     json!({
-        code.to_string(): { "description": description, "content": content(schema, MEDIA) },
+        code.to_string(): { "description": description, "content": content(schema, media) },
         "401": { "description": "Unauthorized" },
     })
 }

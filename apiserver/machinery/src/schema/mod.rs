@@ -124,6 +124,12 @@ pub fn parse(body: &[u8], format: Format) -> Result<Untyped, SyntaxError> {
 /// What Go's registry of kinds calls itself in messages.
 pub(crate) const SCHEME: &str = "pkg/runtime/scheme.go:111";
 
+/// Why a kind cannot be read, in the words of Go's registry of kinds.
+fn unregistered(kind: &str, api_version: &str) -> String {
+    let (kind, api_version) = (quote(kind), quote(api_version));
+    format!("no kind {kind} is registered for version {api_version} in scheme {}", quote(SCHEME))
+}
+
 /// Why a value that is no object has no kind, in the words of Go's decoder.
 pub(crate) fn no_type(value: &Value) -> String {
     format!(
@@ -247,6 +253,12 @@ impl Decoder {
     ///
     /// The text about a field of the wrong type.
     pub(crate) fn settle(&self, object: &mut Object) -> Result<StrictErrors, String> {
+        let text = |field: &str| object.0.get(field).and_then(Value::as_str).unwrap_or("");
+        let (api_version, kind) = (text("apiVersion"), text("kind"));
+        let same = |given: &str, own: &str| given.is_empty() || given == own;
+        if !same(kind, &self.kind) || !same(api_version, &group_version(&self.group, &self.version)) {
+            return Err(unregistered(kind, api_version));
+        }
         let mut strict = StrictErrors::default();
         conform::conform(&self.schema, (&self.version, &self.kind), &mut object.0, &mut strict)
             .map_err(|error| error.to_string())?;
@@ -308,12 +320,10 @@ impl Decoder {
     fn unregistered(&self, kind: &str, group: &str, version: &str) -> ApiError {
         let kind = if kind.is_empty() { &self.kind } else { kind };
         ApiError::bad_request(format!(
-            "{kind} in version {} cannot be handled as a {}: no kind {} is registered for version {} in scheme {}",
+            "{kind} in version {} cannot be handled as a {}: {}",
             quote(version),
             self.kind,
-            quote(kind),
-            quote(&group_version(group, version)),
-            quote(SCHEME)
+            unregistered(kind, &group_version(group, version))
         ))
     }
 

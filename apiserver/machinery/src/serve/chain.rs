@@ -14,7 +14,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span, field};
 use uuid::Uuid;
@@ -37,8 +37,10 @@ use crate::{
     status::ApiError,
 };
 
-/// Longer audit ids are replaced, as they would bloat every log line; upstream's limit.
-const MAX_AUDIT_ID: usize = 64;
+/// The longest audit id that is echoed, in bytes; longer ones are replaced.
+const MAX_AUDIT_ID: usize = 1024;
+/// How much of it is logged, as upstream.
+const LOGGED_AUDIT_ID: usize = 64;
 
 /// What the requests of one connection share.
 #[derive(Debug)]
@@ -92,12 +94,13 @@ impl Chain {
         }
         let span = tracing::info_span!(
             "request",
-            audit_id = audit_id.to_str().unwrap_or(""),
+            audit_id = audit_id.to_str().map_or("", |id| id.get(..LOGGED_AUDIT_ID).unwrap_or(id)),
             method = %parts.method,
             verb = info.verb,
             path = info.path,
             user = field::Empty,
         );
+        let is_head = parts.method == Method::HEAD;
         let is_watch = long_running && info.verb == "watch";
 
         let allowed = if long_running { Ok(Duration::MAX) } else { time_allowed(&query, self.request_timeout) };
@@ -120,6 +123,9 @@ impl Chain {
                 response::error(&error, &accepts)
             }
         };
+        if is_head {
+            response = without_body(response);
+        }
         let headers = response.headers_mut();
         headers.insert(response::AUDIT_ID, audit_id);
         headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
@@ -143,18 +149,20 @@ impl Chain {
     ) -> Result<Response<Body>, ApiError> {
         let Passing { info, long_running, mut request } = passing;
         let mut user = self.authenticate(connection, &mut request).await?;
-        if let Some(impersonated) = impersonate(request.headers_mut(), &user, &*self.authorizer).await? {
-            tracing::info!(user = user.name, impersonated = impersonated.name, "impersonation");
-            user = impersonated;
+        match impersonate(request.headers_mut(), &user, &*self.authorizer).await {
+            Ok(None) => {}
+            Ok(Some(impersonated)) => {
+                tracing::info!(user = user.name, impersonated = impersonated.name, "impersonation");
+                user = impersonated;
+            }
+            Err(error) => return Ok(refusal(&error, request.headers())),
         }
         Span::current().record("user", &user.name);
         if !long_running {
             record.permit = self.in_flight.begin(&user, &info).inspect_err(|error| record.terminated(error.code()))?;
         }
         if let Err(error) = self.authorize(&user, &info).await {
-            let mut refusal = response::error(&error, request.headers());
-            refusal.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-            return Ok(refusal);
+            return Ok(refusal(&error, request.headers()));
         }
         Ok(self.dispatch(info, user, request).await)
     }
@@ -268,6 +276,22 @@ where
             "This request caused apiserver to panic. Look in the logs for details.",
         ))
     })
+}
+
+/// An answer's head alone, with the length of what would follow where that is known.
+fn without_body(response: Response<Body>) -> Response<Body> {
+    let (mut parts, body) = response.into_parts();
+    if let Some(length) = body.size_hint().exact() {
+        parts.headers.insert(header::CONTENT_LENGTH, length.into());
+    }
+    Response::from_parts(parts, body::empty())
+}
+
+/// The answer to who may not do that: no browser shall take the names in it for anything but text.
+fn refusal(error: &ApiError, request: &HeaderMap) -> Response<Body> {
+    let mut refusal = response::error(error, request);
+    refusal.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    refusal
 }
 
 /// The request's audit id, its own or a new one, which it then carries.

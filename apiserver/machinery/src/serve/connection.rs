@@ -39,7 +39,6 @@ const UPLOAD_WINDOW: u32 = 256 * 1024;
 
 pub(super) async fn run(server: Server, stop: CancellationToken) {
     let Server { listener, tls, chain, limits, reloads, .. } = server;
-    let acceptor = TlsAcceptor::from(tls);
     // Dropped with this future, which ends everything at once.
     let mut connections = JoinSet::new();
     let background = CancellationToken::new();
@@ -59,7 +58,8 @@ pub(super) async fn run(server: Server, stop: CancellationToken) {
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    connections.spawn(connection(acceptor.clone(), stream, chain.clone(), closing.clone()));
+                    let acceptor = TlsAcceptor::from(tls.config());
+                    connections.spawn(connection(acceptor, stream, chain.clone(), closing.clone()));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");

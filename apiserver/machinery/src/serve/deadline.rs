@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     http::{RequestInfo, query::Query},
-    status::ApiError,
+    status::{ApiError, quote},
 };
 
 /// Whether a request goes on until the client has enough: a watch, or a log that is followed.
@@ -21,7 +21,12 @@ pub(crate) fn is_long_running(info: &RequestInfo, query: &Query) -> bool {
 pub(crate) fn time_allowed(query: &Query, most: Duration) -> Result<Duration, ApiError> {
     let Some(text) = query.first("timeout").filter(|text| !text.is_empty()) else { return Ok(most) };
     let asked = parse_duration(text).ok_or_else(|| {
-        ApiError::bad_request(format!("invalid timeout specified in the request URL - time: invalid duration {text:?}"))
+        let problem = if text.ends_with(|c: char| c.is_ascii_digit()) && text.parse::<f64>().is_ok() {
+            "missing unit in duration"
+        } else {
+            "invalid duration"
+        };
+        ApiError::bad_request(format!("invalid timeout specified in the request URL - time: {problem} {}", quote(text)))
     })?;
     Ok(if asked.is_zero() { most } else { asked.min(most) })
 }

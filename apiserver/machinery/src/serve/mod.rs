@@ -46,6 +46,7 @@ pub use tls::{CaFile, CertificateError, ServingCertificate};
 
 use chain::Chain;
 use inflight::InFlight;
+use tls::Tls;
 
 /// The API behind the filters.
 #[async_trait]
@@ -209,7 +210,7 @@ impl ServerBuilder {
     /// [`ServeError`].
     pub async fn bind(self) -> Result<Server, ServeError> {
         let metrics = Arc::new(Metrics::new(&self.registry)?);
-        let tls = tls::config(self.certificate.clone())?;
+        let tls = Tls::new(self.certificate.clone(), self.authenticator.clone())?;
         let failed = |source| ServeError::Bind { address: self.address, source };
         let listener = TcpListener::bind(self.address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
@@ -226,7 +227,7 @@ impl ServerBuilder {
             handler: self.handler,
             stop_streams: CancellationToken::new(),
         };
-        Ok(Server { listener, address, tls: Arc::new(tls), chain: Arc::new(chain), limits: self.limits, reloads })
+        Ok(Server { listener, address, tls, chain: Arc::new(chain), limits: self.limits, reloads })
     }
 }
 
@@ -235,7 +236,7 @@ impl ServerBuilder {
 pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
-    tls: Arc<rustls::ServerConfig>,
+    tls: Tls,
     chain: Arc<Chain>,
     limits: Limits,
     reloads: Vec<Arc<dyn Reload>>,

@@ -16,7 +16,7 @@ use rustls::{
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject};
 
 use super::reload::{Reload, ReloadError, read};
-use crate::auth::{CaError, DynamicCa};
+use crate::auth::{Authenticator, CaError, DynamicCa};
 
 /// Why a serving certificate cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -124,10 +124,50 @@ impl Reload for CaFile {
     }
 }
 
-/// The TLS settings of a server: HTTP/2 or HTTP/1.1, TLS 1.2 and up, client certificates welcome.
-pub(crate) fn config(certificate: Arc<ServingCertificate>) -> Result<ServerConfig, Error> {
+/// The TLS of a server, which follows the authorities that its authenticators go by.
+#[derive(Debug)]
+pub(crate) struct Tls {
+    certificate: Arc<ServingCertificate>,
+    authenticator: Arc<dyn Authenticator>,
+    /// The settings in force, and the authorities they name.
+    current: ArcSwap<(Vec<DistinguishedName>, Arc<ServerConfig>)>,
+}
+
+impl Tls {
+    pub(crate) fn new(
+        certificate: Arc<ServingCertificate>,
+        authenticator: Arc<dyn Authenticator>,
+    ) -> Result<Self, Error> {
+        let authorities = authenticator.authorities();
+        let config = Arc::new(config(certificate.clone(), authorities.clone())?);
+        Ok(Self { certificate, authenticator, current: ArcSwap::from_pointee((authorities, config)) })
+    }
+
+    /// The settings for a connection that begins now.
+    pub(crate) fn config(&self) -> Arc<ServerConfig> {
+        let authorities = self.authenticator.authorities();
+        let current = self.current.load();
+        if current.0.iter().map(AsRef::as_ref).eq(authorities.iter().map(AsRef::<[u8]>::as_ref)) {
+            return current.1.clone();
+        }
+        match config(self.certificate.clone(), authorities.clone()) {
+            Ok(config) => {
+                let config = Arc::new(config);
+                self.current.store(Arc::new((authorities, config.clone())));
+                config
+            }
+            Err(error) => {
+                tracing::error!(%error, "the new authorities cannot be told to clients");
+                current.1.clone()
+            }
+        }
+    }
+}
+
+/// TLS settings: HTTP/2 or HTTP/1.1, TLS 1.2 and up, client certificates welcome.
+fn config(certificate: Arc<ServingCertificate>, authorities: Vec<DistinguishedName>) -> Result<ServerConfig, Error> {
     let provider = Arc::new(ring::default_provider());
-    let verifier = Arc::new(AnyCertificate::new(&provider));
+    let verifier = Arc::new(AnyCertificate::new(&provider, authorities));
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_client_cert_verifier(verifier)
@@ -143,12 +183,13 @@ pub(crate) fn config(certificate: Arc<ServingCertificate>) -> Result<ServerConfi
 /// Go servers do the same with `tls.RequestClientCert`.
 #[derive(Debug)]
 struct AnyCertificate {
+    authorities: Vec<DistinguishedName>,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
 impl AnyCertificate {
-    fn new(provider: &CryptoProvider) -> Self {
-        Self { algorithms: provider.signature_verification_algorithms }
+    fn new(provider: &CryptoProvider, authorities: Vec<DistinguishedName>) -> Self {
+        Self { authorities, algorithms: provider.signature_verification_algorithms }
     }
 }
 
@@ -157,9 +198,9 @@ impl ClientCertVerifier for AnyCertificate {
         false
     }
 
-    /// No hints: a client sends whatever it has.
+    /// Whose certificates are of any use; what a client shows all the same is judged all the same.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        &[]
+        &self.authorities
     }
 
     fn verify_client_cert(

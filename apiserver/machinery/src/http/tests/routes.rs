@@ -110,13 +110,6 @@ async fn what_cannot_be_negotiated_is_refused() {
     answer.assert_status(415, "UnsupportedMediaType", &format!("{types}application/json, application/yaml"));
     for patch in ["application/apply-patch+cbor", "application/json"] {
         let answer = server.send("PATCH", &format!("{path}/a"), &[("content-type", patch)], "{}").await;
-        answer.assert_status(
-            415,
-            "UnsupportedMediaType",
-            &format!(
-                "{types}application/json-patch+json, application/merge-patch+json, \
-                 application/strategic-merge-patch+json, application/apply-patch+yaml"
-            ),
-        );
+        answer.assert_status(415, "UnsupportedMediaType", "415: Unsupported Media Type");
     }
 }
