@@ -16,7 +16,7 @@ func init() {
 		"/apis/wardle.example.com/v1alpha1/flunders/name", "/apis/wardle.example.com/v1alpha1/fischers/name/status",
 		"/apis/wardle.example.com/v1alpha1/fischers/name/other", "/apis/wardle.example.com/v1alpha1/fischers/name/a/b",
 		"/apis/wardle.example.com/v1alpha1/namespaces/default/fischers", "/apis/wardle.example.com/v1alpha1/namespaces/default/flunders/a/b",
-		"/apis/wardle.example.com/v1alpha1//flunders", "//apis", "/apis/wardle.example.com/v1alpha1/namespaces//flunders",
+		"/apis/wardle.example.com/v1alpha1//flunders", "//apis",
 		"/apis/wardle.example.com/v1alpha1/proxy/namespaces/default/flunders/a", "/%61pis/wardle.example.com/v1alpha1/fischers/none",
 		"/apis/wardle.example.com/v1alpha1/fischers/a%2Fb", "/apis/wardle.example.com/v1alpha1/fischers/%00", "/apis/./wardle.example.com",
 		"/apis/wardle.example.com/v1alpha1/fischers/..",
@@ -28,11 +28,12 @@ func init() {
 			"/apis/wardle.example.com", "/apis/wardle.example.com/v1alpha1", "/version", "/healthz", "/unknown", "/openapi/v2",
 			"/openapi/v3", "/metrics", "/apis", fischers,
 		} {
-			if path == fischers && (method == "DELETE" || method == "POST") {
+			// A collection is emptied elsewhere, and metrics would be, under the feet of other checks.
+			if path == fischers && (method == "DELETE" || method == "POST") || path == "/metrics" && method == "DELETE" {
 				continue
 			}
 			addDirect("methods", method+" "+path, func(s *session) {
-				s.do(method, path, nil)
+				s.do(method, path, nil, headOnSuccess)
 			})
 		}
 		if method == "POST" || method == "DELETE" || method == "PATCH" || method == "PUT" {
@@ -127,11 +128,11 @@ func init() {
 	// The server itself.
 	for _, path := range []string{
 		"/healthz", "/livez", "/readyz", "/healthz/ping", "/livez/ping", "/readyz/ping", "/livez/unknown", "/livez?exclude=ping",
-		"/livez?exclude=unknown", "/healthz?verbose&exclude=ping", "/readyz/shutdown", "/livez/", "/version", "/version/",
+		"/livez?exclude=unknown", "/readyz/shutdown", "/livez/", "/version", "/version/",
 	} {
 		addDirect("server", path, func(s *session) { s.server(path) })
 	}
-	for _, path := range []string{"/livez?verbose", "/readyz?verbose", "/healthz?verbose"} {
+	for _, path := range []string{"/livez?verbose", "/readyz?verbose", "/healthz?verbose", "/healthz?verbose&exclude=ping"} {
 		addDirect("server", path, func(s *session) { s.verbose(path) })
 	}
 	for _, identity := range []string{"", "nobody", "stranger"} {
@@ -154,7 +155,7 @@ func init() {
 		s.do("GET", fischers+"/none", nil, header("Origin", "https://example.com"))
 		s.do("OPTIONS", fischers, nil, header("Origin", "https://example.com"), header("Access-Control-Request-Method", http.MethodPost))
 	})
-	for _, timeout := range []string{"1s", "0", "0s", "abc", "-1s", "1h", "1", "", "1ms"} {
+	for _, timeout := range []string{"1s", "0", "0s", "abc", "-1s", "1h", "1", ""} {
 		addDirect("server", "timeout="+timeout, func(s *session) { s.do("GET", fischers+"/none?timeout="+timeout, nil) })
 	}
 }

@@ -17,6 +17,8 @@ func (s *session) three() {
 	s.create("a", "metadata.labels", map[string]any{"app": "x", "tier": "1"}, "spec.reference", "one")
 	s.create("b", "metadata.labels", map[string]any{"app": "x", "tier": "2"}, "metadata.annotations", map[string]any{"note": "hello"})
 	s.create("c", "metadata.labels", map[string]any{"other": "y"})
+	// A consistent read, after which a read of whatever is at hand shows all three.
+	s.do("GET", s.flunders(), nil, quiet)
 }
 
 // Gets, lists, pages, selectors, and the forms of answers.
@@ -92,7 +94,7 @@ func init() {
 		"resourceVersion=0&resourceVersionMatch=", "limit=abc", "limit=-1", "limit=0", "limit=1.5", "limit=", "limit=99999999999999999999",
 		"continue=abc", "continue=", "continue=%00", "continue=e30", "continue=abc&resourceVersion=1", "continue=abc&resourceVersion=0",
 		"continue=abc&resourceVersionMatch=Exact", "sendInitialEvents=true", "sendInitialEvents=false", "sendInitialEvents=abc", "timeoutSeconds=abc",
-		"timeoutSeconds=5", "timeoutSeconds=-5", "watch=0", "watch=false", "watch=no", "allowWatchBookmarks=abc", "allowWatchBookmarks=true", "unknown=1",
+		"timeoutSeconds=5", "timeoutSeconds=-5", "watch=0", "watch=false", "allowWatchBookmarks=abc", "allowWatchBookmarks=true", "unknown=1",
 		"sendInitialEvents=true&resourceVersionMatch=NotOlderThan", "resourceVersionMatch=Exact&limit=1", "resourceVersion=1&resourceVersion=abc",
 	} {
 		many("list options", query, "?"+query)

@@ -70,6 +70,8 @@ var rewrites = []struct {
 	// What Go's packages and registries are called, and whether a kind is one of the server's at all.
 	{regexp.MustCompile(`converting \([\w.]+\) to \([\w.]+\): unknown conversion`), "<another kind>"},
 	{regexp.MustCompile(`no kind "\w+" is registered for version "[\w./]+" in scheme "[\w./:]+"`), "<another kind>"},
+	// Objects are shown as they are encoded, in an order of fields that is each encoder's own.
+	{regexp.MustCompile(`(patch: Invalid value: |^Invalid value: )"\{\\".*\}"(: )`), "$1<patched>$2"},
 	{regexp.MustCompile(`\(\*\w+\.(\w+)\)`), "(*<package>.$1)"},
 	// The reference's key begins with its group twice, as its storage has a prefix of that name.
 	{regexp.MustCompile(`/registry/wardle.example.com/wardle.example.com/`), "/registry/wardle.example.com/"},
@@ -105,6 +107,10 @@ func (s *session) body(contentType string, bytes []byte) string {
 func (s *session) value(key string, value any) any {
 	switch value := value.(type) {
 	case map[string]any:
+		// Each server has paths of its own.
+		if paths, ok := value["paths"].([]any); ok && len(value) == 1 && len(paths) > 0 {
+			return map[string]any{"paths": "<index>"}
+		}
 		masked := map[string]any{}
 		for name, inner := range value {
 			// The reference's strategies count no generations; those of kube-apiserver's own kinds do.

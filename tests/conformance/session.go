@@ -96,6 +96,8 @@ type request struct {
 	quiet   bool
 	// brief leaves the body out of the transcript, headers too.
 	brief bool
+	// headOnSuccess leaves out the body of a success.
+	headOnSuccess bool
 	// briefOnSuccess does so when the answer is a success.
 	briefOnSuccess bool
 	// unshown are headers that are each server's own.
@@ -119,6 +121,7 @@ func contentType(value string) option { return header("Content-Type", value) }
 func as(identity string) option       { return func(r *request) { r.as = &identity } }
 func quiet(r *request)                { r.quiet = true }
 func brief(r *request)                { r.brief = true }
+func headOnSuccess(r *request)        { r.headOnSuccess = true }
 func http1(r *request)                { r.http1 = true }
 
 // answer is what came back, as it came.
@@ -243,6 +246,7 @@ func shown(body any) string {
 }
 
 func (s *session) record(method, path string, body any, r *request, a *answer) {
+	path = hash.ReplaceAllString(path, "<hash>")
 	for _, part := range r.masked {
 		path = strings.ReplaceAll(path, part, "<masked>")
 	}
@@ -266,7 +270,7 @@ func (s *session) record(method, path string, body any, r *request, a *answer) {
 		return
 	}
 	s.say("  %d%s", a.code, headers(a.header))
-	if text := s.body(a.header.Get("Content-Type"), a.body); text != "" {
+	if text := s.body(a.header.Get("Content-Type"), a.body); text != "" && !(r.headOnSuccess && a.code < 300) {
 		s.say("  %s", text)
 	}
 }
@@ -311,8 +315,7 @@ func (s *session) watch(path string, live func(), enough func([]event) bool, opt
 			// A typed object has empty parts; reference and subject agree on what counts.
 			delete(frame.Object, "spec")
 			delete(frame.Object, "status")
-			metadata, _ := frame.Object["metadata"].(map[string]any)
-			if metadata["annotations"] == nil && frame.Object["kind"] == "Flunder" {
+			if !bytes.Contains(lines.Bytes(), []byte("k8s.io/initial-events-end")) {
 				// How many come, and when, is up to the server.
 				s.bookmarks++
 				continue

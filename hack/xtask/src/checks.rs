@@ -14,6 +14,7 @@ use clap::Args;
 
 use crate::binaries::{self, Profile};
 use crate::cluster;
+use crate::conformance;
 use crate::coverage;
 use crate::kubectl;
 use crate::paths;
@@ -51,6 +52,7 @@ pub(crate) fn run(args: &Checks) -> Result<()> {
     let bed = work.join("cluster");
     let options = cluster::Options { stoa: Some(Profile::Debug), replicas: None, wardle: true, unsafe_no_fsync: false };
     phases.run("test bed", || cluster::up(&bed, options).map(drop));
+    phases.run("conformance", || conformance::compare(&bed, &[]));
     phases.run("benchmark, small", || benchmark(&bed));
     phases.report();
 
@@ -128,7 +130,7 @@ fn prerequisites() -> Result<()> {
 
 fn format() -> Result<()> {
     cargo(&["fmt", "--all", "--", "--check"])?;
-    for module in ["tests/cluster", "tests/client-go", "tests/oracle"] {
+    for module in ["tests/cluster", "tests/client-go", "tests/conformance", "tests/oracle"] {
         let output =
             Command::new("gofmt").arg("-l").arg(paths::repository().join(module)).output().context("running gofmt")?;
         ensure!(
@@ -158,6 +160,7 @@ fn go_programs(work: &Path) -> Result<()> {
         Ok(())
     };
     let text = |program: PathBuf| program.into_os_string().into_string().ok().context("the work folder is not UTF-8");
+    go("tests/conformance", &["vet", "./..."])?;
     go("tests/client-go", &["vet", "./..."])?;
     go("tests/client-go", &["test", "-c", "-o", &text(client_go_program(work))?, "."])?;
     go("tests/oracle", &["vet", "./..."])?;

@@ -245,6 +245,15 @@ pub(crate) fn down(dir: &Path, purge: bool) -> Result<()> {
 }
 
 fn env(cluster: &Cluster) -> Result<()> {
+    for (key, value) in environment(&cluster.dir)? {
+        println!("{key}={value}");
+    }
+    Ok(())
+}
+
+/// What scripts and tests want to know of a test bed.
+pub(crate) fn environment(dir: &Path) -> Result<Vec<(&'static str, String)>> {
+    let cluster = Cluster::existing(dir)?;
     let state = State::load(&cluster.dir)?;
     let pki = cluster.pki();
     let mut lines = vec![
@@ -279,8 +288,5 @@ fn env(cluster: &Cluster) -> Result<()> {
         lines.push(("WARDLE_SUBJECT_URL", format!("https://localhost:{}", wardle.subject_port)));
         lines.push(("WARDLE_CA", pki.join("wardle-ca.crt").display().to_string()));
     }
-    for (key, value) in lines {
-        println!("{key}={value}");
-    }
-    Ok(())
+    Ok(lines)
 }

@@ -6,6 +6,7 @@
 mod binaries;
 mod checks;
 mod cluster;
+mod conformance;
 mod coverage;
 mod kubectl;
 mod paths;
@@ -25,6 +26,8 @@ enum Command {
     Cluster(cluster::Command),
     /// From a clone to a first rollout
     Quickstart(quickstart::Quickstart),
+    /// The same questions to Go's API server and to ours
+    Conformance(conformance::Conformance),
     /// Every check there is
     Test(checks::Checks),
     /// Whether docs/coverage.md names tests that exist
@@ -35,6 +38,7 @@ fn main() -> ExitCode {
     let result = match Command::parse() {
         Command::Cluster(command) => cluster::run(&command),
         Command::Quickstart(args) => quickstart::run(&args),
+        Command::Conformance(args) => conformance::run(&args),
         Command::Test(args) => checks::run(&args),
         Command::CheckCoverage => coverage::check(),
     };

@@ -1,0 +1,59 @@
+//! `hack/conformance`: asks Go's sample-apiserver and ours the same, and keeps `docs/conformance.md` up to date.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+use clap::Args;
+
+use crate::cluster;
+use crate::paths;
+
+/// What to ask, and of whom.
+#[derive(Debug, Args)]
+pub(crate) struct Conformance {
+    /// The test bed's folder; it is started when it is down, and left running
+    #[arg(long, default_value = ".cluster")]
+    dir: PathBuf,
+    /// Write docs/conformance.md anew
+    #[arg(long)]
+    update: bool,
+    /// A regular expression: only checks whose area and name match, with no regard to the document
+    #[arg(long)]
+    run: Option<String>,
+}
+
+/// Starts what is not running and compares.
+pub(crate) fn run(args: &Conformance) -> Result<()> {
+    cluster::up(&args.dir, cluster::Options { stoa: None, wardle: true, unsafe_no_fsync: false })?;
+    let mut flags = Vec::new();
+    if args.update {
+        flags.push("-update");
+    }
+    if let Some(only) = &args.run {
+        flags.extend(["-run", only]);
+    }
+    compare(&fs::canonicalize(&args.dir)?, &flags)
+}
+
+/// Compares on a test bed that is up with `--wardle`.
+///
+/// # Errors
+///
+/// When an answer differs that may not, or the document is out of date.
+pub(crate) fn compare(bed: &Path, flags: &[&str]) -> Result<()> {
+    let module = paths::repository().join("tests/conformance");
+    let program = bed.join("conformance");
+    let built = Command::new("go").current_dir(&module).args(["build", "-o"]).arg(&program).arg(".").status();
+    ensure!(built.context("running go")?.success(), "go build failed in {}", module.display());
+    let environment = bed.join("conformance.env");
+    let lines: Vec<String> =
+        cluster::environment(bed)?.into_iter().map(|(key, value)| format!("{key}={value}\n")).collect();
+    fs::write(&environment, lines.concat()).context("writing the test bed's environment")?;
+    let mut command = Command::new(&program);
+    command.arg("-bed").arg(bed).arg("-env").arg(&environment);
+    command.arg("-document").arg(paths::repository().join("docs/conformance.md")).args(flags).stdin(Stdio::null());
+    ensure!(command.status().context("running the conformance program")?.success(), "the answers differ");
+    Ok(())
+}
