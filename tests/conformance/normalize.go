@@ -75,6 +75,7 @@ var rewrites = []struct {
 	{regexp.MustCompile(`\(\*\w+\.(\w+)\)`), "(*<package>.$1)"},
 	// The reference's key begins with its group twice, as its storage has a prefix of that name.
 	{regexp.MustCompile(`/registry/wardle.example.com/wardle.example.com/`), "/registry/wardle.example.com/"},
+	{regexp.MustCompile(`Web_[a-z0-9]{5}`), "Web_<suffix>"},
 	{regexp.MustCompile(`in record \(\d+\)`), "in record (<version>)"},
 	{regexp.MustCompile(`(\\"resourceVersion\\":\\")\d+`), "$1<version>"},
 }
