@@ -43,7 +43,8 @@ func report(results []*result) []byte {
 		}
 		fmt.Fprintf(&out, "**differs**, as %s\n  * Go: %s\n  * ours: %s\n", result.allowed(), summary(result.reference), summary(result.subject))
 	}
-	return out.Bytes()
+	// A path or a body in a name may be anything; the document is text.
+	return bytes.ToValidUTF8(out.Bytes(), []byte("?"))
 }
 
 // group is a check whose answers are the same in several modes.
@@ -76,7 +77,7 @@ func grouped(results []*result) []*group {
 
 func code(text string) string {
 	if len(text) > 120 {
-		text = text[:100] + "…"
+		text = strings.ToValidUTF8(text[:100], "") + "…"
 	}
 	return "`" + strings.ReplaceAll(text, "`", "'") + "`"
 }
