@@ -9,7 +9,7 @@ use crate::{
     managed_fields::Plain,
     object::Object,
     request::FieldValidation,
-    schema::{self, Format},
+    schema::{self, Format, Misfit},
     status::{ApiError, FieldError},
     strategic_patch::{self, Lookup, Refusal},
 };
@@ -186,9 +186,18 @@ impl Patch {
         }
     }
 
+    /// 422 about a field that has the wrong type now.
+    pub(crate) fn refuse_misfit(&self, patched: &Object, misfit: &Misfit) -> ApiError {
+        let text = match &self.change {
+            Change::Strategic(_) => &misfit.converted,
+            Change::Json(_) | Change::Merge(_) => &misfit.decoded,
+        };
+        self.refuse(patched, text)
+    }
+
     /// 422 about the outcome of the patch, which upstream shows as the value of a field `patch`; for a strategic
     /// merge patch it shows the patch itself.
-    pub(crate) fn refuse(&self, patched: &Object, detail: &str) -> ApiError {
+    fn refuse(&self, patched: &Object, detail: &str) -> ApiError {
         let shown = match &self.change {
             Change::Strategic(patch) => Plain(&Value::Object(patch.clone())).to_string(),
             Change::Json(_) | Change::Merge(_) => Value::Object(patched.0.clone()).to_string(),

@@ -84,7 +84,7 @@ impl Call<'_> {
         let transform = |current: &Object| {
             let mut patched = patch.apply(current, &self.resource.definition.schema)?;
             let settled = self.resource.decoder.settle(&mut patched);
-            let unknown = settled.map_err(|text| patch.refuse(&patched, &text))?;
+            let unknown = settled.map_err(|misfit| patch.refuse_misfit(&patched, &misfit))?;
             let warnings = patch.check_strictly(&patched, unknown.warnings(), context.field_validation)?;
             warnings.iter().for_each(|warning| context.warn(warning));
             self.ensure_namespace(&mut patched)?;

@@ -95,39 +95,43 @@ pub(crate) struct ApplyOptions<'a> {
 }
 
 impl FieldManager {
-    /// Writes into `new` who owns what once it replaces `live`, or is created when there is none.
+    /// The `managedFields` that `new` is to have once it replaces `live`, or is created when there is none. Both come
+    /// with their own beside them.
     ///
-    /// What `new` itself says about that counts, when it makes sense and this is no subresource; a `managedFields` of
+    /// What is written with `new` counts, when it makes sense and this is no subresource; a `managedFields` of
     /// `[{}]` or `[]` ends the tracking. An object that was never tracked is not tracked from here on either.
-    pub(crate) fn update(&self, live: Option<&Object>, new: &mut Object, manager: &str, now: i64) {
-        let managers = self.written(live, new);
-        new.metadata_mut().remove(MANAGED_FIELDS);
-        let live = live.map(|live| &live.0);
+    pub(crate) fn update(
+        &self,
+        live: Option<(&Object, Option<&Value>)>,
+        (new, written): (&Object, Option<&Value>),
+        manager: &str,
+        now: i64,
+    ) -> Option<Value> {
+        let managers = self.begin(live.and_then(|(_, entries)| entries), written);
+        let live = live.map(|(live, _)| &live.0);
         if managers.is_empty() && live.is_some_and(has_uid) {
-            return;
+            return None;
         }
-        let empty = Map::new();
-        match self.track(live.unwrap_or(&empty), &new.0, managers, manager, now) {
-            Ok(managers) => put(new, &managers),
+        match self.track(live.unwrap_or(&Map::new()), &new.0, managers, manager, now) {
+            Ok(managers) => entries::encode(&managers),
             // Upstream says of this that it should not happen, and goes on without.
             Err(error) => {
                 tracing::error!(error, kind = self.kind, name = new.name(), "the owners of fields are lost");
+                None
             }
         }
     }
 
     /// The owners that an update begins with.
-    fn written(&self, live: Option<&Object>, new: &Object) -> Managers {
-        let field = |object: &'_ Object| object.metadata().and_then(|metadata| metadata.get(MANAGED_FIELDS)).cloned();
-        let of_live = || entries::decode(live.and_then(field).as_ref()).unwrap_or_default();
+    fn begin(&self, live: Option<&Value>, written: Option<&Value>) -> Managers {
+        let of_live = || entries::decode(live).unwrap_or_default();
         if !self.subresource.is_empty() {
             return of_live();
         }
-        let written = field(new);
-        if entries::is_reset(written.as_ref()) {
+        if entries::is_reset(written) {
             return Managers::new();
         }
-        match entries::decode(written.as_ref()) {
+        match entries::decode(written) {
             Ok(managers) if !managers.is_empty() => managers,
             // Clients that know nothing of it leave it out.
             Ok(_) | Err(_) => of_live(),

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use proptest::{prelude::*, sample::select, test_runner::TestRunner};
 use serde_json::{Map, Value, json};
 
-use super::{ApplyOptions, FieldManagers};
+use super::{ApplyOptions, FieldManagers, manager::FieldManager};
 use crate::{
     object::Object,
     openapi::components,
@@ -54,6 +54,17 @@ fn steps(spec: &Type) -> impl Strategy<Value = Vec<Step>> + use<> {
             entries,
         });
     prop::collection::vec(step, 4..12)
+}
+
+/// The object after an update, its managers in it.
+fn updated(manager: &FieldManager, live: Option<&Object>, mut new: Object, name: &str, now: i64) -> Object {
+    let live = live.cloned().map(|mut live| (live.metadata_mut().remove("managedFields"), live));
+    let written = new.metadata_mut().remove("managedFields");
+    let before = live.as_ref().map(|(entries, live)| (live, entries.as_ref()));
+    if let Some(entries) = manager.update(before, (&new, written.as_ref()), name, now) {
+        new.metadata_mut().insert("managedFields".to_owned(), entries);
+    }
+    new
 }
 
 /// The object with empty structs where upstream always has them.
@@ -143,8 +154,7 @@ fn run(oracle: &mut Oracle, spec: &Type, steps: &[Step]) -> Result<(), TestCaseE
             let current = live.clone().unwrap_or_else(|| filled(Object::default()));
             manager.apply(Some(&current), &object, options)
         } else {
-            manager.update(live.as_ref(), &mut object, step.manager, now);
-            Ok(object)
+            Ok(updated(manager, live.as_ref(), object, step.manager, now))
         };
         let context = format!("step {index}: {step:?}\nlive {}", json!(live.as_ref().map(|live| &live.0)));
         match result {
@@ -219,7 +229,7 @@ fn oldest_updates_become_one_as_upstream_does() {
         }));
         // Some seconds are shared, so that names decide.
         let now = START + step / 3;
-        managers.of(Target::Main).update(Some(&live), &mut object, &manager, now);
+        let object = updated(managers.of(Target::Main), Some(&live), object, &manager, now);
         assert_eq!(Value::Object(object.0.clone()), retimed(answer["object"].clone(), now), "step {step}");
         live = object;
     }

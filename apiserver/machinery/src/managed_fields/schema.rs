@@ -159,9 +159,13 @@ impl Schema {
         for (field, id) in [("metadata", metadata), ("apiVersion", text), ("kind", text)] {
             map.fields.insert(field.into(), FieldType { id, default: None });
         }
-        let has_fields = |id: TypeId| types[id].map.as_ref().is_some_and(|map| !map.fields.is_empty());
-        let mut always: Vec<_> =
-            map.fields.iter().filter(|(_, field)| has_fields(field.id)).map(|(name, _)| name.clone()).collect();
+        let is_struct = |name: &str, id: TypeId| {
+            let is_map = |atom: &Atom| atom.scalar.is_none() && atom.list.is_none();
+            let map = Some(&types[id]).filter(|atom| is_map(atom)).and_then(|atom| atom.map.as_ref());
+            map.is_some_and(|map| !map.fields.is_empty() || matches!(name, "spec" | "status"))
+        };
+        let fields = map.fields.iter().filter(|(name, field)| is_struct(name, field.id));
+        let mut always: Vec<_> = fields.map(|(name, _)| name.clone()).collect();
         always.sort_unstable();
         map.always = always;
         types[root].map = Some(map);

@@ -45,21 +45,19 @@ impl Store {
     ) -> Result<Arc<Stored>, ApiError> {
         metadata::set_namespace(&mut object, self.definition.scope, namespace)?;
         metadata::clear_for_create(&mut object);
-        let now = metadata::seconds_now();
-        self.field_managers.of(Target::Main).update(None, &mut object, &context.field_manager, now);
         let name = object.name().to_owned();
         let write = Admitted { context, namespace, name: &name, current: None, status: false };
         self.admit_change(write, &mut object).await?;
         let prefix = object.meta_str("generateName").to_owned();
         if prefix.is_empty() || !object.name().is_empty() {
-            let result = self.create_named(context, namespace, object).await;
+            let result = self.create_named(context, namespace, object, Owners::Tracked).await;
             return result.map_err(|CreateError { error, taken: _ }| error);
         }
         let mut tries = 1;
         loop {
             let mut named = object.clone();
             named.metadata_mut().insert("name".to_owned(), metadata::generate_name(&prefix).into());
-            match self.create_named(context, namespace, named).await {
+            match self.create_named(context, namespace, named, Owners::Tracked).await {
                 Err(CreateError { taken: Some(_), .. }) if tries < NAME_TRIES => tries += 1,
                 Err(CreateError { taken: Some(name), .. }) => return Err(self.no_name_found(&name)),
                 Err(CreateError { error, taken: None }) => return Err(error),
@@ -68,12 +66,13 @@ impl Store {
         }
     }
 
-    /// Creates an object that has a name; who owns its fields has been told.
+    /// Creates an object that has a name.
     pub(super) async fn create_named(
         &self,
         context: &RequestContext,
         namespace: &str,
         mut object: Object,
+        owners: Owners,
     ) -> Result<Arc<Stored>, CreateError> {
         let sent_version = object.meta_str("resourceVersion").to_owned();
         metadata::fill_for_create(&mut object);
@@ -89,6 +88,10 @@ impl Store {
         })?;
         warn(context, &draft);
         self.strategy.admit(context, &draft).await?;
+        let managed_fields = match owners {
+            Owners::Told => managed_fields,
+            Owners::Tracked => self.track(context, Target::Main, None, &draft.object, managed_fields.as_ref()),
+        };
         put_managed_fields(&mut draft.object, managed_fields);
         let name = draft.object.name().to_owned();
         let write = Admitted { context, namespace, name: &name, current: None, status: false };
@@ -239,10 +242,6 @@ impl Store {
             UpdateSource::Apply(apply) => (self.applied(context, target, Some(&old), apply)?, "patch"),
         };
         self.check_version(&new, current)?;
-        if !matches!(change, UpdateSource::Apply(_)) {
-            let now = metadata::seconds_now();
-            self.field_managers.of(target).update(Some(&old), &mut new, &context.field_manager, now);
-        }
         let write = Admitted { context, namespace, name, current: Some(current), status: target == Target::Status };
         self.admit_change(write, &mut new).await?;
         let managed_fields = new.metadata_mut().remove(MANAGED_FIELDS);
@@ -261,8 +260,15 @@ impl Store {
         warn(context, &draft);
         count_generation(&mut draft.object, &old);
         self.strategy.admit(context, &draft).await?;
-        self.admit_stored(write, &draft.object, managed_fields.as_ref()).await?;
         let finished = is_finished(&draft.object, &old);
+        let managed_fields = match change {
+            UpdateSource::Apply(_) => managed_fields,
+            UpdateSource::Object(_) | UpdateSource::Transform(_) => {
+                let live = Some((&old, old_managed_fields.as_ref()));
+                self.track(context, target, live, &draft.object, managed_fields.as_ref())
+            }
+        };
+        self.admit_stored(write, &draft.object, managed_fields.as_ref()).await?;
         let same_owners = same_but_for_times(managed_fields.as_ref(), old_managed_fields.as_ref());
         if !finished && same_owners && draft.object == old {
             return Ok(Outcome::Done(current.clone()));
@@ -282,6 +288,20 @@ impl Store {
             });
         }
         self.append(context, &current.key, expect, &prepared, verb).await
+    }
+
+    /// Who owns what once `new` is stored. Asked when the strategy has done its part, so that whoever writes owns the
+    /// defaults that came with it, as upstream, where they are set when a body is read.
+    fn track(
+        &self,
+        context: &RequestContext,
+        target: Target,
+        live: Option<(&Object, Option<&Value>)>,
+        new: &Object,
+        written: Option<&Value>,
+    ) -> Option<Value> {
+        let now = metadata::seconds_now();
+        self.field_managers.of(target).update(live, (new, written), &context.field_manager, now)
     }
 
     /// Checks that the new object is based on the current version, when it says on which.
@@ -421,6 +441,15 @@ impl Store {
             Err(error) => Err(self.log_failed(verb, &error)),
         }
     }
+}
+
+/// Where it comes from who owns the fields of a new object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Owners {
+    /// It is in the object.
+    Told,
+    /// Whoever creates it owns them, unless the object says otherwise.
+    Tracked,
 }
 
 /// How an update of what does not exist ended.

@@ -25,6 +25,30 @@ pub(super) enum TypeError {
     TooDeep,
 }
 
+impl TypeError {
+    /// The same in the words of Go's converter from maps, which reads the outcome of strategic merge patches.
+    pub(super) fn converted(&self) -> String {
+        let Self::Mismatch { value, expected, .. } = self else { return self.to_string() };
+        let is_whole = |number: &str| number.parse::<f64>().is_ok_and(|number| number.fract() == 0.0);
+        let kind = match value.split(' ').collect::<Vec<_>>().as_slice() {
+            ["number"] => "int64",
+            ["number", number] if is_whole(number) => "int64",
+            ["number", _] => "float64",
+            ["array"] => "slice",
+            ["object"] => "map",
+            [other] => other,
+            _ => value,
+        };
+        match expected.split_at_checked(2) {
+            Some(("[]", _)) => format!("cannot restore slice from {kind}"),
+            Some(("ma", _)) => format!("cannot restore map from {kind}"),
+            // Whole numbers and others are converted where Go does it by itself, so a number says more.
+            _ if kind.ends_with("64") => format!("cannot convert {kind} to {expected}"),
+            _ => format!("unrecognized type: {expected}"),
+        }
+    }
+}
+
 /// Conforms the object of a kind; unknown fields are added to `strict`.
 pub(super) fn conform(
     schema: &CompiledSchema,

@@ -171,6 +171,15 @@ pub fn fuzz(decoder: &Decoder, body: &[u8]) {
     }
 }
 
+/// A field of the wrong type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Misfit {
+    /// In the words of Go's JSON decoder.
+    pub(crate) decoded: String,
+    /// In the words of Go's converter from maps.
+    pub(crate) converted: String,
+}
+
 /// Decodes and checks the objects of one resource.
 #[derive(Debug)]
 pub struct Decoder {
@@ -239,7 +248,7 @@ impl Decoder {
             let json = serde_json::to_string(&object.0).unwrap_or_default();
             ApiError::invalid("", "", "", &[FieldError::invalid("patch", json, text)])
         };
-        let strict = self.settle(object).map_err(|error| refuse(object, error))?;
+        let strict = self.settle(object).map_err(|misfit| refuse(object, misfit.decoded))?;
         match validation {
             FieldValidation::Strict if !strict.is_empty() => Err(refuse(object, strict.message())),
             FieldValidation::Warn => Ok(strict.warnings()),
@@ -251,17 +260,18 @@ impl Decoder {
     ///
     /// # Errors
     ///
-    /// The text about a field of the wrong type.
-    pub(crate) fn settle(&self, object: &mut Object) -> Result<StrictErrors, String> {
+    /// [`Misfit`] about a field of the wrong type.
+    pub(crate) fn settle(&self, object: &mut Object) -> Result<StrictErrors, Misfit> {
         let text = |field: &str| object.0.get(field).and_then(Value::as_str).unwrap_or("");
         let (api_version, kind) = (text("apiVersion"), text("kind"));
         let same = |given: &str, own: &str| given.is_empty() || given == own;
         if !same(kind, &self.kind) || !same(api_version, &group_version(&self.group, &self.version)) {
-            return Err(unregistered(kind, api_version));
+            let text = unregistered(kind, api_version);
+            return Err(Misfit { decoded: text.clone(), converted: text });
         }
         let mut strict = StrictErrors::default();
         conform::conform(&self.schema, (&self.version, &self.kind), &mut object.0, &mut strict)
-            .map_err(|error| error.to_string())?;
+            .map_err(|error| Misfit { decoded: error.to_string(), converted: error.converted() })?;
         Ok(strict)
     }
 

@@ -114,7 +114,7 @@ fn apply_directives(list: &mut Slice, patch: Vec<Value>, key: &str) -> Result<(V
                     let message = "merging lists cannot yet be specified in the patch";
                     return Err(Refusal::Failed(message.to_owned()));
                 }
-                _ => return Err(unknown_directive(directive)),
+                _ => return Err(unknown_directive(fields)),
             },
         }
     }

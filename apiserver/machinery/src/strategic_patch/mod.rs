@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 
 pub(crate) use self::lookup::Lookup;
 use self::lookup::Strategy;
-use crate::schema::json_type;
+use crate::managed_fields::Plain;
 
 /// What is done with a map or an item: `replace`, `delete` or `merge`.
 const DIRECTIVE: &str = "$patch";
@@ -55,12 +55,14 @@ pub(crate) fn merge(
     mut patch: Map<String, Value>,
     schema: Lookup<'_>,
 ) -> Result<Map<String, Value>, Refusal> {
-    if let Some(directive) = patch.remove(DIRECTIVE) {
-        return match directive.as_str() {
-            Some("replace") => Ok(patch),
-            Some("delete") => Ok(Map::new()),
-            _ => Err(unknown_directive(&directive)),
-        };
+    match patch.get(DIRECTIVE).map(Value::as_str) {
+        None => {}
+        Some(Some("replace")) => {
+            patch.remove(DIRECTIVE);
+            return Ok(patch);
+        }
+        Some(Some("delete")) => return Ok(Map::new()),
+        Some(_) => return Err(unknown_directive(&patch)),
     }
     retain_keys(&mut original, &mut patch)?;
     merge_ordered_lists(&mut original, &mut patch, schema)?;
@@ -169,9 +171,10 @@ fn bad_type(expected: &str, actual: &Value) -> Refusal {
     Refusal::Failed(format!("expected a {expected}, but received a {actual}"))
 }
 
-fn unknown_directive(directive: &Value) -> Refusal {
-    let text = directive.as_str().map_or_else(|| json_type(directive).to_owned(), str::to_owned);
-    Refusal::Failed(format!("unknown patch type: {text} in map"))
+fn unknown_directive(patch: &Map<String, Value>) -> Refusal {
+    let directive = patch.get(DIRECTIVE).unwrap_or(&Value::Null);
+    let text = directive.as_str().map_or_else(|| format!("%!s({})", Plain(directive)), str::to_owned);
+    Refusal::Failed(format!("unknown patch type: {text} in map: {}", Plain(&Value::Object(patch.clone()))))
 }
 
 /// A value that is new to the object, without what only a patch has; nothing for what is a directive as a whole.

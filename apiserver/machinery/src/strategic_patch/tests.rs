@@ -91,7 +91,7 @@ fn what_makes_no_sense_is_refused() {
         refused(json!({ "tags": [[]], "$setElementOrder/tags": [] })),
         failed("list element types are not identical")
     );
-    assert_eq!(refused(json!({ "$patch": "merge" })), failed("unknown patch type: merge in map"));
+    assert_eq!(refused(json!({ "$patch": "merge" })), failed("unknown patch type: merge in map: map[$patch:merge]"));
     assert_eq!(
         refused(json!({ "merged": [{ "n": 1 }] })),
         failed("map: map[n:1] does not contain declared merge key: name")
