@@ -12,6 +12,7 @@ use proptest::{
     collection::{btree_map, vec},
     prelude::*,
     sample::select,
+    test_runner::{RngAlgorithm, TestRng, TestRunner},
 };
 use serde_json::{Map, Value, json};
 
@@ -70,6 +71,12 @@ impl Drop for Oracle {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Runs the same cases every time, 256 unless `PROPTEST_CASES` says how many.
+pub(crate) fn runner() -> TestRunner {
+    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
+    TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha))
 }
 
 /// An object that nothing was written to.

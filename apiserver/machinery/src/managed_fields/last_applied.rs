@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::{
     schema::Schema,
     set::Set,
-    typed::{self, Strictness},
+    typed::{self, Strictness, Structs},
     value,
 };
 
@@ -29,7 +29,7 @@ pub(super) fn unchanged(schema: &Schema, api_version: &str, live: &Map<String, V
     typed::validate(schema, live, Strictness::Stored).ok()?;
     typed::validate(schema, &applied, Strictness::Applied).ok()?;
     let set = typed::field_set(schema, &applied).ok()?;
-    let comparison = typed::compare(schema, &applied, live).ok()?;
+    let comparison = typed::compare(schema, &applied, live, Structs::Written).ok()?;
     Some(set.difference(&comparison.modified).difference(&comparison.added).difference(&comparison.removed))
 }
 

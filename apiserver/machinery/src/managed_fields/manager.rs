@@ -190,9 +190,16 @@ impl FieldManager {
             return Err(ApiError::bad_request("metadata.managedFields must be nil"));
         }
         self.check_values(configuration, &live)?;
+        // What is merged with is typed upstream, and has its structs.
+        let added = self.schema.add_structs(&mut live);
         let Applied { object, managers } = self.merge(&live, configuration, managers, options)?;
         if let Some(object) = object {
             live = object;
+        }
+        for field in added.iter().filter(|field| !configuration.0.contains_key(**field)) {
+            if live.get(*field).and_then(Value::as_object).is_some_and(Map::is_empty) {
+                live.remove(*field);
+            }
         }
         if options.manager == last_applied::KUBECTL {
             last_applied::refresh(&mut live, &configuration.0);

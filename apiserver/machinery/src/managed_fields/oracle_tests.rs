@@ -2,19 +2,17 @@
 
 use std::cell::RefCell;
 
-use proptest::{prelude::*, sample::select, test_runner::TestRunner};
+use proptest::{prelude::*, sample::select};
 use serde_json::{Map, Value, json};
 
 use super::{ApplyOptions, FieldManagers, manager::FieldManager};
 use crate::{
     object::Object,
     openapi::components,
-    oracle::{Oracle, Type, definition, empty, metadata, types},
+    oracle::{Oracle, Type, definition, empty, metadata, runner, types},
     registry::Target,
 };
 
-/// How many kinds are tried, each with a sequence of writes.
-const KINDS: u32 = 300;
 /// When the writes begin, in seconds since 1970: long before the oracle's clock.
 const START: i64 = 1_000_000_000;
 
@@ -204,12 +202,13 @@ fn prop_null(value: Option<&Value>) -> Value {
 fn writes_are_tracked_and_merged_as_upstream_does() {
     let Some(oracle) = Oracle::start() else { return };
     let oracle = RefCell::new(oracle);
-    let mut runner = TestRunner::new(ProptestConfig { cases: KINDS, ..ProptestConfig::default() });
     let cases = types().prop_flat_map(|spec| {
         let steps = steps(&spec);
         (Just(spec), steps)
     });
-    runner.run(&cases, |(spec, steps)| run(&mut oracle.borrow_mut(), &spec, &steps)).unwrap_or_else(|e| panic!("{e}"));
+    runner()
+        .run(&cases, |(spec, steps)| run(&mut oracle.borrow_mut(), &spec, &steps))
+        .unwrap_or_else(|e| panic!("{e}"));
 }
 
 #[test]

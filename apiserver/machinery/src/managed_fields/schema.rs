@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::openapi::object_meta;
 
@@ -170,6 +170,16 @@ impl Schema {
         map.always = always;
         types[root].map = Some(map);
         Self { types, root }
+    }
+
+    /// Adds the structs that an object always has, and returns their names.
+    pub(super) fn add_structs(&self, object: &mut Map<String, Value>) -> Vec<&str> {
+        let always = self.atom(self.root).map.iter().flat_map(|map| &map.always);
+        let missing: Vec<&str> = always.map(|field| &**field).filter(|field| !object.contains_key(*field)).collect();
+        for field in &missing {
+            object.insert((*field).to_owned(), Value::Object(Map::new()));
+        }
+        missing
     }
 
     pub(super) fn root(&self) -> TypeId {

@@ -10,7 +10,7 @@ use super::{
     path::PathElement,
     schema::Schema,
     set::Set,
-    typed::{self, Comparison},
+    typed::{self, Comparison, Structs},
     value,
 };
 
@@ -66,11 +66,12 @@ impl Updater<'_> {
         managers: Managers,
     ) -> Result<(Set, Managers), String> {
         let mut managers = self.reconcile(managers)?;
-        let Comparison { modified, added, .. } = match self.transfer(old, new, &mut managers, None, true) {
-            Ok(comparison) => comparison,
-            Err(Failure::Error(error)) => return Err(error),
-            Err(Failure::Conflicts(_)) => unreachable!("there are no conflicts when they are overridden"),
-        };
+        let Comparison { modified, added, .. } =
+            match self.transfer((old, new, Structs::Present), &mut managers, None, true) {
+                Ok(comparison) => comparison,
+                Err(Failure::Error(error)) => return Err(error),
+                Err(Failure::Conflicts(_)) => unreachable!("there are no conflicts when they are overridden"),
+            };
         Ok((modified.union(&added).recursive_difference(self.ignored), managers))
     }
 
@@ -98,7 +99,7 @@ impl Updater<'_> {
         let owned = Owned { set, api_version: self.api_version.to_owned(), time };
         let last = managers.insert(manager.clone(), owned);
         let object = self.prune(merged, &managers, last.as_ref())?;
-        self.transfer(live, &object, &mut managers, Some(manager), force)?;
+        self.transfer((live, &object, Structs::Written), &mut managers, Some(manager), force)?;
         let object = (!value::equal_maps(live, &object)).then_some(object);
         Ok(Applied { object, managers })
     }
@@ -106,13 +107,12 @@ impl Updater<'_> {
     /// Takes what changed from whoever owned it, but for `except`.
     fn transfer(
         &self,
-        old: &Map<String, Value>,
-        new: &Map<String, Value>,
+        (old, new, structs): (&Map<String, Value>, &Map<String, Value>, Structs),
         managers: &mut Managers,
         except: Option<&ManagerId>,
         force: bool,
     ) -> Result<Comparison, Failure> {
-        let comparison = typed::compare(self.schema, old, new)
+        let comparison = typed::compare(self.schema, old, new, structs)
             .map_err(|error| Failure::error("failed to compare objects", error))?
             .excluding(self.ignored);
         let changed = comparison.modified.union(&comparison.added);

@@ -2,13 +2,13 @@
 
 use std::cell::RefCell;
 
-use proptest::{prelude::*, sample::select, test_runner::TestRunner};
+use proptest::{prelude::*, sample::select};
 use serde_json::{Value, json};
 
 use super::{Lookup, Refusal, merge};
 use crate::{
     openapi::components,
-    oracle::{Oracle, Type, definition, empty, metadata, types},
+    oracle::{Oracle, Type, definition, empty, metadata, runner, types},
 };
 
 /// A spec with a list of each kind.
@@ -183,8 +183,7 @@ fn patches_are_merged_as_upstream_does() {
         let pairs = prop::collection::vec((metadata(), spec.values(), metadata(), patches(&spec)), 16);
         (Just(spec), pairs)
     });
-    let mut runner = TestRunner::new(ProptestConfig { cases: 200, ..ProptestConfig::default() });
-    let result = runner.run(&cases, |(spec, pairs)| {
+    let result = runner().run(&cases, |(spec, pairs)| {
         let definition = definition(&spec);
         oracle.borrow_mut().define("main", &components(&definition), "", &json!([["status"]]));
         for (old_metadata, old, new_metadata, new) in pairs {

@@ -34,6 +34,15 @@ impl Comparison {
 /// What is there where a struct has nothing in it.
 static EMPTY: LazyLock<Value> = LazyLock::new(|| Value::Object(Map::new()));
 
+/// How what is not there is read where Go has a struct.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Structs {
+    /// As empty: both objects are typed.
+    Present,
+    /// As missing: an object was put together from others, untyped.
+    Written,
+}
+
 /// Compares two objects that are valid as stored.
 ///
 /// # Errors
@@ -43,8 +52,9 @@ pub(in super::super) fn compare(
     schema: &Schema,
     old: &Map<String, Value>,
     new: &Map<String, Value>,
+    structs: Structs,
 ) -> Result<Comparison, Errors> {
-    let walk = Walk { schema };
+    let walk = Walk { schema, structs };
     let mut node = Node::default();
     if let View::Map(map) = schema.atom(schema.root()).view(Reading::Map) {
         walk.entries(map, Some(old), Some(new), &mut node)?;
@@ -89,6 +99,7 @@ impl Node {
 
 struct Walk<'s> {
     schema: &'s Schema,
+    structs: Structs,
 }
 
 impl Walk<'_> {
@@ -128,8 +139,8 @@ impl Walk<'_> {
         match view {
             View::Map(map) => {
                 let (left, right) = (as_map(lhs), as_map(rhs));
-                let is_empty =
-                    |side: Option<&Map<_, _>>| side.is_none_or(|side| side.is_empty() && map.always.is_empty());
+                let nothing_else = self.structs == Structs::Written || map.always.is_empty();
+                let is_empty = |side: Option<&Map<_, _>>| side.is_none_or(|side| side.is_empty() && nothing_else);
                 if map.atomic || (is_empty(left) && is_empty(right)) {
                     return Ok(node.leaf(lhs, rhs));
                 }
@@ -172,7 +183,7 @@ impl Walk<'_> {
         for key in left.chain(right) {
             // Nothing is known of the field, and so nobody owns it.
             let Some(id) = map.at(key) else { continue };
-            let (lhs, rhs) = (entry(map, lhs, key), entry(map, rhs, key));
+            let (lhs, rhs) = (self.entry(map, lhs, key), self.entry(map, rhs, key));
             let mut child = Node::default();
             if let Err(found) = self.value(id, lhs, rhs, &mut child) {
                 errors.extend(found.below(&PathElement::field(key)));
@@ -182,6 +193,13 @@ impl Walk<'_> {
             }
         }
         errors.into_result()
+    }
+
+    /// What is at a key, which for some fields is never nothing.
+    fn entry<'v>(&self, map: &MapType, side: Option<&'v Map<String, Value>>, key: &str) -> Option<&'v Value> {
+        let side = side?;
+        let is_struct = || self.structs == Structs::Present && map.always.iter().any(|field| **field == *key);
+        side.get(key).or_else(|| is_struct().then(|| &*EMPTY))
     }
 
     fn items(&self, list: &ListType, lhs: &[Value], rhs: &[Value], node: &mut Node) -> Result<(), Errors> {
@@ -237,10 +255,4 @@ impl Node {
         let Comparison { removed, modified, added } = &self.below;
         self.removed || self.modified || self.added || !removed.is_empty() || !modified.is_empty() || !added.is_empty()
     }
-}
-
-/// What is at a key, which for some fields is never nothing.
-fn entry<'v>(map: &MapType, side: Option<&'v Map<String, Value>>, key: &str) -> Option<&'v Value> {
-    let side = side?;
-    side.get(key).or_else(|| map.always.iter().any(|field| **field == *key).then(|| &*EMPTY))
 }

@@ -19,7 +19,7 @@ use std::fmt;
 use serde_json::{Map, Value};
 
 pub(super) use self::{
-    compare::{Comparison, compare},
+    compare::{Comparison, Structs, compare},
     ensure::named_fields_as_members,
     field_set::field_set,
     merge::merge,
