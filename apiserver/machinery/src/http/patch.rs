@@ -152,11 +152,18 @@ impl Patch {
             }
             Change::Strategic(patch) => {
                 let merged = strategic_patch::merge(object.0.clone(), patch.clone(), Lookup::of_object(schema));
-                document = Value::Object(merged.map_err(|refusal| match refusal {
+                let mut merged = merged.map_err(|refusal| match refusal {
                     Refusal::Malformed(text) => ApiError::bad_request(text),
                     Refusal::Unprocessable(_) => response::generic(StatusCode::UNPROCESSABLE_ENTITY),
                     Refusal::Failed(text) => ApiError::new(500, "", text),
-                })?);
+                })?;
+                // The outcome is read as the kind that it was, whatever the patch says.
+                for field in ["apiVersion", "kind"] {
+                    if let Some(value) = object.0.get(field) {
+                        merged.insert(field.to_owned(), value.clone());
+                    }
+                }
+                document = Value::Object(merged);
             }
         }
         match document {
