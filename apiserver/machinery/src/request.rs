@@ -148,7 +148,6 @@ impl RequestContext {
     }
 
     /// What was added to the audit event so far.
-    #[cfg(test)]
     pub(crate) fn annotations(&self) -> Annotations {
         self.annotations.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }

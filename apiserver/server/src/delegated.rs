@@ -9,6 +9,7 @@ use kube::{
 };
 use stoa_machinery::{
     admission,
+    audit::{LogFile, Policy},
     auth::{AnyOf, Authorizer, ClusterAuthentication, OrAnonymous, SubjectAccessReviewer, TokenReviewer, Union},
     serve::{Limits, ServingCertificate},
 };
@@ -17,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     cluster::kubernetes::KubernetesCluster,
     kinds::lookup::Lookup,
-    options::{RunnerOptions, ServeOptions},
+    options::{AuditOptions, RunnerOptions, ServeOptions},
     runs::runner::{Runner, RunnerCredentials},
     server::{self, Namespaces, Parts},
 };
@@ -62,6 +63,7 @@ pub(crate) async fn run(options: ServeOptions) -> anyhow::Result<()> {
             &options.disable_admission_plugins,
             &end,
         )?,
+        audit: audit(&options.audit)?,
         runner: runner(&options.runner)?,
     };
     let bound = server::bind(parts).await?;
@@ -79,6 +81,17 @@ async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<Client> {
         }
     };
     Ok(Client::try_from(config)?)
+}
+
+/// The policy and the log, when both are named.
+fn audit(options: &AuditOptions) -> anyhow::Result<Option<(Policy, LogFile)>> {
+    let Some(path) = &options.audit_policy_file else {
+        anyhow::ensure!(options.audit_log_path.is_none(), "--audit-log-path needs an --audit-policy-file");
+        return Ok(None);
+    };
+    let policy = Policy::from_file(path).with_context(|| format!("loading audit policy file {}", path.display()))?;
+    let Some(log) = options.log() else { return Ok(None) };
+    Ok(Some((policy, LogFile::open(log)?)))
 }
 
 fn runner(options: &RunnerOptions) -> anyhow::Result<Runner> {

@@ -3,6 +3,7 @@
 use std::{net::IpAddr, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use stoa_machinery::audit::{LogMode, LogOptions};
 
 /// Serves the Stoa API.
 #[derive(Debug, Parser)]
@@ -88,6 +89,8 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_delimiter = ',')]
     pub(crate) disable_admission_plugins: Vec<String>,
     #[command(flatten)]
+    pub(crate) audit: AuditOptions,
+    #[command(flatten)]
     pub(crate) runner: RunnerOptions,
     #[command(flatten)]
     pub(crate) storage: StorageOptions,
@@ -115,6 +118,57 @@ pub(crate) struct StorageOptions {
     /// Where the control repository and documents are kept, which all replicas need to see; --data-dir if not given
     #[arg(long)]
     pub(crate) shared_dir: Option<PathBuf>,
+}
+
+/// What is recorded of requests; the flags are kube-apiserver's.
+#[derive(Debug, Args)]
+pub(crate) struct AuditOptions {
+    /// The audit policy, audit.k8s.io/v1; without one, nothing is recorded
+    #[arg(long)]
+    pub(crate) audit_policy_file: Option<PathBuf>,
+    /// The file that audit events go to, a line of JSON each; '-' is standard output
+    #[arg(long)]
+    pub(crate) audit_log_path: Option<PathBuf>,
+    /// How many days old audit logs are kept; 0 keeps them
+    #[arg(long, default_value_t = 0)]
+    pub(crate) audit_log_maxage: u64,
+    /// How many old audit logs are kept; 0 keeps all
+    #[arg(long, default_value_t = 0)]
+    pub(crate) audit_log_maxbackup: usize,
+    /// How large an audit log becomes before a new one is begun, in megabytes; 0 is 100
+    #[arg(long, default_value_t = 0)]
+    pub(crate) audit_log_maxsize: u64,
+    /// Whether requests wait for their audit events to be written
+    #[arg(long, value_enum, default_value_t = AuditLogMode::Blocking)]
+    pub(crate) audit_log_mode: AuditLogMode,
+}
+
+/// Whether requests wait for their audit events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AuditLogMode {
+    /// No; what cannot be kept up with is dropped
+    Batch,
+    /// Yes
+    Blocking,
+    /// Yes, and what cannot be recorded is refused
+    BlockingStrict,
+}
+
+impl AuditOptions {
+    /// Where events go, if anywhere.
+    pub(crate) fn log(&self) -> Option<LogOptions> {
+        Some(LogOptions {
+            path: self.audit_log_path.clone()?,
+            mode: match self.audit_log_mode {
+                AuditLogMode::Batch => LogMode::Batch,
+                AuditLogMode::Blocking => LogMode::Blocking,
+                AuditLogMode::BlockingStrict => LogMode::BlockingStrict,
+            },
+            max_age_days: self.audit_log_maxage,
+            max_backups: self.audit_log_maxbackup,
+            max_megabytes: self.audit_log_maxsize,
+        })
+    }
 }
 
 /// How to reach the function-runner.

@@ -5,6 +5,7 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 use anyhow::Context as _;
 use stoa_machinery::{
     admission::Chain,
+    audit::{Auditor, LogFile, Policy},
     auth::{AllowAll, Authenticator, Authorizer},
     registry::Registry,
     serve::{Api, Health, Limits, Reload, Server, ServingCertificate, VersionInfo},
@@ -45,6 +46,8 @@ pub(crate) struct Parts {
     pub(crate) namespaces: Namespaces,
     /// What is asked about every write.
     pub(crate) admission: Chain,
+    /// Which requests are recorded, and where.
+    pub(crate) audit: Option<(Policy, LogFile)>,
     pub(crate) runner: Runner,
 }
 
@@ -152,8 +155,11 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
         .address(parts.address)
         .limits(parts.limits)
         .health(health)
-        .registry(metrics)
+        .registry(metrics.clone())
         .version(version());
+    if let Some((policy, file)) = parts.audit {
+        server = server.auditor(Auditor::new(policy, file, &metrics)?);
+    }
     for reload in parts.reloads.into_iter().chain(storage.reloads.clone()) {
         server = server.reload(reload);
     }

@@ -72,6 +72,7 @@ pub(crate) async fn run(options: StandaloneOptions) -> anyhow::Result<()> {
         namespaces: Namespaces::Own,
         // There is no cluster to configure any; namespaces are looked at in any case.
         admission: admission::Chain::default(),
+        audit: None,
         runner: runner_client(&runner_ca, runner_port)?,
     };
     let bound = server::bind(parts).await?;

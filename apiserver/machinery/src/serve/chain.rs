@@ -5,6 +5,7 @@
 //! A filter that refuses answers with a `Status`, and nothing behind it runs.
 
 use std::{
+    net::SocketAddr,
     panic::AssertUnwindSafe,
     sync::Arc,
     time::{Duration, Instant},
@@ -15,6 +16,8 @@ use futures_util::FutureExt;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
+use jiff::Timestamp;
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span, field};
 use uuid::Uuid;
@@ -23,11 +26,12 @@ use super::{
     Handler, VersionInfo,
     deadline::{is_long_running, time_allowed, timed_out},
     health::Health,
-    inflight::InFlight,
+    inflight::{InFlight, TooMany, turned_away},
     metrics::{Metrics, Record},
     stream::{Ends, outgoing},
 };
 use crate::{
+    audit::{self, Auditor, Recorded, Trail},
     auth::{
         ANONYMOUS, Authenticator, Authorizer, Credentials, Decision, PeerCertificates, chain, clear_standard_headers,
         forbidden, impersonate,
@@ -47,6 +51,8 @@ const LOGGED_AUDIT_ID: usize = 64;
 pub(crate) struct Connection {
     /// The certificates that the peer presented.
     pub(crate) certificates: Option<PeerCertificates>,
+    /// Who connected.
+    pub(crate) peer: SocketAddr,
     /// Ends the connection after the requests it has; an HTTP/2 client hears GOAWAY.
     pub(crate) close: CancellationToken,
 }
@@ -61,6 +67,8 @@ pub(crate) struct Chain {
     pub(crate) health: Arc<Health>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) version: VersionInfo,
+    /// Records requests, where that is asked for.
+    pub(crate) auditor: Option<Arc<Auditor>>,
     pub(crate) handler: Arc<dyn Handler>,
     /// Ends what would go on for ever.
     pub(crate) stop_streams: CancellationToken,
@@ -71,6 +79,8 @@ struct Passing {
     info: RequestInfo,
     long_running: bool,
     request: Request<Body>,
+    audit_id: HeaderValue,
+    received: Timestamp,
 }
 
 impl Chain {
@@ -86,7 +96,10 @@ impl Chain {
         let long_running = is_long_running(&info, &query);
         let metrics = self.metrics.clone();
         let mut record = Record::new(metrics, &info, &parts.method, &parts.headers, &query, long_running);
+        let received = Timestamp::now();
         let audit_id = audit_id(&mut parts.headers);
+        // Kept here, so that it is known of a request whose filters were broken off.
+        let trail = Mutex::new(None);
         // What the answer's format depends on, for when the request itself is gone.
         let mut accepts = HeaderMap::new();
         for value in parts.headers.get_all(header::ACCEPT) {
@@ -102,6 +115,7 @@ impl Chain {
         );
         let is_head = parts.method == Method::HEAD;
         let is_watch = long_running && info.verb == "watch";
+        let method = parts.method.clone();
 
         let allowed = if long_running { Ok(Duration::MAX) } else { time_allowed(&query, self.request_timeout) };
         let deadline = allowed.map(|allowed| record.received().checked_add(allowed));
@@ -109,9 +123,15 @@ impl Chain {
             Err(error) => Err(error),
             Ok(deadline) => {
                 let body = incoming.map_err(std::io::Error::other).boxed_unsync();
-                let passing = Passing { info, long_running, request: Request::from_parts(parts, body) };
-                let filters = Box::pin(self.filters(&connection, passing, &mut record));
-                in_time(deadline, AssertUnwindSafe(filters).catch_unwind()).instrument(span.clone()).await
+                let passing = Passing {
+                    info,
+                    long_running,
+                    request: Request::from_parts(parts, body),
+                    audit_id: audit_id.clone(),
+                    received,
+                };
+                let filters = Box::pin(self.filters(&connection, passing, &mut record, &trail));
+                in_time(deadline, AssertUnwindSafe(filters).catch_unwind(), &trail).instrument(span.clone()).await
             }
         };
         let mut response = match outcome {
@@ -133,6 +153,14 @@ impl Chain {
         let took = record.received().elapsed();
         span.in_scope(|| tracing::debug!(code = code.as_u16(), ?took, "answered"));
         record.answered(code, is_watch);
+        if let Some(trail) = trail.into_inner() {
+            trail.answered(code, long_running);
+            // A Status says more than its code; other bodies count only where they are asked for.
+            let keeps = !long_running && (trail.wants_response() || may_be_status(&method, code));
+            let content_type = response.headers().get(header::CONTENT_TYPE);
+            let yaml = content_type.is_some_and(|value| value.as_bytes().ends_with(b"yaml"));
+            record.ending = Some(audit::Ending::new(trail, keeps, yaml));
+        }
         let ends = if long_running {
             Ends::With(self.stop_streams.clone())
         } else {
@@ -146,25 +174,71 @@ impl Chain {
         connection: &Connection,
         passing: Passing,
         record: &mut Record,
+        trail: &Mutex<Option<Arc<Trail>>>,
     ) -> Result<Response<Body>, ApiError> {
-        let Passing { info, long_running, mut request } = passing;
-        let mut user = self.authenticate(connection, &mut request).await?;
+        let Passing { info, long_running, mut request, audit_id, received } = passing;
+        let recorded = |request: &Request<Body>, user: &UserInfo| {
+            let Some(auditor) = &self.auditor else { return Ok(None) };
+            let recorded = Recorded {
+                audit_id: &audit_id,
+                uri: request.uri(),
+                headers: request.headers(),
+                user,
+                info: &info,
+                source_ips: audit::source_ips(request.headers(), connection.peer),
+                received,
+            };
+            Trail::begin(auditor, recorded)
+        };
+        let mut user = match self.authenticate(connection, &mut request).await {
+            Ok(user) => user,
+            Err(error) => {
+                if let Some(auditor) = &self.auditor {
+                    let recorded = Recorded {
+                        audit_id: &audit_id,
+                        uri: request.uri(),
+                        headers: request.headers(),
+                        user: &UserInfo::default(),
+                        info: &info,
+                        source_ips: audit::source_ips(request.headers(), connection.peer),
+                        received,
+                    };
+                    let certificates = connection.certificates.as_ref();
+                    *trail.lock() = audit::failed_authentication(auditor, recorded, certificates);
+                }
+                return Err(error);
+            }
+        };
+        let begun = recorded(&request, &user)?;
+        trail.lock().clone_from(&begun);
         match impersonate(request.headers_mut(), &user, &*self.authorizer).await {
             Ok(None) => {}
             Ok(Some(impersonated)) => {
                 tracing::info!(user = user.name, impersonated = impersonated.name, "impersonation");
+                if let Some(trail) = &begun {
+                    trail.impersonates(&impersonated);
+                }
                 user = impersonated;
             }
             Err(error) => return Ok(refusal(&error, request.headers())),
         }
         Span::current().record("user", &user.name);
         if !long_running {
-            record.permit = self.in_flight.begin(&user, &info).inspect_err(|error| record.terminated(error.code()))?;
+            match self.in_flight.begin(&user, &info) {
+                Ok(permit) => record.permit = permit,
+                Err(TooMany) => {
+                    record.terminated(429);
+                    return Ok(turned_away());
+                }
+            }
         }
-        if let Err(error) = self.authorize(&user, &info).await {
+        if let Err(error) = self.authorize(&user, &info, begun.as_deref()).await {
             return Ok(refusal(&error, request.headers()));
         }
-        Ok(self.dispatch(info, user, request).await)
+        if let Some(trail) = &begun {
+            request = trail.watch_request(request);
+        }
+        Ok(self.dispatch(info, user, request, begun.as_deref()).await)
     }
 
     async fn authenticate(&self, connection: &Connection, request: &mut Request<Body>) -> Result<UserInfo, ApiError> {
@@ -196,7 +270,7 @@ impl Chain {
         Ok(user)
     }
 
-    async fn authorize(&self, user: &UserInfo, info: &RequestInfo) -> Result<(), ApiError> {
+    async fn authorize(&self, user: &UserInfo, info: &RequestInfo, trail: Option<&Trail>) -> Result<(), ApiError> {
         let began = Instant::now();
         let attributes = info.attributes();
         let decision = self.authorizer.authorize(user, &attributes).await;
@@ -206,6 +280,9 @@ impl Chain {
             Err(_) => "error",
         };
         self.metrics.authorized(result, began.elapsed());
+        if let Some(trail) = trail {
+            trail.authorized(&decision);
+        }
         match decision? {
             Decision::Allow => Ok(()),
             Decision::Deny(reason) => Err(forbidden(user, &attributes, &reason)),
@@ -213,7 +290,13 @@ impl Chain {
     }
 
     /// The server's own paths, and the API for all others.
-    async fn dispatch(&self, info: RequestInfo, user: UserInfo, request: Request<Body>) -> Response<Body> {
+    async fn dispatch(
+        &self,
+        info: RequestInfo,
+        user: UserInfo,
+        request: Request<Body>,
+        trail: Option<&Trail>,
+    ) -> Response<Body> {
         if !info.is_resource_request {
             match info.path.as_str() {
                 "/metrics" => return self.metrics.render(),
@@ -231,6 +314,9 @@ impl Chain {
             }
         }
         let context = RequestContext::new(user, self.authorizer.clone());
+        if let Some(trail) = trail {
+            trail.dispatched(&context);
+        }
         self.handler.handle(info, context, request).await
     }
 
@@ -254,8 +340,17 @@ impl Chain {
     }
 }
 
+/// Whether an answer may be a `Status`: a failure, or the end of an object.
+fn may_be_status(method: &Method, code: StatusCode) -> bool {
+    code.is_client_error() || code.is_server_error() || *method == Method::DELETE
+}
+
 /// Waits for the filters until the deadline; a panic in them is a 500 that says nothing.
-async fn in_time<F>(deadline: Option<Instant>, filters: F) -> Result<Response<Body>, ApiError>
+async fn in_time<F>(
+    deadline: Option<Instant>,
+    filters: F,
+    trail: &Mutex<Option<Arc<Trail>>>,
+) -> Result<Response<Body>, ApiError>
 where
     F: Future<Output = std::thread::Result<Result<Response<Body>, ApiError>>>,
 {
@@ -270,6 +365,9 @@ where
         let message = panic.downcast_ref::<String>().map(String::as_str);
         let message = message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
         tracing::error!(panic = message, "a request caused a panic");
+        if let Some(trail) = &*trail.lock() {
+            trail.panicked(message);
+        }
         Err(ApiError::new(
             500,
             "InternalError",

@@ -1,6 +1,6 @@
 //! Connections: accepting them, serving them, and ending them in order.
 
-use std::{convert::Infallible, io, pin::pin, sync::Arc, time::Duration};
+use std::{convert::Infallible, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
 use hyper::service::service_fn;
 use hyper_util::{
@@ -57,9 +57,9 @@ pub(super) async fn run(server: Server, stop: CancellationToken) {
             () = &mut until => break,
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => {
+                Ok((stream, peer)) => {
                     let acceptor = TlsAcceptor::from(tls.config());
-                    connections.spawn(connection(acceptor, stream, chain.clone(), closing.clone()));
+                    connections.spawn(connection(acceptor, stream, peer, chain.clone(), closing.clone()));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
@@ -88,7 +88,13 @@ fn is_the_peers_fault(error: &io::Error) -> bool {
 }
 
 /// Serves one connection until the client ends it, or `closing` and its requests are done.
-async fn connection(acceptor: TlsAcceptor, stream: TcpStream, chain: Arc<Chain>, closing: CancellationToken) {
+async fn connection(
+    acceptor: TlsAcceptor,
+    stream: TcpStream,
+    peer: SocketAddr,
+    chain: Arc<Chain>,
+    closing: CancellationToken,
+) {
     // Answers are written whole; waiting to fill a packet would only delay watch events.
     let _ = stream.set_nodelay(true);
     let handshake = timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream));
@@ -106,7 +112,7 @@ async fn connection(acceptor: TlsAcceptor, stream: TcpStream, chain: Arc<Chain>,
     let presented = stream.get_ref().1.peer_certificates().unwrap_or_default();
     let certificates = PeerCertificates::new(presented.iter().map(|c| c.clone().into_owned()).collect());
     let close = closing.child_token();
-    let shared = Arc::new(Connection { certificates, close: close.clone() });
+    let shared = Arc::new(Connection { certificates, peer, close: close.clone() });
     let service = service_fn(move |request| {
         let (chain, shared) = (chain.clone(), shared.clone());
         async move { Ok::<_, Infallible>(chain.serve(shared, request).await) }

@@ -6,13 +6,30 @@
 
 use std::sync::Arc;
 
+use http::{HeaderValue, Response, StatusCode, header};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{health::is_health_path, metrics::Metrics};
-use crate::{auth::MASTERS, http::RequestInfo, request::UserInfo, status::ApiError};
+use crate::{
+    auth::MASTERS,
+    http::{Body, RequestInfo, body},
+    request::UserInfo,
+};
 
-/// After how many seconds a client that was turned away may come back.
-const RETRY_AFTER_SECONDS: i32 = 1;
+/// There are too many requests for one more.
+#[derive(Debug)]
+pub(crate) struct TooMany;
+
+/// What a client hears that is turned away: plain text, as upstream's filter writes it, and to come back in a second.
+pub(crate) fn turned_away() -> Response<Body> {
+    let mut response = Response::new(body::full("Too many requests, please try again later.\n"));
+    *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+    let headers = response.headers_mut();
+    headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
 
 /// The two limits: requests that read, and requests that change something.
 #[derive(Debug)]
@@ -44,8 +61,8 @@ impl InFlight {
     ///
     /// # Errors
     ///
-    /// 429 with the time to come back, when there are too many.
-    pub(crate) fn begin(&self, user: &UserInfo, info: &RequestInfo) -> Result<Option<Permit>, ApiError> {
+    /// [`TooMany`].
+    pub(crate) fn begin(&self, user: &UserInfo, info: &RequestInfo) -> Result<Option<Permit>, TooMany> {
         let reads = matches!(info.verb.as_str(), "get" | "list" | "watch");
         let (limit, kind) = if reads { (&self.reading, "readOnly") } else { (&self.mutating, "mutating") };
         match limit.clone().try_acquire_owned() {
@@ -55,9 +72,7 @@ impl InFlight {
                 Ok(Some(Permit { gauge, _limit: permit }))
             }
             Err(_) if never_turned_away(user, info) => Ok(None),
-            Err(_) => {
-                Err(ApiError::too_many_requests("Too many requests, please try again later.", RETRY_AFTER_SECONDS))
-            }
+            Err(_) => Err(TooMany),
         }
     }
 }
@@ -95,8 +110,7 @@ mod tests {
         let reading = in_flight.begin(&ann, &list).unwrap();
         let mutating = in_flight.begin(&ann, &create).unwrap();
         assert_eq!(metrics.current_inflight.with_label_values(&["readOnly"]).get(), 1);
-        let refused = in_flight.begin(&ann, &list).unwrap_err();
-        assert_eq!((refused.code(), refused.reason()), (429, "TooManyRequests"));
+        assert!(in_flight.begin(&ann, &list).is_err());
         assert!(in_flight.begin(&ann, &create).is_err());
         drop(reading);
         assert_eq!(metrics.current_inflight.with_label_values(&["readOnly"]).get(), 0);

@@ -19,6 +19,7 @@ use prometheus::{
 
 use super::inflight::Permit;
 use crate::{
+    audit::Ending,
     http::{Body, RequestInfo, body, query::Query},
     request::UserInfo,
 };
@@ -254,6 +255,8 @@ pub(crate) struct Record {
     pub(crate) bytes: u64,
     /// What the request holds of the limit while it lasts.
     pub(crate) permit: Option<Permit>,
+    /// Records the end in the audit log.
+    pub(crate) ending: Option<Ending>,
     events: Option<Events>,
 }
 
@@ -291,6 +294,7 @@ impl Record {
             code: 0,
             bytes: 0,
             permit: None,
+            ending: None,
             events: None,
         }
     }
@@ -329,6 +333,9 @@ impl Record {
     /// Bytes of the body are sent.
     pub(crate) fn sent(&mut self, bytes: &[u8]) {
         self.bytes += bytes.len() as u64;
+        if let Some(ending) = &mut self.ending {
+            ending.sent(bytes);
+        }
         let Some(events) = &mut self.events else { return };
         let mut rest = bytes;
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {

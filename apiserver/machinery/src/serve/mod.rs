@@ -21,6 +21,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    audit::Auditor,
     auth::{Authenticator, Authorizer},
     http::{Body, RequestInfo},
     request::RequestContext,
@@ -154,6 +155,7 @@ pub struct ServerBuilder {
     address: SocketAddr,
     limits: Limits,
     version: VersionInfo,
+    auditor: Option<Arc<Auditor>>,
     registry: Registry,
     health: Arc<Health>,
     reloads: Vec<Arc<dyn Reload>>,
@@ -178,6 +180,13 @@ impl ServerBuilder {
     #[must_use]
     pub fn version(mut self, version: VersionInfo) -> Self {
         self.version = version;
+        self
+    }
+
+    /// Records requests in an audit log; without this, none are.
+    #[must_use]
+    pub fn auditor(mut self, auditor: Arc<Auditor>) -> Self {
+        self.auditor = Some(auditor);
         self
     }
 
@@ -224,6 +233,7 @@ impl ServerBuilder {
             health: self.health,
             metrics,
             version: self.version,
+            auditor: self.auditor,
             handler: self.handler,
             stop_streams: CancellationToken::new(),
         };
@@ -258,6 +268,7 @@ impl Server {
             address: (Ipv4Addr::LOCALHOST, 0).into(),
             limits: Limits::default(),
             version: VersionInfo::default(),
+            auditor: None,
             registry: Registry::new(),
             health: Arc::default(),
             reloads: Vec::new(),

@@ -33,6 +33,7 @@ use super::*;
 use crate::auth::{AllowAll, ClientCertificates, DynamicCa, OrAnonymous, RequestHeader, RequestHeaderConfig, Union};
 
 mod access;
+mod audit;
 mod delegation;
 mod fake_cluster;
 mod lifecycle;
@@ -135,6 +136,7 @@ pub(crate) struct Setup {
     pub(crate) authenticator: Option<Arc<dyn Authenticator>>,
     pub(crate) authorizer: Arc<dyn Authorizer>,
     pub(crate) limits: Limits,
+    pub(crate) auditor: Option<Arc<Auditor>>,
 }
 
 impl Default for Setup {
@@ -145,6 +147,7 @@ impl Default for Setup {
             authenticator: None,
             authorizer: Arc::new(AllowAll),
             limits: Limits::default(),
+            auditor: None,
         }
     }
 }
@@ -155,12 +158,13 @@ impl Setup {
         let certificate = self.certificate.clone().unwrap_or_else(|| self.cas.serving_certificate());
         let authenticator = self.authenticator.clone().unwrap_or_else(|| self.cas.authenticator());
         let version = VersionInfo { git_version: "v1.36.0".to_owned(), ..VersionInfo::default() };
-        let server = Server::builder(certificate, authenticator, self.authorizer.clone(), echo.clone())
+        let mut builder = Server::builder(certificate, authenticator, self.authorizer.clone(), echo.clone())
             .limits(self.limits.clone())
-            .version(version)
-            .bind()
-            .await
-            .unwrap();
+            .version(version);
+        if let Some(auditor) = &self.auditor {
+            builder = builder.auditor(auditor.clone());
+        }
+        let server = builder.bind().await.unwrap();
         let stop = CancellationToken::new();
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(self.cas.serving.certificate_pem().as_bytes()).unwrap()).unwrap();

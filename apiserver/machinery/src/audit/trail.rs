@@ -1,0 +1,427 @@
+//! One request on its way, as the audit log sees it.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
+use http_body_util::BodyExt as _;
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use serde::Deserialize as _;
+use serde_json::Value;
+
+use super::{
+    Auditor,
+    event::{Event, Level, ObjectReference, ResponseStatus, Stage, User},
+    policy::Wanted,
+};
+use crate::{
+    auth::{Decision, PeerCertificates},
+    http::{Body, RequestInfo, body},
+    request::{RequestContext, UserInfo},
+    schema::{self, Format},
+    status::ApiError,
+};
+
+/// The longest `User-Agent` that is recorded whole, in bytes.
+const LONGEST_USER_AGENT: usize = 1024;
+/// The most bytes of a response's body that are recorded; what is longer is left out.
+const LARGEST_RESPONSE: usize = 16 << 20;
+
+/// One request.
+#[derive(Debug)]
+pub(crate) struct Trail {
+    auditor: Arc<Auditor>,
+    wanted: Wanted,
+    audit_id: String,
+    uri: String,
+    verb: String,
+    user: UserInfo,
+    source_ips: Vec<String>,
+    user_agent: String,
+    object: Option<ObjectReference>,
+    received: Timestamp,
+    changing: Mutex<Changing>,
+}
+
+/// What becomes known on the way.
+#[derive(Debug, Default)]
+struct Changing {
+    impersonated: Option<UserInfo>,
+    annotations: BTreeMap<String, String>,
+    context: Option<RequestContext>,
+    status: Option<ResponseStatus>,
+    request: Vec<u8>,
+    request_is_yaml: bool,
+    panicked: bool,
+}
+
+/// What a trail is begun with.
+pub(crate) struct Recorded<'a> {
+    pub(crate) audit_id: &'a HeaderValue,
+    pub(crate) uri: &'a http::Uri,
+    pub(crate) headers: &'a HeaderMap,
+    pub(crate) user: &'a UserInfo,
+    pub(crate) info: &'a RequestInfo,
+    pub(crate) source_ips: Vec<String>,
+    pub(crate) received: Timestamp,
+}
+
+impl Trail {
+    /// Begins a trail, if the policy wants one, and records that the request arrived.
+    ///
+    /// # Errors
+    ///
+    /// 500 when that could not be recorded and the log is strict.
+    pub(crate) fn begin(auditor: &Arc<Auditor>, request: Recorded<'_>) -> Result<Option<Arc<Self>>, ApiError> {
+        let Some(trail) = Self::new(auditor, request) else { return Ok(None) };
+        if !trail.write(Stage::RequestReceived, None) && auditor.log.strict {
+            auditor.rejected.inc();
+            return Err(ApiError::internal("failed to store audit event"));
+        }
+        Ok(Some(Arc::new(trail)))
+    }
+
+    fn new(auditor: &Arc<Auditor>, request: Recorded<'_>) -> Option<Self> {
+        let Recorded { audit_id, uri, headers, user, info, source_ips, received } = request;
+        let wanted = auditor.policy.evaluate(user, info);
+        auditor.levels.with_label_values(&[wanted.level.as_str()]).inc();
+        if wanted.level == Level::None {
+            return None;
+        }
+        let mut user_agent = header_text(headers, &header::USER_AGENT).to_owned();
+        if user_agent.len() > LONGEST_USER_AGENT {
+            user_agent.truncate(user_agent.floor_char_boundary(LONGEST_USER_AGENT));
+            user_agent.push_str("...TRUNCATED");
+        }
+        let object = info.is_resource_request.then(|| ObjectReference {
+            resource: info.resource.clone(),
+            namespace: info.namespace.clone(),
+            name: info.name.clone(),
+            api_group: info.group.clone(),
+            api_version: info.version.clone(),
+            subresource: info.subresource.clone(),
+            ..ObjectReference::default()
+        });
+        Some(Self {
+            auditor: auditor.clone(),
+            wanted,
+            audit_id: audit_id.to_str().unwrap_or("").to_owned(),
+            uri: uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str).to_owned(),
+            verb: info.verb.clone(),
+            user: user.clone(),
+            source_ips,
+            user_agent,
+            object,
+            received,
+            changing: Mutex::default(),
+        })
+    }
+
+    /// Whether bodies of requests are recorded.
+    fn wants_request(&self) -> bool {
+        self.wanted.level >= Level::Request
+    }
+
+    /// Whether bodies of responses are recorded.
+    pub(crate) fn wants_response(&self) -> bool {
+        self.wanted.level >= Level::RequestResponse
+    }
+
+    /// The request is made as somebody else.
+    pub(crate) fn impersonates(&self, user: &UserInfo) {
+        self.changing.lock().impersonated = Some(user.clone());
+    }
+
+    /// Whether the request may be made.
+    pub(crate) fn authorized(&self, decision: &Result<Decision, ApiError>) {
+        let (word, reason) = match decision {
+            Ok(Decision::Allow) => ("allow", ""),
+            Ok(Decision::Deny(reason)) => ("forbid", reason.as_str()),
+            Err(error) => {
+                self.annotate("authorization.k8s.io/reason", error.message());
+                return;
+            }
+        };
+        self.annotate("authorization.k8s.io/decision", word);
+        self.annotate("authorization.k8s.io/reason", reason);
+    }
+
+    fn annotate(&self, key: &str, value: &str) {
+        self.changing.lock().annotations.insert(key.to_owned(), value.to_owned());
+    }
+
+    /// The request goes on to the API with this context, whose annotations count.
+    pub(crate) fn dispatched(&self, context: &RequestContext) {
+        self.changing.lock().context = Some(context.clone());
+    }
+
+    /// The request caused a panic.
+    pub(crate) fn panicked(&self, message: &str) {
+        let mut changing = self.changing.lock();
+        changing.panicked = true;
+        changing.status = Some(ResponseStatus {
+            status: Some("Failure".to_owned()),
+            reason: Some("InternalError".to_owned()),
+            message: Some(format!("APIServer panic'd: {message}")),
+            code: Some(500),
+            ..ResponseStatus::default()
+        });
+    }
+
+    /// Has the body of a request recorded as it is read, where that is wanted.
+    pub(crate) fn watch_request(self: &Arc<Self>, mut request: Request<Body>) -> Request<Body> {
+        if self.wants_response() {
+            // What is recorded has to be readable.
+            request.headers_mut().remove(header::ACCEPT_ENCODING);
+        }
+        if !self.wants_request() {
+            return request;
+        }
+        let content_type = header_text(request.headers(), &header::CONTENT_TYPE);
+        self.changing.lock().request_is_yaml = content_type.contains("yaml");
+        request.map(|inner| Recording { inner, trail: self.clone() }.boxed_unsync())
+    }
+
+    /// Records the answer's head; watches and their like get an event for it.
+    pub(crate) fn answered(&self, code: StatusCode, long_running: bool) {
+        {
+            let mut changing = self.changing.lock();
+            if changing.panicked {
+                return;
+            }
+            changing.status.get_or_insert_default().code = Some(i32::from(code.as_u16()));
+        }
+        if long_running {
+            self.write(Stage::ResponseStarted, None);
+        }
+    }
+
+    /// Records the end; `body` is what was sent, as far as it was asked for.
+    pub(crate) fn complete(&self, body: Option<&[u8]>, yaml: bool) {
+        let object = body.and_then(|body| read(body, yaml));
+        let panicked = {
+            let mut changing = self.changing.lock();
+            if let Some(Ok(status)) = object.as_ref().filter(|o| o["kind"] == "Status").map(ResponseStatus::deserialize)
+                && !changing.panicked
+            {
+                let code = changing.status.as_ref().and_then(|known| known.code);
+                changing.status = Some(ResponseStatus { code: code.or(status.code), ..status });
+            }
+            if changing.status.is_none() {
+                changing.status = Some(ResponseStatus {
+                    status: Some("Success".to_owned()),
+                    message: Some("Connection closed early".to_owned()),
+                    code: Some(200),
+                    ..ResponseStatus::default()
+                });
+            }
+            changing.panicked
+        };
+        let stage = if panicked { Stage::Panic } else { Stage::ResponseComplete };
+        self.write(stage, object.filter(|_| self.wants_response()));
+    }
+
+    /// Writes an event; whether it was taken, or not wanted.
+    fn write(&self, stage: Stage, mut response: Option<Value>) -> bool {
+        if self.wanted.omit_stages.contains(&stage) {
+            return true;
+        }
+        let changing = self.changing.lock();
+        let mut annotations = changing.annotations.clone();
+        if let Some(context) = &changing.context {
+            let more = context.annotations();
+            annotations.extend(more.always);
+            if self.wants_request() {
+                annotations.extend(more.with_bodies);
+            }
+        }
+        let arrived = stage == Stage::RequestReceived;
+        let mut request = if arrived { None } else { read(&changing.request, changing.request_is_yaml) };
+        if self.wanted.omit_managed_fields {
+            request.iter_mut().chain(&mut response).for_each(without_managed_fields);
+        }
+        let mut object = self.object.clone();
+        if let (Some(object), Some(Value::Object(body))) = (&mut object, &request)
+            && self.verb != "patch"
+            && self.verb != "delete"
+        {
+            complete_reference(object, body.get("metadata"));
+        }
+        let impersonated = changing.impersonated.as_ref().filter(|_| !arrived);
+        self.auditor.send(&Event {
+            kind: "Event",
+            api_version: "audit.k8s.io/v1",
+            level: self.wanted.level,
+            audit_id: &self.audit_id,
+            stage,
+            request_uri: &self.uri,
+            verb: &self.verb,
+            user: User::from(&self.user),
+            impersonated_user: impersonated.map(User::from),
+            source_ips: &self.source_ips,
+            user_agent: &self.user_agent,
+            object_ref: object.as_ref(),
+            response_status: changing.status.as_ref(),
+            request_object: request.as_ref(),
+            response_object: response.as_ref(),
+            request_received_timestamp: self.received,
+            stage_timestamp: Timestamp::now(),
+            annotations: &annotations,
+        })
+    }
+}
+
+fn header_text<'h>(headers: &'h HeaderMap, name: &header::HeaderName) -> &'h str {
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("")
+}
+
+fn read(body: &[u8], yaml: bool) -> Option<Value> {
+    if body.is_empty() {
+        return None;
+    }
+    let format = if yaml { Format::Yaml } else { Format::Json };
+    schema::parse(body, format).ok().map(|parsed| parsed.value)
+}
+
+/// Adds to a reference what only the object tells.
+fn complete_reference(reference: &mut ObjectReference, metadata: Option<&Value>) {
+    let text = |field: &str| metadata.and_then(|metadata| metadata[field].as_str()).unwrap_or("");
+    for (known, field) in [
+        (&mut reference.namespace, "namespace"),
+        (&mut reference.name, "name"),
+        (&mut reference.uid, "uid"),
+        (&mut reference.resource_version, "resourceVersion"),
+    ] {
+        if known.is_empty() {
+            text(field).clone_into(known);
+        }
+    }
+}
+
+/// Takes managedFields out of an object, a list or a table.
+fn without_managed_fields(value: &mut Value) {
+    let clear = |object: &mut Value| {
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.remove("managedFields");
+        }
+    };
+    clear(value);
+    for item in value.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten() {
+        clear(item);
+    }
+    for row in value.get_mut("rows").and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(object) = row.get_mut("object") {
+            clear(object);
+        }
+    }
+}
+
+/// Records a request whose sender could not be told.
+pub(crate) fn failed_authentication(
+    auditor: &Arc<Auditor>,
+    request: Recorded<'_>,
+    certificates: Option<&PeerCertificates>,
+) -> Option<Arc<Trail>> {
+    let bearer =
+        header_text(request.headers, &header::AUTHORIZATION).split_whitespace().next().unwrap_or("").to_lowercase();
+    let mut attempted: Vec<&str> = ["basic", "bearer"].into_iter().filter(|method| *method == bearer).collect();
+    attempted.extend(certificates.map(|_| "x509"));
+    let message = if attempted.is_empty() {
+        "Authentication failed, no credentials provided".to_owned()
+    } else {
+        format!("Authentication failed, attempted: {}", attempted.join(", "))
+    };
+    let trail = Trail::new(auditor, request)?;
+    trail.changing.lock().status =
+        Some(ResponseStatus { message: Some(message), code: Some(401), ..ResponseStatus::default() });
+    trail.write(Stage::ResponseStarted, None);
+    Some(Arc::new(trail))
+}
+
+/// Where a request comes from: what proxies say, and who connected.
+pub(crate) fn source_ips(headers: &HeaderMap, peer: SocketAddr) -> Vec<String> {
+    let mut found: Vec<IpAddr> = Vec::new();
+    let forwarded = header_text(headers, &header::HeaderName::from_static("x-forwarded-for"));
+    found.extend(forwarded.split(',').filter_map(|part| part.trim().parse::<IpAddr>().ok()));
+    if found.is_empty() {
+        found.extend(header_text(headers, &header::HeaderName::from_static("x-real-ip")).parse::<IpAddr>().ok());
+    }
+    let peer = peer.ip().to_canonical();
+    if found.last() != Some(&peer) {
+        found.push(peer);
+    }
+    found.iter().map(IpAddr::to_string).collect()
+}
+
+/// A request's body that is recorded while it is read.
+struct Recording {
+    inner: Body,
+    trail: Arc<Trail>,
+}
+
+impl HttpBody for Recording {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<std::io::Result<Frame<Bytes>>>> {
+        let frame = ready!(Pin::new(&mut self.inner).poll_frame(context));
+        if let Some(Ok(frame)) = &frame
+            && let Some(bytes) = frame.data_ref()
+        {
+            let mut changing = self.trail.changing.lock();
+            // What is longer is refused by whoever reads it.
+            if changing.request.len() + bytes.len() <= body::MAX_REQUEST_BYTES {
+                changing.request.extend_from_slice(bytes);
+            }
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+/// The end of a trail: collects what is sent of a response, and records when it is done.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    trail: Arc<Trail>,
+    body: Option<Vec<u8>>,
+    yaml: bool,
+}
+
+impl Ending {
+    /// The end of a response with this head; `keeps` says whether its body is looked at.
+    pub(crate) fn new(trail: Arc<Trail>, keeps: bool, yaml: bool) -> Self {
+        Self { trail, body: keeps.then(Vec::new), yaml }
+    }
+
+    /// Bytes of the body are sent.
+    pub(crate) fn sent(&mut self, bytes: &[u8]) {
+        if let Some(body) = &mut self.body {
+            if body.len() + bytes.len() > LARGEST_RESPONSE {
+                self.body = None;
+            } else {
+                body.extend_from_slice(bytes);
+            }
+        }
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.trail.complete(self.body.as_deref(), self.yaml);
+    }
+}

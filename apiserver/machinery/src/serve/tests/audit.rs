@@ -1,0 +1,146 @@
+//! What is recorded of requests.
+
+use std::path::PathBuf;
+
+use super::*;
+use crate::audit::{Auditor, LogFile, LogOptions, Policy};
+
+/// A log in a folder of its own, by a policy.
+struct Log {
+    _folder: tempfile::TempDir,
+    path: PathBuf,
+}
+
+impl Log {
+    fn start(setup: &mut Setup, rules: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.log");
+        let policy = format!("apiVersion: audit.k8s.io/v1\nkind: Policy\n{rules}");
+        let options = LogOptions { path: path.clone(), ..LogOptions::default() };
+        let log = LogFile::open(options).unwrap();
+        let policy = Policy::parse(policy.as_bytes()).unwrap();
+        setup.auditor = Some(Auditor::new(policy, log, &Registry::new()).unwrap());
+        Self { _folder: folder, path }
+    }
+
+    /// The events so far, once there are as many as that.
+    async fn events(&self, count: usize) -> Vec<Value> {
+        let read = async || {
+            loop {
+                let text = std::fs::read_to_string(&self.path).unwrap();
+                let events: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+                if events.len() >= count {
+                    return events;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), read()).await.expect("the events are written")
+    }
+}
+
+fn stages(events: &[Value]) -> Vec<&str> {
+    events.iter().map(|event| event["stage"].as_str().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn a_request_is_recorded_when_it_arrives_and_when_it_is_answered() {
+    let mut setup = Setup::default();
+    let log = Log::start(&mut setup, "rules: [{level: Metadata}]");
+    let server = setup.start().await;
+    let ann = setup.cas.client("ann");
+    let mut client = server.connect(Identity::Certificate(&ann)).await;
+    let headers = [("user-agent", "kubectl/v1.36"), ("audit-id", "my-id"), ("x-forwarded-for", "192.0.2.7")];
+    client.get_with("/apis/g.io/v1/namespaces/a/stacks/s?x=y", &headers).await;
+    let events = log.events(2).await;
+    assert_eq!(stages(&events), ["RequestReceived", "ResponseComplete"]);
+    let mut last = events[1].clone();
+    let extra = last["user"].as_object_mut().unwrap().remove("extra").unwrap();
+    let credential = extra["authentication.kubernetes.io/credential-id"][0].as_str().unwrap().to_owned();
+    assert!(credential.starts_with("X509SHA256="), "{credential}");
+    for field in ["requestReceivedTimestamp", "stageTimestamp"] {
+        let time = last.as_object_mut().unwrap().remove(field).unwrap();
+        let time = time.as_str().unwrap().to_owned();
+        assert!(time.len() == "2026-01-02T03:04:05.678901Z".len() && time.ends_with('Z'), "{time}");
+    }
+    assert_eq!(
+        last,
+        json!({
+            "kind": "Event", "apiVersion": "audit.k8s.io/v1", "level": "Metadata", "auditID": "my-id",
+            "stage": "ResponseComplete", "requestURI": "/apis/g.io/v1/namespaces/a/stacks/s?x=y", "verb": "get",
+            "user": {"username": "ann", "groups": ["system:authenticated"]},
+            "sourceIPs": ["192.0.2.7", "127.0.0.1"], "userAgent": "kubectl/v1.36",
+            "objectRef": {
+                "resource": "stacks", "namespace": "a", "name": "s", "apiGroup": "g.io", "apiVersion": "v1",
+            },
+            "responseStatus": {"metadata": {}, "code": 200},
+            "annotations": {"authorization.k8s.io/decision": "allow", "authorization.k8s.io/reason": ""},
+        })
+    );
+    assert!(events[0].get("annotations").is_none() && events[0].get("responseStatus").is_none(), "{:#}", events[0]);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_watch_is_recorded_when_it_begins_and_when_it_ends() {
+    let mut setup = Setup::default();
+    let log = Log::start(&mut setup, "omitStages: [RequestReceived]\nrules: [{level: Metadata}]");
+    let server = setup.start().await;
+    let ann = setup.cas.client("ann");
+    let mut client = server.connect(Identity::Certificate(&ann)).await;
+    let watching = client.send(Method::GET, "/apis/g.io/v1/stacks?watch=true", &[]).await.unwrap();
+    assert_eq!(stages(&log.events(1).await), ["ResponseStarted"]);
+    server.stop.cancel();
+    read(watching).await;
+    let events = log.events(2).await;
+    assert_eq!(stages(&events), ["ResponseStarted", "ResponseComplete"]);
+    assert_eq!(events[1]["verb"], "watch");
+}
+
+#[tokio::test]
+async fn strangers_panics_and_impersonation_are_recorded() {
+    let mut setup = Setup::default();
+    let log = Log::start(&mut setup, "omitStages: [RequestReceived]\nrules: [{level: RequestResponse}]");
+    let server = setup.start().await;
+    let ann = setup.cas.client("ann");
+    let mut client = server.connect(Identity::Certificate(&ann)).await;
+    client.get_with("/apis/g.io/v1/stacks", &[("impersonate-user", "bob")]).await;
+    client.get("/apis/g.io/v1/panics").await;
+    let events = log.events(2).await;
+    assert_eq!(events[0]["user"]["username"], "ann");
+    assert_eq!(events[0]["impersonatedUser"], json!({"username": "bob", "groups": ["system:authenticated"]}));
+    assert_eq!(events[0]["responseObject"]["user"], "bob");
+    assert_eq!(events[1]["stage"], "Panic");
+    assert_eq!(events[1]["responseStatus"]["message"], "APIServer panic'd: as asked for");
+    // A certificate of a CA that nobody trusts tells nobody's name.
+    let other = Cas::new().client("ann");
+    let mut stranger = server.connect(Identity::Certificate(&other)).await;
+    let answer = stranger.get_with("/apis/g.io/v1/stacks", &[]).await;
+    if answer.code == 401 {
+        let events = log.events(4).await;
+        assert_eq!(stages(&events[2..]), ["ResponseStarted", "ResponseComplete"]);
+        assert_eq!(events[2]["responseStatus"]["message"], "Authentication failed, attempted: x509");
+    }
+    server.end().await;
+}
+
+#[tokio::test]
+async fn what_the_policy_does_not_want_is_not_recorded() {
+    let mut setup = Setup::default();
+    let log = Log::start(
+        &mut setup,
+        "omitStages: [RequestReceived]\nrules:\n- level: None\n  users: [bob]\n- level: None\n  nonResourceURLs: [/healthz*]\n\
+         - level: Metadata\n  resources: [{group: g.io, resources: [stacks]}]",
+    );
+    let server = setup.start().await;
+    let (ann, bob) = (setup.cas.client("ann"), setup.cas.client("bob"));
+    server.connect(Identity::Certificate(&bob)).await.get("/apis/g.io/v1/stacks").await;
+    let mut client = server.connect(Identity::Certificate(&ann)).await;
+    for target in ["/healthz/ping", "/apis/g.io/v1/stacks/s/status", "/apis/g.io/v1/others", "/apis/g.io/v1/stacks/s"] {
+        client.get(target).await;
+    }
+    let events = log.events(1).await;
+    assert_eq!(events.len(), 1, "{events:#?}");
+    assert_eq!(events[0]["requestURI"], "/apis/g.io/v1/stacks/s");
+    server.end().await;
+}
