@@ -96,22 +96,61 @@ async fn a_revert_undoes_and_a_removed_file_deletes() {
 }
 
 #[tokio::test]
-async fn rewritten_history_is_its_difference() {
+async fn a_push_rewrites_and_deletes_nothing() {
+    let bench = Bench::start().await;
+    bench.write(put("web", "replicas: 1", "anna")).await;
+    let last = bench.write(put("web", "replicas: 9", "anna")).await;
+    bench.projected(last).await;
+    let before = bench.git(&["rev-parse", "main"]);
+    let clone = bench.clone_repository();
+    clone.git(&["reset", "--hard", "HEAD~1"]);
+    clone.git(&["commit", "--allow-empty", "-m", "start over"]);
+    for (push, why) in [
+        (["push", "--force", "origin", "main"], "non-fast-forward"),
+        (["push", "--delete", "origin", "main"], "deletion prohibited"),
+        (["push", "origin", "HEAD:refs/replace/1111111111111111111111111111111111111111", "--"], "hidden ref"),
+        (["push", "origin", "HEAD:refs/stoa/refused/x", "--"], "hidden ref"),
+    ] {
+        let refusal = clone.refused(&push);
+        assert!(refusal.contains(why), "{push:?}: {refusal}");
+    }
+    assert_eq!(bench.git(&["rev-parse", "main"]), before);
+}
+
+#[tokio::test]
+async fn a_history_rewritten_on_disk_is_put_back_and_kept() {
     let bench = Bench::start().await;
     bench.write(put("web", "replicas: 1", "anna")).await;
     bench.write(put("db", "size: 1", "anna")).await;
     let last = bench.write(put("web", "replicas: 9", "anna")).await;
     bench.projected(last).await;
+    let before = bench.git(&["rev-parse", "main"]);
     let clone = bench.clone_repository();
     clone.git(&["reset", "--hard", "HEAD~2"]);
     clone.write("things/new.yaml", "a: 1\n");
     clone.git(&["add", "-A"]);
     clone.git(&["commit", "-m", "start over"]);
-    clone.git(&["push", "--force"]);
-    bench.ingested(&clone.git(&["rev-parse", "HEAD"])).await;
-    assert_eq!(bench.value("web").await.as_deref(), Some("replicas: 1"));
-    assert_eq!(bench.value("db").await, None);
-    assert_eq!(bench.value("new").await.as_deref(), Some("a: 1"));
+    let rewritten = clone.git(&["rev-parse", "HEAD"]);
+    // Whoever may write the folder can lift the rule that refuses pushes.
+    let lifted = "--receive-pack=git -c receive.denyNonFastForwards=false receive-pack";
+    clone.git(&["push", "--force", lifted, "origin", "main"]);
+    bench.refused_histories(1).await;
+
+    assert_eq!(bench.git(&["rev-parse", "main"]), before);
+    assert_eq!(bench.git(&["rev-parse", &format!("refs/stoa/refused/{rewritten}")]), rewritten);
+    assert_eq!(bench.value("web").await.as_deref(), Some("replicas: 9"));
+    assert_eq!(bench.value("db").await.as_deref(), Some("size: 1"));
+    assert_eq!(bench.value("new").await, None);
+
+    // The same while nobody looks.
+    let bench = bench.stop().await;
+    bench.git(&["update-ref", "refs/heads/main", &rewritten]);
+    let bench = bench.run();
+    bench.refused_histories(1).await;
+    let last = bench.write(put("db", "size: 2", "anna")).await;
+    bench.projected(last).await;
+    assert_eq!(bench.git(&["rev-parse", "main~1"]), before);
+    assert!(bench.applied().await.is_empty());
 }
 
 #[tokio::test]

@@ -71,6 +71,8 @@ pub struct GitStatus {
     pub commits: u64,
     /// Pushes applied since the start.
     pub pushes: u64,
+    /// Times since the start that main was put back, because somebody took commits off it.
+    pub refused: u64,
     /// Pushed files applied, or refused, since the start.
     pub files: u64,
     /// Times that it had to start again, because somebody else moved main or because of a failure.
@@ -158,7 +160,7 @@ impl GitProjector {
                 _ = poll.tick() => {
                     let main = session.git(|git| git.tip()).await?;
                     match main {
-                        Some(main) if Some(main) != session.tip()? => session.ingest(main).await?,
+                        Some(main) if Some(main) != session.tip()? => session.follow_main(main).await?,
                         Some(_) => {}
                         None => return Ok(()),
                     }
@@ -254,9 +256,9 @@ impl Session {
     /// to do with what is recorded, so that only the log can tell what belongs there.
     async fn settle(&mut self) -> Result<bool, GitError> {
         let main = self.git(|git| git.tip()).await?;
-        if let (Some(next), Some(main)) = (self.progress.next.take(), main)
+        if let Some(next) = self.progress.next.take()
             && let Some(commit) = oid(&next)?
-            && self.git(move |git| git.is_behind(commit, main)).await?
+            && self.git(move |git| git.was_moved_to(commit, main)).await?
         {
             self.progress.at = next;
         }
@@ -307,7 +309,7 @@ impl Session {
         loop {
             let main = self.git(|git| git.tip()).await?;
             match main {
-                Some(main) if Some(main) != self.tip()? => self.ingest(main).await?,
+                Some(main) if Some(main) != self.tip()? => self.follow_main(main).await?,
                 _ => return Ok(()),
             }
         }

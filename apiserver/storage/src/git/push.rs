@@ -15,6 +15,20 @@ use super::{
 };
 
 impl Session {
+    /// Applies what others put on main. When they took away what is accounted for, main is put back and theirs is kept
+    /// beside it: what people decided is never lost to a rewritten history.
+    pub(super) async fn follow_main(&mut self, main: Oid) -> Result<(), GitError> {
+        let Some(tip) = self.tip()? else { return self.ingest(main).await };
+        if self.git(move |git| git.is_behind(tip, main)).await? {
+            return self.ingest(main).await;
+        }
+        if self.git(move |git| git.restore(tip, main)).await? {
+            tracing::error!(commit = %main, restored = %tip, "a rewritten history of the control repository is refused");
+            self.report(|status| status.refused += 1);
+        }
+        Ok(())
+    }
+
     /// Applies what changed between the commit that is accounted for and `target`.
     pub(super) async fn ingest(&mut self, target: Oid) -> Result<(), GitError> {
         let from = self.tip()?;

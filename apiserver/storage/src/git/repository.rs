@@ -17,6 +17,13 @@ use crate::local::create_private_dir;
 
 /// The branch that everything happens on.
 pub(super) const MAIN: &str = "refs/heads/main";
+/// What nobody may push to.
+const HIDDEN: [&str; 2] = ["refs/stoa", "refs/replace"];
+/// The newest commit that main was moved to from here. It tells after a restart, and keeps it from being collected as
+/// garbage, even when somebody took it off main.
+const MOVED: &str = "refs/stoa/moved";
+/// Where commits are kept that were put on main in place of others.
+const REFUSED: &str = "refs/stoa/refused";
 /// Settings that only libgit2 is to see: what it needs to sync what it writes makes git complain
 /// about an old setting, with every command, to whoever pushes.
 const LIBGIT2_CONFIG: &str = "libgit2.config";
@@ -115,6 +122,12 @@ impl ControlRepository {
         let mut config = repository.config()?;
         config.set_str("core.fsync", "all")?;
         config.set_bool("receive.denyDeletes", true)?;
+        config.set_bool("receive.denyNonFastForwards", true)?;
+        // What is kept here is not for pushes to remove, and a replacement would make git show another history than
+        // the one there is.
+        for refs in HIDDEN {
+            config.set_multivar("receive.hideRefs", &format!("^{refs}$"), refs)?;
+        }
         config.set_bool("receive.fsckObjects", true)?;
         Config::open(&path.join(LIBGIT2_CONFIG))?.set_bool("core.fsyncObjectFiles", true)?;
         let lock = File::create(path.join("stoa.lock")).and_then(|file| {
@@ -152,6 +165,12 @@ impl ControlRepository {
         Ok(old == new || repository.graph_descendant_of(new, old)?)
     }
 
+    /// Whether main, which is at `main` now, was moved to `commit` from here.
+    pub(super) fn was_moved_to(&self, commit: Oid, main: Option<Oid>) -> Result<bool, git2::Error> {
+        let moved = self.repository()?.refname_to_id(MOVED).is_ok_and(|moved| moved == commit);
+        Ok(moved || main.map_or(Ok(false), |main| self.is_behind(commit, main))?)
+    }
+
     /// Moves main from `old` to `new`; false when somebody moved it before.
     pub(super) fn advance(&self, old: Option<Oid>, new: Oid) -> Result<bool, git2::Error> {
         let repository = self.repository()?;
@@ -160,7 +179,7 @@ impl ControlRepository {
             None => repository.reference(MAIN, new, false, "stoa"),
         };
         match moved {
-            Ok(_) => Ok(true),
+            Ok(_) => repository.reference(MOVED, new, true, "stoa").map(|_| true),
             Err(error)
                 if matches!(
                     error.code(),
@@ -171,6 +190,14 @@ impl ControlRepository {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Puts main back from `refused` to `tip`, and keeps `refused` by a name of its own; false when somebody
+    /// moved main before.
+    pub(super) fn restore(&self, tip: Oid, refused: Oid) -> Result<bool, git2::Error> {
+        let name = format!("{REFUSED}/{refused}");
+        self.repository()?.reference(&name, refused, true, "stoa: it does not go on from what is in the log")?;
+        self.advance(Some(refused), tip)
     }
 
     /// A handle for many reads in a row.

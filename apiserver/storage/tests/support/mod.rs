@@ -261,6 +261,11 @@ impl Bench {
         self.wait(|status| status.commit.as_ref().is_some_and(is_in)).await;
     }
 
+    /// Waits until main was put back this many times since the start.
+    pub(crate) async fn refused_histories(&self, times: u64) {
+        self.wait(|status| status.refused == times).await;
+    }
+
     pub(crate) async fn ingested_all(&self, clone: &Clone) {
         self.ingested(&clone.git(&["rev-parse", "HEAD"])).await;
     }
@@ -310,6 +315,13 @@ pub(crate) struct Clone {
 impl Clone {
     pub(crate) fn git(&self, arguments: &[&str]) -> String {
         git(self.directory.path(), arguments)
+    }
+
+    /// What git says of a command that fails.
+    pub(crate) fn refused(&self, arguments: &[&str]) -> String {
+        let (success, text) = run(self.directory.path(), arguments);
+        assert!(!success, "git {arguments:?}: {text}");
+        text
     }
 
     pub(crate) fn write(&self, path: &str, content: &str) {
