@@ -22,7 +22,7 @@ impl Call<'_> {
     /// The form of an answer that is an object.
     pub(crate) fn object_form(&self) -> Result<(Accepted, Form), ApiError> {
         let accepted = negotiate::output(self.headers)?;
-        let form = Form::of(accepted, &self.query, self.now)?;
+        let form = Form::of(accepted, &self.query, (self.now)())?;
         form.check_object(&self.resource.definition)?;
         Ok((accepted, form))
     }
@@ -30,7 +30,7 @@ impl Call<'_> {
     /// The form of an answer that is a list.
     pub(crate) fn list_form(&self) -> Result<(Accepted, Form), ApiError> {
         let accepted = negotiate::output(self.headers)?;
-        let form = Form::of(accepted, &self.query, self.now)?;
+        let form = Form::of(accepted, &self.query, (self.now)())?;
         form.check_list(&self.resource.definition)?;
         Ok((accepted, form))
     }
@@ -71,7 +71,7 @@ impl Call<'_> {
         if self.info.parts.len() == 2 {
             select_name(&mut options, &self.info.name)?;
         }
-        let form = Form::of(accepted, &self.query, self.now)?;
+        let form = Form::of(accepted, &self.query, (self.now)())?;
         let events = match self.resource.store.watch(self.list_namespace(), &options).await {
             // A version that does not come is told as an event, since the answer has begun by then upstream.
             Err(error) if error.is("Timeout") && self.query.flag("sendInitialEvents").is_some() => {
@@ -80,16 +80,13 @@ impl Call<'_> {
             events => events?,
         };
         let definition = self.resource.definition.clone();
+        let encoder = Encoder::new(definition, form, self.now);
         if let Some(upgrade) = self.upgrade.clone().filter(|_| websocket::is_requested(self.headers)) {
-            let frames = Frames {
-                events,
-                encoder: Encoder::new(definition, form),
-                end: Instant::now() + options.timeout,
-                shutdown: self.shutdown.clone(),
-            };
+            let end = Instant::now() + options.timeout;
+            let frames = Frames { events, encoder, end, shutdown: self.shutdown.clone() };
             return Ok(frames.answer(self.headers, upgrade));
         }
-        let body = watch::body(definition, form, events, options.timeout, self.shutdown.clone());
+        let body = watch::body(encoder, events, options.timeout, self.shutdown.clone());
         Ok(response::stream(accepted.media, body))
     }
 }

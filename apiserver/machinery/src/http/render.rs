@@ -56,6 +56,14 @@ impl Form {
         })
     }
 
+    /// The form with ages counted to the time that `now` tells.
+    pub(crate) fn at(self, now: fn() -> Timestamp) -> Self {
+        match self {
+            Self::Table(style) => Self::Table(RowStyle { now: now(), ..style }),
+            other => other,
+        }
+    }
+
     /// Refuses forms that a single object does not have.
     ///
     /// # Errors

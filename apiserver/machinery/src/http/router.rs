@@ -62,7 +62,7 @@ pub(crate) struct Call<'a> {
     /// Ends watches.
     pub(crate) shutdown: &'a CancellationToken,
     /// What ages are counted to.
-    pub(crate) now: Timestamp,
+    pub(crate) now: fn() -> Timestamp,
 }
 
 impl ApiHandler {
@@ -128,7 +128,7 @@ impl ApiHandler {
             query: Query::parse(parts.uri.query().unwrap_or("")),
             upgrade: parts.extensions.get::<OnUpgrade>().cloned(),
             shutdown: &self.shutdown,
-            now: (self.now)(),
+            now: self.now,
         };
         // A HEAD or OPTIONS is authorized as some verb, but there is nothing that answers it.
         let served = match info.verb_in_path() {

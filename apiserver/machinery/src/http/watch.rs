@@ -13,6 +13,7 @@ use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use http_body_util::BodyExt;
 use hyper::body::Frame;
+use jiff::Timestamp;
 use tokio::time::Sleep;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
@@ -36,13 +37,11 @@ pub(crate) fn random_timeout() -> Duration {
 
 /// The body of a watch: ends cleanly when `timeout` is over, at shutdown, and after an error.
 pub(crate) fn body(
-    definition: Arc<ResourceDefinition>,
-    form: Form,
+    encoder: Encoder,
     events: BoxStream<'static, Event>,
     timeout: Duration,
     shutdown: CancellationToken,
 ) -> Body {
-    let encoder = Encoder::new(definition, form);
     let end = (Box::pin(tokio::time::sleep(timeout)), Box::pin(shutdown.cancelled_owned()));
     Watch { events: Some(events), encoder, end }.boxed_unsync()
 }
@@ -100,14 +99,16 @@ impl hyper::body::Body for Watch {
 pub(crate) struct Encoder {
     definition: Arc<ResourceDefinition>,
     form: Form,
+    /// Tells what ages are counted to. A watch lasts, so each event is told its own time.
+    now: fn() -> Timestamp,
     /// Whether a table has to tell its columns still: only the first event does.
     headers: bool,
 }
 
 impl Encoder {
     /// Begins a watch in a form.
-    pub(crate) fn new(definition: Arc<ResourceDefinition>, form: Form) -> Self {
-        Self { definition, form, headers: true }
+    pub(crate) fn new(definition: Arc<ResourceDefinition>, form: Form, now: fn() -> Timestamp) -> Self {
+        Self { definition, form, now, headers: true }
     }
 
     /// Appends an event and a line's end.
@@ -123,7 +124,8 @@ impl Encoder {
         let headers = std::mem::replace(&mut self.headers, false);
         match event {
             Event::Added(stored) | Event::Modified(stored) | Event::Deleted(stored) => {
-                render::write_object(out, &self.definition, self.form, stored, headers);
+                let form = self.form.at(self.now);
+                render::write_object(out, &self.definition, form, stored, headers);
             }
             Event::Bookmark { version, initial_events_end } => {
                 render::write_bookmark(out, &self.definition, self.form, *version, *initial_events_end, headers);

@@ -131,6 +131,10 @@ impl Drop for Server {
 
 impl Server {
     pub(super) async fn start() -> Self {
+        Self::with_clock(jiff::Timestamp::now).await
+    }
+
+    pub(super) async fn with_clock(now: fn() -> jiff::Timestamp) -> Self {
         let end = CancellationToken::new();
         let registry = Registry::builder(Arc::new(MemoryLog::new()))
             .register(gadgets(), Gadgets)
@@ -140,7 +144,7 @@ impl Server {
             .build()
             .await
             .unwrap();
-        Self { handler: ApiHandler::new(&registry, end.clone()).unwrap(), end }
+        Self { handler: ApiHandler::new(&registry, end.clone()).unwrap().with_clock(now), end }
     }
 
     /// Sends a request and returns the answer as it begins.

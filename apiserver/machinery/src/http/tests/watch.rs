@@ -1,9 +1,13 @@
 //! Watches, frame by frame.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicI64, Ordering},
+    time::Duration,
+};
 
 use http::StatusCode;
 use http_body_util::BodyExt as _;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::support::{Server, TABLE, gadget};
@@ -124,6 +128,27 @@ async fn only_the_first_table_has_columns() {
     let second = watch.next().await.unwrap();
     assert_eq!(second["object"]["columnDefinitions"], Value::Null);
     assert_eq!(second["object"]["rows"][0]["cells"][0], "b");
+}
+
+/// A clock that is a day later each time it is looked at.
+fn days() -> Timestamp {
+    static DAYS: AtomicI64 = AtomicI64::new(1);
+    Timestamp::now() + SignedDuration::from_hours(24 * DAYS.fetch_add(1, Ordering::Relaxed))
+}
+
+#[tokio::test]
+async fn ages_in_a_table_are_those_at_the_event() {
+    let server = Server::with_clock(days).await;
+    server.create("shop", gadget("a", 1)).await;
+    let mut watch = Watch::open(&server, "", TABLE).await;
+    let mut ages = Vec::new();
+    for size in 2..5 {
+        let event = watch.next().await.unwrap();
+        let age = event["object"]["rows"][0]["cells"][3].as_str().unwrap().to_owned();
+        ages.push(age.strip_suffix('d').unwrap_or_else(|| panic!("{age} is in days")).parse::<u32>().unwrap());
+        server.merge(A, &json!({"spec": {"size": size}})).await;
+    }
+    assert!(ages.is_sorted_by(|a, b| a < b), "{ages:?}");
 }
 
 #[tokio::test]
