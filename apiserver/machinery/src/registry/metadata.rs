@@ -32,6 +32,9 @@ const GENERATE_NAME_MAX: usize = 63 - SUFFIX_LENGTH;
 const SYSTEM_FIELDS: &[&str] =
     &["creationTimestamp", "uid", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"];
 
+/// What is left out of metadata when it is empty, as Go's types leave it out.
+const OMITTED_EMPTY: &[&str] = &["generateName", "labels", "annotations", "ownerReferences", "finalizers"];
+
 /// The time now, in whole seconds, as `2006-01-02T15:04:05Z`.
 pub(super) fn now() -> Value {
     jiff::Timestamp::from_second(seconds_now()).unwrap_or_default().to_string().into()
@@ -45,6 +48,7 @@ pub(super) fn seconds_now() -> i64 {
 /// Takes out of a new object what clients may not set.
 pub(super) fn clear_for_create(object: &mut Object) {
     let metadata = object.metadata_mut();
+    omit_empty(metadata);
     for field in SYSTEM_FIELDS {
         metadata.remove(*field);
     }
@@ -65,6 +69,7 @@ pub(super) fn keep_for_update(new: &mut Object, old: &Object) {
     let empty = serde_json::Map::new();
     let old = old.metadata().unwrap_or(&empty);
     let new = new.metadata_mut();
+    omit_empty(new);
     for field in ["creationTimestamp", "generation"] {
         keep(new, old, field);
     }
@@ -80,6 +85,17 @@ pub(super) fn keep_for_update(new: &mut Object, old: &Object) {
         keep(new, old, "deletionGracePeriodSeconds");
     }
     drop_empty(new);
+}
+
+fn omit_empty(metadata: &mut serde_json::Map<String, Value>) {
+    let is_empty = |value: &Value| match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        Value::Bool(_) | Value::Number(_) => false,
+    };
+    metadata.retain(|field, value| !(OMITTED_EMPTY.contains(&field.as_str()) && is_empty(value)));
 }
 
 fn keep(new: &mut serde_json::Map<String, Value>, old: &serde_json::Map<String, Value>, field: &str) {
@@ -440,6 +456,27 @@ mod tests {
             "Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers \
              []string{\"a/c\"}"
         );
+    }
+
+    #[test]
+    fn empty_metadata_is_left_out() {
+        let object = |metadata: Value| Object(json!({"metadata": metadata}).as_object().expect("map").clone());
+        let empty = json!({
+            "name": "web", "generateName": "", "labels": {}, "annotations": null, "finalizers": [],
+            "ownerReferences": [],
+        });
+        let mut new = object(empty.clone());
+        fill_for_create(&mut new);
+        let fields: BTreeSet<&str> = new.metadata().expect("metadata").keys().map(String::as_str).collect();
+        assert_eq!(fields, BTreeSet::from(["creationTimestamp", "generation", "name", "uid"]));
+
+        let mut changed = object(empty);
+        keep_for_update(&mut changed, &object(json!({"name": "web", "labels": {"a": "b"}, "finalizers": ["x/y"]})));
+        assert_eq!(changed, object(json!({"name": "web"})));
+        let mut kept = object(json!({"name": "web", "labels": {"a": ""}, "finalizers": ["x/y"]}));
+        let before = kept.clone();
+        keep_for_update(&mut kept, &before);
+        assert_eq!(kept, before);
     }
 
     #[test]
