@@ -65,3 +65,5 @@ pub const UNKNOWN_STATE: &str = "UnknownState";
 pub const BACKEND_UNAVAILABLE: &str = "BackendUnavailable";
 /// The file in the control repository is not valid.
 pub const INVALID_FILE: &str = "InvalidFile";
+/// What was pushed to the control repository is not allowed, or not as things are.
+pub const PUSH_REFUSED: &str = "PushRefused";

@@ -19,7 +19,7 @@ use super::{
     file,
     layout::USER,
     place::{Authored, Identity, Place, VERSION},
-    report::Reports,
+    report::{REFUSED, Reports},
 };
 use crate::events::Recorder;
 
@@ -243,7 +243,10 @@ fn refused(kind: Authored, error: ApiError, content: &[u8]) -> IngestError {
     if error.code() >= 500 || error.code() == 429 {
         return unavailable(error);
     }
-    IngestError::Invalid(file::explain(kind, &error, content).0)
+    let why = file::explain(kind, &error, content).0;
+    // Nothing is wrong with the file itself when it is forbidden or when other objects are in its way.
+    let is_refusal = matches!(error.code(), 403 | 409);
+    IngestError::Invalid(if is_refusal { format!("{REFUSED}{why}") } else { why })
 }
 
 fn unavailable(error: ApiError) -> IngestError {

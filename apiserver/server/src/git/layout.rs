@@ -8,7 +8,10 @@ use stoa_machinery::log::{Change, Key, Record};
 use stoa_storage::git::Layout;
 use stoa_types::{config, platform};
 
-use super::place::{Authored, Identity, Place};
+use super::{
+    fields,
+    place::{Authored, Identity, Place},
+};
 
 /// The user as whom pushed files are written, and whom an administrator grants what pushes may do.
 pub(super) const USER: &str = "stoa:git:control";
@@ -52,7 +55,7 @@ impl Layout for ControlLayout {
         }
     }
 
-    fn subject(&self, record: &Record, _previous: Option<&[u8]>) -> String {
+    fn subject(&self, record: &Record, previous: Option<&[u8]>) -> String {
         let what = match Identity::of_key(&record.key) {
             Some(identity) => format!("{} {identity}", identity.kind.singular()),
             None => record.key.to_string(),
@@ -63,7 +66,13 @@ impl Layout for ControlLayout {
             (Change::Put(_), "patch" | "") => "update",
             (Change::Put(_), verb) => verb,
         };
-        format!("{verb} {what}")
+        let changed = match (&record.change, previous) {
+            (Change::Put(value), Some(previous)) if !["create", "delete"].contains(&verb) => {
+                fields::changed(previous, value)
+            }
+            (Change::Put(_) | Change::Delete, _) => String::new(),
+        };
+        if changed.is_empty() { format!("{verb} {what}") } else { format!("{verb} {what}: {changed}") }
     }
 
     fn ingest_user(&self) -> &str {

@@ -5,6 +5,7 @@
 //! pushed file becomes a write ([`mod@file`], [`ingest`]). What is wrong with a pushed file is told in
 //! the condition `Synced` and in an Event ([`report`]).
 
+mod fields;
 mod file;
 mod ingest;
 mod layout;

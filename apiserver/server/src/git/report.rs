@@ -27,6 +27,9 @@ use crate::{
 const LINE: usize = 1024;
 /// How long a condition's message may be, in bytes: the limit of `metav1.Condition`.
 const MESSAGE: usize = 32 << 10;
+/// How what is told about a file begins when the file is valid and the server refused what it asks for. It is part of
+/// the message, so that a condition of several lines still knows of each which it is.
+pub(super) const REFUSED: &str = "refused: ";
 /// What the condition says when all is well.
 const IN_SYNC: &str = "the file in the control repository is what is served";
 
@@ -60,16 +63,13 @@ impl Reports {
         let line = format!("{path}: {why} (commit {short})");
         let Some(carrier) = self.carrier(place).await? else {
             tracing::warn!(path, why, commit, "a pushed file is invalid and no object can say so");
-            self.recorder.record_about(involved(&place.identity, ""), Kind::Warning, reason::INVALID_FILE, line);
+            let reason = reason_of(std::slice::from_ref(&line));
+            self.recorder.record_about(involved(&place.identity, ""), Kind::Warning, reason, line);
             return Ok(());
         };
         let (identity, stored) = carrier;
-        self.recorder.record_about(
-            involved(&identity, stored.uid()),
-            Kind::Warning,
-            reason::INVALID_FILE,
-            line.clone(),
-        );
+        let reason = reason_of(std::slice::from_ref(&line));
+        self.recorder.record_about(involved(&identity, stored.uid()), Kind::Warning, reason, line.clone());
         self.change(&identity, |message| {
             let mut lines = without(message, &path);
             lines.push(line.clone());
@@ -120,7 +120,7 @@ impl Reports {
             let generation = object.metadata().and_then(|m| m.get("generation")).and_then(Value::as_i64);
             let (synced, why, message) = match lines.as_slice() {
                 [] => (true, reason::AVAILABLE, IN_SYNC.to_owned()),
-                lines => (false, reason::INVALID_FILE, bounded(lines)),
+                lines => (false, reason_of(lines), bounded(lines)),
             };
             set_condition(&mut conditions, reason::SYNCED, synced, why, message, generation);
             let conditions = serde_json::to_value(conditions)
@@ -161,6 +161,12 @@ fn involved(identity: &Identity, uid: &str) -> Involved {
     }
 }
 
+/// What lines about files have in common: that all of them were refused, or that some file is invalid.
+fn reason_of(lines: &[String]) -> &'static str {
+    let is_refusal = |line: &String| line.split_once(": ").is_some_and(|(_, why)| why.starts_with(REFUSED));
+    if lines.iter().all(is_refusal) { reason::PUSH_REFUSED } else { reason::INVALID_FILE }
+}
+
 /// The lines of a message about other files.
 fn without(message: Option<&str>, path: &str) -> Vec<String> {
     let is_other = |line: &&str| !line.strip_prefix(path).is_some_and(|rest| rest.starts_with(": "));
@@ -188,6 +194,13 @@ mod tests {
         let message = "a.yaml: line 1: x (commit 1)\na.yaml.yaml: y\nb.yaml: z";
         assert_eq!(without(Some(message), "a.yaml"), ["a.yaml.yaml: y", "b.yaml: z"]);
         assert_eq!(without(None, "a.yaml"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_refusal_is_no_invalid_file() {
+        let (refused, invalid) = ("a.yaml: refused: not now".to_owned(), "b.yaml: refused is no field".to_owned());
+        assert_eq!(reason_of(std::slice::from_ref(&refused)), reason::PUSH_REFUSED);
+        assert_eq!(reason_of(&[refused, invalid]), reason::INVALID_FILE);
     }
 
     #[test]

@@ -42,7 +42,7 @@ async fn api_writes_are_commits_by_whoever_made_them() {
             "ann create project shop/web",
             "ann create stack shop/web-dev",
             "bob create workspace dev",
-            "bob update workspace dev",
+            "bob update workspace dev: spec.description",
             "ann delete stack shop/web-dev",
         ]
         .map(|line| {
@@ -300,9 +300,10 @@ async fn refused_deletion_is_told() {
     fixture.push(&clone, "no more").await;
     let kept = fixture.registry.api::<Stack>().get("shop", "web-dev").await.expect("refused");
     assert_eq!(kept.metadata.deletion_timestamp, None);
-    let (status, _, message) = synced(&kept.status.expect("status").conditions);
-    assert_eq!(status, "False");
+    let (status, why, message) = synced(&kept.status.expect("status").conditions);
+    assert_eq!((status.as_str(), why.as_str()), ("False", reason::PUSH_REFUSED));
     assert!(message.contains("its infrastructure is still live"), "{message}");
+    assert_eq!(fixture.event(reason::PUSH_REFUSED).await.message, Some(message));
 }
 
 /// Lets the repository's user do nothing to stacks.
@@ -329,7 +330,8 @@ async fn push_may_do_only_what_its_user_may() {
     assert_eq!(source.spec.reference, "next");
     let stack = fixture.registry.api::<Stack>().get("shop", "web-dev").await.expect("there");
     assert_eq!(stack.spec.desired_version, "latest");
-    let (_, _, message) = synced(&stack.status.expect("status").conditions);
+    let (_, why, message) = synced(&stack.status.expect("status").conditions);
+    assert_eq!(why, reason::PUSH_REFUSED);
     let refusal = "User \"stoa:git:control\" cannot update resource \"stacks\" in API group \"config.stoa.dev\" in the \
                    namespace \"shop\"";
     assert!(message.contains(refusal), "{message}");

@@ -202,15 +202,21 @@ fn object_that_goes_has_no_file() {
 
 #[test]
 fn subject_says_what_was_decided() {
+    let previous = br#"{"spec": {"desiredVersion": "v1"}}"#.as_slice();
     let subject = |key: &str, verb: &str, change: Change| {
         let origin = Origin { user: "ann".to_owned(), verb: verb.to_owned(), message: String::new() };
         let record = Record { version: Version(1), key: Key::new(key), change, origin, time_ms: 0 };
-        ControlLayout.subject(&record, None)
+        ControlLayout.subject(&record, Some(previous))
     };
     let put = || Change::Put("{}".into());
     assert_eq!(subject("/registry/config.stoa.dev/stacks/shop/web-dev", "create", put()), "create stack shop/web-dev");
-    assert_eq!(subject("/registry/platform.stoa.dev/workspaces/dev", "update", put()), "update workspace dev");
-    assert_eq!(subject("/registry/platform.stoa.dev/workspaces/dev", "patch", put()), "update workspace dev");
+    let moved = Change::Put(r#"{"spec": {"desiredVersion": "v2"}}"#.into());
+    assert_eq!(
+        subject("/registry/config.stoa.dev/stacks/shop/web-dev", "patch", moved),
+        "update stack shop/web-dev: spec.desiredVersion"
+    );
+    assert_eq!(subject("/registry/platform.stoa.dev/workspaces/dev", "update", put()), "update workspace dev: spec");
+    assert_eq!(subject("/registry/platform.stoa.dev/workspaces/dev", "patch", put()), "update workspace dev: spec");
     assert_eq!(subject("/registry/config.stoa.dev/projects/shop/web", "delete", put()), "delete project shop/web");
     assert_eq!(
         subject("/registry/config.stoa.dev/projects/shop/web", "delete", Change::Delete),
