@@ -74,10 +74,15 @@ pub(super) fn read(files: &[SourceFile], warnings: &mut Vec<String>) -> Result<S
     if !problems.is_empty() {
         return Err(problems);
     }
+    let lines: HashMap<String, u32> = manifests.iter().map(|manifest| (manifest.id().0, manifest.line)).collect();
     let spec = to_spec(manifests);
+    let located = |found| {
+        let problem = crate::convert::problem_in(&spec, found);
+        Problem { line: lines.get(&problem.resource_id).copied().unwrap_or_default(), ..problem }
+    };
     match spec.validate() {
         Ok(()) => Ok(spec),
-        Err(found) => Err(found.into_iter().map(|problem| crate::convert::problem_in(&spec, problem)).collect()),
+        Err(found) => Err(found.into_iter().map(located).collect()),
     }
 }
 

@@ -4,6 +4,7 @@
 //! Spec.
 
 mod kinds;
+mod lines;
 mod manifests;
 mod spec_file;
 mod yaml;

@@ -1,10 +1,12 @@
 //! The generator `Spec`: a Kusion Spec, read unchanged.
 
-use serde_json::Value;
-use stoa_engine::Spec;
+use std::collections::{HashMap, hash_map::Entry};
+
+use serde_json::{Map, Value};
+use stoa_engine::{Spec, problem::reason};
 use stoa_proto::Problem;
 
-use super::yaml;
+use super::{FILE_EXTENSION, lines::Lines, yaml};
 use crate::failure::problem;
 use crate::source::SourceFile;
 
@@ -18,56 +20,150 @@ pub(super) fn is_spec(file: &SourceFile) -> bool {
     }
 }
 
+/// Reads a Spec file; says everything that is wrong with it, and where.
 pub(super) fn read(file: &SourceFile) -> Result<Spec, Vec<Problem>> {
-    let wrong = |line, field: &str, message: String| Problem {
-        file: file.path.clone(),
-        line,
-        field: field.to_owned(),
-        ..problem(stoa_engine::problem::reason::INVALID_SPEC, message)
-    };
     let mut documents = yaml::documents(file).map_err(|problem| vec![*problem])?;
     let document = match documents.len() {
         // An empty file wants nothing.
         0 => return Ok(Spec::default()),
         1 => documents.remove(0),
-        _ => return Err(vec![wrong(documents[1].line, "", "a Spec is one document".to_owned())]),
+        _ => {
+            let message = "a Spec is one document";
+            return Err(vec![Problem {
+                file: file.path.clone(),
+                line: documents[1].line,
+                ..problem(reason::INVALID_SPEC, message)
+            }]);
+        }
     };
-    check_resources(&document.value).map_err(|(field, message)| vec![wrong(document.line, &field, message)])?;
-    let spec: Spec = serde_json::from_value(document.value)
-        .map_err(|err| vec![wrong(document.line, "", format!("is no Spec: {err}"))])?;
-    spec.validate().map_err(|problems| {
-        problems
-            .into_iter()
-            .map(|p| Problem { file: file.path.clone(), ..crate::convert::problem(p) })
-            .collect::<Vec<_>>()
-    })?;
+    let check = Check { file, lines: Lines::of(file), begin: document.line };
+    let problems = check.shape(&document.value);
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    let mut spec: Spec =
+        serde_json::from_value(document.value).map_err(|err| vec![check.document("", format!("is no Spec: {err}"))])?;
+    spec.validate().map_err(|found| found.into_iter().map(|found| check.found(&spec, found)).collect::<Vec<_>>())?;
+    for resource in &mut spec.resources {
+        resource.extensions.insert(FILE_EXTENSION.to_owned(), file.path.as_str().into());
+    }
     Ok(spec)
 }
 
-/// Says of which resource something is missing; serde would say only what.
-fn check_resources(value: &Value) -> Result<(), (String, String)> {
-    let resources = match value.get("resources") {
-        None | Some(Value::Null) => return Ok(()),
-        Some(Value::Array(resources)) => resources,
-        Some(_) => return Err(("resources".to_owned(), "has to be a list".to_owned())),
-    };
-    for (position, resource) in resources.iter().enumerate() {
-        for (field, is_right, what) in [
-            ("id", resource.get("id").is_some_and(Value::is_string), "a string"),
-            (
-                "type",
-                resource.get("type").is_some_and(|v| v == "Kubernetes" || v == "Terraform"),
-                "Kubernetes or Terraform",
-            ),
-            ("attributes", resource.get("attributes").is_some_and(Value::is_object), "a map"),
-        ] {
-            if is_right {
+/// What a Spec may have.
+const SPEC_FIELDS: [&str; 3] = ["resources", "secretStore", "context"];
+/// What a resource may have.
+const RESOURCE_FIELDS: [&str; 5] = ["id", "type", "attributes", "dependsOn", "extensions"];
+
+/// Looks at a document as people wrote it. Serde would say what is wrong, and neither where nor all of it.
+struct Check<'a> {
+    file: &'a SourceFile,
+    lines: Lines,
+    /// Where the document begins.
+    begin: u32,
+}
+
+impl Check<'_> {
+    fn shape(&self, value: &Value) -> Vec<Problem> {
+        let Some(fields) = value.as_object() else { return vec![self.document("", "has to be a map".to_owned())] };
+        let unknown = fields.keys().filter(|field| !SPEC_FIELDS.contains(&field.as_str()));
+        let mut problems: Vec<Problem> = unknown
+            .map(|field| self.document(field, format!("unknown field; a Spec has {}", SPEC_FIELDS.join(", "))))
+            .collect();
+        match fields.get("resources") {
+            None | Some(Value::Null) => {}
+            Some(Value::Array(resources)) => problems.extend(self.resources(resources)),
+            Some(_) => problems.push(self.document("resources", "has to be a list".to_owned())),
+        }
+        problems
+    }
+
+    fn resources(&self, resources: &[Value]) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        let mut first: HashMap<&str, usize> = HashMap::new();
+        for (position, resource) in resources.iter().enumerate() {
+            let id = resource.get("id").and_then(Value::as_str).unwrap_or_default();
+            let wrong = |reason, field: &str, message: String| Problem {
+                line: self.lines.resource_field(position, field),
+                resource_id: id.to_owned(),
+                field: format!("resources[{position}].{field}").trim_end_matches('.').to_owned(),
+                ..self.problem(reason, message)
+            };
+            let Some(fields) = resource.as_object() else {
+                problems.push(wrong(reason::INVALID_SPEC, "", "has to be a map".to_owned()));
+                continue;
+            };
+            for field in fields.keys().filter(|field| !RESOURCE_FIELDS.contains(&field.as_str())) {
+                let message = format!("unknown field; a resource has {}", RESOURCE_FIELDS.join(", "));
+                problems.push(wrong(reason::INVALID_SPEC, field, message));
+            }
+            problems.extend(
+                mistyped(fields).into_iter().map(|(field, message)| wrong(reason::INVALID_SPEC, field, message)),
+            );
+            if id.trim().is_empty() {
                 continue;
             }
-            let message =
-                if resource.get(field).is_none() { "is required".to_owned() } else { format!("has to be {what}") };
-            return Err((format!("resources[{position}].{field}"), message));
+            match first.entry(id) {
+                Entry::Vacant(entry) => {
+                    entry.insert(position);
+                }
+                Entry::Occupied(entry) => {
+                    let line = self.lines.resource_field(*entry.get(), "id");
+                    let message = format!("is also the id of the resource in {}:{line}", self.file.path);
+                    problems.push(wrong(reason::DUPLICATE_RESOURCE, "id", message));
+                }
+            }
         }
+        problems
     }
-    Ok(())
+
+    /// What the engine found wrong with a Spec.
+    fn found(&self, spec: &Spec, found: stoa_engine::Problem) -> Problem {
+        let position = spec.resources.iter().position(|resource| found.resource_id.as_ref() == Some(&resource.id));
+        let line = match position {
+            Some(position) => self.lines.resource_field(position, &found.field),
+            None => self.begin,
+        };
+        Problem { file: self.file.path.clone(), line, ..crate::convert::problem(found) }
+    }
+
+    /// Something wrong with a field of the document, or with all of it.
+    fn document(&self, field: &str, message: String) -> Problem {
+        let line = match self.lines.field(field) {
+            0 => self.begin,
+            line => line,
+        };
+        Problem { line, field: field.to_owned(), ..self.problem(reason::INVALID_SPEC, message) }
+    }
+
+    fn problem(&self, reason: &str, message: String) -> Problem {
+        Problem { file: self.file.path.clone(), ..problem(reason, message) }
+    }
+}
+
+/// A field, whether it has to be there, what it has to be, and whether a value is that.
+type Rule<'a> = (&'static str, bool, &'static str, &'a dyn Fn(&Value) -> bool);
+
+/// The fields of a resource that are missing or not what they have to be.
+fn mistyped(fields: &Map<String, Value>) -> Vec<(&'static str, String)> {
+    let strings = |value: &Value| value.as_array().is_some_and(|items| items.iter().all(Value::is_string));
+    let id = |value: &Value| value.as_str().is_some_and(|id| !id.trim().is_empty());
+    let rules: [Rule<'_>; 5] = [
+        ("id", true, "a string that is not empty", &id),
+        ("type", true, "Kubernetes or Terraform", &|value| value == "Kubernetes" || value == "Terraform"),
+        ("attributes", true, "a map", &Value::is_object),
+        ("dependsOn", false, "a list of ids", &strings),
+        ("extensions", false, "a map", &Value::is_object),
+    ];
+    let wrong = |(field, required, what, is_right): Rule<'_>| {
+        let message = match fields.get(field) {
+            None if required => "is required".to_owned(),
+            None => return None,
+            Some(Value::Null) if !required => return None,
+            Some(value) if is_right(value) => return None,
+            Some(_) => format!("has to be {what}"),
+        };
+        Some((field, message))
+    };
+    rules.into_iter().filter_map(wrong).collect()
 }

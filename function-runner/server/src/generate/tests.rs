@@ -174,6 +174,74 @@ fn a_spec_with_something_wrong_names_resource_and_field() {
     assert_eq!((problem.file.as_str(), problem.field.as_str()), ("s/spec.yaml", "dependsOn[0]"));
 }
 
+/// What is told of a Spec file, line by line.
+#[track_caller]
+fn told(spec: &str) -> Vec<String> {
+    let failure = generate("Spec", &folder(&[("spec.yaml", spec)])).unwrap_err();
+    failure.problems().iter().map(crate::failure::sentence).collect()
+}
+
+/// A ConfigMap of a Spec, in five lines and those in `more`.
+fn config_map(name: &str, more: &str) -> String {
+    format!(
+        "- id: v1:ConfigMap:{name}\n  type: Kubernetes\n  attributes:\n    {{apiVersion: v1, kind: ConfigMap, \
+         metadata: {{name: {name}}}}}\n{more}"
+    )
+}
+
+#[test]
+fn what_is_wrong_with_a_spec_is_told_with_its_line_and_resource() {
+    let spec = format!(
+        "resources:\n{}{}- type: Kubernetes\n  attributes: []\ncontxt: {{}}\n",
+        config_map("a", "  dependOn:\n  - v1:ConfigMap:b\n"),
+        "- id: v1:ConfigMap:a\n  type: Kubernetes\n  dependsOn: v1:ConfigMap:b\n",
+    );
+    assert_eq!(
+        told(&spec),
+        [
+            "s/spec.yaml:13: contxt: unknown field; a Spec has resources, secretStore, context",
+            "s/spec.yaml:6: v1:ConfigMap:a: resources[0].dependOn: unknown field; a resource has id, type, attributes, \
+             dependsOn, extensions",
+            "s/spec.yaml:8: v1:ConfigMap:a: resources[1].attributes: is required",
+            "s/spec.yaml:10: v1:ConfigMap:a: resources[1].dependsOn: has to be a list of ids",
+            "s/spec.yaml:8: v1:ConfigMap:a: resources[1].id: is also the id of the resource in s/spec.yaml:2",
+            "s/spec.yaml:11: resources[2].id: is required",
+            "s/spec.yaml:12: resources[2].attributes: has to be a map",
+        ]
+    );
+    assert_eq!(told("- a\n- b\n"), ["s/spec.yaml:1: has to be a map"]);
+    assert_eq!(told("# a comment\nresources: none\n"), ["s/spec.yaml:2: resources: has to be a list"]);
+    assert_eq!(told("---\n---\nresources: [1]\n"), ["s/spec.yaml:3: resources[0]: has to be a map"]);
+}
+
+#[test]
+fn circles_and_dangling_references_are_told_with_their_line() {
+    let circle =
+        config_map("a", "  dependsOn: [v1:ConfigMap:b]\n") + &config_map("b", "  dependsOn: [v1:ConfigMap:a]\n");
+    assert_eq!(
+        told(&format!("resources:\n{circle}")),
+        [
+            "s/spec.yaml:2: v1:ConfigMap:a: resources depend on each other: v1:ConfigMap:a → v1:ConfigMap:b → v1:ConfigMap:a"
+        ]
+    );
+    let dangling = config_map("a", "") + &config_map("b", "  dependsOn:\n  - v1:ConfigMap:c\n");
+    assert_eq!(
+        told(&format!("resources:\n{dangling}")),
+        ["s/spec.yaml:10: v1:ConfigMap:b: dependsOn[0]: no resource has the id v1:ConfigMap:c"]
+    );
+    let manifest =
+        format!("{CONFIG_MAP}---\n{CONFIG_MAP}data: {{x: $kusion_path.v1:Gone:g.x}}\n").replacen("a,", "b,", 1);
+    let problem = refused("Manifests", &[("a.yaml", &manifest)]);
+    assert_eq!((problem.file.as_str(), problem.line, problem.field.as_str()), ("s/a.yaml", 5, "attributes.data.x"));
+}
+
+#[test]
+fn resources_of_a_spec_know_their_file() {
+    let generated =
+        generate("Spec", &folder(&[("spec.yaml", &format!("resources:\n{}", config_map("a", "")))])).unwrap();
+    assert_eq!(generated.spec.resources[0].extensions[FILE_EXTENSION], "s/spec.yaml");
+}
+
 #[test]
 fn a_missing_spec_file_is_not_found() {
     let failure = generate("Spec", &folder(&[("a.yaml", CONFIG_MAP)])).unwrap_err();

@@ -1,5 +1,6 @@
 //! Reads YAML as kubectl does: YAML 1.1 booleans and octal numbers, several documents in a file.
 
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_saphyr::{DeserializeError, Spanned};
 use stoa_proto::Problem;
@@ -46,6 +47,13 @@ pub(super) fn documents(file: &SourceFile) -> Result<Vec<Document>, Box<Problem>
         Document { value: document.value, line }
     });
     Ok(documents.filter(|document| !document.value.is_null()).collect())
+}
+
+/// The first document of a file that is not empty, read as some type; nothing when it is no such thing.
+pub(super) fn first<T: DeserializeOwned>(file: &SourceFile) -> Option<T> {
+    let text = std::str::from_utf8(&file.bytes).ok()?;
+    let documents: Vec<Option<T>> = serde_saphyr::from_multiple_with_options(text, options()).ok()?;
+    documents.into_iter().flatten().next()
 }
 
 fn explain(file: &SourceFile, err: &DeserializeError) -> Box<Problem> {
