@@ -92,7 +92,7 @@ impl CallError {
                 RuntimeError::Unavailable { message: format!("cluster {cluster}: {}", sensitive.redact(&message)) }
             }
             Self::Status(failure) => {
-                let message = sensitive.redact(&failure.status.message);
+                let message = readable(&sensitive.redact(&failure.status.message));
                 let conflict =
                     failure.status.details.as_ref().is_some_and(|details| {
                         details.causes.iter().any(|cause| cause.reason == "FieldManagerConflict")
@@ -110,6 +110,40 @@ impl CallError {
                 }
             }
         }
+    }
+}
+
+/// How Go prints a value that server-side apply did not expect, up to the value itself.
+const GO_VALUES: [&str; 2] = ["&value.valueUnstructured{Value:", "&{"];
+
+/// A message of server-side apply with the kind of a value in place of the value as Go prints it, which says
+/// little to people and may be long or secret.
+fn readable(message: &str) -> String {
+    let mut rest = message;
+    let mut text = String::new();
+    while let Some(at) = rest.find("got &") {
+        let (before, value) = rest.split_at(at + "got ".len());
+        text.push_str(before);
+        let Some(inner) = GO_VALUES.iter().find_map(|start| value.strip_prefix(start)) else {
+            text.push('&');
+            rest = &value[1..];
+            continue;
+        };
+        text.push_str(go_kind(inner));
+        // Several errors are one to a line; what a text within the value holds does not matter then.
+        rest = inner.find("}\n").map_or("", |end| &inner[end + 1..]);
+    }
+    text + rest
+}
+
+fn go_kind(value: &str) -> &'static str {
+    match value {
+        v if v.starts_with("map[") => "a map",
+        v if v.starts_with('[') => "a list",
+        v if v.starts_with('"') => "a string",
+        v if v.starts_with("true") || v.starts_with("false") => "a boolean",
+        v if v.starts_with(|c: char| c.is_ascii_digit() || c == '-') => "a number",
+        _ => "another value",
     }
 }
 
@@ -169,6 +203,29 @@ mod tests {
         let message = "failed to create typed patch object (n/web; apps/v1, Kind=Deployment): .spec.replica: field not declared in schema";
         let err = check(500, &json!({"kind": "Status", "message": message, "code": 500}).to_string());
         assert!(matches!(&err, RuntimeError::Rejected { field: Some(f), .. } if f == "spec.replica"), "{err:?}");
+    }
+
+    #[test]
+    fn values_that_were_not_expected_are_told_by_their_kind() {
+        for (printed, told) in [
+            ("expected string, got &value.valueUnstructured{Value:5}", "expected string, got a number"),
+            (
+                "expected string, got &value.valueUnstructured{Value:map[string]interface {}{\"a\":\"}\"}}",
+                "expected string, got a map",
+            ),
+            (
+                "expected list, got &{map[a:1]}\n  .b: expected map, got &{[x]}",
+                "expected list, got a map\n  .b: expected map, got a list",
+            ),
+            ("expected numeric (int or float), got string", "expected numeric (int or float), got string"),
+            ("expected scalar, got &other", "expected scalar, got &other"),
+        ] {
+            let message =
+                format!("failed to create typed patch object (n/web; apps/v1, Kind=Deployment): .spec.a: {printed}");
+            let err = check(500, &json!({"kind": "Status", "message": message, "code": 500}).to_string());
+            let RuntimeError::Rejected { field: Some(field), message: found } = err else { panic!("{err:?}") };
+            assert_eq!((field.as_str(), found), ("spec.a", message.replace(printed, told)), "{printed}");
+        }
     }
 
     #[test]
