@@ -39,6 +39,34 @@ fn every_field_of_every_kind_has_a_description() {
     assert!(missing.is_empty(), "without a description: {missing:#?}");
 }
 
+/// kubectl shows four values of an enumeration and leaves the others out.
+#[test]
+fn long_enumerations_are_told_in_the_description() {
+    fn walk(path: &str, schema: &serde_json::Value, found: &mut Vec<String>) {
+        let values = schema["enum"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let description = schema["description"].as_str().unwrap_or_default();
+        let words: Vec<&str> = description.split(|c: char| !c.is_alphanumeric()).collect();
+        if values.len() > 4 {
+            found.push(path.to_owned());
+            for value in values.iter().filter_map(|value| value.as_str()) {
+                assert!(words.contains(&value), "{path} does not tell of {value}: {description}");
+            }
+        }
+        for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+            walk(&format!("{path}.{name}"), property, found);
+        }
+        if let Some(items) = schema.get("items") {
+            walk(&format!("{path}[]"), items, found);
+        }
+    }
+    let mut found = Vec::new();
+    for crd in crds() {
+        let schema = crd.spec.versions[0].schema.as_ref().unwrap().open_api_v3_schema.as_ref().unwrap();
+        walk(&crd.spec.names.kind, &serde_json::to_value(schema).unwrap(), &mut found);
+    }
+    assert!(found.contains(&"Run.spec.operation".to_owned()), "{found:?}");
+}
+
 #[test]
 fn defaults_stand_in_the_schema() {
     let stack = crds().into_iter().find(|c| c.spec.names.kind == "Stack").unwrap();

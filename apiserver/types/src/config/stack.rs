@@ -89,7 +89,7 @@ pub enum Trigger {
 /// How a source becomes a Spec.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Generator {
-    /// The generator; Auto looks at the files.
+    /// The generator: Spec, Manifests, Kpt or KCL; Auto looks at the files.
     #[serde(default, rename = "type")]
     pub kind: GeneratorType,
     /// Parameters of the generator; a run can set more.
@@ -146,7 +146,8 @@ pub struct Deployment {
     /// The last run that was to change this deployment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_run: Option<String>,
-    /// The phase of that run.
+    /// The phase of that run: Pending, Generating, Planning, AwaitingApproval, Applying, Verifying, Succeeded, Failed
+    /// or Canceled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<RunPhase>,
     /// How many resources are live.

@@ -30,7 +30,7 @@ pub struct RunSpec {
     /// The Workspace; may be left out when the stack names exactly one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub workspace: String,
-    /// What to do.
+    /// What to do: Preview, Apply, Destroy, Rollback, Import or Refresh.
     pub operation: Operation,
     /// The version to deploy, instead of the stack's desired version: latest, or a branch, tag or commit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -145,7 +145,8 @@ impl RunPhase {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunStatus {
-    /// How far it is.
+    /// How far it is: Pending, Generating, Planning, AwaitingApproval, Applying, Verifying, and at the end Succeeded,
+    /// Failed or Canceled.
     #[serde(default)]
     pub phase: RunPhase,
     /// Who asked for it.
