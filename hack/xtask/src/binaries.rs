@@ -159,11 +159,15 @@ pub(crate) fn stoa(profile: Profile) -> Result<StoaBinaries> {
             "release"
         }
     };
+    let built = paths::cargo_target().join(folder);
+    let binaries = StoaBinaries { apiserver: built.join("stoa-apiserver"), runner: built.join("function-runner") };
+    if matches!(profile, Profile::Release) && !(binaries.apiserver.exists() && binaries.runner.exists()) {
+        eprintln!("building Stoa with optimization; the first time this takes some minutes …");
+    }
     // What a script prints on stdout is for its caller.
     let status = cargo.stdout(std::io::stderr()).status().context("running cargo")?;
     ensure!(status.success(), "cargo build failed");
-    let folder = paths::cargo_target().join(folder);
-    Ok(StoaBinaries { apiserver: folder.join("stoa-apiserver"), runner: folder.join("function-runner") })
+    Ok(binaries)
 }
 
 /// Builds the example `flunders` of `stoa-machinery`.

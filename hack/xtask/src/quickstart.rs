@@ -78,10 +78,18 @@ pub(crate) fn run(args: &Quickstart) -> Result<()> {
     rollout::follow(&kubectl, &apply)?;
 
     step("What there is now");
-    kubectl.show(&["get", "stacks,runs,releases,resources", "--namespace=shop"])?;
+    // Only what this is about: an organization that was worked in has more.
+    kubectl.show(&[
+        "get",
+        "stacks/web-dev",
+        &format!("runs/{preview}"),
+        &format!("runs/{apply}"),
+        "--namespace=shop",
+    ])?;
+    kubectl.show(&["get", "releases,resources", "--namespace=shop", "--field-selector=spec.stack=web-dev"])?;
     println!();
     sample.show_result(&kubectl)?;
-    next_steps(&dir, &kubeconfig, &sample);
+    next_steps(&dir, &kubeconfig, &sample, &apply);
     Ok(())
 }
 
@@ -134,7 +142,7 @@ fn stop(dir: &Path) -> Result<()> {
     if cluster.exists() { cluster::down(&cluster, false) } else { Ok(()) }
 }
 
-fn next_steps(dir: &Path, kubeconfig: &Path, sample: &Sample) {
+fn next_steps(dir: &Path, kubeconfig: &Path, sample: &Sample, run: &str) {
     let spec = sample.spec();
     let folder = sample.source().display().to_string();
     println!(
@@ -154,10 +162,12 @@ Next, in this terminal:
   spec: {{stack: web-dev, operation: Apply}}
   EOF
   kubectl get runs -n shop -w
+  kubectl get --raw {log}
 {history}
   hack/quickstart --stop                             # end what this started; the data stays",
         kubeconfig = kubeconfig.display(),
         spec = spec.display(),
+        log = rollout::log_path(run),
         history = sample.history_hint(dir),
     );
 }

@@ -87,8 +87,12 @@ fn reason(status: &Value) -> &str {
 
 /// The run's log: for a preview, the plan as a table.
 pub(super) fn log(kubectl: &Kubectl, name: &str) -> Result<String> {
-    let path = format!("--raw=/apis/delivery.stoa.dev/v1alpha1/namespaces/shop/runs/{name}/log");
-    kubectl.run(&["get", &path])
+    kubectl.run(&["get", "--raw", &log_path(name)])
+}
+
+/// Where a run's log is served.
+pub(super) fn log_path(name: &str) -> String {
+    format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/shop/runs/{name}/log")
 }
 
 #[cfg(test)]

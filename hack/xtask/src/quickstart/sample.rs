@@ -114,14 +114,16 @@ impl Sample {
 
     /// The commands that show the history, to be printed.
     pub(super) fn history_hint(&self, dir: &Path) -> String {
-        match self.target {
-            Target::GitOps => format!(
-                "  git --git-dir {} log --stat main   # what was deployed\n  git --git-dir {} log main          # what was decided",
-                self.deploy().display(),
-                dir.join("control.git").display()
+        let (deployed, control) = match self.target {
+            Target::GitOps => (
+                format!("git --git-dir {} log --stat main   # what was deployed", self.deploy().display()),
+                dir.join("control.git"),
             ),
-            Target::Cluster => "  kubectl get configmap settings -n web-dev -o yaml".to_owned(),
-        }
+            Target::Cluster => {
+                ("kubectl get configmap settings -n web-dev -o yaml".to_owned(), dir.join("cluster/stoa/control.git"))
+            }
+        };
+        format!("  {deployed}\n  git --git-dir {} log main          # what was decided", control.display())
     }
 }
 
@@ -180,6 +182,13 @@ mod tests {
     #[test]
     fn url_of_a_path_with_blanks_is_encoded() {
         assert_eq!(file_url(Path::new("/a b/c%.git")), "file:///a%20b/c%25.git");
+    }
+
+    #[test]
+    fn history_is_in_the_control_repository_of_either_server() {
+        let hint = |target| Sample { folder: PathBuf::from("/s/quickstart"), target }.history_hint(Path::new("/s"));
+        assert!(hint(Target::GitOps).contains("git --git-dir /s/control.git log main"));
+        assert!(hint(Target::Cluster).contains("git --git-dir /s/cluster/stoa/control.git log main"));
     }
 
     #[test]
