@@ -22,6 +22,8 @@ impl Session {
         if self.git(move |git| git.is_behind(tip, main)).await? {
             return self.ingest(main).await;
         }
+        // Whoever has lost the lease fails here, and knows too little to judge.
+        self.store.save(&self.progress).await?;
         if self.git(move |git| git.restore(tip, main)).await? {
             tracing::error!(commit = %main, restored = %tip, "a rewritten history of the control repository is refused");
             self.report(|status| status.refused += 1);
