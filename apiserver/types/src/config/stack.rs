@@ -146,8 +146,7 @@ pub struct Deployment {
     /// The last run that was to change this deployment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_run: Option<String>,
-    /// The phase of that run: Pending, Generating, Planning, AwaitingApproval, Applying, Verifying, Succeeded, Failed
-    /// or Canceled.
+    /// The phase of that run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<RunPhase>,
     /// How many resources are live.

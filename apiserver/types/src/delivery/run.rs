@@ -110,7 +110,8 @@ pub enum OnConflict {
     Refuse,
 }
 
-/// How far a run is; later phases compare as greater.
+/// How far a run is: Pending, Generating, Planning, AwaitingApproval, Applying, Verifying, and at the end Succeeded,
+/// Failed or Canceled. Later phases compare as greater.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum RunPhase {
     /// It waits for its turn.
