@@ -334,7 +334,8 @@ mod tests {
             }
         }
         let before = segments.known.lock().segments.len();
-        assert!(before > 50);
+        // Which keys begin a segment is up to chance; that there are several in each form is not.
+        assert!(before > 2 * forms.len(), "{before}");
 
         // A write costs one segment.
         items[250] = stored(250, 501);
