@@ -239,7 +239,7 @@ func (b *bed) runAll(filter *regexp.Regexp, modes []string) ([]*result, error) {
 				chosen = append(chosen, &result{check: check, mode: mode, number: len(results) + len(chosen)})
 			}
 		}
-		transcripts := func(name, url string) error {
+		transcripts := func(chosen []*result, name, url string) error {
 			base, ahead := url, name
 			if mode == front {
 				base = b.apiserver
@@ -252,16 +252,35 @@ func (b *bed) runAll(filter *regexp.Regexp, modes []string) ([]*result, error) {
 			}
 			return b.runChecks(chosen, name, base, mode)
 		}
-		if err := transcripts("reference", b.reference); err != nil {
+		both := func(chosen []*result) error {
+			if err := transcripts(chosen, "reference", b.reference); err != nil {
+				return err
+			}
+			return transcripts(chosen, "subject", b.subject)
+		}
+		if err := both(chosen); err != nil {
 			return nil, err
 		}
-		if err := transcripts("subject", b.subject); err != nil {
-			return nil, err
+		// What only a busy machine made different, such as a health check that took too long, is asked once more.
+		var again []*result
+		for _, result := range chosen {
+			if !result.equal() && result.allowed() == "" {
+				result.number += secondNumber
+				again = append(again, result)
+			}
+		}
+		if len(again) > 0 {
+			if err := both(again); err != nil {
+				return nil, err
+			}
 		}
 		results = append(results, chosen...)
 	}
 	return results, nil
 }
+
+// secondNumber keeps what a check makes when it is asked once more apart from what it made before.
+const secondNumber = 100_000
 
 // parallel is how many checks run at once: most of their time is spent waiting.
 const parallel = 24
