@@ -94,8 +94,9 @@ fn every_write_is_a_commit_by_its_user_with_its_version() {
 
     let lines = wait_for_commits(&server, &file, 3);
     assert_eq!(lines.len(), 3, "{lines:#?}");
-    for (line, verb) in lines.iter().zip(["update", "update", "create"]) {
-        let wanted = format!("stoa-admin|Stoa|{verb} stack {name}/web|");
+    let decisions = [("update", ": spec.description"), ("update", ": metadata.labels"), ("create", "")];
+    for (line, (verb, fields)) in lines.iter().zip(decisions) {
+        let wanted = format!("stoa-admin|Stoa|{verb} stack {name}/web{fields}|");
         assert!(line.starts_with(&wanted), "{wanted} begins none of {lines:#?}");
     }
     let versions = versions(&lines);
