@@ -68,7 +68,7 @@ async fn a_dangling_reference_names_resource_and_field() {
     let dangling = format!("resources:\n{}", object("a", "$kusion_path.v1:ConfigMap:gone.data.v"));
     assert_eq!(
         scene.wrong("spec.yaml", &dangling).await,
-        named(Code::InvalidArgument, "DanglingReference", "s/spec.yaml", "attributes.data.v", 0)
+        named(Code::InvalidArgument, "DanglingReference", "s/spec.yaml", "attributes.data.v", 4)
     );
 }
 
