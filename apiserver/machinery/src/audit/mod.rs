@@ -1,6 +1,6 @@
 //! The audit log: who did what, when, from where, and how it ended.
 //!
-//! Start at [`Auditor`]. A [`Policy`] says which requests are recorded and how much of each; a [`Trail`] is one
+//! Start at [`Auditor`]. A [`Policy`] says which requests are recorded and how much of each; a `Trail` is one
 //! request on its way, from which an event goes to the log at each stage. Events are those of `audit.k8s.io/v1`, field
 //! by field as `k8s.io/apiserver/pkg/audit` writes them.
 //!
