@@ -6,7 +6,9 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode"
 
 	"sigs.k8s.io/yaml"
 )
@@ -76,6 +78,7 @@ var rewrites = []struct {
 	// The reference's key begins with its group twice, as its storage has a prefix of that name.
 	{regexp.MustCompile(`/registry/wardle.example.com/wardle.example.com/`), "/registry/wardle.example.com/"},
 	{regexp.MustCompile(`Web_[a-z0-9]{5}`), "Web_<suffix>"},
+	{regexp.MustCompile(`(0\.0\.0\.0/0\D*:)\d+`), "$1<port>"},
 	{regexp.MustCompile(`in record \(\d+\)`), "in record (<version>)"},
 	{regexp.MustCompile(`(\\"resourceVersion\\":\\")\d+`), "$1<version>"},
 }
@@ -94,7 +97,12 @@ func (s *session) body(contentType string, bytes []byte) string {
 			return "no YAML: " + string(bytes)
 		}
 	} else if err := json.Unmarshal(bytes, &value); err != nil {
-		return s.text(strings.TrimRight(string(bytes), "\n"))
+		text := s.text(strings.TrimRight(string(bytes), "\n"))
+		if strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' }) {
+			// Protobuf, which nobody reads.
+			return strconv.QuoteToASCII(text)
+		}
+		return text
 	}
 	encoded := &strings.Builder{}
 	encoder := json.NewEncoder(encoded)
