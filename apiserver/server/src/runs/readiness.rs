@@ -1,6 +1,6 @@
 //! Whether a stack is as it should be, in one condition: `Ready`.
 
-use stoa_types::{Stack, Workspace, config::Deployment, delivery::RunPhase, reason};
+use stoa_types::{Condition, Stack, Workspace, config::Deployment, delivery::RunPhase, reason};
 
 use crate::kinds::{check::set_condition, lookup::Lookup};
 
@@ -14,7 +14,10 @@ pub(crate) fn set(lookup: &Lookup, stack: &mut Stack, ended: Option<(&str, &str)
     let (ready, why, mut message) = readiness(&status.deployments, observed, missing.as_deref(), ended);
     let before = status.conditions.iter().find(|condition| condition.type_ == reason::READY);
     // Whoever ended the run knew why; whoever looks later does not.
-    if let Some(before) = before.filter(|before| before.reason == why && before.message.starts_with(&message)) {
+    let is_same = |before: &&Condition| before.reason == why && before.message.starts_with(&message);
+    if why == reason::APPLY_FAILED
+        && let Some(before) = before.filter(is_same)
+    {
         message.clone_from(&before.message);
     }
     set_condition(&mut status.conditions, reason::READY, ready, why, message, generation);
