@@ -23,7 +23,8 @@ pub(super) async fn bind(services: &Services, organization: &Organization) -> Re
     for binding in &found {
         if !wanted.iter().any(|wanted| wanted.name_any() == binding.name_any()) {
             services.cluster.delete_role_binding(&organization.name_any(), &binding.name_any()).await?;
-            tell(services, organization, binding, "RoleUnbound", "nobody");
+            let message = format!("nobody has {} any more", binding.role_ref.name);
+            services.recorder.record(organization, Kind::Normal, "RoleUnbound", message);
         }
     }
     for mut binding in wanted {
@@ -35,7 +36,8 @@ pub(super) async fn bind(services: &Services, organization: &Organization) -> Re
         match services.cluster.write_role_binding(&binding).await {
             Ok(()) => {
                 let subjects: Vec<_> = binding.subjects.iter().flatten().map(|s| s.name.as_str()).collect();
-                tell(services, organization, &binding, "RoleBound", &subjects.join(", "));
+                let message = format!("bound {} to {}", binding.role_ref.name, subjects.join(", "));
+                services.recorder.record(organization, Kind::Normal, "RoleBound", message);
             }
             Err(error) if error.code() == 409 && existing.is_none() => {
                 let message = format!(
@@ -49,11 +51,6 @@ pub(super) async fn bind(services: &Services, organization: &Organization) -> Re
         }
     }
     note(services, organization, true, reason::AVAILABLE, "owners and members have their roles").await
-}
-
-fn tell(services: &Services, organization: &Organization, binding: &RoleBinding, why: &str, who: &str) {
-    let message = format!("{} have {} now", who, binding.role_ref.name);
-    services.recorder.record(organization, Kind::Normal, why, message);
 }
 
 async fn note(
