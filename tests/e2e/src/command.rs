@@ -60,6 +60,14 @@ pub fn kubectls_of_interest() -> Vec<PathBuf> {
     if all.iter().any(named) { all.into_iter().filter(named).collect() } else { vec![all.swap_remove(0)] }
 }
 
+/// kubectl of the versions that the environment names, oldest first: by hand, what this machine has of them.
+pub fn kubectl_versions() -> Vec<PathBuf> {
+    match env::var_os("STOA_TEST_KUBECTLS") {
+        Some(paths) => env::split_paths(&paths).collect(),
+        None => kubectls(),
+    }
+}
+
 /// The kubectl programs of this machine: the plain one, and every `kubectl.1.<minor>` beside it.
 pub fn kubectls() -> Vec<PathBuf> {
     let plain = env::var_os("STOA_TEST_KUBECTL").map_or_else(

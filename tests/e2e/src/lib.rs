@@ -3,13 +3,16 @@
 //! Start at [`Server`]: Stoa on its own, started by the test, or the test bed's cluster with Stoa behind it. `hack/test`
 //! describes the test bed in the environment; CONTRIBUTING.md says how to do that by hand. Without it these tests fail.
 //!
-//! Elsewhere: [`transcript`] compares what commands print, [`fixture`] makes what stacks are rendered from.
+//! Elsewhere: [`transcript`] compares what commands print, [`Caller`] sends what kubectl would not, [`fixture`] makes
+//! what stacks are rendered from.
 #![expect(clippy::unwrap_used, reason = "a test's harness fails its test")]
 
+mod caller;
 mod command;
 pub mod fixture;
 mod server;
 pub mod transcript;
 
-pub use command::{eventually, kubectls, kubectls_of_interest, run, unique};
+pub use caller::{Answer, Caller};
+pub use command::{eventually, kubectl_versions, kubectls, kubectls_of_interest, run, unique};
 pub use server::{Cluster, Kubectl, Server, Standalone};

@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::caller;
 use crate::command::{eventually, kubectls, run, setting};
 
 /// Longer than a start takes on a machine that is busy building.
@@ -354,26 +354,20 @@ impl Cluster {
 
     /// Clients of every Stoa itself, with nothing in between, that may do anything.
     pub fn replicas(&self) -> Vec<kube::Client> {
-        let connect = |url: &str| {
-            let kubeconfig = json!({
-                "clusters": [{"name": "x", "cluster": {
-                    "server": url, "certificate-authority": self.env("STOA_CA"),
-                }}],
-                "users": [{"name": "x", "user": {
-                    "client-certificate": self.env("CLIENT_CERT"), "client-key": self.env("CLIENT_KEY"),
-                }}],
-                "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
-                "current-context": "x",
-            });
-            let kubeconfig = serde_json::from_value(kubeconfig).unwrap();
-            // Reading the files waits for nothing.
-            let options = kube::config::KubeConfigOptions::default();
-            let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options);
-            let mut config = config.now_or_never().expect("nothing to wait for").unwrap();
-            config.connect_timeout = Some(Duration::from_secs(5));
-            kube::Client::try_from(config).unwrap()
-        };
+        let user = json!({"client-certificate": self.env("CLIENT_CERT"), "client-key": self.env("CLIENT_KEY")});
+        let authority = PathBuf::from(self.env("STOA_CA"));
+        let connect = |url: &str| caller::client(url, &authority, &user);
         self.env("STOA_URLS").split(',').map(connect).collect()
+    }
+
+    /// The folder of the test bed's certificates and keys.
+    pub(crate) fn pki(&self) -> PathBuf {
+        self.dir.join("pki")
+    }
+
+    /// A certificate of the test bed, as PEM, by the name of its file.
+    pub fn certificate(&self, name: &str) -> String {
+        fs::read_to_string(self.pki().join(name).with_extension("crt")).unwrap()
     }
 
     /// Starts the processes that were killed.

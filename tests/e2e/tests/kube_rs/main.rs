@@ -1,4 +1,11 @@
-//! A program on kube-rs, with the published types, against both forms of the server.
+//! Programs on kube-rs, with the published types, against all forms of the server.
+//!
+//! Elsewhere: `watches` follows objects through anything, `writes` has what kube-rs has beyond create and replace,
+//! `controller` is a controller.
+
+mod controller;
+mod watches;
+mod writes;
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -25,6 +32,14 @@ async fn client(server: &dyn Server) -> Result<Client> {
     let kubeconfig = Kubeconfig::read_from(server.kubectl().kubeconfig)?;
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     Ok(Client::try_from(config)?)
+}
+
+/// Behind kube-apiserver, and Stoa itself.
+fn both_doors() -> Vec<Client> {
+    let cluster = Cluster::shared();
+    let mut clients = cluster.replicas();
+    clients.push(cluster.front_door().client());
+    clients
 }
 
 fn backend(id: &str, number: usize) -> Backend {

@@ -1,0 +1,266 @@
+//! Watchers that list first and watchers whose list is streamed, of objects and of metadata: whatever happens, all of
+//! them end at what is there.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use futures_util::{Stream, StreamExt as _};
+use http::{Request, Response};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::client::Body;
+use kube::core::PartialObjectMeta;
+use kube::runtime::reflector;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Client, Resource, ResourceExt as _};
+use serde_json::json;
+use stoa_e2e::unique;
+use stoa_types::platform::Backend;
+use tokio::task::JoinHandle;
+
+use crate::{LABEL, backend, both_doors};
+
+/// The version at which each object was last seen, by name.
+type Versions = BTreeMap<String, String>;
+
+/// What a watcher has said so far.
+#[derive(Debug, Default)]
+struct Told {
+    there: Versions,
+    /// Lists so far, complete ones.
+    lists: usize,
+    errors: Vec<watcher::Error>,
+    /// What it may not say.
+    faults: Vec<String>,
+}
+
+struct Follower {
+    name: &'static str,
+    told: Arc<Mutex<Told>>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Follower {
+    fn new<K>(name: &'static str, events: impl Stream<Item = Result<Event<K>, watcher::Error>> + Send + 'static) -> Self
+    where
+        K: Resource + Debug + Send + 'static,
+    {
+        let told = Arc::<Mutex<Told>>::default();
+        let shared = told.clone();
+        let task = tokio::spawn(async move {
+            let mut events = pin!(events);
+            let mut list = Versions::new();
+            while let Some(event) = events.next().await {
+                let mut told = shared.lock().expect("nobody panics with it");
+                told.hear(event, &mut list);
+            }
+        });
+        Self { name, told, task }
+    }
+
+    fn look<T>(&self, at: impl FnOnce(&Told) -> T) -> T {
+        at(&self.told.lock().expect("nobody panics with it"))
+    }
+}
+
+impl Told {
+    fn hear<K: Resource>(&mut self, event: Result<Event<K>, watcher::Error>, list: &mut Versions) {
+        let entry = |object: &K| (object.name_any(), object.resource_version().unwrap_or_default());
+        match event {
+            Err(error) => self.errors.push(error),
+            Ok(Event::Init) => list.clear(),
+            Ok(Event::InitApply(object)) => list.extend([entry(&object)]),
+            Ok(Event::InitDone) => {
+                self.there = std::mem::take(list);
+                self.lists += 1;
+            }
+            Ok(Event::Apply(object)) => {
+                let (name, version) = entry(&object);
+                let before = self.there.insert(name.clone(), version.clone());
+                let number = |version: &str| version.parse::<u64>().unwrap_or_default();
+                if before.as_deref().is_some_and(|before| number(before) >= number(&version)) {
+                    self.faults.push(format!("{name} went from {before:?} to {version}"));
+                }
+            }
+            Ok(Event::Delete(object)) => {
+                if self.there.remove(&object.name_any()).is_none() {
+                    self.faults.push(format!("{} was deleted, which was not there", object.name_any()));
+                }
+            }
+        }
+    }
+}
+
+async fn versions(backends: &Api<Backend>, selector: &str) -> Result<Versions> {
+    let list = backends.list(&ListParams::default().labels(selector)).await?;
+    let entry = |object: &Backend| (object.name_any(), object.resource_version().unwrap_or_default());
+    Ok(list.items.iter().map(entry).collect())
+}
+
+/// Waits until every follower is at what a consistent list says; controllers may still be writing.
+async fn all_at_the_truth(followers: &[Follower], backends: &Api<Backend>, selector: &str) -> Result<()> {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+    loop {
+        let truth = versions(backends, selector).await?;
+        let Some(behind) = followers.iter().find(|follower| follower.look(|told| told.there != truth)) else {
+            break;
+        };
+        if tokio::time::Instant::now() > deadline {
+            bail!("{} says {:?}, and there is {truth:?}", behind.name, behind.look(|told| told.there.clone()));
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    for follower in followers {
+        follower.look(|told| ensure_sound(follower.name, told))?;
+    }
+    Ok(())
+}
+
+fn ensure_sound(name: &str, told: &Told) -> Result<()> {
+    ensure!(told.faults.is_empty(), "{name}: {:?}", told.faults);
+    Ok(())
+}
+
+/// Creates, changes, moves out of the selector and deletes.
+async fn churn(backends: &Api<Backend>, id: &str, from: usize) -> Result<()> {
+    for number in from..from + 9 {
+        backends.create(&PostParams::default(), &backend(id, number)).await?;
+    }
+    for number in from..from + 9 {
+        let name = format!("{id}-{number}");
+        match number % 3 {
+            0 => {
+                let patch = Patch::Merge(json!({"spec": {"description": "changed"}}));
+                backends.patch(&name, &PatchParams::default(), &patch).await?;
+            }
+            1 => {
+                let patch = Patch::Merge(json!({"metadata": {"labels": {LABEL: format!("{id}-other")}}}));
+                backends.patch(&name, &PatchParams::default(), &patch).await?;
+            }
+            _ => drop(backends.delete(&name, &DeleteParams::default()).await?),
+        }
+    }
+    Ok(())
+}
+
+async fn clean_up(backends: &Api<Backend>, id: &str) -> Result<()> {
+    let selector = format!("{LABEL} in ({id},{id}-other)");
+    backends.delete_collection(&DeleteParams::default(), &ListParams::default().labels(&selector)).await?;
+    Ok(())
+}
+
+async fn watchers_end_at_what_is_there(client: Client) -> Result<()> {
+    let id = unique("kube-rs");
+    let selector = format!("{LABEL}={id}");
+    let backends: Api<Backend> = Api::all(client.clone());
+    let metadata: Api<PartialObjectMeta<Backend>> = Api::all(client);
+    churn(&backends, &id, 0).await?;
+    let config = || watcher::Config::default().labels(&selector);
+    let (store, writer) = reflector::store();
+    let reflected = reflector(writer, watcher(backends.clone(), config().streaming_lists()));
+    let followers = [
+        Follower::new("lists", watcher(backends.clone(), config().page_size(2))),
+        Follower::new("lists of any version", watcher(backends.clone(), config().any_semantic())),
+        Follower::new("streamed lists", watcher(backends.clone(), config().streaming_lists())),
+        Follower::new("metadata", watcher(metadata.clone(), config())),
+        Follower::new("streamed metadata", watcher(metadata.clone(), config().streaming_lists())),
+        // Ends and resumes again and again, from the last event or bookmark.
+        Follower::new("short watches", watcher(backends.clone(), config().timeout(1))),
+        Follower::new("reflector", reflected),
+    ];
+    all_at_the_truth(&followers, &backends, &selector).await?;
+    churn(&backends, &id, 9).await?;
+    all_at_the_truth(&followers, &backends, &selector).await?;
+    let entry = |object: &Arc<Backend>| (object.name_any(), object.resource_version().unwrap_or_default());
+    let stored: Versions = store.state().iter().map(entry).collect();
+    let truth = versions(&backends, &selector).await?;
+    ensure!(stored == truth, "the store has {stored:?}, and there is {truth:?}");
+    for follower in &followers {
+        let (lists, errors) = follower.look(|told| (told.lists, format!("{:?}", told.errors)));
+        ensure!(lists == 1 && errors == "[]", "{}: {lists} lists, errors {errors}", follower.name);
+    }
+    clean_up(&backends, &id).await
+}
+
+#[tokio::test]
+async fn watchers_of_every_form_end_at_what_is_there() -> Result<()> {
+    for client in both_doors() {
+        watchers_end_at_what_is_there(client).await?;
+    }
+    Ok(())
+}
+
+/// A client whose next watch is answered as one from a version that is no longer known: the server keeps far more
+/// history than a test makes.
+fn forgetful(client: Client, forgets: Arc<AtomicBool>) -> Client {
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (client, forgets) = (client.clone(), forgets.clone());
+        async move {
+            let query = request.uri().query().unwrap_or_default();
+            let resumes = query.contains("watch=true") && !query.contains("sendInitialEvents=true");
+            if !resumes || !forgets.swap(false, Ordering::SeqCst) {
+                return client.send(request).await;
+            }
+            let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+                "message": "too old resource version: 1 (2)", "reason": "Expired", "code": 410});
+            let event = json!({"type": "ERROR", "object": status}).to_string() + "\n";
+            Ok::<_, kube::Error>(Response::new(Body::from(event.into_bytes())))
+        }
+    });
+    Client::new(service, "default")
+}
+
+async fn watchers_begin_anew(client: Client) -> Result<()> {
+    let id = unique("kube-rs");
+    let selector = format!("{LABEL}={id}");
+    let backends: Api<Backend> = Api::all(client.clone());
+    backends.create(&PostParams::default(), &backend(&id, 0)).await?;
+    let config = || watcher::Config::default().labels(&selector).timeout(1);
+    let mut followers = Vec::new();
+    let mut forgets = Vec::new();
+    for (name, config) in [("a list", config()), ("a streamed list", config().streaming_lists())] {
+        let flag = Arc::new(AtomicBool::new(false));
+        let backends: Api<Backend> = Api::all(forgetful(client.clone(), flag.clone()));
+        followers.push(Follower::new(name, watcher(backends, config)));
+        forgets.push(flag);
+    }
+    all_at_the_truth(&followers, &backends, &selector).await?;
+    for flag in &forgets {
+        flag.store(true, Ordering::SeqCst);
+    }
+    churn(&backends, &id, 1).await?;
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+    while followers.iter().any(|follower| follower.look(|told| told.lists < 2)) {
+        ensure!(tokio::time::Instant::now() < deadline, "not every watcher listed again");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    all_at_the_truth(&followers, &backends, &selector).await?;
+    for follower in &followers {
+        follower.look(|told| {
+            let error = told.errors.first().with_context(|| format!("{} saw no error", follower.name))?;
+            let said = format!("{error:?}");
+            ensure!(told.errors.len() == 1 && said.contains("Expired"), "{}: {:?}", follower.name, told.errors);
+            ensure!(told.lists == 2, "{} listed {} times", follower.name, told.lists);
+            Ok(())
+        })?;
+    }
+    clean_up(&backends, &id).await
+}
+
+#[tokio::test]
+async fn watchers_begin_anew_when_their_version_is_no_longer_known() -> Result<()> {
+    for client in both_doors() {
+        watchers_begin_anew(client).await?;
+    }
+    Ok(())
+}
