@@ -7,7 +7,8 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use stoa_pki::{CertificateAuthority, CertificateRequest, Kubeconfig, SigningKey, Usage, files};
+use jiff::{SignedDuration, Timestamp};
+use stoa_pki::{CertificateAuthority, CertificateRequest, Kubeconfig, SigningKey, Usage, Validity, files};
 
 use super::stoa::{NAMESPACE, SERVICE};
 use super::wardle;
@@ -62,7 +63,7 @@ pub(super) fn stoa(pki: &Path) -> Result<()> {
             .organization(format!("system:serviceaccounts:{NAMESPACE}"));
         cluster.issue(&format!("{account}-account"), user)?;
     }
-    Ok(())
+    others(pki)
 }
 
 /// Makes what both servers of `wardle.example.com` serve with.
@@ -70,15 +71,37 @@ pub(super) fn wardle(pki: &Path) -> Result<()> {
     let name = format!("{}.{}.svc", wardle::SERVICE, wardle::NAMESPACE);
     let serving = Authority::open(pki, "wardle-ca")?;
     serving.issue("wardle", CertificateRequest::server(wardle::SERVICE).loopback().dns(name))?;
-    // Certificates that nobody has a reason to trust.
+    others(pki)
+}
+
+/// Makes certificates of everybody who is not to get in, or only as themselves.
+fn others(pki: &Path) -> Result<()> {
+    // Nobody has a reason to trust it.
     let stranger = Authority::open(pki, "stranger-ca")?;
     stranger.issue("stranger", CertificateRequest::client("front-proxy-client").organization("system:masters"))?;
-    // A front proxy that the right authority vouches for, under a name that is not allowed.
+    // A test makes them trusted, for a while.
+    let late = Authority::open(pki, "late-ca")?;
+    late.issue("late", CertificateRequest::client("late").organization("latecomers"))?;
+
+    let yesterday = Validity {
+        not_before: Timestamp::now() - SignedDuration::from_hours(48),
+        not_after: Timestamp::now() - SignedDuration::from_hours(24),
+    };
     let front_proxy = Authority::open(pki, "front-proxy-ca")?;
+    // The right authority vouches for it, under a name that is not allowed.
     front_proxy.issue("other-proxy", CertificateRequest::client("other-proxy"))?;
-    // A user with no permissions at all.
+    front_proxy.issue("late-proxy", CertificateRequest::client("late-proxy"))?;
+    front_proxy.issue("expired-proxy", CertificateRequest::client("front-proxy-client").validity(yesterday))?;
+    // The front proxy's authority vouches for no users.
+    front_proxy.issue("proxied-admin", CertificateRequest::client("admin").organization("system:masters"))?;
+
     let cluster = Authority::open(pki, "ca")?;
-    cluster.issue("nobody", CertificateRequest::client("nobody").organization("nobodies"))
+    // A user with no permissions at all.
+    cluster.issue("nobody", CertificateRequest::client("nobody").organization("nobodies"))?;
+    // A user with the front proxy's name.
+    cluster.issue("namesake", CertificateRequest::client("front-proxy-client"))?;
+    let expired = CertificateRequest::client("admin").organization("system:masters").validity(yesterday);
+    cluster.issue("expired-admin", expired)
 }
 
 /// Writes a kubeconfig for the client certificate `user`, with everything in the file.
