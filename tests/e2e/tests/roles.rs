@@ -1,0 +1,242 @@
+//! The ClusterRoles that people get: each may do what it says and no more, as an access review says it and as requests
+//! are answered.
+
+use std::time::Duration;
+
+use futures_util::{StreamExt as _, stream};
+use serde_json::{Value, json};
+use stoa_e2e::{Caller, Cluster, Server as _, unique};
+
+const VERBS: [&str; 8] = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];
+
+/// What is asked for in a namespace, as `group/resource` and `group/resource/subresource`.
+const IN_NAMESPACE: [&str; 20] = [
+    "config/projects",
+    "config/projects/status",
+    "config/stacks",
+    "config/stacks/status",
+    "config/stacks/generate",
+    "config/stacks/preview",
+    "config/stacks/apply",
+    "config/stacks/rollback",
+    "config/stacks/import",
+    "config/stacks/destroy",
+    "config/sources",
+    "config/sources/status",
+    "delivery/runs",
+    "delivery/runs/status",
+    "delivery/runs/log",
+    "delivery/runs/approval",
+    "delivery/releases",
+    "delivery/releases/spec",
+    "delivery/releases/state",
+    "delivery/resources",
+];
+
+/// What is asked for outside of namespaces.
+const IN_CLUSTER: [&str; 6] = [
+    "config/organizations",
+    "config/organizations/status",
+    "platform/backends",
+    "platform/backends/status",
+    "platform/workspaces",
+    "platform/workspaces/status",
+];
+
+/// What everybody with a role in a namespace reads.
+const READS: &str = "get list watch: config/projects config/stacks config/sources delivery/runs delivery/runs/log \
+                     delivery/releases delivery/resources\n";
+const STATUS: &str = "get list watch: config/projects/status config/stacks/status config/sources/status\n";
+
+/// A role, whether it is bound in the whole cluster, and what it may do: verbs, a colon, and what to, line by line.
+const ROLES: [(&str, bool, &[&str]); 5] = [
+    ("stoa:viewer", false, &[READS, STATUS, "get list watch: delivery/runs/status\n"]),
+    (
+        "stoa:developer",
+        false,
+        &[
+            READS,
+            STATUS,
+            "get list watch: delivery/runs/status\n",
+            "create update patch delete: config/projects config/stacks config/sources delivery/runs\n",
+            "create: config/stacks/generate config/stacks/preview config/stacks/apply config/stacks/rollback\n",
+        ],
+    ),
+    (
+        "stoa:approver",
+        false,
+        &[READS, "get list watch: delivery/runs/status\n", "get update patch: delivery/runs/approval\n"],
+    ),
+    (
+        "stoa:owner",
+        false,
+        &[
+            READS,
+            STATUS,
+            "get list watch: delivery/runs/status delivery/releases/spec delivery/releases/state\n",
+            "create update patch delete deletecollection: config/projects config/stacks config/sources delivery/runs\n",
+            "create: config/stacks/generate config/stacks/preview config/stacks/apply config/stacks/rollback\n",
+            "create: config/stacks/import config/stacks/destroy\n",
+            "get update patch: delivery/runs/approval\n",
+        ],
+    ),
+    (
+        "stoa:platform-engineer",
+        true,
+        &[
+            READS,
+            "get list watch create update patch delete: config/organizations config/organizations/status\n",
+            "get list watch create update patch delete deletecollection use: platform/backends platform/backends/status\n",
+            "get list watch create update patch delete deletecollection use: platform/workspaces\n",
+            "get list watch create update patch delete deletecollection use: platform/workspaces/status\n",
+        ],
+    ),
+];
+
+fn may(rules: &[&str], verb: &str, what: &str) -> bool {
+    rules.iter().flat_map(|text| text.lines()).any(|line| {
+        let (verbs, objects) = line.split_once(": ").expect("verbs: objects");
+        verbs.split(' ').any(|v| v == verb) && objects.split(' ').any(|o| o == what)
+    })
+}
+
+/// One question: a verb, an object, and where; nowhere is the cluster.
+#[derive(Clone, Copy, Debug)]
+struct Question<'a> {
+    user: &'a str,
+    verb: &'a str,
+    what: &'a str,
+    namespace: &'a str,
+}
+
+impl Question<'_> {
+    fn parts(&self) -> (String, &str, &str) {
+        let mut parts = self.what.splitn(3, '/');
+        let group = format!("{}.stoa.dev", parts.next().unwrap_or_default());
+        (group, parts.next().unwrap_or_default(), parts.next().unwrap_or_default())
+    }
+
+    async fn as_reviewed(&self, caller: &Caller) -> bool {
+        let (group, resource, subresource) = self.parts();
+        let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": {
+            "resourceAttributes": {"verb": self.verb, "group": group, "version": "v1alpha1", "resource": resource,
+                "subresource": subresource, "namespace": self.namespace, "name": ""},
+        }});
+        let headers = [("Content-Type", "application/json"), ("Impersonate-User", self.user)];
+        let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+        let answer = caller.ask("POST", path, &headers, &review).await;
+        assert_eq!(answer.code, 201, "{answer:?}");
+        answer.body["status"]["allowed"] == true
+    }
+
+    /// Whether a request that can change nothing, as its object is not there or none at all, is let through; nothing
+    /// when no request has this verb.
+    async fn as_answered(&self, caller: &Caller) -> Option<bool> {
+        let (group, resource, subresource) = self.parts();
+        let of_collection = matches!(self.verb, "list" | "watch" | "deletecollection");
+        if (of_collection && !subresource.is_empty()) || self.verb == "use" {
+            return None;
+        }
+        let mut path = format!("/apis/{group}/v1alpha1");
+        if !self.namespace.is_empty() {
+            path += &format!("/namespaces/{}", self.namespace);
+        }
+        path += &format!("/{resource}");
+        if !subresource.is_empty() {
+            path += &format!("/nothing/{subresource}");
+        } else if !of_collection && self.verb != "create" {
+            path += "/nothing";
+        }
+        let (method, query, body) = match self.verb {
+            "get" => ("GET", "", Value::Null),
+            "list" => ("GET", "?limit=1", Value::Null),
+            "watch" => ("GET", "?watch=true&timeoutSeconds=1", Value::Null),
+            "create" => ("POST", "?dryRun=All", json!({})),
+            "update" => ("PUT", "?dryRun=All", json!({})),
+            "patch" => ("PATCH", "?dryRun=All", json!({})),
+            "delete" => ("DELETE", "?dryRun=All", Value::Null),
+            "deletecollection" => ("DELETE", "?dryRun=All", Value::Null),
+            other => panic!("no request has the verb {other}"),
+        };
+        let content = if self.verb == "patch" { "application/merge-patch+json" } else { "application/json" };
+        let headers = [("Content-Type", content), ("Impersonate-User", self.user)];
+        Some(caller.code(method, &(path + query), &headers, &body).await != 403)
+    }
+}
+
+#[tokio::test]
+async fn roles_may_do_what_they_say_and_no_more() {
+    let cluster = Cluster::shared();
+    let admin = cluster.kubectl();
+    let (here, elsewhere) = (unique("roles"), unique("roles"));
+    for namespace in [&here, &elsewhere] {
+        admin.run(&["create", "namespace", namespace]);
+    }
+    let caller = cluster.front_door();
+    let mut users = Vec::new();
+    for (role, everywhere, rules) in ROLES {
+        let user = unique(&role.replace("stoa:", ""));
+        let (binding, place) = if everywhere {
+            ("clusterrolebinding", None)
+        } else {
+            ("rolebinding", Some(format!("--namespace={here}")))
+        };
+        let mut args = vec!["create", binding, &user];
+        let (role, subject) = (format!("--clusterrole={role}"), format!("--user={user}"));
+        args.extend([role.as_str(), subject.as_str()]);
+        args.extend(place.as_deref());
+        admin.run(&args);
+        users.push((user, everywhere, rules));
+    }
+
+    let mut questions = Vec::new();
+    for (user, everywhere, rules) in &users {
+        for (places, objects) in [(&[here.as_str(), &elsewhere][..], &IN_NAMESPACE[..]), (&[""][..], &IN_CLUSTER[..])] {
+            for namespace in places {
+                for what in objects {
+                    // Elsewhere, nothing is new beyond what the first verbs show.
+                    let verbs = if *namespace == elsewhere { &VERBS[..4] } else { &VERBS[..] };
+                    let more: &[&str] = if namespace.is_empty() { &["use"] } else { &[] };
+                    for verb in verbs.iter().chain(more) {
+                        let bound = *everywhere || *namespace == here;
+                        let wanted = bound && may(rules, verb, what);
+                        questions.push((Question { user, verb, what, namespace }, wanted));
+                    }
+                }
+            }
+        }
+    }
+    // The last binding has arrived everywhere when it has arrived at kube-apiserver.
+    let (last, ..) = users.last().expect("there are roles");
+    let arrived = Question { user: last, verb: "use", what: "platform/workspaces", namespace: "" };
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+    while !arrived.as_reviewed(&caller).await {
+        assert!(tokio::time::Instant::now() < deadline, "the roles are not bound");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+
+    let count = questions.len();
+    let wrong: Vec<String> = stream::iter(questions)
+        .map(|(question, wanted)| {
+            let caller = &caller;
+            async move {
+                let (reviewed, answered) = (question.as_reviewed(caller).await, question.as_answered(caller).await);
+                let right = reviewed == wanted && answered.is_none_or(|answered| answered == wanted);
+                (!right).then(|| {
+                    format!("{question:?} should be {wanted}, is {reviewed} by review and {answered:?} by request")
+                })
+            }
+        })
+        .buffer_unordered(8)
+        .filter_map(|wrong| async { wrong })
+        .collect()
+        .await;
+    assert!(wrong.is_empty(), "{} of {count}:\n{}", wrong.len(), wrong.join("\n"));
+
+    for (user, everywhere, _) in &users {
+        if *everywhere {
+            admin.run(&["delete", "clusterrolebinding", user]);
+        }
+    }
+    admin.run(&["delete", "namespace", &here, &elsewhere, "--wait=false"]);
+}
