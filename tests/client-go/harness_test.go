@@ -1,6 +1,7 @@
 package clientgo
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -37,6 +38,8 @@ type bed struct {
 	ctx    context.Context
 	id     string
 	client dynamic.ResourceInterface
+	// How many numbers objects of churn have taken.
+	churned int
 }
 
 // config reads the kubeconfig that the environment names.
@@ -76,7 +79,7 @@ func newBed(t *testing.T) *bed {
 
 func (b *bed) selector() string { return testLabel + "=" + b.id }
 
-func (b *bed) name(i int) string { return fmt.Sprintf("%s-%03d", b.id, i) }
+func (b *bed) name(i int) string { return fmt.Sprintf("%s-%04d", b.id, i) }
 
 // create makes object number i, at step 0.
 func (b *bed) create(i int) *unstructured.Unstructured {
@@ -93,7 +96,8 @@ func (b *bed) create(i int) *unstructured.Unstructured {
 	}}
 	created, err := b.client.Create(b.ctx, object, metav1.CreateOptions{})
 	if err != nil {
-		b.t.Fatalf("create %s: %v", b.name(i), err)
+		b.t.Errorf("create %s: %v", b.name(i), err)
+		return object
 	}
 	return created
 }
@@ -104,14 +108,14 @@ func (b *bed) step(i, step int) {
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:"%d"}}}`, stepAnnotation, step)
 	_, err := b.client.Patch(b.ctx, b.name(i), "application/merge-patch+json", []byte(patch), metav1.PatchOptions{})
 	if err != nil {
-		b.t.Fatalf("patch %s: %v", b.name(i), err)
+		b.t.Errorf("patch %s: %v", b.name(i), err)
 	}
 }
 
 func (b *bed) delete(i int) {
 	b.t.Helper()
 	if err := b.client.Delete(b.ctx, b.name(i), metav1.DeleteOptions{}); err != nil {
-		b.t.Fatalf("delete %s: %v", b.name(i), err)
+		b.t.Errorf("delete %s: %v", b.name(i), err)
 	}
 }
 
@@ -176,6 +180,25 @@ func (w *wire) cut() {
 		body.Close()
 	}
 	w.open = nil
+}
+
+// expire ends every open watch and answers the next one as one from a version that is no longer known: the server
+// keeps far more history than a test makes.
+func (w *wire) expire() {
+	w.mu.Lock()
+	w.answer = func(request *http.Request) *http.Response {
+		body := `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure",` +
+			`"message":"too old resource version","reason":"Expired","code":410}}` + "\n"
+		return &http.Response{
+			StatusCode: http.StatusOK,
+			Proto:      "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+			Header:  http.Header{"Content-Type": {"application/json"}},
+			Body:    io.NopCloser(bytes.NewBufferString(body)),
+			Request: request,
+		}
+	}
+	w.mu.Unlock()
+	w.cut()
 }
 
 func (w *wire) seen() (watches []string, lists int) {

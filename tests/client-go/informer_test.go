@@ -1,17 +1,21 @@
 package clientgo
 
 import (
-	"bytes"
-	"io"
-	"net/http"
+	"fmt"
+	"maps"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/features"
+	featuretesting "k8s.io/client-go/features/testing"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/tools/cache"
@@ -20,12 +24,28 @@ import (
 // start runs a dynamic informer on the bed's objects until the test ends, and waits for its first sync.
 func (b *bed) start(recorder *recorder) (cache.SharedIndexInformer, *wire) {
 	b.t.Helper()
+	return b.informer(false, recorder)
+}
+
+// informer runs an informer of objects, or of their metadata, until the test ends, and waits for its first sync.
+func (b *bed) informer(ofMetadata bool, recorder *recorder) (cache.SharedIndexInformer, *wire) {
+	b.t.Helper()
 	config, wire := wired(config(b.t))
+	tweak := func(options *metav1.ListOptions) { options.LabelSelector = b.selector() }
+	if ofMetadata {
+		client, err := metadata.NewForConfig(config)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		factory := metadatainformer.NewFilteredSharedInformerFactory(client, 0, metav1.NamespaceAll, tweak)
+		informer := factory.ForResource(backends).Informer()
+		b.run(informer, recorder, factory.Start, factory.Shutdown)
+		return informer, wire
+	}
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	tweak := func(options *metav1.ListOptions) { options.LabelSelector = b.selector() }
 	factory := dynamicinformer.NewFilteredDynamicSharedInformerFactory(client, 0, metav1.NamespaceAll, tweak)
 	informer := factory.ForResource(backends).Informer()
 	b.run(informer, recorder, factory.Start, factory.Shutdown)
@@ -166,21 +186,7 @@ func TestInformerListsAgainWhenItsVersionExpired(t *testing.T) {
 		return recorder.holds(b.names(2, 3), func(h history) bool { return len(h.steps) == 2 })
 	})
 
-	// The answer comes from here: the server keeps far more history than a test makes.
-	wire.mu.Lock()
-	wire.answer = func(request *http.Request) *http.Response {
-		body := `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure",` +
-			`"message":"too old resource version","reason":"Expired","code":410}}` + "\n"
-		return &http.Response{
-			StatusCode: http.StatusOK,
-			Proto:      "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-			Header:  http.Header{"Content-Type": {"application/json"}},
-			Body:    io.NopCloser(bytes.NewBufferString(body)),
-			Request: request,
-		}
-	}
-	wire.mu.Unlock()
-	wire.cut()
+	wire.expire()
 	b.step(0, 1)
 	b.delete(1)
 	b.create(6)
@@ -205,15 +211,8 @@ func TestMetadataInformerSeesMetadataOnly(t *testing.T) {
 	for i := range 3 {
 		b.create(i)
 	}
-	client, err := metadata.NewForConfig(config(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	tweak := func(options *metav1.ListOptions) { options.LabelSelector = b.selector() }
-	factory := metadatainformer.NewFilteredSharedInformerFactory(client, 0, metav1.NamespaceAll, tweak)
-	informer := factory.ForResource(backends).Informer()
 	recorder := newRecorder()
-	b.run(informer, recorder, factory.Start, factory.Shutdown)
+	informer, _ := b.informer(true, recorder)
 
 	b.step(0, 1)
 	b.delete(1)
@@ -232,4 +231,75 @@ func TestMetadataInformerSeesMetadataOnly(t *testing.T) {
 		}
 	}
 	b.noFaults(recorder)
+}
+
+// Informers of objects and of metadata, whose first list is streamed, as by default, or not, end at what is there,
+// whatever their connections do meanwhile.
+func TestInformersOfEveryFormEndAtWhatIsThere(t *testing.T) {
+	for _, streamed := range []bool{true, false} {
+		for _, form := range []string{"objects", "metadata"} {
+			t.Run(fmt.Sprintf("%s, streamed %t", form, streamed), func(t *testing.T) {
+				featuretesting.SetFeatureDuringTest(t, features.WatchListClient, streamed)
+				b := newBed(t)
+				b.churn(b.ctx, 2, 20).Wait()
+				// A watch that ends at once with nothing delivered makes client-go list again.
+				recorder := newRecorder()
+				recorder.listsAgain = true
+				informer, wire := b.informer(form == "metadata", recorder)
+				watches, lists := wire.seen()
+				if streams := len(watches) > 0 && strings.Contains(watches[0], "sendInitialEvents=true"); streams != streamed || (lists > 0) == streamed {
+					t.Errorf("the first sync took %d lists and the watches %q", lists, watches)
+				}
+				writers := b.churn(b.ctx, 3, 30)
+				for range 10 {
+					time.Sleep(30 * time.Millisecond)
+					wire.cut()
+				}
+				writers.Wait()
+				eventually(t, "the cache at what is there", func() bool {
+					list, err := b.client.List(b.ctx, metav1.ListOptions{LabelSelector: b.selector()})
+					if err != nil {
+						t.Fatal(err)
+					}
+					cached := map[string]uint64{}
+					for _, object := range informer.GetStore().List() {
+						accessor, err := meta.Accessor(object)
+						if err != nil {
+							t.Fatal(err)
+						}
+						cached[accessor.GetName()], _ = strconv.ParseUint(accessor.GetResourceVersion(), 10, 64)
+					}
+					return maps.Equal(cached, versions(t, list.Items))
+				})
+				b.noFaults(recorder)
+			})
+		}
+	}
+}
+
+// Without streamed lists an informer whose version expired lists anew, page by page where it is told to.
+func TestInformerWithoutStreamedListsListsAgain(t *testing.T) {
+	featuretesting.SetFeatureDuringTest(t, features.WatchListClient, false)
+	b := newBed(t)
+	for i := range 3 {
+		b.create(i)
+	}
+	recorder := newRecorder()
+	informer, wire := b.informer(false, recorder)
+	b.step(0, 1)
+	eventually(t, "an event", func() bool {
+		return recorder.holds(b.names(0, 1), func(h history) bool { return len(h.steps) == 2 })
+	})
+	wire.expire()
+	b.delete(1)
+	b.create(3)
+	eventually(t, "the state after listing again", func() bool {
+		return recorder.of(b.name(1)).deleted && recorder.holds(b.names(3, 4), func(history) bool { return true })
+	})
+	if _, lists := wire.seen(); lists != 2 {
+		t.Errorf("the informer listed %d times, want 2", lists)
+	}
+	if got := len(informer.GetStore().ListKeys()); got != 3 {
+		t.Errorf("the cache holds %d objects in the end, want 3", got)
+	}
 }

@@ -15,6 +15,8 @@ type recorder struct {
 	mu      sync.Mutex
 	objects map[string]*history
 	faults  []string
+	// A list that is repeated tells again what was known.
+	listsAgain bool
 }
 
 // history is one object's events: the steps it was seen at and the versions they came with.
@@ -70,7 +72,7 @@ func (r *recorder) record(event string, object any) {
 		return
 	}
 	// A tombstone carries the last state seen, and a resync repeats one.
-	if version < known.version || (version == known.version && !unseen && event == "update") {
+	if version < known.version || (version == known.version && !unseen && event == "update" && !r.listsAgain) {
 		r.fault("%s of %s goes from version %d to %d", event, name, known.version, version)
 	}
 	known.version = version

@@ -1,0 +1,183 @@
+package clientgo
+
+import (
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/disk"
+	openapicached "k8s.io/client-go/openapi/cached"
+	"k8s.io/client-go/openapi3"
+	"k8s.io/client-go/restmapper"
+)
+
+// What restmapper finds for every kind, whether discovery is aggregated or, as older clients ask, group by group.
+func TestDiscovery(t *testing.T) {
+	for name, legacy := range map[string]bool{"aggregated": false, "group by group": true} {
+		t.Run(name, func(t *testing.T) { discover(t, legacy) })
+	}
+}
+
+func discover(t *testing.T, legacy bool) {
+	client, err := discovery.NewDiscoveryClientForConfig(config(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var delegate discovery.DiscoveryInterface = client
+	if legacy {
+		delegate = client.WithLegacy()
+	}
+	groups, err := restmapper.GetAPIGroupResources(delegate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mapper := restmapper.NewShortcutExpander(restmapper.NewDiscoveryRESTMapper(groups), delegate, nil)
+	resource := func(group, name string) schema.GroupVersionResource {
+		return schema.GroupVersionResource{Group: group, Version: "v1alpha1", Resource: name}
+	}
+	for kind, want := range map[string]struct {
+		resource   schema.GroupVersionResource
+		short      string
+		namespaced bool
+	}{
+		"Organization": {resource("config.stoa.dev", "organizations"), "org", false},
+		"Project":      {resource("config.stoa.dev", "projects"), "proj", true},
+		"Stack":        {resource("config.stoa.dev", "stacks"), "stk", true},
+		"Source":       {resource("config.stoa.dev", "sources"), "src", true},
+		"Backend":      {backends, "be", false},
+		"Workspace":    {resource("platform.stoa.dev", "workspaces"), "ws", false},
+		"Run":          {resource("delivery.stoa.dev", "runs"), "runs", true},
+		"Release":      {resource("delivery.stoa.dev", "releases"), "rel", true},
+		"Resource":     {resource("delivery.stoa.dev", "resources"), "res", true},
+	} {
+		mapping, err := mapper.RESTMapping(schema.GroupKind{Group: want.resource.Group, Kind: kind})
+		if err != nil {
+			t.Errorf("%s: %v", kind, err)
+			continue
+		}
+		if mapping.Resource != want.resource || (mapping.Scope.Name() == "namespace") != want.namespaced {
+			t.Errorf("%s maps to %v with scope %s", kind, mapping.Resource, mapping.Scope.Name())
+		}
+		for _, name := range []string{want.short, want.resource.Resource, strings.ToLower(kind)} {
+			found, err := mapper.KindFor(schema.GroupVersionResource{Group: want.resource.Group, Resource: name})
+			if err != nil || found.Kind != kind {
+				t.Errorf("%s is %v: %v", name, found, err)
+			}
+		}
+	}
+}
+
+// The documents of OpenAPI v3 are read by the client that kubectl and controllers use, and its cache of them holds.
+func TestOpenAPI(t *testing.T) {
+	client, err := discovery.NewDiscoveryClientForConfig(config(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := openapi3.NewRoot(openapicached.NewClient(client.OpenAPIV3()))
+	for group, kinds := range map[string][]string{
+		"config.stoa.dev":   {"Organization", "Project", "Stack", "Source"},
+		"platform.stoa.dev": {"Backend", "Workspace"},
+		"delivery.stoa.dev": {"Run", "Release", "Resource"},
+	} {
+		document, err := root.GVSpec(schema.GroupVersion{Group: group, Version: "v1alpha1"})
+		if err != nil {
+			t.Errorf("%s: %v", group, err)
+			continue
+		}
+		for _, kind := range kinds {
+			found := false
+			for name, schema := range document.Components.Schemas {
+				if strings.HasSuffix(name, "."+kind) {
+					_, known := schema.Extensions["x-kubernetes-group-version-kind"]
+					found = known && schema.Description != "" && len(schema.Properties) >= 4
+				}
+			}
+			if !found {
+				t.Errorf("%s has no complete schema of %s", group, kind)
+			}
+		}
+	}
+	resources, err := client.OpenAPISchema()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	for _, definition := range resources.GetDefinitions().GetAdditionalProperties() {
+		found = found || strings.HasSuffix(definition.GetName(), ".Backend")
+	}
+	if !found {
+		t.Error("the document of OpenAPI v2 has no Backend")
+	}
+}
+
+// tally counts answers by path and code.
+type tally struct {
+	next http.RoundTripper
+	mu   sync.Mutex
+	seen map[string]map[int]int
+}
+
+func (c *tally) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := c.next.RoundTrip(request)
+	if err == nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.seen[request.URL.Path] == nil {
+			c.seen[request.URL.Path] = map[int]int{}
+		}
+		c.seen[request.URL.Path][response.StatusCode]++
+	}
+	return response, err
+}
+
+// A client with a cache on disk, such as kubectl, asks whether discovery and schemas are still what they were, and is
+// told so without their being sent again.
+func TestCachedDiscoveryIsNotSentAgain(t *testing.T) {
+	folder := t.TempDir()
+	ask := func(round string) map[string]map[int]int {
+		t.Helper()
+		config := config(t)
+		counted := &tally{seen: map[string]map[int]int{}}
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			counted.next = next
+			return counted
+		})
+		// The folder of discovery is another each time, as if its time were over; that of answers stays.
+		client, err := disk.NewCachedDiscoveryClientForConfig(config, filepath.Join(folder, round), filepath.Join(folder, "http"), time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := client.ServerGroupsAndResources(); err != nil {
+			t.Fatal(err)
+		}
+		paths, err := client.OpenAPIV3().Paths()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, group := range []string{"config", "platform", "delivery"} {
+			if _, err := paths["apis/"+group+".stoa.dev/v1alpha1"].Schema("application/json"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return counted.seen
+	}
+	first, second := ask("first"), ask("second")
+	for _, path := range []string{"/apis", "/openapi/v3", "/openapi/v3/apis/config.stoa.dev/v1alpha1"} {
+		if first[path][http.StatusOK] == 0 {
+			t.Errorf("%s was not sent at first: %v", path, first[path])
+		}
+		if second[path][http.StatusOK] != 0 {
+			t.Errorf("%s was sent again: %v", path, second[path])
+		}
+	}
+	for _, path := range []string{"/apis", "/openapi/v3"} {
+		if second[path][http.StatusNotModified] == 0 {
+			t.Errorf("%s was not asked for again: %v", path, second[path])
+		}
+	}
+}
