@@ -130,7 +130,8 @@ fn prerequisites() -> Result<()> {
 
 fn format() -> Result<()> {
     cargo(&["fmt", "--all", "--", "--check"])?;
-    for module in ["tests/cluster", "tests/client-go", "tests/conformance", "tests/oracle"] {
+    for module in ["tests/cluster", "tests/client-go", "tests/controller-runtime", "tests/conformance", "tests/oracle"]
+    {
         let output =
             Command::new("gofmt").arg("-l").arg(paths::repository().join(module)).output().context("running gofmt")?;
         ensure!(
@@ -142,9 +143,12 @@ fn format() -> Result<()> {
     Ok(())
 }
 
-/// The client-go tests as one program, for the end-to-end tests to run.
-fn client_go_program(work: &Path) -> PathBuf {
-    work.join("client-go.test")
+/// The modules whose tests become one program each, for the end-to-end tests to run, and the setting that names it.
+const GO_TESTS: [(&str, &str); 2] =
+    [("client-go", "STOA_TEST_CLIENT_GO"), ("controller-runtime", "STOA_TEST_CONTROLLER_RUNTIME")];
+
+fn go_tests_program(work: &Path, module: &str) -> PathBuf {
+    work.join(module).with_extension("test")
 }
 
 /// What tells of Kubernetes' own libraries, for tests to compare with.
@@ -161,8 +165,11 @@ fn go_programs(work: &Path) -> Result<()> {
     };
     let text = |program: PathBuf| program.into_os_string().into_string().ok().context("the work folder is not UTF-8");
     go("tests/conformance", &["vet", "./..."])?;
-    go("tests/client-go", &["vet", "./..."])?;
-    go("tests/client-go", &["test", "-c", "-o", &text(client_go_program(work))?, "."])?;
+    for (name, _) in GO_TESTS {
+        let module = format!("tests/{name}");
+        go(&module, &["vet", "./..."])?;
+        go(&module, &["test", "-c", "-o", &text(go_tests_program(work, name))?, "."])?;
+    }
     go("tests/oracle", &["vet", "./..."])?;
     go("tests/oracle", &["build", "-o", &text(oracle_program(work))?, "."])
 }
@@ -218,21 +225,23 @@ fn benchmark(bed: &Path) -> Result<()> {
 /// * `STOA_TEST_XTASK`: the program `xtask`;
 /// * `STOA_TEST_BIN_DIR`: the folder of `stoa-apiserver` and `function-runner`;
 /// * `STOA_TEST_KUBECTL`: kubectl, of whatever version is there;
-/// * `STOA_TEST_CLIENT_GO`: the client-go tests as one program;
+/// * `STOA_TEST_CLIENT_GO`, `STOA_TEST_CONTROLLER_RUNTIME`: the tests of these Go modules as one program each;
 /// * `STOA_TEST_ORACLE`: the program that says what Kubernetes' own libraries make of a write;
 /// * `STOA_TEST_ETCD`: the program etcd.
 fn tests(work: &Path, bed: &Path, xtask: &Path) -> Result<()> {
     let text = |path: PathBuf| path.into_os_string().into_string().ok().context("a path is not UTF-8");
-    let environment = [
+    let mut environment = vec![
         ("STOA_TEST_KUBECONFIG", text(bed.join("kubeconfig"))?),
         ("STOA_TEST_CLUSTER_DIR", text(bed.to_path_buf())?),
         ("STOA_TEST_XTASK", text(xtask.to_path_buf())?),
         ("STOA_TEST_BIN_DIR", text(paths::cargo_target().join("debug"))?),
         ("STOA_TEST_KUBECTL", text(kubectl::program()?)?),
-        ("STOA_TEST_CLIENT_GO", text(client_go_program(work))?),
         ("STOA_TEST_ORACLE", text(oracle_program(work))?),
         ("STOA_TEST_ETCD", text(binaries::ETCD.binary()?)?),
     ];
+    for (module, setting) in GO_TESTS {
+        environment.push((setting, text(go_tests_program(work, module))?));
+    }
     let environment: Vec<(&str, &str)> = environment.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let real = "--features=stoa-runtime-kubernetes/cluster-tests,stoa-storage/etcd-tests";
     execute(&["cargo", "test", "--workspace", "--no-fail-fast", real], &environment)
