@@ -4,9 +4,10 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread;
 
 use stoa_e2e::fixture::{Organization, config_maps};
-use stoa_e2e::{Cluster, Kubectl, Server, Standalone, kubectls_of_interest, transcript, unique};
+use stoa_e2e::{Cluster, Kubectl, Server, Standalone, kubectl_versions, kubectls_of_interest, transcript, unique};
 
 /// A server and an organization whose stack `web` was applied once: a Namespace and two ConfigMaps.
 struct Stage {
@@ -56,13 +57,16 @@ impl Stage {
     }
 
     fn play(&self, script: &str) {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts").join(script).with_extension("txt");
         for program in kubectls_of_interest() {
-            let kubectl = Kubectl { program, ..self.server.kubectl() };
-            let name = unique("t");
-            let own = [("org", self.organization.name.as_str()), ("name", name.as_str())];
-            transcript::play(&path, &kubectl, &[&own[..], &self.values].concat());
+            self.play_with(script, Kubectl { program, ..self.server.kubectl() });
         }
+    }
+
+    fn play_with(&self, script: &str, kubectl: Kubectl) {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts").join(script).with_extension("txt");
+        let name = unique("t");
+        let own = [("org", self.organization.name.as_str()), ("name", name.as_str())];
+        transcript::play(&path, &kubectl, &[&own[..], &self.values].concat());
     }
 }
 
@@ -119,4 +123,22 @@ fn lists_are_selected_sorted_and_paged() {
 #[test]
 fn logs_documents_and_subresources_are_reached_by_path() {
     everywhere("raw");
+}
+
+#[test]
+fn every_version_of_kubectl_works_alike() {
+    let stage = Stage::cluster();
+    thread::scope(|scope| {
+        for program in kubectl_versions() {
+            let stage = &stage;
+            scope.spawn(move || {
+                let kubectl = stage.server.kubectl();
+                // Versions do not read each other's caches.
+                let cache = tempfile::tempdir().expect("a folder");
+                let kubeconfig = cache.path().join("kubeconfig");
+                std::fs::copy(&kubectl.kubeconfig, &kubeconfig).expect("the kubeconfig can be read");
+                stage.play_with("versions", Kubectl { program, kubeconfig, ..kubectl });
+            });
+        }
+    });
 }
