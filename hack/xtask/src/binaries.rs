@@ -12,30 +12,52 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::paths;
 
-/// A command of the Go module `tests/cluster`.
+/// A command of one of the Go modules here.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct GoCommand {
     name: &'static str,
-    /// The module in `go.mod` whose version is the command's.
+    /// The module whose version is the command's.
     module: &'static str,
+    /// Where it is built, from the root of the repository: the folder of the Go module, the file there that says the
+    /// versions, and the package.
+    folder: &'static str,
+    versions: &'static str,
+    package: &'static str,
 }
 
-pub(crate) const ETCD: GoCommand = GoCommand { name: "etcd", module: "go.etcd.io/etcd/server/v3" };
-pub(crate) const KUBE_APISERVER: GoCommand = GoCommand { name: "kube-apiserver", module: "k8s.io/kubernetes" };
+pub(crate) const ETCD: GoCommand = GoCommand::of_cluster("etcd", "go.etcd.io/etcd/server/v3", "./cmd/etcd");
+pub(crate) const KUBE_APISERVER: GoCommand =
+    GoCommand::of_cluster("kube-apiserver", "k8s.io/kubernetes", "./cmd/kube-apiserver");
 pub(crate) const KUBE_CONTROLLER_MANAGER: GoCommand =
-    GoCommand { name: "kube-controller-manager", module: "k8s.io/kubernetes" };
-pub(crate) const KUBECTL: GoCommand = GoCommand { name: "kubectl", module: "k8s.io/kubernetes" };
-
+    GoCommand::of_cluster("kube-controller-manager", "k8s.io/kubernetes", "./cmd/kube-controller-manager");
+pub(crate) const KUBECTL: GoCommand = GoCommand::of_cluster("kubectl", "k8s.io/kubernetes", "./cmd/kubectl");
 pub(crate) const SAMPLE_APISERVER: GoCommand =
-    GoCommand { name: "sample-apiserver", module: "k8s.io/sample-apiserver" };
+    GoCommand::of_cluster("sample-apiserver", "k8s.io/sample-apiserver", "./cmd/sample-apiserver");
+
+/// kubectl of the versions before the cluster's that are still about, by what they are called elsewhere.
+pub(crate) const OLD_KUBECTLS: [(&str, GoCommand); 4] = [
+    ("kubectl.1.27", GoCommand::old_kubectl("v1.27.mod")),
+    ("kubectl.1.29", GoCommand::old_kubectl("v1.29.mod")),
+    ("kubectl.1.31", GoCommand::old_kubectl("v1.31.mod")),
+    ("kubectl.1.33", GoCommand::old_kubectl("v1.33.mod")),
+];
 
 impl GoCommand {
+    const fn of_cluster(name: &'static str, module: &'static str, package: &'static str) -> Self {
+        Self { name, module, folder: "tests/cluster", versions: "go.mod", package }
+    }
+
+    const fn old_kubectl(versions: &'static str) -> Self {
+        Self { name: "kubectl", module: "k8s.io/kubectl", folder: "tests/kubectl", versions, package: "." }
+    }
+
     /// The path of the binary, which is built first when the cache does not have it.
     pub(crate) fn binary(self) -> Result<PathBuf> {
-        let source = paths::repository().join("tests/cluster");
-        let go_mod = fs::read_to_string(source.join("go.mod")).context("reading tests/cluster/go.mod")?;
-        let version = module_version(&go_mod, self.module)
-            .with_context(|| format!("tests/cluster/go.mod does not require {}", self.module))?;
+        let source = paths::repository().join(self.folder);
+        let versions = source.join(self.versions);
+        let text = fs::read_to_string(&versions).with_context(|| format!("reading {}", versions.display()))?;
+        let version = module_version(&text, self.module)
+            .with_context(|| format!("{} does not require {}", versions.display(), self.module))?;
 
         let folder = paths::cache()?.join("bin");
         fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
@@ -53,36 +75,37 @@ impl GoCommand {
     fn build(self, source: &Path, version: &str, binary: &Path) -> Result<()> {
         eprintln!("building {} {version} from Go modules, once; this takes minutes …", self.name);
         let started = Instant::now();
-        let package = format!("./cmd/{}", self.name);
-        let total = package_count(source, &package)?;
+        let total = self.package_count(source)?;
         // Never a half-written binary under the final name.
         let partial = binary.with_extension("partial");
-        let mut go = Command::new("go");
-        go.current_dir(source).env("CGO_ENABLED", "0").args([
-            "build",
-            "-v",
-            "-trimpath",
-            "-buildvcs=false",
-            "-ldflags",
-        ]);
-        go.arg(linker_flags(version)).arg("-o").arg(&partial).arg(&package);
+        let mut go = self.go(source, &["build", "-v", "-trimpath", "-buildvcs=false"]);
+        go.arg("-ldflags").arg(linker_flags(version)).arg("-o").arg(&partial).arg(self.package);
         let mut child = go.stderr(Stdio::piped()).spawn().context("running go; Go 1.26 is needed to build it")?;
         let lines = BufReader::new(child.stderr.take().expect("it was asked for")).lines();
         let said = show_progress(self.name, total, lines.map_while(Result::ok));
-        ensure!(child.wait()?.success(), "go build {package} failed:\n{}", said.join("\n"));
+        ensure!(child.wait()?.success(), "go build of {} failed:\n{}", self.name, said.join("\n"));
         fs::rename(&partial, binary).with_context(|| format!("renaming {}", partial.display()))?;
         eprintln!("built {} in {:.0?}", binary.display(), started.elapsed());
         Ok(())
     }
-}
 
-/// How many packages go into `package`, itself included.
-fn package_count(source: &Path, package: &str) -> Result<usize> {
-    let mut go = Command::new("go");
-    go.current_dir(source).env("CGO_ENABLED", "0").args(["list", "-deps", package]).stderr(Stdio::inherit());
-    let output = go.output().context("running go; Go 1.26 is needed to build the control plane")?;
-    ensure!(output.status.success(), "go list -deps {package} failed");
-    Ok(output.stdout.split(|byte| *byte == b'\n').count())
+    /// How many packages go into it.
+    fn package_count(self, source: &Path) -> Result<usize> {
+        let mut go = self.go(source, &["list", "-deps"]);
+        let output = go.arg(self.package).stderr(Stdio::inherit()).output();
+        let output = output.context("running go; Go 1.26 is needed to build it")?;
+        ensure!(output.status.success(), "go list -deps of {} failed", self.name);
+        Ok(output.stdout.split(|byte| *byte == b'\n').count())
+    }
+
+    fn go(self, source: &Path, words: &[&str]) -> Command {
+        let mut go = Command::new("go");
+        go.current_dir(source).env("CGO_ENABLED", "0").args(words);
+        if self.versions != "go.mod" {
+            go.arg(format!("-modfile={}", self.versions));
+        }
+        go
+    }
 }
 
 /// Counts the packages that `go build -v` names, and returns what else it says.

@@ -130,8 +130,14 @@ fn prerequisites() -> Result<()> {
 
 fn format() -> Result<()> {
     cargo(&["fmt", "--all", "--", "--check"])?;
-    for module in ["tests/cluster", "tests/client-go", "tests/controller-runtime", "tests/conformance", "tests/oracle"]
-    {
+    for module in [
+        "tests/cluster",
+        "tests/client-go",
+        "tests/controller-runtime",
+        "tests/conformance",
+        "tests/kubectl",
+        "tests/oracle",
+    ] {
         let output =
             Command::new("gofmt").arg("-l").arg(paths::repository().join(module)).output().context("running gofmt")?;
         ensure!(
@@ -225,17 +231,20 @@ fn benchmark(bed: &Path) -> Result<()> {
 /// * `STOA_TEST_XTASK`: the program `xtask`;
 /// * `STOA_TEST_BIN_DIR`: the folder of `stoa-apiserver` and `function-runner`;
 /// * `STOA_TEST_KUBECTL`: kubectl, of whatever version is there;
+/// * `STOA_TEST_KUBECTLS`: kubectl of every version that is tested, with colons in between;
 /// * `STOA_TEST_CLIENT_GO`, `STOA_TEST_CONTROLLER_RUNTIME`: the tests of these Go modules as one program each;
 /// * `STOA_TEST_ORACLE`: the program that says what Kubernetes' own libraries make of a write;
 /// * `STOA_TEST_ETCD`: the program etcd.
 fn tests(work: &Path, bed: &Path, xtask: &Path) -> Result<()> {
     let text = |path: PathBuf| path.into_os_string().into_string().ok().context("a path is not UTF-8");
+    let kubectls = env::join_paths(kubectl::versions()?).context("a path with a colon")?;
     let mut environment = vec![
         ("STOA_TEST_KUBECONFIG", text(bed.join("kubeconfig"))?),
         ("STOA_TEST_CLUSTER_DIR", text(bed.to_path_buf())?),
         ("STOA_TEST_XTASK", text(xtask.to_path_buf())?),
         ("STOA_TEST_BIN_DIR", text(paths::cargo_target().join("debug"))?),
         ("STOA_TEST_KUBECTL", text(kubectl::program()?)?),
+        ("STOA_TEST_KUBECTLS", kubectls.into_string().ok().context("a path is not UTF-8")?),
         ("STOA_TEST_ORACLE", text(oracle_program(work))?),
         ("STOA_TEST_ETCD", text(binaries::ETCD.binary()?)?),
     ];

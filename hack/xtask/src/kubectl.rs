@@ -1,6 +1,7 @@
 //! Runs kubectl, the one client of the test bed: what a person would type is what is done here.
 
 use std::env;
+use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -20,6 +21,20 @@ pub(crate) fn program() -> Result<PathBuf> {
         Some(found) => Ok(found),
         None => binaries::KUBECTL.binary(),
     }
+}
+
+/// kubectl of every version that is tested, oldest first: what is beside the plain one, and else built; the last is the
+/// cluster's own.
+pub(crate) fn versions() -> Result<Vec<PathBuf>> {
+    let plain = program()?;
+    let beside = fs::canonicalize(&plain).with_context(|| format!("resolving {}", plain.display()))?;
+    let mut all = Vec::new();
+    for (name, command) in binaries::OLD_KUBECTLS {
+        let there = beside.with_file_name(name);
+        all.push(if there.is_file() { there } else { command.binary()? });
+    }
+    all.push(binaries::KUBECTL.binary()?);
+    Ok(all)
 }
 
 /// kubectl with one kubeconfig.
