@@ -100,10 +100,18 @@ fn may(rules: &[&str], verb: &str, what: &str) -> bool {
     })
 }
 
+/// Somebody, as the headers that make an admin act as them.
+type Who<'a> = [(&'static str, &'a str); 2];
+
+fn user(name: &str) -> Who<'_> {
+    // The group that everybody is in who was authenticated.
+    [("Impersonate-User", name), ("Impersonate-Group", "system:authenticated")]
+}
+
 /// One question: a verb, an object, and where; nowhere is the cluster.
 #[derive(Clone, Copy, Debug)]
 struct Question<'a> {
-    user: &'a str,
+    who: Who<'a>,
     verb: &'a str,
     what: &'a str,
     namespace: &'a str,
@@ -122,7 +130,7 @@ impl Question<'_> {
             "resourceAttributes": {"verb": self.verb, "group": group, "version": "v1alpha1", "resource": resource,
                 "subresource": subresource, "namespace": self.namespace, "name": ""},
         }});
-        let headers = [("Content-Type", "application/json"), ("Impersonate-User", self.user)];
+        let headers = [&[("Content-Type", "application/json")], &self.who[..]].concat();
         let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
         let answer = caller.ask("POST", path, &headers, &review).await;
         assert_eq!(answer.code, 201, "{answer:?}");
@@ -159,7 +167,7 @@ impl Question<'_> {
             other => panic!("no request has the verb {other}"),
         };
         let content = if self.verb == "patch" { "application/merge-patch+json" } else { "application/json" };
-        let headers = [("Content-Type", content), ("Impersonate-User", self.user)];
+        let headers = [&[("Content-Type", content)], &self.who[..]].concat();
         Some(caller.code(method, &(path + query), &headers, &body).await != 403)
     }
 }
@@ -175,22 +183,23 @@ async fn roles_may_do_what_they_say_and_no_more() {
     let caller = cluster.front_door();
     let mut users = Vec::new();
     for (role, everywhere, rules) in ROLES {
-        let user = unique(&role.replace("stoa:", ""));
+        let name = unique(&role.replace("stoa:", ""));
         let (binding, place) = if everywhere {
             ("clusterrolebinding", None)
         } else {
             ("rolebinding", Some(format!("--namespace={here}")))
         };
-        let mut args = vec!["create", binding, &user];
-        let (role, subject) = (format!("--clusterrole={role}"), format!("--user={user}"));
+        let mut args = vec!["create", binding, &name];
+        let (role, subject) = (format!("--clusterrole={role}"), format!("--user={name}"));
         args.extend([role.as_str(), subject.as_str()]);
         args.extend(place.as_deref());
         admin.run(&args);
-        users.push((user, everywhere, rules));
+        users.push((name, everywhere, rules));
     }
 
     let mut questions = Vec::new();
-    for (user, everywhere, rules) in &users {
+    for (name, everywhere, rules) in &users {
+        let who = user(name);
         for (places, objects) in [(&[here.as_str(), &elsewhere][..], &IN_NAMESPACE[..]), (&[""][..], &IN_CLUSTER[..])] {
             for namespace in places {
                 for what in objects {
@@ -200,7 +209,7 @@ async fn roles_may_do_what_they_say_and_no_more() {
                     for verb in verbs.iter().chain(more) {
                         let bound = *everywhere || *namespace == here;
                         let wanted = bound && may(rules, verb, what);
-                        questions.push((Question { user, verb, what, namespace }, wanted));
+                        questions.push((Question { who, verb, what, namespace }, wanted));
                     }
                 }
             }
@@ -208,7 +217,7 @@ async fn roles_may_do_what_they_say_and_no_more() {
     }
     // The last binding has arrived everywhere when it has arrived at kube-apiserver.
     let (last, ..) = users.last().expect("there are roles");
-    let arrived = Question { user: last, verb: "use", what: "platform/workspaces", namespace: "" };
+    let arrived = Question { who: user(last), verb: "use", what: "platform/workspaces", namespace: "" };
     let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
     while !arrived.as_reviewed(&caller).await {
         assert!(tokio::time::Instant::now() < deadline, "the roles are not bound");
@@ -233,10 +242,84 @@ async fn roles_may_do_what_they_say_and_no_more() {
         .await;
     assert!(wrong.is_empty(), "{} of {count}:\n{}", wrong.len(), wrong.join("\n"));
 
-    for (user, everywhere, _) in &users {
+    for (name, everywhere, _) in &users {
         if *everywhere {
-            admin.run(&["delete", "clusterrolebinding", user]);
+            admin.run(&["delete", "clusterrolebinding", name]);
         }
     }
     admin.run(&["delete", "namespace", &here, &elsewhere, "--wait=false"]);
+}
+
+/// Waits until each is as wanted, by review and by request.
+async fn until(caller: &Caller, wanted: &[(Question<'_>, bool)]) {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+    for (question, wanted) in wanted {
+        loop {
+            let (reviewed, answered) = (question.as_reviewed(caller).await, question.as_answered(caller).await);
+            if reviewed == *wanted && answered == Some(*wanted) {
+                break;
+            }
+            assert!(
+                tokio::time::Instant::now() < deadline,
+                "{question:?} should be {wanted}, is {reviewed} by review and {answered:?} by request"
+            );
+            // A decision is remembered for ten seconds.
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn owners_and_members_of_an_organization_have_their_roles_until_they_lose_them() {
+    let cluster = Cluster::shared();
+    let admin = cluster.kubectl();
+    let caller = cluster.front_door();
+    let (here, elsewhere) = (unique("members"), unique("members"));
+    for name in [&here, &elsewhere] {
+        admin.apply(&format!(
+            "{{apiVersion: config.stoa.dev/v1alpha1, kind: Organization, metadata: {{name: {name}}}, spec: {{}}}}"
+        ));
+        admin.run(&["wait", "--for=condition=Ready", "--timeout=60s", &format!("organization/{name}")]);
+    }
+    let (ann, team) = (unique("ann"), unique("team"));
+    let robot = format!("system:serviceaccount:{here}:robot");
+    let people = json!({"spec": {
+        "owners": [{"kind": "User", "name": ann}],
+        "members": [
+            {"subject": {"kind": "Group", "name": team}, "role": "developer"},
+            {"subject": {"kind": "ServiceAccount", "name": "robot", "namespace": here}, "role": "viewer"},
+        ],
+    }});
+    let patch = |people: &Value| {
+        admin.run(&["patch", "organization", &here, "--type=merge", &format!("--patch={people}")]);
+    };
+    let in_team: Who<'_> = [("Impersonate-User", "bob"), ("Impersonate-Group", &team)];
+    let ask = |who, verb, what, namespace| Question { who, verb, what, namespace };
+    let everything = |namespace| {
+        [
+            ask(user(&ann), "deletecollection", "config/stacks", namespace),
+            ask(user(&ann), "create", "config/stacks/destroy", namespace),
+            ask(in_team, "create", "config/stacks", namespace),
+            ask(in_team, "create", "config/stacks/apply", namespace),
+            ask(user(&robot), "list", "delivery/runs", namespace),
+        ]
+    };
+    let beyond = [
+        ask(in_team, "create", "config/stacks/destroy", here.as_str()),
+        ask(in_team, "deletecollection", "config/stacks", &here),
+        ask(user(&robot), "create", "delivery/runs", &here),
+        ask(user(&robot), "get", "delivery/releases/spec", &here),
+        // Not even an owner has a say in the organization itself.
+        ask(user(&ann), "delete", "config/organizations", ""),
+    ];
+    patch(&people);
+    until(&caller, &everything(here.as_str()).map(|question| (question, true))).await;
+    until(&caller, &beyond.map(|question| (question, false))).await;
+    until(&caller, &everything(elsewhere.as_str()).map(|question| (question, false))).await;
+
+    patch(&json!({"spec": {"owners": [], "members": [people["spec"]["members"][1]]}}));
+    let kept = ask(user(&robot), "list", "delivery/runs", here.as_str());
+    let lost = everything(here.as_str());
+    until(&caller, &[(lost[0], false), (lost[1], false), (lost[2], false), (lost[3], false), (kept, true)]).await;
+    admin.run(&["delete", "organization", &here, &elsewhere, "--wait=false"]);
 }
