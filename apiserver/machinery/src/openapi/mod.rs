@@ -5,14 +5,15 @@
 //! field validation read v3; the aggregation layer merges v2 and proxies v3; kubectl up to 1.28
 //! reads v2, in protobuf.
 //!
-//! Follows `k8s.io/kube-openapi/pkg/handler3` and `pkg/handler`. v3 is not served in protobuf: a
-//! client that takes nothing else gets 406. `schemas` makes the components, `paths` the operations,
-//! `parameters` their query parameters, `v2` turns the result into Swagger
-//! and `protobuf` encodes that.
+//! Follows `k8s.io/kube-openapi/pkg/handler3` and `pkg/handler`. `schemas` makes the components, `paths` the
+//! operations, `parameters` their query parameters, `v2` turns the result into Swagger, and `protobuf_v2` and
+//! `protobuf_v3` encode the documents.
 
+mod message;
 mod parameters;
 mod paths;
-mod protobuf;
+mod protobuf_v2;
+mod protobuf_v3;
 mod schemas;
 #[cfg(test)]
 mod tests;
@@ -20,10 +21,10 @@ mod v2;
 
 pub(crate) use self::schemas::object_meta;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, io::Write as _, sync::Arc};
 
 use bytes::Bytes;
-use http::{HeaderMap, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -34,8 +35,13 @@ use crate::{
 
 const ROOT: &str = "/openapi/v3";
 /// What v2 is called in protobuf, and what it was called by mistake before.
-const PROTOBUF: [&str; 2] =
+const PROTOBUF_V2: [&str; 2] =
     ["com.github.proto-openapi.spec.v2.v1.0+protobuf", "com.github.proto-openapi.spec.v2@v1.0+protobuf"];
+/// The same of v3.
+const PROTOBUF_V3: [&str; 2] =
+    ["com.github.proto-openapi.spec.v3.v1.0+protobuf", "com.github.proto-openapi.spec.v3@v1.0+protobuf"];
+/// Shorter answers of v2 are not compressed.
+const GZIP_FROM_BYTES: usize = 1400;
 const YEAR: jiff::SignedDuration = jiff::SignedDuration::from_hours(365 * 24);
 
 /// The OpenAPI documents of a server.
@@ -43,9 +49,8 @@ const YEAR: jiff::SignedDuration = jiff::SignedDuration::from_hours(365 * 24);
 pub struct OpenApi {
     index: Document,
     /// By `apis/<group>/<version>` or `api/v1`.
-    versions: BTreeMap<String, Document>,
-    v2: Document,
-    v2_protobuf: Document,
+    versions: BTreeMap<String, InBothForms>,
+    v2: InBothForms,
     /// When they were made, as HTTP dates are written.
     made: String,
 }
@@ -55,6 +60,35 @@ pub struct OpenApi {
 enum Form {
     Json,
     Protobuf,
+}
+
+/// A document with its two encodings.
+#[derive(Debug)]
+struct InBothForms {
+    json: Document,
+    protobuf: Document,
+    /// What protobuf is called.
+    protobuf_type: String,
+}
+
+impl InBothForms {
+    fn new(value: &Value, encode: fn(&Value) -> Vec<u8>, subtype: &str) -> Self {
+        let json = Document::new(value);
+        let protobuf = json.in_another_form(encode(value));
+        Self { json, protobuf, protobuf_type: format!("application/{subtype}") }
+    }
+
+    fn hash(&self) -> &str {
+        &self.json.hash
+    }
+
+    fn respond(&self, form: Form, request: &HeaderMap, headers: &[(HeaderName, &str)]) -> Response<Bytes> {
+        let (document, content_type) = match form {
+            Form::Json => (&self.json, "application/json"),
+            Form::Protobuf => (&self.protobuf, self.protobuf_type.as_str()),
+        };
+        document.respond(request, &[&[(header::CONTENT_TYPE, content_type)], headers].concat())
+    }
 }
 
 impl OpenApi {
@@ -70,18 +104,18 @@ impl OpenApi {
         for (root, definitions) in groups {
             let paths = paths::paths(&definitions, &schemas);
             all_paths.extend(paths.clone());
-            versions.insert(root.trim_start_matches('/').to_owned(), Document::new(&v3(paths, &schemas)));
+            let document = InBothForms::new(&v3(paths, &schemas), protobuf_v3::encode, PROTOBUF_V3[0]);
+            versions.insert(root.trim_start_matches('/').to_owned(), document);
         }
         let urls: Map<String, Value> = versions
             .iter()
-            .map(|(name, document)| (name.clone(), json!({ "serverRelativeURL": url(name, &document.hash) })))
+            .map(|(name, document)| (name.clone(), json!({ "serverRelativeURL": url(name, document.hash()) })))
             .collect();
         let index = Document::new(&json!({ "paths": urls }));
         let swagger = v2::swagger(&v3(all_paths, &schemas));
-        let v2 = Document::new(&swagger);
-        let v2_protobuf = v2.in_another_form(protobuf::encode(&swagger));
+        let v2 = InBothForms::new(&swagger, protobuf_v2::encode, PROTOBUF_V2[0]);
         let made = http_date(jiff::Timestamp::now());
-        Self { index, versions, v2, v2_protobuf, made }
+        Self { index, versions, v2, made }
     }
 
     /// Answers a request for an OpenAPI document; `None` when the path is none of its.
@@ -93,56 +127,82 @@ impl OpenApi {
         if !(path.starts_with("/openapi/v3/") || matches!(path, ROOT | "/openapi/v2")) {
             return None;
         }
-        let json = (header::CONTENT_TYPE, "application/json");
         let modified = (header::LAST_MODIFIED, self.made.as_str());
         if path == ROOT {
-            let mut response = self.index.respond(headers, &[json, modified]);
+            let mut response = self.index.respond(headers, &[(header::CONTENT_TYPE, "application/json"), modified]);
             // There is only one form of it.
             response.headers_mut().remove(header::VARY);
             return Some(response);
         }
         let version = path.strip_prefix("/openapi/v3/");
+        let protobuf = if version.is_some() { PROTOBUF_V3 } else { PROTOBUF_V2 };
         let form = negotiate::clauses(document::accept(headers)).iter().find_map(|clause| {
-            let protobuf = version.is_none() && PROTOBUF.iter().any(|subtype| clause.names("application", subtype));
+            let protobuf = protobuf.iter().any(|subtype| clause.names("application", subtype));
             let json = clause.covers(negotiate::MediaType::Json);
             (json || protobuf).then_some(if json { Form::Json } else { Form::Protobuf })
         });
-        Some(match (form, version) {
+        let response = match (form, version) {
             (None, _) => {
                 let mut response = document::plain(StatusCode::NOT_ACCEPTABLE, "");
                 document::set(&mut response, header::VARY, "Accept");
                 response
             }
-            (Some(_), Some(name)) => self.respond_version(name, query, headers),
-            (Some(Form::Json), None) => self.v2.respond(headers, &[json, modified]),
-            (Some(Form::Protobuf), None) => {
-                let content_type = format!("application/{}", PROTOBUF[0]);
-                self.v2_protobuf.respond(headers, &[(header::CONTENT_TYPE, &content_type), modified])
-            }
-        })
+            (Some(form), Some(name)) => self.respond_version(name, form, query, headers),
+            (Some(form), None) => self.v2.respond(form, headers, &[modified]),
+        };
+        // Upstream compresses v2 alone.
+        Some(if version.is_some() { response } else { compressed(response, headers) })
     }
 
-    fn respond_version(&self, name: &str, query: &str, headers: &HeaderMap) -> Response<Bytes> {
+    fn respond_version(&self, name: &str, form: Form, query: &str, headers: &HeaderMap) -> Response<Bytes> {
         let Some(document) = self.versions.get(name) else { return document::not_found() };
-        let json = (header::CONTENT_TYPE, "application/json");
         let modified = (header::LAST_MODIFIED, self.made.as_str());
         match query.split('&').find_map(|pair| pair.strip_prefix("hash=")).filter(|hash| !hash.is_empty()) {
-            None => document.respond(headers, &[json, modified]),
-            Some(hash) if hash == document.hash => {
+            None => document.respond(form, headers, &[modified]),
+            Some(hash) if hash == document.hash() => {
                 let expires = expires();
                 let cache = [(header::CACHE_CONTROL, "public, immutable"), (header::EXPIRES, expires.as_str())];
-                document.respond(headers, &[[json, modified].as_slice(), &cache].concat())
+                document.respond(form, headers, &[[modified].as_slice(), &cache].concat())
             }
             Some(_) => {
                 let mut response = document::plain(StatusCode::MOVED_PERMANENTLY, "");
-                document::set(&mut response, header::LOCATION, &url(name, &document.hash));
+                document::set(&mut response, header::LOCATION, &url(name, document.hash()));
                 document::set(&mut response, header::VARY, "Accept");
-                document::set(&mut response, header::ETAG, &format!("{:?}", document.hash));
-                document::set(&mut response, header::CONTENT_TYPE, "application/json");
+                document::set(&mut response, header::ETAG, &format!("{:?}", document.hash()));
+                let content_type = match form {
+                    Form::Json => "application/json",
+                    Form::Protobuf => &document.protobuf_type,
+                };
+                document::set(&mut response, header::CONTENT_TYPE, content_type);
                 response
             }
         }
     }
+}
+
+/// The same answer, compressed when the client takes gzip and there is enough of it.
+///
+/// Follows `GzipHandler` of `github.com/NYTimes/gziphandler`.
+fn compressed(mut response: Response<Bytes>, request: &HeaderMap) -> Response<Bytes> {
+    response.headers_mut().append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+    if !takes_gzip(request) || response.body().len() < GZIP_FROM_BYTES {
+        return response;
+    }
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    let written = encoder.write_all(response.body()).and_then(|()| encoder.finish());
+    *response.body_mut() = written.expect("memory takes whatever is written").into();
+    response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    response
+}
+
+/// Whether `Accept-Encoding` names gzip with a weight above nothing.
+fn takes_gzip(request: &HeaderMap) -> bool {
+    let values = request.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|coding| {
+        let (name, parameters) = coding.split_once(';').unwrap_or((coding, ""));
+        let weight = parameters.split(';').find_map(|parameter| parameter.trim().strip_prefix("q="));
+        name.trim().eq_ignore_ascii_case("gzip") && weight.is_none_or(|q| q.parse::<f64>().is_ok_and(|q| q > 0.0))
+    })
 }
 
 /// The components of one resource's document, for tests that ask others about them.

@@ -55,6 +55,10 @@ fn add_resource(definition: &ResourceDefinition, root: &str, schemas: &Component
     let namespaced = *scope == Scope::Namespaced;
     let base =
         if namespaced { format!("{root}/namespaces/{{namespace}}/{plural}") } else { format!("{root}/{plural}") };
+    // Watches were at paths of their own once, which are served all the same.
+    let watched = base.replacen(root, &format!("{root}/watch"), 1);
+    insert(paths, &watched, [operations.watch("watchlist", "List")], namespaced, false);
+    insert(paths, &format!("{watched}/{{name}}"), [operations.watch("watch", "")], namespaced, true);
     let collection = [
         operations.operation("list", "get", ""),
         operations.operation("create", "post", ""),
@@ -89,6 +93,11 @@ fn add_resource(definition: &ResourceDefinition, root: &str, schemas: &Component
             (method, operation)
         })];
         insert(paths, &format!("{root}/{plural}"), all, false, false);
+        let all = [operations.watch("watchlist", "").map(|(method, mut operation)| {
+            operation["operationId"] = format!("watch{}{kind}ListForAllNamespaces", camel_tag(definition)).into();
+            (method, operation)
+        })];
+        insert(paths, &format!("{root}/watch/{plural}"), all, false, false);
     }
 }
 
@@ -106,6 +115,7 @@ fn insert<const N: usize>(
         return;
     }
     let mut common = parameters::query(COMMON);
+    common.extend(shared_parameters(&mut item));
     if named {
         common.push(parameters::path("name", "The object's name."));
     }
@@ -114,6 +124,23 @@ fn insert<const N: usize>(
     }
     item.insert("parameters".to_owned(), common.into());
     paths.insert(path.to_owned(), item.into());
+}
+
+/// Takes the parameters out of the operations of a path that all of them have.
+fn shared_parameters(item: &mut Map<String, Value>) -> Vec<Value> {
+    let of = |operation: &Value| operation["parameters"].as_array().cloned().unwrap_or_default();
+    let mut shared = item.values().next().map(of).unwrap_or_default();
+    shared.retain(|parameter| item.values().all(|operation| of(operation).contains(parameter)));
+    for operation in item.values_mut() {
+        let Some(own) = operation.get_mut("parameters").and_then(Value::as_array_mut) else { continue };
+        own.retain(|parameter| !shared.contains(parameter));
+        if own.is_empty()
+            && let Value::Object(operation) = operation
+        {
+            operation.remove("parameters");
+        }
+    }
+    shared
 }
 
 fn tag(definition: &ResourceDefinition) -> String {
@@ -190,6 +217,28 @@ impl Operations<'_> {
             _ => ("get", format!("read the {}", self.thing(subresource)), &[][..], None, responses(200, self.one)),
         };
         Some((method, self.build((verb, action, subresource), description, query, body, answers)))
+    }
+
+    /// A watch at a path of its own, if the resource can be watched; `suffix` ends its id.
+    fn watch(&self, action: &str, suffix: &str) -> Option<(&'static str, Value)> {
+        if !self.definition.verbs.contains(&"watch") {
+            return None;
+        }
+        let kind = &self.definition.kind;
+        let instead = "deprecated: use the 'watch' parameter with a list operation instead";
+        let description = match action {
+            "watchlist" => format!("watch individual changes to a list of {kind}. {instead}."),
+            _ => format!(
+                "watch changes to an object of kind {kind}. {instead}, filtered to a single item with the \
+                 'fieldSelector' parameter."
+            ),
+        };
+        let answers = responses_in(200, &schemas::meta("WatchEvent"), LIST_MEDIA);
+        let mut operation = self.build(("watch", action, ""), description, LIST, None, answers);
+        if let Some(id) = operation["operationId"].as_str() {
+            operation["operationId"] = format!("{id}{suffix}").into();
+        }
+        Some(("get", operation))
     }
 
     fn thing(&self, subresource: &str) -> String {

@@ -51,26 +51,50 @@ fn the_index_leads_to_documents_that_never_change() {
 }
 
 #[test]
-fn protobuf_is_spoken_for_v2_and_not_for_v3() {
+fn protobuf_is_spoken() {
     let openapi = openapi();
-    let v2 = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
-    let response = get_from(&openapi, "/openapi/v2", v2, "");
-    assert_eq!(response.status(), StatusCode::OK);
-    assert_eq!(response.headers()[header::CONTENT_TYPE], "application/com.github.proto-openapi.spec.v2.v1.0+protobuf");
-    assert!(response.body().starts_with(b"\x0a\x032.0"));
-    let tag = response.headers()[header::ETAG].to_str().unwrap();
-    assert_eq!(get_from(&openapi, "/openapi/v2", v2, tag).status(), StatusCode::NOT_MODIFIED);
-    assert_eq!(
-        get_from(&openapi, "/openapi/v2", "application/json", "").headers()[header::CONTENT_TYPE],
-        "application/json"
-    );
-    assert_eq!(get_from(&openapi, "/openapi/v2", "text/html", "").status(), StatusCode::NOT_ACCEPTABLE);
-
-    let (path, v3) = ("/openapi/v3/apis/test.example/v1", "application/com.github.proto-openapi.spec.v3@v1.0+protobuf");
-    assert_eq!(get_from(&openapi, path, v3, "").status(), StatusCode::NOT_ACCEPTABLE);
-    assert_eq!(get_from(&openapi, path, &format!("{v3},application/json"), "").status(), StatusCode::OK);
-
+    let spoken = |path: &str, version: &str, magic: &[u8]| {
+        let accept = format!("application/com.github.proto-openapi.spec.{version}@v1.0+protobuf");
+        let response = get_from(&openapi, path, &accept, "");
+        assert_eq!(response.status(), StatusCode::OK);
+        let content_type = format!("application/com.github.proto-openapi.spec.{version}.v1.0+protobuf");
+        assert_eq!(response.headers()[header::CONTENT_TYPE], content_type);
+        assert!(response.body().starts_with(magic));
+        let tag = response.headers()[header::ETAG].to_str().unwrap();
+        assert_eq!(get_from(&openapi, path, &accept, tag).status(), StatusCode::NOT_MODIFIED);
+        let json = get_from(&openapi, path, "application/json", "");
+        assert_eq!(json.headers()[header::CONTENT_TYPE], "application/json");
+        assert_eq!(json.headers()[header::ETAG], tag);
+        assert_eq!(get_from(&openapi, path, "text/html", "").status(), StatusCode::NOT_ACCEPTABLE);
+        accept
+    };
+    let v2 = spoken("/openapi/v2", "v2", b"\x0a\x032.0");
+    let v3 = spoken("/openapi/v3/apis/test.example/v1", "v3", b"\x0a\x053.0.0");
+    assert_eq!(get_from(&openapi, "/openapi/v2", &v3, "").status(), StatusCode::NOT_ACCEPTABLE);
+    assert_eq!(get_from(&openapi, "/openapi/v3/api/v1", &v2, "").status(), StatusCode::NOT_ACCEPTABLE);
     assert!(openapi.respond("/openapi", "", &HeaderMap::new()).is_none());
+}
+
+#[test]
+fn v2_is_compressed_for_those_who_take_it() {
+    let openapi = openapi();
+    let get = |path: &str, coding: &str| {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_str(coding).unwrap());
+        openapi.respond(path, "", &headers).unwrap()
+    };
+    let plain = get("/openapi/v2", "gzip;q=0, deflate");
+    assert!(!plain.headers().contains_key(header::CONTENT_ENCODING));
+    let vary: Vec<_> = plain.headers().get_all(header::VARY).iter().collect();
+    assert_eq!(vary, ["Accept", "Accept-Encoding"]);
+    for coding in ["gzip", "deflate, gzip;q=0.5"] {
+        let packed = get("/openapi/v2", coding);
+        assert_eq!(packed.headers()[header::CONTENT_ENCODING], "gzip");
+        let mut text = Vec::new();
+        std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&packed.body()[..]), &mut text).unwrap();
+        assert_eq!(text, &plain.body()[..]);
+    }
+    assert!(!get("/openapi/v3", "gzip").headers().contains_key(header::CONTENT_ENCODING));
 }
 
 /// Every operation: method, path, id, query parameters.

@@ -4,7 +4,9 @@
 //! The messages are those of gnostic's `OpenAPIv2.proto`. Written by hand, since the generated
 //! types would be many times as long as this and nothing here reads the form.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
+
+use super::message::{Message, entries, named, only};
 
 /// Encodes a Swagger document; what the messages have no field for is left out.
 pub(super) fn encode(swagger: &Value) -> Vec<u8> {
@@ -21,105 +23,6 @@ pub(super) fn encode(swagger: &Value) -> Vec<u8> {
     document.message(8, paths);
     document.message(9, schemas(&swagger["definitions"]));
     document.0
-}
-
-/// A message being written.
-#[derive(Default)]
-struct Message(Vec<u8>);
-
-impl Message {
-    fn varint(&mut self, mut value: u64) {
-        while value >= 0x80 {
-            self.0.push(value.to_le_bytes()[0] | 0x80);
-            value >>= 7;
-        }
-        self.0.push(value.to_le_bytes()[0]);
-    }
-
-    fn key(&mut self, field: u64, wire_type: u64) {
-        self.varint(field << 3 | wire_type);
-    }
-
-    fn bytes(&mut self, field: u64, bytes: &[u8]) {
-        self.key(field, 2);
-        self.varint(bytes.len() as u64);
-        self.0.extend_from_slice(bytes);
-    }
-
-    fn message(&mut self, field: u64, message: Self) {
-        self.bytes(field, &message.0);
-    }
-
-    fn text(&mut self, field: u64, value: &Value) {
-        if let Some(text) = value.as_str() {
-            self.bytes(field, text.as_bytes());
-        }
-    }
-
-    fn texts(&mut self, field: u64, values: &Value) {
-        for value in values.as_array().into_iter().flatten() {
-            self.text(field, value);
-        }
-    }
-
-    fn flag(&mut self, field: u64, value: &Value) {
-        if value == &Value::Bool(true) {
-            self.key(field, 0);
-            self.varint(1);
-        }
-    }
-
-    fn integer(&mut self, field: u64, value: &Value) {
-        if let Some(value) = value.as_u64() {
-            self.key(field, 0);
-            self.varint(value);
-        }
-    }
-
-    fn double(&mut self, field: u64, value: &Value) {
-        if let Some(value) = value.as_f64() {
-            self.key(field, 1);
-            self.0.extend_from_slice(&value.to_le_bytes());
-        }
-    }
-
-    /// A value of no fixed type, which is kept as YAML; JSON is YAML.
-    fn any(&mut self, field: u64, value: &Value) {
-        if !value.is_null() {
-            let mut any = Self::default();
-            any.bytes(2, format!("{value}\n").as_bytes());
-            self.message(field, any);
-        }
-    }
-
-    /// The extensions of an object: its keys that begin with `x-`.
-    fn extensions(&mut self, field: u64, of: &Value) {
-        for (name, value) in entries(of).filter(|(name, _)| name.starts_with("x-")) {
-            let mut pair = Self::default();
-            pair.bytes(1, name.as_bytes());
-            pair.any(2, value);
-            self.message(field, pair);
-        }
-    }
-}
-
-fn entries(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
-    value.as_object().into_iter().flat_map(Map::iter)
-}
-
-/// An entry of a map: its name and its value.
-fn named(name: &str, value: Message) -> Message {
-    let mut pair = Message::default();
-    pair.bytes(1, name.as_bytes());
-    pair.message(2, value);
-    pair
-}
-
-/// A message of one field, as the alternatives of a union are.
-fn only(field: u64, message: Message) -> Message {
-    let mut outer = Message::default();
-    outer.message(field, message);
-    outer
 }
 
 fn path_item(item: &Value) -> Message {
@@ -175,7 +78,7 @@ fn one_parameter(parameter: &Value) -> Message {
     message.text(3, &parameter["description"]);
     message.text(4, &parameter["name"]);
     // A query parameter may also be empty, which shifts what follows.
-    let (alternative, text, unique) = if parameter["in"] == "path" { (4, 5, 18) } else { (3, 6, 20) };
+    let (alternative, text, unique) = if parameter["in"] == "path" { (4, 5, 19) } else { (3, 6, 20) };
     message.text(text, &parameter["type"]);
     message.flag(unique, &parameter["uniqueItems"]);
     only(2, only(alternative, message))
@@ -218,10 +121,8 @@ fn schema(value: &Value) -> Message {
     match &value["additionalProperties"] {
         elements @ Value::Object(_) => message.message(21, only(1, schema(elements))),
         Value::Bool(allowed) => {
-            // A union remembers which of its alternatives was set, even to the default.
             let mut item = Message::default();
-            item.key(2, 0);
-            item.varint(u64::from(*allowed));
+            item.alternative(2, *allowed);
             message.message(21, item);
         }
         _ => {}
@@ -275,12 +176,5 @@ mod tests {
         assert!(has(b"\x0a\x01A\x12"));
         assert!(has(b"\xb2\x01\x08\x0a\x06object"));
         assert!(encoded.ends_with(b"\x0a\x01b\x12\x11\x0a\x0f#/definitions/B"));
-    }
-
-    #[test]
-    fn long_lengths_take_several_bytes() {
-        let mut message = Message::default();
-        message.varint(300);
-        assert_eq!(message.0, [0xac, 0x02]);
     }
 }
