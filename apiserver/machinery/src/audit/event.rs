@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::StatusDetails;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
-use crate::request::UserInfo;
+use crate::{auth::Impersonated, request::UserInfo};
 
 /// How much of a request is recorded.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -61,6 +61,8 @@ pub(super) struct Event<'a> {
     pub(super) user: User<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) impersonated_user: Option<User<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) authentication_metadata: Option<AuthenticationMetadata<'a>>,
     #[serde(rename = "sourceIPs", skip_serializing_if = "<[_]>::is_empty")]
     pub(super) source_ips: &'a [String],
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -101,6 +103,21 @@ pub(super) struct User<'a> {
 impl<'a> From<&'a UserInfo> for User<'a> {
     fn from(user: &'a UserInfo) -> Self {
         Self { username: &user.name, uid: &user.uid, groups: &user.groups, extra: &user.extra }
+    }
+}
+
+/// How the user was authenticated.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct AuthenticationMetadata<'a> {
+    impersonation_constraint: &'a str,
+}
+
+impl<'a> AuthenticationMetadata<'a> {
+    /// What there is to say of an impersonation, if anything.
+    pub(super) fn of(impersonated: &'a Impersonated) -> Option<Self> {
+        let impersonation_constraint = impersonated.constraint.as_str();
+        (!impersonation_constraint.is_empty()).then_some(Self { impersonation_constraint })
     }
 }
 

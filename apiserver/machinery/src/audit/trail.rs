@@ -19,11 +19,11 @@ use serde_json::Value;
 
 use super::{
     Auditor,
-    event::{Event, Level, ObjectReference, ResponseStatus, Stage, User},
+    event::{AuthenticationMetadata, Event, Level, ObjectReference, ResponseStatus, Stage, User},
     policy::Wanted,
 };
 use crate::{
-    auth::{Decision, PeerCertificates},
+    auth::{Decision, Impersonated, PeerCertificates},
     http::{Body, RequestInfo, body},
     request::{RequestContext, UserInfo},
     schema::{self, Format},
@@ -54,7 +54,7 @@ pub(crate) struct Trail {
 /// What becomes known on the way.
 #[derive(Debug, Default)]
 struct Changing {
-    impersonated: Option<UserInfo>,
+    impersonated: Option<Impersonated>,
     annotations: BTreeMap<String, String>,
     context: Option<RequestContext>,
     status: Option<ResponseStatus>,
@@ -136,8 +136,8 @@ impl Trail {
     }
 
     /// The request is made as somebody else.
-    pub(crate) fn impersonates(&self, user: &UserInfo) {
-        self.changing.lock().impersonated = Some(user.clone());
+    pub(crate) fn impersonates(&self, impersonated: &Impersonated) {
+        self.changing.lock().impersonated = Some(impersonated.clone());
     }
 
     /// Whether the request may be made.
@@ -265,7 +265,8 @@ impl Trail {
             request_uri: &self.uri,
             verb: &self.verb,
             user: User::from(&self.user),
-            impersonated_user: impersonated.map(User::from),
+            impersonated_user: impersonated.map(|impersonated| User::from(&impersonated.user)),
+            authentication_metadata: impersonated.and_then(AuthenticationMetadata::of),
             source_ips: &self.source_ips,
             user_agent: &self.user_agent,
             object_ref: object.as_ref(),

@@ -2,7 +2,7 @@
 //!
 //! Permission is here: [`Authorizer`], with the ways to decide in `authorizers` (made here) and `access_review` (asked
 //! of the kube-apiserver). Identity is [`Authenticator`], with the ways to show it in `certificates`, `request_header`
-//! and `token_review`; [`ClusterAuthentication`] keeps what the cluster trusts up to date. [`impersonate`] is asked
+//! and `token_review`; [`ClusterAuthentication`] keeps what the cluster trusts up to date. [`Impersonation`] is asked
 //! between the two.
 
 use std::{fmt, sync::Arc};
@@ -30,7 +30,7 @@ pub use authorizers::{ALWAYS_ALLOWED_PATHS, AllowPaths, AnyOf, MASTERS, Masters,
 pub use certificates::{CaError, ClientCertificates, DynamicCa, PeerCertificates};
 pub use cluster::{ClusterAuthentication, ClusterError};
 pub use delegate::DelegateError;
-pub use impersonation::impersonate;
+pub use impersonation::{Impersonated, Impersonation};
 pub(crate) use request_header::clear_standard_headers;
 pub use request_header::{RequestHeader, RequestHeaderConfig};
 pub use token_review::TokenReviewer;

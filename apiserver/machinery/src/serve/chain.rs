@@ -24,7 +24,7 @@ use uuid::Uuid;
 
 use super::{
     Handler, VersionInfo,
-    deadline::{is_long_running, time_allowed, timed_out},
+    deadline::{is_long_running, time_allowed, timed_out, too_late},
     health::Health,
     inflight::{InFlight, TooMany, turned_away},
     metrics::{Metrics, Record},
@@ -33,8 +33,8 @@ use super::{
 use crate::{
     audit::{self, Auditor, Recorded, Trail},
     auth::{
-        ANONYMOUS, Authenticator, Authorizer, Credentials, Decision, PeerCertificates, chain, clear_standard_headers,
-        forbidden, impersonate,
+        ANONYMOUS, Authenticator, Authorizer, Credentials, Decision, Impersonation, PeerCertificates, chain,
+        clear_standard_headers, forbidden,
     },
     http::{Body, RequestInfo, body, query::Query, response},
     request::{RequestContext, UserInfo},
@@ -62,6 +62,7 @@ pub(crate) struct Connection {
 pub(crate) struct Chain {
     pub(crate) authenticator: Arc<dyn Authenticator>,
     pub(crate) authorizer: Arc<dyn Authorizer>,
+    pub(crate) impersonation: Impersonation,
     pub(crate) in_flight: InFlight,
     pub(crate) request_timeout: Duration,
     pub(crate) health: Arc<Health>,
@@ -136,12 +137,11 @@ impl Chain {
         };
         let mut response = match outcome {
             Ok(response) => response,
-            Err(error) => {
-                if error.code() == 504 && error == timed_out() {
-                    record.terminated(504);
-                }
-                response::error(&error, &accepts)
+            Err(error) if error == timed_out() => {
+                record.terminated(504);
+                too_late()
             }
+            Err(error) => response::error(&error, &accepts),
         };
         if is_head {
             response = without_body(response);
@@ -211,14 +211,15 @@ impl Chain {
         };
         let begun = recorded(&request, &user)?;
         trail.lock().clone_from(&begun);
-        match impersonate(request.headers_mut(), &user, &*self.authorizer).await {
+        let attributes = info.attributes();
+        match self.impersonation.decide(request.headers_mut(), &user, &attributes, &*self.authorizer).await {
             Ok(None) => {}
             Ok(Some(impersonated)) => {
-                tracing::info!(user = user.name, impersonated = impersonated.name, "impersonation");
+                tracing::info!(user = user.name, impersonated = impersonated.user.name, "impersonation");
                 if let Some(trail) = &begun {
                     trail.impersonates(&impersonated);
                 }
-                user = impersonated;
+                user = impersonated.user;
             }
             Err(error) => return Ok(refusal(&error, request.headers())),
         }
@@ -356,6 +357,8 @@ where
 {
     let outcome = match deadline {
         None => filters.await,
+        // What is ready at once would be done in no time at all.
+        Some(deadline) if deadline <= Instant::now() => return Err(timed_out()),
         Some(deadline) => match tokio::time::timeout_at(deadline.into(), filters).await {
             Ok(outcome) => outcome,
             Err(_) => return Err(timed_out()),

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use http::{HeaderValue, Response, StatusCode, header};
+
 use crate::{
-    http::{RequestInfo, query::Query},
+    http::{Body, RequestInfo, body, query::Query},
     status::{ApiError, quote},
 };
 
@@ -34,6 +36,26 @@ pub(crate) fn time_allowed(query: &Query, most: Duration) -> Result<Duration, Ap
 /// What the client hears when time is up.
 pub(crate) fn timed_out() -> ApiError {
     ApiError::new(504, "Timeout", "Timeout: request did not complete within the allotted timeout")
+}
+
+/// How it is told. It comes from outside all handlers, so that it is JSON under another name and has no kind.
+///
+/// Follows `baseTimeoutWriter.timeout` in `k8s.io/apiserver/pkg/server/filters`.
+pub(crate) fn too_late() -> Response<Body> {
+    let error = timed_out();
+    let status = serde_json::json!({
+        "metadata": {},
+        "status": "Failure",
+        "message": error.message(),
+        "reason": error.reason(),
+        "details": {},
+        "code": error.code(),
+    });
+    let mut response = Response::new(body::full(format!("{status}\n")));
+    *response.status_mut() = StatusCode::GATEWAY_TIMEOUT;
+    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, plain);
+    response
 }
 
 /// Reads a duration as Go's `time.ParseDuration` does: `1h15m30.5s`, `300ms`. A negative one is zero.

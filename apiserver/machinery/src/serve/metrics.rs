@@ -30,6 +30,12 @@ const DURATION_BUCKETS: [f64; 23] = [
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0,
     45.0, 60.0,
 ];
+/// The buckets of watches that begin with what there is.
+const WATCH_LIST_BUCKETS: [f64; 17] =
+    [0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0];
+/// How a watch's event begins that has no object. The first one of a watch that began with what there is marks the
+/// end of that.
+const BOOKMARK: &[u8] = br#"{"type":"BOOKMARK""#;
 /// How many resources appear in labels at most; a server has far fewer.
 const MOST_RESOURCES: usize = 2000;
 
@@ -46,6 +52,8 @@ pub struct Metrics {
     aborts: IntCounterVec,
     watch_events: IntCounterVec,
     watch_event_sizes: HistogramVec,
+    watch_lists: HistogramVec,
+    field_validation: HistogramVec,
     pub(crate) current_inflight: IntGaugeVec,
     pub(crate) tls_handshake_errors: IntCounter,
     authenticated_users: IntCounterVec,
@@ -142,6 +150,20 @@ impl Metrics {
                 "Watch event size distribution in bytes",
                 prometheus::exponential_buckets(1024.0, 2.0, 8)?,
                 &EVENT_LABELS,
+            )?,
+            watch_lists: histogram(
+                "apiserver_watch_list_duration_seconds",
+                "Response latency distribution in seconds for watch list requests broken by group, version, resource \
+                 and scope.",
+                WATCH_LIST_BUCKETS.to_vec(),
+                &["group", "version", "resource", "scope"],
+            )?,
+            field_validation: histogram(
+                "field_validation_request_duration_seconds",
+                "Response latency distribution in seconds for each field validation value",
+                // Without the two shortest.
+                DURATION_BUCKETS[2..].to_vec(),
+                &["field_validation"],
             )?,
             current_inflight: gauge(
                 "apiserver_current_inflight_requests",
@@ -245,8 +267,11 @@ pub(crate) struct Record {
     resource: [String; 4],
     scope: &'static str,
     dry_run: &'static str,
+    field_validation: &'static str,
     received: Instant,
     long_running: bool,
+    /// Whether it is a watch that begins with what there is, and marks where that ends.
+    begins_with_list: bool,
     /// The gauge of long-running requests that this one is in.
     running: Option<prometheus::IntGauge>,
     /// The answer's code; 0 while there is none.
@@ -266,6 +291,8 @@ struct Events {
     sizes: prometheus::Histogram,
     /// Bytes of an event whose end has not been seen yet.
     begun: usize,
+    /// Where the time is counted that the initial events took, until their end has been seen.
+    initial: Option<prometheus::Histogram>,
 }
 
 impl Record {
@@ -288,8 +315,11 @@ impl Record {
             resource,
             scope: scope(info),
             dry_run: if query.first("dryRun") == Some("All") { "All" } else { "" },
+            field_validation: field_validation(query),
             received: Instant::now(),
             long_running,
+            begins_with_list: query.flag("sendInitialEvents") == Some(true)
+                && query.flag("allowWatchBookmarks") == Some(true),
             running: None,
             code: 0,
             bytes: 0,
@@ -314,11 +344,14 @@ impl Record {
         gauge.inc();
         self.running = Some(gauge);
         if streams_events {
-            let labels = &self.labels()[1..4];
+            let [_, group, version, resource, _, scope, _] = self.labels();
+            let labels = [group, version, resource];
+            let initial = || self.metrics.watch_lists.with_label_values(&[group, version, resource, scope]);
             self.events = Some(Events {
-                count: self.metrics.watch_events.with_label_values(labels),
-                sizes: self.metrics.watch_event_sizes.with_label_values(labels),
+                count: self.metrics.watch_events.with_label_values(&labels),
+                sizes: self.metrics.watch_event_sizes.with_label_values(&labels),
                 begun: 0,
+                initial: self.begins_with_list.then(initial),
             });
         }
     }
@@ -338,7 +371,14 @@ impl Record {
         }
         let Some(events) = &mut self.events else { return };
         let mut rest = bytes;
-        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+        while !rest.is_empty() {
+            if events.begun == 0
+                && rest.starts_with(BOOKMARK)
+                && let Some(initial) = events.initial.take()
+            {
+                initial.observe(self.received.elapsed().as_secs_f64());
+            }
+            let Some(end) = rest.iter().position(|byte| *byte == b'\n') else { break };
             events.count.inc();
             events.sizes.observe((events.begun + end + 1) as f64);
             events.begun = 0;
@@ -373,11 +413,23 @@ impl Drop for Record {
         self.metrics.requests.with_label_values(&counted).inc();
         let took = self.received.elapsed().as_secs_f64();
         self.metrics.durations.with_label_values(&counted[..8]).observe(took);
+        self.metrics.field_validation.with_label_values(&[self.field_validation]).observe(took);
         // Nothing waits in a queue here and no webhook is called, so that all of it counts.
         self.metrics.sli_durations.with_label_values(&counted[..7]).observe(took);
         if matches!(self.verb, "GET" | "LIST") {
             self.metrics.response_sizes.with_label_values(&labels).observe(self.bytes as f64);
         }
+    }
+}
+
+/// What a request asks of the validation of fields, as a label.
+fn field_validation(query: &Query) -> &'static str {
+    match query.all("fieldValidation").collect::<Vec<_>>().as_slice() {
+        [] | [""] => "",
+        ["Ignore"] => "Ignore",
+        ["Warn"] => "Warn",
+        ["Strict"] => "Strict",
+        _ => "invalid",
     }
 }
 

@@ -85,3 +85,35 @@ async fn a_client_that_goes_away_early_is_an_abort_and_no_answer() {
     assert!(text.contains("apiserver_request_aborts_total{"), "{text}");
     assert!(!text.contains("apiserver_request_total{"), "{text}");
 }
+
+#[tokio::test]
+async fn initial_events_of_a_watch_are_timed_until_their_end() {
+    let metrics = metrics();
+    let target = "/apis/g.io/v1/stacks?watch=1&sendInitialEvents=true&allowWatchBookmarks=true";
+    let mut watch = record(&metrics, Method::GET, target);
+    watch.answered(StatusCode::OK, true);
+    watch.sent(b"{\"type\":\"ADDED\"}\n");
+    let lists = |text: &str, count: &str| {
+        let labels = r#"{group="g.io",resource="stacks",scope="cluster",version="v1"}"#;
+        text.contains(&format!("apiserver_watch_list_duration_seconds_count{labels} {count}\n"))
+    };
+    let running = text(&metrics).await;
+    assert!(lists(&running, "0"), "{running}");
+    watch.sent(b"{\"type\":\"BOOKMARK\",\"object\":{}}\n{\"type\":\"BOOKMARK\"}\n");
+    let marked = text(&metrics).await;
+    assert!(lists(&marked, "1"), "{marked}");
+}
+
+#[tokio::test]
+async fn validation_of_fields_is_a_label_of_a_few_values() {
+    let metrics = metrics();
+    for query in ["", "fieldValidation=Strict", "fieldValidation=x", "fieldValidation=Warn&fieldValidation=Warn"] {
+        let mut write = record(&metrics, Method::POST, &format!("/apis/g.io/v1/stacks?{query}"));
+        write.answered(StatusCode::CREATED, false);
+    }
+    let text = text(&metrics).await;
+    for (value, count) in [("", 1), ("Strict", 1), ("invalid", 2)] {
+        let line = format!("field_validation_request_duration_seconds_count{{field_validation=\"{value}\"}} {count}\n");
+        assert!(text.contains(&line), "{line}\n{text}");
+    }
+}

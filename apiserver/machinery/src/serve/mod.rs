@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     audit::Auditor,
-    auth::{Authenticator, Authorizer},
+    auth::{Authenticator, Authorizer, Impersonation},
     http::{Body, RequestInfo},
     request::RequestContext,
 };
@@ -228,6 +228,7 @@ impl ServerBuilder {
         let chain = Chain {
             authenticator: self.authenticator,
             authorizer: self.authorizer,
+            impersonation: Impersonation::default(),
             in_flight: InFlight::new(self.limits.reading, self.limits.mutating, metrics.clone()),
             request_timeout: self.limits.request_timeout,
             health: self.health,

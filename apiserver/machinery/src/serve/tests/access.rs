@@ -168,7 +168,9 @@ async fn acting_as_another_takes_permission_and_leaves_no_trace_in_the_request()
     assert_eq!(answer.code, StatusCode::FORBIDDEN);
     let message = answer.json()["message"].as_str().unwrap().to_owned();
     assert!(
-        message.starts_with("users \"root\" is forbidden: User \"ann\" cannot impersonate resource \"users\""),
+        message.starts_with(
+            "stacks.g.io is forbidden: User \"ann\" cannot impersonate-on:user-info:list resource \"stacks\""
+        ),
         "{message}"
     );
 

@@ -109,6 +109,7 @@ async fn strangers_panics_and_impersonation_are_recorded() {
     let events = log.events(2).await;
     assert_eq!(events[0]["user"]["username"], "ann");
     assert_eq!(events[0]["impersonatedUser"], json!({"username": "bob", "groups": ["system:authenticated"]}));
+    assert_eq!(events[0]["authenticationMetadata"], json!({"impersonationConstraint": "impersonate:user-info"}));
     assert_eq!(events[0]["responseObject"]["user"], "bob");
     assert_eq!(events[1]["stage"], "Panic");
     assert_eq!(events[1]["responseStatus"]["message"], "APIServer panic'd: as asked for");
