@@ -51,6 +51,7 @@ func init() {
 		"falls back to); kube-apiserver answers in plain text (A/util/notfoundhandler), and so does the subject"
 	allow(`paths: (/api(/.*)?|/apis/other.*|/unknown/?|/favicon.ico|//apis|/apis/\./wardle.example.com) \(direct\)`, index)
 	allow(`methods: \w+ /unknown \(direct\)`, index)
+	allow(`almost paths: \w+ with (api for apis|a group in capitals) \(direct\)`, index)
 	allow(`discovery: /api .* \(direct\)`, index)
 	allow(`server: /(livez/|livez/unknown|unknown as admin) \(direct\)`, index)
 	allow(`paths: /apis/wardle.example.com/v1alpha1/watch \(direct\)`,
@@ -59,14 +60,9 @@ func init() {
 		"the reference leaves apiVersion out and adds serverAddressByClientCIDRs; kube-apiserver, which aggregates, does neither "+
 			"(k8s.io/kube-aggregator/pkg/apiserver/handler_apis.go)")
 	allow(`discovery: .* in protobuf \(direct\)`, "protobuf is not spoken; clients take JSON then (apiserver/machinery/README.md)")
-	allow(`openapi: (/openapi/v3/apis/wardle.example.com/v1alpha1|/openapi/v3/unknown) in protobuf v3 \(direct\)`,
-		"OpenAPI v3 is served as JSON only, which clients fall back to")
 	allow(`openapi: /openapi/v3/unknown .* \(direct\)`, "the reference answers a version that it does not have with 200 and nothing; kube-apiserver with 404, as does the subject")
-	allow(`openapi: /openapi/v2 .* \(direct\)`, "documents are not compressed, so that they do not vary by Accept-Encoding")
-	allow(`openapi: v2 by its tag \(direct\)`, "documents are not compressed, so that they do not vary by Accept-Encoding")
-	allow(`methods: \w+ /openapi/v2 \(direct\)`, "documents are not compressed, so that they do not vary by Accept-Encoding")
 	allow(`openapi: the (paths|schemas) of v[23] \(direct\)`,
-		"names of schemas are Go's packages; documents leave out protobuf, sharding (alpha), and the deprecated paths of watches, which are served all the same")
+		"names of schemas are Go's packages; documents leave out protobuf, and sharding (alpha)")
 	allow(`create: (the name .*|a bad name to generate) \((direct|front)\)`,
 		"the reference's storage takes any name that can be a part of a path; names here are DNS subdomains, as those of most of kube-apiserver's kinds "+
 			"(ValidateNameFunc in K/pkg/apis/core/validation)")
@@ -79,8 +75,11 @@ func init() {
 	allow(`watch: initial events as a table.* \((direct|front)\)`, "the time of a bookmark, which has none, is null and not the year 1")
 	allow(`watch: as metadata lists \((direct|front)\)`,
 		"the reference ends such a watch without an event, as it cannot make a list of one (A/endpoints/handlers/response.go); here it tells metadata")
-	allow(`impersonation: .*by (nobody|anonymous) \(direct\)`,
-		"the reference asks for constrained impersonation first (beta, A/endpoints/filters/impersonation) and refuses in its words; both refuse")
 	allow(`authentication: a token \((direct|front)\)`, "no warning tells of a blank too many before a token, which is not believed either way")
 	allow(`websocket: (no origin|two subprotocols) \((direct|front)\)`, "golang.org/x/net/websocket writes its refusal past the server, without any of its headers")
+	numbers := "both refuse; a number is shown as it was read, not as it was written"
+	allow(`bodies: a generation that is a (huge exponent|large number|number with an exponent) \((direct|front)\)`, numbers)
+	allow(`bodies: (a generation|an unknown field) that is a leading nothing \((direct|front)\)`, "both refuse; the parser takes the digit for a part of the number")
+	allow(`bodies: of protobuf \((direct|front)\)`, "protobuf is not spoken; clients send JSON then (apiserver/machinery/README.md)")
+	allow(`queries: a list with labelSelector=%ff \((direct|front)\)`, "both refuse; what is no UTF-8 is read as U+FFFD")
 }

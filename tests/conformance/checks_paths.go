@@ -143,6 +143,7 @@ func init() {
 	addDirect("server", "names of metrics", func(s *session) {
 		s.create("m")
 		s.do("GET", s.flunders()+"?watch=1&timeoutSeconds=1", nil, quiet)
+		s.do("GET", s.flunders()+"?watch=1&timeoutSeconds=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan", nil, quiet)
 		s.metrics()
 	})
 	addDirect("server", "an audit id is echoed", func(s *session) {

@@ -63,7 +63,7 @@ var metricName = regexp.MustCompile(`(?m)^# TYPE (\S+) (\S+)$`)
 var wanted = []string{
 	"apiserver_request_total", "apiserver_request_duration_seconds", "apiserver_request_sli_duration_seconds",
 	"apiserver_response_sizes", "apiserver_current_inflight_requests", "apiserver_longrunning_requests", "apiserver_watch_events_total",
-	"apiserver_watch_events_sizes", "authentication_attempts", "authenticated_user_requests",
+	"apiserver_watch_events_sizes", "apiserver_watch_list_duration_seconds", "field_validation_request_duration_seconds", "authentication_attempts", "authenticated_user_requests",
 	"authentication_duration_seconds", "authorization_attempts_total", "authorization_duration_seconds", "process_cpu_seconds_total",
 	"process_resident_memory_bytes", "process_start_time_seconds", "process_open_fds",
 }

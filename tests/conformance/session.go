@@ -104,6 +104,8 @@ type request struct {
 	unshown []string
 	// masked are parts of the query that are each server's own.
 	masked []string
+	// unknownLength sends a body without saying how long it is.
+	unknownLength bool
 	// unshownBody leaves the request's body out of the transcript, which has versions and uids in it.
 	unshownBody bool
 }
@@ -123,6 +125,7 @@ func quiet(r *request)                { r.quiet = true }
 func brief(r *request)                { r.brief = true }
 func headOnSuccess(r *request)        { r.headOnSuccess = true }
 func http1(r *request)                { r.http1 = true }
+func unknownLength(r *request)        { r.unknownLength = true }
 
 // answer is what came back, as it came.
 type answer struct {
@@ -195,6 +198,9 @@ func (s *session) send(method, path string, body any, r *request) (*http.Respons
 	var reader io.Reader
 	if body != nil {
 		reader = bytes.NewReader(encode(body))
+	}
+	if r.unknownLength {
+		reader = io.MultiReader(reader)
 	}
 	request, err := http.NewRequestWithContext(ctx, method, s.base+path, reader)
 	if err != nil {

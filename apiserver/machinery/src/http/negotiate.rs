@@ -227,14 +227,17 @@ pub(crate) fn content_type(headers: &HeaderMap) -> String {
 ///
 /// 415 `UnsupportedMediaType`, with the formats there are.
 pub(crate) fn input(headers: &HeaderMap) -> Result<MediaType, ApiError> {
+    let unknown = || unsupported_media_type(&MediaType::ALL.map(MediaType::as_str));
     let content_type = content_type(headers);
     if content_type.is_empty() {
         return Ok(MediaType::Json);
     }
-    MediaType::ALL
-        .into_iter()
-        .find(|media| media.as_str() == content_type)
-        .ok_or_else(|| unsupported_media_type(&MediaType::ALL.map(MediaType::as_str)))
+    let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+    // A parameter without a value makes it no media type.
+    if value.split(';').skip(1).any(|parameter| !parameter.trim().is_empty() && !parameter.contains('=')) {
+        return Err(unknown());
+    }
+    MediaType::ALL.into_iter().find(|media| media.as_str() == content_type).ok_or_else(unknown)
 }
 
 /// 415, with what would be taken.

@@ -118,6 +118,17 @@ impl ApiHandler {
             .iter()
             .find(|r| same_version(r) && r.definition.plural == info.resource)
             .ok_or_else(not_found)?;
+        // A HEAD or OPTIONS is authorized as some verb, but there is nothing that answers it.
+        let served = match info.verb_in_path() {
+            Some("watch") => parts.method == Method::GET && info.parts.len() < 3,
+            // Upstream took proxying away long ago, and left its verb.
+            Some(_) => return Err(not_found()),
+            None => matches!(parts.method, Method::GET | Method::POST | Method::PUT | Method::PATCH | Method::DELETE),
+        };
+        if info.parts.len() > 3 || (info.parts.len() == 3 && !has_subresource(&resource.definition, &info.subresource))
+        {
+            return Err(not_found());
+        }
         let call = Call {
             resource,
             info,
@@ -129,13 +140,6 @@ impl ApiHandler {
             upgrade: parts.extensions.get::<OnUpgrade>().cloned(),
             shutdown: &self.shutdown,
             now: self.now,
-        };
-        // A HEAD or OPTIONS is authorized as some verb, but there is nothing that answers it.
-        let served = match info.verb_in_path() {
-            Some("watch") => parts.method == Method::GET && info.parts.len() < 3,
-            // Upstream took proxying away long ago, and left its verb.
-            Some(_) => return Err(not_found()),
-            None => matches!(parts.method, Method::GET | Method::POST | Method::PUT | Method::PATCH | Method::DELETE),
         };
         if served {
             negotiate::check_produced(&parts.headers, matches!(&*info.verb, "list" | "watch"))?;
@@ -158,10 +162,17 @@ fn namespace<'a>(definition: &ResourceDefinition, info: &'a RequestInfo) -> Opti
         Scope::Cluster if is_namespaces => Some(""),
         Scope::Cluster => info.namespace.is_empty().then_some(""),
         Scope::Namespaced => {
+            // One that is empty is in the path all the same, and refused later.
+            let given = info.path.contains("/namespaces/");
             let across = info.parts.len() == 1 || info.verb == "watch";
-            (across || !info.namespace.is_empty()).then_some(&info.namespace)
+            (across || given).then_some(&info.namespace)
         }
     }
+}
+
+fn has_subresource(definition: &ResourceDefinition, name: &str) -> bool {
+    (name == "status" && definition.has_status)
+        || definition.subresources.iter().any(|subresource| subresource.name == name)
 }
 
 /// 405 in the words for a method that a path does not have.
@@ -170,7 +181,7 @@ fn not_allowed() -> ApiError {
 }
 
 /// Refuses names that cannot be a part of a key, in the words of upstream's generic registry.
-fn check_path_segment(name: &str) -> Result<(), ApiError> {
+pub(super) fn check_path_segment(name: &str) -> Result<(), ApiError> {
     let complaints = content::path_segment(name);
     if complaints.is_empty() {
         return Ok(());
@@ -205,9 +216,24 @@ impl Call<'_> {
         }
     }
 
+    /// Refuses an object of a namespace that is not named.
+    fn check_namespace(&self) -> Result<(), ApiError> {
+        if self.resource.definition.scope == Scope::Namespaced && self.namespace.is_empty() && self.info.verb != "watch"
+        {
+            return Err(ApiError::bad_request("Namespace parameter required."));
+        }
+        Ok(())
+    }
+
     async fn object(&self, body: Body) -> Result<Response<Body>, ApiError> {
         self.check_verb()?;
-        check_path_segment(&self.info.name)?;
+        if self.info.verb == "create" {
+            return Err(not_allowed());
+        }
+        self.check_namespace()?;
+        if self.info.verb != "update" {
+            check_path_segment(&self.info.name)?;
+        }
         match &*self.info.verb {
             "get" => self.get().await,
             "watch" => self.watch().await,
@@ -220,6 +246,7 @@ impl Call<'_> {
 
     async fn subresource(&self, method: &Method, body: Body) -> Result<Response<Body>, ApiError> {
         let definition = &self.resource.definition;
+        self.check_namespace()?;
         check_path_segment(&self.info.name)?;
         if self.target == Target::Status && definition.has_status {
             return match &*self.info.verb {

@@ -14,7 +14,7 @@ use super::{
     query,
     render::{self, Form},
     response,
-    router::Call,
+    router::{Call, check_path_segment},
 };
 use crate::{
     definition::ResourceDefinition,
@@ -65,6 +65,7 @@ impl Call<'_> {
         let mut object = self.decode(&context, &body, media)?;
         self.ensure_namespace(&mut object)?;
         self.check_name(&object)?;
+        check_path_segment(&self.info.name)?;
         dedup_owners(&context, &mut object);
         self.check_values(&object)?;
         let source = UpdateSource::Object(object);
@@ -79,7 +80,14 @@ impl Call<'_> {
         let body = body::read(body).await?;
         let Some(kind) = kind else { return self.apply(form, &body).await };
         let context = self.write_context("PatchOptions")?;
-        let patch = Patch::parse(kind, &body)?;
+        let patch = match Patch::parse(kind, &body) {
+            Ok(patch) => patch,
+            // Upstream reads a patch only once there is something that it changes.
+            Err(malformed) => {
+                self.resource.store.get(self.namespace, &self.info.name, None).await?;
+                return Err(malformed);
+            }
+        };
         // The store calls this again when another writer came first.
         let transform = |current: &Object| {
             let mut patched = patch.apply(current, &self.resource.definition.schema)?;

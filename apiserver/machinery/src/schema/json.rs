@@ -1,6 +1,6 @@
 //! Reads JSON along a schema: notes duplicate fields, skips unknown ones without building them.
 
-use std::{cell::RefCell, fmt};
+use std::{borrow::Cow, cell::RefCell, fmt};
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value, error::Category};
@@ -15,7 +15,7 @@ use crate::status::quote;
 /// Reads a body; with a schema, unknown fields are noted and left out.
 pub(super) fn parse(schema: Option<&CompiledSchema>, body: &[u8]) -> Result<(Value, StrictErrors), SyntaxError> {
     // Go's decoder replaces what is not UTF-8, so bodies that it takes have to be taken here.
-    let text = String::from_utf8_lossy(body);
+    let text = with_whole_characters(String::from_utf8_lossy(body));
     if let Some(character) = too_deep(&text) {
         return Err(SyntaxError(format!("invalid character '{character}' exceeded max depth")));
     }
@@ -27,6 +27,33 @@ pub(super) fn parse(schema: Option<&CompiledSchema>, body: &[u8]) -> Result<(Val
         .and_then(|value| deserializer.end().map(|()| value))
         .map_err(|error| SyntaxError(go_message(&error, &text)))?;
     Ok((value, strict.into_inner()))
+}
+
+/// The text with halves of surrogate pairs that have no other half replaced, as Go's decoder replaces them.
+fn with_whole_characters(text: Cow<'_, str>) -> Cow<'_, str> {
+    let escape = |at: usize| -> Option<u16> {
+        let digits = text.get(at..at + 6)?.strip_prefix("\\u").filter(|digits| digits.is_ascii())?;
+        u16::from_str_radix(digits, 16).ok()
+    };
+    let (mut halves, mut at) = (Vec::new(), 0);
+    while let Some(found) = text.get(at..).and_then(|rest| rest.find('\\')) {
+        at += found;
+        at += match (escape(at), escape(at + 6)) {
+            (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => 12,
+            (Some(0xd800..=0xdfff), _) => {
+                halves.push(at);
+                6
+            }
+            // Whatever stands behind it begins no escape of its own.
+            _ => 2,
+        };
+    }
+    if halves.is_empty() {
+        return text;
+    }
+    let mut whole = text.into_owned();
+    halves.into_iter().for_each(|at| whole.replace_range(at..at + 6, "\\ufffd"));
+    Cow::Owned(whole)
 }
 
 /// Where the reader is, and what the schema says of it; no node means that anything goes.
@@ -80,6 +107,10 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
     }
 
     fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        // A minus before nothing makes no other number.
+        if value == 0.0 && value.is_sign_negative() {
+            return Ok(0.into());
+        }
         Ok(value.into())
     }
 
@@ -199,10 +230,15 @@ fn go_message(error: &serde_json::Error, text: &str) -> String {
         ("expected value", "looking for beginning of value"),
         ("expected ident", "in literal"),
     ];
+    let byte = byte_at(text, error.line(), error.column());
     let Some((_, context)) = context.iter().find(|(prefix, _)| message.starts_with(prefix)) else {
         return message;
     };
-    match byte_at(text, error.line(), error.column()) {
+    match byte {
+        // A line's end is reported after it.
+        _ if message.starts_with("control character") && error.column() == 0 => {
+            format!(r"invalid character '\n' {context}")
+        }
         Some(b'\'') => format!(r"invalid character '\'' {context}"),
         Some(b'"') => format!("invalid character '\"' {context}"),
         // Go looks at bytes, and shows each as the character of that number.

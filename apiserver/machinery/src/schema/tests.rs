@@ -494,3 +494,22 @@ mod properties {
         parts.len() - names.len()
     }
 }
+
+#[test]
+fn halves_of_surrogate_pairs_are_replaced_as_go_replaces_them() {
+    for (escaped, expected) in [
+        (r"\ud800", "\u{fffd}"),
+        (r"a\udc00b", "a\u{fffd}b"),
+        (r"\ud83d\ude00", "\u{1f600}"),
+        (r"\ud800\u0041", "\u{fffd}A"),
+        (r"\\ud800", r"\ud800"),
+    ] {
+        let text = format!(r#"{{"a":"{escaped}"}}"#);
+        assert_eq!(parse(text.as_bytes(), Format::Json).unwrap().value, json!({ "a": expected }), "{escaped}");
+    }
+}
+
+#[test]
+fn minus_nothing_is_nothing() {
+    assert_eq!(parse(b"-0", Format::Json).unwrap().value, json!(0));
+}

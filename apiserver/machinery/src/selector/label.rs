@@ -32,6 +32,8 @@ impl LabelSelector {
     ///
     /// 400 `BadRequest` that says what was found and expected.
     pub fn parse(text: &str) -> Result<Self, ApiError> {
+        // As in Go's lexer, a null ends the text.
+        let text = text.split('\0').next().unwrap_or("");
         let mut parser = Parser { tokens: scan(text), at: 0 };
         parser.selector().map(Self).map_err(ApiError::bad_request)
     }
