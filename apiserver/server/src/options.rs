@@ -84,8 +84,8 @@ pub(crate) struct ServeOptions {
     /// Admission plugins to run besides the default ones, which are all there are
     #[arg(long, value_delimiter = ',')]
     pub(crate) enable_admission_plugins: Vec<String>,
-    /// Admission plugins not to run: NamespaceLifecycle, MutatingAdmissionWebhook, ValidatingAdmissionPolicy,
-    /// ValidatingAdmissionWebhook
+    /// Admission plugins not to run: NamespaceLifecycle, MutatingAdmissionPolicy, MutatingAdmissionWebhook,
+    /// ValidatingAdmissionPolicy, ValidatingAdmissionWebhook
     #[arg(long, value_delimiter = ',')]
     pub(crate) disable_admission_plugins: Vec<String>,
     #[command(flatten)]

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use stoa_machinery::{
-    admission::Chain,
+    admission::{self, Chain},
     audit::{Auditor, LogFile, Policy},
     auth::{AllowAll, Authenticator, Authorizer},
     registry::Registry,
@@ -128,11 +128,10 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
     let subresources = Subresources::default();
     let builder = Registry::builder(log.clone()).end_with(end.clone());
     let builder = kinds::register(builder, &parts.lookup, &parts.cluster, &subresources);
+    let admission = parts.admission.counted(admission::Metrics::new(&metrics)?);
     let builder = match parts.namespaces {
-        Namespaces::OfCluster => builder.admission(parts.admission),
-        Namespaces::Own => {
-            kinds::core::register(builder).admission(parts.admission).namespaces_in("", "v1", "namespaces")
-        }
+        Namespaces::OfCluster => builder.admission(admission),
+        Namespaces::Own => kinds::core::register(builder).admission(admission).namespaces_in("", "v1", "namespaces"),
     };
     let registry = builder.build().await.context("the objects cannot be loaded")?;
     parts.lookup.set(registry.clone());

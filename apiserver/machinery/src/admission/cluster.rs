@@ -63,6 +63,10 @@ impl<T: Send + Sync + 'static> Watched<T> {
                     // What is listed anew counts from the end of the list on, not before.
                     Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => continue,
                     Ok(watcher::Event::InitDone | watcher::Event::Apply(_) | watcher::Event::Delete(_)) => {}
+                    // An older cluster does not have the kind, so nothing is configured with it.
+                    Err(error) if is_unknown(&error) => {
+                        tracing::debug!(kind = %K::kind(&()), "the cluster has no such kind");
+                    }
                     Err(error) => {
                         tracing::warn!(kind = %K::kind(&()), error = chain(&error), "a watch for admission failed");
                         continue;
@@ -96,6 +100,11 @@ impl<T: Send + Sync + 'static> Watched<T> {
         }
         Some(self.current())
     }
+}
+
+/// Whether a list failed for there being no such resource.
+fn is_unknown(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
 }
 
 /// Knows the namespaces with all that is in them.

@@ -7,22 +7,28 @@
 //! Submodules: `webhook` asks servers that a cluster configures, `policy` evaluates rules in CEL (`cel`), and `cluster`
 //! keeps what both are configured with.
 
-use std::{any::Any, collections::HashMap, fmt::Debug, sync::Arc};
+use std::{fmt::Debug, sync::Arc, time::Instant};
 
 use async_trait::async_trait;
 pub use lifecycle::NamespaceLifecycle;
+pub use metrics::Metrics;
+use metrics::Step;
 pub use plugins::{PLUGINS, UnknownPlugin, of_cluster};
+pub use reinvocation::Reinvocation;
 use serde_json::Value;
 
 use crate::{
-    definition::ResourceDefinition, object::Object, request::RequestContext, schema::Decoder, status::ApiError,
+    definition::ResourceDefinition, managed_fields::FieldManagers, object::Object, request::RequestContext,
+    schema::Decoder, status::ApiError,
 };
 
 mod cel;
 pub mod cluster;
 mod lifecycle;
+mod metrics;
 mod plugins;
 pub mod policy;
+mod reinvocation;
 mod rules;
 mod selector;
 pub mod webhook;
@@ -72,6 +78,10 @@ pub struct Attributes<'a> {
     pub dry_run: bool,
     /// Reads the object anew after it was changed.
     pub decoder: &'a Decoder,
+    /// Merges configurations into it.
+    pub(crate) fields: &'a FieldManagers,
+    /// Counts what is done about it.
+    pub(crate) metrics: &'a Metrics,
 }
 
 impl Debug for Attributes<'_> {
@@ -92,37 +102,6 @@ impl Attributes<'_> {
         let given = object.map(|object| [object.name(), object.meta_str("generateName")]).unwrap_or_default();
         let name = [self.name, given[0], given[1]].into_iter().find(|name| !name.is_empty()).unwrap_or("Unknown");
         ApiError::forbidden(&self.definition.group, &self.definition.plural, name, detail)
-    }
-}
-
-/// What plugins remember of a write between two rounds of changes.
-///
-/// A second round comes when a webhook changed the object, so that those before it see what it did; there is no third.
-#[derive(Debug, Default)]
-pub struct Reinvocation {
-    second: bool,
-    changed: bool,
-    memory: HashMap<&'static str, Box<dyn Any + Send + Sync>>,
-}
-
-impl Reinvocation {
-    /// Whether this is the second round.
-    pub fn is_second(&self) -> bool {
-        self.second
-    }
-
-    /// Says that the plugin changed the object, which is what a second round is for.
-    pub fn changed(&mut self) {
-        self.changed = true;
-    }
-
-    /// What the plugin of that name keeps about this write.
-    pub fn memory<T: Any + Default + Send + Sync>(&mut self, plugin: &'static str) -> &mut T {
-        let slot = self.memory.entry(plugin).or_insert_with(|| Box::new(T::default()));
-        if !slot.is::<T>() {
-            *slot = Box::new(T::default());
-        }
-        slot.downcast_mut().expect("made of this type above")
     }
 }
 
@@ -168,27 +147,46 @@ pub trait AdmissionPlugin: Debug + Send + Sync + 'static {
 
 /// The plugins of a server, in the order in which they are asked.
 #[derive(Clone, Debug, Default)]
-pub struct Chain(Vec<Arc<dyn AdmissionPlugin>>);
+pub struct Chain {
+    plugins: Vec<Arc<dyn AdmissionPlugin>>,
+    metrics: Arc<Metrics>,
+}
 
 impl Chain {
     /// These plugins, in this order.
     pub fn new(plugins: Vec<Arc<dyn AdmissionPlugin>>) -> Self {
-        Self(plugins)
+        Self { plugins, metrics: Arc::default() }
+    }
+
+    /// Counts what they do in `metrics`; without this, nobody sees it.
+    #[must_use]
+    pub fn counted(mut self, metrics: Metrics) -> Self {
+        self.metrics = Arc::new(metrics);
+        self
     }
 
     /// The names of the plugins, in order.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
-        self.0.iter().map(|plugin| plugin.name())
+        self.plugins.iter().map(|plugin| plugin.name())
     }
 
     /// Puts a plugin before all others.
     pub(crate) fn prepend(&mut self, plugin: Arc<dyn AdmissionPlugin>) {
-        self.0.insert(0, plugin);
+        self.plugins.insert(0, plugin);
+    }
+
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// Whether any plugin may change or refuse such writes before they are validated.
+    pub fn admits(&self, attributes: &Attributes<'_>) -> bool {
+        self.plugins.iter().any(|plugin| plugin.admits(attributes))
     }
 
     /// Whether any plugin may object to such writes.
     pub fn validates(&self, attributes: &Attributes<'_>) -> bool {
-        self.0.iter().any(|plugin| plugin.validates(attributes))
+        self.plugins.iter().any(|plugin| plugin.validates(attributes))
     }
 
     /// Lets every plugin change the object, and once more when one does. Says whether it was changed.
@@ -196,11 +194,22 @@ impl Chain {
     /// # Errors
     ///
     /// The first refusal.
-    pub async fn admit(&self, attributes: &Attributes<'_>, mut object: Option<&mut Object>) -> Result<bool, ApiError> {
+    pub async fn admit(&self, attributes: &Attributes<'_>, object: Option<&mut Object>) -> Result<bool, ApiError> {
+        let began = Instant::now();
+        let outcome = self.rounds(attributes, object).await;
+        self.metrics.step(Step::Admit, attributes.operation, outcome.is_err(), began.elapsed());
+        outcome
+    }
+
+    async fn rounds(&self, attributes: &Attributes<'_>, mut object: Option<&mut Object>) -> Result<bool, ApiError> {
         let mut reinvocation = Reinvocation::default();
         loop {
-            for plugin in self.0.iter().filter(|plugin| plugin.admits(attributes)) {
-                plugin.admit(attributes, object.as_deref_mut(), &mut reinvocation).await?;
+            for plugin in self.plugins.iter().filter(|plugin| plugin.admits(attributes)) {
+                let began = Instant::now();
+                let outcome = plugin.admit(attributes, object.as_deref_mut(), &mut reinvocation).await;
+                let took = began.elapsed();
+                self.metrics.plugin(plugin.name(), Step::Admit, attributes.operation, outcome.is_err(), took);
+                outcome?;
             }
             if reinvocation.second || !reinvocation.changed {
                 return Ok(reinvocation.changed);
@@ -215,10 +224,19 @@ impl Chain {
     ///
     /// The first refusal.
     pub async fn validate(&self, attributes: &Attributes<'_>, object: Option<&Object>) -> Result<(), ApiError> {
-        for plugin in self.0.iter().filter(|plugin| plugin.validates(attributes)) {
-            plugin.validate(attributes, object).await?;
+        let began = Instant::now();
+        let mut outcome = Ok(());
+        for plugin in self.plugins.iter().filter(|plugin| plugin.validates(attributes)) {
+            let began = Instant::now();
+            outcome = plugin.validate(attributes, object).await;
+            let took = began.elapsed();
+            self.metrics.plugin(plugin.name(), Step::Validate, attributes.operation, outcome.is_err(), took);
+            if outcome.is_err() {
+                break;
+            }
         }
-        Ok(())
+        self.metrics.step(Step::Validate, attributes.operation, outcome.is_err(), began.elapsed());
+        outcome
     }
 }
 

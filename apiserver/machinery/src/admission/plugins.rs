@@ -8,14 +8,19 @@ use tokio_util::sync::CancellationToken;
 use super::{
     AdmissionPlugin, Chain, NamespaceLifecycle,
     cluster::{ClusterServices, ServiceResolver},
-    policy::ValidatingPolicies,
+    policy::{MutatingPolicies, ValidatingPolicies},
     webhook::{MutatingWebhooks, ValidatingWebhooks, follow_mutating, follow_validating},
 };
 use crate::registry::ClusterNamespaces;
 
 /// The plugins there are, in the order in which they run; the order is upstream's.
-pub const PLUGINS: [&str; 4] =
-    ["NamespaceLifecycle", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook"];
+pub const PLUGINS: [&str; 5] = [
+    "NamespaceLifecycle",
+    "MutatingAdmissionPolicy",
+    "MutatingAdmissionWebhook",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionWebhook",
+];
 
 /// The name of a plugin that there is not.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +50,7 @@ pub fn of_cluster(
     let services: Arc<dyn ServiceResolver> = Arc::new(ClusterServices::new(client.clone()));
     let plugins = wanted.map(|name| -> Arc<dyn AdmissionPlugin> {
         match name {
+            "MutatingAdmissionPolicy" => Arc::new(MutatingPolicies::follow(client, namespaces.clone(), end)),
             "MutatingAdmissionWebhook" => {
                 let hooks = follow_mutating(client.clone(), services.clone(), end.clone());
                 Arc::new(MutatingWebhooks::new(hooks, namespaces.clone()))

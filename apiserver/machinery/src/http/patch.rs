@@ -148,7 +148,7 @@ impl Patch {
             Change::Merge(patch) => json_patch::merge(&mut document, patch),
             Change::Json(operations) => {
                 apply_operations(&mut document, operations)
-                    .ok_or_else(|| response::generic(StatusCode::UNPROCESSABLE_ENTITY))?;
+                    .map_err(|_| response::generic(StatusCode::UNPROCESSABLE_ENTITY))?;
             }
             Change::Strategic(patch) => {
                 let merged = strategic_patch::merge(object.0.clone(), patch.clone(), Lookup::of_object(schema));
@@ -223,42 +223,66 @@ fn unknown_fields((index, operation): (usize, &Value)) -> Vec<String> {
     fields.filter(known).map(|field| format!("unknown field \"[{index}].{field}\"")).collect()
 }
 
-/// Applies operations in order; nothing when one does not apply.
-fn apply_operations(document: &mut Value, operations: &[Value]) -> Option<()> {
+/// Why an operation does not apply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Misapplied {
+    /// It was a test.
+    TestFailed,
+    /// What is wrong, in the words of the library that upstream has.
+    Other(String),
+}
+
+/// Applies operations in order.
+///
+/// # Errors
+///
+/// Why the first that does not apply does not; the document is of no use then.
+pub(crate) fn apply_operations(document: &mut Value, operations: &[Value]) -> Result<(), Misapplied> {
     let mut copied = 0;
-    for operation in operations {
-        let mut operation = operation.clone();
-        if let Some(fields) = operation.as_object_mut()
-            && matches!(fields.get("op").and_then(Value::as_str), Some("add" | "replace" | "test"))
-        {
-            fields.entry("value").or_insert(Value::Null);
-        }
-        let operation: PatchOperation = serde_json::from_value(operation).ok()?;
-        match &operation {
-            // Upstream replaces what an object does not have yet.
-            PatchOperation::Replace(replace) if document.pointer(replace.path.as_str()).is_none() => {
-                let (parent, _) = replace.path.as_str().rsplit_once('/')?;
-                document.pointer(parent).filter(|parent| parent.is_object())?;
-                let add = AddOperation { path: replace.path.clone(), value: replace.value.clone() };
-                json_patch::patch(document, &[PatchOperation::Add(add)]).ok()?;
-                continue;
-            }
-            // Upstream holds that what is missing is null.
-            PatchOperation::Test(test) if test.value.is_null() && document.pointer(test.path.as_str()).is_none() => {
-                continue;
-            }
-            PatchOperation::Copy(copy) => {
-                let value = document.pointer(copy.from.as_str())?;
-                copied += serde_json::to_vec(value).ok()?.len();
-                if copied > MAX_COPIED_BYTES {
-                    return None;
-                }
-            }
-            _ => {}
-        }
-        json_patch::patch(document, std::slice::from_ref(&operation)).ok()?;
+    operations.iter().try_for_each(|operation| apply_operation(document, operation, &mut copied))
+}
+
+fn apply_operation(document: &mut Value, operation: &Value, copied: &mut usize) -> Result<(), Misapplied> {
+    let text = |field: &str| operation.get(field).and_then(Value::as_str).unwrap_or("");
+    let missing = || {
+        let (op, path) = (text("op"), text(if text("op") == "copy" { "from" } else { "path" }));
+        Misapplied::Other(format!("{op} operation does not apply: doc is missing path: {path:?}: missing value"))
+    };
+    let mut operation = operation.clone();
+    if let Some(fields) = operation.as_object_mut()
+        && matches!(fields.get("op").and_then(Value::as_str), Some("add" | "replace" | "test"))
+    {
+        fields.entry("value").or_insert(Value::Null);
     }
-    Some(())
+    let operation: PatchOperation = serde_json::from_value(operation).map_err(|_| match text("op") {
+        "add" | "remove" | "replace" | "move" | "copy" | "test" => missing(),
+        other => Misapplied::Other(format!("Unexpected kind: {other}")),
+    })?;
+    match &operation {
+        // Upstream replaces what an object does not have yet.
+        PatchOperation::Replace(replace) if document.pointer(replace.path.as_str()).is_none() => {
+            let (parent, _) = replace.path.as_str().rsplit_once('/').ok_or_else(missing)?;
+            document.pointer(parent).filter(|parent| parent.is_object()).ok_or_else(missing)?;
+            let add = AddOperation { path: replace.path.clone(), value: replace.value.clone() };
+            return json_patch::patch(document, &[PatchOperation::Add(add)]).map_err(|_| missing());
+        }
+        // Upstream holds that what is missing is null.
+        PatchOperation::Test(test) if test.value.is_null() && document.pointer(test.path.as_str()).is_none() => {
+            return Ok(());
+        }
+        PatchOperation::Copy(copy) => {
+            let value = document.pointer(copy.from.as_str()).ok_or_else(missing)?;
+            *copied += serde_json::to_vec(value).map_err(|_| missing())?.len();
+            if *copied > MAX_COPIED_BYTES {
+                return Err(Misapplied::Other("Unable to copy, the accumulated size is too large".to_owned()));
+            }
+        }
+        _ => {}
+    }
+    json_patch::patch(document, std::slice::from_ref(&operation)).map_err(|_| match operation {
+        PatchOperation::Test(_) => Misapplied::TestFailed,
+        _ => missing(),
+    })
 }
 
 #[cfg(test)]

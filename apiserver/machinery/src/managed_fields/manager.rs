@@ -69,6 +69,35 @@ impl FieldManagers {
             Target::Status => &self.status,
         }
     }
+
+    /// Merges a configuration that nobody will own into an object, as a policy does that mutates.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the configuration: what does not fit the schema, and what would replace a whole list or map.
+    pub(crate) fn merge(&self, live: &Object, configuration: &Object) -> Result<Object, String> {
+        let schema = &self.main.schema;
+        typed::validate(schema, &configuration.0, Strictness::Applied)
+            .map_err(|error| format!("failed to convert patch object to typed object: {error}"))?;
+        let atomics = typed::atomics(schema, &configuration.0);
+        if !atomics.is_empty() {
+            let paths = atomics.join(", ");
+            return Err(format!("invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {paths}"));
+        }
+        typed::validate(schema, &live.0, Strictness::Stored)
+            .map_err(|error| format!("failed to convert original object to typed object: {error}"))?;
+        let merged = typed::merge(schema, &live.0, &configuration.0);
+        merged.map(Object).map_err(|error| format!("failed to merge patch: {error}"))
+    }
+}
+
+/// Whether `managedFields` make sense.
+///
+/// # Errors
+///
+/// What is wrong with an entry.
+pub(crate) fn check(entries: Option<&Value>) -> Result<(), String> {
+    entries::decode(entries).map(|_| ())
 }
 
 /// Tracks who owns what, for writes through one subresource or none.

@@ -21,6 +21,6 @@ mod value;
 
 pub(crate) use self::{
     entries::same_but_for_times,
-    manager::{ApplyOptions, FieldManagers},
+    manager::{ApplyOptions, FieldManagers, check},
     value::Plain,
 };

@@ -9,11 +9,14 @@ use serde_json::{Map, Value};
 use super::{DeleteOptions, Store, Stored};
 use crate::{
     admission::{Attributes, Chain, Operation},
+    managed_fields,
     object::Object,
     request::RequestContext,
     schema::Decoder,
     status::{ApiError, FieldError},
 };
+
+pub(super) const MANAGED_FIELDS: &str = "managedFields";
 
 /// A write about to be admitted.
 #[derive(Clone, Copy, Debug)]
@@ -45,17 +48,35 @@ impl Admission {
 }
 
 impl Store {
-    /// Lets the chain change an object that is about to be written.
+    /// Whether the chain may change an object that is about to be written, or refuse it unseen.
+    pub(super) fn may_admit(&self, write: Admitted<'_>) -> bool {
+        let Some(chain) = self.admission.chain.get() else { return false };
+        let Ok(decoder) = self.decoder() else { return true };
+        chain.admits(&self.attributes(write, chain, None, &Value::Null, &decoder))
+    }
+
+    /// Lets the chain change an object that is about to be written. Its `managedFields` are what the write makes them;
+    /// what the chain changes is owned by nobody, and what it makes of them has to make sense.
+    ///
+    /// Follows `NewManagedFieldsValidatingAdmissionController` upstream.
     pub(super) async fn admit_change(&self, write: Admitted<'_>, object: &mut Object) -> Result<(), ApiError> {
         let Some(chain) = self.admission.chain.get() else { return Ok(()) };
         let decoder = self.decoder()?;
         let old = write.current.map(Stored::object);
         let options = options_of(write);
-        let attributes = self.attributes(write, old.as_ref(), &options, &decoder);
-        if chain.admit(&attributes, Some(&mut *object)).await? {
-            self.check_changed(&decoder, write.status, object)?;
+        let attributes = self.attributes(write, chain, old.as_ref(), &options, &decoder);
+        let before = managed_fields_of(object).cloned();
+        if !chain.admit(&attributes, Some(&mut *object)).await? {
+            return Ok(());
         }
-        Ok(())
+        if let Err(error) = managed_fields::check(managed_fields_of(object)) {
+            put_managed_fields(object, before);
+            write.context.warn(format!(
+                ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated \
+                 mutating admission controller; please fix your requests: {error}"
+            ));
+        }
+        self.check_changed(&decoder, write.status, object)
     }
 
     /// Asks the chain for objections to what is about to be stored; `managed_fields` are kept apart from it.
@@ -68,7 +89,7 @@ impl Store {
         let Some(chain) = self.admission.chain.get() else { return Ok(()) };
         let decoder = self.decoder()?;
         let options = options_of(write);
-        if !chain.validates(&self.attributes(write, None, &options, &decoder)) {
+        if !chain.validates(&self.attributes(write, chain, None, &options, &decoder)) {
             return Ok(());
         }
         let mut object = object.clone();
@@ -80,7 +101,7 @@ impl Store {
             metadata.insert("resourceVersion".to_owned(), current.version.to_string().into());
         }
         let old = write.current.map(Stored::object);
-        chain.validate(&self.attributes(write, old.as_ref(), &options, &decoder), Some(&object)).await
+        chain.validate(&self.attributes(write, chain, old.as_ref(), &options, &decoder), Some(&object)).await
     }
 
     /// Asks the chain about a removal.
@@ -101,8 +122,8 @@ impl Store {
         }
         let old = current.object();
         let write = Admitted { context, namespace, name: current.name(), current: Some(current), status: false };
-        let attributes =
-            Attributes { operation: Operation::Delete, dry_run, ..self.attributes(write, Some(&old), &sent, &decoder) };
+        let attributes = self.attributes(write, chain, Some(&old), &sent, &decoder);
+        let attributes = Attributes { operation: Operation::Delete, dry_run, ..attributes };
         chain.admit(&attributes, None).await?;
         chain.validate(&attributes, None).await
     }
@@ -115,6 +136,7 @@ impl Store {
     fn attributes<'a>(
         &'a self,
         write: Admitted<'a>,
+        chain: &'a Chain,
         old_object: Option<&'a Object>,
         options: &'a Value,
         decoder: &'a Decoder,
@@ -130,6 +152,8 @@ impl Store {
             options,
             dry_run: write.context.dry_run,
             decoder,
+            fields: &self.field_managers,
+            metrics: chain.metrics(),
         }
     }
 
@@ -145,6 +169,20 @@ impl Store {
         }
         Err(ApiError::invalid(&self.definition.group, &self.definition.kind, object.name(), &errors))
     }
+}
+
+/// The `managedFields` of an object.
+pub(super) fn managed_fields_of(object: &Object) -> Option<&Value> {
+    object.metadata().and_then(|metadata| metadata.get(MANAGED_FIELDS))
+}
+
+/// Puts `managedFields` into an object in the place of what it has.
+pub(super) fn put_managed_fields(object: &mut Object, managed_fields: Option<Value>) {
+    let metadata = object.metadata_mut();
+    match managed_fields {
+        Some(entries) => metadata.insert(MANAGED_FIELDS.to_owned(), entries),
+        None => metadata.remove(MANAGED_FIELDS),
+    };
 }
 
 /// `CreateOptions` or `UpdateOptions` as the client sent them, which are those of a patch, too.

@@ -4,7 +4,7 @@ use super::{
     Apply, Store, Target, UpdateSource,
     admit::Admitted,
     metadata,
-    write::{CreateError, Created, Owners},
+    write::{CreateError, Created},
 };
 use crate::{managed_fields::ApplyOptions, object::Object, request::RequestContext, status::ApiError};
 
@@ -43,7 +43,7 @@ impl Store {
         let write = Admitted { context, namespace, name, current: None, status: false };
         self.admit_change(write, &mut object).await?;
         object.metadata_mut().remove("resourceVersion");
-        match self.create_named(context, namespace, object, Owners::Told).await {
+        match self.create_named(context, namespace, object).await {
             Ok(stored) => Ok(Created::Done(stored)),
             Err(CreateError { taken: Some(_), .. }) => Ok(Created::Lost(UpdateSource::Apply(apply))),
             Err(CreateError { error, taken: None }) => Err(error),

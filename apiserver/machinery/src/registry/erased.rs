@@ -31,6 +31,9 @@ pub(super) struct Draft {
 /// A [`Strategy`] for objects of no particular type.
 #[async_trait]
 pub(super) trait ErasedStrategy: std::fmt::Debug + Send + Sync {
+    /// The object as its type has it: what the type leaves out when it is empty is gone.
+    fn typed(&self, object: &Object) -> Result<Object, ApiError>;
+
     fn create(&self, context: &RequestContext, object: &Object) -> Result<Draft, ApiError>;
 
     /// `status` says that nothing but the status is written. `old` is the encoded object.
@@ -78,13 +81,17 @@ impl<S: Strategy> Erased<S> {
         })
     }
 
-    fn typed(value: &Typed) -> &S::Object {
+    fn of_draft(value: &Typed) -> &S::Object {
         value.downcast_ref().expect("a draft is admitted by the strategy that made it")
     }
 }
 
 #[async_trait]
 impl<S: Strategy> ErasedStrategy for Erased<S> {
+    fn typed(&self, object: &Object) -> Result<Object, ApiError> {
+        self.encode(&self.decode(object)?)
+    }
+
     fn create(&self, context: &RequestContext, object: &Object) -> Result<Draft, ApiError> {
         let mut new = self.decode(object)?;
         self.strategy.prepare_for_create(context, &mut new);
@@ -117,10 +124,10 @@ impl<S: Strategy> ErasedStrategy for Erased<S> {
     }
 
     async fn admit(&self, context: &RequestContext, draft: &Draft) -> Result<(), ApiError> {
-        let new = Self::typed(&draft.new);
+        let new = Self::of_draft(&draft.new);
         let change = match &draft.old {
             None => Admission::Create(new),
-            Some(old) => Admission::Update { new, old: Self::typed(old), subresource: draft.subresource },
+            Some(old) => Admission::Update { new, old: Self::of_draft(old), subresource: draft.subresource },
         };
         self.strategy.admit(context, change).await
     }

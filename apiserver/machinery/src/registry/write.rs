@@ -5,7 +5,12 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Store, Stored, Target, UpdateSource, admit::Admitted, erased::Draft, metadata};
+use super::{
+    Store, Stored, Target, UpdateSource,
+    admit::{Admitted, MANAGED_FIELDS, put_managed_fields},
+    erased::Draft,
+    metadata,
+};
 use crate::{
     auth::{self, Attributes},
     cache::Prepared,
@@ -18,8 +23,6 @@ use crate::{
 
 /// How often a generated name is tried.
 const NAME_TRIES: usize = 8;
-
-const MANAGED_FIELDS: &str = "managedFields";
 
 /// How one round of an update ended.
 pub(super) enum Outcome<T> {
@@ -45,19 +48,22 @@ impl Store {
     ) -> Result<Arc<Stored>, ApiError> {
         metadata::set_namespace(&mut object, self.definition.scope, namespace)?;
         metadata::clear_for_create(&mut object);
+        let written = object.metadata_mut().remove(MANAGED_FIELDS);
+        let owners = self.track(context, Target::Main, None, &self.strategy.typed(&object)?, written.as_ref());
+        put_managed_fields(&mut object, owners);
         let name = object.name().to_owned();
         let write = Admitted { context, namespace, name: &name, current: None, status: false };
         self.admit_change(write, &mut object).await?;
         let prefix = object.meta_str("generateName").to_owned();
         if prefix.is_empty() || !object.name().is_empty() {
-            let result = self.create_named(context, namespace, object, Owners::Tracked).await;
+            let result = self.create_named(context, namespace, object).await;
             return result.map_err(|CreateError { error, taken: _ }| error);
         }
         let mut tries = 1;
         loop {
             let mut named = object.clone();
             named.metadata_mut().insert("name".to_owned(), metadata::generate_name(&prefix).into());
-            match self.create_named(context, namespace, named, Owners::Tracked).await {
+            match self.create_named(context, namespace, named).await {
                 Err(CreateError { taken: Some(_), .. }) if tries < NAME_TRIES => tries += 1,
                 Err(CreateError { taken: Some(name), .. }) => return Err(self.no_name_found(&name)),
                 Err(CreateError { error, taken: None }) => return Err(error),
@@ -66,13 +72,12 @@ impl Store {
         }
     }
 
-    /// Creates an object that has a name.
+    /// Creates an object that has a name and its owners.
     pub(super) async fn create_named(
         &self,
         context: &RequestContext,
         namespace: &str,
         mut object: Object,
-        owners: Owners,
     ) -> Result<Arc<Stored>, CreateError> {
         let sent_version = object.meta_str("resourceVersion").to_owned();
         metadata::fill_for_create(&mut object);
@@ -88,10 +93,6 @@ impl Store {
         })?;
         warn(context, &draft);
         self.strategy.admit(context, &draft).await?;
-        let managed_fields = match owners {
-            Owners::Told => managed_fields,
-            Owners::Tracked => self.track(context, Target::Main, None, &draft.object, managed_fields.as_ref()),
-        };
         put_managed_fields(&mut draft.object, managed_fields);
         let name = draft.object.name().to_owned();
         let write = Admitted { context, namespace, name: &name, current: None, status: false };
@@ -242,14 +243,26 @@ impl Store {
             UpdateSource::Apply(apply) => (self.applied(context, target, Some(&old), apply)?, "patch"),
         };
         self.check_version(&new, current)?;
-        let write = Admitted { context, namespace, name, current: Some(current), status: target == Target::Status };
-        self.admit_change(write, &mut new).await?;
-        let managed_fields = new.metadata_mut().remove(MANAGED_FIELDS);
         let old_managed_fields = old.metadata_mut().remove(MANAGED_FIELDS);
-        new.metadata_mut().remove("resourceVersion");
         old.metadata_mut().remove("resourceVersion");
-        metadata::set_namespace(&mut new, self.definition.scope, namespace)?;
-        let new = self.split_status(new, &old, target);
+        let written = new.metadata_mut().remove(MANAGED_FIELDS);
+        let write = Admitted { context, namespace, name, current: Some(current), status: target == Target::Status };
+        // Admission sees all that was sent.
+        let whole = self.may_admit(write).then(|| new.clone());
+        let mut new = self.part(new, &old, target, namespace)?;
+        let mut managed_fields = match change {
+            UpdateSource::Apply(_) => written,
+            UpdateSource::Object(_) | UpdateSource::Transform(_) => {
+                let live = Some((&old, old_managed_fields.as_ref()));
+                self.track(context, target, live, &self.strategy.typed(&new)?, written.as_ref())
+            }
+        };
+        if let Some(mut whole) = whole {
+            put_managed_fields(&mut whole, managed_fields);
+            self.admit_change(write, &mut whole).await?;
+            managed_fields = whole.metadata_mut().remove(MANAGED_FIELDS);
+            new = self.part(whole, &old, target, namespace)?;
+        }
         let mut draft = self.strategy.update(context, &new, &current.json, target == Target::Status)?;
         let old_metadata = metadata::typed(&old, &self.definition.kind)?;
         self.refuse_invalid(&draft, name, |metadata| {
@@ -261,13 +274,6 @@ impl Store {
         count_generation(&mut draft.object, &old);
         self.strategy.admit(context, &draft).await?;
         let finished = is_finished(&draft.object, &old);
-        let managed_fields = match change {
-            UpdateSource::Apply(_) => managed_fields,
-            UpdateSource::Object(_) | UpdateSource::Transform(_) => {
-                let live = Some((&old, old_managed_fields.as_ref()));
-                self.track(context, target, live, &draft.object, managed_fields.as_ref())
-            }
-        };
         self.admit_stored(write, &draft.object, managed_fields.as_ref()).await?;
         let same_owners = same_but_for_times(managed_fields.as_ref(), old_managed_fields.as_ref());
         if !finished && same_owners && draft.object == old {
@@ -290,8 +296,8 @@ impl Store {
         self.append(context, &current.key, expect, &prepared, verb).await
     }
 
-    /// Who owns what once `new` is stored. Asked when the strategy has done its part, so that whoever writes owns the
-    /// defaults that came with it, as upstream, where they are set when a body is read.
+    /// Who owns what once `new` is stored: as it was sent, with defaults, before admission and the strategy do their
+    /// part. What these set is owned by nobody, as upstream.
     fn track(
         &self,
         context: &RequestContext,
@@ -326,6 +332,13 @@ impl Store {
             return Err(ApiError::stale(&definition.group, &definition.plural, name));
         }
         Ok(())
+    }
+
+    /// What a write may change of what it was sent, and the rest as it is.
+    fn part(&self, mut new: Object, old: &Object, target: Target, namespace: &str) -> Result<Object, ApiError> {
+        new.metadata_mut().remove("resourceVersion");
+        metadata::set_namespace(&mut new, self.definition.scope, namespace)?;
+        Ok(self.split_status(new, old, target))
     }
 
     /// Keeps a write to its part: the status, or everything else.
@@ -443,15 +456,6 @@ impl Store {
     }
 }
 
-/// Where it comes from who owns the fields of a new object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Owners {
-    /// It is in the object.
-    Told,
-    /// Whoever creates it owns them, unless the object says otherwise.
-    Tracked,
-}
-
 /// How an update of what does not exist ended.
 pub(super) enum Created<'a> {
     Done(Arc<Stored>),
@@ -463,14 +467,6 @@ pub(super) enum Created<'a> {
 pub(super) struct CreateError {
     pub(super) error: ApiError,
     pub(super) taken: Option<String>,
-}
-
-fn put_managed_fields(object: &mut Object, managed_fields: Option<Value>) {
-    let metadata = object.metadata_mut();
-    match managed_fields {
-        Some(entries) => metadata.insert(MANAGED_FIELDS.to_owned(), entries),
-        None => metadata.remove(MANAGED_FIELDS),
-    };
 }
 
 impl From<ApiError> for CreateError {

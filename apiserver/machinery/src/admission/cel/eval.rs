@@ -3,15 +3,21 @@
 //! Start at [`Evaluation::value`]. Every step costs, and an evaluation whose budget is spent ends, so that no policy
 //! can hold up the server. Errors have the texts of cel-go, since policies' authors read those.
 
-use std::{borrow::Cow, collections::HashMap, sync::Arc};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
-use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, LiteralValue, SelectExpr, operators as op};
+use cel::common::ast::{
+    CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedEntryExpr, LiteralValue, SelectExpr, operators as op,
+};
 
 use super::{
     Inputs, Variable,
     authorizer::{Answers, Check},
     functions::{self, Invocation},
-    operators,
+    operators, structs,
     value::{Key, List, Map, Value},
 };
 use crate::auth::Attributes;
@@ -62,8 +68,8 @@ impl<'a> Evaluation<'a> {
     }
 
     /// What is left of the budget.
-    pub(super) fn budget(&self) -> u64 {
-        self.budget
+    pub(super) fn budget(&mut self) -> &mut u64 {
+        &mut self.budget
     }
 
     /// The value of an expression.
@@ -86,8 +92,8 @@ impl<'a> Evaluation<'a> {
                 }
                 Ok(Value::list(items))
             }
-            Expr::Map(map) => self.entries(&map.entries),
-            Expr::Struct(message) => self.entries(&message.entries),
+            Expr::Map(map) => Ok(Value::Map(Map::Made(Arc::new(self.entries(&map.entries)?)))),
+            Expr::Struct(message) => structs::construct(&message.type_name, self.entries(&message.entries)?),
         }
     }
 
@@ -96,8 +102,8 @@ impl<'a> Evaluation<'a> {
         Ok(())
     }
 
-    fn entries(&mut self, entries: &'a [cel::common::ast::IdedEntryExpr]) -> Outcome<'a> {
-        let mut map = std::collections::BTreeMap::new();
+    fn entries(&mut self, entries: &'a [IdedEntryExpr]) -> Result<BTreeMap<Key, Value<'a>>, Error> {
+        let mut map = BTreeMap::new();
         for entry in entries {
             let (key, value, optional) = match &entry.expr {
                 EntryExpr::StructField(field) => (Key::String(field.field.clone()), &field.value, field.optional),
@@ -113,7 +119,7 @@ impl<'a> Evaluation<'a> {
                 (value, _) => map.insert(key, value),
             };
         }
-        Ok(Value::Map(Map::Made(Arc::new(map))))
+        Ok(map)
     }
 
     fn bound(&self, name: &str) -> Option<&Outcome<'a>> {
@@ -165,6 +171,8 @@ impl<'a> Evaluation<'a> {
                 None => Ok(Value::Optional(None)),
                 Some(_) => Err(Error::no_such_overload()),
             },
+            Value::Struct(made) if select.test => Ok(Value::Bool(made.field(field).is_some())),
+            Value::Struct(made) => made.field(field).ok_or_else(|| Error::no_such_key(field)),
             Value::Authorizer(check) if field == "requestResource" => {
                 Ok(Value::Authorizer(Box::new(check.request_resource())))
             }

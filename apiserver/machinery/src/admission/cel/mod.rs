@@ -5,21 +5,21 @@
 //! `k8s.io/apiserver/pkg/admission/plugin/cel`: `object`, `oldObject`, `request`, `params`, `namespaceObject`,
 //! `authorizer` and `variables`. There is no type checker: what a type checker would refuse fails when it is evaluated.
 //!
-//! Submodules: `eval` and `operators` are the language, `functions` the library, `value` what both work on, `check`
-//! what is refused at once.
+//! Submodules: `eval` and `operators` are the language, `functions` the library, `value` what both work on, `structs`
+//! what mutations construct, `outcome` what comes out, `check` what is refused at once.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use cel::{IdedExpr, parser::Parser};
 use k8s_openapi::api::{admissionregistration::v1::MatchCondition, core::v1::Namespace};
 use serde_json::Value as Json;
 
+pub(super) use self::outcome::Evaluated;
 use self::{
     authorizer::Answers,
     eval::{Error, Evaluation},
-    value::Value,
 };
-use super::{Attributes, webhook::review};
+use super::{Attributes, metrics::ConditionsOf, webhook::review};
 use crate::{auth, object::Object, request::RequestContext};
 
 mod authorizer;
@@ -27,7 +27,9 @@ mod check;
 mod eval;
 mod functions;
 mod operators;
+mod outcome;
 mod quantity;
+mod structs;
 #[cfg(test)]
 mod tests;
 mod value;
@@ -62,21 +64,36 @@ pub(super) struct Variable {
     expression: Result<IdedExpr, String>,
 }
 
-fn parse(source: &str) -> Result<IdedExpr, String> {
+/// What an expression is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// To tell something of a write.
+    Tell,
+    /// To say how the object is to be changed, for which there are types besides.
+    Mutate,
+}
+
+fn parse(source: &str, purpose: Purpose) -> Result<IdedExpr, String> {
     let failed = |problem: &dyn std::fmt::Display| format!("compilation failed: {problem}");
     if source.len() > LONGEST_SOURCE {
         return Err(failed(&"the expression is too long"));
     }
     let parser = Parser::new().enable_optional_syntax(true).enable_ident_escape_syntax(true);
     let expression = parser.parse(source).map_err(|errors| failed(&errors))?;
-    check::references(&expression.expr).map_err(|error| failed(&format_args!("ERROR: <input>:1:1: {error}")))?;
+    check::references(&expression.expr, purpose)
+        .map_err(|error| failed(&format_args!("ERROR: <input>:1:1: {error}")))?;
     Ok(expression)
 }
 
 impl Program {
     /// Reads an expression.
     pub(super) fn compile(source: &str) -> Self {
-        Self { source: source.to_owned(), expression: parse(source) }
+        Self { source: source.to_owned(), expression: parse(source, Purpose::Tell) }
+    }
+
+    /// Reads an expression that says how an object is to be changed.
+    pub(super) fn compile_mutation(source: &str) -> Self {
+        Self { source: source.to_owned(), expression: parse(source, Purpose::Mutate) }
     }
 
     /// Why it could not be read.
@@ -88,7 +105,7 @@ impl Program {
 impl Variable {
     /// Reads a variable's expression.
     pub(super) fn compile(name: &str, source: &str) -> Self {
-        Self { name: name.to_owned(), expression: parse(source) }
+        Self { name: name.to_owned(), expression: parse(source, Purpose::Tell) }
     }
 }
 
@@ -133,29 +150,6 @@ impl Inputs {
                 name: attributes.name.to_owned(),
                 ..auth::Attributes::default()
             },
-        }
-    }
-}
-
-/// The outcome of an expression.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Evaluated {
-    Bool(bool),
-    Text(String),
-    Null,
-    /// Anything else that JSON has a form of.
-    Json(Json),
-    /// What it has none of: the name of the type.
-    Other(&'static str),
-}
-
-impl From<Value<'_>> for Evaluated {
-    fn from(value: Value<'_>) -> Self {
-        match value {
-            Value::Bool(value) => Self::Bool(value),
-            Value::String(text) => Self::Text(text.into_owned()),
-            Value::Null => Self::Null,
-            other => other.to_json().map_or(Self::Other(other.type_name()), Self::Json),
         }
     }
 }
@@ -227,8 +221,8 @@ fn run(batch: &Batch, inputs: &Inputs, answers: &Answers, budget: u64) -> Result
         };
         let outcome = match &program.expression {
             Err(error) => Err(format!("compilation error: {error}")),
-            Ok(expression) => match evaluation.value(&expression.expr) {
-                Ok(value) => Ok(Evaluated::from(value)),
+            Ok(expression) => match outcome(&mut evaluation, expression) {
+                Ok(evaluated) => Ok(evaluated),
                 Err(Error::Message(text)) => Err(format!("expression '{}' resulted in error: {text}", program.source)),
                 Err(Error::OutOfBudget) => return Err(Interrupted::OutOfBudget),
                 Err(Error::Unanswered(question)) => return Err(Interrupted::Unanswered(question)),
@@ -236,7 +230,12 @@ fn run(batch: &Batch, inputs: &Inputs, answers: &Answers, budget: u64) -> Result
         };
         results.push(Some(outcome));
     }
-    Ok(Outcomes { results, budget: evaluation.budget() })
+    Ok(Outcomes { results, budget: *evaluation.budget() })
+}
+
+fn outcome<'a>(evaluation: &mut Evaluation<'a>, expression: &'a IdedExpr) -> Result<Evaluated, Error> {
+    let value = evaluation.value(&expression.expr)?;
+    Evaluated::of(value, evaluation.budget())
 }
 
 /// The `matchConditions` of a webhook or policy: all have to hold.
@@ -253,17 +252,27 @@ impl Conditions {
         Self { batch: Batch { variables: Arc::default(), programs: Arc::new(programs) }, ignores_failures }
     }
 
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.batch.programs.is_empty()
+    }
+
     /// Whether all hold, for a webhook.
     ///
     /// # Errors
     ///
     /// What went wrong where the failure policy counts that.
-    pub(super) async fn hold(&self, attributes: &Attributes<'_>, object: Option<&Object>) -> Result<bool, String> {
-        if self.batch.programs.is_empty() {
+    pub(super) async fn hold(
+        &self,
+        of: ConditionsOf<'_>,
+        attributes: &Attributes<'_>,
+        object: Option<&Object>,
+    ) -> Result<bool, String> {
+        if self.is_empty() {
             return Ok(true);
         }
         let inputs = Arc::new(Inputs::new(attributes, object, Arc::default(), None));
-        self.hold_for(&inputs, attributes.context).await
+        self.hold_for(of, attributes, &inputs).await
     }
 
     /// Whether all hold.
@@ -271,21 +280,41 @@ impl Conditions {
     /// # Errors
     ///
     /// As for [`hold`](Self::hold).
-    pub(super) async fn hold_for(&self, inputs: &Arc<Inputs>, context: &RequestContext) -> Result<bool, String> {
+    pub(super) async fn hold_for(
+        &self,
+        of: ConditionsOf<'_>,
+        attributes: &Attributes<'_>,
+        inputs: &Arc<Inputs>,
+    ) -> Result<bool, String> {
+        if self.is_empty() {
+            return Ok(true);
+        }
+        let began = Instant::now();
+        let outcome = evaluate(&self.batch, inputs, attributes.context, CONDITIONS_BUDGET).await;
+        let mut failed = 0;
         let mut errors = Vec::new();
-        match evaluate(&self.batch, inputs, context, CONDITIONS_BUDGET).await {
+        let mut holds = true;
+        match outcome {
             Err(error) => errors.push(error),
             Ok(outcomes) => {
                 for result in outcomes.results.into_iter().flatten() {
                     match result {
                         Ok(Evaluated::Bool(true)) => {}
                         // One that does not hold decides, whatever is wrong with others.
-                        Ok(Evaluated::Bool(false)) => return Ok(false),
+                        Ok(Evaluated::Bool(false)) => {
+                            holds = false;
+                            break;
+                        }
                         Ok(_) => errors.push("a match condition must evaluate to bool".to_owned()),
                         Err(error) => errors.push(error),
                     }
+                    failed = errors.len();
                 }
             }
+        }
+        attributes.metrics.conditions(of, attributes.operation, failed, began.elapsed());
+        if !holds {
+            return Ok(false);
         }
         match (errors.as_slice(), self.ignores_failures) {
             ([], _) => Ok(true),

@@ -109,6 +109,7 @@ fn functions_of_strings() {
         "'a1b22'.findAll('[0-9]+') == ['1', '22'] && 'a1b22'.findAll('[0-9]', 1) == ['1']",
         "'a,b,c'.split(',') == ['a', 'b', 'c'] && ['a', 'b'].join('/') == 'a/b'",
         "'hello'.substring(1, 3) == 'el' && 'hello'.charAt(4) == 'o' && 'hello'.indexOf('l') == 2",
+        "jsonpatch.escapeKey('k8s.io/my~label') == 'k8s.io~1my~0label'",
         "'hello'.lastIndexOf('l') == 3 && ' x '.trim() == 'x' && 'Ab'.lowerAscii() + 'Ab'.upperAscii() == 'abAB'",
         "'aaa'.replace('a', 'b') == 'bbb' && 'aaa'.replace('a', 'b', 1) == 'baa'",
         "'%s has %d of %.2f'.format(['web', 3, 1.5]) == 'web has 3 of 1.50'",

@@ -7,7 +7,11 @@ use std::{borrow::Cow, cmp::Ordering, collections::BTreeMap, net::IpAddr, sync::
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value as Json;
 
-use super::{authorizer::Check, quantity::Quantity};
+use super::{
+    authorizer::Check,
+    quantity::Quantity,
+    structs::{JSON_PATCH, OBJECT, Struct},
+};
 
 /// A value.
 #[derive(Clone, Debug)]
@@ -30,6 +34,7 @@ pub(super) enum Value<'a> {
     Ip(IpAddr),
     Cidr(IpAddr, u8),
     Authorizer(Box<Check>),
+    Struct(Arc<Struct<'a>>),
 }
 
 /// A list: of JSON, or made by an expression.
@@ -102,6 +107,8 @@ impl<'a> Value<'a> {
             Self::Ip(_) => "net.IP",
             Self::Cidr(..) => "net.CIDR",
             Self::Authorizer(check) => check.type_name(),
+            Self::Struct(made) if made.type_name == JSON_PATCH => JSON_PATCH,
+            Self::Struct(_) => OBJECT,
         }
     }
 
@@ -138,6 +145,7 @@ impl<'a> Value<'a> {
             (Self::Url(a), Self::Url(b)) => a == b,
             (Self::Ip(a), Self::Ip(b)) => a == b,
             (Self::Cidr(a, n), Self::Cidr(b, m)) => (a, n) == (b, m),
+            (Self::Struct(a), Self::Struct(b)) => a.equals(b),
             (a, b) => compare_numbers(a, b) == Some(Ordering::Equal),
         }
     }
@@ -165,27 +173,6 @@ impl<'a> Value<'a> {
             _ => None,
         }
     }
-
-    /// The value as JSON, for patches that expressions make; nothing for what JSON has no form of.
-    pub(super) fn to_json(&self) -> Option<Json> {
-        Some(match self {
-            Self::Null => Json::Null,
-            Self::Bool(value) => Json::from(*value),
-            Self::Int(value) => Json::from(*value),
-            Self::Uint(value) => Json::from(*value),
-            Self::Double(value) => Json::from(*value),
-            Self::String(text) => Json::from(text.as_ref()),
-            Self::List(List::Json(items)) => Json::from(items.to_vec()),
-            Self::List(list) => Json::Array(list.iter().map(|item| item.to_json()).collect::<Option<_>>()?),
-            Self::Map(Map::Json(map)) => Json::Object((*map).clone()),
-            Self::Map(map) => {
-                let entry = |(key, value): (Key, Value<'a>)| Some((key.text()?, value.to_json()?));
-                Json::Object(map.entries().map(entry).collect::<Option<_>>()?)
-            }
-            Self::Optional(Some(value)) => value.to_json()?,
-            _ => return None,
-        })
-    }
 }
 
 fn compare_numbers(a: &Value<'_>, b: &Value<'_>) -> Option<Ordering> {
@@ -204,7 +191,8 @@ fn compare_numbers(a: &Value<'_>, b: &Value<'_>) -> Option<Ordering> {
 }
 
 impl Key {
-    fn text(self) -> Option<String> {
+    /// The text of a key that is one.
+    pub(super) fn text(self) -> Option<String> {
         match self {
             Self::String(text) => Some(text),
             Self::Bool(_) | Self::Number(_) => None,

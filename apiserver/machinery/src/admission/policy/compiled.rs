@@ -1,19 +1,20 @@
 //! A policy that was read: its expressions, and what they say of a write.
 
-use std::sync::Arc;
-
-use k8s_openapi::api::{
-    admissionregistration::v1::{ParamKind, ValidatingAdmissionPolicy},
-    core::v1::Namespace,
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
 };
+
+use k8s_openapi::api::{admissionregistration::v1::ValidatingAdmissionPolicy, core::v1::Namespace};
 use kube::ResourceExt as _;
 use serde_json::Value;
 
-use super::matching::Constraints;
+use super::binding::{self, Defined, Definition};
 use crate::{
     admission::{
         Attributes,
-        cel::{BUDGET, Batch, Conditions, Evaluated, Inputs, Program, Variable, evaluate},
+        cel::{BUDGET, Batch, Conditions, Evaluated, Inputs, Program, evaluate},
+        metrics::ConditionsOf,
     },
     object::Object,
 };
@@ -24,11 +25,7 @@ const LONGEST_MESSAGE: usize = 5 << 10;
 /// A policy, read.
 #[derive(Debug)]
 pub struct Policy {
-    pub(super) name: String,
-    pub(super) constraints: Constraints,
-    pub(super) param_kind: Option<ParamKind>,
-    /// Whether what goes wrong lets the write pass.
-    pub(super) ignores_failures: bool,
+    definition: Definition,
     conditions: Conditions,
     validations: Vec<Validation>,
     expressions: Batch,
@@ -69,15 +66,23 @@ pub(super) enum Annotation {
 pub(super) struct Decision {
     pub(super) violations: Vec<Violation>,
     pub(super) annotations: Vec<(String, Annotation)>,
+    /// What went wrong and lets the write pass, as the failure policy says.
+    pub(super) ignored: Vec<String>,
+    /// How long it took.
+    pub(super) took: Duration,
+}
+
+impl Defined for Policy {
+    fn definition(&self) -> &Definition {
+        &self.definition
+    }
 }
 
 impl Policy {
     /// Reads a policy.
     pub fn compile(policy: &ValidatingAdmissionPolicy) -> Self {
         let spec = policy.spec.clone().unwrap_or_default();
-        let ignores_failures = spec.failure_policy.as_deref() == Some("Ignore");
-        let variables = spec.variables.iter().flatten();
-        let variables = Arc::new(variables.map(|v| Variable::compile(&v.name, &v.expression)).collect::<Vec<_>>());
+        let variables = binding::variables(spec.variables.as_deref());
         let batch =
             |programs: Vec<Option<Program>>| Batch { variables: variables.clone(), programs: Arc::new(programs) };
         let validations = spec.validations.unwrap_or_default();
@@ -93,12 +98,15 @@ impl Policy {
             .flatten()
             .filter_map(|program| program.compile_error().map(str::to_owned))
             .collect();
+        let definition = Definition::new(
+            policy.name_any(),
+            spec.match_constraints.as_ref(),
+            spec.param_kind.clone(),
+            spec.failure_policy.as_deref(),
+        );
         Self {
-            name: policy.name_any(),
-            constraints: Constraints::new(spec.match_constraints.as_ref()),
-            param_kind: spec.param_kind,
-            ignores_failures,
-            conditions: Conditions::compile(spec.match_conditions.as_deref().unwrap_or_default(), ignores_failures),
+            conditions: definition.conditions(spec.match_conditions.as_deref()),
+            definition,
             validations: validations
                 .into_iter()
                 .map(|validation| Validation {
@@ -127,11 +135,24 @@ impl Policy {
         params: Arc<Value>,
         namespace: Option<&Namespace>,
     ) -> Decision {
+        let began = Instant::now();
+        let decision = self.evaluate(attributes, object, params, namespace).await;
+        Decision { took: began.elapsed(), ..decision }
+    }
+
+    async fn evaluate(
+        &self,
+        attributes: &Attributes<'_>,
+        object: Option<&Object>,
+        params: Arc<Value>,
+        namespace: Option<&Namespace>,
+    ) -> Decision {
         if let Some(error) = &self.compile_error {
             return self.failed(error.clone());
         }
         let inputs = Arc::new(Inputs::new(attributes, object, params, namespace));
-        match self.conditions.hold_for(&inputs, attributes.context).await {
+        let of = ConditionsOf { name: &self.definition.name, kind: "policy", step: "validate" };
+        match self.conditions.hold_for(of, attributes, &inputs).await {
             Ok(true) => {}
             Ok(false) => return Decision::default(),
             Err(error) => return self.failed(error),
@@ -164,8 +185,10 @@ impl Policy {
                     None
                 }
             };
-            if let Some(message) = failure.filter(|_| !self.ignores_failures) {
-                decision.violations.push(Violation { index, message, reason: None });
+            match failure {
+                Some(message) if self.definition.ignores_failures => decision.ignored.push(message),
+                Some(message) => decision.violations.push(Violation { index, message, reason: None }),
+                None => {}
             }
         }
         self.annotate(&inputs, attributes, &mut decision).await;
@@ -181,6 +204,7 @@ impl Policy {
             Err(error) => {
                 let failed = self.failed(error);
                 decision.violations.extend(failed.violations);
+                decision.ignored.extend(failed.ignored);
                 return;
             }
         };
@@ -193,7 +217,7 @@ impl Policy {
                     "valueExpression of '{key}' resulted in unsupported return type. Return type must be either \
                      string or null."
                 )),
-                Err(_) if self.ignores_failures => continue,
+                Err(_) if self.definition.ignores_failures => continue,
                 Err(error) => Annotation::Failed(error),
             };
             decision.annotations.push((key.clone(), annotation));
@@ -202,10 +226,10 @@ impl Policy {
 
     /// What becomes of a policy that could not be evaluated.
     fn failed(&self, message: String) -> Decision {
-        if self.ignores_failures {
-            return Decision::default();
+        if self.definition.ignores_failures {
+            return Decision { ignored: vec![message], ..Decision::default() };
         }
-        Decision { violations: vec![Violation { index: 0, message, reason: None }], annotations: Vec::new() }
+        Decision { violations: vec![Violation { index: 0, message, reason: None }], ..Decision::default() }
     }
 }
 

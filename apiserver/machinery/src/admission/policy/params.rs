@@ -4,7 +4,7 @@ use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
-use k8s_openapi::api::admissionregistration::v1::{ParamKind, ValidatingAdmissionPolicyBindingSpec};
+use k8s_openapi::api::admissionregistration::v1::{ParamKind, ParamRef};
 use kube::{
     Api, Client,
     core::{DynamicObject, GroupVersionKind},
@@ -20,7 +20,6 @@ use serde_json::Value;
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
-use super::Policy;
 use crate::{admission::selector, selector::LabelSelector};
 
 /// How long a request waits for parameters that have not been read yet.
@@ -59,11 +58,11 @@ pub trait Params: fmt::Debug + Send + Sync + 'static {
 /// The parameters that a binding hands to its policy: one evaluation for each; null when it has none.
 pub(super) async fn collect(
     params: &dyn Params,
-    policy: &Policy,
-    binding: &ValidatingAdmissionPolicyBindingSpec,
+    kind: Option<&ParamKind>,
+    reference: Option<&ParamRef>,
     namespace: &str,
 ) -> Result<Vec<Arc<Value>>, String> {
-    let (Some(kind), Some(reference)) = (&policy.param_kind, &binding.param_ref) else {
+    let (Some(kind), Some(reference)) = (kind, reference) else {
         return Ok(vec![Arc::new(Value::Null)]);
     };
     let own = reference.namespace.as_deref().unwrap_or("");

@@ -1,5 +1,7 @@
 //! Admission through the registry: webhooks over TLS, and policies.
 
+mod mutations;
+mod owners;
 mod policies;
 mod support;
 mod webhooks;

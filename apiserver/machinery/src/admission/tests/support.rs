@@ -11,7 +11,10 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::{Response, body::Incoming, service::service_fn};
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::{
-    admissionregistration::v1::{ParamKind, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
+    admissionregistration::v1::{
+        MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding, ParamKind, ValidatingAdmissionPolicy,
+        ValidatingAdmissionPolicyBinding,
+    },
     core::v1::Namespace,
 };
 use kube::{CustomResource, CustomResourceExt as _};
@@ -25,9 +28,9 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Registry, ResourceDefinition,
     admission::{
-        AdmissionPlugin, Chain,
+        AdmissionPlugin, Chain, Metrics,
         cluster::{Namespaces, ServiceResolver, Watched},
-        policy::{Binding, Params, Policy, ValidatingPolicies},
+        policy::{Binding, MutatingPolicies, MutatingPolicy, Params, Policy, ValidatingPolicies},
         webhook::{Hook, MutatingWebhooks, ValidatingWebhooks},
     },
     auth::AllowAll,
@@ -219,6 +222,9 @@ pub(super) struct Configured {
     pub(super) validating: Vec<(&'static str, Vec<Value>)>,
     pub(super) policies: Vec<Value>,
     pub(super) bindings: Vec<Value>,
+    /// Policies that mutate.
+    pub(super) mutations: Vec<Value>,
+    pub(super) mutation_bindings: Vec<Value>,
     pub(super) params: FakeParams,
 }
 
@@ -226,6 +232,7 @@ pub(super) struct Configured {
 pub(super) struct Server {
     pub(super) gadgets: Arc<Store>,
     pub(super) context: RequestContext,
+    metrics: prometheus::Registry,
     end: CancellationToken,
 }
 
@@ -246,29 +253,39 @@ impl Server {
         let mutating = configured.mutating.into_iter().map(|c| read(configuration(c))).collect();
         let validating = configured.validating.into_iter().map(|c| read(configuration(c))).collect();
         let policy = |value| Arc::new(Policy::compile(&read::<ValidatingAdmissionPolicy>(value)));
-        let binding = |value| Arc::new(Binding::new(&read::<ValidatingAdmissionPolicyBinding>(value)));
+        let binding = |value| Arc::new(Binding::of_validating(&read::<ValidatingAdmissionPolicyBinding>(value)));
+        let mutation = |value| Arc::new(MutatingPolicy::compile(&read::<MutatingAdmissionPolicy>(value)));
+        let mutation_binding = |value| Arc::new(Binding::of_mutating(&read::<MutatingAdmissionPolicyBinding>(value)));
+        let params: Arc<dyn Params> = Arc::new(configured.params);
         let namespaces: Arc<dyn Namespaces> = Arc::new(FakeNamespaces);
         let plugins: Vec<Arc<dyn AdmissionPlugin>> = vec![
+            Arc::new(MutatingPolicies::new(
+                Watched::fixed(configured.mutations.into_iter().map(mutation).collect()),
+                Watched::fixed(configured.mutation_bindings.into_iter().map(mutation_binding).collect()),
+                params.clone(),
+                namespaces.clone(),
+            )),
             Arc::new(MutatingWebhooks::new(Watched::fixed(Hook::of_mutating(mutating, &resolver)), namespaces.clone())),
             Arc::new(ValidatingPolicies::new(
                 Watched::fixed(configured.policies.into_iter().map(policy).collect()),
                 Watched::fixed(configured.bindings.into_iter().map(binding).collect()),
-                Arc::new(configured.params),
+                params,
                 namespaces.clone(),
             )),
             Arc::new(ValidatingWebhooks::new(Watched::fixed(Hook::of_validating(validating, &resolver)), namespaces)),
         ];
         let end = CancellationToken::new();
+        let metrics = prometheus::Registry::new();
         let registry = Registry::builder(Arc::new(MemoryLog::new()))
             .register(ResourceDefinition::from_crd(&Gadget::crd()), DefaultStrategy::<Gadget>::default())
-            .admission(Chain::new(plugins))
+            .admission(Chain::new(plugins).counted(Metrics::new(&metrics).unwrap()))
             .end_with(end.clone())
             .build()
             .await
             .expect("the log reads");
         let user = UserInfo { name: "ann".to_owned(), groups: vec!["dev".to_owned()], ..UserInfo::default() };
         let gadgets = registry.store("test.dev", "v1", "gadgets").expect("registered").clone();
-        Self { gadgets, context: RequestContext::new(user, Arc::new(AllowAll)), end }
+        Self { gadgets, context: RequestContext::new(user, Arc::new(AllowAll)), metrics, end }
     }
 
     pub(super) async fn create(&self, namespace: &str, name: &str, size: i64) -> Result<Arc<Stored>, ApiError> {
@@ -279,6 +296,15 @@ impl Server {
         let name = object.name().to_owned();
         let change = UpdateSource::Object(object);
         self.gadgets.update(&self.context, "shop", &name, target, change).await.map(|(stored, _)| stored)
+    }
+
+    /// The lines of `/metrics` that begin like this.
+    pub(super) fn metrics(&self, beginning: &str) -> Vec<String> {
+        use prometheus::Encoder as _;
+        let mut text = Vec::new();
+        prometheus::TextEncoder::new().encode(&self.metrics.gather(), &mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        text.lines().filter(|line| line.starts_with(beginning)).map(str::to_owned).collect()
     }
 
     pub(super) fn dry(&self) -> RequestContext {

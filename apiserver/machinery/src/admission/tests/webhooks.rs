@@ -217,6 +217,12 @@ async fn rules_and_selectors_decide_who_is_asked() {
     assert_eq!(times_asked(|hook| hook["rules"][0]["operations"] = json!(["DELETE"])).await, (0, 0));
     assert_eq!(times_asked(|hook| hook["rules"][0]["apiVersions"] = json!(["v2"])).await, (0, 0));
     assert_eq!(times_asked(|hook| hook["rules"][0]["apiGroups"] = json!(["*"])).await, (1, 0));
+    // There is no other version that would be equivalent to this one.
+    let equivalent = |hook: &mut serde_json::Value| {
+        hook["matchPolicy"] = json!("Equivalent");
+        hook["rules"][0]["apiVersions"] = json!(["v2"]);
+    };
+    assert_eq!(times_asked(equivalent).await, (0, 0));
     assert_eq!(times_asked(|hook| hook["rules"][0]["scope"] = json!("Cluster")).await, (0, 0));
     assert_eq!(times_asked(|hook| hook["rules"][0]["scope"] = json!("Namespaced")).await, (1, 0));
     assert_eq!(times_asked(|hook| hook["namespaceSelector"] = json!({"matchLabels": {"env": "test"}})).await, (0, 0));
@@ -295,4 +301,50 @@ async fn nothing_is_said_without_explanation_but_that() {
         with_validating(hooks.hook("gate.test.dev", "validate")).await.create("shop", "a", 1).await;
     let text = "admission webhook \"gate.test.dev\" denied the request without explanation";
     assert_eq!(refused(refusal), (400, String::new(), text.to_owned()));
+}
+
+#[tokio::test]
+async fn calls_are_counted_by_what_came_of_them() {
+    let gate = gate().await;
+    let server = with_validating(gate.hook("gate.test.dev", "validate")).await;
+    server.create("shop", "a", 1).await.unwrap();
+    refused(server.create("shop", "b", 13).await);
+    let of = |name: &str, server: &Server| {
+        let lines = server.metrics(&format!("apiserver_admission_webhook_{name}"));
+        lines.into_iter().map(|line| line.replace("apiserver_admission_webhook_", "")).collect::<Vec<_>>()
+    };
+    let labels = |more: &str| format!("{more}name=\"gate.test.dev\",operation=\"CREATE\"");
+    assert_eq!(
+        of("request_total", &server),
+        [
+            format!("request_total{{code=\"200\",{},rejected=\"false\",type=\"validating\"}} 1", labels("")),
+            format!("request_total{{code=\"403\",{},rejected=\"true\",type=\"validating\"}} 1", labels("")),
+        ]
+    );
+    assert_eq!(
+        of("rejection_count", &server),
+        [format!(
+            "rejection_count{{{},rejection_code=\"403\",type=\"validating\"}} 1",
+            labels("error_type=\"no_error\",")
+        )]
+    );
+    assert_eq!(of("admission_duration_seconds_count", &server).len(), 2);
+    assert_eq!(server.metrics("apiserver_admission_step_admission_duration_seconds_count").len(), 3);
+
+    let mut down = gate.hook("gate.test.dev", "validate");
+    down["clientConfig"]["url"] = json!("https://127.0.0.1:1/x");
+    let closed = with_validating(down.clone()).await;
+    refused(closed.create("shop", "a", 1).await);
+    assert_eq!(
+        of("rejection_count", &closed),
+        [format!(
+            "rejection_count{{{},rejection_code=\"503\",type=\"validating\"}} 1",
+            labels("error_type=\"calling_webhook_error\",")
+        )]
+    );
+    down["failurePolicy"] = json!("Ignore");
+    let open = with_validating(down).await;
+    open.create("shop", "a", 1).await.unwrap();
+    assert_eq!(of("fail_open", &open), ["fail_open_count{name=\"gate.test.dev\",type=\"validating\"} 1"]);
+    assert!(of("rejection_count", &open).is_empty());
 }

@@ -16,6 +16,7 @@ use rustls_pki_types::{CertificateDer, ServerName, pem::PemObject as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+use super::hook::CallError;
 use crate::{admission::cluster::ServiceResolver, auth::chain};
 
 /// The longest answer that is read.
@@ -53,15 +54,17 @@ impl HookClient {
         Self { target: Target::new(config, resolver), idle: Mutex::default() }
     }
 
-    /// Posts JSON and returns the JSON that comes back.
+    /// Posts JSON and returns the JSON that comes back. Redirects are not followed: the object would go to whom nobody
+    /// configured.
     ///
     /// # Errors
     ///
     /// Why there is no answer, beginning with what was tried.
-    pub(super) async fn post(&self, body: Vec<u8>, timeout: Duration) -> Result<Bytes, String> {
-        let target = self.target.as_ref().map_err(|error| format!("could not get REST client: {error}"))?;
+    pub(super) async fn post(&self, body: Vec<u8>, timeout: Duration) -> Result<Bytes, CallError> {
+        let target = self.target.as_ref();
+        let target = target.map_err(|error| CallError::new(500, format!("could not get REST client: {error}")))?;
         let url = format!("{}?timeout={}s", target.url, timeout.as_secs());
-        let failed = |text: String| format!("failed to call webhook: Post {url:?}: {text}");
+        let failed = |text: String| CallError::new(503, format!("failed to call webhook: Post {url:?}: {text}"));
         let call = self.call(target, &url, Bytes::from(body));
         let (code, answer) = match tokio::time::timeout(timeout, call).await {
             Err(_) => return Err(failed("context deadline exceeded".to_owned())),
@@ -70,7 +73,8 @@ impl HookClient {
         if code.is_success() {
             return Ok(answer);
         }
-        Err(format!("failed to call webhook: {}", unsuccessful(code, &answer)))
+        let reason = format!("failed to call webhook: {}", unsuccessful(code, &answer));
+        Err(CallError::new(code.as_u16(), reason))
     }
 
     async fn call(&self, target: &Target, url: &str, body: Bytes) -> Result<(StatusCode, Bytes), String> {

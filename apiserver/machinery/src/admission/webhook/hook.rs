@@ -1,13 +1,17 @@
 //! One webhook of a configuration: whether it is asked about a write, and asking it.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use k8s_openapi::{
     api::admissionregistration::v1::{
-        MatchCondition, MutatingWebhookConfiguration, RuleWithOperations, ValidatingWebhookConfiguration,
-        WebhookClientConfig,
+        MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ValidatingWebhook,
+        ValidatingWebhookConfiguration,
     },
-    apimachinery::pkg::apis::meta::v1::{self, Status},
+    apimachinery::pkg::apis::meta::v1::Status,
 };
 use kube::ResourceExt as _;
 use uuid::Uuid;
@@ -21,6 +25,7 @@ use crate::{
         Attributes, Operation,
         cel::Conditions,
         cluster::{Namespaces, ServiceResolver},
+        metrics::{self, ConditionsOf, Rejection},
         rules, selector,
     },
     object::Object,
@@ -40,8 +45,9 @@ pub struct Hook {
     pub(super) name: String,
     /// The same for as long as it stays where it is in its configuration.
     pub(super) uid: String,
+    hook_type: HookType,
     /// Whether a failure to call it lets the write pass.
-    pub(super) ignores_failures: bool,
+    ignores_failures: bool,
     /// Whether it may be called again when others change the object after it.
     pub(super) reinvoke: bool,
     rules: Vec<RuleWithOperations>,
@@ -54,106 +60,129 @@ pub struct Hook {
     client: HookClient,
 }
 
+/// What a webhook may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HookType {
+    Mutating,
+    Validating,
+}
+
+impl HookType {
+    /// What metrics call it.
+    pub(super) fn step(self) -> &'static str {
+        match self {
+            Self::Mutating => "admit",
+            Self::Validating => "validating",
+        }
+    }
+
+    /// What annotations call it.
+    fn annotation(self) -> &'static str {
+        match self {
+            Self::Mutating => "mutation",
+            Self::Validating => "validating",
+        }
+    }
+}
+
 /// How a call ended that did not let the write pass.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// It could not be asked; the failure policy decides.
-    Call(String),
+    Call(CallError),
     /// It said no.
     Rejected(ApiError),
     /// Something is wrong that no policy excuses.
     Other(ApiError),
 }
 
-/// What both kinds of webhooks have.
-struct Parts<'a> {
-    name: &'a str,
-    rules: Option<&'a [RuleWithOperations]>,
-    namespaces: Option<&'a v1::LabelSelector>,
-    objects: Option<&'a v1::LabelSelector>,
-    conditions: Option<&'a [MatchCondition]>,
-    failure_policy: Option<&'a str>,
-    side_effects: &'a str,
-    versions: &'a [String],
-    timeout: Option<i32>,
-    client: &'a WebhookClientConfig,
-    reinvoke: bool,
+/// Why a webhook could not be asked.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct CallError {
+    pub(super) reason: String,
+    /// The HTTP status that this comes nearest to.
+    pub(super) code: u16,
+}
+
+impl CallError {
+    pub(super) fn new(code: u16, reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), code }
+    }
+}
+
+/// Where in its round a webhook is asked; annotations say so.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) round: u8,
+    pub(super) index: usize,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "round_{}_index_{}", self.round, self.index)
+    }
 }
 
 impl Hook {
     /// The webhooks of all configurations: by the configurations' names, and in order in each.
     pub fn of_mutating(
-        mut configurations: Vec<Arc<MutatingWebhookConfiguration>>,
+        configurations: Vec<Arc<MutatingWebhookConfiguration>>,
         resolver: &Arc<dyn ServiceResolver>,
     ) -> Vec<Arc<Self>> {
-        configurations.sort_by_key(|configuration| configuration.name_any());
-        let hooks = configurations.iter().flat_map(|configuration| {
-            let name = configuration.name_any();
-            configuration.webhooks.iter().flatten().enumerate().map(move |(index, hook)| {
-                let parts = Parts {
-                    name: &hook.name,
-                    rules: hook.rules.as_deref(),
-                    namespaces: hook.namespace_selector.as_ref(),
-                    objects: hook.object_selector.as_ref(),
-                    conditions: hook.match_conditions.as_deref(),
-                    failure_policy: hook.failure_policy.as_deref(),
-                    side_effects: &hook.side_effects,
-                    versions: &hook.admission_review_versions,
-                    timeout: hook.timeout_seconds,
-                    client: &hook.client_config,
-                    reinvoke: hook.reinvocation_policy.as_deref() == Some("IfNeeded"),
-                };
-                Arc::new(Self::new(&name, index, &parts, resolver))
-            })
-        });
-        hooks.collect()
+        let named = |found: &Arc<MutatingWebhookConfiguration>| {
+            (found.name_any(), found.webhooks.iter().flatten().cloned().collect())
+        };
+        Self::all(configurations.iter().map(named).collect(), HookType::Mutating, resolver)
     }
 
     /// The same for webhooks that validate.
     pub fn of_validating(
-        mut configurations: Vec<Arc<ValidatingWebhookConfiguration>>,
+        configurations: Vec<Arc<ValidatingWebhookConfiguration>>,
         resolver: &Arc<dyn ServiceResolver>,
     ) -> Vec<Arc<Self>> {
-        configurations.sort_by_key(|configuration| configuration.name_any());
-        let hooks = configurations.iter().flat_map(|configuration| {
-            let name = configuration.name_any();
-            configuration.webhooks.iter().flatten().enumerate().map(move |(index, hook)| {
-                let parts = Parts {
-                    name: &hook.name,
-                    rules: hook.rules.as_deref(),
-                    namespaces: hook.namespace_selector.as_ref(),
-                    objects: hook.object_selector.as_ref(),
-                    conditions: hook.match_conditions.as_deref(),
-                    failure_policy: hook.failure_policy.as_deref(),
-                    side_effects: &hook.side_effects,
-                    versions: &hook.admission_review_versions,
-                    timeout: hook.timeout_seconds,
-                    client: &hook.client_config,
-                    reinvoke: false,
-                };
-                Arc::new(Self::new(&name, index, &parts, resolver))
-            })
-        });
-        hooks.collect()
+        let named = |found: &Arc<ValidatingWebhookConfiguration>| {
+            (found.name_any(), found.webhooks.iter().flatten().cloned().map(in_common).collect())
+        };
+        Self::all(configurations.iter().map(named).collect(), HookType::Validating, resolver)
     }
 
-    fn new(configuration: &str, index: usize, parts: &Parts<'_>, resolver: &Arc<dyn ServiceResolver>) -> Self {
-        let seconds = parts.timeout.unwrap_or(DEFAULT_TIMEOUT).clamp(1, 30);
-        let ignores_failures = parts.failure_policy == Some("Ignore");
+    fn all(
+        mut configurations: Vec<(String, Vec<MutatingWebhook>)>,
+        hook_type: HookType,
+        resolver: &Arc<dyn ServiceResolver>,
+    ) -> Vec<Arc<Self>> {
+        configurations.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let of_configuration = |(name, hooks): (String, Vec<MutatingWebhook>)| {
+            let numbered = hooks.into_iter().enumerate();
+            numbered.map(move |(index, hook)| Arc::new(Self::new(&name, index, hook, hook_type, resolver)))
+        };
+        configurations.into_iter().flat_map(of_configuration).collect()
+    }
+
+    fn new(
+        configuration: &str,
+        index: usize,
+        hook: MutatingWebhook,
+        hook_type: HookType,
+        resolver: &Arc<dyn ServiceResolver>,
+    ) -> Self {
+        let seconds = hook.timeout_seconds.unwrap_or(DEFAULT_TIMEOUT).clamp(1, 30);
+        let ignores_failures = hook.failure_policy.as_deref() == Some("Ignore");
         Self {
             configuration: configuration.to_owned(),
-            name: parts.name.to_owned(),
-            uid: format!("{configuration}/{}/{index}", parts.name),
+            uid: format!("{configuration}/{}/{index}", hook.name),
+            hook_type,
             ignores_failures,
-            reinvoke: parts.reinvoke,
-            rules: parts.rules.unwrap_or_default().to_vec(),
-            namespaces: selector::parse(parts.namespaces),
-            objects: selector::parse(parts.objects),
-            conditions: Conditions::compile(parts.conditions.unwrap_or_default(), ignores_failures),
-            side_effects: parts.side_effects.to_owned(),
-            versions: parts.versions.to_vec(),
+            reinvoke: hook.reinvocation_policy.as_deref() == Some("IfNeeded"),
+            namespaces: selector::parse(hook.namespace_selector.as_ref()),
+            objects: selector::parse(hook.object_selector.as_ref()),
+            conditions: Conditions::compile(hook.match_conditions.as_deref().unwrap_or_default(), ignores_failures),
             timeout: Duration::from_secs(u64::from(seconds.unsigned_abs())),
-            client: HookClient::new(parts.client, resolver.clone()),
+            client: HookClient::new(&hook.client_config, resolver.clone()),
+            rules: hook.rules.unwrap_or_default(),
+            side_effects: hook.side_effects,
+            versions: hook.admission_review_versions,
+            name: hook.name,
         }
     }
 
@@ -185,8 +214,13 @@ impl Hook {
         if !in_selected_namespace(selector, attributes, object, namespaces).await? {
             return Ok(false);
         }
-        match self.conditions.hold(attributes, object).await {
-            Ok(hold) => Ok(hold),
+        let of = ConditionsOf { name: &self.name, kind: "webhook", step: self.hook_type.step() };
+        match self.conditions.hold(of, attributes, object).await {
+            Ok(true) => Ok(true),
+            Ok(false) => {
+                attributes.metrics.excluded(of, attributes.operation);
+                Ok(false)
+            }
             Err(error) => Err(ApiError::forbidden(
                 &attributes.definition.group,
                 &attributes.definition.plural,
@@ -197,27 +231,21 @@ impl Hook {
     }
 
     /// Asks the webhook; its warnings and annotations are taken over.
-    pub(super) async fn call(
-        &self,
-        attributes: &Attributes<'_>,
-        object: Option<&Object>,
-        mutates: bool,
-    ) -> Result<Answer, Failure> {
+    pub(super) async fn call(&self, attributes: &Attributes<'_>, object: Option<&Object>) -> Result<Answer, Failure> {
         if attributes.dry_run && !matches!(self.side_effects.as_str(), "None" | "NoneOnDryRun") {
             let text = format!("admission webhook {:?} does not support dry run", self.name);
             return Err(Failure::Other(ApiError::bad_request(text)));
         }
         let version = ReviewVersion::choose(&self.versions).ok_or_else(|| {
-            Failure::Call(
-                "could not create admission objects: webhook does not accept known AdmissionReview versions (v1, \
-                 v1beta1)"
-                    .to_owned(),
-            )
+            let known = "webhook does not accept known AdmissionReview versions (v1, v1beta1)";
+            Failure::Call(CallError::new(400, format!("could not create admission objects: {known}")))
         })?;
         let uid = Uuid::new_v4().to_string();
         let body = review::encode(version, &uid, attributes, object);
         let answer = self.client.post(body, self.timeout).await.map_err(Failure::Call)?;
-        let answer = review::decode(version, &uid, mutates, &answer).map_err(Failure::Call)?;
+        let mutates = self.hook_type == HookType::Mutating;
+        let answer = review::decode(version, &uid, mutates, &answer);
+        let answer = answer.map_err(|reason| Failure::Call(CallError::new(503, reason)))?;
         for (key, value) in &answer.audit_annotations {
             attributes.context.annotate(format!("{}/{key}", self.name), value.clone());
         }
@@ -227,9 +255,57 @@ impl Hook {
         if answer.allowed { Ok(answer) } else { Err(Failure::Rejected(self.rejection(answer.status))) }
     }
 
-    /// `failed calling webhook "x": …`, for the client when failures count.
-    pub(super) fn call_failed(&self, reason: &str) -> String {
-        format!("failed calling webhook {:?}: {reason}", self.name)
+    /// Counts a call that ended like this, and does what the failure policy says about one that failed.
+    ///
+    /// Nothing when it failed and the write goes on.
+    ///
+    /// # Errors
+    ///
+    /// The answer to the client when the write does not go on.
+    pub(super) fn settle<T>(
+        &self,
+        attributes: &Attributes<'_>,
+        place: Place,
+        began: Instant,
+        outcome: Result<T, Failure>,
+    ) -> Result<Option<T>, ApiError> {
+        let count = |code: i32, rejection: Option<Rejection>| {
+            let call = metrics::Call {
+                webhook: &self.name,
+                step: self.hook_type.step(),
+                operation: attributes.operation,
+                took: began.elapsed(),
+                code,
+            };
+            attributes.metrics.called(call, rejection);
+        };
+        let CallError { reason, code } = match outcome {
+            Ok(value) => {
+                count(200, None);
+                return Ok(Some(value));
+            }
+            Err(Failure::Rejected(error)) => {
+                count(error.0.code.unwrap_or(0), Some(Rejection::Answered));
+                return Err(error);
+            }
+            Err(Failure::Other(error)) => {
+                count(0, Some(Rejection::Internal));
+                return Err(error);
+            }
+            Err(Failure::Call(error)) => error,
+        };
+        let text = format!("failed calling webhook {:?}: {reason}", self.name);
+        if !self.ignores_failures {
+            count(code.into(), Some(Rejection::CallingWebhook));
+            tracing::warn!(error = text, "failing closed");
+            return Err(ApiError::internal(text));
+        }
+        count(code.into(), None);
+        attributes.metrics.failed_open(&self.name, self.hook_type.step());
+        tracing::warn!(error = text, "failing open");
+        let key = format!("failed-open.{}.webhook.admission.k8s.io/{place}", self.hook_type.annotation());
+        attributes.context.annotate(key, self.name.clone());
+        Ok(None)
     }
 
     /// The refusal of a webhook as its client hears it.
@@ -248,6 +324,37 @@ impl Hook {
             None => format!("{denied} without explanation"),
         });
         ApiError(Box::new(status))
+    }
+}
+
+/// A webhook that validates, as one that might mutate: the second has all that the first has.
+fn in_common(hook: ValidatingWebhook) -> MutatingWebhook {
+    let ValidatingWebhook {
+        admission_review_versions,
+        client_config,
+        failure_policy,
+        match_conditions,
+        match_policy,
+        name,
+        namespace_selector,
+        object_selector,
+        rules,
+        side_effects,
+        timeout_seconds,
+    } = hook;
+    MutatingWebhook {
+        admission_review_versions,
+        client_config,
+        failure_policy,
+        match_conditions,
+        match_policy,
+        name,
+        namespace_selector,
+        object_selector,
+        reinvocation_policy: None,
+        rules,
+        side_effects,
+        timeout_seconds,
     }
 }
 

@@ -1,13 +1,13 @@
 //! `ValidatingAdmissionWebhook`: webhooks that say yes or no, all at once.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
 
 use super::{
     Hooks, Webhooks,
-    hook::{Failure, Hook},
+    hook::{Hook, Place},
 };
 use crate::{
     admission::{AdmissionPlugin, Attributes, cluster::Namespaces},
@@ -45,23 +45,9 @@ impl AdmissionPlugin for ValidatingWebhooks {
             }
         }
         let calls = asked.iter().enumerate().map(|(index, hook)| async move {
-            match hook.call(attributes, object, false).await {
-                Ok(_) => Ok(()),
-                Err(Failure::Rejected(error) | Failure::Other(error)) => Err(error),
-                Err(Failure::Call(reason)) => {
-                    let text = hook.call_failed(&reason);
-                    if !hook.ignores_failures {
-                        tracing::warn!(error = text, "failing closed");
-                        return Err(ApiError::internal(text));
-                    }
-                    tracing::warn!(error = text, "failing open");
-                    attributes.context.annotate(
-                        format!("failed-open.validating.webhook.admission.k8s.io/round_0_index_{index}"),
-                        hook.name.clone(),
-                    );
-                    Ok(())
-                }
-            }
+            let began = Instant::now();
+            let outcome = hook.call(attributes, object).await;
+            hook.settle(attributes, Place { round: 0, index }, began, outcome).map(|_| ())
         });
         // All of them answer, so that warnings and annotations do not depend on who is fastest.
         join_all(calls).await.into_iter().collect()

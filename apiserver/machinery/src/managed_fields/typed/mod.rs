@@ -6,6 +6,7 @@
 //! Stored objects may have fields that the schema does not know, written by a version that knew them. The walks leave
 //! those alone; only [`validate`] refuses them, where an applied configuration has them.
 
+mod atomics;
 mod compare;
 mod ensure;
 mod field_set;
@@ -19,6 +20,7 @@ use std::fmt;
 use serde_json::{Map, Value};
 
 pub(super) use self::{
+    atomics::atomics,
     compare::{Comparison, Structs, compare},
     ensure::named_fields_as_members,
     field_set::field_set,

@@ -214,6 +214,7 @@ pub(in super::super) fn display(value: &Value<'_>) -> String {
         Value::Cidr(ip, length) => format!("{ip}/{length}"),
         Value::Quantity(quantity) => quantity.as_int().map_or(quantity.as_float().to_string(), |int| int.to_string()),
         Value::Authorizer(check) => check.type_name().to_owned(),
+        Value::Struct(made) => made.show(),
     }
 }
 

@@ -46,7 +46,7 @@ pub(super) fn is_known(name: &str) -> bool {
 
 /// Whether functions are found under that name, which is no value then.
 pub(super) fn is_namespace(name: &str) -> bool {
-    ["optional", "sets", "ip", "cidr", "cel", "strings"].contains(&name)
+    ["optional", "sets", "ip", "cidr", "cel", "strings", "jsonpatch"].contains(&name)
 }
 
 /// The names that are no functions of values alone.

@@ -30,6 +30,7 @@ pub(super) const NAMES: &[&str] = &[
     "reverse",
     "format",
     "quote",
+    "escapeKey",
 ];
 
 /// The most memory that a compiled pattern may take, in bytes.
@@ -38,6 +39,9 @@ const LARGEST_PATTERN: usize = 1 << 20;
 pub(super) fn call<'a>(call: &Invocation<'_, 'a>) -> Option<Outcome<'a>> {
     if let (Some("strings"), "quote", [Value::String(text)]) = (call.namespace, call.name, call.args) {
         return Some(Ok(Value::text(format!("{text:?}"))));
+    }
+    if let (Some("jsonpatch"), "escapeKey", [Value::String(key)]) = (call.namespace, call.name, call.args) {
+        return Some(Ok(Value::text(key.replace('~', "~0").replace('/', "~1"))));
     }
     if call.namespace.is_some() {
         return None;

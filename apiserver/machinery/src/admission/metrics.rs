@@ -1,0 +1,290 @@
+//! What admission counts, under the names that upstream gives it.
+//!
+//! Follows `k8s.io/apiserver/pkg/admission/metrics` and the `metrics` of both policy plugins, but for the summary
+//! beside the histogram of steps, which is of the same times.
+
+use std::time::Duration;
+
+use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry, core::Collector};
+
+use super::Operation;
+
+/// The metrics of a server's admission.
+#[derive(Debug)]
+pub struct Metrics {
+    steps: HistogramVec,
+    plugins: HistogramVec,
+    webhooks: HistogramVec,
+    webhook_rejections: IntCounterVec,
+    webhook_fail_opens: IntCounterVec,
+    webhook_requests: IntCounterVec,
+    condition_errors: IntCounterVec,
+    condition_exclusions: IntCounterVec,
+    condition_durations: HistogramVec,
+    validations: Checks,
+    mutations: Checks,
+}
+
+/// How often the expressions of policies were evaluated, and for how long.
+#[derive(Debug)]
+struct Checks {
+    count: IntCounterVec,
+    durations: HistogramVec,
+}
+
+/// A part of the chain: first come changes, then objections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Admit,
+    Validate,
+}
+
+impl Step {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Admit => "admit",
+            Self::Validate => "validate",
+        }
+    }
+}
+
+/// Whose match conditions are evaluated.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ConditionsOf<'a> {
+    /// Of the webhook or policy.
+    pub(super) name: &'a str,
+    /// `webhook` or `policy`.
+    pub(super) kind: &'static str,
+    /// `admit`, `validating` or `validate`.
+    pub(super) step: &'static str,
+}
+
+/// A call of a webhook, as its metrics have it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Call<'a> {
+    pub(super) webhook: &'a str,
+    /// `admit` or `validating`.
+    pub(super) step: &'static str,
+    pub(super) operation: Operation,
+    pub(super) took: Duration,
+    /// 200 or the code of what went wrong.
+    pub(super) code: i32,
+}
+
+/// Why a webhook's call ended in a refusal.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Rejection {
+    /// It could not be asked.
+    CallingWebhook,
+    /// The server could not work with it.
+    Internal,
+    /// It said no.
+    Answered,
+}
+
+impl Metrics {
+    /// Makes the metrics and registers them.
+    ///
+    /// # Errors
+    ///
+    /// When the registry has metrics of the same names already.
+    pub fn new(registry: &Registry) -> prometheus::Result<Self> {
+        let counter = |name: &str, help: &str, labels: &[&str]| {
+            register(registry, IntCounterVec::new(Opts::new(name, help), labels)?)
+        };
+        let histogram = |name: &str, help: &str, buckets: &[f64], labels: &[&str]| {
+            register(registry, HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets.to_vec()), labels)?)
+        };
+        let long = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5];
+        let of_webhooks = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0];
+        let of_conditions = [0.001, 0.005, 0.01, 0.025, 0.1, 0.2, 0.25];
+        let of_expressions = [0.000_000_5, 0.001, 0.01, 0.1, 1.0];
+        let condition_labels = ["name", "kind", "type", "operation"];
+        Ok(Self {
+            steps: histogram(
+                "apiserver_admission_step_admission_duration_seconds",
+                "Admission sub-step latency histogram in seconds, broken out for each operation and API resource and \
+                 step type (validate or admit).",
+                &long,
+                &["type", "operation", "rejected"],
+            )?,
+            plugins: histogram(
+                "apiserver_admission_controller_admission_duration_seconds",
+                "Admission controller latency histogram in seconds, identified by name and broken out for each \
+                 operation and API resource and type (validate or admit).",
+                &long,
+                &["name", "type", "operation", "rejected"],
+            )?,
+            webhooks: histogram(
+                "apiserver_admission_webhook_admission_duration_seconds",
+                "Admission webhook latency histogram in seconds, identified by name and broken out for each operation \
+                 and API resource and type (validate or admit).",
+                &of_webhooks,
+                &["name", "type", "operation", "rejected"],
+            )?,
+            webhook_rejections: counter(
+                "apiserver_admission_webhook_rejection_count",
+                "Admission webhook rejection count, identified by name and broken out for each admission type \
+                 (validating or admit) and operation. Additional labels specify an error type and optionally a \
+                 non-zero rejection code.",
+                &["name", "type", "operation", "error_type", "rejection_code"],
+            )?,
+            webhook_fail_opens: counter(
+                "apiserver_admission_webhook_fail_open_count",
+                "Admission webhook fail open count, identified by name and broken out for each admission type \
+                 (validating or admit).",
+                &["name", "type"],
+            )?,
+            webhook_requests: counter(
+                "apiserver_admission_webhook_request_total",
+                "Admission webhook request total, identified by name and broken out for each admission type \
+                 (validating or admit) and operation, whether the request was rejected, and an HTTP status code.",
+                &["name", "type", "operation", "code", "rejected"],
+            )?,
+            condition_errors: counter(
+                "apiserver_admission_match_condition_evaluation_errors_total",
+                "Admission match condition evaluation errors count, identified by name of resource containing the \
+                 match condition and broken out for each kind containing matchConditions (webhook or policy), \
+                 operation and admission type (validate or admit).",
+                &condition_labels,
+            )?,
+            condition_exclusions: counter(
+                "apiserver_admission_match_condition_exclusions_total",
+                "Admission match condition evaluation exclusions count, identified by name of resource containing the \
+                 match condition and broken out for each kind containing matchConditions (webhook or policy), \
+                 operation and admission type (validate or admit).",
+                &condition_labels,
+            )?,
+            condition_durations: histogram(
+                "apiserver_admission_match_condition_evaluation_seconds",
+                "Admission match condition evaluation time in seconds, identified by name and broken out for each \
+                 kind containing matchConditions (webhook or policy), operation and type (validate or admit).",
+                &of_conditions,
+                &condition_labels,
+            )?,
+            validations: Checks {
+                count: counter(
+                    "apiserver_validating_admission_policy_check_total",
+                    "Validation admission policy check total, labeled by policy and further identified by binding and \
+                     enforcement action taken.",
+                    &["policy", "policy_binding", "error_type", "enforcement_action"],
+                )?,
+                durations: histogram(
+                    "apiserver_validating_admission_policy_check_duration_seconds",
+                    "Validation admission latency for individual validation expressions in seconds, labeled by policy \
+                     and further including binding and enforcement action taken.",
+                    &of_expressions,
+                    &["policy", "policy_binding", "error_type", "enforcement_action"],
+                )?,
+            },
+            mutations: Checks {
+                count: counter(
+                    "apiserver_mutating_admission_policy_check_total",
+                    "Mutation admission policy check total, labeled by policy and further identified by binding.",
+                    &["policy", "policy_binding", "error_type"],
+                )?,
+                durations: histogram(
+                    "apiserver_mutating_admission_policy_check_duration_seconds",
+                    "Mutation admission latency for individual mutation expressions in seconds, labeled by policy and \
+                     binding.",
+                    &of_expressions,
+                    &["policy", "policy_binding", "error_type"],
+                )?,
+            },
+        })
+    }
+
+    /// A part of the chain is done.
+    pub(super) fn step(&self, step: Step, operation: Operation, rejected: bool, took: Duration) {
+        let labels = [step.name(), operation.as_str(), yes_or_no(rejected)];
+        self.steps.with_label_values(&labels).observe(took.as_secs_f64());
+    }
+
+    /// A plugin is done.
+    pub(super) fn plugin(&self, name: &str, step: Step, operation: Operation, rejected: bool, took: Duration) {
+        let labels = [name, step.name(), operation.as_str(), yes_or_no(rejected)];
+        self.plugins.with_label_values(&labels).observe(took.as_secs_f64());
+    }
+
+    /// A webhook was called; `rejection` says why the write is refused, if it is.
+    pub(super) fn called(&self, call: Call<'_>, rejection: Option<Rejection>) {
+        let Call { webhook, step, operation, took, code } = call;
+        let (operation, rejected) = (operation.as_str(), yes_or_no(rejection.is_some()));
+        // Not a series for every number that a webhook makes up.
+        let code = code.min(600).to_string();
+        if let Some(rejection) = rejection {
+            let error_type = match rejection {
+                Rejection::CallingWebhook => "calling_webhook_error",
+                Rejection::Internal => "apiserver_internal_error",
+                Rejection::Answered => "no_error",
+            };
+            self.webhook_rejections.with_label_values(&[webhook, step, operation, error_type, &code]).inc();
+        }
+        self.webhook_requests.with_label_values(&[webhook, step, operation, &code, rejected]).inc();
+        let labels = [webhook, step, operation, rejected];
+        self.webhooks.with_label_values(&labels).observe(took.as_secs_f64());
+    }
+
+    /// A webhook could not be called, and the write goes on.
+    pub(super) fn failed_open(&self, webhook: &str, step: &'static str) {
+        self.webhook_fail_opens.with_label_values(&[webhook, step]).inc();
+    }
+
+    /// Match conditions were evaluated, so many of them with an error.
+    pub(super) fn conditions(&self, of: ConditionsOf<'_>, operation: Operation, errors: usize, took: Duration) {
+        let labels = [of.name, of.kind, of.step, operation.as_str()];
+        if errors > 0 {
+            self.condition_errors.with_label_values(&labels).inc_by(errors as u64);
+        }
+        self.condition_durations.with_label_values(&labels).observe(took.as_secs_f64());
+    }
+
+    /// A webhook is not called because of its match conditions.
+    pub(super) fn excluded(&self, of: ConditionsOf<'_>, operation: Operation) {
+        self.condition_exclusions.with_label_values(&[of.name, of.kind, of.step, operation.as_str()]).inc();
+    }
+
+    /// A validation came to an `action`: `allow`, `deny`, `audit` or `warn`; `problem` is what it said.
+    pub(super) fn validated(&self, policy: &str, binding: &str, problem: &str, action: &str, took: Duration) {
+        self.validations.add(&[policy, binding, error_type(problem), action], took);
+    }
+
+    /// A mutation was evaluated; `problem` is why in vain.
+    pub(super) fn mutated(&self, policy: &str, binding: &str, problem: Option<&str>, took: Duration) {
+        self.mutations.add(&[policy, binding, problem.map_or("no_error", error_type)], took);
+    }
+}
+
+impl Default for Metrics {
+    /// Metrics that nobody sees.
+    fn default() -> Self {
+        Self::new(&Registry::new()).expect("a new registry has no metrics yet")
+    }
+}
+
+impl Checks {
+    fn add(&self, labels: &[&str], took: Duration) {
+        self.count.with_label_values(labels).inc();
+        self.durations.with_label_values(labels).observe(took.as_secs_f64());
+    }
+}
+
+fn register<M: Collector + Clone + 'static>(registry: &Registry, metric: M) -> prometheus::Result<M> {
+    registry.register(Box::new(metric.clone()))?;
+    Ok(metric)
+}
+
+fn yes_or_no(value: bool) -> &'static str {
+    if value { "true" } else { "false" }
+}
+
+/// What a problem's text says about its kind, as upstream tells them apart.
+fn error_type(problem: &str) -> &'static str {
+    if problem.starts_with("compilation") {
+        "compile_error"
+    } else if problem.starts_with("validation failed due to running out of cost budget") {
+        "out_of_budget"
+    } else {
+        "invalid_error"
+    }
+}

@@ -1,0 +1,235 @@
+//! What policies of both kinds share: what they are about, their bindings, and which of these count for a write.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::{
+    admissionregistration::v1::{
+        MatchCondition, MatchResources, MutatingAdmissionPolicyBinding, ParamKind, ParamRef,
+        ValidatingAdmissionPolicyBinding, Variable,
+    },
+    core::v1::Namespace,
+};
+use kube::{Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    matching::Constraints,
+    params::{self, ClusterParams, Params},
+};
+use crate::{
+    admission::{
+        Attributes,
+        cel::{self, Conditions},
+        cluster::{Namespaces, Watched},
+        rules,
+    },
+    object::Object,
+    status::ApiError,
+};
+
+/// A policy's binding, read.
+#[derive(Debug)]
+pub struct Binding {
+    pub(super) name: String,
+    policy: String,
+    param_ref: Option<ParamRef>,
+    constraints: Constraints,
+    /// What becomes of a violation, if this is the binding of a policy that validates.
+    pub(super) actions: Vec<String>,
+}
+
+impl Binding {
+    /// Reads the binding of a policy that validates.
+    pub fn of_validating(binding: &ValidatingAdmissionPolicyBinding) -> Self {
+        let spec = &binding.spec;
+        Self {
+            actions: spec.validation_actions.clone(),
+            ..Self::new(binding.name_any(), &spec.policy_name, spec.param_ref.as_ref(), spec.match_resources.as_ref())
+        }
+    }
+
+    /// Reads the binding of a policy that mutates.
+    pub fn of_mutating(binding: &MutatingAdmissionPolicyBinding) -> Self {
+        let spec = binding.spec.clone().unwrap_or_default();
+        let policy = spec.policy_name.unwrap_or_default();
+        Self::new(binding.name_any(), &policy, spec.param_ref.as_ref(), spec.match_resources.as_ref())
+    }
+
+    fn new(name: String, policy: &str, param_ref: Option<&ParamRef>, resources: Option<&MatchResources>) -> Self {
+        Self {
+            name,
+            policy: policy.to_owned(),
+            param_ref: param_ref.cloned(),
+            constraints: Constraints::new(resources),
+            actions: Vec::new(),
+        }
+    }
+}
+
+/// The part of a policy that says what it is about.
+#[derive(Debug)]
+pub(super) struct Definition {
+    pub(super) name: String,
+    pub(super) constraints: Constraints,
+    pub(super) param_kind: Option<ParamKind>,
+    /// Whether what goes wrong lets the write pass.
+    pub(super) ignores_failures: bool,
+}
+
+impl Definition {
+    pub(super) fn new(
+        name: String,
+        resources: Option<&MatchResources>,
+        param_kind: Option<ParamKind>,
+        failure_policy: Option<&str>,
+    ) -> Self {
+        let ignores_failures = failure_policy == Some("Ignore");
+        Self { name, constraints: Constraints::new(resources), param_kind, ignores_failures }
+    }
+
+    /// Reads the policy's match conditions.
+    pub(super) fn conditions(&self, written: Option<&[MatchCondition]>) -> Conditions {
+        Conditions::compile(written.unwrap_or_default(), self.ignores_failures)
+    }
+}
+
+/// Reads the variables of a policy.
+pub(super) fn variables(written: Option<&[Variable]>) -> Arc<Vec<cel::Variable>> {
+    let read = |variable: &Variable| cel::Variable::compile(&variable.name, &variable.expression);
+    Arc::new(written.unwrap_or_default().iter().map(read).collect())
+}
+
+/// A policy of either kind, read.
+pub(super) trait Defined: Send + Sync + 'static {
+    /// What it is about.
+    fn definition(&self) -> &Definition;
+}
+
+/// The policies of one kind as they are configured now, their bindings, and what these refer to.
+#[derive(Debug)]
+pub(super) struct Policies<P> {
+    policies: Arc<Watched<Vec<Arc<P>>>>,
+    bindings: Arc<Watched<Vec<Arc<Binding>>>>,
+    params: Arc<dyn Params>,
+    pub(super) namespaces: Arc<dyn Namespaces>,
+}
+
+/// What a policy comes to for a write.
+#[derive(Debug)]
+pub(super) struct Selected<'b> {
+    /// The bindings that count, each with the parameters to evaluate the policy for.
+    pub(super) bindings: Vec<(&'b Binding, Vec<Arc<Value>>)>,
+    /// What is wrong with the policy, or with one of its bindings.
+    pub(super) problems: Vec<(Option<&'b Binding>, String)>,
+}
+
+impl<P: Defined> Policies<P> {
+    pub(super) fn new(
+        policies: Arc<Watched<Vec<Arc<P>>>>,
+        bindings: Arc<Watched<Vec<Arc<Binding>>>>,
+        params: Arc<dyn Params>,
+        namespaces: Arc<dyn Namespaces>,
+    ) -> Self {
+        Self { policies, bindings, params, namespaces }
+    }
+
+    /// Watches a cluster's policies and bindings until `end`.
+    pub(super) fn follow<D, B>(
+        client: &kube::Client,
+        namespaces: Arc<dyn Namespaces>,
+        end: &CancellationToken,
+        compile: fn(&D) -> P,
+        bind: fn(&B) -> Binding,
+    ) -> Self
+    where
+        D: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + Sync + 'static,
+        B: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + Sync + 'static,
+    {
+        let policies = Watched::follow(client.clone(), end.clone(), move |found: Vec<Arc<D>>| read(found, compile));
+        let bindings = Watched::follow(client.clone(), end.clone(), move |found: Vec<Arc<B>>| read(found, bind));
+        let params = ClusterParams::new(client.clone(), end.clone());
+        Self::new(policies, bindings, Arc::new(params), namespaces)
+    }
+
+    /// Whether any may be about such writes. Cheap.
+    pub(super) fn may_match(&self, attributes: &Attributes<'_>) -> bool {
+        if attributes.definition.group == "admissionregistration.k8s.io" {
+            // A policy must not be able to forbid its own repair.
+            return false;
+        }
+        // While nobody knows what is configured, anything may be.
+        let ready = self.policies.is_ready() && self.bindings.is_ready();
+        !ready || self.policies.current().iter().any(|policy| policy.definition().constraints.has_rule_for(attributes))
+    }
+
+    /// The policies and bindings.
+    ///
+    /// # Errors
+    ///
+    /// 403 when they have not been read yet, after a while.
+    pub(super) async fn current(
+        &self,
+        attributes: &Attributes<'_>,
+        object: Option<&Object>,
+    ) -> Result<(Arc<Vec<Arc<P>>>, Arc<Vec<Arc<Binding>>>), ApiError> {
+        let not_ready = || attributes.forbidden(object, "not yet ready to handle request");
+        let policies = self.policies.get().await.ok_or_else(not_ready)?;
+        let bindings = self.bindings.get().await.ok_or_else(not_ready)?;
+        Ok((policies, bindings))
+    }
+
+    /// Which of the bindings make a policy count for a write.
+    pub(super) async fn select<'b>(
+        &self,
+        policy: &Definition,
+        bindings: &'b [Arc<Binding>],
+        attributes: &Attributes<'_>,
+        object: Option<&Object>,
+    ) -> Selected<'b> {
+        let mut selected = Selected { bindings: Vec::new(), problems: Vec::new() };
+        let misconfigured = |what: &str, error: &str| format!("failed to configure {what}: {error}");
+        match policy.constraints.select(attributes, object, &*self.namespaces).await {
+            Ok(true) => {}
+            Ok(false) => return selected,
+            Err(error) => {
+                selected.problems.push((None, misconfigured("policy", error.message())));
+                return selected;
+            }
+        }
+        for binding in bindings.iter().filter(|binding| binding.policy == policy.name) {
+            let params = match binding.constraints.select(attributes, object, &*self.namespaces).await {
+                Ok(true) => {
+                    let reference = binding.param_ref.as_ref();
+                    params::collect(&*self.params, policy.param_kind.as_ref(), reference, attributes.namespace).await
+                }
+                Ok(false) => continue,
+                Err(error) => Err(error.message().to_owned()),
+            };
+            match params {
+                Ok(params) => selected.bindings.push((binding, params)),
+                Err(error) => selected.problems.push((Some(binding), misconfigured("binding", &error))),
+            }
+        }
+        selected
+    }
+
+    /// The namespace of a write, for expressions to see.
+    ///
+    /// # Errors
+    ///
+    /// 404 when it is gone.
+    pub(super) async fn namespace(&self, attributes: &Attributes<'_>) -> Result<Option<Arc<Namespace>>, ApiError> {
+        if attributes.namespace.is_empty() || rules::is_namespaces(attributes) {
+            return Ok(None);
+        }
+        self.namespaces.namespace(attributes.namespace).await.map(Some)
+    }
+}
+
+/// Reads objects in the order of their names.
+fn read<K: Resource<DynamicType = ()>, T>(mut found: Vec<Arc<K>>, read: fn(&K) -> T) -> Vec<Arc<T>> {
+    found.sort_by_key(|object| object.name_any());
+    found.iter().map(|object| Arc::new(read(object))).collect()
+}
