@@ -278,6 +278,7 @@ pub(crate) fn environment(dir: &Path) -> Result<Vec<(&'static str, String)>> {
         lines.push(("STOA_URLS", urls.join(",")));
         lines.push(("STOA_CA", pki.join("stoa-ca.crt").display().to_string()));
         lines.push(("STOA_DATA_DIR", stoa::data_folder(&cluster.dir).display().to_string()));
+        lines.push(("STOA_AUDIT_LOG", stoa::audit_log(&cluster.dir, 0).display().to_string()));
         let registered = stoa::apiserver(&cluster.dir, 0)?;
         for (key, daemon) in [("STOA_PID", registered), ("RUNNER_PID", stoa::runner(&cluster.dir))] {
             lines.extend(daemon.pid().map(|pid| (key, pid.to_string())));

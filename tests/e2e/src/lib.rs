@@ -4,7 +4,7 @@
 //! describes the test bed in the environment; CONTRIBUTING.md says how to do that by hand. Without it these tests fail.
 //!
 //! Elsewhere: [`transcript`] compares what commands print, [`Caller`] sends what kubectl would not, [`fixture`] makes
-//! what stacks are rendered from.
+//! what stacks are rendered from, [`webhook`] answers admission reviews.
 #![expect(clippy::unwrap_used, reason = "a test's harness fails its test")]
 
 mod caller;
@@ -12,6 +12,7 @@ mod command;
 pub mod fixture;
 mod server;
 pub mod transcript;
+pub mod webhook;
 
 pub use caller::{Answer, Caller};
 pub use command::{eventually, kubectl_versions, kubectls, kubectls_of_interest, run, unique};

@@ -393,7 +393,16 @@ impl Cluster {
 
     /// The requests of kube-apiserver's audit log that were answered, oldest first.
     pub fn audit(&self) -> Vec<Value> {
-        let text = fs::read_to_string(self.env("AUDIT_LOG")).unwrap();
+        self.events("AUDIT_LOG")
+    }
+
+    /// The events of the registered Stoa's audit log, oldest first.
+    pub fn stoa_audit(&self) -> Vec<Value> {
+        self.events("STOA_AUDIT_LOG")
+    }
+
+    fn events(&self, log: &str) -> Vec<Value> {
+        let text = fs::read_to_string(self.env(log)).unwrap();
         // The last line may be half written.
         text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }

@@ -27,6 +27,23 @@ const API_SERVICES: [&str; 3] =
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Which requests stoa-apiserver records: those of certain groups, and what is done with anything named `audited`.
+/// All others cost nothing.
+const AUDIT_POLICY: &str = "apiVersion: audit.k8s.io/v1
+kind: Policy
+omitManagedFields: true
+rules:
+- level: Metadata
+  userGroups: ['audited:metadata']
+- level: Request
+  userGroups: ['audited:request']
+- level: RequestResponse
+  userGroups: ['audited:request-response']
+- level: Metadata
+  resources: [{group: '*', resources: ['*'], resourceNames: [audited]}]
+- level: None
+";
+
 /// What the processes of stoa-apiserver are called; there are no more.
 const APISERVERS: [&str; 5] =
     ["stoa-apiserver", "stoa-apiserver-1", "stoa-apiserver-2", "stoa-apiserver-3", "stoa-apiserver-4"];
@@ -51,6 +68,15 @@ pub(super) fn daemons(dir: &Path) -> Vec<Daemon> {
 /// have folders of their own below.
 pub(super) fn data_folder(dir: &Path) -> PathBuf {
     dir.join("stoa")
+}
+
+/// Where a stoa-apiserver, counted from 0, records requests.
+pub(super) fn audit_log(dir: &Path, replica: usize) -> PathBuf {
+    dir.join(format!("logs/stoa-audit-{replica}.log"))
+}
+
+fn audit_policy(dir: &Path) -> PathBuf {
+    dir.join("stoa-audit-policy.yaml")
 }
 
 /// Builds, starts and registers Stoa, and waits until kube-apiserver sees it.
@@ -109,6 +135,7 @@ pub(super) fn up(cluster: &Cluster, state: &mut State, profile: Profile, replica
 /// Starts whichever process is not running, with the ports and data it had; returns their names.
 pub(super) fn start(cluster: &Cluster, state: &State) -> Result<Vec<&'static str>> {
     let stoa = state.stoa.as_ref().context("this test bed has no Stoa yet; hack/cluster up --stoa starts it")?;
+    fs::write(audit_policy(&cluster.dir), AUDIT_POLICY).context("writing the audit policy")?;
     let mut started = Vec::new();
     // The runner first, so that the API server's first call finds it; neither depends on that.
     let mut processes = vec![(runner(&cluster.dir), runner_command(cluster, stoa), stoa.runner_port)];
@@ -152,6 +179,8 @@ fn apiserver_command(cluster: &Cluster, state: &State, stoa: &StoaState, replica
     for flag in ["kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig"] {
         path_flag(&mut command, flag, &account_kubeconfig(cluster, SERVICE));
     }
+    path_flag(&mut command, "audit-policy-file", &audit_policy(&cluster.dir));
+    path_flag(&mut command, "audit-log-path", &audit_log(&cluster.dir, replica));
     command.arg(format!("--runner=https://localhost:{}", stoa.runner_port));
     for (flag, file) in [
         ("tls-cert-file", "stoa.crt"),

@@ -3,6 +3,8 @@
 //! Each test works in an organization of its own, so that all of them run side by side.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+mod admission;
+mod audit;
 mod bad_input;
 mod control_repository;
 mod organizations;
