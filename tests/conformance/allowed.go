@@ -82,4 +82,9 @@ func init() {
 	allow(`bodies: (a generation|an unknown field) that is a leading nothing \((direct|front)\)`, "both refuse; the parser takes the digit for a part of the number")
 	allow(`bodies: of protobuf \((direct|front)\)`, "protobuf is not spoken; clients send JSON then (apiserver/machinery/README.md)")
 	allow(`queries: a list with labelSelector=%ff \((direct|front)\)`, "both refuse; what is no UTF-8 is read as U+FFFD")
+	allow(`status: (POST|DELETE|HEAD|OPTIONS) \(direct\)`,
+		"the handler of custom resources has words of its own, and takes a HEAD for a get (k8s.io/apiextensions-apiserver/pkg/apiserver/customresource_handler.go); "+
+			"of a typed kind, methods are answered as below the sample-apiserver's")
+	allow(`discovery: of trawlers \(direct\)`, "verbs of custom resources are in an order of their own; those of typed kinds are sorted")
+	allow(`status: applied \(direct\)`, "the spec of a custom resource is a map, which is owned for itself; a typed one is a struct, which is always there")
 }

@@ -124,7 +124,7 @@ func (b *bed) prepare() error {
 		return err
 	}
 	b.token = request.Status.Token
-	return nil
+	return b.defineTrawlers(ctx)
 }
 
 func (b *bed) namespace(name string) error {

@@ -83,9 +83,14 @@ var rewrites = []struct {
 	{regexp.MustCompile(`(\\"resourceVersion\\":\\")\d+`), "$1<version>"},
 }
 
-// isBeta says whether an element of a document is about v1beta1, which only the reference serves.
-func isBeta(value any) bool {
+// isOthers says whether an element of a document is about v1beta1, which only the reference serves, or about the group of
+// trawlers, which the sample-apiserver does not have.
+func isOthers(value any) bool {
 	object, _ := value.(map[string]any)
+	metadata, _ := object["metadata"].(map[string]any)
+	if object["name"] == "fleet.example.com" || metadata["name"] == "fleet.example.com" {
+		return true
+	}
 	return object["version"] == "v1beta1" || object["groupVersion"] == "wardle.example.com/v1beta1"
 }
 
@@ -126,7 +131,7 @@ func (s *session) value(key string, value any) any {
 			if name == "managedFields" && !s.full || name == "generation" {
 				continue
 			}
-			if name == "preferredVersion" && isBeta(inner) {
+			if name == "preferredVersion" && isOthers(inner) {
 				inner = map[string]any{"groupVersion": groupVersion, "version": "v1alpha1"}
 			}
 			masked[name] = s.value(name, inner)
@@ -135,7 +140,7 @@ func (s *session) value(key string, value any) any {
 	case []any:
 		masked := []any{}
 		for _, inner := range value {
-			if !isBeta(inner) {
+			if !isOthers(inner) {
 				masked = append(masked, s.value(key, inner))
 			}
 		}

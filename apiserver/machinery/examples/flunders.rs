@@ -1,5 +1,6 @@
-//! A whole API server behind a Kubernetes cluster, for two small kinds: flunders and fischers of
-//! `wardle.example.com/v1alpha1`, as Go's `k8s.io/sample-apiserver` has them. Objects live as long as the process.
+//! A whole API server behind a Kubernetes cluster, for small kinds: flunders and fischers of
+//! `wardle.example.com/v1alpha1`, as Go's `k8s.io/sample-apiserver` has them, and trawlers of `fleet.example.com/v1`,
+//! which have a status and a field to select by. Objects live as long as the process.
 //!
 //! It needs a certificate to serve with, a kubeconfig for the cluster, and an APIService that leads to it;
 //! `hack/cluster up --wardle` prepares all of that.
@@ -8,13 +9,13 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 use clap::Parser;
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::ObjectMeta};
-use kube::{Client, Config, config::Kubeconfig};
+use kube::{Client, Config, CustomResource, CustomResourceExt as _, config::Kubeconfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stoa_machinery::{
     Registry, RequestContext, ResourceDefinition, Strategy,
     auth::{AnyOf, ClusterAuthentication, OrAnonymous, SubjectAccessReviewer, TokenReviewer, Union},
-    definition::{Cell, Column},
+    definition::{Cell, Column, SelectableField},
     log::MemoryLog,
     registry::ClusterNamespaces,
     serve::{Api, Server, ServingCertificate},
@@ -55,6 +56,26 @@ struct Fischer {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     disallowed_flunders: Vec<String>,
+}
+
+/// What a trawler is to do. All that a custom resource's derive says of it, names and status too, is served.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(group = "fleet.example.com", version = "v1", kind = "Trawler", namespaced, status = "TrawlerStatus")]
+#[kube(shortname = "tr", category = "fleet")]
+struct TrawlerSpec {
+    /// The port that it returns to.
+    port: String,
+    /// How many nets it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    nets: Option<i64>,
+}
+
+/// What is known of a trawler.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+struct TrawlerStatus {
+    /// Where it was last seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    position: Option<String>,
 }
 
 /// Says where a kind's objects are in the API.
@@ -138,6 +159,18 @@ impl Strategy for FischerStrategy {
     }
 }
 
+/// A trawler is, too; versions, generations and its status are seen to by the registry.
+#[derive(Debug)]
+struct TrawlerStrategy;
+
+impl Strategy for TrawlerStrategy {
+    type Object = Trawler;
+
+    fn allow_unconditional_update(&self) -> bool {
+        false
+    }
+}
+
 /// What Kubernetes says of the column that a kind has when it declares none.
 const CREATED_AT: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 
@@ -179,9 +212,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // What is served, and where it is kept.
     let columns = [Column::new("Created At", Cell::Path(&["metadata", "creationTimestamp"]), CREATED_AT).kind("date")];
+    let port = [SelectableField { name: "spec.port", path: &["spec", "port"] }];
     let registry = Registry::builder(Arc::new(MemoryLog::new()))
         .register(ResourceDefinition::of::<Flunder>().columns(&columns), FlunderStrategy)
         .register(ResourceDefinition::of::<Fischer>().columns(&columns), FischerStrategy)
+        .register(ResourceDefinition::from_crd(&Trawler::crd()).selectable(&port), TrawlerStrategy)
         .namespaces(ClusterNamespaces::start(client, end.clone()))
         .end_with(end.clone())
         .build()

@@ -136,7 +136,8 @@ async fn connection(
 
 fn protocols() -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
+    // Go writes names of headers in capitals; HTTP/1 lets them be read either way, but not all who read do.
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).title_case_headers(true);
     builder
         .http2()
         .timer(TokioTimer::new())
