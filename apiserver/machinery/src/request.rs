@@ -2,7 +2,11 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
 };
 
 use serde_json::{Map, Value};
@@ -77,7 +81,37 @@ pub struct RequestContext {
     write_options: Arc<Map<String, Value>>,
     warnings: Arc<Mutex<Vec<String>>>,
     annotations: Arc<Mutex<Annotations>>,
+    waits: Arc<Waits>,
     internal: bool,
+}
+
+/// How long a request waited for webhooks, in nanoseconds. Those that mutate are asked one after the other, those that
+/// validate at once.
+#[derive(Debug, Default)]
+pub(crate) struct Waits {
+    mutating: AtomicU64,
+    validating: AtomicU64,
+}
+
+impl Waits {
+    /// A webhook that mutates was waited for.
+    pub(crate) fn mutating(&self, took: Duration) {
+        self.mutating.fetch_add(nanoseconds(took), Relaxed);
+    }
+
+    /// A webhook that validates was waited for.
+    pub(crate) fn validating(&self, took: Duration) {
+        self.validating.fetch_max(nanoseconds(took), Relaxed);
+    }
+
+    /// How long all of it was.
+    pub(crate) fn total(&self) -> Duration {
+        Duration::from_nanos(self.mutating.load(Relaxed).saturating_add(self.validating.load(Relaxed)))
+    }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// What the audit event of a request says besides, in two parts.
@@ -102,6 +136,7 @@ impl RequestContext {
             write_options: Arc::default(),
             warnings: Arc::default(),
             annotations: Arc::default(),
+            waits: Arc::default(),
             internal: false,
         }
     }
@@ -133,6 +168,15 @@ impl RequestContext {
 
     pub(crate) fn write_options(&self) -> &Map<String, Value> {
         &self.write_options
+    }
+
+    /// Notes in `waits` what the request waits for.
+    pub(crate) fn share_waits(&mut self, waits: &Arc<Waits>) {
+        self.waits = waits.clone();
+    }
+
+    pub(crate) fn waits(&self) -> &Waits {
+        &self.waits
     }
 
     /// Adds to what the audit event says. What was said first of a key stays.

@@ -239,7 +239,9 @@ impl Chain {
         if let Some(trail) = &begun {
             request = trail.watch_request(request);
         }
-        Ok(self.dispatch(info, user, request, begun.as_deref()).await)
+        let mut context = RequestContext::new(user, self.authorizer.clone());
+        context.share_waits(&record.waits);
+        Ok(self.dispatch(info, context, request, begun.as_deref()).await)
     }
 
     async fn authenticate(&self, connection: &Connection, request: &mut Request<Body>) -> Result<UserInfo, ApiError> {
@@ -294,7 +296,7 @@ impl Chain {
     async fn dispatch(
         &self,
         info: RequestInfo,
-        user: UserInfo,
+        context: RequestContext,
         request: Request<Body>,
         trail: Option<&Trail>,
     ) -> Response<Body> {
@@ -314,7 +316,6 @@ impl Chain {
                 }
             }
         }
-        let context = RequestContext::new(user, self.authorizer.clone());
         if let Some(trail) = trail {
             trail.dispatched(&context);
         }

@@ -21,7 +21,7 @@ use super::inflight::Permit;
 use crate::{
     audit::Ending,
     http::{Body, RequestInfo, body, query::Query},
-    request::UserInfo,
+    request::{UserInfo, Waits},
 };
 
 const LABELS: [&str; 7] = ["verb", "group", "version", "resource", "subresource", "scope", "component"];
@@ -282,6 +282,8 @@ pub(crate) struct Record {
     pub(crate) permit: Option<Permit>,
     /// Records the end in the audit log.
     pub(crate) ending: Option<Ending>,
+    /// How long it waited for others.
+    pub(crate) waits: Arc<Waits>,
     events: Option<Events>,
 }
 
@@ -325,6 +327,7 @@ impl Record {
             bytes: 0,
             permit: None,
             ending: None,
+            waits: Arc::default(),
             events: None,
         }
     }
@@ -414,8 +417,11 @@ impl Drop for Record {
         let took = self.received.elapsed().as_secs_f64();
         self.metrics.durations.with_label_values(&counted[..8]).observe(took);
         self.metrics.field_validation.with_label_values(&[self.field_validation]).observe(took);
-        // Nothing waits in a queue here and no webhook is called, so that all of it counts.
-        self.metrics.sli_durations.with_label_values(&counted[..7]).observe(took);
+        // Nothing waits in a queue here, so that all counts but the time of webhooks.
+        if self.dry_run.is_empty() {
+            let own = (took - self.waits.total().as_secs_f64()).max(0.0);
+            self.metrics.sli_durations.with_label_values(&counted[..7]).observe(own);
+        }
         if matches!(self.verb, "GET" | "LIST") {
             self.metrics.response_sizes.with_label_values(&labels).observe(self.bytes as f64);
         }

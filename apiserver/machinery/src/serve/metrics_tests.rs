@@ -36,6 +36,28 @@ async fn a_request_is_counted_with_upstreams_names_and_labels() {
 }
 
 #[tokio::test]
+async fn the_time_of_webhooks_and_dry_runs_are_not_the_servers() {
+    let metrics = metrics();
+    let mut create = record(&metrics, Method::POST, "/apis/g.io/v1/namespaces/a/stacks");
+    create.answered(StatusCode::CREATED, false);
+    for seconds in [3000, 2000] {
+        create.waits.mutating(Duration::from_secs(seconds));
+        create.waits.validating(Duration::from_secs(seconds));
+    }
+    assert_eq!(create.waits.total(), Duration::from_secs(8000));
+    drop(create);
+    let mut dry = record(&metrics, Method::POST, "/apis/g.io/v1/namespaces/a/stacks?dryRun=All");
+    dry.answered(StatusCode::CREATED, false);
+    drop(dry);
+    let text = text(&metrics).await;
+    let labels = r#"component="apiserver",group="g.io",resource="stacks",scope="resource",subresource="",verb="POST",version="v1""#;
+    for line in ["count", "sum"].map(|part| format!("apiserver_request_sli_duration_seconds_{part}{{{labels}}} ")) {
+        let found = text.lines().find_map(|text| text.strip_prefix(&line)).unwrap_or_else(|| panic!("{line}\n{text}"));
+        assert_eq!(found, if line.contains("count") { "1" } else { "0" });
+    }
+}
+
+#[tokio::test]
 async fn paths_that_somebody_makes_up_are_no_series() {
     let metrics = metrics();
     for code in [StatusCode::NOT_FOUND, StatusCode::FORBIDDEN, StatusCode::UNAUTHORIZED] {

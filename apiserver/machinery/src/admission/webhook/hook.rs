@@ -242,8 +242,16 @@ impl Hook {
         })?;
         let uid = Uuid::new_v4().to_string();
         let body = review::encode(version, &uid, attributes, object);
-        let answer = self.client.post(body, self.timeout).await.map_err(Failure::Call)?;
         let mutates = self.hook_type == HookType::Mutating;
+        let began = Instant::now();
+        let answer = self.client.post(body, self.timeout).await;
+        let waits = attributes.context.waits();
+        if mutates {
+            waits.mutating(began.elapsed())
+        } else {
+            waits.validating(began.elapsed())
+        }
+        let answer = answer.map_err(Failure::Call)?;
         let answer = review::decode(version, &uid, mutates, &answer);
         let answer = answer.map_err(|reason| Failure::Call(CallError::new(503, reason)))?;
         for (key, value) in &answer.audit_annotations {
