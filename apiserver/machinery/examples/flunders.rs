@@ -13,7 +13,7 @@ use kube::{Client, Config, CustomResource, CustomResourceExt as _, config::Kubec
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stoa_machinery::{
-    Registry, RequestContext, ResourceDefinition, Strategy,
+    Registry, ResourceDefinition, Strategy,
     auth::{AnyOf, ClusterAuthentication, OrAnonymous, SubjectAccessReviewer, TokenReviewer, Union},
     definition::{Cell, Column, SelectableField},
     log::MemoryLog,
@@ -111,12 +111,8 @@ struct FlunderStrategy;
 impl Strategy for FlunderStrategy {
     type Object = Flunder;
 
-    fn prepare_for_create(&self, _: &RequestContext, flunder: &mut Flunder) {
+    fn set_defaults(&self, flunder: &mut Flunder) {
         set_defaults(&mut flunder.spec);
-    }
-
-    fn prepare_for_update(&self, _: &RequestContext, new: &mut Flunder, _: &Flunder) {
-        set_defaults(&mut new.spec);
     }
 
     fn validate(&self, flunder: &Flunder) -> Vec<FieldError> {

@@ -34,7 +34,7 @@ pub enum Admission<'a, T> {
 
 /// What the writes of one kind mean.
 ///
-/// Called in this order: `prepare_for_create` or `prepare_for_update`, `validate` (and
+/// Called in this order: `set_defaults`, `prepare_for_create` or `prepare_for_update`, `validate` (and
 /// `validate_update`), then `admit`. Each may be called again when a write is retried; none may
 /// have effects of its own.
 #[async_trait]
@@ -42,8 +42,12 @@ pub trait Strategy: Debug + Send + Sync + 'static {
     /// The kind as a Rust type.
     type Object: Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static;
 
-    /// Sets defaults and clears what clients may not set, before an object is created. Schema
-    /// defaults are there already; status is empty already.
+    /// Sets what was left out, besides the schema's defaults, which are there already. Whoever writes owns it, and
+    /// admission sees it. Called again after that, so that a second call has to change nothing.
+    fn set_defaults(&self, _object: &mut Self::Object) {}
+
+    /// Clears what clients may not set, and adds what is the server's, before an object is created; nobody owns that.
+    /// Status is empty already.
     fn prepare_for_create(&self, _context: &RequestContext, _object: &mut Self::Object) {}
 
     /// The same before an object is changed. Not called for writes to `status`.

@@ -31,7 +31,7 @@ pub(super) struct Draft {
 /// A [`Strategy`] for objects of no particular type.
 #[async_trait]
 pub(super) trait ErasedStrategy: std::fmt::Debug + Send + Sync {
-    /// The object as its type has it: what the type leaves out when it is empty is gone.
+    /// The object as its type has it, with defaults: what the type leaves out when it is empty is gone.
     fn typed(&self, object: &Object) -> Result<Object, ApiError>;
 
     fn create(&self, context: &RequestContext, object: &Object) -> Result<Draft, ApiError>;
@@ -89,11 +89,14 @@ impl<S: Strategy> Erased<S> {
 #[async_trait]
 impl<S: Strategy> ErasedStrategy for Erased<S> {
     fn typed(&self, object: &Object) -> Result<Object, ApiError> {
-        self.encode(&self.decode(object)?)
+        let mut typed = self.decode(object)?;
+        self.strategy.set_defaults(&mut typed);
+        self.encode(&typed)
     }
 
     fn create(&self, context: &RequestContext, object: &Object) -> Result<Draft, ApiError> {
         let mut new = self.decode(object)?;
+        self.strategy.set_defaults(&mut new);
         self.strategy.prepare_for_create(context, &mut new);
         Ok(Draft {
             object: self.encode(&new)?,
@@ -109,6 +112,7 @@ impl<S: Strategy> ErasedStrategy for Erased<S> {
         let mut new = self.decode(new)?;
         let old = self.decode_stored(old)?;
         if !status {
+            self.strategy.set_defaults(&mut new);
             self.strategy.prepare_for_update(context, &mut new, &old);
         }
         let mut errors = self.strategy.validate(&new);

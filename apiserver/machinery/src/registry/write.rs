@@ -49,7 +49,8 @@ impl Store {
         metadata::set_namespace(&mut object, self.definition.scope, namespace)?;
         metadata::clear_for_create(&mut object);
         let written = object.metadata_mut().remove(MANAGED_FIELDS);
-        let owners = self.track(context, Target::Main, None, &self.strategy.typed(&object)?, written.as_ref());
+        object = self.strategy.typed(&object)?;
+        let owners = self.track(context, Target::Main, None, &object, written.as_ref());
         put_managed_fields(&mut object, owners);
         let name = object.name().to_owned();
         let write = Admitted { context, namespace, name: &name, current: None, status: false };
@@ -247,8 +248,8 @@ impl Store {
         old.metadata_mut().remove("resourceVersion");
         let written = new.metadata_mut().remove(MANAGED_FIELDS);
         let write = Admitted { context, namespace, name, current: Some(current), status: target == Target::Status };
-        // Admission sees all that was sent.
-        let whole = self.may_admit(write).then(|| new.clone());
+        // Admission sees all that was sent; a part that is not written need not have its type.
+        let whole = self.may_admit(write).then(|| self.strategy.typed(&new).unwrap_or_else(|_| new.clone()));
         let mut new = self.part(new, &old, target, namespace)?;
         let mut managed_fields = match change {
             UpdateSource::Apply(_) => written,

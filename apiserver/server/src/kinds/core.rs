@@ -89,10 +89,14 @@ struct NamespaceStrategy;
 impl Strategy for NamespaceStrategy {
     type Object = Namespace;
 
+    fn set_defaults(&self, object: &mut Namespace) {
+        if let Some(name) = object.metadata.name.clone() {
+            object.labels_mut().insert("kubernetes.io/metadata.name".to_owned(), name);
+        }
+    }
+
     fn prepare_for_create(&self, _: &RequestContext, object: &mut Namespace) {
         object.status = Some(NamespaceStatus { phase: Some("Active".to_owned()), ..NamespaceStatus::default() });
-        let name = object.name_any();
-        object.labels_mut().insert("kubernetes.io/metadata.name".to_owned(), name);
         let finalizers = object.finalizers_mut();
         if !finalizers.iter().any(|f| f == crate::controllers::namespaces::FINALIZER) {
             finalizers.push(crate::controllers::namespaces::FINALIZER.to_owned());
@@ -104,25 +108,15 @@ impl Strategy for NamespaceStrategy {
 #[derive(Debug)]
 struct SecretStrategy;
 
-impl SecretStrategy {
-    fn fold(object: &mut Secret) {
+impl Strategy for SecretStrategy {
+    type Object = Secret;
+
+    fn set_defaults(&self, object: &mut Secret) {
         if let Some(strings) = object.string_data.take() {
             let data = object.data.get_or_insert_with(BTreeMap::new);
             data.extend(strings.into_iter().map(|(key, text)| (key, ByteString(text.into_bytes()))));
         }
         object.type_.get_or_insert_with(|| "Opaque".to_owned());
-    }
-}
-
-impl Strategy for SecretStrategy {
-    type Object = Secret;
-
-    fn prepare_for_create(&self, _: &RequestContext, object: &mut Secret) {
-        Self::fold(object);
-    }
-
-    fn prepare_for_update(&self, _: &RequestContext, new: &mut Secret, _: &Secret) {
-        Self::fold(new);
     }
 
     fn validate_update(&self, new: &Secret, old: &Secret) -> Vec<FieldError> {

@@ -102,8 +102,9 @@ pub(crate) fn is_deployed(stack: &Stack) -> bool {
 
 /// Gives a stack that has no name inside its project its own; also when an update leaves it out.
 fn set_stack_name(stack: &mut Stack) {
-    if stack.spec.stack_name.is_empty() {
-        stack.spec.stack_name = stack.name_any();
+    // A name that is to be generated is there when this is called again.
+    if let Some(name) = stack.metadata.name.as_ref().filter(|_| stack.spec.stack_name.is_empty()) {
+        stack.spec.stack_name.clone_from(name);
     }
 }
 
@@ -132,16 +133,15 @@ impl StackStrategy {
 impl Strategy for StackStrategy {
     type Object = Stack;
 
-    fn prepare_for_create(&self, _: &RequestContext, object: &mut Stack) {
+    fn set_defaults(&self, object: &mut Stack) {
         set_stack_name(object);
+    }
+
+    fn prepare_for_create(&self, _: &RequestContext, object: &mut Stack) {
         let finalizers = object.finalizers_mut();
         if !finalizers.iter().any(|f| f == labels::INFRASTRUCTURE_FINALIZER) {
             finalizers.push(labels::INFRASTRUCTURE_FINALIZER.to_owned());
         }
-    }
-
-    fn prepare_for_update(&self, _: &RequestContext, new: &mut Stack, _: &Stack) {
-        set_stack_name(new);
     }
 
     fn validate(&self, object: &Stack) -> Vec<FieldError> {
@@ -222,12 +222,14 @@ mod tests {
     #[test]
     fn stack_name_is_the_objects_own_when_a_write_leaves_it_out() {
         let spec: StackSpec = serde_json::from_value(serde_json::json!({"project": "web"})).expect("a spec");
-        let (strategy, context) = (StackStrategy { lookup: Lookup::default() }, RequestContext::internal("test"));
-        let mut old = Stack::new("web-dev", spec.clone());
-        strategy.prepare_for_create(&context, &mut old);
-        assert_eq!(old.spec.stack_name, "web-dev");
+        let strategy = StackStrategy { lookup: Lookup::default() };
         let mut new = Stack::new("web-dev", spec);
-        strategy.prepare_for_update(&context, &mut new, &old);
+        new.metadata.generate_name = Some("web-".to_owned());
+        let name = new.metadata.name.take();
+        strategy.set_defaults(&mut new);
+        assert_eq!(new.spec.stack_name, "", "a name that is yet to be generated");
+        new.metadata.name = name;
+        strategy.set_defaults(&mut new);
         assert_eq!(new.spec.stack_name, "web-dev");
     }
 }

@@ -16,6 +16,8 @@ async fn create_sets_what_the_system_sets() {
     assert_eq!(created["apiVersion"], "test.dev/v1");
     assert_eq!(created["kind"], "Gadget");
     assert_eq!(created["spec"], json!({"project": "p", "size": 1}));
+    // Whoever creates it owns the strategy's defaults, too.
+    assert_eq!(metadata["managedFields"][0]["fieldsV1"]["f:spec"], json!({"f:project": {}, "f:size": {}}));
     assert_eq!(created.get("status"), None);
     assert_eq!(metadata["namespace"], "shop");
     assert_eq!(metadata["generation"], 1);

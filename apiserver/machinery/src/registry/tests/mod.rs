@@ -53,7 +53,7 @@ struct Gadgets;
 impl Strategy for Gadgets {
     type Object = Gadget;
 
-    fn prepare_for_create(&self, _: &RequestContext, object: &mut Gadget) {
+    fn set_defaults(&self, object: &mut Gadget) {
         if object.spec.size == 0 {
             object.spec.size = 1;
         }
