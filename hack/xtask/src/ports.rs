@@ -3,8 +3,10 @@
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 
 /// Below the range from which Linux takes ports for outgoing connections, so that no client can
 /// sit on a port in the moment before its server binds it.
@@ -31,6 +33,17 @@ pub(crate) fn is_free(port: u16) -> bool {
 /// Whether something accepts connections on `port`.
 pub(crate) fn accepts(port: u16) -> bool {
     TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok()
+}
+
+/// Waits until nothing accepts connections on `port`: threads of a process that was killed may outlive it for a moment, and its
+/// sockets with them, which would pass for those of the next one.
+pub(crate) fn wait_until_free(port: u16, patience: Duration) -> Result<()> {
+    let deadline = Instant::now() + patience;
+    while accepts(port) {
+        ensure!(Instant::now() < deadline, "something listens on port {port}");
+        thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -71,6 +71,7 @@ pub(super) fn start_etcd(cluster: &Cluster, state: &State) -> Result<bool> {
     if etcd.pid().is_some() {
         return Ok(false);
     }
+    ports::wait_until_free(state.etcd_port, PATIENCE)?;
     etcd.spawn(&mut etcd_command(cluster, state, &binaries::ETCD.binary()?))?;
     etcd.wait(PATIENCE, || ports::accepts(state.etcd_port))?;
     Ok(true)

@@ -145,6 +145,7 @@ pub(super) fn start(cluster: &Cluster, state: &State) -> Result<Vec<&'static str
     for (daemon, mut command, port) in processes {
         if daemon.pid().is_none() {
             eprintln!("starting {} …", daemon.name());
+            ports::wait_until_free(port, PATIENCE)?;
             daemon.spawn(&mut command)?;
             daemon.wait(PATIENCE, || ports::accepts(port))?;
             started.push(daemon.name());
