@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, Patch, PatchParams};
-use serde_json::{Value, json};
+use serde_json::json;
 use stoa_e2e::{Answer, Caller, Cluster, Kubectl, Server as _, unique};
 
 const BACKENDS: &str = "/apis/platform.stoa.dev/v1alpha1/backends?limit=1";
@@ -72,6 +73,9 @@ async fn headers_of_a_front_proxy_are_believed_with_its_certificate_alone() {
         let code = if user.is_empty() { 401 } else { 403 };
         assert_eq!((answer.code, refused_user(&answer)), (code, user), "{headers:?}: {answer:?}");
     }
+    // Who acts for somebody needs that one's permission to act for another.
+    let answer = proxy.get(BACKENDS, &[("X-Remote-User", "ann"), ("Impersonate-User", "admin")]).await;
+    assert_eq!((answer.code, refused_user(&answer)), (403, "ann"), "{answer:?}");
     assert_eq!(cluster.directly(Some("admin")).get(BACKENDS, &[]).await.code, 200, "an admin's certificate");
 }
 
@@ -230,38 +234,59 @@ async fn token_that_was_revoked_ends_with_what_is_remembered_of_it() {
     admin.run(&["delete", "serviceaccount", &account, "--namespace=default"]);
 }
 
-/// Writes whom the cluster trusts to where kube-apiserver says it: the authorities of clients, as PEM, and the names of
-/// front proxies.
-async fn trust(cluster: &Cluster, client_authority: &str, proxies: &Value) {
-    let api: Api<k8s_openapi::api::core::v1::ConfigMap> = Api::namespaced(cluster.front_door().client(), "kube-system");
-    let patch = json!({"data": {
-        "client-ca-file": client_authority, "requestheader-allowed-names": proxies.to_string(),
-    }});
-    let written = api.patch("extension-apiserver-authentication", &PatchParams::default(), &Patch::Merge(patch)).await;
-    written.expect("the ConfigMap can be written");
+/// Whom the cluster trusts, as kube-apiserver says it to the servers behind it.
+struct Trust<'a> {
+    /// Authorities of users and of front proxies, as PEM.
+    clients: &'a str,
+    proxies: &'a str,
+    /// The names of front proxies.
+    names: &'a [&'a str],
+}
+
+impl Trust<'_> {
+    async fn write(&self, cluster: &Cluster) {
+        let api: Api<ConfigMap> = Api::namespaced(cluster.front_door().client(), "kube-system");
+        let patch = json!({"data": {
+            "client-ca-file": self.clients,
+            "requestheader-client-ca-file": self.proxies,
+            "requestheader-allowed-names": json!(self.names).to_string(),
+        }});
+        let written =
+            api.patch("extension-apiserver-authentication", &PatchParams::default(), &Patch::Merge(patch)).await;
+        written.expect("the ConfigMap can be written");
+    }
 }
 
 #[tokio::test]
 async fn whom_the_cluster_trusts_counts_at_once() {
     let cluster = Cluster::shared();
     let file = |name: &str| cluster.certificate(name);
+    let (clients, proxies) = (file("ca"), file("front-proxy-ca"));
+    let before = Trust { clients: &clients, proxies: &proxies, names: &["front-proxy-client"] };
     let (late, late_proxy) = (cluster.directly(Some("late")), cluster.directly(Some("late-proxy")));
     let admin = [("X-Remote-User", "admin"), ("X-Remote-Group", "system:masters")];
     assert_eq!(late.get(BACKENDS, &[]).await.code, 401);
     assert_eq!(late_proxy.get(BACKENDS, &admin).await.code, 401);
 
-    // kube-apiserver keeps in it what is its own, and what others added.
-    let both = format!("{}{}", file("ca"), file("late-ca"));
-    trust(&cluster, &both, &json!(["front-proxy-client", "late-proxy"])).await;
-    let answer = until(&late, &[], 403).await;
+    // Another authority of users, and another front proxy. kube-apiserver keeps what others added to its own.
+    let more_clients = format!("{clients}{}", file("late-ca"));
+    Trust { clients: &more_clients, names: &["front-proxy-client", "late-proxy"], ..before }.write(&cluster).await;
+    let answer = until(&late, &admin, 403).await;
     assert_eq!(refused_user(&answer), "late", "{answer:?}");
     until(&late_proxy, &admin, 200).await;
     assert_eq!(cluster.directly(Some("other-proxy")).get(BACKENDS, &admin).await.code, 401);
 
-    trust(&cluster, &file("ca"), &json!(["front-proxy-client"])).await;
-    // On connections, too, that were let in before.
+    // The same authority as one of front proxies, as which it vouches for no users.
+    let more_proxies = format!("{proxies}{}", file("late-ca"));
+    Trust { proxies: &more_proxies, names: &["front-proxy-client", "late"], ..before }.write(&cluster).await;
+    until(&late, &admin, 200).await;
     until(&late, &[], 401).await;
     until(&late_proxy, &admin, 401).await;
+
+    before.write(&cluster).await;
+    // On connections, too, that were let in before.
+    until(&late, &admin, 401).await;
+    assert_eq!(late_proxy.get(BACKENDS, &admin).await.code, 401);
     assert_eq!(cluster.directly(Some("front-proxy-client")).get(BACKENDS, &admin).await.code, 200);
     assert_eq!(cluster.directly(Some("admin")).get(BACKENDS, &[]).await.code, 200);
 }
