@@ -152,7 +152,7 @@ async fn nobody_acts_as_somebody_else_without_permission() {
         ] {
             let answer = caller.get(BACKENDS, headers).await;
             assert_eq!((answer.code, refused_user(&answer)), (403, user), "{headers:?}: {answer:?}");
-            assert!(answer.message().contains("cannot impersonate resource"), "{answer:?}");
+            assert!(answer.message().contains("cannot impersonate"), "{answer:?}");
         }
         // A group, a uid or an extra of nobody in particular.
         for header in ["Impersonate-Group", "Impersonate-Uid", "Impersonate-Extra-Scopes"] {
