@@ -167,6 +167,19 @@ func init() {
 		s.do("PATCH", s.trawler("a")+"/status", `{}`, contentType(merge), as("nobody"))
 	})
 
+	track("values", "that are refused after all else", func(s *session) {
+		invalid := trawler("a", "spec.port", nil, "spec.nets", 1)
+		s.do("POST", s.trawlers(), invalid)
+		s.do("POST", s.trawlers(), with(invalid, "metadata.name", "b"))
+		s.do("PUT", s.trawler("none"), with(invalid, "metadata.name", "none", "metadata.resourceVersion", "5"))
+		s.do("PUT", s.trawler("a"), with(invalid, "metadata.resourceVersion", "1"))
+		a := s.do("GET", s.trawler("a"), nil, quiet)
+		s.do("PUT", s.trawler("a"), with(invalid, "metadata.resourceVersion", a.rv()), hidden)
+		s.do("PATCH", s.trawler("a"), `{"spec":{"port":null}}`, contentType(merge))
+		s.do("PATCH", s.trawler("none"), `{"spec":{"port":null}}`, contentType(merge))
+		s.do("PATCH", s.trawler("a"), `{"metadata":{"resourceVersion":"1"},"spec":{"port":null}}`, contentType(merge))
+		s.do("PATCH", s.trawler("b")+"?fieldManager=m", invalid, contentType(apply))
+	})
 	track("generation", "of changes", func(s *session) {
 		for _, patch := range []string{
 			`{"metadata":{"labels":{"l":"1"}}}`, `{"metadata":{"annotations":{"l":"1"}}}`, `{"metadata":{"finalizers":["example.com/f"]}}`, `{"spec":{"nets":1}}`, `{"spec":{"nets":1}}`,

@@ -67,7 +67,10 @@ impl Call<'_> {
         self.check_name(&object)?;
         check_path_segment(&self.info.name)?;
         dedup_owners(&context, &mut object);
-        self.check_values(&object)?;
+        if let Err(invalid) = self.check_values(&object) {
+            self.check_current(&object).await?;
+            return Err(invalid);
+        }
         let source = UpdateSource::Object(object);
         let (stored, created) =
             self.resource.store.update(&context, self.namespace, &self.info.name, self.target, source).await?;
@@ -98,7 +101,10 @@ impl Call<'_> {
             self.ensure_namespace(&mut patched)?;
             self.check_name(&patched)?;
             dedup_owners(&context, &mut patched);
-            self.check_values(&patched)?;
+            if let Err(invalid) = self.check_values(&patched) {
+                self.check_version(&patched, current.meta_str("resourceVersion"))?;
+                return Err(invalid);
+            }
             Ok(patched)
         };
         let source = UpdateSource::transform(transform);
@@ -213,6 +219,23 @@ impl Call<'_> {
             errors.retain(|error| of_status(error) == (self.target == Target::Status));
         }
         if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid(group, kind, object.name(), &errors)) }
+    }
+
+    /// Refuses an update of what is not there, or is there in another version, which comes before all that is wrong
+    /// with its values.
+    async fn check_current(&self, object: &Object) -> Result<(), ApiError> {
+        let current = self.resource.store.get(self.namespace, &self.info.name, None).await?;
+        self.check_version(object, &current.version.0.to_string())
+    }
+
+    /// Refuses an object that is based on another version than the current one.
+    fn check_version(&self, object: &Object, current: &str) -> Result<(), ApiError> {
+        let version = object.meta_str("resourceVersion");
+        if version.is_empty() || version == current {
+            return Ok(());
+        }
+        let definition = &self.resource.definition;
+        Err(ApiError::stale(&definition.group, &definition.plural, &self.info.name))
     }
 
     fn answer(

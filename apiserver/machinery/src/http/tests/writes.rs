@@ -72,6 +72,20 @@ async fn stale_update_is_a_conflict_and_a_fresh_one_is_stored() {
     assert_eq!(server.get(A).await.json(), updated.json());
 }
 
+/// An update tells first of what is not there and of another version, and then of its values.
+#[tokio::test]
+async fn values_are_looked_at_last() {
+    let server = Server::start().await;
+    let mut twice = gadget("a", 1);
+    twice["spec"]["parts"] = json!([{"name": "x"}, {"name": "x"}]);
+    server.put(A, &twice).await.assert_status(404, "NotFound", "gadgets.test.dev \"a\" not found");
+    server.create("shop", gadget("a", 1)).await;
+    assert_eq!(server.put(A, &twice).await.code, StatusCode::UNPROCESSABLE_ENTITY);
+    twice["metadata"]["resourceVersion"] = json!("999");
+    server.put(A, &twice).await.assert_status(409, "Conflict", STALE);
+    server.merge(A, &twice).await.assert_status(409, "Conflict", STALE);
+}
+
 #[tokio::test]
 async fn status_and_the_rest_are_written_apart() {
     let server = Server::start().await;
