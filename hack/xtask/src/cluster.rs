@@ -288,6 +288,8 @@ pub(crate) fn environment(dir: &Path) -> Result<Vec<(&'static str, String)>> {
         lines.push(("WARDLE_REFERENCE_URL", format!("https://localhost:{}", wardle.reference_port)));
         lines.push(("WARDLE_SUBJECT_URL", format!("https://localhost:{}", wardle.subject_port)));
         lines.push(("WARDLE_CA", pki.join("wardle-ca.crt").display().to_string()));
+        let [sample_apiserver, _] = wardle::daemons(&cluster.dir);
+        lines.extend(sample_apiserver.pid().map(|pid| ("WARDLE_REFERENCE_PID", pid.to_string())));
     }
     Ok(lines)
 }

@@ -24,10 +24,14 @@ pub(crate) struct Bed {
     pub(crate) kubernetes: Endpoint,
     /// stoa-apiserver itself.
     pub(crate) stoa: Endpoint,
+    /// Go's sample-apiserver itself, if the test bed has one.
+    pub(crate) sample: Option<Endpoint>,
     /// The processes whose time and memory are counted.
     pub(crate) servers: Servers,
     /// The admin's kubeconfig.
     pub(crate) kubeconfig: PathBuf,
+    certificate: PathBuf,
+    key: PathBuf,
 }
 
 impl Bed {
@@ -44,22 +48,33 @@ impl Bed {
             })
         };
         let pid = |key: &str| -> Result<u32> { value(key)?.parse().with_context(|| format!("{key} is no number")) };
-        let identity = (Path::new(value("CLIENT_CERT")?), Path::new(value("CLIENT_KEY")?));
+        let has_sample = env.contains_key("WARDLE_REFERENCE_PID");
+        let (certificate, key) = (PathBuf::from(value("CLIENT_CERT")?), PathBuf::from(value("CLIENT_KEY")?));
         let endpoint = |url: &str, ca: &str| -> Result<Endpoint> {
-            let config = tls(Path::new(value(ca)?), identity, protocol)?;
+            let config = tls(Path::new(value(ca)?), (&certificate, &key), protocol)?;
             Endpoint::new(value(url)?, config, protocol)
         };
         Ok(Self {
             kubernetes: endpoint("APISERVER_URL", "CLUSTER_CA")?,
             stoa: endpoint("STOA_URL", "STOA_CA")?,
+            sample: has_sample.then(|| endpoint("WARDLE_REFERENCE_URL", "WARDLE_CA")).transpose()?,
             servers: Servers {
                 stoa: pid("STOA_PID")?,
                 runner: pid("RUNNER_PID")?,
                 apiserver: pid("APISERVER_PID")?,
                 etcd: pid("ETCD_PID")?,
+                sample: has_sample.then(|| pid("WARDLE_REFERENCE_PID")).transpose()?,
+                floor: None,
             },
             kubeconfig: PathBuf::from(value("KUBECONFIG")?),
+            certificate,
+            key,
         })
+    }
+
+    /// The files with the certificate and the key that clients show.
+    pub(crate) fn identity(&self) -> (&Path, &Path) {
+        (&self.certificate, &self.key)
     }
 }
 
@@ -80,7 +95,12 @@ fn environment(folder: &Path) -> Result<BTreeMap<String, String>> {
     Ok(pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect())
 }
 
-fn tls(ca: &Path, (certificate, key): (&Path, &Path), protocol: Protocol) -> Result<Arc<ClientConfig>> {
+/// How clients speak TLS: they believe this authority, and show this certificate.
+///
+/// # Errors
+///
+/// When one of the files is not what it should be.
+pub(crate) fn tls(ca: &Path, (certificate, key): (&Path, &Path), protocol: Protocol) -> Result<Arc<ClientConfig>> {
     let read = |path: &Path| fs::read(path).with_context(|| format!("reading {}", path.display()));
     let mut roots = RootCertStore::empty();
     for authority in CertificateDer::pem_slice_iter(&read(ca)?) {

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use bytes::Bytes;
 use flate2::read::GzDecoder;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HOST, USER_AGENT};
-use http::{Method, Request, StatusCode, Uri};
+use http::{HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
@@ -109,7 +109,7 @@ enum Sender {
 pub(crate) struct Call {
     method: Method,
     path: String,
-    accept: &'static str,
+    accept: HeaderValue,
     gzip: bool,
     body: Option<(&'static str, Bytes)>,
 }
@@ -117,7 +117,13 @@ pub(crate) struct Call {
 impl Call {
     /// `GET`, asking for JSON that is not compressed.
     pub(crate) fn get(path: impl Into<String>) -> Self {
-        Self { method: Method::GET, path: path.into(), accept: "application/json", gzip: false, body: None }
+        Self {
+            method: Method::GET,
+            path: path.into(),
+            accept: HeaderValue::from_static("application/json"),
+            gzip: false,
+            body: None,
+        }
     }
 
     /// `POST` of a JSON value.
@@ -128,6 +134,12 @@ impl Call {
     /// `PATCH` with a JSON merge patch.
     pub(crate) fn merge(path: impl Into<String>, value: &Value) -> Self {
         Self { method: Method::PATCH, ..Self::get(path) }.body("application/merge-patch+json", value)
+    }
+
+    /// `PATCH` by server-side apply, of whatever others own, too.
+    pub(crate) fn apply(path: impl Into<String>, value: &Value) -> Self {
+        let path = format!("{}?fieldManager=bench&force=true", path.into());
+        Self { method: Method::PATCH, ..Self::get(path) }.body("application/apply-patch+yaml", value)
     }
 
     /// `DELETE`.
@@ -141,7 +153,7 @@ impl Call {
     }
 
     /// Asks for another form.
-    pub(crate) fn accept(mut self, accept: &'static str) -> Self {
+    pub(crate) fn accept(mut self, accept: HeaderValue) -> Self {
         self.accept = accept;
         self
     }
@@ -162,6 +174,16 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
+    /// Whether the body came compressed.
+    pub(crate) fn is_gzip(&self) -> bool {
+        self.gzip
+    }
+
+    /// The body as it came.
+    pub(crate) fn body(&self) -> Bytes {
+        self.frames.concat().into()
+    }
+
     /// How many bytes the body has as it came over the wire.
     pub(crate) fn wire_bytes(&self) -> usize {
         self.frames.iter().map(Bytes::len).sum()
@@ -251,7 +273,7 @@ impl Client {
             Protocol::Http1 => request.uri(&call.path).header(HOST, &self.authority),
             Protocol::Http2 => request.uri(format!("https://{}{}", self.authority, call.path)),
         };
-        request = request.header(ACCEPT, call.accept);
+        request = request.header(ACCEPT, &call.accept);
         if call.gzip {
             request = request.header(ACCEPT_ENCODING, "gzip");
         }

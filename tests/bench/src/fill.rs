@@ -11,10 +11,13 @@ use crate::measure::{Experiment, Target, Turn, Window};
 use crate::scene::Scene;
 use crate::size::{MANY_CLIENTS, Size};
 
-/// Many clients create all the objects, once.
+/// Many clients create the objects that are not there yet, once.
 #[derive(Debug)]
 pub(crate) struct Fill<'a> {
     pub(crate) scene: &'a Scene,
+    /// How many there are.
+    pub(crate) from: usize,
+    /// How many there will be.
     pub(crate) objects: usize,
 }
 
@@ -32,7 +35,7 @@ impl Experiment for Fill<'_> {
     }
 
     async fn work(&self, target: &Target, _: usize, clients: Vec<Client>) -> Result<Turn<Vec<Done>>> {
-        let bodies: Vec<Call> = (0..self.objects)
+        let bodies: Vec<Call> = (self.from..self.objects)
             .map(|number| Call::post(target.collection.clone(), &self.scene.object(target, number, "")))
             .collect();
         let calls = Arc::new(bodies);

@@ -10,6 +10,7 @@
 mod bed;
 mod client;
 mod fill;
+mod floor;
 mod gets;
 mod lists;
 mod load;
@@ -32,17 +33,18 @@ use clap::{Parser, ValueEnum};
 use crate::bed::Bed;
 use crate::client::{Call, Protocol};
 use crate::fill::Fill;
+use crate::floor::Floor;
 use crate::gets::Gets;
 use crate::lists::{Form, Lists, Pages, Streaming};
 use crate::load::Load;
-use crate::measure::Bench;
+use crate::measure::{Bench, Side};
 use crate::process::resident;
 use crate::report::{Better, Numbers};
 use crate::rollouts::{Change, Rollout};
 use crate::scene::Scene;
 use crate::size::{LISTING_CLIENTS, MANY_CLIENTS, Size};
 use crate::watches::Watches;
-use crate::writes::{Creates, Patches};
+use crate::writes::{Creates, How, Patches};
 
 /// Measures Stoa against kube-apiserver and kubectl on a running test bed.
 #[derive(Debug, Parser)]
@@ -62,6 +64,9 @@ struct Options {
     /// Speak HTTP/1.1 rather than HTTP/2, which kubectl speaks
     #[arg(long)]
     http1: bool,
+    /// Repeat what Stoa answers, with the certificate in this folder, until the standard input ends
+    #[arg(long, hide = true)]
+    repeat: Option<PathBuf>,
     /// Write the result to this file, too, as JSON
     #[arg(long)]
     json: Option<PathBuf>,
@@ -76,6 +81,8 @@ enum Part {
     Patch,
     Create,
     Rollout,
+    /// One object among a thousand, ten thousand and so on up to `--objects`
+    Scale,
 }
 
 #[tokio::main]
@@ -84,12 +91,17 @@ async fn main() -> Result<()> {
     let protocol = if options.http1 { Protocol::Http1 } else { Protocol::Http2 };
     let mut size = if options.small { Size::small() } else { Size::full() };
     size.objects = options.objects.unwrap_or(size.objects);
-    let bed = Bed::find(&options.dir, protocol)?;
+    let mut bed = Bed::find(&options.dir, protocol)?;
+    if let Some(certificates) = &options.repeat {
+        return floor::serve(bed, certificates).await;
+    }
+    let floor = Floor::start(&options.dir, &bed, protocol)?;
+    bed.servers.floor = Some(floor.pid());
     let started = Instant::now();
 
     let mut bench = Bench::start(bed, size).await?;
     notes(&mut bench, protocol).await?;
-    let mut scene = Scene::new(&bench.bed)?;
+    let mut scene = Scene::new(&bench.bed, &floor)?;
     let measured = match scene.build().await {
         Ok(()) => measure(&mut bench, &scene, &options.only).await,
         Err(error) => Err(error),
@@ -118,20 +130,19 @@ async fn notes(bench: &mut Bench, protocol: Protocol) -> Result<()> {
     let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
     let (idle, report) = (bench.idle(), &mut bench.report);
     report.note(&format!(
-        "reference: kube-apiserver {} with the same objects as a custom resource; {protocol:?}; {cores} cores for servers \
-         and client; medians of {} turns of each side, each alone",
+        "sample: objects as large in Go's sample-apiserver itself; reference: kube-apiserver {} with the same objects as a \
+         custom resource; floor: Stoa's answers, repeated by a server that has them ready; {protocol:?}; {cores} cores \
+         for servers and client; medians of {} turns of each side, each alone",
         version["gitVersion"].as_str().unwrap_or("of unknown version"),
         bench.size.rounds
     ));
     report.note(
-        "CPU is that of stoa-apiserver, function-runner, kube-apiserver, etcd and kubectl together per operation, less what \
+        "CPU is that of stoa-apiserver, function-runner, sample-apiserver, kube-apiserver, etcd and kubectl together per operation, less what \
          they use when idle; of writes until nothing is left to do",
     );
+    let [stoa, apiserver, etcd] = idle.of_servers().map(|time| time.as_secs_f64() * 1e3);
     report.note(&format!(
-        "when idle, stoa-apiserver uses {:.1} ms of CPU a second, kube-apiserver {:.1}, etcd {:.1}",
-        idle.stoa.as_secs_f64() * 1e3,
-        idle.apiserver.as_secs_f64() * 1e3,
-        idle.etcd.as_secs_f64() * 1e3
+        "when idle, stoa-apiserver uses {stoa:.1} ms of CPU a second, kube-apiserver {apiserver:.1}, etcd {etcd:.1}"
     ));
     report.note("a ratio above 1 is good for Stoa; kube-apiserver also writes the test bed's audit log");
     if bench.bed.servers.stoa_is_debug_build() {
@@ -147,8 +158,8 @@ async fn notes(bench: &mut Bench, protocol: Protocol) -> Result<()> {
 /// When a request fails or an answer is wrong.
 async fn measure(bench: &mut Bench, scene: &Scene, only: &[Part]) -> Result<()> {
     let wanted = |part: Part| only.is_empty() || only.contains(&part);
-    if [Part::List, Part::Get, Part::Watch, Part::Patch, Part::Create].into_iter().any(wanted) {
-        fill(bench, scene, wanted(Part::List)).await?;
+    if [Part::List, Part::Get, Part::Watch, Part::Patch, Part::Create, Part::Scale].into_iter().any(wanted) {
+        fill(bench, scene, wanted(Part::List), wanted(Part::Scale)).await?;
     }
     if wanted(Part::List) {
         lists(bench, scene).await.context("list")?;
@@ -168,41 +179,67 @@ async fn measure(bench: &mut Bench, scene: &Scene, only: &[Part]) -> Result<()> 
     Ok(())
 }
 
-/// The resident megabytes of stoa-apiserver and of kube-apiserver.
+/// The resident megabytes of the API servers.
 fn memory(bench: &Bench) -> Result<Numbers> {
-    let megabytes = |pid| Ok::<_, anyhow::Error>(resident(pid)? as f64 / 1e6);
     let servers = bench.bed.servers;
-    Ok(Numbers { stoa: megabytes(servers.stoa)?, aggregated: None, reference: megabytes(servers.apiserver)? })
+    let processes =
+        [(Side::Stoa, Some(servers.stoa)), (Side::Sample, servers.sample), (Side::Reference, Some(servers.apiserver))];
+    let processes = processes.into_iter().filter_map(|(side, pid)| Some((side, pid?)));
+    processes.map(|(side, pid)| Ok((side, resident(pid)? as f64 / 1e6))).collect()
 }
 
 /// Makes the objects and, as long as nobody has asked through the aggregation layer, looks at what lists leave behind.
-async fn fill(bench: &mut Bench, scene: &Scene, with_lists: bool) -> Result<()> {
+async fn fill(bench: &mut Bench, scene: &Scene, with_lists: bool, in_steps: bool) -> Result<()> {
     let objects = bench.size.objects;
     bench.settle().await?;
     let empty = memory(bench)?;
-    let own = [&scene.stoa, &scene.reference];
-    let summaries = bench.compare(&own, &Fill { scene, objects }).await.context("fill")?;
-    bench.settle().await?;
+    let mut from = 0;
+    let mut next = if in_steps { bench.size.step.min(objects) } else { objects };
+    while from < objects {
+        let summaries = bench.compare(&scene.own(), &Fill { scene, from, objects: next }).await.context("fill")?;
+        bench.settle().await?;
+        let title = format!("{MANY_CLIENTS} clients");
+        bench.report.section(if from == 0 {
+            format!("create {next} objects")
+        } else {
+            format!("create {from} to {next}")
+        });
+        bench.report.operation(&title, &summaries);
+        bench.report.throughput(&title, &summaries);
+        (from, next) = (next, (next * 10).min(objects));
+        if in_steps {
+            one_of_many(bench, scene, from).await.with_context(|| format!("one of {from} objects"))?;
+        }
+    }
     let filled = memory(bench)?;
-    bench.report.section(format!("create {objects} objects"));
-    bench.report.operation(&format!("{MANY_CLIENTS} clients"), &summaries);
-    bench.report.throughput(&format!("{MANY_CLIENTS} clients"), &summaries);
+    let mut memories = vec![("at first", empty.clone()), ("with the objects", filled.clone())];
+    let mut last = filled;
     if with_lists {
         let lists = list_together(bench, Form::JSON);
-        let mut summaries = bench.compare(&own, &lists).await.context("list")?;
-        let listed = memory(bench)?;
-        let aggregated = bench.compare(&[&scene.aggregated], &lists).await.context("list")?;
-        summaries.splice(1..1, aggregated);
+        let mut summaries = bench.compare(&scene.own(), &lists).await.context("list")?;
+        last = memory(bench)?;
+        memories.push(("after the first lists", last.clone()));
+        summaries.extend(bench.compare(&[&scene.aggregated, &scene.floor], &lists).await.context("list")?);
         bench.report.section(format!("list {objects} objects"));
         bench.report.operation(&format!("{}, {LISTING_CLIENTS} clients", Form::JSON.title), &summaries);
-        bench.report.section("memory of the API servers");
-        for (title, numbers) in [("at first", empty), ("with the objects", filled), ("after the first lists", listed)] {
-            bench.report.row(title, "MB", Better::Less, numbers);
-        }
-        let growth =
-            Numbers { stoa: listed.stoa - empty.stoa, aggregated: None, reference: listed.reference - empty.reference };
-        bench.report.row("growth", "MB", Better::Less, growth);
     }
+    bench.report.section("memory of the API servers");
+    memories.push(("growth", last.since(&empty)));
+    for (title, numbers) in memories {
+        bench.report.row(title, "MB", Better::Less, numbers);
+    }
+    Ok(())
+}
+
+/// What it costs to read and to write one of many objects, which is not to grow with their number.
+async fn one_of_many(bench: &mut Bench, scene: &Scene, objects: usize) -> Result<()> {
+    bench.report.section(format!("one of {objects} objects, 1 client"));
+    let load = Load { least: bench.size.turn, most: usize::MAX };
+    let summaries = bench.compare(&scene.own(), &Gets { clients: 1, objects, load }).await?;
+    bench.report.operation("get", &summaries);
+    let patches = Patches { scene, how: How::MergePatch, clients: 1, writes: bench.size.writes_alone, objects };
+    let summaries = bench.compare(&scene.own(), &patches).await?;
+    bench.report.operation("merge patch", &summaries);
     Ok(())
 }
 
@@ -212,33 +249,31 @@ fn list_together(bench: &Bench, form: Form) -> Lists {
 }
 
 async fn lists(bench: &mut Bench, scene: &Scene) -> Result<()> {
-    let all = [&scene.stoa, &scene.aggregated, &scene.reference];
     let (objects, page) = (bench.size.objects, bench.size.page);
     let load = Load { least: bench.size.turn, most: bench.size.lists };
     bench.report.section(format!("list {objects} objects"));
     for form in [Form::JSON].into_iter().chain(Form::OTHERS) {
         let lists = Lists { form, clients: 1, objects, load };
-        let summaries = bench.compare(&all, &lists).await.context(form.title)?;
+        let summaries = bench.compare(&scene.readable(), &lists).await.context(form.title)?;
         bench.report.operation(form.title, &summaries);
         bench.report.size(form.title, &summaries);
     }
     let title = format!("{}, {LISTING_CLIENTS} clients", Form::GZIP.title);
-    let summaries = bench.compare(&all, &list_together(bench, Form::GZIP)).await.context("gzip")?;
+    let summaries = bench.compare(&scene.readable(), &list_together(bench, Form::GZIP)).await.context("gzip")?;
     bench.report.operation(&title, &summaries);
-    let summaries = bench.compare(&all, &Pages { page, objects, load }).await.context("pages")?;
+    let summaries = bench.compare(&scene.all(), &Pages { page, objects, load }).await.context("pages")?;
     bench.report.operation(&format!("pages of {page}"), &summaries);
-    let summaries = bench.compare(&all, &Streaming { objects, load }).await.context("streaming")?;
+    let summaries = bench.compare(&scene.all(), &Streaming { objects, load }).await.context("streaming")?;
     bench.report.operation("streaming", &summaries);
     Ok(())
 }
 
 async fn gets(bench: &mut Bench, scene: &Scene) -> Result<()> {
-    let all = [&scene.stoa, &scene.aggregated, &scene.reference];
     let objects = bench.size.objects;
     bench.report.section(format!("get one of {objects} objects"));
     for clients in [1, MANY_CLIENTS] {
         let load = Load { least: bench.size.turn, most: usize::MAX };
-        let summaries = bench.compare(&all, &Gets { clients, objects, load }).await?;
+        let summaries = bench.compare(&scene.all(), &Gets { clients, objects, load }).await?;
         let title = clients_title(clients);
         bench.report.operation(&title, &summaries);
         bench.report.throughput(&title, &summaries);
@@ -247,12 +282,11 @@ async fn gets(bench: &mut Bench, scene: &Scene) -> Result<()> {
 }
 
 async fn watches(bench: &mut Bench, scene: &Scene) -> Result<()> {
-    let all = [&scene.stoa, &scene.aggregated, &scene.reference];
     let (writes, interval) = (bench.size.watched_writes, bench.size.watched_interval);
     bench.report.section(format!("watch, {:.0} writes a second", 1.0 / interval.as_secs_f64()));
     for watchers in bench.size.watchers {
         let watches = Watches { watchers: *watchers, writes, interval };
-        let summaries = bench.compare(&all, &watches).await.context("watching")?;
+        let summaries = bench.compare(&scene.all(), &watches).await.context("watching")?;
         let title = format!("{watchers} watchers, write to last");
         bench.report.row(&title, "p50 ms", Better::Less, Numbers::of(&summaries, |side| side.latency_ms(0.5)));
         bench.report.row(&title, "p99 ms", Better::Less, Numbers::of(&summaries, |side| side.latency_ms(0.99)));
@@ -263,18 +297,21 @@ async fn watches(bench: &mut Bench, scene: &Scene) -> Result<()> {
 }
 
 async fn writes(bench: &mut Bench, scene: &Scene, patch: bool, create: bool) -> Result<()> {
-    let all = [&scene.stoa, &scene.aggregated, &scene.reference];
     let objects = bench.size.objects;
     let loads = [(1, bench.size.writes_alone), (MANY_CLIENTS, bench.size.writes_together)];
     bench.report.section(format!("write beside {objects} objects"));
-    for (clients, writes) in loads.into_iter().filter(|_| patch) {
-        let summaries = bench.compare(&all, &Patches { clients, writes, objects }).await.context("patch")?;
-        let title = format!("merge patch, {}", clients_title(clients));
-        bench.report.operation(&title, &summaries);
-        bench.report.throughput(&title, &summaries);
+    let ways = [(How::MergePatch, "merge patch"), (How::Apply, "server-side apply")];
+    for (how, title) in ways.into_iter().filter(|_| patch) {
+        for (clients, writes) in loads {
+            let patches = Patches { scene, how, clients, writes, objects };
+            let summaries = bench.compare(&scene.all(), &patches).await.context(title)?;
+            let title = format!("{title}, {}", clients_title(clients));
+            bench.report.operation(&title, &summaries);
+            bench.report.throughput(&title, &summaries);
+        }
     }
     for (clients, writes) in loads.into_iter().filter(|_| create) {
-        let summaries = bench.compare(&all, &Creates { scene, clients, writes }).await.context("create")?;
+        let summaries = bench.compare(&scene.all(), &Creates { scene, clients, writes }).await.context("create")?;
         let title = format!("create, {}", clients_title(clients));
         bench.report.operation(&title, &summaries);
         bench.report.throughput(&title, &summaries);

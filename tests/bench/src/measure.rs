@@ -28,14 +28,18 @@ fn is_busy(per_second: CpuTime) -> bool {
 }
 
 /// Whom requests go to. The order is that of the turns and of the report's columns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Side {
     /// stoa-apiserver itself.
     Stoa,
     /// The same objects through kube-apiserver's aggregation layer.
     Aggregated,
+    /// Objects of the same size in Go's sample-apiserver itself.
+    Sample,
     /// The same objects as a custom resource of kube-apiserver.
     Reference,
+    /// What stoa-apiserver answered, from a server that has it ready.
+    Floor,
 }
 
 /// Where a side has its objects.
@@ -140,8 +144,9 @@ pub(crate) enum Window {
 }
 
 /// What the turns of one side were, taken together.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Summary {
+    pub(crate) side: Side,
     /// Sorted.
     latencies: Vec<Duration>,
     per_second: Vec<f64>,
@@ -150,6 +155,10 @@ pub(crate) struct Summary {
 }
 
 impl Summary {
+    fn new(side: Side) -> Self {
+        Self { side, latencies: Vec::new(), per_second: Vec::new(), cpu_ms: Vec::new(), kilobytes: Vec::new() }
+    }
+
     /// The latency that `share` of the operations stay below, in milliseconds.
     pub(crate) fn latency_ms(&self, share: f64) -> f64 {
         let last = self.latencies.len().saturating_sub(1);
@@ -244,7 +253,7 @@ impl Bench {
     ///
     /// Whatever fails, or is not as it should be.
     pub(crate) async fn compare<E: Experiment>(&mut self, targets: &[&Target], experiment: &E) -> Result<Vec<Summary>> {
-        let mut summaries = vec![Summary::default(); targets.len()];
+        let mut summaries: Vec<Summary> = targets.iter().map(|target| Summary::new(target.side)).collect();
         for round in 0..experiment.rounds(&self.size) {
             for (target, summary) in targets.iter().zip(&mut summaries) {
                 let context = || format!("{:?}, turn {round}", target.side);

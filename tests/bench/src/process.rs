@@ -16,58 +16,51 @@ pub(crate) struct Servers {
     pub(crate) runner: u32,
     pub(crate) apiserver: u32,
     pub(crate) etcd: u32,
+    /// Go's sample-apiserver, if the test bed has one.
+    pub(crate) sample: Option<u32>,
+    /// What answers with ready bytes, once it is started.
+    pub(crate) floor: Option<u32>,
 }
 
-/// Processor time, user and system.
+/// Those of [`Servers`] in their order, and the programs that this one ran and waited for.
+const PROCESSES: usize = 7;
+
+/// Processor time, user and system, of each process.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct CpuTime {
-    pub(crate) stoa: Duration,
-    pub(crate) runner: Duration,
-    pub(crate) apiserver: Duration,
-    pub(crate) etcd: Duration,
-    /// Programs that this one ran and waited for.
-    pub(crate) children: Duration,
-}
+pub(crate) struct CpuTime([Duration; PROCESSES]);
 
 impl CpuTime {
     /// Of all together.
     pub(crate) fn total(self) -> Duration {
-        self.stoa + self.runner + self.apiserver + self.etcd + self.children
+        self.0.into_iter().sum()
+    }
+
+    /// Of stoa-apiserver, kube-apiserver and etcd.
+    pub(crate) fn of_servers(self) -> [Duration; 3] {
+        let [stoa, _, apiserver, etcd, ..] = self.0;
+        [stoa, apiserver, etcd]
     }
 
     /// Less what the processes would have used anyway, at `idle` per second.
     pub(crate) fn without_idle(self, idle: Self, elapsed: Duration) -> Self {
-        let less = |used: Duration, idle: Duration| used.saturating_sub(idle.mul_f64(elapsed.as_secs_f64()));
-        Self {
-            stoa: less(self.stoa, idle.stoa),
-            runner: less(self.runner, idle.runner),
-            apiserver: less(self.apiserver, idle.apiserver),
-            etcd: less(self.etcd, idle.etcd),
-            children: self.children,
-        }
+        self.with(idle, |used, idle| used.saturating_sub(idle.mul_f64(elapsed.as_secs_f64())))
     }
 
     /// The lesser of both, process by process.
     pub(crate) fn min(self, other: Self) -> Self {
-        Self {
-            stoa: self.stoa.min(other.stoa),
-            runner: self.runner.min(other.runner),
-            apiserver: self.apiserver.min(other.apiserver),
-            etcd: self.etcd.min(other.etcd),
-            children: self.children.min(other.children),
-        }
+        self.with(other, Duration::min)
     }
 
     /// This time, of `elapsed`, as time per second.
     pub(crate) fn per_second(self, elapsed: Duration) -> Self {
-        let rate = |used: Duration| used.div_f64(elapsed.as_secs_f64());
-        Self {
-            stoa: rate(self.stoa),
-            runner: rate(self.runner),
-            apiserver: rate(self.apiserver),
-            etcd: rate(self.etcd),
-            children: rate(self.children),
+        Self(self.0.map(|used| used.div_f64(elapsed.as_secs_f64())))
+    }
+
+    fn with(mut self, other: Self, combine: impl Fn(Duration, Duration) -> Duration) -> Self {
+        for (time, other) in self.0.iter_mut().zip(other.0) {
+            *time = combine(*time, other);
         }
+        self
     }
 }
 
@@ -75,13 +68,7 @@ impl Sub for CpuTime {
     type Output = Self;
 
     fn sub(self, before: Self) -> Self {
-        Self {
-            stoa: self.stoa.saturating_sub(before.stoa),
-            runner: self.runner.saturating_sub(before.runner),
-            apiserver: self.apiserver.saturating_sub(before.apiserver),
-            etcd: self.etcd.saturating_sub(before.etcd),
-            children: self.children.saturating_sub(before.children),
-        }
+        self.with(before, Duration::saturating_sub)
     }
 }
 
@@ -92,13 +79,16 @@ impl Servers {
     ///
     /// When one of them is gone.
     pub(crate) fn cpu(&self) -> Result<CpuTime> {
-        Ok(CpuTime {
-            stoa: own_time(self.stoa)?,
-            runner: own_time(self.runner)?,
-            apiserver: own_time(self.apiserver)?,
-            etcd: own_time(self.etcd)?,
-            children: time("self", CHILDREN)?,
-        })
+        let optional = |pid: Option<u32>| pid.map_or(Ok(Duration::ZERO), own_time);
+        Ok(CpuTime([
+            own_time(self.stoa)?,
+            own_time(self.runner)?,
+            own_time(self.apiserver)?,
+            own_time(self.etcd)?,
+            optional(self.sample)?,
+            optional(self.floor)?,
+            time("self", CHILDREN)?,
+        ]))
     }
 
     /// Whether Stoa was built with debug assertions and without optimization, by the folder it was built in.

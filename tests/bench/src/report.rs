@@ -1,10 +1,11 @@
 //! The result: a table for people, JSON for programs.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde_json::{Value, json};
 
-use crate::measure::Summary;
+use crate::measure::{Side, Summary};
 
 /// Which of two numbers is the better one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,18 +19,34 @@ struct Row {
     operation: String,
     measure: &'static str,
     better: Better,
-    stoa: f64,
-    aggregated: Option<f64>,
-    reference: f64,
+    numbers: Numbers,
 }
 
+/// Which side is compared with which, and what that is called: for people, and for programs.
+const RATIOS: [(Side, Side, &str, &str); 4] = [
+    (Side::Stoa, Side::Sample, "/ sample", "ratioSample"),
+    (Side::Stoa, Side::Reference, "/ ref", "ratio"),
+    (Side::Aggregated, Side::Reference, "agg / ref", "ratioAggregated"),
+    (Side::Stoa, Side::Floor, "/ floor", "ratioFloor"),
+];
+
+/// The columns and what they are called.
+const COLUMNS: [(Side, &str); 5] = [
+    (Side::Stoa, "stoa"),
+    (Side::Aggregated, "aggregated"),
+    (Side::Sample, "sample"),
+    (Side::Reference, "reference"),
+    (Side::Floor, "floor"),
+];
+
 impl Row {
-    /// How many times better Stoa is with this number.
-    fn ratio(&self, stoa: f64) -> f64 {
-        match self.better {
-            Better::Less => self.reference / stoa,
-            Better::More => stoa / self.reference,
-        }
+    /// How many times better `side` is than `other` with this number.
+    fn ratio(&self, side: Side, other: Side) -> Option<f64> {
+        let (number, other) = (self.numbers.get(side)?, self.numbers.get(other)?);
+        Some(match self.better {
+            Better::Less => other / number,
+            Better::More => number / other,
+        })
     }
 }
 
@@ -40,24 +57,29 @@ pub(crate) struct Report {
     sections: Vec<(String, Vec<Row>)>,
 }
 
-/// The numbers of the sides: Stoa, where it makes sense Stoa through the aggregation layer, and the reference.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Numbers {
-    pub(crate) stoa: f64,
-    pub(crate) aggregated: Option<f64>,
-    pub(crate) reference: f64,
-}
+/// One number of each side that was measured.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Numbers(BTreeMap<Side, f64>);
 
 impl Numbers {
-    /// One number of each summary, which come in the order of the sides.
+    /// One number of each summary.
     pub(crate) fn of(summaries: &[Summary], number: impl Fn(&Summary) -> f64) -> Self {
-        match summaries {
-            [stoa, aggregated, reference] => {
-                Self { stoa: number(stoa), aggregated: Some(number(aggregated)), reference: number(reference) }
-            }
-            [stoa, reference] => Self { stoa: number(stoa), aggregated: None, reference: number(reference) },
-            _ => Self { stoa: f64::NAN, aggregated: None, reference: f64::NAN },
-        }
+        summaries.iter().map(|summary| (summary.side, number(summary))).collect()
+    }
+
+    fn get(&self, side: Side) -> Option<f64> {
+        self.0.get(&side).copied()
+    }
+
+    /// What is more here than in `before`.
+    pub(crate) fn since(&self, before: &Self) -> Self {
+        self.0.iter().filter_map(|(side, number)| Some((*side, number - before.get(*side)?))).collect()
+    }
+}
+
+impl FromIterator<(Side, f64)> for Numbers {
+    fn from_iter<T: IntoIterator<Item = (Side, f64)>>(numbers: T) -> Self {
+        Self(numbers.into_iter().collect())
     }
 }
 
@@ -79,8 +101,7 @@ impl Report {
 
     /// Adds a row.
     pub(crate) fn row(&mut self, operation: &str, measure: &'static str, better: Better, numbers: Numbers) {
-        let Numbers { stoa, aggregated, reference } = numbers;
-        let row = Row { operation: operation.to_owned(), measure, better, stoa, aggregated, reference };
+        let row = Row { operation: operation.to_owned(), measure, better, numbers };
         if self.sections.is_empty() {
             self.section("");
         }
@@ -112,17 +133,19 @@ impl Report {
     pub(crate) fn json(&self) -> Value {
         let rows = self.sections.iter().flat_map(|(section, rows)| {
             rows.iter().map(move |row| {
-                json!({
+                let mut value = json!({
                     "section": section,
                     "operation": row.operation,
                     "measure": row.measure,
                     "better": match row.better { Better::Less => "less", Better::More => "more" },
-                    "stoa": row.stoa,
-                    "aggregated": row.aggregated,
-                    "reference": row.reference,
-                    "ratio": row.ratio(row.stoa),
-                    "ratioAggregated": row.aggregated.map(|aggregated| row.ratio(aggregated)),
-                })
+                });
+                for (side, key) in COLUMNS {
+                    value[key] = json!(row.numbers.get(side));
+                }
+                for (side, other, _, key) in RATIOS {
+                    value[key] = json!(row.ratio(side, other));
+                }
+                value
             })
         });
         json!({ "notes": self.notes, "rows": rows.collect::<Vec<_>>() })
@@ -132,26 +155,25 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (section, rows) in &self.sections {
-            writeln!(
-                f,
-                "\n{section:<46} {:>10} {:>10} {:>10} {:>9} {:>9}",
-                "stoa", "aggregated", "reference", "ratio", "ratio agg"
-            )?;
+            write!(f, "\n{section:<46}")?;
+            let titles = COLUMNS.iter().map(|(_, title)| title).chain(RATIOS.iter().map(|(_, _, title, _)| title));
+            for title in titles {
+                write!(f, " {title:>10}")?;
+            }
+            writeln!(f)?;
             let mut before = "";
             for row in rows {
                 let operation = if row.operation == before { "" } else { row.operation.as_str() };
                 before = &row.operation;
-                let optional = |number: Option<f64>| number.map_or_else(String::new, three_digits);
-                writeln!(
-                    f,
-                    "  {operation:<32} {:<11} {:>10} {:>10} {:>10} {:>9} {:>9}",
-                    row.measure,
-                    three_digits(row.stoa),
-                    optional(row.aggregated),
-                    three_digits(row.reference),
-                    format!("{}×", three_digits(row.ratio(row.stoa))),
-                    row.aggregated.map_or_else(String::new, |number| format!("{}×", three_digits(row.ratio(number)))),
-                )?;
+                write!(f, "  {operation:<32} {:<11}", row.measure)?;
+                for (side, _) in COLUMNS {
+                    write!(f, " {:>10}", row.numbers.get(side).map_or_else(String::new, three_digits))?;
+                }
+                for (side, other, ..) in RATIOS {
+                    let ratio = row.ratio(side, other).map_or_else(String::new, |ratio| three_digits(ratio) + "×");
+                    write!(f, " {ratio:>10}")?;
+                }
+                writeln!(f)?;
             }
         }
         writeln!(f)?;
@@ -176,32 +198,31 @@ fn three_digits(number: f64) -> String {
 mod tests {
     use super::*;
 
-    fn report(better: Better, numbers: Numbers) -> Report {
+    fn report(better: Better, numbers: &[(Side, f64)]) -> Report {
         let mut report = Report::default();
         report.section("list");
-        report.row("JSON", "p50 ms", better, numbers);
+        report.row("JSON", "p50 ms", better, numbers.iter().copied().collect());
         report
     }
 
     #[test]
     fn ratio_above_one_is_always_good_for_stoa() {
-        let numbers = Numbers { stoa: 2.0, aggregated: Some(40.0), reference: 10.0 };
+        let numbers = [(Side::Stoa, 2.0), (Side::Aggregated, 40.0), (Side::Reference, 10.0)];
         for (better, ratio, aggregated) in [(Better::Less, 5.0, 0.25), (Better::More, 0.2, 4.0)] {
-            let json = report(better, numbers).json();
-            assert_eq!(
-                (&json["rows"][0]["ratio"], &json["rows"][0]["ratioAggregated"]),
-                (&json!(ratio), &json!(aggregated))
-            );
+            let row = &report(better, &numbers).json()["rows"][0];
+            let ratios = [&row["ratio"], &row["ratioAggregated"], &row["ratioSample"]];
+            assert_eq!(ratios, [&json!(ratio), &json!(aggregated), &json!(null)]);
         }
     }
 
     #[test]
     fn table_is_aligned() {
-        let text = report(Better::Less, Numbers { stoa: 2.0, aggregated: None, reference: 1234.5 }).to_string();
+        let text = report(Better::Less, &[(Side::Stoa, 2.0), (Side::Reference, 1234.5)]).to_string();
         let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
         assert!(lines[0].starts_with("list") && lines[1].contains("1234") && lines[1].contains("617×"), "{text}");
-        let end = |line: &str, word: &str| line.find(word).map(|at| line[..at].chars().count() + word.len());
+        let end = |line: &str, word: &str| line.find(word).map(|at| line[..at].chars().count() + word.chars().count());
         assert_eq!(end(lines[0], "reference"), end(lines[1], "1234"), "{text}");
+        assert_eq!(end(lines[0], " / ref"), end(lines[1], "617×"), "{text}");
     }
 
     #[test]

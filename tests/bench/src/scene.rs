@@ -1,8 +1,10 @@
-//! The objects that are read and written: Stacks of Stoa, and the same as a custom resource of kube-apiserver.
+//! The objects that are read and written: Stacks of Stoa, the same as a custom resource of kube-apiserver, and flunders
+//! of Go's sample-apiserver.
 //!
-//! Start at [`Scene::build`]. Both sides' objects have the same content and, padded, the same length: one side records
-//! more about its objects than the other, and lists are to be compared byte for byte.
+//! Start at [`Scene::build`]. All sides' objects have, padded, the same length: one side records more about its objects
+//! than the other, and lists are to be compared byte for byte.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -17,10 +19,13 @@ use tempfile::TempDir;
 
 use crate::bed::Bed;
 use crate::client::Call;
+use crate::floor::Floor;
 use crate::measure::{Side, Target};
 
 /// The group of the copies; Stoa's own are taken by its APIServices.
 const REFERENCE_GROUP: &str = "bench.stoa.dev";
+/// The group of flunders, which the test bed's APIService leads to Go's sample-apiserver.
+const SAMPLE_GROUP: &str = "wardle.example.com";
 const REFERENCE_KIND: &str = "StackBench";
 const REFERENCE_PLURAL: &str = "stackbenches";
 const VERSION: &str = "v1alpha1";
@@ -45,11 +50,26 @@ pub(crate) struct Scene {
     pub(crate) name: String,
     pub(crate) stoa: Target,
     pub(crate) aggregated: Target,
+    /// Where the test bed has Go's sample-apiserver.
+    pub(crate) sample: Option<Target>,
     pub(crate) reference: Target,
+    /// What stoa-apiserver answered, repeated.
+    pub(crate) floor: Target,
     /// The Git repository that stacks are rendered from.
     pub(crate) repository: TempDir,
-    stoa_padding: String,
-    reference_padding: String,
+    /// By side; those that have none have the objects of another.
+    padding: BTreeMap<Side, String>,
+}
+
+/// The part of a spec with the text that patches change. Of flunders it is what they refer to.
+pub(crate) fn describe(target: &Target, text: &str) -> Value {
+    if target.side == Side::Sample { json!({"reference": text}) } else { json!({"description": text}) }
+}
+
+/// What [`describe`] wrote.
+pub(crate) fn description(object: &Value) -> &Value {
+    let spec = &object["spec"];
+    spec.get("description").unwrap_or(&spec["reference"])
 }
 
 /// The name of an object by its number.
@@ -63,19 +83,36 @@ impl Scene {
     /// # Errors
     ///
     /// When there is no folder for a repository, or no git.
-    pub(crate) fn new(bed: &Bed) -> Result<Self> {
+    pub(crate) fn new(bed: &Bed, floor: &Floor) -> Result<Self> {
         let name = format!("bench-{}", std::process::id());
         let stacks = format!("/apis/config.stoa.dev/{VERSION}/namespaces/{name}/stacks");
         let copies = format!("/apis/{REFERENCE_GROUP}/{VERSION}/namespaces/{name}-reference/{REFERENCE_PLURAL}");
+        let flunders = format!("/apis/{SAMPLE_GROUP}/{VERSION}/namespaces/{name}-reference/flunders");
         Ok(Self {
             stoa: Target::new(Side::Stoa, bed.stoa.clone(), stacks.clone()),
-            aggregated: Target::new(Side::Aggregated, bed.kubernetes.clone(), stacks),
+            aggregated: Target::new(Side::Aggregated, bed.kubernetes.clone(), stacks.clone()),
+            sample: bed.sample.clone().map(|endpoint| Target::new(Side::Sample, endpoint, flunders)),
             reference: Target::new(Side::Reference, bed.kubernetes.clone(), copies),
+            floor: Target::new(Side::Floor, floor.endpoint.clone(), stacks),
             repository: repository()?,
-            stoa_padding: String::new(),
-            reference_padding: String::new(),
+            padding: BTreeMap::new(),
             name,
         })
+    }
+
+    /// All that can be read and written, in the order of their turns.
+    pub(crate) fn all(&self) -> Vec<&Target> {
+        [&self.stoa, &self.aggregated].into_iter().chain(&self.sample).chain([&self.reference]).collect()
+    }
+
+    /// Each collection once, and not through the aggregation layer.
+    pub(crate) fn own(&self) -> Vec<&Target> {
+        self.all().into_iter().filter(|target| target.side != Side::Aggregated).collect()
+    }
+
+    /// All that can be read, and what reading costs at least.
+    pub(crate) fn readable(&self) -> Vec<&Target> {
+        self.all().into_iter().chain([&self.floor]).collect()
     }
 
     /// Makes organization, project and what they need on one side, a CRD and a namespace on the other.
@@ -172,15 +209,15 @@ impl Scene {
     /// Makes one object on each side, and from then on all are as long as the longer one.
     async fn pad(&mut self) -> Result<()> {
         let probe = name(0);
-        let mut lengths = [0; 2];
-        for (target, length) in [&self.stoa, &self.reference].into_iter().zip(&mut lengths) {
+        let mut lengths = BTreeMap::new();
+        for target in self.own() {
             target.ask(&Call::post(target.collection.clone(), &self.object(target, 0, ""))).await?;
             let path = target.object(&probe);
             if target.side == Side::Stoa {
                 // Its controller writes the status.
                 self.wait(target, &path, |object| object["status"]["conditions"].is_array()).await?;
             }
-            *length = target.ask(&Call::get(path.clone())).await?.to_string().len();
+            lengths.insert(target.side, target.ask(&Call::get(path.clone())).await?.to_string().len());
             target.ask(&Call::delete(path.clone())).await?;
             let mut client = target.endpoint.connect().await?;
             let deadline = Instant::now() + PATIENCE;
@@ -189,21 +226,36 @@ impl Scene {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         }
-        let longest = lengths.into_iter().max().unwrap_or_default().max(OBJECT_BYTES);
-        self.stoa_padding = padding(longest - lengths[0]);
-        self.reference_padding = padding(longest - lengths[1]);
+        let longest = lengths.values().copied().fold(OBJECT_BYTES, usize::max);
+        self.padding = lengths.into_iter().map(|(side, length)| (side, padding(longest - length))).collect();
         Ok(())
     }
 
     /// Object number `number` for one of the sides; `turn` says what creates it, or is empty for what is read.
     pub(crate) fn object(&self, target: &Target, number: usize, turn: &str) -> Value {
         let name = if turn.is_empty() { name(number) } else { format!("new-{turn}-{number}") };
-        let (api_version, kind, padding) = match target.side {
-            Side::Stoa | Side::Aggregated => (format!("config.stoa.dev/{VERSION}"), "Stack", &self.stoa_padding),
-            Side::Reference => (format!("{REFERENCE_GROUP}/{VERSION}"), REFERENCE_KIND, &self.reference_padding),
+        let (group, kind, padded) = match target.side {
+            Side::Stoa | Side::Aggregated | Side::Floor => ("config.stoa.dev", "Stack", Side::Stoa),
+            Side::Sample => (SAMPLE_GROUP, "Flunder", Side::Sample),
+            Side::Reference => (REFERENCE_GROUP, REFERENCE_KIND, Side::Reference),
+        };
+        let padding = self.padding.get(&padded).map_or("", String::as_str);
+        let description = "The checkout of the web shop, as customers see it";
+        let spec = if target.side == Side::Sample {
+            describe(target, description)
+        } else {
+            json!({
+                "project": self.name,
+                "description": description,
+                "path": format!("apps/checkout/{name}"),
+                "workspaces": [self.name],
+                "generator": {"parameters": {"cell": format!("c{}", number % 16), "aig": format!("a{}", number % 3)}},
+                // What is deployed stays when the measurements are over.
+                "deletionPolicy": "Orphan",
+            })
         };
         json!({
-            "apiVersion": api_version,
+            "apiVersion": format!("{group}/{VERSION}"),
             "kind": kind,
             "metadata": {
                 "name": name,
@@ -214,15 +266,7 @@ impl Scene {
                 },
                 "annotations": {PADDING: padding},
             },
-            "spec": {
-                "project": self.name,
-                "description": "The checkout of the web shop, as customers see it",
-                "path": format!("apps/checkout/{name}"),
-                "workspaces": [self.name],
-                "generator": {"parameters": {"cell": format!("c{}", number % 16), "aig": format!("a{}", number % 3)}},
-                // What is deployed stays when the measurements are over.
-                "deletionPolicy": "Orphan",
-            },
+            "spec": spec,
         })
     }
 

@@ -7,6 +7,8 @@ use std::time::Duration;
 pub(crate) struct Size {
     /// Objects in the collection that is read.
     pub(crate) objects: usize,
+    /// The first of the numbers of objects, each ten times the one before, at which one object is read and written.
+    pub(crate) step: usize,
     /// Turns of each side.
     pub(crate) rounds: usize,
     /// How long a turn of reading lasts at least.
@@ -43,6 +45,7 @@ impl Size {
     pub(crate) fn small() -> Self {
         Self {
             objects: 500,
+            step: 50,
             rounds: 1,
             turn: Duration::from_millis(100),
             page: 100,
@@ -62,6 +65,7 @@ impl Size {
     pub(crate) fn full() -> Self {
         Self {
             objects: 10_000,
+            step: 1_000,
             rounds: 3,
             turn: Duration::from_millis(1500),
             page: 500,

@@ -44,15 +44,22 @@ struct Metadata<'a> {
 
 #[derive(Debug, Deserialize)]
 struct Spec<'a> {
+    #[serde(alias = "reference")]
     description: &'a str,
 }
 
-/// When each write was delivered, by its number.
-type Deliveries = Vec<Instant>;
+/// What one watcher heard.
+#[derive(Debug)]
+struct Heard {
+    /// When each write was delivered, by its number.
+    deliveries: Vec<Instant>,
+    /// All events, also those of what controllers write.
+    events: usize,
+}
 
 /// Waits for all the writes, in order.
-async fn receive(client: Client, mut lines: Lines, prefix: String, writes: usize) -> Result<Deliveries> {
-    let (mut deliveries, mut version) = (Vec::with_capacity(writes), 0);
+async fn receive(client: Client, mut lines: Lines, prefix: String, writes: usize) -> Result<Heard> {
+    let (mut deliveries, mut version, mut events) = (Vec::with_capacity(writes), 0, 0);
     while deliveries.len() < writes {
         let goes_on = lines
             .next(|line| {
@@ -63,6 +70,7 @@ async fn receive(client: Client, mut lines: Lines, prefix: String, writes: usize
                 let next: u64 = event.object.metadata.resource_version.parse()?;
                 ensure!(next > version, "an event of version {next} follows one of {version}");
                 version = next;
+                events += 1;
                 let Some(number) = event.object.spec.description.strip_prefix(&prefix) else { return Ok(()) };
                 let number: usize = number.parse()?;
                 // A controller that writes the status of what was written before makes one more event of it.
@@ -76,14 +84,14 @@ async fn receive(client: Client, mut lines: Lines, prefix: String, writes: usize
         ensure!(goes_on || deliveries.len() == writes, "a watch ended after {} of {writes} events", deliveries.len());
     }
     drop((lines, client));
-    Ok(deliveries)
+    Ok(Heard { deliveries, events })
 }
 
 /// What is open before the first write.
 #[derive(Debug)]
 pub(crate) struct Ready {
     writer: Client,
-    watchers: JoinSet<Result<Deliveries>>,
+    watchers: JoinSet<Result<Heard>>,
 }
 
 impl Watches {
@@ -117,7 +125,10 @@ impl Experiment for Watches {
         let (started, mut written) = (Instant::now(), Vec::with_capacity(self.writes));
         for number in 0..self.writes {
             let description = format!("{}{number}", self.prefix(target, round));
-            let call = Call::merge(target.object(&scene::name(number)), &json!({"spec": {"description": description}}));
+            let call = Call::merge(
+                target.object(&scene::name(number)),
+                &json!({"spec": scene::describe(target, &description)}),
+            );
             pace.tick().await;
             written.push(Instant::now());
             writer.succeed(&call).await?;
@@ -126,14 +137,16 @@ impl Experiment for Watches {
             timeout(PATIENCE, watchers.join_all()).await.context("not every watcher hears of every write")?;
         let elapsed = started.elapsed();
         target.put_back(vec![writer]);
-        let mut last = written.clone();
-        for deliveries in delivered {
-            for (last, delivery) in last.iter_mut().zip(deliveries?) {
+        let (mut last, mut units) = (written.clone(), 0);
+        for heard in delivered {
+            let Heard { deliveries, events } = heard?;
+            units += events;
+            for (last, delivery) in last.iter_mut().zip(deliveries) {
                 *last = (*last).max(delivery);
             }
         }
         let latencies = last.into_iter().zip(written).map(|(last, written)| last - written).collect();
-        Ok(Turn { latencies, elapsed, units: self.writes * self.watchers, output: () })
+        Ok(Turn { latencies, elapsed, units, output: () })
     }
 
     async fn check(&self, _: &Target, _: usize, (): ()) -> Result<usize> {

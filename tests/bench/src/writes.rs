@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::client::{Call, Client};
 use crate::gets::somewhere;
@@ -53,22 +53,34 @@ impl Experiment for Creates<'_> {
     }
 }
 
-/// Clients that change a field of objects by merge patches.
+/// How a field is changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    /// By a JSON merge patch with the field alone.
+    MergePatch,
+    /// By a server-side apply of all that the object was created with.
+    Apply,
+}
+
+/// Clients that change a field of objects.
 #[derive(Debug)]
-pub(crate) struct Patches {
+pub(crate) struct Patches<'a> {
+    pub(crate) scene: &'a Scene,
+    pub(crate) how: How,
     pub(crate) clients: usize,
     /// By all of them together.
     pub(crate) writes: usize,
     pub(crate) objects: usize,
 }
 
-impl Patches {
+impl Patches<'_> {
     fn description(&self, target: &Target, round: usize, client: usize, count: usize) -> String {
-        format!("Patched by {:?}: {} clients, turn {round}, client {client}, patch {count}", target.side, self.clients)
+        let (how, side, clients) = (self.how, target.side, self.clients);
+        format!("{how:?} by {side:?}: {clients} clients, turn {round}, client {client}, patch {count}")
     }
 }
 
-impl Experiment for Patches {
+impl Experiment for Patches<'_> {
     const WINDOW: Window = Window::Quiet;
     type Ready = Vec<Client>;
     type Output = Vec<Done>;
@@ -83,8 +95,17 @@ impl Experiment for Patches {
             .map(|client| {
                 let patch = |count| {
                     let description = self.description(target, round, client, count);
-                    let name = scene::name(somewhere(client, count, self.objects));
-                    Call::merge(target.object(&name), &json!({"spec": {"description": description}}))
+                    let spec = scene::describe(target, &description);
+                    let number = somewhere(client, count, self.objects);
+                    let path = target.object(&scene::name(number));
+                    match self.how {
+                        How::MergePatch => Call::merge(path, &json!({"spec": spec})),
+                        How::Apply => {
+                            let mut object = self.scene.object(target, number, "");
+                            merge(&mut object["spec"], spec);
+                            Call::apply(path, &object)
+                        }
+                    }
                 };
                 (0..each).map(patch).collect()
             })
@@ -99,14 +120,21 @@ impl Experiment for Patches {
         for done in output {
             let expected = self.description(target, round, done.client, done.number);
             let object = done.answer.json()?;
-            ensure!(object["spec"]["description"] == expected, "patched to {expected:?}, got {object}");
+            ensure!(*scene::description(&object) == expected, "patched to {expected:?}, got {object}");
             let version: u64 = object["metadata"]["resourceVersion"].as_str().unwrap_or_default().parse()?;
             last = last.max(Some((version, expected, object["metadata"]["name"].as_str().map(str::to_owned))));
         }
         // No patch came after the last one, so that it is what everybody reads now.
         let (_, expected, name) = last.context("nothing was patched")?;
         let object = target.ask(&Call::get(target.object(&name.unwrap_or_default()))).await?;
-        ensure!(object["spec"]["description"] == expected, "patched to {expected:?}, and then read {object}");
+        ensure!(*scene::description(&object) == expected, "patched to {expected:?}, and then read {object}");
         Ok(bytes)
+    }
+}
+
+/// Puts the members of one object into another.
+fn merge(into: &mut Value, from: Value) {
+    if let (Value::Object(into), Value::Object(from)) = (into, from) {
+        into.extend(from);
     }
 }

@@ -1,0 +1,187 @@
+//! The least that an answer can cost: TLS, HTTP and a copy of bytes that are ready.
+//!
+//! Start at [`Floor::start`]. It runs this program once more, as a server that relays the first request of each kind
+//! to Stoa and from then on repeats what was answered. It knows no users, no versions and no objects: what an API
+//! server uses beyond it is what serving the Kubernetes API costs.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::env;
+use std::fs;
+use std::io::{self, BufRead as _, BufReader};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context as _, Result, ensure};
+use bytes::Bytes;
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE};
+use http::{HeaderValue, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use rustls::ServerConfig;
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use stoa_pki::{CertificateAuthority, CertificateRequest};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+
+use crate::bed::{self, Bed};
+use crate::client::{Call, Endpoint, Protocol};
+
+/// The server that repeats, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Floor {
+    pub(crate) endpoint: Endpoint,
+    process: Child,
+}
+
+impl Floor {
+    /// Starts the server for the test bed in `folder`.
+    ///
+    /// # Errors
+    ///
+    /// When it does not start.
+    pub(crate) fn start(folder: &Path, bed: &Bed, protocol: Protocol) -> Result<Self> {
+        let certificates = tempfile::tempdir().context("making a folder")?;
+        let authority = CertificateAuthority::new("bench-floor")?;
+        authority.issue(&CertificateRequest::server("floor").loopback())?.write(certificates.path(), "floor")?;
+        fs::write(certificates.path().join("ca.crt"), authority.certificate_pem())?;
+
+        let program = env::current_exe().context("finding this program")?;
+        let mut command = Command::new(program);
+        command.arg("--dir").arg(folder).arg("--repeat").arg(certificates.path());
+        command.args((protocol == Protocol::Http1).then_some("--http1")).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = command.spawn().context("starting the floor")?;
+        let mut address = String::new();
+        let output = process.stdout.take().context("the floor has no output")?;
+        BufReader::new(output).read_line(&mut address).context("waiting for the floor")?;
+        ensure!(!address.is_empty(), "the floor does not start");
+        let config = bed::tls(&certificates.path().join("ca.crt"), bed.identity(), protocol)?;
+        Ok(Self { endpoint: Endpoint::new(&format!("https://{}", address.trim()), config, protocol)?, process })
+    }
+
+    /// The server's process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.id()
+    }
+}
+
+impl Drop for Floor {
+    fn drop(&mut self) {
+        // It ends with its input; nothing depends on whether it was there to be waited for.
+        drop(self.process.stdin.take());
+        drop(self.process.wait());
+    }
+}
+
+/// What tells one request from another here.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Question {
+    path: String,
+    accept: HeaderValue,
+    gzip: bool,
+}
+
+/// What was answered.
+#[derive(Clone, Debug)]
+struct Known {
+    gzip: bool,
+    body: Bytes,
+}
+
+/// What is known so far, and who is asked for the rest.
+#[derive(Debug)]
+struct Repeater {
+    stoa: Endpoint,
+    known: Mutex<HashMap<Question, Known>>,
+}
+
+impl Repeater {
+    async fn answer(&self, request: Request<Incoming>) -> Result<Known> {
+        let header = |name| request.headers().get(name).cloned();
+        let question = Question {
+            path: request.uri().path_and_query().map_or_else(String::new, ToString::to_string),
+            accept: header(ACCEPT).context("the request accepts nothing")?,
+            gzip: header(ACCEPT_ENCODING).is_some(),
+        };
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&question).cloned();
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let call = Call::get(question.path.clone()).accept(question.accept.clone());
+        let call = if question.gzip { call.gzip() } else { call };
+        let answer = self.stoa.connect().await?.succeed(&call).await?;
+        let known = Known { gzip: answer.is_gzip(), body: answer.body() };
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(question, known.clone());
+        Ok(known)
+    }
+
+    async fn respond(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        let known = match self.answer(request).await {
+            Ok(known) => known,
+            Err(error) => {
+                let mut response = Response::new(Full::new(Bytes::from(format!("{error:#}\n"))));
+                *response.status_mut() = StatusCode::BAD_GATEWAY;
+                return response;
+            }
+        };
+        let mut response = Response::new(Full::new(known.body));
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if known.gzip {
+            headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        }
+        response
+    }
+}
+
+/// Serves what is asked of the test bed's Stoa until the standard input ends; prints the address first.
+///
+/// # Errors
+///
+/// When it cannot listen.
+#[expect(clippy::print_stdout, reason = "the process that started this one waits for the address")]
+pub(crate) async fn serve(bed: Bed, certificates: &Path) -> Result<()> {
+    let config = Arc::new(server_config(certificates)?);
+    let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await.context("listening")?;
+    println!("{}", listener.local_addr()?);
+    let input = tokio::task::spawn_blocking(|| io::copy(&mut io::stdin().lock(), &mut io::sink()));
+    let repeater = Arc::new(Repeater { stoa: bed.stoa, known: Mutex::default() });
+    let accept = async {
+        loop {
+            let (stream, _) = listener.accept().await?;
+            tokio::spawn(connection(stream, TlsAcceptor::from(config.clone()), repeater.clone()));
+        }
+    };
+    tokio::select! {
+        ended = input => ended.context("waiting for the input's end")?.map(drop).context("reading the input"),
+        failed = accept => failed,
+    }
+}
+
+fn server_config(certificates: &Path) -> Result<ServerConfig> {
+    let certificate = CertificateDer::from_pem_file(certificates.join("floor.crt"))?;
+    let key = PrivateKeyDer::from_pem_file(certificates.join("floor.key"))?;
+    let mut config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate], key)?;
+    config.alpn_protocols = [Protocol::Http2, Protocol::Http1].map(|protocol| protocol.alpn().to_vec()).to_vec();
+    Ok(config)
+}
+
+/// Serves one connection. A client that goes away in the middle sees to that itself.
+async fn connection(stream: TcpStream, acceptor: TlsAcceptor, repeater: Arc<Repeater>) {
+    drop(stream.set_nodelay(true));
+    let Ok(stream) = acceptor.accept(stream).await else { return };
+    let service = service_fn(move |request| {
+        let repeater = repeater.clone();
+        async move { Ok::<_, Infallible>(repeater.respond(request).await) }
+    });
+    drop(auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await);
+}
