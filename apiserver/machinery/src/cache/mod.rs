@@ -46,7 +46,7 @@ pub struct Window {
 
 impl Default for Window {
     fn default() -> Self {
-        Self { events: 100_000, age: Duration::from_secs(300) }
+        Self { events: 10_000, age: Duration::from_secs(300) }
     }
 }
 

@@ -14,7 +14,7 @@ use std::{
 
 use flate2::{Compression, write::ZlibEncoder};
 use git2::{ObjectType, Oid};
-use sha1_smol::Sha1;
+use ring::digest;
 
 /// Objects that are not in the repository yet.
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ const MIN_DELTA: usize = 4;
 impl Objects {
     /// Adds an object, unless it is there, and returns its id.
     pub(super) fn add(&mut self, kind: ObjectType, content: &[u8]) -> Result<Oid, git2::Error> {
-        let id = Oid::hash_object(kind, content)?;
+        let id = if kind == ObjectType::Tree { tree_id(content)? } else { Oid::hash_object(kind, content)? };
         if !self.places.contains_key(&id) {
             let number = match kind {
                 ObjectType::Commit => 1,
@@ -49,7 +49,7 @@ impl Objects {
         if !self.places.contains_key(&base) {
             return self.add(ObjectType::Tree, content);
         }
-        let id = Oid::hash_object(ObjectType::Tree, content)?;
+        let id = tree_id(content)?;
         if !self.places.contains_key(&id) {
             let delta = splice.delta(content);
             // Readers take shorter ones for damage.
@@ -77,8 +77,8 @@ impl Objects {
             offsets.push(pack.len());
             pack.extend(entry);
         }
-        let trailer = Sha1::from(&pack).digest();
-        pack.extend(trailer.bytes());
+        let trailer = sha1(&[&pack])?;
+        pack.extend(trailer.as_bytes());
 
         let mut index = b"\xfftOc\0\0\0\x02".to_vec();
         let mut upto = 0;
@@ -89,9 +89,9 @@ impl Objects {
         self.places.keys().for_each(|id| index.extend(id.as_bytes()));
         self.places.values().for_each(|place| index.extend(crc32fast::hash(&self.entries[*place]).to_be_bytes()));
         self.places.values().for_each(|place| index.extend(count(offsets[*place]).to_be_bytes()));
-        index.extend(trailer.bytes());
-        let checksum = Sha1::from(&index).digest();
-        index.extend(checksum.bytes());
+        index.extend(trailer.as_bytes());
+        let checksum = sha1(&[&index])?;
+        index.extend(checksum.as_bytes());
 
         let name = format!("pack-{trailer}");
         for (suffix, content) in [("pack", pack), ("idx", index)] {
@@ -99,6 +99,18 @@ impl Objects {
         }
         Ok(name)
     }
+}
+
+/// The id of a tree. Trees of large folders are what is hashed most, so they are not looked through for attempts at a
+/// collision, as libgit2 does: names and ids of what was looked through leave no room for one.
+fn tree_id(content: &[u8]) -> Result<Oid, git2::Error> {
+    sha1(&[format!("tree {}\0", content.len()).as_bytes(), content])
+}
+
+fn sha1(parts: &[&[u8]]) -> Result<Oid, git2::Error> {
+    let mut context = digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY);
+    parts.iter().for_each(|part| context.update(part));
+    Oid::from_bytes(context.finish().as_ref())
 }
 
 /// A number in a pack. One with more than 2 GiB would need another index, but batches are small.

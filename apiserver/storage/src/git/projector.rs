@@ -25,7 +25,7 @@ use super::{
 use crate::clock::{Clock, SystemClock};
 
 /// How many records become commits with one pack and one move of main.
-const BATCH: usize = 64;
+const BATCH: usize = 128;
 /// The progress record is renewed after so many records that have nothing to do with Git.
 const SKIPPED: u64 = 4096;
 
@@ -36,6 +36,9 @@ pub struct GitOptions {
     pub poll: Duration,
     /// How long a commit may wait for others to share its pack.
     pub linger: Duration,
+    /// The least time between two packs while writes keep coming: a pack has the whole tree of each folder that it
+    /// changes, whether by one commit or by a hundred.
+    pub pace: Duration,
     /// How long to wait after a failure.
     pub retry: Duration,
     /// Dates the commits that no record stands behind.
@@ -49,6 +52,7 @@ impl Default for GitOptions {
         Self {
             poll: Duration::from_millis(500),
             linger: Duration::from_millis(50),
+            pace: Duration::from_millis(500),
             retry: Duration::from_secs(1),
             clock: Arc::new(SystemClock),
             fence: None,
@@ -153,6 +157,7 @@ impl GitProjector {
         let mut records = self.shared.log.follow(session.version).await?;
         let mut poll = tokio::time::interval(self.shared.options.poll);
         poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut due = Instant::now();
         loop {
             session.caught_up_to(session.version).await?;
             let first = tokio::select! {
@@ -167,22 +172,24 @@ impl GitProjector {
                     continue;
                 }
             };
-            let batch = self.batch(first, &mut records).await?;
+            let batch = self.batch(first, &mut records, due).await?;
+            due = Instant::now() + self.shared.options.pace;
             if !session.project(batch).await? {
                 return Ok(());
             }
         }
     }
 
-    /// The first record and those that come soon after.
+    /// The first record and those that come soon after, or before the next pack is due.
     async fn batch(
         &self,
         first: Option<Result<Record, LogError>>,
         records: &mut RecordStream,
+        due: Instant,
     ) -> Result<Vec<Record>, GitError> {
         let ended = || LogError::Unavailable("the log ended".into());
         let mut batch = vec![first.ok_or_else(ended)??];
-        let deadline = Instant::now() + self.shared.options.linger;
+        let deadline = due.max(Instant::now() + self.shared.options.linger);
         while batch.len() < BATCH
             && let Ok(next) = tokio::time::timeout_at(deadline, records.next()).await
         {

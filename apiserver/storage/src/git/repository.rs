@@ -11,8 +11,14 @@ use std::{
 };
 
 use git2::{Config, ConfigLevel, ErrorCode, ObjectType, Oid, Repository, RepositoryInitOptions, Sort, Tree};
+use parking_lot::Mutex;
 
-use super::{layout::CommitInfo, objects::Objects, packs, trees};
+use super::{
+    layout::CommitInfo,
+    objects::Objects,
+    packs,
+    trees::{self, Directory},
+};
 use crate::local::create_private_dir;
 
 /// The branch that everything happens on.
@@ -107,6 +113,8 @@ pub(super) struct FileChange {
 #[derive(Clone, Debug)]
 pub(super) struct ControlRepository {
     path: PathBuf,
+    /// The newest commit that was made here, and what was read of its trees.
+    newest: Arc<Mutex<Option<(Oid, Directory)>>>,
     _lock: Arc<File>,
 }
 
@@ -136,7 +144,7 @@ impl ControlRepository {
         });
         let lock = lock.map_err(|error| git2::Error::from_str(&format!("it is in use by another process: {error}")))?;
         packs::prepare(&repository)?;
-        Ok(Self { path: path.to_owned(), _lock: lock })
+        Ok(Self { path: path.to_owned(), newest: Arc::default(), _lock: lock })
     }
 
     fn repository(&self) -> Result<Repository, git2::Error> {
@@ -258,7 +266,11 @@ impl ControlRepository {
         }
         let repository = self.repository()?;
         let mut objects = Objects::default();
-        let mut tree = trees::tree_of(&repository, base)?;
+        let newest = self.newest.lock().take();
+        let mut tree = match newest {
+            Some((commit, tree)) if Some(commit) == base => tree,
+            _ => trees::tree_of(&repository, base)?,
+        };
         let mut tip = base;
         for draft in drafts {
             for edit in &draft.edits {
@@ -272,6 +284,7 @@ impl ControlRepository {
         }
         packs::publish(&repository, &objects)?;
         packs::consolidate(&repository)?;
+        *self.newest.lock() = tip.map(|tip| (tip, tree));
         Ok(tip)
     }
 }

@@ -1,6 +1,6 @@
 //! Changes files in trees, touching only the bytes of the entries that change.
 
-use std::{cmp::Ordering, collections::BTreeMap};
+use std::{cmp::Ordering, collections::BTreeMap, ops::Range};
 
 use git2::{ErrorCode, ObjectType, Oid, Repository};
 
@@ -15,13 +15,15 @@ const DIRECTORY: &str = "40000";
 pub(super) struct Directory {
     id: Option<Oid>,
     raw: Vec<u8>,
+    /// Where each entry begins.
+    starts: Vec<usize>,
     children: BTreeMap<String, Directory>,
 }
 
 impl Directory {
     pub(super) fn load(repository: &Repository, id: Oid) -> Result<Self, git2::Error> {
         let raw = repository.odb()?.read(id)?.data().to_vec();
-        Ok(Self { id: Some(id), raw, children: BTreeMap::new() })
+        Ok(Self { id: Some(id), starts: starts(&raw), raw, children: BTreeMap::new() })
     }
 
     /// The id of the tree, which is added to `objects` where it is empty.
@@ -46,8 +48,8 @@ impl Directory {
             file.map(|id| (FILE, id))
         } else {
             if !self.children.contains_key(*name) {
-                let child = match find(&self.raw, name) {
-                    Some(entry) if entry.is_tree => Self::load(repository, entry.id)?,
+                let child = match self.find(name) {
+                    Some((_, entry)) if entry.is_tree => Self::load(repository, entry.id)?,
                     // There is nothing to remove in what is not there or a file.
                     _ if file.is_none() => return Ok(()),
                     _ => Self::default(),
@@ -58,7 +60,7 @@ impl Directory {
             child.put(repository, rest, file, objects)?;
             child.id.filter(|_| !child.raw.is_empty()).map(|id| (DIRECTORY, id))
         };
-        let Some(splice) = splice(&mut self.raw, name, new) else { return Ok(()) };
+        let Some(splice) = self.splice(name, new) else { return Ok(()) };
         self.id = Some(match self.id {
             Some(base) => objects.add_tree(&self.raw, base, &splice)?,
             None => objects.add(ObjectType::Tree, &self.raw)?,
@@ -74,22 +76,24 @@ struct Entry {
     id: Oid,
 }
 
-fn entries(raw: &[u8]) -> impl Iterator<Item = (&[u8], Entry)> {
-    let mut at = 0;
-    std::iter::from_fn(move || {
-        let rest = raw.get(at..).filter(|rest| !rest.is_empty())?;
-        let space = rest.iter().position(|byte| *byte == b' ')?;
-        let zero = space + rest[space..].iter().position(|byte| *byte == 0)?;
-        let id = Oid::from_bytes(rest.get(zero + 1..zero + 21)?).ok()?;
-        let start = at;
-        at += zero + 21;
-        let is_tree = &rest[..space] == DIRECTORY.as_bytes();
-        Some((&rest[space + 1..zero], Entry { start, end: at, is_tree, id }))
-    })
+/// The name and the rest of the entry that begins at `start`; nothing where none does.
+fn entry(raw: &[u8], start: usize) -> Option<(&[u8], Entry)> {
+    let rest = raw.get(start..)?;
+    let space = rest.iter().position(|byte| *byte == b' ')?;
+    let zero = space + rest[space..].iter().position(|byte| *byte == 0)?;
+    let id = Oid::from_bytes(rest.get(zero + 1..zero + 21)?).ok()?;
+    let is_tree = &rest[..space] == DIRECTORY.as_bytes();
+    Some((&rest[space + 1..zero], Entry { start, end: start + zero + 21, is_tree, id }))
 }
 
-fn find(raw: &[u8], name: &str) -> Option<Entry> {
-    entries(raw).find(|(found, _)| *found == name.as_bytes()).map(|(_, entry)| entry)
+fn starts(raw: &[u8]) -> Vec<usize> {
+    let mut at = 0;
+    std::iter::from_fn(|| {
+        let (_, Entry { start, end, .. }) = entry(raw, at)?;
+        at = end;
+        Some(start)
+    })
+    .collect()
 }
 
 /// Git's order: as if the names of trees ended with a slash.
@@ -98,42 +102,62 @@ fn order(name: &[u8], is_tree: bool, other: &[u8], other_is_tree: bool) -> Order
     name.iter().chain(slash(is_tree)).cmp(other.iter().chain(slash(other_is_tree)))
 }
 
-/// Sets or removes an entry; says what changed, if anything.
-fn splice(raw: &mut Vec<u8>, name: &str, new: Option<(&str, Oid)>) -> Option<Splice> {
-    let old = find(raw, name).map(|entry| (entry.start, entry.end, entry.is_tree));
-    let Some((mode, id)) = new else {
-        let (at, end, _) = old?;
-        raw.drain(at..end);
-        return Some(Splice { at, removed: end - at, added: 0 });
-    };
-    let is_tree = mode == DIRECTORY;
-    // What was a file and becomes a tree may belong elsewhere.
-    if let Some((start, end, was_tree)) = old
-        && was_tree != is_tree
-    {
-        let before = raw.clone();
-        raw.drain(start..end);
-        splice(raw, name, new);
-        return Some(Splice { at: 0, removed: before.len(), added: raw.len() });
+impl Directory {
+    /// The place of an entry among the others; where it would be if it is not there.
+    fn place(&self, name: &str, is_tree: bool) -> Result<usize, usize> {
+        self.starts.binary_search_by(|start| match entry(&self.raw, *start) {
+            Some((other, entry)) => order(other, entry.is_tree, name.as_bytes(), is_tree),
+            None => Ordering::Greater,
+        })
     }
-    let mut entry = format!("{mode} {name}\0").into_bytes();
-    entry.extend(id.as_bytes());
-    let (at, end) = match old {
-        Some((start, end, _)) => (start, end),
-        None => {
-            let after = |(other, entry): &(&[u8], Entry)| {
-                order(other, entry.is_tree, name.as_bytes(), is_tree) == Ordering::Greater
-            };
-            let at = entries(raw).find(after).map_or(raw.len(), |(_, entry)| entry.start);
-            (at, at)
+
+    /// The entry of that name, a file or a tree, and its place among the others.
+    fn find(&self, name: &str) -> Option<(usize, Entry)> {
+        let place = [false, true].into_iter().find_map(|is_tree| self.place(name, is_tree).ok())?;
+        entry(&self.raw, self.starts[place])
+            .filter(|(found, _)| *found == name.as_bytes())
+            .map(|(_, entry)| (place, entry))
+    }
+
+    /// Sets or removes an entry; says what changed, if anything.
+    fn splice(&mut self, name: &str, new: Option<(&str, Oid)>) -> Option<Splice> {
+        let old = self.find(name);
+        let Some((mode, id)) = new else {
+            let (place, Entry { start, end, .. }) = old?;
+            self.starts.remove(place);
+            return Some(self.replace(place, start..end, &[]));
+        };
+        let is_tree = mode == DIRECTORY;
+        // What was a file and becomes a tree may belong elsewhere.
+        if old.as_ref().is_some_and(|(_, entry)| entry.is_tree != is_tree) {
+            let before = self.raw.len();
+            self.splice(name, None);
+            self.splice(name, new);
+            return Some(Splice { at: 0, removed: before, added: self.raw.len() });
         }
-    };
-    if raw[at..end] == entry {
-        return None;
+        let mut content = format!("{mode} {name}\0").into_bytes();
+        content.extend(id.as_bytes());
+        match old {
+            Some((_, Entry { start, end, .. })) if self.raw[start..end] == content => None,
+            Some((place, Entry { start, end, .. })) => Some(self.replace(place + 1, start..end, &content)),
+            None => {
+                let place = self.place(name, is_tree).unwrap_or_else(|place| place);
+                let at = self.starts.get(place).copied().unwrap_or(self.raw.len());
+                self.starts.insert(place, at);
+                Some(self.replace(place + 1, at..at, &content))
+            }
+        }
     }
-    let splice = Splice { at, removed: end - at, added: entry.len() };
-    raw.splice(at..end, entry);
-    Some(splice)
+
+    /// Puts other bytes in the place of some, which the entries from `next` on come after.
+    fn replace(&mut self, next: usize, range: Range<usize>, content: &[u8]) -> Splice {
+        let splice = Splice { at: range.start, removed: range.len(), added: content.len() };
+        for start in &mut self.starts[next..] {
+            *start = *start - splice.removed + splice.added;
+        }
+        self.raw.splice(range, content.iter().copied());
+        splice
+    }
 }
 
 /// The tree of a commit; an empty one without a commit.
@@ -204,6 +228,7 @@ mod tests {
             }
             let expected = index.write_tree_to(&repository).unwrap();
             prop_assert_eq!(tree.id(&mut objects).unwrap(), expected, "{:?}", files);
+            prop_assert_eq!(starts(&tree.raw), tree.starts);
         }
     }
 }

@@ -172,6 +172,7 @@ impl Bench {
         let options = GitOptions {
             poll: Duration::from_millis(20),
             linger: Duration::from_millis(5),
+            pace: Duration::from_millis(5),
             retry: Duration::from_millis(20),
             clock: Arc::new(Still),
             ..GitOptions::default()

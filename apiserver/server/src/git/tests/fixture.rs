@@ -81,6 +81,7 @@ impl Fixture {
         let options = GitOptions {
             poll: Duration::from_millis(10),
             linger: Duration::from_millis(1),
+            pace: Duration::from_millis(1),
             retry: Duration::from_millis(50),
             ..GitOptions::default()
         };
