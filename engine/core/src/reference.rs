@@ -16,6 +16,9 @@ const WHOLE: &str = "$kusion_path.";
 const OPEN: &str = "${kusion_path.";
 const ESCAPED: &str = "$${kusion_path.";
 
+/// The longest id that is referred to, in bytes. Each beginning of a text that could be one is looked up.
+const LONGEST_ID: usize = 4096;
+
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Reference {
@@ -168,7 +171,7 @@ impl Parser<'_> {
         let id = rest[..limit]
             .char_indices()
             .rev()
-            .filter(|(_, c)| matches!(c, '.' | '['))
+            .filter(|(end, c)| *end <= LONGEST_ID && matches!(c, '.' | '['))
             .map(|(end, _)| &rest[..end])
             .find(|candidate| (self.known)(candidate));
         let Some(id) = id else {

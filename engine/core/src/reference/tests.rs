@@ -128,3 +128,13 @@ proptest! {
         prop_assert_eq!(parsed, Some(Template::Whole(Reference { id: "p".into(), path })));
     }
 }
+
+/// Every dot may be where an id ends, so that texts of dots would take time without end.
+#[test]
+fn a_text_of_dots_is_refused_in_time() {
+    let text = format!("$kusion_path.{}", ".".repeat(4 << 20));
+    assert!(matches!(parse(&text, &|id| id == "a"), Err(ReferenceError::UnknownId { .. })));
+    let id = "x.".repeat(100);
+    let found = parse(&format!("$kusion_path.{id}.name"), &|known| known == id);
+    assert!(found.is_ok_and(|found| found.is_some()));
+}
