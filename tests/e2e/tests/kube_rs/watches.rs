@@ -182,9 +182,16 @@ async fn watchers_end_at_what_is_there(client: Client) -> Result<()> {
     churn(&backends, &id, 9).await?;
     all_at_the_truth(&followers, &backends, &selector).await?;
     let entry = |object: &Arc<Backend>| (object.name_any(), object.resource_version().unwrap_or_default());
-    let stored: Versions = store.state().iter().map(entry).collect();
-    let truth = versions(&backends, &selector).await?;
-    ensure!(stored == truth, "the store has {stored:?}, and there is {truth:?}");
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+    loop {
+        let truth = versions(&backends, &selector).await?;
+        let stored: Versions = store.state().iter().map(entry).collect();
+        if stored == truth {
+            break;
+        }
+        ensure!(tokio::time::Instant::now() < deadline, "the store has {stored:?}, and there is {truth:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
     for follower in &followers {
         let (lists, errors) = follower.look(|told| (told.lists, format!("{:?}", told.errors)));
         ensure!(lists == 1 && errors == "[]", "{}: {lists} lists, errors {errors}", follower.name);
