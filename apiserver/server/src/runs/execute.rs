@@ -143,6 +143,10 @@ impl Execution {
     }
 
     async fn phases(&mut self, target: &Target, fence: Option<Fence>) -> Result<(), Halt> {
+        if self.run.spec.operation == Operation::Rollback && status(&self.run).start_time.is_none() {
+            // Looked for before it begins: with nothing to go back to, it says nothing about what is deployed.
+            self.rollback_release(target).await?;
+        }
         self.begin(target).await?;
         let commit = self.commit(target).await?;
         let (spec, spec_digest) = self.spec(target, &commit).await?;

@@ -210,6 +210,19 @@ fn destroy_removes_every_file_from_git_and_leaves_a_tombstone() {
 }
 
 #[test]
+fn rollback_to_a_release_that_is_not_there_leaves_the_stack_as_it_is() {
+    let server = Standalone::shared();
+    let kubectl = server.kubectl();
+    let organization = Organization::create(&*server);
+    organization.stack("web", &config_maps("web", 1, "a"));
+    organization.succeed("web", "Apply", "");
+    let message = organization.fail("web", "Rollback", "release: 7");
+    assert!(message.contains("release web.") && message.contains(".7 does not exist"), "{message}");
+    let stack = kubectl.get(&["stack", "web", "--namespace", &organization.name]);
+    assert_eq!(condition(&stack, "Ready")["status"], "True", "{stack:#}");
+}
+
+#[test]
 fn object_that_leaves_the_source_is_deleted_and_only_it() {
     let cluster = Cluster::shared();
     let organization = Organization::create(&cluster);

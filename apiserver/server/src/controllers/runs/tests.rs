@@ -167,6 +167,21 @@ async fn run_that_never_began_says_nothing_about_the_deployment() {
 }
 
 #[tokio::test]
+async fn rollback_to_a_release_that_is_not_there_says_nothing_about_the_deployment() {
+    let world = World::with_controller().await;
+    let stacks = world.registry.api::<Stack>();
+    let deployed = json!([{"workspace": "dev", "release": 1, "phase": "Succeeded", "resources": 3}]);
+    let healthy = |stack: &mut Stack| {
+        stack.status.get_or_insert_default().deployments = serde_json::from_value(deployed.clone()).unwrap();
+    };
+    let before = stacks.update_status_with("shop", "web", healthy).await.unwrap();
+    let spec = json!({"stack": "web", "workspace": "dev", "operation": "Rollback", "release": 7});
+    world.create("Run", "back", spec).await;
+    assert_eq!(why(&world.ended("back").await.conditions), reason::REFERENCE_NOT_FOUND);
+    assert_eq!(stacks.get("shop", "web").await.unwrap(), before);
+}
+
+#[tokio::test]
 async fn ended_run_is_not_taken_up_again() {
     let world = World::new().await;
     world.apply("one").await;
