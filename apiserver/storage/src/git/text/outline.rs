@@ -19,8 +19,10 @@ pub(super) enum Kind {
         /// Whether it is on lines of its own, after `|` or `>`.
         block: bool,
     },
-    Sequence,
+    Sequence(Vec<Node>),
     Mapping(Vec<Entry>),
+    /// What stands for an anchored value elsewhere.
+    Alias,
 }
 
 #[derive(Debug)]
@@ -28,11 +30,13 @@ pub(super) struct Entry {
     pub key: String,
     /// Where the key begins.
     pub start: usize,
+    /// Behind its last character.
+    pub key_end: usize,
     pub value: Node,
 }
 
-/// The outline of a text with one document. `None` when it is no YAML, or has aliases, anchors, or keys that are no
-/// text, which nobody should edit without understanding them.
+/// The outline of a text with one document. `None` when it is no YAML, or has keys that are no text, which nobody should
+/// edit without understanding them.
 pub(super) fn outline(text: &str) -> Option<Node> {
     let mut events = Vec::new();
     for event in Parser::new_from_str(text) {
@@ -68,24 +72,34 @@ fn value<'t>(
 ) -> Option<Node> {
     let start = span.start.byte_offset()?;
     match event {
-        Event::Scalar(_, style, 0, _) => {
+        Event::Alias(_) => {
+            let end = start + text.get(start..span.end.byte_offset()?)?.trim_end().len();
+            Some(Node { kind: Kind::Alias, flow: false, start, end })
+        }
+        Event::Scalar(_, style, ..) => {
             let block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
             let end = start + text.get(start..span.end.byte_offset()?)?.trim_end().len();
+            // The parser finds a block where its text is; it begins with its mark.
+            let start = if block { text.get(..start)?.rfind(['|', '>'])? } else { start };
             Some(Node { kind: Kind::Scalar { block }, flow: false, start, end })
         }
-        Event::SequenceStart(style, 0, _) => {
-            let mut last = start;
+        Event::SequenceStart(style, ..) => {
+            let (mut items, mut last) = (Vec::new(), start);
             loop {
                 match events.next()? {
                     (Event::SequenceEnd, span) => {
                         let (flow, end) = closed(style, span, last)?;
-                        return Some(Node { kind: Kind::Sequence, flow, start, end });
+                        return Some(Node { kind: Kind::Sequence(items), flow, start, end });
                     }
-                    (event, span) => last = value(text, event, span, events)?.end,
+                    (event, span) => {
+                        let item = value(text, event, span, events)?;
+                        last = item.end;
+                        items.push(item);
+                    }
                 }
             }
         }
-        Event::MappingStart(style, 0, _) => {
+        Event::MappingStart(style, ..) => {
             let (mut entries, mut last) = (Vec::new(), start);
             loop {
                 match events.next()? {
@@ -93,10 +107,15 @@ fn value<'t>(
                         let (flow, end) = closed(style, span, last)?;
                         return Some(Node { kind: Kind::Mapping(entries), flow, start, end });
                     }
-                    (Event::Scalar(key, _, 0, _), span) => {
-                        let value = node(text, events)?;
+                    (Event::Scalar(key, ..), span) => {
+                        let mut value = node(text, events)?;
+                        if let Kind::Scalar { block: true } = value.kind {
+                            let key_end = span.end.byte_offset()?;
+                            value.start = key_end + text.get(key_end..)?.find(['|', '>'])?;
+                        }
                         last = value.end;
-                        entries.push(Entry { key: key.into_owned(), start: span.start.byte_offset()?, value });
+                        let (start, key_end) = (span.start.byte_offset()?, span.end.byte_offset()?);
+                        entries.push(Entry { key: key.into_owned(), start, key_end, value });
                     }
                     _ => return None,
                 }

@@ -92,7 +92,7 @@ fn what_the_file_never_said_stays_unsaid() {
 
 #[test]
 fn what_cannot_be_edited_is_written_anew() {
-    for current in ["replicas: [\n", "- a\n", "a: &x 1\nb: *x\n", "text\n", "", "\u{0}"] {
+    for current in ["replicas: [\n", "- a\n", "text\n", "", "\u{0}", "---\na: 1\n---\na: 1\n"] {
         assert_eq!(
             updated(Some(current.as_bytes()), Some("a: 1\n"), "a: 2\n").as_deref(),
             Some("a: 2\n"),
@@ -102,6 +102,209 @@ fn what_cannot_be_edited_is_written_anew() {
     assert_eq!(updated(Some(b"\xff"), Some("a: 1\n"), "a: 2\n").as_deref(), Some("a: 2\n"));
     assert_eq!(updated(None, None, "a: 2\n").as_deref(), Some("a: 2\n"));
     assert_eq!(updated(Some(b"# note\na: 2"), None, "a: 2\n"), None);
+}
+
+/// What becomes of a file that says what the object is, when that becomes `after`.
+#[track_caller]
+fn becomes(file: &str, after: Value, expected: &str) {
+    let before = parse(file.as_bytes()).unwrap();
+    let render = |value: &Value| serde_saphyr::to_string(value).unwrap();
+    let text = updated(Some(file.as_bytes()), Some(&render(&before)), &render(&after)).unwrap();
+    assert_eq!(text, expected);
+    assert_eq!(parse(text.as_bytes()), Some(after));
+}
+
+const OWNERS: &str = "\
+# top
+owners: # who is asked
+# the first
+- name: ann # since May
+  # what she is
+  kind: User
+# the second
+
+- name: bob
+  kind: User # for now
+  # his groups
+  groups:
+  - a # one
+  # two
+  - b
+# nobody else
+";
+
+#[test]
+fn items_of_lists_keep_their_comments() {
+    becomes(
+        OWNERS,
+        json!({"owners": [
+            {"name": "bob", "kind": "Group", "groups": ["b", "c"]},
+            {"name": "ann", "kind": "User"},
+            {"name": "cy"},
+        ]}),
+        "\
+# top
+owners: # who is asked
+- name: bob
+  kind: Group # for now
+  # his groups
+  groups:
+  # two
+  - b
+  - c
+# the first
+- name: ann # since May
+  # what she is
+  kind: User
+# the second
+
+- name: cy
+# nobody else
+",
+    );
+    becomes(
+        "owners:\n- name: ann # x\n  # kept\n  kind: User\n- name: bob\n",
+        json!({"owners": [{"kind": "User"}, {"name": "bob"}]}),
+        "owners:\n- kind: User\n- name: bob\n",
+    );
+    becomes("a:\n  - 1 # x\n  - 2 # y\nb: 3\n", json!({"a": [], "b": 3}), "a: []\nb: 3\n");
+    becomes("a: [1,\n  2] # x\n", json!({"a": [1]}), "a: [1] # x\n");
+}
+
+#[test]
+fn a_key_goes_with_its_comments_and_no_others() {
+    becomes(
+        "# top\na: 1\nspec:\n  # about b\n\n  # on b\n  b: 2 # beside b\n  # on c\n  c: 3\n",
+        json!({"spec": {"c": 3}}),
+        "# top\nspec:\n  # about b\n\n  # on c\n  c: 3\n",
+    );
+    becomes("a: # why\n  b: 1\nc: 1\n", json!({"a": {}, "c": 1}), "a: {} # why\nc: 1\n");
+    becomes("a: # why\n  b: 1\nc: 1\n", json!({"a": 2, "c": 1}), "a: 2 # why\nc: 1\n");
+}
+
+#[test]
+fn long_texts_keep_their_form() {
+    becomes(
+        "a: | # why\n    one\n    two\n\nb: >-\n  x\n  y\n",
+        json!({"a": "one\n\n  three\n", "b": "x y"}),
+        "a: | # why\n    one\n\n      three\n\nb: >-\n  x\n  y\n",
+    );
+    becomes("a: |\n  one\n  two\nb: 1\n", json!({"a": "one\ntwo", "b": 1}), "a: |-\n  one\n  two\nb: 1\n");
+    becomes("a: one # why\n", json!({"a": "one\ntwo\n"}), "a: | # why\n  one\n  two\n");
+}
+
+#[test]
+fn anchors_stay_unless_what_they_stand_for_changes() {
+    let file = "a: &x\n  k: 1 # why\nb: *x # same\nc: 2\n";
+    let both = json!({"k": 1});
+    becomes(file, json!({"a": both, "b": both, "c": 3}), &file.replace("c: 2", "c: 3"));
+    becomes(file, json!({"a": both, "b": {"k": 2}, "c": 2}), "a: &x\n  k: 1 # why\nb: # same\n  k: 2\nc: 2\n");
+    becomes(file, json!({"a": {"k": 2}, "b": both, "c": 2}), "a: &x\n  k: 2 # why\nb: {k: 1} # same\nc: 2\n");
+    becomes(file, json!({"b": both, "c": 2}), "b: {k: 1} # same\nc: 2\n");
+}
+
+#[test]
+fn marks_around_the_document_stay() {
+    becomes("---\n# top\na: 1\n...\n", json!({"a": 2}), "---\n# top\na: 2\n...\n");
+    becomes("%YAML 1.2\n---\na: 1 # x", json!({"a": 1, "b": 2}), "%YAML 1.2\n---\na: 1 # x\nb: 2\n");
+}
+
+#[test]
+fn defaults_of_items_do_not_come_into_the_file() {
+    let file = "list:\n- name: a # x\n- name: b\n";
+    let before = "list:\n- name: a\n  kind: User\n- name: b\n  kind: User\n";
+    let after = "list:\n- name: a\n  kind: User\n- name: b\n  kind: Group\n";
+    let expected = "list:\n- name: a # x\n- name: b\n  kind: Group\n";
+    assert_eq!(updated(Some(file.as_bytes()), Some(before), after).as_deref(), Some(expected));
+}
+
+/// An object as people may write it: mappings, lists of texts, lists of named things.
+fn authored() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        any::<i16>().prop_map(Value::from),
+        any::<bool>().prop_map(Value::from),
+        "[a-z :#-]{0,8}".prop_map(Value::from),
+        "([a-z]{1,6}\n){1,3}".prop_map(Value::from),
+        proptest::collection::btree_set("[a-e]{1,2}", 0..4).prop_map(|items| items.into_iter().collect()),
+    ];
+    leaf.prop_recursive(4, 40, 4, |inner| {
+        let mapping = proptest::collection::btree_map("[a-e]", inner.clone(), 1..4);
+        let named = proptest::collection::btree_map("[a-d]", mapping.clone(), 0..4).prop_map(|items| {
+            let named = |(name, fields)| {
+                let mut fields: Map<String, Value> = Map::from_iter::<std::collections::BTreeMap<_, _>>(fields);
+                fields.insert("name".to_owned(), Value::String(name));
+                Value::Object(fields)
+            };
+            items.into_iter().map(named).collect()
+        });
+        prop_oneof![mapping.prop_map(|fields| Map::from_iter(fields).into()), named]
+    })
+}
+
+fn document() -> impl Strategy<Value = Map<String, Value>> {
+    proptest::collection::btree_map("[a-e]", authored(), 1..5).prop_map(Map::from_iter)
+}
+
+/// Writes a value with a comment above every key and item, and beside every scalar.
+fn write(out: &mut String, column: usize, path: &str, value: &Value) {
+    let indent = " ".repeat(column);
+    match value {
+        Value::Object(fields) if !fields.is_empty() => {
+            out.push('\n');
+            for (key, value) in fields {
+                let path = format!("{path}/{key}");
+                out.push_str(&format!("{indent}# above {path}.\n{indent}{key}:"));
+                write(out, column + 2, &path, value);
+            }
+        }
+        Value::Array(items) if !items.is_empty() => {
+            out.push('\n');
+            for item in items {
+                let name = item.get("name").unwrap_or(item);
+                let path = format!("{path}/{name}");
+                out.push_str(&format!("{indent}# above {path}.\n{indent}-"));
+                match item {
+                    Value::Object(_) => {
+                        let mut inner = String::new();
+                        write(&mut inner, column + 2, &path, item);
+                        out.push_str(&inner);
+                    }
+                    item => write(out, column + 2, &path, item),
+                }
+            }
+        }
+        Value::String(text) if text.contains('\n') => {
+            out.push_str(&format!(" | # beside {path}.\n"));
+            text.lines().for_each(|line| out.push_str(&format!("{indent}{line}\n")));
+        }
+        scalar => out.push_str(&format!(" {scalar} # beside {path}.\n")),
+    }
+}
+
+/// The comments of what is in both.
+fn kept(path: &str, before: &Value, after: &Value, comments: &mut Vec<String>) {
+    match (before, after) {
+        (Value::Object(old), Value::Object(new)) => {
+            for (key, value) in old {
+                if let Some(new) = new.get(key) {
+                    comments.push(format!("# above {path}/{key}."));
+                    kept(&format!("{path}/{key}"), value, new, comments);
+                }
+            }
+        }
+        (Value::Array(old), Value::Array(new)) => {
+            let name = |item: &Value| item.get("name").unwrap_or(item).clone();
+            for item in old {
+                if let Some(new) = new.iter().find(|new| name(new) == name(item)) {
+                    let path = format!("{path}/{}", name(item));
+                    comments.push(format!("# above {path}."));
+                    kept(&path, item, new, comments);
+                }
+            }
+        }
+        (old, new) if old == new => comments.push(format!("# beside {path}.")),
+        _ => {}
+    }
 }
 
 fn value() -> impl Strategy<Value = Value> {
@@ -142,5 +345,34 @@ proptest! {
     #[test]
     fn any_text_is_answered(current: Vec<u8>, before: String, after: String) {
         let _ = updated(Some(&current), Some(&before), &after);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(160))]
+
+    /// Comments of what stays are all still there, once.
+    #[test]
+    fn comments_of_what_stays_stay(before in document(), mut after in document(), keep in any::<[bool; 5]>()) {
+        for ((key, value), _) in before.iter().zip(keep).filter(|(_, keep)| *keep) {
+            after.insert(key.clone(), value.clone());
+        }
+        let (before, after) = (Value::Object(before), Value::Object(after));
+        let mut file = "# the top".to_owned();
+        write(&mut file, 0, "", &before);
+        prop_assert_eq!(parse(file.as_bytes()), Some(before.clone()), "{}", file);
+        let render = |value: &Value| serde_saphyr::to_string(value).unwrap();
+        prop_assume!(parse(render(&after).as_bytes()) == Some(after.clone()));
+        prop_assume!(parse(render(&before).as_bytes()) == Some(before.clone()));
+        let text = updated(Some(file.as_bytes()), Some(&render(&before)), &render(&after)).unwrap_or(file.clone());
+        prop_assert_eq!(parse(text.as_bytes()), Some(after.clone()), "{}", text);
+        let mut comments = Vec::new();
+        kept("", &before, &after, &mut comments);
+        if !comments.is_empty() {
+            comments.push("# the top\n".to_owned());
+        }
+        for comment in comments {
+            prop_assert_eq!(text.matches(&comment).count(), 1, "{}\nof\n{}\nin\n{}", comment, file, text);
+        }
     }
 }
