@@ -129,9 +129,10 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
     let builder = Registry::builder(log.clone()).end_with(end.clone());
     let builder = kinds::register(builder, &parts.lookup, &parts.cluster, &subresources);
     let admission = parts.admission.counted(admission::Metrics::new(&metrics)?);
+    let builder = git::attach(builder, admission, parts.cluster.clone(), &shared_dir);
     let builder = match parts.namespaces {
-        Namespaces::OfCluster => builder.admission(admission),
-        Namespaces::Own => kinds::core::register(builder).admission(admission).namespaces_in("", "v1", "namespaces"),
+        Namespaces::OfCluster => builder,
+        Namespaces::Own => kinds::core::register(builder).namespaces_in("", "v1", "namespaces"),
     };
     let registry = builder.build().await.context("the objects cannot be loaded")?;
     parts.lookup.set(registry.clone());

@@ -171,7 +171,7 @@ impl Chain {
     }
 
     /// Puts a plugin before all others.
-    pub(crate) fn prepend(&mut self, plugin: Arc<dyn AdmissionPlugin>) {
+    pub fn prepend(&mut self, plugin: Arc<dyn AdmissionPlugin>) {
         self.plugins.insert(0, plugin);
     }
 

@@ -132,6 +132,12 @@ impl Stored {
         self.row.get_or_init(|| Row::new(columns, &self.object()))
     }
 
+    /// The same, told apart from an object of its key and version that says more.
+    pub(crate) fn of_the_past(mut self) -> Self {
+        self.key_hash = !self.key_hash;
+        self
+    }
+
     /// The same object with another version.
     pub(crate) fn at_version(&self, version: Version) -> Self {
         let (json, version_at) = splice(&self.json, self.version_at.clone(), version);

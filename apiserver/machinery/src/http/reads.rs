@@ -14,6 +14,7 @@ use super::{
     websocket::{self, Frames},
 };
 use crate::{
+    log::Version,
     registry::{Event, List, WatchOptions},
     status::ApiError,
 };
@@ -47,7 +48,20 @@ impl Call<'_> {
             return Err(ApiError::bad_request(gone));
         }
         let version = self.query.first("resourceVersion").filter(|version| !version.is_empty());
-        let stored = self.resource.store.get(self.namespace, &self.info.name, version).await?;
+        let store = &self.resource.store;
+        // Upstream has no such match for one object, and what it does not know it leaves alone.
+        let exact = store.has_history() && self.query.first("resourceVersionMatch") == Some("Exact");
+        let stored = match version {
+            Some(version) if exact => {
+                let version = exact_version(version)?;
+                store.get_at(self.namespace, &self.info.name, version).await?
+            }
+            None if exact => {
+                let gone = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+                return Err(ApiError::bad_request(gone));
+            }
+            version => store.get(self.namespace, &self.info.name, version).await?,
+        };
         let pieces = render::object(&self.resource.definition, form, &stored);
         response::json(StatusCode::OK, accepted.media, self.headers, pieces)
     }
@@ -88,6 +102,15 @@ impl Call<'_> {
         }
         let body = watch::body(encoder, events, options.timeout, self.shutdown.clone());
         Ok(response::stream(accepted.media, body))
+    }
+}
+
+/// The version that an object is to be read at.
+fn exact_version(text: &str) -> Result<Version, ApiError> {
+    match text.parse() {
+        Ok(0) => Err(ApiError::bad_request("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"")),
+        Ok(version) => Ok(Version(version)),
+        Err(_) => Err(ApiError::bad_request(format!("invalid resource version: {text:?}"))),
     }
 }
 

@@ -127,7 +127,8 @@ impl Call<'_> {
             self.check_values(&merged)?;
             Ok(merged)
         };
-        let source = UpdateSource::Apply(Apply { configuration: object, force, finish: Box::new(finish) });
+        let source =
+            UpdateSource::Apply(Apply { configuration: object, force, previous: None, finish: Box::new(finish) });
         let (stored, created) =
             self.resource.store.update(&context, self.namespace, &self.info.name, self.target, source).await?;
         self.answer(written(created), form, &stored)

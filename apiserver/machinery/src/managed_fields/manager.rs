@@ -119,6 +119,8 @@ pub(crate) struct ApplyOptions<'a> {
     pub(crate) manager: &'a str,
     /// Whether it takes what others own.
     pub(crate) force: bool,
+    /// What its author had before. What the configuration leaves out of that goes, whoever owns it.
+    pub(crate) previous: Option<&'a Object>,
     /// When, in seconds since 1970.
     pub(crate) now: i64,
 }
@@ -219,6 +221,9 @@ impl FieldManager {
             return Err(ApiError::bad_request("metadata.managedFields must be nil"));
         }
         self.check_values(configuration, &live)?;
+        if let Some(previous) = options.previous {
+            self.drop_left_out(&mut live, &mut managers, previous, configuration);
+        }
         // What is merged with is typed upstream, and has its structs.
         let added = self.schema.add_structs(&mut live);
         let Applied { object, managers } = self.merge(&live, configuration, managers, options)?;
@@ -246,7 +251,7 @@ impl FieldManager {
         managers: Managers,
         options: ApplyOptions<'_>,
     ) -> Result<Applied, ApiError> {
-        let ApplyOptions { manager, force, now } = options;
+        let ApplyOptions { manager, force, now, previous: _ } = options;
         let id = ManagerId::new(manager, Operation::Apply, "", self.subresource);
         let updater = self.updater();
         let mut result = updater.apply(live, &configuration.0, managers.clone(), &id, force);
@@ -272,6 +277,28 @@ impl FieldManager {
             }
         }
         Ok(applied)
+    }
+
+    /// Takes out of an object, and from everybody who owns it, what a configuration leaves out of its previous form. One
+    /// that does not fit the schema says nothing.
+    fn drop_left_out(
+        &self,
+        live: &mut Map<String, Value>,
+        managers: &mut Managers,
+        previous: &Object,
+        configuration: &Object,
+    ) {
+        let set_of = |object: &Object| typed::field_set(&self.schema, &object.0);
+        let (Ok(before), Ok(after)) = (set_of(previous), set_of(configuration)) else { return };
+        let dropped = before.parting(&after).recursive_difference(&self.ignored);
+        if dropped.is_empty() {
+            return;
+        }
+        *live = typed::remove(&self.schema, live, &dropped);
+        for owned in managers.values_mut() {
+            owned.set = owned.set.recursive_difference(&dropped);
+        }
+        managers.retain(|_, owned| !owned.set.is_empty());
     }
 
     fn check_type(&self, configuration: &Object) -> Result<(), ApiError> {

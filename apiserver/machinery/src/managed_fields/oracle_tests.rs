@@ -148,7 +148,7 @@ fn run(oracle: &mut Oracle, spec: &Type, steps: &[Step]) -> Result<(), TestCaseE
         }));
         let manager = managers.of(target);
         let result = if step.apply {
-            let options = ApplyOptions { manager: step.manager, force: step.force, now };
+            let options = ApplyOptions { manager: step.manager, force: step.force, previous: None, now };
             let current = live.clone().unwrap_or_else(|| filled(Object::default()));
             manager.apply(Some(&current), &object, options)
         } else {
@@ -280,7 +280,7 @@ fn types_that_do_not_fit_are_refused_as_upstream_does() {
             "kind": "main", "verb": "apply", "live": live.0, "new": object, "manager": "m",
         }));
         let object = Object(object.as_object().expect("a map").clone());
-        let options = ApplyOptions { manager: "m", force: false, now: START };
+        let options = ApplyOptions { manager: "m", force: false, previous: None, now: START };
         let error = managers.of(Target::Main).apply(Some(&live), &object, options).expect_err("it does not fit");
         assert_eq!(json!(error.message()), answer["error"], "{field}: {value}");
         assert_eq!((error.code(), error.reason()), (500, ""));

@@ -134,6 +134,28 @@ impl Set {
         self.without(other, true)
     }
 
+    /// Where the paths of this set part from those of another one: the shortest beginnings of paths that lead to
+    /// nothing there.
+    pub(super) fn parting(&self, other: &Self) -> Self {
+        let mut parting = Self::default();
+        for member in &self.members {
+            if !other.has_member(member) && other.child(member).is_none() {
+                parting.insert_member(member.clone());
+            }
+        }
+        let nothing = Self::default();
+        for (element, child) in &self.children {
+            match other.child(element) {
+                Some(there) => parting.insert_child(element.clone(), child.parting(there)),
+                None if other.has_member(element) => {
+                    parting.insert_child(element.clone(), child.parting(&nothing));
+                }
+                None => parting.insert_member(element.clone()),
+            }
+        }
+        parting
+    }
+
     fn without(&self, other: &Self, recursive: bool) -> Self {
         let members = self.members.iter().filter(|member| !other.has_member(member)).cloned().collect();
         let children = self
@@ -299,6 +321,15 @@ mod tests {
         assert_eq!(a.difference(&whole), set(json!({"f:a": {}, "f:b": {"f:c": {}, "f:d": {}}})));
         assert_eq!(a.recursive_difference(&whole), set(json!({"f:a": {}})));
         assert!(a.difference(&a).is_empty());
+    }
+
+    #[test]
+    fn sets_part_at_the_shortest_path() {
+        let a = set(json!({"f:a": {}, "f:b": {"f:c": {}, "f:d": {"f:e": {}}}, "f:l": {"f:x": {}, "f:y": {"f:z": {}}}}));
+        let b = set(json!({"f:b": {"f:c": {}}, "f:l": {}, "f:n": {}}));
+        let parting = json!({"f:a": {}, "f:b": {"f:d": {}}, "f:l": {"f:x": {}, "f:y": {}}});
+        assert_eq!(a.parting(&b), set(parting));
+        assert!(a.parting(&a).is_empty());
     }
 
     #[test]

@@ -17,8 +17,12 @@ impl Store {
         current: Option<&Object>,
         apply: &mut Apply<'_>,
     ) -> Result<Object, ApiError> {
-        let options =
-            ApplyOptions { manager: &context.field_manager, force: apply.force, now: metadata::seconds_now() };
+        let options = ApplyOptions {
+            manager: &context.field_manager,
+            force: apply.force,
+            previous: apply.previous.as_ref(),
+            now: metadata::seconds_now(),
+        };
         let merged = self.field_managers.of(target).apply(current, &apply.configuration, options)?;
         (apply.finish)(merged)
     }

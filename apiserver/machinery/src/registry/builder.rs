@@ -6,7 +6,7 @@ use futures_util::StreamExt as _;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    NamespaceLookup, Registry, Store,
+    History, NamespaceLookup, Observer, Registry, Store,
     erased::{Erased, ErasedStrategy},
     namespace::StoredNamespaces,
 };
@@ -14,7 +14,7 @@ use crate::{
     admission::{Chain, NamespaceLifecycle},
     cache::{Progress, WatchCache, Window},
     definition::ResourceDefinition,
-    log::{Entry, Log, LogError, Record, Version},
+    log::{Entry, Log, LogError, Record, Snapshot, Version},
     managed_fields::FieldManagers,
     strategy::Strategy,
 };
@@ -31,10 +31,15 @@ pub struct RegistryBuilder {
     resources: Vec<(Arc<ResourceDefinition>, Box<dyn ErasedStrategy>)>,
     namespaces: Namespaces,
     admission: Chain,
+    observers: Observers,
+    history: Option<Arc<dyn History>>,
     window: Window,
     bookmark_interval: Duration,
     end: CancellationToken,
 }
+
+/// By the prefix of the keys that they hear of.
+type Observers = Vec<(String, Arc<dyn Observer>)>;
 
 #[derive(Debug)]
 enum Namespaces {
@@ -51,6 +56,8 @@ impl RegistryBuilder {
             resources: Vec::new(),
             namespaces: Namespaces::Unchecked,
             admission: Chain::default(),
+            observers: Vec::new(),
+            history: None,
             window: Window::default(),
             bookmark_interval: BOOKMARK_INTERVAL,
             end: CancellationToken::new(),
@@ -86,6 +93,20 @@ impl RegistryBuilder {
     #[must_use]
     pub fn admission(mut self, chain: Chain) -> Self {
         self.admission = chain;
+        self
+    }
+
+    /// Tells `observer` of every record whose key begins with `prefix`, which is outside `/registry/`.
+    #[must_use]
+    pub fn observe(mut self, prefix: &str, observer: Arc<dyn Observer>) -> Self {
+        self.observers.push((prefix.to_owned(), observer));
+        self
+    }
+
+    /// Serves exact versions that are older than what the cache keeps from `history`, of the resources that it keeps.
+    #[must_use]
+    pub fn history(mut self, history: Arc<dyn History>) -> Self {
+        self.history = Some(history);
         self
     }
 
@@ -125,6 +146,7 @@ impl RegistryBuilder {
             let cache = WatchCache::new(definition.selectable_fields.clone(), self.window, progress.clone());
             Arc::new(Store {
                 field_managers: FieldManagers::new(&definition),
+                history: self.history.clone().filter(|history| history.keeps(&definition)),
                 definition,
                 strategy,
                 log: self.log.clone(),
@@ -151,7 +173,7 @@ impl RegistryBuilder {
         for store in &registry.stores {
             store.admission.set(chain.clone());
         }
-        let follower = Follower::new(self.log, &registry.stores, progress.clone(), self.window.events);
+        let follower = Follower::new(self.log, &registry.stores, self.observers, progress.clone(), self.window.events);
         let head = follower.log.head().await?;
         let since = follower.load(true).await?;
         tokio::spawn(self.end.run_until_cancelled_owned(follower.run(since)));
@@ -165,18 +187,25 @@ struct Follower {
     log: Arc<dyn Log>,
     /// By the prefix of their keys.
     stores: HashMap<String, Vec<Arc<Store>>>,
+    observers: Observers,
     progress: Arc<Progress>,
     /// How many records before the head are replayed at the start, for watches to resume in.
     replay: u64,
 }
 
 impl Follower {
-    fn new(log: Arc<dyn Log>, stores: &[Arc<Store>], progress: Arc<Progress>, window: usize) -> Self {
+    fn new(
+        log: Arc<dyn Log>,
+        stores: &[Arc<Store>],
+        observers: Observers,
+        progress: Arc<Progress>,
+        window: usize,
+    ) -> Self {
         let mut by_prefix: HashMap<String, Vec<Arc<Store>>> = HashMap::new();
         for store in stores {
             by_prefix.entry(store.definition.key_prefix()).or_default().push(store.clone());
         }
-        Self { log, stores: by_prefix, progress, replay: u64::try_from(window).unwrap_or(u64::MAX) }
+        Self { log, stores: by_prefix, observers, progress, replay: u64::try_from(window).unwrap_or(u64::MAX) }
     }
 
     /// Fills the caches from the log and returns the version to follow from: with history as
@@ -186,12 +215,15 @@ impl Follower {
         if with_history {
             at = Some(Version(self.log.head().await?.0.saturating_sub(self.replay)));
         }
-        let snapshot = loop {
-            match self.log.scan("/registry/", at).await {
-                Err(LogError::Expired { oldest, .. }) if at.is_some_and(|at| at < oldest) => at = Some(oldest),
+        let (snapshot, observed) = loop {
+            match self.scan(at).await {
+                Err(LogError::Expired { oldest, .. }) if at.is_none_or(|at| at < oldest) => at = Some(oldest),
                 other => break other?,
             }
         };
+        for ((_, observer), entries) in self.observers.iter().zip(&observed) {
+            observer.reset(entries);
+        }
         let mut entries: HashMap<&str, Vec<Entry>> = HashMap::new();
         for entry in snapshot.entries {
             if let Some((prefix, _)) = self.stores.get_key_value(prefix_of(entry.key.as_str())) {
@@ -206,6 +238,16 @@ impl Follower {
         }
         self.progress.advance(snapshot.version);
         Ok(snapshot.version)
+    }
+
+    /// Everything that the stores and the observers have to know, at one version.
+    async fn scan(&self, at: Option<Version>) -> Result<(Snapshot, Vec<Vec<Entry>>), LogError> {
+        let snapshot = self.log.scan("/registry/", at).await?;
+        let mut observed = Vec::new();
+        for (prefix, _) in &self.observers {
+            observed.push(self.log.scan(prefix, Some(snapshot.version)).await?.entries);
+        }
+        Ok((snapshot, observed))
     }
 
     async fn run(self, mut since: Version) {
@@ -241,6 +283,11 @@ impl Follower {
     fn apply(&self, record: &Record) {
         for store in self.stores.get(prefix_of(record.key.as_str())).into_iter().flatten() {
             store.apply(record);
+        }
+        for (prefix, observer) in &self.observers {
+            if record.key.as_str().starts_with(prefix) {
+                observer.apply(record);
+            }
         }
         self.progress.advance(record.version);
     }

@@ -17,7 +17,9 @@ mod erased;
 mod in_flight;
 mod metadata;
 mod namespace;
+mod observer;
 mod options;
+mod past;
 mod read;
 mod token;
 mod write;
@@ -29,9 +31,11 @@ pub use builder::RegistryBuilder;
 pub use cluster_namespaces::ClusterNamespaces;
 pub(crate) use metadata::dedup_owners;
 pub use namespace::{NamespaceLookup, NamespacePhase};
+pub use observer::Observer;
 pub use options::{
     Apply, DeleteOptions, Deleted, Event, Finish, List, ListOptions, Target, Transform, UpdateSource, WatchOptions,
 };
+pub use past::{History, HistoryError, Past};
 use tokio_util::sync::CancellationToken;
 
 pub use crate::cache::{Stored, Window};
@@ -101,6 +105,8 @@ pub struct Store {
     cache: Arc<WatchCache>,
     field_managers: FieldManagers,
     admission: admit::Admission,
+    /// Who keeps what the log has no more, if anybody does.
+    history: Option<Arc<dyn History>>,
     /// What is being written, so that the cache need not parse it again.
     in_flight: in_flight::InFlight,
     bookmark_interval: std::time::Duration,

@@ -132,13 +132,17 @@ pub struct Apply<'a> {
     pub configuration: Object,
     /// Whether it takes the fields that others own and it would change.
     pub force: bool,
+    /// What its author had before, where that is known and it is the author who decides about all of it, as about a
+    /// file: what the configuration leaves out of this goes, whoever owns it. Without it, only what the same manager
+    /// applied before and nobody else owns goes.
+    pub previous: Option<Object>,
     /// What is left to do with the merged object: defaults, types, values.
     pub finish: Finish<'a>,
 }
 
 impl std::fmt::Debug for Apply<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { configuration, force, finish: _ } = self;
+        let Self { configuration, force, previous: _, finish: _ } = self;
         f.debug_struct("Apply").field("configuration", configuration).field("force", force).finish_non_exhaustive()
     }
 }
@@ -208,6 +212,11 @@ impl ListOptions {
 
     pub(super) fn token(&self) -> Option<&str> {
         self.continue_token.as_deref().filter(|token| !token.is_empty())
+    }
+
+    /// Whether the list says that it wants exactly its version.
+    pub(super) fn says_exact(&self) -> bool {
+        self.resource_version_match.as_deref() == Some(EXACT)
     }
 
     /// Whether the list must show exactly its version. A limit asks for that too, unless it says

@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::stream::BoxStream;
 
-use super::{Event, List, ListOptions, Store, Stored, WatchOptions, token, token::Continue};
+use super::{Event, List, ListOptions, Store, Stored, WatchOptions, past, token, token::Continue};
 use crate::{
     cache::{TooOld, View, WatchRequest},
     definition::Scope,
@@ -93,23 +93,30 @@ impl Store {
                     self.freshen("list", Freshness::NotOlderThan(version)).await?;
                     match self.cache.at(version) {
                         Ok(view) => view,
+                        Err(TooOld { .. }) if token.exact && self.has_history() => {
+                            return self.past_page(version, &selection, limit, Some(&token.after)).await;
+                        }
                         Err(TooOld { .. }) => return Err(token::expired(token)),
                     }
                 }
             };
-            return Ok(self.page(view, &selection, limit, Some(token)));
+            let exact = token.exact;
+            return Ok(self.page(view, &selection, limit, Some(token), exact));
         }
         let freshness = Freshness::parse(version)
             .map_err(|error| ApiError::bad_request(format!("invalid resource version: {}", error.message())))?;
         self.freshen("list", freshness).await?;
+        // A limit asks for an exact version, too, but a client that says nothing else goes on from now when that is gone.
+        let exact = options.says_exact() && self.has_history();
         let view = match freshness {
-            Freshness::NotOlderThan(version) if options.wants_exact() => self
-                .cache
-                .at(version)
-                .map_err(|_| ApiError::expired("The resourceVersion for the provided list is too old."))?,
+            Freshness::NotOlderThan(version) if options.wants_exact() => match self.cache.at(version) {
+                Ok(view) => view,
+                Err(TooOld { .. }) if exact => return self.past_page(version, &selection, limit, None).await,
+                Err(TooOld { .. }) => return Err(past::too_old()),
+            },
             Freshness::NotOlderThan(_) | Freshness::Current | Freshness::Any => self.cache.current(),
         };
-        Ok(self.page(view, &selection, limit, None))
+        Ok(self.page(view, &selection, limit, None, exact))
     }
 
     /// Streams changes of the objects of one namespace or of all, until the timeout.
@@ -179,6 +186,11 @@ impl Store {
         Ok(self.cache.current())
     }
 
+    /// Waits until the cache shows a version.
+    pub(super) async fn freshen_to(&self, operation: &str, version: Version) -> Result<(), ApiError> {
+        self.freshen(operation, Freshness::NotOlderThan(version)).await
+    }
+
     /// Waits until the cache is as fresh as a read needs it.
     async fn freshen(&self, operation: &str, freshness: Freshness) -> Result<(), ApiError> {
         let progress = self.cache.progress();
@@ -217,7 +229,14 @@ impl Store {
         Ok(self.cache.get(key))
     }
 
-    fn page(&self, view: View, selection: &Selection, limit: Option<u64>, token: Option<Continue>) -> List {
+    fn page(
+        &self,
+        view: View,
+        selection: &Selection,
+        limit: Option<u64>,
+        token: Option<Continue>,
+        exact: bool,
+    ) -> List {
         let max = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
         let mut objects = selection.objects(&view, token.as_ref().map(|token| token.after.as_str()));
         let items: Vec<Arc<Stored>> = objects.by_ref().take(max).cloned().collect();
@@ -232,15 +251,15 @@ impl Store {
             Some(before) => before - page,
             None => i64::try_from(objects.count()).unwrap_or(i64::MAX),
         });
-        let next = Continue { version: Some(view.version), after, remaining };
+        let next = Continue { version: Some(view.version), after, remaining, exact };
         self.cache.keep(&view);
         List { version: view.version, items, continue_token: Some(next.encode()), remaining_item_count: next.remaining }
     }
 }
 
 /// Which objects a list or watch is about.
-struct Selection {
-    prefix: String,
+pub(super) struct Selection {
+    pub(super) prefix: String,
     labels: LabelSelector,
     fields: FieldSelector,
 }
@@ -271,6 +290,10 @@ impl Selection {
         next.is_some_and(|(key, _)| key.as_str().starts_with(&self.prefix))
     }
 
+    pub(super) fn matches(&self, object: &Stored) -> bool {
+        self.is_everything() || object.matches(&self.labels, &self.fields)
+    }
+
     fn is_everything(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
@@ -286,6 +309,6 @@ impl Selection {
             .range(start..)
             .map(|(_, object)| object)
             .take_while(|object| object.key.as_str().starts_with(&self.prefix))
-            .filter(|object| self.is_everything() || object.matches(&self.labels, &self.fields))
+            .filter(|object| self.matches(object))
     }
 }

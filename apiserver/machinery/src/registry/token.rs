@@ -30,6 +30,8 @@ pub(super) struct Continue {
     pub(super) after: String,
     /// How many objects come after that key, when nothing is selected.
     pub(super) remaining: Option<i64>,
+    /// Whether the list is to show exactly its version, also when only a history has it any more.
+    pub(super) exact: bool,
 }
 
 /// A token as it is written down.
@@ -46,13 +48,16 @@ struct Token {
     /// Ours: saves counting the rest again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     left: Option<i64>,
+    /// Ours.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    exact: bool,
 }
 
 impl Continue {
     pub(super) fn encode(&self) -> String {
         let version = self.version.map_or(-1, |version| i64::try_from(version.0).unwrap_or(i64::MAX));
         let start = format!("{}\0", self.after);
-        let token = Token { format: FORMAT.to_owned(), version, start, left: self.remaining };
+        let token = Token { format: FORMAT.to_owned(), version, start, left: self.remaining, exact: self.exact };
         ENGINE.encode(serde_json::to_vec(&token).expect("a token is texts and numbers"))
     }
 
@@ -79,7 +84,7 @@ impl Continue {
             return Err(bad(&token.start));
         }
         let version = u64::try_from(token.version).ok().map(Version);
-        Ok(Self { version, after: after.to_owned(), remaining: token.left })
+        Ok(Self { version, after: after.to_owned(), remaining: token.left, exact: token.exact })
     }
 }
 
@@ -100,6 +105,6 @@ pub(super) fn expired(token: Continue) -> ApiError {
          results. Continuing with the provided token results in an inconsistent list - objects that were created, \
          modified, or deleted between the time the first chunk was returned and now may show up in the list.",
     );
-    error.0.metadata.continue_ = Some(Continue { version: None, remaining: None, ..token }.encode());
+    error.0.metadata.continue_ = Some(Continue { version: None, remaining: None, exact: false, ..token }.encode());
     error
 }

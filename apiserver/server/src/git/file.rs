@@ -19,27 +19,35 @@ use super::{
     place::{Authored, Place},
 };
 
+const NO_OBJECT: &str = "the file holds no object";
+
 /// What is wrong with a file, on one line and with the line of the file where that is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Complaint(pub(super) String);
 
-/// Reads the file of a place: `apiVersion`, `kind`, names, labels, annotations and spec, with
-/// defaults applied.
+/// Reads the file of a place: `apiVersion`, `kind`, names, labels, annotations and spec, as the file has them and
+/// without defaults.
 pub(super) fn read(decoder: &Decoder, place: &Place, content: &[u8]) -> Result<Object, Complaint> {
     if content.len() > MAX_REQUEST_BYTES {
         return Err(Complaint(format!("the file is larger than {MAX_REQUEST_BYTES} bytes")));
     }
     let parsed = schema::parse(content, Format::Yaml).map_err(|error| Complaint(one_line(&error.to_string())))?;
     if !parsed.value.is_object() {
-        return Err(Complaint("the file holds no object".to_owned()));
+        return Err(Complaint(NO_OBJECT.to_owned()));
     }
     agree(place, &parsed.value).map_err(|(field, message)| complaint(content, field, &message))?;
     let decoded = decoder
         .decode(content, Format::Yaml, FieldValidation::Strict)
         .map_err(|error| explain(place.identity.kind, &error, content))?;
-    let object = authored(place, decoded.object);
-    let errors = decoder.structural_errors(&object);
-    if errors.is_empty() { Ok(object) } else { Err(complaints(content, &errors)) }
+    // With defaults, since it may have to be created.
+    let errors = decoder.structural_errors(&authored(place, decoded.object));
+    if !errors.is_empty() {
+        return Err(complaints(content, &errors));
+    }
+    match parsed.value {
+        Value::Object(fields) => Ok(authored(place, Object(set_fields(fields)))),
+        _ => Err(Complaint(NO_OBJECT.to_owned())),
+    }
 }
 
 /// Checks that the file says what its path says. What disagrees is the field, and both are named.
@@ -96,30 +104,23 @@ fn authored(place: &Place, mut object: Object) -> Object {
     object
 }
 
-/// The object after a file was applied to it: labels, annotations and spec are the file's, all else stays.
-pub(super) fn applied(current: &Object, file: &Object) -> Object {
-    let mut object = current.clone();
-    match file.0.get("spec") {
-        Some(spec) => object.0.insert("spec".to_owned(), spec.clone()),
-        None => object.0.remove("spec"),
-    };
-    let annotations = |object: &Object, authored: bool| -> Map<String, Value> {
-        let all = object.metadata().and_then(|m| m.get("annotations")).and_then(Value::as_object);
-        let wanted = all.into_iter().flatten().filter(|(name, _)| is_authored_annotation(name) == authored);
-        wanted.map(|(name, value)| (name.clone(), value.clone())).collect()
-    };
-    let mut kept = annotations(current, false);
-    kept.extend(annotations(file, true));
-    let labels = file.metadata().and_then(|m| m.get("labels")).and_then(Value::as_object).cloned();
-    let metadata = object.metadata_mut();
-    for (field, values) in [("labels", labels.unwrap_or_default()), ("annotations", kept)] {
-        if values.is_empty() {
-            metadata.remove(field);
-        } else {
-            metadata.insert(field.to_owned(), values.into());
-        }
+/// What a file says of what people write, if it says anything that makes sense.
+pub(super) fn said(place: &Place, content: &[u8]) -> Option<Object> {
+    match schema::parse(content, Format::Yaml).ok()?.value {
+        Value::Object(fields) => Some(authored(place, Object(set_fields(fields)))),
+        _ => None,
     }
-    object
+}
+
+/// Without the fields that are null, which count as left out.
+fn set_fields(fields: Map<String, Value>) -> Map<String, Value> {
+    let fields = fields.into_iter().filter(|(_, value)| !value.is_null());
+    fields
+        .map(|(name, value)| match value {
+            Value::Object(inner) => (name, Value::Object(set_fields(inner))),
+            value => (name, value),
+        })
+        .collect()
 }
 
 /// What the server answered, as a complaint about the file.

@@ -8,11 +8,11 @@ use serde_json::Value;
 use stoa_machinery::{
     ApiError, Object, Registry, RequestContext,
     auth::{self, Attributes, Authorizer},
-    registry::{DeleteOptions, Store, Stored, Target, UpdateSource},
+    registry::{Apply, DeleteOptions, Store, Stored, Target, UpdateSource},
     request::{FieldValidation, UserInfo},
     schema::Decoder,
 };
-use stoa_storage::git::{CommitInfo, Ingest, IngestError};
+use stoa_storage::git::{CommitInfo, Ingest, IngestError, PushedFile};
 use tokio::time::Instant;
 
 use super::{
@@ -42,6 +42,12 @@ struct Served {
     kind: Authored,
     store: Arc<Store>,
     decoder: Arc<Decoder>,
+}
+
+/// What a file says, and what it said before.
+struct Said {
+    configuration: Object,
+    previous: Option<Object>,
 }
 
 /// Why a write was not made.
@@ -114,13 +120,30 @@ impl ControlIngest {
         auth::require(&context.authorizer, &context.user, &attributes).await
     }
 
-    /// Makes the object what the file says.
-    async fn write(&self, context: &RequestContext, place: &Place, file: &Object) -> Result<(), Refusal> {
+    /// Applies what the file says to the object, which is made if need be.
+    async fn write(&self, context: &RequestContext, place: &Place, file: &Said) -> Result<(), Refusal> {
         let identity = &place.identity;
-        let store = &self.served(identity.kind).store;
+        let Served { store, decoder, .. } = self.served(identity.kind);
+        let finish = |mut merged: Object| {
+            decoder.conform(&mut merged, FieldValidation::Ignore)?;
+            let mut errors = decoder.structural_errors(&merged);
+            errors.retain(|error| error.field != "status" && !error.field.starts_with("status."));
+            if errors.is_empty() {
+                return Ok(merged);
+            }
+            Err(ApiError::invalid(identity.kind.group(), identity.kind.kind(), &identity.name, &errors))
+        };
+        let apply = || {
+            UpdateSource::Apply(Apply {
+                configuration: file.configuration.clone(),
+                force: true,
+                previous: file.previous.clone(),
+                finish: Box::new(finish),
+            })
+        };
         let Some(current) = find(store, identity).await? else {
             self.require(context, "create", identity).await?;
-            return match store.create(context, &identity.namespace, file.clone()).await {
+            return match store.update(context, &identity.namespace, &identity.name, Target::Main, apply()).await {
                 Ok(_) => Ok(()),
                 Err(error) => Err(self.not_created(place, error).await?),
             };
@@ -135,11 +158,10 @@ impl ControlIngest {
                 identity.kind.singular()
             )));
         }
-        self.require(context, "update", identity).await?;
-        let change = UpdateSource::transform(|current| Ok(file::applied(current, file)));
-        match store.update(context, &identity.namespace, &identity.name, Target::Main, change).await {
+        self.require(context, "patch", identity).await?;
+        // One that goes meanwhile is made again.
+        match store.update(context, &identity.namespace, &identity.name, Target::Main, apply()).await {
             Ok(_) => Ok(()),
-            Err(error) if is_missing(&error, identity) => Err(Refusal::Raced),
             Err(error) => Err(error.into()),
         }
     }
@@ -166,11 +188,14 @@ impl ControlIngest {
 
 #[async_trait]
 impl Ingest for ControlIngest {
-    async fn apply(&self, path: &str, content: &[u8], commit: &CommitInfo) -> Result<(), IngestError> {
+    async fn apply(&self, file: PushedFile<'_>) -> Result<(), IngestError> {
+        let PushedFile { path, content, before, commit } = file;
         let place = Place::of_path(path).ok_or_else(|| no_place(path))?;
         let kind = place.identity.kind;
-        let file = file::read(&self.served(kind).decoder, &place, content)
+        let configuration = file::read(&self.served(kind).decoder, &place, content)
             .map_err(|complaint| IngestError::Invalid(complaint.0))?;
+        let previous = before.and_then(|before| file::said(&place, before));
+        let file = Said { configuration, previous };
         let context = self.context(commit);
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -240,7 +265,9 @@ fn is_missing(error: &ApiError, identity: &Identity) -> bool {
 
 /// What the server could not do now may work later; what it refused stays wrong until somebody acts.
 fn refused(kind: Authored, error: ApiError, content: &[u8]) -> IngestError {
-    if error.code() >= 500 || error.code() == 429 {
+    // What server-side apply cannot make sense of has this code and no reason.
+    let is_senseless = error.code() == 500 && error.0.reason.as_deref().unwrap_or_default().is_empty();
+    if (error.code() >= 500 && !is_senseless) || error.code() == 429 {
         return unavailable(error);
     }
     let why = file::explain(kind, &error, content).0;

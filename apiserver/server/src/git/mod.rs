@@ -3,10 +3,12 @@
 //! Start at [`start`]. [`stoa_storage::git`] does the work and knows no kinds; here is what it has
 //! to be told: which object is which file ([`place`]), how it reads there ([`layout`]), and how a
 //! pushed file becomes a write ([`mod@file`], [`ingest`]). What is wrong with a pushed file is told in
-//! the condition `Synced` and in an Event ([`report`]).
+//! the condition `Synced` and in an Event ([`report`]); until it is mended, [`guard`]
+//! keeps others from writing its object.
 
 mod fields;
 mod file;
+mod guard;
 mod ingest;
 mod layout;
 mod lines;
@@ -18,15 +20,29 @@ mod tests;
 use std::{path::Path, sync::Arc};
 
 use anyhow::Context as _;
-use stoa_machinery::{Registry, auth::Authorizer, log::Log};
-use stoa_storage::git::{GitOptions, GitProjector, GitStatus};
+use stoa_machinery::{Registry, admission::Chain, auth::Authorizer, log::Log, registry::RegistryBuilder};
+use stoa_storage::git::{GitHistory, GitOptions, GitProjector, GitRecord, GitStatus};
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use crate::{events::Recorder, leader::Term};
+use crate::{cluster::Cluster, events::Recorder, leader::Term};
 
 /// The control repository in the data directory.
 const REPOSITORY: &str = "control.git";
+
+/// Serves old versions of what people write from the control repository in `data_dir`, and asks these plugins about every
+/// write, after it was looked at whether the file of what is written is invalid.
+pub(crate) fn attach(
+    builder: RegistryBuilder,
+    mut admission: Chain,
+    cluster: Arc<dyn Cluster>,
+    data_dir: &Path,
+) -> RegistryBuilder {
+    let record = GitRecord::default();
+    admission.prepend(Arc::new(guard::InvalidFileGuard::new(record.clone(), cluster)));
+    let history = GitHistory::new(data_dir.join(REPOSITORY), place::is_authored, record.clone());
+    builder.observe(GitRecord::PREFIX, Arc::new(record)).history(Arc::new(history)).admission(admission)
+}
 
 /// Keeps `<data-dir>/control.git` in step with the log until the term ends; makes it when it is
 /// missing.

@@ -10,7 +10,7 @@
 //! ```
 
 use serde_json::Value;
-use stoa_machinery::log::Key;
+use stoa_machinery::{ResourceDefinition, log::Key};
 
 /// The kinds that people write, and that therefore are in Git.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -87,6 +87,11 @@ impl Authored {
     fn is_namespaced(self) -> bool {
         matches!(self, Self::Project | Self::Stack | Self::Source)
     }
+}
+
+/// Whether the objects of a resource are in Git.
+pub(super) fn is_authored(definition: &ResourceDefinition) -> bool {
+    Authored::of_resource(&definition.group, &definition.plural).is_some()
 }
 
 /// An authored object by its names.

@@ -1,12 +1,14 @@
 //! The real strategies and controllers over a log in memory, the real `git` on the other side.
 
 mod fixture;
+mod past;
 
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 use stoa_machinery::{
+    Object, Version,
     auth::{Attributes, Authorizer, Decision},
-    registry::api::Change,
+    registry::{DeleteOptions, Target, UpdateSource, api::Change},
     request::UserInfo,
 };
 use stoa_types::{Organization, Project, Source, Stack, Workspace, common::condition, reason};
@@ -207,6 +209,114 @@ async fn bad_file_keeps_the_last_good_object_until_it_is_fixed() {
 }
 
 #[tokio::test]
+async fn push_is_an_apply_by_manager_git() {
+    let fixture = Fixture::new().await;
+    fixture.create_shop("ann").await;
+    fixture
+        .apply_stack("ops", json!({"project": "web", "description": "theirs", "path": "web"}))
+        .await
+        .expect("applied");
+    let clone = fixture.clone_control().await;
+    let before = clone.read(STACK);
+    assert!(before.contains("description: theirs") && before.contains("path: web"), "{before}");
+
+    // What is in the file and nowhere else is git's, and goes with its line.
+    let with_label = before.replace("spec:\n", "  labels:\n    tier: front\nspec:\n");
+    clone.write(STACK, &with_label.replace("desiredVersion: latest", "desiredVersion: v2"));
+    fixture.push(&clone, "v2").await;
+    let git = fixture.owned_by("git", "Apply").await;
+    assert!(git["f:metadata"]["f:labels"]["f:tier"].is_object() && git["f:spec"]["f:desiredVersion"].is_object());
+    assert_eq!(git["f:status"], Value::Null);
+    let ops = fixture.owned_by("ops", "Apply").await;
+    assert!(ops["f:spec"]["f:description"].is_object(), "it is both's: {ops}");
+
+    // What the file had and has no more goes, whoever owns it; what it never had stays.
+    fixture.annotate_unseen("web-dev").await;
+    let without = clone.read(STACK).replace("  labels:\n    tier: front\n", "").replace("  description: theirs\n", "");
+    clone.write(STACK, &without);
+    fixture.push(&clone, "less").await;
+    let stack = fixture.registry.api::<Stack>().get("shop", "web-dev").await.expect("there");
+    assert_eq!((stack.labels().get("tier"), stack.spec.description.as_deref()), (None, None));
+    assert_eq!((stack.spec.path.as_str(), stack.spec.desired_version.as_str()), ("web", "v2"));
+    assert!(stack.annotations().contains_key("kubectl.kubernetes.io/last-applied-configuration"));
+    assert!(stack.status.is_some());
+    assert_eq!(fixture.owned_by("ops", "Apply").await["f:spec"]["f:description"], Value::Null);
+
+    // What others set and the file does not mention stays, and comes into the file.
+    fixture
+        .apply_stack("ops", json!({"project": "web", "description": "again", "path": "web"}))
+        .await
+        .expect("applied");
+    clone.write("README.md", "Ours.\n");
+    clone.git(&["pull", "--quiet", "--rebase"]);
+    fixture.projected().await;
+    assert!(fixture.show(STACK).contains("description: again"));
+}
+
+#[tokio::test]
+async fn invalid_file_blocks_writes_of_its_object() {
+    let fixture = Fixture::new().await;
+    fixture.create_shop("ann").await;
+    let clone = fixture.clone_control().await;
+    let good = clone.read(STACK);
+    let prod = STACK.replace("web-dev", "web-prod");
+    clone.write(STACK, "spec: [\n");
+    clone.write(&prod, "kind: Nothing\n");
+    let bad = fixture.push(&clone, "oops").await;
+
+    let (store, context) = fixture.stacks("ann", false);
+    let (_, dry_run) = fixture.stacks("ann", true);
+    let change = || UpdateSource::transform(|current| Ok(with_description(current)));
+    for context in [&context, &dry_run] {
+        let update = store.update(context, "shop", "web-dev", Target::Main, change()).await.map(|_| ());
+        let delete = store.delete(context, "shop", "web-dev", &DeleteOptions::default()).await.map(|_| ());
+        let create = store.create(context, "shop", object(stack("web-prod"))).await.map(|_| ());
+        for (result, name, path) in
+            [(update, "web-dev", STACK), (delete, "web-dev", STACK), (create, "web-prod", &prod)]
+        {
+            let error = result.expect_err("refused");
+            assert_eq!((error.code(), error.is("Conflict")), (409, true), "{error}");
+            let begins = format!(
+                "Operation cannot be fulfilled on stacks.config.stoa.dev \"{name}\": its file {path} in the control \
+                 repository is invalid since commit {}: ",
+                &bad[..8]
+            );
+            assert!(error.message().starts_with(&begins), "{error}");
+        }
+    }
+    let apply = fixture.apply_stack("ops", json!({"project": "web", "description": "x"})).await;
+    assert_eq!(apply.expect_err("refused").code(), 409);
+    // Others are not concerned, and neither is the status.
+    fixture.create("ann", &stack("web-stage")).await;
+    let status = |s: &mut Stack| s.status.get_or_insert_default().observed_commit = Some("abc".to_owned());
+    fixture.registry.api::<Stack>().update_status_with("shop", "web-dev", status).await.expect("written");
+    store.update(&context, "shop", "web-dev", Target::Status, change()).await.expect("written");
+    fixture.projected().await;
+    assert_eq!(fixture.show(STACK), "spec: [\n");
+
+    // What the last good file had and the mended one has not goes.
+    clone.git(&["pull", "--quiet", "--rebase"]);
+    clone.write(STACK, &good.replace("  desiredVersion: latest\n", "  desiredVersion: v3\n"));
+    clone.remove(&prod);
+    fixture.push(&clone, "mended").await;
+    store.update(&context, "shop", "web-dev", Target::Main, change()).await.expect("written");
+    fixture.create("ann", &stack("web-prod")).await;
+    let stack = fixture.registry.api::<Stack>().get("shop", "web-dev").await.expect("there");
+    assert_eq!((stack.spec.desired_version.as_str(), stack.spec.description.as_deref()), ("v3", Some("by hand")));
+}
+
+fn object(value: Value) -> Object {
+    let Value::Object(map) = value else { panic!("an object") };
+    Object(map)
+}
+
+fn with_description(current: &Object) -> Object {
+    let mut object = current.clone();
+    object.0["spec"]["description"] = "by hand".into();
+    object
+}
+
+#[tokio::test]
 async fn organization_says_what_no_object_can() {
     let fixture = Fixture::new().await;
     fixture.create_shop("ann").await;
@@ -332,7 +442,7 @@ async fn push_may_do_only_what_its_user_may() {
     assert_eq!(stack.spec.desired_version, "latest");
     let (_, why, message) = synced(&stack.status.expect("status").conditions);
     assert_eq!(why, reason::PUSH_REFUSED);
-    let refusal = "User \"stoa:git:control\" cannot update resource \"stacks\" in API group \"config.stoa.dev\" in the \
+    let refusal = "User \"stoa:git:control\" cannot patch resource \"stacks\" in API group \"config.stoa.dev\" in the \
                    namespace \"shop\"";
     assert!(message.contains(refusal), "{message}");
 }
@@ -348,6 +458,25 @@ fn yaml(object: &Value) -> String {
 }
 
 impl Fixture {
+    /// What a manager owns of the stack.
+    async fn owned_by(&self, manager: &str, operation: &str) -> Value {
+        let stack = self.registry.api::<Stack>().get("shop", "web-dev").await.expect("there");
+        let entries = serde_json::to_value(stack.metadata.managed_fields).expect("encodes");
+        let is_it = |entry: &&Value| entry["manager"] == manager && entry["operation"] == operation;
+        let entry = entries.as_array().into_iter().flatten().find(is_it);
+        entry.map_or(Value::Null, |entry| entry["fieldsV1"].clone())
+    }
+
+    /// Sets an annotation that is not in files.
+    async fn annotate_unseen(&self, name: &str) {
+        let unseen = |stack: &mut Object| {
+            stack
+                .metadata_mut()
+                .insert("annotations".to_owned(), json!({"kubectl.kubernetes.io/last-applied-configuration": "{}"}));
+        };
+        self.update("ann", "config.stoa.dev", "stacks", "shop", name, unseen).await;
+    }
+
     async fn organization_synced(&self) -> (String, String, String) {
         let organization = self.registry.api::<Organization>().get("", "shop").await.expect("there");
         synced(&organization.status.expect("status").conditions)

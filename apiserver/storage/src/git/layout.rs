@@ -65,6 +65,19 @@ impl CommitInfo {
     }
 }
 
+/// A file that was added or changed.
+#[derive(Clone, Copy, Debug)]
+pub struct PushedFile<'a> {
+    /// Where it is.
+    pub path: &'a str,
+    /// What it says now.
+    pub content: &'a [u8],
+    /// What it said when it was last applied or written; nothing when it is new.
+    pub before: Option<&'a [u8]>,
+    /// The commit that changed it last.
+    pub commit: &'a CommitInfo,
+}
+
 /// Applies what people pushed, as API writes by [`Layout::ingest_user`], each with
 /// [`CommitInfo::origin_message`] as its message.
 ///
@@ -72,7 +85,7 @@ impl CommitInfo {
 #[async_trait]
 pub trait Ingest: fmt::Debug + Send + Sync + 'static {
     /// Applies a file that was added or changed. Applying what is there already is no error.
-    async fn apply(&self, path: &str, content: &[u8], commit: &CommitInfo) -> Result<(), IngestError>;
+    async fn apply(&self, file: PushedFile<'_>) -> Result<(), IngestError>;
 
     /// Deletes the object of a file that was removed. That there is none is no error.
     async fn remove(&self, path: &str, commit: &CommitInfo) -> Result<(), IngestError>;

@@ -6,16 +6,20 @@
 //! The repository is bare, with everything on `main`. Each accepted write of an authored object becomes a
 //! commit there, soon after the write and never in its way. Commits that others put on main, by a push
 //! or otherwise, are applied as writes once, and projection goes on top of them. Elsewhere:
-//! `project` turns records into commits, `push` applies what was pushed, `progress` is what survives a
-//! crash, `repository`, `trees`, `objects` and `packs` are Git, `text` edits files.
+//! `project` turns records into commits, `history` keeps what was authored at every version, `push` applies what was pushed, `progress` is what survives a
+//! crash, `repository`, `trees`, `objects`, `packs` and `repack` are Git, `text` edits files.
 
+mod history;
 mod layout;
 mod objects;
 mod packs;
+mod past;
 mod progress;
 mod project;
 mod projector;
 mod push;
+mod recorded;
+mod repack;
 mod repository;
 mod text;
 mod trees;
@@ -23,9 +27,11 @@ mod trees;
 use stoa_machinery::log::LogError;
 
 pub use self::{
-    layout::{CommitInfo, Ingest, IngestError, Layout},
+    layout::{CommitInfo, Ingest, IngestError, Layout, PushedFile},
+    past::GitHistory,
     progress::InvalidFile,
     projector::{GitOptions, GitProjector, GitStatus},
+    recorded::GitRecord,
 };
 
 /// Why the projection stopped. It tries again by itself; see [`GitStatus::error`].

@@ -67,6 +67,11 @@ impl Objects {
         self.entries.push(entry);
     }
 
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     /// Writes them into `directory` as a pack and its index, both synced, and returns their name
     /// without suffix.
     pub(super) fn write(&self, directory: &Path) -> Result<String, git2::Error> {

@@ -4,10 +4,12 @@
 //! look at main tells whether it happened. Commits of ours are known by their id alone, never by
 //! what is written in them, because anybody can push a commit that looks like ours.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use stoa_machinery::log::{Change, Expect, Fence, Key, Log, Origin, Version, Write};
+
+use tokio::time::Instant;
 
 use super::GitError;
 
@@ -23,6 +25,9 @@ pub(super) struct Point {
     pub commit: Option<String>,
     /// Every record up to here is in it, or does not belong in Git.
     pub version: Version,
+    /// The commit that the history of what was authored ends in; absent before the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub history: Option<String>,
 }
 
 /// A push that is being applied.
@@ -43,6 +48,9 @@ pub struct InvalidFile {
     pub reason: String,
     /// The id of the commit that has it.
     pub commit: String,
+    /// The id of the commit on main that has the file as it was last applied or written, if there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub good: Option<String>,
 }
 
 /// Everything that has to survive.
@@ -67,6 +75,8 @@ pub(super) struct Store {
     log: Arc<dyn Log>,
     fence: Option<Fence>,
     written: Option<Version>,
+    /// When.
+    saved: Instant,
 }
 
 impl Store {
@@ -78,7 +88,7 @@ impl Store {
             .map(|entry| serde_json::from_slice(&entry.value))
             .transpose()
             .map_err(|source| GitError::Progress { source })?;
-        Ok((Self { log, fence, written }, progress))
+        Ok((Self { log, fence, written, saved: Instant::now() }, progress))
     }
 
     /// Writes it, provided that nobody else has.
@@ -92,6 +102,12 @@ impl Store {
             origin: Origin { user: USER.to_owned(), verb: String::new(), message: String::new() },
         };
         self.written = Some(self.log.append(write).await?);
+        self.saved = Instant::now();
         Ok(())
+    }
+
+    /// How long ago the record was written, if there are others after it up to `version`.
+    pub(super) fn age_before(&self, version: Version) -> Option<Duration> {
+        self.written.is_none_or(|written| written < version).then(|| self.saved.elapsed())
     }
 }

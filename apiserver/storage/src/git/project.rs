@@ -8,7 +8,9 @@ use git2::Oid;
 use stoa_machinery::log::{Change, Key, Record, Snapshot, Version};
 
 use super::{
-    GitError, InvalidFile, Layout, progress,
+    GitError, InvalidFile, Layout,
+    history::Step,
+    progress,
     repository::{ControlRepository, Draft, Edit, Person, Reader},
     text,
 };
@@ -66,6 +68,13 @@ impl Index {
         self.objects.get(key).map(|object| object.path.as_str())
     }
 
+    /// What was authored, by key.
+    pub(super) fn authored(&self, layout: &dyn Layout) -> BTreeMap<Key, Vec<u8>> {
+        let authored =
+            |(key, object): (&Key, &Projected)| Some((key.clone(), json(&rendered(layout, key, &object.value)?)?));
+        self.objects.iter().filter_map(authored).collect()
+    }
+
     /// The content each file should have.
     fn render(&self, layout: &dyn Layout) -> BTreeMap<String, String> {
         let render =
@@ -80,6 +89,11 @@ pub(super) fn rendered(layout: &dyn Layout, key: &Key, value: &[u8]) -> Option<S
         .render(key, value)
         .inspect_err(|error| tracing::error!(%key, %error, "an object cannot be written to Git"))
         .ok()
+}
+
+/// A file as JSON.
+fn json(file: &str) -> Option<Vec<u8>> {
+    serde_json::to_vec(&text::parse(file.as_bytes())?).ok()
 }
 
 /// The files as they are at the tip and will be after the commits so far.
@@ -105,7 +119,8 @@ impl Files<'_> {
     }
 }
 
-/// The commits for `records` on top of `tip`. The index is brought up to the last of them.
+/// The commits for `records` on top of `tip`, and what they changed of what was authored. The index is brought up to the
+/// last of them.
 ///
 /// A file that is `invalid` is written anew when its object changes, since nobody knows what is
 /// right in it.
@@ -116,13 +131,15 @@ pub(super) fn drafts(
     index: &mut Index,
     invalid: &BTreeMap<String, InvalidFile>,
     records: &[Record],
-) -> Result<Vec<Draft>, GitError> {
+) -> Result<(Vec<Draft>, Vec<Step>), GitError> {
     let mut files = Files { repository: repository.reader()?, tip, invalid, changed: HashMap::new() };
-    let mut drafts = Vec::new();
+    let (mut drafts, mut steps) = (Vec::new(), Vec::new());
     for record in records {
         let value = if let Change::Put(value) = &record.change { Some(value) } else { None };
         let (old, new) = index.set(&record.key, value, layout);
-        let edits = edits(&files, layout, record, old.as_ref(), new.as_ref())?;
+        let write = Written::of(layout, record, old.as_ref(), new.as_ref());
+        steps.extend(write.step());
+        let edits = edits(&files, layout, &write)?;
         if edits.is_empty() {
             continue;
         }
@@ -135,16 +152,37 @@ pub(super) fn drafts(
             message: message(&layout.subject(record, previous), &record.origin.message, record.version),
         });
     }
-    Ok(drafts)
+    Ok((drafts, steps))
 }
 
-fn edits(
-    files: &Files<'_>,
-    layout: &dyn Layout,
-    record: &Record,
-    old: Option<&Projected>,
-    new: Option<&Projected>,
-) -> Result<Vec<Edit>, GitError> {
+/// A record of an object that has or had a file, and how that reads.
+struct Written<'a> {
+    record: &'a Record,
+    old: Option<&'a Projected>,
+    new: Option<&'a Projected>,
+    before: Option<String>,
+    after: Option<String>,
+}
+
+impl<'a> Written<'a> {
+    fn of(layout: &dyn Layout, record: &'a Record, old: Option<&'a Projected>, new: Option<&'a Projected>) -> Self {
+        let rendered = |object: &Projected| rendered(layout, &record.key, &object.value);
+        Self { record, old, new, before: old.and_then(rendered), after: new.and_then(rendered) }
+    }
+
+    /// What it changed of what was authored, if anything.
+    fn step(&self) -> Option<Step> {
+        let value = match (self.new, &self.after) {
+            (Some(_), Some(after)) if self.before.as_ref() != Some(after) => Some(json(after)?),
+            (None, _) if self.old.is_some() => None,
+            _ => return None,
+        };
+        Some(Step { version: self.record.version, key: self.record.key.clone(), value })
+    }
+}
+
+fn edits(files: &Files<'_>, layout: &dyn Layout, write: &Written<'_>) -> Result<Vec<Edit>, GitError> {
+    let Written { record, old, new, before, after } = write;
     let mut edits = Vec::new();
     if let Some(old) = old
         && new.is_none_or(|new| new.path != old.path)
@@ -152,10 +190,9 @@ fn edits(
     {
         edits.push(Edit { path: old.path.clone(), content: None });
     }
-    let Some(new) = new else { return Ok(edits) };
-    let Some(after) = rendered(layout, &record.key, &new.value) else { return Ok(edits) };
-    let before = old.filter(|old| old.path == new.path).and_then(|old| rendered(layout, &record.key, &old.value));
-    if before.as_ref() == Some(&after) {
+    let (Some(new), Some(after)) = (new, after) else { return Ok(edits) };
+    let before = before.as_ref().filter(|_| old.is_some_and(|old| old.path == new.path));
+    if before == Some(after) {
         return Ok(edits);
     }
     let current = files.read(&new.path)?;
@@ -163,7 +200,7 @@ fn edits(
         return Ok(edits);
     }
     let before = before.filter(|_| !files.invalid.contains_key(&new.path));
-    if let Some(content) = text::updated(current.as_deref(), before.as_deref(), &after) {
+    if let Some(content) = text::updated(current.as_deref(), before.map(String::as_str), after) {
         edits.push(Edit { path: new.path.clone(), content: Some(content) });
     }
     Ok(edits)

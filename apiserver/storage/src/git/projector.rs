@@ -14,12 +14,14 @@ use tokio::{
     sync::watch,
     time::{Instant, MissedTickBehavior},
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
     GitError, Ingest, InvalidFile, Layout,
+    history::Step,
     progress::{Point, Progress, Store},
     project::{self, Index},
+    repack,
     repository::{ControlRepository, Draft, Person},
 };
 use crate::clock::{Clock, SystemClock};
@@ -28,6 +30,8 @@ use crate::clock::{Clock, SystemClock};
 const BATCH: usize = 128;
 /// The progress record is renewed after so many records that have nothing to do with Git.
 const SKIPPED: u64 = 4096;
+/// Or after so long, with any such record.
+const BEHIND: Duration = Duration::from_secs(5);
 
 /// Settings of a [`GitProjector`].
 #[derive(Clone, Debug)]
@@ -41,6 +45,8 @@ pub struct GitOptions {
     pub pace: Duration,
     /// How long to wait after a failure.
     pub retry: Duration,
+    /// How often it is looked whether packs have to be merged.
+    pub repack: Duration,
     /// Dates the commits that no record stands behind.
     pub clock: Arc<dyn Clock>,
     /// The lease under which it runs, where several could. Once it is lost, main is moved no more.
@@ -54,6 +60,7 @@ impl Default for GitOptions {
             linger: Duration::from_millis(50),
             pace: Duration::from_millis(500),
             retry: Duration::from_secs(1),
+            repack: Duration::from_secs(10),
             clock: Arc::new(SystemClock),
             fence: None,
         }
@@ -127,6 +134,8 @@ impl GitProjector {
     ///
     /// It may be stopped, or its future dropped, at any point, and run again.
     pub async fn run(&self, stop: CancellationToken) {
+        let repack = repack::keep_few(self.shared.path.clone(), self.shared.options.repack);
+        let _repack = AbortOnDropHandle::new(tokio::spawn(repack));
         while !stop.is_cancelled() {
             let result = tokio::select! {
                 () = stop.cancelled() => return,
@@ -246,6 +255,7 @@ impl Session {
             None => session.index = Index::of(&session.shared.log.scan("", None).await?, layout.as_ref()),
         }
         session.version = session.progress.at.version;
+        session.begin_history(old.is_some()).await?;
         session.catch_up_with_main().await?;
         if old.is_none() {
             session.reconcile().await?;
@@ -305,6 +315,42 @@ impl Session {
         }
     }
 
+    /// Sees to it that the history of what was authored that is recorded is there. Where there is none it begins with the
+    /// index, if that is `current`; otherwise what comes next begins it.
+    async fn begin_history(&mut self, current: bool) -> Result<(), GitError> {
+        if let Some(end) = self.history()?
+            && !self.git(move |git| git.contains(end)).await?
+        {
+            self.progress.at.history = None;
+        }
+        if current && self.progress.at.history.is_none() {
+            let steps = self.missing_steps(None).await?;
+            let at = self.version;
+            let end = self.git(move |git| git.append_history(None, at, &steps)).await?;
+            self.progress.at.history = Some(end.to_string());
+            self.store.save(&self.progress).await?;
+        }
+        self.show_history().await
+    }
+
+    /// What the history that ends in `past` lacks of what the index has.
+    async fn missing_steps(&self, past: Option<Oid>) -> Result<Vec<Step>, GitError> {
+        let (index, layout, at) = (self.index.clone(), Arc::clone(&self.shared.layout), self.version);
+        self.git(move |git| git.history_difference(past, at, index.authored(layout.as_ref()))).await
+    }
+
+    /// Shows readers the history as far as it is recorded.
+    async fn show_history(&self) -> Result<(), GitError> {
+        match self.history()? {
+            Some(end) => self.git(move |git| git.set_history(end)).await,
+            None => Ok(()),
+        }
+    }
+
+    fn history(&self) -> Result<Option<Oid>, GitError> {
+        Ok(self.progress.at.history.as_deref().map(Oid::from_str).transpose()?)
+    }
+
     /// Applies what others put on main, beginning with what was being applied before a crash.
     async fn catch_up_with_main(&mut self) -> Result<(), GitError> {
         if let Some(push) = self.progress.push.clone()
@@ -342,7 +388,9 @@ impl Session {
                     None => Ok(None),
                 })
                 .await?;
-            if self.publish(draft.into_iter().collect()).await? {
+            let past = self.history()?;
+            let steps = self.missing_steps(past).await?;
+            if self.publish(draft.into_iter().collect(), steps).await? {
                 self.progress.at.version = self.version;
                 return self.store.save(&self.progress).await;
             }
@@ -358,36 +406,40 @@ impl Session {
         let layout = Arc::clone(&self.shared.layout);
         let mut index = std::mem::take(&mut self.index);
         let invalid = self.progress.invalid.clone();
-        let (drafts, index) = self
+        let (drafts, steps, index) = self
             .work(move |git| {
-                let drafts = project::drafts(git, tip, layout.as_ref(), &mut index, &invalid, &records)?;
-                Ok((drafts, index))
+                let (drafts, steps) = project::drafts(git, tip, layout.as_ref(), &mut index, &invalid, &records)?;
+                Ok((drafts, steps, index))
             })
             .await?;
         self.index = index;
         self.version = last;
-        self.publish(drafts).await
+        self.publish(drafts, steps).await
     }
 
-    /// Puts commits on main; false when somebody else moved it.
-    async fn publish(&mut self, drafts: Vec<Draft>) -> Result<bool, GitError> {
-        if drafts.is_empty() {
+    /// Puts commits on main and steps into the history; false when somebody else moved main.
+    async fn publish(&mut self, drafts: Vec<Draft>, steps: Vec<Step>) -> Result<bool, GitError> {
+        if drafts.is_empty() && steps.is_empty() {
             return Ok(true);
         }
         let count = drafts.len() as u64;
         let paths: BTreeSet<String> =
             drafts.iter().flat_map(|draft| &draft.edits).map(|edit| edit.path.clone()).collect();
         let tip = self.tip()?;
-        let Some(commit) = self.git(move |git| git.commit(tip, &drafts)).await? else { return Ok(true) };
-        let next = Point { commit: Some(commit.to_string()), version: self.version };
+        let (past, at) = (self.history()?, self.version);
+        let made = self.git(move |git| git.commit_with_history(tip, &drafts, past, (at, &steps))).await?;
+        let (Some(commit), history) = made else { return Ok(true) };
+        let history = history.map(|history| history.to_string());
+        let next = Point { commit: Some(commit.to_string()), version: self.version, history };
         self.progress.next = Some(next.clone());
         self.store.save(&self.progress).await?;
-        if !self.git(move |git| git.advance(tip, commit)).await? {
+        if tip != Some(commit) && !self.git(move |git| git.advance(tip, commit)).await? {
             return Ok(false);
         }
         // The next time the record is saved it says so; until then main does.
         self.progress.at = next;
         self.progress.next = None;
+        self.show_history().await?;
         let safe = self.version;
         self.report(|status| {
             status.commits += count;
@@ -400,7 +452,8 @@ impl Session {
 
     /// Says how far it is, and records it when that was long ago.
     async fn caught_up_to(&mut self, version: Version) -> Result<(), GitError> {
-        if version.0 >= self.progress.at.version.0 + SKIPPED {
+        let is_behind = self.store.age_before(version).is_some_and(|age| age >= BEHIND);
+        if version.0 >= self.progress.at.version.0 + SKIPPED || is_behind {
             self.progress.at.version = version;
             self.store.save(&self.progress).await?;
         }

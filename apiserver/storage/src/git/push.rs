@@ -11,7 +11,8 @@ use git2::Oid;
 use stoa_machinery::log::{Change, LogError};
 
 use super::{
-    GitError, IngestError, InvalidFile, progress::Push, project, projector::Session, repository::FileChange, text,
+    GitError, IngestError, InvalidFile, PushedFile, progress::Push, project, projector::Session,
+    repository::FileChange, text,
 };
 
 impl Session {
@@ -48,7 +49,7 @@ impl Session {
         let applied = self.applied(&changes, &push).await?;
         for (number, change) in changes.into_iter().enumerate().skip(push.done) {
             if !applied.contains(&change.path) {
-                self.ingest_file(&change).await?;
+                self.ingest_file(&change, from).await?;
             }
             push.done = number + 1;
             self.progress.push = Some(push.clone());
@@ -95,16 +96,22 @@ impl Session {
         Ok(applied)
     }
 
-    async fn ingest_file(&mut self, change: &FileChange) -> Result<(), GitError> {
+    /// Applies a file that differs from what it was in the commit `from`.
+    async fn ingest_file(&mut self, change: &FileChange, from: Option<Oid>) -> Result<(), GitError> {
         let path = &change.path;
         let was_invalid = self.progress.invalid.contains_key(path);
+        let good = self.last_good(change, from).await?;
         let outcome = match &change.after {
             // A comment was written or lines were moved: nothing that counts.
             Some(after) if !was_invalid && change.before.as_ref().is_some_and(|before| text::same(before, after)) => {
                 return Ok(());
             }
             Some(after) if self.is_current(path, after).await? => Ok(()),
-            Some(after) => self.shared.ingest.apply(path, after, &change.commit).await,
+            Some(after) => {
+                let before = good.as_ref().map(|(_, before)| before.as_slice());
+                let file = PushedFile { path, content: after, before, commit: &change.commit };
+                self.shared.ingest.apply(file).await
+            }
             None => self.shared.ingest.remove(path, &change.commit).await,
         };
         match outcome {
@@ -115,8 +122,13 @@ impl Session {
             Ok(()) => {}
             Err(IngestError::Invalid(reason)) => {
                 tracing::warn!(path, commit = change.commit.id, reason, "a pushed file is invalid");
+                let good = good.map(|(commit, _)| commit.to_string());
+                let invalid = InvalidFile { reason: reason.clone(), commit: change.commit.id.clone(), good };
+                self.progress.invalid.insert(path.clone(), invalid);
+                // Recorded before it is told: telling changes the object, so that a write which has not heard of the
+                // file by then loses its race and looks again.
+                self.store.save(&self.progress).await?;
                 self.shared.ingest.invalid(path, &reason, &change.commit).await?;
-                self.progress.invalid.insert(path.clone(), InvalidFile { reason, commit: change.commit.id.clone() });
             }
             Err(error) => return Err(error.into()),
         }
@@ -126,6 +138,17 @@ impl Session {
             status.invalid = invalid;
         });
         Ok(())
+    }
+
+    /// The file as it was last applied or written, and a commit that has it so.
+    async fn last_good(&self, change: &FileChange, from: Option<Oid>) -> Result<Option<(Oid, Vec<u8>)>, GitError> {
+        let Some(invalid) = self.progress.invalid.get(&change.path) else {
+            return Ok(from.zip(change.before.clone()));
+        };
+        let Some(commit) = invalid.good.as_deref().and_then(|id| Oid::from_str(id).ok()) else { return Ok(None) };
+        let path = change.path.clone();
+        let content = self.git(move |git| git.reader()?.read(commit, &path)).await?;
+        Ok(content.map(|content| (commit, content)))
     }
 
     /// Whether the object already is what the file says.

@@ -12,12 +12,14 @@ use std::{
 
 use git2::{Config, ConfigLevel, ErrorCode, ObjectType, Oid, Repository, RepositoryInitOptions, Sort, Tree};
 use parking_lot::Mutex;
+use stoa_machinery::log::{Key, Version};
 
 use super::{
+    history::{self, HISTORY, Step},
     layout::CommitInfo,
     objects::Objects,
     packs,
-    trees::{self, Directory},
+    trees::{self, Directory, Item},
 };
 use crate::local::create_private_dir;
 
@@ -261,15 +263,79 @@ impl ControlRepository {
 
     /// Makes commits on top of `base`, durably, and returns the last. Main is not moved.
     pub(super) fn commit(&self, base: Option<Oid>, drafts: &[Draft]) -> Result<Option<Oid>, git2::Error> {
+        let mut objects = Objects::default();
+        let repository = self.repository()?;
+        let tip = self.add_commits(&repository, base, drafts, &mut objects)?;
+        self.publish(&repository, &objects)?;
+        Ok(tip)
+    }
+
+    /// Makes commits on top of `base` and goes on with the history that ends in `past`, durably; returns the ends of
+    /// both. Neither is where anybody looks for it yet.
+    pub(super) fn commit_with_history(
+        &self,
+        base: Option<Oid>,
+        drafts: &[Draft],
+        past: Option<Oid>,
+        (at, steps): (Version, &[Step]),
+    ) -> Result<(Option<Oid>, Option<Oid>), git2::Error> {
+        let mut objects = Objects::default();
+        let repository = self.repository()?;
+        let tip = self.add_commits(&repository, base, drafts, &mut objects)?;
+        let past = match past {
+            Some(past) if steps.is_empty() => past,
+            past => history::append(&repository, past, at, steps, &mut objects)?,
+        };
+        self.publish(&repository, &objects)?;
+        Ok((tip, Some(past)))
+    }
+
+    fn publish(&self, repository: &Repository, objects: &Objects) -> Result<(), git2::Error> {
+        if objects.is_empty() { Ok(()) } else { packs::publish(repository, objects) }
+    }
+
+    /// Goes on with the history that ends in `past`, durably.
+    pub(super) fn append_history(&self, past: Option<Oid>, at: Version, steps: &[Step]) -> Result<Oid, git2::Error> {
+        let mut objects = Objects::default();
+        let repository = self.repository()?;
+        let end = history::append(&repository, past, at, steps, &mut objects)?;
+        self.publish(&repository, &objects)?;
+        Ok(end)
+    }
+
+    /// What has to be added to the history that ends in `past` for it to end in these objects.
+    pub(super) fn history_difference(
+        &self,
+        past: Option<Oid>,
+        at: Version,
+        wanted: BTreeMap<Key, Vec<u8>>,
+    ) -> Result<Vec<Step>, git2::Error> {
+        history::difference(&self.repository()?, past, at, wanted)
+    }
+
+    /// Shows readers the history that ends here.
+    pub(super) fn set_history(&self, end: Oid) -> Result<(), git2::Error> {
+        let repository = self.repository()?;
+        if repository.refname_to_id(HISTORY).is_ok_and(|there| there == end) {
+            return Ok(());
+        }
+        repository.reference(HISTORY, end, true, "stoa").map(|_| ())
+    }
+
+    fn add_commits(
+        &self,
+        repository: &Repository,
+        base: Option<Oid>,
+        drafts: &[Draft],
+        objects: &mut Objects,
+    ) -> Result<Option<Oid>, git2::Error> {
         if drafts.is_empty() {
             return Ok(base);
         }
-        let repository = self.repository()?;
-        let mut objects = Objects::default();
         let newest = self.newest.lock().take();
         let mut tree = match newest {
             Some((commit, tree)) if Some(commit) == base => tree,
-            _ => trees::tree_of(&repository, base)?,
+            _ => trees::tree_of(repository, base)?,
         };
         let mut tip = base;
         for draft in drafts {
@@ -277,13 +343,11 @@ impl ControlRepository {
                 let content = edit.content.as_ref();
                 let blob = content.map(|content| objects.add(ObjectType::Blob, content.as_bytes())).transpose()?;
                 let names: Vec<&str> = edit.path.split('/').collect();
-                tree.put(&repository, &names, blob, &mut objects)?;
+                tree.put(repository, &names, blob.map(Item::File), objects)?;
             }
-            let commit = draft.encode(tree.id(&mut objects)?, tip);
+            let commit = draft.encode(tree.id(objects)?, tip);
             tip = Some(objects.add(ObjectType::Commit, commit.as_bytes())?);
         }
-        packs::publish(&repository, &objects)?;
-        packs::consolidate(&repository)?;
         *self.newest.lock() = tip.map(|tip| (tip, tree));
         Ok(tip)
     }

@@ -9,6 +9,22 @@ use super::objects::{Objects, Splice};
 const FILE: &str = "100644";
 const DIRECTORY: &str = "40000";
 
+/// What a name in a tree stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Item {
+    File(Oid),
+    Tree(Oid),
+}
+
+impl Item {
+    fn parts(self) -> (&'static str, Oid) {
+        match self {
+            Self::File(id) => (FILE, id),
+            Self::Tree(id) => (DIRECTORY, id),
+        }
+    }
+}
+
 /// A tree as Git stores it, `<mode> <name>\0<id>` after another in the order of names, and those of the
 /// trees in it that were looked into.
 #[derive(Debug, Default)]
@@ -34,30 +50,30 @@ impl Directory {
         }
     }
 
-    /// Puts the file at `names`, or removes it, and adds the trees that change to `objects`.
+    /// Puts an item at `names`, or removes what is there, and adds the trees that change to `objects`.
     pub(super) fn put(
         &mut self,
         repository: &Repository,
         names: &[&str],
-        file: Option<Oid>,
+        item: Option<Item>,
         objects: &mut Objects,
     ) -> Result<(), git2::Error> {
         let (name, rest) = names.split_first().expect("a path has a name");
         let new = if rest.is_empty() {
             self.children.remove(*name);
-            file.map(|id| (FILE, id))
+            item.map(Item::parts)
         } else {
             if !self.children.contains_key(*name) {
                 let child = match self.find(name) {
                     Some((_, entry)) if entry.is_tree => Self::load(repository, entry.id)?,
                     // There is nothing to remove in what is not there or a file.
-                    _ if file.is_none() => return Ok(()),
+                    _ if item.is_none() => return Ok(()),
                     _ => Self::default(),
                 };
                 self.children.insert((*name).to_owned(), child);
             }
             let child = self.children.get_mut(*name).expect("it was put there");
-            child.put(repository, rest, file, objects)?;
+            child.put(repository, rest, item, objects)?;
             child.id.filter(|_| !child.raw.is_empty()).map(|id| (DIRECTORY, id))
         };
         let Some(splice) = self.splice(name, new) else { return Ok(()) };
@@ -67,6 +83,24 @@ impl Directory {
         });
         Ok(())
     }
+}
+
+/// An entry as it stands in a tree.
+pub(super) fn entry(name: &str, item: Item) -> Vec<u8> {
+    let (mode, id) = item.parts();
+    let mut entry = format!("{mode} {name}\0").into_bytes();
+    entry.extend(id.as_bytes());
+    entry
+}
+
+/// The tree of this name in a tree.
+pub(super) fn child(raw: &[u8], name: &str) -> Option<Oid> {
+    find(raw, name).filter(|entry| entry.is_tree).map(|entry| entry.id)
+}
+
+/// Sets an entry of a tree.
+pub(super) fn set(raw: &mut Vec<u8>, name: &str, item: Item) {
+    splice(raw, name, Some(item.parts()));
 }
 
 struct Entry {
@@ -211,7 +245,7 @@ mod tests {
                     *file != path && !(present && (file.starts_with(&format!("{path}/")) || path.starts_with(&format!("{file}/"))))
                 });
                 let names: Vec<&str> = path.split('/').collect();
-                tree.put(&repository, &names, present.then_some(blob), &mut objects).unwrap();
+                tree.put(&repository, &names, present.then_some(Item::File(blob)), &mut objects).unwrap();
                 if present {
                     files.push(path);
                 } else {

@@ -18,7 +18,7 @@ pub(crate) use stoa_machinery::log::Write;
 use stoa_machinery::log::{Change, Expect, Key, Log, LogError, Origin, Record, Version};
 use stoa_storage::{
     Clock, LocalLog,
-    git::{CommitInfo, GitOptions, GitProjector, GitStatus, Ingest, IngestError, Layout},
+    git::{CommitInfo, GitOptions, GitProjector, GitStatus, Ingest, IngestError, Layout, PushedFile},
     local::LocalOptions,
 };
 use tempfile::TempDir;
@@ -124,7 +124,8 @@ impl Server {
 
 #[async_trait]
 impl Ingest for Server {
-    async fn apply(&self, path: &str, content: &[u8], commit: &CommitInfo) -> Result<(), IngestError> {
+    async fn apply(&self, file: PushedFile<'_>) -> Result<(), IngestError> {
+        let PushedFile { path, content, commit, .. } = file;
         let text = std::str::from_utf8(content).map_err(|error| IngestError::Invalid(error.to_string()))?;
         let value: serde_json::Value =
             serde_saphyr::from_str(text).map_err(|error| IngestError::Invalid(error.to_string()))?;
@@ -174,6 +175,7 @@ impl Bench {
             linger: Duration::from_millis(5),
             pace: Duration::from_millis(5),
             retry: Duration::from_millis(20),
+            repack: Duration::from_millis(100),
             clock: Arc::new(Still),
             ..GitOptions::default()
         };
@@ -251,6 +253,22 @@ impl Bench {
 
     pub(crate) async fn projected(&self, version: Version) {
         self.wait(|status| status.projected >= version && status.error.is_none()).await;
+    }
+
+    /// How many packs there are.
+    pub(crate) fn packs(&self) -> usize {
+        let files = std::fs::read_dir(self.repository().join("objects/pack")).unwrap();
+        files.filter(|entry| entry.as_ref().unwrap().path().extension().is_some_and(|e| e == "pack")).count()
+    }
+
+    /// Waits until something is so.
+    pub(crate) async fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        let waited = tokio::time::timeout(PATIENCE, async {
+            while !is_so(self) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        });
+        waited.await.unwrap_or_else(|_| panic!("{what}: not within {PATIENCE:?}"));
     }
 
     /// Waits until main has this commit and all of it is accounted for.

@@ -209,6 +209,87 @@ fn pushed_file_that_is_wrong_keeps_the_last_good_object_and_says_so() {
 }
 
 #[test]
+fn pushed_file_that_is_wrong_keeps_others_from_writing_until_it_is_mended() {
+    let mut server = Standalone::start();
+    let organization = Organization::create(&server);
+    let name = &organization.name;
+    let file = format!("organizations/{name}/sources/config.yaml");
+    wait_for_commits(&server, &file, 1);
+    let clone = Clone::of(&server);
+    clone.edit(&file, "pollInterval: 1s", "pollInterval: [");
+    let bad = clone.git(&["log", "-1", "--format=%h", "--abbrev=8", "--", &file]).trim().to_owned();
+    let synced = |server: &Standalone, status: &'static str| {
+        server.kubectl().watch(name, "source/config", PATIENCE, |source| {
+            (condition(source, "Synced")["status"] == status).then(|| source.clone())
+        })
+    };
+    let before = synced(&server, "False");
+    let patch =
+        ["patch", "source/config", "--type=merge", "--patch={\"spec\":{\"ref\":\"next\"}}", "--namespace", name];
+    let refused_all = |server: &Standalone| {
+        let kubectl = server.kubectl();
+        let delete = ["delete", "source", "config", "--namespace", name];
+        for write in [&patch[..], &delete[..]] {
+            for dry_run in [None, Some("--dry-run=server")] {
+                let arguments: Vec<&str> = write.iter().copied().chain(dry_run).collect();
+                let message = kubectl.refused(&arguments);
+                assert!(message.contains("(Conflict)") || message.contains("cannot be fulfilled"), "{message}");
+                assert!(message.contains(&file) && message.contains(&bad) && message.contains("line "), "{message}");
+            }
+        }
+    };
+    refused_all(&server);
+    server.kill();
+    server.restart();
+    refused_all(&server);
+    let after = server.kubectl().get(&["source", "config", "--namespace", name]);
+    assert_eq!(after["spec"], before["spec"], "the last good one is served");
+
+    clone.edit(&file, "pollInterval: [", "pollInterval: 2s");
+    let source = synced(&server, "True");
+    assert_eq!(source["spec"]["pollInterval"], "2s", "{source:#}");
+    let source = server.kubectl().get(&["source", "config", "--show-managed-fields", "--namespace", name]);
+    let git = source["metadata"]["managedFields"].as_array().unwrap().iter().find(|entry| entry["manager"] == "git");
+    assert_eq!(git.expect("an entry")["operation"], "Apply", "{source:#}");
+    server.kubectl().run(&patch);
+}
+
+#[test]
+fn object_and_list_are_read_at_an_exact_version() {
+    let server = Standalone::shared();
+    let kubectl = server.kubectl();
+    let organization = Organization::create(&*server);
+    let name = &organization.name;
+    let version = |object: &serde_json::Value| object["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    let before = version(&kubectl.get(&["source", "config", "--namespace", name]));
+    let manifest = |interval: &str| {
+        format!(
+            "apiVersion: config.stoa.dev/v1alpha1\nkind: Source\nmetadata: {{name: old, namespace: {name}, labels: {{tier: x}}}}\n\
+             spec: {{remote: \"{}\", pollInterval: {interval}}}\n",
+            organization.source.url()
+        )
+    };
+    kubectl.apply(&manifest("1h"));
+    let first = version(&kubectl.get(&["source", "old", "--namespace", name]));
+    kubectl.apply(&manifest("2h"));
+    kubectl.run(&["delete", "source", "old", "--namespace", name]);
+
+    let sources = format!("/apis/config.stoa.dev/v1alpha1/namespaces/{name}/sources");
+    let raw =
+        |path: &str| -> serde_json::Value { serde_json::from_str(&kubectl.run(&["get", "--raw", path])).unwrap() };
+    let exact = |version: &str| format!("resourceVersion={version}&resourceVersionMatch=Exact");
+    let old = raw(&format!("{sources}/old?{}", exact(&first)));
+    assert_eq!(old["spec"]["pollInterval"], "1h", "{old:#}");
+    let list = raw(&format!("{sources}?{}&labelSelector=tier%3Dx", exact(&first)));
+    assert_eq!(list["metadata"]["resourceVersion"], *first, "{list:#}");
+    assert_eq!(list["items"][0]["spec"]["pollInterval"], "1h", "{list:#}");
+    let list = raw(&format!("{sources}?{}", exact(&before)));
+    assert_eq!(list["items"].as_array().unwrap().len(), 1, "{list:#}");
+    let message = kubectl.refused(&["get", "--raw", &format!("{sources}/old?{}", exact(&before))]);
+    assert!(message.contains("NotFound"), "{message}");
+}
+
+#[test]
 fn git_revert_and_push_is_an_undo() {
     let server = Standalone::shared();
     let kubectl = server.kubectl();

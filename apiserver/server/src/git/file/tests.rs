@@ -36,11 +36,12 @@ fn complaint_about(from: &str, to: &str) -> String {
 }
 
 #[test]
-fn file_becomes_an_object_with_defaults() {
+fn file_becomes_what_it_says_without_defaults() {
     let object = read_as(STACK, GOOD).expect("valid");
     assert_eq!(object.0["metadata"], json!({"name": "web-dev", "namespace": "shop", "labels": {"env": "dev"}}));
-    assert_eq!(object.0["spec"]["project"], "web");
-    assert_eq!(object.0["spec"]["desiredVersion"], "latest");
+    assert_eq!(object.0["spec"], json!({"project": "web", "workspaces": ["dev"]}));
+    let with_null = GOOD.replace("  workspaces: [dev]", "  description: null");
+    assert_eq!(read_as(STACK, &with_null).expect("valid").0["spec"], json!({"project": "web"}));
 }
 
 #[test]
@@ -115,31 +116,4 @@ fn mistakes_are_told_with_their_line() {
     assert_eq!(read_as(STACK, "- a\n").expect_err("invalid"), "the file holds no object");
     let large = format!("{GOOD}# {}\n", "x".repeat(MAX_REQUEST_BYTES));
     assert_eq!(read_as(STACK, &large).expect_err("invalid"), "the file is larger than 3145728 bytes");
-}
-
-#[test]
-fn applied_file_keeps_what_is_the_servers() {
-    let file = read_as(STACK, GOOD).expect("valid");
-    let last_applied = "kubectl.kubernetes.io/last-applied-configuration";
-    let current = json!({
-        "apiVersion": "config.stoa.dev/v1alpha1", "kind": "Stack",
-        "metadata": {
-            "name": "web-dev", "namespace": "shop", "uid": "x", "resourceVersion": "7", "generation": 2,
-            "finalizers": ["stoa.dev/infrastructure"], "labels": {"old": "1"},
-            "annotations": {last_applied: "{}", "note": "old"},
-        },
-        "spec": {"project": "web", "description": "old"},
-        "status": {"observedCommit": "abc"},
-    });
-    let Value::Object(current) = current else { unreachable!("an object is written above") };
-    let mut object = applied(&Object(current), &file);
-    assert_eq!(object.0["spec"], file.0["spec"]);
-    assert_eq!(object.0["status"], json!({"observedCommit": "abc"}));
-    assert_eq!(
-        Value::from(object.metadata_mut().clone()),
-        json!({
-            "name": "web-dev", "namespace": "shop", "uid": "x", "resourceVersion": "7", "generation": 2,
-            "finalizers": ["stoa.dev/infrastructure"], "labels": {"env": "dev"}, "annotations": {last_applied: "{}"},
-        })
-    );
 }

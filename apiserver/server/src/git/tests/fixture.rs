@@ -6,10 +6,11 @@ use futures_util::{Stream, StreamExt as _};
 use k8s_openapi::api::core::v1::Event;
 use serde_json::{Value, json};
 use stoa_machinery::{
-    Object, Registry, RequestContext,
+    ApiError, Object, Registry, RequestContext,
+    admission::Chain,
     auth::{AllowAll, Authorizer},
     log::{Key, Log, MemoryLog, Record, Version},
-    registry::{DeleteOptions, Stored, Target, UpdateSource},
+    registry::{Apply, DeleteOptions, Store, Stored, Target, UpdateSource, Window},
     request::UserInfo,
 };
 use stoa_storage::git::{GitOptions, GitStatus};
@@ -22,7 +23,7 @@ use crate::{
     cluster::{Cluster, standalone::StandaloneCluster},
     controllers,
     events::Recorder,
-    git::{REPOSITORY, start_with},
+    git::{REPOSITORY, attach, start_with},
     kinds::{
         self,
         lookup::{Kind, Lookup},
@@ -48,17 +49,27 @@ impl Fixture {
     }
 
     pub(super) async fn with_authorizer(authorizer: Arc<dyn Authorizer>) -> Self {
+        Self::with(authorizer, Window::default()).await
+    }
+
+    /// One that keeps little history in memory.
+    pub(super) async fn forgetful() -> Self {
+        Self::with(Arc::new(AllowAll), Window { events: 16, age: Duration::ZERO }).await
+    }
+
+    async fn with(authorizer: Arc<dyn Authorizer>, window: Window) -> Self {
         let end = CancellationToken::new();
         let log: Arc<dyn Log> = Arc::new(MemoryLog::new());
         let lookup = Lookup::default();
         let cluster: Arc<dyn Cluster> = Arc::new(StandaloneCluster { lookup: lookup.clone() });
-        let builder = Registry::builder(log.clone()).end_with(end.clone());
+        let directory = TempDir::new().expect("a directory");
+        let builder = Registry::builder(log.clone()).end_with(end.clone()).window(window);
         let builder = kinds::register(builder, &lookup, &cluster, &Subresources::default());
         let builder = kinds::core::register(builder).namespaces_in("", "v1", "namespaces");
+        let builder = attach(builder, Chain::default(), cluster.clone(), directory.path());
         let registry = builder.build().await.expect("built");
         lookup.set(registry.clone());
         let recorder = Recorder::start(cluster.clone(), end.clone());
-        let directory = TempDir::new().expect("a directory");
         let services = Services {
             lookup: lookup.clone(),
             log: log.clone(),
@@ -126,6 +137,25 @@ impl Fixture {
     pub(super) async fn delete(&self, user: &str, group: &str, plural: &str, namespace: &str, name: &str) {
         let store = self.registry.store(group, "v1alpha1", plural).expect("served");
         store.delete(&self.context(user), namespace, name, &DeleteOptions::default()).await.expect("deleted");
+    }
+
+    /// The store of the stacks, and a context to write to it as somebody.
+    pub(super) fn stacks(&self, user: &str, dry_run: bool) -> (&Store, RequestContext) {
+        let mut context = self.context(user);
+        context.dry_run = dry_run;
+        (self.registry.store("config.stoa.dev", "v1alpha1", "stacks").expect("served"), context)
+    }
+
+    /// Applies a part of the stack `web-dev` as a field manager of its own.
+    pub(super) async fn apply_stack(&self, manager: &str, spec: Value) -> Result<(), ApiError> {
+        let (store, mut context) = self.stacks("ann", false);
+        context.field_manager = manager.to_owned();
+        let mut configuration = stack("web-dev");
+        configuration["spec"] = spec;
+        let Value::Object(configuration) = configuration else { panic!("an object") };
+        let finish = Box::new(Ok);
+        let apply = Apply { configuration: Object(configuration), force: true, previous: None, finish };
+        store.update(&context, "shop", "web-dev", Target::Main, UpdateSource::Apply(apply)).await.map(|_| ())
     }
 
     /// The organization, its namespace, a source, a project and a stack that has a status.

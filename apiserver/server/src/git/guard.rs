@@ -1,0 +1,104 @@
+//! Refuses API writes to objects whose files in the control repository are invalid.
+//!
+//! Whoever pushed such a file wants something of the object that nobody can tell; a write beside it would decide it
+//! without them, and the file could not be written without taking theirs away. So the object stays as it is until the
+//! file is mended by a push.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde_json::Value;
+use stoa_machinery::{
+    ApiError, Object,
+    admission::{AdmissionPlugin, Attributes, Operation, Reinvocation},
+    log::Key,
+};
+use stoa_storage::git::GitRecord;
+
+use super::{layout::USER, place::Place, report::REFUSED};
+use crate::cluster::Cluster;
+
+/// The plugin.
+#[derive(Clone, Debug)]
+pub(super) struct InvalidFileGuard {
+    files: GitRecord,
+    cluster: Arc<dyn Cluster>,
+}
+
+impl InvalidFileGuard {
+    pub(super) fn new(files: GitRecord, cluster: Arc<dyn Cluster>) -> Self {
+        Self { files, cluster }
+    }
+
+    /// Whether an object goes with the namespace that it is in, about which was decided elsewhere.
+    async fn goes_with_its_namespace(&self, attributes: &Attributes<'_>) -> Result<bool, ApiError> {
+        if attributes.operation != Operation::Delete || attributes.namespace.is_empty() {
+            return Ok(false);
+        }
+        let namespace = self.cluster.namespace(attributes.namespace).await?;
+        Ok(namespace.is_none_or(|namespace| namespace.terminating))
+    }
+
+    async fn check(&self, attributes: &Attributes<'_>, place: &Place) -> Result<(), ApiError> {
+        let path = place.path();
+        let Some(invalid) = self.files.invalid(&path).filter(|invalid| !invalid.reason.starts_with(REFUSED)) else {
+            return Ok(());
+        };
+        if self.goes_with_its_namespace(attributes).await? {
+            return Ok(());
+        }
+        let commit = invalid.commit.get(..8).unwrap_or(&invalid.commit);
+        let detail = format!(
+            "its file {path} in the control repository is invalid since commit {commit}: {}; push one that is valid first",
+            invalid.reason
+        );
+        Err(ApiError::conflict(&attributes.definition.group, &attributes.definition.plural, attributes.name, detail))
+    }
+}
+
+/// Where the file of an object is.
+fn place_of(attributes: &Attributes<'_>, object: &Object) -> Option<Place> {
+    let prefix = attributes.definition.key_prefix();
+    let name = if attributes.name.is_empty() { object.name() } else { attributes.name };
+    let key = match attributes.namespace {
+        "" => format!("{prefix}{name}"),
+        namespace => format!("{prefix}{namespace}/{name}"),
+    };
+    Place::of_object(&Key::new(key), &Value::Object(object.0.clone()))
+}
+
+#[async_trait]
+impl AdmissionPlugin for InvalidFileGuard {
+    fn name(&self) -> &'static str {
+        "InvalidFile"
+    }
+
+    fn admits(&self, attributes: &Attributes<'_>) -> bool {
+        // What is not written in files is no business of theirs: the status, and what the server itself keeps.
+        attributes.subresource.is_empty()
+            && !attributes.context.is_internal()
+            && attributes.context.user.name != USER
+            && self.files.has_invalid()
+    }
+
+    async fn admit(
+        &self,
+        attributes: &Attributes<'_>,
+        object: Option<&mut Object>,
+        _: &mut Reinvocation,
+    ) -> Result<(), ApiError> {
+        let old = attributes.old_object;
+        let is_deleting =
+            |object: &&Object| object.metadata().is_some_and(|metadata| metadata.contains_key("deletionTimestamp"));
+        if old.is_some_and(|old| is_deleting(&old)) {
+            // Its file is gone.
+            return Ok(());
+        }
+        for object in old.into_iter().chain(object.as_deref()) {
+            if let Some(place) = place_of(attributes, object) {
+                self.check(attributes, &place).await?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,260 @@
+//! Keeps packs few, beside everything else that goes on.
+//!
+//! libgit2 has no `gc`. As `git repack --geometric=2` does it, small packs and loose objects become one pack, so that
+//! each pack has at least twice as many objects as the next smaller one: with n objects there are about log n packs, and
+//! an object is written again only as often as its pack doubles. Nothing waits for it and it holds no lock. What was
+//! merged goes a round later, when nobody can have begun to read it without seeing the new pack; a crash at any point
+//! leaves objects twice at worst, which the next round merges.
+
+use std::{
+    collections::BTreeSet,
+    fs::{self, File},
+    io,
+    os::unix::fs::FileExt as _,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use git2::{Oid, Repository};
+
+use super::{
+    packs::{self, failed},
+    repository,
+};
+
+/// So many packs that are too small for the progression are merged.
+const SMALL: usize = 8;
+/// Or so many loose objects.
+const LOOSE: usize = 64;
+/// Where packs are while they are written.
+const UNFINISHED: &str = "unfinished-repacks";
+
+/// A pack and how many objects are in it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Pack {
+    objects: usize,
+    name: String,
+}
+
+/// Repacks the repository at `path` whenever it has to be, until dropped.
+pub(super) async fn keep_few(path: PathBuf, interval: Duration) {
+    let mut merged = Vec::new();
+    loop {
+        tokio::time::sleep(interval).await;
+        let (path, old) = (path.clone(), std::mem::take(&mut merged));
+        let round = tokio::task::spawn_blocking(move || {
+            remove(&old).map_err(failed)?;
+            // Not there yet before the first commit.
+            if path.join("objects/pack").is_dir() { round(&path) } else { Ok(Vec::new()) }
+        });
+        match round.await {
+            Ok(Ok(files)) => merged = files,
+            Ok(Err(error)) => tracing::warn!(%error, "the control repository is not repacked for now"),
+            Err(error) => tracing::error!(%error, "the repack of the control repository ended badly"),
+        }
+    }
+}
+
+/// Merges what has to be merged; the files that are of no use from then on, in the order in which they may go.
+fn round(path: &Path) -> Result<Vec<PathBuf>, git2::Error> {
+    let directory = path.join("objects/pack");
+    let mut all = list(&directory).map_err(failed)?;
+    all.sort();
+    let loose = loose(path).map_err(failed)?;
+    let counts: Vec<usize> = all.iter().map(|pack| pack.objects).collect();
+    let small = rolled_up(&counts, loose.len());
+    if small < SMALL && loose.len() < LOOSE {
+        return Ok(Vec::new());
+    }
+    let merged = &all[..small];
+    let mut objects: BTreeSet<Oid> = loose.iter().map(|(id, _)| *id).collect();
+    for pack in merged {
+        let index = fs::read(directory.join(format!("{}.idx", pack.name))).map_err(failed)?;
+        objects.extend(ids(&index).ok_or_else(|| git2::Error::from_str("the index of a pack makes no sense"))?);
+    }
+    let new = write(&repository::open(path)?, &objects)?;
+    tracing::debug!(packs = merged.len(), loose = loose.len(), objects = objects.len(), "packs are merged");
+    let mut files = Vec::new();
+    for pack in merged.iter().filter(|pack| pack.name != new) {
+        // The index first: a pack without one is ignored, an index without its pack an error.
+        files.extend(["idx", "rev", "bitmap", "mtimes", "pack"].map(|s| directory.join(format!("{}.{s}", pack.name))));
+    }
+    files.extend(loose.into_iter().map(|(_, file)| file));
+    Ok(files)
+}
+
+/// How many of the packs, counted from the smallest, become one with the loose objects, so that each that is left has
+/// twice as many objects as the next smaller one.
+fn rolled_up(counts: &[usize], loose: usize) -> usize {
+    let broken = (1..counts.len()).rev().find(|i| counts[*i] < counts[*i - 1].saturating_mul(2));
+    let mut split = broken.map_or(0, |i| i + 1);
+    let mut sum: usize = counts[..split].iter().sum::<usize>() + loose;
+    while sum > 0 && split < counts.len() && counts[split] < sum.saturating_mul(2) {
+        sum += counts[split];
+        split += 1;
+    }
+    split
+}
+
+/// Writes one pack with objects of the repository, durably, and returns its name without suffix.
+fn write(repository: &Repository, objects: &BTreeSet<Oid>) -> Result<String, git2::Error> {
+    let folder = repository.path().join(UNFINISHED);
+    packs::empty(&folder).map_err(failed)?;
+    let mut builder = repository.packbuilder()?;
+    builder.set_threads(1);
+    for object in objects {
+        builder.insert_object(*object, None)?;
+    }
+    // libgit2 syncs the files, as its configuration asks.
+    builder.write(&folder, 0o444)?;
+    let name = format!("pack-{}", builder.name()?.unwrap_or_default());
+    packs::finish(repository, &folder, &name)?;
+    Ok(name)
+}
+
+fn remove(files: &[PathBuf]) -> io::Result<()> {
+    for file in files {
+        match fs::remove_file(file) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The packs that may be merged.
+fn list(directory: &Path) -> io::Result<Vec<Pack>> {
+    let mut packs = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        let index = path.with_extension("idx");
+        let is_pack = path.extension().is_some_and(|extension| extension == "pack");
+        if !is_pack || !index.exists() || path.with_extension("keep").exists() {
+            continue;
+        }
+        let mut count = [0; 4];
+        File::open(&index)?.read_exact_at(&mut count, COUNT_AT)?;
+        if let Some(name) = path.file_stem().and_then(|name| name.to_str()) {
+            packs.push(Pack { objects: u32::from_be_bytes(count) as usize, name: name.to_owned() });
+        }
+    }
+    Ok(packs)
+}
+
+/// The loose objects and their files.
+fn loose(path: &Path) -> io::Result<Vec<(Oid, PathBuf)>> {
+    let mut loose = Vec::new();
+    for folder in fs::read_dir(path.join("objects"))? {
+        let folder = folder?;
+        let first = folder.file_name();
+        let Some(first) = first.to_str().filter(|name| name.len() == 2) else { continue };
+        for file in fs::read_dir(folder.path())? {
+            let file = file?;
+            // Git writes others beside them for a moment.
+            let id = file.file_name().to_str().filter(|name| name.len() == 38).map(|name| format!("{first}{name}"));
+            if let Some(id) = id.and_then(|id| Oid::from_str(&id).ok()) {
+                loose.push((id, file.path()));
+            }
+        }
+    }
+    Ok(loose)
+}
+
+/// How a pack index of version 2 begins.
+const HEADER: &[u8] = b"\xfftOc\0\0\0\x02";
+/// Where the number of objects stands in it: the last of 256 counts.
+const COUNT_AT: u64 = 8 + 255 * 4;
+
+/// The ids in a pack index of version 2: a header of 8 bytes, 256 counts, then the ids in order.
+fn ids(index: &[u8]) -> Option<Vec<Oid>> {
+    let fanout = index.strip_prefix(HEADER)?;
+    let count = u32::from_be_bytes(fanout.get(255 * 4..256 * 4)?.try_into().ok()?) as usize;
+    let ids = fanout.get(256 * 4..)?.get(..count.checked_mul(20)?)?;
+    ids.chunks_exact(20).map(|id| Oid::from_bytes(id).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use git2::ObjectType;
+    use proptest::prelude::*;
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::git::{objects::Objects, repository::ControlRepository};
+
+    proptest! {
+        #[test]
+        fn what_is_left_doubles_from_pack_to_pack(mut counts in proptest::collection::vec(1_usize..5_000, 0..40), loose in 0_usize..300) {
+            counts.sort();
+            let split = rolled_up(&counts, loose);
+            let mut after = vec![counts[..split].iter().sum::<usize>() + loose];
+            after.extend(&counts[split..]);
+            after.retain(|count| *count > 0);
+            prop_assert!(after.windows(2).all(|two| two[1] >= 2 * two[0]), "{:?} of {:?}", after, counts);
+        }
+    }
+
+    /// A repository, and what is in it: a pack for each blob and some loose ones.
+    fn repository(packs: usize, loose: usize) -> (TempDir, Vec<Oid>) {
+        let directory = TempDir::new().unwrap();
+        ControlRepository::open(directory.path()).unwrap();
+        let repository = repository::open(directory.path()).unwrap();
+        let mut ids = Vec::new();
+        for number in 0..packs {
+            let mut objects = Objects::default();
+            ids.push(objects.add(ObjectType::Blob, format!("packed {number}").as_bytes()).unwrap());
+            packs::publish(&repository, &objects).unwrap();
+        }
+        ids.extend((0..loose).map(|number| repository.blob(format!("loose {number}").as_bytes()).unwrap()));
+        (directory, ids)
+    }
+
+    #[track_caller]
+    fn check(directory: &TempDir, ids: &[Oid], packs: usize, loose: usize) {
+        let repository = repository::open(directory.path()).unwrap();
+        ids.iter().for_each(|id| drop(repository.find_blob(*id).unwrap()));
+        assert_eq!(list(&directory.path().join("objects/pack")).unwrap().len(), packs);
+        assert_eq!(super::loose(directory.path()).unwrap().len(), loose);
+        let fsck = ["fsck", "--strict", "--full", "--no-dangling"];
+        let out = std::process::Command::new("git").arg("-C").arg(directory.path()).args(fsck).output().unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    }
+
+    #[test]
+    fn packs_and_loose_objects_become_one_pack() {
+        let (directory, ids) = repository(30, 5);
+        let merged = round(directory.path()).unwrap();
+        check(&directory, &ids, 31, 5);
+        remove(&merged).unwrap();
+        check(&directory, &ids, 1, 0);
+        assert!(round(directory.path()).unwrap().is_empty());
+        // Few do not matter, many loose ones do.
+        let (directory, ids) = repository(3, LOOSE);
+        remove(&round(directory.path()).unwrap()).unwrap();
+        check(&directory, &ids, 1, 0);
+        let (directory, ids) = repository(3, 3);
+        assert!(round(directory.path()).unwrap().is_empty());
+        check(&directory, &ids, 3, 3);
+    }
+
+    #[test]
+    fn a_round_that_broke_off_is_made_up_for() {
+        let (directory, ids) = repository(20, 4);
+        let merged = round(directory.path()).unwrap();
+        // Wherever it breaks off: files are left in any number, and half-written ones beside.
+        for stop in 0..merged.len() {
+            remove(&merged[..stop]).unwrap();
+            let repository = repository::open(directory.path()).unwrap();
+            ids.iter().for_each(|id| drop(repository.find_blob(*id).unwrap()));
+        }
+        fs::write(directory.path().join(UNFINISHED).join("pack-half.pack"), b"PACK").unwrap();
+        remove(&round(directory.path()).unwrap()).unwrap();
+        remove(&merged).unwrap();
+        check(&directory, &ids, 1, 0);
+        // Nothing was removed at all.
+        let (directory, ids) = repository(20, 4);
+        round(directory.path()).unwrap();
+        remove(&round(directory.path()).unwrap()).unwrap();
+        check(&directory, &ids, 1, 0);
+    }
+}
