@@ -68,7 +68,7 @@ pub(super) fn append(
     }
     let states: Vec<([String; 8], Oid)> = states.into_iter().map(|(version, state)| (names(version), state)).collect();
     let versions = insert(repository, versions.map(|tree| tree.id()), &states, 0, objects)?;
-    let root = objects.add(ObjectType::Tree, &trees::entry(AT, Item::Tree(versions)))?;
+    let root = objects.add(ObjectType::Tree, &trees::encoded(AT, Item::Tree(versions)))?;
     let who = "Stoa <stoa@users.stoa.dev> 0 +0000";
     let commit = format!("tree {root}\nauthor {who}\ncommitter {who}\n\nwhat was authored at each version\n");
     objects.add(ObjectType::Commit, commit.as_bytes())
@@ -82,9 +82,9 @@ fn insert(
     depth: usize,
     objects: &mut Objects,
 ) -> Result<Oid, git2::Error> {
-    let mut raw = match node {
-        Some(node) => repository.odb()?.read(node)?.data().to_vec(),
-        None => Vec::new(),
+    let mut directory = match node {
+        Some(node) => Directory::load(repository, node)?,
+        None => Directory::default(),
     };
     for group in states.chunk_by(|(a, _), (b, _)| a[depth] == b[depth]) {
         let (names, last) = group.last().expect("a chunk has an item");
@@ -92,11 +92,11 @@ fn insert(
         let tree = if depth + 1 == names.len() {
             *last
         } else {
-            insert(repository, trees::child(&raw, name), group, depth + 1, objects)?
+            insert(repository, directory.tree(name), group, depth + 1, objects)?
         };
-        trees::set(&mut raw, name, Item::Tree(tree));
+        directory.set(name, Item::Tree(tree));
     }
-    objects.add(ObjectType::Tree, &raw)
+    objects.add(ObjectType::Tree, directory.raw())
 }
 
 /// The steps that make the newest state what `wanted` says, by key.

@@ -86,21 +86,11 @@ impl Directory {
 }
 
 /// An entry as it stands in a tree.
-pub(super) fn entry(name: &str, item: Item) -> Vec<u8> {
+pub(super) fn encoded(name: &str, item: Item) -> Vec<u8> {
     let (mode, id) = item.parts();
     let mut entry = format!("{mode} {name}\0").into_bytes();
     entry.extend(id.as_bytes());
     entry
-}
-
-/// The tree of this name in a tree.
-pub(super) fn child(raw: &[u8], name: &str) -> Option<Oid> {
-    find(raw, name).filter(|entry| entry.is_tree).map(|entry| entry.id)
-}
-
-/// Sets an entry of a tree.
-pub(super) fn set(raw: &mut Vec<u8>, name: &str, item: Item) {
-    splice(raw, name, Some(item.parts()));
 }
 
 struct Entry {
@@ -137,6 +127,21 @@ fn order(name: &[u8], is_tree: bool, other: &[u8], other_is_tree: bool) -> Order
 }
 
 impl Directory {
+    /// The bytes of the tree.
+    pub(super) fn raw(&self) -> &[u8] {
+        &self.raw
+    }
+
+    /// The tree of this name in the tree.
+    pub(super) fn tree(&self, name: &str) -> Option<Oid> {
+        self.find(name).filter(|(_, entry)| entry.is_tree).map(|(_, entry)| entry.id)
+    }
+
+    /// Sets an entry of the tree itself, without writing anything.
+    pub(super) fn set(&mut self, name: &str, item: Item) {
+        self.splice(name, Some(item.parts()));
+    }
+
     /// The place of an entry among the others; where it would be if it is not there.
     fn place(&self, name: &str, is_tree: bool) -> Result<usize, usize> {
         self.starts.binary_search_by(|start| match entry(&self.raw, *start) {
