@@ -59,7 +59,7 @@ async fn a_change_is_owned_by_who_asked_for_it_and_not_for_what_admission_made_o
         "spec": {"size": 3},
     });
     let configuration = crate::object::Object(configuration.as_object().unwrap().clone());
-    let apply = Apply { configuration, force: true, finish: Box::new(Ok) };
+    let apply = Apply { configuration, force: true, previous: None, finish: Box::new(Ok) };
     server.context.field_manager = "applier".to_owned();
     let change = UpdateSource::Apply(apply);
     let (stored, _) = server.gadgets.update(&server.context, "shop", "a", Target::Main, change).await.unwrap();

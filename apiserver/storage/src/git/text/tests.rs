@@ -295,7 +295,8 @@ fn kept(path: &str, before: &Value, after: &Value, comments: &mut Vec<String>) {
         (Value::Array(old), Value::Array(new)) => {
             let name = |item: &Value| item.get("name").unwrap_or(item).clone();
             for item in old {
-                if let Some(new) = new.iter().find(|new| name(new) == name(item)) {
+                let is_same = |new: &&Value| name(new) == name(item) && new.is_object() == item.is_object();
+                if let Some(new) = new.iter().find(is_same) {
                     let path = format!("{path}/{}", name(item));
                     comments.push(format!("# above {path}."));
                     kept(&path, item, new, comments);
