@@ -1,4 +1,4 @@
-//! What can be told of an expression without evaluating it: whether the names it uses exist.
+//! What can be told of an expression without evaluating it: whether the names it uses exist, and how deep it is.
 
 use cel::common::ast::{CallExpr, EntryExpr, Expr};
 
@@ -7,13 +7,16 @@ use super::{Purpose, functions, structs};
 /// The variables that there are.
 const VARIABLES: [&str; 7] = ["object", "oldObject", "request", "params", "namespaceObject", "authorizer", "variables"];
 
-/// Finds names that nothing has.
+/// How deep the tree of an expression may be, as for cel-go.
+const MAX_DEPTH: usize = 250;
+
+/// Finds names that nothing has, and expressions that are too deep.
 ///
 /// # Errors
 ///
-/// `undeclared reference to 'x' (in container '')`.
+/// `undeclared reference to 'x' (in container '')` or `expression recursion limit exceeded: 250`.
 pub(super) fn references(expr: &Expr, purpose: Purpose) -> Result<(), String> {
-    Names { purpose, bound: Vec::new() }.walk(expr)
+    Names { purpose, bound: Vec::new(), depth: 0 }.walk(expr)
 }
 
 fn undeclared(name: &str) -> String {
@@ -24,10 +27,22 @@ fn undeclared(name: &str) -> String {
 struct Names<'e> {
     purpose: Purpose,
     bound: Vec<&'e str>,
+    /// How many expressions the place is in.
+    depth: usize,
 }
 
 impl<'e> Names<'e> {
     fn walk(&mut self, expr: &'e Expr) -> Result<(), String> {
+        if self.depth == MAX_DEPTH {
+            return Err(format!("expression recursion limit exceeded: {MAX_DEPTH}"));
+        }
+        self.depth += 1;
+        let outcome = self.parts(expr);
+        self.depth -= 1;
+        outcome
+    }
+
+    fn parts(&mut self, expr: &'e Expr) -> Result<(), String> {
         match expr {
             Expr::Unspecified | Expr::Literal(_) => Ok(()),
             Expr::Ident(name) => {

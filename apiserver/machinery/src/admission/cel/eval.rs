@@ -59,12 +59,18 @@ pub(super) struct Evaluation<'a> {
     known: HashMap<&'a str, Outcome<'a>>,
     bindings: Vec<(&'a str, Outcome<'a>)>,
     budget: u64,
+    /// How many expressions are being evaluated, one for the other.
+    depth: usize,
 }
+
+/// How many expressions may be evaluated one for the other: an expression is not that deep, but variables may refer to
+/// each other one by one.
+const MAX_DEPTH: usize = 300;
 
 impl<'a> Evaluation<'a> {
     pub(super) fn new(inputs: &'a Inputs, answers: &'a Answers, variables: &'a [Variable], budget: u64) -> Self {
         let visible = variables.len();
-        Self { inputs, answers, variables, visible, known: HashMap::new(), bindings: Vec::new(), budget }
+        Self { inputs, answers, variables, visible, known: HashMap::new(), bindings: Vec::new(), budget, depth: 0 }
     }
 
     /// What is left of the budget.
@@ -75,6 +81,16 @@ impl<'a> Evaluation<'a> {
     /// The value of an expression.
     pub(super) fn value(&mut self, expr: &'a Expr) -> Outcome<'a> {
         self.spend(1)?;
+        if self.depth == MAX_DEPTH {
+            return Err(Error::new("the evaluation is nested too deeply"));
+        }
+        self.depth += 1;
+        let outcome = self.evaluate(expr);
+        self.depth -= 1;
+        outcome
+    }
+
+    fn evaluate(&mut self, expr: &'a Expr) -> Outcome<'a> {
         match expr {
             Expr::Unspecified => Err(Error::new("an empty expression")),
             Expr::Literal(literal) => Ok(constant(literal)),

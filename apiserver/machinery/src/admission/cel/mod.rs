@@ -73,11 +73,24 @@ enum Purpose {
     Mutate,
 }
 
+/// How much stack, in bytes, reading an expression may take. The parser bounds how deeply brackets are nested, but not
+/// how long `1+1+1+…` is, of which it makes as deep a tree. Only what is used of it is ever there.
+const PARSER_STACK: usize = 512 << 20;
+
+/// Reads an expression, on a thread of its own: a tree that is too deep must neither be made nor dropped on another.
 fn parse(source: &str, purpose: Purpose) -> Result<IdedExpr, String> {
-    let failed = |problem: &dyn std::fmt::Display| format!("compilation failed: {problem}");
     if source.len() > LONGEST_SOURCE {
-        return Err(failed(&"the expression is too long"));
+        return Err("compilation failed: the expression is too long".to_owned());
     }
+    let broken = || "compilation failed: unexpected internal error".to_owned();
+    std::thread::scope(|scope| {
+        let parser = std::thread::Builder::new().stack_size(PARSER_STACK).spawn_scoped(scope, || read(source, purpose));
+        parser.map_err(|_| broken())?.join().map_err(|_| broken())?
+    })
+}
+
+fn read(source: &str, purpose: Purpose) -> Result<IdedExpr, String> {
+    let failed = |problem: &dyn std::fmt::Display| format!("compilation failed: {problem}");
     let parser = Parser::new().enable_optional_syntax(true).enable_ident_escape_syntax(true);
     let expression = parser.parse(source).map_err(|errors| failed(&errors))?;
     check::references(&expression.expr, purpose)

@@ -191,6 +191,43 @@ fn variables_are_evaluated_once_and_see_those_before_them() {
     assert_eq!(outcomes.results[2], Some(Ok(Evaluated::Bool(true))));
 }
 
+#[test]
+fn deep_expressions_are_refused_and_never_end_the_process() {
+    let limit = "compilation failed: ERROR: <input>:1:1: expression recursion limit exceeded: 250";
+    for (begin, more, count) in
+        [("1", "+1", 20_000), ("object", ".a", 20_000), ("object", "[0]", 10_000), ("1", " < 1", 9_000)]
+    {
+        let program = Program::compile(&format!("{begin}{}", more.repeat(count)));
+        assert_eq!(program.compile_error(), Some(limit), "{more}");
+    }
+    for (begin, middle, end) in
+        [("(", "1", ")"), ("[", "1", "]"), ("-", "1", ""), ("!", "true", ""), ("size(", "[]", ")")]
+    {
+        let deep = |count: usize| format!("{}{middle}{}", begin.repeat(count), end.repeat(count));
+        // Two of the same sign are none.
+        assert_eq!(Program::compile(&deep(40)).compile_error(), None, "{begin}");
+        let _ = Program::compile(&deep(20_000));
+    }
+    hold(&[&format!("1{} == 201", "+1".repeat(200)), &format!("true{}", " && true".repeat(200))]);
+}
+
+#[test]
+fn variables_that_refer_to_each_other_without_end_are_an_error() {
+    let mut variables = vec![Variable::compile("v0", "1")];
+    variables.extend((1..1000).map(|n| Variable::compile(&format!("v{n}"), &format!("variables.v{} + 1", n - 1))));
+    let programs = ["variables.v50 == 51", "variables.v999 == 1000"];
+    let batch = Batch {
+        variables: Arc::new(variables),
+        programs: Arc::new(programs.iter().rev().map(|source| Some(Program::compile(source))).collect()),
+    };
+    let Ok(outcomes) = run(&batch, &inputs(), &Answers::new(), BUDGET) else { panic!("interrupted") };
+    let error = outcomes.results[0].clone().unwrap().unwrap_err();
+    assert!(error.ends_with("the evaluation is nested too deeply"), "{error}");
+    let batch = Batch { programs: Arc::new(vec![Some(Program::compile(programs[0]))]), ..batch };
+    let Ok(outcomes) = run(&batch, &inputs(), &Answers::new(), BUDGET) else { panic!("interrupted") };
+    assert_eq!(outcomes.results[0], Some(Ok(Evaluated::Bool(true))));
+}
+
 #[tokio::test]
 async fn an_evaluation_ends_when_its_budget_is_spent() {
     let ten = "[0,1,2,3,4,5,6,7,8,9]";
