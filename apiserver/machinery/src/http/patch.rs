@@ -1,7 +1,7 @@
 //! JSON patch, merge patch and strategic merge patch, as `k8s.io/apiserver/pkg/endpoints/handlers/patch.go` applies them.
 
 use http::{HeaderMap, StatusCode, header};
-use json_patch::{AddOperation, PatchOperation};
+use json_patch::{AddOperation, PatchOperation, ReplaceOperation};
 use serde_json::{Map, Value};
 
 use super::{body, response};
@@ -20,6 +20,16 @@ const MAX_OPERATIONS: usize = 10_000;
 /// The most bytes, encoded, that all `copy` operations of a patch may make: a few of them that
 /// double a value each time would otherwise fill the memory.
 const MAX_COPIED_BYTES: usize = body::MAX_REQUEST_BYTES;
+
+/// How deeply a document may be nested between two operations. More than any object may be in the end, so that such
+/// patches fail in words of their own; and little enough for everything that walks a document.
+const MAX_NESTING: usize = 4 * schema::MAX_DEPTH;
+
+/// The most values that are looked at to see how deeply `copy` and `move` would nest the document.
+const MAX_MEASURED_VALUES: usize = 8 << 20;
+
+/// The most items that all operations together may have to make room in lists for what they add, or close ranks.
+const MAX_SHIFTED_ITEMS: usize = 256 << 20;
 
 /// The media types of patches that are taken.
 pub(crate) const MEDIA_TYPES: [&str; 4] = [
@@ -232,17 +242,25 @@ pub(crate) enum Misapplied {
     Other(String),
 }
 
+/// What operations have cost so far.
+#[derive(Debug, Default)]
+struct Spent {
+    copied: usize,
+    measured: usize,
+    shifted: usize,
+}
+
 /// Applies operations in order.
 ///
 /// # Errors
 ///
 /// Why the first that does not apply does not; the document is of no use then.
 pub(crate) fn apply_operations(document: &mut Value, operations: &[Value]) -> Result<(), Misapplied> {
-    let mut copied = 0;
-    operations.iter().try_for_each(|operation| apply_operation(document, operation, &mut copied))
+    let mut spent = Spent::default();
+    operations.iter().try_for_each(|operation| apply_operation(document, operation, &mut spent))
 }
 
-fn apply_operation(document: &mut Value, operation: &Value, copied: &mut usize) -> Result<(), Misapplied> {
+fn apply_operation(document: &mut Value, operation: &Value, spent: &mut Spent) -> Result<(), Misapplied> {
     let text = |field: &str| operation.get(field).and_then(Value::as_str).unwrap_or("");
     let missing = || {
         let (op, path) = (text("op"), text(if text("op") == "copy" { "from" } else { "path" }));
@@ -258,6 +276,26 @@ fn apply_operation(document: &mut Value, operation: &Value, copied: &mut usize) 
         "add" | "remove" | "replace" | "move" | "copy" | "test" => missing(),
         other => Misapplied::Other(format!("Unexpected kind: {other}")),
     })?;
+    let from = match &operation {
+        PatchOperation::Move(moved) => Some(moved.from.as_str()),
+        _ => None,
+    };
+    for place in from.into_iter().chain([operation.path().as_str()]) {
+        let list = place.rsplit_once('/').and_then(|(parent, _)| document.pointer(parent)?.as_array());
+        spent.shifted += list.map_or(0, Vec::len);
+    }
+    let placed = match &operation {
+        PatchOperation::Add(AddOperation { value, .. }) | PatchOperation::Replace(ReplaceOperation { value, .. }) => {
+            Some(value)
+        }
+        PatchOperation::Move(moved) => Some(document.pointer(moved.from.as_str()).ok_or_else(missing)?),
+        PatchOperation::Copy(copy) => Some(document.pointer(copy.from.as_str()).ok_or_else(missing)?),
+        PatchOperation::Test(_) | PatchOperation::Remove(_) => None,
+    };
+    let nesting = operation.path().as_str().matches('/').count() + placed.map_or(0, |value| height(value, spent));
+    if nesting > MAX_NESTING || spent.measured > MAX_MEASURED_VALUES || spent.shifted > MAX_SHIFTED_ITEMS {
+        return Err(Misapplied::Other("The patch nests or moves too much".to_owned()));
+    }
     match &operation {
         // Upstream replaces what an object does not have yet.
         PatchOperation::Replace(replace) if document.pointer(replace.path.as_str()).is_none() => {
@@ -272,8 +310,8 @@ fn apply_operation(document: &mut Value, operation: &Value, copied: &mut usize) 
         }
         PatchOperation::Copy(copy) => {
             let value = document.pointer(copy.from.as_str()).ok_or_else(missing)?;
-            *copied += serde_json::to_vec(value).map_err(|_| missing())?.len();
-            if *copied > MAX_COPIED_BYTES {
+            spent.copied += serde_json::to_vec(value).map_err(|_| missing())?.len();
+            if spent.copied > MAX_COPIED_BYTES {
                 return Err(Misapplied::Other("Unable to copy, the accumulated size is too large".to_owned()));
             }
         }
@@ -283,6 +321,16 @@ fn apply_operation(document: &mut Value, operation: &Value, copied: &mut usize) 
         PatchOperation::Test(_) => Misapplied::TestFailed,
         _ => missing(),
     })
+}
+
+/// How deeply a value is nested. Values in a document are never nested too deeply for this.
+fn height(value: &Value, spent: &mut Spent) -> usize {
+    spent.measured += 1;
+    match value {
+        Value::Array(items) => 1 + items.iter().map(|item| height(item, spent)).max().unwrap_or(0),
+        Value::Object(map) => 1 + map.values().map(|value| height(value, spent)).max().unwrap_or(0),
+        _ => 0,
+    }
 }
 
 #[cfg(test)]
@@ -362,6 +410,52 @@ mod tests {
             .flat_map(|n| [json!({"op": "copy", "from": "/spec", "path": format!("/spec/{n}")}), double.clone()])
             .collect();
         check(PatchType::Json, &Value::Array(nest), Err(422));
+    }
+
+    /// What is nested without end would end the process when it is walked.
+    #[test]
+    fn nesting_without_end_is_stopped() {
+        let chain = |depth: usize| (0..depth).fold(json!({}), |inner, _| json!({ "a": inner }));
+        let double = (1..30).map(|n| {
+            let below = "/a".repeat(1 << n.min(17));
+            json!({"op": "copy", "from": "/spec/c", "path": format!("/spec/c{below}")})
+        });
+        let copies = [json!({"op": "add", "path": "/spec/c", "value": chain(2)})].into_iter().chain(double);
+        let grow = |op: &'static str| {
+            let value = chain(100);
+            (0..100).map(move |n| {
+                let path = format!("/spec/free{}", "/a".repeat(n * 100));
+                match op {
+                    "add" => json!([{"op": "add", "path": path, "value": value}]),
+                    _ => json!([
+                        {"op": "add", "path": "/spec/spare", "value": value},
+                        {"op": "move", "from": "/spec/spare", "path": path},
+                    ]),
+                }
+            })
+        };
+        let flat = |lists: Vec<Value>| -> Vec<Value> {
+            lists.into_iter().flat_map(|list| list.as_array().cloned().unwrap_or_default()).collect()
+        };
+        for patch in [copies.collect(), flat(grow("add").collect()), flat(grow("move").collect())] {
+            check(PatchType::Json, &Value::Array(patch), Err(422));
+        }
+        // What is deeper than an object may be, and no deeper, is left to whoever checks objects.
+        let patch = json!([{"op": "add", "path": "/spec", "value": chain(100)}]);
+        check(PatchType::Json, &patch, Ok(chain(100)));
+    }
+
+    #[test]
+    fn lists_are_not_shifted_without_end() {
+        let mut object = object();
+        object.0.insert("spec".to_owned(), json!({ "list": vec![1; 500_000] }));
+        let insert = json!({"op": "add", "path": "/spec/list/0", "value": 1});
+        let patch = |count: usize| Value::Array(vec![insert.clone(); count]).to_string();
+        let apply = |count: usize| {
+            let patch = Patch::parse(PatchType::Json, patch(count).as_bytes()).unwrap();
+            patch.apply(&object, &Value::Null).map(drop).map_err(|error| error.code())
+        };
+        assert_eq!((apply(100), apply(MAX_OPERATIONS)), (Ok(()), Err(422)));
     }
 
     #[test]
