@@ -4,6 +4,10 @@ use serde_json::{Map, Value};
 
 use super::{DIRECTIVE, LIST_OF_LISTS, Lookup, Refusal, SET_ORDER, bad_type, unknown_directive};
 
+/// How many items two lists may have together to be merged, since each is compared with each.
+const MAX_ITEMS: usize = 4096;
+const TOO_MANY: Refusal = Refusal::Unprocessable("lists of so many items are not merged");
+
 /// What the items of a list are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ElementKind {
@@ -58,6 +62,9 @@ pub(super) fn merge(
 ) -> Result<Merged, Refusal> {
     if original.is_empty() && patch.is_empty() {
         return Ok(Merged { merged: original, original: patch });
+    }
+    if original.len() + patch.len() > MAX_ITEMS {
+        return Err(TOO_MANY);
     }
     let kind = ElementKind::of(&[&original, &patch])?;
     if kind == ElementKind::Scalar {
@@ -130,6 +137,9 @@ pub(super) fn arrange(
     key: &str,
     kind: ElementKind,
 ) -> Result<Vec<Value>, Refusal> {
+    if merged.len().max(before.len()) + order.len() > MAX_ITEMS {
+        return Err(TOO_MANY);
+    }
     let is_in_order = |item: &Value| -> Result<bool, Refusal> {
         if key.is_empty() {
             return Ok(order.contains(item));
@@ -174,22 +184,21 @@ fn sorted(items: Vec<Value>, order: &[Value], key: &str, kind: ElementKind) -> R
         (deleted, rest) = rest.into_iter().partition(|item| item[DIRECTIVE] == "delete");
     }
     // Upstream's comparison is no order for items that do not stand there, so its way of sorting shows.
-    for end in 1..rest.len() {
+    let places: Vec<_> = rest.iter().map(|item| position(order, item, key, kind)).collect();
+    let comes_first = |a: usize, b: usize| match (places[a], places[b]) {
+        (Some(a), Some(b)) => a < b,
+        _ => true,
+    };
+    let mut sorted: Vec<usize> = (0..rest.len()).collect();
+    for end in 1..sorted.len() {
         let mut at = end;
-        while at > 0 && comes_first(&rest[at], &rest[at - 1], order, key, kind) {
-            rest.swap(at, at - 1);
+        while at > 0 && comes_first(sorted[at], sorted[at - 1]) {
+            sorted.swap(at, at - 1);
             at -= 1;
         }
     }
-    rest.extend(deleted);
-    Ok(rest)
-}
-
-fn comes_first(a: &Value, b: &Value, order: &[Value], key: &str, kind: ElementKind) -> bool {
-    match (position(order, a, key, kind), position(order, b, key, kind)) {
-        (Some(a), Some(b)) => a < b,
-        _ => true,
-    }
+    let mut rest: Vec<_> = rest.into_iter().map(Some).collect();
+    Ok(sorted.into_iter().filter_map(|index| rest[index].take()).chain(deleted).collect())
 }
 
 fn position(list: &[Value], item: &Value, key: &str, kind: ElementKind) -> Option<usize> {

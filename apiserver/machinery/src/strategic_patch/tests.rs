@@ -106,6 +106,25 @@ fn failed(text: &str) -> Refusal {
     Refusal::Failed(text.to_owned())
 }
 
+/// Each item is compared with each, so that lists without end would take time without end.
+#[test]
+fn long_lists_are_merged_in_time_and_longer_ones_are_refused() {
+    let list = |count: usize| -> Vec<Value> { (0..count).rev().map(|n| json!(n.to_string())).collect() };
+    let items = |count: usize| -> Vec<Value> { (0..count).rev().map(|n| json!({ "name": n.to_string() })).collect() };
+    let patch = |count: usize| json!({ "tags": list(count), "merged": items(count) });
+    let mut original = patch(1000);
+    for list in original.as_object_mut().expect("a map").values_mut() {
+        list.as_array_mut().expect("a list").reverse();
+    }
+    assert_eq!(patched(&original, &patch(1000)), Ok(patch(1000)));
+    for field in ["tags", "merged"] {
+        let huge = json!({ field: patch(100_000)[field].clone() });
+        let refused = patched(&huge, &huge).expect_err("it is too long");
+        assert!(matches!(refused, Refusal::Unprocessable(_)), "{refused:?}");
+        assert_eq!(patched(&json!({}), &huge), Ok(huge.clone()), "what is not merged may be longer");
+    }
+}
+
 /// Some values of a type, with directives and nulls among them.
 fn patches(of: &Type) -> BoxedStrategy<Value> {
     let fields = |fields: &[(&'static str, Type)], item: bool| -> BoxedStrategy<Value> {
