@@ -10,7 +10,6 @@ use stoa_machinery::{
     http::body::MAX_REQUEST_BYTES,
     request::FieldValidation,
     schema::{self, Decoder, Format},
-    status::FieldError,
 };
 
 use super::{
@@ -24,6 +23,9 @@ const NO_OBJECT: &str = "the file holds no object";
 /// What is wrong with a file, on one line and with the line of the file where that is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Complaint(pub(super) String);
+
+/// How many fields of a file are named that something is wrong with; the others are counted.
+const NAMED: usize = 10;
 
 /// Reads the file of a place: `apiVersion`, `kind`, names, labels, annotations and spec, as the file has them and
 /// without defaults.
@@ -42,7 +44,8 @@ pub(super) fn read(decoder: &Decoder, place: &Place, content: &[u8]) -> Result<O
     // With defaults, since it may have to be created.
     let errors = decoder.structural_errors(&authored(place, decoded.object));
     if !errors.is_empty() {
-        return Err(complaints(content, &errors));
+        let fields: Vec<_> = errors.iter().map(|error| (error.field.as_str(), error.message.as_str())).collect();
+        return Err(complaints(content, &fields));
     }
     match parsed.value {
         Value::Object(fields) => Ok(authored(place, Object(set_fields(fields)))),
@@ -126,12 +129,11 @@ fn set_fields(fields: Map<String, Value>) -> Map<String, Value> {
 /// What the server answered, as a complaint about the file.
 pub(super) fn explain(kind: Authored, error: &ApiError, content: &[u8]) -> Complaint {
     let causes = error.0.details.iter().flat_map(|d| d.causes.iter().flatten());
-    let fields: Vec<Complaint> = causes
+    let fields: Vec<(&str, &str)> = causes
         .filter_map(|cause| Some((cause.field.as_deref()?, cause.message.as_deref().unwrap_or_default())))
-        .map(|(field, message)| complaint(content, field, &format!("{field}: {message}")))
         .collect();
     if !fields.is_empty() {
-        return join(&fields);
+        return complaints(content, &fields);
     }
     // What a client hears begins with the kind it sent, which the path says already.
     let name = kind.kind();
@@ -154,14 +156,15 @@ fn named_field(message: &str) -> Option<&str> {
         .or_else(|| between("Go struct field ", " of type")?.split_once('.').map(|(_, field)| field))
 }
 
-fn complaints(content: &[u8], errors: &[FieldError]) -> Complaint {
-    let all: Vec<Complaint> =
-        errors.iter().map(|e| complaint(content, &e.field, &format!("{}: {}", e.field, e.message))).collect();
-    join(&all)
-}
-
-fn join(complaints: &[Complaint]) -> Complaint {
-    Complaint(complaints.iter().map(|complaint| complaint.0.as_str()).collect::<Vec<_>>().join("; "))
+/// Messages about fields, as one.
+fn complaints(content: &[u8], fields: &[(&str, &str)]) -> Complaint {
+    let named = fields.iter().take(NAMED);
+    let mut told: Vec<String> =
+        named.map(|(field, message)| complaint(content, field, &format!("{field}: {message}")).0).collect();
+    if let Some(more) = fields.len().checked_sub(NAMED).filter(|more| *more > 0) {
+        told.push(format!("and {more} more"));
+    }
+    Complaint(told.join("; "))
 }
 
 /// A message that begins with the line of the field, where there is one.

@@ -8,35 +8,42 @@ use serde_saphyr::granit_parser::{Event, Parser};
 ///
 /// Nothing when not even the field that it would be in is there, or the text is no YAML.
 pub(super) fn line_of(text: &str, field: &str) -> Option<usize> {
-    let lines = lines(text);
-    let mut field = field;
+    let lines = lines(text, field);
+    let mut end = field.len();
     loop {
-        if let Some(line) = lines.get(field) {
+        if let Some(line) = lines.get(&end) {
             return Some(*line);
         }
-        field = &field[..field.rfind(['.', '['])?];
+        end = field[..end].rfind(['.', '['])?;
     }
 }
 
-/// A collection that has begun and not ended.
+/// A collection that has begun and not ended. Its path is told by how much of the wanted one it is: paths of a file may
+/// be far longer than the file.
 enum Open {
     /// The key whose value comes next; nothing when a key comes next.
     Mapping {
-        path: String,
+        path: Option<usize>,
         key: Option<String>,
     },
     Sequence {
-        path: String,
+        path: Option<usize>,
         next: usize,
     },
 }
 
-/// The lines of all fields by their paths, as validation writes them. Of a text that breaks off, those before.
-fn lines(text: &str) -> HashMap<String, usize> {
+/// The lines of a field and of what it is in, by the length of their paths, as validation writes them. Of a text that
+/// breaks off, those before.
+fn lines(text: &str, field: &str) -> HashMap<usize, usize> {
     let mut lines = HashMap::new();
     let mut open: Vec<Open> = Vec::new();
     for event in Parser::new_from_str(text) {
         let Ok((event, span)) = event else { break };
+        let mut note = |path: Option<usize>| {
+            if let Some(path) = path {
+                lines.entry(path).or_insert(span.start.line());
+            }
+        };
         let leaf = match &event {
             Event::Scalar(text, ..) => Some(text.as_ref()),
             Event::Alias(_) => Some("*"),
@@ -48,38 +55,44 @@ fn lines(text: &str) -> HashMap<String, usize> {
             _ => continue,
         };
         let path = match open.last_mut() {
-            None => String::new(),
+            None => Some(0),
             Some(Open::Sequence { path, next }) => {
                 *next += 1;
-                format!("{path}[{}]", *next - 1)
+                path.and_then(|path| extended(field, path, &format!("[{}]", *next - 1)))
             }
             Some(Open::Mapping { path, key }) => match key.take() {
-                Some(key) => join(path, &key),
+                Some(key) => path.and_then(|path| joined(field, path, &key)),
                 None => {
                     // A key that is a collection is nothing that any object has.
                     let name = leaf.unwrap_or("?");
-                    lines.entry(join(path, name)).or_insert(span.start.line());
+                    note(path.and_then(|path| joined(field, path, name)));
                     *key = Some(name.to_owned());
                     if leaf.is_some() {
                         continue;
                     }
-                    "?".to_owned()
+                    None
                 }
             },
         };
         match event {
-            Event::MappingStart(..) => open.push(Open::Mapping { path: path.clone(), key: None }),
-            Event::SequenceStart(..) => open.push(Open::Sequence { path: path.clone(), next: 0 }),
+            Event::MappingStart(..) => open.push(Open::Mapping { path, key: None }),
+            Event::SequenceStart(..) => open.push(Open::Sequence { path, next: 0 }),
             _ => {}
         }
         // The value of a key is where its key is.
-        lines.entry(path).or_insert(span.start.line());
+        note(path);
     }
     lines
 }
 
-fn join(path: &str, key: &str) -> String {
-    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+/// How much of the field the path is that goes on with this text; nothing when it leads elsewhere.
+fn extended(field: &str, path: usize, text: &str) -> Option<usize> {
+    field[path..].starts_with(text).then_some(path + text.len())
+}
+
+fn joined(field: &str, path: usize, key: &str) -> Option<usize> {
+    let path = if path == 0 { 0 } else { extended(field, path, ".")? };
+    extended(field, path, key)
 }
 
 #[cfg(test)]
@@ -128,5 +141,29 @@ spec:
         assert_eq!(line_of(FILE, "spec.nothing"), Some(5));
         assert_eq!(line_of(FILE, "status"), None);
         assert_eq!(line_of("a: [", "b"), None);
+    }
+
+    /// A file in which the paths of all fields are gigabytes.
+    #[test]
+    fn long_paths_are_not_made() {
+        let key = "k".repeat(1 << 20);
+        let mut file = format!("? {key}\n:\n");
+        (0..20_000).for_each(|number| file.push_str(&format!("  a{number}: 1\n")));
+        assert_eq!(line_of(&file, &format!("{key}.a7.x")), Some(10));
+        assert_eq!(line_of(&file, "spec.x"), None);
+    }
+
+    #[test]
+    fn fields_with_dots_and_collections_as_keys_are_told_apart() {
+        let file = "metadata:\n  annotations:\n    a.b: 1\n    a: 2\n? [x]\n: y\nspec: {ab: 1, a: {c: 1}}\n";
+        for (field, line) in [
+            ("metadata.annotations.a.b", 3),
+            ("metadata.annotations.a", 4),
+            ("spec.ab", 7),
+            ("spec.a.c", 7),
+            ("spec.abc", 7),
+        ] {
+            assert_eq!(line_of(file, field), Some(line), "{field}");
+        }
     }
 }

@@ -1,8 +1,11 @@
 //! What each generator makes of files.
 
+use proptest::{prelude::*, sample::select};
 use serde_json::json;
+use stoa_proto::{Intent, StateEntry};
 
 use super::*;
+use crate::convert;
 
 fn folder(files: &[(&str, &str)]) -> Content {
     let mut others = Vec::new();
@@ -246,4 +249,103 @@ fn resources_of_a_spec_know_their_file() {
 fn a_missing_spec_file_is_not_found() {
     let failure = generate("Spec", &folder(&[("a.yaml", CONFIG_MAP)])).unwrap_err();
     assert_eq!((failure.code(), failure.problems()[0].file.as_str()), (Code::NotFound, "s/spec.yaml"));
+}
+
+/// Lines of files, good ones and others, from which any file may be put together.
+const LINES: &[&str] = &[
+    "resources:",
+    "- id: v1:Namespace:a",
+    "  type: Kubernetes",
+    "  dependsOn: ['v1:ConfigMap:shop:a']",
+    "  attributes:",
+    "    apiVersion: v1",
+    "    kind: Namespace",
+    "    metadata: {name: a}",
+    "    x: $kusion_path.v1:Namespace:a.metadata.name",
+    "    y: \"${kusion_path.v1:Namespace:a.\"",
+    "  extensions: {}",
+    "context: {}",
+    "apiVersion: v1",
+    "kind: ConfigMap",
+    "kind: List",
+    "metadata: {name: a, namespace: shop}",
+    "metadata:",
+    "  name: 7",
+    "items:",
+    "- apiVersion: v1",
+    "  kind: Secret",
+    "data: {a: 0644, b: on}",
+    "---",
+    "...",
+    "# nothing",
+    "",
+    "x: &x [1]",
+    "y: *x",
+    "<<: *x",
+    "? [a]",
+    "- - -",
+    "\t",
+    "{",
+    "}",
+    "\"",
+    "%YAML 1.2",
+    "null",
+    "!!int x",
+    "|",
+    "  text",
+    "{\"apiVersion\": \"v1\", \"kind\": \"Node\", \"metadata\": {\"name\": \"m\"}}",
+];
+
+fn text() -> impl Strategy<Value = Vec<u8>> {
+    let line = prop_oneof![
+        8 => select(LINES).prop_map(str::to_owned),
+        1 => ".{0,12}",
+        1 => (select(LINES), any::<prop::sample::Index>()).prop_map(|(line, at)| {
+            line.chars().take(at.index(line.len() + 1)).collect::<String>()
+        }),
+    ];
+    let lines = prop::collection::vec(line, 0..20).prop_map(|lines| lines.join("\n").into_bytes());
+    prop_oneof![9 => lines, 1 => prop::collection::vec(any::<u8>(), 0..64)]
+}
+
+proptest! {
+    /// Whatever is in a file, each generator makes a valid Spec of it or says which file it does not like, and why.
+    #[test]
+    fn any_file_is_read_or_told_about(
+        bytes in text(),
+        generator in select(&["Auto", "Spec", "Manifests"][..]),
+        name in select(&["spec.yaml", "a.yaml", "a.json"][..]),
+    ) {
+        let file = || SourceFile { path: name.to_owned(), bytes: bytes.clone() };
+        for content in [
+            Content::File(file()),
+            Content::Folder { path: String::new(), files: vec![file()], others: vec![], warnings: vec![] },
+        ] {
+            match generate(generator, &content) {
+                Ok(generated) => {
+                    prop_assert!(generated.spec.validate().is_ok());
+                    let json = serde_json::to_vec(&generated.spec).unwrap();
+                    prop_assert_eq!(convert::spec(&json).unwrap(), generated.spec);
+                }
+                Err(failure) => {
+                    for problem in failure.problems() {
+                        prop_assert!(!problem.message.is_empty() && !problem.reason.is_empty(), "{:?}", problem);
+                        prop_assert!(!problem.file.is_empty(), "{:?}", problem);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The documents in messages of the proto are read or refused, whatever they are.
+    #[test]
+    fn any_document_is_read_or_refused(bytes in text(), id in "[a-z1/:.]{0,20}", intent: bool) {
+        let spec = convert::spec(&bytes);
+        prop_assert!(spec.is_ok() || spec.as_ref().is_err_and(|failure| failure.code() == Code::InvalidArgument));
+        let intent = intent.then(|| Intent { action: "Create".to_owned(), run: "r".to_owned() });
+        let entry = StateEntry { id, resource: bytes.into(), intent, ..StateEntry::default() };
+        if let Err(failure) = convert::state(&[entry], &spec.unwrap_or_default()) {
+            prop_assert_eq!(failure.code(), Code::InvalidArgument);
+        }
+    }
 }

@@ -1,5 +1,9 @@
+use proptest::{prelude::*, sample::select};
 use serde_json::json;
+use stoa_machinery::log::Key;
+use stoa_storage::git::Layout as _;
 
+use super::super::layout::ControlLayout;
 use super::*;
 use crate::{kinds, subresources::Subresources};
 
@@ -116,4 +120,79 @@ fn mistakes_are_told_with_their_line() {
     assert_eq!(read_as(STACK, "- a\n").expect_err("invalid"), "the file holds no object");
     let large = format!("{GOOD}# {}\n", "x".repeat(MAX_REQUEST_BYTES));
     assert_eq!(read_as(STACK, &large).expect_err("invalid"), "the file is larger than 3145728 bytes");
+}
+
+/// Finding a line takes a reading of the file.
+#[test]
+fn of_many_mistakes_some_are_told_and_the_others_counted() {
+    use stoa_machinery::status::FieldError;
+    let errors: Vec<_> =
+        (0..50_000).map(|n| FieldError::required(format!("spec.workspaces[{n}]"), "is missing")).collect();
+    let content = format!("{GOOD}# {}\n", "x\n# ".repeat(2_000));
+    let error = ApiError::invalid("config.stoa.dev", "Stack", "web-dev", &errors);
+    let Complaint(told) = explain(Authored::Stack, &error, content.as_bytes());
+    assert!(told.starts_with("line 8: spec.workspaces[0]: "), "{told}");
+    assert!(told.ends_with("; and 49990 more"), "{told}");
+}
+
+/// Lines that stacks have, and others.
+const LINES: &[&str] = &[
+    "apiVersion: config.stoa.dev/v1alpha1",
+    "kind: Stack",
+    "metadata:",
+    "  name: web-dev",
+    "  labels: {env: dev}",
+    "  namespace: shop",
+    "  annotations: {note: \"first\\nsecond\", on: 'yes'}",
+    "spec:",
+    "  project: web",
+    "  workspaces: [dev]",
+    "  workspaces:",
+    "  - prod # later",
+    "  description: |",
+    "    some",
+    "    text",
+    "  trigger: Manual",
+    "  trigger: &t Sometimes",
+    "  stackName: *t",
+    "  driftInterval: 5m",
+    "  generator: {type: Auto, parameters: {a: 0x10, b: [~, 1.0, .inf]}}",
+    "  requireApproval: yes",
+    "status: {}",
+    "# a comment",
+    "",
+    "---",
+    "? x",
+    "\t",
+    "{",
+    "]",
+    "- a",
+    "\"",
+    "<<: {spec: {project: web}}",
+    "!!binary x: y",
+];
+
+proptest! {
+    /// Whatever is pushed, it is an object or told about; and what an object is written as is read and written the same.
+    #[test]
+    fn any_file_is_read_or_told_about(
+        good in any::<bool>(),
+        lines in prop::collection::vec(prop_oneof![9 => select(LINES).prop_map(str::to_owned), 1 => ".{0,12}"], 0..12),
+        at: prop::sample::Index,
+    ) {
+        let mut file: Vec<&str> = if good { GOOD.lines().collect() } else { Vec::new() };
+        let at = at.index(file.len() + 1);
+        file.splice(at..at, lines.iter().map(String::as_str));
+        match read_as(STACK, &file.join("\n")) {
+            Ok(object) => {
+                let json = serde_json::to_vec(&object.0).unwrap();
+                let key = Key::new("/registry/config.stoa.dev/stacks/shop/web-dev");
+                let written = ControlLayout.render(&key, &json).unwrap();
+                let read = read_as(STACK, &written).map_err(TestCaseError::fail)?;
+                let again = ControlLayout.render(&key, &serde_json::to_vec(&read.0).unwrap()).unwrap();
+                prop_assert_eq!(again, written);
+            }
+            Err(complaint) => prop_assert!(!complaint.is_empty() && !complaint.contains('\n'), "{:?}", complaint),
+        }
+    }
 }
