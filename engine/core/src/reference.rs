@@ -28,9 +28,12 @@ pub struct Reference {
     pub path: FieldPath,
 }
 
+/// As it is written, without its marks.
 impl fmt::Display for Reference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.id, self.path)
+        let path = self.path.to_string();
+        let dot = if path.starts_with('[') { "" } else { "." };
+        write!(f, "{}{dot}{path}", self.id)
     }
 }
 
