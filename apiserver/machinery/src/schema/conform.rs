@@ -100,7 +100,7 @@ impl<'a> Walk<'a> {
                 Field::Element(id) => (id, false),
                 Field::Free => return true,
                 Field::Unknown => {
-                    self.strict.push_field(format!("unknown field {:?}", path.key(key).to_string()));
+                    self.strict.note_field("unknown", &path.key(key));
                     return false;
                 }
             };

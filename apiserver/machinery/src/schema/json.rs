@@ -74,8 +74,7 @@ impl<'a> Seed<'a, '_> {
     }
 
     fn note(&self, what: &str, key: &str) {
-        let text = format!("{what} field {:?}", self.path.key(key).to_string());
-        self.strict.borrow_mut().push_field(text);
+        self.strict.borrow_mut().note_field(what, &self.path.key(key));
     }
 }
 

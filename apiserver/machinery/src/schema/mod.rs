@@ -36,6 +36,9 @@ pub const MAX_DEPTH: usize = 128;
 /// How many unknown and duplicate fields are reported at most, as upstream.
 const MAX_STRICT_ERRORS: usize = 100;
 
+/// After how many bytes of texts about fields no more are made.
+const MAX_TOLD_BYTES: usize = 4 << 20;
+
 /// What a body is written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
@@ -70,6 +73,8 @@ pub struct StrictErrors {
     yaml: Vec<String>,
     /// `unknown field "spec.x"` and `duplicate field "spec.x"`, in the order they were met.
     fields: Vec<String>,
+    /// How many bytes of texts about fields were made.
+    told: usize,
 }
 
 impl StrictErrors {
@@ -90,9 +95,15 @@ impl StrictErrors {
         format!("strict decoding error: {}", texts.join(", "))
     }
 
-    fn push_field(&mut self, text: String) {
-        if self.fields.len() < MAX_STRICT_ERRORS && !self.fields.contains(&text) {
-            self.fields.push(text);
+    /// Notes a field that is `unknown` or `duplicate`.
+    fn note_field(&mut self, what: &str, path: &path::Path<'_>) {
+        // A path may be nearly as long as the body, and met as often as there is room for in the rest.
+        if self.fields.len() < MAX_STRICT_ERRORS && self.told < MAX_TOLD_BYTES {
+            let text = format!("{what} field {:?}", path.to_string());
+            self.told += text.len();
+            if !self.fields.contains(&text) {
+                self.fields.push(text);
+            }
         }
     }
 

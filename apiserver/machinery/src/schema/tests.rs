@@ -1,6 +1,6 @@
 //! Decoding as clients see it: one small kind, bodies in, objects and errors out.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, schemars::JsonSchema};
 use kube::{CustomResource, CustomResourceExt};
@@ -73,6 +73,14 @@ pub(crate) struct WidgetStatus {
 
 fn decoder() -> Decoder {
     Decoder::new(&ResourceDefinition::from_crd(&Widget::crd())).unwrap()
+}
+
+/// A decoder of widgets with another spec.
+fn decoder_of(spec: &Value) -> Decoder {
+    let mut definition = ResourceDefinition::from_crd(&Widget::crd());
+    let metadata = json!({ "type": "object" });
+    definition.schema = Arc::new(json!({ "type": "object", "properties": { "metadata": metadata, "spec": spec } }));
+    Decoder::new(&definition).unwrap()
 }
 
 fn decode(body: impl AsRef<str>, format: Format, validation: FieldValidation) -> Result<Decoded, ApiError> {
@@ -295,6 +303,27 @@ fn duplicates_in_what_has_no_schema_are_told_and_the_last_one_wins() {
     let decoded = decode(body, Format::Json, FieldValidation::Warn).unwrap();
     assert_eq!(decoded.warnings, [r#"duplicate field "spec.extra.a""#, r#"duplicate field "spec.extra.a.b""#]);
     assert_eq!(decoded.object.0["spec"]["extra"], json!({ "a": { "b": 2 } }));
+}
+
+/// Paths may be nearly as long as a body, and be met as often as there is room for in the rest of it.
+#[test]
+fn what_is_told_is_bounded() {
+    let key = "k".repeat(1 << 20);
+    let repeated = |item: &str| format!("{item}{}", format!(",{item}").repeat(100_000));
+    let duplicates = format!(r#"{{"spec":{{"size":1,"extra":{{"{key}":{{{}}}}}}}}}"#, repeated(r#""a":1"#));
+    let warned = decode(&duplicates, Format::Json, FieldValidation::Warn).unwrap();
+    assert_eq!(warned.warnings.len(), 1);
+
+    let part = r#"{"name":"a","weight":-1}"#;
+    let body = format!(r#"{{"spec":{{"lists":{{"{key}":[{}]}}}}}}"#, repeated(part));
+    let parts = json!({ "type": "array", "items": { "type": "object", "properties": {
+        "name": { "type": "string" }, "weight": { "type": "number", "minimum": 0 },
+    } } });
+    let lists = json!({ "type": "object", "additionalProperties": parts });
+    let decoder = decoder_of(&json!({ "type": "object", "properties": { "lists": lists } }));
+    let decoded = decoder.decode(body.as_bytes(), Format::Json, FieldValidation::Ignore).unwrap();
+    let errors = decoder.structural_errors(&decoded.object);
+    assert!((1..20).contains(&errors.len()), "{}", errors.len());
 }
 
 #[test]
