@@ -134,7 +134,9 @@ impl<'a> Walk<'a> {
             if !node.nullable {
                 *value = zero(&node.shape);
             }
-            return Ok(());
+            if value.is_null() {
+                return Ok(());
+            }
         }
         match (&node.shape, &mut *value) {
             (Shape::Any, _)
@@ -210,7 +212,8 @@ impl IntegerType {
 /// What null stands for where there has to be a value: in arrays and maps.
 fn zero(shape: &Shape) -> Value {
     match shape {
-        Shape::Any => Value::Null,
+        // Go writes a time that is none as null.
+        Shape::Any | Shape::String(StringFormat::DateTime) => Value::Null,
         Shape::Boolean => false.into(),
         Shape::Integer(_) | Shape::Number | Shape::IntOrString => 0.into(),
         Shape::String(_) => "".into(),

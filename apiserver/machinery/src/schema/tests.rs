@@ -305,6 +305,35 @@ fn duplicates_in_what_has_no_schema_are_told_and_the_last_one_wins() {
     assert_eq!(decoded.object.0["spec"]["extra"], json!({ "a": { "b": 2 } }));
 }
 
+#[test]
+fn nulls_in_lists_and_maps_become_what_is_read_again_as_it_is() {
+    let list = |items: Value| json!({ "type": "array", "items": items });
+    let decoder = decoder_of(&json!({
+        "type": "object",
+        "properties": {
+            "times": list(json!({ "type": "string", "format": "date-time" })),
+            "maybe": list(json!({ "type": "string", "format": "date-time", "nullable": true })),
+            "parts": list(json!({ "type": "object", "properties": { "name": { "type": "string", "default": "a" } } })),
+            "texts": list(json!({ "type": "string" })),
+            "numbers": list(json!({ "type": "integer", "format": "int64" })),
+            "lists": { "type": "object", "additionalProperties": list(json!({ "type": "string" })) },
+        },
+    }));
+    let decode = |spec: &Value| {
+        let body = json!({ "spec": spec }).to_string();
+        let decoded = decoder.decode(body.as_bytes(), Format::Json, FieldValidation::Strict).unwrap();
+        decoded.object.0["spec"].clone()
+    };
+    let fields = ["times", "maybe", "parts", "texts", "numbers"];
+    let mut spec = json!({ "lists": { "a": null } });
+    fields.iter().for_each(|field| spec[field] = json!([null]));
+    let expected = json!({
+        "times": [null], "maybe": [null], "parts": [{ "name": "a" }], "texts": [""], "numbers": [0], "lists": { "a": [] },
+    });
+    assert_eq!(decode(&spec), expected);
+    assert_eq!(decode(&expected), expected);
+}
+
 /// Paths may be nearly as long as a body, and be met as often as there is room for in the rest of it.
 #[test]
 fn what_is_told_is_bounded() {
