@@ -73,12 +73,12 @@ fn value<'t>(
     let start = span.start.byte_offset()?;
     match event {
         Event::Alias(_) => {
-            let end = start + text.get(start..span.end.byte_offset()?)?.trim_end().len();
+            let end = trimmed(text, start, span.end.byte_offset()?)?;
             Some(Node { kind: Kind::Alias, flow: false, start, end })
         }
         Event::Scalar(_, style, ..) => {
             let block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
-            let end = start + text.get(start..span.end.byte_offset()?)?.trim_end().len();
+            let end = trimmed(text, start, span.end.byte_offset()?)?;
             // The parser finds a block where its text is; it begins with its mark.
             let start = if block { text.get(..start)?.rfind(['|', '>'])? } else { start };
             Some(Node { kind: Kind::Scalar { block }, flow: false, start, end })
@@ -123,6 +123,11 @@ fn value<'t>(
         }
         _ => None,
     }
+}
+
+/// Where a scalar ends without what YAML does not count among it; other white space is text.
+fn trimmed(text: &str, start: usize, end: usize) -> Option<usize> {
+    Some(start + text.get(start..end)?.trim_end_matches([' ', '\t', '\r', '\n']).len())
 }
 
 /// Whether a collection is in brackets, and where it ends. What ends one without is seen only at the

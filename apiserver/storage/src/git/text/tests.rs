@@ -194,6 +194,15 @@ fn long_texts_keep_their_form() {
 }
 
 #[test]
+fn white_space_that_is_none_to_yaml_is_text() {
+    for space in ["\u{2028}", "\u{2029}", "\u{a0}", "\u{3000}"] {
+        let file = format!("a: x{space} # why\nb: 1\n");
+        becomes(&file, json!({"a": "z", "b": 1}), "a: z # why\nb: 1\n");
+        becomes(&file, json!({"a": format!("x{space}"), "b": 2}), &file.replace("b: 1", "b: 2"));
+    }
+}
+
+#[test]
 fn anchors_stay_unless_what_they_stand_for_changes() {
     let file = "a: &x\n  k: 1 # why\nb: *x # same\nc: 2\n";
     let both = json!({"k": 1});
@@ -376,4 +385,15 @@ proptest! {
             prop_assert_eq!(text.matches(&comment).count(), 1, "{}\nof\n{}\nin\n{}", comment, file, text);
         }
     }
+}
+
+#[test]
+fn a_large_file_that_changes_everywhere_is_edited_in_time() {
+    let file = |value: u32| (0..20_000).map(|number| format!("key{number}: {value}\n")).collect::<String>();
+    let (before, after) = (file(1), file(2));
+    let kept = format!("# a comment\n{before}");
+    let started = std::time::Instant::now();
+    let text = updated(Some(kept.as_bytes()), Some(&before), &after).unwrap();
+    assert_eq!(parse(text.as_bytes()), parse(after.as_bytes()));
+    assert!(started.elapsed() < std::time::Duration::from_secs(60), "{:?}", started.elapsed());
 }
