@@ -168,7 +168,10 @@ impl Prepared {
     /// When the bytes are no JSON object with `metadata`.
     pub(crate) fn parse(value: Bytes, fields: &[SelectableField]) -> Result<Self, serde_json::Error> {
         let mut object = Object(serde_json::from_slice::<Map<String, Value>>(&value)?);
-        if object.metadata().is_some_and(|metadata| !metadata.contains_key("resourceVersion"))
+        // Of a member that stands twice the last one counts, which is not where the version would be put.
+        let is_plain = members(&value, 0).count() == object.0.len();
+        if is_plain
+            && object.metadata().is_some_and(|metadata| !metadata.contains_key("resourceVersion"))
             && let Some(places) = Places::find(&value)
         {
             return Ok(Self { value, places, facts: Arc::new(Facts::of(&object, fields)) });
@@ -358,6 +361,18 @@ mod tests {
     fn what_is_no_object_is_refused() {
         for bad in ["", "1", "[]", "{", "{}", r#"{"metadata":1}"#, r#"{"metadata":{}}"#, "\u{0}"] {
             Prepared::parse(Bytes::from(bad), FIELDS).expect_err(bad);
+        }
+    }
+
+    #[test]
+    fn what_stands_twice_is_kept_once() {
+        for text in [
+            r#"{"metadata":{"name":"a"},"metadata":{"name":"b"}}"#,
+            r#"{"metadata":{"name":"a"},"metadat\u0061":{"name":"b"}}"#,
+        ] {
+            let prepared = Prepared::parse(Bytes::from(text), FIELDS).expect("an object");
+            let stored = prepared.stored(Key::new("/k"), Version(7));
+            assert_eq!(stored.json, r#"{"metadata":{"resourceVersion":"7","name":"b"}}"#, "{text}");
         }
     }
 
