@@ -2,14 +2,19 @@
 //!
 //! Follows `pkg/admission/plugin/webhook/request`.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::{admission::Attributes, object::Object, request::UserInfo};
+use crate::{
+    admission::Attributes,
+    object::Object,
+    request::UserInfo,
+    schema::{self, Format},
+};
 
 /// The versions of the review that are spoken, the preferred one of a webhook first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,8 +142,12 @@ pub(super) struct Answer {
 /// Why it is none, as upstream says it.
 pub(super) fn decode(version: ReviewVersion, uid: &str, mutates: bool, body: &[u8]) -> Result<Answer, String> {
     let invalid = |text: String| format!("received invalid webhook response: {text}");
-    let review: Review = serde_json::from_slice(body)
-        .map_err(|error| format!("failed to call webhook: couldn't get version/kind; json parse error: {error}"))?;
+    let malformed = |error: &dyn fmt::Display| {
+        format!("failed to call webhook: couldn't get version/kind; json parse error: {error}")
+    };
+    // With what Go lets pass, such as halves of characters and fields that stand twice.
+    let review = schema::parse(body, Format::Json).map_err(|error| malformed(&error))?;
+    let review: Review = serde_json::from_value(review.value).map_err(|error| malformed(&error))?;
     let response = review.response.ok_or_else(|| invalid("webhook response was absent".to_owned()))?;
     let patch = response.patch.as_deref().filter(|patch| !patch.is_empty());
     let patch = patch.map(|patch| BASE64_STANDARD.decode(patch)).transpose();
