@@ -15,6 +15,8 @@ pub mod content;
 pub mod definition;
 pub mod discovery;
 mod document;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod http;
 pub mod log;
 mod managed_fields;

@@ -11,6 +11,8 @@
 pub mod clock;
 pub mod documents;
 pub mod etcd;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 pub mod git;
 pub mod local;
 

@@ -23,6 +23,8 @@ use crate::{
 };
 
 mod cel;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use {cel::fuzzing::cel as fuzz_cel, webhook::fuzzing::admission_reviews as fuzz_reviews};
 pub mod cluster;
 mod lifecycle;
 mod metrics;

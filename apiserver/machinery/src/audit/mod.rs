@@ -7,6 +7,8 @@
 //! Submodules: `policy` reads and matches rules, `event` is what is written, `log` the file that it goes to.
 
 mod event;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod log;
 mod policy;
 mod trail;

@@ -18,6 +18,8 @@ mod cache;
 mod certificates;
 mod cluster;
 mod delegate;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod impersonation;
 mod request_header;
 mod token_review;

@@ -46,7 +46,7 @@ impl Default for RequestHeaderConfig {
 
 impl RequestHeaderConfig {
     /// Removes the headers.
-    fn clear(&self, headers: &mut HeaderMap) {
+    pub(super) fn clear(&self, headers: &mut HeaderMap) {
         for name in self.username_headers.iter().chain(&self.uid_headers).chain(&self.group_headers) {
             headers.remove(name.as_str());
         }
@@ -56,7 +56,7 @@ impl RequestHeaderConfig {
         }
     }
 
-    fn user(&self, headers: &HeaderMap) -> Result<Option<UserInfo>, AuthenticationError> {
+    pub(super) fn user(&self, headers: &HeaderMap) -> Result<Option<UserInfo>, AuthenticationError> {
         let Some(name) = first(headers, &self.username_headers)? else { return Ok(None) };
         let mut groups = Vec::new();
         for header in &self.group_headers {

@@ -6,6 +6,8 @@
 //! No lock is held while anything waits, and no reader holds up the writer: a list copies
 //! pointers out of a snapshot, and a watch that falls behind the ring is cut off.
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod history;
 mod progress;
 mod stored;

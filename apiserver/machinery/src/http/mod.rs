@@ -7,6 +7,8 @@
 
 pub mod body;
 mod configuration;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 pub(crate) mod negotiate;
 mod partial;
 pub(crate) mod patch;

@@ -27,7 +27,12 @@ use crate::registry::Event;
 const VERSION: &str = "13";
 
 /// How much a client may send at once; whatever it sends is ignored.
-const MAX_RECEIVED_BYTES: usize = 64 * 1024;
+pub(super) const MAX_RECEIVED_BYTES: usize = 64 * 1024;
+
+/// What bounds the frames that are received.
+pub(super) fn config() -> WebSocketConfig {
+    WebSocketConfig::default().max_message_size(Some(MAX_RECEIVED_BYTES)).max_frame_size(Some(MAX_RECEIVED_BYTES))
+}
 
 /// Whether a request asks for a WebSocket.
 pub(crate) fn is_requested(headers: &HeaderMap) -> bool {
@@ -65,11 +70,8 @@ impl Frames {
         tokio::spawn(async move {
             match upgrade.await {
                 Ok(connection) => {
-                    let config = WebSocketConfig::default()
-                        .max_message_size(Some(MAX_RECEIVED_BYTES))
-                        .max_frame_size(Some(MAX_RECEIVED_BYTES));
                     let io = TokioIo::new(connection);
-                    let socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await;
+                    let socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config())).await;
                     self.send(socket).await;
                 }
                 Err(error) => tracing::debug!(%error, "a connection was not handed over to its WebSocket"),
@@ -109,7 +111,7 @@ impl Frames {
 }
 
 /// 101, or what is wrong with the handshake.
-fn handshake(request: &HeaderMap) -> Result<Response<Body>, Box<Response<Body>>> {
+pub(super) fn handshake(request: &HeaderMap) -> Result<Response<Body>, Box<Response<Body>>> {
     let text = |name: HeaderName| request.get(name).and_then(|value| value.to_str().ok()).unwrap_or("");
     if text(header::SEC_WEBSOCKET_VERSION) != VERSION {
         let mut response = refusal(StatusCode::BAD_REQUEST, "missing or bad WebSocket Version");

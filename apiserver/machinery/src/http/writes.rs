@@ -279,7 +279,7 @@ fn written(created: bool) -> StatusCode {
 }
 
 /// Reads `DeleteOptions` of any group and version.
-fn parse_delete_options(body: &[u8], media: MediaType) -> Result<DeleteOptions, ApiError> {
+pub(super) fn parse_delete_options(body: &[u8], media: MediaType) -> Result<DeleteOptions, ApiError> {
     let unread = |error: &dyn std::fmt::Display| {
         ApiError::bad_request(format!("couldn't get version/kind; json parse error: {error}"))
     };

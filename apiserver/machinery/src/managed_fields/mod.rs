@@ -8,6 +8,8 @@
 
 mod conflict;
 mod entries;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod last_applied;
 mod manager;
 #[cfg(test)]

@@ -22,6 +22,8 @@ mod options;
 mod past;
 mod read;
 mod token;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use token::fuzz as fuzz_tokens;
 mod write;
 
 use std::sync::Arc;

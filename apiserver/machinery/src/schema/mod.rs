@@ -10,6 +10,8 @@
 
 mod compile;
 mod conform;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod json;
 mod path;
 #[cfg(test)]
@@ -165,21 +167,6 @@ pub(crate) fn delete_options(value: Value) -> Result<DeleteOptions, ApiError> {
     conform::conform(&SCHEMA, ("v1", "DeleteOptions"), &mut object, &mut StrictErrors::default())
         .map_err(|error| ApiError::bad_request(error.to_string()))?;
     serde_json::from_value(Value::Object(object)).map_err(|error| ApiError::bad_request(error.to_string()))
-}
-
-/// Puts bytes through everything that reads them: both formats, with and without the schema, in
-/// all modes. For fuzzing; nothing may panic, hang or take memory out of proportion.
-pub fn fuzz(decoder: &Decoder, body: &[u8]) {
-    for format in [Format::Json, Format::Yaml] {
-        // Only that they return matters, not what.
-        let _ = parse(body, format);
-        for validation in [FieldValidation::Ignore, FieldValidation::Warn, FieldValidation::Strict] {
-            if let Ok(mut decoded) = decoder.decode(body, format, validation) {
-                decoder.structural_errors(&decoded.object);
-                let _ = decoder.conform(&mut decoded.object, validation);
-            }
-        }
-    }
 }
 
 /// A field of the wrong type.

@@ -4,6 +4,8 @@
 //! understand, in the words of `k8s.io/apimachinery`.
 
 mod field;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod label;
 
 pub use field::FieldSelector;

@@ -11,6 +11,8 @@
 mod append;
 mod client;
 mod follow;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod head;
 mod keys;
 mod lease;

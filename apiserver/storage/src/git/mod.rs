@@ -22,6 +22,8 @@ mod recorded;
 mod repack;
 mod repository;
 mod text;
+#[cfg(feature = "fuzzing")]
+pub(crate) use text::fuzzing::{comments as fuzz_comments, edits as fuzz_edits};
 mod trees;
 
 use stoa_machinery::log::LogError;

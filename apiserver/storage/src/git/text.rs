@@ -6,6 +6,8 @@
 //! the file is written anew.
 
 mod edit;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod outline;
 
 use serde_json::{Map, Value};

@@ -180,6 +180,14 @@ impl BatchWriter {
     }
 }
 
+/// A batch with this payload, whatever it is.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) fn enclose(sequence: u64, payload: &[u8]) -> Vec<u8> {
+    let mut writer = BatchWriter::new(sequence);
+    writer.bytes.extend_from_slice(payload);
+    writer.finish()
+}
+
 /// Covers everything but the magic and the checksum itself.
 fn checksum(length: u32, rest: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
@@ -365,9 +373,7 @@ mod tests {
         /// Bytes that pass the checksum reach the frames, so those must withstand anything too.
         #[test]
         fn arbitrary_payloads_are_answered(payload: Vec<u8>) {
-            let mut writer = BatchWriter::new(1);
-            writer.bytes.extend(&payload);
-            let bytes = writer.finish();
+            let bytes = enclose(1, &payload);
             match decode(&bytes) {
                 Ok((_, length)) => prop_assert_eq!(length, bytes.len()),
                 Err(error) => prop_assert_eq!(error, DecodeError::Malformed),

@@ -8,6 +8,8 @@
 mod codec;
 mod disk;
 mod files;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod state;
 mod writer;
 

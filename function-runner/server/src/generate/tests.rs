@@ -308,33 +308,49 @@ fn text() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![9 => lines, 1 => prop::collection::vec(any::<u8>(), 0..64)]
 }
 
-proptest! {
-    /// Whatever is in a file, each generator makes a valid Spec of it or says which file it does not like, and why.
+/// Whatever is in a file, each generator makes a valid Spec of it or says which file it does not like, and why.
+fn any_file_is_read_or_told_about(bytes: &[u8], generator: &str, name: &str) {
+    let file = || SourceFile { path: name.to_owned(), bytes: bytes.to_vec() };
+    for content in [
+        Content::File(file()),
+        Content::Folder { path: String::new(), files: vec![file()], others: vec![], warnings: vec![] },
+    ] {
+        match generate(generator, &content) {
+            Ok(generated) => {
+                assert!(generated.spec.validate().is_ok());
+                let json = serde_json::to_vec(&generated.spec).unwrap();
+                assert_eq!(convert::spec(&json).unwrap(), generated.spec);
+            }
+            Err(failure) => {
+                for problem in failure.problems() {
+                    assert!(!problem.message.is_empty() && !problem.reason.is_empty(), "{problem:?}");
+                    assert!(!problem.file.is_empty(), "{problem:?}");
+                }
+            }
+        }
+    }
+}
+
+mod fuzz {
     #[test]
-    fn any_file_is_read_or_told_about(
+    fn spec_files() {
+        stoa_fuzz::run::test("spec_files", |bytes| {
+            for generator in ["Auto", "Spec", "Manifests"] {
+                super::any_file_is_read_or_told_about(bytes, generator, "spec.yaml");
+            }
+            super::any_file_is_read_or_told_about(bytes, "Auto", "a.json");
+        });
+    }
+}
+
+proptest! {
+    #[test]
+    fn files_of_any_lines_are_read_or_told_about(
         bytes in text(),
         generator in select(&["Auto", "Spec", "Manifests"][..]),
         name in select(&["spec.yaml", "a.yaml", "a.json"][..]),
     ) {
-        let file = || SourceFile { path: name.to_owned(), bytes: bytes.clone() };
-        for content in [
-            Content::File(file()),
-            Content::Folder { path: String::new(), files: vec![file()], others: vec![], warnings: vec![] },
-        ] {
-            match generate(generator, &content) {
-                Ok(generated) => {
-                    prop_assert!(generated.spec.validate().is_ok());
-                    let json = serde_json::to_vec(&generated.spec).unwrap();
-                    prop_assert_eq!(convert::spec(&json).unwrap(), generated.spec);
-                }
-                Err(failure) => {
-                    for problem in failure.problems() {
-                        prop_assert!(!problem.message.is_empty() && !problem.reason.is_empty(), "{:?}", problem);
-                        prop_assert!(!problem.file.is_empty(), "{:?}", problem);
-                    }
-                }
-            }
-        }
+        any_file_is_read_or_told_about(&bytes, generator, name);
     }
 
     /// The documents in messages of the proto are read or refused, whatever they are.

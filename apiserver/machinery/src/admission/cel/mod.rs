@@ -26,6 +26,8 @@ mod authorizer;
 mod check;
 mod eval;
 mod functions;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod operators;
 mod outcome;
 mod quantity;

@@ -20,6 +20,8 @@ use super::{
 use crate::{object::Object, status::ApiError};
 
 mod client;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(in crate::admission) mod fuzzing;
 mod hook;
 mod mutating;
 pub(super) mod review;

@@ -18,7 +18,7 @@ const EXTRA_PREFIX: &str = "impersonate-extra-";
 /// # Errors
 ///
 /// 400 when there is no user to impersonate or a value is not UTF-8.
-pub(super) fn take_requested(headers: &mut HeaderMap) -> Result<Option<UserInfo>, ApiError> {
+pub(in super::super) fn take_requested(headers: &mut HeaderMap) -> Result<Option<UserInfo>, ApiError> {
     let names: Vec<HeaderName> =
         headers.keys().filter(|name| name.as_str().starts_with("impersonate-")).cloned().collect();
     if names.is_empty() {

@@ -6,7 +6,7 @@
 //! are in `modes`: the constrained ones, which also look at what is done, and the one verb `impersonate` for
 //! everything.
 
-mod headers;
+pub(super) mod headers;
 mod modes;
 #[cfg(test)]
 mod tests;

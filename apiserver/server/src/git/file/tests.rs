@@ -172,10 +172,38 @@ const LINES: &[&str] = &[
     "!!binary x: y",
 ];
 
-proptest! {
-    /// Whatever is pushed, it is an object or told about; and what an object is written as is read and written the same.
+/// Whatever is pushed, it is an object or told about; and what an object is written as is read and written the same.
+fn any_file_is_read_or_told_about(decoder: &Decoder, content: &[u8]) {
+    let place = Place::of_path(STACK).expect("a place");
+    let read = |content: &[u8]| read(decoder, &place, content).map_err(|complaint| complaint.0);
+    let key = Key::new("/registry/config.stoa.dev/stacks/shop/web-dev");
+    let render = |object: &Object| ControlLayout.render(&key, &serde_json::to_vec(&object.0).unwrap()).unwrap();
+    match read(content) {
+        Ok(object) => {
+            let written = render(&object);
+            let again = read(written.as_bytes()).unwrap_or_else(|complaint| panic!("{complaint}: {written}"));
+            assert_eq!(render(&again), written);
+        }
+        Err(complaint) => assert!(!complaint.is_empty() && !complaint.contains('\n'), "{complaint:?}"),
+    }
+}
+
+mod fuzz {
+    use std::sync::LazyLock;
+
+    use super::*;
+
+    static DECODER: LazyLock<Decoder> = LazyLock::new(|| decoder(Authored::Stack));
+
     #[test]
-    fn any_file_is_read_or_told_about(
+    fn pushed_files() {
+        stoa_fuzz::run::test("pushed_files", |content| any_file_is_read_or_told_about(&DECODER, content));
+    }
+}
+
+proptest! {
+    #[test]
+    fn files_of_any_lines_are_read_or_told_about(
         good in any::<bool>(),
         lines in prop::collection::vec(prop_oneof![9 => select(LINES).prop_map(str::to_owned), 1 => ".{0,12}"], 0..12),
         at: prop::sample::Index,
@@ -183,16 +211,6 @@ proptest! {
         let mut file: Vec<&str> = if good { GOOD.lines().collect() } else { Vec::new() };
         let at = at.index(file.len() + 1);
         file.splice(at..at, lines.iter().map(String::as_str));
-        match read_as(STACK, &file.join("\n")) {
-            Ok(object) => {
-                let json = serde_json::to_vec(&object.0).unwrap();
-                let key = Key::new("/registry/config.stoa.dev/stacks/shop/web-dev");
-                let written = ControlLayout.render(&key, &json).unwrap();
-                let read = read_as(STACK, &written).map_err(TestCaseError::fail)?;
-                let again = ControlLayout.render(&key, &serde_json::to_vec(&read.0).unwrap()).unwrap();
-                prop_assert_eq!(again, written);
-            }
-            Err(complaint) => prop_assert!(!complaint.is_empty() && !complaint.contains('\n'), "{:?}", complaint),
-        }
+        any_file_is_read_or_told_about(&decoder(Authored::Stack), file.join("\n").as_bytes());
     }
 }

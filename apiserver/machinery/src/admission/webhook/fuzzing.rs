@@ -1,0 +1,50 @@
+//! What holds for what webhooks answer, whatever it is.
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use serde_json::Value;
+
+use super::review::{self, JSON_PATCH, ReviewVersion};
+use crate::{
+    http::{
+        fuzzing::{OBJECT, refused},
+        patch::{Patch, PatchType},
+    },
+    schema::{self, Format},
+};
+
+/// The uid of the review that all answers are to.
+const UID: &str = "u";
+
+/// An answer: what is made of it is what stands in it, those to other reviews are refused, only mutating webhooks patch,
+/// and a patch is applied or refused.
+pub(crate) fn admission_reviews(data: &[u8]) {
+    for (version, mutates) in
+        [ReviewVersion::V1, ReviewVersion::V1Beta1].into_iter().flat_map(|version| [(version, false), (version, true)])
+    {
+        let answer = match review::decode(version, UID, mutates, data) {
+            Ok(answer) => answer,
+            Err(error) => {
+                assert!(error.contains("webhook"), "{error}");
+                continue;
+            }
+        };
+        let said = schema::parse(data, Format::Json).expect("it was read before").value;
+        let response = &said["response"];
+        assert_eq!(answer.allowed, response["allowed"] == true);
+        if version == ReviewVersion::V1 {
+            assert!(response["uid"] == UID && said["kind"] == "AdmissionReview", "{said}");
+        }
+        let warnings: Vec<Value> = answer.warnings.into_iter().map(Value::String).collect();
+        assert_eq!(warnings, response["warnings"].as_array().cloned().unwrap_or_default());
+        let Some((patch, patch_type)) = answer.patch else { continue };
+        assert!(mutates);
+        assert_eq!(response["patch"], BASE64_STANDARD.encode(&patch));
+        if patch_type != JSON_PATCH {
+            continue;
+        }
+        match Patch::parse(PatchType::Json, &patch).and_then(|patch| patch.apply(&OBJECT, &Value::Null)) {
+            Ok(patched) => assert!(serde_json::to_vec(&patched.0).is_ok()),
+            Err(error) => refused(&error, &[400, 413, 422, 500]),
+        }
+    }
+}

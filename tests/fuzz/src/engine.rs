@@ -1,0 +1,79 @@
+//! What holds for Specs, whatever is in them.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use stoa_engine::{
+    PlanInput, ResourceId, Spec, State,
+    digest::canonical_json,
+    reference::{self, Part, Template},
+    render::{Colour, render},
+};
+
+/// The most bytes that are looked at: the work grows with the product of resources and references.
+const LARGEST: usize = 64 << 10;
+
+/// A Spec in JSON or YAML: it is read as it was written, and either has problems, each told with words and a reason, or a
+/// plan that creates each resource once, after what it depends on.
+pub(crate) fn specs(data: &[u8]) {
+    let Some(spec) = read(&data[..data.len().min(LARGEST)]) else { return };
+    let canonical = canonical_json(&spec);
+    let again: Spec = serde_json::from_slice(&canonical).expect("it was written here");
+    assert_eq!(again.digest(), spec.digest());
+    assert_eq!(canonical_json(&again), canonical);
+    let valid = spec.validate();
+    for problem in valid.as_ref().err().into_iter().flatten() {
+        assert!(!problem.message.is_empty() && !problem.reason.is_empty(), "{problem:?}");
+    }
+    let state = State { resources: Vec::new() };
+    let (live, previews) = (BTreeMap::new(), BTreeMap::new());
+    let input = PlanInput { spec: &spec, state: &state, live: &live, previews: &previews, destroy: false };
+    match stoa_engine::plan(&input) {
+        Ok(plan) => {
+            assert!(valid.is_ok());
+            assert_eq!(plan.actions.len(), spec.resources.len());
+            let position = |id: &ResourceId| plan.actions.iter().position(|action| action.id == *id);
+            for (at, action) in plan.actions.iter().enumerate() {
+                for needed in &action.depends_on {
+                    assert!(position(needed).is_some_and(|before| before < at), "{needed} before {}", action.id);
+                }
+            }
+            assert!(!render(&plan, Colour::Never).is_empty());
+        }
+        Err(problems) => assert!(!problems.is_empty()),
+    }
+}
+
+fn read(data: &[u8]) -> Option<Spec> {
+    if data.trim_ascii_start().starts_with(b"{") {
+        return serde_json::from_slice(data).ok();
+    }
+    let value: Value = serde_saphyr::from_str(std::str::from_utf8(data).ok()?).ok()?;
+    serde_json::from_value(value).ok()
+}
+
+/// A text with references, to what the first line names: each that is found is one of those, and is read as it is
+/// shown, alone and in a text.
+pub(crate) fn references(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let (ids, text) = text.split_once('\n').unwrap_or(("a", &text));
+    let ids: Vec<&str> = ids.split(',').filter(|id| !id.is_empty()).collect();
+    let known = |id: &str| ids.contains(&id);
+    let template = match reference::parse(text, &known) {
+        Ok(template) => template,
+        Err(error) => return assert!(!error.to_string().is_empty() && !error.reason().is_empty()),
+    };
+    for found in template.iter().flat_map(Template::references) {
+        assert!(known(&found.id.0), "{found}");
+        // Of several ids the longest wins, which may be another for the same path that is written differently.
+        let is_own = |id: &str| id == found.id.0;
+        let whole = reference::parse(&format!("$kusion_path.{found}"), &is_own);
+        assert_eq!(whole, Ok(Some(Template::Whole(found.clone()))), "{found}");
+        // What has a `}` can stand alone only.
+        if !found.id.0.contains('}') {
+            let within = reference::parse(&format!("<${{kusion_path.{found}}}>"), &is_own);
+            let parts = [Part::Text("<".to_owned()), Part::Reference(found.clone()), Part::Text(">".to_owned())];
+            assert_eq!(within, Ok(Some(Template::Text(parts.to_vec()))), "{found}");
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Fuzzing of everything that reads bytes from outside.
+//!
+//! A [`Target`] is a function that takes any bytes and panics when something does not hold that should: beside the code
+//! in `stoa_machinery::fuzzing` and `stoa_storage::fuzzing`, and in `engine` and `kinds` here. [`run`] replays the inputs
+//! that are kept in `corpus/<target>` and changes them at random; `tests/fuzz.rs` does so for each target with every
+//! `cargo test` for a bounded time, and `hack/fuzz` for as long as one likes. Programs have targets among their own tests:
+//! `spec_files` of the function runner and `pushed_files` of the API server.
+
+#[cfg(feature = "targets")]
+mod engine;
+#[cfg(feature = "targets")]
+mod kinds;
+mod mutate;
+pub mod run;
+
+use std::path::PathBuf;
+
+/// Something that reads bytes, and what holds for it.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Its name, which is also that of its folder of inputs.
+    pub name: &'static str,
+    /// Panics when something does not hold.
+    pub check: fn(&[u8]),
+}
+
+impl Target {
+    /// Where its inputs are kept.
+    pub fn corpus(&self) -> PathBuf {
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("corpus").join(self.name)
+    }
+}
+
+/// All targets of libraries.
+#[cfg(feature = "targets")]
+pub fn targets() -> Vec<Target> {
+    let own: &[stoa_machinery::fuzzing::Target] =
+        &[("specs", engine::specs), ("references", engine::references), ("kinds", kinds::kinds)];
+    let all = stoa_machinery::fuzzing::TARGETS.iter().chain(stoa_storage::fuzzing::TARGETS).chain(own);
+    all.map(|(name, check)| Target { name, check: *check }).collect()
+}
