@@ -5,6 +5,7 @@ use std::{
     io::{self, Write},
     pin::Pin,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -19,6 +20,12 @@ pub type Body = UnsyncBoxBody<Bytes, io::Error>;
 
 /// The most that a request's body may hold, in bytes: what kube-apiserver takes.
 pub const MAX_REQUEST_BYTES: usize = 3 * 1024 * 1024;
+
+/// The most that is taken of a body that is larger than that, in bytes.
+const MAX_DRAINED_BYTES: usize = 16 * MAX_REQUEST_BYTES;
+
+/// How long it is taken.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A body of no bytes.
 pub fn empty() -> Body {
@@ -50,14 +57,36 @@ where
     B: hyper::body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
+    let mut body = std::pin::pin!(body);
+    let refusal = || too_large(&format!("limit is {MAX_REQUEST_BYTES}"));
     if body.size_hint().lower() > MAX_REQUEST_BYTES as u64 {
-        return Err(too_large(&format!("limit is {MAX_REQUEST_BYTES}")));
+        drain(body).await;
+        return Err(refusal());
     }
-    match Limited::new(body, MAX_REQUEST_BYTES).collect().await {
+    match Limited::new(body.as_mut(), MAX_REQUEST_BYTES).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(too_large(&format!("limit is {MAX_REQUEST_BYTES}"))),
+        Err(error) if error.is::<LengthLimitError>() => {
+            drain(body).await;
+            Err(refusal())
+        }
         Err(error) => Err(ApiError::bad_request(format!("the request's body could not be read: {error}"))),
     }
+}
+
+/// Takes what comes of a body that is refused, for a while: a client of HTTP/1.1 that still sends when its connection
+/// is closed may never see the answer.
+async fn drain<B: hyper::body::Body<Data = Bytes>>(mut body: Pin<&mut B>) {
+    let drained = async {
+        let mut left = MAX_DRAINED_BYTES;
+        while let Some(Ok(frame)) = body.as_mut().frame().await {
+            match left.checked_sub(frame.data_ref().map_or(0, Bytes::len)) {
+                Some(rest) => left = rest,
+                None => return,
+            }
+        }
+    };
+    // Whether it came to an end or not, the answer is the same.
+    let _ = tokio::time::timeout(DRAIN_TIMEOUT, drained).await;
 }
 
 /// 413, in the words of `k8s.io/apimachinery/pkg/api/errors`.
@@ -209,5 +238,23 @@ mod tests {
         assert_eq!(error.message(), "Request entity too large: limit is 3145728");
         let most = read(Full::new(Bytes::from(vec![0; MAX_REQUEST_BYTES]))).await.unwrap();
         assert_eq!(most.len(), MAX_REQUEST_BYTES);
+    }
+
+    /// A body of as many frames of 64 KiB, and how many are left once it was refused.
+    async fn left_of(frames: usize) -> usize {
+        let mut left = frames;
+        let stream = futures_util::stream::iter(std::iter::from_fn(|| {
+            left = left.checked_sub(1)?;
+            Some(Ok::<_, io::Error>(Frame::data(Bytes::from_static(&[0; 64 << 10]))))
+        }));
+        let error = read(http_body_util::StreamBody::new(stream)).await.unwrap_err();
+        assert_eq!(error.code(), 413);
+        left
+    }
+
+    #[tokio::test]
+    async fn what_is_refused_is_taken_to_its_end_unless_that_is_far() {
+        assert_eq!(left_of(100).await, 0);
+        assert!(left_of(10_000).await > 9_000);
     }
 }
