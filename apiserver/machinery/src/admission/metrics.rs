@@ -1,18 +1,18 @@
 //! What admission counts, under the names that upstream gives it.
 //!
-//! Follows `k8s.io/apiserver/pkg/admission/metrics` and the `metrics` of both policy plugins, but for the summary
-//! beside the histogram of steps, which is of the same times.
+//! Follows `k8s.io/apiserver/pkg/admission/metrics` and the `metrics` of both policy plugins.
 
 use std::time::Duration;
 
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry, core::Collector};
 
-use super::Operation;
+use super::{Operation, summary::SummaryVec};
 
 /// The metrics of a server's admission.
 #[derive(Debug)]
 pub struct Metrics {
     steps: HistogramVec,
+    step_summaries: SummaryVec,
     plugins: HistogramVec,
     webhooks: HistogramVec,
     webhook_rejections: IntCounterVec,
@@ -108,6 +108,15 @@ impl Metrics {
                 &long,
                 &["type", "operation", "rejected"],
             )?,
+            step_summaries: register(
+                registry,
+                SummaryVec::new(
+                    "apiserver_admission_step_admission_duration_seconds_summary",
+                    "Admission sub-step latency summary in seconds, broken out for each operation and API resource and \
+                     step type (validate or admit).",
+                    &["type", "operation", "rejected"],
+                )?,
+            )?,
             plugins: histogram(
                 "apiserver_admission_controller_admission_duration_seconds",
                 "Admission controller latency histogram in seconds, identified by name and broken out for each \
@@ -198,6 +207,7 @@ impl Metrics {
     pub(super) fn step(&self, step: Step, operation: Operation, rejected: bool, took: Duration) {
         let labels = [step.name(), operation.as_str(), yes_or_no(rejected)];
         self.steps.with_label_values(&labels).observe(took.as_secs_f64());
+        self.step_summaries.observe(&labels, took);
     }
 
     /// A plugin is done.
