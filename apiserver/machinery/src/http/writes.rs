@@ -17,12 +17,11 @@ use super::{
     router::{Call, check_path_segment},
 };
 use crate::{
-    definition::ResourceDefinition,
     object::Object,
-    registry::{self, Apply, DeleteOptions, Deleted, Stored, Target, UpdateSource},
+    registry::{self, Apply, DeleteOptions, Deleted, Moment, Stored, UpdateSource},
     request::{FieldValidation, RequestContext},
     schema::{self, Format},
-    status::{ApiError, FieldError, quote},
+    status::{ApiError, quote},
 };
 
 impl MediaType {
@@ -51,8 +50,7 @@ impl Call<'_> {
         let context = self.write_context("CreateOptions")?;
         let mut object = self.decode(&context, &body, media)?;
         self.ensure_namespace(&mut object)?;
-        dedup_owners(&context, &mut object);
-        self.check_values(&object)?;
+        registry::dedup_owners(&context, &mut object, Moment::BeforeAdmission);
         let stored = self.resource.store.create(&context, self.namespace, object).await?;
         self.answer(StatusCode::CREATED, form, &stored)
     }
@@ -66,11 +64,7 @@ impl Call<'_> {
         self.ensure_namespace(&mut object)?;
         self.check_name(&object)?;
         check_path_segment(&self.info.name)?;
-        dedup_owners(&context, &mut object);
-        if let Err(invalid) = self.check_values(&object) {
-            self.check_current(&object).await?;
-            return Err(invalid);
-        }
+        registry::dedup_owners(&context, &mut object, Moment::BeforeAdmission);
         let source = UpdateSource::Object(object);
         let (stored, created) =
             self.resource.store.update(&context, self.namespace, &self.info.name, self.target, source).await?;
@@ -100,11 +94,6 @@ impl Call<'_> {
             warnings.iter().for_each(|warning| context.warn(warning));
             self.ensure_namespace(&mut patched)?;
             self.check_name(&patched)?;
-            dedup_owners(&context, &mut patched);
-            if let Err(invalid) = self.check_values(&patched) {
-                self.check_version(&patched, current.meta_str("resourceVersion"))?;
-                return Err(invalid);
-            }
             Ok(patched)
         };
         let source = UpdateSource::transform(transform);
@@ -123,8 +112,6 @@ impl Call<'_> {
             duplicates.check(&context)?;
             self.ensure_namespace(&mut merged)?;
             self.check_name(&merged)?;
-            dedup_owners(&context, &mut merged);
-            self.check_values(&merged)?;
             Ok(merged)
         };
         let source =
@@ -211,34 +198,6 @@ impl Call<'_> {
         }
     }
 
-    /// Refuses values that the schema does not take, in the part of the object that is written.
-    fn check_values(&self, object: &Object) -> Result<(), ApiError> {
-        let ResourceDefinition { group, kind, has_status, .. } = &*self.resource.definition;
-        let mut errors = self.resource.decoder.structural_errors(object);
-        if *has_status {
-            let of_status = |error: &FieldError| error.field == "status" || error.field.starts_with("status.");
-            errors.retain(|error| of_status(error) == (self.target == Target::Status));
-        }
-        if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid(group, kind, object.name(), &errors)) }
-    }
-
-    /// Refuses an update of what is not there, or is there in another version, which comes before all that is wrong
-    /// with its values.
-    async fn check_current(&self, object: &Object) -> Result<(), ApiError> {
-        let current = self.resource.store.get(self.namespace, &self.info.name, None).await?;
-        self.check_version(object, &current.version.0.to_string())
-    }
-
-    /// Refuses an object that is based on another version than the current one.
-    fn check_version(&self, object: &Object, current: &str) -> Result<(), ApiError> {
-        let version = object.meta_str("resourceVersion");
-        if version.is_empty() || version == current {
-            return Ok(());
-        }
-        let definition = &self.resource.definition;
-        Err(ApiError::stale(&definition.group, &definition.plural, &self.info.name))
-    }
-
     fn answer(
         &self,
         code: StatusCode,
@@ -265,12 +224,6 @@ impl Call<'_> {
         };
         let body = serde_json::to_vec(&status).expect("a Status serializes");
         response::json(StatusCode::OK, accepted.media, self.headers, body::once(body))
-    }
-}
-
-fn dedup_owners(context: &RequestContext, object: &mut Object) {
-    if let Some(warning) = registry::dedup_owners(object) {
-        context.warn(&warning);
     }
 }
 

@@ -13,7 +13,7 @@ use crate::{
     object::Object,
     request::RequestContext,
     schema::Decoder,
-    status::{ApiError, FieldError},
+    status::ApiError,
 };
 
 pub(super) const MANAGED_FIELDS: &str = "managedFields";
@@ -36,7 +36,7 @@ pub(super) struct Admitted<'a> {
 pub(super) struct Admission {
     /// Set when the registry is complete.
     chain: std::sync::OnceLock<Chain>,
-    /// Made when a plugin first changes an object.
+    /// Made when it is first needed.
     decoder: std::sync::OnceLock<Option<Arc<Decoder>>>,
 }
 
@@ -76,7 +76,7 @@ impl Store {
                  mutating admission controller; please fix your requests: {error}"
             ));
         }
-        self.check_changed(&decoder, write.status, object)
+        Ok(())
     }
 
     /// Asks the chain for objections to what is about to be stored; `managed_fields` are kept apart from it.
@@ -128,7 +128,7 @@ impl Store {
         chain.validate(&attributes, None).await
     }
 
-    fn decoder(&self) -> Result<Arc<Decoder>, ApiError> {
+    pub(super) fn decoder(&self) -> Result<Arc<Decoder>, ApiError> {
         let made = self.admission.decoder.get_or_init(|| Decoder::new(&self.definition).ok().map(Arc::new));
         made.clone().ok_or_else(|| ApiError::internal("the resource's schema cannot be used"))
     }
@@ -155,19 +155,6 @@ impl Store {
             fields: &self.field_managers,
             metrics: chain.metrics(),
         }
-    }
-
-    /// Refuses what a plugin made of an object when its schema does not take that.
-    fn check_changed(&self, decoder: &Decoder, status: bool, object: &Object) -> Result<(), ApiError> {
-        let mut errors = decoder.structural_errors(object);
-        if self.definition.has_status {
-            let of_status = |error: &FieldError| error.field == "status" || error.field.starts_with("status.");
-            errors.retain(|error| of_status(error) == status);
-        }
-        if errors.is_empty() {
-            return Ok(());
-        }
-        Err(ApiError::invalid(&self.definition.group, &self.definition.kind, object.name(), &errors))
     }
 }
 

@@ -3,8 +3,8 @@
 use super::{
     Apply, Store, Target, UpdateSource,
     admit::Admitted,
-    metadata,
-    write::{CreateError, Created},
+    metadata::{self, Moment},
+    write::{CreateError, Created, Verb},
 };
 use crate::{managed_fields::ApplyOptions, object::Object, request::RequestContext, status::ApiError};
 
@@ -43,11 +43,11 @@ impl Store {
             return Err(self.conflict(name, detail));
         }
         metadata::set_namespace(&mut object, self.definition.scope, namespace)?;
-        self.require_create(context, namespace, name).await?;
         let write = Admitted { context, namespace, name, current: None, status: false };
         self.admit_change(write, &mut object).await?;
+        metadata::dedup_owners(context, &mut object, Moment::AfterAdmission);
         object.metadata_mut().remove("resourceVersion");
-        match self.create_named(context, namespace, object).await {
+        match self.create_named(context, namespace, object, Verb::Update).await {
             Ok(stored) => Ok(Created::Done(stored)),
             Err(CreateError { taken: Some(_), .. }) => Ok(Created::Lost(UpdateSource::Apply(apply))),
             Err(CreateError { error, taken: None }) => Err(error),

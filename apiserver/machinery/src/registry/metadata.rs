@@ -14,6 +14,7 @@ use crate::{
     content,
     definition::Scope,
     object::Object,
+    request::RequestContext,
     status::{ApiError, FieldError, FieldErrorKind},
 };
 
@@ -270,11 +271,21 @@ impl<'a> From<&'a OwnerReference> for OwnerInOrder<'a> {
     }
 }
 
-/// Keeps the first of several references to the same owner, and says what to warn the client of.
+/// When references to owners are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moment {
+    /// As they were sent.
+    BeforeAdmission,
+    /// As they are about to be stored.
+    AfterAdmission,
+}
+
+/// Keeps the first of several references to the same owner, and warns the client of the others.
 ///
 /// Follows `dedupOwnerReferencesAndAddWarning` in `k8s.io/apiserver/pkg/endpoints/handlers`.
-pub(crate) fn dedup_owners(object: &mut Object) -> Option<String> {
-    let owners = object.0.get_mut("metadata")?.get_mut("ownerReferences")?.as_array_mut()?;
+pub(crate) fn dedup_owners(context: &RequestContext, object: &mut Object, moment: Moment) {
+    let owners = object.0.get_mut("metadata").and_then(|metadata| metadata.get_mut("ownerReferences"));
+    let Some(owners) = owners.and_then(Value::as_array_mut) else { return };
     let mut seen: Vec<Value> = Vec::new();
     let mut duplicates: Vec<String> = Vec::new();
     owners.retain(|owner| {
@@ -282,20 +293,22 @@ pub(crate) fn dedup_owners(object: &mut Object) -> Option<String> {
         if is_new {
             seen.push(owner.clone());
         } else {
-            let uid = owner.get("uid").and_then(Value::as_str).unwrap_or("").to_owned();
-            if !duplicates.contains(&uid) {
-                duplicates.push(uid);
-            }
+            duplicates.push(owner.get("uid").and_then(Value::as_str).unwrap_or("").to_owned());
         }
         is_new
     });
-    (!duplicates.is_empty()).then(|| {
-        format!(
-            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may \
-             reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
-            duplicates.join(", ")
-        )
-    })
+    if duplicates.is_empty() {
+        return;
+    }
+    let after = match moment {
+        Moment::BeforeAdmission => "",
+        Moment::AfterAdmission => " after mutating admission happens",
+    };
+    context.warn(format!(
+        ".metadata.ownerReferences contains duplicate entries{after}; API server dedups owner references in 1.20+, and may \
+         reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+        duplicates.join(", ")
+    ));
 }
 
 /// Leaves out collections with nothing in them, as Go's types do when they are written.

@@ -24,6 +24,7 @@ mod read;
 mod token;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use token::fuzz as fuzz_tokens;
+mod values;
 mod write;
 
 use std::sync::Arc;
@@ -31,7 +32,7 @@ use std::sync::Arc;
 pub use api::Api;
 pub use builder::RegistryBuilder;
 pub use cluster_namespaces::ClusterNamespaces;
-pub(crate) use metadata::dedup_owners;
+pub(crate) use metadata::{Moment, dedup_owners};
 pub use namespace::{NamespaceLookup, NamespacePhase};
 pub use observer::Observer;
 pub use options::{

@@ -9,7 +9,7 @@ use super::{
     Store, Stored, Target, UpdateSource,
     admit::{Admitted, MANAGED_FIELDS, put_managed_fields},
     erased::Draft,
-    metadata,
+    metadata::{self, Moment},
 };
 use crate::{
     auth::{self, Attributes},
@@ -23,6 +23,15 @@ use crate::{
 
 /// How often a generated name is tried.
 const NAME_TRIES: usize = 8;
+
+/// The verb of the request that creates an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verb {
+    /// Who sent it may create.
+    Create,
+    /// A PUT or an apply to what is not there yet, whose sender has to be asked for the permission.
+    Update,
+}
 
 /// How one round of an update ended.
 pub(super) enum Outcome<T> {
@@ -44,27 +53,38 @@ impl Store {
         &self,
         context: &RequestContext,
         namespace: &str,
+        object: Object,
+    ) -> Result<Arc<Stored>, ApiError> {
+        self.create_by(context, namespace, object, Verb::Create).await
+    }
+
+    async fn create_by(
+        &self,
+        context: &RequestContext,
+        namespace: &str,
         mut object: Object,
+        verb: Verb,
     ) -> Result<Arc<Stored>, ApiError> {
         metadata::set_namespace(&mut object, self.definition.scope, namespace)?;
         metadata::clear_for_create(&mut object);
         let written = object.metadata_mut().remove(MANAGED_FIELDS);
-        object = self.strategy.typed(&object)?;
+        object = self.typed(&object, Target::Main)?;
         let owners = self.track(context, Target::Main, None, &object, written.as_ref());
         put_managed_fields(&mut object, owners);
         let name = object.name().to_owned();
         let write = Admitted { context, namespace, name: &name, current: None, status: false };
         self.admit_change(write, &mut object).await?;
+        metadata::dedup_owners(context, &mut object, Moment::AfterAdmission);
         let prefix = object.meta_str("generateName").to_owned();
         if prefix.is_empty() || !object.name().is_empty() {
-            let result = self.create_named(context, namespace, object).await;
+            let result = self.create_named(context, namespace, object, verb).await;
             return result.map_err(|CreateError { error, taken: _ }| error);
         }
         let mut tries = 1;
         loop {
             let mut named = object.clone();
             named.metadata_mut().insert("name".to_owned(), metadata::generate_name(&prefix).into());
-            match self.create_named(context, namespace, named).await {
+            match self.create_named(context, namespace, named, verb).await {
                 Err(CreateError { taken: Some(_), .. }) if tries < NAME_TRIES => tries += 1,
                 Err(CreateError { taken: Some(name), .. }) => return Err(self.no_name_found(&name)),
                 Err(CreateError { error, taken: None }) => return Err(error),
@@ -73,12 +93,13 @@ impl Store {
         }
     }
 
-    /// Creates an object that has a name and its owners.
+    /// Creates an object that has a name and its owners, and went through admission.
     pub(super) async fn create_named(
         &self,
         context: &RequestContext,
         namespace: &str,
         mut object: Object,
+        verb: Verb,
     ) -> Result<Arc<Stored>, CreateError> {
         let sent_version = object.meta_str("resourceVersion").to_owned();
         metadata::fill_for_create(&mut object);
@@ -88,14 +109,16 @@ impl Store {
         }
         // Strategies have no say in it, and it is long.
         let managed_fields = object.metadata_mut().remove(MANAGED_FIELDS);
+        self.check_new_values(&object)?;
         let mut draft = self.strategy.create(context, &object)?;
-        self.refuse_invalid(&draft, draft.object.name(), |metadata| {
-            metadata::validate(metadata, self.definition.scope)
-        })?;
+        self.check_new(&draft)?;
         warn(context, &draft);
+        let name = draft.object.name().to_owned();
+        if verb == Verb::Update {
+            self.require_create(context, namespace, &name).await?;
+        }
         self.strategy.admit(context, &draft).await?;
         put_managed_fields(&mut draft.object, managed_fields);
-        let name = draft.object.name().to_owned();
         let write = Admitted { context, namespace, name: &name, current: None, status: false };
         self.admit_stored(write, &draft.object, None).await?;
         let key = self.key(namespace, &name);
@@ -193,9 +216,8 @@ impl Store {
                 if !object.uid().is_empty() {
                     return Err(self.uid_conflict(&self.key(namespace, name), name, object.uid(), ""));
                 }
-                self.require_create(context, namespace, name).await?;
                 object.metadata_mut().remove("resourceVersion");
-                Ok(Created::Done(self.create(context, namespace, object).await?))
+                Ok(Created::Done(self.create_by(context, namespace, object, Verb::Update).await?))
             }
             UpdateSource::Apply(apply) if target == Target::Main => {
                 self.create_applied(context, namespace, name, apply).await
@@ -205,12 +227,7 @@ impl Store {
     }
 
     /// Who may update may not thereby create.
-    pub(super) async fn require_create(
-        &self,
-        context: &RequestContext,
-        namespace: &str,
-        name: &str,
-    ) -> Result<(), ApiError> {
+    async fn require_create(&self, context: &RequestContext, namespace: &str, name: &str) -> Result<(), ApiError> {
         let attributes = Attributes {
             verb: "create".to_owned(),
             group: self.definition.group.clone(),
@@ -243,34 +260,34 @@ impl Store {
             UpdateSource::Transform(transform) => (transform(&old)?, "patch"),
             UpdateSource::Apply(apply) => (self.applied(context, target, Some(&old), apply)?, "patch"),
         };
-        self.check_version(&new, current)?;
         let old_managed_fields = old.metadata_mut().remove(MANAGED_FIELDS);
         old.metadata_mut().remove("resourceVersion");
         let written = new.metadata_mut().remove(MANAGED_FIELDS);
         let write = Admitted { context, namespace, name, current: Some(current), status: target == Target::Status };
         // Admission sees all that was sent; a part that is not written need not have its type.
         let whole = self.may_admit(write).then(|| self.strategy.typed(&new).unwrap_or_else(|_| new.clone()));
+        let mut based_on = new.meta_str("resourceVersion").to_owned();
         let mut new = self.part(new, &old, target, namespace)?;
         let mut managed_fields = match change {
             UpdateSource::Apply(_) => written,
             UpdateSource::Object(_) | UpdateSource::Transform(_) => {
                 let live = Some((&old, old_managed_fields.as_ref()));
-                self.track(context, target, live, &self.strategy.typed(&new)?, written.as_ref())
+                self.track(context, target, live, &self.typed(&new, target)?, written.as_ref())
             }
         };
         if let Some(mut whole) = whole {
             put_managed_fields(&mut whole, managed_fields);
             self.admit_change(write, &mut whole).await?;
             managed_fields = whole.metadata_mut().remove(MANAGED_FIELDS);
+            based_on = whole.meta_str("resourceVersion").to_owned();
             new = self.part(whole, &old, target, namespace)?;
         }
-        let mut draft = self.strategy.update(context, &new, &current.json, target == Target::Status)?;
+        metadata::dedup_owners(context, &mut new, Moment::AfterAdmission);
+        self.check_version(&based_on, current)?;
         let old_metadata = metadata::typed(&old, &self.definition.kind)?;
-        self.refuse_invalid(&draft, name, |metadata| {
-            let mut errors = metadata::validate(metadata, self.definition.scope);
-            errors.extend(metadata::validate_update(metadata, &old_metadata));
-            errors
-        })?;
+        self.check_changed_values(&new, &old_metadata, target)?;
+        let mut draft = self.strategy.update(context, &new, &current.json, target == Target::Status)?;
+        self.check_changed(&draft, &old_metadata)?;
         warn(context, &draft);
         count_generation(&mut draft.object, &old);
         self.strategy.admit(context, &draft).await?;
@@ -311,10 +328,10 @@ impl Store {
         self.field_managers.of(target).update(live, (new, written), &context.field_manager, now)
     }
 
-    /// Checks that the new object is based on the current version, when it says on which.
-    fn check_version(&self, new: &Object, current: &Stored) -> Result<(), ApiError> {
+    /// Checks that a change is based on the current version, when it says on which.
+    fn check_version(&self, based_on: &str, current: &Stored) -> Result<(), ApiError> {
         let name = current.name();
-        let version = match new.meta_str("resourceVersion") {
+        let version = match based_on {
             "" => 0,
             // No reason, as upstream.
             text => text
@@ -370,22 +387,6 @@ impl Store {
                 kept
             }
         }
-    }
-
-    fn refuse_invalid(
-        &self,
-        draft: &Draft,
-        name: &str,
-        check: impl FnOnce(&k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) -> Vec<FieldError>,
-    ) -> Result<(), ApiError> {
-        let definition = &self.definition;
-        let invalid = |errors: &[FieldError]| ApiError::invalid(&definition.group, &definition.kind, name, errors);
-        // The kind's own sentences come first, since they know more.
-        if !draft.errors.is_empty() {
-            return Err(invalid(&draft.errors));
-        }
-        let errors = check(&metadata::typed(&draft.object, &definition.kind)?);
-        if errors.is_empty() { Ok(()) } else { Err(invalid(&errors)) }
     }
 
     pub(super) fn uid_conflict(&self, key: &Key, name: &str, wanted: &str, found: &str) -> ApiError {

@@ -113,6 +113,43 @@ async fn what_a_webhook_makes_of_an_object_is_checked_like_any_other() {
 }
 
 #[tokio::test]
+async fn webhooks_see_values_that_are_refused_and_may_mend_them() {
+    let hooks = HookServer::start(|request| match request["path"].as_str().unwrap() {
+        "mend" => patched(json!([{"op": "add", "path": "/spec", "value": {"size": 5}}])),
+        _ => json!({"allowed": true}),
+    })
+    .await;
+    // What its schema requires is not there.
+    let broken = || {
+        let mut object = gadget("a", 1);
+        object.0.remove("spec");
+        object
+    };
+    let server = async |path: &str| {
+        let mutating = vec![("m", vec![hooks.hook("m.test.dev", path)])];
+        Server::new(Configured { mutating, ..Configured::default() }).await
+    };
+    let mended = server("mend").await;
+    let stored = mended.gadgets.create(&mended.context, "shop", broken()).await.unwrap();
+    assert_eq!((&stored.object().0["spec"]["size"], stored.generation()), (&json!(5), 1));
+    assert_eq!(mended.update(Target::Main, broken()).await.unwrap().generation(), 1);
+    assert!(hooks.asked().iter().all(|request| request["object"].get("spec").is_none()));
+
+    let seen = server("see").await;
+    let message = "Gadget.test.dev \"a\" is invalid: spec: Required value".to_owned();
+    let refusal = (422, "Invalid".to_owned(), message);
+    assert_eq!(refused(seen.gadgets.create(&seen.context, "shop", broken()).await), refusal);
+    assert_eq!(hooks.asked().len(), 1);
+    seen.create("shop", "a", 1).await.unwrap();
+    hooks.asked();
+    assert_eq!(refused(seen.update(Target::Main, broken()).await), refusal);
+    let mut stale = broken();
+    stale.metadata_mut().insert("resourceVersion".to_owned(), json!("999"));
+    assert_eq!(refused(seen.update(Target::Main, stale).await).0, 409);
+    assert_eq!(hooks.asked().len(), 2);
+}
+
+#[tokio::test]
 async fn a_webhook_that_cannot_be_called_counts_as_its_failure_policy_says() {
     let hooks = gate().await;
     let failing = async |change: fn(&mut serde_json::Value)| {

@@ -155,7 +155,7 @@ async fn transform_sees_the_current_object() {
     .await;
     assert_eq!(
         failure(renamed).2,
-        "Gadget.test.dev \"a\" is invalid: metadata.name: Invalid value: \"b\": field is immutable"
+        "Gadget.test.dev \"b\" is invalid: metadata.name: Invalid value: \"b\": field is immutable"
     );
     let stale = update(UpdateSource::transform(|current| {
         let mut new = current.clone();
