@@ -142,6 +142,26 @@ pub struct Subresource {
     pub handler: Arc<dyn SubresourceHandler>,
 }
 
+/// Answers creates of a resource of which nothing is kept, such as a review.
+#[async_trait]
+pub trait CreateHandler: std::fmt::Debug + Send + Sync + 'static {
+    /// Makes the answer to an object that was sent, whose values its schema takes.
+    ///
+    /// # Errors
+    ///
+    /// Any [`ApiError`]; 422 `Invalid` for what makes no sense.
+    async fn create(&self, context: &RequestContext, object: Object) -> Result<Object, ApiError>;
+
+    /// What was sent in protobuf, as JSON; nothing where protobuf is not taken.
+    ///
+    /// # Errors
+    ///
+    /// 400 for what is no such message.
+    fn of_protobuf(&self, _body: &[u8]) -> Option<Result<Vec<u8>, ApiError>> {
+        None
+    }
+}
+
 /// One resource as it is served.
 #[derive(Clone, Debug)]
 pub struct ResourceDefinition {
@@ -174,6 +194,8 @@ pub struct ResourceDefinition {
     pub subresources: Vec<Subresource>,
     /// Whether clients may write objects of this kind at all; if not, only the server does.
     pub verbs: Vec<&'static str>,
+    /// What answers creates, when nothing of this kind is kept.
+    pub answered_by: Option<Arc<dyn CreateHandler>>,
 }
 
 /// Every verb that a resource can have.
@@ -207,6 +229,7 @@ impl ResourceDefinition {
             has_status: false,
             subresources: Vec::new(),
             verbs: ALL_VERBS.to_vec(),
+            answered_by: None,
         }
     }
 
@@ -241,6 +264,7 @@ impl ResourceDefinition {
             has_status: version.subresources.as_ref().is_some_and(|s| s.status.is_some()),
             subresources: Vec::new(),
             verbs: ALL_VERBS.to_vec(),
+            answered_by: None,
         }
     }
 
@@ -276,6 +300,14 @@ impl ResourceDefinition {
     #[must_use]
     pub fn subresource(mut self, subresource: Subresource) -> Self {
         self.subresources.push(subresource);
+        self
+    }
+
+    /// Keeps nothing of this kind: creates, which are all that it takes then, are answered by `handler`.
+    #[must_use]
+    pub fn answered_by(mut self, handler: Arc<dyn CreateHandler>) -> Self {
+        self.verbs = vec!["create"];
+        self.answered_by = Some(handler);
         self
     }
 

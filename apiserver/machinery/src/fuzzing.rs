@@ -103,6 +103,7 @@ pub(crate) static WIDGET: LazyLock<Arc<ResourceDefinition>> = LazyLock::new(|| {
         has_status: true,
         subresources: Vec::new(),
         verbs: ALL_VERBS.to_vec(),
+        answered_by: None,
     })
 });
 

@@ -104,6 +104,7 @@ pub(crate) fn definition(spec: &Type) -> Arc<ResourceDefinition> {
         has_status: true,
         subresources: Vec::new(),
         verbs: ALL_VERBS.to_vec(),
+        answered_by: None,
     })
 }
 

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use stoa_machinery::{
     admission::{self, Chain},
     audit::{Auditor, LogFile, Policy},
-    auth::{AllowAll, Authenticator, Authorizer},
+    auth::{AllowAll, Authenticator, Authorizer, register_reviews},
     registry::Registry,
     serve::{Api, Health, Limits, Reload, Server, ServingCertificate, VersionInfo},
 };
@@ -132,7 +132,7 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
     let builder = git::attach(builder, admission, parts.cluster.clone(), &shared_dir);
     let builder = match parts.namespaces {
         Namespaces::OfCluster => builder,
-        Namespaces::Own => kinds::core::register(builder).namespaces_in("", "v1", "namespaces"),
+        Namespaces::Own => register_reviews(kinds::core::register(builder)).namespaces_in("", "v1", "namespaces"),
     };
     let registry = builder.build().await.context("the objects cannot be loaded")?;
     parts.lookup.set(registry.clone());

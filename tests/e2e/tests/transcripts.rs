@@ -126,6 +126,11 @@ fn logs_documents_and_subresources_are_reached_by_path() {
 }
 
 #[test]
+fn permissions_are_asked_for_of_either_server() {
+    everywhere("auth");
+}
+
+#[test]
 fn every_version_of_kubectl_works_alike() {
     let stage = Stage::cluster();
     thread::scope(|scope| {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use super::{Attributes, Authorizer, Decision};
+use super::{AUTHENTICATED, Attributes, Authorizer, Decision};
 use crate::{request::UserInfo, status::ApiError};
 
 /// The group whose members may do everything.
@@ -36,6 +36,32 @@ impl Authorizer for MastersOnly {
             Decision::Allow => Decision::Allow,
             Decision::Deny(_) => Decision::Deny(format!("a standalone server serves only members of {MASTERS:?}")),
         })
+    }
+}
+
+/// Allows whoever is known what concerns nobody else: to ask who one is and what one may do, and to read what the API
+/// looks like; what the ClusterRoles `system:basic-user` and `system:discovery` allow.
+#[derive(Clone, Copy, Debug)]
+pub struct AboutOneself;
+
+#[async_trait]
+impl Authorizer for AboutOneself {
+    async fn authorize(&self, user: &UserInfo, attributes: &Attributes) -> Result<Decision, ApiError> {
+        let Attributes { verb, group, resource, subresource, path, .. } = attributes;
+        let reviews = matches!(
+            (group.as_str(), resource.as_str()),
+            ("authorization.k8s.io", "selfsubjectaccessreviews" | "selfsubjectrulesreviews")
+                | ("authentication.k8s.io", "selfsubjectreviews")
+        );
+        let below =
+            |prefix: &str| path == prefix || path.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('/'));
+        let documents = ["/api", "/apis", "/openapi", "/version"].into_iter().any(below);
+        let allowed = user.in_group(AUTHENTICATED)
+            && match resource.as_str() {
+                "" => verb == "get" && documents,
+                _ => verb == "create" && subresource.is_empty() && reviews,
+            };
+        Ok(if allowed { Decision::Allow } else { Decision::Deny(String::new()) })
     }
 }
 
@@ -125,6 +151,32 @@ mod tests {
         assert_ne!(decide(&[], "", "/readyz/log").await, Decision::Allow);
         assert_ne!(decide(&[], "", "/readyzz").await, Decision::Allow);
         assert_ne!(decide(&[], "stacks", "/readyz").await, Decision::Allow);
+    }
+
+    #[tokio::test]
+    async fn whoever_is_known_may_ask_about_oneself_and_read_documents() {
+        let decide = async |group: &str, verb: &str, resource: (&str, &str), path: &str| {
+            let user = UserInfo { groups: vec![group.to_owned()], ..UserInfo::default() };
+            let attributes = Attributes {
+                verb: verb.to_owned(),
+                group: resource.0.to_owned(),
+                resource: resource.1.to_owned(),
+                path: path.to_owned(),
+                ..Attributes::default()
+            };
+            AboutOneself.authorize(&user, &attributes).await.unwrap() == Decision::Allow
+        };
+        let own = ("authorization.k8s.io", "selfsubjectaccessreviews");
+        assert!(decide(AUTHENTICATED, "create", own, "").await);
+        assert!(decide(AUTHENTICATED, "create", ("authentication.k8s.io", "selfsubjectreviews"), "").await);
+        assert!(decide(AUTHENTICATED, "get", ("", ""), "/apis/g.io/v1").await);
+        assert!(decide(AUTHENTICATED, "get", ("", ""), "/version").await);
+        assert!(!decide("system:unauthenticated", "create", own, "").await);
+        assert!(!decide(AUTHENTICATED, "list", own, "").await);
+        assert!(!decide(AUTHENTICATED, "create", ("authorization.k8s.io", "subjectaccessreviews"), "").await);
+        assert!(!decide(AUTHENTICATED, "create", ("g.io", "selfsubjectaccessreviews"), "").await);
+        assert!(!decide(AUTHENTICATED, "get", ("", ""), "/apisx").await);
+        assert!(!decide(AUTHENTICATED, "get", ("", ""), "/metrics").await);
     }
 
     #[tokio::test]

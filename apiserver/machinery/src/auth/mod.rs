@@ -22,19 +22,22 @@ mod delegate;
 pub(crate) mod fuzzing;
 mod impersonation;
 mod request_header;
+mod reviews;
+mod reviews_protobuf;
 mod token_review;
 
 pub use access_review::SubjectAccessReviewer;
 pub use authenticator::{
     ANONYMOUS, AUTHENTICATED, AuthenticationError, Authenticator, Credentials, OrAnonymous, UNAUTHENTICATED, Union,
 };
-pub use authorizers::{ALWAYS_ALLOWED_PATHS, AllowPaths, AnyOf, MASTERS, Masters, MastersOnly};
+pub use authorizers::{ALWAYS_ALLOWED_PATHS, AboutOneself, AllowPaths, AnyOf, MASTERS, Masters, MastersOnly};
 pub use certificates::{CaError, ClientCertificates, DynamicCa, PeerCertificates};
 pub use cluster::{ClusterAuthentication, ClusterError};
 pub use delegate::DelegateError;
 pub use impersonation::{Impersonated, Impersonation};
 pub(crate) use request_header::clear_standard_headers;
 pub use request_header::{RequestHeader, RequestHeaderConfig};
+pub use reviews::register_reviews;
 pub use token_review::TokenReviewer;
 
 /// What somebody wants to do, as in `authorization.k8s.io/v1 SubjectAccessReviewSpec`.

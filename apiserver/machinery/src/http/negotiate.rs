@@ -240,6 +240,11 @@ pub(crate) fn input(headers: &HeaderMap) -> Result<MediaType, ApiError> {
     MediaType::ALL.into_iter().find(|media| media.as_str() == content_type).ok_or_else(unknown)
 }
 
+/// Whether a request's body is Kubernetes' protobuf.
+pub(crate) fn is_protobuf(headers: &HeaderMap) -> bool {
+    content_type(headers) == "application/vnd.kubernetes.protobuf"
+}
+
 /// 415, with what would be taken.
 pub(crate) fn unsupported_media_type(accepted: &[&str]) -> ApiError {
     let message = format!(

@@ -17,6 +17,7 @@ use super::{
     router::{Call, check_path_segment},
 };
 use crate::{
+    definition::CreateHandler,
     object::Object,
     registry::{self, Apply, DeleteOptions, Deleted, Moment, Stored, UpdateSource},
     request::{FieldValidation, RequestContext},
@@ -44,6 +45,9 @@ impl Call<'_> {
     }
 
     pub(crate) async fn create(&self, body: Body) -> Result<Response<Body>, ApiError> {
+        if let Some(handler) = &self.resource.definition.answered_by {
+            return self.create_answered(&**handler, body).await;
+        }
         let form = self.object_form()?;
         let media = negotiate::input(self.headers)?;
         let body = body::read(body).await?;
@@ -52,6 +56,28 @@ impl Call<'_> {
         self.ensure_namespace(&mut object)?;
         registry::dedup_owners(&context, &mut object, Moment::BeforeAdmission);
         let stored = self.resource.store.create(&context, self.namespace, object).await?;
+        self.answer(StatusCode::CREATED, form, &stored)
+    }
+
+    /// The create of what is not kept.
+    async fn create_answered(&self, handler: &dyn CreateHandler, body: Body) -> Result<Response<Body>, ApiError> {
+        let form = self.object_form()?;
+        let media = negotiate::input(self.headers);
+        let mut body = body::read(body).await?;
+        let media = match media {
+            Err(_)
+                if negotiate::is_protobuf(self.headers)
+                    && let Some(json) = handler.of_protobuf(&body) =>
+            {
+                body = json?.into();
+                MediaType::Json
+            }
+            media => media?,
+        };
+        let context = self.write_context("CreateOptions")?;
+        let mut object = self.decode(&context, &body, media)?;
+        self.ensure_namespace(&mut object)?;
+        let stored = self.resource.store.answered(&context, object, handler).await?;
         self.answer(StatusCode::CREATED, form, &stored)
     }
 

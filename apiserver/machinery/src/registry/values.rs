@@ -1,15 +1,52 @@
 //! Values that a resource's schema refuses, and when a write is told of them: after admission, as upstream, whose
 //! strategies validate what admission made of an object.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use std::sync::Arc;
 
-use super::{Store, Target, erased::Draft, metadata};
+use serde_json::Value;
+
+use super::{
+    Store, Stored, Target,
+    admit::{MANAGED_FIELDS, put_managed_fields},
+    erased::Draft,
+    metadata,
+};
 use crate::{
+    definition::CreateHandler,
+    log::Version,
     object::Object,
+    request::RequestContext,
     status::{ApiError, FieldError},
 };
 
 impl Store {
+    /// What a handler answers to an object of which nothing is kept.
+    ///
+    /// # Errors
+    ///
+    /// 422 `Invalid` for values that the schema does not take; whatever the handler answers.
+    pub(crate) async fn answered(
+        &self,
+        context: &RequestContext,
+        mut object: Object,
+        handler: &dyn CreateHandler,
+    ) -> Result<Arc<Stored>, ApiError> {
+        // It is the answer's.
+        object.0.remove("status");
+        let refused = self.refused_values(&object, Target::Main)?;
+        self.refuse(object.name(), refused)?;
+        let written = object.metadata_mut().remove(MANAGED_FIELDS);
+        let owners = self.track(context, Target::Main, None, &object, written.as_ref());
+        put_managed_fields(&mut object, owners);
+        let mut answer = handler.create(context, object).await?;
+        // Metadata is never empty: this is what Go's servers wrote for long where there is none.
+        if answer.metadata_mut().is_empty() {
+            answer.metadata_mut().insert("creationTimestamp".to_owned(), Value::Null);
+        }
+        let key = self.key(answer.namespace(), answer.name());
+        Ok(Arc::new(self.prepare(answer)?.stored(key, Version::default())))
+    }
+
     /// The object as its type has it, with defaults.
     ///
     /// One with values that its schema refuses may be none of the type, such as one that lacks a required field; it
@@ -36,66 +73,74 @@ impl Store {
         Ok(errors)
     }
 
-    /// Refuses a new object whose values the schema does not take; all that is wrong with its metadata is told, too.
+    /// What the strategy makes of a new object.
     ///
     /// # Errors
     ///
-    /// 422 `Invalid`.
-    pub(super) fn check_new_values(&self, object: &Object) -> Result<(), ApiError> {
+    /// 422 `Invalid` with all that is wrong; but where that is only what the strategy found, it comes without what is
+    /// wrong with metadata, since a kind's own sentences know more. 400 when it does not decode.
+    pub(super) fn draft_new(&self, context: &RequestContext, object: &Object) -> Result<Draft, ApiError> {
         let refused = self.refused_values(object, Target::Main)?;
-        if refused.is_empty() {
-            return Ok(());
-        }
-        let metadata = metadata::typed(object, &self.definition.kind)?;
-        self.refuse(object.name(), metadata::validate(&metadata, self.definition.scope), refused)
+        let draft = self.strategy.create(context, object);
+        let in_metadata = match &draft {
+            Ok(draft) if refused.is_empty() && !draft.errors.is_empty() => Vec::new(),
+            draft => {
+                let metadata = metadata::typed(made(draft, object), &self.definition.kind)?;
+                metadata::validate(&metadata, self.definition.scope)
+            }
+        };
+        self.settle(made(&draft, object).name().to_owned(), in_metadata, refused, draft)
     }
 
-    /// Refuses a new object that the strategy finds something wrong with, or whose metadata make no sense. The kind's
-    /// own sentences come alone, since they know more.
+    /// What the strategy makes of a changed object.
     ///
     /// # Errors
     ///
-    /// 422 `Invalid`.
-    pub(super) fn check_new(&self, draft: &Draft) -> Result<(), ApiError> {
-        let name = draft.object.name();
-        if !draft.errors.is_empty() {
-            return self.refuse(name, Vec::new(), draft.errors.clone());
-        }
-        let metadata = metadata::typed(&draft.object, &self.definition.kind)?;
-        self.refuse(name, metadata::validate(&metadata, self.definition.scope), Vec::new())
-    }
-
-    /// The same as [`check_new_values`](Self::check_new_values) for a changed object.
-    ///
-    /// # Errors
-    ///
-    /// 422 `Invalid`.
-    pub(super) fn check_changed_values(&self, new: &Object, old: &ObjectMeta, target: Target) -> Result<(), ApiError> {
+    /// 422 `Invalid` with all that is wrong: with its metadata, then with its values. 400 when it does not decode.
+    pub(super) fn draft_change(
+        &self,
+        context: &RequestContext,
+        target: Target,
+        new: &Object,
+        (old, current): (&Object, &Stored),
+    ) -> Result<Draft, ApiError> {
         let refused = self.refused_values(new, target)?;
-        if refused.is_empty() { Ok(()) } else { self.refuse_change(new, old, refused) }
-    }
-
-    /// Refuses a changed object with all that is wrong: first with its metadata, then what the strategy found.
-    ///
-    /// # Errors
-    ///
-    /// 422 `Invalid`.
-    pub(super) fn check_changed(&self, draft: &Draft, old: &ObjectMeta) -> Result<(), ApiError> {
-        self.refuse_change(&draft.object, old, draft.errors.clone())
-    }
-
-    fn refuse_change(&self, new: &Object, old: &ObjectMeta, errors: Vec<FieldError>) -> Result<(), ApiError> {
-        let metadata = metadata::typed(new, &self.definition.kind)?;
+        let draft = self.strategy.update(context, new, &current.json, target == Target::Status);
+        let metadata = metadata::typed(made(&draft, new), &self.definition.kind)?;
         let mut in_metadata = metadata::validate(&metadata, self.definition.scope);
-        in_metadata.extend(metadata::validate_update(&metadata, old));
-        self.refuse(new.name(), in_metadata, errors)
+        in_metadata.extend(metadata::validate_update(&metadata, &metadata::typed(old, &self.definition.kind)?));
+        self.settle(made(&draft, new).name().to_owned(), in_metadata, refused, draft)
     }
 
-    fn refuse(&self, name: &str, in_metadata: Vec<FieldError>, others: Vec<FieldError>) -> Result<(), ApiError> {
-        let errors: Vec<FieldError> = in_metadata.into_iter().chain(others).collect();
+    fn settle(
+        &self,
+        name: String,
+        in_metadata: Vec<FieldError>,
+        refused: Vec<FieldError>,
+        draft: Result<Draft, ApiError>,
+    ) -> Result<Draft, ApiError> {
+        // What the schema refuses already the strategy need not refuse once more.
+        let is_told = |error: &FieldError| {
+            let below = |whole: &str| {
+                error.field.strip_prefix(whole).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+            };
+            refused.iter().any(|refused| below(&refused.field))
+        };
+        let mut own = draft.as_ref().map(|draft| draft.errors.clone()).unwrap_or_default();
+        own.retain(|error| !is_told(error));
+        self.refuse(&name, [in_metadata, refused, own].concat())?;
+        draft
+    }
+
+    fn refuse(&self, name: &str, errors: Vec<FieldError>) -> Result<(), ApiError> {
         if errors.is_empty() {
             return Ok(());
         }
         Err(ApiError::invalid(&self.definition.group, &self.definition.kind, name, &errors))
     }
+}
+
+/// What the strategy made of an object, or the object itself where that was impossible.
+fn made<'a>(draft: &'a Result<Draft, ApiError>, object: &'a Object) -> &'a Object {
+    draft.as_ref().map_or(object, |draft| &draft.object)
 }

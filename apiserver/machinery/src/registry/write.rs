@@ -109,9 +109,7 @@ impl Store {
         }
         // Strategies have no say in it, and it is long.
         let managed_fields = object.metadata_mut().remove(MANAGED_FIELDS);
-        self.check_new_values(&object)?;
-        let mut draft = self.strategy.create(context, &object)?;
-        self.check_new(&draft)?;
+        let mut draft = self.draft_new(context, &object)?;
         warn(context, &draft);
         let name = draft.object.name().to_owned();
         if verb == Verb::Update {
@@ -284,10 +282,7 @@ impl Store {
         }
         metadata::dedup_owners(context, &mut new, Moment::AfterAdmission);
         self.check_version(&based_on, current)?;
-        let old_metadata = metadata::typed(&old, &self.definition.kind)?;
-        self.check_changed_values(&new, &old_metadata, target)?;
-        let mut draft = self.strategy.update(context, &new, &current.json, target == Target::Status)?;
-        self.check_changed(&draft, &old_metadata)?;
+        let mut draft = self.draft_change(context, target, &new, (&old, current))?;
         warn(context, &draft);
         count_generation(&mut draft.object, &old);
         self.strategy.admit(context, &draft).await?;
@@ -316,7 +311,7 @@ impl Store {
 
     /// Who owns what once `new` is stored: as it was sent, with defaults, before admission and the strategy do their
     /// part. What these set is owned by nobody, as upstream.
-    fn track(
+    pub(super) fn track(
         &self,
         context: &RequestContext,
         target: Target,

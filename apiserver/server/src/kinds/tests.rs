@@ -244,8 +244,8 @@ async fn what_is_wrong_with_an_object_is_told_field_by_field() {
     Stack spec.workspaces[1]: Duplicate value: "a"
     Stack spec.driftInterval: Forbidden: looking for drift by itself is not available yet
     Stack spec.trigger: Forbidden: a trigger other than Manual is not available yet
+    Workspace spec.kubernetes.clusters[1]: Duplicate value: {"name":"a"}
     Workspace spec.kubernetes.clusters[0].kubeconfigSecretRef: Required value: either this or inCluster
-    Workspace spec.kubernetes.clusters[1].name: Duplicate value: "a"
     Backend spec.type: Forbidden: a store other than Local is not available yet
     Backend spec.local: Forbidden: may only be set when type is Local
     Backend spec.local.directory: Invalid value: "a/../b": must not contain '..'

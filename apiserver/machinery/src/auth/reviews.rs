@@ -1,0 +1,355 @@
+//! Reviews: who one is and what one may do, for servers that have no kube-apiserver in front of them.
+//!
+//! Start at [`register_reviews`]. `kubectl auth whoami` and `kubectl auth can-i` ask these. What is permitted is
+//! decided by the authorizer of the request, so that the answer is what a request would meet.
+//!
+//! Follows `pkg/registry/authorization` and `pkg/registry/authentication` of `k8s.io/kubernetes`.
+
+use std::{fmt, fmt::Debug, marker::PhantomData, sync::Arc};
+
+use async_trait::async_trait;
+use k8s_openapi::{
+    api::{
+        authentication::v1::{SelfSubjectReview, SelfSubjectReviewStatus, UserInfo as Subject},
+        authorization::v1::{
+            LocalSubjectAccessReview, NonResourceAttributes, NonResourceRule, ResourceAttributes, ResourceRule,
+            SelfSubjectAccessReview, SelfSubjectRulesReview, SubjectAccessReview, SubjectAccessReviewSpec,
+            SubjectAccessReviewStatus, SubjectRulesReviewStatus,
+        },
+    },
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
+};
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::{Attributes, Decision, reviews_protobuf};
+use crate::{
+    definition::{CreateHandler, ResourceDefinition},
+    object::Object,
+    registry::RegistryBuilder,
+    request::{RequestContext, UserInfo},
+    status::{ApiError, FieldError},
+    strategy::DefaultStrategy,
+};
+
+const AUTHORIZATION: &str = "authorization.k8s.io";
+
+/// Registers SelfSubjectReview of `authentication.k8s.io/v1`, and the four reviews of `authorization.k8s.io/v1`.
+#[must_use]
+pub fn register_reviews(mut builder: RegistryBuilder) -> RegistryBuilder {
+    macro_rules! register {
+        ($($kind:ty),*) => {$(
+            let definition = ResourceDefinition::of::<$kind>().answered_by(Arc::new(Reviewer::<$kind>(PhantomData)));
+            builder = builder.register(definition, DefaultStrategy::<$kind>::default());
+        )*};
+    }
+    register!(
+        SelfSubjectReview,
+        SelfSubjectAccessReview,
+        SelfSubjectRulesReview,
+        SubjectAccessReview,
+        LocalSubjectAccessReview
+    );
+    builder
+}
+
+/// A question that is its own answer once its status is filled in.
+#[async_trait]
+trait Review: k8s_openapi::Resource + Serialize + DeserializeOwned + Send + 'static {
+    async fn answer(self, context: &RequestContext) -> Result<Self, ApiError>;
+}
+
+struct Reviewer<K>(PhantomData<fn() -> K>);
+
+impl<K> Debug for Reviewer<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reviewer")
+    }
+}
+
+#[async_trait]
+impl<K: Review> CreateHandler for Reviewer<K> {
+    fn of_protobuf(&self, body: &[u8]) -> Option<Result<Vec<u8>, ApiError>> {
+        Some(reviews_protobuf::to_json(K::KIND, body))
+    }
+
+    async fn create(&self, context: &RequestContext, object: Object) -> Result<Object, ApiError> {
+        let review: K = object.to_typed().map_err(|error| ApiError::bad_request(error.to_string()))?;
+        Object::from_typed(&review.answer(context).await?).map_err(ApiError::internal)
+    }
+}
+
+#[async_trait]
+impl Review for SelfSubjectReview {
+    async fn answer(self, context: &RequestContext) -> Result<Self, ApiError> {
+        let UserInfo { name, uid, groups, extra } = context.user.clone();
+        let some = |text: String| (!text.is_empty()).then_some(text);
+        let user_info = Subject {
+            username: some(name),
+            uid: some(uid),
+            groups: (!groups.is_empty()).then_some(groups),
+            extra: (!extra.is_empty()).then_some(extra),
+        };
+        let now = jiff::Timestamp::now();
+        let metadata = ObjectMeta { creation_timestamp: Some(Time(now)), ..ObjectMeta::default() };
+        Ok(Self { metadata, status: Some(SelfSubjectReviewStatus { user_info: Some(user_info) }) })
+    }
+}
+
+#[async_trait]
+impl Review for SelfSubjectAccessReview {
+    async fn answer(mut self, context: &RequestContext) -> Result<Self, ApiError> {
+        let asked = Asked {
+            resource: self.spec.resource_attributes.as_ref(),
+            path: self.spec.non_resource_attributes.as_ref(),
+        };
+        let mut errors = asked.errors();
+        errors.extend(not_empty(&self.metadata, "must be empty"));
+        refuse("SelfSubjectAccessReview", &errors)?;
+        self.status = Some(asked.decide(context, &context.user).await);
+        Ok(self)
+    }
+}
+
+#[async_trait]
+impl Review for SubjectAccessReview {
+    async fn answer(mut self, context: &RequestContext) -> Result<Self, ApiError> {
+        let mut errors = subject_errors(&self.spec);
+        errors.extend(not_empty(&self.metadata, "must be empty"));
+        refuse("SubjectAccessReview", &errors)?;
+        self.status = Some(asked(&self.spec).decide(context, &subject(&self.spec)).await);
+        Ok(self)
+    }
+}
+
+#[async_trait]
+impl Review for LocalSubjectAccessReview {
+    async fn answer(mut self, context: &RequestContext) -> Result<Self, ApiError> {
+        let mut errors = subject_errors(&self.spec);
+        let namespace = self.metadata.namespace.clone().unwrap_or_default();
+        let others = ObjectMeta { namespace: None, ..self.metadata.clone() };
+        errors.extend(not_empty(&others, "must be empty except for namespace"));
+        let asked = asked(&self.spec);
+        if let Some(resource) = asked.resource.filter(|resource| text(&resource.namespace) != namespace) {
+            let field = "spec.resourceAttributes.namespace";
+            errors.push(FieldError::invalid(field, text(&resource.namespace), "must match metadata.namespace"));
+        }
+        if let Some(path) = asked.path {
+            errors.push(FieldError::invalid("spec.nonResourceAttributes", path, "disallowed on this kind of request"));
+        }
+        refuse("LocalSubjectAccessReview", &errors)?;
+        self.status = Some(asked.decide(context, &subject(&self.spec)).await);
+        Ok(self)
+    }
+}
+
+#[async_trait]
+impl Review for SelfSubjectRulesReview {
+    /// An authorizer decides about one request at a time; whoever may everything is told so, and of others the list is
+    /// incomplete.
+    async fn answer(self, context: &RequestContext) -> Result<Self, ApiError> {
+        let Some(namespace) = self.spec.namespace.clone().filter(|namespace| !namespace.is_empty()) else {
+            return Err(ApiError::bad_request("no namespace on request"));
+        };
+        let any = || "*".to_owned();
+        let resources = Attributes {
+            verb: any(),
+            group: any(),
+            version: any(),
+            resource: any(),
+            namespace,
+            ..Attributes::default()
+        };
+        let paths = Attributes { verb: any(), path: any(), ..Attributes::default() };
+        let may = async |attributes: &Attributes| {
+            let decision = context.authorizer.authorize(&context.user, attributes).await?;
+            Ok::<bool, ApiError>(decision == Decision::Allow)
+        };
+        let every = || Some(vec![any()]);
+        let resource_rule =
+            ResourceRule { verbs: vec![any()], api_groups: every(), resources: every(), resource_names: None };
+        let path_rule = NonResourceRule { verbs: vec![any()], non_resource_urls: every() };
+        let (resources, paths) = (may(&resources).await?, may(&paths).await?);
+        let status = SubjectRulesReviewStatus {
+            incomplete: !(resources && paths),
+            resource_rules: resources.then_some(resource_rule).into_iter().collect(),
+            non_resource_rules: paths.then_some(path_rule).into_iter().collect(),
+            evaluation_error: None,
+        };
+        // Upstream answers with the rules alone.
+        Ok(Self { status: Some(status), ..Self::default() })
+    }
+}
+
+/// What is asked about: a resource, or a path.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    resource: Option<&'a ResourceAttributes>,
+    path: Option<&'a NonResourceAttributes>,
+}
+
+fn asked(spec: &SubjectAccessReviewSpec) -> Asked<'_> {
+    Asked { resource: spec.resource_attributes.as_ref(), path: spec.non_resource_attributes.as_ref() }
+}
+
+impl Asked<'_> {
+    fn errors(self) -> Vec<FieldError> {
+        let null = serde_json::Value::Null;
+        match (self.resource, self.path) {
+            (Some(_), Some(path)) => vec![FieldError::invalid(
+                "spec.nonResourceAttributes",
+                path,
+                "cannot be specified in combination with resourceAttributes",
+            )],
+            (None, None) => vec![FieldError::invalid(
+                "spec.resourceAttributes",
+                null,
+                "exactly one of nonResourceAttributes or resourceAttributes must be specified",
+            )],
+            (Some(_), None) | (None, Some(_)) => Vec::new(),
+        }
+    }
+
+    async fn decide(self, context: &RequestContext, user: &UserInfo) -> SubjectAccessReviewStatus {
+        let attributes = match (self.resource, self.path) {
+            (Some(resource), _) => {
+                // One that is not given as text limits nothing, and so more is asked for.
+                let fields = resource.field_selector.as_ref().and_then(|selector| selector.raw_selector.clone());
+                let labels = resource.label_selector.as_ref().and_then(|selector| selector.raw_selector.clone());
+                Attributes {
+                    verb: text(&resource.verb),
+                    group: text(&resource.group),
+                    version: resource.version.clone().filter(|version| !version.is_empty()).unwrap_or("*".to_owned()),
+                    resource: text(&resource.resource),
+                    subresource: text(&resource.subresource),
+                    namespace: text(&resource.namespace),
+                    name: text(&resource.name),
+                    field_selector: fields.unwrap_or_default(),
+                    label_selector: labels.unwrap_or_default(),
+                    ..Attributes::default()
+                }
+            }
+            (None, path) => Attributes {
+                verb: path.map(|path| text(&path.verb)).unwrap_or_default(),
+                path: path.map(|path| text(&path.path)).unwrap_or_default(),
+                ..Attributes::default()
+            },
+        };
+        let decided = context.authorizer.authorize(user, &attributes).await;
+        let some = |text: String| (!text.is_empty()).then_some(text);
+        match decided {
+            Ok(Decision::Allow) => SubjectAccessReviewStatus { allowed: true, ..Default::default() },
+            Ok(Decision::Deny(reason)) => SubjectAccessReviewStatus { reason: some(reason), ..Default::default() },
+            Err(error) => SubjectAccessReviewStatus { evaluation_error: Some(error.to_string()), ..Default::default() },
+        }
+    }
+}
+
+fn subject(spec: &SubjectAccessReviewSpec) -> UserInfo {
+    UserInfo {
+        name: text(&spec.user),
+        uid: text(&spec.uid),
+        groups: spec.groups.clone().unwrap_or_default(),
+        extra: spec.extra.clone().unwrap_or_default(),
+    }
+}
+
+fn subject_errors(spec: &SubjectAccessReviewSpec) -> Vec<FieldError> {
+    let mut errors = asked(spec).errors();
+    if text(&spec.user).is_empty() && spec.groups.as_ref().is_none_or(Vec::is_empty) {
+        errors.push(FieldError::invalid("spec.user", "", "at least one of user or group must be specified"));
+    }
+    errors
+}
+
+fn not_empty(metadata: &ObjectMeta, detail: &str) -> Option<FieldError> {
+    // Who owns what is tracked of any object that is sent.
+    let sent = ObjectMeta { managed_fields: None, ..metadata.clone() };
+    (sent != ObjectMeta::default()).then(|| FieldError::invalid("metadata", metadata, detail))
+}
+
+fn refuse(kind: &str, errors: &[FieldError]) -> Result<(), ApiError> {
+    if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid(AUTHORIZATION, kind, "", errors)) }
+}
+
+fn text(field: &Option<String>) -> String {
+    field.clone().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::auth::Authorizer;
+
+    /// Members of `dev` may list; everybody may get `/version`.
+    #[derive(Debug)]
+    struct Listers;
+
+    #[async_trait]
+    impl Authorizer for Listers {
+        async fn authorize(&self, user: &UserInfo, attributes: &Attributes) -> Result<Decision, ApiError> {
+            match (attributes.verb.as_str(), attributes.path.as_str()) {
+                ("list", _) if user.in_group("dev") => Ok(Decision::Allow),
+                ("get", "/version") => Ok(Decision::Allow),
+                ("fail", _) => Err(ApiError::internal("no decision")),
+                _ => Ok(Decision::Deny("not a lister".to_owned())),
+            }
+        }
+    }
+
+    async fn ask<K: Review>(spec: Value) -> Result<Value, ApiError> {
+        let user = UserInfo { name: "ann".to_owned(), groups: vec!["dev".to_owned()], ..UserInfo::default() };
+        let context = RequestContext::new(user, Arc::new(Listers));
+        let object = json!({"metadata": {}, "spec": spec});
+        let Value::Object(object) = object else { unreachable!() };
+        let answer = Reviewer::<K>(PhantomData).create(&context, Object(object)).await?;
+        Ok(answer.0["status"].clone())
+    }
+
+    #[tokio::test]
+    async fn what_one_may_do_is_what_a_request_would_meet() {
+        let status =
+            ask::<SelfSubjectAccessReview>(json!({"resourceAttributes": {"verb": "list", "resource": "x"}})).await;
+        assert_eq!(status.unwrap(), json!({"allowed": true}));
+        let status =
+            ask::<SelfSubjectAccessReview>(json!({"resourceAttributes": {"verb": "get", "resource": "x"}})).await;
+        assert_eq!(status.unwrap(), json!({"allowed": false, "reason": "not a lister"}));
+        let path = json!({"nonResourceAttributes": {"verb": "get", "path": "/version"}});
+        assert_eq!(ask::<SelfSubjectAccessReview>(path).await.unwrap(), json!({"allowed": true}));
+        let failing = json!({"resourceAttributes": {"verb": "fail"}});
+        let status = ask::<SelfSubjectAccessReview>(failing).await.unwrap();
+        assert_eq!(status["allowed"], false);
+        assert!(status["evaluationError"].is_string());
+    }
+
+    #[tokio::test]
+    async fn others_are_asked_about_with_their_groups() {
+        let of = |groups: Value| json!({"user": "bob", "groups": groups, "resourceAttributes": {"verb": "list"}});
+        assert_eq!(ask::<SubjectAccessReview>(of(json!(["dev"]))).await.unwrap()["allowed"], true);
+        assert_eq!(ask::<SubjectAccessReview>(of(json!(["ops"]))).await.unwrap()["allowed"], false);
+    }
+
+    #[tokio::test]
+    async fn questions_about_nothing_or_nobody_are_refused() {
+        let refusal = |outcome: Result<Value, ApiError>| outcome.unwrap_err().message().to_owned();
+        let neither = "SelfSubjectAccessReview.authorization.k8s.io \"\" is invalid: spec.resourceAttributes: Invalid value: \
+                       null: exactly one of nonResourceAttributes or resourceAttributes must be specified";
+        assert_eq!(refusal(ask::<SelfSubjectAccessReview>(json!({})).await), neither);
+        let nobody = json!({"resourceAttributes": {"verb": "list"}});
+        assert!(
+            refusal(ask::<SubjectAccessReview>(nobody).await)
+                .ends_with("at least one of user or group must be specified")
+        );
+        let elsewhere = json!({"user": "bob", "resourceAttributes": {"verb": "list", "namespace": "shop"}});
+        assert!(refusal(ask::<LocalSubjectAccessReview>(elsewhere).await).ends_with("must match metadata.namespace"));
+        assert_eq!(refusal(ask::<SelfSubjectRulesReview>(json!({})).await), "no namespace on request");
+    }
+
+    #[tokio::test]
+    async fn rules_are_incomplete_where_one_may_not_do_everything() {
+        let status = ask::<SelfSubjectRulesReview>(json!({"namespace": "shop"})).await.unwrap();
+        assert_eq!(status, json!({"incomplete": true, "nonResourceRules": [], "resourceRules": []}));
+    }
+}
