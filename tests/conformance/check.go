@@ -13,6 +13,8 @@ type check struct {
 	ask  func(*session)
 	// custom asks kube-apiserver for custom resources instead of the sample-apiserver.
 	custom bool
+	// alone is asked when no other check is.
+	alone bool
 }
 
 var checks []*check
@@ -31,6 +33,11 @@ func addDirect(area, name string, ask func(*session)) {
 // resource of the same group and kind in kube-apiserver, which in this is no other than a typed kind.
 func addCustom(area, name string, ask func(*session)) {
 	checks = append(checks, &check{area: area, name: name, mode: direct, ask: ask, custom: true})
+}
+
+// addAlone adds a check that others would not stand beside, of a server without kube-apiserver in between.
+func addAlone(area, name string, ask func(*session)) {
+	checks = append(checks, &check{area: area, name: name, mode: direct, ask: ask, alone: true})
 }
 
 // result is a check with both answers.

@@ -58,7 +58,7 @@ var (
 	timestamp = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
 	versions  = regexp.MustCompile(`(resource version: )\d+`)
 	current   = regexp.MustCompile(`(, current: )\d+`)
-	tooOld    = regexp.MustCompile(`(too old resource version: \d+ )\(\d+\)`)
+	tooOld    = regexp.MustCompile(`(too old resource version: (?:\d+|<version>) )\(\d+\)`)
 	// The reference's types say that they are deprecated, which is theirs alone.
 	deprecated = regexp.MustCompile(`is deprecated in v1\.3\+`)
 	// The subject speaks no protobuf, as the project's scope has it.

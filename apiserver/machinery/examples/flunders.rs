@@ -5,7 +5,7 @@
 //! It needs a certificate to serve with, a kubeconfig for the cluster, and an APIService that leads to it;
 //! `hack/cluster up --wardle` prepares all of that.
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use clap::Parser;
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::ObjectMeta};
@@ -17,7 +17,7 @@ use stoa_machinery::{
     auth::{AnyOf, ClusterAuthentication, OrAnonymous, SubjectAccessReviewer, TokenReviewer, Union},
     definition::{Cell, Column, SelectableField},
     log::MemoryLog,
-    registry::ClusterNamespaces,
+    registry::{ClusterNamespaces, Window},
     serve::{Api, Server, ServingCertificate},
     status::FieldError,
 };
@@ -188,6 +188,9 @@ struct Options {
     /// The port to listen on
     #[arg(long, default_value_t = 6443)]
     secure_port: u16,
+    /// How many changes of each kind are remembered for watches to go on from
+    #[arg(long, default_value_t = 10_000)]
+    history: usize,
 }
 
 #[tokio::main]
@@ -214,6 +217,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .register(ResourceDefinition::of::<Fischer>().columns(&columns), FischerStrategy)
         .register(ResourceDefinition::from_crd(&Trawler::crd()).selectable(&port), TrawlerStrategy)
         .namespaces(ClusterNamespaces::start(client, end.clone()))
+        .window(Window { events: options.history, age: Duration::ZERO })
         .end_with(end.clone())
         .build()
         .await?;

@@ -261,6 +261,7 @@ pub(crate) fn environment(dir: &Path) -> Result<Vec<(&'static str, String)>> {
         ("CLUSTER_DIR", cluster.dir.display().to_string()),
         ("AUDIT_LOG", cluster.audit_log().display().to_string()),
         ("APISERVER_URL", state.apiserver_url()),
+        ("ETCD_URL", format!("https://127.0.0.1:{}", state.etcd_port)),
         ("CLUSTER_CA", pki.join("ca.crt").display().to_string()),
         ("CLIENT_CERT", pki.join("admin.crt").display().to_string()),
         ("CLIENT_KEY", pki.join("admin.key").display().to_string()),

@@ -24,6 +24,10 @@ pub(super) const NAMESPACE: &str = "wardle";
 /// The service that the APIService names.
 pub(super) const SERVICE: &str = "api";
 
+/// How many changes of a resource the example remembers: fewer than the conformance program makes it forget
+/// (`tests/conformance/checks_expired.go`), and more than come in the course of one of its checks.
+const HISTORY: usize = 2000;
+
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Go's sample-apiserver and the example, in the order in which they start.
@@ -74,7 +78,8 @@ pub(super) fn up(cluster: &Cluster, state: &mut State) -> Result<()> {
         sample_apiserver.wait(PATIENCE, || ports::accepts(reference_port))?;
     }
     eprintln!("starting flunders …");
-    flunders.spawn(&mut server_command(cluster, &subject, wardle.subject_port))?;
+    let mut command = server_command(cluster, &subject, wardle.subject_port);
+    flunders.spawn(command.arg(format!("--history={HISTORY}")))?;
     flunders.wait(PATIENCE, || ports::accepts(wardle.subject_port))?;
     kubectl.run(&["wait", "--for=condition=Available", "--timeout=60s", "apiservice/v1alpha1.wardle.example.com"])?;
     Ok(())
