@@ -10,6 +10,11 @@ mod edit;
 pub(crate) mod fuzzing;
 mod outline;
 
+use std::{
+    collections::{HashMap, VecDeque},
+    hash::Hash,
+};
+
 use serde_json::{Map, Value};
 
 /// The fields that tell the items of a list apart, in the order in which they are looked at.
@@ -124,21 +129,38 @@ fn replaced(current: &Value, before: Option<&Value>, after: &Value) -> Value {
 fn pairs(old: &[Value], new: &[Value]) -> Vec<Option<usize>> {
     let mut taken = vec![false; old.len()];
     let mut pairs = vec![None; new.len()];
-    let identity = |item: &Value| IDENTITIES.iter().find_map(|field| Some((*field, item.get(field)?.clone())));
-    let same: [&dyn Fn(usize, usize) -> bool; 3] = [
-        &|i, j| old[i] == new[j],
-        &|i, j| identity(&old[i]).is_some_and(|it| identity(&new[j]) == Some(it)),
-        &|i, j| i == j && [&old[i], &new[j]].iter().all(|item| item.is_object() && identity(item).is_none()),
-    ];
-    for is_same in same {
-        for (j, pair) in pairs.iter_mut().enumerate().filter(|(_, pair)| pair.is_none()) {
-            *pair = (0..old.len()).find(|i| !taken[*i] && is_same(*i, j));
-            if let Some(i) = *pair {
-                taken[i] = true;
-            }
+    pair_by(Some, old, new, &mut taken, &mut pairs);
+    let identity = |item| IDENTITIES.iter().find_map(|field| Some((*field, Value::get(item, field)?)));
+    pair_by(identity, old, new, &mut taken, &mut pairs);
+    for (index, (old, new)) in old.iter().zip(new).enumerate() {
+        let is_same = [old, new].iter().all(|item| item.is_object() && identity(item).is_none());
+        if is_same && !taken[index] {
+            pairs[index].get_or_insert(index);
         }
     }
     pairs
+}
+
+/// Pairs items that have the same of something, the first with the first.
+fn pair_by<'v, K: Hash + Eq>(
+    key: impl Fn(&'v Value) -> Option<K>,
+    old: &'v [Value],
+    new: &'v [Value],
+    taken: &mut [bool],
+    pairs: &mut [Option<usize>],
+) {
+    let mut left: HashMap<K, VecDeque<usize>> = HashMap::new();
+    for (index, item) in old.iter().enumerate().filter(|(index, _)| !taken[*index]) {
+        if let Some(key) = key(item) {
+            left.entry(key).or_default().push_back(index);
+        }
+    }
+    for (pair, item) in pairs.iter_mut().zip(new).filter(|(pair, _)| pair.is_none()) {
+        *pair = key(item).and_then(|key| left.get_mut(&key)?.pop_front());
+        if let Some(index) = *pair {
+            taken[index] = true;
+        }
+    }
 }
 
 /// The value inside a mapping for each step of the path.

@@ -3,7 +3,7 @@
 //! A comment above a key or an item of a list, with no empty line between, belongs to it, as does one behind it: it
 //! goes where that goes.
 
-use std::ops::Range;
+use std::{collections::HashSet, ops::Range};
 
 use serde_json::{Map, Value};
 
@@ -106,7 +106,8 @@ impl Editor<'_> {
                 _ => self.remove(entry),
             }
         }
-        let has = |key: &String| entries.iter().any(|entry| entry.key == **key);
+        let keys: HashSet<&String> = entries.iter().map(|entry| &entry.key).collect();
+        let has = |key: &String| keys.contains(key);
         // What a merge key brings cannot be taken away beside it.
         if old.keys().any(|key| !has(key) && !new.contains_key(key)) {
             return None;
