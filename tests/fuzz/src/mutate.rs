@@ -135,8 +135,11 @@ impl Mutator {
             2 => drop(input.drain(at..end)),
             3 => {
                 let piece = input[at..end].to_vec();
-                let times = 1 + random.below(4);
-                input.splice(end..end, piece.repeat(times));
+                // Now and then as often as makes a deep nest or a long list.
+                let most = if random.below(8) == 0 { LONGEST } else { 4 };
+                let times = 1 + random.below(most);
+                let room = LONGEST / piece.len().max(1);
+                input.splice(end..end, piece.repeat(times.min(room)));
             }
             4 => input.truncate(at),
             5 => {

@@ -15,20 +15,25 @@ use crate::{
 /// The uid of the review that all answers are to.
 const UID: &str = "u";
 
-/// An answer: what is made of it is what stands in it, those to other reviews are refused, only mutating webhooks patch,
-/// and a patch is applied or refused.
+/// An answer: what is made of it is what stands in it, however that is written; those to other reviews are refused; only
+/// mutating webhooks patch, and a patch is applied or refused.
 pub(crate) fn admission_reviews(data: &[u8]) {
     for (version, mutates) in
         [ReviewVersion::V1, ReviewVersion::V1Beta1].into_iter().flat_map(|version| [(version, false), (version, true)])
     {
-        let answer = match review::decode(version, UID, mutates, data) {
-            Ok(answer) => answer,
-            Err(error) => {
+        let decode = |body: &[u8]| review::decode(version, UID, mutates, body);
+        let said = schema::parse(data, Format::Json).map(|parsed| parsed.value);
+        let answer = match (decode(data), &said) {
+            (Ok(answer), _) => answer,
+            (Err(error), said) => {
                 assert!(error.contains("webhook"), "{error}");
+                if let Ok(said) = said {
+                    assert!(decode(said.to_string().as_bytes()).is_err(), "{said} is no mistake");
+                }
                 continue;
             }
         };
-        let said = schema::parse(data, Format::Json).expect("it was read before").value;
+        let said = said.expect("it was read before");
         let response = &said["response"];
         assert_eq!(answer.allowed, response["allowed"] == true);
         if version == ReviewVersion::V1 {
