@@ -17,9 +17,11 @@ use std::time::{Duration, Instant};
 /// When it fails, with what it said.
 pub fn run(command: &mut Command) -> String {
     let output = command.stdin(Stdio::null()).output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?}: {}\n{said}", output.status);
-    String::from_utf8(output.stdout).unwrap()
+    let text = String::from_utf8_lossy(&output.stdout);
+    // Some programs, such as the tests of Go, say there why they fail.
+    let said = || format!("{}\n{text}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{command:?}: {}\n{}", output.status, said());
+    text.into_owned()
 }
 
 /// Asks until there is an answer.

@@ -7,7 +7,7 @@ use stoa_machinery::ApiError;
 use stoa_types::{Backend, reason};
 use tokio_util::sync::CancellationToken;
 
-use super::queue::{self, ObjectKey};
+use super::queue::{self, ObjectKey, Trigger};
 use crate::{
     kinds::check::set_condition,
     runs::{Halt, Services},
@@ -18,7 +18,7 @@ const LOOK: Duration = Duration::from_secs(60);
 
 pub(crate) async fn run(services: Services, end: CancellationToken) {
     let Ok(backends) = services.lookup.api::<Backend>() else { return };
-    let triggers = vec![queue::triggers(&backends, |b| vec![queue::key_of(b)])];
+    let triggers = vec![Trigger::on(&backends, |b| vec![queue::key_of(b)])];
     queue::drive("backends", triggers, end, |key| look(services.clone(), key)).await;
 }
 

@@ -1,8 +1,10 @@
 //! Controllers: each brings one kind of object to what it should be, again and again.
 //!
-//! [`queue`] is what they share: keys that are due, one at a time per controller, with backoff.
+//! [`queue`] is what they share: keys that are due, one at a time per controller, with backoff. [`groups`] knows which
+//! objects belong to which others.
 
 pub(crate) mod backends;
+mod groups;
 mod members;
 pub(crate) mod namespaces;
 pub(crate) mod organizations;

@@ -11,7 +11,7 @@ use stoa_machinery::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::queue::{self, ObjectKey};
+use super::queue::{self, ObjectKey, Trigger};
 use crate::kinds::lookup::Lookup;
 
 /// Namespaces that are always there: `default` also has the Events of cluster-scoped objects.
@@ -32,7 +32,7 @@ pub(crate) async fn run(registry: Arc<Registry>, lookup: Lookup, end: Cancellati
             Err(error) => tracing::error!(%error, namespace = name, "a namespace that is always there is not"),
         }
     }
-    let triggers = vec![queue::triggers(&namespaces, |n| vec![queue::key_of(n)])];
+    let triggers = vec![Trigger::on(&namespaces, |n| vec![queue::key_of(n)])];
     queue::drive("namespaces", triggers, end, |key| look(registry.clone(), lookup.clone(), key)).await;
 }
 

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     members,
-    queue::{self, ObjectKey},
+    queue::{self, ObjectKey, Trigger},
     stacks,
 };
 use crate::{
@@ -28,7 +28,7 @@ const WAIT: Duration = Duration::from_millis(500);
 
 pub(crate) async fn run(services: Services, end: CancellationToken) {
     let Ok(organizations) = services.lookup.api::<Organization>() else { return };
-    let triggers = vec![queue::triggers(&organizations, |o| vec![queue::key_of(o)])];
+    let triggers = vec![Trigger::on(&organizations, |o| vec![queue::key_of(o)])];
     queue::drive("organizations", triggers, end, |key| look(services.clone(), key)).await;
 }
 

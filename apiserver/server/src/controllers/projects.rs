@@ -2,22 +2,29 @@
 
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
 use kube::ResourceExt as _;
 use stoa_machinery::{ApiError, registry::DeleteOptions};
 use stoa_types::{Project, Source, Stack, labels, reason};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    queue::{self, ObjectKey},
+    groups::Groups,
+    queue::{self, ObjectKey, Trigger},
     stacks,
 };
 use crate::{
-    kinds::{check::set_condition, stack::is_deployed},
+    kinds::{
+        check::set_condition,
+        stack::{self, is_deployed},
+    },
     runs::Services,
 };
 
 /// How often to look whether the stacks of a project that goes are gone.
 const WAIT: Duration = Duration::from_millis(500);
+/// How long stacks that come and go are gathered before they are counted.
+const COUNT: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(services: Services, end: CancellationToken) {
     let (Ok(projects), Ok(of_stacks), Ok(sources)) =
@@ -26,25 +33,30 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         return;
     };
     let lookup = services.lookup.clone();
+    let by_project = Groups::default();
+    let stacks =
+        by_project.follow(&of_stacks, |s: &Stack| vec![(s.namespace().unwrap_or_default(), s.spec.project.clone())]);
     let triggers = vec![
-        queue::triggers(&projects, |p| vec![queue::key_of(p)]),
-        queue::triggers(&of_stacks, |s: &Stack| vec![(s.namespace().unwrap_or_default(), s.spec.project.clone())]),
-        queue::triggers(&sources, move |s: &Source| {
-            let namespace = s.namespace().unwrap_or_default();
-            lookup.cached_keys::<Project>(&namespace, |p| p.spec.source.name == s.name_any())
+        Trigger::on(&projects, |p| vec![queue::key_of(p)]),
+        Trigger::new(stacks.map(|moved| moved.groups).boxed()).within(COUNT),
+        Trigger::on(&sources, move |s: &Source| {
+            lookup.cached_keys::<Project>(&s.namespace().unwrap_or_default(), "spec.source.name", &s.name_any())
         }),
     ];
-    queue::drive("projects", triggers, end, |key| look(services.clone(), key)).await;
+    queue::drive("projects", triggers, end, |key| look(services.clone(), by_project.clone(), key)).await;
 }
 
-async fn look(services: Services, (namespace, name): ObjectKey) -> Result<Option<Duration>, ApiError> {
+async fn look(
+    services: Services,
+    stacks: Groups<ObjectKey>,
+    (namespace, name): ObjectKey,
+) -> Result<Option<Duration>, ApiError> {
     let projects = services.lookup.api::<Project>()?;
     let Some(project) = projects.get_opt(&namespace, &name).await? else { return Ok(None) };
-    let all = services.lookup.api::<Stack>()?.list(Some(&namespace), "").await?;
-    let own: Vec<Stack> = all.into_iter().filter(|s| s.spec.project == name).collect();
     if project.metadata.deletion_timestamp.is_some() {
-        return remove(&services, &project, &own).await;
+        return remove(&services, &project).await;
     }
+    let Some(stacks) = stacks.count(&(namespace.clone(), name.clone())) else { return Ok(Some(COUNT)) };
     let source = &project.spec.source.name;
     let has_source = services.lookup.api::<Source>()?.get_opt(&namespace, source).await?.is_some();
     let (why, message) = if has_source {
@@ -56,18 +68,19 @@ async fn look(services: Services, (namespace, name): ObjectKey) -> Result<Option
         .update_status_with(&namespace, &name, |p: &mut Project| {
             let generation = p.metadata.generation;
             let status = p.status.get_or_insert_default();
-            status.stacks = i64::try_from(own.len()).unwrap_or(i64::MAX);
+            status.stacks = i64::try_from(stacks).unwrap_or(i64::MAX);
             set_condition(&mut status.conditions, reason::READY, has_source, why, message.clone(), generation);
         })
         .await?;
     Ok(None)
 }
 
-async fn remove(services: &Services, project: &Project, own: &[Stack]) -> Result<Option<Duration>, ApiError> {
+async fn remove(services: &Services, project: &Project) -> Result<Option<Duration>, ApiError> {
     if !project.finalizers().iter().any(|f| f == labels::STACKS_FINALIZER) {
         return Ok(None);
     }
     let (namespace, name) = queue::key_of(project);
+    let own = stack::of_project(&services.lookup, &namespace, &name).await?;
     for stack in own.iter().filter(|s| s.metadata.deletion_timestamp.is_none()) {
         if is_deployed(stack) {
             stacks::set_policy(services, stack, project.spec.deletion_policy).await?;

@@ -1,11 +1,7 @@
 //! The loop of a controller: objects become due when something about them changes, when an
 //! earlier look asked for another one, and after a failure.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    future::Future,
-    time::Duration,
-};
+use std::{collections::HashMap, future::Future, time::Duration};
 
 use futures_util::{
     StreamExt as _,
@@ -17,7 +13,10 @@ use stoa_machinery::{
     registry::{Api, api::Change},
 };
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
+use tokio_util::{
+    sync::CancellationToken,
+    time::{DelayQueue, delay_queue},
+};
 
 use crate::kinds::lookup::Kind;
 
@@ -32,53 +31,93 @@ pub(crate) fn key_of<K: Kind>(object: &K) -> ObjectKey {
     (object.namespace().unwrap_or_default(), object.name_any())
 }
 
-/// The keys that become due when objects of kind `K` change.
-pub(crate) fn triggers<K: Kind + Sync>(
-    objects: &Api<K>,
-    keys: impl Fn(&K) -> Vec<ObjectKey> + Send + 'static,
-) -> BoxStream<'static, Vec<ObjectKey>> {
-    let changes = objects.subscribe(None);
-    changes
-        .map(move |change| match change {
+/// What makes keys due.
+pub(crate) struct Trigger {
+    keys: BoxStream<'static, Vec<ObjectKey>>,
+    within: Duration,
+}
+
+impl Trigger {
+    /// The keys that a stream names.
+    pub(crate) fn new(keys: BoxStream<'static, Vec<ObjectKey>>) -> Self {
+        Self { keys, within: Duration::ZERO }
+    }
+
+    /// The keys that `keys` finds for an object of kind `K`, when one changes.
+    pub(crate) fn on<K: Kind + Sync>(objects: &Api<K>, keys: impl Fn(&K) -> Vec<ObjectKey> + Send + 'static) -> Self {
+        let keys = objects.subscribe(None).map(move |change| match change {
             Change::Restarted(all) => all.iter().flat_map(&keys).collect(),
             Change::Applied(object) | Change::Deleted(object) => keys(&object),
-        })
-        .boxed()
+        });
+        Self::new(keys.boxed())
+    }
+
+    /// Looks no sooner than after this time, once for all that happens in it.
+    pub(crate) fn within(mut self, wait: Duration) -> Self {
+        self.within = wait;
+        self
+    }
+}
+
+/// The keys that are due or will be, each once, at the earliest time that was asked for.
+#[derive(Default)]
+struct Due {
+    queue: DelayQueue<ObjectKey>,
+    places: HashMap<ObjectKey, delay_queue::Key>,
+}
+
+impl Due {
+    fn add(&mut self, key: ObjectKey, at: Instant) {
+        match self.places.get(&key) {
+            Some(place) if self.queue.deadline(place) <= at => {}
+            Some(place) => self.queue.reset_at(place, at),
+            None => {
+                let place = self.queue.insert_at(key.clone(), at);
+                self.places.insert(key, place);
+            }
+        }
+    }
+
+    /// The next key, once it is due; never, while there is none.
+    async fn next(&mut self) -> ObjectKey {
+        let next = std::future::poll_fn(|context| self.queue.poll_expired(context).map(Some).map(Option::flatten));
+        let Some(expired) = next.await else { return std::future::pending().await };
+        let key = expired.into_inner();
+        self.places.remove(&key);
+        key
+    }
 }
 
 /// Looks at every key that is due until the token ends. `look` returns when it wants to look again.
 pub(crate) async fn drive<F>(
     name: &'static str,
-    triggers: Vec<BoxStream<'static, Vec<ObjectKey>>>,
+    triggers: Vec<Trigger>,
     end: CancellationToken,
     look: impl Fn(ObjectKey) -> F,
 ) where
     F: Future<Output = Result<Option<Duration>, ApiError>>,
 {
-    let mut triggers = stream::select_all(triggers);
-    let mut due: BTreeMap<ObjectKey, Instant> = BTreeMap::new();
+    let streams = triggers.into_iter().map(|trigger| trigger.keys.map(move |keys| (keys, trigger.within)));
+    let mut triggers = stream::select_all(streams.map(|stream| stream.boxed()));
+    let mut due = Due::default();
     let mut failures: HashMap<ObjectKey, u32> = HashMap::new();
     loop {
-        let next = due.iter().min_by_key(|(_, at)| **at).map(|(key, at)| (key.clone(), *at));
-        let wake = next.as_ref().map_or_else(|| Instant::now() + Duration::from_secs(3600), |(_, at)| *at);
-        tokio::select! {
+        let key = tokio::select! {
             biased;
             () = end.cancelled() => return,
             keys = triggers.next() => {
-                let Some(keys) = keys else { return };
-                let now = Instant::now();
-                due.extend(keys.into_iter().map(|key| (key, now)));
+                let Some((keys, wait)) = keys else { return };
+                let at = Instant::now() + wait;
+                keys.into_iter().for_each(|key| due.add(key, at));
                 continue;
             }
-            () = tokio::time::sleep_until(wake) => {}
-        }
-        let Some((key, _)) = next else { continue };
-        due.remove(&key);
+            key = due.next() => key,
+        };
         match look(key.clone()).await {
             Ok(again) => {
                 failures.remove(&key);
                 if let Some(wait) = again {
-                    due.entry(key).or_insert(Instant::now() + wait);
+                    due.add(key, Instant::now() + wait);
                 }
             }
             Err(error) => {
@@ -87,8 +126,24 @@ pub(crate) async fn drive<F>(
                 let wait =
                     (*BACKOFF.start() * 2_u32.saturating_pow(count.saturating_sub(1).min(12))).min(*BACKOFF.end());
                 tracing::warn!(controller = name, namespace = key.0, object = key.1, %error, ?wait, "will try again");
-                due.entry(key).or_insert(Instant::now() + wait);
+                due.add(key, Instant::now() + wait);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn keys_are_due_once_and_at_the_earliest_time() {
+        let key = |name: &str| ("shop".to_owned(), name.to_owned());
+        let (mut due, start) = (Due::default(), Instant::now());
+        for (name, wait) in [("web", 80), ("web", 1), ("web", 60), ("api", 40)] {
+            due.add(key(name), start + Duration::from_millis(wait));
+        }
+        assert_eq!([due.next().await, due.next().await], [key("web"), key("api")]);
+        assert!(due.places.is_empty() && due.queue.is_empty(), "there is no other");
     }
 }

@@ -10,7 +10,7 @@ use stoa_types::{Source, reason};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::queue::{self, ObjectKey};
+use super::queue::{self, ObjectKey, Trigger};
 use crate::{
     kinds::check::set_condition,
     runs::{Halt, Services, runner, target},
@@ -26,7 +26,7 @@ type Looked = Arc<Mutex<HashMap<ObjectKey, (Instant, Option<i64>)>>>;
 pub(crate) async fn run(services: Services, end: CancellationToken) {
     let Ok(sources) = services.lookup.api::<Source>() else { return };
     let looked = Looked::default();
-    let triggers = vec![queue::triggers(&sources, |s| vec![queue::key_of(s)])];
+    let triggers = vec![Trigger::on(&sources, |s| vec![queue::key_of(s)])];
     queue::drive("sources", triggers, end, |key| look(services.clone(), looked.clone(), key)).await;
 }
 

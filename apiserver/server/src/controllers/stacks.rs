@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
@@ -13,7 +14,10 @@ use stoa_types::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::queue::{self, ObjectKey};
+use super::{
+    groups::Groups,
+    queue::{self, ObjectKey, Trigger},
+};
 use crate::{
     events::Kind,
     kinds::stack::is_deployed,
@@ -25,27 +29,36 @@ const WAIT: Duration = Duration::from_millis(500);
 /// How long after a Destroy that failed the next is started.
 const DESTROY_AGAIN: Duration = Duration::from_secs(60);
 
+/// What a stack goes by.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Reference {
+    Project(ObjectKey),
+    Workspace(String),
+}
+
 pub(crate) async fn run(services: Services, end: CancellationToken) {
     let (Ok(stacks), Ok(sources), Ok(workspaces)) =
         (services.lookup.api::<Stack>(), services.lookup.api::<Source>(), services.lookup.api::<Workspace>())
     else {
         return;
     };
-    let (lookup, by_workspace) = (services.lookup.clone(), services.lookup.clone());
+    let by_reference = Groups::default();
+    let (of_source, of_workspace) = (by_reference.clone(), by_reference.clone());
+    let changed = by_reference.follow(&stacks, |s: &Stack| {
+        let project = Reference::Project((s.namespace().unwrap_or_default(), s.spec.project.clone()));
+        s.spec.workspaces.iter().cloned().map(Reference::Workspace).chain([project]).collect()
+    });
+    let lookup = services.lookup.clone();
     let triggers = vec![
-        queue::triggers(&stacks, |s| vec![queue::key_of(s)]),
+        Trigger::new(changed.map(|moved| moved.objects).boxed()),
         // Stacks follow the head of their project's source.
-        queue::triggers(&sources, move |s: &Source| {
+        Trigger::on(&sources, move |s: &Source| {
             let namespace = s.namespace().unwrap_or_default();
-            let projects = lookup.cached_keys::<Project>(&namespace, |p| p.spec.source.name == s.name_any());
-            lookup.cached_keys::<Stack>(&namespace, |stack| {
-                projects.iter().any(|(_, project)| *project == stack.spec.project)
-            })
+            let projects = lookup.cached_keys::<Project>(&namespace, "spec.source.name", &s.name_any());
+            projects.into_iter().flat_map(|project| of_source.members(&Reference::Project(project))).collect()
         }),
         // Stacks say when a workspace that they name does not exist.
-        queue::triggers(&workspaces, move |w: &Workspace| {
-            by_workspace.cached_keys::<Stack>("", |stack| stack.spec.workspaces.contains(&w.name_any()))
-        }),
+        Trigger::on(&workspaces, move |w: &Workspace| of_workspace.members(&Reference::Workspace(w.name_any()))),
     ];
     queue::drive("stacks", triggers, end, |key| look(services.clone(), key)).await;
 }
@@ -56,23 +69,14 @@ async fn look(services: Services, (namespace, name): ObjectKey) -> Result<Option
     if stack.metadata.deletion_timestamp.is_some() {
         return remove(&services, &stack).await;
     }
-    let observed = if stack.spec.desired_version == "latest" { head(&services, &stack).await? } else { None };
-    stacks
-        .update_status_with(&namespace, &name, |s: &mut Stack| {
-            s.status.get_or_insert_default().observed_commit.clone_from(&observed);
-            readiness::set(&services.lookup, s, None);
-        })
-        .await?;
+    let mut observed = stack.clone();
+    readiness::observe(&services.lookup, &mut observed);
+    // Most looks find what the write itself has noted.
+    if observed.status != stack.status {
+        let observe = |s: &mut Stack| readiness::observe(&services.lookup, s);
+        stacks.update_status_with(&namespace, &name, observe).await?;
+    }
     Ok(None)
-}
-
-/// The commit that `latest` means for a stack.
-async fn head(services: &Services, stack: &Stack) -> Result<Option<String>, ApiError> {
-    let namespace = stack.namespace().unwrap_or_default();
-    let projects = services.lookup.api::<Project>()?;
-    let Some(project) = projects.get_opt(&namespace, &stack.spec.project).await? else { return Ok(None) };
-    let source = services.lookup.api::<Source>()?.get_opt(&namespace, &project.spec.source.name).await?;
-    Ok(source.and_then(|s| s.status).and_then(|s| s.observed_commit))
 }
 
 async fn remove(services: &Services, stack: &Stack) -> Result<Option<Duration>, ApiError> {

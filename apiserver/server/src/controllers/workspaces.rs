@@ -2,13 +2,20 @@
 
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
 use kube::ResourceExt as _;
 use stoa_machinery::ApiError;
 use stoa_types::{Backend, Stack, Workspace, common::condition, reason};
 use tokio_util::sync::CancellationToken;
 
-use super::queue::{self, ObjectKey};
+use super::{
+    groups::Groups,
+    queue::{self, ObjectKey, Trigger},
+};
 use crate::{kinds::check::set_condition, runs::Services};
+
+/// How long stacks that come and go are gathered before they are counted.
+const COUNT: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(services: Services, end: CancellationToken) {
     let (Ok(workspaces), Ok(stacks), Ok(backends)) =
@@ -17,26 +24,29 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         return;
     };
     let lookup = services.lookup.clone();
+    let by_workspace = Groups::default();
+    let deployed = by_workspace.follow(&stacks, |s: &Stack| {
+        let live = s.status.iter().flat_map(|status| &status.deployments).filter(|d| d.resources > 0);
+        live.map(|d| (String::new(), d.workspace.clone())).collect()
+    });
     let triggers = vec![
-        queue::triggers(&workspaces, |w| vec![queue::key_of(w)]),
-        queue::triggers(&stacks, |s: &Stack| {
-            let deployments = s.status.iter().flat_map(|status| &status.deployments);
-            deployments.map(|d| (String::new(), d.workspace.clone())).collect()
-        }),
-        queue::triggers(&backends, move |b: &Backend| {
-            lookup.cached_keys::<Workspace>("", |w| w.spec.backend.name == b.name_any())
+        Trigger::on(&workspaces, |w| vec![queue::key_of(w)]),
+        Trigger::new(deployed.map(|moved| moved.groups).boxed()).within(COUNT),
+        Trigger::on(&backends, move |b: &Backend| {
+            lookup.cached_keys::<Workspace>("", "spec.backend.name", &b.name_any())
         }),
     ];
-    queue::drive("workspaces", triggers, end, |key| look(services.clone(), key)).await;
+    queue::drive("workspaces", triggers, end, |key| look(services.clone(), by_workspace.clone(), key)).await;
 }
 
-async fn look(services: Services, (_, name): ObjectKey) -> Result<Option<Duration>, ApiError> {
+async fn look(
+    services: Services,
+    stacks: Groups<ObjectKey>,
+    (_, name): ObjectKey,
+) -> Result<Option<Duration>, ApiError> {
     let workspaces = services.lookup.api::<Workspace>()?;
     let Some(workspace) = workspaces.get_opt("", &name).await? else { return Ok(None) };
-    let is_here = |s: &&Stack| {
-        s.status.iter().flat_map(|status| &status.deployments).any(|d| d.workspace == name && d.resources > 0)
-    };
-    let stacks = services.lookup.api::<Stack>()?.list(None, "").await?.iter().filter(is_here).count();
+    let Some(stacks) = stacks.count(&(String::new(), name.clone())) else { return Ok(Some(COUNT)) };
     let backend = &workspace.spec.backend.name;
     let found = services.lookup.api::<Backend>()?.get_opt("", backend).await?;
     let ready = found.as_ref().map(|b| {

@@ -13,7 +13,7 @@ use stoa_machinery::{
     registry::{Api, ListOptions, Registry},
 };
 
-use crate::controllers::queue::{ObjectKey, key_of};
+use crate::controllers::queue::ObjectKey;
 
 /// A kind that is served here, as a Rust type.
 pub(crate) trait Kind:
@@ -59,18 +59,18 @@ impl Lookup {
         serde_json::from_slice(&stored.json).ok()
     }
 
-    /// The keys of the objects in a namespace that a test matches, as the watch cache has them.
-    pub(crate) fn cached_keys<K: Kind>(&self, namespace: &str, matches: impl Fn(&K) -> bool) -> Vec<ObjectKey> {
+    /// The keys of the objects in a namespace, or in all, in which a selectable field has this value, as the watch cache
+    /// has them.
+    pub(crate) fn cached_keys<K: Kind>(&self, namespace: &str, field: &str, value: &str) -> Vec<ObjectKey> {
         let Ok(api) = self.api::<K>() else { return Vec::new() };
-        let options = ListOptions { resource_version: Some("0".to_owned()), ..ListOptions::default() };
+        let options = ListOptions {
+            resource_version: Some("0".to_owned()),
+            field_selector: Some(format!("{field}={value}")),
+            ..ListOptions::default()
+        };
         let list = api.store().list(Some(namespace).filter(|n| !n.is_empty()), &options).now_or_never();
         let items = list.and_then(Result::ok).map(|l| l.items).unwrap_or_default();
-        items
-            .iter()
-            .filter_map(|stored| serde_json::from_slice::<K>(&stored.json).ok())
-            .filter(|object| matches(object))
-            .map(|object| key_of(&object))
-            .collect()
+        items.iter().map(|stored| (stored.namespace().to_owned(), stored.name().to_owned())).collect()
     }
 }
 

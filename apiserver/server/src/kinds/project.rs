@@ -8,7 +8,7 @@ use stoa_machinery::{
     status::FieldError,
     strategy::{Admission, Strategy},
 };
-use stoa_types::{DeletionPolicy, Project, Stack, labels};
+use stoa_types::{DeletionPolicy, Project, labels};
 
 use super::{check, lookup::Lookup, stack};
 
@@ -70,8 +70,8 @@ impl Strategy for ProjectStrategy {
             return Ok(());
         }
         let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
-        let stacks = self.lookup.api::<Stack>()?.list(Some(&namespace), "").await?;
-        match stacks.iter().find(|s| s.spec.project == name && stack::is_deployed(s)) {
+        let stacks = stack::of_project(&self.lookup, &namespace, &name).await?;
+        match stacks.iter().find(|stack| stack::is_deployed(stack)) {
             None => Ok(()),
             Some(stack) => Err(ApiError::forbidden(
                 "config.stoa.dev",

@@ -9,6 +9,7 @@ use stoa_machinery::{
     ApiError, RequestContext, ResourceDefinition,
     definition::{Cell, Column, SelectableField},
     object::Object,
+    registry::ListOptions,
     status::FieldError,
     strategy::{Admission, Strategy},
 };
@@ -19,7 +20,7 @@ use stoa_types::{
 };
 
 use super::{check, lookup, lookup::Lookup};
-use crate::subresources::Subresources;
+use crate::{runs::readiness, subresources::Subresources};
 
 pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
     let definition = ResourceDefinition::from_crd(&Stack::crd())
@@ -108,6 +109,16 @@ fn set_stack_name(stack: &mut Stack) {
     }
 }
 
+/// The stacks of a project.
+///
+/// # Errors
+///
+/// When they cannot be read.
+pub(crate) async fn of_project(lookup: &Lookup, namespace: &str, project: &str) -> Result<Vec<Stack>, ApiError> {
+    let options = ListOptions { field_selector: Some(format!("spec.project={project}")), ..ListOptions::default() };
+    lookup.api::<Stack>()?.list_with(Some(namespace), &options).await
+}
+
 #[derive(Debug)]
 pub(crate) struct StackStrategy {
     pub(crate) lookup: Lookup,
@@ -141,6 +152,17 @@ impl Strategy for StackStrategy {
         let finalizers = object.finalizers_mut();
         if !finalizers.iter().any(|f| f == labels::INFRASTRUCTURE_FINALIZER) {
             finalizers.push(labels::INFRASTRUCTURE_FINALIZER.to_owned());
+        }
+        readiness::observe(&self.lookup, object);
+    }
+
+    /// What follows from a write is in it, rather than in a second one that would come in the way of the next.
+    fn prepare_for_update(&self, _: &RequestContext, new: &mut Stack, old: &Stack) {
+        if new.spec != old.spec && new.metadata.deletion_timestamp.is_none() {
+            let generation = new.metadata.generation;
+            new.metadata.generation = generation.map(|generation| generation + 1);
+            readiness::observe(&self.lookup, new);
+            new.metadata.generation = generation;
         }
     }
 

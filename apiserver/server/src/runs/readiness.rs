@@ -1,8 +1,24 @@
 //! Whether a stack is as it should be, in one condition: `Ready`.
 
-use stoa_types::{Condition, Stack, Workspace, config::Deployment, delivery::RunPhase, reason};
+use kube::ResourceExt as _;
+use stoa_types::{Condition, Project, Source, Stack, Workspace, config::Deployment, delivery::RunPhase, reason};
 
 use crate::kinds::{check::set_condition, lookup::Lookup};
+
+/// Brings a stack's status to what there is: the commit that it would be deployed from, and whether it is ready. What it
+/// refers to is read from the watch cache; whatever changes there comes to the controller of stacks.
+pub(crate) fn observe(lookup: &Lookup, stack: &mut Stack) {
+    let head = if stack.spec.desired_version == "latest" { head(lookup, stack) } else { None };
+    stack.status.get_or_insert_default().observed_commit = head;
+    set(lookup, stack, None);
+}
+
+/// The commit that `latest` means for a stack.
+fn head(lookup: &Lookup, stack: &Stack) -> Option<String> {
+    let namespace = stack.namespace().unwrap_or_default();
+    let project = lookup.cached::<Project>(&namespace, &stack.spec.project)?;
+    lookup.cached::<Source>(&namespace, &project.spec.source.name)?.status?.observed_commit
+}
 
 /// Brings a stack's condition `Ready` to what its spec and status say. `ended` is a run that has just ended without
 /// success, and what it ended with.

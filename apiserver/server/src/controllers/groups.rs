@@ -1,0 +1,147 @@
+//! Which objects belong to which others, kept from what happens to them, so that nobody reads them all to find out.
+
+use std::{
+    collections::{HashMap, HashSet},
+    hash::Hash,
+    sync::Arc,
+};
+
+use futures_util::{StreamExt as _, stream::BoxStream};
+use parking_lot::Mutex;
+use stoa_machinery::registry::{Api, api::Change};
+
+use super::queue::{ObjectKey, key_of};
+use crate::kinds::lookup::Kind;
+
+/// Objects by what they belong to, such as stacks by project. It is as new as what was last taken from the stream of
+/// [`follow`](Self::follow).
+#[derive(Debug)]
+pub(crate) struct Groups<G> {
+    members: Arc<Mutex<Members<G>>>,
+}
+
+impl<G> Clone for Groups<G> {
+    fn clone(&self) -> Self {
+        Self { members: self.members.clone() }
+    }
+}
+
+impl<G> Default for Groups<G> {
+    fn default() -> Self {
+        Self { members: Arc::new(Mutex::new(Members { of: HashMap::new(), by: HashMap::new(), is_whole: false })) }
+    }
+}
+
+/// What happened.
+pub(crate) struct Moved<G> {
+    /// The objects that it happened to.
+    pub(crate) objects: Vec<ObjectKey>,
+    /// The groups that have other members than before.
+    pub(crate) groups: Vec<G>,
+}
+
+impl<G: Clone + Eq + Hash + Send + 'static> Groups<G> {
+    /// How many objects belong to it, once all have been seen.
+    pub(crate) fn count(&self, group: &G) -> Option<usize> {
+        let members = self.members.lock();
+        members.is_whole.then(|| members.by.get(group).map_or(0, HashSet::len))
+    }
+
+    /// The objects that belong to it.
+    pub(crate) fn members(&self, group: &G) -> Vec<ObjectKey> {
+        self.members.lock().by.get(group).into_iter().flatten().cloned().collect()
+    }
+
+    /// Follows the objects of a kind, each of which belongs to the groups that `of` finds.
+    pub(crate) fn follow<K: Kind + Sync>(
+        &self,
+        objects: &Api<K>,
+        of: impl Fn(&K) -> Vec<G> + Send + 'static,
+    ) -> BoxStream<'static, Moved<G>> {
+        let groups = self.clone();
+        let take = move |change: Change<K>| {
+            let mut members = groups.members.lock();
+            match change {
+                Change::Restarted(all) => {
+                    let there: HashMap<ObjectKey, Vec<G>> = all.iter().map(|o| (key_of(o), of(o))).collect();
+                    let gone: Vec<_> = members.of.keys().filter(|key| !there.contains_key(key)).cloned().collect();
+                    let mut moved: HashSet<G> = gone.iter().flat_map(|key| members.set(key, Vec::new())).collect();
+                    let objects = there.keys().cloned().chain(gone).collect();
+                    for (key, groups) in there {
+                        moved.extend(members.set(&key, groups));
+                    }
+                    members.is_whole = true;
+                    Moved { objects, groups: moved.into_iter().collect() }
+                }
+                Change::Applied(object) => {
+                    let key = key_of(&object);
+                    Moved { groups: members.set(&key, of(&object)), objects: vec![key] }
+                }
+                Change::Deleted(object) => {
+                    let key = key_of(&object);
+                    Moved { groups: members.set(&key, Vec::new()), objects: vec![key] }
+                }
+            }
+        };
+        objects.subscribe(None).map(take).boxed()
+    }
+}
+
+#[derive(Debug)]
+struct Members<G> {
+    of: HashMap<ObjectKey, Vec<G>>,
+    by: HashMap<G, HashSet<ObjectKey>>,
+    /// Whether all there were at the beginning have been seen.
+    is_whole: bool,
+}
+
+impl<G: Clone + Eq + Hash> Members<G> {
+    /// Puts an object into these groups and into no other; returns those that it came to or left.
+    fn set(&mut self, key: &ObjectKey, groups: Vec<G>) -> Vec<G> {
+        let before = self.of.remove(key).unwrap_or_default();
+        let mut moved = Vec::new();
+        for group in before.iter().filter(|group| !groups.contains(group)) {
+            if let Some(members) = self.by.get_mut(group) {
+                members.remove(key);
+                if members.is_empty() {
+                    self.by.remove(group);
+                }
+            }
+            moved.push(group.clone());
+        }
+        for group in groups.iter().filter(|group| !before.contains(group)) {
+            self.by.entry(group.clone()).or_default().insert(key.clone());
+            moved.push(group.clone());
+        }
+        if !groups.is_empty() {
+            self.of.insert(key.clone(), groups);
+        }
+        moved
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_have_the_objects_that_say_so() {
+        let groups = Groups::default();
+        assert_eq!(groups.count(&"a"), None, "nobody knows yet");
+        groups.members.lock().is_whole = true;
+        let set = |name: &str, of: &[&'static str]| {
+            groups.members.lock().set(&("shop".to_owned(), name.to_owned()), of.to_vec())
+        };
+        assert_eq!(set("web", &["a", "b"]), ["a", "b"]);
+        assert_eq!(set("api", &["b"]), ["b"]);
+        let counts = || ["a", "b", "c"].map(|group| groups.count(&group).unwrap());
+        assert_eq!(counts(), [1, 2, 0]);
+        assert!(set("api", &["b"]).is_empty(), "nothing moved");
+        assert_eq!(set("web", &["b", "c"]), ["a", "c"]);
+        assert_eq!(groups.members(&"c"), [("shop".to_owned(), "web".to_owned())]);
+        assert_eq!(set("web", &[]), ["b", "c"]);
+        assert_eq!(counts(), [0, 1, 0]);
+        assert_eq!(set("api", &[]), ["b"]);
+        assert!(groups.members.lock().by.is_empty() && groups.members.lock().of.is_empty());
+    }
+}
