@@ -6,12 +6,17 @@
 //! The repository is bare, with everything on `main`. Each accepted write of an authored object becomes a
 //! commit there, soon after the write and never in its way. Commits that others put on main, by a push
 //! or otherwise, are applied as writes once, and projection goes on top of them. Elsewhere:
-//! `project` turns records into commits, `history` keeps what was authored at every version, `push` applies what was pushed, `progress` is what survives a
-//! crash, `repository`, `trees`, `objects`, `packs` and `repack` are Git, `text` edits files.
+//! `project` turns records into commits, `history` keeps what was authored at every version, `push` applies what was
+//! pushed, `progress` is what survives a crash, `text` edits files. The others are Git: `repository` and `trees`; `objects`,
+//! `packs`, `pack_file`, `pack_index` and `delta` write what is new; `repack` and `merge` keep that in few packs.
 
+mod delta;
 mod history;
 mod layout;
+mod merge;
 mod objects;
+mod pack_file;
+mod pack_index;
 mod packs;
 mod past;
 mod progress;

@@ -2,22 +2,23 @@
 //!
 //! libgit2 has no `gc`. As `git repack --geometric=2` does it, small packs and loose objects become one pack, so that
 //! each pack has at least twice as many objects as the next smaller one: with n objects there are about log n packs, and
-//! an object is written again only as often as its pack doubles. Nothing waits for it and it holds no lock. What was
+//! an object is copied again only as often as its pack doubles. Nothing waits for it and it holds no lock. What was
 //! merged goes a round later, when nobody can have begun to read it without seeing the new pack; a crash at any point
 //! leaves objects twice at worst, which the next round merges.
 
 use std::{
-    collections::BTreeSet,
     fs::{self, File},
     io,
     os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use git2::{Oid, Repository};
 
 use super::{
+    merge, objects,
+    pack_index::COUNT_AT,
     packs::{self, failed},
     repository,
 };
@@ -33,6 +34,7 @@ const UNFINISHED: &str = "unfinished-repacks";
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Pack {
     objects: usize,
+    written: SystemTime,
     name: String,
 }
 
@@ -66,14 +68,10 @@ fn round(path: &Path) -> Result<Vec<PathBuf>, git2::Error> {
     if small < SMALL && loose.len() < LOOSE {
         return Ok(Vec::new());
     }
-    let merged = &all[..small];
-    let mut objects: BTreeSet<Oid> = loose.iter().map(|(id, _)| *id).collect();
-    for pack in merged {
-        let index = fs::read(directory.join(format!("{}.idx", pack.name))).map_err(failed)?;
-        objects.extend(ids(&index).ok_or_else(|| git2::Error::from_str("the index of a pack makes no sense"))?);
-    }
-    let new = write(&repository::open(path)?, &objects)?;
-    tracing::debug!(packs = merged.len(), loose = loose.len(), objects = objects.len(), "packs are merged");
+    let mut merged = all[..small].to_vec();
+    merged.sort_by_key(|pack| std::cmp::Reverse(pack.written));
+    let new = write(&repository::open(path)?, &merged, &loose)?;
+    tracing::debug!(packs = merged.len(), loose = loose.len(), "packs are merged");
     let mut files = Vec::new();
     for pack in merged.iter().filter(|pack| pack.name != new) {
         // The index first: a pack without one is ignored, an index without its pack an error.
@@ -96,18 +94,21 @@ fn rolled_up(counts: &[usize], loose: usize) -> usize {
     split
 }
 
-/// Writes one pack with objects of the repository, durably, and returns its name without suffix.
-fn write(repository: &Repository, objects: &BTreeSet<Oid>) -> Result<String, git2::Error> {
+/// Writes one pack with what is in some, the newest first, and loose objects, durably, and returns its name without
+/// suffix.
+fn write(repository: &Repository, packs: &[Pack], loose: &[(Oid, PathBuf)]) -> Result<String, git2::Error> {
     let folder = repository.path().join(UNFINISHED);
     packs::empty(&folder).map_err(failed)?;
-    let mut builder = repository.packbuilder()?;
-    builder.set_threads(1);
-    for object in objects {
-        builder.insert_object(*object, None)?;
-    }
-    // libgit2 syncs the files, as its configuration asks.
-    builder.write(&folder, 0o444)?;
-    let name = format!("pack-{}", builder.name()?.unwrap_or_default());
+    let directory = repository.path().join("objects/pack");
+    let open = |pack: &Pack| merge::Pack::open(&directory.join(format!("{}.pack", pack.name)));
+    let sources: Vec<merge::Pack> = packs.iter().map(open).collect::<io::Result<_>>().map_err(failed)?;
+    let odb = repository.odb()?;
+    let entry = |(id, _): &(Oid, PathBuf)| {
+        let object = odb.read(*id)?;
+        Ok((*id, objects::whole(object.kind(), object.data()).map_err(failed)?))
+    };
+    let others: Vec<(Oid, Vec<u8>)> = loose.iter().map(entry).collect::<Result<_, git2::Error>>()?;
+    let name = merge::merge(&folder, &sources, &others).map_err(failed)?;
     packs::finish(repository, &folder, &name)?;
     Ok(name)
 }
@@ -135,7 +136,8 @@ fn list(directory: &Path) -> io::Result<Vec<Pack>> {
         let mut count = [0; 4];
         File::open(&index)?.read_exact_at(&mut count, COUNT_AT)?;
         if let Some(name) = path.file_stem().and_then(|name| name.to_str()) {
-            packs.push(Pack { objects: u32::from_be_bytes(count) as usize, name: name.to_owned() });
+            let written = fs::metadata(&path)?.modified()?;
+            packs.push(Pack { objects: u32::from_be_bytes(count) as usize, written, name: name.to_owned() });
         }
     }
     Ok(packs)
@@ -158,19 +160,6 @@ fn loose(path: &Path) -> io::Result<Vec<(Oid, PathBuf)>> {
         }
     }
     Ok(loose)
-}
-
-/// How a pack index of version 2 begins.
-const HEADER: &[u8] = b"\xfftOc\0\0\0\x02";
-/// Where the number of objects stands in it: the last of 256 counts.
-const COUNT_AT: u64 = 8 + 255 * 4;
-
-/// The ids in a pack index of version 2: a header of 8 bytes, 256 counts, then the ids in order.
-fn ids(index: &[u8]) -> Option<Vec<Oid>> {
-    let fanout = index.strip_prefix(HEADER)?;
-    let count = u32::from_be_bytes(fanout.get(255 * 4..256 * 4)?.try_into().ok()?) as usize;
-    let ids = fanout.get(256 * 4..)?.get(..count.checked_mul(20)?)?;
-    ids.chunks_exact(20).map(|id| Oid::from_bytes(id).ok()).collect()
 }
 
 #[cfg(test)]

@@ -110,14 +110,18 @@ fn entry(raw: &[u8], start: usize) -> Option<(&[u8], Entry)> {
     Some((&rest[space + 1..zero], Entry { start, end: start + zero + 21, is_tree, id }))
 }
 
-fn starts(raw: &[u8]) -> Vec<usize> {
+/// The entries of a tree: their names, and where they stand.
+pub(super) fn entries(raw: &[u8]) -> impl Iterator<Item = (&[u8], Range<usize>)> {
     let mut at = 0;
-    std::iter::from_fn(|| {
-        let (_, Entry { start, end, .. }) = entry(raw, at)?;
+    std::iter::from_fn(move || {
+        let (name, Entry { start, end, .. }) = entry(raw, at)?;
         at = end;
-        Some(start)
+        Some((name, start..end))
     })
-    .collect()
+}
+
+fn starts(raw: &[u8]) -> Vec<usize> {
+    entries(raw).map(|(_, range)| range.start).collect()
 }
 
 /// Git's order: as if the names of trees ended with a slash.
