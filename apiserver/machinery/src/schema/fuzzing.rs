@@ -166,10 +166,12 @@ pub(crate) fn height(value: &Value) -> usize {
     }
 }
 
-fn has_long_keys(value: &Value) -> bool {
+/// Whether a key is so long that YAML wants a `?` before it; upstream's parser refuses it in JSON, too.
+pub(crate) fn has_long_keys(value: &Value) -> bool {
+    let is_long = |key: &str| serde_json::to_string(key).is_ok_and(|text| text.len() > 1000);
     match value {
         Value::Array(items) => items.iter().any(has_long_keys),
-        Value::Object(map) => map.iter().any(|(key, value)| key.len() > 500 || has_long_keys(value)),
+        Value::Object(map) => map.iter().any(|(key, value)| is_long(key) || has_long_keys(value)),
         _ => false,
     }
 }
