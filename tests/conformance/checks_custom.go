@@ -20,7 +20,9 @@ func (b *bed) defineTrawlers(ctx context.Context) error {
 	text := map[string]any{"type": "string"}
 	spec := properties(map[string]any{"port": text, "nets": map[string]any{"type": "integer", "format": "int64"}})
 	spec["required"] = []any{"port"}
-	root := properties(map[string]any{"spec": spec, "status": properties(map[string]any{"position": text})})
+	root := properties(map[string]any{"spec": spec, "status": properties(map[string]any{
+		"position": text, "nets": map[string]any{"type": "integer", "format": "int64"}, "crew": text,
+	})})
 	root["required"] = []any{"spec"}
 	definition := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -32,7 +34,11 @@ func (b *bed) defineTrawlers(ctx context.Context) error {
 			},
 			"versions": []any{map[string]any{
 				"name": "v1", "served": true, "storage": true, "schema": map[string]any{"openAPIV3Schema": root},
-				"subresources": map[string]any{"status": map[string]any{}}, "selectableFields": []any{map[string]any{"jsonPath": ".spec.port"}},
+				"subresources": map[string]any{
+					"status": map[string]any{},
+					"scale":  map[string]any{"specReplicasPath": ".spec.nets", "statusReplicasPath": ".status.nets", "labelSelectorPath": ".status.crew"},
+				},
+				"selectableFields": []any{map[string]any{"jsonPath": ".spec.port"}},
 			}},
 		},
 	}}

@@ -1,6 +1,6 @@
 //! A whole API server behind a Kubernetes cluster, for small kinds: flunders and fischers of
 //! `wardle.example.com/v1alpha1`, as Go's `k8s.io/sample-apiserver` has them, and trawlers of `fleet.example.com/v1`,
-//! which have a status and a field to select by. Objects live as long as the process.
+//! which have a status, a scale and a field to select by. Objects live as long as the process.
 //!
 //! It needs a certificate to serve with, a kubeconfig for the cluster, and an APIService that leads to it;
 //! `hack/cluster up --wardle` prepares all of that.
@@ -62,6 +62,11 @@ struct Fischer {
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(group = "fleet.example.com", version = "v1", kind = "Trawler", namespaced, status = "TrawlerStatus")]
 #[kube(shortname = "tr", category = "fleet")]
+#[kube(scale(
+    spec_replicas_path = ".spec.nets",
+    status_replicas_path = ".status.nets",
+    label_selector_path = ".status.crew"
+))]
 struct TrawlerSpec {
     /// The port that it returns to.
     port: String,
@@ -76,6 +81,12 @@ struct TrawlerStatus {
     /// Where it was last seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     position: Option<String>,
+    /// How many nets are out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    nets: Option<i64>,
+    /// Who is at the nets, as a label selector.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    crew: Option<String>,
 }
 
 /// Says where a kind's objects are in the API.

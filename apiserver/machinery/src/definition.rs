@@ -142,6 +142,17 @@ pub struct Subresource {
     pub handler: Arc<dyn SubresourceHandler>,
 }
 
+/// Where objects say how many replicas they are to have and have, for the subresource `scale`: paths of map keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scale {
+    /// How many there are to be, such as `spec`, `replicas`.
+    pub spec_replicas: Vec<String>,
+    /// How many there are.
+    pub status_replicas: Vec<String>,
+    /// A selector of what is counted, as text.
+    pub label_selector: Option<Vec<String>>,
+}
+
 /// Answers creates of a resource of which nothing is kept, such as a review.
 #[async_trait]
 pub trait CreateHandler: std::fmt::Debug + Send + Sync + 'static {
@@ -190,6 +201,8 @@ pub struct ResourceDefinition {
     pub selectable_fields: Vec<SelectableField>,
     /// Whether there is a `status` subresource: main verbs then never write status.
     pub has_status: bool,
+    /// Where the numbers of the `scale` subresource are, if there is one.
+    pub scale: Option<Scale>,
     /// The other subresources.
     pub subresources: Vec<Subresource>,
     /// Whether clients may write objects of this kind at all; if not, only the server does.
@@ -227,6 +240,7 @@ impl ResourceDefinition {
             columns: vec![Column::age()],
             selectable_fields: Vec::new(),
             has_status: false,
+            scale: None,
             subresources: Vec::new(),
             verbs: ALL_VERBS.to_vec(),
             answered_by: None,
@@ -262,6 +276,11 @@ impl ResourceDefinition {
             columns: vec![Column::age()],
             selectable_fields: Vec::new(),
             has_status: version.subresources.as_ref().is_some_and(|s| s.status.is_some()),
+            scale: version.subresources.as_ref().and_then(|s| s.scale.as_ref()).map(|scale| Scale {
+                spec_replicas: keys(&scale.spec_replicas_path),
+                status_replicas: keys(&scale.status_replicas_path),
+                label_selector: scale.label_selector_path.as_deref().map(keys),
+            }),
             subresources: Vec::new(),
             verbs: ALL_VERBS.to_vec(),
             answered_by: None,
@@ -321,6 +340,11 @@ impl ResourceDefinition {
         let group = if self.group.is_empty() { "core" } else { &self.group };
         format!("/registry/{group}/{}/", self.plural)
     }
+}
+
+/// The keys of a path such as `.spec.replicas`.
+fn keys(path: &str) -> Vec<String> {
+    path.trim_start_matches('.').split('.').map(str::to_owned).collect()
 }
 
 /// Says of sets and of lists with one key that patches merge them. The form in which a CRD has its schema does not

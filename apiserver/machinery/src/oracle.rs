@@ -102,6 +102,7 @@ pub(crate) fn definition(spec: &Type) -> Arc<ResourceDefinition> {
         columns: Vec::new(),
         selectable_fields: Vec::new(),
         has_status: true,
+        scale: None,
         subresources: Vec::new(),
         verbs: ALL_VERBS.to_vec(),
         answered_by: None,

@@ -63,8 +63,10 @@ impl Operation {
 pub struct Attributes<'a> {
     /// Who asks, and how.
     pub context: &'a RequestContext,
-    /// What is written.
+    /// Of what something is written.
     pub definition: &'a ResourceDefinition,
+    /// What is written: the same, or the kind that a subresource takes.
+    pub kind: &'a ResourceDefinition,
     /// What the write does.
     pub operation: Operation,
     /// The namespace; empty for resources of the cluster.

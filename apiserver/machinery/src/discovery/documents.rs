@@ -131,6 +131,17 @@ fn rows(definition: &ResourceDefinition) -> Vec<Value> {
             "verbs": STATUS_VERBS,
         }));
     }
+    if definition.scale.is_some() {
+        rows.push(json!({
+            "name": format!("{}/scale", definition.plural),
+            "singularName": "",
+            "namespaced": namespaced,
+            "group": "autoscaling",
+            "version": "v1",
+            "kind": "Scale",
+            "verbs": STATUS_VERBS,
+        }));
+    }
     for subresource in &definition.subresources {
         let (group, version, kind) = subresource.kind;
         let mut row = json!({
@@ -217,6 +228,10 @@ fn resource_discovery(definition: &ResourceDefinition) -> Value {
     let mut subresources: Vec<Value> = definition.subresources.iter().map(subresource_discovery).collect();
     if definition.has_status {
         subresources.push(json!({ "subresource": "status", "responseKind": kind, "verbs": STATUS_VERBS }));
+    }
+    if definition.scale.is_some() {
+        let kind = json!({ "group": "autoscaling", "version": "v1", "kind": "Scale" });
+        subresources.push(json!({ "subresource": "scale", "responseKind": kind, "verbs": STATUS_VERBS }));
     }
     if !subresources.is_empty() {
         subresources.sort_by(|a, b| a["subresource"].as_str().cmp(&b["subresource"].as_str()));

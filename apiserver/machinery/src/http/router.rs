@@ -18,7 +18,7 @@ use super::{
 use crate::{
     content,
     definition::{ResourceDefinition, Scope, Subresource, SubresourceCall},
-    registry::{Registry, Store, Target},
+    registry::{Registry, Scaling, Store, Stored, Target},
     request::RequestContext,
     schema::{Decoder, SchemaError},
     status::{ApiError, quote},
@@ -133,7 +133,11 @@ impl ApiHandler {
             resource,
             info,
             namespace: namespace(&resource.definition, info).ok_or_else(not_found)?,
-            target: if info.subresource == "status" { Target::Status } else { Target::Main },
+            target: match &*info.subresource {
+                "status" => Target::Status,
+                "scale" if resource.definition.scale.is_some() => Target::Scale,
+                _ => Target::Main,
+            },
             context,
             headers: &parts.headers,
             query: Query::parse(parts.uri.query().unwrap_or("")),
@@ -172,6 +176,7 @@ fn namespace<'a>(definition: &ResourceDefinition, info: &'a RequestInfo) -> Opti
 
 fn has_subresource(definition: &ResourceDefinition, name: &str) -> bool {
     (name == "status" && definition.has_status)
+        || (name == "scale" && definition.scale.is_some())
         || definition.subresources.iter().any(|subresource| subresource.name == name)
 }
 
@@ -190,6 +195,33 @@ pub(super) fn check_path_segment(name: &str) -> Result<(), ApiError> {
 }
 
 impl Call<'_> {
+    /// How the `scale` is served that the request is for.
+    fn scaling(&self) -> Option<&Scaling> {
+        self.resource.store.scaling().filter(|_| self.target == Target::Scale)
+    }
+
+    /// What is read and written: the resource, or a Scale.
+    pub(crate) fn definition(&self) -> &Arc<ResourceDefinition> {
+        self.scaling().map_or(&self.resource.definition, |scaling| &scaling.definition)
+    }
+
+    /// Reads what is written.
+    pub(crate) fn decoder(&self) -> &Decoder {
+        self.scaling().map_or(&self.resource.decoder, |scaling| &*scaling.decoder)
+    }
+
+    /// What is answered of an object.
+    ///
+    /// # Errors
+    ///
+    /// 500 `InternalError` for the Scale of an object that has no number of replicas.
+    pub(crate) fn shown(&self, stored: Arc<Stored>) -> Result<Arc<Stored>, ApiError> {
+        match self.scaling() {
+            Some(scaling) => self.resource.store.scale_of(scaling, &stored),
+            None => Ok(stored),
+        }
+    }
+
     /// Refuses verbs that the resource does not have.
     fn check_verb(&self) -> Result<(), ApiError> {
         let definition = &self.resource.definition;
@@ -248,7 +280,7 @@ impl Call<'_> {
         let definition = &self.resource.definition;
         self.check_namespace()?;
         check_path_segment(&self.info.name)?;
-        if self.target == Target::Status && definition.has_status {
+        if self.target == Target::Scale || (self.target == Target::Status && definition.has_status) {
             return match &*self.info.verb {
                 "get" => self.get().await,
                 "update" => self.update(body).await,

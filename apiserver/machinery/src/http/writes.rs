@@ -113,8 +113,8 @@ impl Call<'_> {
         };
         // The store calls this again when another writer came first.
         let transform = |current: &Object| {
-            let mut patched = patch.apply(current, &self.resource.definition.schema)?;
-            let settled = self.resource.decoder.settle(&mut patched);
+            let mut patched = patch.apply(current, &self.definition().schema)?;
+            let settled = self.decoder().settle(&mut patched);
             let unknown = settled.map_err(|misfit| patch.refuse_misfit(&patched, &misfit))?;
             let warnings = patch.check_strictly(&patched, unknown.warnings(), context.field_validation)?;
             warnings.iter().for_each(|warning| context.warn(warning));
@@ -134,7 +134,7 @@ impl Call<'_> {
         let context = options.context(self.context, self.user_agent());
         let Configuration { object, duplicates } = Configuration::parse(body)?;
         let finish = |mut merged: Object| {
-            self.resource.decoder.conform(&mut merged, FieldValidation::Ignore)?;
+            self.decoder().conform(&mut merged, FieldValidation::Ignore)?;
             duplicates.check(&context)?;
             self.ensure_namespace(&mut merged)?;
             self.check_name(&merged)?;
@@ -173,7 +173,7 @@ impl Call<'_> {
     }
 
     fn decode(&self, context: &RequestContext, body: &[u8], media: MediaType) -> Result<Object, ApiError> {
-        let decoded = self.resource.decoder.decode(body, media.format(), context.field_validation)?;
+        let decoded = self.decoder().decode(body, media.format(), context.field_validation)?;
         decoded.warnings.into_iter().for_each(|warning| context.warn(warning));
         Ok(decoded.object)
     }
@@ -230,7 +230,7 @@ impl Call<'_> {
         (accepted, form): (Accepted, Form),
         stored: &Arc<Stored>,
     ) -> Result<Response<Body>, ApiError> {
-        let pieces = render::object(&self.resource.definition, form, stored);
+        let pieces = render::object(self.definition(), form, &self.shown(stored.clone())?);
         response::json(code, accepted.media, self.headers, pieces)
     }
 

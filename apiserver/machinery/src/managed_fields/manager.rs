@@ -63,9 +63,16 @@ impl FieldManagers {
         Self { main: manager("", not_main), status: manager("status", &[&["metadata"], &["spec"]]) }
     }
 
+    /// Of what is written through a subresource as a kind of its own.
+    pub(crate) fn of_subresource(definition: &ResourceDefinition, subresource: &'static str) -> Self {
+        let Self { mut main, status } = Self::new(definition);
+        main.subresource = subresource;
+        Self { main, status }
+    }
+
     pub(crate) fn of(&self, target: Target) -> &FieldManager {
         match target {
-            Target::Main => &self.main,
+            Target::Main | Target::Scale => &self.main,
             Target::Status => &self.status,
         }
     }

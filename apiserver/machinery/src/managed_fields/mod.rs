@@ -15,6 +15,7 @@ mod manager;
 #[cfg(test)]
 mod oracle_tests;
 mod path;
+mod scale;
 mod schema;
 mod set;
 mod typed;
@@ -24,5 +25,6 @@ mod value;
 pub(crate) use self::{
     entries::same_but_for_times,
     manager::{ApplyOptions, FieldManagers, check},
+    scale::Replicas,
     value::Plain,
 };

@@ -80,6 +80,17 @@ fn add_resource(definition: &ResourceDefinition, root: &str, schemas: &Component
         ];
         insert(paths, &format!("{base}/{{name}}/status"), status, namespaced, true);
     }
+    if definition.scale.is_some() {
+        let scale = schemas::reference(&schemas::name("autoscaling", "v1", "Scale"));
+        let operations = Operations { definition, one: &scale, list: &list };
+        let of_scale = [("get", "get"), ("update", "put"), ("patch", "patch")].map(|(verb, method)| {
+            operations.operation(verb, method, "scale").map(|(method, mut operation)| {
+                operation["x-kubernetes-group-version-kind"] = schemas::gvk("autoscaling", "v1", "Scale");
+                (method, operation)
+            })
+        });
+        insert(paths, &format!("{base}/{{name}}/scale"), of_scale, namespaced, true);
+    }
     for subresource in &definition.subresources {
         let verbs = [("get", "get"), ("create", "post"), ("update", "put"), ("patch", "patch")];
         let operations = verbs.map(|(verb, method)| {

@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1;
 use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
-use crate::definition::ResourceDefinition;
+use crate::{definition::ResourceDefinition, registry::scale_definition};
 
 const PREFIX: &str = "#/components/schemas/";
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
@@ -74,6 +74,9 @@ pub(super) fn components(definitions: &[Arc<ResourceDefinition>]) -> Components 
     let mut components = shared(definitions);
     for definition in definitions {
         add_kind(definition, &mut components);
+        if let Some(scale) = scale_definition(definition) {
+            add_kind(&scale, &mut components);
+        }
     }
     Components(components)
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::{DeleteOptions, Store, Stored};
+use super::{DeleteOptions, Store, Stored, Target};
 use crate::{
     admission::{Attributes, Chain, Operation},
     managed_fields,
@@ -27,8 +27,8 @@ pub(super) struct Admitted<'a> {
     pub(super) name: &'a str,
     /// What is changed; nothing when it is created.
     pub(super) current: Option<&'a Stored>,
-    /// Whether only the status is written.
-    pub(super) status: bool,
+    /// What of it is written.
+    pub(super) target: Target,
 }
 
 /// The chain of a server, and what it needs to know of one resource.
@@ -51,7 +51,7 @@ impl Store {
     /// Whether the chain may change an object that is about to be written, or refuse it unseen.
     pub(super) fn may_admit(&self, write: Admitted<'_>) -> bool {
         let Some(chain) = self.admission.chain.get() else { return false };
-        let Ok(decoder) = self.decoder() else { return true };
+        let Ok(decoder) = self.decoder_of(write.target) else { return true };
         chain.admits(&self.attributes(write, chain, None, &Value::Null, &decoder))
     }
 
@@ -61,8 +61,8 @@ impl Store {
     /// Follows `NewManagedFieldsValidatingAdmissionController` upstream.
     pub(super) async fn admit_change(&self, write: Admitted<'_>, object: &mut Object) -> Result<(), ApiError> {
         let Some(chain) = self.admission.chain.get() else { return Ok(()) };
-        let decoder = self.decoder()?;
-        let old = write.current.map(Stored::object);
+        let decoder = self.decoder_of(write.target)?;
+        let old = write.current.map(|current| self.seen(write.target, current.object()));
         let options = options_of(write);
         let attributes = self.attributes(write, chain, old.as_ref(), &options, &decoder);
         let before = managed_fields_of(object).cloned();
@@ -87,7 +87,7 @@ impl Store {
         managed_fields: Option<&Value>,
     ) -> Result<(), ApiError> {
         let Some(chain) = self.admission.chain.get() else { return Ok(()) };
-        let decoder = self.decoder()?;
+        let decoder = self.decoder_of(write.target)?;
         let options = options_of(write);
         if !chain.validates(&self.attributes(write, chain, None, &options, &decoder)) {
             return Ok(());
@@ -100,8 +100,25 @@ impl Store {
         if let Some(current) = write.current {
             metadata.insert("resourceVersion".to_owned(), current.version.to_string().into());
         }
-        let old = write.current.map(Stored::object);
+        let object = self.seen(write.target, object);
+        let old = write.current.map(|current| self.seen(write.target, current.object()));
         chain.validate(&self.attributes(write, chain, old.as_ref(), &options, &decoder), Some(&object)).await
+    }
+
+    /// An object as admission sees it.
+    fn seen(&self, target: Target, object: Object) -> Object {
+        match (target, &self.scaling) {
+            (Target::Scale, Some(scaling)) => scaling.seen(&object),
+            (Target::Main | Target::Status | Target::Scale, _) => object,
+        }
+    }
+
+    /// Reads what is written.
+    fn decoder_of(&self, target: Target) -> Result<Arc<Decoder>, ApiError> {
+        match (target, &self.scaling) {
+            (Target::Scale, Some(scaling)) => Ok(scaling.decoder.clone()),
+            (Target::Main | Target::Status | Target::Scale, _) => self.decoder(),
+        }
     }
 
     /// Asks the chain about a removal.
@@ -121,7 +138,7 @@ impl Store {
             sent.insert("apiVersion".to_owned(), "meta.k8s.io/v1".into());
         }
         let old = current.object();
-        let write = Admitted { context, namespace, name: current.name(), current: Some(current), status: false };
+        let write = Admitted { context, namespace, name: current.name(), current: Some(current), target: Target::Main };
         let attributes = self.attributes(write, chain, Some(&old), &sent, &decoder);
         let attributes = Attributes { operation: Operation::Delete, dry_run, ..attributes };
         chain.admit(&attributes, None).await?;
@@ -141,18 +158,24 @@ impl Store {
         options: &'a Value,
         decoder: &'a Decoder,
     ) -> Attributes<'a> {
+        let scaling = self.scaling.as_ref().filter(|_| write.target == Target::Scale);
         Attributes {
             context: write.context,
             definition: &self.definition,
             operation: if write.current.is_some() { Operation::Update } else { Operation::Create },
             namespace: write.namespace,
             name: write.name,
-            subresource: if write.status { "status" } else { "" },
+            kind: scaling.map_or(&self.definition, |scaling| &scaling.definition),
+            subresource: match write.target {
+                Target::Main => "",
+                Target::Status => "status",
+                Target::Scale => "scale",
+            },
             old_object,
             options,
             dry_run: write.context.dry_run,
             decoder,
-            fields: &self.field_managers,
+            fields: scaling.map_or(&self.field_managers, |scaling| &scaling.fields),
             metrics: chain.metrics(),
         }
     }

@@ -43,7 +43,7 @@ impl Store {
             return Err(self.conflict(name, detail));
         }
         metadata::set_namespace(&mut object, self.definition.scope, namespace)?;
-        let write = Admitted { context, namespace, name, current: None, status: false };
+        let write = Admitted { context, namespace, name, current: None, target: Target::Main };
         self.admit_change(write, &mut object).await?;
         metadata::dedup_owners(context, &mut object, Moment::AfterAdmission);
         object.metadata_mut().remove("resourceVersion");

@@ -6,7 +6,7 @@ use futures_util::StreamExt as _;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    History, NamespaceLookup, Observer, Registry, Store,
+    History, NamespaceLookup, Observer, Registry, Scaling, Store,
     erased::{Erased, ErasedStrategy},
     namespace::StoredNamespaces,
 };
@@ -146,6 +146,7 @@ impl RegistryBuilder {
             let cache = WatchCache::new(definition.selectable_fields.clone(), self.window, progress.clone());
             Arc::new(Store {
                 field_managers: FieldManagers::new(&definition),
+                scaling: Scaling::new(&definition),
                 history: self.history.clone().filter(|history| history.keeps(&definition)),
                 definition,
                 strategy,

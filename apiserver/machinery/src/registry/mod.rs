@@ -21,6 +21,7 @@ mod observer;
 mod options;
 mod past;
 mod read;
+mod scale;
 mod token;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use token::fuzz as fuzz_tokens;
@@ -39,6 +40,7 @@ pub use options::{
     Apply, DeleteOptions, Deleted, Event, Finish, List, ListOptions, Target, Transform, UpdateSource, WatchOptions,
 };
 pub use past::{History, HistoryError, Past};
+pub(crate) use scale::{Scaling, definition as scale_definition};
 use tokio_util::sync::CancellationToken;
 
 pub use crate::cache::{Stored, Window};
@@ -108,6 +110,8 @@ pub struct Store {
     cache: Arc<WatchCache>,
     field_managers: FieldManagers,
     admission: admit::Admission,
+    /// How its `scale` is served, if there is one.
+    scaling: Option<scale::Scaling>,
     /// Who keeps what the log has no more, if anybody does.
     history: Option<Arc<dyn History>>,
     /// What is being written, so that the cache need not parse it again.

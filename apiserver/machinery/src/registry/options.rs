@@ -104,6 +104,8 @@ pub enum Target {
     Main,
     /// Nothing but the status.
     Status,
+    /// The number of replicas, as a Scale.
+    Scale,
 }
 
 /// Makes the new object from the current one; may be called again when a write is retried.

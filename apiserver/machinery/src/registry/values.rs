@@ -70,6 +70,7 @@ impl Store {
             let of_status = |error: &FieldError| error.field == "status" || error.field.starts_with("status.");
             errors.retain(|error| of_status(error) == (target == Target::Status));
         }
+        errors.extend(self.scaling().map(|scaling| scaling.errors(object, target)).unwrap_or_default());
         Ok(errors)
     }
 

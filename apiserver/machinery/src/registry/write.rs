@@ -72,7 +72,7 @@ impl Store {
         let owners = self.track(context, Target::Main, None, &object, written.as_ref());
         put_managed_fields(&mut object, owners);
         let name = object.name().to_owned();
-        let write = Admitted { context, namespace, name: &name, current: None, status: false };
+        let write = Admitted { context, namespace, name: &name, current: None, target: Target::Main };
         self.admit_change(write, &mut object).await?;
         metadata::dedup_owners(context, &mut object, Moment::AfterAdmission);
         let prefix = object.meta_str("generateName").to_owned();
@@ -117,7 +117,7 @@ impl Store {
         }
         self.strategy.admit(context, &draft).await?;
         put_managed_fields(&mut draft.object, managed_fields);
-        let write = Admitted { context, namespace, name: &name, current: None, status: false };
+        let write = Admitted { context, namespace, name: &name, current: None, target: Target::Main };
         self.admit_stored(write, &draft.object, None).await?;
         let key = self.key(namespace, &name);
         if context.dry_run {
@@ -246,43 +246,18 @@ impl Store {
         change: &mut UpdateSource<'_>,
         current: &Arc<Stored>,
     ) -> Result<Outcome<Arc<Stored>>, ApiError> {
-        let name = current.name();
         let mut old = current.object();
-        let (mut new, verb) = match change {
-            UpdateSource::Object(object) => {
-                if !object.uid().is_empty() && object.uid() != current.uid() {
-                    return Err(self.uid_conflict(&current.key, name, object.uid(), current.uid()));
-                }
-                (object.clone(), "update")
-            }
-            UpdateSource::Transform(transform) => (transform(&old)?, "patch"),
-            UpdateSource::Apply(apply) => (self.applied(context, target, Some(&old), apply)?, "patch"),
+        let write = Admitted { context, namespace, name: current.name(), current: Some(current), target };
+        let changed = match (target, &self.scaling) {
+            (Target::Scale, Some(scaling)) => self.scaled(write, scaling, change, (&old, current)).await?,
+            (Target::Main | Target::Status | Target::Scale, _) => self.changed(write, change, (&old, current)).await?,
         };
+        let Changed { mut object, managed_fields, based_on, verb } = changed;
         let old_managed_fields = old.metadata_mut().remove(MANAGED_FIELDS);
         old.metadata_mut().remove("resourceVersion");
-        let written = new.metadata_mut().remove(MANAGED_FIELDS);
-        let write = Admitted { context, namespace, name, current: Some(current), status: target == Target::Status };
-        // Admission sees all that was sent; a part that is not written need not have its type.
-        let whole = self.may_admit(write).then(|| self.strategy.typed(&new).unwrap_or_else(|_| new.clone()));
-        let mut based_on = new.meta_str("resourceVersion").to_owned();
-        let mut new = self.part(new, &old, target, namespace)?;
-        let mut managed_fields = match change {
-            UpdateSource::Apply(_) => written,
-            UpdateSource::Object(_) | UpdateSource::Transform(_) => {
-                let live = Some((&old, old_managed_fields.as_ref()));
-                self.track(context, target, live, &self.typed(&new, target)?, written.as_ref())
-            }
-        };
-        if let Some(mut whole) = whole {
-            put_managed_fields(&mut whole, managed_fields);
-            self.admit_change(write, &mut whole).await?;
-            managed_fields = whole.metadata_mut().remove(MANAGED_FIELDS);
-            based_on = whole.meta_str("resourceVersion").to_owned();
-            new = self.part(whole, &old, target, namespace)?;
-        }
-        metadata::dedup_owners(context, &mut new, Moment::AfterAdmission);
+        metadata::dedup_owners(context, &mut object, Moment::AfterAdmission);
         self.check_version(&based_on, current)?;
-        let mut draft = self.draft_change(context, target, &new, (&old, current))?;
+        let mut draft = self.draft_change(context, target, &object, (&old, current))?;
         warn(context, &draft);
         count_generation(&mut draft.object, &old);
         self.strategy.admit(context, &draft).await?;
@@ -307,6 +282,55 @@ impl Store {
             });
         }
         self.append(context, &current.key, expect, &prepared, verb).await
+    }
+
+    /// What a change makes of an object, with the owners of its fields, after admission.
+    async fn changed(
+        &self,
+        write: Admitted<'_>,
+        change: &mut UpdateSource<'_>,
+        (old, current): (&Object, &Arc<Stored>),
+    ) -> Result<Changed, ApiError> {
+        let Admitted { context, namespace, target, .. } = write;
+        let (mut new, verb) = match change {
+            UpdateSource::Object(object) => {
+                self.check_uid(object, current)?;
+                (object.clone(), "update")
+            }
+            UpdateSource::Transform(transform) => (transform(old)?, "patch"),
+            UpdateSource::Apply(apply) => (self.applied(context, target, Some(old), apply)?, "patch"),
+        };
+        let mut old = old.clone();
+        let old_managed_fields = old.metadata_mut().remove(MANAGED_FIELDS);
+        old.metadata_mut().remove("resourceVersion");
+        let written = new.metadata_mut().remove(MANAGED_FIELDS);
+        // Admission sees all that was sent; a part that is not written need not have its type.
+        let whole = self.may_admit(write).then(|| self.strategy.typed(&new).unwrap_or_else(|_| new.clone()));
+        let mut based_on = new.meta_str("resourceVersion").to_owned();
+        let mut object = self.part(new, &old, target, namespace)?;
+        let mut managed_fields = match change {
+            UpdateSource::Apply(_) => written,
+            UpdateSource::Object(_) | UpdateSource::Transform(_) => {
+                let live = Some((&old, old_managed_fields.as_ref()));
+                self.track(context, target, live, &self.typed(&object, target)?, written.as_ref())
+            }
+        };
+        if let Some(mut whole) = whole {
+            put_managed_fields(&mut whole, managed_fields);
+            self.admit_change(write, &mut whole).await?;
+            managed_fields = whole.metadata_mut().remove(MANAGED_FIELDS);
+            based_on = whole.meta_str("resourceVersion").to_owned();
+            object = self.part(whole, &old, target, namespace)?;
+        }
+        Ok(Changed { object, managed_fields, based_on, verb })
+    }
+
+    /// Refuses what is sent for another object of the same name.
+    pub(super) fn check_uid(&self, object: &Object, current: &Stored) -> Result<(), ApiError> {
+        if object.uid().is_empty() || object.uid() == current.uid() {
+            return Ok(());
+        }
+        Err(self.uid_conflict(&current.key, current.name(), object.uid(), current.uid()))
     }
 
     /// Who owns what once `new` is stored: as it was sent, with defaults, before admission and the strategy do their
@@ -357,7 +381,7 @@ impl Store {
     /// Keeps a write to its part: the status, or everything else.
     fn split_status(&self, mut new: Object, old: &Object, target: Target) -> Object {
         match target {
-            Target::Main => {
+            Target::Main | Target::Scale => {
                 if self.definition.has_status {
                     match old.0.get("status") {
                         Some(status) => new.0.insert("status".to_owned(), status.clone()),
@@ -451,6 +475,16 @@ impl Store {
             Err(error) => Err(self.log_failed(verb, &error)),
         }
     }
+}
+
+/// A change as it is to be stored, if nothing is wrong with it.
+pub(super) struct Changed {
+    /// Without `managedFields` and version.
+    pub(super) object: Object,
+    pub(super) managed_fields: Option<Value>,
+    /// The version that it is based on, as it was sent; empty for whatever is there.
+    pub(super) based_on: String,
+    pub(super) verb: &'static str,
 }
 
 /// How an update of what does not exist ended.

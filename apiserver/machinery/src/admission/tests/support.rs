@@ -45,6 +45,7 @@ use crate::{
 
 #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[kube(group = "test.dev", version = "v1", kind = "Gadget", namespaced, status = "GadgetStatus")]
+#[kube(scale(spec_replicas_path = ".spec.size", status_replicas_path = ".status.size"))]
 pub(super) struct GadgetSpec {
     #[serde(default)]
     size: i64,

@@ -2,6 +2,7 @@ use serde_json::json;
 
 use super::support::{Configured, HookServer, Server, gadget, patched, refused};
 use crate::{
+    object::Object,
     registry::{DeleteOptions, ListOptions, Target},
     status::ApiError,
 };
@@ -147,6 +148,41 @@ async fn webhooks_see_values_that_are_refused_and_may_mend_them() {
     stale.metadata_mut().insert("resourceVersion".to_owned(), json!("999"));
     assert_eq!(refused(seen.update(Target::Main, stale).await).0, 409);
     assert_eq!(hooks.asked().len(), 2);
+}
+
+#[tokio::test]
+async fn a_scale_is_admitted_as_what_it_is() {
+    let hooks = HookServer::start(|request| match request["path"].as_str().unwrap() {
+        "mutate" => patched(json!([{"op": "replace", "path": "/spec/replicas", "value": 7}])),
+        _ => json!({"allowed": true}),
+    })
+    .await;
+    let of_scales = |path: &str| {
+        let mut hook = hooks.hook(&format!("{path}.test.dev"), path);
+        hook["rules"][0]["resources"] = json!(["gadgets/scale"]);
+        hook
+    };
+    let server = Server::new(Configured {
+        mutating: vec![("m", vec![of_scales("mutate")])],
+        validating: vec![("v", vec![of_scales("look")])],
+        ..Configured::default()
+    })
+    .await;
+    server.create("shop", "a", 1).await.unwrap();
+    let scale = json!({"metadata": {"name": "a", "namespace": "shop"}, "spec": {"replicas": 2}});
+    let stored = server.update(Target::Scale, Object(scale.as_object().unwrap().clone())).await.unwrap();
+    assert_eq!((&stored.object().0["spec"]["size"], stored.generation()), (&json!(7), 2));
+    let asked = hooks.asked();
+    let [mutating, validating] = asked.as_slice() else { panic!("{asked:#?}") };
+    for request in &asked {
+        assert_eq!(request["kind"], json!({"group": "autoscaling", "version": "v1", "kind": "Scale"}));
+        assert_eq!(request["resource"], json!({"group": "test.dev", "version": "v1", "resource": "gadgets"}));
+        assert_eq!(request["subResource"], "scale");
+        assert_eq!(request["oldObject"]["spec"]["replicas"], 1);
+    }
+    assert_eq!(mutating["object"]["spec"], json!({"replicas": 2}));
+    assert_eq!(validating["object"]["spec"], json!({"replicas": 7}));
+    assert_eq!(validating["object"]["kind"], "Scale");
 }
 
 #[tokio::test]

@@ -44,7 +44,8 @@ impl ReviewVersion {
 /// The `request` of a review, without its uid; policies show the same to their expressions.
 pub(in crate::admission) fn request(attributes: &Attributes<'_>) -> Map<String, Value> {
     let definition = attributes.definition;
-    let kind = json!({"group": definition.group, "version": definition.version, "kind": definition.kind});
+    let crate::ResourceDefinition { group, version, kind, .. } = attributes.kind;
+    let kind = json!({"group": group, "version": version, "kind": kind});
     let resource = json!({"group": definition.group, "version": definition.version, "resource": definition.plural});
     let mut request = Map::new();
     let mut put = |name: &str, value: Value| {
