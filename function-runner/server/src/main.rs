@@ -27,7 +27,10 @@ fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     args.check()?;
     start_logging(&args)?;
-    source::set_timeouts();
+    #[expect(unsafe_code, reason = "libgit2's options are globals")]
+    // SAFETY: no other thread exists yet.
+    let timeouts = unsafe { stoa_git::set_timeouts() };
+    timeouts.context("libgit2 takes no timeouts")?;
     // Two crates in the build bring a TLS provider each; this is the one that is meant.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

@@ -14,7 +14,7 @@ use stoa_runtime_kubernetes::{Access, ClusterConfig, KubernetesRuntime};
 
 use crate::convert;
 use crate::failure::{Failure, problem, reason};
-use crate::source::{self, Credentials};
+use crate::source::{self, Authenticated};
 
 /// Makes the runtime of a run.
 #[derive(Clone, Debug)]
@@ -133,7 +133,7 @@ impl Runtimes {
                 source_commit: target.commit.clone(),
             },
         };
-        let connect = Arc::new(Credentials::of(repository));
+        let connect = Arc::new(Authenticated::with(&repository));
         let runtime = GitOpsRuntime::new(config, connect).map_err(|err| Failure::runtime(&err))?;
         Ok(Arc::new(runtime))
     }

@@ -1,14 +1,21 @@
 //! What the authored objects were at every version: the history that time travel reads.
 //!
-//! The ref `refs/stoa/history` has one commit with the tree `at`, in which the eight bytes of a version, in hexadecimal,
-//! lead to the tree of everything that was authored then: `<group>/<resource>/[<namespace>/]<name>`, each a file with the
-//! version of its last change on the first line and the object after it. What does not change is shared between
-//! trees, so a version costs what its change does, and finding one costs eight lookups however long the history is.
+//! It is a chain of commits, one for each batch, in `refs/stoa/history`. A commit has the tree `at`, in which the eight
+//! bytes of a version, in hexadecimal, lead to the tree of everything that was authored then:
+//! `<group>/<resource>/[<namespace>/]<name>`, each a file with the version of its last change on the first line and the
+//! object after it. What does not change is shared between trees, so a version costs what its change does. The chain
+//! grows at its end and is small there, so a remote can have it cheaply; everything in it comes from the log alone, so
+//! that two ends which were made of the same records can always be joined.
+//!
+//! Finding a version takes the versions of all commits in one tree of the same form. That is the index, in
+//! `refs/stoa/versions`: a commit with that tree whose parent is the end of the chain that it covers. It is made from
+//! the chain and stays where it is.
+//!
 //! Main cannot serve: files of people are invalid at times, and a push is one commit and many versions.
 
 use std::collections::BTreeMap;
 
-use git2::{ErrorCode, ObjectType, Oid, Repository, Tree};
+use git2::{ErrorCode, ObjectType, Oid, Repository, Sort, Tree};
 use stoa_machinery::log::{Entry, Key, Version};
 
 use super::{
@@ -16,11 +23,15 @@ use super::{
     trees::{self, Directory, Item},
 };
 
-/// Where it is.
+/// Where the chain ends.
 pub(super) const HISTORY: &str = "refs/stoa/history";
+/// Where the index is.
+pub(super) const VERSIONS: &str = "refs/stoa/versions";
 /// The tree of versions.
 const AT: &str = "at";
 const REGISTRY: &str = "/registry/";
+/// So many commits of the chain are indexed at a time.
+const AT_ONCE: usize = 1024;
 
 /// A change of what was authored.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,53 +43,151 @@ pub(super) struct Step {
 }
 
 /// The names that lead to a version.
-fn names(version: Version) -> [String; 8] {
+type Names = [String; 8];
+
+fn names(version: Version) -> Names {
     version.0.to_be_bytes().map(|byte| format!("{byte:02x}"))
+}
+
+fn version(names: &[String]) -> Version {
+    Version(names.iter().fold(0, |version, name| version << 8 | u64::from_str_radix(name, 16).unwrap_or_default()))
 }
 
 fn path(key: &Key) -> Option<Vec<&str>> {
     Some(key.as_str().strip_prefix(REGISTRY)?.split('/').collect())
 }
 
-/// Adds steps, in the order of their versions, to the history that ends in `base`, and says what it ends in then. The
-/// objects are added to `objects`; `at` has an entry even when no step does.
+/// What a chain ends in after steps were added to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Appended {
+    pub end: Oid,
+    /// The index that covers it, if the one that was there covered all before it.
+    pub index: Option<Oid>,
+}
+
+/// Adds steps, in the order of their versions, to the chains that end in `bases`, and joins these. The objects are added
+/// to `objects`; where there is no base, `at` has an entry even when no step does. Steps that are in a chain already
+/// change nothing.
 pub(super) fn append(
     repository: &Repository,
-    base: Option<Oid>,
+    bases: &[Oid],
     at: Version,
     steps: &[Step],
     objects: &mut Objects,
-) -> Result<Oid, git2::Error> {
-    let versions = base.map(|base| versions(repository, base)).transpose()?;
-    let newest = match &versions {
-        Some(versions) => newest(repository, versions, Version(u64::MAX))?,
-        None => None,
-    };
-    let mut state = newest.map_or_else(|| Ok(Directory::default()), |id| Directory::load(repository, id))?;
+) -> Result<Appended, git2::Error> {
+    let newest = newest_of(repository, bases)?;
+    let mut state = newest.map_or_else(|| Ok(Directory::default()), |(_, id)| Directory::load(repository, id))?;
     let mut states = BTreeMap::new();
-    if newest.is_none() {
-        states.insert(at, state.id(objects)?);
+    match newest {
+        None => drop(states.insert(at, state.id(objects)?)),
+        Some((version, id)) if bases.len() > 1 => drop(states.insert(version, id)),
+        Some(_) => {}
     }
-    for step in steps {
+    let is_new = |step: &&Step| newest.is_none_or(|(newest, _)| step.version >= newest);
+    for step in steps.iter().filter(is_new) {
         let Some(names) = path(&step.key) else { continue };
         let content = step.value.as_ref().map(|value| [format!("{}\n", step.version).as_bytes(), value].concat());
         let file = content.map(|content| objects.add(ObjectType::Blob, &content)).transpose()?;
         state.put(repository, &names, file.map(Item::File), objects)?;
         states.insert(step.version, state.id(objects)?);
     }
-    let states: Vec<([String; 8], Oid)> = states.into_iter().map(|(version, state)| (names(version), state)).collect();
-    let versions = insert(repository, versions.map(|tree| tree.id()), &states, 0, objects)?;
+    if let ([base], true) = (bases, states.is_empty()) {
+        return Ok(Appended { end: *base, index: None });
+    }
+    let states: Vec<(Names, Oid)> = states.into_iter().map(|(version, state)| (names(version), state)).collect();
+    let batch = insert(repository, None, &states, 0, objects)?;
+    let end = commit(batch, bases, objects)?;
+    let index = match covered(repository)? {
+        Some((index, covered)) if bases == [covered] => {
+            let all = insert(repository, Some(versions(repository, index)?.id()), &states, 0, objects)?;
+            Some(commit(all, &[end], objects)?)
+        }
+        _ => None,
+    };
+    Ok(Appended { end, index })
+}
+
+fn commit(versions: Oid, parents: &[Oid], objects: &mut Objects) -> Result<Oid, git2::Error> {
     let root = objects.add(ObjectType::Tree, &trees::encoded(AT, Item::Tree(versions)))?;
     let who = "Stoa <stoa@users.stoa.dev> 0 +0000";
-    let commit = format!("tree {root}\nauthor {who}\ncommitter {who}\n\nwhat was authored at each version\n");
+    let parents: String = parents.iter().map(|parent| format!("parent {parent}\n")).collect();
+    let commit = format!("tree {root}\n{parents}author {who}\ncommitter {who}\n\nwhat was authored at each version\n");
     objects.add(ObjectType::Commit, commit.as_bytes())
+}
+
+/// The index and the end of the chain that it covers.
+pub(super) fn covered(repository: &Repository) -> Result<Option<(Oid, Oid)>, git2::Error> {
+    match repository.refname_to_id(VERSIONS) {
+        Ok(index) => Ok(Some((index, repository.find_commit(index)?.parent_id(0)?))),
+        Err(error) if error.code() == ErrorCode::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Brings the index up to `end`; `publish` makes the objects it is given readable.
+pub(super) fn index(
+    repository: &Repository,
+    end: Oid,
+    publish: impl Fn(&Objects) -> Result<(), git2::Error>,
+) -> Result<(), git2::Error> {
+    let covered = covered(repository)?;
+    if covered.is_some_and(|(_, covered)| covered == end) {
+        return Ok(());
+    }
+    let mut walk = repository.revwalk()?;
+    walk.set_sorting(Sort::TOPOLOGICAL | Sort::REVERSE)?;
+    walk.push(end)?;
+    let mut all = None;
+    if let Some((index, covered)) = covered {
+        walk.hide(covered)?;
+        all = Some(versions(repository, index)?.id());
+    }
+    let chain = walk.collect::<Result<Vec<_>, _>>()?;
+    // A chain may begin with a commit that has all versions before it, and then that is the index so far.
+    let begun = usize::from(all.is_none());
+    if let Some(first) = chain.first().filter(|_| all.is_none()) {
+        all = Some(versions(repository, *first)?.id());
+    }
+    for commits in chain[begun.min(chain.len())..].chunks(AT_ONCE) {
+        let mut states = BTreeMap::new();
+        for commit in commits {
+            leaves(repository, versions(repository, *commit)?.id(), &mut Vec::new(), &mut states)?;
+        }
+        let states: Vec<(Names, Oid)> = states.into_iter().collect();
+        let mut objects = Objects::default();
+        all = Some(insert(repository, all, &states, 0, &mut objects)?);
+        publish(&objects)?;
+    }
+    let mut objects = Objects::default();
+    let all = all.ok_or_else(|| git2::Error::from_str("the history has no beginning"))?;
+    let index = commit(all, &[end], &mut objects)?;
+    publish(&objects)?;
+    repository.reference(VERSIONS, index, true, "stoa").map(|_| ())
+}
+
+/// The states in a tree of versions.
+fn leaves(
+    repository: &Repository,
+    node: Oid,
+    names: &mut Vec<String>,
+    states: &mut BTreeMap<Names, Oid>,
+) -> Result<(), git2::Error> {
+    for entry in &repository.find_tree(node)? {
+        names.push(entry.name().unwrap_or_default().to_owned());
+        match Names::try_from(names.clone()) {
+            Ok(names) => drop(states.insert(names, entry.id())),
+            Err(_) => leaves(repository, entry.id(), names, states)?,
+        }
+        names.pop();
+    }
+    Ok(())
 }
 
 /// Adds states to the tree of versions, each node of which is written once. The states are in order.
 fn insert(
     repository: &Repository,
     node: Option<Oid>,
-    states: &[([String; 8], Oid)],
+    states: &[(Names, Oid)],
     depth: usize,
     objects: &mut Objects,
 ) -> Result<Oid, git2::Error> {
@@ -99,17 +208,24 @@ fn insert(
     objects.add(ObjectType::Tree, directory.raw())
 }
 
+/// The newest state of the chains that end in `bases`, and its version.
+fn newest_of(repository: &Repository, bases: &[Oid]) -> Result<Option<(Version, Oid)>, git2::Error> {
+    let mut found = None;
+    for base in bases {
+        found = found.max(newest(repository, &versions(repository, *base)?, Version(u64::MAX))?);
+    }
+    Ok(found)
+}
+
 /// The steps that make the newest state what `wanted` says, by key.
 pub(super) fn difference(
     repository: &Repository,
-    base: Option<Oid>,
+    bases: &[Oid],
     at: Version,
     wanted: BTreeMap<Key, Vec<u8>>,
 ) -> Result<Vec<Step>, git2::Error> {
     let mut there = BTreeMap::new();
-    if let Some(base) = base
-        && let Some(state) = newest(repository, &versions(repository, base)?, Version(u64::MAX))?
-    {
+    if let Some((_, state)) = newest_of(repository, bases)? {
         let everything = Range { prefix: REGISTRY, after: None, max: usize::MAX };
         let mut entries = Vec::new();
         collect(repository, &repository.find_tree(state)?, REGISTRY, everything, &mut entries)?;
@@ -128,15 +244,15 @@ fn versions(repository: &Repository, history: Oid) -> Result<Tree<'_>, git2::Err
     repository.find_tree(entry.id())
 }
 
-/// The state as of a version: the one of the newest version that is not newer.
-fn newest(repository: &Repository, versions: &Tree<'_>, at: Version) -> Result<Option<Oid>, git2::Error> {
+/// The state as of a version, the one of the newest version that is not newer, and that version.
+fn newest(repository: &Repository, versions: &Tree<'_>, at: Version) -> Result<Option<(Version, Oid)>, git2::Error> {
     /// The newest below a node; with `limit`, none that is past it.
     fn below(
         repository: &Repository,
         node: &Tree<'_>,
         limit: Option<&[String]>,
-        depth: usize,
-    ) -> Result<Option<Oid>, git2::Error> {
+        names: &mut Vec<String>,
+    ) -> Result<Option<(Version, Oid)>, git2::Error> {
         for entry in node.iter().rev() {
             let name = entry.name().unwrap_or_default();
             let limit = match limit.map(|limit| (name.cmp(limit[0].as_str()), limit)) {
@@ -144,17 +260,19 @@ fn newest(repository: &Repository, versions: &Tree<'_>, at: Version) -> Result<O
                 Some((std::cmp::Ordering::Equal, limit)) => Some(&limit[1..]),
                 Some((std::cmp::Ordering::Less, _)) | None => None,
             };
-            if depth == 7 {
-                return Ok(Some(entry.id()));
+            names.push(name.to_owned());
+            if names.len() == 8 {
+                return Ok(Some((version(names), entry.id())));
             }
             let limit = limit.filter(|limit| !limit.is_empty());
-            if let Some(found) = below(repository, &repository.find_tree(entry.id())?, limit, depth + 1)? {
+            if let Some(found) = below(repository, &repository.find_tree(entry.id())?, limit, names)? {
                 return Ok(Some(found));
             }
+            names.pop();
         }
         Ok(None)
     }
-    below(repository, versions, Some(&names(at)), 0)
+    below(repository, versions, Some(&names(at)), &mut Vec::new())
 }
 
 /// Which objects of a state are wanted.
@@ -170,12 +288,8 @@ pub(super) struct Range<'a> {
 
 /// Objects as of a version, in the order of their keys. `None` when the history begins later.
 pub(super) fn read(repository: &Repository, at: Version, range: Range<'_>) -> Result<Option<Vec<Entry>>, git2::Error> {
-    let history = match repository.refname_to_id(HISTORY) {
-        Ok(history) => history,
-        Err(error) if error.code() == ErrorCode::NotFound => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    let Some(state) = newest(repository, &versions(repository, history)?, at)? else { return Ok(None) };
+    let Some((index, _)) = covered(repository)? else { return Ok(None) };
+    let Some((_, state)) = newest(repository, &versions(repository, index)?, at)? else { return Ok(None) };
     let mut entries = Vec::new();
     collect(repository, &repository.find_tree(state)?, REGISTRY, range, &mut entries)?;
     Ok(Some(entries))
@@ -245,7 +359,7 @@ mod tests {
     #[test]
     fn every_version_shows_what_was_there() {
         let directory = TempDir::new().unwrap();
-        let control = ControlRepository::open(directory.path()).unwrap();
+        let control = ControlRepository::open(directory.path(), false).unwrap();
         let steps = [
             step(7, "shop/b", Some("1")),
             step(9, "shop/a", Some("1")),
@@ -257,9 +371,10 @@ mod tests {
         let mut end = None;
         // In batches, as they come.
         for batch in [&steps[..0], &steps[..3], &steps[3..4], &steps[4..]] {
-            end = Some(control.append_history(end, Version(5), batch).unwrap());
+            let bases: Vec<Oid> = end.into_iter().collect();
+            end = Some(control.append_history(&bases, Version(5), batch).unwrap());
         }
-        control.set_history(end.unwrap()).unwrap();
+        control.set_history(end.unwrap(), None).unwrap();
         let repository = open(directory.path()).unwrap();
         let all = |at: u64| shown(&repository, at, "", None, 100);
         let list = |items: &[&str]| Some(items.iter().map(|item| (*item).to_owned()).collect::<Vec<_>>());
@@ -277,10 +392,42 @@ mod tests {
         assert_eq!(shown(&repository, 300, "shop/b", None, 9), list(&["shop/b@300=2"]));
         // What is there already makes no step.
         let wanted = BTreeMap::from([(steps[1].key.clone(), b"1".to_vec()), (steps[0].key.clone(), b"3".to_vec())]);
-        let mut changes = difference(&repository, end, Version(80_000), wanted).unwrap();
+        let mut changes = difference(&repository, &[end.unwrap()], Version(80_000), wanted).unwrap();
         changes.sort_by(|a, b| a.key.cmp(&b.key));
         let names: Vec<(&str, bool)> =
             changes.iter().map(|s| (s.key.as_str().rsplit('/').next().unwrap(), s.value.is_some())).collect();
         assert_eq!(names, [("c", false), ("a.b", false), ("b", true)]);
+    }
+    #[test]
+    fn ends_that_were_made_of_the_same_records_are_joined() {
+        let directory = TempDir::new().unwrap();
+        let control = ControlRepository::open(directory.path(), false).unwrap();
+        let steps = [
+            step(7, "shop/a", Some("1")),
+            step(8, "shop/b", Some("1")),
+            step(9, "shop/a", None),
+            step(12, "shop/c", Some("1")),
+        ];
+        let root = control.append_history(&[], Version(5), &[]).unwrap();
+        let one = control.append_history(&[root], Version(8), &steps[..2]).unwrap();
+        let other = control.append_history(&[root], Version(9), &steps[..3]).unwrap();
+        // Whoever goes on begins with records that are in it in part.
+        let end = control.append_history(&[one, other], Version(12), &steps[1..]).unwrap();
+        assert!(control.is_behind(one, end).unwrap() && control.is_behind(other, end).unwrap());
+        assert_eq!(control.append_history(&[end], Version(12), &steps[2..3]).unwrap(), end);
+        control.set_history(one, None).unwrap();
+        control.set_history(end, None).unwrap();
+        let repository = open(directory.path()).unwrap();
+        let all = |at: u64| shown(&repository, at, "", None, 100).unwrap();
+        assert_eq!(all(6), [""; 0]);
+        assert_eq!(all(7), ["shop/a@7=1"]);
+        assert_eq!(all(8), ["shop/a@7=1", "shop/b@8=1"]);
+        assert_eq!(all(11), ["shop/b@8=1"]);
+        assert_eq!(all(12), ["shop/b@8=1", "shop/c@12=1"]);
+        // The index is the same when it is made at once, elsewhere.
+        let before = versions(&repository, covered(&repository).unwrap().unwrap().0).unwrap().id();
+        repository.find_reference(VERSIONS).unwrap().delete().unwrap();
+        control.set_history(end, None).unwrap();
+        assert_eq!(versions(&repository, covered(&repository).unwrap().unwrap().0).unwrap().id(), before);
     }
 }

@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn packs_of_git_and_of_the_projection_become_one_that_git_reads() {
         let (directory, other) = (TempDir::new().unwrap(), TempDir::new().unwrap());
-        let control = ControlRepository::open(directory.path()).unwrap();
+        let control = ControlRepository::open(directory.path(), false).unwrap();
         let mut tip = None;
         for number in 0..12 {
             tip = control.commit(tip, &[draft(number, 300)]).unwrap();
@@ -284,7 +284,7 @@ mod tests {
     #[test]
     fn what_is_damaged_is_not_copied() {
         let directory = TempDir::new().unwrap();
-        let control = ControlRepository::open(directory.path()).unwrap();
+        let control = ControlRepository::open(directory.path(), false).unwrap();
         control.commit(None, &[draft(0, 20)]).unwrap();
         let folder = directory.path().join("objects/pack");
         let is_pack = |file: &std::path::PathBuf| file.extension().is_some_and(|extension| extension == "pack");

@@ -7,8 +7,11 @@
 //! commit there, soon after the write and never in its way. Commits that others put on main, by a push
 //! or otherwise, are applied as writes once, and projection goes on top of them. Elsewhere:
 //! `project` turns records into commits, `history` keeps what was authored at every version, `push` applies what was
-//! pushed, `progress` is what survives a crash, `text` edits files. The others are Git: `repository` and `trees`; `objects`,
-//! `packs`, `pack_file`, `pack_index` and `delta` write what is new; `repack` and `merge` keep that in few packs.
+//! pushed, `progress` is what survives a crash, `sync` and `remote` keep to a remote of record, `text` edits files. The
+//! others are Git: `repository` and `trees`; `objects`, `packs`, `pack_file`, `pack_index` and `delta` write what is new;
+//! `repack` and `merge` keep that in few packs.
+//!
+//! With a remote of record main is the remote's, and the repository here a copy of it that may be lost.
 
 mod delta;
 mod history;
@@ -24,8 +27,10 @@ mod project;
 mod projector;
 mod push;
 mod recorded;
+mod remote;
 mod repack;
 mod repository;
+mod sync;
 mod text;
 #[cfg(feature = "fuzzing")]
 pub(crate) use text::fuzzing::{comments as fuzz_comments, edits as fuzz_edits};
@@ -39,6 +44,7 @@ pub use self::{
     progress::InvalidFile,
     projector::{GitOptions, GitProjector, GitStatus},
     recorded::GitRecord,
+    remote::{RemoteError, RemoteOptions},
 };
 
 /// Why the projection stopped. It tries again by itself; see [`GitStatus::error`].
@@ -50,6 +56,9 @@ pub enum GitError {
     /// The repository failed.
     #[error("the control repository cannot be used")]
     Repository(#[from] git2::Error),
+    /// The remote of record cannot be used for now.
+    #[error("the remote of the control repository cannot be used")]
+    Remote(#[from] RemoteError),
     /// What was pushed cannot be applied for now.
     #[error("what was pushed to the control repository is not applied yet")]
     Ingest(#[from] IngestError),

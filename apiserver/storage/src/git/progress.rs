@@ -62,8 +62,15 @@ pub(super) struct Progress {
     /// Where main is being moved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<Point>,
+    /// Where main of a remote may still be moved by a push that began long ago, as by a leader that had to give up. All
+    /// begin at the same commit, so none can come about any more once main has moved on from there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier: Vec<Point>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub push: Option<Push>,
+    /// What this log's history is called at a remote.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
     /// By path.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub invalid: BTreeMap<String, InvalidFile>,

@@ -14,13 +14,17 @@ use tokio::{
     sync::watch,
     time::{Instant, MissedTickBehavior},
 };
-use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::AbortOnDropHandle,
+};
 
 use super::{
     GitError, Ingest, InvalidFile, Layout,
     history::Step,
     progress::{Point, Progress, Store},
     project::{self, Index},
+    remote::{Heads, Remote, RemoteError, RemoteOptions},
     repack,
     repository::{ControlRepository, Draft, Person},
 };
@@ -28,6 +32,8 @@ use crate::clock::{Clock, SystemClock};
 
 /// How many records become commits with one pack and one move of main.
 const BATCH: usize = 128;
+/// And so many one push to a remote, which takes as long for few as for many.
+const REMOTE_BATCH: usize = 1024;
 /// The progress record is renewed after so many records that have nothing to do with Git.
 const SKIPPED: u64 = 4096;
 /// Or after so long, with any such record.
@@ -36,7 +42,9 @@ const BEHIND: Duration = Duration::from_secs(5);
 /// Settings of a [`GitProjector`].
 #[derive(Clone, Debug)]
 pub struct GitOptions {
-    /// How often main is looked at for commits of others.
+    /// The remote that has main, if it is not the repository itself.
+    pub remote: Option<RemoteOptions>,
+    /// How often main of the repository itself is looked at for commits of others.
     pub poll: Duration,
     /// How long a commit may wait for others to share its pack.
     pub linger: Duration,
@@ -56,6 +64,7 @@ pub struct GitOptions {
 impl Default for GitOptions {
     fn default() -> Self {
         Self {
+            remote: None,
             poll: Duration::from_millis(500),
             linger: Duration::from_millis(50),
             pace: Duration::from_millis(500),
@@ -63,6 +72,21 @@ impl Default for GitOptions {
             repack: Duration::from_secs(10),
             clock: Arc::new(SystemClock),
             fence: None,
+        }
+    }
+}
+
+impl GitOptions {
+    /// How long to wait after so many failures in a row before this one. A remote that is away is asked ever less often,
+    /// and by no two at the same time.
+    fn delay(&self, failures: u32, error: &GitError) -> Duration {
+        match (&self.remote, error) {
+            (Some(remote), GitError::Remote(_)) => {
+                let longest =
+                    self.retry.saturating_mul(1 << failures.min(16)).min(remote.longest_retry.max(self.retry));
+                longest.mul_f64(rand::random_range(0.5..=1.0))
+            }
+            _ => self.retry,
         }
     }
 }
@@ -92,6 +116,12 @@ pub struct GitStatus {
     pub invalid: BTreeMap<String, InvalidFile>,
     /// Why it is not getting on, while it is not.
     pub error: Option<String>,
+    /// The same as one CamelCase word, while that is because of the remote; see [`RemoteError::reason`].
+    ///
+    /// [`RemoteError::reason`]: super::RemoteError::reason
+    pub remote_problem: Option<&'static str>,
+    /// Pushes to the remote since the start, each of which had any number of commits.
+    pub remote_pushes: u64,
 }
 
 /// Keeps the control repository in step with the log.
@@ -105,7 +135,7 @@ pub(super) struct Shared {
     pub log: Arc<dyn Log>,
     pub layout: Arc<dyn Layout>,
     pub ingest: Arc<dyn Ingest>,
-    options: GitOptions,
+    pub options: GitOptions,
     path: PathBuf,
     status: watch::Sender<GitStatus>,
 }
@@ -136,35 +166,55 @@ impl GitProjector {
     pub async fn run(&self, stop: CancellationToken) {
         let repack = repack::keep_few(self.shared.path.clone(), self.shared.options.repack);
         let _repack = AbortOnDropHandle::new(tokio::spawn(repack));
+        let mut failures = 0;
         while !stop.is_cancelled() {
             let result = tokio::select! {
                 () = stop.cancelled() => return,
                 result = self.session() => result,
             };
-            let Err(error) = result else {
-                self.shared.status.send_modify(|status| status.restarts += 1);
-                continue;
+            let error = match result {
+                Ok(()) => {
+                    self.shared.status.send_modify(|status| status.restarts += 1);
+                    continue;
+                }
+                Err(GitError::Remote(RemoteError::Raced)) => {
+                    self.shared.status.send_modify(|status| status.restarts += 1);
+                    // Whoever came first may come again.
+                    let pause = self.shared.options.retry.mul_f64(rand::random_range(0.0..=1.0));
+                    stop.run_until_cancelled(tokio::time::sleep(pause)).await;
+                    continue;
+                }
+                Err(error) => error,
             };
-            tracing::error!(
-                error = &error as &dyn std::error::Error,
-                "the projection to Git failed and will start again"
-            );
-            self.shared.status.send_modify(|status| {
-                status.error = Some(chain(&error));
-                status.restarts += 1;
-            });
+            let is_new = self.shared.status.borrow().error.is_none();
+            failures = if is_new { 0 } else { failures + 1 };
+            self.failed(&error).await;
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = tokio::time::sleep(self.shared.options.retry) => {}
+                () = tokio::time::sleep(self.shared.options.delay(failures, &error)) => {}
             }
         }
+    }
+
+    /// Says why it is not getting on, and how much waits for that.
+    async fn failed(&self, error: &GitError) {
+        tracing::error!(error = error as &dyn std::error::Error, "the projection to Git failed and will start again");
+        let head = self.shared.log.head().await.ok();
+        self.shared.status.send_modify(|status| {
+            status.error = Some(chain(error));
+            status.remote_problem = if let GitError::Remote(error) = error { Some(error.reason()) } else { None };
+            status.restarts += 1;
+            status.backlog = head.map_or(status.backlog, |head| head.0.saturating_sub(status.projected.0));
+        });
     }
 
     /// Works until something fails, or somebody else moved main under it.
     async fn session(&self) -> Result<(), GitError> {
         let mut session = Session::resume(Arc::clone(&self.shared)).await?;
         let mut records = self.shared.log.follow(session.version).await?;
-        let mut poll = tokio::time::interval(self.shared.options.poll);
+        let options = &self.shared.options;
+        let every = options.remote.as_ref().map_or(options.poll, |remote| remote.poll);
+        let mut poll = tokio::time::interval_at(Instant::now() + every, every);
         poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut due = Instant::now();
         loop {
@@ -172,11 +222,9 @@ impl GitProjector {
             let first = tokio::select! {
                 record = records.next() => record,
                 _ = poll.tick() => {
-                    let main = session.git(|git| git.tip()).await?;
-                    match main {
-                        Some(main) if Some(main) != session.tip()? => session.follow_main(main).await?,
-                        Some(_) => {}
-                        None => return Ok(()),
+                    let Some(main) = session.main().await? else { return Ok(()) };
+                    if Some(main) != session.tip()? {
+                        session.follow_main(main).await?;
                     }
                     continue;
                 }
@@ -184,7 +232,7 @@ impl GitProjector {
             let batch = self.batch(first, &mut records, due).await?;
             due = Instant::now() + self.shared.options.pace;
             if !session.project(batch).await? {
-                return Ok(());
+                return session.lost();
             }
         }
     }
@@ -199,7 +247,8 @@ impl GitProjector {
         let ended = || LogError::Unavailable("the log ended".into());
         let mut batch = vec![first.ok_or_else(ended)??];
         let deadline = due.max(Instant::now() + self.shared.options.linger);
-        while batch.len() < BATCH
+        let most = if self.shared.options.remote.is_some() { REMOTE_BATCH } else { BATCH };
+        while batch.len() < most
             && let Ok(next) = tokio::time::timeout_at(deadline, records.next()).await
         {
             batch.push(next.ok_or_else(ended)??);
@@ -227,21 +276,30 @@ pub(super) struct Session {
     pub progress: Progress,
     /// The objects that have files, as of `version`.
     pub index: Index,
+    /// The remote that has main, and what it has as far as is known.
+    pub remote: Option<Remote>,
+    pub heads: Heads,
     repository: ControlRepository,
     /// Every record up to here has been looked at.
     version: Version,
+    /// Ends what is transferred when the session does.
+    _stop: DropGuard,
 }
 
 impl Session {
     /// Finds out where things stand, and finishes what was interrupted.
     async fn resume(shared: Arc<Shared>) -> Result<Self, GitError> {
         let (store, progress) = Store::load(Arc::clone(&shared.log), shared.options.fence.clone()).await?;
-        let path = shared.path.clone();
-        let repository = tokio::task::spawn_blocking(move || ControlRepository::open(&path)).await??;
+        let (path, is_copy) = (shared.path.clone(), shared.options.remote.is_some());
+        let repository = tokio::task::spawn_blocking(move || ControlRepository::open(&path, is_copy)).await??;
         let progress = progress.unwrap_or_default();
         let version = progress.at.version;
-        let mut session = Self { shared, store, progress, index: Index::default(), repository, version };
-        let known = session.settle().await?;
+        let stop = CancellationToken::new();
+        let remote = shared.options.remote.clone().map(|options| Remote::new(options, stop.clone()));
+        let (index, heads, _stop) = (Index::default(), Heads::default(), stop.drop_guard());
+        let mut session = Self { shared, store, progress, index, remote, heads, repository, version, _stop };
+        let known =
+            if session.remote.is_some() { session.settle_with_remote().await? } else { session.settle().await? };
         let layout = Arc::clone(&session.shared.layout);
         let at = session.progress.at.version;
         let old = match session.shared.log.scan("", Some(at)).await {
@@ -256,6 +314,7 @@ impl Session {
         }
         session.version = session.progress.at.version;
         session.begin_history(old.is_some()).await?;
+        session.complete_remote().await?;
         session.catch_up_with_main().await?;
         if old.is_none() {
             session.reconcile().await?;
@@ -265,6 +324,7 @@ impl Session {
             status.commit = commit;
             status.invalid = invalid;
             status.error = None;
+            status.remote_problem = None;
         });
         Ok(session)
     }
@@ -289,12 +349,6 @@ impl Session {
                 Ok(false)
             }
             (tip, None) => {
-                let start = Draft {
-                    edits: Vec::new(),
-                    author: Person::stoa(),
-                    time_ms: self.shared.options.clock.now_ms(),
-                    message: "start the control repository\n".to_owned(),
-                };
                 // A branch that went away comes back where it was.
                 let old = match tip {
                     Some(tip) if self.git(move |git| git.contains(tip)).await? => Some(tip),
@@ -302,7 +356,7 @@ impl Session {
                 };
                 let first = match old {
                     Some(tip) => Some(tip),
-                    None => self.git(move |git| git.commit(None, &[start])).await?,
+                    None => self.first_commit().await?,
                 };
                 if let Some(first) = first {
                     self.git(move |git| git.advance(None, first)).await?;
@@ -315,6 +369,17 @@ impl Session {
         }
     }
 
+    /// A commit to begin with, which is nowhere yet.
+    pub(super) async fn first_commit(&self) -> Result<Option<Oid>, GitError> {
+        let start = Draft {
+            edits: Vec::new(),
+            author: Person::stoa(),
+            time_ms: self.shared.options.clock.now_ms(),
+            message: "start the control repository\n".to_owned(),
+        };
+        self.git(move |git| git.commit(None, &[start])).await
+    }
+
     /// Sees to it that the history of what was authored that is recorded is there. Where there is none it begins with the
     /// index, if that is `current`; otherwise what comes next begins it.
     async fn begin_history(&mut self, current: bool) -> Result<(), GitError> {
@@ -324,30 +389,31 @@ impl Session {
             self.progress.at.history = None;
         }
         if current && self.progress.at.history.is_none() {
-            let steps = self.missing_steps(None).await?;
+            let past = self.past().await?;
+            let steps = self.missing_steps(past.clone()).await?;
             let at = self.version;
-            let end = self.git(move |git| git.append_history(None, at, &steps)).await?;
+            let end = self.git(move |git| git.append_history(&past, at, &steps)).await?;
             self.progress.at.history = Some(end.to_string());
             self.store.save(&self.progress).await?;
         }
-        self.show_history().await
+        self.show_history(None).await
     }
 
-    /// What the history that ends in `past` lacks of what the index has.
-    async fn missing_steps(&self, past: Option<Oid>) -> Result<Vec<Step>, GitError> {
+    /// What the histories that end in `past` lack of what the index has.
+    async fn missing_steps(&self, past: Vec<Oid>) -> Result<Vec<Step>, GitError> {
         let (index, layout, at) = (self.index.clone(), Arc::clone(&self.shared.layout), self.version);
-        self.git(move |git| git.history_difference(past, at, index.authored(layout.as_ref()))).await
+        self.git(move |git| git.history_difference(&past, at, index.authored(layout.as_ref()))).await
     }
 
-    /// Shows readers the history as far as it is recorded.
-    async fn show_history(&self) -> Result<(), GitError> {
+    /// Shows readers the history as far as it is recorded, by this index if it was made already.
+    async fn show_history(&self, index: Option<Oid>) -> Result<(), GitError> {
         match self.history()? {
-            Some(end) => self.git(move |git| git.set_history(end)).await,
+            Some(end) => self.git(move |git| git.set_history(end, index)).await,
             None => Ok(()),
         }
     }
 
-    fn history(&self) -> Result<Option<Oid>, GitError> {
+    pub(super) fn history(&self) -> Result<Option<Oid>, GitError> {
         Ok(self.progress.at.history.as_deref().map(Oid::from_str).transpose()?)
     }
 
@@ -360,8 +426,7 @@ impl Session {
             self.ingest(target).await?;
         }
         loop {
-            let main = self.git(|git| git.tip()).await?;
-            match main {
+            match self.main().await? {
                 Some(main) if Some(main) != self.tip()? => self.follow_main(main).await?,
                 _ => return Ok(()),
             }
@@ -388,7 +453,7 @@ impl Session {
                     None => Ok(None),
                 })
                 .await?;
-            let past = self.history()?;
+            let past = self.past().await?;
             let steps = self.missing_steps(past).await?;
             if self.publish(draft.into_iter().collect(), steps).await? {
                 self.progress.at.version = self.version;
@@ -397,6 +462,11 @@ impl Session {
             self.progress.next = None;
             self.catch_up_with_main().await?;
         }
+    }
+
+    /// What it means that somebody else moved main.
+    fn lost(&self) -> Result<(), GitError> {
+        if self.remote.is_some() { Err(RemoteError::Raced.into()) } else { Ok(()) }
     }
 
     /// Turns records into commits; false when somebody else moved main.
@@ -426,20 +496,27 @@ impl Session {
         let paths: BTreeSet<String> =
             drafts.iter().flat_map(|draft| &draft.edits).map(|edit| edit.path.clone()).collect();
         let tip = self.tip()?;
-        let (past, at) = (self.history()?, self.version);
-        let made = self.git(move |git| git.commit_with_history(tip, &drafts, past, (at, &steps))).await?;
+        let (past, at) = (self.past().await?, self.version);
+        let made = self.git(move |git| git.commit_with_history(tip, &drafts, &past, (at, &steps))).await?;
         let (Some(commit), history) = made else { return Ok(true) };
-        let history = history.map(|history| history.to_string());
-        let next = Point { commit: Some(commit.to_string()), version: self.version, history };
+        let next =
+            Point { commit: Some(commit.to_string()), version: self.version, history: Some(history.end.to_string()) };
         self.progress.next = Some(next.clone());
         self.store.save(&self.progress).await?;
-        if tip != Some(commit) && !self.git(move |git| git.advance(tip, commit)).await? {
+        let moved = match self.remote {
+            Some(_) => self.push(tip, commit, Some(history.end)).await?,
+            None => tip == Some(commit) || self.git(move |git| git.advance(tip, commit)).await?,
+        };
+        if !moved {
             return Ok(false);
         }
-        // The next time the record is saved it says so; until then main does.
+        self.account(commit).await?;
         self.progress.at = next;
-        self.progress.next = None;
-        self.show_history().await?;
+        // Otherwise the record says so when it is saved next; until then main does, and what was moved from here.
+        if self.remote.is_some() {
+            self.store.save(&self.progress).await?;
+        }
+        self.show_history(history.index).await?;
         let safe = self.version;
         self.report(|status| {
             status.commits += count;
@@ -481,7 +558,7 @@ impl Session {
     }
 
     /// Works on the repository, off the threads that must not block.
-    async fn work<T: Send + 'static>(
+    pub(super) async fn work<T: Send + 'static>(
         &self,
         work: impl FnOnce(&ControlRepository) -> Result<T, GitError> + Send + 'static,
     ) -> Result<T, GitError> {
@@ -497,6 +574,6 @@ impl Session {
     }
 }
 
-fn oid(point: &Point) -> Result<Option<Oid>, GitError> {
+pub(super) fn oid(point: &Point) -> Result<Option<Oid>, GitError> {
     Ok(point.commit.as_deref().map(Oid::from_str).transpose()?)
 }

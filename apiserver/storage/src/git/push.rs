@@ -11,7 +11,7 @@ use git2::Oid;
 use stoa_machinery::log::{Change, LogError};
 
 use super::{
-    GitError, IngestError, InvalidFile, PushedFile, progress::Push, project, projector::Session,
+    GitError, IngestError, InvalidFile, PushedFile, RemoteError, progress::Push, project, projector::Session,
     repository::FileChange, text,
 };
 
@@ -20,8 +20,14 @@ impl Session {
     /// beside it: what people decided is never lost to a rewritten history.
     pub(super) async fn follow_main(&mut self, main: Oid) -> Result<(), GitError> {
         let Some(tip) = self.tip()? else { return self.ingest(main).await };
+        if self.may_be_ours(main).await? {
+            return Err(RemoteError::Raced.into());
+        }
         if self.git(move |git| git.is_behind(tip, main)).await? {
             return self.ingest(main).await;
+        }
+        if self.remote.is_some() {
+            return Err(RemoteError::Rewritten { main: main.to_string(), agreed: tip.to_string() }.into());
         }
         // Whoever has lost the lease fails here, and knows too little to judge.
         self.store.save(&self.progress).await?;
@@ -55,9 +61,8 @@ impl Session {
             self.progress.push = Some(push.clone());
             self.store.save(&self.progress).await?;
         }
-        self.progress.at.commit = Some(target.to_string());
-        self.progress.next = None;
         self.progress.push = None;
+        self.account(target).await?;
         self.store.save(&self.progress).await?;
         self.report(|status| {
             status.pushes += 1;

@@ -186,7 +186,7 @@ mod tests {
     /// A repository, and what is in it: a pack for each blob and some loose ones.
     fn repository(packs: usize, loose: usize) -> (TempDir, Vec<Oid>) {
         let directory = TempDir::new().unwrap();
-        ControlRepository::open(directory.path()).unwrap();
+        ControlRepository::open(directory.path(), false).unwrap();
         let repository = repository::open(directory.path()).unwrap();
         let mut ids = Vec::new();
         for number in 0..packs {

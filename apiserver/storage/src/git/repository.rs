@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use stoa_machinery::log::{Key, Version};
 
 use super::{
-    history::{self, HISTORY, Step},
+    history::{self, Appended, HISTORY, Step, VERSIONS},
     layout::CommitInfo,
     objects::Objects,
     packs,
@@ -27,6 +27,9 @@ use crate::local::create_private_dir;
 pub(super) const MAIN: &str = "refs/heads/main";
 /// What nobody may push to.
 const HIDDEN: [&str; 2] = ["refs/stoa", "refs/replace"];
+/// Nor these, where the truth is elsewhere.
+const BRANCHES: &str = "refs/heads";
+const BRANCHES_PATTERN: &str = "^refs/heads$";
 /// The newest commit that main was moved to from here. It tells after a restart, and keeps it from being collected as
 /// garbage, even when somebody took it off main.
 const MOVED: &str = "refs/stoa/moved";
@@ -121,8 +124,8 @@ pub(super) struct ControlRepository {
 }
 
 impl ControlRepository {
-    /// Opens the bare repository at `path`, or makes it.
-    pub(super) fn open(path: &Path) -> Result<Self, git2::Error> {
+    /// Opens the bare repository at `path`, or makes it. One that is a copy of a remote takes no pushes to branches.
+    pub(super) fn open(path: &Path, is_copy: bool) -> Result<Self, git2::Error> {
         if let Some(parent) = path.parent() {
             create_private_dir(parent).map_err(|error| git2::Error::from_str(&error.to_string()))?;
         }
@@ -138,6 +141,11 @@ impl ControlRepository {
         for refs in HIDDEN {
             config.set_multivar("receive.hideRefs", &format!("^{refs}$"), refs)?;
         }
+        if is_copy {
+            config.set_multivar("receive.hideRefs", BRANCHES_PATTERN, BRANCHES)?;
+        } else if config.multivar("receive.hideRefs", Some(BRANCHES_PATTERN))?.next().is_some() {
+            config.remove_multivar("receive.hideRefs", BRANCHES_PATTERN)?;
+        }
         config.set_bool("receive.fsckObjects", true)?;
         Config::open(&path.join(LIBGIT2_CONFIG))?.set_bool("core.fsyncObjectFiles", true)?;
         let lock = File::create(path.join("stoa.lock")).and_then(|file| {
@@ -149,7 +157,7 @@ impl ControlRepository {
         Ok(Self { path: path.to_owned(), newest: Arc::default(), _lock: lock })
     }
 
-    fn repository(&self) -> Result<Repository, git2::Error> {
+    pub(super) fn repository(&self) -> Result<Repository, git2::Error> {
         open(&self.path)
     }
 
@@ -200,6 +208,15 @@ impl ControlRepository {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Makes main of a copy what the remote's is.
+    pub(super) fn mirror(&self, main: Oid) -> Result<(), git2::Error> {
+        let repository = self.repository()?;
+        if repository.refname_to_id(MAIN).ok() != Some(main) {
+            repository.reference(MAIN, main, true, "stoa: as at the remote")?;
+        }
+        Ok(())
     }
 
     /// Puts main back from `refused` to `tip`, and keeps `refused` by a name of its own; false when somebody
@@ -270,56 +287,56 @@ impl ControlRepository {
         Ok(tip)
     }
 
-    /// Makes commits on top of `base` and goes on with the history that ends in `past`, durably; returns the ends of
+    /// Makes commits on top of `base` and goes on with the histories that end in `past`, durably; returns the ends of
     /// both. Neither is where anybody looks for it yet.
     pub(super) fn commit_with_history(
         &self,
         base: Option<Oid>,
         drafts: &[Draft],
-        past: Option<Oid>,
+        past: &[Oid],
         (at, steps): (Version, &[Step]),
-    ) -> Result<(Option<Oid>, Option<Oid>), git2::Error> {
+    ) -> Result<(Option<Oid>, Appended), git2::Error> {
         let mut objects = Objects::default();
         let repository = self.repository()?;
         let tip = self.add_commits(&repository, base, drafts, &mut objects)?;
-        let past = match past {
-            Some(past) if steps.is_empty() => past,
-            past => history::append(&repository, past, at, steps, &mut objects)?,
-        };
+        let past = history::append(&repository, past, at, steps, &mut objects)?;
         self.publish(&repository, &objects)?;
-        Ok((tip, Some(past)))
+        Ok((tip, past))
     }
 
     fn publish(&self, repository: &Repository, objects: &Objects) -> Result<(), git2::Error> {
         if objects.is_empty() { Ok(()) } else { packs::publish(repository, objects) }
     }
 
-    /// Goes on with the history that ends in `past`, durably.
-    pub(super) fn append_history(&self, past: Option<Oid>, at: Version, steps: &[Step]) -> Result<Oid, git2::Error> {
+    /// Goes on with the histories that end in `past`, durably.
+    pub(super) fn append_history(&self, past: &[Oid], at: Version, steps: &[Step]) -> Result<Oid, git2::Error> {
         let mut objects = Objects::default();
         let repository = self.repository()?;
-        let end = history::append(&repository, past, at, steps, &mut objects)?;
+        let appended = history::append(&repository, past, at, steps, &mut objects)?;
         self.publish(&repository, &objects)?;
-        Ok(end)
+        Ok(appended.end)
     }
 
-    /// What has to be added to the history that ends in `past` for it to end in these objects.
+    /// What has to be added to the histories that end in `past` for them to end in these objects.
     pub(super) fn history_difference(
         &self,
-        past: Option<Oid>,
+        past: &[Oid],
         at: Version,
         wanted: BTreeMap<Key, Vec<u8>>,
     ) -> Result<Vec<Step>, git2::Error> {
         history::difference(&self.repository()?, past, at, wanted)
     }
 
-    /// Shows readers the history that ends here.
-    pub(super) fn set_history(&self, end: Oid) -> Result<(), git2::Error> {
+    /// Shows readers the history that ends here, by this index if it was made already.
+    pub(super) fn set_history(&self, end: Oid, index: Option<Oid>) -> Result<(), git2::Error> {
         let repository = self.repository()?;
-        if repository.refname_to_id(HISTORY).is_ok_and(|there| there == end) {
-            return Ok(());
+        if repository.refname_to_id(HISTORY).ok() != Some(end) {
+            repository.reference(HISTORY, end, true, "stoa")?;
         }
-        repository.reference(HISTORY, end, true, "stoa").map(|_| ())
+        match index {
+            Some(index) => repository.reference(VERSIONS, index, true, "stoa").map(|_| ()),
+            None => history::index(&repository, end, |objects| self.publish(&repository, objects)),
+        }
     }
 
     fn add_commits(

@@ -19,7 +19,7 @@ use stoa_proto::Source;
 use tonic::Code;
 
 use crate::failure::{Failure, reason};
-pub(crate) use auth::Credentials;
+pub(crate) use auth::Authenticated;
 pub(crate) use content::{Content, SourceFile};
 use refs::Heads;
 
@@ -198,7 +198,7 @@ impl Cache {
     fn list(&self) -> Result<Heads, Failure> {
         let mut remote = self.anonymous()?;
         let connection = remote
-            .connect_auth(Direction::Fetch, Some(auth::callbacks(&self.source)), None)
+            .connect_auth(Direction::Fetch, Some(auth::credentials(&self.source).callbacks()), None)
             .map_err(|err| self.explain(&err))?;
         let heads = connection.list().map_err(|err| self.explain(&err))?;
         Ok(Heads::new(heads))
@@ -210,7 +210,7 @@ impl Cache {
 
     fn fetch(&self, refspecs: &[&str]) -> Result<(), Failure> {
         let mut options = FetchOptions::new();
-        options.remote_callbacks(auth::callbacks(&self.source));
+        options.remote_callbacks(auth::credentials(&self.source).callbacks());
         options.download_tags(git2::AutotagOption::None).update_fetchhead(false);
         self.anonymous()?.fetch(refspecs, Some(&mut options), None).map_err(|err| self.explain(&err))
     }
@@ -224,22 +224,7 @@ impl Cache {
     }
 
     fn remote(&self) -> String {
-        error::without_userinfo(&self.source.remote)
-    }
-}
-
-/// Bounds how long a Git server may take, for the whole process.
-///
-/// libgit2 has no other way: by itself it waits for ever.
-pub(crate) fn set_timeouts() {
-    #[expect(unsafe_code, reason = "libgit2 keeps its options in globals; this runs once, before any thread uses Git")]
-    // SAFETY: called from `main` before any other thread exists.
-    let set = unsafe {
-        git2::opts::set_server_connect_timeout_in_milliseconds(10_000)
-            .and_then(|()| git2::opts::set_server_timeout_in_milliseconds(30_000))
-    };
-    if let Err(err) = set {
-        tracing::warn!(%err, "no timeouts for Git servers");
+        stoa_git::without_userinfo(&self.source.remote)
     }
 }
 

@@ -18,7 +18,7 @@ pub(crate) use stoa_machinery::log::Write;
 use stoa_machinery::log::{Change, Expect, Key, Log, LogError, Origin, Record, Version};
 use stoa_storage::{
     Clock, LocalLog,
-    git::{CommitInfo, GitOptions, GitProjector, GitStatus, Ingest, IngestError, Layout, PushedFile},
+    git::{CommitInfo, GitOptions, GitProjector, GitStatus, Ingest, IngestError, Layout, PushedFile, RemoteOptions},
     local::LocalOptions,
 };
 use tempfile::TempDir;
@@ -157,16 +157,35 @@ pub(crate) struct Bench {
     server: Arc<Server>,
     stop: CancellationToken,
     running: Option<(JoinHandle<()>, watch::Receiver<GitStatus>)>,
+    remote: Option<RemoteOptions>,
+    /// The machines that it has been on.
+    machine: usize,
 }
 
 impl Bench {
     pub(crate) async fn start() -> Self {
+        let bench = Self::new(None).run();
+        bench.wait(|status| status.commit.is_some()).await;
+        bench
+    }
+
+    /// One that does not run yet.
+    pub(crate) fn new(remote: Option<RemoteOptions>) -> Self {
         let directory = Arc::new(TempDir::new().unwrap());
         let log = open_log(&directory.path().join("log"));
         let server = Arc::new(Server { log: Arc::clone(&log), invalid: Default::default() });
-        let bench = Self { directory, log, server, stop: CancellationToken::new(), running: None }.run();
-        bench.wait(|status| status.commit.is_some()).await;
-        bench
+        Self { directory, log, server, stop: CancellationToken::new(), running: None, remote, machine: 0 }
+    }
+
+    pub(crate) fn with_remote(mut self, remote: Option<RemoteOptions>) -> Self {
+        self.remote = remote;
+        self
+    }
+
+    /// On another machine, with nothing but the log.
+    pub(crate) fn elsewhere(mut self) -> Self {
+        self.machine += 1;
+        self
     }
 
     pub(crate) fn run(mut self) -> Self {
@@ -177,6 +196,7 @@ impl Bench {
             retry: Duration::from_millis(20),
             repack: Duration::from_millis(100),
             clock: Arc::new(Still),
+            remote: self.remote.clone(),
             ..GitOptions::default()
         };
         let layout = Arc::new(Things);
@@ -217,7 +237,10 @@ impl Bench {
     }
 
     pub(crate) fn repository(&self) -> PathBuf {
-        self.directory.path().join("control.git")
+        match self.machine {
+            0 => self.directory.path().join("control.git"),
+            machine => self.directory.path().join(format!("machine-{machine}/control.git")),
+        }
     }
 
     pub(crate) async fn write(&self, write: Write) -> Version {
@@ -245,7 +268,7 @@ impl Bench {
         self.server.invalid.lock().iter().cloned().collect()
     }
 
-    async fn wait(&self, condition: impl FnMut(&GitStatus) -> bool) {
+    pub(crate) async fn wait(&self, condition: impl FnMut(&GitStatus) -> bool) {
         let mut status = self.running.as_ref().unwrap().1.clone();
         let waited = tokio::time::timeout(PATIENCE, status.wait_for(condition)).await;
         waited.unwrap_or_else(|_| panic!("still {:?}", self.status())).unwrap();
@@ -274,6 +297,9 @@ impl Bench {
     /// Waits until main has this commit and all of it is accounted for.
     pub(crate) async fn ingested(&self, commit: &str) {
         let is_in = |tip: &String| {
+            if !self.repository().is_dir() {
+                return false;
+            }
             let merge_base = ["merge-base", "--is-ancestor", commit, tip];
             Command::new("git").arg("-C").arg(self.repository()).args(merge_base).status().unwrap().success()
         };
@@ -313,8 +339,14 @@ impl Bench {
     }
 
     pub(crate) fn clone_repository(&self) -> Clone {
+        Clone::of(&self.repository())
+    }
+}
+
+impl Clone {
+    pub(crate) fn of(repository: &Path) -> Self {
         let directory = TempDir::new().unwrap();
-        git(directory.path(), &["clone", "-q", self.repository().to_str().unwrap(), "."]);
+        git(directory.path(), &["clone", "-q", repository.to_str().unwrap(), "."]);
         git(directory.path(), &["config", "user.name", "Carla"]);
         git(directory.path(), &["config", "user.email", "carla@example.com"]);
         Clone { directory }
@@ -386,7 +418,7 @@ fn run(directory: &Path, arguments: &[&str]) -> (bool, String) {
     (output.status.success(), text.trim_end_matches('\n').to_owned())
 }
 
-fn git(directory: &Path, arguments: &[&str]) -> String {
+pub(crate) fn git(directory: &Path, arguments: &[&str]) -> String {
     let (success, text) = run(directory, arguments);
     assert!(success, "git {arguments:?}: {text}");
     text

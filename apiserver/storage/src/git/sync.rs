@@ -1,0 +1,202 @@
+//! Keeps to a remote of record: main is there, and here is a copy that may be lost.
+//!
+//! The order of things is that of a repository without a remote, with a push in place of the move of main. Commits are
+//! made here, then the record in the log says where main is being moved, and then they are pushed. So whoever comes after
+//! a crash, on this machine or on another, finds out from the remote's main whether they got there. A push may also arrive
+//! late, after somebody else took over: that is why the record keeps what was announced until main has moved on from
+//! where those pushes begin, after which the remote refuses them.
+
+use std::sync::Arc;
+
+use git2::Oid;
+use uuid::Uuid;
+
+use super::{
+    GitError, RemoteError,
+    progress::Point,
+    projector::{Session, oid},
+    remote::{Heads, Remote, Update},
+    repository::MAIN,
+};
+
+/// So many announced moves of main are remembered. One is added with each leader whose push was left undecided.
+const UNDECIDED: usize = 32;
+
+impl Session {
+    /// Where main is now; its commits are here.
+    pub(super) async fn main(&mut self) -> Result<Option<Oid>, GitError> {
+        if self.remote.is_some() {
+            return Ok(self.fetch().await?.main);
+        }
+        self.git(|git| git.tip()).await
+    }
+
+    async fn fetch(&mut self) -> Result<Heads, GitError> {
+        let Some(remote) = self.remote.clone() else { return Ok(self.heads) };
+        let name = self.history_name().await?;
+        let heads = self.work(move |git| Ok(remote.fetch(&git.repository()?, true, Some(&name))?)).await?;
+        self.heads = heads;
+        Ok(heads)
+    }
+
+    /// What the history is called at the remote. It has to be in the log before anything is there by that name.
+    async fn history_name(&mut self) -> Result<String, GitError> {
+        if let Some(id) = &self.progress.id {
+            return Ok(Remote::history_of(id));
+        }
+        let id = Uuid::new_v4().to_string();
+        self.progress.id = Some(id.clone());
+        self.store.save(&self.progress).await?;
+        Ok(Remote::history_of(&id))
+    }
+
+    /// Decides which of the moves of main that were announced came about. False when nothing of what is recorded is left
+    /// anywhere, so that only the log can tell what belongs there.
+    pub(super) async fn settle_with_remote(&mut self) -> Result<bool, GitError> {
+        let main = self.fetch().await?.main;
+        let mut undecided = std::mem::take(&mut self.progress.earlier);
+        undecided.extend(self.progress.next.take());
+        let mut there: Option<Point> = None;
+        for point in &undecided {
+            let Some(commit) = oid(point)? else { continue };
+            let came_about = self.git(move |git| match main {
+                Some(main) => git.is_behind(commit, main),
+                // A new remote: until now main was the one here.
+                None => git.was_moved_to(commit, git.tip()?),
+            });
+            if came_about.await? && there.as_ref().is_none_or(|there| there.version < point.version) {
+                there = Some(point.clone());
+            }
+        }
+        let before = self.progress.at.commit.clone();
+        if let Some(there) = there {
+            self.progress.at = there;
+        }
+        if self.progress.at.commit == before {
+            undecided.retain(|point| point.commit != before);
+            undecided.sort_by_key(|point| point.version);
+            undecided.dedup();
+            undecided.drain(..undecided.len().saturating_sub(UNDECIDED));
+            self.progress.earlier = undecided;
+        }
+        let tip = self.tip()?;
+        let is_here = match tip {
+            Some(tip) => self.git(move |git| git.contains(tip)).await?,
+            None => false,
+        };
+        match (tip, main) {
+            (Some(tip), Some(main)) if self.git(move |git| git.is_behind(tip, main)).await? => {}
+            (Some(tip), Some(main)) => {
+                return Err(RemoteError::Rewritten { main: main.to_string(), agreed: tip.to_string() }.into());
+            }
+            // A remote that has things already: what is in it counts as pushed.
+            (None, Some(_)) => return Ok(true),
+            (tip, None) => {
+                let first = if is_here { tip } else { self.first_commit().await? };
+                let Some(first) = first else { return Ok(false) };
+                if !self.push(None, first, None).await? {
+                    return Err(RemoteError::Raced.into());
+                }
+                self.account(first).await?;
+                return Ok(is_here || tip.is_none());
+            }
+        }
+        if let Some(tip) = tip {
+            self.account(tip).await?;
+        }
+        Ok(true)
+    }
+
+    /// Whether one of the announced moves of main, which seemed to be lost, has led there after all.
+    pub(super) async fn may_be_ours(&self, main: Oid) -> Result<bool, GitError> {
+        for point in &self.progress.earlier {
+            if let Some(commit) = oid(point)?
+                && self.git(move |git| git.is_behind(commit, main)).await?
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The ends that the history goes on from: the one that is recorded, and the remote's if that is another. A push whose
+    /// main was refused may have left one there.
+    pub(super) async fn past(&self) -> Result<Vec<Oid>, GitError> {
+        let (Some(ours), Some(theirs)) = (self.history()?, self.heads.history) else {
+            return Ok(self.history()?.or(self.heads.history).into_iter().collect());
+        };
+        let relation = move |git: &super::repository::ControlRepository| {
+            Ok((git.is_behind(theirs, ours)?, git.is_behind(ours, theirs)?))
+        };
+        Ok(match self.git(relation).await? {
+            (true, _) => vec![ours],
+            (false, true) => vec![theirs],
+            (false, false) => vec![ours, theirs],
+        })
+    }
+
+    /// Gives the remote what it lacks of the history, such as all of it when it is new.
+    pub(super) async fn complete_remote(&mut self) -> Result<(), GitError> {
+        let (Some(tip), Some(ours)) = (self.tip()?, self.history()?) else { return Ok(()) };
+        if self.remote.is_none() || self.heads.history == Some(ours) || self.past().await? != [ours] {
+            return Ok(());
+        }
+        match self.push(Some(tip), tip, Some(ours)).await? {
+            true => Ok(()),
+            false => Err(RemoteError::Raced.into()),
+        }
+    }
+
+    /// Moves main at the remote from `tip` to `commit`, and its history; false when somebody else moved either before.
+    pub(super) async fn push(&mut self, tip: Option<Oid>, commit: Oid, history: Option<Oid>) -> Result<bool, GitError> {
+        let Some(remote) = self.remote.clone() else { return Ok(false) };
+        let mut updates = Vec::new();
+        // First: a history that is ahead of main does no harm, since it comes from the log alone.
+        if let Some(history) = history.filter(|history| self.heads.history != Some(*history)) {
+            updates.push(Update { name: self.history_name().await?, old: self.heads.history, new: history });
+        }
+        if tip != Some(commit) {
+            updates.push(Update { name: MAIN.to_owned(), old: tip, new: commit });
+        }
+        if updates.is_empty() {
+            return Ok(true);
+        }
+        let updates: Arc<[Update]> = updates.into();
+        let sent = Arc::clone(&updates);
+        let told = match self.work(move |git| Ok(remote.push(&git.repository()?, &sent)?)).await {
+            Ok(told) => told,
+            Err(GitError::Remote(RemoteError::Raced)) => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        for (update, refusal) in updates.iter().zip(told) {
+            let head = if update.name == MAIN { &mut self.heads.main } else { &mut self.heads.history };
+            match refusal {
+                None => *head = Some(update.new),
+                // The lost race and the refusal look alike; only a race has moved main.
+                Some(_) if update.name == MAIN && self.fetch().await?.main != tip => return Ok(false),
+                Some(why) if update.name == MAIN => {
+                    return Err(RemoteError::Refused(format!("the remote refuses the push to main: {why}")).into());
+                }
+                Some(why) => {
+                    tracing::warn!(name = update.name, why, "the remote does not take the history of versions");
+                }
+            }
+        }
+        self.report(|status| status.remote_pushes += 1);
+        Ok(true)
+    }
+
+    /// Notes where main is, with all of it accounted for.
+    pub(super) async fn account(&mut self, commit: Oid) -> Result<(), GitError> {
+        let commit_text = commit.to_string();
+        self.progress.next = None;
+        if self.progress.at.commit.as_ref() != Some(&commit_text) {
+            self.progress.at.commit = Some(commit_text);
+            self.progress.earlier.clear();
+        }
+        match self.remote {
+            Some(_) => self.git(move |git| git.mirror(commit)).await,
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Shows credentials to a Git server, and checks who the server is.
+
+use std::sync::Arc;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use git2::{CertificateCheckStatus, Cred, CredentialType, Error, ErrorClass, ErrorCode, RemoteCallbacks, cert::Cert};
+use rustls::{
+    RootCertStore,
+    client::{WebPkiServerVerifier, danger::ServerCertVerifier as _},
+    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject as _},
+};
+
+use crate::Credentials;
+
+impl Credentials {
+    /// What libgit2 asks of a client, for one connection.
+    pub fn callbacks(&self) -> RemoteCallbacks<'static> {
+        let mut callbacks = RemoteCallbacks::new();
+        let credentials = self.clone();
+        // libgit2 asks again for as long as the server refuses; what was refused once stays refused.
+        let mut shown = CredentialType::empty();
+        callbacks.credentials(move |_, user, allowed| credentials.answer(&mut shown, user, allowed));
+        if self.get("ca.crt").is_some() || self.get("known_hosts").is_some() {
+            let credentials = self.clone();
+            callbacks.certificate_check(move |certificate, host| credentials.check(certificate, host));
+        }
+        callbacks
+    }
+
+    fn answer(&self, shown: &mut CredentialType, user: Option<&str>, allowed: CredentialType) -> Result<Cred, Error> {
+        let user = self.text("username").filter(|name| !name.is_empty()).or(user);
+        let mut show = |kind: CredentialType| {
+            let first = allowed.contains(kind) && !shown.contains(kind);
+            shown.insert(kind);
+            first
+        };
+        if allowed.contains(CredentialType::USERNAME) && show(CredentialType::USERNAME) {
+            return Cred::username(user.unwrap_or("git"));
+        }
+        if let Some(key) = self.get("ssh-privatekey").and_then(|key| std::str::from_utf8(key).ok())
+            && show(CredentialType::SSH_KEY)
+        {
+            return Cred::ssh_key_from_memory(user.unwrap_or("git"), None, key, self.text("ssh-passphrase"));
+        }
+        if let Some(password) = self.text("password").or_else(|| self.text("token"))
+            && show(CredentialType::USER_PASS_PLAINTEXT)
+        {
+            // Servers that take tokens look at the password only, but want some user.
+            return Cred::userpass_plaintext(user.unwrap_or("git"), password);
+        }
+        let message = if shown.is_empty() {
+            "the server asks for credentials, and there are none that fit"
+        } else {
+            "the server refuses the credentials"
+        };
+        Err(Error::new(ErrorCode::Auth, ErrorClass::Callback, message))
+    }
+
+    fn check(&self, certificate: &Cert<'_>, host: &str) -> Result<CertificateCheckStatus, Error> {
+        let trusted = if let (Some(x509), Some(ca)) = (certificate.as_x509(), self.get("ca.crt")) {
+            is_signed(x509.data(), ca, host)
+        } else if let (Some(key), Some(known)) = (certificate.as_hostkey(), self.get("known_hosts")) {
+            key.hostkey().is_some_and(|key| is_known(key, &String::from_utf8_lossy(known), host))
+        } else {
+            return Ok(CertificateCheckStatus::CertificatePassthrough);
+        };
+        if trusted {
+            return Ok(CertificateCheckStatus::CertificateOk);
+        }
+        let by = if certificate.as_x509().is_some() { "ca.crt" } else { "known_hosts" };
+        Err(Error::new(ErrorCode::Certificate, ErrorClass::Callback, format!("{by} does not vouch for {host}")))
+    }
+}
+
+/// Whether a certificate for `host` leads to one of the PEM certificates of `ca`.
+///
+/// libgit2 shows the server's own certificate only, so `ca` has to hold the intermediates as well.
+fn is_signed(leaf: &[u8], ca: &[u8], host: &str) -> bool {
+    let authorities: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(ca).filter_map(Result::ok).collect();
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(authorities.iter().cloned());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let Ok(verifier) = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build() else {
+        return false;
+    };
+    let Ok(name) = ServerName::try_from(host.to_owned()) else { return false };
+    verifier.verify_server_cert(&CertificateDer::from(leaf), &authorities, &name, &[], UnixTime::now()).is_ok()
+}
+
+/// Whether `known_hosts` has this key for the host. Hashed host names are not read.
+fn is_known(key: &[u8], known_hosts: &str, host: &str) -> bool {
+    known_hosts.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with(['#', '@'])).any(|line| {
+        let mut words = line.split_whitespace();
+        let (Some(hosts), Some(_kind), Some(encoded)) = (words.next(), words.next(), words.next()) else {
+            return false;
+        };
+        let named = hosts.split(',').any(|name| {
+            // `[host]:port` names a port; libgit2 tells the host alone.
+            let name = name.strip_prefix('[').and_then(|rest| rest.split_once(']')).map_or(name, |(name, _)| name);
+            name == host
+        });
+        named && STANDARD.decode(encoded).is_ok_and(|known| known == key)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use stoa_pki::{CertificateAuthority, CertificateRequest};
+
+    use super::*;
+
+    #[test]
+    fn a_certificate_is_checked_against_the_sources_own_authority() {
+        let ca = CertificateAuthority::new("git").unwrap();
+        let other = CertificateAuthority::new("other").unwrap();
+        let issued = ca.issue(&CertificateRequest::server("git").dns("git.example.com")).unwrap();
+        let leaf = CertificateDer::from_pem_slice(issued.certificate_pem.as_bytes()).unwrap();
+        assert!(is_signed(&leaf, ca.certificate_pem().as_bytes(), "git.example.com"));
+        assert!(!is_signed(&leaf, ca.certificate_pem().as_bytes(), "evil.example.com"));
+        assert!(!is_signed(&leaf, other.certificate_pem().as_bytes(), "git.example.com"));
+        assert!(!is_signed(&leaf, b"", "git.example.com"));
+    }
+
+    #[test]
+    fn a_host_key_is_checked_against_known_hosts() {
+        let known = format!("# ours\n[git.example.com]:2222,alias ssh-ed25519 {}\n", STANDARD.encode("key"));
+        assert!(is_known(b"key", &known, "git.example.com"));
+        assert!(is_known(b"key", &known, "alias"));
+        assert!(!is_known(b"other", &known, "git.example.com"));
+        assert!(!is_known(b"key", &known, "evil.example.com"));
+    }
+}

@@ -1,0 +1,98 @@
+//! Sorts libgit2's errors by what a caller can do about them.
+
+use git2::{ErrorClass, ErrorCode};
+
+use crate::Credentials;
+
+/// What went wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Problem {
+    /// The server wants other credentials.
+    Unauthorized,
+    /// The server is not who it should be.
+    Untrusted,
+    /// There is no such repository, or not for whoever asks.
+    NotFound,
+    /// The server is out of reach for now, or failed.
+    Unreachable,
+    /// Anything else; it may go by itself.
+    Other,
+}
+
+/// What an error means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explanation {
+    /// What a caller can tell apart.
+    pub problem: Problem,
+    /// For people, without secrets.
+    pub message: String,
+}
+
+/// Explains an error about the repository at `remote`, with no credential in what it says.
+pub fn explain(err: &git2::Error, remote: &str, credentials: &Credentials) -> Explanation {
+    let shown = without_userinfo(remote);
+    let said = scrub(err.message(), remote, credentials);
+    let lower = said.to_lowercase();
+    let absent = lower.contains("status code: 404")
+        || lower.contains("repository not found")
+        || lower.contains("does not appear to be a git repository")
+        || (err.class() == ErrorClass::Os && lower.contains("no such file or directory"));
+    let refused =
+        lower.contains("status code: 401") || lower.contains("status code: 403") || lower.contains("authentication");
+    let (problem, message) = match (err.class(), err.code()) {
+        (_, ErrorCode::Auth) => (Problem::Unauthorized, format!("{shown} refuses the credentials: {said}")),
+        _ if refused => (Problem::Unauthorized, format!("{shown} refuses the credentials: {said}")),
+        (_, ErrorCode::Certificate) => (Problem::Untrusted, format!("{shown} is not who it should be: {said}")),
+        (_, ErrorCode::Owner) => (Problem::Untrusted, format!("{shown} belongs to another user of this machine")),
+        _ if absent => (Problem::NotFound, format!("{shown} does not exist: {said}")),
+        (ErrorClass::Os | ErrorClass::Repository | ErrorClass::Filesystem, ErrorCode::NotFound) => {
+            (Problem::NotFound, format!("{shown} does not exist: {said}"))
+        }
+        (ErrorClass::Net | ErrorClass::Http | ErrorClass::Ssh | ErrorClass::Ssl | ErrorClass::Os, _)
+        | (_, ErrorCode::Timeout | ErrorCode::Eof) => {
+            (Problem::Unreachable, format!("{shown} cannot be reached: {said}"))
+        }
+        _ => (Problem::Other, format!("{shown} cannot be used: {said}")),
+    };
+    Explanation { problem, message }
+}
+
+/// A URL without user and password.
+pub fn without_userinfo(remote: &str) -> String {
+    let Some((scheme, rest)) = remote.split_once("://") else { return remote.to_owned() };
+    let end = rest.find('/').unwrap_or(rest.len());
+    match rest[..end].rfind('@') {
+        Some(at) => format!("{scheme}://{}", &rest[at + 1..]),
+        None => remote.to_owned(),
+    }
+}
+
+fn scrub(message: &str, remote: &str, credentials: &Credentials) -> String {
+    let mut message = message.replace(remote, &without_userinfo(remote));
+    for secret in credentials.secrets().filter(|secret| secret.len() >= 3) {
+        message = message.replace(secret, "(sensitive)");
+    }
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_in_urls_are_not_shown() {
+        assert_eq!(without_userinfo("https://bot:hunter2@git.example.com/a@b.git"), "https://git.example.com/a@b.git");
+        assert_eq!(without_userinfo("git@example.com:a.git"), "git@example.com:a.git");
+        assert_eq!(without_userinfo("/srv/a@b.git"), "/srv/a@b.git");
+    }
+
+    #[test]
+    fn no_credential_is_in_a_message() {
+        let credentials: Credentials = [("token".to_owned(), b"s3cr3t\n".to_vec())].into_iter().collect();
+        let err = git2::Error::new(ErrorCode::GenericError, ErrorClass::Http, "https://bot:hunter2@x/y said s3cr3t");
+        let Explanation { problem, message } = explain(&err, "https://bot:hunter2@x/y", &credentials);
+        assert_eq!(problem, Problem::Unreachable);
+        assert!(!message.contains("hunter2") && !message.contains("s3cr3t"), "{message}");
+        assert!(!format!("{credentials:?}").contains("s3cr3t"));
+    }
+}

@@ -1,0 +1,91 @@
+//! How Git servers are reached: what is shown to them, how they prove who they are, and what their errors mean.
+//!
+//! Start at [`Credentials`]. [`explain`] sorts libgit2's errors by what a caller can do about them, in words that hold no
+//! secret. What is fetched and pushed is the callers' own matter.
+
+mod auth;
+mod error;
+#[cfg(feature = "testing")]
+pub mod testing;
+
+use std::{collections::BTreeMap, fmt, fs, io, path::Path, sync::Arc};
+
+pub use self::error::{Explanation, Problem, explain, without_userinfo};
+
+/// What is shown to a Git server, and who it has to be: keys as in Secrets of the types `kubernetes.io/basic-auth`
+/// (`username`, `password`) and `kubernetes.io/ssh-auth` (`ssh-privatekey`), or `token`; `ssh-passphrase` opens the key,
+/// `known_hosts` and `ca.crt` (PEM, with the intermediates) say who the server is.
+#[derive(Clone, Default)]
+pub struct Credentials(Arc<BTreeMap<String, Vec<u8>>>);
+
+impl Credentials {
+    /// The keys that mean anything.
+    pub const KEYS: [&str; 7] =
+        ["username", "password", "token", "ssh-privatekey", "ssh-passphrase", "known_hosts", "ca.crt"];
+
+    /// Reads a folder in which each key is a file, as where a Secret is mounted; other files in it are left alone.
+    ///
+    /// # Errors
+    ///
+    /// When the folder is not there, or a file in it cannot be read.
+    pub fn read(folder: &Path) -> io::Result<Self> {
+        fs::read_dir(folder)?;
+        let mut credentials = BTreeMap::new();
+        for key in Self::KEYS {
+            match fs::read(folder.join(key)) {
+                Ok(value) => drop(credentials.insert(key.to_owned(), value)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Self(Arc::new(credentials)))
+    }
+
+    fn get(&self, key: &str) -> Option<&[u8]> {
+        self.0.get(key).map(Vec::as_slice)
+    }
+
+    /// A value that is text, without white space around it.
+    fn text(&self, key: &str) -> Option<&str> {
+        self.get(key).and_then(|value| std::str::from_utf8(value).ok()).map(str::trim)
+    }
+
+    /// The values that nobody may see.
+    fn secrets(&self) -> impl Iterator<Item = &str> {
+        let is_secret = |key: &str| !matches!(key, "username" | "ca.crt" | "known_hosts");
+        self.0.keys().filter(move |key| is_secret(key)).filter_map(|key| self.text(key))
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Credentials").field(&self.0.keys()).finish()
+    }
+}
+
+impl FromIterator<(String, Vec<u8>)> for Credentials {
+    fn from_iter<I: IntoIterator<Item = (String, Vec<u8>)>>(values: I) -> Self {
+        Self(Arc::new(values.into_iter().collect()))
+    }
+}
+
+/// Bounds how long a Git server may take to accept a connection, and to send or take the next bytes, for the whole
+/// process.
+///
+/// libgit2 has no other way: by itself it waits for ever.
+///
+/// # Errors
+///
+/// What libgit2 has against it.
+///
+/// # Safety
+///
+/// No other thread may use Git: libgit2 keeps its options in globals without a lock. Call it first thing in `main`.
+#[expect(unsafe_code, reason = "libgit2's options are globals")]
+pub unsafe fn set_timeouts() -> Result<(), git2::Error> {
+    // SAFETY: the caller sees to it that no other thread uses Git.
+    unsafe {
+        git2::opts::set_server_connect_timeout_in_milliseconds(10_000)?;
+        git2::opts::set_server_timeout_in_milliseconds(30_000)
+    }
+}
