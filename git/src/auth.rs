@@ -13,13 +13,20 @@ use rustls::{
 use crate::Credentials;
 
 impl Credentials {
-    /// What libgit2 asks of a client, for one connection.
-    pub fn callbacks(&self) -> RemoteCallbacks<'static> {
+    /// What libgit2 asks of a client, for one connection to `remote`. Wherever that sends us, no other host sees the
+    /// credentials.
+    pub fn callbacks(&self, remote: &str) -> RemoteCallbacks<'static> {
         let mut callbacks = RemoteCallbacks::new();
-        let credentials = self.clone();
+        let (credentials, remote) = (self.clone(), remote.to_owned());
         // libgit2 asks again for as long as the server refuses; what was refused once stays refused.
         let mut shown = CredentialType::empty();
-        callbacks.credentials(move |_, user, allowed| credentials.answer(&mut shown, user, allowed));
+        callbacks.credentials(move |url, user, allowed| {
+            if is_elsewhere(&remote, url) {
+                let message = "the server sends us to another one, which is shown no credentials";
+                return Err(Error::new(ErrorCode::Auth, ErrorClass::Callback, message));
+            }
+            credentials.answer(&mut shown, user, allowed)
+        });
         if self.get("ca.crt").is_some() || self.get("known_hosts").is_some() {
             let credentials = self.clone();
             callbacks.certificate_check(move |certificate, host| credentials.check(certificate, host));
@@ -72,6 +79,23 @@ impl Credentials {
     }
 }
 
+/// Whether a URL names another host than that of the remote, or one that is reached less safely.
+fn is_elsewhere(remote: &str, url: &str) -> bool {
+    let parts = |url: &str| {
+        let (scheme, rest) = url.split_once("://")?;
+        let authority = rest.split('/').next()?;
+        let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+        Some((scheme.to_lowercase(), host.to_lowercase()))
+    };
+    // Others, as in `git@example.com:a.git`, lead nowhere else.
+    let (Some((scheme, host)), Some((other_scheme, other_host))) = (parts(remote), parts(url)) else { return false };
+    if scheme == other_scheme {
+        return host != other_host;
+    }
+    let name = |host: &str| host.rsplit_once(':').map_or(host, |(name, _)| name).to_owned();
+    other_scheme != "https" || name(&host) != name(&other_host)
+}
+
 /// Whether a certificate for `host` leads to one of the PEM certificates of `ca`.
 ///
 /// libgit2 shows the server's own certificate only, so `ca` has to hold the intermediates as well.
@@ -119,6 +143,23 @@ mod tests {
         assert!(!is_signed(&leaf, ca.certificate_pem().as_bytes(), "evil.example.com"));
         assert!(!is_signed(&leaf, other.certificate_pem().as_bytes(), "git.example.com"));
         assert!(!is_signed(&leaf, b"", "git.example.com"));
+    }
+
+    #[test]
+    fn another_host_sees_no_credentials() {
+        for (remote, url, elsewhere) in [
+            ("https://git.example.com/a.git", "https://git.example.com/a.git/info/refs", false),
+            ("https://bot@Git.example.com/a.git", "https://git.example.com/b.git", false),
+            ("http://git.example.com/a.git", "https://git.example.com/a.git", false),
+            ("http://git.example.com:80/a.git", "https://git.example.com/a.git", false),
+            ("https://git.example.com/a.git", "http://git.example.com/a.git", true),
+            ("https://git.example.com/a.git", "https://evil.example.com/a.git", true),
+            ("https://git.example.com/a.git", "https://git.example.com@evil.example.com/a.git", true),
+            ("https://git.example.com/a.git", "https://git.example.com:8443/a.git", true),
+            ("git@git.example.com:a.git", "git@git.example.com:a.git", false),
+        ] {
+            assert_eq!(is_elsewhere(remote, url), elsewhere, "{remote} {url}");
+        }
     }
 
     #[test]

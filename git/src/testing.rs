@@ -165,14 +165,14 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respo
     let body = body.to_bytes();
     let failed = |code: StatusCode| Ok(plain(code).body(Full::default()).unwrap());
     match behaviour {
-        Behaviour::TakesNoPush if is_push => return failed(StatusCode::SERVICE_UNAVAILABLE),
+        Behaviour::TakesNoPush if is_push => failed(StatusCode::SERVICE_UNAVAILABLE),
         Behaviour::Mute if is_push => {
             backend(&shared.root, head, body).await;
-            return failed(StatusCode::BAD_GATEWAY);
+            failed(StatusCode::BAD_GATEWAY)
         }
         Behaviour::Late if is_push => {
             shared.late.lock().unwrap().push((head, body));
-            return failed(StatusCode::BAD_GATEWAY);
+            failed(StatusCode::BAD_GATEWAY)
         }
         _ => Ok(backend(&shared.root, head, body).await),
     }

@@ -19,12 +19,22 @@ mod standalone;
 mod storage;
 mod subresources;
 
+use std::time::Duration;
+
+use anyhow::Context as _;
 use clap::Parser as _;
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _};
 
 use crate::options::{Command, LogFormat, Options};
 
+/// How long work that cannot be stopped may still take at the end.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+
 fn main() -> anyhow::Result<()> {
+    #[expect(unsafe_code, reason = "libgit2's options are globals")]
+    // SAFETY: no other thread exists yet.
+    let timeouts = unsafe { stoa_git::set_timeouts() };
+    timeouts.context("libgit2 takes no timeouts")?;
     let options = Options::parse();
     let filter = EnvFilter::try_new(&options.log_filter)?;
     let registry = tracing_subscriber::registry().with(filter);
@@ -35,10 +45,13 @@ fn main() -> anyhow::Result<()> {
     // Both ends of TLS use the same provider; an earlier choice would be the same one.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         match options.command {
             Command::Serve(options) => delegated::run(*options).await,
-            Command::Standalone(options) => standalone::run(options).await,
+            Command::Standalone(options) => standalone::run(*options).await,
         }
-    })
+    });
+    // A Git server that does not answer must not hold up the end.
+    runtime.shutdown_timeout(LAST_WORDS);
+    ended
 }

@@ -1,9 +1,10 @@
 //! The command line.
 
-use std::{net::IpAddr, path::PathBuf};
+use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use stoa_machinery::audit::{LogMode, LogOptions};
+use stoa_storage::git::RemoteOptions;
 
 /// Serves the Stoa API.
 #[derive(Debug, Parser)]
@@ -34,7 +35,7 @@ pub(crate) enum Command {
     Serve(Box<ServeOptions>),
     /// Serves on loopback with its own certificates and its own function-runner; only members of
     /// system:masters get in
-    Standalone(StandaloneOptions),
+    Standalone(Box<StandaloneOptions>),
 }
 
 #[derive(Debug, Args)]
@@ -115,9 +116,60 @@ pub(crate) struct StorageOptions {
     /// The prefix of everything in etcd; replicas have the same one
     #[arg(long, default_value = "/stoa")]
     pub(crate) etcd_prefix: String,
-    /// Where the control repository and documents are kept, which all replicas need to see; --data-dir if not given
+    /// Where the control repository and documents are kept, which all replicas need to see; --data-dir if not given.
+    /// With --git-remote the repository is in --data-dir
     #[arg(long)]
     pub(crate) shared_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) git: GitRemoteOptions,
+}
+
+/// The remote of record of the control repository.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct GitRemoteOptions {
+    /// The Git repository that has the control repository's main (https://, ssh://, user@host:path or file://), without
+    /// a password; what is kept here is a copy then. If not given, the repository here is the only one
+    #[arg(long, value_parser = parse_remote)]
+    pub(crate) git_remote: Option<String>,
+    /// A folder with credentials for it in files that are called as the keys of Secrets: username and password or token,
+    /// ssh-privatekey and known_hosts, ca.crt; read again at each use
+    #[arg(long, requires = "git_remote")]
+    pub(crate) git_remote_credentials_dir: Option<PathBuf>,
+    /// How often it is asked for commits that people pushed, in seconds
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) git_remote_poll_seconds: u64,
+}
+
+impl GitRemoteOptions {
+    /// What the projection has to know of it, if there is one.
+    pub(crate) fn remote(&self) -> Option<RemoteOptions> {
+        Some(RemoteOptions {
+            credentials: self.git_remote_credentials_dir.clone(),
+            poll: Duration::from_secs(self.git_remote_poll_seconds),
+            ..RemoteOptions::new(self.git_remote.clone()?)
+        })
+    }
+}
+
+/// Checks the URL of a remote. What is wrong with one that holds a password is told without it.
+fn parse_remote(url: &str) -> Result<String, String> {
+    if let Some((scheme, rest)) = url.split_once("://") {
+        if !["https", "http", "ssh", "file"].contains(&scheme) {
+            return Err(format!("{scheme}:// is not supported; https://, ssh:// and file:// are"));
+        }
+        let authority = rest.split('/').next().unwrap_or_default();
+        let user = authority.rsplit_once('@').map_or("", |(user, _)| user);
+        if user.contains(':') || (!user.is_empty() && scheme != "ssh") {
+            return Err("credentials do not belong into the URL; see --git-remote-credentials-dir".to_owned());
+        }
+        return Ok(url.to_owned());
+    }
+    let is_ssh = url.split_once(':').is_some_and(|(host, path)| host.contains('@') && !path.is_empty());
+    if is_ssh || url.starts_with('/') {
+        Ok(url.to_owned())
+    } else {
+        Err("this is no URL of a Git repository".to_owned())
+    }
 }
 
 /// What is recorded of requests; the flags are kube-apiserver's.
@@ -186,4 +238,40 @@ pub(crate) struct RunnerOptions {
     /// Its key, PEM
     #[arg(long)]
     pub(crate) runner_key: PathBuf,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_remote_is_a_url_without_a_password() {
+        for url in [
+            "https://git.example.com/platform/control.git",
+            "ssh://git@git.example.com:2222/control.git",
+            "git@git.example.com:platform/control.git",
+            "file:///srv/control.git",
+            "/srv/control.git",
+        ] {
+            assert_eq!(parse_remote(url).as_deref(), Ok(url));
+        }
+        for url in ["https://bot:hunter2@git.example.com/x", "https://hunter2@git.example.com/x", "git://x/y", "x", ""]
+        {
+            let complaint = parse_remote(url).unwrap_err();
+            assert!(!complaint.contains("hunter2"), "{complaint}");
+        }
+        let parse = |arguments: &[&str]| {
+            let all = [&["stoa-apiserver", "standalone", "--data-dir=x"], arguments].concat();
+            Options::try_parse_from(all).map(|options| match options.command {
+                Command::Standalone(options) => options.storage.git.remote().map(|remote| (remote.url, remote.poll)),
+                Command::Serve(_) => None,
+            })
+        };
+        assert_eq!(parse(&[]).unwrap(), None);
+        let told = parse(&["--git-remote=https://bot:hunter2@x/y"]).unwrap_err().to_string();
+        assert!(told.contains("--git-remote-credentials-dir"), "{told}");
+        assert!(parse(&["--git-remote-credentials-dir=z"]).is_err());
+        let remote = parse(&["--git-remote=file:///x", "--git-remote-poll-seconds=3"]).unwrap();
+        assert_eq!(remote, Some(("file:///x".to_owned(), Duration::from_secs(3))));
+    }
 }

@@ -81,7 +81,8 @@ pub(crate) struct Bound {
 struct Leader {
     services: Services,
     registry: Arc<Registry>,
-    shared_dir: PathBuf,
+    /// Where the control repository is, and the remote that has its main.
+    repository: git::Repository,
     /// What people who push to the control repository may do.
     pushes: Arc<dyn Authorizer>,
     own_namespaces: bool,
@@ -99,7 +100,7 @@ impl Work for Leader {
         }
         let pushes = self.pushes.clone();
         let (registry, recorder) = (self.registry.clone(), recorder.clone());
-        let git = git::start(registry, log.clone(), &self.shared_dir, pushes, recorder, &term, &mut tasks).await?;
+        let git = git::start(registry, log.clone(), &self.repository, pushes, recorder, &term, &mut tasks).await?;
         tasks.spawn(compaction::run(log.clone(), git, term.end.clone()));
         while let Some(ended) = tasks.join_next().await {
             if let Err(error) = ended {
@@ -121,15 +122,18 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
     let guard = end.clone().drop_guard();
     let mut tasks = JoinSet::new();
     let shared_dir = parts.storage.shared_dir.clone().unwrap_or_else(|| parts.data_dir.clone());
-    let health = Arc::new(Health::default());
+    let remote = parts.storage.git.remote();
+    let folder = if remote.is_some() { parts.data_dir.clone() } else { shared_dir.clone() };
     let metrics = prometheus::Registry::new();
+    let repository = git::Repository { folder, remote, metrics: git::Metrics::new(&metrics)? };
+    let health = Arc::new(Health::default());
     let storage = storage::open(&parts.storage, &parts.data_dir, &health, &metrics).await?;
     let log = storage.log.clone();
     let subresources = Subresources::default();
     let builder = Registry::builder(log.clone()).end_with(end.clone());
     let builder = kinds::register(builder, &parts.lookup, &parts.cluster, &subresources);
     let admission = parts.admission.counted(admission::Metrics::new(&metrics)?);
-    let builder = git::attach(builder, admission, parts.cluster.clone(), &shared_dir);
+    let builder = git::attach(builder, admission, parts.cluster.clone(), &repository);
     let builder = match parts.namespaces {
         Namespaces::OfCluster => builder,
         Namespaces::Own => register_reviews(kinds::core::register(builder)).namespaces_in("", "v1", "namespaces"),
@@ -167,7 +171,7 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
 
     let leader = Leader {
         registry,
-        shared_dir,
+        repository,
         // Only masters get in where the namespaces are the server's own, and whoever may push to the repository is one.
         pushes: if parts.namespaces.are_own() { Arc::new(AllowAll) } else { parts.authorizer },
         own_namespaces: parts.namespaces.are_own(),

@@ -16,6 +16,9 @@ pub const WAITING: &str = "Waiting";
 pub const APPROVED: &str = "Approved";
 /// Condition of an authored object: its file in the control repository is what is served.
 pub const SYNCED: &str = "Synced";
+/// Condition of an Organization: what was decided is in the remote of the control repository. It is there once the
+/// remote was away, for reasons that the storage names.
+pub const RECORDED: &str = "Recorded";
 
 /// All is well.
 pub const AVAILABLE: &str = "Available";

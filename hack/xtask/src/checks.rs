@@ -50,7 +50,13 @@ pub(crate) fn run(args: &Checks) -> Result<()> {
         phases.run("each crate alone", each_crate_alone);
     }
     let bed = work.join("cluster");
-    let options = cluster::Options { stoa: Some(Profile::Debug), replicas: None, wardle: true, unsafe_no_fsync: false };
+    let options = cluster::Options {
+        stoa: Some(Profile::Debug),
+        replicas: None,
+        stoa_args: Vec::new(),
+        wardle: true,
+        unsafe_no_fsync: false,
+    };
     phases.run("test bed", || cluster::up(&bed, options).map(drop));
     phases.run("conformance", || conformance::compare(&bed, &[]));
     phases.run("benchmark, small", || benchmark(&bed));

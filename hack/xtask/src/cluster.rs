@@ -61,6 +61,10 @@ pub(crate) struct Up {
     /// Run so many stoa-apiservers on the test bed's etcd, instead of one on local files
     #[arg(long, requires = "stoa", value_parser = clap::value_parser!(u8).range(1..=5))]
     replicas: Option<u8>,
+    /// Another argument of every stoa-apiserver, such as --stoa-arg=--git-remote=file:///srv/control.git; those of before
+    /// if there is none
+    #[arg(long, requires = "stoa", allow_hyphen_values = true)]
+    stoa_arg: Vec<String>,
     /// Build Stoa optimized
     #[arg(long, requires = "stoa")]
     release: bool,
@@ -141,12 +145,14 @@ pub(crate) fn run(command: &Command) -> Result<()> {
 }
 
 /// How a test bed is to be started.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Options {
     /// Start Stoa too, built like this.
     pub(crate) stoa: Option<Profile>,
     /// So many of it on etcd; one on local files, or what there was before, when it is not said.
     pub(crate) replicas: Option<u8>,
+    /// What to tell every one of them besides; what they were told before, when there is nothing.
+    pub(crate) stoa_args: Vec<String>,
     /// Start the two servers of `wardle.example.com` too.
     pub(crate) wardle: bool,
     /// Whether etcd may acknowledge writes before they are on disk.
@@ -159,6 +165,7 @@ impl Up {
         Options {
             stoa: self.stoa.then_some(profile),
             replicas: self.replicas,
+            stoa_args: self.stoa_arg.clone(),
             wardle: self.wardle,
             unsafe_no_fsync: self.unsafe_no_fsync,
         }
@@ -209,7 +216,7 @@ pub(crate) fn up(dir: &Path, options: Options) -> Result<Cluster> {
     let mut state = State::load_or_new(&cluster.dir)?;
     control_plane::up(&cluster, &mut state, options.unsafe_no_fsync)?;
     if let Some(profile) = options.stoa {
-        stoa::up(&cluster, &mut state, profile, options.replicas)?;
+        stoa::up(&cluster, &mut state, profile, options.replicas, options.stoa_args)?;
     }
     if options.wardle {
         wardle::up(&cluster, &mut state)?;

@@ -56,7 +56,13 @@ pub(crate) fn run(args: &Quickstart) -> Result<()> {
     let profile = if args.debug { Profile::Debug } else { Profile::Release };
     let (kubeconfig, target) = if args.cluster {
         step("A Kubernetes control plane with Stoa behind it");
-        let options = cluster::Options { stoa: Some(profile), replicas: None, wardle: false, unsafe_no_fsync: false };
+        let options = cluster::Options {
+            stoa: Some(profile),
+            replicas: None,
+            stoa_args: Vec::new(),
+            wardle: false,
+            unsafe_no_fsync: false,
+        };
         (cluster::up(&dir.join("cluster"), options)?.kubeconfig(), Target::Cluster)
     } else {
         step("Stoa on its own");

@@ -3,13 +3,14 @@
 //! Start at [`Server`]: Stoa on its own, started by the test, or the test bed's cluster with Stoa behind it. `hack/test`
 //! describes the test bed in the environment; CONTRIBUTING.md says how to do that by hand. Without it these tests fail.
 //!
-//! Elsewhere: [`transcript`] compares what commands print, [`Caller`] sends what kubectl would not, [`fixture`] makes
+//! Elsewhere: [`remote`] is a Git server for the control repository, [`transcript`] compares what commands print, [`Caller`] sends what kubectl would not, [`fixture`] makes
 //! what stacks are rendered from, [`webhook`] answers admission reviews.
 #![expect(clippy::unwrap_used, reason = "a test's harness fails its test")]
 
 mod caller;
 mod command;
 pub mod fixture;
+pub mod remote;
 mod server;
 pub mod transcript;
 pub mod webhook;

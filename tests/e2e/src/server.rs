@@ -198,6 +198,7 @@ pub struct Standalone {
     folder: TempDir,
     /// The same after a restart, so that clients find it.
     port: u16,
+    arguments: Vec<String>,
     process: Child,
 }
 
@@ -217,15 +218,20 @@ impl Standalone {
 
     /// Starts it and waits until it is ready.
     pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// The same with more arguments.
+    pub fn start_with(arguments: &[String]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let port = free_port();
-        let process = Self::spawn(folder.path(), port);
-        let server = Self { folder, port, process };
+        let process = Self::spawn(folder.path(), port, arguments);
+        let server = Self { folder, port, arguments: arguments.to_vec(), process };
         server.wait();
         server
     }
 
-    fn spawn(folder: &Path, port: u16) -> Child {
+    fn spawn(folder: &Path, port: u16, arguments: &[String]) -> Child {
         let binaries = setting("STOA_TEST_BIN_DIR");
         let log = File::options().create(true).append(true).open(folder.join("stoa-apiserver.log")).unwrap();
         Command::new(binaries.join("stoa-apiserver"))
@@ -235,6 +241,7 @@ impl Standalone {
             .arg("--runner-binary")
             .arg(binaries.join("function-runner"))
             .arg(format!("--secure-port={port}"))
+            .args(arguments)
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log)
@@ -246,6 +253,11 @@ impl Standalone {
         let kubeconfig = self.data().join("kubeconfig");
         let ready = || (kubeconfig.exists() && self.kubectl().succeeds(&["get", "--raw=/readyz"])).then_some(());
         eventually(&format!("{} is ready", self.folder.path().display()), PATIENCE, ready);
+    }
+
+    /// What it has logged so far.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("stoa-apiserver.log")).unwrap()
     }
 
     /// Its data folder.
@@ -280,7 +292,7 @@ impl Standalone {
 
     /// Starts it again on the same data, and waits until it is ready.
     pub fn restart(&mut self) {
-        self.process = Self::spawn(self.folder.path(), self.port);
+        self.process = Self::spawn(self.folder.path(), self.port, &self.arguments);
         self.wait();
     }
 }
@@ -333,6 +345,14 @@ impl Cluster {
     /// A new one with so many Stoas on its etcd, whose processes the test may kill.
     pub fn replicated(replicas: usize) -> Self {
         Self::start_with(&["--replicas", &replicas.to_string()])
+    }
+
+    /// The same, with another argument for each of them.
+    pub fn replicated_with(replicas: usize, arguments: &[String]) -> Self {
+        let arguments: Vec<String> = arguments.iter().map(|argument| format!("--stoa-arg={argument}")).collect();
+        let mut options = vec!["--replicas".to_owned(), replicas.to_string()];
+        options.extend(arguments);
+        Self::start_with(&options.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
     fn start_with(options: &[&str]) -> Self {

@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -15,7 +14,9 @@ use futures_util::StreamExt as _;
 use kube::api::{Api, PostParams, WatchEvent, WatchParams};
 use kube::{Client, ResourceExt};
 use stoa_e2e::fixture::Organization;
-use stoa_e2e::{Cluster, Server as _, eventually, run};
+use stoa_e2e::remote::{ControlRemote, committed};
+use stoa_e2e::{Cluster, Server as _, eventually};
+use stoa_git::testing::Behaviour;
 use stoa_types::config::{Project, ProjectSpec};
 use tokio::task::JoinHandle;
 
@@ -35,6 +36,18 @@ struct Told {
     counted: BTreeSet<u64>,
     /// Increments that may or may not have been made.
     unknown: u64,
+}
+
+impl Told {
+    /// Waits until every acknowledged write is in Git, and each is there once.
+    fn are_committed_once(&self, repository: &Path) {
+        let commits = eventually("every write is in Git", PATIENCE, || {
+            let commits = committed(repository);
+            self.created.values().chain(&self.counted).all(|version| commits.contains_key(version)).then_some(commits)
+        });
+        let doubled: Vec<_> = commits.iter().filter(|(_, count)| **count > 1).collect();
+        assert!(doubled.is_empty(), "committed more than once: {doubled:?}");
+    }
 }
 
 /// What goes on all the time.
@@ -69,6 +82,20 @@ impl Traffic {
             .map(|number| tokio::spawn(watch(apis.clone(), number, since.parse().unwrap(), end.clone())))
             .collect();
         Self { end, written, writers, watchers }
+    }
+
+    /// Ends it; returns what the writers know, and what the watchers will have seen.
+    async fn stop(self) -> (Told, Vec<JoinHandle<Vec<(String, u64)>>>) {
+        self.end.store(true, Ordering::Relaxed);
+        let mut told = Told::default();
+        for writer in self.writers {
+            let of_one = writer.await.unwrap();
+            told.created.extend(of_one.created);
+            told.counted.extend(of_one.counted);
+            told.unknown += of_one.unknown;
+        }
+        eprintln!("{} creations, {} increments, {} unknown", told.created.len(), told.counted.len(), told.unknown);
+        (told, self.watchers)
     }
 
     /// Returns once so many more writes were acknowledged.
@@ -181,17 +208,6 @@ async fn new_leader(clients: &[Client]) -> usize {
     found.await.expect("somebody leads")
 }
 
-/// How often each version is in a commit of the control repository.
-fn committed(repository: &Path) -> BTreeMap<u64, usize> {
-    let format = "--format=%(trailers:key=Resource-Version,valueonly,separator=)";
-    let text = run(Command::new("git").arg("--git-dir").arg(repository).args(["log", format, "main"]));
-    let mut versions = BTreeMap::new();
-    for version in text.lines().filter_map(|line| line.trim().parse().ok()) {
-        *versions.entry(version).or_default() += 1;
-    }
-    versions
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replicas_lose_and_repeat_nothing_whatever_is_killed() {
     let cluster = Arc::new(tokio::task::spawn_blocking(|| Cluster::replicated(REPLICAS)).await.unwrap());
@@ -232,16 +248,7 @@ async fn replicas_lose_and_repeat_nothing_whatever_is_killed() {
         blocking(Box::new(Cluster::restart)).await;
     }
     traffic.goes_on(60).await;
-    traffic.end.store(true, Ordering::Relaxed);
-
-    let mut told = Told::default();
-    for writer in traffic.writers {
-        let of_one = writer.await.unwrap();
-        told.created.extend(of_one.created);
-        told.counted.extend(of_one.counted);
-        told.unknown += of_one.unknown;
-    }
-    eprintln!("{} creations, {} increments, {} unknown", told.created.len(), told.counted.len(), told.unknown);
+    let (told, watchers) = traffic.stop().await;
     for (number, client) in clients.iter().enumerate() {
         let list = projects(client, &namespace).list(&Default::default()).await.unwrap();
         let listed: BTreeSet<String> = list.items.iter().map(ResourceExt::name_any).collect();
@@ -252,7 +259,7 @@ async fn replicas_lose_and_repeat_nothing_whatever_is_killed() {
         let acknowledged = u64::try_from(told.counted.len()).unwrap();
         assert!((acknowledged..=acknowledged + told.unknown).contains(&count), "{count} after {told:?}");
     }
-    for watcher in traffic.watchers {
+    for watcher in watchers {
         let seen = watcher.await.unwrap();
         assert!(seen.is_sorted_by(|a, b| a.1 < b.1), "a watch went back or repeated something");
         let (Some((_, first)), Some((_, last))) = (seen.first(), seen.last()) else { panic!("nothing was watched") };
@@ -262,13 +269,72 @@ async fn replicas_lose_and_repeat_nothing_whatever_is_killed() {
         assert!(missed.is_empty(), "a watch missed {missed:?}");
         eprintln!("a watch saw {} events", seen.len());
     }
-    let repository = Path::new(&cluster.env("STOA_DATA_DIR")).join("control.git");
-    let commits = eventually("every write is in Git", PATIENCE, || {
-        let commits = committed(&repository);
-        told.created.values().chain(&told.counted).all(|version| commits.contains_key(version)).then_some(commits)
-    });
-    let doubled: Vec<_> = commits.iter().filter(|(_, count)| **count > 1).collect();
-    assert!(doubled.is_empty(), "committed more than once: {doubled:?}");
+    told.are_committed_once(&Path::new(&cluster.env("STOA_DATA_DIR")).join("control.git"));
+}
+
+/// A project as people write it.
+fn pushed(namespace: &str) -> String {
+    format!(
+        "apiVersion: config.stoa.dev/v1alpha1\nkind: Project\nmetadata:\n  name: pushed\n  namespace: {namespace}\nspec:\n  \
+         source:\n    name: config\n"
+    )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn leader_with_its_own_copy_of_the_remote_is_followed_by_one_that_has_none() {
+    let remote = ControlRemote::start().await;
+    let arguments = remote.arguments();
+    let making = move || Cluster::replicated_with(REPLICAS, &arguments);
+    let cluster = Arc::new(tokio::task::spawn_blocking(making).await.unwrap());
+    let organization = tokio::task::block_in_place(|| Organization::create(&*cluster));
+    let namespace = organization.name.clone();
+    let clients = cluster.replicas();
+    let mut shared = Project::new("shared", ProjectSpec::default());
+    shared.spec.source.name = "config".to_owned();
+    projects(&clients[0], &namespace).create(&PostParams::default(), &shared).await.unwrap();
+    let traffic = Traffic::start(&clients, &namespace).await;
+    let copy = |replica: usize| {
+        Path::new(&cluster.env("STOA_DATA_DIR")).join(format!("replica-{replica}/control.git/refs/heads/main"))
+    };
+
+    let mut led = BTreeSet::new();
+    for round in 0..REPLICAS {
+        traffic.goes_on(40).await;
+        let leader = new_leader(&clients).await;
+        assert!(led.insert(leader), "replica {leader} leads again");
+        tokio::task::block_in_place(|| {
+            eventually("its copy is there", PATIENCE, || copy(leader).exists().then_some(()));
+            let others = (0..REPLICAS).filter(|replica| !led.contains(replica));
+            assert!(others.into_iter().all(|replica| !copy(replica).exists()), "others have copies before they lead");
+        });
+        if round == 1 {
+            remote.server.behave(Behaviour::Away);
+            traffic.goes_on(40).await;
+            remote.server.behave(Behaviour::Normal);
+            let path = format!("organizations/{namespace}/projects/pushed/project.yaml");
+            tokio::task::block_in_place(|| remote.push(&path, |_| pushed(&namespace)));
+        }
+        if round + 1 < REPLICAS {
+            tokio::task::block_in_place(|| cluster.kill_replica(leader));
+        }
+    }
+    traffic.goes_on(40).await;
+    let last = clients[*led.last().unwrap()].clone();
+    tokio::task::block_in_place(|| cluster.restart());
+    let (told, watchers) = traffic.stop().await;
+    for watcher in watchers {
+        let seen = watcher.await.unwrap();
+        assert!(seen.is_sorted_by(|a, b| a.1 < b.1), "a watch went back or repeated something");
+    }
+    tokio::task::block_in_place(|| told.are_committed_once(&remote.repository()));
+    let deadline = Instant::now() + PATIENCE;
+    while projects(&last, &namespace).get_opt("pushed").await.unwrap().is_none() {
+        assert!(Instant::now() < deadline, "what was pushed does not come");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    let stored = remote.file(&format!("organizations/{namespace}/projects/shared/project.yaml")).unwrap();
+    let shared = projects(&clients[0], &namespace).get("shared").await.unwrap();
+    assert!(stored.contains(&format!("{COUNT}: \"{}\"", shared.labels()[COUNT])), "{stored}");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! to be told: which object is which file ([`place`]), how it reads there ([`layout`]), and how a
 //! pushed file becomes a write ([`mod@file`], [`ingest`]). What is wrong with a pushed file is told in
 //! the condition `Synced` and in an Event ([`report`]); until it is mended, [`guard`]
-//! keeps others from writing its object.
+//! keeps others from writing its object. How the projection is doing, and that its remote is away, is told by [`status`].
 
 mod fields;
 mod file;
@@ -14,37 +14,57 @@ mod layout;
 mod lines;
 mod place;
 mod report;
+mod status;
 #[cfg(test)]
 mod tests;
 
-use std::{path::Path, sync::Arc};
+use std::{path::PathBuf, sync::Arc};
 
 use anyhow::Context as _;
 use stoa_machinery::{Registry, admission::Chain, auth::Authorizer, log::Log, registry::RegistryBuilder};
-use stoa_storage::git::{GitHistory, GitOptions, GitProjector, GitRecord, GitStatus};
+use stoa_storage::git::{GitHistory, GitOptions, GitProjector, GitRecord, GitStatus, RemoteOptions};
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::status::Metrics;
 use crate::{cluster::Cluster, events::Recorder, leader::Term};
 
-/// The control repository in the data directory.
+/// The control repository in its folder.
 const REPOSITORY: &str = "control.git";
 
-/// Serves old versions of what people write from the control repository in `data_dir`, and asks these plugins about every
-/// write, after it was looked at whether the file of what is written is invalid.
+/// Where the control repository is.
+#[derive(Clone, Debug)]
+pub(crate) struct Repository {
+    /// The folder that it is in; with a remote, its copy.
+    pub(crate) folder: PathBuf,
+    /// The remote that has main, if there is one.
+    pub(crate) remote: Option<RemoteOptions>,
+    /// What is counted of it.
+    pub(crate) metrics: Metrics,
+}
+
+impl Repository {
+    fn path(&self) -> PathBuf {
+        self.folder.join(REPOSITORY)
+    }
+}
+
+/// Serves old versions of what people write from the control repository, and asks these plugins about every write, after
+/// it was looked at whether the file of what is written is invalid.
 pub(crate) fn attach(
     builder: RegistryBuilder,
     mut admission: Chain,
     cluster: Arc<dyn Cluster>,
-    data_dir: &Path,
+    repository: &Repository,
 ) -> RegistryBuilder {
     let record = GitRecord::default();
     admission.prepend(Arc::new(guard::InvalidFileGuard::new(record.clone(), cluster)));
-    let history = GitHistory::new(data_dir.join(REPOSITORY), place::is_authored, record.clone());
+    let history = GitHistory::new(repository.path(), place::is_authored, record.clone());
+    let history = history.with_remote(repository.remote.clone());
     builder.observe(GitRecord::PREFIX, Arc::new(record)).history(Arc::new(history)).admission(admission)
 }
 
-/// Keeps `<data-dir>/control.git` in step with the log until the term ends; makes it when it is
+/// Keeps the control repository in step with the log until the term ends; makes it when it is
 /// missing.
 ///
 /// `authorizer` decides what user `stoa:git:control`, as whom pushed files are written, may do. A
@@ -58,32 +78,38 @@ pub(crate) fn attach(
 pub(crate) async fn start(
     registry: Arc<Registry>,
     log: Arc<dyn Log>,
-    data_dir: &Path,
+    repository: &Repository,
     authorizer: Arc<dyn Authorizer>,
     recorder: Recorder,
     term: &Term,
     tasks: &mut JoinSet<()>,
 ) -> anyhow::Result<watch::Receiver<GitStatus>> {
-    let options = GitOptions { fence: term.fence.clone(), ..GitOptions::default() };
-    start_with(registry, log, data_dir, authorizer, recorder, options, term.end.clone(), tasks).await
+    let options = GitOptions { fence: term.fence.clone(), remote: repository.remote.clone(), ..GitOptions::default() };
+    start_with(registry, log, repository, authorizer, recorder, options, term.end.clone(), tasks).await
 }
 
 #[expect(clippy::too_many_arguments, reason = "what start takes, and the options that only tests change")]
 async fn start_with(
     registry: Arc<Registry>,
     log: Arc<dyn Log>,
-    data_dir: &Path,
+    repository: &Repository,
     authorizer: Arc<dyn Authorizer>,
     recorder: Recorder,
     options: GitOptions,
     end: CancellationToken,
     tasks: &mut JoinSet<()>,
 ) -> anyhow::Result<watch::Receiver<GitStatus>> {
-    tokio::fs::create_dir_all(data_dir).await.with_context(|| format!("{} cannot be made", data_dir.display()))?;
+    let folder = &repository.folder;
+    tokio::fs::create_dir_all(folder).await.with_context(|| format!("{} cannot be made", folder.display()))?;
     let ingest = ingest::ControlIngest::new(&registry, authorizer, recorder)?;
-    let projector =
-        GitProjector::new(log, data_dir.join(REPOSITORY), Arc::new(layout::ControlLayout), Arc::new(ingest), options);
+    let has_remote = options.remote.is_some();
+    let layout = Arc::new(layout::ControlLayout);
+    let projector = GitProjector::new(log, repository.path(), layout, Arc::new(ingest), options);
     let status = projector.status();
+    tasks.spawn(status::count(status.clone(), repository.metrics.clone(), has_remote, end.clone()));
+    if has_remote {
+        tasks.spawn(status::tell(status.clone(), registry.api(), end.clone()));
+    }
     tasks.spawn(async move { projector.run(end).await });
     Ok(status)
 }

@@ -512,11 +512,11 @@ impl Session {
         }
         self.account(commit).await?;
         self.progress.at = next;
+        self.show_history(history.index).await?;
         // Otherwise the record says so when it is saved next; until then main does, and what was moved from here.
         if self.remote.is_some() {
             self.store.save(&self.progress).await?;
         }
-        self.show_history(history.index).await?;
         let safe = self.version;
         self.report(|status| {
             status.commits += count;

@@ -231,7 +231,7 @@ impl Remote {
             })?,
             None => Credentials::default(),
         };
-        Ok(Session { credentials, stop: self.stop.clone() })
+        Ok(Session { url: self.options.url.clone(), credentials, stop: self.stop.clone() })
     }
 
     fn explain(&self, error: &git2::Error, session: &Session) -> RemoteError {
@@ -245,13 +245,14 @@ impl Remote {
 
 /// One use of the remote.
 struct Session {
+    url: String,
     credentials: Credentials,
     stop: CancellationToken,
 }
 
 impl Session {
     fn callbacks(&self) -> git2::RemoteCallbacks<'static> {
-        let mut callbacks = self.credentials.callbacks();
+        let mut callbacks = self.credentials.callbacks(&self.url);
         let stop = self.stop.clone();
         callbacks.transfer_progress(move |progress| {
             !stop.is_cancelled() && progress.received_bytes() <= MOST_BYTES && progress.total_objects() <= MOST_OBJECTS

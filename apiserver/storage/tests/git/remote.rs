@@ -1,13 +1,19 @@
 //! A remote of record: the projection pushes to it, takes what people push there, and loses and doubles nothing whatever
 //! becomes of the remote, of the machine or of a push.
 
+#![expect(clippy::unwrap_used, reason = "this is a test, helpers and all")]
+
 use std::{collections::BTreeMap, os::unix::fs::PermissionsExt as _, path::PathBuf, time::Duration};
 
 use crate::support::{Bench, Clone, git, put, remove};
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use stoa_git::testing::{Behaviour, GitServer};
-use stoa_machinery::log::Version;
-use stoa_storage::git::RemoteOptions;
+use stoa_machinery::{
+    log::Version,
+    registry::{History as _, HistoryError, Past},
+};
+use stoa_pki::{CertificateAuthority, CertificateRequest};
+use stoa_storage::git::{GitHistory, RemoteOptions};
 use tempfile::TempDir;
 
 const PASSWORD: &str = "correct horse";
@@ -20,10 +26,15 @@ struct Remote {
 
 impl Remote {
     async fn start() -> Self {
+        Self::start_with(None).await
+    }
+
+    /// With a certificate and its key.
+    async fn start_with(tls: Option<(&str, &str)>) -> Self {
         let folder = TempDir::new().unwrap();
         let repository = folder.path().join("control.git");
         git(folder.path(), &["init", "-q", "--bare", "-b", "main", repository.to_str().unwrap()]);
-        let server = GitServer::start(folder.path(), PASSWORD, None).await;
+        let server = GitServer::start(folder.path(), PASSWORD, tls).await;
         let remote = Self { folder, server };
         remote.set_token(PASSWORD);
         remote
@@ -233,6 +244,23 @@ async fn a_token_is_read_again_and_never_told() {
 }
 
 #[tokio::test]
+async fn the_server_has_to_be_who_it_says() {
+    let authority = CertificateAuthority::new("git test").unwrap();
+    let issued = authority.issue(&CertificateRequest::server("git").loopback()).unwrap();
+    let remote = Remote::start_with(Some((&issued.certificate_pem, &issued.key_pem))).await;
+    let options = RemoteOptions { url: remote.server.url("https", "control.git"), ..remote.options() };
+    let ca = remote.folder.path().join("credentials/ca.crt");
+    std::fs::write(&ca, CertificateAuthority::new("other").unwrap().certificate_pem()).unwrap();
+    let bench = Bench::new(Some(options)).run();
+    let last = bench.write(put("web", "replicas: 1", "anna")).await;
+    let error = away(&bench, "RemoteUnauthorized").await;
+    assert!(error.contains("is not who it should be"), "{error}");
+    std::fs::write(&ca, authority.certificate_pem()).unwrap();
+    bench.projected(last).await;
+    assert_eq!(remote.show("things/web.yaml"), "replicas: 1");
+}
+
+#[tokio::test]
 async fn a_rewritten_main_is_refused_until_it_is_put_back() {
     let remote = Remote::start().await;
     let bench = Bench::new(Some(remote.options())).run();
@@ -413,7 +441,7 @@ async fn stopping_at_any_moment_on_ever_new_machines_neither_loses_nor_doubles_a
             let thing = format!("t{}", random.random_range(0..7));
             written.push(bench.write(put(&thing, &format!("round: {round}\nn: {n}"), "anna")).await);
         }
-        if random.random_bool(0.3) && remote.git(&["for-each-ref", "refs/heads/main"]) != "" {
+        if random.random_bool(0.3) && !remote.git(&["for-each-ref", "refs/heads/main"]).is_empty() {
             let clone = remote.clone_repository();
             clone.write(&format!("things/pushed{round}.yaml"), &format!("round: {round}\n"));
             clone.commit_and_push_rebasing(&format!("push {round}"));
@@ -460,7 +488,7 @@ async fn a_repository_that_was_alone_moves_to_a_remote_with_all_its_history() {
     let second = bench.write(put("web", "replicas: 2", "anna")).await;
     bench.projected(second).await;
     let bench = bench.stop().await.with_remote(Some(remote.options())).run();
-    bench.until("the history is there", |_| remote.git(&["for-each-ref", "refs/stoa/history"]) != "").await;
+    bench.until("the history is there", |_| !remote.git(&["for-each-ref", "refs/stoa/history"]).is_empty()).await;
     assert_eq!(remote.subjects(), ["start the control repository", "create thing web", "update thing web"]);
     assert_eq!(remote.history()[1..], [first.0, second.0]);
     let last = bench.write(put("web", "replicas: 3", "anna")).await;
@@ -494,4 +522,39 @@ async fn what_a_new_log_finds_at_the_remote_is_applied() {
     assert_eq!(remote.subjects().len(), 3);
     // Its history is another.
     assert_eq!(remote.git(&["for-each-ref", "refs/stoa/history"]).lines().count(), 2);
+}
+
+#[tokio::test]
+async fn a_replica_that_never_led_reads_the_past_from_the_remote() {
+    let remote = Remote::start().await;
+    let bench = Bench::new(Some(remote.options())).run();
+    let first = bench.write(put("web", "replicas: 1", "anna")).await;
+    bench.projected(first).await;
+    let second = bench.write(put("web", "replicas: 2", "anna")).await;
+    bench.projected(second).await;
+    let elsewhere = TempDir::new().unwrap();
+    let record = bench.record().await;
+    let copy = elsewhere.path().join("control.git");
+    let history = GitHistory::new(copy.clone(), |_| true, record.clone()).with_remote(Some(remote.options()));
+    let past = |version: Version| Past { version, prefix: "/registry/things/".to_owned(), after: None, max: 10 };
+    let read = async |version: Version| {
+        let entries = history.read(past(version)).await.unwrap().unwrap();
+        entries.iter().map(|entry| String::from_utf8(entry.value.to_vec()).unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(read(first).await, [r#"{"replicas":1}"#]);
+    assert_eq!(read(second).await, [r#"{"replicas":2}"#]);
+    // What is here already takes no question.
+    remote.server.behave(Behaviour::Away);
+    let before = remote.server.requests();
+    assert_eq!(read(first).await, [r#"{"replicas":1}"#]);
+    assert_eq!(remote.server.requests(), before);
+    // What is not is asked for, and known by the log to be there or not.
+    let later = bench.write(put("web", "replicas: 3", "anna")).await;
+    assert!(matches!(history.read(past(later)).await, Err(HistoryError::Failed(_))));
+    remote.server.behave(Behaviour::Normal);
+    assert!(matches!(history.read(past(later)).await, Err(HistoryError::Behind { upto }) if upto >= second));
+    bench.projected(later).await;
+    bench.update(&record).await;
+    assert_eq!(read(later).await, [r#"{"replicas":3}"#]);
+    assert_eq!(read(first).await, [r#"{"replicas":1}"#]);
 }

@@ -15,10 +15,16 @@ use std::{
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
 pub(crate) use stoa_machinery::log::Write;
-use stoa_machinery::log::{Change, Expect, Key, Log, LogError, Origin, Record, Version};
+use stoa_machinery::{
+    log::{Change, Expect, Key, Log, LogError, Origin, Record, Version},
+    registry::Observer as _,
+};
 use stoa_storage::{
     Clock, LocalLog,
-    git::{CommitInfo, GitOptions, GitProjector, GitStatus, Ingest, IngestError, Layout, PushedFile, RemoteOptions},
+    git::{
+        CommitInfo, GitOptions, GitProjector, GitRecord, GitStatus, Ingest, IngestError, Layout, PushedFile,
+        RemoteOptions,
+    },
     local::LocalOptions,
 };
 use tempfile::TempDir;
@@ -253,6 +259,18 @@ impl Bench {
 
     pub(crate) async fn compact(&self, before: Version) {
         self.log.compact(before).await.unwrap();
+    }
+
+    /// What another replica knows of the projection.
+    pub(crate) async fn record(&self) -> GitRecord {
+        let record = GitRecord::default();
+        self.update(&record).await;
+        record
+    }
+
+    pub(crate) async fn update(&self, record: &GitRecord) {
+        let there = self.log.scan(GitRecord::PREFIX, None).await.unwrap();
+        record.reset(&there.entries);
     }
 
     pub(crate) async fn value(&self, name: &str) -> Option<String> {

@@ -198,7 +198,7 @@ impl Cache {
     fn list(&self) -> Result<Heads, Failure> {
         let mut remote = self.anonymous()?;
         let connection = remote
-            .connect_auth(Direction::Fetch, Some(auth::credentials(&self.source).callbacks()), None)
+            .connect_auth(Direction::Fetch, Some(auth::callbacks(&self.source)), None)
             .map_err(|err| self.explain(&err))?;
         let heads = connection.list().map_err(|err| self.explain(&err))?;
         Ok(Heads::new(heads))
@@ -210,7 +210,7 @@ impl Cache {
 
     fn fetch(&self, refspecs: &[&str]) -> Result<(), Failure> {
         let mut options = FetchOptions::new();
-        options.remote_callbacks(auth::credentials(&self.source).callbacks());
+        options.remote_callbacks(auth::callbacks(&self.source));
         options.download_tags(git2::AutotagOption::None).update_fetchhead(false);
         self.anonymous()?.fetch(refspecs, Some(&mut options), None).map_err(|err| self.explain(&err))
     }

@@ -40,6 +40,9 @@ pub(crate) struct StoaState {
     /// Whether the log is on the test bed's etcd, as it is with replicas.
     #[serde(default)]
     pub(super) on_etcd: bool,
+    /// What each of them is told besides.
+    #[serde(default)]
+    pub(super) arguments: Vec<String>,
     pub(super) runner_port: u16,
     pub(super) apiserver: PathBuf,
     pub(super) runner: PathBuf,

@@ -80,7 +80,13 @@ fn audit_policy(dir: &Path) -> PathBuf {
 }
 
 /// Builds, starts and registers Stoa, and waits until kube-apiserver sees it.
-pub(super) fn up(cluster: &Cluster, state: &mut State, profile: Profile, replicas: Option<u8>) -> Result<()> {
+pub(super) fn up(
+    cluster: &Cluster,
+    state: &mut State,
+    profile: Profile,
+    replicas: Option<u8>,
+    arguments: Vec<String>,
+) -> Result<()> {
     let started = Instant::now();
     let before = state.stoa.take();
     let on_etcd = replicas.is_some() || before.as_ref().is_some_and(|stoa| stoa.on_etcd);
@@ -93,6 +99,8 @@ pub(super) fn up(cluster: &Cluster, state: &mut State, profile: Profile, replica
             if before.on_etcd { "on etcd" } else { "on local files" }
         );
     }
+    let told = before.as_ref().map(|stoa| stoa.arguments.clone()).unwrap_or_default();
+    let arguments = if arguments.is_empty() { told } else { arguments };
     let binaries = binaries::stoa(profile)?;
     pki::stoa(&cluster.pki())?;
     for account in [SERVICE, "function-runner"] {
@@ -117,7 +125,7 @@ pub(super) fn up(cluster: &Cluster, state: &mut State, profile: Profile, replica
     let runner_port = choose(before.as_ref().map(|stoa| stoa.runner_port), &runner(&cluster.dir))?;
     let registered = ports[0];
     let (apiserver, runner) = (binaries.apiserver, binaries.runner);
-    state.stoa = Some(StoaState { ports, on_etcd, runner_port, apiserver, runner });
+    state.stoa = Some(StoaState { ports, on_etcd, arguments, runner_port, apiserver, runner });
     state.save(&cluster.dir)?;
 
     // stoa-apiserver reads its front-proxy settings from the cluster with the rights given here.
@@ -192,6 +200,7 @@ fn apiserver_command(cluster: &Cluster, state: &State, stoa: &StoaState, replica
     ] {
         path_flag(&mut command, flag, &pki.join(file));
     }
+    command.args(&stoa.arguments);
     command
 }
 

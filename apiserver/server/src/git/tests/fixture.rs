@@ -23,7 +23,7 @@ use crate::{
     cluster::{Cluster, standalone::StandaloneCluster},
     controllers,
     events::Recorder,
-    git::{REPOSITORY, attach, start_with},
+    git::{Metrics, REPOSITORY, Repository, attach, start_with},
     kinds::{
         self,
         lookup::{Kind, Lookup},
@@ -66,7 +66,9 @@ impl Fixture {
         let builder = Registry::builder(log.clone()).end_with(end.clone()).window(window);
         let builder = kinds::register(builder, &lookup, &cluster, &Subresources::default());
         let builder = kinds::core::register(builder).namespaces_in("", "v1", "namespaces");
-        let builder = attach(builder, Chain::default(), cluster.clone(), directory.path());
+        let metrics = Metrics::new(&prometheus::Registry::new()).expect("registered");
+        let repository = Repository { folder: directory.path().to_owned(), remote: None, metrics };
+        let builder = attach(builder, Chain::default(), cluster.clone(), &repository);
         let registry = builder.build().await.expect("built");
         lookup.set(registry.clone());
         let recorder = Recorder::start(cluster.clone(), end.clone());
@@ -97,7 +99,7 @@ impl Fixture {
             ..GitOptions::default()
         };
         let status =
-            start_with(registry.clone(), log, directory.path(), authorizer, recorder, options, end.clone(), &mut tasks)
+            start_with(registry.clone(), log, &repository, authorizer, recorder, options, end.clone(), &mut tasks)
                 .await
                 .expect("started");
         Self { registry, status, directory, _tasks: tasks, _end: end.drop_guard() }

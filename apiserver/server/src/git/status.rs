@@ -1,0 +1,154 @@
+//! Tells how the projection is doing: in metrics, and about a remote that is away in the condition `Recorded` of every
+//! Organization.
+
+use std::time::Duration;
+
+use kube::ResourceExt as _;
+use prometheus::{IntCounter, IntGauge, Registry};
+use stoa_machinery::{ApiError, registry::Api};
+use stoa_storage::git::GitStatus;
+use stoa_types::{Organization, reason};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::kinds::check::set_condition;
+
+/// So long a remote may be away before organizations are told.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How often it is looked whether all of them know. Each look reads them from memory and writes what has changed.
+const LOOK: Duration = Duration::from_secs(10);
+/// What the condition says when all is well.
+const RECORDED: &str = "what was decided is in the remote of the control repository";
+
+/// What is counted of the projection by the replica that leads.
+#[derive(Clone, Debug)]
+pub(crate) struct Metrics {
+    backlog: IntGauge,
+    failing: IntGauge,
+    remote_up: IntGauge,
+    commits: IntCounter,
+    ingested: IntCounter,
+    remote_pushes: IntCounter,
+}
+
+impl Metrics {
+    /// # Errors
+    ///
+    /// When they are there already.
+    pub(crate) fn new(registry: &Registry) -> prometheus::Result<Self> {
+        let gauge = |name: &str, help: &str| {
+            let gauge = IntGauge::new(name, help)?;
+            registry.register(Box::new(gauge.clone()))?;
+            Ok::<_, prometheus::Error>(gauge)
+        };
+        let counter = |name: &str, help: &str| {
+            let counter = IntCounter::new(name, help)?;
+            registry.register(Box::new(counter.clone()))?;
+            Ok::<_, prometheus::Error>(counter)
+        };
+        Ok(Self {
+            backlog: gauge("stoa_git_backlog_records", "Records of the log that are not looked at for Git yet.")?,
+            failing: gauge("stoa_git_failing", "1 while the projection to Git is not getting on.")?,
+            remote_up: gauge(
+                "stoa_git_remote_up",
+                "1 while the remote of the control repository can be used, 0 while it cannot or there is none.",
+            )?,
+            commits: counter("stoa_git_commits_total", "Commits made of records.")?,
+            ingested: counter("stoa_git_ingested_pushes_total", "Pushes of others that were applied.")?,
+            remote_pushes: counter("stoa_git_remote_pushes_total", "Pushes to the remote of the control repository.")?,
+        })
+    }
+}
+
+/// Keeps the metrics in step with the status until the term ends.
+pub(super) async fn count(
+    mut status: watch::Receiver<GitStatus>,
+    metrics: Metrics,
+    has_remote: bool,
+    end: CancellationToken,
+) {
+    let mut before = GitStatus::default();
+    loop {
+        let now = status.borrow_and_update().clone();
+        metrics.backlog.set(i64::try_from(now.backlog).unwrap_or(i64::MAX));
+        metrics.failing.set(now.error.is_some().into());
+        metrics.remote_up.set((has_remote && now.commit.is_some() && now.remote_problem.is_none()).into());
+        metrics.commits.inc_by(now.commits.saturating_sub(before.commits));
+        metrics.ingested.inc_by(now.pushes.saturating_sub(before.pushes));
+        metrics.remote_pushes.inc_by(now.remote_pushes.saturating_sub(before.remote_pushes));
+        before = now;
+        if !matches!(end.run_until_cancelled(status.changed()).await, Some(Ok(()))) {
+            // Whoever leads next shows them.
+            for gauge in [&metrics.backlog, &metrics.failing, &metrics.remote_up] {
+                gauge.set(0);
+            }
+            return;
+        }
+    }
+}
+
+/// Tells organizations when the remote is away for long, and when it is back, until the term ends.
+pub(super) async fn tell(status: watch::Receiver<GitStatus>, organizations: Api<Organization>, end: CancellationToken) {
+    tell_with(status, organizations, end, PATIENCE, LOOK).await;
+}
+
+async fn tell_with(
+    status: watch::Receiver<GitStatus>,
+    organizations: Api<Organization>,
+    end: CancellationToken,
+    patience: Duration,
+    look: Duration,
+) {
+    let mut since = None;
+    while end.run_until_cancelled(tokio::time::sleep(look)).await.is_some() {
+        let (problem, message, works) = {
+            let status = status.borrow();
+            (status.remote_problem, status.error.clone().unwrap_or_default(), status.commit.is_some())
+        };
+        let said = match problem {
+            Some(problem) => {
+                let since = *since.get_or_insert_with(tokio::time::Instant::now);
+                if since.elapsed() < patience {
+                    continue;
+                }
+                (false, problem, format!("what is decided is kept, and pushed when the remote is back: {message}"))
+            }
+            // Nothing is known yet.
+            None if !works => continue,
+            None => {
+                since = None;
+                (true, reason::AVAILABLE, RECORDED.to_owned())
+            }
+        };
+        if let Err(error) = say(&organizations, &said).await {
+            tracing::warn!(%error, "organizations are not told how the remote of the control repository is");
+        }
+    }
+}
+
+/// Sets the condition wherever it is not so yet. The message of a problem stays while the problem does.
+async fn say(organizations: &Api<Organization>, said: &(bool, &str, String)) -> Result<(), ApiError> {
+    let (is_recorded, why, message) = said;
+    for organization in organizations.list(None, "").await? {
+        let conditions = organization.status.as_ref().map_or(&[][..], |status| &status.conditions);
+        let told = conditions.iter().find(|condition| condition.type_ == reason::RECORDED);
+        let is_said = match told {
+            Some(told) => (told.status == "True") == *is_recorded && told.reason == *why,
+            // Nobody who never heard of a problem has to hear that there is none.
+            None => *is_recorded,
+        };
+        if is_said || organization.metadata.deletion_timestamp.is_some() {
+            continue;
+        }
+        let change = |organization: &mut Organization| {
+            let generation = organization.metadata.generation;
+            let status = organization.status.get_or_insert_default();
+            set_condition(&mut status.conditions, reason::RECORDED, *is_recorded, why, message.clone(), generation);
+        };
+        match organizations.update_status_with("", &organization.name_any(), change).await {
+            Err(error) if error.code() != 404 => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}

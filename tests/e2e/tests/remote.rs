@@ -1,0 +1,99 @@
+//! Stoa on its own with a remote of record: what is decided gets there, what people push there is decided, and neither
+//! waits for the other.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use stoa_e2e::fixture::{Organization, condition};
+use stoa_e2e::remote::{ControlRemote, TOKEN, committed};
+use stoa_e2e::{Kubectl, Server as _, Standalone, eventually};
+use stoa_git::testing::Behaviour;
+
+/// Longer than a remote may be away before organizations are told.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn recorded(kubectl: &Kubectl, organization: &str, status: &str) -> Value {
+    kubectl.watch("", &format!("organization/{organization}"), PATIENCE, |organization| {
+        let recorded = condition(organization, "Recorded");
+        (recorded["status"] == status).then_some(recorded)
+    })
+}
+
+fn described(kubectl: &Kubectl, organization: &str, description: &str) {
+    kubectl.watch("", &format!("organization/{organization}"), PATIENCE, |organization| {
+        (organization["spec"]["description"] == description).then_some(())
+    });
+}
+
+fn label(kubectl: &Kubectl, organization: &str, value: &str) {
+    kubectl.run(&["label", "--overwrite", "organization", organization, &format!("tier={value}")]);
+}
+
+fn until_pushed(remote: &ControlRemote, file: &str, text: &str) {
+    eventually(&format!("{file} has {text}"), PATIENCE, || {
+        remote.file(file).is_some_and(|file| file.contains(text)).then_some(())
+    });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn decisions_and_pushes_meet_at_the_remote_even_when_it_was_away() {
+    let remote = ControlRemote::start().await;
+    let mut server = Standalone::start_with(&remote.arguments());
+    let kubectl = server.kubectl();
+    let organization = Organization::create(&server);
+    let name = &organization.name;
+    let file = format!("organizations/{name}/organization.yaml");
+    label(&kubectl, name, "front");
+    until_pushed(&remote, &file, "tier: front");
+
+    remote.push(&file, |text| text.unwrap().replace("description: A test", "description: Pushed # by hand"));
+    described(&kubectl, name, "Pushed");
+    label(&kubectl, name, "back");
+    until_pushed(&remote, &file, "tier: back");
+    assert!(remote.file(&file).unwrap().contains("# by hand"));
+
+    // Away: writes go on, and whoever wants to know can.
+    remote.server.behave(Behaviour::Away);
+    for n in 0..20 {
+        label(&kubectl, name, &format!("away-{n}"));
+    }
+    let said = recorded(&kubectl, name, "False");
+    assert_eq!(said["reason"], "RemoteUnavailable", "{said:#}");
+    assert!(said["message"].as_str().unwrap().contains("503"), "{said:#}");
+    kubectl.run(&["get", "--raw", "/readyz"]);
+    let metrics = kubectl.run(&["get", "--raw", "/metrics"]);
+    for line in ["stoa_git_remote_up 0", "stoa_git_failing 1"] {
+        assert!(metrics.lines().any(|told| told == line), "no {line}");
+    }
+    assert!(!remote.file(&file).unwrap().contains("away"));
+    remote.server.behave(Behaviour::Normal);
+    until_pushed(&remote, &file, "tier: away-19");
+    assert_eq!(recorded(&kubectl, name, "True")["reason"], "Available");
+
+    // Another token is taken when it is there, and none is told.
+    let (wrong, new) = ("this-one-is-wrong", "and-this-one-is-new");
+    remote.show_token(wrong);
+    remote.server.set_password(new);
+    label(&kubectl, name, "locked-out");
+    let said = recorded(&kubectl, name, "False");
+    assert_eq!(said["reason"], "RemoteUnauthorized", "{said:#}");
+    remote.show_token(new);
+    until_pushed(&remote, &file, "tier: locked-out");
+    let said = recorded(&kubectl, name, "True");
+    let organization = kubectl.get(&["organization", name]);
+    let told = format!("{}{said:#}{organization:#}{}", server.log(), kubectl.run(&["get", "--raw", "/metrics"]));
+    for secret in [TOKEN, wrong, new] {
+        assert!(!told.contains(secret), "{secret} in {told}");
+    }
+
+    // The copy here may be lost.
+    server.kill();
+    std::fs::remove_dir_all(server.data().join("control.git")).unwrap();
+    remote.push(&file, |text| text.unwrap().replace("description: Pushed", "description: Pushed again"));
+    server.restart();
+    described(&kubectl, name, "Pushed again");
+    label(&kubectl, name, "after-all");
+    until_pushed(&remote, &file, "tier: after-all");
+    let commits = committed(&remote.repository());
+    assert!(commits.len() > 24 && commits.values().all(|count| *count == 1), "{commits:?}");
+}
