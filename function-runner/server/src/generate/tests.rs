@@ -359,7 +359,7 @@ proptest! {
         let spec = convert::spec(&bytes);
         prop_assert!(spec.is_ok() || spec.as_ref().is_err_and(|failure| failure.code() == Code::InvalidArgument));
         let intent = intent.then(|| Intent { action: "Create".to_owned(), run: "r".to_owned() });
-        let entry = StateEntry { id, resource: bytes.into(), intent, ..StateEntry::default() };
+        let entry = StateEntry { id, resource: bytes.into(), intent };
         if let Err(failure) = convert::state(&[entry], &spec.unwrap_or_default()) {
             prop_assert_eq!(failure.code(), Code::InvalidArgument);
         }
