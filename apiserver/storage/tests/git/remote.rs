@@ -543,7 +543,8 @@ async fn a_replica_that_never_led_reads_the_past_from_the_remote() {
     };
     assert_eq!(read(first).await, [r#"{"replicas":1}"#]);
     assert_eq!(read(second).await, [r#"{"replicas":2}"#]);
-    // What is here already takes no question.
+    // What is here already takes no question, and nobody else asks any.
+    let bench = bench.stop().await;
     remote.server.behave(Behaviour::Away);
     let before = remote.server.requests();
     assert_eq!(read(first).await, [r#"{"replicas":1}"#]);
@@ -553,6 +554,7 @@ async fn a_replica_that_never_led_reads_the_past_from_the_remote() {
     assert!(matches!(history.read(past(later)).await, Err(HistoryError::Failed(_))));
     remote.server.behave(Behaviour::Normal);
     assert!(matches!(history.read(past(later)).await, Err(HistoryError::Behind { upto }) if upto >= second));
+    let bench = bench.run();
     bench.projected(later).await;
     bench.update(&record).await;
     assert_eq!(read(later).await, [r#"{"replicas":3}"#]);
