@@ -160,7 +160,10 @@ async fn watch(apis: Vec<Api<Project>>, number: usize, since: u64, end: Arc<Atom
         if end.load(Ordering::Relaxed) {
             break;
         }
-        let Ok(stream) = apis[turn % REPLICAS].watch(&params, &position.to_string()).await else {
+        // A replica that is killed may leave a request without an answer.
+        let position_text = position.to_string();
+        let opened = apis[turn % REPLICAS].watch(&params, &position_text);
+        let Ok(Ok(stream)) = tokio::time::timeout(Duration::from_secs(10), opened).await else {
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
