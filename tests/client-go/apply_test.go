@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/util/csaupgrade"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
@@ -124,15 +125,23 @@ func TestClientSideApplyIsUpgraded(t *testing.T) {
 	if _, err := b.client.Patch(b.ctx, b.name(0), types.JSONPatchType, stale, metav1.PatchOptions{}); !apierrors.IsConflict(err) {
 		t.Errorf("a stale upgrade is answered with %v", err)
 	}
-	current, err := b.client.Get(b.ctx, b.name(0), metav1.GetOptions{})
+	var upgraded *unstructured.Unstructured
+	// The object's controller may write its status at any time; kubectl tries again then too.
+	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		current, err := b.client.Get(b.ctx, b.name(0), metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		upgrade, err := csaupgrade.UpgradeManagedFieldsPatch(current, sets.New(clientSide), serverSide)
+		if err != nil {
+			return err
+		}
+		upgraded, err = b.client.Patch(b.ctx, b.name(0), types.JSONPatchType, upgrade, metav1.PatchOptions{})
+		return err
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	upgrade, err := csaupgrade.UpgradeManagedFieldsPatch(current, sets.New(clientSide), serverSide)
-	if err != nil {
-		t.Fatal(err)
-	}
-	upgraded := b.patch(types.JSONPatchType, string(upgrade), "")
 	want := []string{serverSide + " Apply", "somebody Update"}
 	if got := managers(upgraded); !slices.Equal(got, want) {
 		t.Errorf("after the upgrade the managers are %q, want %q", got, want)

@@ -25,6 +25,8 @@ const REPLICAS: usize = 3;
 const PATIENCE: Duration = Duration::from_secs(90);
 /// How long it may take, after the replica that leads was killed, until another does.
 const FAILOVER: Duration = Duration::from_secs(20);
+/// How long a call may take before whoever made it gives it up: a process that is killed may leave one unanswered.
+const ANSWER: Duration = Duration::from_secs(10);
 const COUNT: &str = "test.stoa.dev/count";
 
 /// What the writers know.
@@ -68,6 +70,14 @@ fn projects(client: &Client, namespace: &str) -> Api<Project> {
 
 fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409)
+}
+
+/// Makes a call; one that is not answered in time fails like one whose connection broke off.
+async fn answered<T>(what: &str, call: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
+    tokio::time::timeout(ANSWER, call).await.unwrap_or_else(|late| {
+        eprintln!("{what} was not answered within {ANSWER:?}");
+        Err(kube::Error::Service(late.into()))
+    })
 }
 
 impl Traffic {
@@ -121,11 +131,11 @@ async fn write(apis: Vec<Api<Project>>, number: usize, end: Arc<AtomicBool>, wri
         let name = format!("written-{number}-{turn}");
         let mut project = Project::new(&name, ProjectSpec::default());
         project.spec.source.name = "config".to_owned();
-        match here.create(&PostParams::default(), &project).await {
+        match answered("a creation", here.create(&PostParams::default(), &project)).await {
             Ok(created) => {
                 written.fetch_add(1, Ordering::Relaxed);
                 told.created.insert(name.clone(), version(&created));
-                match there.get(&name).await {
+                match answered("a read", there.get(&name)).await {
                     Ok(read) => assert!(version(&read) >= version(&created), "{name} was read as it was before"),
                     Err(kube::Error::Api(status)) => assert_ne!(status.code, 404, "{name} is not everywhere"),
                     // It is down.
@@ -141,10 +151,10 @@ async fn write(apis: Vec<Api<Project>>, number: usize, end: Arc<AtomicBool>, wri
 }
 
 async fn count(here: &Api<Project>, there: &Api<Project>, told: &mut Told) {
-    let Ok(mut shared) = there.get("shared").await else { return };
+    let Ok(mut shared) = answered("a read", there.get("shared")).await else { return };
     let before: u64 = shared.labels().get(COUNT).map_or(0, |count| count.parse().unwrap());
     shared.labels_mut().insert(COUNT.to_owned(), (before + 1).to_string());
-    match here.replace("shared", &PostParams::default(), &shared).await {
+    match answered("an update", here.replace("shared", &PostParams::default(), &shared)).await {
         Ok(replaced) => assert!(told.counted.insert(version(&replaced)), "one version for two writes"),
         Err(error) if is_conflict(&error) => {}
         Err(_) => told.unknown += 1,
@@ -160,10 +170,9 @@ async fn watch(apis: Vec<Api<Project>>, number: usize, since: u64, end: Arc<Atom
         if end.load(Ordering::Relaxed) {
             break;
         }
-        // A replica that is killed may leave a request without an answer.
         let position_text = position.to_string();
         let opened = apis[turn % REPLICAS].watch(&params, &position_text);
-        let Ok(Ok(stream)) = tokio::time::timeout(Duration::from_secs(10), opened).await else {
+        let Ok(stream) = answered("a watch", opened).await else {
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
