@@ -42,6 +42,9 @@ pub(crate) enum Side {
     Floor,
 }
 
+/// How long a connection that nobody uses is kept. Go's servers close one after 90 s.
+const MAX_IDLE: Duration = Duration::from_secs(60);
+
 /// Where a side has its objects.
 #[derive(Debug)]
 pub(crate) struct Target {
@@ -49,8 +52,8 @@ pub(crate) struct Target {
     pub(crate) endpoint: Endpoint,
     /// The path of the collection in its namespace.
     pub(crate) collection: String,
-    /// Connections that are open and not in use.
-    pool: Mutex<Vec<Client>>,
+    /// Connections that are open and not in use, and since when.
+    pool: Mutex<Vec<(Instant, Client)>>,
 }
 
 impl Target {
@@ -62,8 +65,9 @@ impl Target {
     pub(crate) async fn clients(&self, count: usize) -> Result<Vec<Client>> {
         let mut clients = {
             let mut pool = self.pool();
+            pool.retain(|(since, _)| since.elapsed() < MAX_IDLE);
             let kept = pool.len().saturating_sub(count);
-            pool.split_off(kept)
+            pool.split_off(kept).into_iter().map(|(_, client)| client).collect::<Vec<_>>()
         };
         while clients.len() < count {
             let mut client = self.endpoint.connect().await?;
@@ -76,7 +80,8 @@ impl Target {
 
     /// Puts connections back for others to use.
     pub(crate) fn put_back(&self, clients: Vec<Client>) {
-        self.pool().extend(clients);
+        let now = Instant::now();
+        self.pool().extend(clients.into_iter().map(|client| (now, client)));
     }
 
     /// Makes one call that has to succeed and returns what it says.
@@ -87,7 +92,7 @@ impl Target {
         answer.json()
     }
 
-    fn pool(&self) -> MutexGuard<'_, Vec<Client>> {
+    fn pool(&self) -> MutexGuard<'_, Vec<(Instant, Client)>> {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
