@@ -14,6 +14,7 @@
 //! With a remote of record main is the remote's, and the repository here a copy of it that may be lost.
 
 mod delta;
+mod fan_out;
 mod history;
 mod layout;
 mod merge;

@@ -1,13 +1,14 @@
 //! Writes a pack, version 2, and its index, as in gitformat-pack(5).
 
 use std::{
+    cell::RefCell,
     fs::{self, File, OpenOptions},
     io::{self, BufWriter, Write as _},
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
 
-use flate2::{Compression, write::ZlibEncoder};
+use flate2::{Compress, Compression, FlushCompress, Status};
 use git2::Oid;
 use ring::digest;
 
@@ -92,11 +93,24 @@ fn oid(digest: digest::Digest) -> io::Result<Oid> {
     Oid::from_bytes(digest.as_ref()).map_err(io::Error::other)
 }
 
+thread_local! {
+    /// Most entries are shorter than what a new one of these has to clear.
+    static COMPRESS: RefCell<Compress> = RefCell::new(Compress::new(Compression::fast(), true));
+}
+
 /// An entry: its type and size in groups of 4 and then 7 bits, its base, its compressed content.
 pub(super) fn entry(kind: u8, base: &[u8], content: &[u8]) -> io::Result<Vec<u8>> {
-    let mut encoder = ZlibEncoder::new(header(kind, content.len() as u64, base), Compression::fast());
-    encoder.write_all(content)?;
-    encoder.finish()
+    let mut entry = header(kind, content.len() as u64, base);
+    COMPRESS.with_borrow_mut(|compress| {
+        compress.reset();
+        loop {
+            let done = usize::try_from(compress.total_in()).map_err(io::Error::other)?;
+            entry.reserve((content.len() - done) / 2 + 64);
+            if compress.compress_vec(&content[done..], &mut entry, FlushCompress::Finish)? == Status::StreamEnd {
+                return Ok(entry);
+            }
+        }
+    })
 }
 
 /// How an entry begins.

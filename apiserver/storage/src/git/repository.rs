@@ -10,11 +10,12 @@ use std::{
     sync::Arc,
 };
 
-use git2::{Config, ConfigLevel, ErrorCode, ObjectType, Oid, Repository, RepositoryInitOptions, Sort, Tree};
+use git2::{Config, ConfigLevel, ErrorCode, ObjectType, Oid, Repository, RepositoryInitOptions, Sort};
 use parking_lot::Mutex;
 use stoa_machinery::log::{Key, Version};
 
 use super::{
+    fan_out,
     history::{self, Appended, HISTORY, Step, VERSIONS},
     layout::CommitInfo,
     objects::Objects,
@@ -113,13 +114,15 @@ pub(super) struct FileChange {
     pub commit: CommitInfo,
 }
 
+/// The commit that was made or read here last, and what was read of its trees.
+type Newest = Arc<Mutex<Option<(Oid, Directory)>>>;
+
 /// Whoever has a clone of it keeps others from projecting into the same repository, so that work that
 /// is still under way is never mistaken for somebody else's.
 #[derive(Clone, Debug)]
 pub(super) struct ControlRepository {
     path: PathBuf,
-    /// The newest commit that was made here, and what was read of its trees.
-    newest: Arc<Mutex<Option<(Oid, Directory)>>>,
+    newest: Newest,
     _lock: Arc<File>,
 }
 
@@ -229,7 +232,7 @@ impl ControlRepository {
 
     /// A handle for many reads in a row.
     pub(super) fn reader(&self) -> Result<Reader, git2::Error> {
-        self.repository().map(Reader)
+        Ok(Reader { repository: self.repository()?, newest: Arc::clone(&self.newest) })
     }
 
     /// All files in a commit that `wanted` takes.
@@ -243,8 +246,12 @@ impl ControlRepository {
         let diff = repository.diff_tree_to_tree(None, Some(&tree), None)?;
         let mut files = BTreeMap::new();
         for delta in diff.deltas() {
-            if let Some(path) = delta.new_file().path().and_then(Path::to_str).filter(|path| wanted(path)) {
-                files.insert(path.to_owned(), content(&repository, delta.new_file().id())?.unwrap_or_default());
+            let Some(path) = delta.new_file().path().and_then(Path::to_str) else { continue };
+            let plain = fan_out::plain(path);
+            // One that is there twice is what it is in the folder itself.
+            if wanted(&plain) && (plain == path || !files.contains_key(plain.as_ref())) {
+                let content = content(&repository, delta.new_file().id())?.unwrap_or_default();
+                files.insert(plain.into_owned(), content);
             }
         }
         Ok(files)
@@ -259,20 +266,20 @@ impl ControlRepository {
     ) -> Result<Vec<FileChange>, git2::Error> {
         let repository = self.repository()?;
         let tree = |commit: Oid| repository.find_commit(commit)?.tree();
-        let before = from.map(tree).transpose()?;
-        let diff = repository.diff_tree_to_tree(before.as_ref(), Some(&tree(to)?), None)?;
+        let diff = repository.diff_tree_to_tree(from.map(tree).transpose()?.as_ref(), Some(&tree(to)?), None)?;
+        let (mut before, mut after) = (trees::tree_of(&repository, from)?, trees::tree_of(&repository, Some(to))?);
         let mut blame = Blame::new(&repository, from, to)?;
         let mut changes = BTreeMap::new();
         for delta in diff.deltas() {
             let files = [delta.old_file(), delta.new_file()];
-            for path in files.iter().filter_map(|file| file.path()?.to_str()).filter(|path| wanted(path)) {
-                let side = |tree: Option<&Tree<'_>>| match tree {
-                    Some(tree) => read(&repository, tree, path),
-                    None => Ok(None),
-                };
-                let (before, after) = (side(before.as_ref())?, side(Some(&tree(to)?))?);
-                let commit = blame.commit(path)?;
-                changes.insert(path.to_owned(), FileChange { path: path.to_owned(), before, after, commit });
+            let paths = files.iter().filter_map(|file| file.path()?.to_str()).map(fan_out::plain);
+            for path in paths.filter(|path| wanted(path)) {
+                let (before, after) = (read(&repository, &mut before, &path)?, read(&repository, &mut after, &path)?);
+                // It may have gone from one folder to another.
+                if before != after {
+                    let (commit, path) = (blame.commit(&path)?, path.into_owned());
+                    changes.insert(path.clone(), FileChange { path, before, after, commit });
+                }
             }
         }
         Ok(changes.into_values().collect())
@@ -380,15 +387,25 @@ pub(super) fn open(path: &Path) -> Result<Repository, git2::Error> {
 }
 
 /// Reads files. What others write meanwhile may be missing from it.
-pub(super) struct Reader(Repository);
+pub(super) struct Reader {
+    repository: Repository,
+    newest: Newest,
+}
 
 impl Reader {
     /// The content of the file at `path` in a commit; `None` when there is no such file or commit.
     pub(super) fn read(&self, commit: Oid, path: &str) -> Result<Option<Vec<u8>>, git2::Error> {
-        match self.0.find_commit(commit) {
-            Ok(commit) => read(&self.0, &commit.tree()?, path),
-            Err(error) if error.code() == ErrorCode::NotFound => Ok(None),
-            Err(error) => Err(error),
+        let mut newest = self.newest.lock();
+        if !matches!(*newest, Some((read, _)) if read == commit) {
+            match trees::tree_of(&self.repository, Some(commit)) {
+                Ok(tree) => *newest = Some((commit, tree)),
+                Err(error) if error.code() == ErrorCode::NotFound => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        }
+        match &mut *newest {
+            Some((_, tree)) => read(&self.repository, tree, path),
+            None => Ok(None),
         }
     }
 }
@@ -402,12 +419,11 @@ fn content(repository: &Repository, id: Oid) -> Result<Option<Vec<u8>>, git2::Er
     }
 }
 
-fn read(repository: &Repository, tree: &Tree<'_>, path: &str) -> Result<Option<Vec<u8>>, git2::Error> {
-    match tree.get_path(Path::new(path)) {
-        Ok(entry) if entry.kind() == Some(ObjectType::Blob) => content(repository, entry.id()),
-        Ok(_) => Ok(None),
-        Err(error) if error.code() == ErrorCode::NotFound => Ok(None),
-        Err(error) => Err(error),
+fn read(repository: &Repository, tree: &mut Directory, path: &str) -> Result<Option<Vec<u8>>, git2::Error> {
+    let names: Vec<&str> = path.split('/').collect();
+    match tree.file(repository, &names)? {
+        Some(id) => content(repository, id),
+        None => Ok(None),
     }
 }
 
@@ -447,7 +463,7 @@ impl<'r> Blame<'r> {
             for delta in diff.deltas() {
                 for file in [delta.old_file(), delta.new_file()] {
                     if let Some(path) = file.path().and_then(Path::to_str) {
-                        self.found.entry(path.to_owned()).or_insert(id);
+                        self.found.entry(fan_out::plain(path).into_owned()).or_insert(id);
                     }
                 }
             }

@@ -35,6 +35,10 @@ pub(super) fn parse(text: &[u8]) -> Option<Value> {
 /// when it may stay as it is.
 pub(super) fn updated(current: Option<&[u8]>, before: Option<&str>, after: &str) -> Option<String> {
     let Some(current) = current else { return Some(after.to_owned()) };
+    // Nobody has edited it.
+    if before.is_some_and(|before| before.as_bytes() == current) {
+        return (before != Some(after)).then(|| after.to_owned());
+    }
     if same(current, after.as_bytes()) {
         return None;
     }

@@ -4,7 +4,10 @@ use std::{cmp::Ordering, collections::BTreeMap, ops::Range};
 
 use git2::{ErrorCode, ObjectType, Oid, Repository};
 
-use super::objects::{Objects, Splice};
+use super::{
+    fan_out::{self, DEPTH, FULL},
+    objects::{Objects, Splice},
+};
 
 const FILE: &str = "100644";
 const DIRECTORY: &str = "40000";
@@ -50,7 +53,27 @@ impl Directory {
         }
     }
 
+    /// The file at `names`, wherever in a full folder it is.
+    pub(super) fn file(&mut self, repository: &Repository, names: &[&str]) -> Result<Option<Oid>, git2::Error> {
+        self.file_from(0, repository, names)
+    }
+
+    fn file_from(&mut self, depth: usize, repository: &Repository, names: &[&str]) -> Result<Option<Oid>, git2::Error> {
+        let (name, rest) = names.split_first().expect("a path has a name");
+        match self.find(name).map(|(_, entry)| (entry.is_tree, entry.id)) {
+            Some((false, id)) if rest.is_empty() => Ok(Some(id)),
+            Some((true, _)) if !rest.is_empty() => self.child(repository, name)?.file_from(0, repository, rest),
+            Some(_) => Ok(None),
+            None => match self.fan_out(name, depth) {
+                Some(folder) => self.child(repository, &folder)?.file_from(depth + 1, repository, names),
+                None => Ok(None),
+            },
+        }
+    }
+
     /// Puts an item at `names`, or removes what is there, and adds the trees that change to `objects`.
+    ///
+    /// In a full folder it stays where it is, and is put where [`fan_out`] says if it is new.
     pub(super) fn put(
         &mut self,
         repository: &Repository,
@@ -58,24 +81,94 @@ impl Directory {
         item: Option<Item>,
         objects: &mut Objects,
     ) -> Result<(), git2::Error> {
+        self.put_from(0, repository, names, item, objects)
+    }
+
+    fn put_from(
+        &mut self,
+        depth: usize,
+        repository: &Repository,
+        names: &[&str],
+        item: Option<Item>,
+        objects: &mut Objects,
+    ) -> Result<(), git2::Error> {
         let (name, rest) = names.split_first().expect("a path has a name");
+        if let Some(folder) = self.folder_for(repository, name, depth)? {
+            let child = self.child(repository, &folder)?;
+            child.put_from(depth + 1, repository, names, item, objects)?;
+            let new = child.as_entry();
+            return self.set_entry(&folder, new, objects);
+        }
         let new = if rest.is_empty() {
             self.children.remove(*name);
             item.map(Item::parts)
         } else {
-            if !self.children.contains_key(*name) {
-                let child = match self.find(name) {
-                    Some((_, entry)) if entry.is_tree => Self::load(repository, entry.id)?,
-                    // There is nothing to remove in what is not there or a file.
-                    _ if item.is_none() => return Ok(()),
-                    _ => Self::default(),
-                };
-                self.children.insert((*name).to_owned(), child);
+            // There is nothing to remove in what is not there or a file.
+            if item.is_none() && self.tree(name).is_none() {
+                return Ok(());
             }
-            let child = self.children.get_mut(*name).expect("it was put there");
-            child.put(repository, rest, item, objects)?;
-            child.id.filter(|_| !child.raw.is_empty()).map(|id| (DIRECTORY, id))
+            let child = self.child(repository, name)?;
+            child.put_from(0, repository, rest, item, objects)?;
+            child.as_entry()
         };
+        self.set_entry(name, new, objects)
+    }
+
+    /// The folder in this one that a name is in, or has to be put into.
+    fn folder_for(&mut self, repository: &Repository, name: &str, depth: usize) -> Result<Option<String>, git2::Error> {
+        if depth == DEPTH || self.find(name).is_some() {
+            return Ok(None);
+        }
+        if self.starts.len() >= FULL {
+            return Ok(Some(fan_out::folder(name, depth)));
+        }
+        // It was full once.
+        match self.fan_out(name, depth) {
+            Some(folder) if self.child(repository, &folder)?.holds(repository, name, depth + 1)? => Ok(Some(folder)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Whether a name is in this folder or one in it that is there because it was full.
+    fn holds(&mut self, repository: &Repository, name: &str, depth: usize) -> Result<bool, git2::Error> {
+        if self.find(name).is_some() {
+            return Ok(true);
+        }
+        match self.fan_out(name, depth) {
+            Some(folder) => self.child(repository, &folder)?.holds(repository, name, depth + 1),
+            None => Ok(false),
+        }
+    }
+
+    /// The folder for a name, if there is one.
+    fn fan_out(&self, name: &str, depth: usize) -> Option<String> {
+        // Most folders have none, and then there is nothing to compute.
+        let first = self.place("_", true).unwrap_or_else(|place| place);
+        let (next, _) = entry(&self.raw, *self.starts.get(first)?)?;
+        if depth == DEPTH || !next.starts_with(b"_") {
+            return None;
+        }
+        Some(fan_out::folder(name, depth)).filter(|folder| self.tree(folder).is_some())
+    }
+
+    /// The tree of this name in the tree; an empty one where there is none.
+    fn child(&mut self, repository: &Repository, name: &str) -> Result<&mut Self, git2::Error> {
+        if !self.children.contains_key(name) {
+            let child = match self.tree(name) {
+                Some(id) => Self::load(repository, id)?,
+                None => Self::default(),
+            };
+            self.children.insert(name.to_owned(), child);
+        }
+        Ok(self.children.get_mut(name).expect("it was put there"))
+    }
+
+    /// How it stands in the tree that it is in, unless it is empty.
+    fn as_entry(&self) -> Option<(&'static str, Oid)> {
+        self.id.filter(|_| !self.raw.is_empty()).map(|id| (DIRECTORY, id))
+    }
+
+    fn set_entry(&mut self, name: &str, new: Option<(&str, Oid)>, objects: &mut Objects) -> Result<(), git2::Error> {
         let Some(splice) = self.splice(name, new) else { return Ok(()) };
         self.id = Some(match self.id {
             Some(base) => objects.add_tree(&self.raw, base, &splice)?,
@@ -273,5 +366,50 @@ mod tests {
             prop_assert_eq!(tree.id(&mut objects).unwrap(), expected, "{:?}", files);
             prop_assert_eq!(starts(&tree.raw), tree.starts);
         }
+    }
+    /// How many entries the largest folder has.
+    fn largest(tree: &Directory) -> usize {
+        tree.children.values().map(largest).chain([tree.starts.len()]).max().unwrap()
+    }
+
+    #[test]
+    fn no_folder_grows_without_end_and_everything_is_found() {
+        let directory = TempDir::new().unwrap();
+        let repository = Repository::init_bare(directory.path()).unwrap();
+        let blob = repository.blob(b"x").unwrap();
+        let (mut tree, mut objects) = (Directory::default(), Objects::default());
+        let count = FULL + 300;
+        // Files and, so that they are folders, what is in them.
+        let paths: Vec<String> =
+            (0..count).flat_map(|i| [format!("a/file-{i}.yaml"), format!("b/{i}/c/d.yaml")]).collect();
+        let names = |path: &str| path.split('/').map(str::to_owned).collect::<Vec<_>>();
+        let put = |tree: &mut Directory, objects: &mut Objects, path: &str, item| {
+            let names = names(path);
+            tree.put(&repository, &names.iter().map(String::as_str).collect::<Vec<_>>(), item, objects).unwrap();
+        };
+        let file = |tree: &mut Directory, path: &str| {
+            let names = names(path);
+            tree.file(&repository, &names.iter().map(String::as_str).collect::<Vec<_>>()).unwrap()
+        };
+        for path in &paths {
+            assert_eq!(file(&mut tree, path), None);
+            put(&mut tree, &mut objects, path, Some(Item::File(blob)));
+        }
+        assert!(largest(&tree) <= FULL + 256, "{}", largest(&tree));
+        assert!(paths.iter().all(|path| file(&mut tree, path) == Some(blob)));
+        // Changed or gone where they are, once the folder is no longer full, too.
+        let other = repository.blob(b"y").unwrap();
+        for path in paths.iter().take(600) {
+            put(&mut tree, &mut objects, path, None);
+            assert_eq!(file(&mut tree, path), None);
+        }
+        for path in paths.iter().skip(600) {
+            put(&mut tree, &mut objects, path, Some(Item::File(other)));
+        }
+        assert!(paths.iter().skip(600).all(|path| file(&mut tree, path) == Some(other)));
+        for path in paths.iter().skip(600) {
+            put(&mut tree, &mut objects, path, None);
+        }
+        assert!(tree.raw().is_empty());
     }
 }

@@ -1,5 +1,6 @@
 //! The projection and ingest end to end, on a log, with the real `git` on the other side.
 
+mod fan_out;
 mod remote;
 mod support;
 
