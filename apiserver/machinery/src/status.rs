@@ -3,7 +3,10 @@
 //! Start at [`ApiError`]; its constructors give the reasons, codes and sentences that
 //! `k8s.io/apimachinery/pkg/api/errors` gives. Field errors of validation are [`FieldError`]s.
 
-use std::fmt::{self, Write as _};
+use std::{
+    collections::HashSet,
+    fmt::{self, Write as _},
+};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ListMeta, Status, StatusCause, StatusDetails};
 
@@ -132,6 +135,53 @@ impl FieldError {
     }
 }
 
+/// After how many bytes of texts about fields no more are made.
+pub(crate) const MAX_TOLD_BYTES: usize = 4 << 20;
+
+/// Refused fields, up to some megabytes of them: each may say nearly as much as a request holds, and there may be one
+/// for every few bytes of it.
+#[derive(Debug, Default)]
+pub(crate) struct FieldErrors {
+    errors: Vec<FieldError>,
+    /// How many bytes they have.
+    told: usize,
+}
+
+impl FieldErrors {
+    /// Whether no more are taken.
+    pub(crate) fn is_full(&self) -> bool {
+        self.told > MAX_TOLD_BYTES
+    }
+
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.errors.is_empty()
+    }
+
+    /// Adds one, unless there are too many.
+    pub(crate) fn push(&mut self, error: FieldError) {
+        self.extend([error]);
+    }
+
+    /// All of them, in the order in which they were found.
+    pub(crate) fn into_vec(self) -> Vec<FieldError> {
+        self.errors
+    }
+}
+
+/// Those that are not taken are not made either.
+impl Extend<FieldError> for FieldErrors {
+    fn extend<I: IntoIterator<Item = FieldError>>(&mut self, errors: I) {
+        let mut errors = errors.into_iter();
+        while !self.is_full()
+            && let Some(error) = errors.next()
+        {
+            self.told += error.field.len() + error.message.len();
+            self.errors.push(error);
+        }
+    }
+}
+
 impl ApiError {
     /// A failure of this code, reason and message, with no details.
     pub fn new(code: u16, reason: &str, message: impl Into<String>) -> Self {
@@ -237,14 +287,10 @@ impl ApiError {
 
     /// 422 with one cause per refused field; `kind` is the Kind.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
-        let mut texts: Vec<String> = Vec::new();
-        for error in errors {
-            let text = format!("{}: {}", error.field, error.message);
-            // Whatever is said twice has two causes and one place in the sentence.
-            if !texts.contains(&text) {
-                texts.push(text);
-            }
-        }
+        // Whatever is said twice has two causes and one place in the sentence.
+        let mut said = HashSet::new();
+        let new = errors.iter().filter(|error| said.insert((&error.field, &error.message)));
+        let texts: Vec<String> = new.map(|error| format!("{}: {}", error.field, error.message)).collect();
         let joined = match texts.as_slice() {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),

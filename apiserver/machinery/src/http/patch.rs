@@ -120,7 +120,8 @@ impl Patch {
                         operations.len()
                     )));
                 }
-                strict.extend(operations.iter().enumerate().flat_map(unknown_fields));
+                let room = schema::MAX_STRICT_ERRORS.saturating_sub(strict.len());
+                strict.extend(operations.iter().enumerate().flat_map(unknown_fields).take(room));
                 strict.iter_mut().for_each(|text| text.insert_str(0, "json patch "));
                 Change::Json(operations)
             }
@@ -227,10 +228,10 @@ fn invalid(shown: String, detail: &str) -> ApiError {
     ApiError::invalid("", "", "", &[FieldError::invalid("patch", shown, detail)])
 }
 
-fn unknown_fields((index, operation): (usize, &Value)) -> Vec<String> {
-    let known = |field: &&String| !matches!(field.as_str(), "op" | "path" | "from" | "value");
+fn unknown_fields((index, operation): (usize, &Value)) -> impl Iterator<Item = String> {
+    let unknown = |field: &&String| !matches!(field.as_str(), "op" | "path" | "from" | "value");
     let fields = operation.as_object().into_iter().flat_map(|fields| fields.keys());
-    fields.filter(known).map(|field| format!("unknown field \"[{index}].{field}\"")).collect()
+    fields.filter(unknown).map(move |field| format!("unknown field \"[{index}].{field}\""))
 }
 
 /// Why an operation does not apply.
@@ -469,5 +470,14 @@ mod tests {
             r#" "" is invalid: patch: Invalid value: "{}": strict decoding error: json patch unknown field "[0].why""#
         );
         assert!(patch.check_strictly(&object(), Vec::new(), FieldValidation::Ignore).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_hundred_unknown_fields_are_told() {
+        let fields: String = (0..350_000).map(|n| format!(r#","x{n}":1"#)).collect();
+        let patch =
+            format!(r#"[{{"op":"test","path":"/spec/n","value":1{fields}}},{{"op":"test","path":"","why":1}}]"#);
+        let patch = Patch::parse(PatchType::Json, patch.as_bytes()).unwrap();
+        assert_eq!(patch.check_strictly(&object(), Vec::new(), FieldValidation::Warn).unwrap().len(), 100);
     }
 }

@@ -3,7 +3,7 @@
 //! The rules, paths and sentences are those of `k8s.io/apimachinery/pkg/api/validation`
 //! (`objectmeta.go`) and of `k8s.io/apiserver/pkg/registry/rest`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use rand::RngExt as _;
@@ -15,7 +15,7 @@ use crate::{
     definition::Scope,
     object::Object,
     request::RequestContext,
-    status::{ApiError, FieldError, FieldErrorKind},
+    status::{ApiError, FieldError, FieldErrorKind, FieldErrors},
 };
 
 /// The finalizer that keeps an object until the garbage collector has deleted its dependents.
@@ -157,8 +157,7 @@ pub(super) fn typed(object: &Object, kind: &str) -> Result<ObjectMeta, ApiError>
 }
 
 /// Finds what is wrong with metadata by itself.
-pub(super) fn validate(metadata: &ObjectMeta, scope: Scope) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+pub(super) fn validate(metadata: &ObjectMeta, scope: Scope, errors: &mut FieldErrors) {
     if let Some(prefix) = metadata.generate_name.as_deref().filter(|prefix| !prefix.is_empty()) {
         let complaints = content::dns_subdomain(&content::mask_trailing_dash(prefix));
         errors.extend(complaints.iter().map(|text| FieldError::invalid("metadata.generateName", prefix, text)));
@@ -179,14 +178,13 @@ pub(super) fn validate(metadata: &ObjectMeta, scope: Scope) -> Vec<FieldError> {
             }
         }
     }
-    validate_labels(metadata, &mut errors);
-    validate_annotations(metadata, &mut errors);
-    validate_owners(metadata.owner_references.as_deref().unwrap_or_default(), &mut errors);
-    validate_finalizers(metadata.finalizers.as_deref().unwrap_or_default(), &mut errors);
-    errors
+    validate_labels(metadata, errors);
+    validate_annotations(metadata, errors);
+    validate_owners(metadata.owner_references.as_deref().unwrap_or_default(), errors);
+    validate_finalizers(metadata.finalizers.as_deref().unwrap_or_default(), errors);
 }
 
-fn validate_labels(metadata: &ObjectMeta, errors: &mut Vec<FieldError>) {
+fn validate_labels(metadata: &ObjectMeta, errors: &mut FieldErrors) {
     const FIELD: &str = "metadata.labels";
     for (key, value) in metadata.labels.iter().flatten() {
         errors.extend(content::label_key(key).iter().map(|text| FieldError::invalid(FIELD, key, text)));
@@ -194,7 +192,7 @@ fn validate_labels(metadata: &ObjectMeta, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn validate_annotations(metadata: &ObjectMeta, errors: &mut Vec<FieldError>) {
+fn validate_annotations(metadata: &ObjectMeta, errors: &mut FieldErrors) {
     const FIELD: &str = "metadata.annotations";
     let mut size = 0;
     for (key, value) in metadata.annotations.iter().flatten() {
@@ -211,7 +209,7 @@ fn validate_annotations(metadata: &ObjectMeta, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn validate_owners(owners: &[OwnerReference], errors: &mut Vec<FieldError>) {
+fn validate_owners(owners: &[OwnerReference], errors: &mut FieldErrors) {
     const FIELD: &str = "metadata.ownerReferences";
     let mut controller: Option<String> = None;
     for owner in owners {
@@ -236,14 +234,17 @@ fn validate_owners(owners: &[OwnerReference], errors: &mut Vec<FieldError>) {
         if owner.controller == Some(true) {
             let current = format!("{}/{}", owner.kind, owner.name);
             match &controller {
-                Some(first) => errors.push(FieldError::invalid(
-                    FIELD,
-                    owners.iter().map(OwnerInOrder::from).collect::<Vec<_>>(),
-                    format_args!(
-                        "Only one reference can have Controller set to true. Found \"true\" in references for {first} \
-                         and {current}"
-                    ),
-                )),
+                // Each says all there are, and so is made only if it is taken.
+                Some(first) => errors.extend(std::iter::once_with(|| {
+                    FieldError::invalid(
+                        FIELD,
+                        owners.iter().map(OwnerInOrder::from).collect::<Vec<_>>(),
+                        format_args!(
+                            "Only one reference can have Controller set to true. Found \"true\" in references for \
+                             {first} and {current}"
+                        ),
+                    )
+                })),
                 None => controller = Some(current),
             }
         }
@@ -286,13 +287,17 @@ pub(crate) enum Moment {
 pub(crate) fn dedup_owners(context: &RequestContext, object: &mut Object, moment: Moment) {
     let owners = object.0.get_mut("metadata").and_then(|metadata| metadata.get_mut("ownerReferences"));
     let Some(owners) = owners.and_then(Value::as_array_mut) else { return };
-    let mut seen: Vec<Value> = Vec::new();
+    let mut seen: HashSet<String> = HashSet::new();
     let mut duplicates: Vec<String> = Vec::new();
     owners.retain(|owner| {
-        let is_new = !seen.contains(owner);
-        if is_new {
-            seen.push(owner.clone());
-        } else {
+        let is_new = seen.insert(match owner {
+            // In the order of their names, whatever that of the map is.
+            Value::Object(fields) => {
+                serde_json::to_string(&fields.iter().collect::<BTreeMap<_, _>>()).unwrap_or_default()
+            }
+            other => other.to_string(),
+        });
+        if !is_new {
             duplicates.push(owner.get("uid").and_then(Value::as_str).unwrap_or("").to_owned());
         }
         is_new
@@ -325,7 +330,7 @@ fn drop_empty(metadata: &mut serde_json::Map<String, Value>) {
     }
 }
 
-fn validate_finalizers(finalizers: &[String], errors: &mut Vec<FieldError>) {
+fn validate_finalizers(finalizers: &[String], errors: &mut FieldErrors) {
     const FIELD: &str = "metadata.finalizers";
     for finalizer in finalizers {
         errors.extend(content::label_key(finalizer).iter().map(|text| FieldError::invalid(FIELD, finalizer, text)));
@@ -341,12 +346,11 @@ fn validate_finalizers(finalizers: &[String], errors: &mut Vec<FieldError>) {
 }
 
 /// Finds what is wrong with a change of metadata, besides what [`validate`] finds.
-pub(super) fn validate_update(new: &ObjectMeta, old: &ObjectMeta) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+pub(super) fn validate_update(new: &ObjectMeta, old: &ObjectMeta, errors: &mut FieldErrors) {
     // Upstream finds these once more when it looks at the change.
-    validate_labels(new, &mut errors);
-    validate_annotations(new, &mut errors);
-    validate_owners(new.owner_references.as_deref().unwrap_or_default(), &mut errors);
+    validate_labels(new, errors);
+    validate_annotations(new, errors);
+    validate_owners(new.owner_references.as_deref().unwrap_or_default(), errors);
     if old.deletion_timestamp.is_some() {
         let before: BTreeSet<&String> = old.finalizers.iter().flatten().collect();
         let after: BTreeSet<&String> = new.finalizers.iter().flatten().collect();
@@ -380,7 +384,6 @@ pub(super) fn validate_update(new: &ObjectMeta, old: &ObjectMeta) -> Vec<FieldEr
         serde_json::json!(new.deletion_grace_period_seconds),
         serde_json::json!(old.deletion_grace_period_seconds),
     );
-    errors
 }
 
 #[cfg(test)]
@@ -396,7 +399,15 @@ mod tests {
     fn complaints(value: Value) -> Vec<String> {
         let mut base = json!({"name": "web", "namespace": "shop"});
         base.as_object_mut().expect("map").extend(value.as_object().expect("map").clone());
-        validate(&metadata(base), Scope::Namespaced).iter().map(|e| format!("{}: {}", e.field, e.message)).collect()
+        let mut errors = FieldErrors::default();
+        validate(&metadata(base), Scope::Namespaced, &mut errors);
+        errors.into_vec().iter().map(|e| format!("{}: {}", e.field, e.message)).collect()
+    }
+
+    fn complaints_of_update(new: &ObjectMeta, old: &ObjectMeta) -> Vec<FieldError> {
+        let mut errors = FieldErrors::default();
+        validate_update(new, old, &mut errors);
+        errors.into_vec()
     }
 
     #[test]
@@ -448,6 +459,33 @@ mod tests {
     }
 
     #[test]
+    fn complaints_about_a_request_are_little_more_than_it_holds() {
+        let owner =
+            |n: usize| json!({"apiVersion": "v1", "kind": "K", "name": n.to_string(), "uid": "u", "controller": true});
+        let owners: Vec<Value> = (0..2_000).map(owner).collect();
+        let labels: serde_json::Map<String, Value> = (0..100_000).map(|n| (format!("-{n}-"), "-".into())).collect();
+        for bad in [json!({ "ownerReferences": owners }), json!({ "labels": labels })] {
+            let found = complaints(bad);
+            let bytes: usize = found.iter().map(String::len).sum();
+            assert!(!found.is_empty() && bytes < 5 << 20, "{} complaints of {bytes} bytes", found.len());
+        }
+    }
+
+    /// To compare each with each would take minutes.
+    #[test]
+    fn owners_that_stand_twice_are_kept_once_however_many_there_are() {
+        let owner = |n: usize| json!({"apiVersion": "v1", "kind": "K", "name": n.to_string(), "uid": "u"});
+        let owners: Vec<Value> = (0..100_000).map(owner).chain([owner(7), json!({"uid": "u", "name": "7"})]).collect();
+        let metadata = json!({"metadata": {"ownerReferences": owners}});
+        let mut object = Object(metadata.as_object().expect("a map").clone());
+        let context = RequestContext::internal("test");
+        dedup_owners(&context, &mut object, Moment::BeforeAdmission);
+        assert_eq!(object.0["metadata"]["ownerReferences"].as_array().map(Vec::len), Some(100_001));
+        let warnings = context.take_warnings();
+        assert!(warnings.len() == 1 && warnings[0].ends_with("duplicate UID(s) observed: u"), "{warnings:?}");
+    }
+
+    #[test]
     fn generated_names_fit_and_use_the_alphabet() {
         let name = generate_name("web-");
         assert_eq!((name.len(), name.starts_with("web-")), (9, true));
@@ -461,9 +499,9 @@ mod tests {
         let old = metadata(json!({"finalizers": ["a/b"], "deletionTimestamp": "2026-01-01T00:00:00Z"}));
         let mut new = old.clone();
         new.finalizers = Some(Vec::new());
-        assert_eq!(validate_update(&new, &old), Vec::new());
+        assert_eq!(complaints_of_update(&new, &old), Vec::new());
         new.finalizers = Some(vec!["a/c".to_owned()]);
-        let errors = validate_update(&new, &old);
+        let errors = complaints_of_update(&new, &old);
         assert_eq!(
             errors[0].message,
             "Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers \

@@ -1,7 +1,10 @@
 //! Values that a resource's schema refuses, and when a write is told of them: after admission, as upstream, whose
 //! strategies validate what admission made of an object.
 
-use std::sync::Arc;
+use std::{
+    collections::{BTreeSet, HashSet},
+    sync::Arc,
+};
 
 use serde_json::Value;
 
@@ -16,7 +19,7 @@ use crate::{
     log::Version,
     object::Object,
     request::RequestContext,
-    status::{ApiError, FieldError},
+    status::{ApiError, FieldError, FieldErrors},
 };
 
 impl Store {
@@ -83,13 +86,11 @@ impl Store {
     pub(super) fn draft_new(&self, context: &RequestContext, object: &Object) -> Result<Draft, ApiError> {
         let refused = self.refused_values(object, Target::Main)?;
         let draft = self.strategy.create(context, object);
-        let in_metadata = match &draft {
-            Ok(draft) if refused.is_empty() && !draft.errors.is_empty() => Vec::new(),
-            draft => {
-                let metadata = metadata::typed(made(draft, object), &self.definition.kind)?;
-                metadata::validate(&metadata, self.definition.scope)
-            }
-        };
+        let mut in_metadata = FieldErrors::default();
+        if !(refused.is_empty() && draft.as_ref().is_ok_and(|draft| !draft.errors.is_empty())) {
+            let metadata = metadata::typed(made(&draft, object), &self.definition.kind)?;
+            metadata::validate(&metadata, self.definition.scope, &mut in_metadata);
+        }
         self.settle(made(&draft, object).name().to_owned(), in_metadata, refused, draft)
     }
 
@@ -108,28 +109,22 @@ impl Store {
         let refused = self.refused_values(new, target)?;
         let draft = self.strategy.update(context, new, &current.json, target == Target::Status);
         let metadata = metadata::typed(made(&draft, new), &self.definition.kind)?;
-        let mut in_metadata = metadata::validate(&metadata, self.definition.scope);
-        in_metadata.extend(metadata::validate_update(&metadata, &metadata::typed(old, &self.definition.kind)?));
+        let mut in_metadata = FieldErrors::default();
+        metadata::validate(&metadata, self.definition.scope, &mut in_metadata);
+        metadata::validate_update(&metadata, &metadata::typed(old, &self.definition.kind)?, &mut in_metadata);
         self.settle(made(&draft, new).name().to_owned(), in_metadata, refused, draft)
     }
 
     fn settle(
         &self,
         name: String,
-        in_metadata: Vec<FieldError>,
+        in_metadata: FieldErrors,
         refused: Vec<FieldError>,
         draft: Result<Draft, ApiError>,
     ) -> Result<Draft, ApiError> {
-        // What the schema refuses already the strategy need not refuse once more.
-        let is_told = |error: &FieldError| {
-            let below = |whole: &str| {
-                error.field.strip_prefix(whole).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
-            };
-            refused.iter().any(|refused| below(&refused.field))
-        };
         let mut own = draft.as_ref().map(|draft| draft.errors.clone()).unwrap_or_default();
-        own.retain(|error| !is_told(error));
-        self.refuse(&name, [in_metadata, refused, own].concat())?;
+        drop_told(&mut own, &refused);
+        self.refuse(&name, [in_metadata.into_vec(), refused, own].concat())?;
         draft
     }
 
@@ -141,7 +136,33 @@ impl Store {
     }
 }
 
+/// Drops what is said of a field that was refused already, or of a part of one: what the schema refuses the strategy
+/// need not refuse once more.
+fn drop_told(errors: &mut Vec<FieldError>, refused: &[FieldError]) {
+    let told: HashSet<&str> = refused.iter().map(|error| error.field.as_str()).collect();
+    let lengths: BTreeSet<usize> = told.iter().map(|field| field.len()).collect();
+    errors.retain(|FieldError { field, .. }| {
+        let ends_at = |end: usize| matches!(field.as_bytes().get(end), None | Some(b'.' | b'['));
+        !lengths.range(..=field.len()).any(|&end| ends_at(end) && told.contains(&field[..end]))
+    });
+}
+
 /// What the strategy made of an object, or the object itself where that was impossible.
 fn made<'a>(draft: &'a Result<Draft, ApiError>, object: &'a Object) -> &'a Object {
     draft.as_ref().map_or(object, |draft| &draft.object)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_of_a_refused_field_once_more_is_dropped() {
+        let of = |fields: &[&str]| -> Vec<FieldError> {
+            fields.iter().map(|field| FieldError::required(*field, "")).collect()
+        };
+        let mut own = of(&["spec", "spec.a", "spec.a.b", "spec.ab", "spec.a[0]", "spec.größe", "spec.größe.x", ""]);
+        drop_told(&mut own, &of(&["spec.a", "spec.größe"]));
+        assert_eq!(own, of(&["spec", "spec.ab", ""]));
+    }
 }

@@ -29,17 +29,14 @@ use crate::{
     definition::ResourceDefinition,
     object::Object,
     request::FieldValidation,
-    status::{ApiError, FieldError, quote},
+    status::{ApiError, FieldError, MAX_TOLD_BYTES, quote},
 };
 
 /// The deepest nesting of arrays and objects that is read; deeper bodies are refused.
 pub const MAX_DEPTH: usize = 128;
 
 /// How many unknown and duplicate fields are reported at most, as upstream.
-const MAX_STRICT_ERRORS: usize = 100;
-
-/// After how many bytes of texts about fields no more are made.
-const MAX_TOLD_BYTES: usize = 4 << 20;
+pub(crate) const MAX_STRICT_ERRORS: usize = 100;
 
 /// What a body is written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,35 +9,27 @@ use std::{collections::HashSet, fmt};
 use serde_json::{Map, Value};
 
 use super::{
-    MAX_TOLD_BYTES,
     compile::{CompiledSchema, Field, ListType, Node, NodeId, Rules, Shape},
     path::Path,
 };
-use crate::status::{FieldError, FieldErrorKind};
+use crate::status::{FieldError, FieldErrorKind, FieldErrors};
 
 /// Everything that is refused in an object, in the order of its fields.
 pub(super) fn errors(schema: &CompiledSchema, object: &Map<String, Value>) -> Vec<FieldError> {
-    let mut check = Check { schema, errors: Vec::new(), told: 0 };
+    let mut check = Check { schema, errors: FieldErrors::default() };
     check.object(schema.node(schema.root()), object, &Path::Root);
-    check.errors
+    check.errors.into_vec()
 }
 
 struct Check<'a> {
     schema: &'a CompiledSchema,
-    errors: Vec<FieldError>,
-    /// How many bytes they have.
-    told: usize,
+    errors: FieldErrors,
 }
 
 impl<'a> Check<'a> {
-    fn tell(&mut self, error: FieldError) {
-        self.told += error.field.len() + error.message.len();
-        self.errors.push(error);
-    }
-
     fn value(&mut self, id: NodeId, value: &Value, path: &Path<'_>) {
         // A path may be nearly as long as the object, and something be wrong with as much as there is room for below.
-        if self.told > MAX_TOLD_BYTES {
+        if self.errors.is_full() {
             return;
         }
         let node = self.schema.node(id);
@@ -61,7 +53,7 @@ impl<'a> Check<'a> {
         }
         let Some(rules) = node.rules.as_deref() else { return };
         for field in rules.required.iter().filter(|field| !map.contains_key(*field)) {
-            self.tell(FieldError::required(path.key(field).to_string(), ""));
+            self.errors.push(FieldError::required(path.key(field).to_string(), ""));
         }
         let size = map.len();
         if let Some(min) = rules.min_properties.filter(|min| size < *min) {
@@ -103,8 +95,8 @@ impl<'a> Check<'a> {
     fn duplicates(&mut self, values: impl Iterator<Item = Value>, path: &Path<'_>) {
         let mut seen = HashSet::new();
         for (index, value) in values.enumerate() {
-            if !seen.insert(value.to_string()) && self.told <= MAX_TOLD_BYTES {
-                self.tell(FieldError::duplicate(path.index(index).to_string(), value));
+            if !seen.insert(value.to_string()) && !self.errors.is_full() {
+                self.errors.push(FieldError::duplicate(path.index(index).to_string(), value));
             }
         }
     }
@@ -125,7 +117,7 @@ impl<'a> Check<'a> {
         if let Some(max) = rules.max_length.filter(|max| length > *max) {
             let unit = if max == 1 { "byte" } else { "bytes" };
             let message = format!("Too long: may not be more than {max} {unit}");
-            self.tell(FieldError { field: path.to_string(), kind: FieldErrorKind::TooLong, message });
+            self.errors.push(FieldError { field: path.to_string(), kind: FieldErrorKind::TooLong, message });
         }
         if let Some(min) = rules.min_length.filter(|min| length < *min) {
             self.invalid(path, &text.into(), format_args!("should be at least {min} chars long"));
@@ -158,7 +150,7 @@ impl<'a> Check<'a> {
         if !rules.values.is_empty() && !rules.values.contains(value) {
             let supported: Vec<String> = rules.values.iter().map(plain).collect();
             let supported: Vec<&str> = supported.iter().map(String::as_str).collect();
-            self.tell(FieldError::not_supported(path.to_string(), value, &supported));
+            self.errors.push(FieldError::not_supported(path.to_string(), value, &supported));
         }
         let fits = |id: &&NodeId| self.fits(**id, value);
         let all = rules.all_of.iter().all(|id| fits(&id));
@@ -198,7 +190,7 @@ impl<'a> Check<'a> {
             (Shape::Integer(_), Value::Number(number)) => !number.is_f64(),
             _ => false,
         };
-        let mut inner = Check { schema: self.schema, errors: Vec::new(), told: 0 };
+        let mut inner = Check { schema: self.schema, errors: FieldErrors::default() };
         if typed {
             inner.value(id, value, &Path::Root);
         }
@@ -208,19 +200,19 @@ impl<'a> Check<'a> {
     fn alternatives(&mut self, path: &Path<'_>, message: &str) {
         let field = path.to_string();
         let detail = format!("{field:?} {message}");
-        self.tell(FieldError::invalid(field, "", detail));
+        self.errors.push(FieldError::invalid(field, "", detail));
     }
 
     fn invalid(&mut self, path: &Path<'_>, value: &Value, message: fmt::Arguments<'_>) {
         let field = path.to_string();
         let detail = format!("{field} in body {message}");
-        self.tell(FieldError::invalid(field, value, detail));
+        self.errors.push(FieldError::invalid(field, value, detail));
     }
 
     fn too_many(&mut self, path: &Path<'_>, size: usize, max: usize) {
         let unit = if max == 1 { "item" } else { "items" };
         let message = format!("Too many: {size}: must have at most {max} {unit}");
-        self.tell(FieldError { field: path.to_string(), kind: FieldErrorKind::TooMany, message });
+        self.errors.push(FieldError { field: path.to_string(), kind: FieldErrorKind::TooMany, message });
     }
 }
 
