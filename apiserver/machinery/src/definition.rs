@@ -11,7 +11,7 @@ use http::{HeaderMap, Method, Response};
 use schemars::JsonSchema;
 use serde_json::Value;
 
-use crate::{object::Object, request::RequestContext, status::ApiError};
+use crate::{http::negotiate, object::Object, request::RequestContext, status::ApiError};
 
 /// Whether objects live in namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,13 +163,18 @@ pub trait CreateHandler: std::fmt::Debug + Send + Sync + 'static {
     /// Any [`ApiError`]; 422 `Invalid` for what makes no sense.
     async fn create(&self, context: &RequestContext, object: Object) -> Result<Object, ApiError>;
 
-    /// What was sent in protobuf, as JSON; nothing where protobuf is not taken.
+    /// Whether objects may come in protobuf, too, which [`of_protobuf`](Self::of_protobuf) reads then.
+    fn takes_protobuf(&self) -> bool {
+        false
+    }
+
+    /// What was sent in protobuf (`application/vnd.kubernetes.protobuf`), as JSON.
     ///
     /// # Errors
     ///
-    /// 400 for what is no such message.
-    fn of_protobuf(&self, _body: &[u8]) -> Option<Result<Vec<u8>, ApiError>> {
-        None
+    /// 400 `BadRequest` for what is no message of the kind; 415 `UnsupportedMediaType` where protobuf is not taken.
+    fn of_protobuf(&self, _body: &[u8]) -> Result<Vec<u8>, ApiError> {
+        Err(negotiate::unknown_input())
     }
 }
 

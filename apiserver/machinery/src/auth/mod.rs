@@ -22,6 +22,7 @@ mod delegate;
 pub(crate) mod fuzzing;
 mod impersonation;
 mod request_header;
+mod review_selectors;
 mod reviews;
 mod reviews_protobuf;
 mod token_review;

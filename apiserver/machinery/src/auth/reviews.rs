@@ -20,14 +20,19 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
 };
 use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
 
-use super::{Attributes, Decision, reviews_protobuf};
+use super::{
+    Attributes, Decision,
+    review_selectors::{self, Selectors},
+    reviews_protobuf,
+};
 use crate::{
     definition::{CreateHandler, ResourceDefinition},
     object::Object,
     registry::RegistryBuilder,
     request::{RequestContext, UserInfo},
-    status::{ApiError, FieldError},
+    status::{ApiError, FieldError, FieldErrors},
     strategy::DefaultStrategy,
 };
 
@@ -68,8 +73,12 @@ impl<K> Debug for Reviewer<K> {
 
 #[async_trait]
 impl<K: Review> CreateHandler for Reviewer<K> {
-    fn of_protobuf(&self, body: &[u8]) -> Option<Result<Vec<u8>, ApiError>> {
-        Some(reviews_protobuf::to_json(K::KIND, body))
+    fn takes_protobuf(&self) -> bool {
+        true
+    }
+
+    fn of_protobuf(&self, body: &[u8]) -> Result<Vec<u8>, ApiError> {
+        reviews_protobuf::to_json(K::KIND, body)
     }
 
     async fn create(&self, context: &RequestContext, object: Object) -> Result<Object, ApiError> {
@@ -102,9 +111,11 @@ impl Review for SelfSubjectAccessReview {
             resource: self.spec.resource_attributes.as_ref(),
             path: self.spec.non_resource_attributes.as_ref(),
         };
-        let mut errors = asked.errors();
+        let mut errors = FieldErrors::default();
+        asked.check(&mut errors);
+        asked.check_selectors(&mut errors);
         errors.extend(not_empty(&self.metadata, "must be empty"));
-        refuse("SelfSubjectAccessReview", &errors)?;
+        refuse(errors)?;
         self.status = Some(asked.decide(context, &context.user).await);
         Ok(self)
     }
@@ -113,9 +124,10 @@ impl Review for SelfSubjectAccessReview {
 #[async_trait]
 impl Review for SubjectAccessReview {
     async fn answer(mut self, context: &RequestContext) -> Result<Self, ApiError> {
-        let mut errors = subject_errors(&self.spec);
+        let mut errors = FieldErrors::default();
+        check_spec(&self.spec, &mut errors);
         errors.extend(not_empty(&self.metadata, "must be empty"));
-        refuse("SubjectAccessReview", &errors)?;
+        refuse(errors)?;
         self.status = Some(asked(&self.spec).decide(context, &subject(&self.spec)).await);
         Ok(self)
     }
@@ -124,7 +136,8 @@ impl Review for SubjectAccessReview {
 #[async_trait]
 impl Review for LocalSubjectAccessReview {
     async fn answer(mut self, context: &RequestContext) -> Result<Self, ApiError> {
-        let mut errors = subject_errors(&self.spec);
+        let mut errors = FieldErrors::default();
+        check_spec(&self.spec, &mut errors);
         let namespace = self.metadata.namespace.clone().unwrap_or_default();
         let others = ObjectMeta { namespace: None, ..self.metadata.clone() };
         errors.extend(not_empty(&others, "must be empty except for namespace"));
@@ -134,9 +147,9 @@ impl Review for LocalSubjectAccessReview {
             errors.push(FieldError::invalid(field, text(&resource.namespace), "must match metadata.namespace"));
         }
         if let Some(path) = asked.path {
-            errors.push(FieldError::invalid("spec.nonResourceAttributes", path, "disallowed on this kind of request"));
+            errors.push(wrong_path(path, "disallowed on this kind of request"));
         }
-        refuse("LocalSubjectAccessReview", &errors)?;
+        refuse(errors)?;
         self.status = Some(asked.decide(context, &subject(&self.spec)).await);
         Ok(self)
     }
@@ -192,42 +205,42 @@ fn asked(spec: &SubjectAccessReviewSpec) -> Asked<'_> {
 }
 
 impl Asked<'_> {
-    fn errors(self) -> Vec<FieldError> {
-        let null = serde_json::Value::Null;
+    /// Something has to be asked about, and nothing else.
+    fn check(self, errors: &mut FieldErrors) {
         match (self.resource, self.path) {
-            (Some(_), Some(path)) => vec![FieldError::invalid(
-                "spec.nonResourceAttributes",
-                path,
-                "cannot be specified in combination with resourceAttributes",
-            )],
-            (None, None) => vec![FieldError::invalid(
+            (Some(_), Some(path)) => {
+                errors.push(wrong_path(path, "cannot be specified in combination with resourceAttributes"));
+            }
+            (None, None) => errors.push(FieldError::invalid(
                 "spec.resourceAttributes",
-                null,
+                Value::Null,
                 "exactly one of nonResourceAttributes or resourceAttributes must be specified",
-            )],
-            (Some(_), None) | (None, Some(_)) => Vec::new(),
+            )),
+            (Some(_), None) | (None, Some(_)) => {}
+        }
+    }
+
+    fn check_selectors(self, errors: &mut FieldErrors) {
+        if let Some(resource) = self.resource {
+            review_selectors::check(resource, errors);
         }
     }
 
     async fn decide(self, context: &RequestContext, user: &UserInfo) -> SubjectAccessReviewStatus {
+        let mut selectors = self.resource.map(Selectors::read).unwrap_or_default();
         let attributes = match (self.resource, self.path) {
-            (Some(resource), _) => {
-                // One that is not given as text limits nothing, and so more is asked for.
-                let fields = resource.field_selector.as_ref().and_then(|selector| selector.raw_selector.clone());
-                let labels = resource.label_selector.as_ref().and_then(|selector| selector.raw_selector.clone());
-                Attributes {
-                    verb: text(&resource.verb),
-                    group: text(&resource.group),
-                    version: resource.version.clone().filter(|version| !version.is_empty()).unwrap_or("*".to_owned()),
-                    resource: text(&resource.resource),
-                    subresource: text(&resource.subresource),
-                    namespace: text(&resource.namespace),
-                    name: text(&resource.name),
-                    field_selector: fields.unwrap_or_default(),
-                    label_selector: labels.unwrap_or_default(),
-                    ..Attributes::default()
-                }
-            }
+            (Some(resource), _) => Attributes {
+                verb: text(&resource.verb),
+                group: text(&resource.group),
+                version: resource.version.clone().filter(|version| !version.is_empty()).unwrap_or("*".to_owned()),
+                resource: text(&resource.resource),
+                subresource: text(&resource.subresource),
+                namespace: text(&resource.namespace),
+                name: text(&resource.name),
+                field_selector: std::mem::take(&mut selectors.fields),
+                label_selector: std::mem::take(&mut selectors.labels),
+                ..Attributes::default()
+            },
             (None, path) => Attributes {
                 verb: path.map(|path| text(&path.verb)).unwrap_or_default(),
                 path: path.map(|path| text(&path.path)).unwrap_or_default(),
@@ -236,11 +249,15 @@ impl Asked<'_> {
         };
         let decided = context.authorizer.authorize(user, &attributes).await;
         let some = |text: String| (!text.is_empty()).then_some(text);
+        let (mut status, mut errors) = (SubjectAccessReviewStatus::default(), Vec::new());
         match decided {
-            Ok(Decision::Allow) => SubjectAccessReviewStatus { allowed: true, ..Default::default() },
-            Ok(Decision::Deny(reason)) => SubjectAccessReviewStatus { reason: some(reason), ..Default::default() },
-            Err(error) => SubjectAccessReviewStatus { evaluation_error: Some(error.to_string()), ..Default::default() },
+            Ok(Decision::Allow) => status.allowed = true,
+            Ok(Decision::Deny(reason)) => status.reason = some(reason),
+            Err(error) => errors.push(error.to_string()),
         }
+        errors.append(&mut selectors.ignored);
+        status.evaluation_error = some(errors.join("; "));
+        status
     }
 }
 
@@ -253,12 +270,18 @@ fn subject(spec: &SubjectAccessReviewSpec) -> UserInfo {
     }
 }
 
-fn subject_errors(spec: &SubjectAccessReviewSpec) -> Vec<FieldError> {
-    let mut errors = asked(spec).errors();
+fn check_spec(spec: &SubjectAccessReviewSpec, errors: &mut FieldErrors) {
+    asked(spec).check(errors);
     if text(&spec.user).is_empty() && spec.groups.as_ref().is_none_or(Vec::is_empty) {
         errors.push(FieldError::invalid("spec.user", "", "at least one of user or group must be specified"));
     }
-    errors
+    asked(spec).check_selectors(errors);
+}
+
+/// A path that may not be asked about, as upstream's own type shows it.
+fn wrong_path(path: &NonResourceAttributes, detail: &str) -> FieldError {
+    let shown = json!({ "Path": text(&path.path), "Verb": text(&path.verb) });
+    FieldError::invalid("spec.nonResourceAttributes", shown, detail)
 }
 
 fn not_empty(metadata: &ObjectMeta, detail: &str) -> Option<FieldError> {
@@ -267,8 +290,9 @@ fn not_empty(metadata: &ObjectMeta, detail: &str) -> Option<FieldError> {
     (sent != ObjectMeta::default()).then(|| FieldError::invalid("metadata", metadata, detail))
 }
 
-fn refuse(kind: &str, errors: &[FieldError]) -> Result<(), ApiError> {
-    if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid(AUTHORIZATION, kind, "", errors)) }
+/// Upstream has forgotten the kind by then.
+fn refuse(errors: FieldErrors) -> Result<(), ApiError> {
+    if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid(AUTHORIZATION, "", "", &errors.into_vec())) }
 }
 
 fn text(field: &Option<String>) -> String {
@@ -277,11 +301,12 @@ fn text(field: &Option<String>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use async_trait::async_trait;
-    use serde_json::{Value, json};
-
     use super::*;
-    use crate::auth::Authorizer;
+    use crate::{
+        auth::{AllowAll, Authorizer},
+        log::MemoryLog,
+        registry::Registry,
+    };
 
     /// Members of `dev` may list; everybody may get `/version`.
     #[derive(Debug)]
@@ -334,9 +359,19 @@ mod tests {
     #[tokio::test]
     async fn questions_about_nothing_or_nobody_are_refused() {
         let refusal = |outcome: Result<Value, ApiError>| outcome.unwrap_err().message().to_owned();
-        let neither = "SelfSubjectAccessReview.authorization.k8s.io \"\" is invalid: spec.resourceAttributes: Invalid value: \
-                       null: exactly one of nonResourceAttributes or resourceAttributes must be specified";
-        assert_eq!(refusal(ask::<SelfSubjectAccessReview>(json!({})).await), neither);
+        let neither = ask::<SelfSubjectAccessReview>(json!({})).await.unwrap_err();
+        assert_eq!(
+            neither.message(),
+            ".authorization.k8s.io \"\" is invalid: spec.resourceAttributes: Invalid value: null: exactly one of \
+             nonResourceAttributes or resourceAttributes must be specified"
+        );
+        assert_eq!(neither.0.details.unwrap().kind, None);
+        let path = json!({"verb": "get", "path": "/x"});
+        let both = json!({"resourceAttributes": {"verb": "list"}, "nonResourceAttributes": path});
+        assert!(refusal(ask::<SelfSubjectAccessReview>(both).await).ends_with(
+            "spec.nonResourceAttributes: Invalid value: {\"Path\":\"/x\",\"Verb\":\"get\"}: cannot be specified in \
+             combination with resourceAttributes"
+        ));
         let nobody = json!({"resourceAttributes": {"verb": "list"}});
         assert!(
             refusal(ask::<SubjectAccessReview>(nobody).await)
@@ -351,5 +386,91 @@ mod tests {
     async fn rules_are_incomplete_where_one_may_not_do_everything() {
         let status = ask::<SelfSubjectRulesReview>(json!({"namespace": "shop"})).await.unwrap();
         assert_eq!(status, json!({"incomplete": true, "nonResourceRules": [], "resourceRules": []}));
+    }
+
+    /// What a server answers to a review, or the code and message of its refusal.
+    async fn create<K: Review>(plural: &str, review: Value) -> Result<Value, (u16, String)> {
+        let registry = register_reviews(Registry::builder(Arc::new(MemoryLog::new()))).build().await.unwrap();
+        let (group, version) = (K::GROUP, K::VERSION);
+        let store = registry.store(group, version, plural).unwrap();
+        let mut context = RequestContext::new(UserInfo::default(), Arc::new(AllowAll));
+        context.field_manager = "test".to_owned();
+        let Value::Object(review) = review else { unreachable!() };
+        let answer = store.answered(&context, Object(review), &Reviewer::<K>(PhantomData)).await;
+        answer
+            .map(|stored| Value::Object(stored.object().0))
+            .map_err(|error| (error.code(), error.message().to_owned()))
+    }
+
+    #[tokio::test]
+    async fn metadata_has_to_be_empty_but_for_what_the_system_sets() {
+        let review = |metadata: Value| {
+            json!({
+                "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "metadata": metadata,
+                "spec": {"resourceAttributes": {"verb": "list", "resource": "x"}},
+            })
+        };
+        let ask = async |metadata: Value| {
+            create::<SelfSubjectAccessReview>("selfsubjectaccessreviews", review(metadata)).await
+        };
+        for empty in [
+            json!({}),
+            json!({"name": "", "labels": {}, "finalizers": [], "generation": 0, "namespace": null}),
+            json!({"uid": "x", "creationTimestamp": "2026-01-01T00:00:00Z", "selfLink": "x"}),
+        ] {
+            let answer = ask(empty).await.unwrap();
+            assert_eq!(answer["status"], json!({"allowed": true}));
+            let fields: Vec<&String> = answer["metadata"].as_object().unwrap().keys().collect();
+            assert_eq!(fields, ["managedFields"]);
+        }
+        for (metadata, shown) in
+            [(json!({"name": "x"}), r#""name":"x"}"#), (json!({"labels": {"a": "b"}}), r#""labels":{"a":"b"}"#)]
+        {
+            let (code, message) = ask(metadata).await.unwrap_err();
+            let said = message.contains("metadata: Invalid value: {") && message.ends_with("}: must be empty");
+            assert!(code == 422 && said && message.contains(shown), "{message}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_may_have_no_metadata_at_all() {
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "metadata": {},
+            "spec": {"namespace": "shop"},
+        });
+        let answer = create::<SelfSubjectRulesReview>("selfsubjectrulesreviews", review).await.unwrap();
+        assert_eq!(answer["metadata"], json!({}));
+        assert_eq!(answer["status"]["incomplete"], false);
+    }
+
+    /// Says which selectors it is asked with.
+    #[derive(Debug)]
+    struct Selecting;
+
+    #[async_trait]
+    impl Authorizer for Selecting {
+        async fn authorize(&self, _: &UserInfo, attributes: &Attributes) -> Result<Decision, ApiError> {
+            Ok(Decision::Deny(format!("{}; {}", attributes.field_selector, attributes.label_selector)))
+        }
+    }
+
+    #[tokio::test]
+    async fn selectors_reach_the_authorizer_if_they_make_sense() {
+        let ask = async |fields: Value, labels: Value| {
+            let attributes = json!({"verb": "list", "fieldSelector": fields, "labelSelector": labels});
+            let review = json!({"metadata": {}, "spec": {"resourceAttributes": attributes}});
+            let context = RequestContext::new(UserInfo::default(), Arc::new(Selecting));
+            let Value::Object(review) = review else { unreachable!() };
+            let answer = Reviewer::<SelfSubjectAccessReview>(PhantomData).create(&context, Object(review)).await;
+            answer.map(|answer| answer.0["status"].clone())
+        };
+        let requirements = json!({"requirements": [{"key": "env", "operator": "In", "values": ["a", "b"]}]});
+        let status = ask(json!({"rawSelector": "spec.a=b"}), requirements.clone()).await.unwrap();
+        assert_eq!(status, json!({"allowed": false, "reason": "spec.a=b; env in (a,b)"}));
+        let status = ask(json!({"rawSelector": "spec.a"}), requirements).await.unwrap();
+        let ignored = "spec.resourceAttributes.fieldSelector ignored due to parse error";
+        assert_eq!(status, json!({"allowed": false, "reason": "; env in (a,b)", "evaluationError": ignored}));
+        let error = ask(json!({}), json!({})).await.unwrap_err();
+        assert_eq!((error.code(), error.0.details.unwrap().causes.unwrap().len()), (422, 2));
     }
 }

@@ -17,6 +17,8 @@ enum Shape {
     /// Text that may come several times.
     Texts,
     Message(Fields),
+    /// Messages that may come several times.
+    Messages(Fields),
     /// Lists of texts by name.
     TextsByName,
 }
@@ -24,7 +26,8 @@ enum Shape {
 /// Number, name and shape.
 type Fields = &'static [(u64, &'static str, Shape)];
 
-const SELECTOR: Fields = &[(1, "rawSelector", Shape::Text)];
+const REQUIREMENT: Fields = &[(1, "key", Shape::Text), (2, "operator", Shape::Text), (3, "values", Shape::Texts)];
+const SELECTOR: Fields = &[(1, "rawSelector", Shape::Text), (2, "requirements", Shape::Messages(REQUIREMENT))];
 const RESOURCE: Fields = &[
     (1, "namespace", Shape::Text),
     (2, "verb", Shape::Text),
@@ -90,10 +93,8 @@ fn message(bytes: &[u8], fields: Fields) -> Option<Map<String, Value>> {
             // Go's encoder writes texts that are empty, too.
             Shape::Text if bytes.is_empty() => {}
             Shape::Text => drop(object.insert((*name).to_owned(), text(bytes)?)),
-            Shape::Texts => {
-                let list = object.entry(*name).or_insert_with(|| Value::Array(Vec::new()));
-                list.as_array_mut()?.push(text(bytes)?);
-            }
+            Shape::Texts => add(&mut object, name, text(bytes)?)?,
+            Shape::Messages(inner) => add(&mut object, name, message(bytes, inner)?.into())?,
             Shape::Message(inner) => drop(object.insert((*name).to_owned(), message(bytes, inner)?.into())),
             Shape::TextsByName => {
                 let entry = message(bytes, &[(1, "name", Shape::Text), (2, "value", Shape::Message(ITEMS))])?;
@@ -106,6 +107,13 @@ fn message(bytes: &[u8], fields: Fields) -> Option<Map<String, Value>> {
         Some(())
     })?;
     Some(object)
+}
+
+/// Adds to a list, which is made with its first item.
+fn add(object: &mut Map<String, Value>, name: &str, item: Value) -> Option<()> {
+    let list = object.entry(name).or_insert_with(|| Value::Array(Vec::new()));
+    list.as_array_mut()?.push(item);
+    Some(())
 }
 
 const ITEMS: Fields = &[(1, "items", Shape::Texts)];
@@ -197,6 +205,12 @@ mod tests {
                 "spec": {"user": "ann", "groups": ["dev", "ops"], "extra": {"scope": ["a", "b"]}},
             }),
         );
+        let requirement = [field(1, b"env"), field(2, b"In"), field(3, b"a"), field(3, b"b")].concat();
+        let selector = [field(2, &requirement), field(2, &field(1, b"x"))].concat();
+        let raw = field(2, &field(1, &field(9, &selector)));
+        let requirements = json!([{"key": "env", "operator": "In", "values": ["a", "b"]}, {"key": "x"}]);
+        let spec = json!({"resourceAttributes": {"labelSelector": {"requirements": requirements}}});
+        check("SelfSubjectAccessReview", &raw, json!({ "spec": spec }));
         check("SelfSubjectRulesReview", &field(2, &field(1, b"shop")), json!({"spec": {"namespace": "shop"}}));
     }
 

@@ -69,6 +69,20 @@ struct Places {
 }
 
 impl Stored {
+    /// An object of which nothing is kept: it has no version, and its metadata may be empty.
+    ///
+    /// # Errors
+    ///
+    /// When it has no metadata.
+    pub(crate) fn unkept(key: Key, object: &Object, fields: &[SelectableField]) -> Result<Self, serde_json::Error> {
+        let json = Bytes::from(serde_json::to_vec(&object.0)?);
+        let metadata = members(&json, 0).find(|(name, _)| *name == b"metadata").map(|(_, at)| at);
+        let metadata_at = metadata.and_then(|at| Some(at..end_of_value(&json, at)?)).ok_or_else(no_metadata)?;
+        let (key_hash, facts) = (hash(&key), Arc::new(Facts::of(object, fields)));
+        let (version, version_at) = (Version::default(), metadata_at.start..metadata_at.start);
+        Ok(Self { key, version, json, key_hash, version_at, metadata_at, facts, row: OnceLock::new() })
+    }
+
     /// Its namespace, or the empty string.
     pub fn namespace(&self) -> &str {
         &self.facts.namespace
@@ -157,7 +171,7 @@ impl Prepared {
     pub(crate) fn new(object: &Object, fields: &[SelectableField]) -> Result<Self, serde_json::Error> {
         debug_assert!(object.metadata().is_none_or(|metadata| !metadata.contains_key("resourceVersion")));
         let value = Bytes::from(serde_json::to_vec(&object.0)?);
-        let places = Places::find(&value).ok_or_else(|| serde::ser::Error::custom("there is no metadata"))?;
+        let places = Places::find(&value).ok_or_else(no_metadata)?;
         Ok(Self { value, places, facts: Arc::new(Facts::of(object, fields)) })
     }
 
@@ -212,6 +226,10 @@ impl Facts {
             fields: fields.iter().map(|field| field_text(object.get_path(field.path))).collect(),
         }
     }
+}
+
+fn no_metadata() -> serde_json::Error {
+    serde::ser::Error::custom("there is no metadata")
 }
 
 fn field_text(value: Option<&Value>) -> Box<str> {
@@ -362,6 +380,14 @@ mod tests {
         for bad in ["", "1", "[]", "{", "{}", r#"{"metadata":1}"#, r#"{"metadata":{}}"#, "\u{0}"] {
             Prepared::parse(Bytes::from(bad), FIELDS).expect_err(bad);
         }
+    }
+
+    #[test]
+    fn what_is_not_kept_may_have_empty_metadata() {
+        let answer = object(json!({"kind": "K", "metadata": {}, "spec": {"metadata": 1}}));
+        let stored = Stored::unkept(Key::new("/k"), &answer, FIELDS).expect("it has metadata");
+        assert_eq!((stored.object(), stored.metadata_json()), (answer, b"{}".as_slice()));
+        Stored::unkept(Key::new("/k"), &object(json!({"kind": "K"})), FIELDS).expect_err("no metadata");
     }
 
     #[test]

@@ -118,8 +118,11 @@ fn rows(definition: &ResourceDefinition) -> Vec<Value> {
         "namespaced": namespaced,
         "kind": definition.kind,
         "verbs": sorted(&definition.verbs),
-        "storageVersionHash": storage_version_hash(definition),
     });
+    // What is not kept is not stored in any version.
+    if definition.answered_by.is_none() {
+        row["storageVersionHash"] = storage_version_hash(definition).into();
+    }
     add_names(&mut row, definition);
     let mut rows = vec![row];
     if definition.has_status {

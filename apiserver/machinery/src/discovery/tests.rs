@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    definition::{Scope, Subresource, SubresourceCall, SubresourceHandler, SubresourceResponse},
+    definition::{CreateHandler, Scope, Subresource, SubresourceCall, SubresourceHandler, SubresourceResponse},
+    object::Object,
+    request::RequestContext,
     schema::tests::Widget,
     status::ApiError,
 };
@@ -19,6 +21,13 @@ struct NoHandler;
 impl SubresourceHandler for NoHandler {
     async fn call(&self, _: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
         Err(ApiError::not_found("", "", ""))
+    }
+}
+
+#[async_trait]
+impl CreateHandler for NoHandler {
+    async fn create(&self, _: &RequestContext, object: Object) -> Result<Object, ApiError> {
+        Ok(object)
     }
 }
 
@@ -111,6 +120,17 @@ fn aggregated_documents_say_everything_at_once() {
     let core = json_of(&get("/api", AGGREGATED));
     assert_eq!(core["items"][0]["versions"][0]["resources"][0]["resource"], "namespaces");
     assert_eq!(core["items"][0]["metadata"], json!({}));
+}
+
+#[test]
+fn what_is_not_kept_has_no_storage_version() {
+    let kept = ResourceDefinition::from_crd(&Widget::crd());
+    let answered = kept.clone().answered_by(Arc::new(NoHandler));
+    for (definition, has_hash) in [(kept, true), (answered, false)] {
+        let response = get_from(&Discovery::new(&[Arc::new(definition)]), "/apis/test.example/v1", "", "");
+        let row = &json_of(&response)["resources"][0];
+        assert_eq!((&row["name"], row.get("storageVersionHash").is_some()), (&json!("widgets"), has_hash));
+    }
 }
 
 #[test]

@@ -227,7 +227,6 @@ pub(crate) fn content_type(headers: &HeaderMap) -> String {
 ///
 /// 415 `UnsupportedMediaType`, with the formats there are.
 pub(crate) fn input(headers: &HeaderMap) -> Result<MediaType, ApiError> {
-    let unknown = || unsupported_media_type(&MediaType::ALL.map(MediaType::as_str));
     let content_type = content_type(headers);
     if content_type.is_empty() {
         return Ok(MediaType::Json);
@@ -235,9 +234,14 @@ pub(crate) fn input(headers: &HeaderMap) -> Result<MediaType, ApiError> {
     let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
     // A parameter without a value makes it no media type.
     if value.split(';').skip(1).any(|parameter| !parameter.trim().is_empty() && !parameter.contains('=')) {
-        return Err(unknown());
+        return Err(unknown_input());
     }
-    MediaType::ALL.into_iter().find(|media| media.as_str() == content_type).ok_or_else(unknown)
+    MediaType::ALL.into_iter().find(|media| media.as_str() == content_type).ok_or_else(unknown_input)
+}
+
+/// 415 for a body in a format that is not spoken.
+pub(crate) fn unknown_input() -> ApiError {
+    unsupported_media_type(&MediaType::ALL.map(MediaType::as_str))
 }
 
 /// Whether a request's body is Kubernetes' protobuf.

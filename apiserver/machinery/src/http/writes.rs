@@ -62,18 +62,12 @@ impl Call<'_> {
     /// The create of what is not kept.
     async fn create_answered(&self, handler: &dyn CreateHandler, body: Body) -> Result<Response<Body>, ApiError> {
         let form = self.object_form()?;
-        let media = negotiate::input(self.headers);
+        let of_protobuf = negotiate::is_protobuf(self.headers) && handler.takes_protobuf();
+        let media = if of_protobuf { MediaType::Json } else { negotiate::input(self.headers)? };
         let mut body = body::read(body).await?;
-        let media = match media {
-            Err(_)
-                if negotiate::is_protobuf(self.headers)
-                    && let Some(json) = handler.of_protobuf(&body) =>
-            {
-                body = json?.into();
-                MediaType::Json
-            }
-            media => media?,
-        };
+        if of_protobuf {
+            body = handler.of_protobuf(&body)?.into();
+        }
         let context = self.write_context("CreateOptions")?;
         let mut object = self.decode(&context, &body, media)?;
         self.ensure_namespace(&mut object)?;

@@ -55,6 +55,12 @@ pub(super) fn clear_for_create(object: &mut Object) {
     }
 }
 
+/// The same for an object of which nothing is kept; what says nothing is taken out, too.
+pub(super) fn clear_for_answer(object: &mut Object) {
+    clear_for_create(object);
+    object.metadata_mut().retain(|_, value| !is_empty(value) && value.as_i64() != Some(0));
+}
+
 /// Replaces what a client sent by what the system gives a new object.
 pub(super) fn fill_for_create(object: &mut Object) {
     clear_for_create(object);
@@ -89,14 +95,17 @@ pub(super) fn keep_for_update(new: &mut Object, old: &Object) {
 }
 
 fn omit_empty(metadata: &mut serde_json::Map<String, Value>) {
-    let is_empty = |value: &Value| match value {
+    metadata.retain(|field, value| !(OMITTED_EMPTY.contains(&field.as_str()) && is_empty(value)));
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
         Value::Null => true,
         Value::String(text) => text.is_empty(),
         Value::Array(items) => items.is_empty(),
         Value::Object(fields) => fields.is_empty(),
         Value::Bool(_) | Value::Number(_) => false,
-    };
-    metadata.retain(|field, value| !(OMITTED_EMPTY.contains(&field.as_str()) && is_empty(value)));
+    }
 }
 
 fn keep(new: &mut serde_json::Map<String, Value>, old: &serde_json::Map<String, Value>, field: &str) {

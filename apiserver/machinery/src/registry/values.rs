@@ -6,8 +6,6 @@ use std::{
     sync::Arc,
 };
 
-use serde_json::Value;
-
 use super::{
     Store, Stored, Target,
     admit::{MANAGED_FIELDS, put_managed_fields},
@@ -16,7 +14,6 @@ use super::{
 };
 use crate::{
     definition::CreateHandler,
-    log::Version,
     object::Object,
     request::RequestContext,
     status::{ApiError, FieldError, FieldErrors},
@@ -36,18 +33,16 @@ impl Store {
     ) -> Result<Arc<Stored>, ApiError> {
         // It is the answer's.
         object.0.remove("status");
+        metadata::clear_for_answer(&mut object);
         let refused = self.refused_values(&object, Target::Main)?;
         self.refuse(object.name(), refused)?;
         let written = object.metadata_mut().remove(MANAGED_FIELDS);
         let owners = self.track(context, Target::Main, None, &object, written.as_ref());
         put_managed_fields(&mut object, owners);
         let mut answer = handler.create(context, object).await?;
-        // Metadata is never empty: this is what Go's servers wrote for long where there is none.
-        if answer.metadata_mut().is_empty() {
-            answer.metadata_mut().insert("creationTimestamp".to_owned(), Value::Null);
-        }
+        answer.metadata_mut();
         let key = self.key(answer.namespace(), answer.name());
-        Ok(Arc::new(self.prepare(answer)?.stored(key, Version::default())))
+        Stored::unkept(key, &answer, self.cache.fields()).map(Arc::new).map_err(|error| self.not_encoded(&error))
     }
 
     /// The object as its type has it, with defaults.

@@ -419,10 +419,12 @@ impl Store {
     }
 
     pub(super) fn prepare(&self, object: Object) -> Result<Prepared, ApiError> {
-        Prepared::new(&object, self.cache.fields()).map_err(|error| {
-            tracing::error!(kind = self.definition.kind, %error, "object does not encode");
-            ApiError::internal("object does not encode")
-        })
+        Prepared::new(&object, self.cache.fields()).map_err(|error| self.not_encoded(&error))
+    }
+
+    pub(super) fn not_encoded(&self, error: &serde_json::Error) -> ApiError {
+        tracing::error!(kind = self.definition.kind, %error, "object does not encode");
+        ApiError::internal("object does not encode")
     }
 
     /// Writes an object and waits until the cache shows it.

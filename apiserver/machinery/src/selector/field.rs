@@ -41,14 +41,9 @@ impl FieldSelector {
     ///
     /// 400 `BadRequest` for what does not parse and for a field that is not declared.
     pub fn parse(text: &str, declared: &[SelectableField]) -> Result<Self, ApiError> {
-        let mut terms = Vec::new();
-        for part in split(text) {
-            if part.is_empty() {
-                continue;
-            }
-            let (name, equal, value) = term(part).ok_or_else(|| {
-                ApiError::bad_request(format!("invalid selector: '{text}'; can't understand '{part}'"))
-            })?;
+        let mut known = Vec::new();
+        for term in terms(text) {
+            let (name, equal, value) = term?;
             let field = match name {
                 "metadata.name" => Field::Name,
                 "metadata.namespace" => Field::Namespace,
@@ -59,9 +54,14 @@ impl FieldSelector {
                         .ok_or_else(|| unknown(name, declared.is_empty()))?,
                 ),
             };
-            terms.push(Term { field, equal, value: unescape(value)? });
+            known.push(Term { field, equal, value: unescape(value)? });
         }
-        Ok(Self(terms))
+        Ok(Self(known))
+    }
+
+    /// Whether a text is a selector, of whatever fields.
+    pub(crate) fn is_well_formed(text: &str) -> bool {
+        terms(text).all(|term| term.is_ok_and(|(_, _, value)| unescape(value).is_ok()))
     }
 
     /// Whether it matches everything.
@@ -94,6 +94,14 @@ impl FieldSelector {
     fn exact(&self, field: Field) -> Option<&str> {
         self.0.iter().find(|term| term.field == field && term.equal).map(|term| term.value.as_str())
     }
+}
+
+/// The terms of a selector: the field, whether it has to be equal, and the value as it is written.
+fn terms(text: &str) -> impl Iterator<Item = Result<(&str, bool, &str), ApiError>> {
+    split(text).into_iter().filter(|part| !part.is_empty()).map(move |part| {
+        term(part)
+            .ok_or_else(|| ApiError::bad_request(format!("invalid selector: '{text}'; can't understand '{part}'")))
+    })
 }
 
 /// Splits at commas that no backslash stands before.
