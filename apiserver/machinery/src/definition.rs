@@ -145,7 +145,8 @@ pub struct Subresource {
 /// Where objects say how many replicas they are to have and have, for the subresource `scale`: paths of map keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scale {
-    /// How many there are to be, such as `spec`, `replicas`.
+    /// How many there are to be, such as `spec`, `replicas`. A type has to write it also when it is 0: an object without
+    /// the number has no Scale to read.
     pub spec_replicas: Vec<String>,
     /// How many there are.
     pub status_replicas: Vec<String>,

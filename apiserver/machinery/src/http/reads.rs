@@ -62,7 +62,7 @@ impl Call<'_> {
             }
             version => store.get(self.namespace, &self.info.name, version).await?,
         };
-        let pieces = render::object(self.definition(), form, &self.shown(stored)?);
+        let pieces = render::object(self.definition(), form, &self.read(stored)?);
         response::json(StatusCode::OK, accepted.media, self.headers, pieces)
     }
 

@@ -210,14 +210,26 @@ impl Call<'_> {
         self.scaling().map_or(&self.resource.decoder, |scaling| &*scaling.decoder)
     }
 
-    /// What is answered of an object.
+    /// What is answered to a read of an object.
     ///
     /// # Errors
     ///
     /// 500 `InternalError` for the Scale of an object that has no number of replicas.
-    pub(crate) fn shown(&self, stored: Arc<Stored>) -> Result<Arc<Stored>, ApiError> {
+    pub(crate) fn read(&self, stored: Arc<Stored>) -> Result<Arc<Stored>, ApiError> {
         match self.scaling() {
             Some(scaling) => self.resource.store.scale_of(scaling, &stored),
+            None => Ok(stored),
+        }
+    }
+
+    /// What is answered to a write of an object, which has happened and is no failure any more.
+    ///
+    /// # Errors
+    ///
+    /// 500 `InternalError` when it does not encode, which the object did when it was stored.
+    pub(crate) fn written(&self, stored: Arc<Stored>) -> Result<Arc<Stored>, ApiError> {
+        match self.scaling() {
+            Some(scaling) => self.resource.store.written_scale(scaling, &stored),
             None => Ok(stored),
         }
     }

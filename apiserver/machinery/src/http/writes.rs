@@ -224,7 +224,7 @@ impl Call<'_> {
         (accepted, form): (Accepted, Form),
         stored: &Arc<Stored>,
     ) -> Result<Response<Body>, ApiError> {
-        let pieces = render::object(self.definition(), form, &self.shown(stored.clone())?);
+        let pieces = render::object(self.definition(), form, &self.written(stored.clone())?);
         response::json(code, accepted.media, self.headers, pieces)
     }
 

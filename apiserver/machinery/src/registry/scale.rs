@@ -152,18 +152,26 @@ impl Store {
         self.scaling.as_ref()
     }
 
-    /// The Scale of an object, as it is answered.
+    /// The Scale of an object, as it is answered to a read.
     ///
     /// # Errors
     ///
     /// 500 `InternalError` when the object has no number of replicas.
     pub(crate) fn scale_of(&self, scaling: &Scaling, stored: &Stored) -> Result<Arc<Stored>, ApiError> {
-        let object = stored.object();
-        if at(&object, &scaling.paths.spec_replicas).and_then(Value::as_i64).is_none() {
+        if at(&stored.object(), &scaling.paths.spec_replicas).and_then(Value::as_i64).is_none() {
             let path = shown(&scaling.paths.spec_replicas);
             return Err(ApiError::internal(format_args!("the spec replicas field {path:?} does not exist")));
         }
-        let mut scale = scaling.of(&object, 0);
+        self.written_scale(scaling, stored)
+    }
+
+    /// The same as it is answered to a write: a kind that leaves out a number of 0 has it all the same.
+    ///
+    /// # Errors
+    ///
+    /// 500 `InternalError` when it does not encode.
+    pub(crate) fn written_scale(&self, scaling: &Scaling, stored: &Stored) -> Result<Arc<Stored>, ApiError> {
+        let mut scale = scaling.of(&stored.object(), 0);
         scale.metadata_mut().remove("resourceVersion");
         Ok(Arc::new(self.prepare(scale)?.stored(stored.key.clone(), stored.version)))
     }

@@ -170,7 +170,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// 404 when it does not exist; 409 `Conflict` when it is based on another version or uid;
+    /// 404 when it, or the `scale` that is to be written, does not exist; 409 `Conflict` when it is based on another version or uid;
     /// 400 and 422 for what is wrong with it; whatever the transform and the strategy answer.
     pub async fn update(
         &self,
@@ -182,6 +182,9 @@ impl Store {
     ) -> Result<(Arc<Stored>, bool), ApiError> {
         if let UpdateSource::Object(object) = &change {
             check_name(object, namespace, name)?;
+        }
+        if target == Target::Scale && self.scaling.is_none() {
+            return Err(self.not_found(name));
         }
         let key = self.key(namespace, name);
         loop {

@@ -20,7 +20,10 @@ use crate::{
     },
     http::{ApiHandler, Body, RequestInfo, body},
     log::MemoryLog,
-    registry::Registry,
+    registry::{
+        Registry,
+        tests::scale::{Rack, Racks},
+    },
     request::{RequestContext, UserInfo},
     status::ApiError,
     strategy::{DefaultStrategy, Strategy},
@@ -139,6 +142,7 @@ impl Server {
         let registry = Registry::builder(Arc::new(MemoryLog::new()))
             .register(gadgets(), Gadgets)
             .register(shelves(), DefaultStrategy::<Shelf>::default())
+            .register(ResourceDefinition::from_crd(&Rack::crd()), Racks::default())
             .bookmark_interval(Duration::from_millis(50))
             .end_with(end.clone())
             .build()

@@ -337,3 +337,25 @@ async fn delete_collection_deletes_what_is_selected() {
     assert_eq!(names(&list), ["a", "c"]);
     assert_eq!(names(&server.get(GADGETS).await.json()), ["b"]);
 }
+
+#[tokio::test]
+async fn a_scale_that_was_written_is_answered_though_it_cannot_be_read() {
+    let server = Server::start().await;
+    let racks = "/apis/test.dev/v1/namespaces/shop/racks";
+    let rack = json!({"apiVersion": "test.dev/v1", "kind": "Rack", "metadata": {"name": "a"}, "spec": {"shelves": 3}});
+    assert_eq!(server.post(racks, &rack).await.code, StatusCode::CREATED);
+    let path = format!("{racks}/a/scale");
+    assert_eq!(server.get(&path).await.json()["spec"], json!({"replicas": 3}));
+    // The type leaves out what is 0.
+    let scale = json!({
+        "apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "a", "namespace": "shop"},
+        "spec": {"replicas": 0},
+    });
+    let answer = server.put(&path, &scale).await;
+    assert_eq!(
+        (answer.code, &answer.json()["kind"], &answer.json()["spec"]),
+        (StatusCode::OK, &json!("Scale"), &json!({}))
+    );
+    let unread = "Internal error occurred: the spec replicas field \".spec.shelves\" does not exist";
+    server.get(&path).await.assert_status(500, "InternalError", unread);
+}

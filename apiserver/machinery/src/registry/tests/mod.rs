@@ -6,6 +6,7 @@ mod create;
 mod delete;
 mod follow;
 mod list;
+pub(crate) mod scale;
 mod update;
 mod watch;
 
