@@ -277,11 +277,15 @@ fn apply_operation(document: &mut Value, operation: &Value, spent: &mut Spent) -
         "add" | "remove" | "replace" | "move" | "copy" | "test" => missing(),
         other => Misapplied::Other(format!("Unexpected kind: {other}")),
     })?;
-    let from = match &operation {
-        PatchOperation::Move(moved) => Some(moved.from.as_str()),
-        _ => None,
+    // What is replaced or tested stays where it is, and so does all that stands beside it.
+    let (from, to) = match &operation {
+        PatchOperation::Move(moved) => (Some(moved.from.as_str()), Some(moved.path.as_str())),
+        PatchOperation::Add(_) | PatchOperation::Copy(_) | PatchOperation::Remove(_) => {
+            (None, Some(operation.path().as_str()))
+        }
+        PatchOperation::Replace(_) | PatchOperation::Test(_) => (None, None),
     };
-    for place in from.into_iter().chain([operation.path().as_str()]) {
+    for place in from.into_iter().chain(to) {
         let list = place.rsplit_once('/').and_then(|(parent, _)| document.pointer(parent)?.as_array());
         spent.shifted += list.map_or(0, Vec::len);
     }
@@ -450,13 +454,15 @@ mod tests {
     fn lists_are_not_shifted_without_end() {
         let mut object = object();
         object.0.insert("spec".to_owned(), json!({ "list": vec![1; 500_000] }));
-        let insert = json!({"op": "add", "path": "/spec/list/0", "value": 1});
-        let patch = |count: usize| Value::Array(vec![insert.clone(); count]).to_string();
-        let apply = |count: usize| {
-            let patch = Patch::parse(PatchType::Json, patch(count).as_bytes()).unwrap();
+        let apply = |op: &str, count: usize| {
+            let operation = json!({"op": op, "path": "/spec/list/0", "value": 1});
+            let patch = Value::Array(vec![operation; count]).to_string();
+            let patch = Patch::parse(PatchType::Json, patch.as_bytes()).unwrap();
             patch.apply(&object, &Value::Null).map(drop).map_err(|error| error.code())
         };
-        assert_eq!((apply(100), apply(MAX_OPERATIONS)), (Ok(()), Err(422)));
+        assert_eq!((apply("add", 100), apply("add", MAX_OPERATIONS)), (Ok(()), Err(422)));
+        // What stays in its place shifts nothing.
+        assert_eq!((apply("replace", MAX_OPERATIONS), apply("test", MAX_OPERATIONS)), (Ok(()), Ok(())));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use cel::common::ast::{
 };
 
 use super::{
-    Inputs, Variable,
+    Inputs, Limits, Variable,
     authorizer::{Answers, Check},
     functions::{self, Invocation},
     operators, structs,
@@ -29,6 +29,8 @@ pub(super) enum Error {
     Message(String),
     /// The budget is spent.
     OutOfBudget,
+    /// The evaluation is nested too deeply for the thread that it runs on.
+    TooDeep,
     /// The authorizer has to be asked this first.
     Unanswered(Box<Attributes>),
 }
@@ -36,6 +38,11 @@ pub(super) enum Error {
 impl Error {
     pub(super) fn new(text: impl Into<String>) -> Self {
         Self::Message(text.into())
+    }
+
+    /// Whether it ends the whole evaluation: no other part of it can decide in spite of it.
+    fn is_fatal(&self) -> bool {
+        !matches!(self, Self::Message(_))
     }
 
     pub(super) fn no_such_overload() -> Self {
@@ -56,34 +63,32 @@ pub(super) struct Evaluation<'a> {
     variables: &'a [Variable],
     /// How many of the variables may be referred to: those before the one that is evaluated.
     visible: usize,
-    known: HashMap<&'a str, Outcome<'a>>,
+    /// The variables that were evaluated, and how deep that went.
+    known: HashMap<&'a str, (Outcome<'a>, usize)>,
     bindings: Vec<(&'a str, Outcome<'a>)>,
-    budget: u64,
+    limits: Limits,
     /// How many expressions are being evaluated, one for the other.
     depth: usize,
+    /// The deepest that was needed, as if nothing had been known.
+    deepest: usize,
 }
 
-/// How many expressions may be evaluated one for the other: an expression is not that deep, but variables may refer to
-/// each other one by one.
-const MAX_DEPTH: usize = 300;
-
 impl<'a> Evaluation<'a> {
-    pub(super) fn new(inputs: &'a Inputs, answers: &'a Answers, variables: &'a [Variable], budget: u64) -> Self {
+    pub(super) fn new(inputs: &'a Inputs, answers: &'a Answers, variables: &'a [Variable], limits: Limits) -> Self {
         let visible = variables.len();
-        Self { inputs, answers, variables, visible, known: HashMap::new(), bindings: Vec::new(), budget, depth: 0 }
+        let (known, bindings) = (HashMap::new(), Vec::new());
+        Self { inputs, answers, variables, visible, known, bindings, limits, depth: 0, deepest: 0 }
     }
 
     /// What is left of the budget.
     pub(super) fn budget(&mut self) -> &mut u64 {
-        &mut self.budget
+        &mut self.limits.budget
     }
 
     /// The value of an expression.
     pub(super) fn value(&mut self, expr: &'a Expr) -> Outcome<'a> {
         self.spend(1)?;
-        if self.depth == MAX_DEPTH {
-            return Err(Error::new("the evaluation is nested too deeply"));
-        }
+        self.reach(1)?;
         self.depth += 1;
         let outcome = self.evaluate(expr);
         self.depth -= 1;
@@ -114,8 +119,15 @@ impl<'a> Evaluation<'a> {
     }
 
     fn spend(&mut self, steps: usize) -> Result<(), Error> {
-        self.budget = self.budget.checked_sub(steps as u64).ok_or(Error::OutOfBudget)?;
+        self.limits.budget = self.limits.budget.checked_sub(steps as u64).ok_or(Error::OutOfBudget)?;
         Ok(())
+    }
+
+    /// Notes that something so many levels deep is needed here. What is known already counts as what it took: a value
+    /// is nested no deeper than that, and has to be walked and dropped.
+    fn reach(&mut self, levels: usize) -> Result<(), Error> {
+        self.deepest = self.deepest.max(self.depth + levels);
+        if self.deepest > self.limits.depth { Err(Error::TooDeep) } else { Ok(()) }
     }
 
     fn entries(&mut self, entries: &'a [IdedEntryExpr]) -> Result<BTreeMap<Key, Value<'a>>, Error> {
@@ -197,8 +209,10 @@ impl<'a> Evaluation<'a> {
     }
 
     fn variable(&mut self, name: &'a str) -> Outcome<'a> {
-        if let Some(known) = self.known.get(name) {
-            return known.clone();
+        if let Some((known, height)) = self.known.get(name) {
+            let (known, height) = (known.clone(), *height);
+            self.reach(height)?;
+            return known;
         }
         let variables = self.variables;
         let position = variables[..self.visible].iter().position(|variable| variable.name == name);
@@ -206,17 +220,20 @@ impl<'a> Evaluation<'a> {
         // Variables see those before them, and nothing that is bound where they are referred to.
         let (visible, bindings) = (self.visible, std::mem::take(&mut self.bindings));
         self.visible = position;
+        let deepest = std::mem::replace(&mut self.deepest, self.depth);
         let value = match &variables[position].expression {
             Ok(expression) => self.value(&expression.expr),
             Err(error) => Err(Error::new(format!("composited variable {name:?} fails to compile: {error}"))),
         };
         (self.visible, self.bindings) = (visible, bindings);
+        let height = self.deepest - self.depth;
+        self.deepest = self.deepest.max(deepest);
         let value = value.map_err(|error| match error {
             Error::Message(text) => Error::Message(format!("composited variable {name:?} fails to evaluate: {text}")),
             other => other,
         });
-        if !matches!(value, Err(Error::OutOfBudget | Error::Unanswered(_))) {
-            self.known.insert(&variables[position].name, value.clone());
+        if !value.as_ref().is_err_and(Error::is_fatal) {
+            self.known.insert(&variables[position].name, (value.clone(), height));
         }
         value
     }
@@ -261,8 +278,8 @@ impl<'a> Evaluation<'a> {
             }
             // An error is a value to go on with: a later element may decide in spite of it.
             let step = self.value(&loops.loop_step.expr);
-            if let Err(fatal @ (Error::OutOfBudget | Error::Unanswered(_))) = step {
-                return Err(fatal);
+            if step.as_ref().is_err_and(Error::is_fatal) {
+                return step;
             }
             self.bindings.truncate(depth + 1);
             self.bindings[depth].1 = step;
@@ -301,7 +318,9 @@ impl<'a> Evaluation<'a> {
             return outcome.unwrap_or_else(|| Err(Error::no_such_overload()));
         }
         let receiver = call.target.is_some() && namespace.is_none();
-        functions::call(&Invocation { namespace, name: &call.func_name, receiver, args: &args })
+        let invocation = Invocation { namespace, name: &call.func_name, receiver, args: &args };
+        self.spend(functions::cost(&invocation))?;
+        functions::call(&invocation)
     }
 
     /// Calls whose arguments are not all evaluated, or not before.

@@ -4,7 +4,7 @@ use std::sync::{Arc, LazyLock};
 
 use serde_json::json;
 
-use super::{Batch, Inputs, Interrupted, Program, Variable, authorizer::Answers, run};
+use super::{Batch, Inputs, Interrupted, Limits, Program, SHALLOW, Variable, authorizer::Answers, run};
 
 /// What a fuzzer has patience for.
 const BUDGET: u64 = 50_000;
@@ -35,12 +35,13 @@ pub(crate) fn cel(data: &[u8]) {
         variables: Arc::new(vec![Variable::compile("v", first)]),
         programs: Arc::new(vec![program(first), None, program(second)]),
     };
-    let outcome = || match run(&batch, &INPUTS, &Answers::new(), BUDGET) {
+    let outcome = || match run(&batch, &INPUTS, &Answers::new(), Limits { budget: BUDGET, depth: SHALLOW }) {
         Ok(outcomes) => {
             assert!(outcomes.results.len() == 3 && outcomes.budget <= BUDGET);
             format!("{outcomes:?}")
         }
         Err(Interrupted::OutOfBudget) => "out of budget".to_owned(),
+        Err(Interrupted::TooDeep) => "too deep".to_owned(),
         Err(Interrupted::Unanswered(question)) => format!("{question:?}"),
     };
     assert_eq!(outcome(), outcome());

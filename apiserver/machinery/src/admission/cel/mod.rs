@@ -6,7 +6,7 @@
 //! `authorizer` and `variables`. There is no type checker: what a type checker would refuse fails when it is evaluated.
 //!
 //! Submodules: `eval` and `operators` are the language, `functions` the library, `value` what both work on, `structs`
-//! what mutations construct, `outcome` what comes out, `check` what is refused at once.
+//! what mutations construct, `outcome` what comes out, `check` what is refused at once, `size` what is not even read.
 
 use std::{sync::Arc, time::Instant};
 
@@ -31,6 +31,8 @@ pub(crate) mod fuzzing;
 mod operators;
 mod outcome;
 mod quantity;
+mod size;
+mod stack;
 mod structs;
 #[cfg(test)]
 mod tests;
@@ -42,15 +44,28 @@ pub(super) const BUDGET: u64 = 10_000_000;
 const CONDITIONS_BUDGET: u64 = 2_500_000;
 /// How many steps, some milliseconds, an evaluation may take on a thread that serves others as well.
 const QUICK: u64 = 20_000;
+/// How many expressions may be evaluated one for the other on a thread as they usually are. An expression is not that
+/// deep, but variables may refer to each other one by one.
+const SHALLOW: usize = 300;
+/// How many on a thread that has [`STACK`].
+const DEEP: usize = 3_000;
 /// How many questions one evaluation may put to the authorizer.
 const MOST_QUESTIONS: usize = 64;
 /// The longest string, in bytes, that an expression may make.
 const LARGEST_STRING: usize = 8 << 20;
 /// The longest expression that is read, in bytes.
 const LONGEST_SOURCE: usize = 64 << 10;
+/// How many operators and brackets an expression may have. The parser bounds how deeply brackets are nested, but not how
+/// long `1+1+1+…` is, of which it makes as deep a tree; [`STACK`] is enough for that many levels.
+const MOST_OPERATORS: usize = 4096;
+/// How much stack, in bytes, reading an expression may take, or an evaluation that goes deep. Only what is used of it is
+/// ever there.
+const STACK: usize = 64 << 20;
 
 const OUT_OF_BUDGET: &str =
     "validation failed due to running out of cost budget, no further validation rules will be run";
+const TOO_DEEP: &str = "the evaluation is nested too deeply";
+const UNEXPECTED: &str = "unexpected internal error evaluating expression";
 
 /// An expression that was read, or why it could not be.
 #[derive(Debug)]
@@ -75,20 +90,13 @@ enum Purpose {
     Mutate,
 }
 
-/// How much stack, in bytes, reading an expression may take. The parser bounds how deeply brackets are nested, but not
-/// how long `1+1+1+…` is, of which it makes as deep a tree. Only what is used of it is ever there.
-const PARSER_STACK: usize = 512 << 20;
-
-/// Reads an expression, on a thread of its own: a tree that is too deep must neither be made nor dropped on another.
+/// Reads an expression, on a thread of its own: a tree that is deep must neither be made nor dropped on another.
 fn parse(source: &str, purpose: Purpose) -> Result<IdedExpr, String> {
-    if source.len() > LONGEST_SOURCE {
+    if source.len() > LONGEST_SOURCE || size::operators(source) > MOST_OPERATORS {
         return Err("compilation failed: the expression is too long".to_owned());
     }
-    let broken = || "compilation failed: unexpected internal error".to_owned();
-    std::thread::scope(|scope| {
-        let parser = std::thread::Builder::new().stack_size(PARSER_STACK).spawn_scoped(scope, || read(source, purpose));
-        parser.map_err(|_| broken())?.join().map_err(|_| broken())?
-    })
+    stack::with(STACK, || read(source, purpose))
+        .unwrap_or_else(|| Err("compilation failed: unexpected internal error".to_owned()))
 }
 
 fn read(source: &str, purpose: Purpose) -> Result<IdedExpr, String> {
@@ -184,16 +192,26 @@ pub(super) struct Outcomes {
     pub(super) budget: u64,
 }
 
+/// How far an evaluation may go.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// How many steps it may take.
+    budget: u64,
+    /// How many expressions may be evaluated one for the other.
+    depth: usize,
+}
+
 enum Interrupted {
     OutOfBudget,
+    TooDeep,
     Unanswered(Box<auth::Attributes>),
 }
 
-/// Evaluates a batch. What takes long runs on a thread of its own.
+/// Evaluates a batch. What takes long or goes deep runs on a thread of its own.
 ///
 /// # Errors
 ///
-/// When the budget is spent, or the authorizer is asked too much; the text is for the client.
+/// When the budget is spent, when it goes too deep, or the authorizer is asked too much; the text is for the client.
 pub(super) async fn evaluate(
     batch: &Batch,
     inputs: &Arc<Inputs>,
@@ -202,19 +220,27 @@ pub(super) async fn evaluate(
 ) -> Result<Outcomes, String> {
     let mut answers = Answers::new();
     loop {
-        let mut outcome = run(batch, inputs, &answers, budget.min(QUICK));
+        let quick = Limits { budget: budget.min(QUICK), depth: SHALLOW };
+        let mut outcome = run(batch, inputs, &answers, quick);
+        if let Ok(outcomes) = &mut outcome {
+            // Whatever was left of the quick budget, the whole one was granted.
+            outcomes.budget += budget - quick.budget;
+        }
         if matches!(outcome, Err(Interrupted::OutOfBudget)) && budget > QUICK {
             let (batch, inputs, known) = (batch.clone(), inputs.clone(), answers.clone());
-            let slow = tokio::task::spawn_blocking(move || run(&batch, &inputs, &known, budget));
-            outcome = slow.await.map_err(|_| "unexpected internal error evaluating expression".to_owned())?;
+            let slow = move || run(&batch, &inputs, &known, Limits { budget, depth: SHALLOW });
+            outcome = tokio::task::spawn_blocking(slow).await.map_err(|_| UNEXPECTED.to_owned())?;
+        }
+        if matches!(outcome, Err(Interrupted::TooDeep)) {
+            let (batch, inputs, known) = (batch.clone(), inputs.clone(), answers.clone());
+            let deep = move || stack::with(STACK, || run(&batch, &inputs, &known, Limits { budget, depth: DEEP }));
+            let deep = tokio::task::spawn_blocking(deep).await.ok().flatten();
+            outcome = deep.ok_or_else(|| UNEXPECTED.to_owned())?;
         }
         match outcome {
-            // Whatever was left of the quick budget, the whole one was granted.
-            Ok(outcomes) if budget > QUICK && outcomes.budget <= QUICK => {
-                return Ok(Outcomes { budget: budget - (QUICK - outcomes.budget), ..outcomes });
-            }
             Ok(outcomes) => return Ok(outcomes),
             Err(Interrupted::OutOfBudget) => return Err(OUT_OF_BUDGET.to_owned()),
+            Err(Interrupted::TooDeep) => return Err(TOO_DEEP.to_owned()),
             Err(Interrupted::Unanswered(_)) if answers.len() >= MOST_QUESTIONS => {
                 return Err("the authorizer was asked too many questions".to_owned());
             }
@@ -226,8 +252,8 @@ pub(super) async fn evaluate(
     }
 }
 
-fn run(batch: &Batch, inputs: &Inputs, answers: &Answers, budget: u64) -> Result<Outcomes, Interrupted> {
-    let mut evaluation = Evaluation::new(inputs, answers, &batch.variables, budget);
+fn run(batch: &Batch, inputs: &Inputs, answers: &Answers, limits: Limits) -> Result<Outcomes, Interrupted> {
+    let mut evaluation = Evaluation::new(inputs, answers, &batch.variables, limits);
     let mut results = Vec::with_capacity(batch.programs.len());
     for program in batch.programs.iter() {
         let Some(program) = program else {
@@ -240,6 +266,7 @@ fn run(batch: &Batch, inputs: &Inputs, answers: &Answers, budget: u64) -> Result
                 Ok(evaluated) => Ok(evaluated),
                 Err(Error::Message(text)) => Err(format!("expression '{}' resulted in error: {text}", program.source)),
                 Err(Error::OutOfBudget) => return Err(Interrupted::OutOfBudget),
+                Err(Error::TooDeep) => return Err(Interrupted::TooDeep),
                 Err(Error::Unanswered(question)) => return Err(Interrupted::Unanswered(question)),
             },
         };

@@ -106,6 +106,10 @@ fn fields(made: &Struct<'_>, steps: &mut Steps<'_>) -> Result<JsonMap<String, Js
 
 /// A value as JSON.
 fn json(value: &Value<'_>, steps: &mut Steps<'_>) -> Result<Json, Error> {
+    steps.nested(|steps| json_of(value, steps))
+}
+
+fn json_of(value: &Value<'_>, steps: &mut Steps<'_>) -> Result<Json, Error> {
     steps.make(match value {
         Value::String(text) => text.len(),
         Value::Bytes(bytes) => bytes.len() * 4 / 3,

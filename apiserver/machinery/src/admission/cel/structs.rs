@@ -18,6 +18,8 @@ pub(super) const OBJECT: &str = "Object";
 
 /// How many types that stand where others belong are told.
 const MOST_MISMATCHES: usize = 10;
+/// How deeply what an expression makes may be nested, in values; no object is as deep.
+const DEEPEST_OUTCOME: usize = 300;
 /// How large what an expression makes may become, in bytes; no object is as large.
 const LARGEST_OUTCOME: usize = 16 << 20;
 
@@ -109,11 +111,13 @@ pub(super) struct Steps<'b> {
     budget: &'b mut u64,
     /// How many bytes may still be made.
     room: usize,
+    /// How many values the one that is made is in.
+    depth: usize,
 }
 
 impl<'b> Steps<'b> {
     pub(super) fn new(budget: &'b mut u64) -> Self {
-        Self { budget, room: LARGEST_OUTCOME }
+        Self { budget, room: LARGEST_OUTCOME, depth: 0 }
     }
 
     /// Takes so many steps.
@@ -124,6 +128,21 @@ impl<'b> Steps<'b> {
     pub(super) fn spend(&mut self, steps: usize) -> Result<(), Error> {
         *self.budget = self.budget.checked_sub(steps as u64).ok_or(Error::OutOfBudget)?;
         Ok(())
+    }
+
+    /// Makes a value that stands in another one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Message`] when it is nested too deeply; those of `make`.
+    pub(super) fn nested<T>(&mut self, make: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
+        if self.depth == DEEPEST_OUTCOME {
+            return Err(Error::new("the value is nested too deeply"));
+        }
+        self.depth += 1;
+        let made = make(self);
+        self.depth -= 1;
+        made
     }
 
     /// Takes the step of making a value with a text of so many bytes.

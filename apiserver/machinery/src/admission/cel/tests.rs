@@ -15,9 +15,11 @@ fn inputs() -> Inputs {
     }
 }
 
+const WHOLE: Limits = Limits { budget: BUDGET, depth: SHALLOW };
+
 fn outcome_of(source: &str) -> Result<Evaluated, String> {
     let batch = Batch { variables: Arc::default(), programs: Arc::new(vec![Some(Program::compile(source))]) };
-    match run(&batch, &inputs(), &Answers::new(), BUDGET) {
+    match run(&batch, &inputs(), &Answers::new(), WHOLE) {
         Ok(mut outcomes) => outcomes.results.remove(0).expect("a program was given"),
         Err(_) => Err("interrupted".to_owned()),
     }
@@ -184,7 +186,7 @@ fn variables_are_evaluated_once_and_see_those_before_them() {
         variables: Arc::new(variables),
         programs: Arc::new(programs.iter().map(|source| Some(Program::compile(source))).collect()),
     };
-    let Ok(outcomes) = run(&batch, &inputs(), &Answers::new(), BUDGET) else { panic!("interrupted") };
+    let Ok(outcomes) = run(&batch, &inputs(), &Answers::new(), WHOLE) else { panic!("interrupted") };
     assert_eq!(outcomes.results[0], Some(Ok(Evaluated::Bool(true))));
     let error = outcomes.results[1].clone().unwrap().unwrap_err();
     assert!(error.ends_with("composited variable \"early\" fails to evaluate: no such key: late"), "{error}");
@@ -193,12 +195,14 @@ fn variables_are_evaluated_once_and_see_those_before_them() {
 
 #[test]
 fn deep_expressions_are_refused_and_never_end_the_process() {
-    let limit = "compilation failed: ERROR: <input>:1:1: expression recursion limit exceeded: 250";
-    for (begin, more, count) in
-        [("1", "+1", 20_000), ("object", ".a", 20_000), ("object", "[0]", 10_000), ("1", " < 1", 9_000)]
-    {
-        let program = Program::compile(&format!("{begin}{}", more.repeat(count)));
-        assert_eq!(program.compile_error(), Some(limit), "{more}");
+    let deep = "compilation failed: ERROR: <input>:1:1: expression recursion limit exceeded: 250";
+    let long = "compilation failed: the expression is too long";
+    for (begin, more) in [("1", "+1"), ("object", ".a"), ("object", "[0]"), ("1", " < 1"), ("1", " in [1]")] {
+        let error = |count: usize| {
+            Program::compile(&format!("{begin}{}", more.repeat(count))).compile_error().map(str::to_owned)
+        };
+        let most = MOST_OPERATORS / if more == " in [1]" { 2 } else { 1 };
+        assert_eq!((error(most).as_deref(), error(most + 1).as_deref()), (Some(deep), Some(long)), "{more}");
     }
     for (begin, middle, end) in
         [("(", "1", ")"), ("[", "1", "]"), ("-", "1", ""), ("!", "true", ""), ("size(", "[]", ")")]
@@ -206,26 +210,80 @@ fn deep_expressions_are_refused_and_never_end_the_process() {
         let deep = |count: usize| format!("{}{middle}{}", begin.repeat(count), end.repeat(count));
         // Two of the same sign are none.
         assert_eq!(Program::compile(&deep(40)).compile_error(), None, "{begin}");
-        let _ = Program::compile(&deep(20_000));
+        let _ = Program::compile(&deep(MOST_OPERATORS - 1));
+        assert_eq!(Program::compile(&deep(20_000)).compile_error(), Some(long), "{begin}");
     }
     hold(&[&format!("1{} == 201", "+1".repeat(200)), &format!("true{}", " && true".repeat(200))]);
+    // What stands in texts is no operator.
+    hold(&[&format!("'{}'.size() == 10000", "+".repeat(10_000))]);
 }
 
-#[test]
-fn variables_that_refer_to_each_other_without_end_are_an_error() {
+/// A batch of variables that each refer to the one before, and of programs.
+fn chain(next: impl Fn(usize) -> String, count: usize, programs: &[String]) -> Batch {
     let mut variables = vec![Variable::compile("v0", "1")];
-    variables.extend((1..1000).map(|n| Variable::compile(&format!("v{n}"), &format!("variables.v{} + 1", n - 1))));
-    let programs = ["variables.v50 == 51", "variables.v999 == 1000"];
-    let batch = Batch {
-        variables: Arc::new(variables),
-        programs: Arc::new(programs.iter().rev().map(|source| Some(Program::compile(source))).collect()),
-    };
-    let Ok(outcomes) = run(&batch, &inputs(), &Answers::new(), BUDGET) else { panic!("interrupted") };
-    let error = outcomes.results[0].clone().unwrap().unwrap_err();
-    assert!(error.ends_with("the evaluation is nested too deeply"), "{error}");
-    let batch = Batch { programs: Arc::new(vec![Some(Program::compile(programs[0]))]), ..batch };
-    let Ok(outcomes) = run(&batch, &inputs(), &Answers::new(), BUDGET) else { panic!("interrupted") };
-    assert_eq!(outcomes.results[0], Some(Ok(Evaluated::Bool(true))));
+    variables.extend((1..count).map(|n| Variable::compile(&format!("v{n}"), &next(n - 1))));
+    let programs = programs.iter().map(|source| Some(Program::compile(source))).collect();
+    Batch { variables: Arc::new(variables), programs: Arc::new(programs) }
+}
+
+#[tokio::test]
+async fn variables_that_refer_to_each_other_without_end_are_an_error() {
+    let context = RequestContext::internal("test");
+    for (last, expected) in [(50, Ok(())), (1_000, Ok(())), (2_000, Err(TOO_DEEP.to_owned()))] {
+        let program = format!("variables.v{last} == {}", last + 1);
+        let batch = chain(|n| format!("variables.v{n} + 1"), last + 1, &[program]);
+        let outcomes = evaluate(&batch, &Arc::new(inputs()), &context, BUDGET).await;
+        let results = outcomes.map(|outcomes| assert_eq!(outcomes.results[0], Some(Ok(Evaluated::Bool(true)))));
+        assert_eq!(results, expected, "{last}");
+    }
+}
+
+/// Dropping a value that is nested without end would end the process.
+#[tokio::test]
+async fn variables_that_are_known_nest_no_deeper_than_others() {
+    let context = RequestContext::internal("test");
+    for (last, expected) in [(1_000, Ok(())), (5_000, Err(TOO_DEEP.to_owned()))] {
+        // One after the other, so that each finds the one before it evaluated.
+        let programs: Vec<String> = (0..=last).map(|n| format!("variables.v{n} != 7")).collect();
+        let batch = chain(|n| format!("[variables.v{n}]"), last + 1, &programs);
+        let outcomes = evaluate(&batch, &Arc::new(inputs()), &context, BUDGET).await;
+        assert_eq!(outcomes.map(drop), expected, "{last}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_made_is_nested_no_deeper_than_objects_are() {
+    let context = RequestContext::internal("test");
+    for (last, fits) in [(200, true), (900, false)] {
+        let program = Program::compile_mutation(&format!("[JSONPatch{{op: 'add', value: variables.v{last}}}]"));
+        let batch =
+            Batch { programs: Arc::new(vec![Some(program)]), ..chain(|n| format!("[variables.v{n}]"), last + 1, &[]) };
+        let outcomes = evaluate(&batch, &Arc::new(inputs()), &context, BUDGET).await.unwrap();
+        let made = outcomes.results[0].clone().unwrap();
+        assert_eq!(made.is_ok(), fits, "{made:?}");
+        assert!(fits || made.unwrap_err().ends_with("the value is nested too deeply"));
+    }
+}
+
+#[tokio::test]
+async fn each_item_with_each_is_paid_for() {
+    let context = RequestContext::internal("test");
+    let object = json!({ "many": (0..1_000).collect::<Vec<_>>() });
+    let inputs = Arc::new(Inputs { object, ..Inputs::default() });
+    for (source, least) in [
+        ("sets.contains(object.many, object.many)", 1_000_000),
+        ("sets.intersects([1], object.many)", 1_000),
+        ("sets.equivalent(object.many, object.many)", 2_000_000),
+        ("object.many.distinct() == object.many", 1_000_000),
+    ] {
+        let batch = Batch { variables: Arc::default(), programs: Arc::new(vec![Some(Program::compile(source))]) };
+        let outcomes = evaluate(&batch, &inputs, &context, BUDGET).await.unwrap();
+        assert_eq!(outcomes.results[0], Some(Ok(Evaluated::Bool(true))), "{source}");
+        let cost = BUDGET - outcomes.budget;
+        assert!((least..least + 2_000).contains(&cost), "{source} costs {cost}");
+        let spent = evaluate(&batch, &inputs, &context, least - 1).await;
+        assert_eq!(spent.unwrap_err(), OUT_OF_BUDGET, "{source}");
+    }
 }
 
 #[tokio::test]

@@ -37,6 +37,11 @@ pub(super) fn call<'a>(invocation: &Invocation<'_, 'a>) -> Outcome<'a> {
         .unwrap_or_else(|| Err(Error::no_such_overload()))
 }
 
+/// How many steps a call takes besides what it costs to go through its arguments.
+pub(super) fn cost(invocation: &Invocation<'_, '_>) -> usize {
+    collections::cost(invocation)
+}
+
 /// Whether there is a function of that name.
 pub(super) fn is_known(name: &str) -> bool {
     [convert::NAMES, strings::NAMES, collections::NAMES, kubernetes::NAMES, time::NAMES, SPECIAL]
