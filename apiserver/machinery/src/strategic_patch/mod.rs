@@ -44,6 +44,7 @@ const BAD_DELETE_LIST: Refusal = Refusal::Malformed("invalid patch format of pri
 const BAD_RETAIN_KEYS: Refusal = Refusal::Malformed("invalid patch format of retainKeys");
 const BAD_ORDER: Refusal = Refusal::Malformed("invalid patch format of setElementOrder list");
 const LIST_OF_LISTS: Refusal = Refusal::Unprocessable("lists of lists are not supported");
+const TOO_MUCH: Refusal = Refusal::Unprocessable("the patch merges too many items of lists");
 
 /// The object after a patch was merged into it.
 ///
@@ -51,9 +52,36 @@ const LIST_OF_LISTS: Refusal = Refusal::Unprocessable("lists of lists are not su
 ///
 /// [`Refusal`].
 pub(crate) fn merge(
+    original: Map<String, Value>,
+    patch: Map<String, Value>,
+    schema: Lookup<'_>,
+) -> Result<Map<String, Value>, Refusal> {
+    merge_maps(original, patch, schema, &mut Spent::default())
+}
+
+/// How many items of lists a patch may have merged and ordered in all. Each item of one may name the same item of the
+/// object again, whose own lists are merged anew each time.
+const MAX_ITEMS: usize = 2 << 20;
+
+/// What a patch has cost so far.
+#[derive(Debug, Default)]
+struct Spent {
+    items: usize,
+}
+
+impl Spent {
+    /// Notes that so many items are looked at.
+    fn items(&mut self, count: usize) -> Result<(), Refusal> {
+        self.items += count;
+        if self.items > MAX_ITEMS { Err(TOO_MUCH) } else { Ok(()) }
+    }
+}
+
+fn merge_maps(
     mut original: Map<String, Value>,
     mut patch: Map<String, Value>,
     schema: Lookup<'_>,
+    spent: &mut Spent,
 ) -> Result<Map<String, Value>, Refusal> {
     match patch.get(DIRECTIVE).map(Value::as_str) {
         None => {}
@@ -65,7 +93,7 @@ pub(crate) fn merge(
         Some(_) => return Err(unknown_directive(&patch)),
     }
     retain_keys(&mut original, &mut patch)?;
-    merge_ordered_lists(&mut original, &mut patch, schema)?;
+    merge_ordered_lists(&mut original, &mut patch, schema, spent)?;
     for (key, value) in patch {
         let (key, is_deletion) = match key.strip_prefix(DELETE_FROM_LIST) {
             Some(rest) => (rest.strip_prefix('/').ok_or(BAD_DELETE_LIST)?.to_owned(), true),
@@ -78,12 +106,12 @@ pub(crate) fn merge(
         let merged = match (original.remove(&key), value) {
             (Some(Value::Object(old)), Value::Object(value)) => {
                 let (below, strategy) = schema.field(&key)?;
-                Some(Value::Object(if strategy.is("replace") { value } else { merge(old, value, below)? }))
+                Some(Value::Object(if strategy.is("replace") { value } else { merge_maps(old, value, below, spent)? }))
             }
             (Some(Value::Array(old)), Value::Array(value)) => {
                 let (below, strategy) = schema.items(&key)?;
                 let merged = if is_deletion || strategy.is("merge") {
-                    lists::merge(old, value, below, strategy.merge_key, is_deletion)?.merged
+                    lists::merge(old, value, below, strategy.merge_key, is_deletion, spent)?.merged
                 } else {
                     value
                 };
@@ -120,6 +148,7 @@ fn merge_ordered_lists(
     original: &mut Map<String, Value>,
     patch: &mut Map<String, Value>,
     schema: Lookup<'_>,
+    spent: &mut Spent,
 ) -> Result<(), Refusal> {
     let directives: Vec<String> = patch.keys().filter(|key| key.starts_with(SET_ORDER)).cloned().collect();
     for directive in directives {
@@ -139,13 +168,14 @@ fn merge_ordered_lists(
                 _ => continue,
             },
             (Some(old), Some(new)) if strategy.is("merge") => {
-                let result = lists::merge(old, new, below, strategy.merge_key, false)?;
+                let result = lists::merge(old, new, below, strategy.merge_key, false, spent)?;
                 (result.merged, result.original)
             }
             (Some(old), Some(new)) => (new, old),
             (None, None) => continue,
         };
-        original.insert(key, lists::arrange(merged, &order, &old, strategy.merge_key, element?)?.into());
+        let arranged = lists::arrange(merged, &order, &old, strategy.merge_key, element?, spent)?;
+        original.insert(key, arranged.into());
     }
     Ok(())
 }
