@@ -57,16 +57,25 @@ where
     B: hyper::body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
+    read_with_patience(body, DRAIN_TIMEOUT).await
+}
+
+/// The same; of a body that is refused, `patience` is how long the rest is taken.
+async fn read_with_patience<B>(body: B, patience: Duration) -> Result<Bytes, ApiError>
+where
+    B: hyper::body::Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
     let mut body = std::pin::pin!(body);
     let refusal = || too_large(&format!("limit is {MAX_REQUEST_BYTES}"));
     if body.size_hint().lower() > MAX_REQUEST_BYTES as u64 {
-        drain(body).await;
+        drain(body, patience).await;
         return Err(refusal());
     }
     match Limited::new(body.as_mut(), MAX_REQUEST_BYTES).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => {
-            drain(body).await;
+            drain(body, patience).await;
             Err(refusal())
         }
         Err(error) => Err(ApiError::bad_request(format!("the request's body could not be read: {error}"))),
@@ -75,7 +84,7 @@ where
 
 /// Takes what comes of a body that is refused, for a while: a client of HTTP/1.1 that still sends when its connection
 /// is closed may never see the answer.
-async fn drain<B: hyper::body::Body<Data = Bytes>>(mut body: Pin<&mut B>) {
+async fn drain<B: hyper::body::Body<Data = Bytes>>(mut body: Pin<&mut B>, patience: Duration) {
     let drained = async {
         let mut left = MAX_DRAINED_BYTES;
         while let Some(Ok(frame)) = body.as_mut().frame().await {
@@ -86,7 +95,7 @@ async fn drain<B: hyper::body::Body<Data = Bytes>>(mut body: Pin<&mut B>) {
         }
     };
     // Whether it came to an end or not, the answer is the same.
-    let _ = tokio::time::timeout(DRAIN_TIMEOUT, drained).await;
+    let _ = tokio::time::timeout(patience, drained).await;
 }
 
 /// 413, in the words of `k8s.io/apimachinery/pkg/api/errors`.
@@ -194,6 +203,8 @@ impl hyper::body::Body for Streamed {
 mod tests {
     use std::io::Read;
 
+    use futures_util::StreamExt as _;
+
     use super::*;
 
     fn numbers(count: usize) -> Pieces {
@@ -250,6 +261,17 @@ mod tests {
         let error = read(http_body_util::StreamBody::new(stream)).await.unwrap_err();
         assert_eq!(error.code(), 413);
         left
+    }
+
+    #[tokio::test]
+    async fn what_is_refused_and_never_ends_is_taken_for_a_while() {
+        let much = Ok::<_, io::Error>(Frame::data(Bytes::from(vec![0; MAX_REQUEST_BYTES + 1])));
+        let endless = futures_util::stream::iter([much]).chain(futures_util::stream::pending());
+        let (body, patience) = (http_body_util::StreamBody::new(endless), Duration::from_millis(50));
+        let began = std::time::Instant::now();
+        let refused = tokio::time::timeout(Duration::from_secs(60), read_with_patience(body, patience)).await;
+        assert_eq!(refused.expect("it ends"), Err(too_large("limit is 3145728")));
+        assert!(began.elapsed() >= patience);
     }
 
     #[tokio::test]
