@@ -11,7 +11,7 @@ use http::{HeaderMap, Method, Response};
 use schemars::JsonSchema;
 use serde_json::Value;
 
-use crate::{http::negotiate, object::Object, request::RequestContext, status::ApiError};
+use crate::{object::Object, registry::CreateHandler, request::RequestContext, status::ApiError};
 
 /// Whether objects live in namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,31 +152,6 @@ pub struct Scale {
     pub status_replicas: Vec<String>,
     /// A selector of what is counted, as text.
     pub label_selector: Option<Vec<String>>,
-}
-
-/// Answers creates of a resource of which nothing is kept, such as a review.
-#[async_trait]
-pub trait CreateHandler: std::fmt::Debug + Send + Sync + 'static {
-    /// Makes the answer to an object that was sent, whose values its schema takes.
-    ///
-    /// # Errors
-    ///
-    /// Any [`ApiError`]; 422 `Invalid` for what makes no sense.
-    async fn create(&self, context: &RequestContext, object: Object) -> Result<Object, ApiError>;
-
-    /// Whether objects may come in protobuf, too, which [`of_protobuf`](Self::of_protobuf) reads then.
-    fn takes_protobuf(&self) -> bool {
-        false
-    }
-
-    /// What was sent in protobuf (`application/vnd.kubernetes.protobuf`), as JSON.
-    ///
-    /// # Errors
-    ///
-    /// 400 `BadRequest` for what is no message of the kind; 415 `UnsupportedMediaType` where protobuf is not taken.
-    fn of_protobuf(&self, _body: &[u8]) -> Result<Vec<u8>, ApiError> {
-        Err(negotiate::unknown_input())
-    }
 }
 
 /// One resource as it is served.

@@ -28,9 +28,9 @@ use super::{
     reviews_protobuf,
 };
 use crate::{
-    definition::{CreateHandler, ResourceDefinition},
+    definition::ResourceDefinition,
     object::Object,
-    registry::RegistryBuilder,
+    registry::{CreateHandler, RegistryBuilder},
     request::{RequestContext, UserInfo},
     status::{ApiError, FieldError, FieldErrors},
     strategy::DefaultStrategy,

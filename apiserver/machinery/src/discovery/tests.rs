@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    definition::{CreateHandler, Scope, Subresource, SubresourceCall, SubresourceHandler, SubresourceResponse},
+    definition::{Scope, Subresource, SubresourceCall, SubresourceHandler, SubresourceResponse},
     object::Object,
+    registry::CreateHandler,
     request::RequestContext,
     schema::tests::Widget,
     status::ApiError,

@@ -24,7 +24,7 @@ impl Call<'_> {
     pub(crate) fn object_form(&self) -> Result<(Accepted, Form), ApiError> {
         let accepted = negotiate::output(self.headers)?;
         let form = Form::of(accepted, &self.query, (self.now)())?;
-        form.check_object(self.definition())?;
+        form.check_object(self.written_as().definition)?;
         Ok((accepted, form))
     }
 
@@ -62,7 +62,7 @@ impl Call<'_> {
             }
             version => store.get(self.namespace, &self.info.name, version).await?,
         };
-        let pieces = render::object(self.definition(), form, &self.read(stored)?);
+        let pieces = render::object(self.written_as().definition, form, &self.read(stored)?);
         response::json(StatusCode::OK, accepted.media, self.headers, pieces)
     }
 

@@ -18,9 +18,8 @@ use super::{
 use crate::{
     content,
     definition::{ResourceDefinition, Scope, Subresource, SubresourceCall},
-    registry::{Registry, Scaling, Store, Stored, Target},
+    registry::{Registry, Store, Stored, Target, Written},
     request::RequestContext,
-    schema::{Decoder, SchemaError},
     status::{ApiError, quote},
 };
 
@@ -42,7 +41,6 @@ impl fmt::Debug for ApiHandler {
 pub(crate) struct Resource {
     pub(crate) definition: Arc<ResourceDefinition>,
     pub(crate) store: Arc<Store>,
-    pub(crate) decoder: Decoder,
     pub(crate) segments: Arc<Segments>,
 }
 
@@ -67,18 +65,13 @@ pub(crate) struct Call<'a> {
 
 impl ApiHandler {
     /// Serves the resources of a registry. Watches end when `shutdown` is cancelled.
-    ///
-    /// # Errors
-    ///
-    /// When a resource's schema cannot be used.
-    pub fn new(registry: &Registry, shutdown: CancellationToken) -> Result<Self, SchemaError> {
-        let resource = |store: &Arc<Store>| {
-            let definition = Arc::clone(store.definition());
-            let (decoder, store) = (Decoder::new(&definition)?, Arc::clone(store));
-            Ok(Resource { definition, store, decoder, segments: Arc::default() })
+    pub fn new(registry: &Registry, shutdown: CancellationToken) -> Self {
+        let resource = |store: &Arc<Store>| Resource {
+            definition: Arc::clone(store.definition()),
+            store: Arc::clone(store),
+            segments: Arc::default(),
         };
-        let resources = registry.stores().map(resource).collect::<Result<_, _>>()?;
-        Ok(Self { resources, shutdown, now: Timestamp::now })
+        Self { resources: registry.stores().map(resource).collect(), shutdown, now: Timestamp::now }
     }
 
     /// The same handler with another clock, for the ages in tables.
@@ -195,19 +188,9 @@ pub(super) fn check_path_segment(name: &str) -> Result<(), ApiError> {
 }
 
 impl Call<'_> {
-    /// How the `scale` is served that the request is for.
-    fn scaling(&self) -> Option<&Scaling> {
-        self.resource.store.scaling().filter(|_| self.target == Target::Scale)
-    }
-
     /// What is read and written: the resource, or a Scale.
-    pub(crate) fn definition(&self) -> &Arc<ResourceDefinition> {
-        self.scaling().map_or(&self.resource.definition, |scaling| &scaling.definition)
-    }
-
-    /// Reads what is written.
-    pub(crate) fn decoder(&self) -> &Decoder {
-        self.scaling().map_or(&self.resource.decoder, |scaling| &*scaling.decoder)
+    pub(crate) fn written_as(&self) -> Written<'_> {
+        self.resource.store.written_as(self.target)
     }
 
     /// What is answered to a read of an object.
@@ -216,7 +199,7 @@ impl Call<'_> {
     ///
     /// 500 `InternalError` for the Scale of an object that has no number of replicas.
     pub(crate) fn read(&self, stored: Arc<Stored>) -> Result<Arc<Stored>, ApiError> {
-        match self.scaling() {
+        match self.written_as().scaling {
             Some(scaling) => self.resource.store.scale_of(scaling, &stored),
             None => Ok(stored),
         }
@@ -228,7 +211,7 @@ impl Call<'_> {
     ///
     /// 500 `InternalError` when it does not encode, which the object did when it was stored.
     pub(crate) fn written(&self, stored: Arc<Stored>) -> Result<Arc<Stored>, ApiError> {
-        match self.scaling() {
+        match self.written_as().scaling {
             Some(scaling) => self.resource.store.written_scale(scaling, &stored),
             None => Ok(stored),
         }

@@ -17,9 +17,8 @@ use super::{
     router::{Call, check_path_segment},
 };
 use crate::{
-    definition::CreateHandler,
     object::Object,
-    registry::{self, Apply, DeleteOptions, Deleted, Moment, Stored, UpdateSource},
+    registry::{self, Apply, CreateHandler, DeleteOptions, Deleted, Moment, Stored, UpdateSource},
     request::{FieldValidation, RequestContext},
     schema::{self, Format},
     status::{ApiError, quote},
@@ -107,8 +106,8 @@ impl Call<'_> {
         };
         // The store calls this again when another writer came first.
         let transform = |current: &Object| {
-            let mut patched = patch.apply(current, &self.definition().schema)?;
-            let settled = self.decoder().settle(&mut patched);
+            let mut patched = patch.apply(current, &self.written_as().definition.schema)?;
+            let settled = self.written_as().decoder.settle(&mut patched);
             let unknown = settled.map_err(|misfit| patch.refuse_misfit(&patched, &misfit))?;
             let warnings = patch.check_strictly(&patched, unknown.warnings(), context.field_validation)?;
             warnings.iter().for_each(|warning| context.warn(warning));
@@ -128,7 +127,7 @@ impl Call<'_> {
         let context = options.context(self.context, self.user_agent());
         let Configuration { object, duplicates } = Configuration::parse(body)?;
         let finish = |mut merged: Object| {
-            self.decoder().conform(&mut merged, FieldValidation::Ignore)?;
+            self.written_as().decoder.conform(&mut merged, FieldValidation::Ignore)?;
             duplicates.check(&context)?;
             self.ensure_namespace(&mut merged)?;
             self.check_name(&merged)?;
@@ -167,7 +166,7 @@ impl Call<'_> {
     }
 
     fn decode(&self, context: &RequestContext, body: &[u8], media: MediaType) -> Result<Object, ApiError> {
-        let decoded = self.decoder().decode(body, media.format(), context.field_validation)?;
+        let decoded = self.written_as().decoder.decode(body, media.format(), context.field_validation)?;
         decoded.warnings.into_iter().for_each(|warning| context.warn(warning));
         Ok(decoded.object)
     }
@@ -224,7 +223,7 @@ impl Call<'_> {
         (accepted, form): (Accepted, Form),
         stored: &Arc<Stored>,
     ) -> Result<Response<Body>, ApiError> {
-        let pieces = render::object(self.definition(), form, &self.written(stored.clone())?);
+        let pieces = render::object(self.written_as().definition, form, &self.written(stored.clone())?);
         response::json(code, accepted.media, self.headers, pieces)
     }
 

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::{DeleteOptions, Store, Stored, Target};
+use super::{DeleteOptions, Scaling, Store, Stored, Target};
 use crate::{
     admission::{Attributes, Chain, Operation},
-    managed_fields,
+    definition::ResourceDefinition,
+    managed_fields::{self, FieldManagers},
     object::Object,
     request::RequestContext,
     schema::Decoder,
@@ -31,28 +32,33 @@ pub(super) struct Admitted<'a> {
     pub(super) target: Target,
 }
 
-/// The chain of a server, and what it needs to know of one resource.
-#[derive(Debug, Default)]
-pub(super) struct Admission {
-    /// Set when the registry is complete.
-    chain: std::sync::OnceLock<Chain>,
-    /// Made when it is first needed.
-    decoder: std::sync::OnceLock<Option<Arc<Decoder>>>,
+/// As what something of a resource is written: as the resource itself, or as the kind that a subresource takes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Written<'a> {
+    pub(crate) definition: &'a Arc<ResourceDefinition>,
+    /// Reads it.
+    pub(crate) decoder: &'a Decoder,
+    /// Who owns its fields.
+    fields: &'a FieldManagers,
+    /// How it is made of the object, if it is its Scale.
+    pub(crate) scaling: Option<&'a Scaling>,
 }
 
-impl Admission {
-    pub(super) fn set(&self, chain: Chain) {
-        // Whoever builds the registry calls this once.
-        let _ = self.chain.set(chain);
+impl Written<'_> {
+    /// An object as admission sees it.
+    fn seen(&self, object: Object) -> Object {
+        match self.scaling {
+            Some(scaling) => scaling.seen(&object),
+            None => object,
+        }
     }
 }
 
 impl Store {
     /// Whether the chain may change an object that is about to be written, or refuse it unseen.
     pub(super) fn may_admit(&self, write: Admitted<'_>) -> bool {
-        let Some(chain) = self.admission.chain.get() else { return false };
-        let Ok(decoder) = self.decoder_of(write.target) else { return true };
-        chain.admits(&self.attributes(write, chain, None, &Value::Null, &decoder))
+        let Some(chain) = self.admission.get() else { return false };
+        chain.admits(&self.attributes(write, chain, None, &Value::Null))
     }
 
     /// Lets the chain change an object that is about to be written. Its `managedFields` are what the write makes them;
@@ -60,11 +66,10 @@ impl Store {
     ///
     /// Follows `NewManagedFieldsValidatingAdmissionController` upstream.
     pub(super) async fn admit_change(&self, write: Admitted<'_>, object: &mut Object) -> Result<(), ApiError> {
-        let Some(chain) = self.admission.chain.get() else { return Ok(()) };
-        let decoder = self.decoder_of(write.target)?;
-        let old = write.current.map(|current| self.seen(write.target, current.object()));
+        let Some(chain) = self.admission.get() else { return Ok(()) };
+        let old = write.current.map(|current| self.written_as(write.target).seen(current.object()));
         let options = options_of(write);
-        let attributes = self.attributes(write, chain, old.as_ref(), &options, &decoder);
+        let attributes = self.attributes(write, chain, old.as_ref(), &options);
         let before = managed_fields_of(object).cloned();
         if !chain.admit(&attributes, Some(&mut *object)).await? {
             return Ok(());
@@ -86,10 +91,9 @@ impl Store {
         object: &Object,
         managed_fields: Option<&Value>,
     ) -> Result<(), ApiError> {
-        let Some(chain) = self.admission.chain.get() else { return Ok(()) };
-        let decoder = self.decoder_of(write.target)?;
+        let Some(chain) = self.admission.get() else { return Ok(()) };
         let options = options_of(write);
-        if !chain.validates(&self.attributes(write, chain, None, &options, &decoder)) {
+        if !chain.validates(&self.attributes(write, chain, None, &options)) {
             return Ok(());
         }
         let mut object = object.clone();
@@ -100,24 +104,27 @@ impl Store {
         if let Some(current) = write.current {
             metadata.insert("resourceVersion".to_owned(), current.version.to_string().into());
         }
-        let object = self.seen(write.target, object);
-        let old = write.current.map(|current| self.seen(write.target, current.object()));
-        chain.validate(&self.attributes(write, chain, old.as_ref(), &options, &decoder), Some(&object)).await
+        let written = self.written_as(write.target);
+        let object = written.seen(object);
+        let old = write.current.map(|current| written.seen(current.object()));
+        chain.validate(&self.attributes(write, chain, old.as_ref(), &options), Some(&object)).await
     }
 
-    /// An object as admission sees it.
-    fn seen(&self, target: Target, object: Object) -> Object {
+    /// What of the resource is written as what.
+    pub(crate) fn written_as(&self, target: Target) -> Written<'_> {
         match (target, &self.scaling) {
-            (Target::Scale, Some(scaling)) => scaling.seen(&object),
-            (Target::Main | Target::Status | Target::Scale, _) => object,
-        }
-    }
-
-    /// Reads what is written.
-    fn decoder_of(&self, target: Target) -> Result<Arc<Decoder>, ApiError> {
-        match (target, &self.scaling) {
-            (Target::Scale, Some(scaling)) => Ok(scaling.decoder.clone()),
-            (Target::Main | Target::Status | Target::Scale, _) => self.decoder(),
+            (Target::Scale, Some(scaling)) => Written {
+                definition: &scaling.definition,
+                decoder: &scaling.decoder,
+                fields: &scaling.fields,
+                scaling: Some(scaling),
+            },
+            (Target::Main | Target::Status | Target::Scale, _) => Written {
+                definition: &self.definition,
+                decoder: &self.decoder,
+                fields: &self.field_managers,
+                scaling: None,
+            },
         }
     }
 
@@ -130,8 +137,7 @@ impl Store {
         options: &DeleteOptions,
         dry_run: bool,
     ) -> Result<(), ApiError> {
-        let Some(chain) = self.admission.chain.get() else { return Ok(()) };
-        let decoder = self.decoder()?;
+        let Some(chain) = self.admission.get() else { return Ok(()) };
         let mut sent = serde_json::to_value(options).unwrap_or_default();
         if let Some(sent) = sent.as_object_mut() {
             sent.insert("kind".to_owned(), "DeleteOptions".into());
@@ -139,15 +145,10 @@ impl Store {
         }
         let old = current.object();
         let write = Admitted { context, namespace, name: current.name(), current: Some(current), target: Target::Main };
-        let attributes = self.attributes(write, chain, Some(&old), &sent, &decoder);
+        let attributes = self.attributes(write, chain, Some(&old), &sent);
         let attributes = Attributes { operation: Operation::Delete, dry_run, ..attributes };
         chain.admit(&attributes, None).await?;
         chain.validate(&attributes, None).await
-    }
-
-    pub(super) fn decoder(&self) -> Result<Arc<Decoder>, ApiError> {
-        let made = self.admission.decoder.get_or_init(|| Decoder::new(&self.definition).ok().map(Arc::new));
-        made.clone().ok_or_else(|| ApiError::internal("the resource's schema cannot be used"))
     }
 
     fn attributes<'a>(
@@ -156,16 +157,15 @@ impl Store {
         chain: &'a Chain,
         old_object: Option<&'a Object>,
         options: &'a Value,
-        decoder: &'a Decoder,
     ) -> Attributes<'a> {
-        let scaling = self.scaling.as_ref().filter(|_| write.target == Target::Scale);
+        let Written { definition, decoder, fields, scaling: _ } = self.written_as(write.target);
         Attributes {
             context: write.context,
             definition: &self.definition,
             operation: if write.current.is_some() { Operation::Update } else { Operation::Create },
             namespace: write.namespace,
             name: write.name,
-            kind: scaling.map_or(&self.definition, |scaling| &scaling.definition),
+            kind: definition,
             subresource: match write.target {
                 Target::Main => "",
                 Target::Status => "status",
@@ -175,7 +175,7 @@ impl Store {
             options,
             dry_run: write.context.dry_run,
             decoder,
-            fields: scaling.map_or(&self.field_managers, |scaling| &scaling.fields),
+            fields,
             metrics: chain.metrics(),
         }
     }

@@ -1,6 +1,10 @@
 //! How a [`Registry`] comes to be, and the task that keeps its caches in step with the log.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use futures_util::StreamExt as _;
 use tokio_util::sync::CancellationToken;
@@ -16,6 +20,7 @@ use crate::{
     definition::ResourceDefinition,
     log::{Entry, Log, LogError, Record, Snapshot, Version},
     managed_fields::FieldManagers,
+    schema::{Decoder, SchemaError},
     strategy::Strategy,
 };
 
@@ -23,6 +28,22 @@ use crate::{
 const RETRY: Duration = Duration::from_millis(500);
 /// How often a watch that asked for them gets a bookmark.
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Why a [`Registry`] could not be built.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// The log cannot be read.
+    #[error("the log cannot be read")]
+    Log(#[from] LogError),
+    /// A resource's schema cannot be used, which is the fault of whoever defined it.
+    #[error("the schema of {kind} cannot be used")]
+    Schema {
+        /// The kind.
+        kind: String,
+        /// What is wrong with its schema.
+        source: SchemaError,
+    },
+}
 
 /// Describes a [`Registry`].
 #[derive(Debug)]
@@ -135,16 +156,19 @@ impl RegistryBuilder {
     ///
     /// # Errors
     ///
-    /// When the log cannot be read.
+    /// [`BuildError`].
     ///
     /// # Panics
     ///
     /// When [`namespaces_in`](Self::namespaces_in) names a resource that is not registered.
-    pub async fn build(self) -> Result<Arc<Registry>, LogError> {
+    pub async fn build(self) -> Result<Arc<Registry>, BuildError> {
         let progress = Arc::new(Progress::default());
-        let stores = self.resources.into_iter().map(|(definition, strategy)| {
+        let store = |(definition, strategy): (Arc<ResourceDefinition>, Box<dyn ErasedStrategy>)| {
+            let decoder = Decoder::new(&definition)
+                .map_err(|source| BuildError::Schema { kind: definition.kind.clone(), source })?;
             let cache = WatchCache::new(definition.selectable_fields.clone(), self.window, progress.clone());
-            Arc::new(Store {
+            Ok(Arc::new(Store {
+                decoder: Arc::new(decoder),
                 field_managers: FieldManagers::new(&definition),
                 scaling: Scaling::new(&definition),
                 history: self.history.clone().filter(|history| history.keeps(&definition)),
@@ -152,13 +176,14 @@ impl RegistryBuilder {
                 strategy,
                 log: self.log.clone(),
                 cache: Arc::new(cache),
-                admission: super::admit::Admission::default(),
+                admission: OnceLock::new(),
                 in_flight: super::in_flight::InFlight::default(),
                 bookmark_interval: self.bookmark_interval,
                 end: self.end.clone(),
-            })
-        });
-        let registry = Arc::new(Registry { stores: stores.collect(), log: self.log.clone() });
+            }))
+        };
+        let stores = self.resources.into_iter().map(store).collect::<Result<_, BuildError>>()?;
+        let registry = Arc::new(Registry { stores, log: self.log.clone() });
         let lookup: Option<Arc<dyn NamespaceLookup>> = match self.namespaces {
             Namespaces::Unchecked => None,
             Namespaces::Lookup(lookup) => Some(lookup),
@@ -172,7 +197,7 @@ impl RegistryBuilder {
             chain.prepend(Arc::new(NamespaceLifecycle::new(lookup)));
         }
         for store in &registry.stores {
-            store.admission.set(chain.clone());
+            store.admission.set(chain.clone()).expect("it is set nowhere else");
         }
         let follower = Follower::new(self.log, &registry.stores, self.observers, progress.clone(), self.window.events);
         let head = follower.log.head().await?;

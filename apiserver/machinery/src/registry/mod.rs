@@ -8,6 +8,7 @@
 //! it back.
 
 mod admit;
+mod answer;
 pub mod api;
 mod apply;
 mod builder;
@@ -28,10 +29,12 @@ pub(crate) use token::fuzz as fuzz_tokens;
 mod values;
 mod write;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+pub(crate) use admit::Written;
+pub use answer::CreateHandler;
 pub use api::Api;
-pub use builder::RegistryBuilder;
+pub use builder::{BuildError, RegistryBuilder};
 pub use cluster_namespaces::ClusterNamespaces;
 pub(crate) use metadata::{Moment, dedup_owners};
 pub use namespace::{NamespaceLookup, NamespacePhase};
@@ -45,10 +48,12 @@ use tokio_util::sync::CancellationToken;
 
 pub use crate::cache::{Stored, Window};
 use crate::{
+    admission::Chain,
     cache::{Prepared, WatchCache},
     definition::{ResourceDefinition, Scope},
     log::{Key, Log, LogError, Version},
     managed_fields::FieldManagers,
+    schema::Decoder,
     status::ApiError,
 };
 use erased::ErasedStrategy;
@@ -106,10 +111,13 @@ impl Registry {
 pub struct Store {
     definition: Arc<ResourceDefinition>,
     strategy: Box<dyn ErasedStrategy>,
+    /// Reads the objects.
+    decoder: Arc<Decoder>,
     log: Arc<dyn Log>,
     cache: Arc<WatchCache>,
     field_managers: FieldManagers,
-    admission: admit::Admission,
+    /// Set when the registry is complete.
+    admission: OnceLock<Chain>,
     /// How its `scale` is served, if there is one.
     scaling: Option<scale::Scaling>,
     /// Who keeps what the log has no more, if anybody does.

@@ -39,9 +39,9 @@ const COLUMNS: [Column; 3] = [
 #[derive(Debug)]
 pub(crate) struct Scaling {
     /// Of the Scale, as it is served for the resource.
-    pub(crate) definition: Arc<ResourceDefinition>,
+    pub(super) definition: Arc<ResourceDefinition>,
     /// Reads Scales.
-    pub(crate) decoder: Arc<Decoder>,
+    pub(super) decoder: Decoder,
     pub(super) fields: FieldManagers,
     paths: Scale,
 }
@@ -62,7 +62,7 @@ impl Scaling {
     pub(crate) fn new(parent: &ResourceDefinition) -> Option<Self> {
         let (definition, paths) = (definition(parent)?, parent.scale.clone()?);
         Some(Self {
-            decoder: Arc::new(Decoder::new(&definition).expect("a derived schema is complete")),
+            decoder: Decoder::new(&definition).expect("a derived schema is complete"),
             fields: FieldManagers::of_subresource(&definition, "scale"),
             definition: Arc::new(definition),
             paths,
@@ -147,11 +147,6 @@ fn put(object: &mut Object, path: &[String], number: i64) -> Result<(), ApiError
 }
 
 impl Store {
-    /// The `scale` of the resource, if it has one.
-    pub(crate) fn scaling(&self) -> Option<&Scaling> {
-        self.scaling.as_ref()
-    }
-
     /// The Scale of an object, as it is answered to a read.
     ///
     /// # Errors

@@ -1,50 +1,16 @@
 //! Values that a resource's schema refuses, and when a write is told of them: after admission, as upstream, whose
 //! strategies validate what admission made of an object.
 
-use std::{
-    collections::{BTreeSet, HashSet},
-    sync::Arc,
-};
+use std::collections::{BTreeSet, HashSet};
 
-use super::{
-    Store, Stored, Target,
-    admit::{MANAGED_FIELDS, put_managed_fields},
-    erased::Draft,
-    metadata,
-};
+use super::{Store, Stored, Target, erased::Draft, metadata};
 use crate::{
-    definition::CreateHandler,
     object::Object,
     request::RequestContext,
     status::{ApiError, FieldError, FieldErrors},
 };
 
 impl Store {
-    /// What a handler answers to an object of which nothing is kept.
-    ///
-    /// # Errors
-    ///
-    /// 422 `Invalid` for values that the schema does not take; whatever the handler answers.
-    pub(crate) async fn answered(
-        &self,
-        context: &RequestContext,
-        mut object: Object,
-        handler: &dyn CreateHandler,
-    ) -> Result<Arc<Stored>, ApiError> {
-        // It is the answer's.
-        object.0.remove("status");
-        metadata::clear_for_answer(&mut object);
-        let refused = self.refused_values(&object, Target::Main)?;
-        self.refuse(object.name(), refused)?;
-        let written = object.metadata_mut().remove(MANAGED_FIELDS);
-        let owners = self.track(context, Target::Main, None, &object, written.as_ref());
-        put_managed_fields(&mut object, owners);
-        let mut answer = handler.create(context, object).await?;
-        answer.metadata_mut();
-        let key = self.key(answer.namespace(), answer.name());
-        Stored::unkept(key, &answer, self.cache.fields()).map(Arc::new).map_err(|error| self.not_encoded(&error))
-    }
-
     /// The object as its type has it, with defaults.
     ///
     /// One with values that its schema refuses may be none of the type, such as one that lacks a required field; it
@@ -55,21 +21,21 @@ impl Store {
     /// 400 when it does not decode though its schema takes it.
     pub(super) fn typed(&self, object: &Object, target: Target) -> Result<Object, ApiError> {
         match self.strategy.typed(object) {
-            Err(error) if self.refused_values(object, target)?.is_empty() => Err(error),
+            Err(error) if self.refused_values(object, target).is_empty() => Err(error),
             Err(_) => Ok(object.clone()),
             typed => typed,
         }
     }
 
     /// What the schema does not take in the part of an object that is written.
-    fn refused_values(&self, object: &Object, target: Target) -> Result<Vec<FieldError>, ApiError> {
-        let mut errors = self.decoder()?.structural_errors(object);
+    pub(super) fn refused_values(&self, object: &Object, target: Target) -> Vec<FieldError> {
+        let mut errors = self.decoder.structural_errors(object);
         if self.definition.has_status {
             let of_status = |error: &FieldError| error.field == "status" || error.field.starts_with("status.");
             errors.retain(|error| of_status(error) == (target == Target::Status));
         }
-        errors.extend(self.scaling().map(|scaling| scaling.errors(object, target)).unwrap_or_default());
-        Ok(errors)
+        errors.extend(self.scaling.as_ref().map(|scaling| scaling.errors(object, target)).unwrap_or_default());
+        errors
     }
 
     /// What the strategy makes of a new object.
@@ -79,7 +45,7 @@ impl Store {
     /// 422 `Invalid` with all that is wrong; but where that is only what the strategy found, it comes without what is
     /// wrong with metadata, since a kind's own sentences know more. 400 when it does not decode.
     pub(super) fn draft_new(&self, context: &RequestContext, object: &Object) -> Result<Draft, ApiError> {
-        let refused = self.refused_values(object, Target::Main)?;
+        let refused = self.refused_values(object, Target::Main);
         let draft = self.strategy.create(context, object);
         let mut in_metadata = FieldErrors::default();
         if !(refused.is_empty() && draft.as_ref().is_ok_and(|draft| !draft.errors.is_empty())) {
@@ -101,7 +67,7 @@ impl Store {
         new: &Object,
         (old, current): (&Object, &Stored),
     ) -> Result<Draft, ApiError> {
-        let refused = self.refused_values(new, target)?;
+        let refused = self.refused_values(new, target);
         let draft = self.strategy.update(context, new, &current.json, target == Target::Status);
         let metadata = metadata::typed(made(&draft, new), &self.definition.kind)?;
         let mut in_metadata = FieldErrors::default();
@@ -123,7 +89,7 @@ impl Store {
         draft
     }
 
-    fn refuse(&self, name: &str, errors: Vec<FieldError>) -> Result<(), ApiError> {
+    pub(super) fn refuse(&self, name: &str, errors: Vec<FieldError>) -> Result<(), ApiError> {
         if errors.is_empty() {
             return Ok(());
         }

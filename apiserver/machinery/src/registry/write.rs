@@ -251,9 +251,9 @@ impl Store {
     ) -> Result<Outcome<Arc<Stored>>, ApiError> {
         let mut old = current.object();
         let write = Admitted { context, namespace, name: current.name(), current: Some(current), target };
-        let changed = match (target, &self.scaling) {
-            (Target::Scale, Some(scaling)) => self.scaled(write, scaling, change, (&old, current)).await?,
-            (Target::Main | Target::Status | Target::Scale, _) => self.changed(write, change, (&old, current)).await?,
+        let changed = match self.written_as(target).scaling {
+            Some(scaling) => self.scaled(write, scaling, change, (&old, current)).await?,
+            None => self.changed(write, change, (&old, current)).await?,
         };
         let Changed { mut object, managed_fields, based_on, verb } = changed;
         let old_managed_fields = old.metadata_mut().remove(MANAGED_FIELDS);

@@ -15,7 +15,6 @@ use crate::{
     openapi::OpenApi,
     registry::Registry,
     request::RequestContext,
-    schema::SchemaError,
 };
 
 /// The [`Handler`] of a [`Registry`]: discovery, OpenAPI and the objects.
@@ -28,18 +27,14 @@ pub struct Api {
 
 impl Api {
     /// Serves all resources of a registry. Watches end when `shutdown` is cancelled.
-    ///
-    /// # Errors
-    ///
-    /// When a resource's schema cannot be used.
-    pub fn new(registry: &Registry, shutdown: CancellationToken) -> Result<Self, SchemaError> {
+    pub fn new(registry: &Registry, shutdown: CancellationToken) -> Self {
         let definitions: Vec<Arc<ResourceDefinition>> =
             registry.stores().map(|store| store.definition().clone()).collect();
-        Ok(Self {
+        Self {
             discovery: Discovery::new(&definitions),
             openapi: OpenApi::new(&definitions),
-            objects: ApiHandler::new(registry, shutdown)?,
-        })
+            objects: ApiHandler::new(registry, shutdown),
+        }
     }
 }
 

@@ -148,7 +148,7 @@ impl Server {
             .build()
             .await
             .unwrap();
-        Self { handler: ApiHandler::new(&registry, end.clone()).unwrap().with_clock(now), end }
+        Self { handler: ApiHandler::new(&registry, end.clone()).with_clock(now), end }
     }
 
     /// Sends a request and returns the answer as it begins.

@@ -35,7 +35,7 @@ impl Client {
     }
 
     fn with(world: &World, context: RequestContext) -> Self {
-        let handler = ApiHandler::new(&world.registry, CancellationToken::new()).unwrap();
+        let handler = ApiHandler::new(&world.registry, CancellationToken::new());
         Self { handler, context }
     }
 

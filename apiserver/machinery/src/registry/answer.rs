@@ -1,0 +1,64 @@
+//! Resources of which nothing is kept: what is created is a question, and what comes back is the answer.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use super::{
+    Store, Stored, Target,
+    admit::{MANAGED_FIELDS, put_managed_fields},
+    metadata,
+};
+use crate::{http::negotiate, object::Object, request::RequestContext, status::ApiError};
+
+/// Answers creates of a resource of which nothing is kept, such as a review.
+#[async_trait]
+pub trait CreateHandler: std::fmt::Debug + Send + Sync + 'static {
+    /// Makes the answer to an object that was sent, whose values its schema takes.
+    ///
+    /// # Errors
+    ///
+    /// Any [`ApiError`]; 422 `Invalid` for what makes no sense.
+    async fn create(&self, context: &RequestContext, object: Object) -> Result<Object, ApiError>;
+
+    /// Whether objects may come in protobuf, too, which [`of_protobuf`](Self::of_protobuf) reads then.
+    fn takes_protobuf(&self) -> bool {
+        false
+    }
+
+    /// What was sent in protobuf (`application/vnd.kubernetes.protobuf`), as JSON.
+    ///
+    /// # Errors
+    ///
+    /// 400 `BadRequest` for what is no message of the kind; 415 `UnsupportedMediaType` where protobuf is not taken.
+    fn of_protobuf(&self, _body: &[u8]) -> Result<Vec<u8>, ApiError> {
+        Err(negotiate::unknown_input())
+    }
+}
+
+impl Store {
+    /// What a handler answers to an object of which nothing is kept.
+    ///
+    /// # Errors
+    ///
+    /// 422 `Invalid` for values that the schema does not take; whatever the handler answers.
+    pub(crate) async fn answered(
+        &self,
+        context: &RequestContext,
+        mut object: Object,
+        handler: &dyn CreateHandler,
+    ) -> Result<Arc<Stored>, ApiError> {
+        // It is the answer's.
+        object.0.remove("status");
+        metadata::clear_for_answer(&mut object);
+        let refused = self.refused_values(&object, Target::Main);
+        self.refuse(object.name(), refused)?;
+        let written = object.metadata_mut().remove(MANAGED_FIELDS);
+        let owners = self.track(context, Target::Main, None, &object, written.as_ref());
+        put_managed_fields(&mut object, owners);
+        let mut answer = handler.create(context, object).await?;
+        answer.metadata_mut();
+        let key = self.key(answer.namespace(), answer.name());
+        Stored::unkept(key, &answer, self.cache.fields()).map(Arc::new).map_err(|error| self.not_encoded(&error))
+    }
+}
