@@ -11,7 +11,10 @@ use serde_json::json;
 use crate::{
     admission, audit, auth, cache,
     definition::{ALL_VERBS, ResourceDefinition, Scope, SelectableField},
-    http, managed_fields, registry, schema, selector,
+    http, managed_fields,
+    object::Object,
+    registry, schema, selector,
+    status::ApiError,
 };
 
 /// A target by its name.
@@ -21,19 +24,19 @@ pub type Target = (&'static str, fn(&[u8]));
 pub const TARGETS: &[Target] = &[
     ("json", schema::fuzzing::json),
     ("yaml", schema::fuzzing::yaml),
-    ("patches", http::fuzzing::patches),
-    ("bodies", http::fuzzing::bodies),
-    ("queries", http::fuzzing::queries),
-    ("accept", http::fuzzing::accept),
-    ("websocket", http::fuzzing::websocket),
-    ("gzip", http::fuzzing::gzip),
+    ("patches", http::patch::fuzzing::patches),
+    ("bodies", http::configuration::fuzzing::bodies),
+    ("queries", http::query::fuzzing::queries),
+    ("accept", http::negotiate::fuzzing::accept),
+    ("websocket", http::websocket::fuzzing::websocket),
+    ("gzip", http::segments::fuzzing::gzip),
     ("selectors", selector::fuzzing::selectors),
-    ("continue_tokens", registry::fuzz_tokens),
+    ("continue_tokens", registry::fuzzing::continue_tokens),
     ("front_proxy", auth::fuzzing::front_proxy),
     ("managed_fields", managed_fields::fuzzing::managed_fields),
     ("apply", managed_fields::fuzzing::apply),
-    ("cel", admission::fuzz_cel),
-    ("admission_reviews", admission::fuzz_reviews),
+    ("cel", admission::cel::fuzzing::cel),
+    ("admission_reviews", admission::webhook::fuzzing::admission_reviews),
     ("audit_policies", audit::fuzzing::audit_policies),
     ("stored", cache::fuzzing::stored),
 ];
@@ -107,6 +110,26 @@ pub(crate) static WIDGET: LazyLock<Arc<ResourceDefinition>> = LazyLock::new(|| {
         answered_by: None,
     })
 });
+
+/// What patches are applied to when the input brings nothing.
+pub(crate) static OBJECT: LazyLock<Object> = LazyLock::new(|| {
+    let object = json!({
+        "apiVersion": "test.example/v1",
+        "kind": "Widget",
+        "metadata": { "name": "w", "namespace": "default", "labels": { "a": "b" }, "finalizers": ["x/y"] },
+        "spec": {
+            "size": 1, "count": 2, "set": ["a", "b"], "list": [1, 2], "parameters": { "k": "v" },
+            "parts": [{ "name": "a", "port": 80, "tags": ["x"] }, { "name": "b", "port": "http" }],
+            "nested": { "on": true, "deep": { "name": "c" } }, "free": { "x": { "y": [1] } },
+        },
+    });
+    Object(object.as_object().expect("a map").clone())
+});
+
+/// Refused as clients may expect it: as a Status with a code that fits and some words.
+pub(crate) fn refused(error: &ApiError, codes: &[u16]) {
+    assert!(codes.contains(&error.code()) && !error.message().is_empty(), "{error:?}");
+}
 
 /// The lines of an input, for targets that read several things; what is no UTF-8 is replaced.
 pub(crate) fn lines(data: &[u8]) -> Vec<String> {

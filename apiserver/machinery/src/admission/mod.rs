@@ -22,9 +22,7 @@ use crate::{
     schema::Decoder, status::ApiError,
 };
 
-mod cel;
-#[cfg(any(test, feature = "fuzzing"))]
-pub(crate) use {cel::fuzzing::cel as fuzz_cel, webhook::fuzzing::admission_reviews as fuzz_reviews};
+pub(crate) mod cel;
 pub mod cluster;
 mod lifecycle;
 mod metrics;

@@ -9,6 +9,9 @@ use crate::{
     status::ApiError,
 };
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
+
 /// A configuration that was read.
 #[derive(Debug)]
 pub(crate) struct Configuration {

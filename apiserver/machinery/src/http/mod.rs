@@ -6,9 +6,7 @@
 //! (authentication, authorization, limits) call [`response::error`] for what they refuse.
 
 pub mod body;
-mod configuration;
-#[cfg(any(test, feature = "fuzzing"))]
-pub(crate) mod fuzzing;
+pub(crate) mod configuration;
 pub(crate) mod negotiate;
 mod partial;
 pub(crate) mod patch;
@@ -18,7 +16,7 @@ mod render;
 pub mod request_info;
 pub mod response;
 mod router;
-mod segments;
+pub(crate) mod segments;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -7,6 +7,9 @@ use http::{HeaderMap, header};
 
 use crate::status::ApiError;
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
+
 /// A format of bodies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MediaType {

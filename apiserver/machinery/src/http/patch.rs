@@ -14,6 +14,9 @@ use crate::{
     strategic_patch::{self, Lookup, Refusal},
 };
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
+
 /// The most operations that a JSON patch may have.
 const MAX_OPERATIONS: usize = 10_000;
 

@@ -15,6 +15,9 @@ use crate::{
     status::{ApiError, FieldError, FieldErrorKind, is_printable},
 };
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
+
 /// The group that the options' kinds are in.
 const META: &str = "meta.k8s.io";
 

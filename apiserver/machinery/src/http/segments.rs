@@ -26,6 +26,9 @@ use super::{
 };
 use crate::registry::Stored;
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
+
 /// One object in as many begins a segment.
 const OBJECTS: u64 = 32;
 /// No object is added to a segment that has as many bytes.

@@ -23,6 +23,9 @@ use super::{
 };
 use crate::registry::Event;
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
+
 /// The one version of the protocol that there is.
 const VERSION: &str = "13";
 

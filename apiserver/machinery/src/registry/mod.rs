@@ -15,6 +15,8 @@ mod builder;
 mod cluster_namespaces;
 mod delete;
 mod erased;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod in_flight;
 mod metadata;
 mod namespace;
@@ -24,8 +26,6 @@ mod past;
 mod read;
 mod scale;
 mod token;
-#[cfg(any(test, feature = "fuzzing"))]
-pub(crate) use token::fuzz as fuzz_tokens;
 mod values;
 mod write;
 

@@ -15,7 +15,7 @@ use crate::{
 /// The version of the token's format.
 const FORMAT: &str = "meta.k8s.io/v1";
 
-const ENGINE: general_purpose::GeneralPurpose = general_purpose::GeneralPurpose::new(
+pub(super) const ENGINE: general_purpose::GeneralPurpose = general_purpose::GeneralPurpose::new(
     &alphabet::URL_SAFE,
     general_purpose::NO_PAD.with_decode_padding_mode(DecodePaddingMode::RequireNone),
 );
@@ -107,23 +107,4 @@ pub(super) fn expired(token: Continue) -> ApiError {
     );
     error.0.metadata.continue_ = Some(Continue { version: None, remaining: None, exact: false, ..token }.encode());
     error
-}
-
-/// What holds for tokens, whatever the text: one that is taken leads into the list and is the same written anew.
-#[cfg(any(test, feature = "fuzzing"))]
-pub(crate) fn fuzz(data: &[u8]) {
-    let text = String::from_utf8_lossy(data);
-    // As it is, and as what a token holds.
-    for token in [text.to_string(), ENGINE.encode(data)] {
-        match Continue::decode(&token) {
-            Ok(token) => {
-                assert!(!token.after.is_empty() && !token.after.starts_with('/'));
-                assert!(token.after.split('/').all(|part| part != ".."));
-                let again = Continue::decode(&token.encode()).expect("it was written here");
-                assert_eq!(format!("{again:?}"), format!("{token:?}"));
-                assert_eq!(expired(token).code(), 410);
-            }
-            Err(error) => assert_eq!((error.code(), error.reason()), (400, "BadRequest")),
-        }
-    }
 }

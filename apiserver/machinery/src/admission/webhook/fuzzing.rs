@@ -5,10 +5,8 @@ use serde_json::Value;
 
 use super::review::{self, JSON_PATCH, ReviewVersion};
 use crate::{
-    http::{
-        fuzzing::{OBJECT, refused},
-        patch::{Patch, PatchType},
-    },
+    fuzzing::{OBJECT, refused},
+    http::patch::{Patch, PatchType},
     schema::{self, Format},
 };
 

@@ -21,7 +21,7 @@ use crate::{object::Object, status::ApiError};
 
 mod client;
 #[cfg(any(test, feature = "fuzzing"))]
-pub(in crate::admission) mod fuzzing;
+pub(crate) mod fuzzing;
 mod hook;
 mod mutating;
 pub(super) mod review;
