@@ -144,7 +144,7 @@ pub struct Subresource {
 
 /// Where objects say how many replicas they are to have and have, for the subresource `scale`: paths of map keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Scale {
+pub struct ScalePaths {
     /// How many there are to be, such as `spec`, `replicas`. A type has to write it also when it is 0: an object without
     /// the number has no Scale to read.
     pub spec_replicas: Vec<String>,
@@ -183,10 +183,10 @@ pub struct ResourceDefinition {
     /// Whether there is a `status` subresource: main verbs then never write status.
     pub has_status: bool,
     /// Where the numbers of the `scale` subresource are, if there is one.
-    pub scale: Option<Scale>,
+    pub scale: Option<ScalePaths>,
     /// The other subresources.
     pub subresources: Vec<Subresource>,
-    /// Whether clients may write objects of this kind at all; if not, only the server does.
+    /// The verbs that clients may use, of [`ALL_VERBS`]; without those that write, only the server itself does.
     pub verbs: Vec<&'static str>,
     /// What answers creates, when nothing of this kind is kept.
     pub answered_by: Option<Arc<dyn CreateHandler>>,
@@ -257,7 +257,7 @@ impl ResourceDefinition {
             columns: vec![Column::age()],
             selectable_fields: Vec::new(),
             has_status: version.subresources.as_ref().is_some_and(|s| s.status.is_some()),
-            scale: version.subresources.as_ref().and_then(|s| s.scale.as_ref()).map(|scale| Scale {
+            scale: version.subresources.as_ref().and_then(|s| s.scale.as_ref()).map(|scale| ScalePaths {
                 spec_replicas: keys(&scale.spec_replicas_path),
                 status_replicas: keys(&scale.status_replicas_path),
                 label_selector: scale.label_selector_path.as_deref().map(keys),

@@ -15,7 +15,7 @@ use std::{
 use anyhow::Context as _;
 use stoa_machinery::{
     admission,
-    auth::{AboutOneself, AnyOf, Authorizer, ClientCertificates, DynamicCa, MastersOnly, Union},
+    auth::{AnyOf, Authorizer, BasicUser, ClientCertificates, DynamicCa, MastersOnly, Union},
     serve::{Limits, ServingCertificate},
 };
 use stoa_pki::{CertificateAuthority, CertificateRequest, IssuedCertificate, Kubeconfig, files};
@@ -56,7 +56,7 @@ pub(crate) async fn run(options: StandaloneOptions) -> anyhow::Result<()> {
 
     let client_ca = Arc::new(DynamicCa::new("client CA"));
     client_ca.set(ca.certificate_pem())?;
-    let known = AnyOf::new(vec![Arc::new(AboutOneself), Arc::new(MastersOnly)]);
+    let known = AnyOf::new(vec![Arc::new(BasicUser), Arc::new(MastersOnly)]);
     let authorizer: Arc<dyn Authorizer> = Arc::new(AnyOf::delegating(Arc::new(known)));
     let lookup = Lookup::default();
     let parts = Parts {

@@ -61,9 +61,9 @@ impl Operation {
 pub struct Attributes<'a> {
     /// Who asks, and how.
     pub context: &'a RequestContext,
-    /// Of what something is written.
+    /// The resource that is written to, also through a subresource.
     pub definition: &'a ResourceDefinition,
-    /// What is written: the same, or the kind that a subresource takes.
+    /// The kind of what is written: the resource's, or the one that the subresource takes, such as `Scale`.
     pub kind: &'a ResourceDefinition,
     /// What the write does.
     pub operation: Operation,
@@ -71,7 +71,7 @@ pub struct Attributes<'a> {
     pub namespace: &'a str,
     /// The name; empty while it is still to be generated.
     pub name: &'a str,
-    /// `status`, or empty.
+    /// `status`, `scale` or empty.
     pub subresource: &'a str,
     /// The object as it is, for updates and deletes.
     pub old_object: Option<&'a Object>,

@@ -39,13 +39,13 @@ impl Authorizer for MastersOnly {
     }
 }
 
-/// Allows whoever is known what concerns nobody else: to ask who one is and what one may do, and to read what the API
-/// looks like; what the ClusterRoles `system:basic-user` and `system:discovery` allow.
+/// Allows whoever is known what the ClusterRoles `system:basic-user` and `system:discovery` allow: to ask who one is and
+/// what one may do, and to read what the API looks like.
 #[derive(Clone, Copy, Debug)]
-pub struct AboutOneself;
+pub struct BasicUser;
 
 #[async_trait]
-impl Authorizer for AboutOneself {
+impl Authorizer for BasicUser {
     async fn authorize(&self, user: &UserInfo, attributes: &Attributes) -> Result<Decision, ApiError> {
         let Attributes { verb, group, resource, subresource, path, .. } = attributes;
         let reviews = matches!(
@@ -164,7 +164,7 @@ mod tests {
                 path: path.to_owned(),
                 ..Attributes::default()
             };
-            AboutOneself.authorize(&user, &attributes).await.unwrap() == Decision::Allow
+            BasicUser.authorize(&user, &attributes).await.unwrap() == Decision::Allow
         };
         let own = ("authorization.k8s.io", "selfsubjectaccessreviews");
         assert!(decide(AUTHENTICATED, "create", own, "").await);

@@ -31,7 +31,7 @@ pub use access_review::SubjectAccessReviewer;
 pub use authenticator::{
     ANONYMOUS, AUTHENTICATED, AuthenticationError, Authenticator, Credentials, OrAnonymous, UNAUTHENTICATED, Union,
 };
-pub use authorizers::{ALWAYS_ALLOWED_PATHS, AboutOneself, AllowPaths, AnyOf, MASTERS, Masters, MastersOnly};
+pub use authorizers::{ALWAYS_ALLOWED_PATHS, AllowPaths, AnyOf, BasicUser, MASTERS, Masters, MastersOnly};
 pub use certificates::{CaError, ClientCertificates, DynamicCa, PeerCertificates};
 pub use cluster::{ClusterAuthentication, ClusterError};
 pub use delegate::DelegateError;

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     object::Object,
-    registry::{self, Apply, CreateHandler, DeleteOptions, Deleted, Moment, Stored, UpdateSource},
+    registry::{self, AdmissionPhase, Apply, CreateHandler, DeleteOptions, Deleted, Stored, UpdateSource},
     request::{FieldValidation, RequestContext},
     schema::{self, Format},
     status::{ApiError, quote},
@@ -53,7 +53,7 @@ impl Call<'_> {
         let context = self.write_context("CreateOptions")?;
         let mut object = self.decode(&context, &body, media)?;
         self.ensure_namespace(&mut object)?;
-        registry::dedup_owners(&context, &mut object, Moment::BeforeAdmission);
+        registry::dedup_owners(&context, &mut object, AdmissionPhase::Before);
         let stored = self.resource.store.create(&context, self.namespace, object).await?;
         self.answer(StatusCode::CREATED, form, &stored)
     }
@@ -83,7 +83,7 @@ impl Call<'_> {
         self.ensure_namespace(&mut object)?;
         self.check_name(&object)?;
         check_path_segment(&self.info.name)?;
-        registry::dedup_owners(&context, &mut object, Moment::BeforeAdmission);
+        registry::dedup_owners(&context, &mut object, AdmissionPhase::Before);
         let source = UpdateSource::Object(object);
         let (stored, created) =
             self.resource.store.update(&context, self.namespace, &self.info.name, self.target, source).await?;

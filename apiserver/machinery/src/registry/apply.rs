@@ -3,8 +3,8 @@
 use super::{
     Apply, Store, Target, UpdateSource,
     admit::Admitted,
-    metadata::{self, Moment},
-    write::{CreateError, Created, Verb},
+    metadata::{self, AdmissionPhase},
+    write::{CreateAuthorization, CreateError, Created},
 };
 use crate::{managed_fields::ApplyOptions, object::Object, request::RequestContext, status::ApiError};
 
@@ -45,9 +45,9 @@ impl Store {
         metadata::set_namespace(&mut object, self.definition.scope, namespace)?;
         let write = Admitted { context, namespace, name, current: None, target: Target::Main };
         self.admit_change(write, &mut object).await?;
-        metadata::dedup_owners(context, &mut object, Moment::AfterAdmission);
+        metadata::dedup_owners(context, &mut object, AdmissionPhase::After);
         object.metadata_mut().remove("resourceVersion");
-        match self.create_named(context, namespace, object, Verb::Update).await {
+        match self.create_named(context, namespace, object, CreateAuthorization::Required).await {
             Ok(stored) => Ok(Created::Done(stored)),
             Err(CreateError { taken: Some(_), .. }) => Ok(Created::Lost(UpdateSource::Apply(apply))),
             Err(CreateError { error, taken: None }) => Err(error),

@@ -283,17 +283,17 @@ impl<'a> From<&'a OwnerReference> for OwnerInOrder<'a> {
 
 /// When references to owners are looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Moment {
+pub(crate) enum AdmissionPhase {
     /// As they were sent.
-    BeforeAdmission,
+    Before,
     /// As they are about to be stored.
-    AfterAdmission,
+    After,
 }
 
 /// Keeps the first of several references to the same owner, and warns the client of the others.
 ///
 /// Follows `dedupOwnerReferencesAndAddWarning` in `k8s.io/apiserver/pkg/endpoints/handlers`.
-pub(crate) fn dedup_owners(context: &RequestContext, object: &mut Object, moment: Moment) {
+pub(crate) fn dedup_owners(context: &RequestContext, object: &mut Object, phase: AdmissionPhase) {
     let owners = object.0.get_mut("metadata").and_then(|metadata| metadata.get_mut("ownerReferences"));
     let Some(owners) = owners.and_then(Value::as_array_mut) else { return };
     let mut seen: HashSet<String> = HashSet::new();
@@ -314,9 +314,9 @@ pub(crate) fn dedup_owners(context: &RequestContext, object: &mut Object, moment
     if duplicates.is_empty() {
         return;
     }
-    let after = match moment {
-        Moment::BeforeAdmission => "",
-        Moment::AfterAdmission => " after mutating admission happens",
+    let after = match phase {
+        AdmissionPhase::Before => "",
+        AdmissionPhase::After => " after mutating admission happens",
     };
     context.warn(format!(
         ".metadata.ownerReferences contains duplicate entries{after}; API server dedups owner references in 1.20+, and may \
@@ -488,7 +488,7 @@ mod tests {
         let metadata = json!({"metadata": {"ownerReferences": owners}});
         let mut object = Object(metadata.as_object().expect("a map").clone());
         let context = RequestContext::internal("test");
-        dedup_owners(&context, &mut object, Moment::BeforeAdmission);
+        dedup_owners(&context, &mut object, AdmissionPhase::Before);
         assert_eq!(object.0["metadata"]["ownerReferences"].as_array().map(Vec::len), Some(100_001));
         let warnings = context.take_warnings();
         assert!(warnings.len() == 1 && warnings[0].ends_with("duplicate UID(s) observed: u"), "{warnings:?}");

@@ -36,7 +36,7 @@ pub use answer::CreateHandler;
 pub use api::Api;
 pub use builder::{BuildError, RegistryBuilder};
 pub use cluster_namespaces::ClusterNamespaces;
-pub(crate) use metadata::{Moment, dedup_owners};
+pub(crate) use metadata::{AdmissionPhase, dedup_owners};
 pub use namespace::{NamespaceLookup, NamespacePhase};
 pub use observer::Observer;
 pub use options::{

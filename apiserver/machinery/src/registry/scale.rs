@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::autoscaling::v1::Scale as ScaleKind;
+use k8s_openapi::api::autoscaling::v1::Scale;
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -15,7 +15,7 @@ use super::{
     write::Changed,
 };
 use crate::{
-    definition::{Cell, Column, ResourceDefinition, Scale},
+    definition::{Cell, Column, ResourceDefinition, ScalePaths},
     managed_fields::{ApplyOptions, FieldManagers, Replicas},
     object::Object,
     request::RequestContext,
@@ -43,7 +43,7 @@ pub(crate) struct Scaling {
     /// Reads Scales.
     pub(super) decoder: Decoder,
     pub(super) fields: FieldManagers,
-    paths: Scale,
+    paths: ScalePaths,
 }
 
 /// How the `scale` of a resource is served, if it has one.
@@ -53,7 +53,7 @@ pub(crate) fn definition(parent: &ResourceDefinition) -> Option<ResourceDefiniti
         plural: parent.plural.clone(),
         scope: parent.scope,
         columns: COLUMNS.to_vec(),
-        ..ResourceDefinition::of::<ScaleKind>()
+        ..ResourceDefinition::of::<Scale>()
     })
 }
 
@@ -105,7 +105,7 @@ impl Scaling {
     /// What is wrong with the numbers of an object.
     pub(super) fn errors(&self, object: &Object, target: Target) -> Vec<FieldError> {
         let mut errors = Vec::new();
-        let Scale { spec_replicas, status_replicas, .. } = &self.paths;
+        let ScalePaths { spec_replicas, status_replicas, .. } = &self.paths;
         let both = [(spec_replicas, target != Target::Status), (status_replicas, true)];
         for (path, _) in both.into_iter().filter(|(_, looked_at)| *looked_at) {
             let Some(number) = at(object, path).and_then(Value::as_i64) else { continue };

@@ -9,7 +9,7 @@ use super::{
     Store, Stored, Target, UpdateSource,
     admit::{Admitted, MANAGED_FIELDS, put_managed_fields},
     erased::Draft,
-    metadata::{self, Moment},
+    metadata::{self, AdmissionPhase},
 };
 use crate::{
     auth::{self, Attributes},
@@ -24,13 +24,13 @@ use crate::{
 /// How often a generated name is tried.
 const NAME_TRIES: usize = 8;
 
-/// The verb of the request that creates an object.
+/// Whether who sent a request that creates an object may create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verb {
-    /// Who sent it may create.
-    Create,
-    /// A PUT or an apply to what is not there yet, whose sender has to be asked for the permission.
-    Update,
+pub(super) enum CreateAuthorization {
+    /// The request was a create, and let in as one.
+    Granted,
+    /// It was a PUT or an apply to what is not there yet: the permission is asked for once all else is in order.
+    Required,
 }
 
 /// How one round of an update ended.
@@ -55,7 +55,7 @@ impl Store {
         namespace: &str,
         object: Object,
     ) -> Result<Arc<Stored>, ApiError> {
-        self.create_by(context, namespace, object, Verb::Create).await
+        self.create_by(context, namespace, object, CreateAuthorization::Granted).await
     }
 
     async fn create_by(
@@ -63,7 +63,7 @@ impl Store {
         context: &RequestContext,
         namespace: &str,
         mut object: Object,
-        verb: Verb,
+        authorization: CreateAuthorization,
     ) -> Result<Arc<Stored>, ApiError> {
         metadata::set_namespace(&mut object, self.definition.scope, namespace)?;
         metadata::clear_for_create(&mut object);
@@ -74,17 +74,17 @@ impl Store {
         let name = object.name().to_owned();
         let write = Admitted { context, namespace, name: &name, current: None, target: Target::Main };
         self.admit_change(write, &mut object).await?;
-        metadata::dedup_owners(context, &mut object, Moment::AfterAdmission);
+        metadata::dedup_owners(context, &mut object, AdmissionPhase::After);
         let prefix = object.meta_str("generateName").to_owned();
         if prefix.is_empty() || !object.name().is_empty() {
-            let result = self.create_named(context, namespace, object, verb).await;
+            let result = self.create_named(context, namespace, object, authorization).await;
             return result.map_err(|CreateError { error, taken: _ }| error);
         }
         let mut tries = 1;
         loop {
             let mut named = object.clone();
             named.metadata_mut().insert("name".to_owned(), metadata::generate_name(&prefix).into());
-            match self.create_named(context, namespace, named, verb).await {
+            match self.create_named(context, namespace, named, authorization).await {
                 Err(CreateError { taken: Some(_), .. }) if tries < NAME_TRIES => tries += 1,
                 Err(CreateError { taken: Some(name), .. }) => return Err(self.no_name_found(&name)),
                 Err(CreateError { error, taken: None }) => return Err(error),
@@ -99,7 +99,7 @@ impl Store {
         context: &RequestContext,
         namespace: &str,
         mut object: Object,
-        verb: Verb,
+        authorization: CreateAuthorization,
     ) -> Result<Arc<Stored>, CreateError> {
         let sent_version = object.meta_str("resourceVersion").to_owned();
         metadata::fill_for_create(&mut object);
@@ -112,7 +112,7 @@ impl Store {
         let mut draft = self.draft_new(context, &object)?;
         warn(context, &draft);
         let name = draft.object.name().to_owned();
-        if verb == Verb::Update {
+        if authorization == CreateAuthorization::Required {
             self.require_create(context, namespace, &name).await?;
         }
         self.strategy.admit(context, &draft).await?;
@@ -218,7 +218,7 @@ impl Store {
                     return Err(self.uid_conflict(&self.key(namespace, name), name, object.uid(), ""));
                 }
                 object.metadata_mut().remove("resourceVersion");
-                Ok(Created::Done(self.create_by(context, namespace, object, Verb::Update).await?))
+                Ok(Created::Done(self.create_by(context, namespace, object, CreateAuthorization::Required).await?))
             }
             UpdateSource::Apply(apply) if target == Target::Main => {
                 self.create_applied(context, namespace, name, apply).await
@@ -258,7 +258,7 @@ impl Store {
         let Changed { mut object, managed_fields, based_on, verb } = changed;
         let old_managed_fields = old.metadata_mut().remove(MANAGED_FIELDS);
         old.metadata_mut().remove("resourceVersion");
-        metadata::dedup_owners(context, &mut object, Moment::AfterAdmission);
+        metadata::dedup_owners(context, &mut object, AdmissionPhase::After);
         self.check_version(&based_on, current)?;
         let mut draft = self.draft_change(context, target, &object, (&old, current))?;
         warn(context, &draft);
