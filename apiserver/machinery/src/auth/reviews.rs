@@ -301,9 +301,12 @@ fn text(field: &Option<String>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use tokio_util::sync::CancellationToken;
+
     use super::*;
     use crate::{
         auth::{AllowAll, Authorizer},
+        http::{ApiHandler, RequestInfo, body},
         log::MemoryLog,
         registry::Registry,
     };
@@ -441,6 +444,23 @@ mod tests {
         let answer = create::<SelfSubjectRulesReview>("selfsubjectrulesreviews", review).await.unwrap();
         assert_eq!(answer["metadata"], json!({}));
         assert_eq!(answer["status"]["incomplete"], false);
+    }
+
+    #[tokio::test]
+    async fn a_body_of_an_unknown_type_is_refused_before_it_is_read() {
+        let registry = register_reviews(Registry::builder(Arc::new(MemoryLog::new()))).build().await.unwrap();
+        let handler = ApiHandler::new(&registry, CancellationToken::new());
+        let send = async |media: &str| {
+            let request = http::Request::post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews")
+                .header("content-type", media)
+                .body(body::full(vec![0; body::MAX_REQUEST_BYTES + 1]))
+                .unwrap();
+            let info = RequestInfo::new(request.method(), request.uri());
+            let context = RequestContext::new(UserInfo::default(), Arc::new(AllowAll));
+            handler.handle(info, context, request).await.status().as_u16()
+        };
+        assert_eq!(send("application/cbor").await, 415);
+        assert_eq!(send("application/vnd.kubernetes.protobuf").await, 413);
     }
 
     /// Says which selectors it is asked with.

@@ -195,3 +195,12 @@ async fn a_resource_can_be_the_namespaces() {
     widgets.create(&context, "", object(json!({"metadata": {"name": "shop"}, "spec": {}}))).await.expect("created");
     gadgets.create(&context, "shop", object(gadget("a", 1))).await.expect("the namespace is there");
 }
+
+#[tokio::test]
+async fn a_registry_with_a_schema_that_cannot_be_used_is_not_built() {
+    let schema = Arc::new(json!({"properties": {"spec": {"$ref": "#/nowhere"}}}));
+    let broken = ResourceDefinition { schema, ..ResourceDefinition::from_crd(&Gadget::crd()) };
+    let built = Registry::builder(Arc::new(MemoryLog::new())).register(broken, Gadgets).build().await;
+    let error = built.expect_err("the schema leads nowhere");
+    assert!(matches!(&error, BuildError::Schema { kind, .. } if kind == "Gadget"), "{error:?}");
+}
