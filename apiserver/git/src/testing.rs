@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "this is for tests, where a panic is how they fail")]
 
+mod remote;
+
 use std::{
     convert::Infallible,
     net::SocketAddr,
@@ -22,6 +24,8 @@ use hyper_util::rt::TokioIo;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
 use tokio::{io::AsyncWriteExt as _, net::TcpListener, task::JoinHandle};
 use tokio_rustls::TlsAcceptor;
+
+pub use self::remote::{ControlRemote, committed};
 
 /// Serves the bare repositories in a folder; ends with the value.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use stoa_e2e::fixture::{Organization, condition};
-use stoa_e2e::remote::{ControlRemote, TOKEN, committed};
+use stoa_e2e::remote::{ControlRemote, committed};
 use stoa_e2e::{Kubectl, Server as _, Standalone, eventually};
 use stoa_git::testing::Behaviour;
 
@@ -82,7 +82,7 @@ async fn decisions_and_pushes_meet_at_the_remote_even_when_it_was_away() {
     let said = recorded(&kubectl, name, "True");
     let organization = kubectl.get(&["organization", name]);
     let told = format!("{}{said:#}{organization:#}{}", server.log(), kubectl.run(&["get", "--raw", "/metrics"]));
-    for secret in [TOKEN, wrong, new] {
+    for secret in [ControlRemote::TOKEN, wrong, new] {
         assert!(!told.contains(secret), "{secret} in {told}");
     }
 

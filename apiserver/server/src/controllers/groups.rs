@@ -4,6 +4,7 @@ use std::{
     collections::{HashMap, HashSet},
     hash::Hash,
     sync::Arc,
+    time::Duration,
 };
 
 use futures_util::{StreamExt as _, stream::BoxStream};
@@ -12,6 +13,9 @@ use stoa_machinery::registry::{Api, api::Change};
 
 use super::queue::{ObjectKey, key_of};
 use crate::kinds::lookup::Kind;
+
+/// How long members that come and go are gathered before they are counted.
+pub(crate) const GATHER: Duration = Duration::from_secs(1);
 
 /// Objects by what they belong to, such as stacks by project. It is as new as what was last taken from the stream of
 /// [`follow`](Self::follow).

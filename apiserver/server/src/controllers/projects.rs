@@ -9,7 +9,7 @@ use stoa_types::{Project, Source, Stack, labels, reason};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    groups::Groups,
+    groups::{GATHER, Groups},
     queue::{self, ObjectKey, Trigger},
     stacks,
 };
@@ -23,8 +23,6 @@ use crate::{
 
 /// How often to look whether the stacks of a project that goes are gone.
 const WAIT: Duration = Duration::from_millis(500);
-/// How long stacks that come and go are gathered before they are counted.
-const COUNT: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(services: Services, end: CancellationToken) {
     let (Ok(projects), Ok(of_stacks), Ok(sources)) =
@@ -38,7 +36,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         by_project.follow(&of_stacks, |s: &Stack| vec![(s.namespace().unwrap_or_default(), s.spec.project.clone())]);
     let triggers = vec![
         Trigger::on(&projects, |p| vec![queue::key_of(p)]),
-        Trigger::new(stacks.map(|moved| moved.groups).boxed()).within(COUNT),
+        Trigger::new(stacks.map(|moved| moved.groups).boxed()).within(GATHER),
         Trigger::on(&sources, move |s: &Source| {
             lookup.cached_keys::<Project>(&s.namespace().unwrap_or_default(), "spec.source.name", &s.name_any())
         }),
@@ -56,7 +54,7 @@ async fn look(
     if project.metadata.deletion_timestamp.is_some() {
         return remove(&services, &project).await;
     }
-    let Some(stacks) = stacks.count(&(namespace.clone(), name.clone())) else { return Ok(Some(COUNT)) };
+    let Some(stacks) = stacks.count(&(namespace.clone(), name.clone())) else { return Ok(Some(GATHER)) };
     let source = &project.spec.source.name;
     let has_source = services.lookup.api::<Source>()?.get_opt(&namespace, source).await?.is_some();
     let (why, message) = if has_source {

@@ -80,7 +80,7 @@ impl Due {
 
     /// The next key, once it is due; never, while there is none.
     async fn next(&mut self) -> ObjectKey {
-        let next = std::future::poll_fn(|context| self.queue.poll_expired(context).map(Some).map(Option::flatten));
+        let next = std::future::poll_fn(|context| self.queue.poll_expired(context));
         let Some(expired) = next.await else { return std::future::pending().await };
         let key = expired.into_inner();
         self.places.remove(&key);

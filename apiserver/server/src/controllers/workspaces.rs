@@ -9,13 +9,10 @@ use stoa_types::{Backend, Stack, Workspace, common::condition, reason};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    groups::Groups,
+    groups::{GATHER, Groups},
     queue::{self, ObjectKey, Trigger},
 };
 use crate::{kinds::check::set_condition, runs::Services};
-
-/// How long stacks that come and go are gathered before they are counted.
-const COUNT: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(services: Services, end: CancellationToken) {
     let (Ok(workspaces), Ok(stacks), Ok(backends)) =
@@ -31,7 +28,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
     });
     let triggers = vec![
         Trigger::on(&workspaces, |w| vec![queue::key_of(w)]),
-        Trigger::new(deployed.map(|moved| moved.groups).boxed()).within(COUNT),
+        Trigger::new(deployed.map(|moved| moved.groups).boxed()).within(GATHER),
         Trigger::on(&backends, move |b: &Backend| {
             lookup.cached_keys::<Workspace>("", "spec.backend.name", &b.name_any())
         }),
@@ -46,7 +43,7 @@ async fn look(
 ) -> Result<Option<Duration>, ApiError> {
     let workspaces = services.lookup.api::<Workspace>()?;
     let Some(workspace) = workspaces.get_opt("", &name).await? else { return Ok(None) };
-    let Some(stacks) = stacks.count(&(String::new(), name.clone())) else { return Ok(Some(COUNT)) };
+    let Some(stacks) = stacks.count(&(String::new(), name.clone())) else { return Ok(Some(GATHER)) };
     let backend = &workspace.spec.backend.name;
     let found = services.lookup.api::<Backend>()?.get_opt("", backend).await?;
     let ready = found.as_ref().map(|b| {

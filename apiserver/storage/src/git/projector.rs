@@ -1,32 +1,25 @@
 //! Follows the log and main, and keeps the two in step.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
 
 use futures_util::StreamExt as _;
-use git2::Oid;
 use stoa_machinery::log::{Fence, Log, LogError, Record, RecordStream, Version};
 use tokio::{
     sync::watch,
     time::{Instant, MissedTickBehavior},
 };
-use tokio_util::{
-    sync::{CancellationToken, DropGuard},
-    task::AbortOnDropHandle,
-};
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
     GitError, Ingest, InvalidFile, Layout,
-    history::Step,
-    progress::{Point, Progress, Store},
-    project::{self, Index},
-    remote::{Heads, Remote, RemoteError, RemoteOptions},
+    remote::{RemoteError, RemoteOptions},
     repack,
-    repository::{ControlRepository, Draft, Person},
+    session::Session,
 };
 use crate::clock::{Clock, SystemClock};
 
@@ -34,11 +27,6 @@ use crate::clock::{Clock, SystemClock};
 const BATCH: usize = 128;
 /// And so many one push to a remote, which takes as long for few as for many.
 const REMOTE_BATCH: usize = 1024;
-/// The progress record is renewed after so many records that have nothing to do with Git.
-const SKIPPED: u64 = 4096;
-/// Or after so long, with any such record.
-const BEHIND: Duration = Duration::from_secs(5);
-
 /// Settings of a [`GitProjector`].
 #[derive(Clone, Debug)]
 pub struct GitOptions {
@@ -136,8 +124,8 @@ pub(super) struct Shared {
     pub layout: Arc<dyn Layout>,
     pub ingest: Arc<dyn Ingest>,
     pub options: GitOptions,
-    path: PathBuf,
-    status: watch::Sender<GitStatus>,
+    pub path: PathBuf,
+    pub status: watch::Sender<GitStatus>,
 }
 
 impl GitProjector {
@@ -267,313 +255,4 @@ fn chain(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     text
-}
-
-/// One continuous stretch of work: what is known about the log and main.
-pub(super) struct Session {
-    pub shared: Arc<Shared>,
-    pub store: Store,
-    pub progress: Progress,
-    /// The objects that have files, as of `version`.
-    pub index: Index,
-    /// The remote that has main, and what it has as far as is known.
-    pub remote: Option<Remote>,
-    pub heads: Heads,
-    repository: ControlRepository,
-    /// Every record up to here has been looked at.
-    version: Version,
-    /// Ends what is transferred when the session does.
-    _stop: DropGuard,
-}
-
-impl Session {
-    /// Finds out where things stand, and finishes what was interrupted.
-    async fn resume(shared: Arc<Shared>) -> Result<Self, GitError> {
-        let (store, progress) = Store::load(Arc::clone(&shared.log), shared.options.fence.clone()).await?;
-        let (path, is_copy) = (shared.path.clone(), shared.options.remote.is_some());
-        let repository = tokio::task::spawn_blocking(move || ControlRepository::open(&path, is_copy)).await??;
-        let progress = progress.unwrap_or_default();
-        let version = progress.at.version;
-        let stop = CancellationToken::new();
-        let remote = shared.options.remote.clone().map(|options| Remote::new(options, stop.clone()));
-        let (index, heads, _stop) = (Index::default(), Heads::default(), stop.drop_guard());
-        let mut session = Self { shared, store, progress, index, remote, heads, repository, version, _stop };
-        let known =
-            if session.remote.is_some() { session.settle_with_remote().await? } else { session.settle().await? };
-        let layout = Arc::clone(&session.shared.layout);
-        let at = session.progress.at.version;
-        let old = match session.shared.log.scan("", Some(at)).await {
-            // What is known of main can be continued record by record.
-            Ok(snapshot) if known => Some(snapshot),
-            Ok(_) | Err(LogError::Expired { .. } | LogError::Future { .. }) => None,
-            Err(error) => return Err(error.into()),
-        };
-        match &old {
-            Some(snapshot) => session.index = Index::of(snapshot, layout.as_ref()),
-            None => session.index = Index::of(&session.shared.log.scan("", None).await?, layout.as_ref()),
-        }
-        session.version = session.progress.at.version;
-        session.begin_history(old.is_some()).await?;
-        session.complete_remote().await?;
-        session.catch_up_with_main().await?;
-        if old.is_none() {
-            session.reconcile().await?;
-        }
-        let (commit, invalid) = (session.progress.at.commit.clone(), session.progress.invalid.clone());
-        session.report(|status| {
-            status.commit = commit;
-            status.invalid = invalid;
-            status.error = None;
-            status.remote_problem = None;
-        });
-        Ok(session)
-    }
-
-    /// Decides whether main was moved where it was about to be moved. False when main has nothing
-    /// to do with what is recorded, so that only the log can tell what belongs there.
-    async fn settle(&mut self) -> Result<bool, GitError> {
-        let main = self.git(|git| git.tip()).await?;
-        if let Some(next) = self.progress.next.take()
-            && let Some(commit) = oid(&next)?
-            && self.git(move |git| git.was_moved_to(commit, main)).await?
-        {
-            self.progress.at = next;
-        }
-        match (self.tip()?, main) {
-            (Some(tip), Some(_)) if self.git(move |git| git.contains(tip)).await? => Ok(true),
-            // The repository is another than it was. What is in it is kept as history.
-            (Some(_), Some(main)) => {
-                tracing::warn!(commit = %main, "the control repository was replaced; the log decides what is in it");
-                self.progress.at.commit = Some(main.to_string());
-                self.progress.push = None;
-                Ok(false)
-            }
-            (tip, None) => {
-                // A branch that went away comes back where it was.
-                let old = match tip {
-                    Some(tip) if self.git(move |git| git.contains(tip)).await? => Some(tip),
-                    _ => None,
-                };
-                let first = match old {
-                    Some(tip) => Some(tip),
-                    None => self.first_commit().await?,
-                };
-                if let Some(first) = first {
-                    self.git(move |git| git.advance(None, first)).await?;
-                    self.progress.at.commit = Some(first.to_string());
-                }
-                Ok(old.is_some() || tip.is_none())
-            }
-            // A repository that was there before: what is in it counts as pushed.
-            (None, Some(_)) => Ok(true),
-        }
-    }
-
-    /// A commit to begin with, which is nowhere yet.
-    pub(super) async fn first_commit(&self) -> Result<Option<Oid>, GitError> {
-        let start = Draft {
-            edits: Vec::new(),
-            author: Person::stoa(),
-            time_ms: self.shared.options.clock.now_ms(),
-            message: "start the control repository\n".to_owned(),
-        };
-        self.git(move |git| git.commit(None, &[start])).await
-    }
-
-    /// Sees to it that the history of what was authored that is recorded is there. Where there is none it begins with the
-    /// index, if that is `current`; otherwise what comes next begins it.
-    async fn begin_history(&mut self, current: bool) -> Result<(), GitError> {
-        if let Some(end) = self.history()?
-            && !self.git(move |git| git.contains(end)).await?
-        {
-            self.progress.at.history = None;
-        }
-        if current && self.progress.at.history.is_none() {
-            let past = self.past().await?;
-            let steps = self.missing_steps(past.clone()).await?;
-            let at = self.version;
-            let end = self.git(move |git| git.append_history(&past, at, &steps)).await?;
-            self.progress.at.history = Some(end.to_string());
-            self.store.save(&self.progress).await?;
-        }
-        self.show_history(None).await
-    }
-
-    /// What the histories that end in `past` lack of what the index has.
-    async fn missing_steps(&self, past: Vec<Oid>) -> Result<Vec<Step>, GitError> {
-        let (index, layout, at) = (self.index.clone(), Arc::clone(&self.shared.layout), self.version);
-        self.git(move |git| git.history_difference(&past, at, index.authored(layout.as_ref()))).await
-    }
-
-    /// Shows readers the history as far as it is recorded, by this index if it was made already.
-    async fn show_history(&self, index: Option<Oid>) -> Result<(), GitError> {
-        match self.history()? {
-            Some(end) => self.git(move |git| git.set_history(end, index)).await,
-            None => Ok(()),
-        }
-    }
-
-    pub(super) fn history(&self) -> Result<Option<Oid>, GitError> {
-        Ok(self.progress.at.history.as_deref().map(Oid::from_str).transpose()?)
-    }
-
-    /// Applies what others put on main, beginning with what was being applied before a crash.
-    async fn catch_up_with_main(&mut self) -> Result<(), GitError> {
-        if let Some(push) = self.progress.push.clone()
-            && let Ok(target) = Oid::from_str(&push.target)
-            && self.git(move |git| git.contains(target)).await?
-        {
-            self.ingest(target).await?;
-        }
-        loop {
-            match self.main().await? {
-                Some(main) if Some(main) != self.tip()? => self.follow_main(main).await?,
-                _ => return Ok(()),
-            }
-        }
-    }
-
-    /// Makes main what the log says now, in one commit, because the records in between are gone.
-    async fn reconcile(&mut self) -> Result<(), GitError> {
-        loop {
-            let snapshot = self.shared.log.scan("", None).await?;
-            let layout = Arc::clone(&self.shared.layout);
-            let index = Index::of(&snapshot, layout.as_ref());
-            self.index = index.clone();
-            self.version = snapshot.version;
-            let (version, time_ms) = (snapshot.version, self.shared.options.clock.now_ms());
-            let invalid = self.progress.invalid.clone();
-            let tip = self.tip()?;
-            let draft = self
-                .work(move |git| match tip {
-                    Some(tip) => {
-                        let keep = |path: &str| invalid.contains_key(path);
-                        project::reconciliation(git, tip, layout.as_ref(), &index, &keep, version, time_ms)
-                    }
-                    None => Ok(None),
-                })
-                .await?;
-            let past = self.past().await?;
-            let steps = self.missing_steps(past).await?;
-            if self.publish(draft.into_iter().collect(), steps).await? {
-                self.progress.at.version = self.version;
-                return self.store.save(&self.progress).await;
-            }
-            self.progress.next = None;
-            self.catch_up_with_main().await?;
-        }
-    }
-
-    /// What it means that somebody else moved main.
-    fn lost(&self) -> Result<(), GitError> {
-        if self.remote.is_some() { Err(RemoteError::Raced.into()) } else { Ok(()) }
-    }
-
-    /// Turns records into commits; false when somebody else moved main.
-    async fn project(&mut self, records: Vec<Record>) -> Result<bool, GitError> {
-        let Some(last) = records.last().map(|record| record.version) else { return Ok(true) };
-        let Some(tip) = self.tip()? else { return Ok(false) };
-        let layout = Arc::clone(&self.shared.layout);
-        let mut index = std::mem::take(&mut self.index);
-        let invalid = self.progress.invalid.clone();
-        let (drafts, steps, index) = self
-            .work(move |git| {
-                let (drafts, steps) = project::drafts(git, tip, layout.as_ref(), &mut index, &invalid, &records)?;
-                Ok((drafts, steps, index))
-            })
-            .await?;
-        self.index = index;
-        self.version = last;
-        self.publish(drafts, steps).await
-    }
-
-    /// Puts commits on main and steps into the history; false when somebody else moved main.
-    async fn publish(&mut self, drafts: Vec<Draft>, steps: Vec<Step>) -> Result<bool, GitError> {
-        if drafts.is_empty() && steps.is_empty() {
-            return Ok(true);
-        }
-        let count = drafts.len() as u64;
-        let paths: BTreeSet<String> =
-            drafts.iter().flat_map(|draft| &draft.edits).map(|edit| edit.path.clone()).collect();
-        let tip = self.tip()?;
-        let (past, at) = (self.past().await?, self.version);
-        let made = self.git(move |git| git.commit_with_history(tip, &drafts, &past, (at, &steps))).await?;
-        let (Some(commit), history) = made else { return Ok(true) };
-        let next =
-            Point { commit: Some(commit.to_string()), version: self.version, history: Some(history.end.to_string()) };
-        self.progress.next = Some(next.clone());
-        self.store.save(&self.progress).await?;
-        let moved = match self.remote {
-            Some(_) => self.push(tip, commit, Some(history.end)).await?,
-            None => tip == Some(commit) || self.git(move |git| git.advance(tip, commit)).await?,
-        };
-        if !moved {
-            return Ok(false);
-        }
-        self.account(commit).await?;
-        self.progress.at = next;
-        self.show_history(history.index).await?;
-        // Otherwise the record says so when it is saved next; until then main does, and what was moved from here.
-        if self.remote.is_some() {
-            self.store.save(&self.progress).await?;
-        }
-        let safe = self.version;
-        self.report(|status| {
-            status.commits += count;
-            status.commit = Some(commit.to_string());
-            status.safe = safe;
-        });
-        self.overwrote(paths).await?;
-        Ok(true)
-    }
-
-    /// Says how far it is, and records it when that was long ago.
-    async fn caught_up_to(&mut self, version: Version) -> Result<(), GitError> {
-        let is_behind = self.store.age_before(version).is_some_and(|age| age >= BEHIND);
-        if version.0 >= self.progress.at.version.0 + SKIPPED || is_behind {
-            self.progress.at.version = version;
-            self.store.save(&self.progress).await?;
-        }
-        let head = self.shared.log.head().await?;
-        let safe = self.progress.at.version;
-        self.report(|status| {
-            status.projected = version;
-            status.safe = safe;
-            status.backlog = head.0.saturating_sub(version.0);
-        });
-        Ok(())
-    }
-
-    /// The commit that is accounted for.
-    pub(super) fn tip(&self) -> Result<Option<Oid>, GitError> {
-        oid(&self.progress.at)
-    }
-
-    pub(super) fn report(&self, change: impl FnOnce(&mut GitStatus)) {
-        self.shared.status.send_if_modified(|status| {
-            let before = status.clone();
-            change(status);
-            *status != before
-        });
-    }
-
-    /// Works on the repository, off the threads that must not block.
-    pub(super) async fn work<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&ControlRepository) -> Result<T, GitError> + Send + 'static,
-    ) -> Result<T, GitError> {
-        let repository = self.repository.clone();
-        tokio::task::spawn_blocking(move || work(&repository)).await?
-    }
-
-    pub(super) async fn git<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&ControlRepository) -> Result<T, git2::Error> + Send + 'static,
-    ) -> Result<T, GitError> {
-        self.work(move |repository| Ok(work(repository)?)).await
-    }
-}
-
-pub(super) fn oid(point: &Point) -> Result<Option<Oid>, GitError> {
-    Ok(point.commit.as_deref().map(Oid::from_str).transpose()?)
 }

@@ -11,8 +11,8 @@ use git2::Oid;
 use stoa_machinery::log::{Change, LogError};
 
 use super::{
-    GitError, IngestError, InvalidFile, PushedFile, RemoteError, progress::Push, project, projector::Session,
-    repository::FileChange, text,
+    GitError, IngestError, InvalidFile, PushedFile, RemoteError, progress::Push, project, repository::FileChange,
+    session::Session, text,
 };
 
 impl Session {

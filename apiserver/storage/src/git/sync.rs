@@ -14,9 +14,9 @@ use uuid::Uuid;
 use super::{
     GitError, RemoteError,
     progress::Point,
-    projector::{Session, oid},
     remote::{Heads, Remote, Update},
     repository::MAIN,
+    session::{Session, oid},
 };
 
 /// So many announced moves of main are remembered. One is added with each leader whose push was left undecided.

@@ -1,6 +1,8 @@
 //! The projection and ingest end to end, on a log, with the real `git` on the other side.
 
+mod control_remote;
 mod fan_out;
+mod past;
 mod remote;
 mod support;
 

@@ -1,133 +1,18 @@
 //! A remote of record: the projection pushes to it, takes what people push there, and loses and doubles nothing whatever
 //! becomes of the remote, of the machine or of a push.
 
-#![expect(clippy::unwrap_used, reason = "this is a test, helpers and all")]
+use std::time::Duration;
 
-use std::{collections::BTreeMap, os::unix::fs::PermissionsExt as _, path::PathBuf, time::Duration};
-
-use crate::support::{Bench, Clone, git, put, remove};
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
-use stoa_git::testing::{Behaviour, GitServer};
-use stoa_machinery::{
-    log::Version,
-    registry::{History as _, HistoryError, Past},
-};
+use stoa_git::testing::Behaviour;
+use stoa_machinery::log::Version;
 use stoa_pki::{CertificateAuthority, CertificateRequest};
-use stoa_storage::git::{GitHistory, RemoteOptions};
-use tempfile::TempDir;
+use stoa_storage::git::RemoteOptions;
 
-const PASSWORD: &str = "correct horse";
-
-/// A bare repository, and a server in front of it.
-struct Remote {
-    folder: TempDir,
-    server: GitServer,
-}
-
-impl Remote {
-    async fn start() -> Self {
-        Self::start_with(None).await
-    }
-
-    /// With a certificate and its key.
-    async fn start_with(tls: Option<(&str, &str)>) -> Self {
-        let folder = TempDir::new().unwrap();
-        let repository = folder.path().join("control.git");
-        git(folder.path(), &["init", "-q", "--bare", "-b", "main", repository.to_str().unwrap()]);
-        let server = GitServer::start(folder.path(), PASSWORD, tls).await;
-        let remote = Self { folder, server };
-        remote.set_token(PASSWORD);
-        remote
-    }
-
-    fn repository(&self) -> PathBuf {
-        self.folder.path().join("control.git")
-    }
-
-    fn git(&self, arguments: &[&str]) -> String {
-        git(&self.repository(), arguments)
-    }
-
-    /// What the projection shows to the server.
-    fn set_token(&self, token: &str) {
-        let folder = self.folder.path().join("credentials");
-        std::fs::create_dir_all(&folder).unwrap();
-        std::fs::write(folder.join("username"), "bot").unwrap();
-        std::fs::write(folder.join("token"), format!("{token}\n")).unwrap();
-    }
-
-    fn options(&self) -> RemoteOptions {
-        RemoteOptions {
-            credentials: Some(self.folder.path().join("credentials")),
-            poll: Duration::from_millis(30),
-            longest_retry: Duration::from_millis(100),
-            ..RemoteOptions::new(self.server.url("http", "control.git"))
-        }
-    }
-
-    /// By its path on this machine.
-    fn by_path(&self) -> RemoteOptions {
-        RemoteOptions {
-            credentials: None,
-            ..RemoteOptions { url: format!("file://{}", self.repository().display()), ..self.options() }
-        }
-    }
-
-    /// From now on the server refuses to move a ref.
-    fn refuse(&self, name: &str) {
-        let hook = self.repository().join("hooks/update");
-        std::fs::write(&hook, format!("#!/bin/sh\ncase $1 in {name}) echo not now; exit 1;; esac\n")).unwrap();
-        std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o755)).unwrap();
-    }
-
-    fn refuse_nothing(&self) {
-        std::fs::remove_file(self.repository().join("hooks/update")).unwrap();
-    }
-
-    fn clone_repository(&self) -> Clone {
-        Clone::of(&self.repository())
-    }
-
-    /// The subjects of all commits on main, oldest first.
-    fn subjects(&self) -> Vec<String> {
-        self.git(&["log", "--reverse", "--format=%s", "main"]).lines().map(str::to_owned).collect()
-    }
-
-    fn show(&self, path: &str) -> String {
-        self.git(&["show", &format!("main:{path}")])
-    }
-
-    /// How often each version has a commit on main.
-    fn versions(&self) -> BTreeMap<u64, usize> {
-        let format = "--format=%(trailers:key=Resource-Version,valueonly,separator=)";
-        let mut versions = BTreeMap::new();
-        for version in self.git(&["log", format, "main"]).lines().filter_map(|line| line.parse().ok()) {
-            *versions.entry(version).or_default() += 1;
-        }
-        versions
-    }
-
-    /// The versions in the history at the remote, and how often each object is in the newest.
-    fn history(&self) -> Vec<u64> {
-        let name = self.git(&["for-each-ref", "--format=%(refname)", "refs/stoa/history"]);
-        assert_eq!(name.lines().count(), 1, "{name}");
-        let mut versions = Vec::new();
-        for commit in self.git(&["rev-list", &name]).lines() {
-            let names = self.git(&["ls-tree", "-r", "-t", "--name-only", commit]);
-            let leaf = |name: &&str| name.starts_with("at/") && name.split('/').count() == 9;
-            let version = |name: &str| u64::from_str_radix(&name[3..].replace('/', ""), 16).unwrap();
-            versions.extend(names.lines().filter(leaf).map(version));
-        }
-        versions.sort();
-        versions.dedup();
-        versions
-    }
-}
-
-async fn away(bench: &Bench, problem: &str) -> String {
-    bench.wait(|status| status.remote_problem == Some(problem)).await;
-    bench.status().error.unwrap_or_default()
-}
+use crate::{
+    control_remote::{Remote, away},
+    support::{Bench, put, remove},
+};
 
 #[tokio::test]
 async fn many_writes_are_one_push() {
@@ -225,22 +110,22 @@ async fn while_it_is_away_writes_go_on_and_then_it_catches_up() {
 #[tokio::test]
 async fn a_token_is_read_again_and_never_told() {
     let remote = Remote::start().await;
-    remote.set_token("a wrong token");
+    remote.show_token("a wrong token");
     let bench = Bench::new(Some(remote.options())).run();
     let last = bench.write(put("web", "replicas: 1", "anna")).await;
     let error = away(&bench, "RemoteUnauthorized").await;
-    assert!(!error.contains("wrong token") && !error.contains(PASSWORD), "{error}");
-    remote.set_token(PASSWORD);
+    assert!(!error.contains("wrong token") && !error.contains(Remote::TOKEN), "{error}");
+    remote.show_token(Remote::TOKEN);
     bench.projected(last).await;
     // A new one, as when they are rotated.
     remote.server.set_password("another");
     let last = bench.write(put("web", "replicas: 2", "anna")).await;
     away(&bench, "RemoteUnauthorized").await;
-    remote.set_token("another");
+    remote.show_token("another");
     bench.projected(last).await;
     assert_eq!(remote.subjects().len(), 3);
     let config = std::fs::read_to_string(bench.repository().join("config")).unwrap();
-    assert!(!config.contains("another") && !config.contains(PASSWORD), "{config}");
+    assert!(!config.contains("another") && !config.contains(Remote::TOKEN), "{config}");
 }
 
 #[tokio::test]
@@ -248,8 +133,8 @@ async fn the_server_has_to_be_who_it_says() {
     let authority = CertificateAuthority::new("git test").unwrap();
     let issued = authority.issue(&CertificateRequest::server("git").loopback()).unwrap();
     let remote = Remote::start_with(Some((&issued.certificate_pem, &issued.key_pem))).await;
-    let options = RemoteOptions { url: remote.server.url("https", "control.git"), ..remote.options() };
-    let ca = remote.folder.path().join("credentials/ca.crt");
+    let options = RemoteOptions { url: remote.url("https"), ..remote.options() };
+    let ca = remote.credentials().join("ca.crt");
     std::fs::write(&ca, CertificateAuthority::new("other").unwrap().certificate_pem()).unwrap();
     let bench = Bench::new(Some(options)).run();
     let last = bench.write(put("web", "replicas: 1", "anna")).await;
@@ -522,41 +407,4 @@ async fn what_a_new_log_finds_at_the_remote_is_applied() {
     assert_eq!(remote.subjects().len(), 3);
     // Its history is another.
     assert_eq!(remote.git(&["for-each-ref", "refs/stoa/history"]).lines().count(), 2);
-}
-
-#[tokio::test]
-async fn a_replica_that_never_led_reads_the_past_from_the_remote() {
-    let remote = Remote::start().await;
-    let bench = Bench::new(Some(remote.options())).run();
-    let first = bench.write(put("web", "replicas: 1", "anna")).await;
-    bench.projected(first).await;
-    let second = bench.write(put("web", "replicas: 2", "anna")).await;
-    bench.projected(second).await;
-    let elsewhere = TempDir::new().unwrap();
-    let record = bench.record().await;
-    let copy = elsewhere.path().join("control.git");
-    let history = GitHistory::new(copy.clone(), |_| true, record.clone()).with_remote(Some(remote.options()));
-    let past = |version: Version| Past { version, prefix: "/registry/things/".to_owned(), after: None, max: 10 };
-    let read = async |version: Version| {
-        let entries = history.read(past(version)).await.unwrap().unwrap();
-        entries.iter().map(|entry| String::from_utf8(entry.value.to_vec()).unwrap()).collect::<Vec<_>>()
-    };
-    assert_eq!(read(first).await, [r#"{"replicas":1}"#]);
-    assert_eq!(read(second).await, [r#"{"replicas":2}"#]);
-    // What is here already takes no question, and nobody else asks any.
-    let bench = bench.stop().await;
-    remote.server.behave(Behaviour::Away);
-    let before = remote.server.requests();
-    assert_eq!(read(first).await, [r#"{"replicas":1}"#]);
-    assert_eq!(remote.server.requests(), before);
-    // What is not is asked for, and known by the log to be there or not.
-    let later = bench.write(put("web", "replicas: 3", "anna")).await;
-    assert!(matches!(history.read(past(later)).await, Err(HistoryError::Failed(_))));
-    remote.server.behave(Behaviour::Normal);
-    assert!(matches!(history.read(past(later)).await, Err(HistoryError::Behind { upto }) if upto >= second));
-    let bench = bench.run();
-    bench.projected(later).await;
-    bench.update(&record).await;
-    assert_eq!(read(later).await, [r#"{"replicas":3}"#]);
-    assert_eq!(read(first).await, [r#"{"replicas":1}"#]);
 }
