@@ -9,7 +9,7 @@
 //! `project` turns records into commits, `history` keeps what was authored at every version, `push` applies what was
 //! pushed, `progress` is what survives a crash, `session` goes from one failure to the next, `sync` and `remote` keep to a remote of record, `text` edits files. The
 //! others are Git: `repository` and `trees`; `objects`, `packs`, `pack_file`, `pack_index` and `delta` write what is new;
-//! `repack` and `merge` keep that in few packs.
+//! `repack` and `merge` keep that in few packs; `locks` keeps others out.
 //!
 //! With a remote of record main is the remote's, and the repository here a copy of it that may be lost.
 
@@ -17,6 +17,7 @@ mod delta;
 mod fan_out;
 mod history;
 mod layout;
+mod locks;
 mod merge;
 mod objects;
 mod pack_file;
@@ -61,6 +62,9 @@ pub enum GitError {
     /// The remote of record cannot be used for now.
     #[error("the remote of the control repository cannot be used")]
     Remote(#[from] RemoteError),
+    /// Somebody else moves main of the repository, or holds its lock, whenever it is to be moved from here.
+    #[error("main of the control repository is moved by somebody else, or locked, each time that it is to be moved")]
+    Raced,
     /// What was pushed cannot be applied for now.
     #[error("what was pushed to the control repository is not applied yet")]
     Ingest(#[from] IngestError),

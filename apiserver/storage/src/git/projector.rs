@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    convert::Infallible,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -27,6 +28,9 @@ use crate::clock::{Clock, SystemClock};
 const BATCH: usize = 128;
 /// And so many one push to a remote, which takes as long for few as for many.
 const REMOTE_BATCH: usize = 1024;
+/// So many races for main may be lost in a row before it is told.
+const RACES: u32 = 10;
+
 /// Settings of a [`GitProjector`].
 #[derive(Clone, Debug)]
 pub struct GitOptions {
@@ -154,33 +158,33 @@ impl GitProjector {
     pub async fn run(&self, stop: CancellationToken) {
         let repack = repack::keep_few(self.shared.path.clone(), self.shared.options.repack);
         let _repack = AbortOnDropHandle::new(tokio::spawn(repack));
-        let mut failures = 0;
+        let (mut failures, mut lost) = (0, 0);
         while !stop.is_cancelled() {
+            let before = self.shared.status.borrow().commit.clone();
             let result = tokio::select! {
                 () = stop.cancelled() => return,
                 result = self.session() => result,
             };
-            let error = match result {
-                Ok(()) => {
-                    self.shared.status.send_modify(|status| status.restarts += 1);
-                    continue;
-                }
-                Err(GitError::Remote(RemoteError::Raced)) => {
-                    self.shared.status.send_modify(|status| status.restarts += 1);
-                    // Whoever came first may come again.
-                    let pause = self.shared.options.retry.mul_f64(rand::random_range(0.0..=1.0));
-                    stop.run_until_cancelled(tokio::time::sleep(pause)).await;
-                    continue;
-                }
-                Err(error) => error,
+            let Err(error) = result;
+            let got_on = self.shared.status.borrow().commit != before;
+            lost = match error {
+                GitError::Raced | GitError::Remote(RemoteError::Raced) if got_on => 1,
+                GitError::Raced | GitError::Remote(RemoteError::Raced) => lost + 1,
+                _ => 0,
             };
-            let is_new = self.shared.status.borrow().error.is_none();
-            failures = if is_new { 0 } else { failures + 1 };
-            self.failed(&error).await;
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(self.shared.options.delay(failures, &error)) => {}
-            }
+            let delay = if (1..=RACES).contains(&lost) {
+                self.shared.status.send_modify(|status| status.restarts += 1);
+                // Whoever came first may come again.
+                let is_first = lost == 1 && self.shared.options.remote.is_none();
+                let longest = if is_first { Duration::ZERO } else { self.shared.options.retry };
+                longest.mul_f64(rand::random_range(0.0..=1.0))
+            } else {
+                let is_new = self.shared.status.borrow().error.is_none();
+                failures = if is_new { 0 } else { failures + 1 };
+                self.failed(&error).await;
+                self.shared.options.delay(failures, &error)
+            };
+            stop.run_until_cancelled(tokio::time::sleep(delay)).await;
         }
     }
 
@@ -197,7 +201,7 @@ impl GitProjector {
     }
 
     /// Works until something fails, or somebody else moved main under it.
-    async fn session(&self) -> Result<(), GitError> {
+    async fn session(&self) -> Result<Infallible, GitError> {
         let mut session = Session::resume(Arc::clone(&self.shared)).await?;
         let mut records = self.shared.log.follow(session.version).await?;
         let options = &self.shared.options;
@@ -210,7 +214,7 @@ impl GitProjector {
             let first = tokio::select! {
                 record = records.next() => record,
                 _ = poll.tick() => {
-                    let Some(main) = session.main().await? else { return Ok(()) };
+                    let Some(main) = session.main().await? else { return Err(GitError::Raced) };
                     if Some(main) != session.tip()? {
                         session.follow_main(main).await?;
                     }
@@ -220,7 +224,7 @@ impl GitProjector {
             let batch = self.batch(first, &mut records, due).await?;
             due = Instant::now() + self.shared.options.pace;
             if !session.project(batch).await? {
-                return session.lost();
+                return Err(session.lost());
             }
         }
     }

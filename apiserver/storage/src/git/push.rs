@@ -31,10 +31,11 @@ impl Session {
         }
         // Whoever has lost the lease fails here, and knows too little to judge.
         self.store.save(&self.progress).await?;
-        if self.git(move |git| git.restore(tip, main)).await? {
-            tracing::error!(commit = %main, restored = %tip, "a rewritten history of the control repository is refused");
-            self.report(|status| status.refused += 1);
+        if !self.git(move |git| git.restore(tip, main)).await? {
+            return Err(GitError::Raced);
         }
+        tracing::error!(commit = %main, restored = %tip, "a rewritten history of the control repository is refused");
+        self.report(|status| status.refused += 1);
         Ok(())
     }
 

@@ -177,8 +177,11 @@ impl Remote {
             None => self.push_over_network(repository, updates, &session),
         };
         pushed.map_err(|error| match error.code() {
-            ErrorCode::NotFastForward | ErrorCode::Modified | ErrorCode::Exists | ErrorCode::Locked => {
-                RemoteError::Raced
+            ErrorCode::NotFastForward | ErrorCode::Modified | ErrorCode::Exists => RemoteError::Raced,
+            // By somebody who is at it, or who was killed: that lasts until a person takes it away.
+            ErrorCode::Locked => {
+                let url = stoa_git::without_userinfo(&self.options.url);
+                RemoteError::Unavailable(format!("{url} is locked: {}", error.message()))
             }
             _ => self.explain(&error, &session),
         })

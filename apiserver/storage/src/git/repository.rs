@@ -18,11 +18,11 @@ use super::{
     fan_out,
     history::{self, Appended, HISTORY, Step, VERSIONS},
     layout::CommitInfo,
+    locks,
     objects::Objects,
     packs,
     trees::{self, Directory, Item},
 };
-use crate::local::create_private_dir;
 
 /// The branch that everything happens on.
 pub(super) const MAIN: &str = "refs/heads/main";
@@ -129,9 +129,7 @@ pub(super) struct ControlRepository {
 impl ControlRepository {
     /// Opens the bare repository at `path`, or makes it. One that is a copy of a remote takes no pushes to branches.
     pub(super) fn open(path: &Path, is_copy: bool) -> Result<Self, git2::Error> {
-        if let Some(parent) = path.parent() {
-            create_private_dir(parent).map_err(|error| git2::Error::from_str(&error.to_string()))?;
-        }
+        let lock = Arc::new(locks::take(path)?);
         let mut options = RepositoryInitOptions::new();
         options.bare(true).initial_head("main").external_template(false);
         let repository = Repository::init_opts(path, &options)?;
@@ -151,11 +149,6 @@ impl ControlRepository {
         }
         config.set_bool("receive.fsckObjects", true)?;
         Config::open(&path.join(LIBGIT2_CONFIG))?.set_bool("core.fsyncObjectFiles", true)?;
-        let lock = File::create(path.join("stoa.lock")).and_then(|file| {
-            file.try_lock()?;
-            Ok(Arc::new(file))
-        });
-        let lock = lock.map_err(|error| git2::Error::from_str(&format!("it is in use by another process: {error}")))?;
         packs::prepare(&repository)?;
         Ok(Self { path: path.to_owned(), newest: Arc::default(), _lock: lock })
     }

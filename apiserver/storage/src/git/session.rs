@@ -36,6 +36,8 @@ pub(super) struct Session {
     repository: ControlRepository,
     /// Every record up to here has been looked at.
     pub version: Version,
+    /// And had been when it began.
+    begun: Version,
     /// Ends what is transferred when the session does.
     _stop: DropGuard,
 }
@@ -47,11 +49,11 @@ impl Session {
         let (path, is_copy) = (shared.path.clone(), shared.options.remote.is_some());
         let repository = tokio::task::spawn_blocking(move || ControlRepository::open(&path, is_copy)).await??;
         let progress = progress.unwrap_or_default();
-        let version = progress.at.version;
+        let (version, begun) = (progress.at.version, progress.at.version);
         let stop = CancellationToken::new();
         let remote = shared.options.remote.clone().map(|options| Remote::new(options, stop.clone()));
         let (index, heads, _stop) = (Index::default(), Heads::default(), stop.drop_guard());
-        let mut session = Self { shared, store, progress, index, remote, heads, repository, version, _stop };
+        let mut session = Self { shared, store, progress, index, remote, heads, repository, version, begun, _stop };
         let known =
             if session.remote.is_some() { session.settle_with_remote().await? } else { session.settle().await? };
         let layout = Arc::clone(&session.shared.layout);
@@ -77,9 +79,8 @@ impl Session {
         session.report(|status| {
             status.commit = commit;
             status.invalid = invalid;
-            status.error = None;
-            status.remote_problem = None;
         });
+        session.begun = session.version;
         Ok(session)
     }
 
@@ -113,7 +114,9 @@ impl Session {
                     None => self.first_commit().await?,
                 };
                 if let Some(first) = first {
-                    self.git(move |git| git.advance(None, first)).await?;
+                    if !self.git(move |git| git.advance(None, first)).await? {
+                        return Err(GitError::Raced);
+                    }
                     self.progress.at.commit = Some(first.to_string());
                 }
                 Ok(old.is_some() || tip.is_none())
@@ -213,14 +216,18 @@ impl Session {
                 self.progress.at.version = self.version;
                 return self.store.save(&self.progress).await;
             }
+            if self.remote.is_some() {
+                // Main may be what was announced, which is decided anew.
+                return Err(self.lost());
+            }
             self.progress.next = None;
             self.catch_up_with_main().await?;
         }
     }
 
     /// What it means that somebody else moved main.
-    pub(super) fn lost(&self) -> Result<(), GitError> {
-        if self.remote.is_some() { Err(RemoteError::Raced.into()) } else { Ok(()) }
+    pub(super) fn lost(&self) -> GitError {
+        if self.remote.is_some() { RemoteError::Raced.into() } else { GitError::Raced }
     }
 
     /// Turns records into commits; false when somebody else moved main.
@@ -290,10 +297,16 @@ impl Session {
         }
         let head = self.shared.log.head().await?;
         let safe = self.progress.at.version;
+        // What kept it from getting on is over when it got on, and not because it tries again.
+        let gets_on = version > self.begun || version >= head;
         self.report(|status| {
             status.projected = version;
             status.safe = safe;
             status.backlog = head.0.saturating_sub(version.0);
+            if gets_on {
+                status.error = None;
+                status.remote_problem = None;
+            }
         });
         Ok(())
     }

@@ -408,3 +408,19 @@ async fn what_a_new_log_finds_at_the_remote_is_applied() {
     // Its history is another.
     assert_eq!(remote.git(&["for-each-ref", "refs/stoa/history"]).lines().count(), 2);
 }
+
+#[tokio::test]
+async fn a_commit_of_ours_that_is_there_but_was_refused_is_not_taken_for_a_push() {
+    let remote = Remote::start().await;
+    let bench = Bench::new(Some(remote.options())).run();
+    let last = bench.write(put("web", "replicas: 1", "anna")).await;
+    bench.projected(last).await;
+    let bench = bench.stop().await;
+    let last = bench.write(put("web", "replicas: 2", "anna")).await;
+    bench.compact(last).await;
+    remote.when_moved("refs/heads/main", "git update-ref $1 $3; echo it is there already; exit 1");
+    let bench = bench.run();
+    bench.projected(last).await;
+    assert_eq!(remote.subjects()[2..], ["reconcile with the log"]);
+    assert_eq!((bench.status().pushes, bench.status().error), (0, None));
+}

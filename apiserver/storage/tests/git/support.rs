@@ -257,6 +257,10 @@ impl Bench {
         assert!(matches!(self.log.append(write).await, Err(LogError::Conflict { .. })));
     }
 
+    pub(crate) async fn head(&self) -> Version {
+        self.log.head().await.unwrap()
+    }
+
     pub(crate) async fn compact(&self, before: Version) {
         self.log.compact(before).await.unwrap();
     }
