@@ -8,8 +8,9 @@
 //! that two ends which were made of the same records can always be joined.
 //!
 //! Finding a version takes the versions of all commits in one tree of the same form. That is the index, in
-//! `refs/stoa/versions`: a commit with that tree whose parent is the end of the chain that it covers. It is made from
-//! the chain and stays where it is.
+//! `refs/stoa/versions/<id of the log>`: a commit with that tree whose parent is the end of the chain that it covers. It is made from
+//! the chain and stays where it is. It has the versions of one log and all of them up to its newest: a repository may
+//! have been another log's before, whose versions mean other things.
 //!
 //! Main cannot serve: files of people are invalid at times, and a push is one commit and many versions.
 
@@ -25,8 +26,8 @@ use super::{
 
 /// Where the chain ends.
 pub(super) const HISTORY: &str = "refs/stoa/history";
-/// Where the index is.
-pub(super) const VERSIONS: &str = "refs/stoa/versions";
+/// Where the indexes are, each by the id of its log.
+const VERSIONS: &str = "refs/stoa/versions";
 /// The tree of versions.
 const AT: &str = "at";
 const REGISTRY: &str = "/registry/";
@@ -70,6 +71,7 @@ pub(super) struct Appended {
 /// change nothing.
 pub(super) fn append(
     repository: &Repository,
+    log: &str,
     bases: &[Oid],
     at: Version,
     steps: &[Step],
@@ -97,7 +99,7 @@ pub(super) fn append(
     let states: Vec<(Names, Oid)> = states.into_iter().map(|(version, state)| (names(version), state)).collect();
     let batch = insert(repository, None, &states, 0, objects)?;
     let end = commit(batch, bases, objects)?;
-    let index = match covered(repository)? {
+    let index = match covered(repository, log)? {
         Some((index, covered)) if bases == [covered] => {
             let all = insert(repository, Some(versions(repository, index)?.id()), &states, 0, objects)?;
             Some(commit(all, &[end], objects)?)
@@ -115,25 +117,44 @@ fn commit(versions: Oid, parents: &[Oid], objects: &mut Objects) -> Result<Oid, 
     objects.add(ObjectType::Commit, commit.as_bytes())
 }
 
-/// The index and the end of the chain that it covers.
-pub(super) fn covered(repository: &Repository) -> Result<Option<(Oid, Oid)>, git2::Error> {
-    match repository.refname_to_id(VERSIONS) {
+/// Where the index of a log is.
+fn index_of(log: &str) -> String {
+    format!("{VERSIONS}/{log}")
+}
+
+/// The index of a log, by its id, and the end of the chain that it covers.
+pub(super) fn covered(repository: &Repository, log: &str) -> Result<Option<(Oid, Oid)>, git2::Error> {
+    match repository.refname_to_id(&index_of(log)) {
         Ok(index) => Ok(Some((index, repository.find_commit(index)?.parent_id(0)?))),
         Err(error) if error.code() == ErrorCode::NotFound => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// Brings the index up to `end`; `publish` makes the objects it is given readable.
+/// Makes this the index of a log. Those of logs that the repository had before go.
+pub(super) fn set_index(repository: &Repository, log: &str, index: Oid) -> Result<(), git2::Error> {
+    let name = index_of(log);
+    if repository.find_reference(&name).is_err() {
+        let others = repository.references_glob(&format!("{VERSIONS}*"))?.collect::<Result<Vec<_>, _>>()?;
+        others.into_iter().try_for_each(|mut other| other.delete())?;
+    }
+    repository.reference(&name, index, true, "stoa").map(|_| ())
+}
+
+/// Brings the index of a log up to `end`; `publish` makes the objects it is given readable.
 pub(super) fn index(
     repository: &Repository,
+    log: &str,
     end: Oid,
     publish: impl Fn(&Objects) -> Result<(), git2::Error>,
 ) -> Result<(), git2::Error> {
-    let covered = covered(repository)?;
-    if covered.is_some_and(|(_, covered)| covered == end) {
-        return Ok(());
-    }
+    let covered = match covered(repository, log)? {
+        // A remote that did not take the newest is behind what is here.
+        Some((_, covered)) if covered == end || repository.graph_descendant_of(covered, end)? => return Ok(()),
+        Some((index, covered)) if repository.graph_descendant_of(end, covered)? => Some((index, covered)),
+        // It is of an end that was given up.
+        _ => None,
+    };
     let mut walk = repository.revwalk()?;
     walk.set_sorting(Sort::TOPOLOGICAL | Sort::REVERSE)?;
     walk.push(end)?;
@@ -162,7 +183,7 @@ pub(super) fn index(
     let all = all.ok_or_else(|| git2::Error::from_str("the history has no beginning"))?;
     let index = commit(all, &[end], &mut objects)?;
     publish(&objects)?;
-    repository.reference(VERSIONS, index, true, "stoa").map(|_| ())
+    set_index(repository, log, index)
 }
 
 /// The states in a tree of versions.
@@ -286,9 +307,19 @@ pub(super) struct Range<'a> {
     pub max: usize,
 }
 
-/// Objects as of a version, in the order of their keys. `None` when the history begins later.
-pub(super) fn read(repository: &Repository, at: Version, range: Range<'_>) -> Result<Option<Vec<Entry>>, git2::Error> {
-    let Some((index, _)) = covered(repository)? else { return Ok(None) };
+/// The newest version in the index of a log.
+pub(super) fn newest_indexed(repository: &Repository, index: Oid) -> Result<Option<Version>, git2::Error> {
+    Ok(newest(repository, &versions(repository, index)?, Version(u64::MAX))?.map(|(version, _)| version))
+}
+
+/// Objects of a log as of a version, in the order of their keys. `None` when the history begins later.
+pub(super) fn read(
+    repository: &Repository,
+    log: &str,
+    at: Version,
+    range: Range<'_>,
+) -> Result<Option<Vec<Entry>>, git2::Error> {
+    let Some((index, _)) = covered(repository, log)? else { return Ok(None) };
     let Some((_, state)) = newest(repository, &versions(repository, index)?, at)? else { return Ok(None) };
     let mut entries = Vec::new();
     collect(repository, &repository.find_tree(state)?, REGISTRY, range, &mut entries)?;
@@ -339,6 +370,8 @@ mod tests {
     use super::*;
     use crate::git::repository::{ControlRepository, open};
 
+    const LOG: &str = "one";
+
     fn step(version: u64, name: &str, value: Option<&str>) -> Step {
         let key = Key::new(format!("/registry/config.stoa.dev/stacks/{name}"));
         Step { version: Version(version), key, value: value.map(|value| value.as_bytes().to_vec()) }
@@ -348,7 +381,7 @@ mod tests {
         let prefix = format!("/registry/config.stoa.dev/stacks/{prefix}");
         let after = after.map(|after| format!("/registry/config.stoa.dev/stacks/{after}"));
         let range = Range { prefix: &prefix, after: after.as_deref(), max };
-        let entries = read(repository, Version(at), range).unwrap()?;
+        let entries = read(repository, LOG, Version(at), range).unwrap()?;
         let text = |entry: &Entry| {
             let name = entry.key.as_str().strip_prefix("/registry/config.stoa.dev/stacks/").unwrap();
             format!("{name}@{}={}", entry.version, std::str::from_utf8(&entry.value).unwrap())
@@ -359,7 +392,7 @@ mod tests {
     #[test]
     fn every_version_shows_what_was_there() {
         let directory = TempDir::new().unwrap();
-        let control = ControlRepository::open(directory.path(), false).unwrap();
+        let control = ControlRepository::open(directory.path(), false).unwrap().of_log(LOG);
         let steps = [
             step(7, "shop/b", Some("1")),
             step(9, "shop/a", Some("1")),
@@ -398,10 +431,11 @@ mod tests {
             changes.iter().map(|s| (s.key.as_str().rsplit('/').next().unwrap(), s.value.is_some())).collect();
         assert_eq!(names, [("c", false), ("a.b", false), ("b", true)]);
     }
+
     #[test]
     fn ends_that_were_made_of_the_same_records_are_joined() {
         let directory = TempDir::new().unwrap();
-        let control = ControlRepository::open(directory.path(), false).unwrap();
+        let control = ControlRepository::open(directory.path(), false).unwrap().of_log(LOG);
         let steps = [
             step(7, "shop/a", Some("1")),
             step(8, "shop/b", Some("1")),
@@ -425,9 +459,35 @@ mod tests {
         assert_eq!(all(11), ["shop/b@8=1"]);
         assert_eq!(all(12), ["shop/b@8=1", "shop/c@12=1"]);
         // The index is the same when it is made at once, elsewhere.
-        let before = versions(&repository, covered(&repository).unwrap().unwrap().0).unwrap().id();
-        repository.find_reference(VERSIONS).unwrap().delete().unwrap();
+        let indexed = || versions(&repository, covered(&repository, LOG).unwrap().unwrap().0).unwrap().id();
+        let before = indexed();
+        repository.find_reference(&index_of(LOG)).unwrap().delete().unwrap();
         control.set_history(end, None).unwrap();
-        assert_eq!(versions(&repository, covered(&repository).unwrap().unwrap().0).unwrap().id(), before);
+        assert_eq!(indexed(), before);
+    }
+
+    #[test]
+    fn an_index_has_nothing_of_another_chain() {
+        let directory = TempDir::new().unwrap();
+        let control = ControlRepository::open(directory.path(), false).unwrap().of_log(LOG);
+        let repository = open(directory.path()).unwrap();
+        let end = |steps: &[Step]| control.append_history(&[], Version(5), steps).unwrap();
+        // As it was called before it was one log's.
+        let (old, new) = (end(&[step(20, "shop/a", Some("1"))]), end(&[step(30, "shop/b", Some("1"))]));
+        repository.reference(VERSIONS, old, true, "").unwrap();
+        control.set_history(old, None).unwrap();
+        assert!(repository.find_reference(VERSIONS).is_err());
+        assert_eq!(shown(&repository, 20, "", None, 9).unwrap(), ["shop/a@20=1"]);
+        // The old end was given up.
+        control.set_history(new, None).unwrap();
+        assert_eq!(shown(&repository, 20, "", None, 9).unwrap(), [""; 0]);
+        assert_eq!(shown(&repository, 30, "", None, 9).unwrap(), ["shop/b@30=1"]);
+        // Another log begins.
+        let other = control.of_log("another");
+        other.set_history(old, None).unwrap();
+        assert_eq!(covered(&repository, LOG).unwrap(), None);
+        assert!(
+            read(&repository, "another", Version(20), Range { prefix: "", after: None, max: 9 }).unwrap().is_some()
+        );
     }
 }

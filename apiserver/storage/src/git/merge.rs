@@ -73,10 +73,15 @@ impl Pack {
     }
 }
 
-/// Writes one pack, durably, with all that is in `packs`, the newest of which comes first, and some entries of others;
-/// returns its name without suffix.
-pub(super) fn merge(folder: &Path, packs: &[Pack], others: &[(Oid, Vec<u8>)]) -> io::Result<String> {
-    let all: HashSet<Oid> = packs.iter().flat_map(Pack::ids).chain(others.iter().map(|(id, _)| *id)).collect();
+/// Writes one pack, durably, with all that is in `packs`, the newest of which comes first, and other objects, whose
+/// entries are asked for one by one; returns its name without suffix.
+pub(super) fn merge(
+    folder: &Path,
+    packs: &[Pack],
+    others: &[Oid],
+    entry: impl Fn(Oid) -> io::Result<Vec<u8>>,
+) -> io::Result<String> {
+    let all: HashSet<Oid> = packs.iter().flat_map(Pack::ids).chain(others.iter().copied()).collect();
     let mut out = PackFile::create(folder, all.len())?;
     // What is taken from a pack may rest on what was taken from a newer one, but never the other way round.
     let (mut left, mut likes) = (all, Likenesses::default());
@@ -88,9 +93,9 @@ pub(super) fn merge(folder: &Path, packs: &[Pack], others: &[(Oid, Vec<u8>)]) ->
             }
         }
     }
-    for (id, entry) in others {
+    for id in others {
         if left.remove(id) {
-            out.add(*id, entry)?;
+            out.add(*id, &entry(*id)?)?;
         }
     }
     out.finish()
@@ -257,12 +262,12 @@ mod tests {
         git(directory.path(), &["update-ref", MAIN, &tip.to_string()]);
 
         git(other.path(), &["init", "--bare", "--quiet"]);
-        let loose = crate::git::objects::whole(git2::ObjectType::Blob, b"loose").unwrap();
-        let loose = (Oid::hash_object(git2::ObjectType::Blob, b"loose").unwrap(), loose);
+        let entry = |_| crate::git::objects::whole(git2::ObjectType::Blob, b"loose");
+        let loose = Oid::hash_object(git2::ObjectType::Blob, b"loose").unwrap();
         let sources = packs(directory.path());
         assert_eq!(sources.len(), 7);
         let entries = sources.iter().map(|pack| pack.places.len()).sum::<usize>();
-        let name = merge(&other.path().join("objects/pack"), &sources, &[loose.clone(), loose]).unwrap();
+        let name = merge(&other.path().join("objects/pack"), &sources, &[loose, loose], entry).unwrap();
         git(other.path(), &["update-ref", MAIN, &tip.to_string()]);
 
         git(other.path(), &["fsck", "--strict", "--full", "--no-dangling"]);
@@ -293,10 +298,11 @@ mod tests {
         bytes[40] ^= 1;
         fs::remove_file(&file).unwrap();
         fs::write(&file, &bytes).unwrap();
-        let error = merge(directory.path(), &packs(directory.path()), &[]).unwrap_err();
+        let merge = || merge(directory.path(), &packs(directory.path()), &[], |_| Ok(Vec::new()));
+        let error = merge().unwrap_err();
         assert!(error.to_string().contains("an entry is not what its index says"), "{error}");
         fs::write(&file, &bytes[..60]).unwrap();
-        assert!(merge(directory.path(), &packs(directory.path()), &[]).is_err());
+        assert!(merge().is_err());
     }
 
     fn tree(entries: &[(u16, u8)]) -> Vec<u8> {

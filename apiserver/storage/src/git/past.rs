@@ -3,22 +3,26 @@
 use std::{
     fmt,
     path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
 };
 
 use async_trait::async_trait;
 use git2::{Oid, Repository};
+use parking_lot::Mutex;
 use stoa_machinery::{
     definition::ResourceDefinition,
     log::{Entry, Version},
     registry::{History, HistoryError, Past},
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
     GitRecord,
     history::{self, Range},
     progress::{Point, Progress},
     remote::{Remote, RemoteOptions},
+    repack,
     repository::{self, ControlRepository},
 };
 
@@ -32,6 +36,16 @@ pub struct GitHistory {
     keeps: fn(&ResourceDefinition) -> bool,
     record: GitRecord,
     remote: Option<RemoteOptions>,
+    repack: Duration,
+    bringing: Arc<Bringing>,
+}
+
+/// The readers that wait for what the copy lacks share what one of them brings.
+#[derive(Default)]
+struct Bringing {
+    one_at_a_time: Arc<tokio::sync::Mutex<()>>,
+    /// Each time brings packs.
+    repack: Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
 impl fmt::Debug for GitHistory {
@@ -44,7 +58,7 @@ impl GitHistory {
     /// Reads the repository at `path` as far as `record` says that it reaches; `keeps` says of which resources it has the
     /// objects.
     pub fn new(path: PathBuf, keeps: fn(&ResourceDefinition) -> bool, record: GitRecord) -> Self {
-        Self { path, keeps, record, remote: None }
+        Self { path, keeps, record, remote: None, repack: Duration::from_secs(10), bringing: Arc::default() }
     }
 
     /// The repository is a copy, which is brought up to date when what is asked for is not in it.
@@ -52,58 +66,95 @@ impl GitHistory {
     pub fn with_remote(self, remote: Option<RemoteOptions>) -> Self {
         Self { remote, ..self }
     }
+
+    /// How often it is looked whether packs of the copy have to be merged, after some were brought; every ten seconds if
+    /// this is not called.
+    #[must_use]
+    pub fn repacked_every(self, repack: Duration) -> Self {
+        Self { repack, ..self }
+    }
+
+    /// Reads what is here.
+    async fn look(&self, past: &Arc<Past>) -> Result<Option<Vec<Entry>>, HistoryError> {
+        let (path, progress, past) = (self.path.clone(), self.record.progress(), Arc::clone(past));
+        off_thread(move || read(&path, &progress, &past)).await
+    }
+
+    /// Brings what the remote has and is not here.
+    async fn bring(&self, remote: &RemoteOptions, past: &Arc<Past>) -> Result<Option<Vec<Entry>>, HistoryError> {
+        let alone = Arc::clone(&self.bringing.one_at_a_time).lock_owned().await;
+        // Whoever was alone before may have brought it.
+        if let Ok(found) = self.look(past).await {
+            return Ok(found);
+        }
+        let (path, remote, progress) = (self.path.clone(), remote.clone(), self.record.progress());
+        off_thread(move || {
+            // To the end, even if nobody waits any more.
+            let _alone = alone;
+            bring(&path, &remote, &progress)
+        })
+        .await?;
+        self.make_few();
+        self.look(past).await
+    }
+
+    /// Merges what was brought, unless that is under way.
+    fn make_few(&self) {
+        let mut repack = self.bringing.repack.lock();
+        if repack.as_ref().is_none_or(AbortOnDropHandle::is_finished) {
+            let task = tokio::spawn(repack::make_few(self.path.clone(), self.repack));
+            *repack = Some(AbortOnDropHandle::new(task));
+        }
+    }
 }
 
 fn failed(error: git2::Error) -> HistoryError {
     HistoryError::Failed(Box::new(error))
 }
 
+async fn off_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, HistoryError> + Send + 'static,
+) -> Result<T, HistoryError> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| HistoryError::Failed(Box::new(error)))?
+}
+
 /// The version that the copy here shows everything up to; `None` when that is not known.
 fn reach(repository: &Repository, progress: &Progress) -> Result<Option<Version>, git2::Error> {
-    let Some((_, shown)) = history::covered(repository)? else { return Ok(None) };
+    if progress.id.is_empty() {
+        return Ok(None);
+    }
+    let Some((index, shown)) = history::covered(repository, &progress.id)? else { return Ok(None) };
     // Where it is recorded as about to be shown it may be shown or not.
     let shows = |point: &&Point| {
         let Some(end) = point.history.as_deref().and_then(|end| Oid::from_str(end).ok()) else { return false };
         end == shown || repository.graph_descendant_of(shown, end).unwrap_or(false)
     };
     let points = progress.next.iter().chain([&progress.at]);
-    Ok(points.filter(shows).map(|point| point.version).max())
+    // All up to its newest is there, wherever the record has got to since.
+    let newest = history::newest_indexed(repository, index)?;
+    Ok(points.filter(shows).map(|point| point.version).chain(newest).max())
 }
 
-fn read(
-    path: &Path,
-    remote: Option<&RemoteOptions>,
-    progress: &Progress,
-    past: &Past,
-) -> Result<Option<Vec<Entry>>, HistoryError> {
-    let here = || -> Result<_, git2::Error> {
-        let repository = repository::open(path)?;
-        let reach = reach(&repository, progress)?;
-        Ok((repository, reach))
-    };
-    let has = |found: &Result<(Repository, Option<Version>), git2::Error>| {
-        found.as_ref().is_ok_and(|(_, reach)| reach.is_some_and(|reach| past.version <= reach))
-    };
-    let mut found = here();
-    if let Some(remote) = remote.filter(|_| !has(&found)) {
-        bring(path, remote, progress)?;
-        found = here();
-    }
-    let (repository, reach) = found.map_err(failed)?;
+fn read(path: &Path, progress: &Progress, past: &Past) -> Result<Option<Vec<Entry>>, HistoryError> {
+    let repository = repository::open(path).map_err(failed)?;
+    let reach = reach(&repository, progress).map_err(failed)?;
     if reach.is_none_or(|reach| past.version > reach) {
         return Err(HistoryError::Behind { upto: reach.unwrap_or_default() });
     }
     let range = Range { prefix: &past.prefix, after: past.after.as_ref().map(|key| key.as_str()), max: past.max };
-    history::read(&repository, past.version, range).map_err(failed)
+    history::read(&repository, &progress.id, past.version, range).map_err(failed)
 }
 
 /// Brings the history that the remote has here. Where the projection runs in this very process, it does that itself.
 fn bring(path: &Path, remote: &RemoteOptions, progress: &Progress) -> Result<(), HistoryError> {
-    let Some(id) = &progress.id else { return Ok(()) };
+    if progress.id.is_empty() {
+        return Ok(());
+    }
     let Ok(copy) = ControlRepository::open(path, true) else { return Ok(()) };
+    let copy = copy.of_log(&progress.id);
     let repository = copy.repository().map_err(failed)?;
     let remote = Remote::new(remote.clone(), CancellationToken::new());
-    let heads = remote.fetch(&repository, false, Some(&Remote::history_of(id)));
+    let heads = remote.fetch(&repository, false, Some(&Remote::history_of(&progress.id)));
     let heads = heads.map_err(|error| HistoryError::Failed(Box::new(error)))?;
     heads.history.map_or(Ok(()), |end| copy.set_history(end, None)).map_err(failed)
 }
@@ -115,8 +166,10 @@ impl History for GitHistory {
     }
 
     async fn read(&self, past: Past) -> Result<Option<Vec<Entry>>, HistoryError> {
-        let (path, remote, progress) = (self.path.clone(), self.remote.clone(), self.record.progress());
-        let work = tokio::task::spawn_blocking(move || read(&path, remote.as_ref(), &progress, &past));
-        work.await.map_err(|error| HistoryError::Failed(Box::new(error)))?
+        let past = Arc::new(past);
+        match (self.look(&past).await, &self.remote) {
+            (Err(_), Some(remote)) => self.bring(remote, &past).await,
+            (found, _) => found,
+        }
     }
 }

@@ -68,9 +68,9 @@ pub(super) struct Progress {
     pub earlier: Vec<Point>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub push: Option<Push>,
-    /// What this log's history is called at a remote.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub id: Option<String>,
+    /// What tells this log's history from another's; empty before the first start.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub id: String,
     /// By path.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub invalid: BTreeMap<String, InvalidFile>,

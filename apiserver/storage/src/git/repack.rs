@@ -2,12 +2,12 @@
 //!
 //! libgit2 has no `gc`. As `git repack --geometric=2` does it, small packs and loose objects become one pack, so that
 //! each pack has at least twice as many objects as the next smaller one: with n objects there are about log n packs, and
-//! an object is copied again only as often as its pack doubles. Nothing waits for it and it holds no lock. What was
-//! merged goes a round later, when nobody can have begun to read it without seeing the new pack; a crash at any point
-//! leaves objects twice at worst, which the next round merges.
+//! an object is copied again only as often as its pack doubles. Nothing waits for it, and its lock keeps nobody from the
+//! repository but another that repacks. What was merged goes a round later, when nobody can have begun to read it without
+//! seeing the new pack; a crash at any point leaves objects twice at worst, which the next round merges.
 
 use std::{
-    fs::{self, File},
+    fs::{self, File, TryLockError},
     io,
     os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
@@ -27,6 +27,8 @@ use super::{
 const SMALL: usize = 8;
 /// Or so many loose objects.
 const LOOSE: usize = 64;
+/// A loose object that is larger stays as it is: one has to be in memory to become part of a pack.
+const TOO_LARGE: usize = 64 << 20;
 /// Where packs are while they are written.
 const UNFINISHED: &str = "unfinished-repacks";
 
@@ -38,23 +40,68 @@ struct Pack {
     name: String,
 }
 
-/// Repacks the repository at `path` whenever it has to be, until dropped.
-pub(super) async fn keep_few(path: PathBuf, interval: Duration) {
-    let mut merged = Vec::new();
-    loop {
-        tokio::time::sleep(interval).await;
-        let (path, old) = (path.clone(), std::mem::take(&mut merged));
-        let round = tokio::task::spawn_blocking(move || {
-            remove(&old).map_err(failed)?;
-            // Not there yet before the first commit.
-            if path.join("objects/pack").is_dir() { round(&path) } else { Ok(Vec::new()) }
-        });
-        match round.await {
-            Ok(Ok(files)) => merged = files,
-            Ok(Err(error)) => tracing::warn!(%error, "the control repository is not repacked for now"),
-            Err(error) => tracing::error!(%error, "the repack of the control repository ended badly"),
+/// The right to merge packs of a repository. Of two who did so at a time, each might remove what the other has just made.
+struct Repacker {
+    path: PathBuf,
+    /// What was merged in the last round.
+    merged: Vec<PathBuf>,
+    _lock: File,
+}
+
+impl Repacker {
+    /// `None` while somebody else has the right, or there is no repository yet.
+    fn new(path: PathBuf) -> io::Result<Option<Self>> {
+        if !path.join("objects/pack").is_dir() {
+            return Ok(None);
+        }
+        let lock = File::create(path.join("repack.lock"))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Some(Self { path, merged: Vec::new(), _lock: lock })),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
         }
     }
+
+    /// Removes what was merged in the last round, and merges what has to be merged now; false when nothing has.
+    fn round(&mut self) -> Result<bool, git2::Error> {
+        remove(&std::mem::take(&mut self.merged)).map_err(failed)?;
+        self.merged = round(&self.path)?;
+        Ok(!self.merged.is_empty())
+    }
+}
+
+/// Repacks the repository at `path` whenever it has to be, until dropped.
+pub(super) async fn keep_few(path: PathBuf, interval: Duration) {
+    let mut repacker = None;
+    loop {
+        tokio::time::sleep(interval).await;
+        (repacker, _) = turn(path.clone(), repacker).await;
+    }
+}
+
+/// Repacks the repository at `path` until it has not to be.
+pub(super) async fn make_few(path: PathBuf, interval: Duration) {
+    let (mut repacker, mut goes_on) = turn(path.clone(), None).await;
+    while goes_on {
+        tokio::time::sleep(interval).await;
+        (repacker, goes_on) = turn(path.clone(), repacker).await;
+    }
+}
+
+/// One round, off the threads that must not block. It goes on when nobody waits for it any more, and so does the lock.
+async fn turn(path: PathBuf, repacker: Option<Repacker>) -> (Option<Repacker>, bool) {
+    let round = tokio::task::spawn_blocking(move || {
+        let repacker = repacker.map_or_else(|| Repacker::new(path).map_err(failed), |repacker| Ok(Some(repacker)))?;
+        let Some(mut repacker) = repacker else { return Ok((None, false)) };
+        let goes_on = repacker.round()?;
+        Ok::<_, git2::Error>((Some(repacker), goes_on))
+    });
+    match round.await {
+        Ok(Ok(turn)) => return turn,
+        Ok(Err(error)) => tracing::warn!(%error, "the control repository is not repacked for now"),
+        Err(error) => tracing::error!(%error, "the repack of the control repository ended badly"),
+    }
+    (None, false)
 }
 
 /// Merges what has to be merged; the files that are of no use from then on, in the order in which they may go.
@@ -62,7 +109,10 @@ fn round(path: &Path) -> Result<Vec<PathBuf>, git2::Error> {
     let directory = path.join("objects/pack");
     let mut all = list(&directory).map_err(failed)?;
     all.sort();
-    let loose = loose(path).map_err(failed)?;
+    let repository = repository::open(path)?;
+    let odb = repository.odb()?;
+    let mut loose = loose(path).map_err(failed)?;
+    loose.retain(|(id, _)| odb.read_header(*id).is_ok_and(|(size, _)| size <= TOO_LARGE));
     let counts: Vec<usize> = all.iter().map(|pack| pack.objects).collect();
     let small = rolled_up(&counts, loose.len());
     if small < SMALL && loose.len() < LOOSE {
@@ -70,7 +120,7 @@ fn round(path: &Path) -> Result<Vec<PathBuf>, git2::Error> {
     }
     let mut merged = all[..small].to_vec();
     merged.sort_by_key(|pack| std::cmp::Reverse(pack.written));
-    let new = write(&repository::open(path)?, &merged, &loose)?;
+    let new = write(&repository, &merged, &loose)?;
     tracing::debug!(packs = merged.len(), loose = loose.len(), "packs are merged");
     let mut files = Vec::new();
     for pack in merged.iter().filter(|pack| pack.name != new) {
@@ -103,12 +153,12 @@ fn write(repository: &Repository, packs: &[Pack], loose: &[(Oid, PathBuf)]) -> R
     let open = |pack: &Pack| merge::Pack::open(&directory.join(format!("{}.pack", pack.name)));
     let sources: Vec<merge::Pack> = packs.iter().map(open).collect::<io::Result<_>>().map_err(failed)?;
     let odb = repository.odb()?;
-    let entry = |(id, _): &(Oid, PathBuf)| {
-        let object = odb.read(*id)?;
-        Ok((*id, objects::whole(object.kind(), object.data()).map_err(failed)?))
+    let entry = |id: Oid| {
+        let object = odb.read(id).map_err(io::Error::other)?;
+        objects::whole(object.kind(), object.data())
     };
-    let others: Vec<(Oid, Vec<u8>)> = loose.iter().map(entry).collect::<Result<_, git2::Error>>()?;
-    let name = merge::merge(&folder, &sources, &others).map_err(failed)?;
+    let others: Vec<Oid> = loose.iter().map(|(id, _)| *id).collect();
+    let name = merge::merge(&folder, &sources, &others, entry).map_err(failed)?;
     packs::finish(repository, &folder, &name)?;
     Ok(name)
 }
@@ -245,5 +295,27 @@ mod tests {
         round(directory.path()).unwrap();
         remove(&round(directory.path()).unwrap()).unwrap();
         check(&directory, &ids, 1, 0);
+    }
+
+    #[test]
+    fn one_repacks_at_a_time_and_what_it_merged_goes_with_the_next_round() {
+        let (directory, ids) = repository(30, 5);
+        let repacker = || Repacker::new(directory.path().to_owned()).unwrap();
+        let mut first = repacker().unwrap();
+        assert!(first.round().unwrap());
+        assert!(repacker().is_none());
+        check(&directory, &ids, 31, 5);
+        assert!(!first.round().unwrap());
+        check(&directory, &ids, 1, 0);
+        drop(first);
+        assert!(repacker().is_some());
+    }
+
+    #[test]
+    fn a_loose_object_that_is_too_large_stays_where_it_is() {
+        let (directory, mut ids) = repository(0, LOOSE);
+        ids.push(repository::open(directory.path()).unwrap().blob(&vec![0; TOO_LARGE + 1]).unwrap());
+        remove(&round(directory.path()).unwrap()).unwrap();
+        check(&directory, &ids, 1, 1);
     }
 }

@@ -16,7 +16,7 @@ use stoa_machinery::log::{Key, Version};
 
 use super::{
     fan_out,
-    history::{self, Appended, HISTORY, Step, VERSIONS},
+    history::{self, Appended, HISTORY, Step},
     layout::CommitInfo,
     locks,
     objects::Objects,
@@ -122,6 +122,8 @@ type Newest = Arc<Mutex<Option<(Oid, Directory)>>>;
 #[derive(Clone, Debug)]
 pub(super) struct ControlRepository {
     path: PathBuf,
+    /// The id of the log whose history is indexed here.
+    log: Arc<str>,
     newest: Newest,
     _lock: Arc<File>,
 }
@@ -150,7 +152,12 @@ impl ControlRepository {
         config.set_bool("receive.fsckObjects", true)?;
         Config::open(&path.join(LIBGIT2_CONFIG))?.set_bool("core.fsyncObjectFiles", true)?;
         packs::prepare(&repository)?;
-        Ok(Self { path: path.to_owned(), newest: Arc::default(), _lock: lock })
+        Ok(Self { path: path.to_owned(), log: Arc::default(), newest: Arc::default(), _lock: lock })
+    }
+
+    /// The repository with the history of the log that has this id.
+    pub(super) fn of_log(self, id: &str) -> Self {
+        Self { log: id.into(), ..self }
     }
 
     pub(super) fn repository(&self) -> Result<Repository, git2::Error> {
@@ -299,7 +306,7 @@ impl ControlRepository {
         let mut objects = Objects::default();
         let repository = self.repository()?;
         let tip = self.add_commits(&repository, base, drafts, &mut objects)?;
-        let past = history::append(&repository, past, at, steps, &mut objects)?;
+        let past = history::append(&repository, &self.log, past, at, steps, &mut objects)?;
         self.publish(&repository, &objects)?;
         Ok((tip, past))
     }
@@ -312,7 +319,7 @@ impl ControlRepository {
     pub(super) fn append_history(&self, past: &[Oid], at: Version, steps: &[Step]) -> Result<Oid, git2::Error> {
         let mut objects = Objects::default();
         let repository = self.repository()?;
-        let appended = history::append(&repository, past, at, steps, &mut objects)?;
+        let appended = history::append(&repository, &self.log, past, at, steps, &mut objects)?;
         self.publish(&repository, &objects)?;
         Ok(appended.end)
     }
@@ -334,8 +341,8 @@ impl ControlRepository {
             repository.reference(HISTORY, end, true, "stoa")?;
         }
         match index {
-            Some(index) => repository.reference(VERSIONS, index, true, "stoa").map(|_| ()),
-            None => history::index(&repository, end, |objects| self.publish(&repository, objects)),
+            Some(index) => history::set_index(&repository, &self.log, index),
+            None => history::index(&repository, &self.log, end, |objects| self.publish(&repository, objects)),
         }
     }
 

@@ -7,6 +7,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use git2::Oid;
 use stoa_machinery::log::{LogError, Record, Version};
 use tokio_util::sync::{CancellationToken, DropGuard};
+use uuid::Uuid;
 
 use super::{
     GitError, GitStatus, RemoteError,
@@ -45,10 +46,16 @@ pub(super) struct Session {
 impl Session {
     /// Finds out where things stand, and finishes what was interrupted.
     pub(super) async fn resume(shared: Arc<Shared>) -> Result<Self, GitError> {
-        let (store, progress) = Store::load(Arc::clone(&shared.log), shared.options.fence.clone()).await?;
-        let (path, is_copy) = (shared.path.clone(), shared.options.remote.is_some());
-        let repository = tokio::task::spawn_blocking(move || ControlRepository::open(&path, is_copy)).await??;
-        let progress = progress.unwrap_or_default();
+        let (mut store, progress) = Store::load(Arc::clone(&shared.log), shared.options.fence.clone()).await?;
+        let mut progress = progress.unwrap_or_default();
+        if progress.id.is_empty() {
+            // In the log before anything is anywhere by that name.
+            progress.id = Uuid::new_v4().to_string();
+            store.save(&progress).await?;
+        }
+        let (path, id, is_copy) = (shared.path.clone(), progress.id.clone(), shared.options.remote.is_some());
+        let open = move || ControlRepository::open(&path, is_copy).map(|repository| repository.of_log(&id));
+        let repository = tokio::task::spawn_blocking(open).await??;
         let (version, begun) = (progress.at.version, progress.at.version);
         let stop = CancellationToken::new();
         let remote = shared.options.remote.clone().map(|options| Remote::new(options, stop.clone()));

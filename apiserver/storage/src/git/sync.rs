@@ -9,7 +9,6 @@
 use std::sync::Arc;
 
 use git2::Oid;
-use uuid::Uuid;
 
 use super::{
     GitError, RemoteError,
@@ -33,21 +32,10 @@ impl Session {
 
     async fn fetch(&mut self) -> Result<Heads, GitError> {
         let Some(remote) = self.remote.clone() else { return Ok(self.heads) };
-        let name = self.history_name().await?;
+        let name = Remote::history_of(&self.progress.id);
         let heads = self.work(move |git| Ok(remote.fetch(&git.repository()?, true, Some(&name))?)).await?;
         self.heads = heads;
         Ok(heads)
-    }
-
-    /// What the history is called at the remote. It has to be in the log before anything is there by that name.
-    async fn history_name(&mut self) -> Result<String, GitError> {
-        if let Some(id) = &self.progress.id {
-            return Ok(Remote::history_of(id));
-        }
-        let id = Uuid::new_v4().to_string();
-        self.progress.id = Some(id.clone());
-        self.store.save(&self.progress).await?;
-        Ok(Remote::history_of(&id))
     }
 
     /// Decides which of the moves of main that were announced came about. False when nothing of what is recorded is left
@@ -153,7 +141,7 @@ impl Session {
         let mut updates = Vec::new();
         // First: a history that is ahead of main does no harm, since it comes from the log alone.
         if let Some(history) = history.filter(|history| self.heads.history != Some(*history)) {
-            updates.push(Update { name: self.history_name().await?, old: self.heads.history, new: history });
+            updates.push(Update { name: Remote::history_of(&self.progress.id), old: self.heads.history, new: history });
         }
         if tip != Some(commit) {
             updates.push(Update { name: MAIN.to_owned(), old: tip, new: commit });

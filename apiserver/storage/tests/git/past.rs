@@ -1,17 +1,58 @@
 //! What was authored at every version, as replicas read it.
 
+#![expect(clippy::unwrap_used, reason = "this is a test, helpers and all")]
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
 use stoa_git::testing::Behaviour;
 use stoa_machinery::{
     log::Version,
     registry::{History as _, HistoryError, Past},
 };
-use stoa_storage::git::GitHistory;
+use stoa_storage::git::{GitHistory, GitRecord, RemoteOptions};
 use tempfile::TempDir;
 
 use crate::{
     control_remote::Remote,
-    support::{Bench, put},
+    support::{Bench, elsewhere, packs, put},
 };
+
+/// A replica that never led, and has a folder of its own.
+struct Replica {
+    folder: TempDir,
+    record: GitRecord,
+    history: GitHistory,
+}
+
+impl Replica {
+    async fn new(bench: &Bench, remote: RemoteOptions) -> Self {
+        let (folder, record) = (TempDir::new().unwrap(), bench.record().await);
+        let history = GitHistory::new(folder.path().join("control.git"), |_| true, record.clone());
+        let history = history.with_remote(Some(remote)).repacked_every(Duration::from_millis(20));
+        Self { folder, record, history }
+    }
+
+    async fn read(&self, version: Version) -> Result<Option<Vec<String>>, HistoryError> {
+        read(&self.history, version).await
+    }
+
+    #[track_caller]
+    fn check(found: Result<Option<Vec<String>>, HistoryError>, expected: &str) {
+        assert_eq!(found.unwrap().unwrap(), [expected]);
+    }
+
+    fn packs(&self) -> usize {
+        packs(&self.folder.path().join("control.git"))
+    }
+}
+
+async fn read(history: &GitHistory, version: Version) -> Result<Option<Vec<String>>, HistoryError> {
+    let past = Past { version, prefix: "/registry/things/".to_owned(), after: None, max: 10 };
+    let entries = history.read(past).await?;
+    let text = |entry: stoa_machinery::log::Entry| String::from_utf8(entry.value.to_vec()).unwrap();
+    Ok(entries.map(|entries| entries.into_iter().map(text).collect()))
+}
 
 #[tokio::test]
 async fn a_replica_that_never_led_reads_the_past_from_the_remote() {
@@ -21,31 +62,79 @@ async fn a_replica_that_never_led_reads_the_past_from_the_remote() {
     bench.projected(first).await;
     let second = bench.write(put("web", "replicas: 2", "anna")).await;
     bench.projected(second).await;
-    let elsewhere = TempDir::new().unwrap();
-    let record = bench.record().await;
-    let copy = elsewhere.path().join("control.git");
-    let history = GitHistory::new(copy.clone(), |_| true, record.clone()).with_remote(Some(remote.options()));
-    let past = |version: Version| Past { version, prefix: "/registry/things/".to_owned(), after: None, max: 10 };
-    let read = async |version: Version| {
-        let entries = history.read(past(version)).await.unwrap().unwrap();
-        entries.iter().map(|entry| String::from_utf8(entry.value.to_vec()).unwrap()).collect::<Vec<_>>()
-    };
-    assert_eq!(read(first).await, [r#"{"replicas":1}"#]);
-    assert_eq!(read(second).await, [r#"{"replicas":2}"#]);
+    let replica = Replica::new(&bench, remote.options()).await;
+    Replica::check(replica.read(first).await, r#"{"replicas":1}"#);
+    Replica::check(replica.read(second).await, r#"{"replicas":2}"#);
     // What is here already takes no question, and nobody else asks any.
     let bench = bench.stop().await;
     remote.server.behave(Behaviour::Away);
     let before = remote.server.requests();
-    assert_eq!(read(first).await, [r#"{"replicas":1}"#]);
+    Replica::check(replica.read(first).await, r#"{"replicas":1}"#);
     assert_eq!(remote.server.requests(), before);
     // What is not is asked for, and known by the log to be there or not.
     let later = bench.write(put("web", "replicas: 3", "anna")).await;
-    assert!(matches!(history.read(past(later)).await, Err(HistoryError::Failed(_))));
+    assert!(matches!(replica.read(later).await, Err(HistoryError::Failed(_))));
     remote.server.behave(Behaviour::Normal);
-    assert!(matches!(history.read(past(later)).await, Err(HistoryError::Behind { upto }) if upto >= second));
+    assert!(matches!(replica.read(later).await, Err(HistoryError::Behind { upto }) if upto >= second));
     let bench = bench.run();
     bench.projected(later).await;
-    bench.update(&record).await;
-    assert_eq!(read(later).await, [r#"{"replicas":3}"#]);
-    assert_eq!(read(first).await, [r#"{"replicas":1}"#]);
+    bench.update(&replica.record).await;
+    // The record has moved on from what is here, which is as good as before.
+    let bench = bench.stop().await;
+    remote.server.behave(Behaviour::Away);
+    Replica::check(replica.read(first).await, r#"{"replicas":1}"#);
+    Replica::check(replica.read(second).await, r#"{"replicas":2}"#);
+    assert!(matches!(replica.read(later).await, Err(HistoryError::Failed(_))));
+    // Whoever waits for the same shares what one of them brings.
+    remote.server.behave(Behaviour::Normal);
+    let before = remote.server.requests();
+    for found in join_all((0..20).map(|_| replica.read(later))).await {
+        Replica::check(found, r#"{"replicas":3}"#);
+    }
+    assert!(remote.server.requests() - before < 10);
+    drop(bench);
+}
+
+#[tokio::test]
+async fn a_replica_that_brings_much_has_few_packs() {
+    let remote = Remote::start().await;
+    let bench = Bench::new(Some(remote.options())).run();
+    bench.wait(|status| status.commit.is_some()).await;
+    let replica = Replica::new(&bench, remote.options()).await;
+    for n in 0..50 {
+        let version = bench.write(put("web", &format!("n: {n}"), "anna")).await;
+        bench.projected(version).await;
+        bench.update(&replica.record).await;
+        Replica::check(replica.read(version).await, &format!(r#"{{"n":{n}}}"#));
+    }
+    bench.until("packs are merged", |_| replica.packs() <= 12).await;
+}
+
+#[tokio::test]
+async fn a_new_log_has_nothing_of_the_past_of_another() {
+    let remote = Remote::start().await;
+    for options in [None, Some(remote.options())] {
+        let bench = Bench::new(options.clone()).run();
+        bench.wait(|status| status.commit.is_some()).await;
+        let mut last = Version(0);
+        for n in 0..30 {
+            last = bench.write(put("web", &format!("n: {n}"), "anna")).await;
+        }
+        bench.projected(last).await;
+        // The log was lost, the folder was not.
+        let bench = bench.stop().await.with_new_log().run();
+        bench.ingested(&bench.git(&["rev-parse", "main"])).await;
+        for _ in 0..40 {
+            bench.write(elsewhere()).await;
+        }
+        let last = bench.write(put("web", "n: 99", "anna")).await;
+        bench.projected(last).await;
+        let history = GitHistory::new(bench.repository(), |_| true, bench.record().await).with_remote(options);
+        let mut all = Vec::new();
+        for version in 1..=last.0 {
+            all.extend(read(&history, Version(version)).await.unwrap().unwrap_or_default());
+        }
+        all.dedup();
+        assert_eq!(all, [r#"{"n":29}"#, r#"{"n":99}"#]);
+    }
 }

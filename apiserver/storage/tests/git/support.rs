@@ -302,8 +302,7 @@ impl Bench {
 
     /// How many packs there are.
     pub(crate) fn packs(&self) -> usize {
-        let files = std::fs::read_dir(self.repository().join("objects/pack")).unwrap();
-        files.filter(|entry| entry.as_ref().unwrap().path().extension().is_some_and(|e| e == "pack")).count()
+        packs(&self.repository())
     }
 
     /// Waits until something is so.
@@ -373,6 +372,12 @@ impl Clone {
         git(directory.path(), &["config", "user.email", "carla@example.com"]);
         Clone { directory }
     }
+}
+
+/// How many packs a repository has.
+pub(crate) fn packs(repository: &Path) -> usize {
+    let files = std::fs::read_dir(repository.join("objects/pack")).unwrap();
+    files.filter(|entry| entry.as_ref().unwrap().path().extension().is_some_and(|e| e == "pack")).count()
 }
 
 fn open_log(path: &Path) -> Arc<dyn Log> {
