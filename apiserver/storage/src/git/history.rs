@@ -21,6 +21,7 @@ use stoa_machinery::log::{Entry, Key, Version};
 
 use super::{
     objects::Objects,
+    repository::{Content, content},
     trees::{self, Directory, Item},
 };
 
@@ -31,6 +32,8 @@ const VERSIONS: &str = "refs/stoa/versions";
 /// The tree of versions.
 const AT: &str = "at";
 const REGISTRY: &str = "/registry/";
+/// The path of a folder has no more slashes than a key: `/registry/<group>/<resource>/<namespace>/<name>`.
+const DEEPEST: usize = 5;
 /// So many commits of the chain are indexed at a time.
 const AT_ONCE: usize = 1024;
 
@@ -333,6 +336,9 @@ fn collect(
     range: Range<'_>,
     entries: &mut Vec<Entry>,
 ) -> Result<(), git2::Error> {
+    if folder.matches('/').count() > DEEPEST {
+        return Err(git2::Error::from_str("the history has folders that no object is in"));
+    }
     for item in tree {
         if entries.len() == range.max {
             return Ok(());
@@ -351,8 +357,7 @@ fn collect(
         if !key.starts_with(range.prefix) || range.after.is_some_and(|after| key.as_str() <= after) {
             continue;
         }
-        let blob = repository.find_blob(item.id())?;
-        let content = blob.content();
+        let content = content(repository, item.id())?.map(Content::bytes).unwrap_or_default();
         let entry = content.iter().position(|byte| *byte == b'\n').and_then(|newline| {
             let version = std::str::from_utf8(&content[..newline]).ok()?.parse().ok()?;
             let value = content[newline + 1..].to_vec().into();
@@ -368,7 +373,10 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::git::repository::{ControlRepository, open};
+    use crate::git::{
+        repository::{ControlRepository, open},
+        trees::encoded,
+    };
 
     const LOG: &str = "one";
 
@@ -489,5 +497,26 @@ mod tests {
         assert!(
             read(&repository, "another", Version(20), Range { prefix: "", after: None, max: 9 }).unwrap().is_some()
         );
+    }
+
+    #[test]
+    fn a_tree_that_is_too_deep_is_not_read() {
+        let directory = TempDir::new().unwrap();
+        ControlRepository::open(directory.path(), false).unwrap();
+        let repository = open(directory.path()).unwrap();
+        let odb = repository.odb().unwrap();
+        let mut item = Item::File(odb.write(ObjectType::Blob, b"7\n1").unwrap());
+        let mut read = |name: &str| {
+            let tree = odb.write(ObjectType::Tree, &encoded(name, item)).unwrap();
+            item = Item::Tree(tree);
+            let range = Range { prefix: REGISTRY, after: None, max: 9 };
+            collect(&repository, &repository.find_tree(tree).unwrap(), REGISTRY, range, &mut Vec::new())
+        };
+        for name in ["web", "shop", "stacks", "config.stoa.dev"] {
+            read(name).unwrap();
+        }
+        for _ in 0..2_000 {
+            assert!(read("more").is_err());
+        }
     }
 }

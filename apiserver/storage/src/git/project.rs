@@ -11,7 +11,7 @@ use super::{
     GitError, InvalidFile, Layout,
     history::Step,
     progress,
-    repository::{ControlRepository, Draft, Edit, Person, Reader},
+    repository::{Content, ControlRepository, Draft, Edit, Person, Reader},
     text,
 };
 
@@ -108,7 +108,7 @@ impl Files<'_> {
     fn read(&self, path: &str) -> Result<Option<Vec<u8>>, git2::Error> {
         match self.changed.get(path) {
             Some(content) => Ok(content.clone()),
-            None => self.repository.read(self.tip, path),
+            None => Ok(self.repository.read(self.tip, path)?.map(Content::bytes)),
         }
     }
 
@@ -218,7 +218,7 @@ fn pushed(
         return Ok(false);
     }
     match record.origin.message.strip_prefix("commit ").and_then(|id| Oid::from_str(id).ok()) {
-        Some(commit) => Ok(files.repository.read(commit, path)?.as_deref() == current),
+        Some(commit) => Ok(files.repository.read(commit, path)?.map(Content::bytes).as_deref() == current),
         None => Ok(false),
     }
 }
@@ -234,12 +234,14 @@ pub(super) fn reconciliation(
     time_ms: i64,
 ) -> Result<Option<Draft>, GitError> {
     let mut present = repository.files(tip, &|path| layout.contains(path))?;
+    let reader = repository.reader()?;
     let mut edits = Vec::new();
     for (path, content) in index.render(layout) {
         let current = present.remove(&path);
         if keep(&path) {
             continue;
         }
+        let current = current.map_or(Ok(None), |id| reader.content(id))?.map(Content::bytes);
         if let Some(content) = text::updated(current.as_deref(), None, &content) {
             edits.push(Edit { path, content: Some(content) });
         }

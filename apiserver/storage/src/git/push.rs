@@ -11,8 +11,12 @@ use git2::Oid;
 use stoa_machinery::log::{Change, LogError};
 
 use super::{
-    GitError, IngestError, InvalidFile, PushedFile, RemoteError, progress::Push, project, repository::FileChange,
-    session::Session, text,
+    GitError, IngestError, InvalidFile, PushedFile, RemoteError,
+    progress::Push,
+    project,
+    repository::{Content, FileChange, LARGEST_FILE},
+    session::Session,
+    text,
 };
 
 impl Session {
@@ -106,18 +110,25 @@ impl Session {
     async fn ingest_file(&mut self, change: &FileChange, from: Option<Oid>) -> Result<(), GitError> {
         let path = &change.path;
         let was_invalid = self.progress.invalid.contains_key(path);
-        let good = self.last_good(change, from).await?;
-        let outcome = match &change.after {
+        let before = self.content(change.before).await?.map(Content::bytes);
+        let after = self.content(change.after).await?;
+        let good = self.last_good(path, before.as_deref(), from).await?;
+        let outcome = match &after {
             // A comment was written or lines were moved: nothing that counts.
-            Some(after) if !was_invalid && change.before.as_ref().is_some_and(|before| text::same(before, after)) => {
+            Some(Content::Bytes(after))
+                if !was_invalid && before.as_ref().is_some_and(|before| text::same(before, after)) =>
+            {
                 return Ok(());
             }
-            Some(after) if self.is_current(path, after).await? => Ok(()),
-            Some(after) => {
+            Some(Content::Bytes(after)) if self.is_current(path, after).await? => Ok(()),
+            Some(Content::Bytes(after)) => {
                 let before = good.as_ref().map(|(_, before)| before.as_slice());
                 let file = PushedFile { path, content: after, before, commit: &change.commit };
                 self.shared.ingest.apply(file).await
             }
+            Some(Content::TooLarge(size)) => Err(IngestError::Invalid(format!(
+                "the file has {size} bytes, and {LARGEST_FILE} are the most that one may have"
+            ))),
             None => self.shared.ingest.remove(path, &change.commit).await,
         };
         match outcome {
@@ -146,15 +157,26 @@ impl Session {
         Ok(())
     }
 
-    /// The file as it was last applied or written, and a commit that has it so.
-    async fn last_good(&self, change: &FileChange, from: Option<Oid>) -> Result<Option<(Oid, Vec<u8>)>, GitError> {
-        let Some(invalid) = self.progress.invalid.get(&change.path) else {
-            return Ok(from.zip(change.before.clone()));
+    /// What is in a file of a commit.
+    async fn content(&self, id: Option<Oid>) -> Result<Option<Content>, GitError> {
+        let Some(id) = id else { return Ok(None) };
+        self.git(move |git| git.reader()?.content(id)).await
+    }
+
+    /// The file as it was last applied or written, and a commit that has it so; it was `before` in the commit `from`.
+    async fn last_good(
+        &self,
+        path: &str,
+        before: Option<&[u8]>,
+        from: Option<Oid>,
+    ) -> Result<Option<(Oid, Vec<u8>)>, GitError> {
+        let Some(invalid) = self.progress.invalid.get(path) else {
+            return Ok(from.zip(before.map(<[u8]>::to_vec)));
         };
         let Some(commit) = invalid.good.as_deref().and_then(|id| Oid::from_str(id).ok()) else { return Ok(None) };
-        let path = change.path.clone();
+        let path = path.to_owned();
         let content = self.git(move |git| git.reader()?.read(commit, &path)).await?;
-        Ok(content.map(|content| (commit, content)))
+        Ok(content.map(|content| (commit, content.bytes())))
     }
 
     /// Whether the object already is what the file says.

@@ -41,6 +41,8 @@ const REFUSED: &str = "refs/stoa/refused";
 const LIBGIT2_CONFIG: &str = "libgit2.config";
 const COMMITTER: &str = "Stoa";
 const DOMAIN: &str = "users.stoa.dev";
+/// A file with more bytes stands for no object: the API takes 3 MiB, and comments come on top.
+pub(super) const LARGEST_FILE: usize = 16 << 20;
 /// How many pushed commits are looked at to say who changed a file. Changes that come with more are
 /// put down to the newest.
 const BLAME_DEPTH: usize = 1_000;
@@ -107,9 +109,10 @@ impl Draft {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FileChange {
     pub path: String,
-    pub before: Option<Vec<u8>>,
+    /// The ids of what is in it.
+    pub before: Option<Oid>,
     /// `None` when it was removed.
-    pub after: Option<Vec<u8>>,
+    pub after: Option<Oid>,
     /// The newest commit that changed it.
     pub commit: CommitInfo,
 }
@@ -235,12 +238,12 @@ impl ControlRepository {
         Ok(Reader { repository: self.repository()?, newest: Arc::clone(&self.newest) })
     }
 
-    /// All files in a commit that `wanted` takes.
+    /// All files in a commit that `wanted` takes, as the ids of what is in them.
     pub(super) fn files(
         &self,
         commit: Oid,
         wanted: &dyn Fn(&str) -> bool,
-    ) -> Result<BTreeMap<String, Vec<u8>>, git2::Error> {
+    ) -> Result<BTreeMap<String, Oid>, git2::Error> {
         let repository = self.repository()?;
         let tree = repository.find_commit(commit)?.tree()?;
         let diff = repository.diff_tree_to_tree(None, Some(&tree), None)?;
@@ -250,8 +253,7 @@ impl ControlRepository {
             let plain = fan_out::plain(path);
             // One that is there twice is what it is in the folder itself.
             if wanted(&plain) && (plain == path || !files.contains_key(plain.as_ref())) {
-                let content = content(&repository, delta.new_file().id())?.unwrap_or_default();
-                files.insert(plain.into_owned(), content);
+                files.insert(plain.into_owned(), delta.new_file().id());
             }
         }
         Ok(files)
@@ -274,7 +276,7 @@ impl ControlRepository {
             let files = [delta.old_file(), delta.new_file()];
             let paths = files.iter().filter_map(|file| file.path()?.to_str()).map(fan_out::plain);
             for path in paths.filter(|path| wanted(path)) {
-                let (before, after) = (read(&repository, &mut before, &path)?, read(&repository, &mut after, &path)?);
+                let (before, after) = (find(&repository, &mut before, &path)?, find(&repository, &mut after, &path)?);
                 // It may have gone from one folder to another.
                 if before != after {
                     let (commit, path) = (blame.commit(&path)?, path.into_owned());
@@ -394,7 +396,7 @@ pub(super) struct Reader {
 
 impl Reader {
     /// The content of the file at `path` in a commit; `None` when there is no such file or commit.
-    pub(super) fn read(&self, commit: Oid, path: &str) -> Result<Option<Vec<u8>>, git2::Error> {
+    pub(super) fn read(&self, commit: Oid, path: &str) -> Result<Option<Content>, git2::Error> {
         let mut newest = self.newest.lock();
         if !matches!(*newest, Some((read, _)) if read == commit) {
             match trees::tree_of(&self.repository, Some(commit)) {
@@ -403,28 +405,49 @@ impl Reader {
                 Err(error) => return Err(error),
             }
         }
-        match &mut *newest {
-            Some((_, tree)) => read(&self.repository, tree, path),
-            None => Ok(None),
+        let Some((_, tree)) = &mut *newest else { return Ok(None) };
+        find(&self.repository, tree, path)?.map_or(Ok(None), |id| self.content(id))
+    }
+
+    /// What is in a file, by its id.
+    pub(super) fn content(&self, id: Oid) -> Result<Option<Content>, git2::Error> {
+        content(&self.repository, id)
+    }
+}
+
+/// What is in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Content {
+    Bytes(Vec<u8>),
+    /// More than [`LARGEST_FILE`]: so many bytes, none of which were looked at.
+    TooLarge(usize),
+}
+
+impl Content {
+    /// The bytes. A file that is too large was written by nobody here, so there is nothing in it to be kept.
+    pub(super) fn bytes(self) -> Vec<u8> {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::TooLarge(_) => Vec::new(),
         }
     }
 }
 
-fn content(repository: &Repository, id: Oid) -> Result<Option<Vec<u8>>, git2::Error> {
-    match repository.find_blob(id) {
-        Ok(blob) => Ok(Some(blob.content().to_vec())),
+/// Reads a file, by its id, unless it is too large: Git packs gigabytes of zeros into a few bytes.
+pub(super) fn content(repository: &Repository, id: Oid) -> Result<Option<Content>, git2::Error> {
+    match repository.odb()?.read_header(id) {
         // A symbolic link is a blob too; only a submodule is a name for something elsewhere.
+        Ok((_, kind)) if kind != ObjectType::Blob => Ok(None),
+        Ok((size, _)) if size > LARGEST_FILE => Ok(Some(Content::TooLarge(size))),
+        Ok(_) => Ok(Some(Content::Bytes(repository.find_blob(id)?.content().to_vec()))),
         Err(error) if error.code() == ErrorCode::NotFound => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-fn read(repository: &Repository, tree: &mut Directory, path: &str) -> Result<Option<Vec<u8>>, git2::Error> {
-    let names: Vec<&str> = path.split('/').collect();
-    match tree.file(repository, &names)? {
-        Some(id) => content(repository, id),
-        None => Ok(None),
-    }
+/// The file at `path`.
+fn find(repository: &Repository, tree: &mut Directory, path: &str) -> Result<Option<Oid>, git2::Error> {
+    tree.file(repository, &path.split('/').collect::<Vec<_>>())
 }
 
 /// Which commit changed which file last, found by walking back as far as it takes.

@@ -199,6 +199,33 @@ async fn an_invalid_file_stays_until_it_or_the_object_is_changed() {
 }
 
 #[tokio::test]
+async fn a_file_that_is_too_large_is_invalid_and_not_looked_at() {
+    let bench = Bench::start().await;
+    let last = bench.write(put("web", "replicas: 1", "anna")).await;
+    bench.projected(last).await;
+    let clone = bench.clone_repository();
+    clone.write("things/web.yaml", &"\0".repeat((16 << 20) + 1));
+    clone.write("things/db.yaml", "size: 1\n");
+    clone.commit_and_push("a gift");
+    bench.ingested_all(&clone).await;
+    let reason = bench.status().invalid["things/web.yaml"].reason.clone();
+    assert_eq!(reason, "the file has 16777217 bytes, and 16777216 are the most that one may have");
+    assert_eq!(bench.value("web").await.as_deref(), Some("replicas: 1"));
+    assert_eq!(bench.value("db").await.as_deref(), Some("size: 1"));
+    // Records that were compacted away leave it alone, and a write replaces it.
+    let bench = bench.stop().await;
+    let last = bench.write(put("db", "size: 2", "anna")).await;
+    bench.compact(last).await;
+    let bench = bench.run();
+    bench.projected(last).await;
+    assert_eq!(bench.git(&["cat-file", "-s", "main:things/web.yaml"]), "16777217");
+    let last = bench.write(put("web", "replicas: 2", "anna")).await;
+    bench.projected(last).await;
+    assert_eq!(bench.git(&["show", "main:things/web.yaml"]), "replicas: 2");
+    assert!(bench.status().invalid.is_empty());
+}
+
+#[tokio::test]
 async fn a_push_in_the_middle_of_writes_loses_neither() {
     let bench = Bench::start().await;
     let clone = bench.clone_repository();
