@@ -216,20 +216,28 @@ impl ControlRepository {
         }
     }
 
-    /// Makes main of a copy what the remote's is.
-    pub(super) fn mirror(&self, main: Oid) -> Result<(), git2::Error> {
+    /// Makes main of a copy what the remote's was found to be, which may have moved on to `theirs`. What main was here is
+    /// kept by a name of its own if neither has it.
+    pub(super) fn mirror(&self, main: Oid, theirs: Option<Oid>) -> Result<(), git2::Error> {
         let repository = self.repository()?;
-        if repository.refname_to_id(MAIN).ok() != Some(main) {
-            repository.reference(MAIN, main, true, "stoa: as at the remote")?;
+        let here = self.tip()?;
+        if here == Some(main) {
+            return Ok(());
         }
-        Ok(())
+        if let Some(here) = here
+            && !self.is_behind(here, main)?
+            && !theirs.map_or(Ok(false), |theirs| self.is_behind(here, theirs))?
+        {
+            tracing::error!(commit = %here, "commits that were pushed to the copy of the control repository are refused");
+            keep(&repository, here)?;
+        }
+        repository.reference(MAIN, main, true, "stoa: as at the remote").map(|_| ())
     }
 
     /// Puts main back from `refused` to `tip`, and keeps `refused` by a name of its own; false when somebody
     /// moved main before.
     pub(super) fn restore(&self, tip: Oid, refused: Oid) -> Result<bool, git2::Error> {
-        let name = format!("{REFUSED}/{refused}");
-        self.repository()?.reference(&name, refused, true, "stoa: it does not go on from what is in the log")?;
+        keep(&self.repository()?, refused)?;
         self.advance(Some(refused), tip)
     }
 
@@ -377,6 +385,12 @@ impl ControlRepository {
         *self.newest.lock() = tip.map(|tip| (tip, tree));
         Ok(tip)
     }
+}
+
+/// Keeps a commit that goes off main.
+fn keep(repository: &Repository, refused: Oid) -> Result<(), git2::Error> {
+    let name = format!("{REFUSED}/{refused}");
+    repository.reference(&name, refused, true, "stoa: it does not go on from what is in the log").map(|_| ())
 }
 
 /// Opens the repository at `path` so that everything written through it is synced.

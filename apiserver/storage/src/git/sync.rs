@@ -45,18 +45,22 @@ impl Session {
         let mut undecided = std::mem::take(&mut self.progress.earlier);
         undecided.extend(self.progress.next.take());
         let mut there: Option<Point> = None;
+        let before = self.progress.at.commit.clone();
         for point in &undecided {
             let Some(commit) = oid(point)? else { continue };
-            let came_about = self.git(move |git| match main {
-                Some(main) => git.is_behind(commit, main),
+            // Where main was to stay, only the history tells. Without it the records are looked at again.
+            let history = point.history.as_deref().filter(|_| point.commit == before);
+            let history = history.map(Oid::from_str).transpose()?;
+            let came_about = self.git(move |git| match (main, history) {
+                (_, Some(history)) if !git.contains(history)? => Ok(false),
+                (Some(main), _) => git.is_behind(commit, main),
                 // A new remote: until now main was the one here.
-                None => git.was_moved_to(commit, git.tip()?),
+                (None, _) => git.was_moved_to(commit, git.tip()?),
             });
             if came_about.await? && there.as_ref().is_none_or(|there| there.version < point.version) {
                 there = Some(point.clone());
             }
         }
-        let before = self.progress.at.commit.clone();
         if let Some(there) = there {
             self.progress.at = there;
         }
@@ -82,7 +86,13 @@ impl Session {
             (tip, None) => {
                 let first = if is_here { tip } else { self.first_commit().await? };
                 let Some(first) = first else { return Ok(false) };
-                if !self.push(None, first, None).await? {
+                // What was pushed here, while main was the one here, and is not applied yet comes along.
+                let here = self.git(|git| git.tip()).await?;
+                let begin = match here {
+                    Some(here) if is_here && self.git(move |git| git.is_behind(first, here)).await? => here,
+                    _ => first,
+                };
+                if !self.push(None, begin, None).await? {
                     return Err(RemoteError::Raced.into());
                 }
                 self.account(first).await?;
@@ -183,7 +193,10 @@ impl Session {
             self.progress.earlier.clear();
         }
         match self.remote {
-            Some(_) => self.git(move |git| git.mirror(commit)).await,
+            Some(_) => {
+                let theirs = self.heads.main;
+                self.git(move |git| git.mirror(commit, theirs)).await
+            }
             None => Ok(()),
         }
     }

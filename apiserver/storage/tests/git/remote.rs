@@ -358,6 +358,8 @@ async fn stopping_at_any_moment_on_ever_new_machines_neither_loses_nor_doubles_a
     let history = remote.history();
     let missing: Vec<_> = written.iter().filter(|version| !history.contains(&version.0)).collect();
     assert!(missing.is_empty(), "the history lacks {missing:?}");
+    let missing: Vec<_> = bench.pushed().await.into_iter().filter(|version| !history.contains(&version.0)).collect();
+    assert!(missing.is_empty(), "the history lacks {missing:?}, which were pushed");
     let subjects = remote.subjects();
     let pushes = subjects.iter().filter(|subject| subject.starts_with("push ")).count();
     assert_eq!(bench.applied().await.len(), pushes);
@@ -410,6 +412,30 @@ async fn what_a_new_log_finds_at_the_remote_is_applied() {
 }
 
 #[tokio::test]
+async fn versions_of_a_push_are_in_the_history_whoever_puts_them_there() {
+    let remote = Remote::start().await;
+    let bench = Bench::new(Some(remote.options())).run();
+    let first = bench.write(put("web", "replicas: 1", "anna")).await;
+    bench.projected(first).await;
+    remote.server.behave(Behaviour::TakesNoPush);
+    let clone = remote.clone_repository();
+    for name in ["a", "b", "c"] {
+        clone.write(&format!("things/{name}.yaml"), "size: 1\n");
+    }
+    clone.commit_and_push("three things");
+    // Main is where it should be, and the history has to be pushed.
+    away(&bench, "RemoteUnavailable").await;
+    let pushed = bench.pushed().await;
+    assert_eq!(pushed.len(), 3);
+    let bench = bench.stop().await.elsewhere();
+    remote.server.behave(Behaviour::Normal);
+    let bench = bench.run();
+    bench.projected(pushed[2]).await;
+    let history = remote.history();
+    assert!(pushed.iter().all(|version| history.contains(&version.0)), "{pushed:?} in {history:?}");
+}
+
+#[tokio::test]
 async fn a_commit_of_ours_that_is_there_but_was_refused_is_not_taken_for_a_push() {
     let remote = Remote::start().await;
     let bench = Bench::new(Some(remote.options())).run();
@@ -423,4 +449,36 @@ async fn a_commit_of_ours_that_is_there_but_was_refused_is_not_taken_for_a_push(
     bench.projected(last).await;
     assert_eq!(remote.subjects()[2..], ["reconcile with the log"]);
     assert_eq!((bench.status().pushes, bench.status().error), (0, None));
+}
+
+#[tokio::test]
+async fn what_was_pushed_to_a_repository_before_it_became_a_copy_is_not_lost() {
+    for is_there in [false, true] {
+        let remote = Remote::start().await;
+        let bench = Bench::start().await;
+        let last = bench.write(put("web", "replicas: 1", "anna")).await;
+        bench.projected(last).await;
+        let clone = bench.clone_repository();
+        if is_there {
+            bench.git(&["push", "-q", remote.repository().to_str().unwrap(), "main"]);
+        }
+        let bench = bench.stop().await;
+        clone.write("things/db.yaml", "size: 1\n");
+        clone.commit_and_push("while nobody looks");
+        let pushed = clone.git(&["rev-parse", "HEAD"]);
+        let bench = bench.with_remote(Some(remote.options())).run();
+        if is_there {
+            // Main of the remote goes on from what was agreed on, without it.
+            let last = bench.write(put("web", "replicas: 2", "anna")).await;
+            bench.projected(last).await;
+            assert_eq!(bench.git(&["rev-parse", &format!("refs/stoa/refused/{pushed}")]), pushed);
+            assert_eq!(bench.value("db").await, None);
+        } else {
+            bench.ingested(&pushed).await;
+            assert_eq!(bench.value("db").await.as_deref(), Some("size: 1"));
+            let expected = ["start the control repository", "create thing web", "while nobody looks"];
+            assert_eq!(remote.subjects(), expected);
+            assert_eq!(bench.git(&["for-each-ref", "refs/stoa/refused"]), "");
+        }
+    }
 }

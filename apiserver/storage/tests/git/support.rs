@@ -336,13 +336,23 @@ impl Bench {
         self.ingested(&clone.git(&["rev-parse", "HEAD"])).await;
     }
 
-    /// The files whose content became records, with the subject of the commit they came from.
-    pub(crate) async fn applied(&self) -> Vec<(String, String)> {
+    /// The versions of records that pushes became.
+    pub(crate) async fn pushed(&self) -> Vec<Version> {
+        self.pushed_records().await.iter().map(|record| record.version).collect()
+    }
+
+    async fn pushed_records(&self) -> Vec<Record> {
         let head = self.log.head().await.unwrap();
         let records = self.log.follow(Version(0)).await.unwrap().take(usize::try_from(head.0).unwrap());
-        let records: Vec<_> = records.map(Result::unwrap).collect().await;
-        let pushed = records.iter().filter(|record| record.origin.user == INGEST);
-        pushed
+        let records = records.map(Result::unwrap);
+        records.filter(|record| std::future::ready(record.origin.user == INGEST)).collect().await
+    }
+
+    /// The files whose content became records, with the subject of the commit they came from.
+    pub(crate) async fn applied(&self) -> Vec<(String, String)> {
+        let records = self.pushed_records().await;
+        records
+            .iter()
             .map(|record| {
                 let commit = record.origin.message.strip_prefix("commit ").unwrap();
                 (Things.path(&record.key, b"").unwrap(), self.git(&["log", "-1", "--format=%s", commit]))
