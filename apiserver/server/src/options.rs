@@ -127,9 +127,9 @@ pub(crate) struct StorageOptions {
 /// The remote of record of the control repository.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct GitRemoteOptions {
-    /// The Git repository that has the control repository's main (https://, ssh://, user@host:path or file://), without
-    /// a password; what is kept here is a copy then. If not given, the repository here is the only one
-    #[arg(long, value_parser = parse_remote)]
+    /// The Git repository that has the control repository's main (https://, http://, ssh://, user@host:path or file://),
+    /// without a password; what is kept here is a copy then. If not given, the repository here is the only one
+    #[arg(long)]
     pub(crate) git_remote: Option<String>,
     /// A folder with credentials for it in files that are called as the keys of Secrets: username and password or token,
     /// ssh-privatekey and known_hosts, ca.crt; read again at each use
@@ -142,34 +142,36 @@ pub(crate) struct GitRemoteOptions {
 
 impl GitRemoteOptions {
     /// What the projection has to know of it, if there is one.
-    pub(crate) fn remote(&self) -> Option<RemoteOptions> {
-        Some(RemoteOptions {
+    ///
+    /// # Errors
+    ///
+    /// When the URL is none of a remote. This is not left to clap, which would tell the URL and a password in it.
+    pub(crate) fn remote(&self) -> anyhow::Result<Option<RemoteOptions>> {
+        let Some(url) = &self.git_remote else { return Ok(None) };
+        check_remote(url).map_err(|complaint| anyhow::anyhow!("--git-remote: {complaint}"))?;
+        Ok(Some(RemoteOptions {
             credentials: self.git_remote_credentials_dir.clone(),
             poll: Duration::from_secs(self.git_remote_poll_seconds),
-            ..RemoteOptions::new(self.git_remote.clone()?)
-        })
+            ..RemoteOptions::new(url)
+        }))
     }
 }
 
 /// Checks the URL of a remote. What is wrong with one that holds a password is told without it.
-fn parse_remote(url: &str) -> Result<String, String> {
+fn check_remote(url: &str) -> Result<(), String> {
     if let Some((scheme, rest)) = url.split_once("://") {
         if !["https", "http", "ssh", "file"].contains(&scheme) {
-            return Err(format!("{scheme}:// is not supported; https://, ssh:// and file:// are"));
+            return Err("the URL has to begin with https://, http://, ssh:// or file://".to_owned());
         }
         let authority = rest.split('/').next().unwrap_or_default();
         let user = authority.rsplit_once('@').map_or("", |(user, _)| user);
         if user.contains(':') || (!user.is_empty() && scheme != "ssh") {
             return Err("credentials do not belong into the URL; see --git-remote-credentials-dir".to_owned());
         }
-        return Ok(url.to_owned());
+        return Ok(());
     }
     let is_ssh = url.split_once(':').is_some_and(|(host, path)| host.contains('@') && !path.is_empty());
-    if is_ssh || url.starts_with('/') {
-        Ok(url.to_owned())
-    } else {
-        Err("this is no URL of a Git repository".to_owned())
-    }
+    if is_ssh || url.starts_with('/') { Ok(()) } else { Err("this is no URL of a Git repository".to_owned()) }
 }
 
 /// What is recorded of requests; the flags are kube-apiserver's.
@@ -248,28 +250,32 @@ mod tests {
     fn a_remote_is_a_url_without_a_password() {
         for url in [
             "https://git.example.com/platform/control.git",
+            "http://git.example.com/platform/control.git",
             "ssh://git@git.example.com:2222/control.git",
             "git@git.example.com:platform/control.git",
             "file:///srv/control.git",
             "/srv/control.git",
         ] {
-            assert_eq!(parse_remote(url).as_deref(), Ok(url));
-        }
-        for url in ["https://bot:hunter2@git.example.com/x", "https://hunter2@git.example.com/x", "git://x/y", "x", ""]
-        {
-            let complaint = parse_remote(url).unwrap_err();
-            assert!(!complaint.contains("hunter2"), "{complaint}");
+            assert_eq!(check_remote(url), Ok(()));
         }
         let parse = |arguments: &[&str]| {
             let all = [&["stoa-apiserver", "standalone", "--data-dir=x"], arguments].concat();
-            Options::try_parse_from(all).map(|options| match options.command {
-                Command::Standalone(options) => options.storage.git.remote().map(|remote| (remote.url, remote.poll)),
-                Command::Serve(_) => None,
-            })
+            let Command::Standalone(options) = Options::try_parse_from(all)?.command else { unreachable!("it is") };
+            let remote = options.storage.git.remote()?;
+            anyhow::Ok(remote.map(|remote| (remote.url, remote.poll)))
         };
         assert_eq!(parse(&[]).unwrap(), None);
-        let told = parse(&["--git-remote=https://bot:hunter2@x/y"]).unwrap_err().to_string();
-        assert!(told.contains("--git-remote-credentials-dir"), "{told}");
+        for (url, why) in [
+            ("https://bot:hunter2@git.example.com/x", "--git-remote-credentials-dir"),
+            ("https://hunter2@git.example.com/x", "--git-remote-credentials-dir"),
+            ("bot:hunter2://x/y", "http://"),
+            ("git://hunter2@x/y", "http://"),
+            ("hunter2", "no URL"),
+            ("", "no URL"),
+        ] {
+            let told = format!("{:#}", parse(&[&format!("--git-remote={url}")]).unwrap_err());
+            assert!(told.contains(why) && !told.contains("hunter2"), "{told}");
+        }
         assert!(parse(&["--git-remote-credentials-dir=z"]).is_err());
         let remote = parse(&["--git-remote=file:///x", "--git-remote-poll-seconds=3"]).unwrap();
         assert_eq!(remote, Some(("file:///x".to_owned(), Duration::from_secs(3))));

@@ -122,7 +122,7 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
     let guard = end.clone().drop_guard();
     let mut tasks = JoinSet::new();
     let shared_dir = parts.storage.shared_dir.clone().unwrap_or_else(|| parts.data_dir.clone());
-    let remote = parts.storage.git.remote();
+    let remote = parts.storage.git.remote()?;
     let folder = if remote.is_some() { parts.data_dir.clone() } else { shared_dir.clone() };
     let metrics = prometheus::Registry::new();
     let repository = git::Repository { folder, remote, metrics: git::Metrics::new(&metrics)? };
