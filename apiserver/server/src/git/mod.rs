@@ -107,9 +107,7 @@ async fn start_with(
     let projector = GitProjector::new(log, repository.path(), layout, Arc::new(ingest), options);
     let status = projector.status();
     tasks.spawn(status::count(status.clone(), repository.metrics.clone(), has_remote, end.clone()));
-    if has_remote {
-        tasks.spawn(status::tell(status.clone(), registry.api(), end.clone()));
-    }
+    tasks.spawn(status::tell(status.clone(), registry.api(), has_remote, end.clone()));
     tasks.spawn(async move { projector.run(end).await });
     Ok(status)
 }

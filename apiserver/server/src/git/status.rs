@@ -15,10 +15,13 @@ use crate::kinds::check::set_condition;
 
 /// So long a remote may be away before organizations are told.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often it is looked whether all of them know. Each look reads them from memory and writes what has changed.
+/// How often it is looked whether something has to be told. While something is wrong, each look reads all organizations
+/// from memory and writes what has changed: some may be new.
 const LOOK: Duration = Duration::from_secs(10);
 /// What the condition says when all is well.
 const RECORDED: &str = "what was decided is in the remote of the control repository";
+/// And when there is no remote, to those that had one.
+pub(super) const RECORDED_HERE: &str = "what was decided is in the control repository, which has no remote";
 
 /// What is counted of the projection by the replica that leads.
 #[derive(Clone, Debug)]
@@ -88,18 +91,26 @@ pub(super) async fn count(
 }
 
 /// Tells organizations when the remote is away for long, and when it is back, until the term ends.
-pub(super) async fn tell(status: watch::Receiver<GitStatus>, organizations: Api<Organization>, end: CancellationToken) {
-    tell_with(status, organizations, end, PATIENCE, LOOK).await;
-}
-
-async fn tell_with(
+pub(super) async fn tell(
     status: watch::Receiver<GitStatus>,
     organizations: Api<Organization>,
+    has_remote: bool,
+    end: CancellationToken,
+) {
+    let well = if has_remote { RECORDED } else { RECORDED_HERE };
+    tell_with(status, organizations, well, end, PATIENCE, LOOK).await;
+}
+
+pub(super) async fn tell_with(
+    status: watch::Receiver<GitStatus>,
+    organizations: Api<Organization>,
+    well: &str,
     end: CancellationToken,
     patience: Duration,
     look: Duration,
 ) {
-    let mut since = None;
+    // An earlier leader may have told them of a problem.
+    let (mut since, mut all_know) = (None, false);
     while end.run_until_cancelled(tokio::time::sleep(look)).await.is_some() {
         let (problem, message, works) = {
             let status = status.borrow();
@@ -113,15 +124,19 @@ async fn tell_with(
                 }
                 (false, problem, format!("what is decided is kept, and pushed when the remote is back: {message}"))
             }
-            // Nothing is known yet.
-            None if !works => continue,
+            // Nothing is known yet, or nothing new.
+            None if !works || all_know => continue,
             None => {
                 since = None;
-                (true, reason::AVAILABLE, RECORDED.to_owned())
+                (true, reason::AVAILABLE, well.to_owned())
             }
         };
-        if let Err(error) = say(&organizations, &said).await {
-            tracing::warn!(%error, "organizations are not told how the remote of the control repository is");
+        match say(&organizations, &said).await {
+            Ok(()) => all_know = said.0,
+            Err(error) => {
+                all_know = false;
+                tracing::warn!(%error, "organizations are not told how the remote of the control repository is");
+            }
         }
     }
 }

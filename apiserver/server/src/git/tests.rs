@@ -2,6 +2,7 @@
 
 mod fixture;
 mod past;
+mod recorded;
 
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
