@@ -41,7 +41,8 @@ pub(super) fn plain(path: &str) -> Cow<'_, str> {
     Cow::Owned(names.join("/"))
 }
 
-fn is_folder(name: &str) -> bool {
+/// Whether a folder has a name as those have that are there because another is full.
+pub(super) fn is_folder(name: &str) -> bool {
     name.strip_prefix('_').is_some_and(|digits| digits.len() == 2 && digits.bytes().all(|b| b.is_ascii_hexdigit()))
 }
 

@@ -20,6 +20,7 @@ use git2::{ErrorCode, ObjectType, Oid, Repository, Sort, Tree};
 use stoa_machinery::log::{Entry, Key, Version};
 
 use super::{
+    fan_out::{self, DEPTH},
     objects::Objects,
     repository::{Content, content},
     trees::{self, Directory, Item},
@@ -339,25 +340,27 @@ fn collect(
     if folder.matches('/').count() > DEEPEST {
         return Err(git2::Error::from_str("the history has folders that no object is in"));
     }
-    for item in tree {
+    for (name, item) in items(repository, tree, 0)? {
         if entries.len() == range.max {
             return Ok(());
         }
-        let name = item.name().unwrap_or_default();
-        if item.kind() == Some(ObjectType::Tree) {
-            let inner = format!("{folder}{name}/");
-            let is_wanted = inner.starts_with(range.prefix) || range.prefix.starts_with(&inner);
-            let is_over = range.after.is_some_and(|after| !after.starts_with(&inner) && after > inner.as_str());
-            if is_wanted && !is_over {
-                collect(repository, &repository.find_tree(item.id())?, &inner, range, entries)?;
+        let id = match item {
+            Item::File(id) => id,
+            Item::Tree(id) => {
+                let inner = format!("{folder}{name}/");
+                let is_wanted = inner.starts_with(range.prefix) || range.prefix.starts_with(&inner);
+                let is_over = range.after.is_some_and(|after| !after.starts_with(&inner) && after > inner.as_str());
+                if is_wanted && !is_over {
+                    collect(repository, &repository.find_tree(id)?, &inner, range, entries)?;
+                }
+                continue;
             }
-            continue;
-        }
+        };
         let key = format!("{folder}{name}");
         if !key.starts_with(range.prefix) || range.after.is_some_and(|after| key.as_str() <= after) {
             continue;
         }
-        let content = content(repository, item.id())?.map(Content::bytes).unwrap_or_default();
+        let content = content(repository, id)?.map(Content::bytes).unwrap_or_default();
         let entry = content.iter().position(|byte| *byte == b'\n').and_then(|newline| {
             let version = std::str::from_utf8(&content[..newline]).ok()?.parse().ok()?;
             let value = content[newline + 1..].to_vec().into();
@@ -366,6 +369,28 @@ fn collect(
         entries.push(entry.ok_or_else(|| git2::Error::from_str(&format!("{key} has no version in the history")))?);
     }
     Ok(())
+}
+
+/// What is in a folder, in the order of keys, wherever in a full one it is.
+fn items(repository: &Repository, tree: &Tree<'_>, depth: usize) -> Result<Vec<(String, Item)>, git2::Error> {
+    let mut all = Vec::with_capacity(tree.len());
+    let mut is_spread = false;
+    for entry in tree {
+        let name = entry.name().unwrap_or_default();
+        let is_tree = entry.kind() == Some(ObjectType::Tree);
+        if is_tree && depth < DEPTH && fan_out::is_folder(name) {
+            all.extend(items(repository, &repository.find_tree(entry.id())?, depth + 1)?);
+            is_spread = true;
+        } else {
+            all.push((name.to_owned(), if is_tree { Item::Tree(entry.id()) } else { Item::File(entry.id()) }));
+        }
+    }
+    if is_spread {
+        all.sort_by_cached_key(|(name, item)| {
+            format!("{name}{}", if matches!(item, Item::Tree(_)) { "/" } else { "" })
+        });
+    }
+    Ok(all)
 }
 
 #[cfg(test)]

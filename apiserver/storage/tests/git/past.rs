@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use stoa_git::testing::Behaviour;
 use stoa_machinery::{
-    log::Version,
+    log::{Key, Version},
     registry::{History as _, HistoryError, Past},
 };
 use stoa_storage::git::{GitHistory, GitRecord, RemoteOptions};
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use crate::{
     control_remote::Remote,
-    support::{Bench, elsewhere, packs, put},
+    support::{Bench, elsewhere, packs, put, remove},
 };
 
 /// A replica that never led, and has a folder of its own.
@@ -47,9 +47,12 @@ impl Replica {
     }
 }
 
+fn past(version: Version, max: usize) -> Past {
+    Past { version, prefix: "/registry/things/".to_owned(), after: None, max }
+}
+
 async fn read(history: &GitHistory, version: Version) -> Result<Option<Vec<String>>, HistoryError> {
-    let past = Past { version, prefix: "/registry/things/".to_owned(), after: None, max: 10 };
-    let entries = history.read(past).await?;
+    let entries = history.read(past(version, 10)).await?;
     let text = |entry: stoa_machinery::log::Entry| String::from_utf8(entry.value.to_vec()).unwrap();
     Ok(entries.map(|entries| entries.into_iter().map(text).collect()))
 }
@@ -137,4 +140,31 @@ async fn a_new_log_has_nothing_of_the_past_of_another() {
         all.dedup();
         assert_eq!(all, [r#"{"n":29}"#, r#"{"n":99}"#]);
     }
+}
+
+#[tokio::test]
+async fn objects_of_full_folders_are_read_by_their_keys_and_in_order() {
+    let bench = Bench::start().await;
+    let names: Vec<String> = (0..1_100).map(|n| format!("t{n:04}")).collect();
+    for some in names.chunks(100) {
+        join_all(some.iter().map(|name| bench.write(put(name, "a: 1", "anna")))).await;
+    }
+    let all = bench.write(put("t0500", "a: 2", "anna")).await;
+    bench.projected(all).await;
+    let history = GitHistory::new(bench.repository(), |_| true, bench.record().await);
+    let keys = |names: &[String]| names.iter().map(|name| format!("/registry/things/{name}")).collect::<Vec<_>>();
+    let read = async |past: Past| {
+        let entries = history.read(past).await.unwrap().unwrap();
+        entries.iter().map(|entry| entry.key.as_str().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(read(past(all, 2_000)).await, keys(&names));
+    assert_eq!(read(past(all, 7)).await, keys(&names[..7]));
+    let next = Past { after: Some(Key::new("/registry/things/t1041")), ..past(all, 9) };
+    assert_eq!(read(next).await, keys(&names[1_042..1_051]));
+    let one = Past { prefix: "/registry/things/t1099".to_owned(), ..past(all, 9) };
+    assert_eq!(read(one).await, keys(&names[1_099..]));
+    // It goes on from what is there.
+    let last = bench.write(remove("t1098", "anna")).await;
+    bench.projected(last).await;
+    assert_eq!(read(past(last, 2_000)).await.len(), 1_099);
 }
