@@ -68,6 +68,7 @@ async fn api_writes_are_commits_by_whoever_made_them() {
     metadata:
       name: dev
     spec:
+      description: for developers
       backend:
         name: default
       gitops:
@@ -76,7 +77,6 @@ async fn api_writes_are_commits_by_whoever_made_them() {
         directory: dev
         mode: Commit
       requireApproval: false
-      description: for developers
     ");
     insta::assert_snapshot!(fixture.show(ORGANIZATION), @r"
     apiVersion: config.stoa.dev/v1alpha1

@@ -6,10 +6,10 @@
 //! The repository is bare, with everything on `main`. Each accepted write of an authored object becomes a
 //! commit there, soon after the write and never in its way. Commits that others put on main, by a push
 //! or otherwise, are applied as writes once, and projection goes on top of them. Elsewhere:
-//! `project` turns records into commits, `history` keeps what was authored at every version, `push` applies what was
-//! pushed, `progress` is what survives a crash, `session` goes from one failure to the next, `sync` and `remote` keep to a remote of record, `text` edits files. The
-//! others are Git: `repository` and `trees`; `objects`, `packs`, `pack_file`, `pack_index` and `delta` write what is new;
-//! `repack` and `merge` keep that in few packs; `locks` keeps others out.
+//! `session` goes from one failure to the next, `project` turns records into commits, `history` keeps what was authored at
+//! every version, `push` applies what was pushed, `progress` is what survives a crash, `sync` and `remote` keep to a remote
+//! of record, `text` edits files. The others are Git: `repository`, `trees` and `fan_out`; `objects`, `packs`, `pack_file`,
+//! `pack_index` and `delta` write what is new; `repack` and `merge` keep that in few packs; `locks` keeps others out.
 //!
 //! With a remote of record main is the remote's, and the repository here a copy of it that may be lost.
 
