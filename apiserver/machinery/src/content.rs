@@ -19,6 +19,11 @@ fn too_long(max: usize) -> String {
     format!("must be no more than {max} bytes")
 }
 
+/// The same of a name, which the older functions of `k8s.io/apimachinery/pkg/util/validation` check.
+fn too_long_name(max: usize) -> String {
+    format!("must be no more than {max} characters")
+}
+
 fn regex_error(message: &str, regex: &str, examples: &[&str]) -> String {
     let examples: Vec<String> = examples.iter().map(|example| format!("'{example}', ")).collect();
     format!("{message} (e.g. {}regex used for validation is '{regex}')", examples.join(" or "))
@@ -47,7 +52,7 @@ fn matches_label_name(value: &str) -> bool {
 pub fn dns_label(value: &str) -> Vec<String> {
     let mut errors = Vec::new();
     if value.len() > DNS_LABEL_MAX {
-        errors.push(too_long(DNS_LABEL_MAX));
+        errors.push(too_long_name(DNS_LABEL_MAX));
     }
     if !matches_dns_label(value) {
         errors.push(if matches_dns_subdomain(value) {
@@ -66,6 +71,10 @@ pub fn dns_label(value: &str) -> Vec<String> {
 
 /// Complaints about a DNS subdomain (RFC 1123), such as most objects' names.
 pub fn dns_subdomain(value: &str) -> Vec<String> {
+    dns_subdomain_of(value, too_long_name)
+}
+
+fn dns_subdomain_of(value: &str, too_long: fn(usize) -> String) -> Vec<String> {
     let mut errors = Vec::new();
     if value.len() > DNS_SUBDOMAIN_MAX {
         errors.push(too_long(DNS_SUBDOMAIN_MAX));
@@ -118,7 +127,8 @@ pub fn label_key(value: &str) -> Vec<String> {
             if prefix.is_empty() {
                 errors.push("prefix part must be non-empty".to_owned());
             } else {
-                errors.extend(dns_subdomain(prefix).into_iter().map(|error| format!("prefix part {error}")));
+                errors
+                    .extend(dns_subdomain_of(prefix, too_long).into_iter().map(|error| format!("prefix part {error}")));
             }
             *name
         }
@@ -202,6 +212,10 @@ mod tests {
         );
         assert_eq!(dns_label("a.b"), ["must not contain dots"]);
         assert_eq!(label_value(&"a".repeat(64)), ["must be no more than 63 bytes"]);
+        let long = "a".repeat(254);
+        assert_eq!(dns_label(&long[..64]), ["must be no more than 63 characters"]);
+        assert_eq!(dns_subdomain(&long), ["must be no more than 253 characters"]);
+        assert_eq!(label_key(&format!("{long}/a")), ["prefix part must be no more than 253 bytes"]);
     }
 
     #[test]
