@@ -67,7 +67,7 @@ impl Continue {
         };
         let bytes = ENGINE
             .decode(token)
-            .map_err(|error| bad(&format_args!("illegal base64 data at input byte {}", offset(&error))))?;
+            .map_err(|error| bad(&format_args!("illegal base64 data at input byte {}", offset(token, &error))))?;
         let parsed = schema::parse(&bytes, Format::Json).map_err(|error| bad(&error))?;
         let token: Token = serde_json::from_value(parsed.value).map_err(|error| bad(&error))?;
         if token.format != FORMAT {
@@ -89,10 +89,14 @@ impl Continue {
 }
 
 /// Where base64 goes wrong.
-fn offset(error: &base64::DecodeError) -> usize {
+fn offset(token: &str, error: &base64::DecodeError) -> usize {
     match error {
         base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol { offset: at, .. } => *at,
-        base64::DecodeError::InvalidLength(length) => *length,
+        // One character is too few for a byte. Go tells where it is, unless there is one before that it does not know.
+        base64::DecodeError::InvalidLength(length) => {
+            let known = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
+            token.bytes().position(|b| !known(b)).unwrap_or(length.saturating_sub(1))
+        }
         base64::DecodeError::InvalidPadding => 0,
     }
 }
@@ -107,4 +111,18 @@ pub(super) fn expired(token: Continue) -> ApiError {
     );
     error.0.metadata.continue_ = Some(Continue { version: None, remaining: None, exact: false, ..token }.encode());
     error
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The offsets are those that Go's `encoding/base64` tells.
+    #[test]
+    fn what_is_no_token_is_told_where_it_breaks() {
+        for (token, at) in [("x", 0), ("abcde", 4), ("abc!", 3), ("!bcde", 0), ("ab!de", 2), ("abcd=", 4)] {
+            let message = Continue::decode(token).unwrap_err().message().to_owned();
+            assert!(message.ends_with(&format!("illegal base64 data at input byte {at}")), "{token}: {message}");
+        }
+    }
 }
