@@ -27,8 +27,11 @@ pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
             Column::new("Run", Cell::Path(&["spec", "run"]), "The run that made it."),
             Column::age(),
             Column::new("Rollback-Of", Cell::Path(&["spec", "rollbackOf"]), "The release that was gone back to.")
+                .kind("integer")
                 .wide(),
-            Column::new("Tombstone", Cell::Path(&["spec", "tombstone"]), "Whether everything was removed.").wide(),
+            Column::new("Tombstone", Cell::Path(&["spec", "tombstone"]), "Whether everything was removed.")
+                .kind("boolean")
+                .wide(),
         ])
         .selectable(&[
             SelectableField { name: "spec.stack", path: &["spec", "stack"] },

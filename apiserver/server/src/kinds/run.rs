@@ -29,7 +29,7 @@ pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
             Column::new("Operation", Cell::Path(&["spec", "operation"]), "What is done."),
             Column::new("Phase", Cell::Path(&["status", "phase"]), "How far it is."),
             Column::new("Progress", Cell::Compute(progress), "How many of the resources that change are done."),
-            Column::new("Release", Cell::Path(&["status", "release"]), "The release that it made."),
+            Column::new("Release", Cell::Path(&["status", "release"]), "The release that it made.").kind("integer"),
             Column::age(),
             Column::new("Requester", Cell::Path(&["status", "requester", "username"]), "Who asked for it.").wide(),
             Column::new(
@@ -219,7 +219,7 @@ impl Strategy for RunStrategy {
         match change {
             Admission::Create(run) => self.admit_create(context, run).await,
             Admission::Update { subresource: "status", new, .. } => {
-                check::written_by_server(context, "delivery.stoa.dev", "runs/status", &new.name_any())
+                check::written_by_server(context, "delivery.stoa.dev", "runs", &new.name_any())
             }
             Admission::Update { .. } | Admission::Delete(_) => Ok(()),
         }

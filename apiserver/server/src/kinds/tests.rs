@@ -288,3 +288,22 @@ async fn a_stack_with_live_infrastructure_is_not_deleted() {
     assert_eq!(error.code(), 403);
     assert!(error.message().contains("deletionPolicy is Refuse"), "{error}");
 }
+
+#[tokio::test]
+async fn columns_have_the_types_of_what_they_show() {
+    let world = World::new().await;
+    let mut checked = 0;
+    for store in world.registry.stores() {
+        let definition = store.definition();
+        for column in &definition.columns {
+            let stoa_machinery::definition::Cell::Path(path) = column.cell else { continue };
+            let mut schema = &*definition.schema;
+            for field in path {
+                schema = &schema["properties"][field];
+            }
+            assert_eq!(schema["type"], column.kind, "{} {}", definition.plural, column.name);
+            checked += 1;
+        }
+    }
+    assert!(checked > 20, "{checked}");
+}
