@@ -138,6 +138,8 @@ pub struct Subresource {
     pub kind: (&'static str, &'static str, &'static str),
     /// What it does, for OpenAPI.
     pub description: &'static str,
+    /// The media types that it may answer with besides those of objects, such as `text/plain`.
+    pub produces: &'static [&'static str],
     /// What answers.
     pub handler: Arc<dyn SubresourceHandler>,
 }

@@ -44,6 +44,7 @@ pub(crate) fn definitions() -> Vec<Arc<ResourceDefinition>> {
         verbs: &["create"],
         kind: ("test.example", "v1", "Widget"),
         description: "press the widget",
+        produces: &[],
         handler: Arc::new(NoHandler),
     });
     let older = ResourceDefinition {

@@ -17,6 +17,7 @@ pub mod request_info;
 pub mod response;
 mod router;
 pub(crate) mod segments;
+mod subresource;
 mod table;
 #[cfg(test)]
 mod tests;

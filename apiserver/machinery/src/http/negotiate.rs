@@ -156,7 +156,7 @@ fn negotiate(headers: &HeaderMap, conversions: bool) -> Option<Accepted> {
 
 /// 406 for a client that takes none of the formats.
 pub(crate) fn none_accepted(headers: &HeaderMap) -> ApiError {
-    check_produced(headers, false).err().unwrap_or_else(|| {
+    check_produced(headers, &[], false).err().unwrap_or_else(|| {
         not_acceptable("only the following media types are accepted: application/json, application/yaml")
     })
 }
@@ -170,7 +170,8 @@ pub(crate) fn output(headers: &HeaderMap) -> Result<Accepted, ApiError> {
     negotiate(headers, true).ok_or_else(|| none_accepted(headers))
 }
 
-/// Refuses a client that names none of the formats that a route makes, before anything is negotiated.
+/// Refuses a client that names none of the formats that a route makes, JSON, YAML and those `besides`, before anything
+/// is negotiated.
 ///
 /// Follows go-restful, which compares types only, letter by letter: neither parameters nor ranges such as
 /// `application/*` count.
@@ -178,16 +179,20 @@ pub(crate) fn output(headers: &HeaderMap) -> Result<Accepted, ApiError> {
 /// # Errors
 ///
 /// 406 `NotAcceptable`.
-pub(crate) fn check_produced(headers: &HeaderMap, streams: bool) -> Result<(), ApiError> {
+pub(crate) fn check_produced(headers: &HeaderMap, besides: &[&str], streams: bool) -> Result<(), ApiError> {
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
     let made = ["*/*", MediaType::Json.as_str(), MediaType::Yaml.as_str()];
-    let named = |range: &str| made.contains(&range.split(';').next().unwrap_or("").trim());
+    let named = |range: &str| {
+        let range = range.split(';').next().unwrap_or("").trim();
+        made.contains(&range) || besides.contains(&range)
+    };
     if accept.is_empty() || accept.split(',').any(named) {
         return Ok(());
     }
+    let besides: String = besides.iter().map(|media| format!("{media}, ")).collect();
     let stream = if streams { ", application/json;stream=watch" } else { "" };
     let mut error = not_acceptable(format!(
-        "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml{stream}"
+        "406: Not Acceptable\n\nAvailable representations: {besides}application/json, application/yaml{stream}"
     ));
     error.0.details = Some(Default::default());
     Err(error)
@@ -315,7 +320,7 @@ mod tests {
         assert_eq!(error.message(), representations);
         let error = output(&headers(header::ACCEPT, "application/json;as=Stack;v=v1;g=meta.k8s.io")).unwrap_err();
         assert_eq!(error.message(), "only the following media types are accepted: application/json, application/yaml");
-        assert!(check_produced(&headers(header::ACCEPT, "application/*"), false).is_err());
+        assert!(check_produced(&headers(header::ACCEPT, "application/*"), &[], false).is_err());
 
         let error = watch_output(&headers(header::ACCEPT, "application/yaml")).unwrap_err();
         assert_eq!(error.message(), "only the following media types are accepted: application/json;stream=watch");

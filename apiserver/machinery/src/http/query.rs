@@ -44,6 +44,11 @@ impl Query {
         )
     }
 
+    /// The parameters of pairs that were decoded before.
+    pub(crate) fn of_pairs(pairs: Vec<(String, String)>) -> Self {
+        Self(pairs)
+    }
+
     /// The pairs.
     pub(crate) fn into_pairs(self) -> Vec<(String, String)> {
         self.0

@@ -139,7 +139,9 @@ impl ApiHandler {
             now: self.now,
         };
         if served {
-            negotiate::check_produced(&parts.headers, matches!(&*info.verb, "list" | "watch"))?;
+            let called = resource.definition.subresources.iter().find(|s| s.name == info.subresource);
+            let besides = called.map_or(&[][..], |subresource| subresource.produces);
+            negotiate::check_produced(&parts.headers, besides, matches!(&*info.verb, "list" | "watch"))?;
         }
         match info.parts.len() {
             _ if !served => Err(not_allowed()),

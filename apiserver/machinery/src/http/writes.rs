@@ -25,7 +25,7 @@ use crate::{
 };
 
 impl MediaType {
-    fn format(self) -> Format {
+    pub(super) fn format(self) -> Format {
         match self {
             Self::Json => Format::Json,
             Self::Yaml => Format::Yaml,
@@ -52,7 +52,7 @@ impl Call<'_> {
         let body = body::read(body).await?;
         let context = self.write_context("CreateOptions")?;
         let mut object = self.decode(&context, &body, media)?;
-        self.ensure_namespace(&mut object)?;
+        ensure_namespace(self.namespace, &mut object)?;
         registry::dedup_owners(&context, &mut object, AdmissionPhase::Before);
         let stored = self.resource.store.create(&context, self.namespace, object).await?;
         self.answer(StatusCode::CREATED, form, &stored)
@@ -69,7 +69,7 @@ impl Call<'_> {
         }
         let context = self.write_context("CreateOptions")?;
         let mut object = self.decode(&context, &body, media)?;
-        self.ensure_namespace(&mut object)?;
+        ensure_namespace(self.namespace, &mut object)?;
         let stored = self.resource.store.answered(&context, object, handler).await?;
         self.answer(StatusCode::CREATED, form, &stored)
     }
@@ -80,7 +80,7 @@ impl Call<'_> {
         let context = self.write_context("UpdateOptions")?;
         let media = negotiate::input(self.headers)?;
         let mut object = self.decode(&context, &body, media)?;
-        self.ensure_namespace(&mut object)?;
+        ensure_namespace(self.namespace, &mut object)?;
         self.check_name(&object)?;
         check_path_segment(&self.info.name)?;
         registry::dedup_owners(&context, &mut object, AdmissionPhase::Before);
@@ -111,7 +111,7 @@ impl Call<'_> {
             let unknown = settled.map_err(|misfit| patch.refuse_misfit(&patched, &misfit))?;
             let warnings = patch.check_strictly(&patched, unknown.warnings(), context.field_validation)?;
             warnings.iter().for_each(|warning| context.warn(warning));
-            self.ensure_namespace(&mut patched)?;
+            ensure_namespace(self.namespace, &mut patched)?;
             self.check_name(&patched)?;
             Ok(patched)
         };
@@ -129,7 +129,7 @@ impl Call<'_> {
         let finish = |mut merged: Object| {
             self.written_as().decoder.conform(&mut merged, FieldValidation::Ignore)?;
             duplicates.check(&context)?;
-            self.ensure_namespace(&mut merged)?;
+            ensure_namespace(self.namespace, &mut merged)?;
             self.check_name(&merged)?;
             Ok(merged)
         };
@@ -185,25 +185,6 @@ impl Call<'_> {
         Ok((context, options))
     }
 
-    /// Puts the request's namespace into the object, or refuses one that is another.
-    fn ensure_namespace(&self, object: &mut Object) -> Result<(), ApiError> {
-        match (object.namespace(), self.namespace) {
-            (same, namespace) if same == namespace => Ok(()),
-            (_, "") => {
-                object.metadata_mut().remove("namespace");
-                Ok(())
-            }
-            ("", namespace) => {
-                object.metadata_mut().insert("namespace".to_owned(), Value::from(namespace));
-                Ok(())
-            }
-            _ => {
-                let message = "the namespace of the provided object does not match the namespace sent on the request";
-                Err(ApiError::bad_request(message))
-            }
-        }
-    }
-
     fn check_name(&self, object: &Object) -> Result<(), ApiError> {
         let wanted = &self.info.name;
         match object.name() {
@@ -243,6 +224,25 @@ impl Call<'_> {
         };
         let body = serde_json::to_vec(&status).expect("a Status serializes");
         response::json(StatusCode::OK, accepted.media, self.headers, body::once(body))
+    }
+}
+
+/// Puts the request's namespace into the object, or refuses one that is another.
+pub(super) fn ensure_namespace(namespace: &str, object: &mut Object) -> Result<(), ApiError> {
+    match (object.namespace(), namespace) {
+        (same, namespace) if same == namespace => Ok(()),
+        (_, "") => {
+            object.metadata_mut().remove("namespace");
+            Ok(())
+        }
+        ("", namespace) => {
+            object.metadata_mut().insert("namespace".to_owned(), Value::from(namespace));
+            Ok(())
+        }
+        _ => {
+            let message = "the namespace of the provided object does not match the namespace sent on the request";
+            Err(ApiError::bad_request(message))
+        }
     }
 }
 

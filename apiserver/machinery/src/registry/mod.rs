@@ -129,6 +129,11 @@ pub struct Store {
 }
 
 impl Store {
+    /// Reads the objects.
+    pub(crate) fn decoder(&self) -> &Decoder {
+        &self.decoder
+    }
+
     /// What the resource looks like.
     pub fn definition(&self) -> &Arc<ResourceDefinition> {
         &self.definition

@@ -46,6 +46,7 @@ impl Subresources {
             verbs: &["create"],
             kind: (DELIVERY, VERSION, "Run"),
             description,
+            produces: &[],
             handler: Arc::new(start_run::StartRun { subresources: self.clone(), operation }),
         };
         vec![
@@ -54,6 +55,7 @@ impl Subresources {
                 verbs: &["create"],
                 kind: ("config.stoa.dev", VERSION, "Stack"),
                 description: "Renders the Spec of a stack for a workspace. Nothing is recorded.",
+                produces: &[],
                 handler: Arc::new(generate::Generate { subresources: self.clone() }),
             },
             start("preview", "Starts a Preview: creates the Run and returns it.", Operation::Preview),
@@ -71,6 +73,7 @@ impl Subresources {
             verbs: &["get"],
             kind: (DELIVERY, VERSION, "Run"),
             description: "What happened in the run, as text or as JSON lines; with follow=true until it ends.",
+            produces: &["text/plain"],
             handler: Arc::new(log::RunLog { subresources: self.clone() }),
         }]
     }
@@ -82,6 +85,7 @@ impl Subresources {
             verbs: &["get"],
             kind: (DELIVERY, VERSION, "Release"),
             description,
+            produces: &[],
             handler: Arc::new(release_documents::ReleaseDocument { subresources: self.clone(), document }),
         };
         vec![

@@ -1,16 +1,14 @@
 //! `stacks/<operation>`: creates the Run that a person would create as an object.
 
 use async_trait::async_trait;
-use http::StatusCode;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use stoa_machinery::{
     ApiError, Object,
     definition::{SubresourceCall, SubresourceHandler, SubresourceResponse},
-    registry::Store,
 };
 use stoa_types::{Run, delivery::Operation};
 
-use super::{Subresources, answer, parameter};
+use super::{Subresources, parameter};
 use crate::kinds::lookup;
 
 /// Starts runs of one operation.
@@ -26,50 +24,69 @@ impl SubresourceHandler for StartRun {
     /// query parameters. The stack and the operation are those of the path.
     async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
         let services = self.subresources.services()?;
-        let context = &call.context;
-        lookup::require(context, "create", "delivery.stoa.dev", "runs", "", &call.namespace, "").await?;
-        let object = self.run(&call)?;
+        lookup::require(&call.context, "create", "delivery.stoa.dev", "runs", "", &call.namespace, "").await?;
         let api = services.lookup.api::<Run>()?;
-        let store: &Store = api.store();
-        let stored = store.create(context, &call.namespace, object).await?;
-        answer(StatusCode::CREATED, "application/json", stored.json.clone())
+        call.create(api.store(), |run| complete(run, self.operation, &call.name, &call.query)).await
     }
 }
 
-impl StartRun {
-    fn run(&self, call: &SubresourceCall) -> Result<Object, ApiError> {
-        let mut body: Map<String, Value> = if call.body.is_empty() {
-            Map::new()
-        } else {
-            serde_json::from_slice(&call.body)
-                .map_err(|e| ApiError::bad_request(format!("the body must be a Run in JSON, or empty: {e}")))?
-        };
-        body.insert("apiVersion".to_owned(), json!("delivery.stoa.dev/v1alpha1"));
-        body.insert("kind".to_owned(), json!("Run"));
-        let mut object = Object(body);
-        let metadata = object.metadata_mut();
-        if !metadata.contains_key("name") && !metadata.contains_key("generateName") {
-            metadata.insert("generateName".to_owned(), json!(format!("{}-", call.name)));
-        }
-        metadata.insert("namespace".to_owned(), json!(call.namespace));
-        let spec = object.0.entry("spec").or_insert_with(|| json!({}));
-        let Value::Object(spec) = spec else {
-            return Err(ApiError::bad_request("spec must be an object"));
-        };
-        spec.insert("stack".to_owned(), json!(call.name));
-        spec.insert("operation".to_owned(), json!(format!("{:?}", self.operation)));
-        for field in ["workspace", "version", "plan"] {
-            if let Some(value) = parameter(&call.query, field) {
-                spec.insert(field.to_owned(), json!(value));
+/// Makes what a client sent the Run that the path and the query ask for.
+fn complete(run: &mut Object, operation: Operation, stack: &str, query: &[(String, String)]) -> Result<(), ApiError> {
+    let metadata = run.metadata_mut();
+    let is_named = |field: &str| metadata.get(field).and_then(Value::as_str).is_some_and(|name| !name.is_empty());
+    if !is_named("name") && !is_named("generateName") {
+        metadata.insert("generateName".to_owned(), json!(format!("{stack}-")));
+    }
+    let Value::Object(spec) = run.0.entry("spec").or_insert_with(|| json!({})) else {
+        return Err(ApiError::bad_request("spec must be an object"));
+    };
+    for (field, of_path) in [("stack", stack.to_owned()), ("operation", format!("{operation:?}"))] {
+        match spec.get(field).and_then(Value::as_str) {
+            None | Some("") => {}
+            Some(same) if same == of_path => {}
+            Some(other) => {
+                return Err(ApiError::bad_request(format!(
+                    "the {field} of the object ({other}) does not match the {field} on the URL ({of_path})"
+                )));
             }
         }
-        if let Some(number) = parameter(&call.query, "release") {
-            let number: i64 =
-                number.parse().map_err(|_| ApiError::bad_request("release must be the number of a release"))?;
-            spec.insert("release".to_owned(), json!(number));
+        spec.insert(field.to_owned(), json!(of_path));
+    }
+    for field in ["workspace", "version", "plan"] {
+        if let Some(value) = parameter(query, field) {
+            spec.insert(field.to_owned(), json!(value));
         }
-        // What the type says of the rest, such as unknown operations or wrong types.
-        object.to_typed::<Run>().map_err(|e| ApiError::bad_request(format!("the body is not a Run: {e}")))?;
-        Ok(object)
+    }
+    if let Some(number) = parameter(query, "release") {
+        let number: i64 =
+            number.parse().map_err(|_| ApiError::bad_request("release must be the number of a release"))?;
+        spec.insert("release".to_owned(), json!(number));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_of_the_stack_and_operation_of_the_path() {
+        let query = [("release".to_owned(), "3".to_owned())];
+        let completed = |body: Value| {
+            let Value::Object(body) = body else { panic!("an object") };
+            let mut run = Object(body);
+            complete(&mut run, Operation::Rollback, "web", &query).map(|()| Value::Object(run.0))
+        };
+        let spec = json!({ "stack": "web", "operation": "Rollback", "release": 3 });
+        let whole = json!({ "metadata": { "generateName": "web-" }, "spec": spec });
+        assert_eq!(completed(json!({})), Ok(whole.clone()));
+        assert_eq!(completed(whole.clone()), Ok(whole));
+        let named = completed(json!({ "metadata": { "name": "a" }, "spec": { "stack": "" } }));
+        assert_eq!(named, Ok(json!({ "metadata": { "name": "a" }, "spec": spec })));
+        for (field, value) in [("stack", "other"), ("operation", "Apply")] {
+            let refused = completed(json!({ "spec": { field: value } })).unwrap_err();
+            assert_eq!(refused.code(), 400);
+            assert!(refused.message().contains(&format!("({value})")), "{}", refused.message());
+        }
     }
 }

@@ -30,7 +30,7 @@ pub(crate) fn accept(data: &[u8]) {
         Err(error) => refused(&error, &[406]),
     }
     for streams in [false, true] {
-        if let Err(error) = super::check_produced(&headers, streams) {
+        if let Err(error) = super::check_produced(&headers, &[], streams) {
             refused(&error, &[406]);
         }
     }

@@ -94,6 +94,55 @@ async fn subresource_gets_the_call_as_it_came() {
 }
 
 #[tokio::test]
+async fn subresource_that_creates_reads_and_answers_as_a_create_does() {
+    let server = Server::start().await;
+    let server = &server;
+    let send = async |query: &str, headers: &[(&str, &str)], body: &'static str| {
+        let path = format!("/apis/test.dev/v1/namespaces/shop/gadgets/a/copy?{query}");
+        server.send("POST", &path, headers, body).await
+    };
+    let yaml = [("content-type", "application/yaml"), ("accept", "application/yaml")];
+    let answer = send("", &yaml, "metadata: {name: b}\nspec: {size: 3}\n").await;
+    assert_eq!((answer.code, answer.header("content-type")), (StatusCode::CREATED, "application/yaml"));
+    let stored = server.get("/apis/test.dev/v1/namespaces/shop/gadgets/b").await.json();
+    assert_eq!(stored["spec"], json!({ "owner": "a", "size": 3 }));
+
+    let partial = [("accept", "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io")];
+    let answer = send("dryRun=All", &partial, r#"{"metadata":{"name":"c"}}"#).await;
+    assert_eq!((answer.code, &answer.json()["kind"]), (StatusCode::CREATED, &json!("PartialObjectMetadata")));
+    let unnamed = send("", &[], "").await;
+    assert_eq!(unnamed.code, StatusCode::UNPROCESSABLE_ENTITY, "nothing is an object without a name");
+
+    let unknown = r#"{"metadata":{"name":"c"},"spec":{"unknown":1}}"#;
+    let answer = send("dryRun=All", &[], unknown).await;
+    assert_eq!(answer.header("warning"), r#"299 - "unknown field \"spec.unknown\"""#);
+    for (query, body, part) in [
+        ("fieldValidation=Strict", unknown, "strict decoding error: unknown field \"spec.unknown\""),
+        ("", r#"{"kind":"Shelf","apiVersion":"test.dev/v1"}"#, "Shelf"),
+        ("", r#"{"metadata":{"name":"c","namespace":"other"}}"#, "does not match the namespace sent on the request"),
+        ("", r#"{"metadata":5}"#, "cannot unmarshal number"),
+    ] {
+        let answer = send(query, &[], body).await;
+        assert_eq!(answer.code, StatusCode::BAD_REQUEST, "{body}");
+        let message = answer.json()["message"].as_str().unwrap().to_owned();
+        assert!(message.contains(part), "{message}");
+    }
+    assert_eq!(send("", &[("content-type", "text/plain")], "x").await.code, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    let missing = server.get("/apis/test.dev/v1/namespaces/shop/gadgets/c").await;
+    assert_eq!(missing.code, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn subresource_is_asked_for_what_it_produces() {
+    let server = Server::start().await;
+    let path = "/apis/test.dev/v1/namespaces/shop/gadgets/a/spin";
+    for (accept, code) in [("text/plain", 200), ("application/json", 200), ("text/html", 406)] {
+        let answer = server.send("GET", path, &[("accept", accept)], "").await;
+        assert_eq!(answer.code, code, "{accept}");
+    }
+}
+
+#[tokio::test]
 async fn what_cannot_be_negotiated_is_refused() {
     let server = Server::start().await;
     let path = "/apis/test.dev/v1/namespaces/shop/gadgets";

@@ -1,6 +1,9 @@
 //! A server of two kinds, and answers that are easy to compare.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -20,8 +23,9 @@ use crate::{
     },
     http::{ApiHandler, Body, RequestInfo, body},
     log::MemoryLog,
+    object::Object,
     registry::{
-        Registry,
+        Registry, Store,
         tests::scale::{Rack, Racks},
     },
     request::{RequestContext, UserInfo},
@@ -98,7 +102,24 @@ impl SubresourceHandler for Spin {
     }
 }
 
-fn gadgets() -> ResourceDefinition {
+/// Creates another gadget, of which the one in the path is the owner.
+#[derive(Debug)]
+struct Copy {
+    store: Arc<OnceLock<Arc<Store>>>,
+}
+
+#[async_trait]
+impl SubresourceHandler for Copy {
+    async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
+        let complete = |object: &mut Object| {
+            object.0.entry("spec").or_insert_with(|| json!({}))["owner"] = call.name.as_str().into();
+            Ok(())
+        };
+        call.create(self.store.get().expect("set before the first call"), complete).await
+    }
+}
+
+fn gadgets(store: Arc<OnceLock<Arc<Store>>>) -> ResourceDefinition {
     ResourceDefinition::from_crd(&Gadget::crd())
         .columns(&[
             Column::new("Size", Cell::Path(&["spec", "size"]), "How large it is.").kind("integer"),
@@ -111,7 +132,16 @@ fn gadgets() -> ResourceDefinition {
             verbs: &["get", "create"],
             kind: ("test.dev", "v1", "Spin"),
             description: "Spins it.",
+            produces: &["text/plain"],
             handler: Arc::new(Spin),
+        })
+        .subresource(Subresource {
+            name: "copy",
+            verbs: &["create"],
+            kind: ("test.dev", "v1", "Gadget"),
+            description: "Makes another like it.",
+            produces: &[],
+            handler: Arc::new(Copy { store }),
         })
 }
 
@@ -139,8 +169,9 @@ impl Server {
 
     pub(super) async fn with_clock(now: fn() -> jiff::Timestamp) -> Self {
         let end = CancellationToken::new();
+        let store = Arc::new(OnceLock::new());
         let registry = Registry::builder(Arc::new(MemoryLog::new()))
-            .register(gadgets(), Gadgets)
+            .register(gadgets(store.clone()), Gadgets)
             .register(shelves(), DefaultStrategy::<Shelf>::default())
             .register(ResourceDefinition::from_crd(&Rack::crd()), Racks::default())
             .bookmark_interval(Duration::from_millis(50))
@@ -148,6 +179,8 @@ impl Server {
             .build()
             .await
             .unwrap();
+        let gadgets = registry.store("test.dev", "v1", "gadgets").unwrap();
+        store.set(Arc::clone(gadgets)).unwrap();
         Self { handler: ApiHandler::new(&registry, end.clone()).with_clock(now), end }
     }
 
