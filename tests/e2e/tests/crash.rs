@@ -260,3 +260,33 @@ fn killed_rollouts_to_git_end_well_in_one_commit_each() {
     let config_maps = files.lines().filter(|file| !file.to_lowercase().contains("namespace_")).count();
     assert!(config_maps >= runs.len() * OBJECTS, "files in the deployment repository:\n{files}");
 }
+
+#[test]
+fn every_version_can_be_read_after_a_crash() {
+    let mut server = Standalone::start();
+    let name = Organization::create(&server).name;
+    let describe = |server: &Standalone, text: &str| {
+        let patch = json!({"spec": {"description": text}}).to_string();
+        let arguments = ["patch", "organization", &name, "--type=merge", "--output=json", &format!("--patch={patch}")];
+        let organization: Value = serde_json::from_str(&server.kubectl().run(&arguments)).unwrap();
+        organization["metadata"]["resourceVersion"].as_str().unwrap().to_owned()
+    };
+    let versions: Vec<(String, String)> =
+        (0..5).map(|number| format!("Version {number}")).map(|text| (describe(&server, &text), text)).collect();
+    server.kill();
+    server.restart();
+    describe(&server, "After the crash");
+    for (version, text) in versions {
+        let exact = format!("resourceVersion={version}&resourceVersionMatch=Exact");
+        let raw = |path: &str| -> Value {
+            let path = format!("/apis/config.stoa.dev/v1alpha1/organizations{path}?{exact}");
+            serde_json::from_str(&server.kubectl().run(&["get", "--raw", &path])).unwrap()
+        };
+        assert_eq!(raw(&format!("/{name}"))["spec"]["description"], *text);
+        let list = raw("");
+        assert_eq!(list["metadata"]["resourceVersion"], *version, "{list:#}");
+        let items = list["items"].as_array().unwrap();
+        let here = items.iter().find(|item| item["metadata"]["name"] == *name).unwrap();
+        assert_eq!(here["spec"]["description"], *text);
+    }
+}
