@@ -303,6 +303,7 @@ impl Chain {
         if !info.is_resource_request {
             match info.path.as_str() {
                 "/metrics" => return self.metrics.render(),
+                "/metrics/slis" => return self.health.slis(),
                 "/version" | "/version/" if request.method() == Method::GET => return self.version(),
                 "/version" | "/version/" => {
                     let error = response::generic(StatusCode::METHOD_NOT_ALLOWED);
@@ -326,7 +327,7 @@ impl Chain {
     fn paths(&self) -> Response<Body> {
         let mut paths = self.handler.paths();
         paths.extend(self.health.paths());
-        paths.extend(["/metrics", "/version"].map(str::to_owned));
+        paths.extend(["/metrics", "/metrics/slis", "/version"].map(str::to_owned));
         paths.sort();
         let text = serde_json::to_vec_pretty(&serde_json::json!({ "paths": paths })).expect("texts serialize");
         let mut response = Response::new(body::full(Bytes::from(text)));

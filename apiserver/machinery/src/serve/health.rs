@@ -17,6 +17,7 @@ use async_trait::async_trait;
 use http::{HeaderValue, Response, StatusCode, header};
 use parking_lot::RwLock;
 
+use super::slis::Slis;
 use crate::http::{Body, body, query::Query, response};
 
 /// Something that can be well or not.
@@ -50,6 +51,7 @@ pub enum Probe {
 pub struct Health {
     checks: RwLock<Vec<Check>>,
     shutting_down: AtomicBool,
+    slis: Slis,
 }
 
 #[derive(Clone)]
@@ -94,7 +96,7 @@ impl Health {
                 Err(reason) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("internal server error: {reason}\n")),
             });
         }
-        Some(report(probe, &checks, Query::parse(query.unwrap_or(""))).await)
+        Some(report(probe, &checks, Query::parse(query.unwrap_or("")), &self.slis).await)
     }
 
     fn checks_of(&self, probe: &str) -> Vec<Check> {
@@ -111,6 +113,11 @@ impl Health {
 }
 
 impl Health {
+    /// What the checks have found, as metrics.
+    pub(crate) fn slis(&self) -> Response<Body> {
+        self.slis.render()
+    }
+
     /// The paths of all probes and checks.
     pub(crate) fn paths(&self) -> Vec<String> {
         let probe = |name: &str| {
@@ -137,7 +144,7 @@ fn split(path: &str) -> Option<(&str, Option<&str>)> {
     matches!(probe, "healthz" | "livez" | "readyz").then_some((probe, rest))
 }
 
-async fn report(probe: &str, checks: &[Check], query: Query) -> Response<Body> {
+async fn report(probe: &str, checks: &[Check], query: Query, slis: &Slis) -> Response<Body> {
     let mut verbose = false;
     let mut excluded = BTreeSet::new();
     for (name, value) in query.into_pairs() {
@@ -156,7 +163,9 @@ async fn report(probe: &str, checks: &[Check], query: Query) -> Response<Body> {
             lines.push_str(&format!("[+]{name} excluded: ok\n"));
             continue;
         }
-        match check.check().await {
+        let found = check.check().await;
+        slis.observe(name, probe, found.is_ok());
+        match found {
             Ok(()) => lines.push_str(&format!("[+]{name} ok\n")),
             Err(reason) => {
                 failed = true;
@@ -235,6 +244,25 @@ mod tests {
         }
         assert_eq!(get(&health, "/livezz").await, None);
         assert_eq!(get(&health, "/apis").await, None);
+    }
+
+    #[tokio::test]
+    async fn what_was_found_is_counted() {
+        let health = health();
+        for target in ["/readyz", "/readyz?exclude=caches", "/livez", "/livez/log"] {
+            get(&health, target).await.unwrap();
+        }
+        let bytes = health.slis().into_body().collect().await.unwrap().to_bytes();
+        let text = std::str::from_utf8(&bytes).unwrap();
+        for line in [
+            "kubernetes_healthcheck{name=\"caches\",type=\"readyz\"} 0",
+            "kubernetes_healthcheck{name=\"log\",type=\"readyz\"} 1",
+            "kubernetes_healthchecks_total{name=\"caches\",status=\"error\",type=\"readyz\"} 1",
+            "kubernetes_healthchecks_total{name=\"log\",status=\"success\",type=\"livez\"} 1",
+            "kubernetes_healthchecks_total{name=\"log\",status=\"success\",type=\"readyz\"} 2",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+        }
     }
 
     #[tokio::test]

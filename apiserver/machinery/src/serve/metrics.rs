@@ -201,18 +201,7 @@ impl Metrics {
 
     /// Everything in the registry, in Prometheus' text format.
     pub(crate) fn render(&self) -> Response<Body> {
-        let encoder = TextEncoder::new();
-        let mut text = Vec::new();
-        if let Err(error) = encoder.encode(&self.registry.gather(), &mut text) {
-            tracing::error!(%error, "metrics do not encode");
-            let mut response = Response::new(body::full("metrics do not encode\n"));
-            *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
-            return response;
-        }
-        let mut response = Response::new(body::full(text));
-        let content_type = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8; escaping=underscores");
-        response.headers_mut().insert(header::CONTENT_TYPE, content_type);
-        response
+        render(&self.registry)
     }
 
     pub(crate) fn authenticated(&self, user: Result<&UserInfo, bool>, took: Duration) {
@@ -472,6 +461,22 @@ fn scope(info: &RequestInfo) -> &'static str {
     } else {
         ""
     }
+}
+
+/// What a registry has, in the text format.
+pub(super) fn render(registry: &Registry) -> Response<Body> {
+    let encoder = TextEncoder::new();
+    let mut text = Vec::new();
+    if let Err(error) = encoder.encode(&registry.gather(), &mut text) {
+        tracing::error!(%error, "metrics do not encode");
+        let mut response = Response::new(body::full("metrics do not encode\n"));
+        *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+        return response;
+    }
+    let mut response = Response::new(body::full(text));
+    let content_type = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8; escaping=underscores");
+    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    response
 }
 
 #[cfg(test)]

@@ -35,6 +35,7 @@ mod health;
 mod inflight;
 mod metrics;
 mod reload;
+mod slis;
 mod stream;
 mod tls;
 
