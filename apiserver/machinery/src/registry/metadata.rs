@@ -295,7 +295,8 @@ pub(crate) enum AdmissionPhase {
 /// Follows `dedupOwnerReferencesAndAddWarning` in `k8s.io/apiserver/pkg/endpoints/handlers`.
 pub(crate) fn dedup_owners(context: &RequestContext, object: &mut Object, phase: AdmissionPhase) {
     let owners = object.0.get_mut("metadata").and_then(|metadata| metadata.get_mut("ownerReferences"));
-    let Some(owners) = owners.and_then(Value::as_array_mut) else { return };
+    // One alone, as most have, is not looked at.
+    let Some(owners) = owners.and_then(Value::as_array_mut).filter(|owners| owners.len() > 1) else { return };
     let mut seen: HashSet<String> = HashSet::new();
     let mut duplicates: Vec<String> = Vec::new();
     owners.retain(|owner| {

@@ -8,8 +8,8 @@
 //! that two ends which were made of the same records can always be joined.
 //!
 //! Finding a version takes the versions of all commits in one tree of the same form. That is the index, in
-//! `refs/stoa/versions/<id of the log>`: a commit with that tree whose parent is the end of the chain that it covers. It is made from
-//! the chain and stays where it is. It has the versions of one log and all of them up to its newest: a repository may
+//! `refs/stoa/versions/<id of the log>`: a commit with that tree whose parent is the end of the chain that it covers. It
+//! is made from the chain and stays where it is. It has the versions of one log and all of them up to its newest: a repository may
 //! have been another log's before, whose versions mean other things.
 //!
 //! Main cannot serve: files of people are invalid at times, and a push is one commit and many versions.

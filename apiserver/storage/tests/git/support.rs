@@ -31,6 +31,8 @@ use tempfile::TempDir;
 use tokio::{sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
+/// How long the projection waits after a failure.
+pub(crate) const RETRY: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(30);
 const INGEST: &str = "stoa:git:control";
 
@@ -199,7 +201,7 @@ impl Bench {
             poll: Duration::from_millis(20),
             linger: Duration::from_millis(5),
             pace: Duration::from_millis(5),
-            retry: Duration::from_millis(20),
+            retry: RETRY,
             repack: Duration::from_millis(100),
             clock: Arc::new(Still),
             remote: self.remote.clone(),
