@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -52,7 +53,7 @@ impl Told {
     }
 }
 
-/// What goes on all the time.
+/// What goes on all the time, until it is stopped or dropped.
 struct Traffic {
     end: Arc<AtomicBool>,
     written: Arc<AtomicU64>,
@@ -95,17 +96,17 @@ impl Traffic {
     }
 
     /// Ends it; returns what the writers know, and what the watchers will have seen.
-    async fn stop(self) -> (Told, Vec<JoinHandle<Vec<(String, u64)>>>) {
+    async fn stop(mut self) -> (Told, Vec<JoinHandle<Vec<(String, u64)>>>) {
         self.end.store(true, Ordering::Relaxed);
         let mut told = Told::default();
-        for writer in self.writers {
+        for writer in mem::take(&mut self.writers) {
             let of_one = writer.await.unwrap();
             told.created.extend(of_one.created);
             told.counted.extend(of_one.counted);
             told.unknown += of_one.unknown;
         }
         eprintln!("{} creations, {} increments, {} unknown", told.created.len(), told.counted.len(), told.unknown);
-        (told, self.watchers)
+        (told, mem::take(&mut self.watchers))
     }
 
     /// Returns once so many more writes were acknowledged.
@@ -117,6 +118,14 @@ impl Traffic {
             }
         });
         waited.await.expect("writes go on");
+    }
+}
+
+/// A test that fails leaves it behind: calls of clients whose runtime ends fail at once, so that a writer which only
+/// asked for the end would never give its thread back, and the test would hang instead of saying why it failed.
+impl Drop for Traffic {
+    fn drop(&mut self) {
+        self.end.store(true, Ordering::Relaxed);
     }
 }
 
