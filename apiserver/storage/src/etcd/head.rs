@@ -3,86 +3,175 @@
 //! Every consistent read of every client asks for it. Whoever asks while a call is under way cannot
 //! use that one, since a write may have been acknowledged after the call began; but all who wait
 //! share the next.
+//!
+//! The calls are made by a task of their own, and nobody who waits holds anything: a future that is
+//! put aside for a while, such as one of a `select`'s other branches, must not keep the rest waiting.
 
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::{mem, sync::Arc};
 
+use parking_lot::Mutex;
 use stoa_machinery::log::{LogError, Version};
-use tokio::sync::Mutex;
+use tokio::sync::oneshot;
 
-/// The last call, and how many there were.
+use super::client::unavailable;
+
+/// One who waits for the answer of a call, or why there is none.
+type Asker = oneshot::Sender<Result<Version, String>>;
+
+/// Who waits for the head.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SharedHead(Arc<Mutex<Waiting>>);
+
 #[derive(Debug, Default)]
-pub(super) struct SharedHead {
-    begun: AtomicU64,
-    last: Mutex<Last>,
+struct Waiting {
+    /// Those who want the answer of the next call.
+    next: Vec<Asker>,
+    /// Whether a task makes calls for them.
+    is_served: bool,
 }
 
-#[derive(Debug, Default)]
-struct Last {
-    number: u64,
-    /// What it answered, or why it did not.
-    answer: Option<Result<Version, String>>,
+/// When the task ends badly, whoever still waits is told so, and the next to ask starts another.
+struct Serving {
+    head: SharedHead,
+    is_over: bool,
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        if !self.is_over {
+            *self.head.0.lock() = Waiting::default();
+        }
+    }
 }
 
 impl SharedHead {
-    /// The answer of a call that began after this one; `read` makes it.
-    pub(super) async fn get<F>(&self, read: impl FnOnce() -> F) -> Result<Version, LogError>
+    /// The answer of a call that began after this one; `read` makes it, if nobody else's does.
+    pub(super) async fn get<F>(&self, read: impl Fn() -> F + Send + 'static) -> Result<Version, LogError>
     where
-        F: Future<Output = Result<Version, LogError>>,
+        F: Future<Output = Result<Version, LogError>> + Send + 'static,
     {
-        let before = self.begun.load(SeqCst);
-        let mut last = self.last.lock().await;
-        if last.number > before
-            && let Some(answer) = &last.answer
-        {
-            return answer.clone().map_err(|why| LogError::Unavailable(why.into()));
+        let (sender, answer) = oneshot::channel();
+        let is_first = {
+            let mut waiting = self.0.lock();
+            waiting.next.push(sender);
+            !mem::replace(&mut waiting.is_served, true)
+        };
+        if is_first {
+            tokio::spawn(self.clone().serve(read));
         }
-        // Counted before it is made: who asks from now on waits for the next.
-        let number = self.begun.fetch_add(1, SeqCst) + 1;
-        let answer = read().await;
-        let told = answer.as_ref().copied().map_err(|error| error.to_string());
-        *last = Last { number, answer: Some(told) };
-        answer
+        match answer.await {
+            Ok(answer) => answer.map_err(unavailable),
+            Err(_) => Err(unavailable("the head is not read any more")),
+        }
+    }
+
+    /// Makes one call after the other until nobody waits.
+    async fn serve<F>(self, read: impl Fn() -> F + Send)
+    where
+        F: Future<Output = Result<Version, LogError>> + Send,
+    {
+        let mut serving = Serving { head: self, is_over: false };
+        while let Some(asking) = serving.head.who_asks() {
+            let answer = read().await.map_err(|error| error.to_string());
+            for asker in asking {
+                // One that no longer waits has dropped its end.
+                let _ = asker.send(answer.clone());
+            }
+        }
+        serving.is_over = true;
+    }
+
+    /// Those that the next call is for; none when the task is to end.
+    fn who_asks(&self) -> Option<Vec<Asker>> {
+        let mut waiting = self.0.lock();
+        waiting.next.retain(|asker| !asker.is_closed());
+        // Under the same lock, so that whoever asks from now on starts another.
+        waiting.is_served = !waiting.next.is_empty();
+        waiting.is_served.then(|| mem::take(&mut waiting.next))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::{
+        pin::pin,
+        sync::atomic::{AtomicU64, Ordering::SeqCst},
+    };
 
+    use futures_util::poll;
     use tokio::sync::Semaphore;
 
     use super::*;
 
-    #[tokio::test]
-    async fn who_asks_meanwhile_shares_the_next_call() {
-        let head = Arc::new(SharedHead::default());
-        let calls = Arc::new(AtomicU64::new(0));
-        let gate = Arc::new(Semaphore::new(0));
-        let ask = || {
-            let (head, calls, gate) = (head.clone(), calls.clone(), gate.clone());
-            tokio::spawn(async move {
-                let read = || async move {
+    /// A head that grows with each call, and calls that end when they are let.
+    #[derive(Clone)]
+    struct Gated {
+        head: SharedHead,
+        calls: Arc<AtomicU64>,
+        gate: Arc<Semaphore>,
+    }
+
+    impl Gated {
+        fn new() -> Self {
+            Self { head: SharedHead::default(), calls: Arc::default(), gate: Arc::new(Semaphore::new(0)) }
+        }
+
+        async fn ask(&self) -> Result<Version, LogError> {
+            let Self { head, calls, gate } = self.clone();
+            let read = move || {
+                let (calls, gate) = (calls.clone(), gate.clone());
+                async move {
                     let number = calls.fetch_add(1, SeqCst) + 1;
                     gate.acquire().await.unwrap().forget();
                     Ok(Version(number))
-                };
-                head.get(read).await.unwrap()
-            })
-        };
-        let first = ask();
-        while calls.load(SeqCst) == 0 {
-            tokio::task::yield_now().await;
+                }
+            };
+            head.get(read).await
         }
-        let others: Vec<_> = (0..10).map(|_| ask()).collect();
-        // All of them have looked at the number of calls once they wait for the lock.
-        for _ in 0..100 {
-            tokio::task::yield_now().await;
+
+        async fn calls_are(&self, count: u64) {
+            while self.calls.load(SeqCst) != count {
+                tokio::task::yield_now().await;
+            }
         }
-        gate.add_permits(2);
+    }
+
+    #[tokio::test]
+    async fn who_asks_meanwhile_shares_the_next_call() {
+        let gated = Gated::new();
+        let mut first = pin!(gated.ask());
+        assert!(poll!(&mut first).is_pending());
+        gated.calls_are(1).await;
+        let mut others: Vec<_> = (0..10).map(|_| Box::pin(gated.ask())).collect();
+        for other in &mut others {
+            assert!(poll!(other).is_pending());
+        }
+        gated.gate.add_permits(2);
         assert_eq!(first.await.unwrap(), Version(1));
         for other in others {
             assert_eq!(other.await.unwrap(), Version(2));
         }
-        assert_eq!(calls.load(SeqCst), 2);
+        assert_eq!(gated.calls.load(SeqCst), 2);
+    }
+
+    #[tokio::test]
+    async fn who_is_put_aside_keeps_nobody_waiting() {
+        let gated = Gated::new();
+        let (mut maker, mut waiter) = (Box::pin(gated.ask()), Box::pin(gated.ask()));
+        assert!(poll!(&mut maker).is_pending());
+        gated.calls_are(1).await;
+        assert!(poll!(&mut waiter).is_pending());
+        gated.gate.add_permits(3);
+        // Neither of the two is looked at again before this one has its answer.
+        assert_eq!(gated.ask().await.unwrap(), Version(2));
+        assert_eq!((maker.await.unwrap(), waiter.await.unwrap()), (Version(1), Version(2)));
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_a_call_that_ends_badly_is_told_so() {
+        let head = SharedHead::default();
+        let bad = || async { panic!("a call that ends badly") };
+        assert!(matches!(head.get(bad).await, Err(LogError::Unavailable(_))));
+        assert_eq!(head.get(|| async { Ok(Version(7)) }).await.unwrap(), Version(7));
     }
 }

@@ -221,8 +221,12 @@ impl Log for EtcdLog {
     }
 
     async fn head(&self) -> Result<Version, LogError> {
-        let shared = &self.shared;
-        shared.head.get(|| async { Ok(shared.read_head().await?.0) }).await
+        let shared = Arc::clone(&self.shared);
+        let read = move || {
+            let shared = Arc::clone(&shared);
+            async move { Ok(shared.read_head().await?.0) }
+        };
+        self.shared.head.get(read).await
     }
 
     async fn read(&self, key: &Key) -> Result<Option<Entry>, LogError> {
