@@ -2,6 +2,7 @@
 
 mod control_remote;
 mod fan_out;
+mod kill;
 mod locks;
 mod past;
 mod remote;

@@ -47,7 +47,7 @@ impl Replica {
     }
 }
 
-fn past(version: Version, max: usize) -> Past {
+pub(crate) fn past(version: Version, max: usize) -> Past {
     Past { version, prefix: "/registry/things/".to_owned(), after: None, max }
 }
 

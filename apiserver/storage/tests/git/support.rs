@@ -160,7 +160,9 @@ impl Ingest for Server {
 }
 
 pub(crate) struct Bench {
-    directory: Arc<TempDir>,
+    directory: PathBuf,
+    // Keeps the directory, unless that is somebody else's.
+    _folder: Option<TempDir>,
     log: Arc<dyn Log>,
     server: Arc<Server>,
     stop: CancellationToken,
@@ -168,6 +170,8 @@ pub(crate) struct Bench {
     remote: Option<RemoteOptions>,
     /// The machines that it has been on.
     machine: usize,
+    /// How often it is looked whether packs have to be merged.
+    repack: Duration,
 }
 
 impl Bench {
@@ -179,10 +183,30 @@ impl Bench {
 
     /// One that does not run yet.
     pub(crate) fn new(remote: Option<RemoteOptions>) -> Self {
-        let directory = Arc::new(TempDir::new().unwrap());
-        let log = open_log(&directory.path().join("log"));
+        let folder = TempDir::new().unwrap();
+        let bench = Self::at(folder.path());
+        Self { remote, _folder: Some(folder), ..bench }
+    }
+
+    /// One in a directory that may have been another's before, which does not run yet.
+    pub(crate) fn at(directory: &Path) -> Self {
+        let log = open_log(&directory.join("log"));
         let server = Arc::new(Server { log: Arc::clone(&log), invalid: Default::default() });
-        Self { directory, log, server, stop: CancellationToken::new(), running: None, remote, machine: 0 }
+        Self {
+            directory: directory.to_owned(),
+            _folder: None,
+            log,
+            server,
+            stop: CancellationToken::new(),
+            running: None,
+            remote: None,
+            machine: 0,
+            repack: Duration::from_millis(100),
+        }
+    }
+
+    pub(crate) fn repacked_every(self, repack: Duration) -> Self {
+        Self { repack, ..self }
     }
 
     pub(crate) fn with_remote(mut self, remote: Option<RemoteOptions>) -> Self {
@@ -202,7 +226,7 @@ impl Bench {
             linger: Duration::from_millis(5),
             pace: Duration::from_millis(5),
             retry: RETRY,
-            repack: Duration::from_millis(100),
+            repack: self.repack,
             clock: Arc::new(Still),
             remote: self.remote.clone(),
             ..GitOptions::default()
@@ -239,15 +263,15 @@ impl Bench {
     }
 
     pub(crate) fn with_new_log(mut self) -> Self {
-        self.log = open_log(&self.directory.path().join("another-log"));
+        self.log = open_log(&self.directory.join("another-log"));
         self.server = Arc::new(Server { log: Arc::clone(&self.log), invalid: Default::default() });
         self
     }
 
     pub(crate) fn repository(&self) -> PathBuf {
         match self.machine {
-            0 => self.directory.path().join("control.git"),
-            machine => self.directory.path().join(format!("machine-{machine}/control.git")),
+            0 => self.directory.join("control.git"),
+            machine => self.directory.join(format!("machine-{machine}/control.git")),
         }
     }
 
