@@ -50,6 +50,12 @@ impl ControlRemote {
         output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
     }
 
+    /// The last commit on main that changed a file.
+    pub fn last_commit_of(&self, path: &str) -> String {
+        let mut log = Command::new("git");
+        run(log.arg("--git-dir").arg(self.repository()).args(["log", "-1", "--format=%H", "main", "--", path]))
+    }
+
     /// Changes a file as somebody with a clone does.
     pub fn push(&self, path: &str, change: impl Fn(Option<String>) -> String) {
         eventually("a push", PATIENCE, || {

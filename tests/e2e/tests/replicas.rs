@@ -12,13 +12,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
-use kube::api::{Api, PostParams, WatchEvent, WatchParams};
+use kube::api::{Api, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kube::{Client, ResourceExt};
+use serde_json::json;
 use stoa_e2e::fixture::Organization;
 use stoa_e2e::remote::{ControlRemote, committed};
 use stoa_e2e::{Cluster, Server as _, eventually};
 use stoa_git::testing::Behaviour;
-use stoa_types::config::{Project, ProjectSpec};
+use stoa_types::config::{Project, ProjectSpec, Source};
 use tokio::task::JoinHandle;
 
 const REPLICAS: usize = 3;
@@ -301,6 +302,54 @@ fn pushed(namespace: &str) -> String {
     )
 }
 
+/// A pushed file of a source that is invalid.
+struct InvalidFile {
+    namespace: String,
+    path: String,
+    /// The commit that has it, as it is told.
+    commit: String,
+}
+
+impl InvalidFile {
+    fn push(remote: &ControlRemote, namespace: &str) -> Self {
+        let path = format!("organizations/{namespace}/sources/config.yaml");
+        eventually("the file is there", PATIENCE, || remote.file(&path));
+        remote.push(&path, |text| text.unwrap().replace("pollInterval: 1s", "pollInterval: ["));
+        let commit = remote.last_commit_of(&path)[..8].to_owned();
+        Self { namespace: namespace.to_owned(), path, commit }
+    }
+
+    fn mend(&self, remote: &ControlRemote) {
+        remote.push(&self.path, |text| text.unwrap().replace("pollInterval: [", "pollInterval: 2s"));
+    }
+
+    /// Whether a replica refuses a write of the object, and says why.
+    async fn keeps_from_writing(&self, client: &Client) -> bool {
+        let sources: Api<Source> = Api::namespaced(client.clone(), &self.namespace);
+        let patch = Patch::Merge(json!({"spec": {"ref": "next"}}));
+        let params = PatchParams { dry_run: true, ..PatchParams::default() };
+        match answered("a patch", sources.patch("config", &params, &patch)).await {
+            Ok(_) => false,
+            Err(error) => {
+                let said = error.to_string();
+                assert!(is_conflict(&error) && said.contains(&self.path) && said.contains(&self.commit), "{said}");
+                true
+            }
+        }
+    }
+
+    /// Waits until all replicas refuse writes, or take them.
+    async fn keeps_all_from_writing(&self, clients: &[Client], refused: bool) {
+        let deadline = Instant::now() + PATIENCE;
+        for client in clients {
+            while self.keeps_from_writing(client).await != refused {
+                assert!(Instant::now() < deadline, "writes are not refused, or still are; refused: {refused}");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn leader_with_its_own_copy_of_the_remote_is_followed_by_one_that_has_none() {
     let remote = ControlRemote::start().await;
@@ -319,10 +368,19 @@ async fn leader_with_its_own_copy_of_the_remote_is_followed_by_one_that_has_none
     };
 
     let mut led = BTreeSet::new();
+    let invalid = tokio::task::block_in_place(|| InvalidFile::push(&remote, &namespace));
+    invalid.keeps_all_from_writing(&clients, true).await;
     for round in 0..REPLICAS {
         traffic.goes_on(40).await;
         let leader = new_leader(&clients).await;
         assert!(led.insert(leader), "replica {leader} leads again");
+        // Whoever was killed is known to have led.
+        for alive in (0..REPLICAS).filter(|replica| *replica == leader || !led.contains(replica)) {
+            assert!(
+                invalid.keeps_from_writing(&clients[alive]).await,
+                "replica {alive} takes a write in round {round}"
+            );
+        }
         tokio::task::block_in_place(|| {
             eventually("its copy is there", PATIENCE, || copy(leader).exists().then_some(()));
             let others = (0..REPLICAS).filter(|replica| !led.contains(replica));
@@ -342,6 +400,11 @@ async fn leader_with_its_own_copy_of_the_remote_is_followed_by_one_that_has_none
     traffic.goes_on(40).await;
     let last = clients[*led.last().unwrap()].clone();
     tokio::task::block_in_place(|| cluster.restart());
+    for (replica, client) in clients.iter().enumerate() {
+        assert!(invalid.keeps_from_writing(client).await, "replica {replica} takes a write after a restart");
+    }
+    tokio::task::block_in_place(|| invalid.mend(&remote));
+    invalid.keeps_all_from_writing(&clients, false).await;
     let (told, watchers) = traffic.stop().await;
     for watcher in watchers {
         let seen = watcher.await.unwrap();
