@@ -147,7 +147,8 @@ impl GitRemoteOptions {
     ///
     /// When the URL is none of a remote. This is not left to clap, which would tell the URL and a password in it.
     pub(crate) fn remote(&self) -> anyhow::Result<Option<RemoteOptions>> {
-        let Some(url) = &self.git_remote else { return Ok(None) };
+        // Files and Secrets that have it often end in a new line.
+        let Some(url) = self.git_remote.as_deref().map(str::trim) else { return Ok(None) };
         check_remote(url).map_err(|complaint| anyhow::anyhow!("--git-remote: {complaint}"))?;
         Ok(Some(RemoteOptions {
             credentials: self.git_remote_credentials_dir.clone(),

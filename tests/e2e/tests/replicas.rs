@@ -421,18 +421,54 @@ async fn leader_with_its_own_copy_of_the_remote_is_followed_by_one_that_has_none
     assert!(stored.contains(&format!("{COUNT}: \"{}\"", shared.labels()[COUNT])), "{stored}");
 }
 
-#[test]
-fn manifests_of_replicas_are_valid() {
-    let manifests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../manifests/ha");
+/// What the cluster would make of a folder with a kustomization.
+fn applied(folder: &Path) -> serde_json::Value {
     let applied = Cluster::shared().kubectl().run(&[
         "apply",
         "--dry-run=server",
         "--validate=strict",
-        "--output=name",
+        "--output=json",
         "--kustomize",
-        manifests.to_str().unwrap(),
+        folder.to_str().unwrap(),
     ]);
-    for object in ["deployment.apps/stoa-apiserver", "poddisruptionbudget.policy/stoa-apiserver"] {
-        assert!(applied.lines().any(|line| line == object), "{object} is not in\n{applied}");
-    }
+    serde_json::from_str(&applied).unwrap()
+}
+
+/// An object of a list.
+fn object<'a>(list: &'a serde_json::Value, kind: &str) -> &'a serde_json::Value {
+    let is_it = |object: &&serde_json::Value| object["kind"] == kind && object["metadata"]["name"] == "stoa-apiserver";
+    list["items"].as_array().unwrap().iter().find(is_it).unwrap_or_else(|| panic!("no {kind} in {list:#}"))
+}
+
+#[test]
+fn manifests_of_replicas_are_valid() {
+    let manifests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../manifests/ha").canonicalize().unwrap();
+    let plain = applied(&manifests);
+    object(&plain, "PodDisruptionBudget");
+    let plain = &object(&plain, "Deployment")["spec"]["template"]["spec"];
+
+    // An overlay with the component for a remote of record, as an operator has it.
+    let overlay = tempfile::tempdir().unwrap();
+    let up = "../".repeat(overlay.path().canonicalize().unwrap().components().count() - 1);
+    let relative = format!("{up}{}", manifests.display().to_string().trim_start_matches('/'));
+    let kustomization = format!(
+        "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [{relative}]\ncomponents: [{relative}/remote]\n"
+    );
+    std::fs::write(overlay.path().join("kustomization.yaml"), kustomization).unwrap();
+    let with_remote = applied(overlay.path());
+    let with_remote = &object(&with_remote, "Deployment")["spec"]["template"]["spec"];
+    let list = |spec: &serde_json::Value, path: &str| spec.pointer(path).and_then(|list| list.as_array()).cloned();
+    let added = |path: &str| {
+        let before = list(plain, path).unwrap_or_default();
+        let after = list(with_remote, path).unwrap_or_default();
+        assert!(before.iter().all(|item| after.contains(item)), "{path} lacks some of {before:#?}");
+        after.into_iter().filter(|item| !before.contains(item)).collect::<Vec<_>>()
+    };
+    let reference = json!({"secretKeyRef": {"name": "stoa-git-remote", "key": "url"}});
+    assert_eq!(added("/containers/0/env"), [json!({"name": "STOA_GIT_REMOTE", "valueFrom": reference})]);
+    let arguments = ["--git-remote=$(STOA_GIT_REMOTE)", "--git-remote-credentials-dir=/git"];
+    assert_eq!(added("/containers/0/args"), arguments);
+    assert_eq!(added("/containers/0/volumeMounts"), [json!({"name": "git", "mountPath": "/git", "readOnly": true})]);
+    let volumes = added("/volumes");
+    assert_eq!((volumes.len(), &volumes[0]["secret"]["secretName"]), (1, &json!("stoa-git-remote")));
 }
