@@ -25,7 +25,7 @@ impl Credentials {
                 let message = "the server sends us to another one, which is shown no credentials";
                 return Err(Error::new(ErrorCode::Auth, ErrorClass::Callback, message));
             }
-            credentials.answer(&mut shown, user, allowed)
+            credentials.answer(&mut shown, credentials.user(&remote, user), allowed)
         });
         if self.get("ca.crt").is_some() || self.get("known_hosts").is_some() {
             let credentials = self.clone();
@@ -34,8 +34,15 @@ impl Credentials {
         callbacks
     }
 
+    /// Whom to be at `remote`, whose URL may name a user.
+    fn user<'a>(&'a self, remote: &str, named: Option<&'a str>) -> Option<&'a str> {
+        let ours = self.text("username").filter(|name| !name.is_empty());
+        // Over SSH the server has been told the URL's before it asks for anything, and takes no other.
+        let is_ssh = remote.split_once("://").is_none_or(|(scheme, _)| scheme == "ssh");
+        if is_ssh { named.or(ours) } else { ours.or(named) }
+    }
+
     fn answer(&self, shown: &mut CredentialType, user: Option<&str>, allowed: CredentialType) -> Result<Cred, Error> {
-        let user = self.text("username").filter(|name| !name.is_empty()).or(user);
         let mut show = |kind: CredentialType| {
             let first = allowed.contains(kind) && !shown.contains(kind);
             shown.insert(kind);

@@ -37,11 +37,18 @@ pub fn explain(err: &git2::Error, remote: &str, credentials: &Credentials) -> Ex
         || lower.contains("repository not found")
         || lower.contains("does not appear to be a git repository")
         || (err.class() == ErrorClass::Os && lower.contains("no such file or directory"));
-    let refused =
-        lower.contains("status code: 401") || lower.contains("status code: 403") || lower.contains("authentication");
+    let refused = lower.contains("status code: 401")
+        || lower.contains("status code: 403")
+        || lower.contains("authentication")
+        // A key that makes no sense, or that the passphrase does not open.
+        || (err.class() == ErrorClass::Ssh && lower.contains("failed to authenticate"));
     let (problem, message) = match (err.class(), err.code()) {
         (_, ErrorCode::Auth) => (Problem::Unauthorized, format!("{shown} refuses the credentials: {said}")),
         _ if refused => (Problem::Unauthorized, format!("{shown} refuses the credentials: {said}")),
+        (ErrorClass::Ssh, ErrorCode::Certificate) => {
+            let known = "known_hosts has another key for it or none; it needs all keys that ssh-keyscan tells";
+            (Problem::Untrusted, format!("{shown} is not who it should be: {said}: {known}"))
+        }
         (_, ErrorCode::Certificate) => (Problem::Untrusted, format!("{shown} is not who it should be: {said}")),
         (_, ErrorCode::Owner) => (Problem::Untrusted, format!("{shown} belongs to another user of this machine")),
         _ if absent => (Problem::NotFound, format!("{shown} does not exist: {said}")),

@@ -1,9 +1,10 @@
 //! Git's own CGI program behind a small HTTP server, for tests: with a password, over TLS if wanted, and out of order
-//! when told so.
+//! when told so. And Git over SSH, where the machine has an SSH server.
 
 #![expect(clippy::unwrap_used, reason = "this is for tests, where a panic is how they fail")]
 
 mod remote;
+mod ssh;
 
 use std::{
     convert::Infallible,
@@ -25,7 +26,10 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
 use tokio::{io::AsyncWriteExt as _, net::TcpListener, task::JoinHandle};
 use tokio_rustls::TlsAcceptor;
 
-pub use self::remote::{ControlRemote, committed};
+pub use self::{
+    remote::{ControlRemote, committed},
+    ssh::SshServer,
+};
 
 /// Serves the bare repositories in a folder; ends with the value.
 #[derive(Debug)]

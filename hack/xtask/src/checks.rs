@@ -120,18 +120,41 @@ fn prerequisites() -> Result<()> {
     .collect();
     if !missing.is_empty() {
         ensure!(succeeds("apt-get", &["--version"]), "install {} first", missing.join(", "));
-        let root = succeeds("sh", &["-c", "test \"$(id -u)\" = 0"]);
-        let prefix: &[&str] = if root { &["apt-get"] } else { &["sudo", "apt-get"] };
-        eprintln!("installing with apt-get: {}", missing.join(" "));
-        execute(&[prefix, &["update", "--quiet"]].concat(), &[])?;
-        let install = ["install", "--yes", "--quiet", "--no-install-recommends"];
-        execute(&[prefix, &install, &missing].concat(), &[])?;
+        install(&missing)?;
     }
+    ssh_server();
     ensure!(
         succeeds("go", &["version"]),
         "Go 1.26 has to be in PATH: the control plane and the client-go tests are built with it"
     );
     Ok(())
+}
+
+/// Installs packages with apt-get.
+fn install(packages: &[&str]) -> Result<()> {
+    let root = succeeds("sh", &["-c", "test \"$(id -u)\" = 0"]);
+    let prefix: &[&str] = if root { &["apt-get"] } else { &["sudo", "apt-get"] };
+    eprintln!("installing with apt-get: {}", packages.join(" "));
+    execute(&[prefix, &["update", "--quiet"]].concat(), &[])?;
+    let install = ["install", "--yes", "--quiet", "--no-install-recommends"];
+    execute(&[prefix, &install, packages].concat(), &[])
+}
+
+/// Installs the SSH server that the tests of remotes over SSH run for themselves, or says why they are skipped.
+fn ssh_server() {
+    if succeeds("sh", &["-c", "PATH=$PATH:/usr/sbin:/usr/local/sbin; command -v sshd"]) {
+        return;
+    }
+    // There the package starts a server for the whole machine, which nobody asked for.
+    let has_services = Path::new("/run/systemd/system").is_dir();
+    let installed = if has_services || !succeeds("apt-get", &["--version"]) {
+        Err(anyhow::anyhow!("sshd is not there"))
+    } else {
+        install(&["openssh-server"])
+    };
+    if let Err(error) = installed {
+        eprintln!("skipped: tests of remotes over SSH, which need the package openssh-server: {error:#}");
+    }
 }
 
 fn format() -> Result<()> {

@@ -6,6 +6,7 @@ mod kill;
 mod locks;
 mod past;
 mod remote;
+mod ssh;
 mod support;
 
 use std::time::Duration;
