@@ -69,6 +69,18 @@ async fn decisions_and_pushes_meet_at_the_remote_even_when_it_was_away() {
     remote.server.behave(Behaviour::Normal);
     until_pushed(&remote, &file, "tier: away-19");
     assert_eq!(recorded(&kubectl, name, "True")["reason"], "Available");
+    let events = |kind: &str| {
+        let about = format!("--field-selector=type={kind},involvedObject.kind=Organization,involvedObject.name={name}");
+        let told = kubectl.run(&[
+            "get",
+            "events",
+            "--output=jsonpath={range .items[*]}{.reason} {.count}{'\\n'}{end}",
+            &about,
+        ]);
+        told.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(events("Warning"), ["RemoteUnavailable 1"]);
+    assert!(events("Normal").contains(&"Recorded 1".to_owned()), "{:?}", events("Normal"));
 
     // Another token is taken when it is there, and none is told.
     let (wrong, new) = ("this-one-is-wrong", "and-this-one-is-new");

@@ -101,13 +101,14 @@ async fn start_with(
 ) -> anyhow::Result<watch::Receiver<GitStatus>> {
     let folder = &repository.folder;
     tokio::fs::create_dir_all(folder).await.with_context(|| format!("{} cannot be made", folder.display()))?;
+    let audience = status::Audience { organizations: registry.api(), recorder: recorder.clone() };
     let ingest = ingest::ControlIngest::new(&registry, authorizer, recorder)?;
     let has_remote = options.remote.is_some();
     let layout = Arc::new(layout::ControlLayout);
     let projector = GitProjector::new(log, repository.path(), layout, Arc::new(ingest), options);
     let status = projector.status();
     tasks.spawn(status::count(status.clone(), repository.metrics.clone(), has_remote, end.clone()));
-    tasks.spawn(status::tell(status.clone(), registry.api(), has_remote, end.clone()));
+    tasks.spawn(status::tell(status.clone(), audience, has_remote, end.clone()));
     tasks.spawn(async move { projector.run(end).await });
     Ok(status)
 }

@@ -1,5 +1,6 @@
 //! Tells how the projection is doing: in metrics, and about a remote that is away in the condition `Recorded` of every
-//! Organization.
+//! Organization and in Events. Health checks say nothing of it: the server can do without a remote, so that no check may
+//! take it out of service.
 
 use std::time::Duration;
 
@@ -11,7 +12,10 @@ use stoa_types::{Organization, reason};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::kinds::check::set_condition;
+use crate::{
+    events::{Kind, Recorder},
+    kinds::check::set_condition,
+};
 
 /// So long a remote may be away before organizations are told.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -90,20 +94,27 @@ pub(super) async fn count(
     }
 }
 
+/// Who is told about the remote.
+pub(super) struct Audience {
+    pub(super) organizations: Api<Organization>,
+    /// Takes Events.
+    pub(super) recorder: Recorder,
+}
+
 /// Tells organizations when the remote is away for long, and when it is back, until the term ends.
 pub(super) async fn tell(
     status: watch::Receiver<GitStatus>,
-    organizations: Api<Organization>,
+    audience: Audience,
     has_remote: bool,
     end: CancellationToken,
 ) {
     let well = if has_remote { RECORDED } else { RECORDED_HERE };
-    tell_with(status, organizations, well, end, PATIENCE, LOOK).await;
+    tell_with(status, audience, well, end, PATIENCE, LOOK).await;
 }
 
 pub(super) async fn tell_with(
     status: watch::Receiver<GitStatus>,
-    organizations: Api<Organization>,
+    audience: Audience,
     well: &str,
     end: CancellationToken,
     patience: Duration,
@@ -131,7 +142,7 @@ pub(super) async fn tell_with(
                 (true, reason::AVAILABLE, well.to_owned())
             }
         };
-        match say(&organizations, &said).await {
+        match audience.tell(&said).await {
             Ok(()) => all_know = said.0,
             Err(error) => {
                 all_know = false;
@@ -141,29 +152,36 @@ pub(super) async fn tell_with(
     }
 }
 
-/// Sets the condition wherever it is not so yet. The message of a problem stays while the problem does.
-async fn say(organizations: &Api<Organization>, said: &(bool, &str, String)) -> Result<(), ApiError> {
-    let (is_recorded, why, message) = said;
-    for organization in organizations.list(None, "").await? {
-        let conditions = organization.status.as_ref().map_or(&[][..], |status| &status.conditions);
-        let told = conditions.iter().find(|condition| condition.type_ == reason::RECORDED);
-        let is_said = match told {
-            Some(told) => (told.status == "True") == *is_recorded && told.reason == *why,
-            // Nobody who never heard of a problem has to hear that there is none.
-            None => *is_recorded,
-        };
-        if is_said || organization.metadata.deletion_timestamp.is_some() {
-            continue;
+impl Audience {
+    /// Sets the condition wherever it is not so yet, and records an Event there. The message of a problem stays while the
+    /// problem does.
+    async fn tell(&self, said: &(bool, &str, String)) -> Result<(), ApiError> {
+        let (is_recorded, why, message) = said;
+        for organization in self.organizations.list(None, "").await? {
+            let conditions = organization.status.as_ref().map_or(&[][..], |status| &status.conditions);
+            let told = conditions.iter().find(|condition| condition.type_ == reason::RECORDED);
+            let is_said = match told {
+                Some(told) => (told.status == "True") == *is_recorded && told.reason == *why,
+                // Nobody who never heard of a problem has to hear that there is none.
+                None => *is_recorded,
+            };
+            if is_said || organization.metadata.deletion_timestamp.is_some() {
+                continue;
+            }
+            let change = |organization: &mut Organization| {
+                let generation = organization.metadata.generation;
+                let status = organization.status.get_or_insert_default();
+                set_condition(&mut status.conditions, reason::RECORDED, *is_recorded, why, message.clone(), generation);
+            };
+            match self.organizations.update_status_with("", &organization.name_any(), change).await {
+                Err(error) if error.code() == 404 => continue,
+                Err(error) => return Err(error),
+                Ok(_) => {}
+            }
+            // A reason has to say what it is about where no condition stands beside it.
+            let (kind, why) = if *is_recorded { (Kind::Normal, reason::RECORDED) } else { (Kind::Warning, *why) };
+            self.recorder.record(&organization, kind, why, message.as_str());
         }
-        let change = |organization: &mut Organization| {
-            let generation = organization.metadata.generation;
-            let status = organization.status.get_or_insert_default();
-            set_condition(&mut status.conditions, reason::RECORDED, *is_recorded, why, message.clone(), generation);
-        };
-        match organizations.update_status_with("", &organization.name_any(), change).await {
-            Err(error) if error.code() != 404 => return Err(error),
-            _ => {}
-        }
+        Ok(())
     }
-    Ok(())
 }

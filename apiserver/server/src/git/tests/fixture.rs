@@ -38,6 +38,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(super) struct Fixture {
     pub(super) registry: Arc<Registry>,
     pub(super) status: watch::Receiver<GitStatus>,
+    pub(super) recorder: Recorder,
     directory: TempDir,
     _tasks: JoinSet<()>,
     _end: DropGuard,
@@ -98,11 +99,19 @@ impl Fixture {
             retry: Duration::from_millis(50),
             ..GitOptions::default()
         };
-        let status =
-            start_with(registry.clone(), log, &repository, authorizer, recorder, options, end.clone(), &mut tasks)
-                .await
-                .expect("started");
-        Self { registry, status, directory, _tasks: tasks, _end: end.drop_guard() }
+        let status = start_with(
+            registry.clone(),
+            log,
+            &repository,
+            authorizer,
+            recorder.clone(),
+            options,
+            end.clone(),
+            &mut tasks,
+        )
+        .await
+        .expect("started");
+        Self { registry, status, recorder, directory, _tasks: tasks, _end: end.drop_guard() }
     }
 
     fn context(&self, user: &str) -> RequestContext {
@@ -207,15 +216,15 @@ impl Fixture {
 
     /// The first Event with a reason.
     pub(super) async fn event(&self, reason: &str) -> Event {
-        self.find_event(|event| event.reason.as_deref() == Some(reason)).await
+        self.event_that(|event| event.reason.as_deref() == Some(reason)).await
     }
 
     /// The first warning about an object of a kind.
     pub(super) async fn event_about(&self, kind: &str) -> Event {
-        self.find_event(|event| event.involved_object.kind.as_deref() == Some(kind)).await
+        self.event_that(|event| event.involved_object.kind.as_deref() == Some(kind)).await
     }
 
-    async fn find_event(&self, is_it: impl Fn(&Event) -> bool) -> Event {
+    pub(super) async fn event_that(&self, is_it: impl Fn(&Event) -> bool) -> Event {
         let mut events = self.registry.api::<Event>().subscribe(None);
         next(&mut events, |change| match change {
             stoa_machinery::registry::api::Change::Restarted(all) => all.into_iter().find(&is_it),

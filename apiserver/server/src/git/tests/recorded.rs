@@ -1,7 +1,8 @@
 //! What organizations are told of the remote.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
+use k8s_openapi::api::core::v1::Event;
 use stoa_machinery::registry::{Api, api::Change};
 use stoa_storage::git::GitStatus;
 use stoa_types::{Organization, common::condition, reason};
@@ -10,16 +11,17 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     fixture::{Fixture, next},
-    status::{RECORDED_HERE, tell_with},
+    status::{Audience, RECORDED_HERE, tell_with},
 };
 
 /// What a leader tells, of a projection that has this problem.
-fn leader(organizations: &Api<Organization>, problem: Option<&'static str>, end: &CancellationToken) -> JoinHandle<()> {
+fn leader(fixture: &Fixture, problem: Option<&'static str>, end: &CancellationToken) -> JoinHandle<()> {
     let status = GitStatus { commit: Some("0".repeat(40)), remote_problem: problem, ..GitStatus::default() };
-    let (organizations, end) = (organizations.clone(), end.clone());
+    let audience = Audience { organizations: fixture.registry.api(), recorder: fixture.recorder.clone() };
+    let end = end.clone();
     let (_, status) = watch::channel(status);
     tokio::spawn(async move {
-        tell_with(status, organizations, RECORDED_HERE, end, Duration::ZERO, Duration::from_millis(5)).await;
+        tell_with(status, audience, RECORDED_HERE, end, Duration::ZERO, Duration::from_millis(5)).await;
     })
 }
 
@@ -43,11 +45,46 @@ async fn a_leader_without_a_remote_takes_back_what_was_said_of_one() {
     fixture.create_shop("ann").await;
     let organizations = fixture.registry.api::<Organization>();
     let end = CancellationToken::new();
-    let before = leader(&organizations, Some("RemoteUnavailable"), &end);
+    let before = leader(&fixture, Some("RemoteUnavailable"), &end);
     assert!(told(&organizations, "False").await.starts_with("RemoteUnavailable: "));
     end.cancel();
     before.await.expect("it ends");
     let end = CancellationToken::new();
-    let _leader = leader(&organizations, None, &end);
+    let _leader = leader(&fixture, None, &end);
     assert_eq!(told(&organizations, "True").await, format!("Available: {RECORDED_HERE}"));
+}
+
+#[tokio::test]
+async fn an_event_tells_that_the_remote_is_away_and_that_it_is_back_once_each() {
+    let fixture = Fixture::new().await;
+    fixture.create_shop("ann").await;
+    let organizations = fixture.registry.api::<Organization>();
+    let uid = organizations.list(None, "").await.expect("listed")[0].metadata.uid.clone();
+    // Away and back, and the same again by a later leader.
+    for count in 1..=2 {
+        for (problem, status, why, kind) in
+            [(Some("RemoteUnavailable"), "False", "RemoteUnavailable", "Warning"), (None, "True", "Recorded", "Normal")]
+        {
+            let end = CancellationToken::new();
+            let leader = leader(&fixture, problem, &end);
+            told(&organizations, status).await;
+            let event =
+                fixture.event_that(|event| event.reason.as_deref() == Some(why) && event.count == Some(count)).await;
+            assert_eq!(event.type_.as_deref(), Some(kind));
+            let about = &event.involved_object;
+            assert_eq!((about.kind.as_deref(), about.name.as_deref()), (Some("Organization"), Some("shop")));
+            assert_eq!((&about.uid, event.metadata.namespace.as_deref()), (&uid, Some("default")));
+            // It looks every few milliseconds, and says so once.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            end.cancel();
+            leader.await.expect("it ends");
+        }
+    }
+    let events = fixture.registry.api::<Event>().list(None, "").await.expect("listed");
+    let of_remote = events.iter().filter_map(|event| {
+        let reason = event.reason.as_deref().filter(|reason| ["RemoteUnavailable", "Recorded"].contains(reason))?;
+        Some((reason, event.count?))
+    });
+    let of_remote: BTreeSet<_> = of_remote.collect();
+    assert_eq!(of_remote, BTreeSet::from([("RemoteUnavailable", 2), ("Recorded", 2)]));
 }
