@@ -17,7 +17,7 @@ use arc_swap::ArcSwapOption;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use rustls::{
-    DistinguishedName, RootCertStore,
+    CertificateError, DistinguishedName, RootCertStore,
     server::{WebPkiClientVerifier, danger::ClientCertVerifier},
 };
 use rustls_pki_types::{CertificateDer, UnixTime, pem::PemObject};
@@ -113,7 +113,65 @@ struct Bundle {
     id: u64,
     pem: String,
     subjects: Vec<DistinguishedName>,
+    roots: Vec<Root>,
+    /// By all of the roots, as long as all are in force.
     verifier: Arc<dyn ClientCertVerifier>,
+}
+
+/// The certificate of an authority, and when it is in force, in seconds since 1970.
+struct Root {
+    certificate: CertificateDer<'static>,
+    from: i64,
+    until: i64,
+}
+
+impl Root {
+    fn new(certificate: CertificateDer<'static>) -> Result<Self, CaError> {
+        let unreadable = || CaError::Certificate(CertificateError::BadEncoding.into());
+        let (_, parsed) = X509Certificate::from_der(&certificate).map_err(|_| unreadable())?;
+        let validity = parsed.validity();
+        let (from, until) = (validity.not_before.timestamp(), validity.not_after.timestamp());
+        Ok(Self { certificate, from, until })
+    }
+
+    fn in_force(&self, now: UnixTime) -> bool {
+        let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+        (self.from..=self.until).contains(&now)
+    }
+}
+
+impl Bundle {
+    /// Whether a root that is in force vouches for a certificate.
+    fn check(
+        &self,
+        own: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<(), rustls::Error> {
+        // What verifies chains takes no root for too old, unlike Go's `x509.Certificate.Verify`.
+        let verifier = if self.roots.iter().all(|root| root.in_force(now)) {
+            self.verifier.clone()
+        } else {
+            let in_force = self.roots.iter().filter(|root| root.in_force(now));
+            verifier(in_force.map(|root| &root.certificate)).map_err(|_| CertificateError::Expired)?
+        };
+        verifier.verify_client_cert(own, intermediates, now).map(drop)
+    }
+}
+
+/// Verifies what any of these vouches for.
+fn verifier<'c>(
+    certificates: impl Iterator<Item = &'c CertificateDer<'static>>,
+) -> Result<Arc<dyn ClientCertVerifier>, CaError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates {
+        roots.add(certificate.clone()).map_err(CaError::Certificate)?;
+    }
+    if roots.is_empty() {
+        return Err(CaError::Empty);
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build().map_err(CaError::Verifier)
 }
 
 impl fmt::Debug for DynamicCa {
@@ -139,19 +197,13 @@ impl DynamicCa {
         if self.current.load().as_ref().is_some_and(|bundle| bundle.pem == pem) {
             return Ok(false);
         }
-        let mut roots = RootCertStore::empty();
-        for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
-            roots.add(certificate.map_err(CaError::Pem)?).map_err(CaError::Certificate)?;
-        }
-        if roots.is_empty() {
-            return Err(CaError::Empty);
-        }
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let subjects = roots.subjects();
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-        let verifier = verifier.build().map_err(CaError::Verifier)?;
+        let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
+        let certificates = certificates.map_err(CaError::Pem)?;
+        let verifier = verifier(certificates.iter())?;
+        let subjects = verifier.root_hint_subjects().to_vec();
+        let roots = certificates.into_iter().map(Root::new).collect::<Result<_, _>>()?;
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        self.current.store(Some(Arc::new(Bundle { id, pem: pem.to_owned(), subjects, verifier })));
+        self.current.store(Some(Arc::new(Bundle { id, pem: pem.to_owned(), subjects, roots, verifier })));
         Ok(true)
     }
 
@@ -167,9 +219,12 @@ impl DynamicCa {
 
     /// Whether the bundle vouches for these certificates now; `None` when there is no bundle.
     ///
-    /// Chain, signatures, validity and client usage are checked; the validity of the CA's own certificate is not, as
-    /// it is trusted for being in the bundle.
+    /// Chain, signatures, validity and client usage are checked; a CA of the bundle that has expired vouches for nobody.
     pub(crate) fn verify(&self, certificates: &PeerCertificates) -> Option<Result<(), AuthenticationError>> {
+        self.verify_at(certificates, UnixTime::now())
+    }
+
+    fn verify_at(&self, certificates: &PeerCertificates, time: UnixTime) -> Option<Result<(), AuthenticationError>> {
         let bundle = self.current.load_full()?;
         let now = Instant::now();
         let mut verified = certificates.verified.lock();
@@ -178,9 +233,8 @@ impl DynamicCa {
             return Some(Ok(()));
         }
         let (own, intermediates) = certificates.chain.split_first()?;
-        let checked = bundle.verifier.verify_client_cert(own, intermediates, UnixTime::now());
-        Some(match checked {
-            Ok(_) => {
+        Some(match bundle.check(own, intermediates, time) {
+            Ok(()) => {
                 verified.push((bundle.id, now));
                 Ok(())
             }

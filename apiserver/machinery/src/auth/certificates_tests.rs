@@ -63,6 +63,26 @@ async fn expired_and_future_certificates_are_refused() {
     }
 }
 
+#[test]
+fn an_authority_that_has_expired_vouches_for_nobody() {
+    let (old, new) = (authority(), authority());
+    let bundle = |cas: &[&CertificateAuthority]| {
+        let dynamic = DynamicCa::new("client CA");
+        dynamic.set(&cas.iter().map(|ca| ca.certificate_pem()).collect::<String>()).unwrap();
+        dynamic
+    };
+    let expiry = stoa_pki::certificate_validity(old.certificate_pem()).unwrap().not_after.as_second();
+    let after = UnixTime::since_unix_epoch(Duration::from_secs(expiry as u64 + 100));
+    let outlives =
+        Validity { not_before: Timestamp::now(), not_after: Timestamp::from_second(expiry + 10_000).unwrap() };
+    let request = CertificateRequest::client("ann").validity(outlives);
+    for cas in [vec![&old], vec![&old, &new]] {
+        let refused = bundle(&cas).verify_at(&presented(&old, &request), after).unwrap();
+        assert!(matches!(refused, Err(AuthenticationError::Certificate { .. })), "{refused:?}");
+        assert!(bundle(&cas).verify_at(&presented(&old, &request), UnixTime::now()).unwrap().is_ok());
+    }
+}
+
 #[tokio::test]
 async fn a_server_certificate_is_no_client() {
     let ca = authority();
