@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, Weak,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
@@ -11,7 +11,7 @@ use std::{
 
 use serde_json::{Map, Value};
 
-use crate::auth::Authorizer;
+use crate::{audit::Trail, auth::Authorizer};
 
 /// An authenticated identity, as in `authentication.k8s.io/v1 UserInfo`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -82,6 +82,8 @@ pub struct RequestContext {
     warnings: Arc<Mutex<Vec<String>>>,
     annotations: Arc<Mutex<Annotations>>,
     waits: Arc<Waits>,
+    /// What is recorded of the request, which has a context itself.
+    trail: Weak<Trail>,
     internal: bool,
 }
 
@@ -137,6 +139,7 @@ impl RequestContext {
             warnings: Arc::default(),
             annotations: Arc::default(),
             waits: Arc::default(),
+            trail: Weak::new(),
             internal: false,
         }
     }
@@ -177,6 +180,16 @@ impl RequestContext {
 
     pub(crate) fn waits(&self) -> &Waits {
         &self.waits
+    }
+
+    /// Has the request recorded in `trail`.
+    pub(crate) fn set_trail(&mut self, trail: &Arc<Trail>) {
+        self.trail = Arc::downgrade(trail);
+    }
+
+    /// What is recorded of the request, if anything.
+    pub(crate) fn trail(&self) -> Option<Arc<Trail>> {
+        self.trail.upgrade()
     }
 
     /// Adds to what the audit event says. What was said first of a key stays.

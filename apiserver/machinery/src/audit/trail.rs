@@ -3,16 +3,12 @@
 use std::{
     collections::BTreeMap,
     net::{IpAddr, SocketAddr},
-    pin::Pin,
     sync::Arc,
-    task::{Context, Poll, ready},
 };
 
-use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
-use http_body_util::BodyExt as _;
-use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use parking_lot::Mutex;
 use serde::Deserialize as _;
 use serde_json::Value;
@@ -23,8 +19,9 @@ use super::{
     policy::Wanted,
 };
 use crate::{
-    auth::{Decision, Impersonated, PeerCertificates},
-    http::{Body, RequestInfo, body},
+    auth::{Decision, Impersonated},
+    http::RequestInfo,
+    object::Object,
     request::{RequestContext, UserInfo},
     schema::{self, Format},
     status::ApiError,
@@ -46,8 +43,9 @@ pub(crate) struct Trail {
     user: UserInfo,
     source_ips: Vec<String>,
     user_agent: String,
-    object: Option<ObjectReference>,
     received: Timestamp,
+    /// Whether the sender is not known: all that is recorded then is the head of the refusal.
+    unknown: bool,
     changing: Mutex<Changing>,
 }
 
@@ -57,9 +55,10 @@ struct Changing {
     impersonated: Option<Impersonated>,
     annotations: BTreeMap<String, String>,
     context: Option<RequestContext>,
+    object: Option<ObjectReference>,
     status: Option<ResponseStatus>,
-    request: Vec<u8>,
-    request_is_yaml: bool,
+    request: Option<Value>,
+    response: Option<Value>,
     panicked: bool,
 }
 
@@ -82,7 +81,7 @@ impl Trail {
     /// 500 when that could not be recorded and the log is strict.
     pub(crate) fn begin(auditor: &Arc<Auditor>, request: Recorded<'_>) -> Result<Option<Arc<Self>>, ApiError> {
         let Some(trail) = Self::new(auditor, request) else { return Ok(None) };
-        if !trail.write(Stage::RequestReceived, None) && auditor.log.strict {
+        if !trail.write(Stage::RequestReceived) && auditor.log.strict {
             auditor.rejected.inc();
             return Err(ApiError::internal("failed to store audit event"));
         }
@@ -113,15 +112,15 @@ impl Trail {
         Some(Self {
             auditor: auditor.clone(),
             wanted,
-            audit_id: audit_id.to_str().unwrap_or("").to_owned(),
+            audit_id: String::from_utf8_lossy(audit_id.as_bytes()).into_owned(),
             uri: uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str).to_owned(),
             verb: info.verb.clone(),
             user: user.clone(),
             source_ips,
             user_agent,
-            object,
             received,
-            changing: Mutex::default(),
+            unknown: false,
+            changing: Mutex::new(Changing { object, ..Changing::default() }),
         })
     }
 
@@ -176,36 +175,56 @@ impl Trail {
         });
     }
 
-    /// Has the body of a request recorded as it is read, where that is wanted.
-    pub(crate) fn watch_request(self: &Arc<Self>, mut request: Request<Body>) -> Request<Body> {
+    /// Has an answer sent in a form that can be recorded, where that is wanted.
+    pub(crate) fn prepare(&self, headers: &mut HeaderMap) {
         if self.wants_response() {
-            // What is recorded has to be readable.
-            request.headers_mut().remove(header::ACCEPT_ENCODING);
+            headers.remove(header::ACCEPT_ENCODING);
         }
-        if !self.wants_request() {
-            return request;
-        }
-        let content_type = header_text(request.headers(), &header::CONTENT_TYPE);
-        self.changing.lock().request_is_yaml = content_type.contains("yaml");
-        request.map(|inner| Recording { inner, trail: self.clone() }.boxed_unsync())
     }
 
-    /// Records the answer's head; watches and their like get an event for it.
-    pub(crate) fn answered(&self, code: StatusCode, long_running: bool) {
+    /// The request has this object, as it was understood; what the path does not tell of it comes from it at every level.
+    pub(crate) fn requested(&self, object: &Object) {
+        let mut changing = self.changing.lock();
+        if let Some(reference) = &mut changing.object {
+            complete_reference(reference, object);
+        }
+        if self.wants_request() {
+            changing.request = Some(Value::Object(object.0.clone()));
+        }
+    }
+
+    /// The request has this patch, or these options, which tell nothing of the object itself.
+    pub(crate) fn requested_change(&self, change: impl FnOnce() -> Option<Value>) {
+        if self.wants_request() {
+            self.changing.lock().request = change();
+        }
+    }
+
+    /// Records the answer's head, and the failure that it tells; watches and their like get an event for it.
+    pub(crate) fn answered(&self, code: StatusCode, long_running: bool, failure: Option<&Status>) {
         {
             let mut changing = self.changing.lock();
             if changing.panicked {
                 return;
             }
+            // Upstream writes what no format is accepted for past its audit.
+            if let Some(failure) = failure.filter(|_| code != StatusCode::NOT_ACCEPTABLE) {
+                let told = serde_json::to_value(failure).unwrap_or_default();
+                changing.status = ResponseStatus::deserialize(&told).ok();
+                changing.response = self.wants_response().then_some(told);
+            }
             changing.status.get_or_insert_default().code = Some(i32::from(code.as_u16()));
         }
-        if long_running {
-            self.write(Stage::ResponseStarted, None);
+        if long_running || self.unknown {
+            self.write(Stage::ResponseStarted);
         }
     }
 
     /// Records the end; `body` is what was sent, as far as it was asked for.
     pub(crate) fn complete(&self, body: Option<&[u8]>, yaml: bool) {
+        if self.unknown {
+            return;
+        }
         let object = body.and_then(|body| read(body, yaml));
         let panicked = {
             let mut changing = self.changing.lock();
@@ -223,14 +242,16 @@ impl Trail {
                     ..ResponseStatus::default()
                 });
             }
+            if let Some(object) = object.filter(|_| self.wants_response()) {
+                changing.response = Some(object);
+            }
             changing.panicked
         };
-        let stage = if panicked { Stage::Panic } else { Stage::ResponseComplete };
-        self.write(stage, object.filter(|_| self.wants_response()));
+        self.write(if panicked { Stage::Panic } else { Stage::ResponseComplete });
     }
 
     /// Writes an event; whether it was taken, or not wanted.
-    fn write(&self, stage: Stage, mut response: Option<Value>) -> bool {
+    fn write(&self, stage: Stage) -> bool {
         if self.wanted.omit_stages.contains(&stage) {
             return true;
         }
@@ -244,16 +265,9 @@ impl Trail {
             }
         }
         let arrived = stage == Stage::RequestReceived;
-        let mut request = if arrived { None } else { read(&changing.request, changing.request_is_yaml) };
+        let (mut request, mut response) = (changing.request.clone(), changing.response.clone());
         if self.wanted.omit_managed_fields {
             request.iter_mut().chain(&mut response).for_each(without_managed_fields);
-        }
-        let mut object = self.object.clone();
-        if let (Some(object), Some(Value::Object(body))) = (&mut object, &request)
-            && self.verb != "patch"
-            && self.verb != "delete"
-        {
-            complete_reference(object, body.get("metadata"));
         }
         let impersonated = changing.impersonated.as_ref().filter(|_| !arrived);
         self.auditor.send(&Event {
@@ -269,12 +283,12 @@ impl Trail {
             authentication_metadata: impersonated.and_then(AuthenticationMetadata::of),
             source_ips: &self.source_ips,
             user_agent: &self.user_agent,
-            object_ref: object.as_ref(),
+            object_ref: changing.object.as_ref(),
             response_status: changing.status.as_ref(),
             request_object: request.as_ref(),
             response_object: response.as_ref(),
             request_received_timestamp: self.received,
-            stage_timestamp: Timestamp::now(),
+            stage_timestamp: if arrived { self.received } else { Timestamp::now() },
             annotations: &annotations,
         })
     }
@@ -293,8 +307,7 @@ fn read(body: &[u8], yaml: bool) -> Option<Value> {
 }
 
 /// Adds to a reference what only the object tells.
-fn complete_reference(reference: &mut ObjectReference, metadata: Option<&Value>) {
-    let text = |field: &str| metadata.and_then(|metadata| metadata[field].as_str()).unwrap_or("");
+fn complete_reference(reference: &mut ObjectReference, object: &Object) {
     for (known, field) in [
         (&mut reference.namespace, "namespace"),
         (&mut reference.name, "name"),
@@ -302,7 +315,7 @@ fn complete_reference(reference: &mut ObjectReference, metadata: Option<&Value>)
         (&mut reference.resource_version, "resourceVersion"),
     ] {
         if known.is_empty() {
-            text(field).clone_into(known);
+            object.meta_str(field).clone_into(known);
         }
     }
 }
@@ -325,26 +338,9 @@ fn without_managed_fields(value: &mut Value) {
     }
 }
 
-/// Records a request whose sender could not be told.
-pub(crate) fn failed_authentication(
-    auditor: &Arc<Auditor>,
-    request: Recorded<'_>,
-    certificates: Option<&PeerCertificates>,
-) -> Option<Arc<Trail>> {
-    let bearer =
-        header_text(request.headers, &header::AUTHORIZATION).split_whitespace().next().unwrap_or("").to_lowercase();
-    let mut attempted: Vec<&str> = ["basic", "bearer"].into_iter().filter(|method| *method == bearer).collect();
-    attempted.extend(certificates.map(|_| "x509"));
-    let message = if attempted.is_empty() {
-        "Authentication failed, no credentials provided".to_owned()
-    } else {
-        format!("Authentication failed, attempted: {}", attempted.join(", "))
-    };
-    let trail = Trail::new(auditor, request)?;
-    trail.changing.lock().status =
-        Some(ResponseStatus { message: Some(message), code: Some(401), ..ResponseStatus::default() });
-    trail.write(Stage::ResponseStarted, None);
-    Some(Arc::new(trail))
+/// Begins the trail of a request whose sender could not be told.
+pub(crate) fn failed_authentication(auditor: &Arc<Auditor>, request: Recorded<'_>) -> Option<Arc<Trail>> {
+    Trail::new(auditor, request).map(|trail| Arc::new(Trail { unknown: true, ..trail }))
 }
 
 /// Where a request comes from: what proxies say, and who connected.
@@ -352,47 +348,15 @@ pub(crate) fn source_ips(headers: &HeaderMap, peer: SocketAddr) -> Vec<String> {
     let mut found: Vec<IpAddr> = Vec::new();
     let forwarded = header_text(headers, &header::HeaderName::from_static("x-forwarded-for"));
     found.extend(forwarded.split(',').filter_map(|part| part.trim().parse::<IpAddr>().ok()));
-    if found.is_empty() {
-        found.extend(header_text(headers, &header::HeaderName::from_static("x-real-ip")).parse::<IpAddr>().ok());
+    let real = header_text(headers, &header::HeaderName::from_static("x-real-ip")).parse::<IpAddr>().ok();
+    if let Some(real) = real.filter(|real| found.last() != Some(real)) {
+        found.push(real);
     }
     let peer = peer.ip().to_canonical();
     if found.last() != Some(&peer) {
         found.push(peer);
     }
     found.iter().map(IpAddr::to_string).collect()
-}
-
-/// A request's body that is recorded while it is read.
-struct Recording {
-    inner: Body,
-    trail: Arc<Trail>,
-}
-
-impl HttpBody for Recording {
-    type Data = Bytes;
-    type Error = std::io::Error;
-
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<std::io::Result<Frame<Bytes>>>> {
-        let frame = ready!(Pin::new(&mut self.inner).poll_frame(context));
-        if let Some(Ok(frame)) = &frame
-            && let Some(bytes) = frame.data_ref()
-        {
-            let mut changing = self.trail.changing.lock();
-            // What is longer is refused by whoever reads it.
-            if changing.request.len() + bytes.len() <= body::MAX_REQUEST_BYTES {
-                changing.request.extend_from_slice(bytes);
-            }
-        }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
-    }
 }
 
 /// The end of a trail: collects what is sent of a response, and records when it is done.

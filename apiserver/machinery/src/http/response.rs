@@ -3,6 +3,7 @@
 use std::{collections::HashSet, sync::Arc};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use uuid::Uuid;
 
 use super::{
@@ -86,6 +87,10 @@ fn accepts_gzip(request: &HeaderMap) -> bool {
     encodings.split(',').any(|encoding| encoding.trim() == "gzip")
 }
 
+/// What an answer tells of a failure, kept beside its body for whoever records it.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure(pub(crate) Arc<Status>);
+
 /// The response that tells a client of an error: a `Status` in a format that `request` accepts, or JSON if it
 /// accepts none, with `Retry-After` where the error says when.
 pub fn error(error: &ApiError, request: &HeaderMap) -> Response<Body> {
@@ -101,6 +106,7 @@ pub fn error(error: &ApiError, request: &HeaderMap) -> Response<Body> {
     if let Some(seconds) = retry_after {
         response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
     }
+    response.extensions_mut().insert(Failure(Arc::new((*error.0).clone())));
     response
 }
 

@@ -41,6 +41,9 @@ impl SubresourceCall {
         let decoded = store.decoder().decode(body, media.format(), self.context.field_validation)?;
         decoded.warnings.into_iter().for_each(|warning| self.context.warn(warning));
         let mut object = decoded.object;
+        if let Some(trail) = self.context.trail() {
+            trail.requested(&object);
+        }
         complete(&mut object)?;
         ensure_namespace(&self.namespace, &mut object)?;
         registry::dedup_owners(&self.context, &mut object, AdmissionPhase::Before);

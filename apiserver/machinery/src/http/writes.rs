@@ -94,6 +94,10 @@ impl Call<'_> {
         let kind = PatchType::of(self.headers)?;
         let form = self.object_form()?;
         let body = body::read(body).await?;
+        if let Some(trail) = self.context.trail() {
+            // Applied configurations may be YAML, of which JSON is a part.
+            trail.requested_change(|| schema::parse(&body, Format::Yaml).ok().map(|parsed| parsed.value));
+        }
         let Some(kind) = kind else { return self.apply(form, &body).await };
         let context = self.write_context("PatchOptions")?;
         let patch = match Patch::parse(kind, &body) {
@@ -168,6 +172,9 @@ impl Call<'_> {
     fn decode(&self, context: &RequestContext, body: &[u8], media: MediaType) -> Result<Object, ApiError> {
         let decoded = self.written_as().decoder.decode(body, media.format(), context.field_validation)?;
         decoded.warnings.into_iter().for_each(|warning| context.warn(warning));
+        if let Some(trail) = self.context.trail() {
+            trail.requested(&decoded.object);
+        }
         Ok(decoded.object)
     }
 
@@ -178,7 +185,11 @@ impl Call<'_> {
             self.query.delete()?
         } else {
             let media = negotiate::input(self.headers)?;
-            parse_delete_options(&body, media)?
+            let options = parse_delete_options(&body, media)?;
+            if let Some(trail) = self.context.trail() {
+                trail.requested_change(|| recorded_options(&options));
+            }
+            options
         };
         let mut context = self.context.clone();
         context.dry_run = query::is_dry_run(&options)?;
@@ -248,6 +259,15 @@ pub(super) fn ensure_namespace(namespace: &str, object: &mut Object) -> Result<(
 
 fn written(created: bool) -> StatusCode {
     if created { StatusCode::CREATED } else { StatusCode::OK }
+}
+
+/// Options as upstream's audit has them, which looks at them once they are in their internal version.
+fn recorded_options(options: &DeleteOptions) -> Option<Value> {
+    let mut recorded = serde_json::to_value(options).ok()?;
+    let fields = recorded.as_object_mut()?;
+    fields.insert("kind".to_owned(), "DeleteOptions".into());
+    fields.insert("apiVersion".to_owned(), "meta.k8s.io/__internal".into());
+    Some(recorded)
 }
 
 /// Reads `DeleteOptions` of any group and version.

@@ -117,6 +117,7 @@ impl Chain {
         let is_head = parts.method == Method::HEAD;
         let is_watch = long_running && info.verb == "watch";
         let method = parts.method.clone();
+        let answers_objects = info.is_resource_request || info.path == "/apis" || info.path.starts_with("/apis/");
 
         let allowed = if long_running { Ok(Duration::MAX) } else { time_allowed(&query, self.request_timeout) };
         let deadline = allowed.map(|allowed| record.received().checked_add(allowed));
@@ -154,9 +155,17 @@ impl Chain {
         span.in_scope(|| tracing::debug!(code = code.as_u16(), ?took, "answered"));
         record.answered(code, is_watch);
         if let Some(trail) = trail.into_inner() {
-            trail.answered(code, long_running);
-            // A Status says more than its code; other bodies count only where they are asked for.
-            let keeps = !long_running && (trail.wants_response() || may_be_status(&method, code));
+            let failure = response.extensions().get::<response::Failure>();
+            trail.answered(code, long_running, failure.map(|failure| &*failure.0));
+            // A Status says more than its code; other objects count only where they are asked for, documents never.
+            let keeps = match failure {
+                Some(_) => false,
+                None if long_running => false,
+                None => {
+                    let failed = code.is_client_error() || code.is_server_error();
+                    trail.wants_response() && answers_objects || method == Method::DELETE || failed
+                }
+            };
             let content_type = response.headers().get(header::CONTENT_TYPE);
             let yaml = content_type.is_some_and(|value| value.as_bytes().ends_with(b"yaml"));
             record.ending = Some(audit::Ending::new(trail, keeps, yaml));
@@ -203,8 +212,7 @@ impl Chain {
                         source_ips: audit::source_ips(request.headers(), connection.peer),
                         received,
                     };
-                    let certificates = connection.certificates.as_ref();
-                    *trail.lock() = audit::failed_authentication(auditor, recorded, certificates);
+                    *trail.lock() = audit::failed_authentication(auditor, recorded);
                 }
                 return Err(error);
             }
@@ -237,11 +245,11 @@ impl Chain {
             return Ok(refusal(&error, request.headers()));
         }
         if let Some(trail) = &begun {
-            request = trail.watch_request(request);
+            trail.prepare(request.headers_mut());
         }
         let mut context = RequestContext::new(user, self.authorizer.clone());
         context.share_waits(&record.waits);
-        Ok(self.dispatch(info, context, request, begun.as_deref()).await)
+        Ok(self.dispatch(info, context, request, begun.as_ref()).await)
     }
 
     async fn authenticate(&self, connection: &Connection, request: &mut Request<Body>) -> Result<UserInfo, ApiError> {
@@ -296,9 +304,9 @@ impl Chain {
     async fn dispatch(
         &self,
         info: RequestInfo,
-        context: RequestContext,
+        mut context: RequestContext,
         request: Request<Body>,
-        trail: Option<&Trail>,
+        trail: Option<&Arc<Trail>>,
     ) -> Response<Body> {
         if !info.is_resource_request {
             match info.path.as_str() {
@@ -319,6 +327,7 @@ impl Chain {
         }
         if let Some(trail) = trail {
             trail.dispatched(&context);
+            context.set_trail(trail);
         }
         self.handler.handle(info, context, request).await
     }
@@ -341,11 +350,6 @@ impl Chain {
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         response
     }
-}
-
-/// Whether an answer may be a `Status`: a failure, or the end of an object.
-fn may_be_status(method: &Method, code: StatusCode) -> bool {
-    code.is_client_error() || code.is_server_error() || *method == Method::DELETE
 }
 
 /// Waits for the filters until the deadline; a panic in them is a 500 that says nothing.

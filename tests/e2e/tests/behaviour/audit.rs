@@ -47,6 +47,8 @@ fn check(events: &[Value], level: &str) {
         );
     }
     assert!(events[0].get("responseStatus").is_none() && events[0].get("requestObject").is_none(), "{:#}", events[0]);
+    // Before its body was read, nobody knew what the object is called.
+    assert_eq!((events[0]["objectRef"].get("name"), &events[1]["objectRef"]["name"]), (None, &json!("one")));
     assert_eq!(events[1]["responseStatus"]["code"], 201);
     assert_eq!(events[1]["annotations"]["authorization.k8s.io/decision"], "allow");
 }
