@@ -51,7 +51,7 @@ fn never(error: Infallible) -> io::Error {
 ///
 /// # Errors
 ///
-/// 413 `RequestEntityTooLarge` over [`MAX_REQUEST_BYTES`], and 400 when the client breaks off.
+/// 413 `RequestEntityTooLarge` over [`MAX_REQUEST_BYTES`], and 500 when the client breaks off, as upstream.
 pub(crate) async fn read<B>(body: B) -> Result<Bytes, ApiError>
 where
     B: hyper::body::Body<Data = Bytes>,
@@ -78,8 +78,18 @@ where
             drain(body, patience).await;
             Err(refusal())
         }
-        Err(error) => Err(ApiError::bad_request(format!("the request's body could not be read: {error}"))),
+        Err(error) => Err(broken_off(&*error)),
     }
+}
+
+/// 500 without a reason, which is what upstream makes of any failure to read, in Go's words for the two that there are.
+fn broken_off(error: &(dyn std::error::Error + 'static)) -> ApiError {
+    let mut causes = std::iter::successors(Some(error), |error| error.source());
+    let malformed = causes.any(|cause| {
+        let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+        matches!(kind, Some(io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData))
+    });
+    ApiError::new(500, "", if malformed { "invalid byte in chunk length" } else { "unexpected EOF" })
 }
 
 /// Takes what comes of a body that is refused, for a while: a client of HTTP/1.1 that still sends when its connection

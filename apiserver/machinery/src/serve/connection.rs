@@ -19,6 +19,7 @@ use super::{
     Server,
     chain::{Chain, Connection},
     reload::keep_reloading,
+    wire,
 };
 use crate::auth::PeerCertificates;
 
@@ -32,8 +33,11 @@ const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// How many requests one HTTP/2 connection may have at once: kube-apiserver's default, as the aggregation layer sends
 /// the watches of all its clients over few connections.
 const MAX_STREAMS: u32 = 1000;
-/// The most bytes of request headers: a front proxy may send many groups and extras.
-const MAX_HEADER_BYTES: u32 = 256 * 1024;
+/// The most bytes of request headers, as in Go: a front proxy may send many groups and extras.
+const MAX_HEADER_BYTES: u32 = 1024 * 1024;
+/// How many headers an HTTP/1.1 request may have: each group of a front proxy's user is one, and it switches protocols
+/// by HTTP/1.1 alone.
+const MAX_HEADERS: usize = 1000;
 /// How many bytes of a request may be on their way unread; upstream's `resourceBody99Percentile`.
 const UPLOAD_WINDOW: u32 = 256 * 1024;
 
@@ -115,7 +119,12 @@ async fn connection(
     let shared = Arc::new(Connection { certificates, peer, close: close.clone() });
     let service = service_fn(move |request| {
         let (chain, shared) = (chain.clone(), shared.clone());
-        async move { Ok::<_, Infallible>(chain.serve(shared, request).await) }
+        async move {
+            Ok::<_, Infallible>(match wire::refused(&request) {
+                Some(refused) => refused,
+                None => chain.serve(shared, request).await,
+            })
+        }
     });
     let builder = protocols();
     let mut serving = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
@@ -137,7 +146,13 @@ async fn connection(
 fn protocols() -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     // Go writes names of headers in capitals; HTTP/1 lets them be read either way, but not all who read do.
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).title_case_headers(true);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .title_case_headers(true)
+        .max_headers(MAX_HEADERS)
+        .max_buf_size(MAX_HEADER_BYTES as usize);
     builder
         .http2()
         .timer(TokioTimer::new())

@@ -38,6 +38,7 @@ mod reload;
 mod slis;
 mod stream;
 mod tls;
+mod wire;
 
 pub use api::Api;
 pub(crate) use deadline::parse_duration;
