@@ -88,10 +88,11 @@ pub struct FieldError {
 }
 
 impl FieldError {
-    /// `field: Invalid value: <value as JSON>: detail`.
+    /// `field: Invalid value: <value as JSON, a text as Go quotes it>: detail`.
     pub fn invalid(field: impl Into<String>, value: impl serde::Serialize, detail: impl fmt::Display) -> Self {
         let kind = FieldErrorKind::Invalid;
-        let value = serde_json::to_string(&value).unwrap_or_else(|_| "null".to_owned());
+        let json = serde_json::to_string(&value).unwrap_or_else(|_| "null".to_owned());
+        let value = serde_json::from_str::<String>(&json).map_or(json, |text| quote(&text));
         Self { field: field.into(), kind, message: format!("{}: {value}: {detail}", kind.prefix()) }
     }
 

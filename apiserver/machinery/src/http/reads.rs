@@ -42,7 +42,8 @@ impl Call<'_> {
     }
 
     pub(crate) async fn get(&self) -> Result<Response<Body>, ApiError> {
-        let (accepted, form) = self.object_form()?;
+        let accepted = negotiate::output(self.headers)?;
+        let form = Form::of(accepted, &self.query, (self.now)())?;
         if self.query.flag("export") == Some(true) {
             let gone = "the export parameter, deprecated since v1.14, is no longer supported";
             return Err(ApiError::bad_request(gone));
@@ -62,6 +63,8 @@ impl Call<'_> {
             }
             version => store.get(self.namespace, &self.info.name, version).await?,
         };
+        // What is not there has no form to be refused.
+        form.check_object(self.written_as().definition)?;
         let pieces = render::object(self.written_as().definition, form, &self.read(stored)?);
         response::json(StatusCode::OK, accepted.media, self.headers, pieces)
     }

@@ -244,13 +244,26 @@ fn go_message(error: &serde_json::Error, text: &str) -> String {
         Some(byte) => {
             let quoted = quote(&char::from(byte).to_string());
             let context = match (byte, message.starts_with("trailing comma")) {
-                (b'}', true) => "looking for beginning of object key string",
-                _ => context,
+                (b'}', true) => "looking for beginning of object key string".to_owned(),
+                _ if *context == "in literal" => in_literal(text, error.line(), error.column()),
+                _ => (*context).to_owned(),
             };
             format!("invalid character '{}' {context}", quoted.trim_matches('"'))
         }
         None => message,
     }
+}
+
+/// Which literal ends at the byte that an error points at, and how it would go on.
+fn in_literal(text: &str, line: usize, column: usize) -> String {
+    let before = line.checked_sub(1).and_then(|line| text.split('\n').nth(line)).unwrap_or("");
+    let before = before.get(..column.saturating_sub(1)).unwrap_or("");
+    let begun = ["null", "true", "false"].iter().flat_map(|word| (1..word.len()).rev().map(|at| word.split_at(at)));
+    let found = begun.filter(|(begun, _)| before.ends_with(begun)).max_by_key(|(begun, _)| begun.len());
+    found.map_or("in literal".to_owned(), |(begun, rest)| {
+        let next = rest.get(..1).unwrap_or("");
+        format!("in literal {begun}{rest} (expecting '{next}')")
+    })
 }
 
 /// The byte that an error points at; the column counts bytes and is that of the byte read last.

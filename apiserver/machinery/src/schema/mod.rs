@@ -161,8 +161,11 @@ pub(crate) fn delete_options(value: Value) -> Result<DeleteOptions, ApiError> {
     });
     let Value::Object(mut object) = value else { return Ok(DeleteOptions::default()) };
     object.remove("metadata");
-    conform::conform(&SCHEMA, ("v1", "DeleteOptions"), &mut object, &mut StrictErrors::default())
-        .map_err(|error| ApiError::bad_request(error.to_string()))?;
+    conform::conform(&SCHEMA, ("v1", "DeleteOptions"), &mut object, &mut StrictErrors::default()).map_err(|error| {
+        // The one text among these that has a type of its own in Go.
+        let own = "propagationPolicy of type v1.DeletionPropagation";
+        ApiError::bad_request(error.to_string().replace("propagationPolicy of type string", own))
+    })?;
     serde_json::from_value(Value::Object(object)).map_err(|error| ApiError::bad_request(error.to_string()))
 }
 

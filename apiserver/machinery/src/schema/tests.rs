@@ -201,6 +201,8 @@ fn malformed_bodies_are_refused_in_the_words_of_go() {
         ("", "unexpected end of JSON input (<empty>)"),
         ("{", "unexpected end of JSON input ({)"),
         ("x", "invalid character 'x' looking for beginning of value (78)"),
+        ("nonsense", "invalid character 'o' in literal null (expecting 'u') (6e6f6e73656e7365)"),
+        (r#"{"a":trux}"#, r#"invalid character 'x' in literal true (expecting 'e') ({"a":trux})"#),
         (r#"{"a" 1}"#, r#"invalid character '1' after object key ({"a" 1})"#),
         (r#"{"a":1 "b":2}"#, r#"invalid character '"' after object key:value pair ({"a":1 "b":2})"#),
         (r#"{"a":[1 2]}"#, r#"invalid character '2' after array element ({"a":[1 2]})"#),
