@@ -133,7 +133,7 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
     let builder = Registry::builder(log.clone()).end_with(end.clone());
     let builder = kinds::register(builder, &parts.lookup, &parts.cluster, &subresources);
     let admission = parts.admission.counted(admission::Metrics::new(&metrics)?);
-    let builder = git::attach(builder, admission, parts.cluster.clone(), &repository);
+    let builder = git::attach(builder, admission, parts.cluster.clone(), log.clone(), &repository);
     let builder = match parts.namespaces {
         Namespaces::OfCluster => builder,
         Namespaces::Own => register_reviews(kinds::core::register(builder)).namespaces_in("", "v1", "namespaces"),

@@ -44,8 +44,8 @@ pub struct Past {
     pub prefix: String,
     /// The key that they come after.
     pub after: Option<Key>,
-    /// How many at most.
-    pub max: usize,
+    /// How many. More may come from where that is easier; fewer are all that there are.
+    pub wanted: usize,
 }
 
 /// Why a [`History`] cannot be read.
@@ -85,7 +85,7 @@ impl Store {
         if let Ok(view) = self.cache.at(version) {
             return view.objects.get(&key).cloned().ok_or_else(|| self.not_found(name));
         }
-        let past = Past { version, prefix: key.as_str().to_owned(), after: None, max: 1 };
+        let past = Past { version, prefix: key.as_str().to_owned(), after: None, wanted: 1 };
         let found = self.read_past(past).await?.into_iter().find(|entry| entry.key == key);
         found.and_then(|entry| self.past_object(entry)).ok_or_else(|| self.not_found(name))
     }
@@ -102,7 +102,7 @@ impl Store {
         let mut after = after.map(|after| Key::new(format!("{}{after}", selection.prefix)));
         let (mut items, mut more) = (Vec::<Arc<Stored>>::new(), false);
         while !more {
-            let past = Past { version, prefix: selection.prefix.clone(), after: after.take(), max: CHUNK };
+            let past = Past { version, prefix: selection.prefix.clone(), after: after.take(), wanted: CHUNK };
             let entries = self.read_past(past).await?;
             let is_last = entries.len() < CHUNK;
             after = entries.last().map(|entry| entry.key.clone());

@@ -49,18 +49,19 @@ impl Repository {
     }
 }
 
-/// Serves old versions of what people write from the control repository, and asks these plugins about every write, after
+/// Serves old versions of what people write from the control repository or the log, and asks these plugins about every write, after
 /// it was looked at whether the file of what is written is invalid.
 pub(crate) fn attach(
     builder: RegistryBuilder,
     mut admission: Chain,
     cluster: Arc<dyn Cluster>,
+    log: Arc<dyn Log>,
     repository: &Repository,
 ) -> RegistryBuilder {
     let record = GitRecord::default();
     admission.prepend(Arc::new(guard::InvalidFileGuard::new(record.clone(), cluster)));
     let history = GitHistory::new(repository.path(), place::is_authored, record.clone());
-    let history = history.with_remote(repository.remote.clone());
+    let history = history.with_log(log).with_remote(repository.remote.clone());
     builder.observe(GitRecord::PREFIX, Arc::new(record)).history(Arc::new(history)).admission(admission)
 }
 

@@ -12,7 +12,7 @@ use git2::{Oid, Repository};
 use parking_lot::Mutex;
 use stoa_machinery::{
     definition::ResourceDefinition,
-    log::{Entry, Version},
+    log::{Entry, Log, Version},
     registry::{History, HistoryError, Past},
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
@@ -29,12 +29,14 @@ use super::{
 /// The history of what was authored, read from the control repository by any replica that sees its folder, or from a copy
 /// of a remote.
 ///
-/// It has what people write of an object: names, labels, annotations and spec, with the version of the last change.
+/// It has what people write of an object: names, labels, annotations and spec, with the version of the last change. What is
+/// not in Git yet is read from the log, where objects are whole.
 #[derive(Clone)]
 pub struct GitHistory {
     path: PathBuf,
     keeps: fn(&ResourceDefinition) -> bool,
     record: GitRecord,
+    log: Option<Arc<dyn Log>>,
     remote: Option<RemoteOptions>,
     repack: Duration,
     bringing: Arc<Bringing>,
@@ -58,7 +60,14 @@ impl GitHistory {
     /// Reads the repository at `path` as far as `record` says that it reaches; `keeps` says of which resources it has the
     /// objects.
     pub fn new(path: PathBuf, keeps: fn(&ResourceDefinition) -> bool, record: GitRecord) -> Self {
-        Self { path, keeps, record, remote: None, repack: Duration::from_secs(10), bringing: Arc::default() }
+        let repack = Duration::from_secs(10);
+        Self { path, keeps, record, log: None, remote: None, repack, bringing: Arc::default() }
+    }
+
+    /// What is not in the repository is read from this log, as long as that has it, before anybody else is asked.
+    #[must_use]
+    pub fn with_log(self, log: Arc<dyn Log>) -> Self {
+        Self { log: Some(log), ..self }
     }
 
     /// The repository is a copy, which is brought up to date when what is asked for is not in it.
@@ -78,6 +87,21 @@ impl GitHistory {
     async fn look(&self, past: &Arc<Past>) -> Result<Option<Vec<Entry>>, HistoryError> {
         let (path, progress, past) = (self.path.clone(), self.record.progress(), Arc::clone(past));
         off_thread(move || read(&path, &progress, &past)).await
+    }
+
+    /// Reads what the log has. It is not compacted past what is in Git, so that while no commits can be made or pushed
+    /// everything is here or there, unless somebody else compacts it.
+    async fn look_in_log(&self, past: &Past) -> Option<Vec<Entry>> {
+        let mut entries = match self.log.as_ref()?.scan(&past.prefix, Some(past.version)).await {
+            Ok(snapshot) => snapshot.entries,
+            Err(error) => {
+                tracing::debug!(%error, version = %past.version, "the log does not have what is not in Git yet");
+                return None;
+            }
+        };
+        entries.retain(|entry| past.after.as_ref().is_none_or(|after| entry.key > *after));
+        entries.sort_by(|a, b| a.key.cmp(&b.key));
+        Some(entries)
     }
 
     /// Brings what the remote has and is not here.
@@ -141,7 +165,7 @@ fn read(path: &Path, progress: &Progress, past: &Past) -> Result<Option<Vec<Entr
     if reach.is_none_or(|reach| past.version > reach) {
         return Err(HistoryError::Behind { upto: reach.unwrap_or_default() });
     }
-    let range = Range { prefix: &past.prefix, after: past.after.as_ref().map(|key| key.as_str()), max: past.max };
+    let range = Range { prefix: &past.prefix, after: past.after.as_ref().map(|key| key.as_str()), max: past.wanted };
     history::read(&repository, &progress.id, past.version, range).map_err(failed)
 }
 
@@ -167,9 +191,16 @@ impl History for GitHistory {
 
     async fn read(&self, past: Past) -> Result<Option<Vec<Entry>>, HistoryError> {
         let past = Arc::new(past);
-        match (self.look(&past).await, &self.remote) {
-            (Err(_), Some(remote)) => self.bring(remote, &past).await,
-            (found, _) => found,
+        let missing = match self.look(&past).await {
+            Ok(found) => return Ok(found),
+            Err(missing) => missing,
+        };
+        if let Some(entries) = self.look_in_log(&past).await {
+            return Ok(Some(entries));
+        }
+        match &self.remote {
+            Some(remote) => self.bring(remote, &past).await,
+            None => Err(missing),
         }
     }
 }

@@ -14,7 +14,7 @@ use stoa_storage::git::{GitHistory, GitRecord, RemoteOptions};
 use tempfile::TempDir;
 
 use crate::{
-    control_remote::Remote,
+    control_remote::{Remote, away},
     support::{Bench, elsewhere, packs, put, remove},
 };
 
@@ -47,8 +47,8 @@ impl Replica {
     }
 }
 
-pub(crate) fn past(version: Version, max: usize) -> Past {
-    Past { version, prefix: "/registry/things/".to_owned(), after: None, max }
+pub(crate) fn past(version: Version, wanted: usize) -> Past {
+    Past { version, prefix: "/registry/things/".to_owned(), after: None, wanted }
 }
 
 async fn read(history: &GitHistory, version: Version) -> Result<Option<Vec<String>>, HistoryError> {
@@ -167,4 +167,47 @@ async fn objects_of_full_folders_are_read_by_their_keys_and_in_order() {
     let last = bench.write(remove("t1098", "anna")).await;
     bench.projected(last).await;
     assert_eq!(read(past(last, 2_000)).await.len(), 1_099);
+}
+
+#[tokio::test]
+async fn while_the_remote_is_away_the_past_is_in_the_log() {
+    let remote = Remote::start().await;
+    let bench = Bench::new(Some(remote.options())).run();
+    let first = bench.write(put("web", "replicas: 1", "anna")).await;
+    bench.projected(first).await;
+    remote.server.behave(Behaviour::Away);
+    away(&bench, "RemoteUnavailable").await;
+    let second = bench.write(put("web", "replicas: 2", "anna")).await;
+    let third = bench.write(put("db", "size: 1", "anna")).await;
+    let last = bench.write(remove("web", "anna")).await;
+    // The replica that leads, and one that never did.
+    let here = GitHistory::new(bench.repository(), |_| true, bench.record().await).with_log(bench.log());
+    let replica = Replica::new(&bench, remote.options()).await;
+    let there = replica.history.clone().with_log(bench.log());
+    let bench = bench.stop().await;
+    let before = remote.server.requests();
+    for history in [&here, &there] {
+        let read = async |version| read(history, version).await.unwrap().unwrap();
+        assert_eq!(read(second).await, ["replicas: 2\0"]);
+        assert_eq!(read(third).await, ["size: 1\0", "replicas: 2\0"]);
+        assert_eq!(read(last).await, ["size: 1\0"]);
+        let after = Past { after: Some(Key::new("/registry/things/db")), ..past(third, 1) };
+        let keys: Vec<_> = history.read(after).await.unwrap().unwrap().into_iter().map(|entry| entry.key).collect();
+        assert_eq!(keys, [Key::new("/registry/things/web")]);
+    }
+    assert_eq!(remote.server.requests(), before, "nobody asks the remote for what is in the log");
+    // Once it is in Git it is read there, and the log may let it go. It shows what people decided then.
+    remote.server.behave(Behaviour::Normal);
+    let bench = bench.run();
+    bench.projected(last).await;
+    bench.compact(last).await;
+    bench.update(&replica.record).await;
+    Replica::check(read(&there, second).await, r#"{"replicas":2}"#);
+    assert_eq!(read(&there, last).await.unwrap().unwrap(), [r#"{"size":1}"#]);
+    // What is neither here nor there is told of as before.
+    remote.server.behave(Behaviour::Away);
+    let lost = bench.write(put("db", "size: 2", "anna")).await;
+    let head = bench.write(elsewhere()).await;
+    bench.compact(head).await;
+    assert!(matches!(read(&there, lost).await, Err(HistoryError::Failed(_))));
 }

@@ -287,6 +287,10 @@ impl Bench {
         self.log.head().await.unwrap()
     }
 
+    pub(crate) fn log(&self) -> Arc<dyn Log> {
+        Arc::clone(&self.log)
+    }
+
     pub(crate) async fn compact(&self, before: Version) {
         self.log.compact(before).await.unwrap();
     }

@@ -69,7 +69,7 @@ impl Fixture {
         let builder = kinds::core::register(builder).namespaces_in("", "v1", "namespaces");
         let metrics = Metrics::new(&prometheus::Registry::new()).expect("registered");
         let repository = Repository { folder: directory.path().to_owned(), remote: None, metrics };
-        let builder = attach(builder, Chain::default(), cluster.clone(), &repository);
+        let builder = attach(builder, Chain::default(), cluster.clone(), log.clone(), &repository);
         let registry = builder.build().await.expect("built");
         lookup.set(registry.clone());
         let recorder = Recorder::start(cluster.clone(), end.clone());
