@@ -87,4 +87,25 @@ func init() {
 			"of a typed kind, methods are answered as below the sample-apiserver's")
 	allow(`discovery: of trawlers \(direct\)`, "verbs of custom resources are in an order of their own; those of typed kinds are sorted")
 	allow(`status: applied \(direct\)`, "the spec of a custom resource is a map, which is owned for itself; a typed one is a struct, which is always there")
+	allowWire()
+	allow(`audit: a create of what leaves parts out at request.* \(direct\)`,
+		"an object is recorded as it was decoded; defaults, and the empty parts that Go's types always have, come after that")
+}
+
+// allowWire is about what is no HTTP request, or an odd one. N/ is Go's net/http.
+func allowWire() {
+	wire := func(checks, reason string) { allow(`wire: (`+checks+`) \((direct|front)\)`, reason) }
+	wire(`HTTP/0.9|nonsense|a (header with a blank (before the colon|in its name)|header with a control character|header without a (colon|name)|method that is none|target with a blank|`+
+		`header of 1100 KiB|query of 1100 KiB)|a create (in an encoding that there is not|with a length (below nothing|that is none|that is too large|with a sign)|with two lengths)`,
+		"both refuse, and the subject's parser says no more than the code")
+	wire(`HTTP/1.2|HTTP/2.0 in words`, "both versions are none; the parser refuses either as a bad request (RFC 9112 2.3), N/server.go takes the first and calls the second unsupported")
+	wire(`HTTP/2 without its being agreed on`, "the subject speaks HTTP/2 to whoever begins to, and waits for more")
+	wire(`a folded header`, "RFC 9112 5.2 lets a server refuse these")
+	wire(`an empty line first`, "RFC 9112 2.2 has a server ignore it")
+	wire(`a create in chunks and with a length`, "RFC 9112 6.1 has a server close the connection after that")
+	wire(`a create (that asks first and may not|without a length)`, "what is left of a body, or follows none, ends the connection or begins the next request; RFC 9112 9.3 leaves that to the server")
+	wire(`a create (that breaks off.*|whose last chunk is missing)|a request whose head breaks off`, "nobody is there any more to be told, or nothing to be told of")
+	wire(`a create that asks first`, "the reference tells the client to go on twice, once as kube-apiserver and once for itself (N/httputil.ReverseProxy)")
+	wire(`a query of (300|900) KiB`, "the target of a request has 64 KiB at most in the subject, as its HTTP library has it; RFC 9110 4.1 asks for 8 KB")
+	wire(`an asterisk to get|a tunnel`, "the reference answers paths that it does not know with its index (A/server/routes/index.go)")
 }

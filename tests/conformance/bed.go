@@ -36,8 +36,11 @@ type bed struct {
 	reference string
 	subject   string
 	etcd      string
-	kube      *kubernetes.Clientset
-	dynamic   dynamic.Interface
+	// What each records of requests.
+	referenceLog, subjectLog string
+
+	kube    *kubernetes.Clientset
+	dynamic dynamic.Interface
 	// run makes names unique, so that a test bed can be used again.
 	run string
 	// token is a service account's; it may read flunders and nothing else.
@@ -58,13 +61,15 @@ func openBed(folder, envFile string) (*bed, error) {
 	}
 	config.QPS, config.Burst = 1000, 1000
 	b := &bed{
-		pki:       filepath.Join(folder, "pki"),
-		apiserver: env["APISERVER_URL"],
-		reference: env["WARDLE_REFERENCE_URL"],
-		subject:   env["WARDLE_SUBJECT_URL"],
-		etcd:      env["ETCD_URL"],
-		run:       "c" + strconv.FormatInt(time.Now().UnixMilli()%1e9, 36),
-		clients:   map[string]*http.Client{},
+		pki:          filepath.Join(folder, "pki"),
+		apiserver:    env["APISERVER_URL"],
+		reference:    env["WARDLE_REFERENCE_URL"],
+		subject:      env["WARDLE_SUBJECT_URL"],
+		etcd:         env["ETCD_URL"],
+		referenceLog: env["WARDLE_REFERENCE_AUDIT_LOG"],
+		subjectLog:   env["WARDLE_SUBJECT_AUDIT_LOG"],
+		run:          "c" + strconv.FormatInt(time.Now().UnixMilli()%1e9, 36),
+		clients:      map[string]*http.Client{},
 	}
 	if b.reference == "" || b.subject == "" {
 		return nil, fmt.Errorf("the test bed has no wardle servers; hack/cluster up --wardle starts them")

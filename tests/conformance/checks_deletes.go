@@ -7,6 +7,7 @@ import (
 
 // Deletes, and deletes of collections.
 func init() {
+	add("delete", "a policy that is no text", func(s *session) { s.do("DELETE", s.flunder("none"), `{"propagationPolicy":5}`) })
 	hidden := func(r *request) { r.unshownBody = true }
 	finalized := []any{"metadata.finalizers", []string{"example.com/x"}}
 	one := func(name, query string, body any, options ...option) {

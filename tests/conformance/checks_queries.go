@@ -4,6 +4,7 @@ import "strings"
 
 // Queries that nobody should send: parameters twice, unknown, misspelt, broken; and paths that are almost right.
 func init() {
+	add("queries", "a field manager with a control character", func(s *session) { s.do("POST", s.flunders()+"?fieldManager=%01", object("a")) })
 	for _, query := range []string{
 		"LIMIT=1", "Limit=1", "limit=1&limit=abc", "limit=abc&limit=1", "limit=1&limit=2&continue=", "%6Cimit=1", "limit=%31", "limit=1;continue=abc",
 		"limit=1&;", "limit=1&&", "&", "=x", "limit", "limit=%zz", "a%zz=1&limit=1", "limit=+1", "limit=%2B1", "limit=%201", "limit=0x1", "limit=1e3", "limit=01",

@@ -227,7 +227,7 @@ func init() {
 		s.say("%s", headers(a.header))
 	})
 	add("forms of errors", "as a client accepts them", func(s *session) {
-		for _, form := range []string{"application/yaml", "text/html", asTable, asPartial, "application/cbor", "*/*", ""} {
+		for _, form := range []string{"application/yaml", "text/html", asTable, asPartial, asPartialList, "application/cbor", "*/*", ""} {
 			s.do("GET", s.flunder("none"), nil, accept(form))
 		}
 	})

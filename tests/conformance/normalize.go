@@ -53,6 +53,7 @@ func headers(h http.Header) string {
 }
 
 var (
+	age       = regexp.MustCompile(`^\d+s$`)
 	hash      = regexp.MustCompile(`[0-9A-F]{128}`)
 	uuid      = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 	timestamp = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
@@ -77,7 +78,7 @@ var rewrites = []struct {
 	{regexp.MustCompile(`\(\*\w+\.(\w+)\)`), "(*<package>.$1)"},
 	// The reference's key begins with its group twice, as its storage has a prefix of that name.
 	{regexp.MustCompile(`/registry/wardle.example.com/wardle.example.com/`), "/registry/wardle.example.com/"},
-	{regexp.MustCompile(`Web_[a-z0-9]{5}`), "Web_<suffix>"},
+	{regexp.MustCompile(`(Web_|generated-)[a-z0-9]{5}`), "$1<suffix>"},
 	{regexp.MustCompile(`(0\.0\.0\.0/0\D*:)\d+`), "$1<port>"},
 	{regexp.MustCompile(`in record \(\d+\)`), "in record (<version>)"},
 	{regexp.MustCompile(`(\\"resourceVersion\\":\\")\d+`), "$1<version>"},
@@ -154,6 +155,10 @@ func (s *session) value(key string, value any) any {
 		case "continue":
 			if value != "" {
 				return "<token>"
+			}
+		case "cells":
+			if age.MatchString(value) {
+				return "<age>"
 			}
 		}
 		return s.text(value)

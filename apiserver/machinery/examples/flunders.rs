@@ -14,6 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stoa_machinery::{
     Registry, ResourceDefinition, Strategy,
+    audit::{Auditor, LogFile, LogOptions, Policy},
     auth::{AnyOf, ClusterAuthentication, OrAnonymous, SubjectAccessReviewer, TokenReviewer, Union},
     definition::{Cell, Column, SelectableField},
     log::MemoryLog,
@@ -202,6 +203,12 @@ struct Options {
     /// How many changes of each kind are remembered for watches to go on from
     #[arg(long, default_value_t = 10_000)]
     history: usize,
+    /// Which requests are recorded
+    #[arg(long, requires = "audit_log_path")]
+    audit_policy_file: Option<PathBuf>,
+    /// Where they are recorded
+    #[arg(long, requires = "audit_policy_file")]
+    audit_log_path: Option<PathBuf>,
 }
 
 #[tokio::main]
@@ -236,10 +243,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let certificate = ServingCertificate::from_files(options.tls_cert_file, options.tls_private_key_file)?;
     let api = Arc::new(Api::new(&registry, end.clone()));
     let authenticator = Arc::new(OrAnonymous(Union::new(authenticators)));
-    let server = Server::builder(Arc::new(certificate), authenticator, authorizer, api)
-        .address(SocketAddr::new(options.bind_address, options.secure_port))
-        .bind()
-        .await?;
+    let mut server = Server::builder(Arc::new(certificate), authenticator, authorizer, api)
+        .address(SocketAddr::new(options.bind_address, options.secure_port));
+    if let (Some(policy), Some(path)) = (options.audit_policy_file, options.audit_log_path) {
+        let log = LogFile::open(LogOptions { path, ..LogOptions::default() })?;
+        let metrics = prometheus::Registry::new();
+        server = server.auditor(Auditor::new(Policy::from_file(&policy)?, log, &metrics)?).registry(metrics);
+    }
+    let server = server.bind().await?;
     let stop = end.clone();
     tokio::spawn(async move {
         let mut terminate =

@@ -295,6 +295,8 @@ pub(crate) fn environment(dir: &Path) -> Result<Vec<(&'static str, String)>> {
     if let Some(wardle) = &state.wardle {
         lines.push(("WARDLE_REFERENCE_URL", format!("https://localhost:{}", wardle.reference_port)));
         lines.push(("WARDLE_SUBJECT_URL", format!("https://localhost:{}", wardle.subject_port)));
+        let logs = wardle::audit_logs(&cluster.dir).map(|log| log.display().to_string());
+        lines.extend(["WARDLE_REFERENCE_AUDIT_LOG", "WARDLE_SUBJECT_AUDIT_LOG"].into_iter().zip(logs));
         lines.push(("WARDLE_CA", pki.join("wardle-ca.crt").display().to_string()));
         let [sample_apiserver, _] = wardle::daemons(&cluster.dir);
         lines.extend(sample_apiserver.pid().map(|pid| ("WARDLE_REFERENCE_PID", pid.to_string())));

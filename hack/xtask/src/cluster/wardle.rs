@@ -4,7 +4,7 @@
 //! One APIService can lead to only one of them, and its port says to which; it begins with the reference.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -30,9 +30,30 @@ const HISTORY: usize = 2000;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// What both record: what is done by certain groups, and whatever happens to objects in a namespace `audited`.
+const AUDIT_POLICY: &str = "apiVersion: audit.k8s.io/v1
+kind: Policy
+rules:
+- level: RequestResponse
+  userGroups: ['audited:request-response']
+- level: Request
+  userGroups: ['audited:request']
+- level: Metadata
+  userGroups: ['audited:metadata']
+- level: RequestResponse
+  resources: [{group: '*', resources: ['*']}]
+  namespaces: [audited]
+- level: None
+";
+
 /// Go's sample-apiserver and the example, in the order in which they start.
 pub(super) fn daemons(dir: &Path) -> [Daemon; 2] {
     ["sample-apiserver", "flunders"].map(|name| Daemon::new(dir, name))
+}
+
+/// Where each of them records what is done.
+pub(super) fn audit_logs(dir: &Path) -> [PathBuf; 2] {
+    ["sample-apiserver", "flunders"].map(|name| dir.join(format!("logs/{name}-audit.log")))
 }
 
 /// Builds, starts and registers both. The example is always started anew, as it may have been built anew.
@@ -57,12 +78,13 @@ pub(super) fn up(cluster: &Cluster, state: &mut State) -> Result<()> {
     let manifest = cluster.dir.join("wardle.yaml");
     let ca = fs::read_to_string(cluster.pki().join("wardle-ca.crt")).context("reading wardle's authority")?;
     fs::write(&manifest, manifests(reference_port, &ca)).context("writing wardle's manifests")?;
+    fs::write(cluster.dir.join("wardle-audit-policy.yaml"), AUDIT_POLICY).context("writing wardle's audit policy")?;
     let kubectl = cluster.kubectl()?;
     kubectl.run(&["apply", "--filename", manifest.to_str().context("the test bed's folder is not UTF-8")?])?;
 
     if sample_apiserver.pid().is_none() {
         eprintln!("starting sample-apiserver …");
-        let mut command = server_command(cluster, &reference, reference_port);
+        let mut command = server_command(cluster, &reference, reference_port, &audit_logs(&cluster.dir)[0]);
         command.arg(format!("--etcd-servers=https://127.0.0.1:{}", state.etcd_port));
         for (flag, file) in [
             ("etcd-cafile", "etcd-ca.crt"),
@@ -78,7 +100,7 @@ pub(super) fn up(cluster: &Cluster, state: &mut State) -> Result<()> {
         sample_apiserver.wait(PATIENCE, || ports::accepts(reference_port))?;
     }
     eprintln!("starting flunders …");
-    let mut command = server_command(cluster, &subject, wardle.subject_port);
+    let mut command = server_command(cluster, &subject, wardle.subject_port, &audit_logs(&cluster.dir)[1]);
     flunders.spawn(command.arg(format!("--history={HISTORY}")))?;
     flunders.wait(PATIENCE, || ports::accepts(wardle.subject_port))?;
     kubectl.run(&["wait", "--for=condition=Available", "--timeout=60s", "apiservice/v1alpha1.wardle.example.com"])?;
@@ -86,13 +108,15 @@ pub(super) fn up(cluster: &Cluster, state: &mut State) -> Result<()> {
 }
 
 /// The flags that both have.
-fn server_command(cluster: &Cluster, binary: &Path, port: u16) -> Command {
+fn server_command(cluster: &Cluster, binary: &Path, port: u16, audit_log: &Path) -> Command {
     let pki = cluster.pki();
     let mut command = Command::new(binary);
     command.arg("--bind-address=127.0.0.1").arg(format!("--secure-port={port}"));
     path_flag(&mut command, "kubeconfig", &cluster.kubeconfig());
     path_flag(&mut command, "tls-cert-file", &pki.join("wardle.crt"));
     path_flag(&mut command, "tls-private-key-file", &pki.join("wardle.key"));
+    path_flag(&mut command, "audit-policy-file", &cluster.dir.join("wardle-audit-policy.yaml"));
+    path_flag(&mut command, "audit-log-path", audit_log);
     command
 }
 
