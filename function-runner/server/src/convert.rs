@@ -44,15 +44,16 @@ pub(crate) fn spec(bytes: &[u8]) -> Result<Spec, Failure> {
 
 /// The recorded state of a request.
 ///
-/// An entry that only has an intent means that a call may have made something nobody knows of. Where
-/// its id says which object that is, the object counts as recorded, so that a plan that no longer wants
-/// it removes it; a plan that wants it finds out by looking.
+/// An entry that only has the intent to create means that a call may have made something nobody knows of.
+/// Where its id says which object that is, the object counts as recorded, so that a plan that no longer
+/// wants it removes it; a plan that wants it finds out by looking. What was to be adopted was somebody
+/// else's, and stays.
 pub(crate) fn state(entries: &[StateEntry], spec: &Spec) -> Result<State, Failure> {
     let mut resources = Vec::with_capacity(entries.len());
     for entry in entries {
         if entry.resource.is_empty() {
             let wanted = spec.resources.iter().any(|resource| resource.id.0 == entry.id);
-            if entry.intent.is_some() && !wanted {
+            if entry.intent.as_ref().is_some_and(|intent| intent.action == "Create") && !wanted {
                 resources.extend(object_named(&entry.id));
             }
             continue;
@@ -141,10 +142,10 @@ mod tests {
 
     use super::*;
 
-    fn check(id: &str, intent: bool, wanted: bool) -> Vec<String> {
+    fn check(id: &str, intent: &str, wanted: bool) -> Vec<String> {
         let entry = StateEntry {
             id: id.to_owned(),
-            intent: intent.then(|| Intent { action: "Create".to_owned(), run: "r".to_owned() }),
+            intent: (!intent.is_empty()).then(|| Intent { action: intent.to_owned(), run: "r".to_owned() }),
             ..StateEntry::default()
         };
         let mut spec = Spec::default();
@@ -165,10 +166,11 @@ mod tests {
     #[test]
     fn what_may_have_been_made_and_is_no_longer_wanted_counts_as_recorded() {
         let object = r#"{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","namespace":"shop"}}"#;
-        assert_eq!(check("apps/v1:Deployment:shop:web", true, false), [object]);
-        assert!(check("apps/v1:Deployment:shop:web", true, true).is_empty());
-        assert!(check("apps/v1:Deployment:shop:web", false, false).is_empty());
-        assert!(check("a:b", true, false).is_empty(), "not an object's id");
+        assert_eq!(check("apps/v1:Deployment:shop:web", "Create", false), [object]);
+        assert!(check("apps/v1:Deployment:shop:web", "Create", true).is_empty());
+        assert!(check("apps/v1:Deployment:shop:web", "", false).is_empty());
+        assert!(check("apps/v1:Deployment:shop:web", "Adopt", false).is_empty(), "it was there before");
+        assert!(check("a:b", "Create", false).is_empty(), "not an object's id");
     }
 
     #[test]

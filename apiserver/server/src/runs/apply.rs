@@ -4,7 +4,7 @@
 //! it hears that the record is durable. What arrives together is recorded together, so that one
 //! sync of the disk serves many resources.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
@@ -71,8 +71,13 @@ pub(super) async fn apply(
     send(&requests, Message::Start(start)).await?;
     let events = execution.services.runner.client().apply(ReceiverStream::new(outbound)).await;
     let events = events.map_err(|e| runner::halt(&e, reason::APPLY_FAILED))?.into_inner();
-    let mut conversation =
-        Conversation { run_uid, requests, progress: Progress { total, done: changed, failed: 0 }, shown: Vec::new() };
+    let mut conversation = Conversation {
+        run_uid,
+        requests,
+        progress: Progress { total, done: changed, failed: 0 },
+        shown: Vec::new(),
+        intended: HashSet::new(),
+    };
     let finished = conversation.hold(execution, state, events.ready_chunks(BATCH)).await?;
     conversation.show(execution).await?;
     settle(execution, finished).await
@@ -109,6 +114,8 @@ struct Conversation {
     progress: Progress,
     /// Phases of resources that the status does not show yet: id, phase, message.
     shown: Vec<(String, String, String)>,
+    /// The ids for which the first intent that is not settled was recorded here: if no call follows, none was made.
+    intended: HashSet<String>,
 }
 
 impl Conversation {
@@ -168,6 +175,9 @@ impl Conversation {
                 Some(Event::Intent(intent)) => {
                     for id in intent.ids {
                         let mut entry = state.entry(&id);
+                        if entry.intent.is_none() {
+                            self.intended.insert(id.clone());
+                        }
                         entry.intent = Some(Intent { action: intent.action.clone(), run: self.run_uid.clone() });
                         entries.push(entry);
                         self.shown.push((id, "InProgress".to_owned(), String::new()));
@@ -229,10 +239,11 @@ impl Conversation {
                 message: event.message.clone(),
             });
         }
-        if event.outcome == "Skipped" {
-            return Ok(None);
-        }
         let mut entry = state.entry(&event.id);
+        if event.outcome == "Skipped" {
+            let was_not_called = self.intended.remove(&event.id) && entry.intent.take().is_some();
+            return Ok(was_not_called.then_some(entry));
+        }
         if event.outcome == "Done" {
             entry.resource =
                 if event.resource.is_empty() {
