@@ -23,9 +23,13 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Parser as _;
+use mimalloc::MiMalloc;
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _};
 
 use crate::options::{Command, LogFormat, Options};
+
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// How long work that cannot be stopped may still take at the end.
 const LAST_WORDS: Duration = Duration::from_secs(5);

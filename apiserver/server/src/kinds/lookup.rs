@@ -10,7 +10,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use stoa_machinery::{
     ApiError, RequestContext,
     auth::{self, Attributes},
-    registry::{Api, ListOptions, Registry},
+    registry::{Api, ListOptions, Registry, Stored},
 };
 
 use crate::controllers::queue::ObjectKey;
@@ -53,10 +53,22 @@ impl Lookup {
 
     /// An object as the watch cache has it, without waiting: for defaults, never for decisions.
     pub(crate) fn cached<K: Kind>(&self, namespace: &str, name: &str) -> Option<K> {
-        let api = self.api::<K>().ok()?;
+        self.cached_part::<K, K>(namespace, name)
+    }
+
+    /// The same, as a type that has no more fields than are wanted, since all others cost nothing then.
+    pub(crate) fn cached_part<K: Kind, P: DeserializeOwned>(&self, namespace: &str, name: &str) -> Option<P> {
+        serde_json::from_slice(&self.stored::<K>(namespace, name)?.json).ok()
+    }
+
+    /// Whether the watch cache has an object.
+    pub(crate) fn is_cached<K: Kind>(&self, namespace: &str, name: &str) -> bool {
+        self.stored::<K>(namespace, name).is_some()
+    }
+
+    fn stored<K: Kind>(&self, namespace: &str, name: &str) -> Option<Arc<Stored>> {
         // A read of whatever is at hand waits for nothing.
-        let stored = api.store().get(namespace, name, Some("0")).now_or_never()?.ok()?;
-        serde_json::from_slice(&stored.json).ok()
+        self.api::<K>().ok()?.store().get(namespace, name, Some("0")).now_or_never()?.ok()
     }
 
     /// The keys of the objects in a namespace, or in all, in which a selectable field has this value, as the watch cache

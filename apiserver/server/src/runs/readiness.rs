@@ -1,7 +1,10 @@
 //! Whether a stack is as it should be, in one condition: `Ready`.
 
 use kube::ResourceExt as _;
-use stoa_types::{Condition, Project, Source, Stack, Workspace, config::Deployment, delivery::RunPhase, reason};
+use serde::Deserialize;
+use stoa_types::{
+    Condition, LocalReference, Project, Source, Stack, Workspace, config::Deployment, delivery::RunPhase, reason,
+};
 
 use crate::kinds::{check::set_condition, lookup::Lookup};
 
@@ -16,14 +19,38 @@ pub(crate) fn observe(lookup: &Lookup, stack: &mut Stack) {
 /// The commit that `latest` means for a stack.
 fn head(lookup: &Lookup, stack: &Stack) -> Option<String> {
     let namespace = stack.namespace().unwrap_or_default();
-    let project = lookup.cached::<Project>(&namespace, &stack.spec.project)?;
-    lookup.cached::<Source>(&namespace, &project.spec.source.name)?.status?.observed_commit
+    let project: OfProject = lookup.cached_part::<Project, _>(&namespace, &stack.spec.project)?;
+    let source: OfSource = lookup.cached_part::<Source, _>(&namespace, &project.spec.source.name)?;
+    source.status?.observed_commit
+}
+
+/// What of a project says where its stacks come from: this is read with every write of a stack.
+#[derive(Deserialize)]
+struct OfProject {
+    spec: OfProjectSpec,
+}
+
+#[derive(Deserialize)]
+struct OfProjectSpec {
+    source: LocalReference,
+}
+
+/// What of a source says where it is.
+#[derive(Deserialize)]
+struct OfSource {
+    status: Option<OfSourceStatus>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct OfSourceStatus {
+    observed_commit: Option<String>,
 }
 
 /// Brings a stack's condition `Ready` to what its spec and status say. `ended` is a run that has just ended without
 /// success, and what it ended with.
 pub(crate) fn set(lookup: &Lookup, stack: &mut Stack, ended: Option<(&str, &str)>) {
-    let missing = stack.spec.workspaces.iter().find(|name| lookup.cached::<Workspace>("", name).is_none()).cloned();
+    let missing = stack.spec.workspaces.iter().find(|name| !lookup.is_cached::<Workspace>("", name)).cloned();
     let generation = stack.metadata.generation;
     let status = stack.status.get_or_insert_default();
     let observed = status.observed_commit.as_deref();

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use ring::digest;
 
 /// From how many entries on a folder is full.
-pub(super) const FULL: usize = 1_000;
+pub(super) const FULL: usize = 256;
 /// How deep it may go, which is far more than anything needs.
 pub(super) const DEPTH: usize = 4;
 

@@ -98,9 +98,17 @@ thread_local! {
     static COMPRESS: RefCell<Compress> = RefCell::new(Compress::new(Compression::fast(), true));
 }
 
+/// Content up to this length is not compressed: making a compressor ready would cost more than all else, and hardly
+/// anything would come of it, since what is short is mostly ids.
+const SHORT: usize = 320;
+
 /// An entry: its type and size in groups of 4 and then 7 bits, its base, its compressed content.
 pub(super) fn entry(kind: u8, base: &[u8], content: &[u8]) -> io::Result<Vec<u8>> {
     let mut entry = header(kind, content.len() as u64, base);
+    if content.len() <= SHORT {
+        store(content, &mut entry)?;
+        return Ok(entry);
+    }
     COMPRESS.with_borrow_mut(|compress| {
         compress.reset();
         loop {
@@ -111,6 +119,26 @@ pub(super) fn entry(kind: u8, base: &[u8], content: &[u8]) -> io::Result<Vec<u8>
             }
         }
     })
+}
+
+/// Adds content as a zlib stream of one block that is not compressed, as in RFC 1950 and, 3.2.4, RFC 1951.
+fn store(content: &[u8], entry: &mut Vec<u8>) -> io::Result<()> {
+    let length = u16::try_from(content.len()).map_err(io::Error::other)?;
+    entry.extend([0x78, 0x01, 0x01]);
+    entry.extend(length.to_le_bytes());
+    entry.extend((!length).to_le_bytes());
+    entry.extend(content);
+    entry.extend(adler32(content).to_be_bytes());
+    Ok(())
+}
+
+fn adler32(content: &[u8]) -> u32 {
+    const MODULUS: u32 = 65_521;
+    let (low, high) = content.iter().fold((1, 0), |(low, high), byte| {
+        let low = (low + u32::from(*byte)) % MODULUS;
+        (low, (high + low) % MODULUS)
+    });
+    high << 16 | low
 }
 
 /// How an entry begins.
@@ -126,4 +154,32 @@ pub(super) fn header(kind: u8, size: u64, base: &[u8]) -> Vec<u8> {
     header.push(byte);
     header.extend(base);
     header
+}
+
+#[cfg(test)]
+mod tests {
+    use git2::{ObjectType, Repository};
+
+    use super::*;
+
+    #[test]
+    fn git_reads_what_is_compressed_and_what_is_too_short_for_that() {
+        let folder = tempfile::tempdir().unwrap();
+        let repository = Repository::init_bare(folder.path()).unwrap();
+        let contents: Vec<Vec<u8>> =
+            (0..=2 * SHORT).map(|length| (0..length).map(|n| (n * 7) as u8).collect()).collect();
+        let mut pack = PackFile::create(&folder.path().join("objects/pack"), contents.len()).unwrap();
+        for content in &contents {
+            let id = Oid::hash_object(ObjectType::Blob, content).unwrap();
+            pack.add(id, &entry(3, &[], content).unwrap()).unwrap();
+        }
+        pack.finish().unwrap();
+        for content in &contents {
+            let id = Oid::hash_object(ObjectType::Blob, content).unwrap();
+            assert_eq!(repository.find_blob(id).unwrap().content(), content);
+        }
+        let fsck = std::process::Command::new("git").arg("-C").arg(folder.path()).args(["fsck", "--strict"]).output();
+        let fsck = fsck.unwrap();
+        assert!(fsck.status.success(), "{}", String::from_utf8_lossy(&fsck.stderr));
+    }
 }
