@@ -284,10 +284,11 @@ async fn gets(bench: &mut Bench, scene: &Scene) -> Result<()> {
 async fn watches(bench: &mut Bench, scene: &Scene) -> Result<()> {
     let (writes, interval) = (bench.size.watched_writes, bench.size.watched_interval);
     bench.report.section(format!("watch, {:.0} writes a second", 1.0 / interval.as_secs_f64()));
-    for watchers in bench.size.watchers {
-        let watches = Watches { watchers: *watchers, writes, interval };
+    for (watchers, sharing) in bench.size.watchers.iter().copied() {
+        let watches = Watches { watchers, sharing, writes, interval };
         let summaries = bench.compare(&scene.all(), &watches).await.context("watching")?;
-        let title = format!("{watchers} watchers, write to last");
+        let connections = watchers.div_ceil(sharing);
+        let title = format!("{watchers} watchers, {connections} connections, write to last");
         bench.report.row(&title, "p50 ms", Better::Less, Numbers::of(&summaries, |side| side.latency_ms(0.5)));
         bench.report.row(&title, "p99 ms", Better::Less, Numbers::of(&summaries, |side| side.latency_ms(0.99)));
         let per_event = Numbers::of(&summaries, |side| side.cpu_ms() * 1e3);

@@ -21,8 +21,8 @@ pub(crate) struct Size {
     pub(crate) writes_alone: usize,
     /// Writes of a turn, by all clients together.
     pub(crate) writes_together: usize,
-    /// Numbers of watchers.
-    pub(crate) watchers: &'static [usize],
+    /// Numbers of watchers, and how many of them share a connection.
+    pub(crate) watchers: &'static [(usize, usize)],
     /// Writes that are watched in a turn.
     pub(crate) watched_writes: usize,
     /// The time between two of them.
@@ -52,7 +52,7 @@ impl Size {
             lists: 5,
             writes_alone: 30,
             writes_together: 96,
-            watchers: &[20],
+            watchers: &[(20, 1), (20, 10)],
             watched_writes: 10,
             watched_interval: Duration::from_millis(50),
             config_maps: 200,
@@ -72,7 +72,7 @@ impl Size {
             lists: 10,
             writes_alone: 300,
             writes_together: 1_600,
-            watchers: &[100, 1_000],
+            watchers: &[(100, 1), (1_000, 1), (1_000, 100)],
             watched_writes: 50,
             watched_interval: Duration::from_millis(100),
             config_maps: 200,

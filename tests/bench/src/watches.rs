@@ -14,10 +14,12 @@ use crate::scene;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// One client writes at a steady pace while others watch, each on a connection of its own.
+/// One client writes at a steady pace while others watch.
 #[derive(Debug)]
 pub(crate) struct Watches {
     pub(crate) watchers: usize,
+    /// How many watchers have a connection together, as those of one client-go process have with HTTP/2.
+    pub(crate) sharing: usize,
     pub(crate) writes: usize,
     pub(crate) interval: Duration,
 }
@@ -58,7 +60,7 @@ struct Heard {
 }
 
 /// Waits for all the writes, in order.
-async fn receive(client: Client, mut lines: Lines, prefix: String, writes: usize) -> Result<Heard> {
+async fn receive(mut lines: Lines, prefix: String, writes: usize) -> Result<Heard> {
     let (mut deliveries, mut version, mut events) = (Vec::with_capacity(writes), 0, 0);
     while deliveries.len() < writes {
         let goes_on = lines
@@ -83,7 +85,6 @@ async fn receive(client: Client, mut lines: Lines, prefix: String, writes: usize
             .await?;
         ensure!(goes_on || deliveries.len() == writes, "a watch ended after {} of {writes} events", deliveries.len());
     }
-    drop((lines, client));
     Ok(Heard { deliveries, events })
 }
 
@@ -91,12 +92,14 @@ async fn receive(client: Client, mut lines: Lines, prefix: String, writes: usize
 #[derive(Debug)]
 pub(crate) struct Ready {
     writer: Client,
+    /// The watchers' connections.
+    clients: Vec<Client>,
     watchers: JoinSet<Result<Heard>>,
 }
 
 impl Watches {
     fn prefix(&self, target: &Target, round: usize) -> String {
-        format!("Watched by {} from {:?}, turn {round}, write ", self.watchers, target.side)
+        format!("Watched by {} x {} from {:?}, turn {round}, write ", self.watchers, self.sharing, target.side)
     }
 }
 
@@ -108,18 +111,22 @@ impl Experiment for Watches {
         let list = target.ask(&Call::get(format!("{}?limit=1", target.collection))).await?;
         let version = list["metadata"]["resourceVersion"].as_str().context("the list has no resourceVersion")?;
         let call = Call::get(format!("{}?watch=true&resourceVersion={version}", target.collection));
-        let mut watchers = JoinSet::new();
-        for _ in 0..self.watchers {
+        let (mut watchers, mut clients) = (JoinSet::new(), Vec::new());
+        while watchers.len() < self.watchers {
             let mut client = target.endpoint.connect().await?;
-            let lines = client.stream(&call).await?;
-            watchers.spawn(receive(client, lines, self.prefix(target, round), self.writes));
+            let sharing = if client.is_multiplexed() { self.sharing } else { 1 };
+            for _ in 0..sharing.min(self.watchers - watchers.len()) {
+                let lines = client.stream(&call).await?;
+                watchers.spawn(receive(lines, self.prefix(target, round), self.writes));
+            }
+            clients.push(client);
         }
         let writer = target.clients(1).await?.pop().context("there is no client")?;
-        Ok(Ready { writer, watchers })
+        Ok(Ready { writer, clients, watchers })
     }
 
     async fn work(&self, target: &Target, round: usize, ready: Ready) -> Result<Turn<()>> {
-        let Ready { mut writer, watchers } = ready;
+        let Ready { mut writer, clients, watchers } = ready;
         let mut pace = interval(self.interval);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (started, mut written) = (Instant::now(), Vec::with_capacity(self.writes));
@@ -136,6 +143,7 @@ impl Experiment for Watches {
         let delivered =
             timeout(PATIENCE, watchers.join_all()).await.context("not every watcher hears of every write")?;
         let elapsed = started.elapsed();
+        drop(clients);
         target.put_back(vec![writer]);
         let (mut last, mut units) = (written.clone(), 0);
         for heard in delivered {
