@@ -16,5 +16,5 @@ xtask() {
     local quiet=--quiet
     [ -x "$CARGO_TARGET_DIR/debug/xtask" ] || quiet=
     cargo build $quiet --manifest-path "$root/Cargo.toml" --package xtask >&2
-    "$CARGO_TARGET_DIR/debug/xtask" "$@"
+    STOA_REPOSITORY="$root" "$CARGO_TARGET_DIR/debug/xtask" "$@"
 }

@@ -6,8 +6,12 @@ use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
-/// The repository's root.
+/// The repository's root: the one that the scripts in `hack/` name, since clones that share a build folder may share
+/// this program, or the one that it was built in.
 pub(crate) fn repository() -> PathBuf {
+    if let Some(named) = env::var_os("STOA_REPOSITORY").filter(|value| !value.is_empty()) {
+        return PathBuf::from(named);
+    }
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
     manifest.ancestors().nth(2).expect("hack/xtask is two folders below the root").to_path_buf()
 }

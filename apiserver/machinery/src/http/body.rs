@@ -261,6 +261,18 @@ mod tests {
         assert_eq!(most.len(), MAX_REQUEST_BYTES);
     }
 
+    #[tokio::test]
+    async fn body_that_breaks_off_is_told_as_by_go() {
+        for (kind, said) in [
+            (io::ErrorKind::UnexpectedEof, "unexpected EOF"),
+            (io::ErrorKind::InvalidData, "invalid byte in chunk length"),
+        ] {
+            let pieces = [Ok(Frame::data(Bytes::from_static(b"{"))), Err(io::Error::from(kind))];
+            let error = read(http_body_util::StreamBody::new(futures_util::stream::iter(pieces))).await.unwrap_err();
+            assert_eq!((error.code(), error.message()), (500, said));
+        }
+    }
+
     /// A body of as many frames of 64 KiB, and how many are left once it was refused.
     async fn left_of(frames: usize) -> usize {
         let mut left = frames;
