@@ -49,8 +49,8 @@ impl Repository {
     }
 }
 
-/// Serves old versions of what people write from the control repository or the log, and asks these plugins about every write, after
-/// it was looked at whether the file of what is written is invalid.
+/// Serves old versions of what people write from the control repository or the log, and asks these plugins about every
+/// write, after it was looked at whether the file of what is written is invalid.
 pub(crate) fn attach(
     builder: RegistryBuilder,
     mut admission: Chain,
