@@ -64,6 +64,8 @@ pub const CONFLICTING_RUN: &str = "ConflictingRun";
 pub const AWAITING_APPROVAL: &str = "AwaitingApproval";
 /// A resource's state is not known and a person must decide.
 pub const UNKNOWN_STATE: &str = "UnknownState";
+/// What is recorded of a deployment does not decode, or a later version wrote it; it is left as it is.
+pub const UNREADABLE_STATE: &str = "UnreadableState";
 /// The Backend cannot be read or written.
 pub const BACKEND_UNAVAILABLE: &str = "BackendUnavailable";
 /// The file in the control repository is not valid.

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use async_trait::async_trait;
+pub use stoa_engine::ResourceOutcome;
 use stoa_engine::{Action, Problem, ResourceId, StateResource};
 use stoa_runtime::{Health, KubernetesObject};
 
@@ -10,25 +11,6 @@ use stoa_runtime::{Health, KubernetesObject};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("whoever keeps the results is gone")]
 pub struct Abandoned;
-
-/// What came of one resource.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ResourceOutcome {
-    /// Its action was carried out.
-    Done,
-    /// Its action failed, and is known to have changed nothing or only in part.
-    Failed,
-    /// Its action was not begun: something before it failed, or the walk was stopped.
-    Skipped,
-    /// Nobody knows whether its action was carried out.
-    Unknown,
-}
-
-impl fmt::Display for ResourceOutcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
-    }
-}
 
 /// What came of one resource, and what to record of it.
 #[derive(Clone, Debug, PartialEq)]

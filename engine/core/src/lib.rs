@@ -9,6 +9,7 @@
 mod dependencies;
 pub mod diff;
 pub mod digest;
+pub mod document;
 pub mod graph;
 pub mod lookup;
 pub mod object;
@@ -25,11 +26,11 @@ pub mod state;
 mod validate;
 
 pub use graph::{Cycle, Graph};
-pub use object::ObjectRef;
+pub use object::{KubernetesObject, ObjectRef};
 pub use path::FieldPath;
 pub use plan::{Action, FieldChange, Live, Plan, PlannedAction, Preview, Summary};
 pub use planner::{PlanInput, plan};
 pub use problem::Problem;
 pub use sensitive::Sensitive;
 pub use spec::{Resource, ResourceId, ResourceType, Spec};
-pub use state::{State, StateResource};
+pub use state::{Health, ResourceOutcome, State, StateResource};

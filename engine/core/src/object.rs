@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::path::FieldPath;
@@ -58,6 +59,29 @@ impl ObjectRef {
     pub fn is_custom_resource_definition(&self) -> bool {
         self.group == "apiextensions.k8s.io" && self.kind == "CustomResourceDefinition"
     }
+}
+
+/// The infrastructure's name of a Kubernetes object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KubernetesObject {
+    /// The cluster's name in the workspace; empty when it only went to a Git repository.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub cluster: String,
+    /// The API group; empty for core.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub group: String,
+    /// The version.
+    pub version: String,
+    /// The kind.
+    pub kind: String,
+    /// The namespace; empty for cluster-scoped kinds.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+    /// The uid; empty where there is none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub uid: String,
 }
 
 /// Splits `apps/v1` into group and version; core has the empty group.

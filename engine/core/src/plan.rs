@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use crate::document::Document;
 use crate::spec::{ResourceId, ResourceType};
 
 /// What is live, as a runtime found it.
@@ -123,7 +124,7 @@ pub struct PlannedAction {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Plan {
-    /// The shape of this document; 1.
+    /// The shape of this document, [`Document::SCHEMA_VERSION`].
     pub schema_version: u32,
     /// Of the canonical JSON of the Spec it was made from: `sha256:<hex>`.
     pub spec_digest: String,
@@ -167,10 +168,11 @@ impl Summary {
     }
 }
 
-impl Plan {
-    /// The shape of plans made here.
-    pub const SCHEMA_VERSION: u32 = 1;
+impl Document for Plan {
+    const SCHEMA_VERSION: u32 = 1;
+}
 
+impl Plan {
     /// The digest of what was decided, `sha256:<hex>`: the actions and the fields that are known.
     /// Why something could not be verified is left out, since the same reason may be worded anew.
     pub fn digest(&self) -> String {

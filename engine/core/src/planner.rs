@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::dependencies::{Before, break_cycles, dependencies};
 use crate::diff::{Comparison, against_preview, three_way};
+use crate::document::Document as _;
 use crate::graph::Graph;
 use crate::lookup::Settled;
 use crate::object::ObjectRef;

@@ -1,10 +1,18 @@
 //! What is recorded: the result of the last operation on every resource of one stack in one
 //! workspace.
+//!
+//! [`Record`] is what is kept of one resource while runs go on: what is there, which call is under way, and what came
+//! of the last. [`State`] is what plans are made from, and what a release keeps.
 
+use std::fmt;
+
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::object::without_bookkeeping;
+use crate::document::Document;
+use crate::object::{KubernetesObject, without_bookkeeping};
+use crate::plan::Action;
 use crate::resolve::Resolved;
 use crate::sensitive::Sensitive;
 use crate::spec::{Resource, ResourceId, ResourceType};
@@ -38,6 +46,110 @@ pub struct StateResource {
     /// A call was made whose result nobody knows; nothing may be done before a person decides.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unknown: bool,
+}
+
+/// What came of one resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum ResourceOutcome {
+    /// Its action was carried out.
+    Done,
+    /// Its action failed, and is known to have changed nothing or only in part.
+    Failed,
+    /// Its action was not begun: something before it failed, or the walk was stopped.
+    Skipped,
+    /// Nobody knows whether its action was carried out.
+    Unknown,
+}
+
+impl fmt::Display for ResourceOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// How a resource fares, in kstatus' words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Health {
+    /// It is what it should be.
+    Current,
+    /// It is on its way.
+    InProgress,
+    /// It will not get there by itself.
+    Failed,
+    /// It is going away.
+    Terminating,
+    /// Nobody can say.
+    Unknown,
+}
+
+impl fmt::Display for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// What is kept of one resource.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// Its id.
+    pub id: ResourceId,
+    /// What is there; absent when nothing ever was, or no longer is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource: Option<StateResource>,
+    /// A call that may have been made and whose result is not recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub intent: Option<Intent>,
+    /// What came of the last call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Outcome>,
+}
+
+/// A call about to be made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Intent {
+    /// What it is to do.
+    pub action: Action,
+    /// The uid of the run.
+    pub run: String,
+}
+
+/// What came of a call.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Outcome {
+    /// The uid of the run.
+    pub run: String,
+    /// What was to be done.
+    pub action: Action,
+    /// What came of it.
+    pub outcome: ResourceOutcome,
+    /// When.
+    #[serde(default)]
+    pub time: Timestamp,
+    /// What Kubernetes calls it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubernetes: Option<KubernetesObject>,
+    /// What it depends on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub depends_on: Vec<ResourceId>,
+    /// How it fared when that was last recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health: Option<Health>,
+}
+
+impl Document for Record {
+    const SCHEMA_VERSION: u32 = 1;
+}
+
+impl Document for State {
+    const SCHEMA_VERSION: u32 = 1;
+}
+
+impl Record {
+    /// Nothing is known of this one yet.
+    pub fn new(id: ResourceId) -> Self {
+        Self { id, resource: None, intent: None, result: None }
+    }
 }
 
 /// All that is recorded.

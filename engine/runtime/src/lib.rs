@@ -13,7 +13,7 @@ use std::fmt;
 
 use async_trait::async_trait;
 use serde_json::{Map, Value};
-pub use stoa_engine::{Live, Preview};
+pub use stoa_engine::{Health, KubernetesObject, Live, Preview};
 use stoa_engine::{Resource, ResourceId, StateResource};
 
 /// What a runtime is asked to look at.
@@ -58,46 +58,6 @@ pub struct Applied {
     pub live: Map<String, Value>,
     /// Where it lives, if it is a Kubernetes object.
     pub kubernetes: Option<KubernetesObject>,
-}
-
-/// The infrastructure's name of a Kubernetes object.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct KubernetesObject {
-    /// The cluster's name in the workspace; empty when it only went to a Git repository.
-    pub cluster: String,
-    /// The API group; empty for core.
-    pub group: String,
-    /// The version.
-    pub version: String,
-    /// The kind.
-    pub kind: String,
-    /// The namespace; empty for cluster-scoped kinds.
-    pub namespace: String,
-    /// The name.
-    pub name: String,
-    /// The uid; empty where there is none.
-    pub uid: String,
-}
-
-/// How a resource fares, in kstatus' words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Health {
-    /// It is what it should be.
-    Current,
-    /// It is on its way.
-    InProgress,
-    /// It will not get there by itself.
-    Failed,
-    /// It is going away.
-    Terminating,
-    /// Nobody can say.
-    Unknown,
-}
-
-impl fmt::Display for Health {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
-    }
 }
 
 /// What hears of a health and its reason, for people. A type of its own, because `async_trait`

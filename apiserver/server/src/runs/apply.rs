@@ -10,26 +10,23 @@ use bytes::Bytes;
 use futures_util::StreamExt as _;
 use jiff::Timestamp;
 use kube::ResourceExt as _;
+use serde::de::{DeserializeOwned, IntoDeserializer as _, value::StrDeserializer};
+use stoa_engine::{
+    Action, KubernetesObject, ResourceId, ResourceOutcome,
+    state::{Intent, Outcome, Record},
+};
 use stoa_proto::{
     Ack, ApplyEvent, ApplyRequest, ApplyStart, Cancel, FinishedEvent, ResultEvent, apply_event::Event,
     apply_request::Message,
 };
 use stoa_types::{
-    delivery::{KubernetesIdentity, Progress, RunPhase},
+    delivery::{Progress, RunPhase},
     reason,
 };
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::{
-    Halt,
-    execute::Execution,
-    journal::Line,
-    runner,
-    state::{Intent, Outcome, State},
-    status,
-    target::Target,
-};
+use super::{Halt, execute::Execution, journal::Line, runner, state::State, status, target::Target};
 
 /// How often progress is shown while it is made.
 const SHOW: Duration = Duration::from_millis(400);
@@ -107,15 +104,28 @@ async fn settle(execution: &mut Execution, finished: FinishedEvent) -> Result<()
     Err(Halt::failed(reason::APPLY_FAILED, message))
 }
 
+/// One of the engine's words for actions, outcomes and healths.
+fn word<T: DeserializeOwned>(text: &str) -> Result<T, Halt> {
+    let text: StrDeserializer<'_, serde::de::value::Error> = text.into_deserializer();
+    T::deserialize(text).map_err(|e| not_understood(&e.to_string()))
+}
+
+/// A runner of another version says what nobody here understands. What it did stays as an intent.
+fn not_understood(why: &str) -> Halt {
+    let message =
+        format!("the function-runner is of another version than the server: it said what is not known ({why})");
+    Halt::failed(reason::APPLY_FAILED, message)
+}
+
 #[derive(Debug)]
 struct Conversation {
     run_uid: String,
     requests: mpsc::Sender<ApplyRequest>,
     progress: Progress,
     /// Phases of resources that the status does not show yet: id, phase, message.
-    shown: Vec<(String, String, String)>,
+    shown: Vec<(ResourceId, String, String)>,
     /// The ids for which the first intent that is not settled was recorded here: if no call follows, none was made.
-    intended: HashSet<String>,
+    intended: HashSet<ResourceId>,
 }
 
 impl Conversation {
@@ -173,12 +183,13 @@ impl Conversation {
             match event.event {
                 None => {}
                 Some(Event::Intent(intent)) => {
-                    for id in intent.ids {
+                    let action: Action = word(&intent.action)?;
+                    for id in intent.ids.into_iter().map(ResourceId) {
                         let mut entry = state.entry(&id);
                         if entry.intent.is_none() {
                             self.intended.insert(id.clone());
                         }
-                        entry.intent = Some(Intent { action: intent.action.clone(), run: self.run_uid.clone() });
+                        entry.intent = Some(Intent { action, run: self.run_uid.clone() });
                         entries.push(entry);
                         self.shown.push((id, "InProgress".to_owned(), String::new()));
                     }
@@ -191,12 +202,13 @@ impl Conversation {
                     acks.push(event.sequence);
                 }
                 Some(Event::Health(health)) => {
-                    state.set_health(&health.id, &health.health);
+                    let id = ResourceId(health.id);
+                    state.set_health(&id, word(&health.health)?);
                     execution.enter(RunPhase::Verifying).await?;
                     execution.journal.add(Line {
                         time: Timestamp::now(),
                         phase: "Verifying".to_owned(),
-                        id: health.id,
+                        id: id.0,
                         action: String::new(),
                         outcome: health.health,
                         message: health.message,
@@ -216,54 +228,44 @@ impl Conversation {
     }
 
     /// Takes one result in; what is to be recorded of it, if anything.
-    fn result(
-        &mut self,
-        execution: &mut Execution,
-        state: &State,
-        event: ResultEvent,
-    ) -> Result<Option<super::state::Entry>, Halt> {
-        let is_change = event.action != "Unchanged";
-        match event.outcome.as_str() {
-            "Done" if is_change => self.progress.done += 1,
-            "Done" => {}
-            _ => self.progress.failed += 1,
+    fn result(&mut self, execution: &mut Execution, state: &State, event: ResultEvent) -> Result<Option<Record>, Halt> {
+        let (action, outcome): (Action, ResourceOutcome) = (word(&event.action)?, word(&event.outcome)?);
+        let id = ResourceId(event.id);
+        let is_change = action != Action::Unchanged;
+        match outcome {
+            ResourceOutcome::Done if is_change => self.progress.done += 1,
+            ResourceOutcome::Done => {}
+            ResourceOutcome::Failed | ResourceOutcome::Skipped | ResourceOutcome::Unknown => self.progress.failed += 1,
         }
-        if is_change || event.outcome != "Done" {
-            self.shown.push((event.id.clone(), event.outcome.clone(), event.message.clone()));
+        if is_change || outcome != ResourceOutcome::Done {
+            self.shown.push((id.clone(), event.outcome.clone(), event.message.clone()));
             execution.journal.add(Line {
                 time: Timestamp::now(),
                 phase: "Applying".to_owned(),
-                id: event.id.clone(),
-                action: event.action.clone(),
-                outcome: event.outcome.clone(),
-                message: event.message.clone(),
+                id: id.0.clone(),
+                action: event.action,
+                outcome: event.outcome,
+                message: event.message,
             });
         }
-        let mut entry = state.entry(&event.id);
-        if event.outcome == "Skipped" {
-            let was_not_called = self.intended.remove(&event.id) && entry.intent.take().is_some();
+        let mut entry = state.entry(&id);
+        if outcome == ResourceOutcome::Skipped {
+            let was_not_called = self.intended.remove(&id) && entry.intent.take().is_some();
             return Ok(was_not_called.then_some(entry));
         }
-        if event.outcome == "Done" {
-            entry.resource =
-                if event.resource.is_empty() {
-                    None
-                } else {
-                    let decoded = serde_json::from_slice(&event.resource);
-                    Some(decoded.map_err(|e| {
-                        Halt::Retry(format!("the function-runner sent a result that does not decode: {e}"))
-                    })?)
-                };
+        if outcome == ResourceOutcome::Done {
+            let decode = |bytes: &Bytes| serde_json::from_slice(bytes).map_err(|e| not_understood(&e.to_string()));
+            entry.resource = Some(&event.resource).filter(|bytes| !bytes.is_empty()).map(decode).transpose()?;
         }
-        if event.outcome != "Unknown" {
+        if outcome != ResourceOutcome::Unknown {
             entry.intent = None;
         }
         entry.result = Some(Outcome {
             run: self.run_uid.clone(),
-            action: event.action,
-            outcome: event.outcome,
+            action,
+            outcome,
             time: Timestamp::now(),
-            kubernetes: event.kubernetes.map(|k| KubernetesIdentity {
+            kubernetes: event.kubernetes.map(|k| KubernetesObject {
                 cluster: k.cluster,
                 group: k.group,
                 version: k.version,
@@ -272,8 +274,8 @@ impl Conversation {
                 name: k.name,
                 uid: k.uid,
             }),
-            depends_on: event.depends_on,
-            health: String::new(),
+            depends_on: event.depends_on.into_iter().map(ResourceId).collect(),
+            health: None,
         });
         Ok(Some(entry))
     }
@@ -290,7 +292,7 @@ impl Conversation {
             .update(|status| {
                 status.progress = Some(progress);
                 for (id, phase, message) in &shown {
-                    if let Some(resource) = status.resources.iter_mut().find(|r| r.id == *id) {
+                    if let Some(resource) = status.resources.iter_mut().find(|r| r.id == id.0) {
                         resource.phase.clone_from(phase);
                         resource.message = message.chars().take(512).collect();
                     }

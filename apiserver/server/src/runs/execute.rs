@@ -4,12 +4,19 @@
 //! Spec, the digest of the plan, each resource's intent and result. So a run that is taken up again
 //! after a crash repeats at most the step that it was in, and each step may be repeated.
 
-use std::time::Duration;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
+use stoa_engine::{
+    Action, Plan, PlannedAction, ResourceId,
+    document::{self, DocumentError},
+};
 use stoa_machinery::log::{Fence, LogError};
 use stoa_storage::documents::{Digest, DocumentStore};
 use stoa_types::{
@@ -334,7 +341,10 @@ impl Execution {
     /// The plan, which is made once and then kept.
     async fn plan(&mut self, target: &Target, spec: &Bytes, state: &State) -> Result<Bytes, Halt> {
         if let Some(plan) = status(&self.run).plan.filter(|p| !p.document.is_empty()) {
-            return self.document(&*target.documents, &target.scope(), &plan.document).await;
+            let bytes = self.document(&*target.documents, &target.scope(), &plan.document).await?;
+            // The runner carries out what is understood here, too.
+            document::decode::<Plan>(&bytes).map_err(|e| unreadable(&self.run.name_any(), &e))?;
+            return Ok(bytes);
         }
         self.enter(RunPhase::Planning).await?;
         let request = stoa_proto::PlanRequest {
@@ -346,16 +356,17 @@ impl Execution {
         let mut runner = self.services.runner.client();
         let response = self.unless_canceled(runner.plan(request)).await?;
         let response = response.map_err(|e| runner::halt(&e, reason::PLAN_FAILED))?.into_inner();
+        let plan: Plan = document::decode(&response.plan).map_err(|e| unreadable(&self.run.name_any(), &e))?;
         for warning in &response.warnings {
             self.journal.note("Planning", format!("warning: {warning}"));
         }
         self.journal.note("Planning", response.table.clone());
         if let Some(name) = self.run.spec.plan.clone() {
-            self.require_same_plan(target, &name, &response).await?;
+            self.require_same_plan(target, &name, &plan, &response.digest).await?;
         }
         let document = put(&*target.documents, &target.scope(), response.plan.clone()).await?;
-        let planned = PlanStatus { digest: response.digest.clone(), document, summary: summary(&response) };
-        let resources = changing(&response, self.run.spec.operation);
+        let planned = PlanStatus { digest: response.digest, document, summary: summary(plan.summary()) };
+        let resources = changing(&plan, self.run.spec.operation);
         self.update(|status| {
             status.plan = Some(planned.clone());
             status.resources.clone_from(&resources);
@@ -384,18 +395,14 @@ impl Execution {
     }
 
     /// Refuses to apply anything but the plan that was previewed.
-    async fn require_same_plan(
-        &mut self,
-        target: &Target,
-        name: &str,
-        now: &stoa_proto::PlanResponse,
-    ) -> Result<(), Halt> {
+    async fn require_same_plan(&mut self, target: &Target, name: &str, now: &Plan, digest: &str) -> Result<(), Halt> {
         let (_, previewed) = self.previewed(target, name).await?;
-        if previewed.digest == now.digest {
+        if previewed.digest == digest {
             return Ok(());
         }
         let then = self.document(&*target.documents, &target.scope(), &previewed.document).await?;
-        let changed = differences(&then, &now.plan);
+        let then: Plan = document::decode(&then).map_err(|e| unreadable(name, &e))?;
+        let changed = differences(&then, now);
         let list = changed.iter().take(10).cloned().collect::<Vec<_>>().join("; ");
         let message = format!("the plan of {name} no longer holds, preview again: {list}");
         Err(Halt::failed(reason::PLAN_STALE, message))
@@ -486,28 +493,34 @@ pub(crate) async fn put(store: &dyn DocumentStore, scope: &str, bytes: Bytes) ->
     digest.map(|d| d.to_string()).map_err(|error| Halt::Retry(format!("the backend cannot be written: {error}")))
 }
 
-fn summary(response: &stoa_proto::PlanResponse) -> PlanSummary {
-    let s = response.summary.unwrap_or_default();
+fn summary(summary: stoa_engine::Summary) -> PlanSummary {
     PlanSummary {
-        create: s.create.into(),
-        update: s.update.into(),
-        delete: s.delete.into(),
-        replace: s.replace.into(),
-        adopt: s.adopt.into(),
-        forget: s.forget.into(),
-        unchanged: s.unchanged.into(),
-        unverified: s.unverified.into(),
+        create: summary.create.into(),
+        update: summary.update.into(),
+        delete: summary.delete.into(),
+        replace: summary.replace.into(),
+        adopt: summary.adopt.into(),
+        forget: summary.forget.into(),
+        unchanged: summary.unchanged.into(),
+        unverified: summary.unverified.into(),
     }
 }
 
+/// What it means that the plan of a run cannot be understood.
+fn unreadable(run: &str, error: &DocumentError) -> Halt {
+    let cause = std::error::Error::source(error).map(|cause| format!(" ({cause})")).unwrap_or_default();
+    let message = format!("the plan of {run} cannot be read: {error}{cause}; {}, or plan again", error.advice());
+    Halt::failed(reason::PLAN_FAILED, message)
+}
+
 /// The resources that are to change, as far as the status shows them.
-fn changing(response: &stoa_proto::PlanResponse, operation: Operation) -> Vec<RunResource> {
+fn changing(plan: &Plan, operation: Operation) -> Vec<RunResource> {
     let phase = if operation.is_mutating() { "Pending" } else { "Planned" };
-    let changing = response.resources.iter().filter(|r| r.action != "Unchanged").take(100);
+    let changing = plan.actions.iter().filter(|planned| planned.action != Action::Unchanged).take(100);
     changing
-        .map(|r| RunResource {
-            id: r.id.clone(),
-            action: r.action.clone(),
+        .map(|planned| RunResource {
+            id: planned.id.0.clone(),
+            action: planned.action.to_string(),
             phase: phase.to_owned(),
             message: String::new(),
         })
@@ -515,19 +528,13 @@ fn changing(response: &stoa_proto::PlanResponse, operation: Operation) -> Vec<Ru
 }
 
 /// What two plans differ in, one sentence per resource.
-fn differences(then: &[u8], now: &[u8]) -> Vec<String> {
-    let actions = |plan: &[u8]| -> std::collections::BTreeMap<String, serde_json::Value> {
-        let plan: serde_json::Value = serde_json::from_slice(plan).unwrap_or_default();
-        let list = plan.get("actions").and_then(|a| a.as_array()).cloned().unwrap_or_default();
-        list.into_iter().filter_map(|a| Some((a.get("id")?.as_str()?.to_owned(), a))).collect()
+fn differences(then: &Plan, now: &Plan) -> Vec<String> {
+    let by_id = |plan: &'_ Plan| -> BTreeMap<ResourceId, PlannedAction> {
+        plan.actions.iter().map(|planned| (planned.id.clone(), planned.clone())).collect()
     };
-    let action = |a: Option<&serde_json::Value>| {
-        a.and_then(|a| a.get("action")).and_then(|a| a.as_str()).unwrap_or("nothing").to_owned()
-    };
-    let (then, now) = (actions(then), actions(now));
-    let mut ids: Vec<&String> = then.keys().chain(now.keys()).collect();
-    ids.sort();
-    ids.dedup();
+    let (then, now) = (by_id(then), by_id(now));
+    let action = |planned: Option<&PlannedAction>| planned.map_or("nothing".to_owned(), |p| p.action.to_string());
+    let ids: BTreeSet<&ResourceId> = then.keys().chain(now.keys()).collect();
     ids.into_iter()
         .filter(|id| then.get(*id) != now.get(*id))
         .map(|id| match (action(then.get(id)), action(now.get(id))) {
@@ -539,13 +546,25 @@ fn differences(then: &[u8], now: &[u8]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
+
+    fn plan(actions: &[(&str, &str, Value)]) -> Plan {
+        let actions: Vec<Value> = actions
+            .iter()
+            .map(|(id, action, changes)| json!({"id": id, "type": "Kubernetes", "action": action, "changes": changes}))
+            .collect();
+        let plan = json!({"schemaVersion": 1, "specDigest": "", "actions": actions});
+        document::decode(plan.to_string().as_bytes()).unwrap()
+    }
 
     #[test]
     fn what_made_a_plan_stale_is_named() {
-        let then = br#"{"actions":[{"id":"a","action":"Create"},{"id":"b","action":"Update","changes":[1]},{"id":"c","action":"Unchanged"}]}"#;
-        let now = br#"{"actions":[{"id":"a","action":"Adopt"},{"id":"b","action":"Update","changes":[2]},{"id":"c","action":"Unchanged"}]}"#;
-        assert_eq!(differences(then, now), ["a: Create was planned, now Adopt", "b: other fields change"]);
-        assert!(differences(then, then).is_empty());
+        let (same, one, two) = (json!([]), json!([{"path": "a", "after": 1}]), json!([{"path": "a", "after": 2}]));
+        let then = plan(&[("a", "Create", same.clone()), ("b", "Update", one), ("c", "Unchanged", same.clone())]);
+        let now = plan(&[("a", "Adopt", same.clone()), ("b", "Update", two), ("c", "Unchanged", same)]);
+        assert_eq!(differences(&then, &now), ["a: Create was planned, now Adopt", "b: other fields change"]);
+        assert!(differences(&then, &then).is_empty());
     }
 }

@@ -8,11 +8,12 @@ use futures_util::{TryStreamExt as _, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use sha2::{Digest as _, Sha256};
+use stoa_engine::{KubernetesObject, ResourceOutcome, StateResource, state::Record};
 use stoa_machinery::ApiError;
 use stoa_types::{
     Release, Resource, Stack,
     config::Deployment,
-    delivery::{Operation, ReleaseSpec, ResourcePhase, ResourceSpec, ResourceStatus, RunPhase},
+    delivery::{KubernetesIdentity, Operation, ReleaseSpec, ResourcePhase, ResourceSpec, ResourceStatus, RunPhase},
     labels, reason,
 };
 
@@ -20,7 +21,7 @@ use super::{
     Halt,
     execute::{Execution, put},
     readiness,
-    state::{Entry, Head, State},
+    state::{Head, State},
     status,
     target::Target,
 };
@@ -138,48 +139,43 @@ async fn create_release(
 async fn record_resource(
     execution: &Execution,
     target: &Target,
-    entry: &Entry,
+    entry: &Record,
     release: Option<i64>,
 ) -> Result<(), Halt> {
     let run_uid = execution.run.uid().unwrap_or_default();
     let Some(result) = entry.result.as_ref().filter(|r| r.run == run_uid) else { return Ok(()) };
     let (stack, workspace) = (target.stack.name_any(), target.workspace.name_any());
-    let name = resource_name(&stack, &workspace, &entry.id);
+    let name = resource_name(&stack, &workspace, &entry.id.0);
     let namespace = target.namespace();
     let resources = execution.services.lookup.api::<Resource>()?;
-    let kind = entry.resource.as_ref().and_then(|r| r.get("type")).and_then(|t| t.as_str());
-    let text = |key: &str| {
-        let extensions = entry.resource.as_ref().and_then(|r| r.get("extensions"));
-        extensions.and_then(|e| e.get(key)).and_then(|v| v.as_str()).map(str::to_owned)
-    };
+    let extension = |of: &StateResource, key| of.extensions.get(key).and_then(|v| v.as_str()).map(str::to_owned);
     let is_gone = entry.resource.is_none();
-    let phase = match result.outcome.as_str() {
-        "Done" if is_gone => ResourcePhase::Destroyed,
-        "Done" => ResourcePhase::Applied,
-        "Unknown" => ResourcePhase::Unknown,
-        _ => ResourcePhase::Failed,
+    let phase = match result.outcome {
+        ResourceOutcome::Done if is_gone => ResourcePhase::Destroyed,
+        ResourceOutcome::Done => ResourcePhase::Applied,
+        ResourceOutcome::Unknown => ResourcePhase::Unknown,
+        ResourceOutcome::Failed | ResourceOutcome::Skipped => ResourcePhase::Failed,
     };
     let update = |resource: &mut Resource| {
         let spec = &mut resource.spec;
         spec.stack.clone_from(&stack);
         spec.workspace.clone_from(&workspace);
-        spec.id.clone_from(&entry.id);
-        if let Some(kind) = kind {
-            kind.clone_into(&mut spec.kind);
+        spec.id.clone_from(&entry.id.0);
+        if let Some(kubernetes) = &result.kubernetes {
+            spec.kubernetes = Some(identity(kubernetes));
         }
-        if result.kubernetes.is_some() {
-            spec.kubernetes.clone_from(&result.kubernetes);
-        }
-        if !is_gone {
-            spec.depends_on.clone_from(&result.depends_on);
-            spec.module = text("kusion.io/module");
-            spec.app_configuration = text("kusion.io/app-configuration");
+        if let Some(recorded) = &entry.resource {
+            spec.kind = recorded.kind.to_string();
+            spec.depends_on = result.depends_on.iter().map(|id| id.0.clone()).collect();
+            spec.module = extension(recorded, "kusion.io/module");
+            spec.app_configuration = extension(recorded, "kusion.io/app-configuration");
             spec.last_applied_time = Some(Time(result.time));
         }
         spec.release = release.or(spec.release);
         resource.metadata.labels.get_or_insert_default().extend(labels_of(target));
     };
-    let state = ResourceStatus { phase, health: if is_gone { String::new() } else { result.health.clone() } };
+    let health = result.health.filter(|_| !is_gone).map(|health| health.to_string()).unwrap_or_default();
+    let state = ResourceStatus { phase, health };
     match resources.update_with(&namespace, &name, |r: &mut Resource| update(r)).await {
         Ok(_) => {}
         Err(error) if error.code() == 404 => {
@@ -199,6 +195,11 @@ async fn record_resource(
     Ok(())
 }
 
+fn identity(object: &KubernetesObject) -> KubernetesIdentity {
+    let KubernetesObject { cluster, group, version, kind, namespace, name, uid } = object.clone();
+    KubernetesIdentity { cluster, group, version, kind, namespace, name, uid }
+}
+
 /// Notes in the stack's status how its deployment to the run's workspace fares. `phase` is the
 /// one that the run is in or about to be in, `ended` the reason and message that it ends with.
 pub(super) async fn note_deployment(
@@ -214,8 +215,13 @@ pub(super) async fn note_deployment(
     let run_status = status(run);
     let workspace = target.workspace.name_any();
     let uid = target.stack.uid();
-    let state = State::load(&*execution.services.log, uid.as_deref().unwrap_or_default(), &workspace, None).await?;
-    let live = i64::try_from(state.live()).unwrap_or(i64::MAX);
+    let state = match State::load(&*execution.services.log, uid.as_deref().unwrap_or_default(), &workspace, None).await
+    {
+        Ok(state) => Some(state),
+        // What cannot be read says nothing about what is there. The run fails for it, and this is how it ends.
+        Err(Halt::Failed { .. }) => None,
+        Err(halt) => return Err(halt),
+    };
     let stacks = execution.services.lookup.api::<Stack>()?;
     let update = |stack: &mut Stack| {
         if stack.uid() != uid {
@@ -229,9 +235,11 @@ pub(super) async fn note_deployment(
         let Some(deployment) = status.deployments.iter_mut().find(|d| d.workspace == workspace) else { return };
         deployment.last_run = Some(run.name_any());
         deployment.phase = Some(phase);
-        deployment.resources = live;
-        if state.head().last_release > 0 {
-            deployment.release = Some(state.head().last_release);
+        if let Some(state) = &state {
+            deployment.resources = i64::try_from(state.live()).unwrap_or(i64::MAX);
+            if state.head().last_release > 0 {
+                deployment.release = Some(state.head().last_release);
+            }
         }
         if phase == RunPhase::Succeeded {
             deployment.drifted = false;

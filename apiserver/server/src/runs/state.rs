@@ -10,65 +10,22 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use futures_util::future::try_join_all;
-use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use stoa_engine::{
+    Action, Health, ResourceId, ResourceOutcome,
+    document::{self, Document, DocumentError},
+    state::{Outcome, Record},
+};
 use stoa_machinery::{
     Key, Version,
     log::{Change, Expect, Fence, Log, LogError, Origin, Write},
 };
-use stoa_types::delivery::KubernetesIdentity;
+use stoa_types::reason;
 
 use super::Halt;
 
-/// What is recorded of one resource.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Entry {
-    /// The engine's id.
-    pub(crate) id: String,
-    /// The engine's StateResource; absent when nothing was ever there, or no longer is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) resource: Option<serde_json::Value>,
-    /// A call that may have been made and whose result is not recorded.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) intent: Option<Intent>,
-    /// What came of the last call.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) result: Option<Outcome>,
-}
-
-/// A call about to be made.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Intent {
-    /// The engine's action.
-    pub(crate) action: String,
-    /// The uid of the Run.
-    pub(crate) run: String,
-}
-
-/// What came of a call.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Outcome {
-    /// The uid of the Run.
-    pub(crate) run: String,
-    /// The engine's action.
-    pub(crate) action: String,
-    /// Done, Failed or Unknown.
-    pub(crate) outcome: String,
-    /// When.
-    #[serde(default)]
-    pub(crate) time: Timestamp,
-    /// What Kubernetes calls it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) kubernetes: Option<KubernetesIdentity>,
-    /// What it depends on.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) depends_on: Vec<String>,
-    /// How it fares, in kstatus' words.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub(crate) health: String,
-}
+/// Where in a deployment's records those of its resources are.
+const RESOURCES: &str = "resources/";
 
 /// What is recorded of the whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,13 +41,17 @@ pub(crate) struct Head {
     pub(crate) last_release_run: String,
 }
 
+impl Document for Head {
+    const SCHEMA_VERSION: u32 = 1;
+}
+
 /// The recorded state, as its only writer sees it.
 #[derive(Debug)]
 pub(crate) struct State {
     prefix: String,
     fence: Option<Fence>,
     head: (Head, Option<Version>),
-    entries: BTreeMap<String, (Entry, Version)>,
+    entries: BTreeMap<ResourceId, (Record, Version)>,
 }
 
 impl State {
@@ -99,7 +60,7 @@ impl State {
     ///
     /// # Errors
     ///
-    /// When the log cannot be read, or a record does not decode.
+    /// Retry when the log cannot be read, and Failed, with what to do about it, when a record cannot be understood.
     pub(crate) async fn load(
         log: &dyn Log,
         stack_uid: &str,
@@ -110,13 +71,14 @@ impl State {
         let snapshot = log.scan(&prefix, None).await.map_err(|e| halt(&e))?;
         let mut state = Self { fence, head: (Head::default(), None), entries: BTreeMap::new(), prefix };
         for entry in snapshot.entries {
-            let corrupt =
-                |e: serde_json::Error| Halt::Retry(format!("the record at {} does not decode: {e}", entry.key));
-            if entry.key.as_str() == state.head_key().as_str() {
-                state.head = (serde_json::from_slice(&entry.value).map_err(corrupt)?, Some(entry.version));
+            if entry.key == state.head_key() {
+                let head = document::decode(&entry.value).map_err(|e| unreadable("the deployment", &entry.key, &e))?;
+                state.head = (head, Some(entry.version));
             } else {
-                let recorded: Entry = serde_json::from_slice(&entry.value).map_err(corrupt)?;
-                state.entries.insert(recorded.id.clone(), (recorded, entry.version));
+                let id = entry.key.as_str().strip_prefix(&state.prefix).unwrap_or_default();
+                let id = id.strip_prefix(RESOURCES).unwrap_or(id);
+                let record: Record = document::decode(&entry.value).map_err(|e| unreadable(id, &entry.key, &e))?;
+                state.entries.insert(record.id.clone(), (record, entry.version));
             }
         }
         Ok(state)
@@ -128,7 +90,7 @@ impl State {
     }
 
     /// What is recorded, by id; removed resources included while their run lasts.
-    pub(crate) fn entries(&self) -> impl Iterator<Item = &Entry> {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &Record> {
         self.entries.values().map(|(entry, _)| entry)
     }
 
@@ -139,18 +101,18 @@ impl State {
 
     /// The ids whose results of this run are recorded.
     pub(crate) fn done_by(&self, run: &str) -> Vec<String> {
-        self.results_of(run).map(|(id, _)| id.to_owned()).collect()
+        self.results_of(run).map(|(id, _)| id.0.clone()).collect()
     }
 
     /// How many of them were changes.
     pub(crate) fn changed_by(&self, run: &str) -> usize {
-        self.results_of(run).filter(|(_, result)| result.action != "Unchanged").count()
+        self.results_of(run).filter(|(_, result)| result.action != Action::Unchanged).count()
     }
 
-    fn results_of(&self, run: &str) -> impl Iterator<Item = (&str, &Outcome)> {
+    fn results_of(&self, run: &str) -> impl Iterator<Item = (&ResourceId, &Outcome)> {
         self.entries().filter_map(move |entry| {
-            let result = entry.result.as_ref().filter(|r| r.run == run && r.outcome == "Done")?;
-            entry.intent.is_none().then_some((entry.id.as_str(), result))
+            let result = entry.result.as_ref().filter(|r| r.run == run && r.outcome == ResourceOutcome::Done)?;
+            entry.intent.is_none().then_some((&entry.id, result))
         })
     }
 
@@ -158,14 +120,14 @@ impl State {
         Key::new(format!("{}head", self.prefix))
     }
 
-    fn entry_key(&self, id: &str) -> Key {
-        Key::new(format!("{}resources/{id}", self.prefix))
+    fn entry_key(&self, id: &ResourceId) -> Key {
+        Key::new(format!("{}{RESOURCES}{id}", self.prefix))
     }
 
-    fn write<T: Serialize>(&self, key: Key, known: Option<Version>, value: Option<&T>, run: &str) -> Write {
+    fn write<T: Document>(&self, key: Key, known: Option<Version>, value: Option<&T>, run: &str) -> Write {
         let change = match value {
             None => Change::Delete,
-            Some(value) => Change::Put(Bytes::from(serde_json::to_vec(value).expect("a record serializes"))),
+            Some(value) => Change::Put(Bytes::from(document::encode(value))),
         };
         Write {
             key,
@@ -188,7 +150,7 @@ impl State {
     }
 
     /// Records entries, all at once; each is durable when this returns.
-    pub(crate) async fn record(&mut self, log: &dyn Log, entries: Vec<Entry>) -> Result<(), Halt> {
+    pub(crate) async fn record(&mut self, log: &dyn Log, entries: Vec<Record>) -> Result<(), Halt> {
         let writes = entries.iter().map(|entry| {
             let known = self.entries.get(&entry.id).map(|(_, version)| *version);
             let run = entry.intent.as_ref().map(|i| &i.run).or(entry.result.as_ref().map(|r| &r.run));
@@ -203,27 +165,27 @@ impl State {
     }
 
     /// The entry of an id, to be changed and recorded.
-    pub(crate) fn entry(&self, id: &str) -> Entry {
-        self.entries.get(id).map_or_else(|| Entry { id: id.to_owned(), ..Entry::default() }, |(entry, _)| entry.clone())
+    pub(crate) fn entry(&self, id: &ResourceId) -> Record {
+        self.entries.get(id).map_or_else(|| Record::new(id.clone()), |(entry, _)| entry.clone())
     }
 
     /// Notes how a resource fares; it is recorded with the next result or at the end.
-    pub(crate) fn set_health(&mut self, id: &str, health: &str) {
+    pub(crate) fn set_health(&mut self, id: &ResourceId, health: Health) {
         if let Some(result) = self.entries.get_mut(id).and_then(|(entry, _)| entry.result.as_mut()) {
-            health.clone_into(&mut result.health);
+            result.health = Some(health);
         }
     }
 
     /// Drops what is kept only while a run lasts.
     pub(crate) async fn forget_removed(&mut self, log: &dyn Log, run: &str) -> Result<(), Halt> {
-        let removed: Vec<(String, Version)> = self
+        let removed: Vec<(ResourceId, Version)> = self
             .entries
             .values()
             .filter(|(entry, _)| entry.resource.is_none() && entry.intent.is_none())
             .map(|(entry, version)| (entry.id.clone(), *version))
             .collect();
         let writes =
-            removed.iter().map(|(id, version)| self.write::<Entry>(self.entry_key(id), Some(*version), None, run));
+            removed.iter().map(|(id, version)| self.write::<Record>(self.entry_key(id), Some(*version), None, run));
         try_join_all(writes.map(|write| log.append(write))).await.map_err(|e| halt(&e))?;
         for (id, _) in removed {
             self.entries.remove(&id);
@@ -231,24 +193,37 @@ impl State {
         Ok(())
     }
 
-    /// The state as a document: the engine's `State`, resources in the order of their ids.
+    /// The state as a document, resources in the order of their ids.
     pub(crate) fn document(&self) -> Bytes {
-        let resources: Vec<&serde_json::Value> = self.entries().filter_map(|e| e.resource.as_ref()).collect();
-        Bytes::from(serde_json::to_vec(&serde_json::json!({ "resources": resources })).expect("a state serializes"))
+        let resources = self.entries().filter_map(|e| e.resource.clone()).collect();
+        Bytes::from(document::encode(&stoa_engine::State { resources }))
     }
 
     /// The state as the function-runner takes it.
     pub(crate) fn for_runner(&self) -> Vec<stoa_proto::StateEntry> {
-        let resource = |value: &serde_json::Value| serde_json::to_vec(value).expect("a recorded resource serializes");
+        let resource = |resource| serde_json::to_vec(resource).expect("a recorded resource serializes");
         self.entries()
             .filter(|e| e.resource.is_some() || e.intent.is_some())
             .map(|e| stoa_proto::StateEntry {
-                id: e.id.clone(),
+                id: e.id.0.clone(),
                 resource: e.resource.as_ref().map(resource).unwrap_or_default().into(),
-                intent: e.intent.as_ref().map(|i| stoa_proto::Intent { action: i.action.clone(), run: i.run.clone() }),
+                intent: e
+                    .intent
+                    .as_ref()
+                    .map(|i| stoa_proto::Intent { action: i.action.to_string(), run: i.run.clone() }),
             })
             .collect()
     }
+}
+
+/// What it means for a run that a record cannot be understood. The record stays as it is.
+fn unreadable(of: &str, key: &Key, error: &DocumentError) -> Halt {
+    let cause = std::error::Error::source(error).map(|cause| format!(" ({cause})")).unwrap_or_default();
+    let message = format!(
+        "what is recorded of {of} cannot be read: {error}{cause}. Nothing was changed; {}. It is at {key} in the log",
+        error.advice()
+    );
+    Halt::failed(reason::UNREADABLE_STATE, message)
 }
 
 /// Removes all that is recorded of a stack, in every workspace: what it deployed is no longer known.
@@ -266,11 +241,92 @@ pub(crate) async fn forget_stack(log: &dyn Log, stack_uid: &str) -> Result<(), L
 pub(crate) fn halt(error: &LogError) -> Halt {
     match error {
         LogError::Fenced { .. } | LogError::Conflict { .. } => Halt::Abandoned(error.to_string()),
-        LogError::Held { .. }
-        | LogError::Unavailable(_)
-        | LogError::Expired { .. }
-        | LogError::Future { .. }
-        | LogError::TooLarge { .. }
-        | LogError::Corrupt(_) => Halt::Retry(error.to_string()),
+        LogError::Held { .. } | LogError::Unavailable(_) | LogError::Expired { .. } | LogError::Future { .. } => {
+            Halt::Retry(error.to_string())
+        }
+        // Neither passes by itself.
+        LogError::TooLarge { .. } => Halt::failed(reason::APPLY_FAILED, error.to_string()),
+        LogError::Corrupt(_) => Halt::failed(reason::UNREADABLE_STATE, error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use stoa_machinery::log::MemoryLog;
+
+    use super::*;
+
+    const HEAD: &str = "/stoa/state/uid/dev/head";
+    const A: &str = "/stoa/state/uid/dev/resources/v1:ConfigMap:shop:a";
+
+    async fn log_of(records: &[(&str, Value)]) -> MemoryLog {
+        let log = MemoryLog::new();
+        for (key, value) in records {
+            let change = Change::Put(value.to_string().into());
+            let origin = Origin::default();
+            let write = Write { key: Key::new(*key), expect: Expect::Absent, change, fence: None, origin };
+            log.append(write).await.unwrap();
+        }
+        log
+    }
+
+    async fn load(log: &MemoryLog) -> Result<State, Halt> {
+        State::load(log, "uid", "dev", None).await
+    }
+
+    /// As they were written before records had versions.
+    fn unversioned() -> [(&'static str, Value); 2] {
+        let head = json!({"run": "r1", "dirty": true, "lastRelease": 2, "lastReleaseRun": "r0"});
+        let resource = json!({"id": "v1:ConfigMap:shop:a", "type": "Kubernetes", "attributes": {"data": {"a": "1"}}});
+        let result = json!({"run": "r1", "action": "Create", "outcome": "Done", "time": "2026-01-02T03:04:05Z",
+            "kubernetes": {"cluster": "main", "version": "v1", "kind": "ConfigMap", "name": "a"},
+            "dependsOn": ["v1:Namespace:shop"], "health": "InProgress"});
+        let intent = json!({"action": "Update", "run": "r1"});
+        let entry = json!({"id": "v1:ConfigMap:shop:a", "resource": resource, "intent": intent, "result": result});
+        [(HEAD, head), (A, entry)]
+    }
+
+    #[tokio::test]
+    async fn records_of_before_there_were_versions_are_read_and_get_one() {
+        let log = log_of(&unversioned()).await;
+        let mut state = load(&log).await.unwrap();
+        assert_eq!((state.head().last_release, state.live()), (2, 1));
+        let entry = state.entry(&"v1:ConfigMap:shop:a".into());
+        assert_eq!(entry.intent.as_ref().unwrap().action, Action::Update);
+        let result = entry.result.as_ref().unwrap();
+        assert_eq!((result.outcome, result.health), (ResourceOutcome::Done, Some(Health::InProgress)));
+        assert_eq!(result.kubernetes.as_ref().unwrap().name, "a");
+
+        state.record(&log, vec![entry.clone()]).await.unwrap();
+        state.set_head(&log, Head { run: "r2".to_owned(), ..state.head().clone() }).await.unwrap();
+        for kept in log.scan("/stoa/state/", None).await.unwrap().entries {
+            let kept: Value = serde_json::from_slice(&kept.value).unwrap();
+            assert_eq!(kept["schemaVersion"], 1, "{kept}");
+        }
+        assert_eq!(load(&log).await.unwrap().entry(&entry.id), entry);
+        let document: Value = serde_json::from_slice(&state.document()).unwrap();
+        assert_eq!((&document["schemaVersion"], &document["resources"][0]["id"]), (&json!(1), &json!(entry.id)));
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_understood_is_named_with_what_to_do() {
+        let check = async |record: usize, change: Value, expected: [&str; 3]| {
+            let mut records = unversioned();
+            records[record].1.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+            let Err(Halt::Failed { reason, message }) = load(&log_of(&records).await).await else {
+                panic!("it is read")
+            };
+            assert_eq!(reason, reason::UNREADABLE_STATE);
+            for part in expected {
+                assert!(message.contains(part), "{message:?} says nothing of {part:?}");
+            }
+        };
+        check(0, json!({"schemaVersion": 2}), ["the deployment", "schemaVersion 2", "run the version of Stoa"]).await;
+        check(0, json!({"lastRelease": "two"}), ["the deployment", HEAD, "restore it from a backup"]).await;
+        check(1, json!({"schemaVersion": 7, "resource": 1}), ["v1:ConfigMap:shop:a", "schemaVersion 7", A]).await;
+        check(1, json!({"resource": 1}), ["v1:ConfigMap:shop:a", "does not decode", "restore it from a backup"]).await;
+        check(1, json!({"intent": {"action": "Explode", "run": "r"}}), ["shop:a", "Explode", "Nothing was changed"])
+            .await;
     }
 }

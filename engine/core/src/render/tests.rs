@@ -2,6 +2,7 @@ use insta::assert_snapshot;
 use serde_json::json;
 
 use super::*;
+use crate::document::Document as _;
 use crate::spec::ResourceType;
 
 fn action(id: &str, action: Action, changes: Vec<FieldChange>) -> PlannedAction {

@@ -79,7 +79,7 @@ impl Apply {
         let place = active.enter(format!("{}/{workspace}", target.stack_uid)).await;
 
         let spec = Arc::new(convert::spec(&self.start.spec)?);
-        let plan: Plan = serde_json::from_slice(&self.start.plan)
+        let plan: Plan = stoa_engine::document::decode(&self.start.plan)
             .map_err(|err| Failure::request(format!("start.plan is no Plan: {err}")))?;
         if plan.spec_digest != spec.digest() {
             return Err(Failure::new(Code::Aborted, reason::STALE_PLAN, "the plan was made from another Spec"));

@@ -268,3 +268,29 @@ async fn run_without_its_source_can_still_destroy() {
         (reason::REFERENCE_NOT_FOUND, "source \"config\" does not exist")
     );
 }
+
+#[tokio::test]
+async fn run_over_a_state_that_cannot_be_read_fails_and_leaves_it_as_it_is() {
+    use stoa_machinery::{Key, log};
+    let world = World::with_controller().await;
+    let uid = world.registry.api::<Stack>().get("shop", "web").await.unwrap().uid().unwrap();
+    let newer = json!({"schemaVersion": 1000, "id": "v1:Namespace:a", "resource": {"of": "the future"}}).to_string();
+    for (name, value) in [("newer", newer.as_str()), ("corrupt", "{\"id\":\"v1:Na")] {
+        let write = log::Write {
+            key: Key::new(format!("/stoa/state/{uid}/dev/resources/v1:Namespace:a")),
+            expect: log::Expect::Any,
+            change: log::Change::Put(value.to_owned().into()),
+            fence: None,
+            origin: log::Origin::default(),
+        };
+        world.services.log.append(write).await.unwrap();
+        let before = world.services.log.scan("/stoa/state/", None).await.unwrap().entries;
+        world.create("Run", name, json!({"stack": "web", "workspace": "dev", "operation": "Destroy"})).await;
+        let ended = world.ended(name).await;
+        let failed = condition(&ended.conditions, reason::FAILED).unwrap();
+        assert_eq!((ended.phase, failed.reason.as_str()), (RunPhase::Failed, reason::UNREADABLE_STATE));
+        assert!(failed.message.contains("v1:Namespace:a"), "{}", failed.message);
+        assert_eq!(world.services.log.scan("/stoa/state/", None).await.unwrap().entries, before);
+        assert_eq!(world.deployment().await, (Some(name.to_owned()), Some(RunPhase::Failed)));
+    }
+}
