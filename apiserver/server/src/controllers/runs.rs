@@ -23,7 +23,7 @@ use tokio::{task::JoinSet, time::Instant};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::queue::{self, ObjectKey};
-use crate::runs::{Services, execute, execute::Execution, journal, status, target::is_internal};
+use crate::runs::{Services, drive, execution::Execution, journal, status, target::is_internal};
 
 /// How long after a run was put down it is taken up again.
 const TAKE_UP: Duration = Duration::from_secs(1);
@@ -119,7 +119,7 @@ async fn take_up(services: Services, seen: Run, cancel: CancellationToken, end: 
             cancel.cancel();
         }
     }));
-    Box::pin(execute::execute(services, run, cancel, overdue, end)).await;
+    Box::pin(drive::drive(services, run, cancel, overdue, end)).await;
     drop(alarm);
 }
 

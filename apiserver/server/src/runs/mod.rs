@@ -1,25 +1,30 @@
 //! Runs: what happens between the creation of a Run and its end.
 //!
-//! Start at [`execute::execute`], which takes one run from whatever phase it is in to its end; it
-//! is called again after a crash and goes on from what is recorded. The pieces:
+//! Start at [`drive::drive`], which takes one run from whatever phase it is in to its end; it is
+//! called again after a crash and goes on from what is recorded. The pieces:
 //!
+//! - [`steps`]: what a run does, one step after the other;
+//! - [`execution`]: the run itself, its status, its beginning and its end;
 //! - [`state`]: what is recorded of each resource, in the log, under the run's lease;
-//! - [`apply`]: the conversation with the function-runner while changes are made;
-//! - [`release`]: what a successful run leaves behind;
+//! - [`documents`]: what is kept by digest in the Backend; [`backends`]: which store that is;
+//! - [`resources`], [`deployment`], [`readiness`]: what people see of it, in Resources and in the stack's status;
 //! - [`journal`]: what `runs/log` shows;
 //! - [`target`]: everything a run refers to, gathered and checked;
-//! - [`readiness`]: what it all means for the stack; [`backends`]: where documents go; [`runner`]: the function-runner's client.
+//! - [`runner`]: the function-runner's client.
 //!
 //! Which runs are executed when is decided in `controllers::runs`.
 
-pub(crate) mod apply;
 pub(crate) mod backends;
-pub(crate) mod execute;
+pub(crate) mod deployment;
+pub(crate) mod documents;
+pub(crate) mod drive;
+pub(crate) mod execution;
 pub(crate) mod journal;
 pub(crate) mod readiness;
-pub(crate) mod release;
+pub(crate) mod resources;
 pub(crate) mod runner;
 pub(crate) mod state;
+mod steps;
 pub(crate) mod target;
 
 use std::sync::Arc;

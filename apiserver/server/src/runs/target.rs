@@ -1,6 +1,9 @@
 //! Everything that a run refers to, gathered and checked, in the shape that the runner takes.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use kube::ResourceExt as _;
@@ -10,7 +13,7 @@ use stoa_types::{
     Project, Run, SecretReference, Source, Stack, Workspace,
     config::{GeneratorType, SourceProvider},
     delivery::Requester,
-    reason,
+    labels, reason,
 };
 
 use super::{Halt, Services, status};
@@ -62,6 +65,17 @@ impl Target {
     /// The name of the lease that a run which changes something holds.
     pub(crate) fn lease(&self) -> String {
         format!("run/{}/{}", self.stack.uid().unwrap_or_default(), self.workspace.name_any())
+    }
+
+    /// What labels say of everything that belongs to the deployment.
+    pub(crate) fn labels(&self) -> BTreeMap<String, String> {
+        [
+            (labels::STACK, self.stack.name_any()),
+            (labels::WORKSPACE, self.workspace.name_any()),
+            (labels::PROJECT, self.project.name_any()),
+        ]
+        .map(|(key, value)| (key.to_owned(), value))
+        .into()
     }
 
     /// The stack's path in the source.
@@ -123,7 +137,7 @@ impl Target {
         &self,
         services: &Services,
         commit: &str,
-        parameters: &std::collections::BTreeMap<String, String>,
+        parameters: &BTreeMap<String, String>,
     ) -> Result<stoa_proto::GenerateRequest, Halt> {
         let mut all: HashMap<String, String> = self.stack.spec.generator.parameters.clone().into_iter().collect();
         all.extend(parameters.clone());

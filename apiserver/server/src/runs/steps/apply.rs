@@ -26,7 +26,15 @@ use stoa_types::{
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::{Halt, execute::Execution, journal::Line, runner, state::State, status, target::Target};
+use crate::runs::{
+    Halt,
+    execution::Execution,
+    journal::Line,
+    runner,
+    state::{Head, State},
+    status,
+    target::Target,
+};
 
 /// How often progress is shown while it is made.
 const SHOW: Duration = Duration::from_millis(400);
@@ -53,7 +61,7 @@ pub(super) async fn apply(
     let changed = state.changed_by(&run_uid).try_into().unwrap_or(i64::MAX);
     execution.enter(RunPhase::Applying).await?;
     if total > 0 && !(state.head().dirty && state.head().run == run_uid) {
-        let head = super::state::Head { run: run_uid.clone(), dirty: true, ..state.head().clone() };
+        let head = Head { run: run_uid.clone(), dirty: true, ..state.head().clone() };
         state.set_head(&*execution.services.log, head).await?;
     }
     let (requests, outbound) = mpsc::channel(BATCH);

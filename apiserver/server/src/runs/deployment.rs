@@ -1,0 +1,69 @@
+//! How the deployment of a stack to a workspace fares, in the stack's status.
+
+use kube::ResourceExt as _;
+use stoa_machinery::ApiError;
+use stoa_types::{Stack, config::Deployment, delivery::RunPhase};
+
+use super::{Halt, execution::Execution, readiness, state::State, status, target::Target};
+
+/// Notes in the stack's status how its deployment to the run's workspace fares. `phase` is the
+/// one that the run is in or about to be in, `ended` the reason and message that it ends with.
+pub(super) async fn note(
+    execution: &Execution,
+    target: &Target,
+    phase: RunPhase,
+    ended: Option<(&str, &str)>,
+) -> Result<(), Halt> {
+    if !execution.run.spec.operation.is_mutating() {
+        return Ok(());
+    }
+    let run = &execution.run;
+    let run_status = status(run);
+    let workspace = target.workspace.name_any();
+    let uid = target.stack.uid();
+    let state = match State::load(&*execution.services.log, uid.as_deref().unwrap_or_default(), &workspace, None).await
+    {
+        Ok(state) => Some(state),
+        // What cannot be read says nothing about what is there. The run fails for it, and this is how it ends.
+        Err(Halt::Failed { .. }) => None,
+        Err(halt) => return Err(halt),
+    };
+    let stacks = execution.services.lookup.api::<Stack>()?;
+    let update = |stack: &mut Stack| {
+        if stack.uid() != uid {
+            return;
+        }
+        let status = stack.status.get_or_insert_default();
+        if !status.deployments.iter().any(|d| d.workspace == workspace) {
+            status.deployments.push(Deployment { workspace: workspace.clone(), ..Deployment::default() });
+            status.deployments.sort_by(|a, b| a.workspace.cmp(&b.workspace));
+        }
+        let Some(deployment) = status.deployments.iter_mut().find(|d| d.workspace == workspace) else { return };
+        deployment.last_run = Some(run.name_any());
+        deployment.phase = Some(phase);
+        if let Some(state) = &state {
+            deployment.resources = i64::try_from(state.live()).unwrap_or(i64::MAX);
+            if state.head().last_release > 0 {
+                deployment.release = Some(state.head().last_release);
+            }
+        }
+        if phase == RunPhase::Succeeded {
+            deployment.drifted = false;
+            if let Some(source) = run_status.source.as_ref().filter(|s| !s.commit.is_empty()) {
+                deployment.commit = Some(source.commit.clone());
+            }
+        }
+        let ended = ended.map(|(_, message)| (run.name_any(), message));
+        readiness::set(
+            &execution.services.lookup,
+            stack,
+            ended.as_ref().map(|(run, message)| (run.as_str(), *message)),
+        );
+    };
+    match stacks.update_status_with(&target.namespace(), &target.stack.name_any(), update).await {
+        Ok(_) => Ok(()),
+        // The stack may go while its last run ends.
+        Err(error) if error.code() == 404 => Ok(()),
+        Err(error) => Err(ApiError::into(error)),
+    }
+}

@@ -1,0 +1,161 @@
+//! One run on its way: its status and journal, its beginning and its end.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt as _;
+use stoa_types::{
+    Run,
+    delivery::{RunPhase, RunStatus},
+    reason,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{Halt, Services, deployment, journal::Journal, status, target::Target};
+use crate::{events::Kind, kinds::check::set_condition};
+
+/// One run on its way.
+#[derive(Debug)]
+pub(crate) struct Execution {
+    pub(crate) services: Services,
+    pub(crate) run: Run,
+    pub(crate) journal: Journal,
+    /// Fires when somebody cancels the run or its time is up.
+    pub(crate) cancel: CancellationToken,
+    /// Fires when its time is up.
+    pub(crate) overdue: CancellationToken,
+}
+
+impl Execution {
+    /// Whether the run's time is up.
+    pub(super) fn is_overdue(&self) -> bool {
+        self.overdue.is_cancelled()
+    }
+
+    /// Waits for a call that changes nothing, until the run is cancelled.
+    pub(super) async fn unless_canceled<T>(&self, call: impl Future<Output = T>) -> Result<T, Halt> {
+        self.cancel.run_until_cancelled(call).await.ok_or(Halt::Canceled)
+    }
+
+    /// Changes the run's status; what is kept in `self.run` is what was stored.
+    pub(crate) async fn update(&mut self, mut change: impl FnMut(&mut RunStatus) + Send) -> Result<(), Halt> {
+        let (namespace, name, uid) = (self.run.namespace().unwrap_or_default(), self.run.name_any(), self.run.uid());
+        let runs = self.services.lookup.api::<Run>()?;
+        self.run = runs
+            .update_status_with(&namespace, &name, |run: &mut Run| {
+                if run.uid() == uid {
+                    change(run.status.get_or_insert_default());
+                }
+            })
+            .await?;
+        if self.run.uid() != uid {
+            return Err(Halt::Abandoned("the run was replaced by another of its name".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Tells why the run does not go on for now.
+    pub(super) async fn tell_waiting(&mut self, complaint: &str) {
+        tracing::warn!(run = self.run.name_any(), complaint, "the run waits");
+        let phase = format!("{:?}", status(&self.run).phase);
+        self.journal.note(&phase, format!("waiting: {complaint}"));
+        self.journal.flush().await;
+        let generation = self.run.metadata.generation;
+        let told = self.update(|status| {
+            set_condition(&mut status.conditions, reason::WAITING, true, reason::WAITING, complaint, generation);
+        });
+        if let Err(halt) = told.await {
+            tracing::warn!(run = self.run.name_any(), ?halt, "the run's status does not show why it waits");
+        }
+    }
+
+    /// Moves the run to a phase that it has not reached yet.
+    pub(crate) async fn enter(&mut self, phase: RunPhase) -> Result<(), Halt> {
+        if status(&self.run).phase >= phase {
+            return Ok(());
+        }
+        self.update(|status| {
+            status.phase = phase;
+            no_longer_waits(status);
+        })
+        .await?;
+        self.journal.note(&format!("{phase:?}"), "");
+        Ok(())
+    }
+
+    pub(super) async fn begin(&mut self, target: &Target) -> Result<(), Halt> {
+        let runner = self.services.runner.address().to_owned();
+        if status(&self.run).start_time.is_none() {
+            let now = Time(Timestamp::now());
+            self.update(|status| {
+                status.phase = RunPhase::Generating;
+                no_longer_waits(status);
+                status.start_time = Some(now.clone());
+                status.runner = Some(runner.clone());
+            })
+            .await?;
+            let requester = status(&self.run).requester.username;
+            let what = format!(
+                "{:?} of stack {} in workspace {}",
+                self.run.spec.operation,
+                target.stack.name_any(),
+                target.workspace.name_any()
+            );
+            self.journal.note("Pending", format!("{what}, asked for by {requester}"));
+            self.journal.note("Generating", "");
+            self.services.recorder.record(&self.run, Kind::Normal, "Started", &what);
+            deployment::note(self, target, RunPhase::Generating, None).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn finish_timed_out(&mut self, complaint: &str) -> Result<(), Halt> {
+        let mut message = format!("the run took longer than {}", self.run.spec.timeout);
+        if !complaint.is_empty() {
+            message.push_str(&format!("; it was waiting: {complaint}"));
+        }
+        self.finish(RunPhase::Failed, reason::TIMED_OUT, &message).await
+    }
+
+    pub(super) async fn finish_canceled(&mut self) -> Result<(), Halt> {
+        self.finish(RunPhase::Canceled, reason::CANCELED, "the run was cancelled").await
+    }
+
+    /// Ends the run. That it has ended is written last, so that whoever sees it sees the rest too,
+    /// and a crash before leaves a run that is taken up again.
+    pub(crate) async fn finish(&mut self, phase: RunPhase, reason: &str, message: &str) -> Result<(), Halt> {
+        self.journal.note(&format!("{phase:?}"), message);
+        self.journal.flush().await;
+        let kind = if phase == RunPhase::Succeeded { Kind::Normal } else { Kind::Warning };
+        // A run that never began says nothing about the deployment, which may be another's work right now.
+        let has_begun = status(&self.run).start_time.is_some();
+        if self.run.spec.operation.is_mutating()
+            && has_begun
+            && let Ok(target) = Target::of_run(&self.services, &self.run).await
+        {
+            deployment::note(self, &target, phase, Some((reason, message))).await?;
+            self.services.recorder.record(
+                &target.stack,
+                kind,
+                &format!("{:?}{phase:?}", self.run.spec.operation),
+                format!("run {}: {message}", self.run.name_any()),
+            );
+        }
+        let now = Time(Timestamp::now());
+        let generation = self.run.metadata.generation;
+        self.update(|status| {
+            status.phase = phase;
+            status.start_time.get_or_insert(now.clone());
+            status.completion_time = Some(now.clone());
+            no_longer_waits(status);
+            let type_ = if phase == RunPhase::Succeeded { reason::COMPLETE } else { reason::FAILED };
+            set_condition(&mut status.conditions, type_, true, reason, message, generation);
+        })
+        .await?;
+        self.services.recorder.record(&self.run, kind, reason, message);
+        Ok(())
+    }
+}
+
+fn no_longer_waits(status: &mut RunStatus) {
+    status.conditions.retain(|condition| condition.type_ != reason::WAITING);
+}

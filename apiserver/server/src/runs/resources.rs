@@ -1,0 +1,100 @@
+//! A Resource for each piece of infrastructure, as the last run that touched it left it.
+
+use futures_util::{TryStreamExt as _, stream};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt as _;
+use sha2::{Digest as _, Sha256};
+use stoa_engine::{KubernetesObject, ResourceOutcome, StateResource, state::Record};
+use stoa_types::{
+    Resource,
+    delivery::{KubernetesIdentity, ResourcePhase, ResourceSpec, ResourceStatus},
+};
+
+use super::{Halt, execution::Execution, state::State, target::Target};
+
+/// How many Resources are written at a time.
+const AT_ONCE: usize = 32;
+
+/// The name of a Resource: `<stack>.<workspace>.<8 hex digits of the SHA-256 of the id>`.
+fn resource_name(stack: &str, workspace: &str, id: &str) -> String {
+    let digest = Sha256::digest(id.as_bytes());
+    let hex: String = digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    format!("{stack}.{workspace}.{hex}")
+}
+
+/// Brings the Resources to what this run made of them; `release` is the number of the one that it made.
+pub(super) async fn record(
+    execution: &Execution,
+    target: &Target,
+    state: &State,
+    release: Option<i64>,
+) -> Result<(), Halt> {
+    // Those that are under way together share one sync of the disk.
+    let records = state.entries().map(|entry| Ok(record_resource(execution, target, entry, release)));
+    stream::iter(records).try_for_each_concurrent(AT_ONCE, |record| record).await
+}
+
+/// Brings the Resource of one entry to what this run made of it.
+async fn record_resource(
+    execution: &Execution,
+    target: &Target,
+    entry: &Record,
+    release: Option<i64>,
+) -> Result<(), Halt> {
+    let run_uid = execution.run.uid().unwrap_or_default();
+    let Some(result) = entry.result.as_ref().filter(|r| r.run == run_uid) else { return Ok(()) };
+    let (stack, workspace) = (target.stack.name_any(), target.workspace.name_any());
+    let name = resource_name(&stack, &workspace, &entry.id.0);
+    let namespace = target.namespace();
+    let resources = execution.services.lookup.api::<Resource>()?;
+    let extension = |of: &StateResource, key| of.extensions.get(key).and_then(|v| v.as_str()).map(str::to_owned);
+    let is_gone = entry.resource.is_none();
+    let phase = match result.outcome {
+        ResourceOutcome::Done if is_gone => ResourcePhase::Destroyed,
+        ResourceOutcome::Done => ResourcePhase::Applied,
+        ResourceOutcome::Unknown => ResourcePhase::Unknown,
+        ResourceOutcome::Failed | ResourceOutcome::Skipped => ResourcePhase::Failed,
+    };
+    let update = |resource: &mut Resource| {
+        let spec = &mut resource.spec;
+        spec.stack.clone_from(&stack);
+        spec.workspace.clone_from(&workspace);
+        spec.id.clone_from(&entry.id.0);
+        if let Some(kubernetes) = &result.kubernetes {
+            spec.kubernetes = Some(identity(kubernetes));
+        }
+        if let Some(recorded) = &entry.resource {
+            spec.kind = recorded.kind.to_string();
+            spec.depends_on = result.depends_on.iter().map(|id| id.0.clone()).collect();
+            spec.module = extension(recorded, "kusion.io/module");
+            spec.app_configuration = extension(recorded, "kusion.io/app-configuration");
+            spec.last_applied_time = Some(Time(result.time));
+        }
+        spec.release = release.or(spec.release);
+        resource.metadata.labels.get_or_insert_default().extend(target.labels());
+    };
+    let health = result.health.filter(|_| !is_gone).map(|health| health.to_string()).unwrap_or_default();
+    let state = ResourceStatus { phase, health };
+    match resources.update_with(&namespace, &name, |r: &mut Resource| update(r)).await {
+        Ok(_) => {}
+        Err(error) if error.code() == 404 => {
+            // A resource that was gone before it was ever recorded leaves nothing to record.
+            if is_gone && (result.kubernetes.is_none() || phase != ResourcePhase::Destroyed) {
+                return Ok(());
+            }
+            let mut resource =
+                Resource::new(&name, ResourceSpec { kind: "Kubernetes".to_owned(), ..ResourceSpec::default() });
+            resource.metadata.namespace = Some(namespace.clone());
+            update(&mut resource);
+            resources.create(&resource).await?;
+        }
+        Err(error) => return Err(error.into()),
+    }
+    resources.update_status_with(&namespace, &name, |r: &mut Resource| r.status = Some(state.clone())).await?;
+    Ok(())
+}
+
+fn identity(object: &KubernetesObject) -> KubernetesIdentity {
+    let KubernetesObject { cluster, group, version, kind, namespace, name, uid } = object.clone();
+    KubernetesIdentity { cluster, group, version, kind, namespace, name, uid }
+}

@@ -1,0 +1,63 @@
+//! The steps of a run, one after the other: which commit, which Spec, which plan, the changes, the release.
+//!
+//! Start at [`take`]. Each step looks first whether it was taken already, and writes down what it decided before the
+//! next begins.
+
+mod apply;
+mod plan;
+mod release;
+mod render;
+mod resolve;
+
+use kube::ResourceExt as _;
+use stoa_machinery::log::Fence;
+use stoa_types::{
+    delivery::{Operation, RunPhase},
+    reason,
+};
+
+use super::{Halt, execution::Execution, resources, state::State, status, target::Target};
+
+/// Takes those steps that are left.
+///
+/// # Errors
+///
+/// Whatever keeps the run from going on.
+pub(super) async fn take(execution: &mut Execution, target: &Target, fence: Option<Fence>) -> Result<(), Halt> {
+    if execution.run.spec.operation == Operation::Rollback && status(&execution.run).start_time.is_none() {
+        // Looked for before it begins: with nothing to go back to, it says nothing about what is deployed.
+        resolve::rollback_release(execution, target).await?;
+    }
+    execution.begin(target).await?;
+    let commit = resolve::commit(execution, target).await?;
+    let (spec, spec_digest) = render::spec(execution, target, &commit).await?;
+    let stack_uid = target.stack.uid().unwrap_or_default();
+    let workspace = target.workspace.name_any();
+    let log = execution.services.log.clone();
+    let mut state = State::load(&*log, &stack_uid, &workspace, fence).await?;
+    let plan = plan::plan(execution, target, &spec, &state).await?;
+    if execution.run.spec.operation == Operation::Preview {
+        return execution.finish(RunPhase::Succeeded, reason::SUCCEEDED, "the plan is made; nothing was changed").await;
+    }
+    if execution.cancel.is_cancelled() && status(&execution.run).phase < RunPhase::Applying {
+        return Err(Halt::Canceled);
+    }
+    // Once the release has its number, all changes are made and recorded.
+    if Some(&state.head().last_release_run) != execution.run.metadata.uid.as_ref() {
+        target.check_permissions(&execution.services, &execution.run).await?;
+        if let Err(halt) = apply::apply(execution, target, &spec, &plan, &mut state).await {
+            // What was changed until then is there, and people look for it.
+            if matches!(halt, Halt::Failed { .. } | Halt::Canceled) {
+                resources::record(execution, target, &state, None).await?;
+            }
+            return Err(halt);
+        }
+    }
+    let release = release::release(execution, target, &mut state, &spec_digest).await?;
+    let message = match (release, execution.run.spec.operation) {
+        (None, _) => "nothing had to be changed".to_owned(),
+        (Some(n), Operation::Destroy) => format!("everything was removed; release {n} records it"),
+        (Some(n), _) => format!("release {n} is deployed"),
+    };
+    execution.finish(RunPhase::Succeeded, reason::SUCCEEDED, &message).await
+}

@@ -1,0 +1,97 @@
+//! What a successful run leaves behind: one Release, and the Resources that it names.
+//!
+//! Each step may be repeated: the number of the release is decided in the state head before the
+//! Release is created, and the head says which run it was for.
+
+use kube::ResourceExt as _;
+use stoa_types::{
+    Release,
+    delivery::{Operation, ReleaseSpec},
+    reason,
+};
+
+use crate::runs::{
+    Halt, documents,
+    execution::Execution,
+    resources,
+    state::{Head, State},
+    status,
+    target::Target,
+};
+
+/// The name of a Release: `<stack>.<workspace>.<number>`.
+pub(super) fn name(stack: &str, workspace: &str, number: i64) -> String {
+    format!("{stack}.{workspace}.{number}")
+}
+
+/// Records a successful run; the number of its release, or nothing when it changed nothing.
+pub(super) async fn release(
+    execution: &mut Execution,
+    target: &Target,
+    state: &mut State,
+    spec_digest: &str,
+) -> Result<Option<i64>, Halt> {
+    let run_uid = execution.run.uid().unwrap_or_default();
+    let log = execution.services.log.clone();
+    let head = state.head().clone();
+    if !head.dirty && head.last_release_run != run_uid {
+        return Ok(None);
+    }
+    let state_digest = documents::put(&*target.documents, &target.scope(), state.document()).await?;
+    let number = if head.last_release_run == run_uid { head.last_release } else { head.last_release + 1 };
+    let released = Head { run: run_uid.clone(), dirty: false, last_release: number, last_release_run: run_uid.clone() };
+    state.set_head(&*log, released).await?;
+    create_release(execution, target, number, spec_digest, &state_digest).await?;
+    resources::record(execution, target, state, Some(number)).await?;
+    state.forget_removed(&*log, &run_uid).await?;
+    execution.update(|status| status.release = Some(number)).await?;
+    Ok(Some(number))
+}
+
+async fn create_release(
+    execution: &Execution,
+    target: &Target,
+    number: i64,
+    spec_digest: &str,
+    state_digest: &str,
+) -> Result<(), Halt> {
+    let (stack, workspace) = (target.stack.name_any(), target.workspace.name_any());
+    let run = &execution.run;
+    let status = status(run);
+    let operation = run.spec.operation;
+    let mut release = Release::new(
+        &name(&stack, &workspace, number),
+        ReleaseSpec {
+            stack,
+            stack_uid: target.stack.uid().unwrap_or_default(),
+            workspace,
+            revision: number,
+            run: run.name_any(),
+            commit: status.source.map(|s| s.commit).unwrap_or_default(),
+            plan_digest: status.plan.map(|p| p.digest).unwrap_or_default(),
+            spec_digest: spec_digest.to_owned(),
+            state_digest: state_digest.to_owned(),
+            rollback_of: run.spec.release.filter(|_| operation == Operation::Rollback),
+            tombstone: operation == Operation::Destroy,
+        },
+    );
+    release.metadata.namespace = Some(target.namespace());
+    release.metadata.labels = Some(target.labels());
+    let releases = execution.services.lookup.api::<Release>()?;
+    match releases.create(&release).await {
+        Ok(_) => Ok(()),
+        Err(error) if error.is("AlreadyExists") => {
+            let there = releases.get(&target.namespace(), &release.name_any()).await?;
+            // An earlier try of this run made it. A stack of the same name may have left one too,
+            // whose number is then taken: its record is older than this stack and stays.
+            if there.spec.run == release.spec.run && there.spec.stack_uid == release.spec.stack_uid {
+                return Ok(());
+            }
+            Err(Halt::failed(
+                reason::CONFLICTING_RUN,
+                format!("release {} exists and is of another run; delete it and apply again", release.name_any()),
+            ))
+        }
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,60 @@
+//! Which commit a run is for.
+
+use kube::ResourceExt as _;
+use stoa_types::{
+    Release,
+    delivery::{Operation, RunSource},
+    reason,
+};
+
+use super::{plan, release};
+use crate::runs::{Halt, execution::Execution, runner, status, target::Target};
+
+/// The commit that the run is for; decided once.
+pub(super) async fn commit(execution: &mut Execution, target: &Target) -> Result<String, Halt> {
+    if let Some(source) = status(&execution.run).source {
+        return Ok(source.commit);
+    }
+    let commit = match (execution.run.spec.operation, execution.run.spec.plan.clone()) {
+        (Operation::Destroy, _) => String::new(),
+        (Operation::Rollback, _) => rollback_release(execution, target).await?.spec.commit,
+        (_, Some(plan)) => plan::previewed(execution, target, &plan).await?.0.commit,
+        (_, None) => resolve(execution, target).await?,
+    };
+    let path = target.path();
+    let source = RunSource { commit: commit.clone(), path, spec_digest: None };
+    execution.update(|status| status.source = Some(source.clone())).await?;
+    Ok(commit)
+}
+
+async fn resolve(execution: &mut Execution, target: &Target) -> Result<String, Halt> {
+    let version = execution.run.spec.version.clone().unwrap_or_else(|| target.stack.spec.desired_version.clone());
+    let request = stoa_proto::ResolveRequest {
+        source: Some(target.proto_source(&execution.services).await?),
+        version: version.clone(),
+        r#ref: target.source()?.spec.reference.clone(),
+    };
+    let mut runner = execution.services.runner.client();
+    let response = execution.unless_canceled(runner.resolve(request)).await?;
+    let response = response.map_err(|e| runner::halt(&e, reason::SOURCE_UNREACHABLE))?.into_inner();
+    execution.journal.note("Generating", format!("{version} is commit {} ({})", response.commit, response.subject));
+    Ok(response.commit)
+}
+
+/// The release that a Rollback goes back to.
+pub(super) async fn rollback_release(execution: &Execution, target: &Target) -> Result<Release, Halt> {
+    let number = execution.run.spec.release.unwrap_or_default();
+    let name = release::name(&target.stack.name_any(), &target.workspace.name_any(), number);
+    let found = execution.services.lookup.api::<Release>()?.get_opt(&target.namespace(), &name).await?;
+    let failed = |message| Err(Halt::failed(reason::REFERENCE_NOT_FOUND, message));
+    match found {
+        Some(release) if Some(&release.spec.stack_uid) != target.stack.uid().as_ref() => {
+            failed(format!("release {name} is of an earlier stack of the same name"))
+        }
+        Some(release) if release.spec.tombstone => {
+            failed(format!("release {name} records that everything was removed; there is nothing to go back to"))
+        }
+        Some(release) => Ok(release),
+        None => failed(format!("release {name} does not exist")),
+    }
+}
