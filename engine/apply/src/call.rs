@@ -1,9 +1,9 @@
 //! One resource: its calls, tried again while that may help, and what to record of them.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use stoa_engine::{Action, ObjectRef, PlannedAction, Problem, Sensitive, StateResource, problem::reason};
+use stoa_engine::{Action, ObjectRef, PlannedAction, Problem, ResourceId, Sensitive, StateResource, problem::reason};
 use stoa_runtime::{ApplyRequest, Finished, Health, KubernetesObject, Runtime, RuntimeError};
 use tokio::{sync::Semaphore, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -12,6 +12,7 @@ use crate::{
     observer::{ResourceOutcome, ResourceResult},
     planning::problem,
     values::{Ready, Values},
+    verify,
 };
 
 /// The shortest and longest wait between two tries.
@@ -36,6 +37,8 @@ pub(crate) struct Caller {
     pub(crate) stop: CancellationToken,
     /// How long calls in flight may go on after that.
     pub(crate) grace: Duration,
+    /// Resources of calls whose results nobody had. Whoever keeps the state has to hear of each of them again.
+    pub(crate) open: HashSet<ResourceId>,
 }
 
 impl Caller {
@@ -46,21 +49,75 @@ impl Caller {
             return skipped(planned, "the run was stopped");
         }
         let told = Told::default();
-        let attempt = self.attempt(planned, prior, &told);
+        let until = Instant::now() + self.timeout;
+        let mut result = match self.in_time(until, self.attempt(planned, prior, &told)).await {
+            Ok(result) => result,
+            Err(message) => {
+                let message = match told.into_inner() {
+                    Some(error) => format!("{message}; the last that was heard: {error}"),
+                    None => message,
+                };
+                self.unanswered(planned, Problem::new(reason::TIMED_OUT, message).of(&planned.id))
+            }
+        };
+        if result.outcome == ResourceOutcome::Done
+            && let Some(problem) = self.establish(planned, until).await
+        {
+            result.message = problem.message.clone();
+            result.problem = Some(problem);
+        }
+        if result.outcome == ResourceOutcome::Failed && self.open.contains(&planned.id) {
+            // What an earlier call made is there all the same.
+            result.resource = prior.cloned();
+        }
+        result
+    }
+
+    /// Waits for something, unless time is up or the run is stopped and its grace is over: the reason then.
+    async fn in_time<T>(&self, until: Instant, work: impl Future<Output = T>) -> Result<T, String> {
         let stopped = async {
             self.stop.cancelled().await;
             tokio::time::sleep(self.grace).await;
         };
-        let message = tokio::select! {
-            result = attempt => return result,
-            () = tokio::time::sleep(self.timeout) => format!("it took longer than {:?}", self.timeout),
-            () = stopped => format!("the run was stopped, and {:?} later the call was still under way", self.grace),
-        };
-        let message = match told.into_inner() {
-            Some(error) => format!("{message}; the last that was heard: {error}"),
-            None => message,
-        };
-        failed(planned, Problem::new(reason::TIMED_OUT, message).of(&planned.id))
+        tokio::select! {
+            done = work => Ok(done),
+            () = tokio::time::sleep_until(until) => Err(format!("it took longer than {:?}", self.timeout)),
+            () = stopped => {
+                Err(format!("the run was stopped, and {:?} later the call was still under way", self.grace))
+            }
+        }
+    }
+
+    /// Waits until a definition that was applied is established, since its instances can be created only then. What
+    /// is wrong if it is not: it was applied all the same.
+    async fn establish(&self, planned: &PlannedAction, until: Instant) -> Option<Problem> {
+        if !planned.action.keeps() || self.runtime.is_deferred() {
+            return None;
+        }
+        let ready = self.values.ready(&planned.id).ok()?;
+        if !ObjectRef::of(&ready.desired.attributes)?.is_custom_resource_definition() {
+            return None;
+        }
+        let unhealthy = |message: String| Some(Problem::new(reason::UNHEALTHY, message).of(&planned.id));
+        match self.in_time(until, verify::wait(&*self.runtime, &ready, &|_, _| {})).await {
+            Ok(Ok(Health::Failed)) => unhealthy("the definition is not accepted by the cluster".to_owned()),
+            Ok(Ok(_)) => None,
+            Ok(Err(error)) => Some(problem(&planned.id, &error, &ready.sensitive)),
+            Err(late) => unhealthy(format!("it was applied and is not established: {late}")),
+        }
+    }
+
+    /// What is known of a call without an answer: nothing, unless the runtime only gathers.
+    fn unanswered(&self, planned: &PlannedAction, problem: Problem) -> ResourceResult {
+        let outcome = if self.runtime.is_deferred() { ResourceOutcome::Failed } else { ResourceOutcome::Unknown };
+        ResourceResult { outcome, ..failed(planned, problem) }
+    }
+
+    /// What is known of a call that failed. A refusal is an answer; what may pass by itself may also have come after
+    /// the call was made.
+    fn refused(&self, planned: &PlannedAction, error: &RuntimeError, sensitive: &Sensitive) -> ResourceResult {
+        let problem = problem(&planned.id, error, sensitive);
+        if error.is_retryable() { self.unanswered(planned, problem) } else { failed(planned, problem) }
     }
 
     async fn attempt(&self, planned: &PlannedAction, prior: Option<&StateResource>, told: &Told) -> ResourceResult {
@@ -68,7 +125,7 @@ impl Caller {
             Action::Forget => done(planned, None, None),
             Action::Delete => match self.delete(prior, &Sensitive::default(), told).await {
                 Ok(()) => done(planned, None, None),
-                Err(error) => failed(planned, problem(&planned.id, &error, &Sensitive::default())),
+                Err(error) => self.refused(planned, &error, &Sensitive::default()),
             },
             Action::Create | Action::Update | Action::Adopt | Action::Replace | Action::Unchanged => {
                 match self.values.ready(&planned.id) {
@@ -93,14 +150,15 @@ impl Caller {
         };
         let place = ObjectRef::of(&record.attributes).map(|object| KubernetesObject {
             cluster: record.cluster.clone(),
-            uid: record.live.get("metadata").and_then(|it| it.get("uid")?.as_str()).unwrap_or_default().to_owned(),
+            uid: record.uid().unwrap_or_default().to_owned(),
             group: object.group,
             version: object.version,
             kind: object.kind,
             namespace: object.namespace,
             name: object.name,
         });
-        (record != *prior).then(|| done(planned, Some(record), place))
+        let is_told = record != *prior || self.open.contains(&planned.id);
+        is_told.then(|| done(planned, Some(record), place))
     }
 
     async fn delete(
@@ -122,30 +180,17 @@ impl Caller {
         told: &Told,
     ) -> ResourceResult {
         let sensitive = &ready.sensitive;
-        let refused = |error: &RuntimeError| failed(planned, problem(&planned.id, error, sensitive));
         if planned.action == Action::Replace
             && let Err(error) = self.delete(prior, sensitive, told).await
         {
-            return refused(&error);
+            return self.refused(planned, &error, sensitive);
         }
         let prior = prior.filter(|_| planned.action != Action::Replace);
         let request = ApplyRequest { desired: &ready.desired, prior, adopt: planned.action == Action::Adopt };
         let applied = match retried(&self.stop, sensitive, told, || self.runtime.apply(&request)).await {
             Ok(applied) => applied,
-            Err(error) => return refused(&error),
+            Err(error) => return self.refused(planned, &error, sensitive),
         };
-        let object = ObjectRef::of(&ready.desired.attributes);
-        if object.is_some_and(|object| object.is_custom_resource_definition()) && !self.runtime.is_deferred() {
-            // Its instances can be created only once it is established.
-            match self.runtime.wait_healthy(&ready.desired, &|_, _| {}).await {
-                Ok(Health::Failed) => {
-                    let message = "the definition is not accepted by the cluster";
-                    return failed(planned, Problem::new(reason::UNHEALTHY, message).of(&planned.id));
-                }
-                Ok(_) => {}
-                Err(error) => return refused(&error),
-            }
-        }
         self.values.settle(&planned.id, applied.live.clone());
         let cluster = applied.kubernetes.as_ref().map(|object| object.cluster.clone()).unwrap_or_default();
         let record = StateResource::applied(&ready.desired, &ready.resolved, applied.live, planned.depends_on.clone());

@@ -23,6 +23,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
     call::{Caller, finish, skipped},
+    lost::{self, Undecided},
     observer::{Abandoned, Observer, ResourceOutcome, ResourceResult},
     planning::said,
     values::Values,
@@ -102,8 +103,19 @@ pub async fn execute(
         return Ok(Outcome { problems, ..Outcome::default() });
     }
     let deferred = runtime.is_deferred();
+    let state = match lost::decide(&*runtime, execution.spec, execution.state).await {
+        Ok(state) => state,
+        Err(Undecided::Problems(problems)) => return Ok(Outcome { problems, ..Outcome::default() }),
+        Err(Undecided::Runtime(error)) => {
+            return Ok(Outcome { problems: vec![said(&error, &Sensitive::default())], ..Outcome::default() });
+        }
+    };
+    let problems = lost::unknown(&state);
+    if !problems.is_empty() {
+        return Ok(Outcome { problems, ..Outcome::default() });
+    }
     let recorded: HashMap<&ResourceId, &StateResource> =
-        execution.state.resources.iter().map(|resource| (&resource.id, resource)).collect();
+        state.resources.iter().map(|resource| (&resource.id, resource)).collect();
     let finished: HashSet<&ResourceId> = if deferred { HashSet::new() } else { execution.done.iter().collect() };
     let called: HashSet<&ResourceId> = execution
         .plan
@@ -124,6 +136,7 @@ pub async fn execute(
         timeout: options.resource_timeout,
         stop: cancel.clone(),
         grace: options.grace,
+        open: state.open.iter().map(|call| call.id.clone()).collect(),
     };
     let mut walk = Walk {
         plan: execution.plan,
@@ -148,14 +161,18 @@ pub async fn execute(
     // A deferred runtime writes nothing of a walk that failed or was stopped: half of a change is
     // not what anybody asked for.
     let is_whole = problems.is_empty() && !outcome.canceled;
+    let mut written = if is_whole { Written::All } else { Written::Nothing };
     if !deferred || is_whole {
         match finish(&*runtime, &cancel).await {
             Ok(Finished { commit }) => outcome.commit = commit,
-            Err(error) => problems.push(said(&error, &Sensitive::default())),
+            Err(error) => {
+                written = if error.is_retryable() { Written::Perhaps } else { Written::Nothing };
+                problems.push(said(&error, &Sensitive::default()));
+            }
         }
     }
     if deferred {
-        tell_held(&*observer, held, &problems, is_whole).await?;
+        tell_held(&*observer, held, written).await?;
     }
     if problems.is_empty() && !outcome.canceled {
         let brought =
@@ -175,20 +192,30 @@ pub async fn execute(
     Ok(outcome)
 }
 
+/// What became of the changes that a deferred runtime gathered.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Written {
+    All,
+    Nothing,
+    /// Nobody knows: the answer was lost.
+    Perhaps,
+}
+
 /// Tells the results that were held back until the changes were really made.
-async fn tell_held(
-    observer: &dyn Observer,
-    held: Vec<ResourceResult>,
-    problems: &[Problem],
-    is_whole: bool,
-) -> Result<(), Abandoned> {
-    let is_written = is_whole && problems.is_empty();
+async fn tell_held(observer: &dyn Observer, held: Vec<ResourceResult>, written: Written) -> Result<(), Abandoned> {
     let mut telling: FuturesUnordered<_> = held
         .into_iter()
         .map(|mut result| {
-            if !is_written && result.outcome == ResourceOutcome::Done {
-                result.outcome = ResourceOutcome::Skipped;
-                result.message = "nothing was written, because not everything could be".to_owned();
+            if written != Written::All && result.outcome == ResourceOutcome::Done {
+                (result.outcome, result.message) = match written {
+                    Written::Perhaps => {
+                        (ResourceOutcome::Unknown, "nobody knows whether the changes were written".to_owned())
+                    }
+                    Written::All | Written::Nothing => {
+                        let why = "nothing was written, because not everything could be";
+                        (ResourceOutcome::Skipped, why.to_owned())
+                    }
+                };
                 result.resource = None;
             }
             observer.result(result)
@@ -256,13 +283,17 @@ impl Walk<'_> {
             self.start(batch, &running);
             let Some((id, result, told)) = running.next().await else { break };
             self.abandoned |= told.is_err();
-            let outcome = result.outcome;
+            let why = match (result.outcome, &result.problem) {
+                (ResourceOutcome::Done, None) => None,
+                (ResourceOutcome::Done, Some(_)) => Some("is not healthy"),
+                (ResourceOutcome::Failed | ResourceOutcome::Skipped, _) => Some("was not done"),
+                (ResourceOutcome::Unknown, _) => Some("may not have been done"),
+            };
             self.take(result);
             ended.insert(id.clone());
-            if outcome == ResourceOutcome::Done {
-                release(&later, &mut waits, &mut ready, &id);
-            } else {
-                self.skip_after(&id, &planned, &later, &mut ended).await;
+            match why {
+                None => release(&later, &mut waits, &mut ready, &id),
+                Some(why) => self.skip_after(&id, why, &planned, &later, &mut ended).await,
             }
         }
     }
@@ -327,10 +358,11 @@ impl Walk<'_> {
         }
     }
 
-    /// Tells of everything that comes after a resource which was not done.
+    /// Tells of everything that comes after a resource which is not as it should be, and why it was not begun.
     async fn skip_after(
         &mut self,
         id: &ResourceId,
+        why: &str,
         planned: &BTreeMap<&ResourceId, &PlannedAction>,
         later: &HashMap<&ResourceId, Vec<&ResourceId>>,
         ended: &mut BTreeSet<ResourceId>,
@@ -346,7 +378,7 @@ impl Walk<'_> {
                 if !action.action.is_call() {
                     continue;
                 }
-                let result = skipped(action, &format!("{id} comes first and was not done"));
+                let result = skipped(action, &format!("{id} comes first and {why}"));
                 if self.deferred {
                     self.held.push(result);
                 } else if !self.abandoned && self.observer.result(result).await.is_err() {

@@ -5,6 +5,7 @@
 
 mod call;
 mod execute;
+mod lost;
 mod observer;
 mod planning;
 mod values;

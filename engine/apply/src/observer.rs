@@ -21,15 +21,16 @@ pub struct ResourceResult {
     pub action: Action,
     /// What came of it.
     pub outcome: ResourceOutcome,
-    /// Why, when it was not done; holds no sensitive values.
+    /// Why, when it was not done or is not healthy; holds no sensitive values.
     pub message: String,
-    /// When done: what to record; `None` drops the record.
+    /// When done: what to record; `None` drops the record. When failed: what an earlier call turned out to have made,
+    /// to be recorded; `None` leaves the record.
     pub resource: Option<StateResource>,
     /// Where it lives, if it is a Kubernetes object.
     pub kubernetes: Option<KubernetesObject>,
     /// What it depends on.
     pub depends_on: Vec<ResourceId>,
-    /// What is wrong, when it failed.
+    /// What is wrong, when it failed, nobody knows, or it was done and is not healthy.
     pub problem: Option<Problem>,
 }
 

@@ -13,6 +13,8 @@ use stoa_engine::{
 };
 use stoa_runtime::{ApplyRequest, ReadRequest, Runtime, RuntimeError};
 
+use crate::lost::{self, Undecided};
+
 /// How many dry runs are under way at once.
 const PREVIEWS: usize = 16;
 
@@ -40,13 +42,15 @@ pub enum PlanError {
     Runtime(#[source] RuntimeError),
 }
 
-/// Plans to bring the infrastructure to `spec`, or to remove everything that is recorded.
+/// Plans to bring the infrastructure to `spec`, or to remove everything that is recorded. What became of open calls is
+/// found out first.
 ///
 /// # Errors
 ///
 /// [`PlanError::Problems`] with everything that is wrong; [`PlanError::Runtime`] when nothing could
 /// be read.
 pub async fn plan(runtime: Arc<dyn Runtime>, spec: &Spec, state: &State, destroy: bool) -> Result<Planned, PlanError> {
+    let state = &lost::decide(&*runtime, spec, state).await?;
     let none = BTreeMap::new();
     // Drafted once without a look, for the references that the Spec alone answers: the objects to
     // read are named only then.
@@ -64,6 +68,15 @@ pub async fn plan(runtime: Arc<dyn Runtime>, spec: &Spec, state: &State, destroy
     let plan = planner::plan(&decided).map_err(PlanError::Problems)?;
     let (digest, summary, table) = (plan.digest(), plan.summary(), render(&plan, Colour::Never));
     Ok(Planned { plan, digest, summary, table })
+}
+
+impl From<Undecided> for PlanError {
+    fn from(undecided: Undecided) -> Self {
+        match undecided {
+            Undecided::Runtime(error) => Self::Runtime(error),
+            Undecided::Problems(problems) => Self::Problems(problems),
+        }
+    }
 }
 
 fn none_of() -> BTreeMap<ResourceId, Preview> {

@@ -82,7 +82,8 @@ async fn check(
     }
 }
 
-async fn wait(
+/// Waits until it is Current or Failed, however often the wait has to be begun again.
+pub(crate) async fn wait(
     runtime: &dyn Runtime,
     ready: &Ready,
     report: &(dyn Fn(Health, &str) + Send + Sync),

@@ -33,4 +33,4 @@ pub use planner::{PlanInput, plan};
 pub use problem::Problem;
 pub use sensitive::Sensitive;
 pub use spec::{Resource, ResourceId, ResourceType, Spec};
-pub use state::{Health, ResourceOutcome, State, StateResource};
+pub use state::{Health, OpenCall, ResourceOutcome, State, StateResource};

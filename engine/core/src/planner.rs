@@ -125,6 +125,21 @@ pub fn draft(input: &PlanInput<'_>) -> Result<Draft, Vec<Problem>> {
         let action = remove(prior, input.live.get(*id), taken_over.contains(id));
         actions.insert((*id).clone(), action);
     }
+    // Calls that left nothing behind, of what is no longer wanted: only their record goes.
+    for call in input.state.open.iter().filter(|call| !known(&call.id.0) && !recorded.contains_key(&call.id)) {
+        let nothing = PlannedAction {
+            id: call.id.clone(),
+            kind: ResourceType::Kubernetes,
+            action: Action::Forget,
+            changes: Vec::new(),
+            after: Vec::new(),
+            depends_on: Vec::new(),
+            drift: false,
+            unverified: None,
+            recorded_as: None,
+        };
+        actions.insert(call.id.clone(), nothing);
+    }
     if !problems.is_empty() {
         return Err(problems);
     }
@@ -134,8 +149,10 @@ pub fn draft(input: &PlanInput<'_>) -> Result<Draft, Vec<Problem>> {
     Ok(Draft { plan, desired })
 }
 
-fn unknown_state(id: &ResourceId) -> Problem {
-    let message = "an earlier call may or may not have been made; import the resource or retry it explicitly";
+/// A call may have made a resource, nobody can find out, and another might make a second one.
+pub fn unknown_state(id: &ResourceId) -> Problem {
+    let message =
+        "an earlier call may or may not have been made, and nobody can find out; look for the resource yourself";
     Problem::new(reason::UNKNOWN_STATE, message).of(id)
 }
 

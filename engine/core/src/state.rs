@@ -43,7 +43,8 @@ pub struct StateResource {
     /// The Kubernetes cluster it lives in, by its name in the workspace; empty for others.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub cluster: String,
-    /// A call was made whose result nobody knows; nothing may be done before a person decides.
+    /// A call was made whose result nobody knows and nobody can find out, and to make it again might make a second
+    /// resource: nothing may be done before a person decides.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unknown: bool,
 }
@@ -157,6 +158,32 @@ impl Record {
 pub struct State {
     /// The resources, by id.
     pub resources: Vec<StateResource>,
+    /// Calls that may have been made, of earlier runs or earlier tries of the same run. None is left in a release.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub open: Vec<OpenCall>,
+}
+
+/// A call that may have been made and whose result is not known.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenCall {
+    /// The resource that it was for.
+    pub id: ResourceId,
+    /// What it was to do.
+    pub action: Action,
+    /// The uid of the run that made it.
+    pub run: String,
+}
+
+impl OpenCall {
+    /// Whether it may have left something that no record says: a new resource, or a new one in place of the old.
+    pub fn may_have_made(&self, is_recorded: bool) -> bool {
+        match self.action {
+            Action::Create | Action::Replace => true,
+            // What is taken over was there before. What is changed and not recorded was found before it was changed.
+            Action::Adopt => false,
+            Action::Update | Action::Delete | Action::Forget | Action::Unchanged => !is_recorded,
+        }
+    }
 }
 
 impl StateResource {
@@ -180,6 +207,47 @@ impl StateResource {
             cluster: String::new(),
             unknown: false,
         }
+    }
+
+    /// All that the id of a Kubernetes object tells of it: which object it is. `None` for other ids.
+    pub fn named_by(id: &ResourceId) -> Option<Self> {
+        let parts: Vec<&str> = id.0.split(':').collect();
+        let (api_version, kind, namespace, name) = match parts.as_slice() {
+            [api_version, kind, name] => (api_version, kind, None, name),
+            [api_version, kind, namespace, name] => (api_version, kind, Some(namespace), name),
+            _ => return None,
+        };
+        let mut metadata = Map::from_iter([("name".to_owned(), (*name).into())]);
+        metadata.extend(namespace.map(|namespace| ("namespace".to_owned(), (*namespace).into())));
+        let attributes = Map::from_iter([
+            ("apiVersion".to_owned(), (*api_version).into()),
+            ("kind".to_owned(), (*kind).into()),
+            ("metadata".to_owned(), metadata.into()),
+        ]);
+        Some(Self {
+            id: id.clone(),
+            kind: ResourceType::Kubernetes,
+            attributes,
+            live: Map::new(),
+            depends_on: Vec::new(),
+            extensions: Map::new(),
+            cluster: String::new(),
+            unknown: false,
+        })
+    }
+
+    /// The same, found live after a call whose result was lost. Of the object only its identity is kept: which of its
+    /// values are sensitive is known only to whoever applies it.
+    #[must_use]
+    pub fn found(self, live: &Map<String, Value>, cluster: String) -> Self {
+        let uid = live.get("metadata").and_then(|metadata| metadata.get("uid")).cloned();
+        let live = uid.map(|uid| ("metadata".to_owned(), Value::Object(Map::from_iter([("uid".to_owned(), uid)]))));
+        Self { live: live.into_iter().collect(), cluster, ..self }
+    }
+
+    /// The uid of the object that was applied, where there is one.
+    pub fn uid(&self) -> Option<&str> {
+        self.live.get("metadata")?.get("uid")?.as_str()
     }
 
     /// The same with another name of the cluster.

@@ -1,6 +1,6 @@
 //! Makes one commit of what a run gathered.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -89,7 +89,7 @@ fn prepare(
         None => repository.find_tree(repository.treebuilder(None)?.write()?)?,
     };
     let earlier = match head {
-        Some(head) => commits_of(repository, head, run)?,
+        Some(head) => commits_of(repository, head, &run.uid)?,
         None => Vec::new(),
     };
     let mut update = TreeUpdateBuilder::new();
@@ -160,12 +160,25 @@ fn holds(tree: &Tree<'_>, changes: &Gathered) -> Result<bool, git2::Error> {
     Ok(true)
 }
 
-/// The commits of this run, newest first.
-fn commits_of<'r>(repository: &'r Repository, head: Oid, run: &RunInfo) -> Result<Vec<Commit<'r>>, git2::Error> {
-    if run.uid.is_empty() {
+/// Those of these runs, by their uids, that have written: all of a run's changes are one commit.
+pub(crate) fn written_by(place: &Place, runs: BTreeSet<String>) -> Result<BTreeSet<String>, RuntimeError> {
+    let (repository, head) = place.head()?;
+    let Some(head) = head else { return Ok(BTreeSet::new()) };
+    let mut written = BTreeSet::new();
+    for run in runs {
+        if !commits_of(&repository, head, &run).map_err(|err| place.explain(&err))?.is_empty() {
+            written.insert(run);
+        }
+    }
+    Ok(written)
+}
+
+/// The commits of a run, newest first.
+fn commits_of<'r>(repository: &'r Repository, head: Oid, run: &str) -> Result<Vec<Commit<'r>>, git2::Error> {
+    if run.is_empty() {
         return Ok(Vec::new());
     }
-    let trailer = format!("Stoa-Run: {}", run.uid);
+    let trailer = format!("Stoa-Run: {run}");
     let mut walk = repository.revwalk()?;
     walk.set_sorting(Sort::TOPOLOGICAL)?;
     walk.push(head)?;

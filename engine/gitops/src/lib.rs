@@ -12,7 +12,7 @@ mod commit;
 mod manifest;
 mod place;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,7 +21,8 @@ use async_trait::async_trait;
 use serde_json::{Map, Value};
 use stoa_engine::{Live, ObjectRef, Preview, Resource, StateResource};
 use stoa_runtime::{
-    Applied, ApplyRequest, Finished, Health, HealthReport, KubernetesObject, ReadRequest, Runtime, RuntimeError,
+    Applied, ApplyRequest, Finished, Found, Health, HealthReport, KubernetesObject, LostCall, ReadRequest, Runtime,
+    RuntimeError,
 };
 
 use crate::commit::{Change, Gathered};
@@ -199,6 +200,22 @@ impl Runtime for GitOpsRuntime {
             Ok(read.collect())
         })
         .await
+    }
+
+    /// A run's changes are one commit, which names the run: it was made, or none of them was.
+    async fn look_for(&self, calls: &[LostCall<'_>]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError> {
+        let runs: BTreeSet<String> = calls.iter().map(|call| call.run.to_owned()).collect();
+        let written = self.blocking(move |place| commit::written_by(place, runs)).await?;
+        let requests: Vec<ReadRequest<'_>> =
+            calls.iter().map(|call| ReadRequest { desired: None, prior: Some(call.resource) }).collect();
+        let found = calls.iter().zip(self.read(&requests).await?).map(|(call, live)| {
+            Ok(match live? {
+                Live::Absent | Live::Unverified(_) => Found::Absent,
+                Live::Present(_) if !written.contains(call.run) => Found::Foreign,
+                Live::Present(live) => Found::Ours(Applied { live, kubernetes: None }),
+            })
+        });
+        Ok(found.collect())
     }
 
     async fn preview(

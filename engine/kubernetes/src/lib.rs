@@ -23,7 +23,8 @@ use async_trait::async_trait;
 use serde_json::{Map, Value};
 use stoa_engine::{Resource, ResourceId, StateResource};
 use stoa_runtime::{
-    Applied, ApplyRequest, Finished, Health, HealthReport, Live, Preview, ReadRequest, Runtime, RuntimeError,
+    Applied, ApplyRequest, Finished, Found, Health, HealthReport, Live, LostCall, Preview, ReadRequest, Runtime,
+    RuntimeError,
 };
 
 use crate::cluster::Cluster;
@@ -120,6 +121,10 @@ impl KubernetesRuntime {
 impl Runtime for KubernetesRuntime {
     async fn read(&self, requests: &[ReadRequest<'_>]) -> Result<Vec<Result<Live, RuntimeError>>, RuntimeError> {
         read::read(self, requests).await
+    }
+
+    async fn look_for(&self, calls: &[LostCall<'_>]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError> {
+        read::look_for(self, calls).await
     }
 
     async fn preview(

@@ -4,16 +4,19 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use serde_json::{Map, Value};
 use stoa_engine::Sensitive;
 use stoa_engine::object::without_bookkeeping;
-use stoa_runtime::{Live, ReadRequest, RuntimeError};
+use stoa_runtime::{Found, Live, LostCall, ReadRequest, RuntimeError};
 
 use crate::KubernetesRuntime;
-use crate::cluster::{Cluster, Discovered};
+use crate::cluster::{Cluster, Discovered, FIELD_MANAGER};
 use crate::error::CallError;
 use crate::target::{Api, Gvk, Target, collection_path};
+use crate::write::{applied, uid};
 
 /// Calls in flight at once.
 const PARALLEL: usize = 16;
@@ -109,6 +112,40 @@ pub(crate) async fn read(runtime: &KubernetesRuntime, requests: &[ReadRequest<'_
         answers[position] = Some(answer);
     }
     Ok(answers.into_iter().map(|answer| answer.expect("every request was placed or answered")).collect())
+}
+
+/// Looks for what lost calls may have made, each by its name.
+pub(crate) async fn look_for(
+    runtime: &KubernetesRuntime,
+    calls: &[LostCall<'_>],
+) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError> {
+    let looks: Vec<BoxFuture<'_, Result<Found, RuntimeError>>> =
+        calls.iter().map(|call| look_for_one(runtime, call).boxed()).collect();
+    Ok(stream::iter(looks).buffered(PARALLEL).collect().await)
+}
+
+async fn look_for_one(runtime: &KubernetesRuntime, call: &LostCall<'_>) -> Result<Found, RuntimeError> {
+    let (index, target) = runtime.prior_target(call.resource)?;
+    let cluster = runtime.cluster(index);
+    let explain = |err: CallError| err.into_runtime(&cluster.name, &Sensitive::default());
+    let Discovered::Served(api) = cluster.discover(&target.gvk).await.map_err(explain)? else {
+        return Ok(Found::Absent);
+    };
+    let Some(object) = cluster.get(&cluster.path(&target, &api)).await.map_err(explain)? else {
+        return Ok(Found::Absent);
+    };
+    let is_recorded = call.resource.uid().is_some_and(|recorded| uid(&object) == Some(recorded));
+    let is_ours = is_recorded || bears_our_mark(&object);
+    Ok(if is_ours { Found::Ours(applied(cluster, target, &api, object)) } else { Found::Foreign })
+}
+
+/// Whether we ever applied the object: its server keeps who did.
+fn bears_our_mark(object: &Map<String, Value>) -> bool {
+    let managers = object.get("metadata").and_then(|metadata| metadata.get("managedFields")?.as_array());
+    managers.into_iter().flatten().any(|entry| {
+        let text = |key: &str| entry.get(key).and_then(Value::as_str);
+        text("manager") == Some(FIELD_MANAGER) && text("operation") == Some("Apply")
+    })
 }
 
 /// The kinds that CustomResourceDefinitions among the wanted resources define.

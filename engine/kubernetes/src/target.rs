@@ -54,17 +54,13 @@ pub(crate) struct Target {
 
 impl Target {
     pub(crate) fn of_desired(desired: &Resource) -> Result<Self, RuntimeError> {
-        let named = ["cluster", "kubeConfig"].iter().find_map(|key| desired.extensions.get(*key));
-        let cluster = match named {
-            None | Some(Value::Null) => "",
-            Some(Value::String(name)) => name,
-            Some(_) => return Err(invalid("the cluster's name has to be a string", "extensions.cluster")),
-        };
-        Self::of_object(&desired.attributes, cluster)
+        Self::of_object(&desired.attributes, named_cluster(&desired.extensions)?)
     }
 
     pub(crate) fn of_prior(prior: &StateResource) -> Result<Self, RuntimeError> {
-        Self::of_object(&prior.attributes, &prior.cluster)
+        // What was never recorded as applied is where it was to be applied.
+        let cluster = if prior.cluster.is_empty() { named_cluster(&prior.extensions)? } else { &prior.cluster };
+        Self::of_object(&prior.attributes, cluster)
     }
 
     fn of_object(object: &Map<String, Value>, cluster: &str) -> Result<Self, RuntimeError> {
@@ -96,6 +92,15 @@ impl Target {
     /// The namespace it lives in where `api` serves it.
     pub(crate) fn namespace_in<'a>(&'a self, api: &Api, default: &'a str) -> Option<&'a str> {
         api.namespaced.then(|| self.namespace.as_deref().unwrap_or(default))
+    }
+}
+
+/// The cluster that extensions name; empty when they name none.
+fn named_cluster(extensions: &Map<String, Value>) -> Result<&str, RuntimeError> {
+    match ["cluster", "kubeConfig"].iter().find_map(|key| extensions.get(*key)) {
+        None | Some(Value::Null) => Ok(""),
+        Some(Value::String(name)) => Ok(name),
+        Some(_) => Err(invalid("the cluster's name has to be a string", "extensions.cluster")),
     }
 }
 

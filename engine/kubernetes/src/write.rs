@@ -77,18 +77,24 @@ pub(crate) async fn apply(runtime: &KubernetesRuntime, request: &ApplyRequest<'_
     if target.gvk.is("apiextensions.k8s.io", "CustomResourceDefinition") {
         forget_defined(cluster, &object);
     }
-    let live = without_bookkeeping(object);
-    runtime.remember(&request.desired.id, &live);
+    let applied = applied(cluster, target, &api, object);
+    runtime.remember(&request.desired.id, &applied.live);
+    Ok(applied)
+}
+
+/// The object as it is now, and what Kubernetes calls it.
+pub(crate) fn applied(cluster: &Cluster, target: Target, api: &Api, object: Map<String, Value>) -> Applied {
+    let namespace = target.namespace_in(api, cluster.default_namespace()).unwrap_or_default().to_owned();
     let kubernetes = Some(KubernetesObject {
         cluster: cluster.name.clone(),
-        group: target.gvk.group.clone(),
-        version: target.gvk.version.clone(),
-        kind: target.gvk.kind.clone(),
-        namespace: target.namespace_in(&api, cluster.default_namespace()).unwrap_or_default().to_owned(),
+        uid: uid(&object).unwrap_or_default().to_owned(),
+        group: target.gvk.group,
+        version: target.gvk.version,
+        kind: target.gvk.kind,
+        namespace,
         name: target.name,
-        uid: uid(&live).unwrap_or_default().to_owned(),
     });
-    Ok(Applied { live, kubernetes })
+    Applied { live: without_bookkeeping(object), kubernetes }
 }
 
 pub(crate) async fn delete(runtime: &KubernetesRuntime, prior: &StateResource) -> Result<(), RuntimeError> {
@@ -99,7 +105,7 @@ pub(crate) async fn delete(runtime: &KubernetesRuntime, prior: &StateResource) -
     // What an earlier run saw may be gone by now.
     let Discovered::Served(api) = cluster.discover(&target.gvk).await.map_err(explain)? else { return Ok(()) };
     let path = cluster.path(&target, &api);
-    let recorded = uid(&prior.live);
+    let recorded = prior.uid();
     match cluster.delete(&path, propagation(&target.gvk), recorded).await {
         Ok(()) => {}
         Err(CallError::Status(failure)) if failure.is_missing_kind() => return Ok(()),
@@ -220,6 +226,6 @@ fn propagation(gvk: &Gvk) -> &'static str {
     }
 }
 
-fn uid(object: &Map<String, Value>) -> Option<&str> {
+pub(crate) fn uid(object: &Map<String, Value>) -> Option<&str> {
     object.get("metadata")?.get("uid")?.as_str()
 }

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use stoa_engine::resolve::Resolved;
 use stoa_engine::{Live, Preview, Resource, ResourceType, StateResource};
 
-use crate::{Applied, ApplyRequest, Finished, Health, ReadRequest, Runtime, RuntimeError};
+use crate::{Applied, ApplyRequest, Finished, Found, Health, LostCall, ReadRequest, Runtime, RuntimeError};
 
 /// Makes runtimes over the infrastructure under test.
 pub trait Subject: fmt::Debug + Send + Sync {
@@ -34,6 +34,7 @@ pub async fn all(subject: &dyn Subject) {
     adopting_takes_over_what_is_there(subject).await;
     deleted_is_gone(subject).await;
     deleting_twice_succeeds(subject).await;
+    what_a_lost_call_made_is_found(subject).await;
     an_object_without_a_name_is_refused_for_good(subject).await;
     health_is_told(subject).await;
     many_at_once_are_all_applied(subject).await;
@@ -105,6 +106,32 @@ fn data(live: &Live) -> Value {
         Live::Present(object) => object.get("data").cloned().unwrap_or_default(),
         other => panic!("{other:?} is not there"),
     }
+}
+
+/// What a call made is found by its id alone, and what is not there is not.
+///
+/// Whose mark it bears depends on the run for a runtime that marks runs, which is left to its own tests.
+pub async fn what_a_lost_call_made_is_found(subject: &dyn Subject) {
+    let desired = config_map(subject, "lost", "a");
+    let named = StateResource::named_by(&desired.id).expect("it is an object's id");
+    let look = async || {
+        let calls = [LostCall { resource: &named, run: "conformance" }];
+        let mut found = subject.runtime().look_for(&calls).await.expect("the infrastructure is there");
+        assert_eq!(found.len(), 1, "one answer for one call");
+        found.remove(0).expect("a good id is looked for")
+    };
+    assert_eq!(look().await, Found::Absent);
+    let prior = bring(subject, &desired, None).await;
+    match look().await {
+        Found::Ours(applied) => {
+            // A runtime that only gathers knows no uid before it has finished.
+            let found = named.clone().found(&applied.live, String::new());
+            assert!(prior.uid().is_none_or(|recorded| found.uid() == Some(recorded)), "{found:?}");
+        }
+        found => assert!(found == Found::Foreign && subject.runtime().is_deferred(), "{found:?}"),
+    }
+    remove(subject, &prior).await;
+    assert_eq!(look().await, Found::Absent);
 }
 
 /// What does not exist reads as [`Live::Absent`].

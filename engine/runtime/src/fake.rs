@@ -3,7 +3,7 @@
 //! It counts and records its calls, sets a uid and a resourceVersion as a server does, keeps fields
 //! that others set, and fails, hangs or waits as it is told.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
@@ -12,7 +12,8 @@ use stoa_engine::{Live, ObjectRef, Preview, Resource, ResourceId, StateResource}
 use tokio::sync::Semaphore;
 
 use crate::{
-    Applied, ApplyRequest, Finished, Health, HealthReport, KubernetesObject, ReadRequest, Runtime, RuntimeError,
+    Applied, ApplyRequest, Finished, Found, Health, HealthReport, KubernetesObject, LostCall, ReadRequest, Runtime,
+    RuntimeError,
 };
 
 /// A call that a [`FakeRuntime`] was made.
@@ -20,6 +21,8 @@ use crate::{
 pub enum Operation {
     /// [`Runtime::read`], once for each resource.
     Read,
+    /// [`Runtime::look_for`], once for each resource.
+    LookFor,
     /// [`Runtime::preview`]
     Preview,
     /// [`Runtime::apply`]
@@ -39,6 +42,12 @@ pub struct FakeCloud {
 #[derive(Debug, Default)]
 struct State {
     live: BTreeMap<ResourceId, Map<String, Value>>,
+    /// What runtimes made, which bears their mark.
+    ours: BTreeSet<ResourceId>,
+    /// What cannot be looked for.
+    hidden: BTreeSet<ResourceId>,
+    /// Errors in place of the answers to calls that are made.
+    lost: BTreeMap<ResourceId, VecDeque<RuntimeError>>,
     version: u64,
     calls: Vec<(Operation, ResourceId)>,
     faults: BTreeMap<(Operation, ResourceId), VecDeque<RuntimeError>>,
@@ -76,7 +85,9 @@ impl FakeCloud {
     /// Puts something there, or changes it, as somebody else would.
     pub fn put(&self, id: &str, object: Value) {
         let object = object.as_object().cloned().unwrap_or_default();
-        self.lock().live.insert(id.into(), object);
+        let mut state = self.lock();
+        state.ours.remove(id);
+        state.live.insert(id.into(), object);
     }
 
     /// Removes something, as somebody else would.
@@ -87,6 +98,22 @@ impl FakeCloud {
     /// Lets the next call of this kind for the resource fail; called again, the one after it too.
     pub fn fail(&self, operation: Operation, id: &str, error: RuntimeError) {
         self.lock().faults.entry((operation, id.into())).or_default().push_back(error);
+    }
+
+    /// Lets the next [`Runtime::apply`] or [`Runtime::delete`] of the resource be made and its answer be lost: the
+    /// caller gets this error.
+    pub fn lose(&self, id: &str, error: RuntimeError) {
+        self.lock().lost.entry(id.into()).or_default().push_back(error);
+    }
+
+    /// Loses no more answers of the resource.
+    pub fn answer_again(&self, id: &str) {
+        self.lock().lost.remove(id);
+    }
+
+    /// Lets nobody look for what became of a lost call, as where a create has to answer with the name of what it made.
+    pub fn hide(&self, id: &str) {
+        self.lock().hidden.insert(id.into());
     }
 
     /// Holds back [`Runtime::apply`] and [`Runtime::delete`] of a resource until a permit is added
@@ -134,6 +161,12 @@ impl FakeCloud {
         }
     }
 
+    /// Whether the answer to a call that was made is lost.
+    fn answer(&self, id: &ResourceId) -> Result<(), RuntimeError> {
+        let error = self.lock().lost.get_mut(id).and_then(VecDeque::pop_front);
+        error.map_or(Ok(()), Err)
+    }
+
     /// Counts a change as under way until the guard is dropped, and waits for its gate.
     async fn enter(&self, id: &ResourceId) -> InFlight {
         let gate = {
@@ -176,6 +209,7 @@ impl FakeCloud {
             metadata.entry("uid").or_insert_with(|| json!(format!("uid-{version}")));
             metadata.insert("resourceVersion".to_owned(), json!(version.to_string()));
         }
+        state.ours.insert(id.clone());
         state.live.insert(id.clone(), object.clone());
         object
     }
@@ -278,6 +312,24 @@ impl Runtime for FakeRuntime {
         Ok(read.collect())
     }
 
+    async fn look_for(&self, calls: &[LostCall<'_>]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError> {
+        let found = calls.iter().map(|LostCall { resource, .. }| {
+            self.cloud.begin(Operation::LookFor, &resource.id)?;
+            let state = self.cloud.lock();
+            if state.hidden.contains(&resource.id) {
+                return Ok(Found::Unknowable);
+            }
+            let Some(live) = state.live.get(&resource.id).cloned() else { return Ok(Found::Absent) };
+            let uid = live.get("metadata").and_then(|metadata| metadata.get("uid")?.as_str());
+            if !state.ours.contains(&resource.id) && (uid.is_none() || uid != resource.uid()) {
+                return Ok(Found::Foreign);
+            }
+            let kubernetes = KubernetesObject { cluster: "fake".to_owned(), ..KubernetesObject::default() };
+            Ok(Found::Ours(Applied { live, kubernetes: Some(kubernetes) }))
+        });
+        Ok(found.collect())
+    }
+
     async fn preview(
         &self,
         request: &ApplyRequest<'_>,
@@ -295,6 +347,7 @@ impl Runtime for FakeRuntime {
         let ObjectRef { group, version, kind, namespace, name } = check(request.desired)?;
         let merged = self.cloud.merged(request);
         let live = if self.gather(id, Some(merged.clone())) { merged } else { self.cloud.store(id, merged) };
+        self.cloud.answer(id)?;
         drop(guard);
         let uid = live["metadata"].get("uid").and_then(Value::as_str).unwrap_or_default().to_owned();
         let kubernetes = KubernetesObject { cluster: "fake".to_owned(), group, version, kind, namespace, name, uid };
@@ -307,6 +360,7 @@ impl Runtime for FakeRuntime {
         if !self.gather(&prior.id, None) {
             self.cloud.lock().live.remove(&prior.id);
         }
+        self.cloud.answer(&prior.id)?;
         drop(guard);
         Ok(())
     }

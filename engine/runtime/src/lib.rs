@@ -51,6 +51,28 @@ pub struct ApplyRequest<'a> {
     pub adopt: bool,
 }
 
+/// A call that may have been made and whose result nobody knows.
+#[derive(Clone, Copy, Debug)]
+pub struct LostCall<'a> {
+    /// The resource that it was for: what is recorded of it, or only what its id and its extensions say.
+    pub resource: &'a StateResource,
+    /// The uid of the run that made it.
+    pub run: &'a str,
+}
+
+/// What is there after a call whose result nobody knows.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Found {
+    /// Nothing.
+    Absent,
+    /// What the call made, or what is recorded: it bears our mark, or has the uid that is recorded.
+    Ours(Applied),
+    /// Something that others made.
+    Foreign,
+    /// Nobody can look, and a second call might make a second resource.
+    Unknowable,
+}
+
 /// What an apply left behind.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Applied {
@@ -97,6 +119,14 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     /// in its place.
     async fn read(&self, requests: &[ReadRequest<'_>]) -> Result<Vec<Result<Live, RuntimeError>>, RuntimeError>;
 
+    /// Looks what is there of resources for which calls may have been made, in the order of the calls. Changes nothing,
+    /// and may be called again.
+    ///
+    /// # Errors
+    ///
+    /// When the infrastructure cannot be reached at all; what is wrong with one resource is told in its place.
+    async fn look_for(&self, calls: &[LostCall<'_>]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError>;
+
     /// Asks what applying would make of a resource, changing nothing. `live` is what
     /// [`read`](Self::read) found.
     async fn preview(
@@ -106,7 +136,7 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     ) -> Result<Preview, RuntimeError>;
 
     /// Brings the resource to `request.desired`. A second call with the same request changes
-    /// nothing. When its future is dropped the change may or may not have been made.
+    /// nothing. When its future is dropped the change may or may not have been made; [`look_for`](Self::look_for) tells.
     async fn apply(&self, request: &ApplyRequest<'_>) -> Result<Applied, RuntimeError>;
 
     /// Deletes the resource and waits until it is gone. One that is already gone counts as deleted.
@@ -136,7 +166,7 @@ pub enum RuntimeError {
     /// Somebody else owns fields that are wanted here.
     #[error("{0}")]
     Conflict(String),
-    /// It could not be reached or was busy; trying again may help.
+    /// It could not be reached or was busy; trying again may help. The call may have been made.
     #[error("{message}")]
     Unavailable {
         /// What happened.

@@ -1,10 +1,9 @@
 //! Between the engine's types and the proto's.
 
-use serde_json::{Map, Value, json};
 use stoa_apply::Planned;
 use stoa_engine::digest::canonical_json;
-use stoa_engine::{ResourceId, ResourceType, Spec, State, StateResource};
-use stoa_proto::{KubernetesObject, PlanResponse, PlannedResource, Problem, StateEntry, Summary};
+use stoa_engine::{Action, OpenCall, ResourceId, Spec, State, StateResource};
+use stoa_proto::{Intent, KubernetesObject, PlanResponse, PlannedResource, Problem, StateEntry, Summary};
 
 use crate::failure::Failure;
 use crate::generate::FILE_EXTENSION;
@@ -42,20 +41,18 @@ pub(crate) fn spec(bytes: &[u8]) -> Result<Spec, Failure> {
     serde_json::from_slice(bytes).map_err(|err| Failure::request(format!("spec is no Spec: {err}")))
 }
 
-/// The recorded state of a request.
-///
-/// An entry that only has the intent to create means that a call may have made something nobody knows of.
-/// Where its id says which object that is, the object counts as recorded, so that a plan that no longer
-/// wants it removes it; a plan that wants it finds out by looking. What was to be adopted was somebody
-/// else's, and stays.
-pub(crate) fn state(entries: &[StateEntry], spec: &Spec) -> Result<State, Failure> {
-    let mut resources = Vec::with_capacity(entries.len());
+/// The recorded state of a request. An entry with an intent is of a call whose result is not known.
+pub(crate) fn state(entries: &[StateEntry]) -> Result<State, Failure> {
+    let mut state = State::default();
     for entry in entries {
+        if let Some(Intent { action, run }) = &entry.intent {
+            let action = Action::ALL
+                .into_iter()
+                .find(|known| known.to_string() == *action)
+                .ok_or_else(|| Failure::request(format!("state of {} has the intent {action:?}", entry.id)))?;
+            state.open.push(OpenCall { id: ResourceId(entry.id.clone()), action, run: run.clone() });
+        }
         if entry.resource.is_empty() {
-            let wanted = spec.resources.iter().any(|resource| resource.id.0 == entry.id);
-            if entry.intent.as_ref().is_some_and(|intent| intent.action == "Create") && !wanted {
-                resources.extend(object_named(&entry.id));
-            }
             continue;
         }
         let resource: StateResource = serde_json::from_slice(&entry.resource)
@@ -63,36 +60,9 @@ pub(crate) fn state(entries: &[StateEntry], spec: &Spec) -> Result<State, Failur
         if resource.id.0 != entry.id {
             return Err(Failure::request(format!("state of {} is of {}", entry.id, resource.id)));
         }
-        resources.push(resource);
+        state.resources.push(resource);
     }
-    Ok(State { resources })
-}
-
-/// What an id of a Kubernetes object alone tells of it.
-fn object_named(id: &str) -> Option<StateResource> {
-    let parts: Vec<&str> = id.split(':').collect();
-    let (api_version, kind, namespace, name) = match parts.as_slice() {
-        [api_version, kind, name] => (api_version, kind, None, name),
-        [api_version, kind, namespace, name] => (api_version, kind, Some(namespace), name),
-        _ => return None,
-    };
-    let mut metadata = json!({"name": name});
-    if let Some(namespace) = namespace {
-        metadata["namespace"] = json!(namespace);
-    }
-    let Value::Object(attributes) = json!({"apiVersion": api_version, "kind": kind, "metadata": metadata}) else {
-        return None;
-    };
-    Some(StateResource {
-        id: ResourceId(id.to_owned()),
-        kind: ResourceType::Kubernetes,
-        attributes,
-        live: Map::new(),
-        depends_on: Vec::new(),
-        extensions: Map::new(),
-        cluster: String::new(),
-        unknown: false,
-    })
+    Ok(state)
 }
 
 /// Which runtime's object it is, for the record.
@@ -138,51 +108,34 @@ pub(crate) fn plan(planned: Planned) -> PlanResponse {
 
 #[cfg(test)]
 mod tests {
-    use stoa_proto::Intent;
+    use serde_json::json;
 
     use super::*;
 
-    fn check(id: &str, intent: &str, wanted: bool) -> Vec<String> {
-        let entry = StateEntry {
+    fn entry(id: &str, resource: &str, intent: &str) -> StateEntry {
+        StateEntry {
             id: id.to_owned(),
+            resource: resource.as_bytes().to_vec().into(),
             intent: (!intent.is_empty()).then(|| Intent { action: intent.to_owned(), run: "r".to_owned() }),
-            ..StateEntry::default()
-        };
-        let mut spec = Spec::default();
-        if wanted {
-            let StateResource { id, kind, attributes, .. } = object_named(id).unwrap();
-            spec.resources.push(stoa_engine::Resource {
-                id,
-                kind,
-                attributes,
-                depends_on: vec![],
-                extensions: Map::new(),
-            });
         }
-        let state = state(&[entry], &spec).unwrap();
-        state.resources.iter().map(|resource| Value::Object(resource.attributes.clone()).to_string()).collect()
     }
 
     #[test]
-    fn what_may_have_been_made_and_is_no_longer_wanted_counts_as_recorded() {
-        let object = r#"{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","namespace":"shop"}}"#;
-        assert_eq!(check("apps/v1:Deployment:shop:web", "Create", false), [object]);
-        assert!(check("apps/v1:Deployment:shop:web", "Create", true).is_empty());
-        assert!(check("apps/v1:Deployment:shop:web", "", false).is_empty());
-        assert!(check("apps/v1:Deployment:shop:web", "Adopt", false).is_empty(), "it was there before");
-        assert!(check("a:b", "Create", false).is_empty(), "not an object's id");
+    fn a_state_is_what_is_recorded_and_what_is_open() {
+        let recorded = json!({"id": "v1:Namespace:a", "type": "Kubernetes", "attributes": {}}).to_string();
+        let entries = [entry("v1:Namespace:a", &recorded, ""), entry("v1:Namespace:b", "", "Create")];
+        let state = state(&entries).unwrap();
+        assert_eq!(state.resources.iter().map(|resource| &*resource.id.0).collect::<Vec<_>>(), ["v1:Namespace:a"]);
+        let open = OpenCall { id: "v1:Namespace:b".into(), action: Action::Create, run: "r".to_owned() };
+        assert_eq!(state.open, [open]);
     }
 
     #[test]
     fn a_state_that_is_not_what_it_says_is_refused() {
-        let entry = |id: &str, resource: &str| StateEntry {
-            id: id.to_owned(),
-            resource: resource.as_bytes().to_vec().into(),
-            ..StateEntry::default()
-        };
-        let good = serde_json::to_string(&object_named("v1:Namespace:a").unwrap()).unwrap();
-        state(&[entry("v1:Namespace:a", &good)], &Spec::default()).unwrap();
-        state(&[entry("v1:Namespace:b", &good)], &Spec::default()).unwrap_err();
-        state(&[entry("v1:Namespace:a", "{}")], &Spec::default()).unwrap_err();
+        let good = json!({"id": "v1:Namespace:a", "type": "Kubernetes", "attributes": {}}).to_string();
+        state(&[entry("v1:Namespace:a", &good, "")]).unwrap();
+        state(&[entry("v1:Namespace:b", &good, "")]).unwrap_err();
+        state(&[entry("v1:Namespace:a", "{}", "")]).unwrap_err();
+        state(&[entry("v1:Namespace:a", &good, "Explode")]).unwrap_err();
     }
 }

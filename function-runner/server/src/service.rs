@@ -78,7 +78,7 @@ impl Service {
     async fn plan(&self, request: PlanRequest) -> Result<PlanResponse, Failure> {
         let target = required(request.target, "target")?;
         let spec = convert::spec(&request.spec)?;
-        let state = convert::state(&request.state, &spec)?;
+        let state = convert::state(&request.state)?;
         let runtime = self.runtimes.of(&target, &spec, &state).await?;
         let planned = apply::plan(runtime, &spec, &state, request.destroy).await?;
         Ok(convert::plan(planned))

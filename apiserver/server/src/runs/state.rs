@@ -196,7 +196,7 @@ impl State {
     /// The state as a document, resources in the order of their ids.
     pub(crate) fn document(&self) -> Bytes {
         let resources = self.entries().filter_map(|e| e.resource.clone()).collect();
-        Bytes::from(document::encode(&stoa_engine::State { resources }))
+        Bytes::from(document::encode(&stoa_engine::State { resources, open: Vec::new() }))
     }
 
     /// The state as the function-runner takes it.

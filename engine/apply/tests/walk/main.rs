@@ -5,6 +5,7 @@
 mod deferred;
 mod failures;
 mod health;
+mod lost;
 mod order;
 mod planning;
 mod records;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use stoa_apply::{
     Abandoned, Execution, Observer, Options, Outcome, PlanError, Planned, ResourceOutcome, ResourceResult,
 };
-use stoa_engine::{Action, Problem, ResourceId, Spec, State, StateResource};
+use stoa_engine::{Action, OpenCall, Problem, ResourceId, Spec, State, StateResource};
 use stoa_runtime::fake::{FakeCloud, FakeRuntime};
 use stoa_runtime::{Health, Runtime};
 use tokio::sync::{Notify, Semaphore};
@@ -30,6 +30,8 @@ struct Kept {
     state: BTreeMap<ResourceId, StateResource>,
     intents: Vec<(Action, Vec<ResourceId>)>,
     results: Vec<ResourceResult>,
+    /// Intents without a result.
+    open: BTreeMap<ResourceId, OpenCall>,
     healths: Vec<(ResourceId, Health, String)>,
     /// How many results are kept before the keeper goes away.
     results_left: Option<usize>,
@@ -42,7 +44,12 @@ impl Observer for Keeper {
         if let Some(gate) = gate {
             gate.acquire().await.map_err(|_| Abandoned)?.forget();
         }
-        self.kept.lock().intents.push((action, ids.to_vec()));
+        let mut kept = self.kept.lock();
+        kept.intents.push((action, ids.to_vec()));
+        for id in ids {
+            kept.open.insert(id.clone(), OpenCall { id: id.clone(), action, run: "run".to_owned() });
+        }
+        drop(kept);
         self.changed.notify_waiters();
         Ok(())
     }
@@ -52,11 +59,15 @@ impl Observer for Keeper {
         if let Some(left) = &mut kept.results_left {
             *left = left.checked_sub(1).ok_or(Abandoned)?;
         }
-        if result.outcome == ResourceOutcome::Done {
-            match &result.resource {
-                Some(resource) => drop(kept.state.insert(result.id.clone(), resource.clone())),
-                None => drop(kept.state.remove(&result.id)),
+        match (result.outcome, &result.resource) {
+            (ResourceOutcome::Done | ResourceOutcome::Failed, Some(resource)) => {
+                kept.state.insert(result.id.clone(), resource.clone());
             }
+            (ResourceOutcome::Done, None) => drop(kept.state.remove(&result.id)),
+            (ResourceOutcome::Failed | ResourceOutcome::Skipped | ResourceOutcome::Unknown, _) => {}
+        }
+        if result.outcome != ResourceOutcome::Unknown {
+            kept.open.remove(&result.id);
         }
         kept.results.push(result);
         self.changed.notify_waiters();
@@ -70,7 +81,8 @@ impl Observer for Keeper {
 
 impl Keeper {
     pub(crate) fn state(&self) -> State {
-        State { resources: self.kept.lock().state.values().cloned().collect() }
+        let kept = self.kept.lock();
+        State { resources: kept.state.values().cloned().collect(), open: kept.open.values().cloned().collect() }
     }
 
     pub(crate) fn record(&self, id: &str) -> StateResource {

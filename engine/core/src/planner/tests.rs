@@ -46,7 +46,8 @@ fn drafted(wanted: Vec<Resource>, recorded: Vec<StateResource>, live: &[(&str, &
     let absent = wanted.iter().map(|r| &r.id).chain(recorded.iter().map(|r| &r.id));
     let mut found: BTreeMap<ResourceId, Live> = absent.map(|id| (id.clone(), Live::Absent)).collect();
     found.extend(live.iter().map(|(name, value)| (id(name), Live::Present(object(name, value)))));
-    let (spec, state) = (Spec { resources: wanted, ..Spec::default() }, State { resources: recorded });
+    let (spec, state) =
+        (Spec { resources: wanted, ..Spec::default() }, State { resources: recorded, ..State::default() });
     let input = PlanInput { spec: &spec, state: &state, live: &found, previews: &BTreeMap::new(), destroy };
     draft(&input).unwrap()
 }
@@ -124,7 +125,8 @@ fn a_destroy_deletes_dependents_first() {
 
 #[test]
 fn what_nobody_knows_the_result_of_stops_everything() {
-    let state = State { resources: vec![StateResource { unknown: true, ..recorded("x", "a", &[]) }] };
+    let state =
+        State { resources: vec![StateResource { unknown: true, ..recorded("x", "a", &[]) }], ..State::default() };
     let (spec, live) = (Spec::default(), BTreeMap::from([(id("x"), Live::Absent)]));
     let input = PlanInput { spec: &spec, state: &state, live: &live, previews: &BTreeMap::new(), destroy: false };
     let problems = plan(&input).unwrap_err();

@@ -84,7 +84,7 @@ impl Apply {
         if plan.spec_digest != spec.digest() {
             return Err(Failure::new(Code::Aborted, reason::STALE_PLAN, "the plan was made from another Spec"));
         }
-        let state = convert::state(&self.start.state, &spec)?;
+        let state = convert::state(&self.start.state)?;
         let done: Vec<ResourceId> = self.start.done.iter().cloned().map(ResourceId).collect();
         let runtime = self.runtimes.of(&target, &spec, &state).await?;
         let parallelism = if self.start.parallelism == 0 { self.parallelism } else { self.start.parallelism };

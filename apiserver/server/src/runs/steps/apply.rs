@@ -106,6 +106,10 @@ async fn settle(execution: &mut Execution, finished: FinishedEvent) -> Result<()
     if finished.succeeded {
         return Ok(());
     }
+    let unknown = |problem: &&stoa_proto::Problem| problem.reason == stoa_engine::problem::reason::UNKNOWN_STATE;
+    if let Some(problem) = finished.problems.iter().find(unknown) {
+        return Err(Halt::failed(reason::UNKNOWN_STATE, runner::describe(problem)));
+    }
     let list = finished.problems.iter().take(5).map(runner::describe).collect::<Vec<_>>().join("; ");
     let more = finished.problems.len().saturating_sub(5);
     let message = if more > 0 { format!("{list}; and {more} more, see runs/log") } else { list };
@@ -261,9 +265,13 @@ impl Conversation {
             let was_not_called = self.intended.remove(&id) && entry.intent.take().is_some();
             return Ok(was_not_called.then_some(entry));
         }
-        if outcome == ResourceOutcome::Done {
-            let decode = |bytes: &Bytes| serde_json::from_slice(bytes).map_err(|e| not_understood(&e.to_string()));
-            entry.resource = Some(&event.resource).filter(|bytes| !bytes.is_empty()).map(decode).transpose()?;
+        let decode = |bytes: &Bytes| serde_json::from_slice(bytes).map_err(|e| not_understood(&e.to_string()));
+        let resource = Some(&event.resource).filter(|bytes| !bytes.is_empty()).map(decode).transpose()?;
+        match outcome {
+            ResourceOutcome::Done => entry.resource = resource,
+            // What failed now may be there since an earlier call, whose result nobody had.
+            ResourceOutcome::Failed => entry.resource = resource.or(entry.resource),
+            ResourceOutcome::Skipped | ResourceOutcome::Unknown => {}
         }
         if outcome != ResourceOutcome::Unknown {
             entry.intent = None;

@@ -1,0 +1,249 @@
+//! Calls without an answer: what they left behind is found out by looking, the next time.
+
+use serde_json::json;
+use stoa_apply::ResourceOutcome;
+use stoa_engine::problem::reason;
+use stoa_engine::{Action, ResourceId, Spec};
+use stoa_runtime::fake::Operation;
+use stoa_runtime::{Health, RuntimeError};
+
+use crate::support::{Stack, config_map, id, maps, spec};
+
+fn unavailable() -> RuntimeError {
+    RuntimeError::Unavailable { message: "connection reset".to_owned() }
+}
+
+fn nothing() -> Spec {
+    spec(Vec::new())
+}
+
+impl Stack {
+    /// Applies what is made and never answered.
+    async fn lose(&self, lost: &str, spec: &Spec) {
+        for _ in 0..1_000 {
+            self.cloud.lose(lost, unavailable());
+        }
+        self.cut_off(lost, spec).await;
+        self.cloud.answer_again(lost);
+    }
+
+    /// Applies what is never made, and whose call hangs.
+    async fn hang(&self, hangs: &str, spec: &Spec) {
+        let gate = self.cloud.gate(hangs);
+        self.cut_off(hangs, spec).await;
+        gate.add_permits(1_000);
+    }
+
+    async fn cut_off(&self, lost: &str, spec: &Spec) {
+        let outcome = self.apply(spec).await;
+        assert!(!outcome.succeeded);
+        assert_eq!(self.keeper.result(lost).outcome, ResourceOutcome::Unknown);
+        assert_eq!(self.open(), [ResourceId::from(lost)]);
+        self.keeper.clear();
+        self.cloud.clear_calls();
+    }
+
+    fn open(&self) -> Vec<ResourceId> {
+        self.keeper.state().open.into_iter().map(|call| call.id).collect()
+    }
+
+    /// Brings what must succeed, and tells what was planned of the resource that was lost.
+    async fn then(&self, lost: &str, spec: &Spec) -> Option<Action> {
+        let planned = self.plan(spec).await.unwrap();
+        let outcome = self.execute(spec, &planned, &[]).await.unwrap();
+        assert!(outcome.succeeded, "{outcome:?}");
+        assert!(self.open().is_empty(), "every call is decided");
+        planned.plan.actions.iter().find(|action| action.id.0 == lost).map(|action| action.action)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_made_without_an_answer_is_ours() {
+    let (a, wanted) = (id("a"), maps(&[("a", &[])]));
+    let stack = Stack::default();
+    stack.lose(&a, &wanted).await;
+    assert_eq!(stack.then(&a, &wanted).await, Some(Action::Unchanged));
+    let record = stack.keeper.record(&a);
+    assert_eq!(record.uid(), stack.cloud.live(&a).unwrap()["metadata"]["uid"].as_str());
+    assert_eq!((record.attributes["data"].clone(), record.cluster), (json!({"a": "1"}), "fake".to_owned()));
+
+    let stack = Stack::default();
+    stack.lose(&a, &wanted).await;
+    assert_eq!(stack.then(&a, &nothing()).await, Some(Action::Delete));
+    assert!(stack.cloud.ids().is_empty(), "nobody wants it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_recorded_though_nothing_of_it_is_known_but_its_id_is_told() {
+    // Its record would be what its id says already.
+    let namespace = json!({"id": "v1:Namespace:shop", "type": "Kubernetes",
+        "attributes": {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}});
+    let wanted = spec(vec![namespace]);
+    let stack = Stack::default();
+    stack.lose("v1:Namespace:shop", &wanted).await;
+    assert_eq!(stack.then("v1:Namespace:shop", &wanted).await, Some(Action::Unchanged));
+    assert!(stack.keeper.record("v1:Namespace:shop").uid().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_not_made_is_made_or_forgotten() {
+    let (a, wanted) = (id("a"), maps(&[("a", &[])]));
+    let stack = Stack::default();
+    stack.hang(&a, &wanted).await;
+    assert_eq!(stack.then(&a, &wanted).await, Some(Action::Create));
+
+    let stack = Stack::default();
+    stack.hang(&a, &wanted).await;
+    assert_eq!(stack.then(&a, &nothing()).await, Some(Action::Forget));
+    assert!(stack.cloud.called(Operation::Delete).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_others_made_is_theirs() {
+    let (a, wanted) = (id("a"), maps(&[("a", &[])]));
+    let theirs = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "uid": "theirs"}});
+    let stack = Stack::default();
+    stack.hang(&a, &wanted).await;
+    stack.cloud.put(&a, theirs.clone());
+    assert_eq!(stack.then(&a, &nothing()).await, Some(Action::Forget));
+    assert!(stack.cloud.live(&a).is_some(), "it is not removed");
+
+    let stack = Stack::default();
+    stack.hang(&a, &wanted).await;
+    stack.cloud.put(&a, theirs.clone());
+    assert_eq!(stack.then(&a, &wanted).await, Some(Action::Adopt));
+
+    // The same where something was recorded, went, and was made again by others before us.
+    let stack = Stack::default();
+    stack.bring(&wanted).await;
+    stack.cloud.remove(&a);
+    stack.hang(&a, &wanted).await;
+    stack.cloud.put(&a, theirs);
+    assert_eq!(stack.then(&a, &nothing()).await, Some(Action::Forget));
+    assert!(stack.cloud.live(&a).is_some(), "it is not removed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_made_again_has_its_new_uid() {
+    let (a, wanted) = (id("a"), maps(&[("a", &[])]));
+    let stack = Stack::default();
+    stack.bring(&wanted).await;
+    let before = stack.keeper.record(&a);
+    stack.cloud.remove(&a);
+    stack.lose(&a, &wanted).await;
+    assert_eq!(stack.then(&a, &wanted).await, Some(Action::Unchanged));
+    let now = stack.keeper.record(&a);
+    assert_ne!(now.uid(), before.uid());
+    assert_eq!(now.uid(), stack.cloud.live(&a).unwrap()["metadata"]["uid"].as_str());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_found_and_then_failed_is_recorded() {
+    let a = id("a");
+    let stack = Stack::default();
+    stack.lose(&a, &maps(&[("a", &[])])).await;
+    stack.cloud.fail(Operation::Apply, &a, RuntimeError::Rejected { message: "no".to_owned(), field: None });
+    stack.apply(&spec(vec![config_map("a", &[], json!({"a": "2"}))])).await;
+    assert_eq!(stack.keeper.result(&a).outcome, ResourceOutcome::Failed);
+    assert!(stack.open().is_empty());
+    assert!(stack.destroy().await.succeeded);
+    assert!(stack.cloud.ids().is_empty(), "it was on record");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_can_be_repeated_is_repeated() {
+    let (a, wanted, changed) = (id("a"), maps(&[("a", &[])]), spec(vec![config_map("a", &[], json!({"a": "2"}))]));
+    let stack = Stack::default();
+    stack.bring(&wanted).await;
+    stack.lose(&a, &changed).await;
+    assert_eq!(stack.then(&a, &wanted).await, Some(Action::Update), "the change was made");
+    stack.hang(&a, &changed).await;
+    assert_eq!(stack.then(&a, &wanted).await, Some(Action::Unchanged), "the change was not made");
+    stack.hang(&a, &nothing()).await;
+    assert_eq!(stack.then(&a, &nothing()).await, Some(Action::Delete));
+    assert!(stack.cloud.called(Operation::LookFor).is_empty(), "the record says which it is");
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_what_can_neither_be_repeated_nor_be_looked_for_stops_a_run() {
+    let (a, wanted) = (id("a"), maps(&[("a", &[])]));
+    let stack = Stack::default();
+    stack.hang(&a, &wanted).await;
+    stack.cloud.hide(&a);
+    for wanted in [&wanted, &nothing()] {
+        let problems = stack.refusal(stack.runtime(), wanted).await;
+        assert_eq!(problems.iter().map(|problem| problem.reason.as_str()).collect::<Vec<_>>(), [reason::UNKNOWN_STATE]);
+    }
+    assert_eq!(stack.open(), [ResourceId::from(a.as_str())]);
+
+    let stack = Stack::default();
+    stack.cloud.hide(&a);
+    stack.bring(&wanted).await;
+    stack.hang(&a, &spec(vec![config_map("a", &[], json!({"a": "2"}))])).await;
+    assert_eq!(stack.then(&a, &wanted).await, Some(Action::Unchanged), "a change can be repeated");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_walk_that_is_taken_up_again_does_not_repeat_what_may_have_been_made_and_cannot_be_looked_for() {
+    let (a, wanted) = (id("a"), maps(&[("a", &[])]));
+    let stack = Stack::default();
+    let planned = stack.plan(&wanted).await.unwrap();
+    stack.keeper.leave_after(0);
+    stack.execute(&wanted, &planned, &[]).await.unwrap_err();
+    stack.keeper.stay();
+    stack.cloud.hide(&a);
+    stack.cloud.clear_calls();
+    let outcome = stack.execute(&wanted, &planned, &[]).await.unwrap();
+    assert_eq!(outcome.problems[0].reason, reason::UNKNOWN_STATE);
+    assert!(stack.cloud.called(Operation::Apply).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_is_an_answer_after_whatever_came_before() {
+    let a = id("a");
+    let stack = Stack::default();
+    for _ in 0..3 {
+        stack.cloud.fail(Operation::Apply, &a, unavailable());
+    }
+    stack.cloud.fail(Operation::Apply, &a, RuntimeError::Conflict("kubectl owns data.a".to_owned()));
+    stack.apply(&maps(&[("a", &[])])).await;
+    assert_eq!(stack.keeper.result(&a).outcome, ResourceOutcome::Failed);
+    assert!(stack.open().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_after_a_lost_call_is_not_begun() {
+    let stack = Stack::default();
+    stack.hang(&id("a"), &maps(&[("a", &[]), ("b", &["a"])])).await;
+    assert!(stack.cloud.ids().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_definition_that_is_not_established_is_on_record_and_fails_the_run() {
+    let crd = "apiextensions.k8s.io/v1:CustomResourceDefinition:widgets.example.com";
+    let wanted = spec(vec![
+        json!({"id": crd, "type": "Kubernetes", "attributes": {
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "widgets.example.com"},
+            "spec": {"group": "example.com", "names": {"kind": "Widget"}}}}),
+        json!({"id": "example.com/v1:Widget:shop:w", "type": "Kubernetes", "attributes": {
+            "apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w", "namespace": "shop"}}}),
+    ]);
+    for (health, told) in [
+        (Health::InProgress, "it was applied and is not established: it took longer than 60s"),
+        (Health::Failed, "the definition is not accepted by the cluster"),
+    ] {
+        let stack = Stack::default();
+        stack.cloud.set_health(crd, &[(health, "names conflict")]);
+        let outcome = stack.apply(&wanted).await;
+        assert_eq!(
+            (outcome.problems[0].reason.as_str(), outcome.problems[0].message.as_str()),
+            (reason::UNHEALTHY, told)
+        );
+        assert_eq!(stack.keeper.results(), [format!("Done {crd}"), "Skipped example.com/v1:Widget:shop:w".to_owned()]);
+        assert!(
+            stack.keeper.result("example.com/v1:Widget:shop:w").message.ends_with("comes first and is not healthy")
+        );
+        assert!(stack.keeper.record(crd).uid().is_some(), "it is there, and on record");
+    }
+}
