@@ -44,6 +44,9 @@ pub struct Execution<'a> {
     pub state: &'a State,
     /// What an earlier try of the same run finished.
     pub done: &'a [ResourceId],
+    /// What was not healthy after it was last changed, or nobody has looked since: it has to be, though it stays as it
+    /// is now.
+    pub owed: &'a [ResourceId],
 }
 
 /// How to carry it out.
@@ -175,8 +178,10 @@ pub async fn execute(
         tell_held(&*observer, held, written).await?;
     }
     if problems.is_empty() && !outcome.canceled {
-        let brought =
-            execution.plan.actions.iter().filter(|planned| planned.action.is_call() && planned.action.keeps());
+        let owed: HashSet<&ResourceId> = execution.owed.iter().collect();
+        let is_owed = |planned: &PlannedAction| owed.contains(planned.recorded_as.as_ref().unwrap_or(&planned.id));
+        let kept = execution.plan.actions.iter().filter(|planned| planned.action.keeps());
+        let brought = kept.filter(|planned| planned.action.is_call() || is_owed(planned));
         let ready: Vec<_> =
             brought.filter_map(|planned| Some((planned.id.clone(), values.ready(&planned.id).ok()?))).collect();
         let check = verify(&*runtime, &*observer, &ready, options.health_timeout);

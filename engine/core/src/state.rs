@@ -83,6 +83,13 @@ pub enum Health {
     Unknown,
 }
 
+impl Health {
+    /// Whether there is nothing to wait for: it is there, or nobody can say.
+    pub fn is_settled(self) -> bool {
+        matches!(self, Self::Current | Self::Unknown)
+    }
+}
+
 impl fmt::Display for Health {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self, f)
@@ -136,6 +143,9 @@ pub struct Outcome {
     /// How it fared when that was last recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health: Option<Health>,
+    /// Whether it was healthy after its last change. A release is made only of what was.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub verified: bool,
 }
 
 impl Document for Record {

@@ -30,19 +30,24 @@ pub(super) async fn record(
     release: Option<i64>,
 ) -> Result<(), Halt> {
     // Those that are under way together share one sync of the disk.
-    let records = state.entries().map(|entry| Ok(record_resource(execution, target, entry, release)));
+    let run = execution.run.uid().unwrap_or_default();
+    let of_run = |entry: &Record| entry.result.as_ref().is_some_and(|result| result.run == run);
+    // What earlier runs changed may have been waited for by this one.
+    let records = state.entries().filter(|entry| of_run(entry) || state.was_told(&entry.id)).map(|entry| {
+        let release = release.filter(|_| of_run(entry));
+        Ok(record_resource(execution, target, entry, release))
+    });
     stream::iter(records).try_for_each_concurrent(AT_ONCE, |record| record).await
 }
 
-/// Brings the Resource of one entry to what this run made of it.
+/// Brings the Resource of one entry to what the last call made of it.
 async fn record_resource(
     execution: &Execution,
     target: &Target,
     entry: &Record,
     release: Option<i64>,
 ) -> Result<(), Halt> {
-    let run_uid = execution.run.uid().unwrap_or_default();
-    let Some(result) = entry.result.as_ref().filter(|r| r.run == run_uid) else { return Ok(()) };
+    let Some(result) = entry.result.as_ref() else { return Ok(()) };
     let (stack, workspace) = (target.stack.name_any(), target.workspace.name_any());
     let name = resource_name(&stack, &workspace, &entry.id.0);
     let namespace = target.namespace();
@@ -73,8 +78,12 @@ async fn record_resource(
         spec.release = release.or(spec.release);
         resource.metadata.labels.get_or_insert_default().extend(target.labels());
     };
-    let health = result.health.filter(|_| !is_gone).map(|health| health.to_string()).unwrap_or_default();
-    let state = ResourceStatus { phase, health };
+    let health = result.health.filter(|_| !is_gone).map(|health| health.to_string());
+    let set_status = |resource: &mut Resource| {
+        let before = resource.status.take().filter(|_| !is_gone && !result.action.is_call());
+        let health = health.clone().or(before.map(|before| before.health)).unwrap_or_default();
+        resource.status = Some(ResourceStatus { phase, health });
+    };
     match resources.update_with(&namespace, &name, |r: &mut Resource| update(r)).await {
         Ok(_) => {}
         Err(error) if error.code() == 404 => {
@@ -90,7 +99,7 @@ async fn record_resource(
         }
         Err(error) => return Err(error.into()),
     }
-    resources.update_status_with(&namespace, &name, |r: &mut Resource| r.status = Some(state.clone())).await?;
+    resources.update_status_with(&namespace, &name, set_status).await?;
     Ok(())
 }
 

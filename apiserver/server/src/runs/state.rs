@@ -6,7 +6,7 @@
 //! starts. Records of removed resources stay, marked, until the run has ended: a run that is
 //! taken up again knows from them what it has done.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use futures_util::future::try_join_all;
@@ -39,6 +39,9 @@ pub(crate) struct Head {
     pub(crate) last_release: i64,
     /// The uid of the run that made it.
     pub(crate) last_release_run: String,
+    /// Records up to this version were healthy when it was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) verified: Option<Version>,
 }
 
 impl Document for Head {
@@ -52,6 +55,8 @@ pub(crate) struct State {
     fence: Option<Fence>,
     head: (Head, Option<Version>),
     entries: BTreeMap<ResourceId, (Record, Version)>,
+    /// Whose health was told since it was read.
+    told: BTreeSet<ResourceId>,
 }
 
 impl State {
@@ -69,7 +74,8 @@ impl State {
     ) -> Result<Self, Halt> {
         let prefix = format!("/stoa/state/{stack_uid}/{workspace}/");
         let snapshot = log.scan(&prefix, None).await.map_err(|e| halt(&e))?;
-        let mut state = Self { fence, head: (Head::default(), None), entries: BTreeMap::new(), prefix };
+        let mut state =
+            Self { fence, head: (Head::default(), None), entries: BTreeMap::new(), told: BTreeSet::new(), prefix };
         for entry in snapshot.entries {
             if entry.key == state.head_key() {
                 let head = document::decode(&entry.value).map_err(|e| unreadable("the deployment", &entry.key, &e))?;
@@ -80,6 +86,10 @@ impl State {
                 let record: Record = document::decode(&entry.value).map_err(|e| unreadable(id, &entry.key, &e))?;
                 state.entries.insert(record.id.clone(), (record, entry.version));
             }
+        }
+        if !state.head.0.dirty {
+            // Of a release that did not note it yet. Nothing was changed since.
+            state.head.0.verified = state.newest();
         }
         Ok(state)
     }
@@ -113,6 +123,31 @@ impl State {
         self.entries().filter_map(move |entry| {
             let result = entry.result.as_ref().filter(|r| r.run == run && r.outcome == ResourceOutcome::Done)?;
             entry.intent.is_none().then_some((&entry.id, result))
+        })
+    }
+
+    /// The version of the last record.
+    pub(crate) fn newest(&self) -> Option<Version> {
+        self.entries.values().map(|(_, version)| *version).max()
+    }
+
+    /// The ids of what was not seen healthy after its last change, or after a call that may have changed it: no release
+    /// is made before it is.
+    pub(crate) fn owed(&self) -> Vec<ResourceId> {
+        let is_owed = |e: &&Record| e.intent.is_some() || (e.resource.is_some() && !self.is_verified(&e.id));
+        self.entries().filter(is_owed).map(|e| e.id.clone()).collect()
+    }
+
+    /// Whether it was told how a resource fares.
+    pub(crate) fn was_told(&self, id: &ResourceId) -> bool {
+        self.told.contains(id)
+    }
+
+    /// Whether a resource was seen healthy after its last change.
+    pub(crate) fn is_verified(&self, id: &ResourceId) -> bool {
+        self.entries.get(id).is_some_and(|(entry, version)| {
+            self.head.0.verified.is_some_and(|verified| *version <= verified)
+                || entry.result.as_ref().is_some_and(|result| result.verified)
         })
     }
 
@@ -164,16 +199,31 @@ impl State {
         Ok(())
     }
 
-    /// The entry of an id, to be changed and recorded.
+    /// The entry of an id, to be changed and recorded. Its version will say no more whether it was healthy, so that it
+    /// does itself.
     pub(crate) fn entry(&self, id: &ResourceId) -> Record {
-        self.entries.get(id).map_or_else(|| Record::new(id.clone()), |(entry, _)| entry.clone())
+        let mut entry = self.entries.get(id).map_or_else(|| Record::new(id.clone()), |(entry, _)| entry.clone());
+        let is_verified = self.is_verified(id);
+        if let Some(result) = &mut entry.result {
+            result.verified = is_verified;
+        }
+        entry
     }
 
-    /// Notes how a resource fares; it is recorded with the next result or at the end.
+    /// Notes how a resource fares. A release says of all that they are healthy; where none is made,
+    /// [`record_health`](Self::record_health) says of each.
     pub(crate) fn set_health(&mut self, id: &ResourceId, health: Health) {
         if let Some(result) = self.entries.get_mut(id).and_then(|(entry, _)| entry.result.as_mut()) {
             result.health = Some(health);
+            result.verified = health.is_settled();
+            self.told.insert(id.clone());
         }
+    }
+
+    /// Records how resources fare, as far as that was told.
+    pub(crate) async fn record_health(&mut self, log: &dyn Log) -> Result<(), Halt> {
+        let entries = self.told.iter().filter_map(|id| self.entries.get(id)).map(|(entry, _)| entry.clone()).collect();
+        self.record(log, entries).await
     }
 
     /// Drops what is kept only while a run lasts.
@@ -253,6 +303,7 @@ pub(crate) fn halt(error: &LogError) -> Halt {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
+    use stoa_engine::state::Intent;
     use stoa_machinery::log::MemoryLog;
 
     use super::*;
@@ -307,6 +358,56 @@ mod tests {
         assert_eq!(load(&log).await.unwrap().entry(&entry.id), entry);
         let document: Value = serde_json::from_slice(&state.document()).unwrap();
         assert_eq!((&document["schemaVersion"], &document["resources"][0]["id"]), (&json!(1), &json!(entry.id)));
+    }
+
+    #[tokio::test]
+    async fn what_was_not_seen_healthy_is_owed_until_a_release_is_made() {
+        let log = log_of(&[]).await;
+        let mut state = load(&log).await.unwrap();
+        let dirty = Head { run: "r1".to_owned(), dirty: true, ..Head::default() };
+        state.set_head(&log, dirty).await.unwrap();
+        let (a, b): (ResourceId, ResourceId) = ("v1:ConfigMap:shop:a".into(), "v1:ConfigMap:shop:b".into());
+        let changed = |state: &State, id: &ResourceId| {
+            let unversioned = unversioned()[1].1.to_string();
+            let mut entry: Record = document::decode(unversioned.as_bytes()).unwrap();
+            entry = Record { id: id.clone(), intent: None, ..entry };
+            assert!(!state.is_verified(id));
+            entry
+        };
+        let entries = vec![changed(&state, &a), changed(&state, &b)];
+        state.record(&log, entries).await.unwrap();
+        assert_eq!(state.owed(), [a.clone(), b.clone()]);
+        state.set_health(&a, Health::Current);
+        state.set_health(&b, Health::InProgress);
+        assert_eq!(state.owed(), std::slice::from_ref(&b));
+        assert_eq!(load(&log).await.unwrap().owed(), [a.clone(), b.clone()], "it is not recorded yet");
+        state.record_health(&log).await.unwrap();
+        let mut state = load(&log).await.unwrap();
+        assert_eq!(state.owed(), std::slice::from_ref(&b));
+
+        let released = Head { dirty: false, verified: state.newest(), ..state.head().clone() };
+        state.set_head(&log, released).await.unwrap();
+        state.set_head(&log, Head { dirty: true, ..state.head().clone() }).await.unwrap();
+        let mut state = load(&log).await.unwrap();
+        assert!(state.owed().is_empty(), "the release says that all were healthy");
+        // A call that may have changed one owes it again, and nothing else.
+        let intent = Intent { action: Action::Update, run: "r2".to_owned() };
+        let entry = Record { intent: Some(intent), ..state.entry(&b) };
+        state.record(&log, vec![entry]).await.unwrap();
+        let mut state = load(&log).await.unwrap();
+        assert_eq!(state.owed(), std::slice::from_ref(&b));
+        let entry = Record { intent: None, ..state.entry(&b) };
+        state.record(&log, vec![entry]).await.unwrap();
+        assert!(load(&log).await.unwrap().owed().is_empty(), "it was refused, and is as it was");
+    }
+
+    #[tokio::test]
+    async fn before_releases_noted_it_what_is_not_healthy_is_owed_where_none_was_made_since() {
+        assert_eq!(load(&log_of(&unversioned()).await).await.unwrap().owed().len(), 1);
+        let [(head, mut clean), mut entry] = unversioned();
+        clean["dirty"] = json!(false);
+        entry.1["intent"] = Value::Null;
+        assert!(load(&log_of(&[(head, clean), entry]).await).await.unwrap().owed().is_empty());
     }
 
     #[tokio::test]

@@ -68,3 +68,32 @@ async fn a_stopped_walk_waits_for_no_health() {
     let outcome = outcome.unwrap();
     assert!(outcome.canceled && !outcome.succeeded);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_did_not_get_healthy_is_owed_though_nothing_is_left_to_change() {
+    let stack = Stack::default();
+    let wanted = maps(&[("a", &[]), ("b", &[])]);
+    stack.cloud.set_health(&id("a"), &[(Health::InProgress, "0 of 1")]);
+    assert!(!stack.apply(&wanted).await.succeeded);
+    for _ in 0..2 {
+        stack.cloud.clear_calls();
+        let planned = stack.plan(&wanted).await.unwrap();
+        assert!(planned.plan.is_unchanged());
+        let outcome = stack.execute(&wanted, &planned, &[]).await.unwrap();
+        assert_eq!(outcome.problems[0].message, "it was applied and is not healthy in time: 0 of 1");
+        assert_eq!(stack.cloud.called(Operation::WaitHealthy), [id("a").as_str().into()], "only what is owed");
+    }
+    stack.cloud.set_health(&id("a"), &[(Health::Current, "1 of 1")]);
+    stack.bring(&wanted).await;
+    assert!(stack.apply(&wanted).await.succeeded);
+    assert!(stack.cloud.called(Operation::WaitHealthy).is_empty(), "nothing is owed any more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_removed_owes_nothing() {
+    let stack = Stack::default();
+    stack.cloud.set_health(&id("a"), &[(Health::Failed, "it crashes")]);
+    assert!(!stack.apply(&maps(&[("a", &[]), ("b", &[])])).await.succeeded);
+    assert!(stack.apply(&maps(&[("b", &[])])).await.succeeded);
+    assert!(stack.destroy().await.succeeded);
+}

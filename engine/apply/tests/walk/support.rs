@@ -1,6 +1,6 @@
 //! A stack on a fake cloud, whose state is kept as the API server keeps it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +32,7 @@ struct Kept {
     results: Vec<ResourceResult>,
     /// Intents without a result.
     open: BTreeMap<ResourceId, OpenCall>,
+    owed: BTreeSet<ResourceId>,
     healths: Vec<(ResourceId, Health, String)>,
     /// How many results are kept before the keeper goes away.
     results_left: Option<usize>,
@@ -66,6 +67,9 @@ impl Observer for Keeper {
             (ResourceOutcome::Done, None) => drop(kept.state.remove(&result.id)),
             (ResourceOutcome::Failed | ResourceOutcome::Skipped | ResourceOutcome::Unknown, _) => {}
         }
+        if result.outcome == ResourceOutcome::Done && result.action.is_call() {
+            kept.owed.insert(result.id.clone());
+        }
         if result.outcome != ResourceOutcome::Unknown {
             kept.open.remove(&result.id);
         }
@@ -75,7 +79,11 @@ impl Observer for Keeper {
     }
 
     async fn health(&self, id: &ResourceId, health: Health, message: &str) {
-        self.kept.lock().healths.push((id.clone(), health, message.to_owned()));
+        let mut kept = self.kept.lock();
+        kept.healths.push((id.clone(), health, message.to_owned()));
+        if health.is_settled() {
+            kept.owed.remove(id);
+        }
     }
 }
 
@@ -109,6 +117,11 @@ impl Keeper {
 
     pub(crate) fn healths(&self) -> Vec<(ResourceId, Health, String)> {
         self.kept.lock().healths.clone()
+    }
+
+    /// What did not report that it is settled after it was last changed.
+    pub(crate) fn owed(&self) -> Vec<ResourceId> {
+        self.kept.lock().owed.iter().cloned().collect()
     }
 
     /// The results so far as `<outcome> <id>`, sorted.
@@ -200,7 +213,8 @@ impl Stack {
         options: &Options,
     ) -> Result<Outcome, Abandoned> {
         let state = self.keeper.state();
-        let execution = Execution { spec, plan: &planned.plan, state: &state, done };
+        let owed = self.keeper.owed();
+        let execution = Execution { spec, plan: &planned.plan, state: &state, done, owed: &owed };
         stoa_apply::execute(execution, runtime, self.keeper.clone(), options, self.cancel.clone()).await
     }
 

@@ -86,10 +86,11 @@ impl Apply {
         }
         let state = convert::state(&self.start.state)?;
         let done: Vec<ResourceId> = self.start.done.iter().cloned().map(ResourceId).collect();
+        let owed: Vec<ResourceId> = self.start.owed.iter().cloned().map(ResourceId).collect();
         let runtime = self.runtimes.of(&target, &spec, &state).await?;
         let parallelism = if self.start.parallelism == 0 { self.parallelism } else { self.start.parallelism };
         let options = Options { parallelism: parallelism as usize, ..Options::default() };
-        let execution = Execution { spec: &spec, state: &state, plan: &plan, done: &done };
+        let execution = Execution { spec: &spec, state: &state, plan: &plan, done: &done, owed: &owed };
 
         let stop = CancellationToken::new();
         let stopper = tokio::spawn(stop_when(

@@ -119,6 +119,7 @@ impl Caller {
             state: self.state.values().cloned().collect(),
             done: done.to_vec(),
             parallelism: 0,
+            owed: Vec::new(),
         };
         requests.send(message(apply_request::Message::Start(start))).await.unwrap();
         let mut applied = Applied::default();

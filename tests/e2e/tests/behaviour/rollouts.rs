@@ -358,3 +358,45 @@ fn stack_becomes_ready_with_its_release_and_events_tell_of_it() {
     let described = kubectl.run(&["describe", "stack", "web", "--namespace", &organization.name]);
     assert!(described.contains(name_of(&run)), "{described}");
 }
+
+#[test]
+fn what_never_got_healthy_is_no_release_though_nothing_is_left_to_change() {
+    let cluster = Cluster::shared();
+    let organization = Organization::create(&cluster);
+    let namespace = format!("{}-web", organization.name);
+    // Nothing runs pods here, and the deadline is the shortest that there is.
+    let spec = |replicas: u32| {
+        format!(
+            "{}- id: apps/v1:Deployment:{namespace}:app
+  type: Kubernetes
+  dependsOn: [\"v1:Namespace:{namespace}\"]
+  attributes:
+    apiVersion: apps/v1
+    kind: Deployment
+    metadata: {{name: app, namespace: {namespace}}}
+    spec:
+      replicas: {replicas}
+      progressDeadlineSeconds: 1
+      selector: {{matchLabels: {{app: app}}}}
+      template:
+        metadata: {{labels: {{app: app}}}}
+        spec: {{containers: [{{name: app, image: example.invalid/app}}]}}
+",
+            config_maps(&namespace, 1, "a")
+        )
+    };
+    organization.stack("web", &spec(1));
+    let id = format!("apps/v1:Deployment:{namespace}:app");
+    for attempt in 1..=2 {
+        let message = organization.fail("web", "Apply", "");
+        assert!(message.contains(&id), "{attempt}: {message}");
+        assert!(organization.of_stack("releases", "web").is_empty(), "{attempt}: a release of what is not healthy");
+        let app = organization.of_stack("resources", "web").into_iter().find(|r| r["spec"]["id"] == id.as_str());
+        assert_eq!(app.unwrap()["status"]["health"], "Failed", "{attempt}");
+    }
+    organization.stack("web", &spec(0));
+    let run = organization.succeed("web", "Apply", "");
+    assert_eq!(run["status"]["release"], 1, "{run:#}");
+    let run = organization.succeed("web", "Apply", "");
+    assert_eq!(run["status"]["release"], Value::Null, "nothing is owed any more: {run:#}");
+}

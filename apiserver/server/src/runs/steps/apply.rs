@@ -72,6 +72,7 @@ pub(super) async fn apply(
         state: state.for_runner(),
         done,
         parallelism: 0,
+        owed: state.owed().into_iter().map(|id| id.0).collect(),
     };
     send(&requests, Message::Start(start)).await?;
     let events = execution.services.runner.client().apply(ReceiverStream::new(outbound)).await;
@@ -273,6 +274,16 @@ impl Conversation {
             ResourceOutcome::Failed => entry.resource = resource.or(entry.resource),
             ResourceOutcome::Skipped | ResourceOutcome::Unknown => {}
         }
+        let before = entry.result.take();
+        let was_verified = before.as_ref().is_some_and(|before| before.verified);
+        let (health, verified) = match outcome {
+            // Whatever is open was an earlier call, and may have changed it.
+            ResourceOutcome::Done if !is_change => {
+                (before.and_then(|b| b.health), was_verified && entry.intent.is_none())
+            }
+            ResourceOutcome::Done | ResourceOutcome::Unknown => (None, false),
+            ResourceOutcome::Failed | ResourceOutcome::Skipped => (before.and_then(|b| b.health), was_verified),
+        };
         if outcome != ResourceOutcome::Unknown {
             entry.intent = None;
         }
@@ -291,7 +302,8 @@ impl Conversation {
                 uid: k.uid,
             }),
             depends_on: event.depends_on.into_iter().map(ResourceId).collect(),
-            health: None,
+            health,
+            verified,
         });
         Ok(Some(entry))
     }

@@ -48,6 +48,7 @@ pub(super) async fn take(execution: &mut Execution, target: &Target, fence: Opti
         if let Err(halt) = apply::apply(execution, target, &spec, &plan, &mut state).await {
             // What was changed until then is there, and people look for it.
             if matches!(halt, Halt::Failed { .. } | Halt::Canceled) {
+                state.record_health(&*log).await?;
                 resources::record(execution, target, &state, None).await?;
             }
             return Err(halt);

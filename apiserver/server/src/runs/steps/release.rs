@@ -39,7 +39,13 @@ pub(super) async fn release(
     }
     let state_digest = documents::put(&*target.documents, &target.scope(), state.document()).await?;
     let number = if head.last_release_run == run_uid { head.last_release } else { head.last_release + 1 };
-    let released = Head { run: run_uid.clone(), dirty: false, last_release: number, last_release_run: run_uid.clone() };
+    let released = Head {
+        run: run_uid.clone(),
+        dirty: false,
+        last_release: number,
+        last_release_run: run_uid.clone(),
+        verified: state.newest(),
+    };
     state.set_head(&*log, released).await?;
     create_release(execution, target, number, spec_digest, &state_digest).await?;
     resources::record(execution, target, state, Some(number)).await?;
