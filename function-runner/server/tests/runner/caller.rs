@@ -171,7 +171,7 @@ impl Caller {
                         self.state
                             .insert(result.id.clone(), StateEntry { id: result.id.clone(), resource, intent: None });
                     }
-                } else if let Some(entry) = self.state.get_mut(&result.id) {
+                } else if let Some(entry) = self.state.get_mut(&result.id).filter(|_| result.outcome != "Unknown") {
                     entry.intent = None;
                 }
                 applied.results.push(result);

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use stoa_engine::Spec;
+use stoa_proto::Summary;
 use stoa_proto::apply_event::Event;
 use tonic::Code;
 
@@ -34,6 +36,39 @@ async fn a_stream_broken_at_any_event_is_taken_up_again_and_makes_one_commit() {
         let after = scene.caller.plan(&spec, false).await.unwrap();
         assert_eq!(after.summary.unwrap().unchanged, 3, "broken at {break_at}: {}", after.table);
     }
+}
+
+#[tokio::test]
+async fn what_a_lost_run_wrote_is_removed_and_what_others_wrote_is_not() {
+    let mut scene = Scene::new().await;
+    let spec = scene.spec(1).await;
+    let plan = scene.caller.plan(&spec, false).await.unwrap();
+    let lost = scene
+        .caller
+        .apply_with(&spec, &plan, &[], |event| match event.event {
+            Some(Event::Result(_)) => Reaction::HangUp,
+            _ => Reaction::Keep,
+        })
+        .await;
+    assert!(lost.finished.is_none() && lost.results.is_empty() && scene.commits().len() == 1, "{lost:?}");
+    assert!(scene.caller.state.values().all(|entry| entry.intent.is_some() && entry.resource.is_empty()));
+    let open = scene.caller.state.clone();
+
+    // The same intents, of a run that wrote nothing.
+    scene.caller.next_run("another");
+    let run = "uid-of-one-that-wrote-nothing";
+    scene.caller.state.values_mut().for_each(|entry| entry.intent.as_mut().unwrap().run = run.to_owned());
+    let plan = scene.caller.plan(&Spec::default(), true).await.unwrap();
+    assert_eq!(plan.summary, Some(Summary { forget: 3, ..Summary::default() }), "{}", plan.table);
+    assert!(scene.caller.apply(&Spec::default(), &plan).await.finished().succeeded);
+    assert!(scene.caller.state.is_empty());
+    assert_eq!((scene.commits().len(), scene.delivered().len()), (1, 3), "they are somebody else's");
+
+    scene.caller.state = open;
+    let plan = scene.caller.plan(&Spec::default(), true).await.unwrap();
+    assert_eq!(plan.summary, Some(Summary { delete: 3, ..Summary::default() }), "{}", plan.table);
+    assert!(scene.caller.apply(&Spec::default(), &plan).await.finished().succeeded);
+    assert!(scene.caller.state.is_empty() && scene.delivered().is_empty(), "{:?}", scene.delivered());
 }
 
 #[tokio::test]

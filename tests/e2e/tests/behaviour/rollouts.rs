@@ -365,9 +365,8 @@ fn what_never_got_healthy_is_no_release_though_nothing_is_left_to_change() {
     let organization = Organization::create(&cluster);
     let namespace = format!("{}-web", organization.name);
     // Nothing runs pods here, and the deadline is the shortest that there is.
-    let spec = |replicas: u32| {
-        format!(
-            "{}- id: apps/v1:Deployment:{namespace}:app
+    let spec = format!(
+        "{}- id: apps/v1:Deployment:{namespace}:app
   type: Kubernetes
   dependsOn: [\"v1:Namespace:{namespace}\"]
   attributes:
@@ -375,17 +374,16 @@ fn what_never_got_healthy_is_no_release_though_nothing_is_left_to_change() {
     kind: Deployment
     metadata: {{name: app, namespace: {namespace}}}
     spec:
-      replicas: {replicas}
+      replicas: 1
       progressDeadlineSeconds: 1
       selector: {{matchLabels: {{app: app}}}}
       template:
         metadata: {{labels: {{app: app}}}}
         spec: {{containers: [{{name: app, image: example.invalid/app}}]}}
 ",
-            config_maps(&namespace, 1, "a")
-        )
-    };
-    organization.stack("web", &spec(1));
+        config_maps(&namespace, 1, "a")
+    );
+    organization.stack("web", &spec);
     let id = format!("apps/v1:Deployment:{namespace}:app");
     for attempt in 1..=2 {
         let message = organization.fail("web", "Apply", "");
@@ -394,7 +392,7 @@ fn what_never_got_healthy_is_no_release_though_nothing_is_left_to_change() {
         let app = organization.of_stack("resources", "web").into_iter().find(|r| r["spec"]["id"] == id.as_str());
         assert_eq!(app.unwrap()["status"]["health"], "Failed", "{attempt}");
     }
-    organization.stack("web", &spec(0));
+    organization.stack("web", &config_maps(&namespace, 1, "a"));
     let run = organization.succeed("web", "Apply", "");
     assert_eq!(run["status"]["release"], 1, "{run:#}");
     let run = organization.succeed("web", "Apply", "");
