@@ -8,6 +8,7 @@
 //! This crate knows no kind: everything it serves is described to it.
 
 pub mod admission;
+mod alarms;
 pub mod audit;
 pub mod auth;
 mod cache;

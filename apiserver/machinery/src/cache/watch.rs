@@ -7,18 +7,19 @@ use std::{
     collections::VecDeque,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
     time::Duration,
     vec,
 };
 
 use futures_util::{FutureExt as _, Stream, StreamExt as _, stream::BoxStream};
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 use tokio_stream::wrappers::WatchStream;
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio_util::sync::CancellationToken;
 
 use super::{CacheEvent, Stored, TooOld, WatchCache};
 use crate::{
+    alarms::Alarms,
     log::Version,
     registry::Event,
     selector::{FieldSelector, LabelSelector},
@@ -59,10 +60,15 @@ pub(crate) fn watch(
 ) -> BoxStream<'static, Event> {
     let now = Instant::now();
     let deadline = now.checked_add(request.timeout).unwrap_or(now + FOREVER);
+    let alarms = Alarms::new();
+    alarms.set(sleep_until(deadline).map(|()| Alarm::End));
+    alarms.set(end.cancelled_owned().map(|()| Alarm::End));
     let bookmarks = request.bookmarks.map(|every| {
         // A watch that is that short needs no bookmark before its end.
         let last = if request.timeout <= LAST_BOOKMARK { None } else { deadline.checked_sub(LAST_BOOKMARK) };
-        Bookmarks { every, last, due: Box::pin(sleep_until(last.map_or(now + every, |last| last.min(now + every)))) }
+        let bookmarks = Bookmarks { every, last };
+        alarms.set(bookmarks.next(now));
+        bookmarks
     });
     let watcher = Watcher {
         changed: WatchStream::from_changes(cache.subscribe()),
@@ -75,15 +81,12 @@ pub(crate) fn watch(
         mark_initial_end: request.mark_initial_end,
         pending: VecDeque::new(),
         bookmarks,
-        deadline: Box::pin(sleep_until(deadline)),
-        end: Box::pin(end.cancelled_owned()),
+        alarms,
         ended: false,
     };
     watcher.boxed()
 }
 
-/// What it waits for is set up once and not with every event: each of these takes part in a queue that all watches
-/// share.
 struct Watcher {
     cache: Arc<WatchCache>,
     changed: WatchStream<Version>,
@@ -96,28 +99,37 @@ struct Watcher {
     mark_initial_end: bool,
     pending: VecDeque<Event>,
     bookmarks: Option<Bookmarks>,
-    deadline: Pin<Box<Sleep>>,
-    end: Pin<Box<WaitForCancellationFutureOwned>>,
+    alarms: Alarms<Alarm>,
     ended: bool,
 }
 
+/// What a watch waits for beside events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Alarm {
+    /// It is over.
+    End,
+    /// A bookmark is due.
+    Bookmark,
+}
+
+#[derive(Clone, Copy)]
 struct Bookmarks {
     every: Duration,
     /// When the one before the end is due, until it has been sent.
     last: Option<Instant>,
-    /// When the next is due.
-    due: Pin<Box<Sleep>>,
 }
 
 impl Bookmarks {
-    /// Whether one is due; the next is then waited for.
-    fn poll_due(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        ready!(self.due.as_mut().poll(context));
+    /// Ends when the next is due.
+    fn next(self, now: Instant) -> impl Future<Output = Alarm> {
+        sleep_until(self.last.map_or(now + self.every, |last| last.min(now + self.every))).map(|()| Alarm::Bookmark)
+    }
+
+    /// One was due; waits for the next.
+    fn sent(&mut self, alarms: &Alarms<Alarm>) {
         let now = Instant::now();
         self.last = self.last.filter(|last| now < *last);
-        let next = self.last.map_or(now + self.every, |last| last.min(now + self.every));
-        self.due.as_mut().reset(next);
-        Poll::Ready(())
+        alarms.set(self.next(now));
     }
 }
 
@@ -153,31 +165,42 @@ impl Stream for Watcher {
                 let change = this.change(event);
                 this.pending.extend(change);
             }
-            // One that never comes to its end of the events ends as well.
-            let is_over = |this: &mut Self, context: &mut Context<'_>| {
-                this.end.poll_unpin(context).is_ready() || this.deadline.poll_unpin(context).is_ready()
-            };
+            if events.len() == BATCH {
+                // One that never comes to its end of the events ends as well.
+                if let Poll::Ready(alarm) = this.alarms.poll_next(context) {
+                    this.heard(alarm);
+                }
+                continue;
+            }
             if !events.is_empty() {
-                this.ended = events.len() == BATCH && is_over(this, context);
                 continue;
             }
             this.position = this.position.max(applied);
-            if is_over(this, context) {
-                return Poll::Ready(None);
+            if let Poll::Ready(alarm) = this.alarms.poll_next(context) {
+                this.heard(alarm);
+                continue;
             }
             match this.changed.poll_next_unpin(context) {
-                Poll::Ready(Some(_)) => continue,
+                Poll::Ready(Some(_)) => {}
                 Poll::Ready(None) => return Poll::Ready(None),
-                Poll::Pending => {}
+                Poll::Pending => return Poll::Pending,
             }
-            let Some(bookmarks) = &mut this.bookmarks else { return Poll::Pending };
-            ready!(bookmarks.poll_due(context));
-            return Poll::Ready(Some(Event::Bookmark { version: this.position, initial_events_end: false }));
         }
     }
 }
 
 impl Watcher {
+    fn heard(&mut self, alarm: Alarm) {
+        match (alarm, &mut self.bookmarks) {
+            (Alarm::End, _) => self.ended = true,
+            (Alarm::Bookmark, Some(bookmarks)) => {
+                bookmarks.sent(&self.alarms);
+                self.pending.push_back(Event::Bookmark { version: self.position, initial_events_end: false });
+            }
+            (Alarm::Bookmark, None) => {}
+        }
+    }
+
     /// What an event is to this watch: an object that leaves the selectors is deleted for it,
     /// one that enters them is added.
     fn change(&self, event: &CacheEvent) -> Option<Event> {

@@ -103,7 +103,7 @@ impl Call<'_> {
             let frames = Frames { events, encoder, end, shutdown: self.shutdown.clone() };
             return Ok(frames.answer(self.headers, upgrade));
         }
-        let body = watch::body(encoder, events, options.timeout, self.shutdown.clone());
+        let body = watch::body(encoder, events, self.shutdown.clone());
         Ok(response::stream(accepted.media, body))
     }
 }

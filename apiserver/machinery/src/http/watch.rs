@@ -1,7 +1,6 @@
 //! Watches: a body of frames, one JSON document per line, each sent as soon as it is known.
 
 use std::{
-    future::Future,
     io,
     pin::Pin,
     sync::Arc,
@@ -14,14 +13,13 @@ use futures_util::stream::BoxStream;
 use http_body_util::BodyExt;
 use hyper::body::Frame;
 use jiff::Timestamp;
-use tokio::time::Sleep;
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio_util::sync::CancellationToken;
 
 use super::{
     body::Body,
     render::{self, Form},
 };
-use crate::{definition::ResourceDefinition, registry::Event, status::ApiError};
+use crate::{alarms::Alarms, definition::ResourceDefinition, registry::Event, status::ApiError};
 
 /// The shortest time that a watch lasts when the client does not say; the longest is twice as much, and
 /// chance decides, so that clients that came together do not come back together.
@@ -30,19 +28,18 @@ const MIN_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 /// How many bytes of events that are ready at once go into one frame of the connection.
 const FRAME_BYTES: usize = 64 * 1024;
 
+/// At least as many bytes as stand around an object in an event.
+const FRAMING: usize = 64;
+
 /// How long a watch lasts when the client does not say.
 pub(crate) fn random_timeout() -> Duration {
     MIN_TIMEOUT.mul_f64(1.0 + rand::random::<f64>())
 }
 
-/// The body of a watch: ends cleanly when `timeout` is over, at shutdown, and after an error.
-pub(crate) fn body(
-    encoder: Encoder,
-    events: BoxStream<'static, Event>,
-    timeout: Duration,
-    shutdown: CancellationToken,
-) -> Body {
-    let end = (Box::pin(tokio::time::sleep(timeout)), Box::pin(shutdown.cancelled_owned()));
+/// The body of a watch: ends cleanly with its events, at shutdown, and after an error.
+pub(crate) fn body(encoder: Encoder, events: BoxStream<'static, Event>, shutdown: CancellationToken) -> Body {
+    let end = Alarms::new();
+    end.set(shutdown.cancelled_owned());
     Watch { events: Some(events), encoder, end }.boxed_unsync()
 }
 
@@ -50,8 +47,7 @@ struct Watch {
     /// What is watched; nothing once it is over.
     events: Option<BoxStream<'static, Event>>,
     encoder: Encoder,
-    /// Whichever comes first ends the watch.
-    end: (Pin<Box<Sleep>>, Pin<Box<WaitForCancellationFutureOwned>>),
+    end: Alarms<()>,
 }
 
 impl hyper::body::Body for Watch {
@@ -61,7 +57,7 @@ impl hyper::body::Body for Watch {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let this = &mut *self;
         let Some(events) = &mut this.events else { return Poll::Ready(None) };
-        if this.end.0.as_mut().poll(cx).is_ready() || this.end.1.as_mut().poll(cx).is_ready() {
+        if this.end.poll_next(cx).is_ready() {
             this.events = None;
             return Poll::Ready(None);
         }
@@ -120,7 +116,12 @@ impl Encoder {
             Event::Bookmark { .. } => "BOOKMARK",
             Event::Error(_) => "ERROR",
         };
-        out.extend_from_slice(format!(r#"{{"type":"{kind}","object":"#).as_bytes());
+        if let Event::Added(stored) | Event::Modified(stored) | Event::Deleted(stored) = event {
+            out.reserve(FRAMING + stored.json.len());
+        }
+        for part in [r#"{"type":""#, kind, r#"","object":"#] {
+            out.extend_from_slice(part.as_bytes());
+        }
         let headers = std::mem::replace(&mut self.headers, false);
         match event {
             Event::Added(stored) | Event::Modified(stored) | Event::Deleted(stored) => {

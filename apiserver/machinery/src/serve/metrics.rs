@@ -370,7 +370,7 @@ impl Record {
             {
                 initial.observe(self.received.elapsed().as_secs_f64());
             }
-            let Some(end) = rest.iter().position(|byte| *byte == b'\n') else { break };
+            let Some(end) = memchr::memchr(b'\n', rest) else { break };
             events.count.inc();
             events.sizes.observe((events.begun + end + 1) as f64);
             events.begun = 0;

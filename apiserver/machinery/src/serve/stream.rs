@@ -14,10 +14,10 @@ use tokio::{
     sync::oneshot,
     time::{Sleep, sleep_until, timeout_at},
 };
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio_util::sync::CancellationToken;
 
 use super::{deadline, metrics::Record};
-use crate::http::Body;
+use crate::{alarms::Alarms, http::Body};
 
 /// When a body must end, whatever there is still to say.
 pub(crate) enum Ends {
@@ -31,7 +31,7 @@ pub(crate) enum Ends {
 enum End {
     OfItself,
     At(Pin<Box<Sleep>>),
-    With(Pin<Box<WaitForCancellationFutureOwned>>),
+    With(Alarms<()>),
 }
 
 struct Outgoing {
@@ -60,7 +60,11 @@ pub(crate) fn outgoing(inner: Body, mut record: Record, ends: Ends) -> Body {
             }
             End::At(Box::pin(sleep_until(deadline.into())))
         }
-        Ends::With(stop) => End::With(Box::pin(stop.cancelled_owned())),
+        Ends::With(stop) => {
+            let alarms = Alarms::new();
+            alarms.set(stop.cancelled_owned());
+            End::With(alarms)
+        }
     };
     Outgoing { inner, record, end, _alive: alive }.boxed_unsync()
 }
@@ -73,7 +77,7 @@ impl HttpBody for Outgoing {
         // A body with much to say must end too, so this is asked first.
         let ended = match &mut self.end {
             End::OfItself => None,
-            End::With(stop) => stop.as_mut().poll(context).is_ready().then_some(None),
+            End::With(stop) => stop.poll_next(context).is_ready().then_some(None),
             End::At(deadline) => {
                 let over = deadline.as_mut().poll(context).is_ready();
                 over.then(|| Some(Err(io::ErrorKind::TimedOut.into())))

@@ -1,0 +1,99 @@
+//! What a stream waits for beside its items: its end, or the next bookmark.
+
+use std::task::{Context, Poll};
+
+use futures_util::{FutureExt as _, StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
+
+/// Futures that are asked only after they woke the task.
+///
+/// A watch is woken by every event, and a timer or a token takes part in a queue that all watches share: asking them
+/// each time costs more than the event does.
+pub(crate) struct Alarms<T>(FuturesUnordered<BoxFuture<'static, T>>);
+
+impl<T> Alarms<T> {
+    pub(crate) fn new() -> Self {
+        Self(FuturesUnordered::new())
+    }
+
+    /// Waits for one more.
+    pub(crate) fn set(&self, alarm: impl Future<Output = T> + Send + 'static) {
+        self.0.push(alarm.boxed());
+    }
+
+    /// What the next of them says; each says it once.
+    pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<T> {
+        match self.0.poll_next_unpin(context) {
+            Poll::Ready(Some(said)) => Poll::Ready(said),
+            // With none left, there is nothing more to hear.
+            Poll::Ready(None) | Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        future::poll_fn,
+        sync::{
+            Arc,
+            atomic::{AtomicUsize, Ordering},
+        },
+    };
+
+    use futures_util::future;
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    async fn next(alarms: &mut Alarms<u8>) -> u8 {
+        poll_fn(|context| alarms.poll_next(context)).await
+    }
+
+    /// Whether nobody says anything now.
+    fn silent(alarms: &mut Alarms<u8>) -> bool {
+        future::poll_immediate(poll_fn(|context| alarms.poll_next(context))).now_or_never() == Some(None)
+    }
+
+    #[tokio::test]
+    async fn each_is_heard_once_in_the_order_in_which_they_speak() {
+        let mut alarms = Alarms::new();
+        let [first, second] = [(); 2].map(|()| {
+            let (say, said) = oneshot::channel();
+            alarms.set(said.map(|said| said.expect("it is said")));
+            say
+        });
+        assert!(silent(&mut alarms));
+        second.send(2).expect("somebody waits");
+        assert_eq!(next(&mut alarms).await, 2);
+        assert!(silent(&mut alarms));
+        // One that is set later speaks before one that was there.
+        alarms.set(future::ready(3));
+        assert_eq!(next(&mut alarms).await, 3);
+        first.send(1).expect("somebody waits");
+        assert_eq!(next(&mut alarms).await, 1);
+        assert!(silent(&mut alarms));
+    }
+
+    #[tokio::test]
+    async fn the_task_is_woken_when_one_speaks() {
+        let mut alarms = Alarms::new();
+        let (say, said) = oneshot::channel();
+        alarms.set(said.map(|said| said.expect("it is said")));
+        let waiting = tokio::spawn(async move { next(&mut alarms).await });
+        tokio::task::yield_now().await;
+        say.send(7).expect("somebody waits");
+        assert_eq!(waiting.await.expect("it ends"), 7);
+    }
+
+    #[test]
+    fn one_that_has_nothing_to_say_is_asked_once() {
+        let (mut alarms, asked) = (Alarms::new(), Arc::new(AtomicUsize::new(0)));
+        let counted = asked.clone();
+        alarms.set(poll_fn(move |_| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            Poll::<u8>::Pending
+        }));
+        assert!((0..100).all(|_| silent(&mut alarms)));
+        assert_eq!(asked.load(Ordering::Relaxed), 1);
+    }
+}
