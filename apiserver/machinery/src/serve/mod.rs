@@ -31,6 +31,7 @@ mod api;
 mod chain;
 mod connection;
 mod deadline;
+mod gather;
 mod health;
 mod inflight;
 mod metrics;
