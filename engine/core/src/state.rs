@@ -104,6 +104,9 @@ pub struct Record {
     /// What is there; absent when nothing ever was, or no longer is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<StateResource>,
+    /// The digest of the document that it is kept in instead, when it is large: `sha256:<hex>`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub document: Option<String>,
     /// A call that may have been made and whose result is not recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub intent: Option<Intent>,
@@ -152,6 +155,10 @@ impl Document for Record {
     const SCHEMA_VERSION: u32 = 1;
 }
 
+impl Document for StateResource {
+    const SCHEMA_VERSION: u32 = 1;
+}
+
 impl Document for State {
     const SCHEMA_VERSION: u32 = 1;
 }
@@ -159,7 +166,12 @@ impl Document for State {
 impl Record {
     /// Nothing is known of this one yet.
     pub fn new(id: ResourceId) -> Self {
-        Self { id, resource: None, intent: None, result: None }
+        Self { id, resource: None, document: None, intent: None, result: None }
+    }
+
+    /// Whether something is there, as far as is recorded.
+    pub fn is_there(&self) -> bool {
+        self.resource.is_some() || self.document.is_some()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Stack: knows the commit it would be deployed from, and decides on its infrastructure when it goes.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use futures_util::StreamExt as _;
 use jiff::Timestamp;
@@ -84,11 +84,13 @@ async fn remove(services: &Services, stack: &Stack) -> Result<Option<Duration>, 
         return Ok(None);
     }
     let (namespace, name) = queue::key_of(stack);
-    if is_deployed(stack) && stack.spec.deletion_policy == DeletionPolicy::Destroy {
+    // The status may be older than what is recorded: a run that was put down has not told of its last calls.
+    let is_live = is_deployed(stack) || !recorded_in(services, stack).await?.is_empty();
+    if is_live && stack.spec.deletion_policy == DeletionPolicy::Destroy {
         destroy(services, stack).await?;
         return Ok(Some(WAIT));
     }
-    if is_deployed(stack) && stack.spec.deletion_policy == DeletionPolicy::Refuse {
+    if is_live && stack.spec.deletion_policy == DeletionPolicy::Refuse {
         // It was deployed after its deletion was admitted.
         services.recorder.record(
             stack,
@@ -128,6 +130,16 @@ async fn remove(services: &Services, stack: &Stack) -> Result<Option<Duration>, 
     Ok(None)
 }
 
+/// The workspaces in which something of a stack is there or may be, by what is recorded.
+async fn recorded_in(services: &Services, stack: &Stack) -> Result<BTreeSet<String>, ApiError> {
+    let recorded = state::workspaces_of(&*services.log, &stack.uid().unwrap_or_default()).await;
+    recorded.map_err(|error| {
+        let name = stack.name_any();
+        tracing::error!(error = &error as &dyn std::error::Error, stack = name, "the state of a stack cannot be read");
+        ApiError::internal("the storage failed")
+    })
+}
+
 async fn runs_of(services: &Services, stack: &Stack) -> Result<Vec<Run>, ApiError> {
     let selector = format!("{}={}", labels::STACK, stack.name_any());
     services.lookup.api::<Run>()?.list(stack.namespace().as_deref(), &selector).await
@@ -151,8 +163,10 @@ fn is_too_soon(run: &Run, now: Timestamp) -> bool {
 pub(crate) async fn destroy(services: &Services, stack: &Stack) -> Result<(), ApiError> {
     let runs = runs_of(services, stack).await?;
     let deployments = stack.status.iter().flat_map(|s| &s.deployments).filter(|d| d.resources > 0);
-    for deployment in deployments {
-        let is_destroy = |r: &&Run| r.spec.operation == Operation::Destroy && r.spec.workspace == deployment.workspace;
+    let mut workspaces = recorded_in(services, stack).await?;
+    workspaces.extend(deployments.map(|deployment| deployment.workspace.clone()));
+    for workspace in workspaces {
+        let is_destroy = |r: &&Run| r.spec.operation == Operation::Destroy && r.spec.workspace == workspace;
         if runs.iter().filter(is_destroy).any(|r| is_too_soon(r, Timestamp::now())) {
             continue;
         }
@@ -160,7 +174,7 @@ pub(crate) async fn destroy(services: &Services, stack: &Stack) -> Result<(), Ap
             "",
             RunSpec {
                 stack: stack.name_any(),
-                workspace: deployment.workspace.clone(),
+                workspace: workspace.clone(),
                 operation: Operation::Destroy,
                 version: None,
                 plan: None,
@@ -177,7 +191,7 @@ pub(crate) async fn destroy(services: &Services, stack: &Stack) -> Result<(), Ap
         run.metadata.generate_name = Some(format!("{}-", stack.name_any()));
         run.metadata.namespace = stack.namespace();
         let run = services.lookup.api::<Run>()?.create(&run).await?;
-        let message = format!("run {} destroys it in workspace {}", run.name_any(), deployment.workspace);
+        let message = format!("run {} destroys it in workspace {}", run.name_any(), workspace);
         services.recorder.record(stack, Kind::Normal, "Destroying", message);
     }
     Ok(())

@@ -5,6 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use sha2::{Digest as _, Sha256};
 use stoa_engine::{KubernetesObject, ResourceOutcome, StateResource, state::Record};
+use stoa_machinery::registry::api::Api;
 use stoa_types::{
     Resource,
     delivery::{KubernetesIdentity, ResourcePhase, ResourceSpec, ResourceStatus},
@@ -15,11 +16,24 @@ use super::{Halt, execution::Execution, state::State, target::Target};
 /// How many Resources are written at a time.
 const AT_ONCE: usize = 32;
 
-/// The name of a Resource: `<stack>.<workspace>.<8 hex digits of the SHA-256 of the id>`.
+/// The name of a Resource: `<stack>.<workspace>.<16 hex digits of the SHA-256 of the id>`, so that no two ids of a stack
+/// ever have one name.
 fn resource_name(stack: &str, workspace: &str, id: &str) -> String {
     let digest = Sha256::digest(id.as_bytes());
-    let hex: String = digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    let hex: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     format!("{stack}.{workspace}.{hex}")
+}
+
+/// The same as it once was, with 8 digits. A Resource that has such a name keeps it.
+fn short_name(name: &str) -> Option<&str> {
+    name.get(..name.len() - 8)
+}
+
+/// The older name of the Resource of an id, if that is what it is called.
+async fn older_name(resources: &Api<Resource>, namespace: &str, name: &str, id: &str) -> Result<Option<String>, Halt> {
+    let Some(short) = short_name(name) else { return Ok(None) };
+    let found = resources.get_opt(namespace, short).await?;
+    Ok(found.filter(|found| found.spec.id == id).map(|_| short.to_owned()))
 }
 
 /// Brings the Resources to what this run made of them; `release` is the number of the one that it made.
@@ -49,7 +63,7 @@ async fn record_resource(
 ) -> Result<(), Halt> {
     let Some(result) = entry.result.as_ref() else { return Ok(()) };
     let (stack, workspace) = (target.stack.name_any(), target.workspace.name_any());
-    let name = resource_name(&stack, &workspace, &entry.id.0);
+    let mut name = resource_name(&stack, &workspace, &entry.id.0);
     let namespace = target.namespace();
     let resources = execution.services.lookup.api::<Resource>()?;
     let extension = |of: &StateResource, key| of.extensions.get(key).and_then(|v| v.as_str()).map(str::to_owned);
@@ -84,7 +98,14 @@ async fn record_resource(
         let health = health.clone().or(before.map(|before| before.health)).unwrap_or_default();
         resource.status = Some(ResourceStatus { phase, health });
     };
-    match resources.update_with(&namespace, &name, |r: &mut Resource| update(r)).await {
+    let mut updated = resources.update_with(&namespace, &name, |r: &mut Resource| update(r)).await;
+    if updated.as_ref().is_err_and(|error| error.code() == 404)
+        && let Some(older) = older_name(&resources, &namespace, &name, &entry.id.0).await?
+    {
+        name = older;
+        updated = resources.update_with(&namespace, &name, |r: &mut Resource| update(r)).await;
+    }
+    match updated {
         Ok(_) => {}
         Err(error) if error.code() == 404 => {
             // A resource that was gone before it was ever recorded leaves nothing to record.

@@ -6,7 +6,10 @@
 //! starts. Records of removed resources stay, marked, until the run has ended: a run that is
 //! taken up again knows from them what it has done.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use futures_util::future::try_join_all;
@@ -20,10 +23,14 @@ use stoa_machinery::{
     Key, Version,
     log::{Change, Expect, Fence, Log, LogError, Origin, Write},
 };
+use stoa_storage::documents::DocumentStore;
 use stoa_types::reason;
 
-use super::Halt;
+use super::{Halt, documents};
 
+/// The largest record in the log, in bytes: etcd takes little more than four times as much, and the log of all runs is
+/// read whole now and then.
+const LARGEST: usize = 256 << 10;
 /// Where in a deployment's records those of its resources are.
 const RESOURCES: &str = "resources/";
 
@@ -57,11 +64,13 @@ pub(crate) struct State {
     entries: BTreeMap<ResourceId, (Record, Version)>,
     /// Whose health was told since it was read.
     told: BTreeSet<ResourceId>,
+    /// Where large bodies are, and the scope they are in.
+    bodies: Option<(Arc<dyn DocumentStore>, String)>,
 }
 
 impl State {
     /// Reads the state of a stack in a workspace. With a fence it can be written; without, it is a
-    /// view for previews.
+    /// view for previews. Large bodies are missing from it until [`with_bodies`](Self::with_bodies).
     ///
     /// # Errors
     ///
@@ -74,16 +83,24 @@ impl State {
     ) -> Result<Self, Halt> {
         let prefix = format!("/stoa/state/{stack_uid}/{workspace}/");
         let snapshot = log.scan(&prefix, None).await.map_err(|e| halt(&e))?;
-        let mut state =
-            Self { fence, head: (Head::default(), None), entries: BTreeMap::new(), told: BTreeSet::new(), prefix };
+        let mut state = Self {
+            fence,
+            head: (Head::default(), None),
+            entries: BTreeMap::new(),
+            told: BTreeSet::new(),
+            bodies: None,
+            prefix,
+        };
         for entry in snapshot.entries {
             if entry.key == state.head_key() {
-                let head = document::decode(&entry.value).map_err(|e| unreadable("the deployment", &entry.key, &e))?;
+                let head =
+                    document::decode(&entry.value).map_err(|e| unreadable("the deployment", entry.key.as_str(), &e))?;
                 state.head = (head, Some(entry.version));
             } else {
                 let id = entry.key.as_str().strip_prefix(&state.prefix).unwrap_or_default();
                 let id = id.strip_prefix(RESOURCES).unwrap_or(id);
-                let record: Record = document::decode(&entry.value).map_err(|e| unreadable(id, &entry.key, &e))?;
+                let record: Record =
+                    document::decode(&entry.value).map_err(|e| unreadable(id, entry.key.as_str(), &e))?;
                 state.entries.insert(record.id.clone(), (record, entry.version));
             }
         }
@@ -92,6 +109,38 @@ impl State {
             state.head.0.verified = state.newest();
         }
         Ok(state)
+    }
+
+    /// Reads the bodies that are kept as documents, and keeps those there that become large.
+    ///
+    /// # Errors
+    ///
+    /// Retry when the Backend cannot be read, Failed when a document is not there or cannot be understood.
+    pub(crate) async fn with_bodies(mut self, store: Arc<dyn DocumentStore>, scope: String) -> Result<Self, Halt> {
+        for (entry, _) in self.entries.values_mut() {
+            let Some(digest) = &entry.document else { continue };
+            let body = documents::get(&*store, &scope, digest).await?;
+            let resource = document::decode(&body).map_err(|e| unreadable(&entry.id.0, digest, &e))?;
+            entry.resource = Some(resource);
+        }
+        self.bodies = Some((store, scope));
+        Ok(self)
+    }
+
+    /// The record as it is kept in the log, which takes small ones only.
+    async fn stored(&self, entry: &mut Record) -> Result<Bytes, Halt> {
+        if entry.document.is_none() {
+            let bytes = document::encode(entry);
+            let (Some(resource), Some((store, scope))) = (&entry.resource, &self.bodies) else {
+                return Ok(bytes.into());
+            };
+            if bytes.len() <= LARGEST {
+                return Ok(bytes.into());
+            }
+            let body = Bytes::from(document::encode(resource));
+            entry.document = Some(documents::put(&**store, scope, body).await?);
+        }
+        Ok(document::encode(&Record { resource: None, ..entry.clone() }).into())
     }
 
     /// The head.
@@ -104,9 +153,9 @@ impl State {
         self.entries.values().map(|(entry, _)| entry)
     }
 
-    /// How many resources are live, as far as is recorded.
+    /// How many resources are live, as far as is recorded, or may be: what became of a call is not known.
     pub(crate) fn live(&self) -> usize {
-        self.entries().filter(|e| e.resource.is_some()).count()
+        self.entries().filter(|e| e.is_there() || e.intent.is_some()).count()
     }
 
     /// The ids whose results of this run are recorded.
@@ -134,7 +183,7 @@ impl State {
     /// The ids of what was not seen healthy after its last change, or after a call that may have changed it: no release
     /// is made before it is.
     pub(crate) fn owed(&self) -> Vec<ResourceId> {
-        let is_owed = |e: &&Record| e.intent.is_some() || (e.resource.is_some() && !self.is_verified(&e.id));
+        let is_owed = |e: &&Record| e.intent.is_some() || (e.is_there() && !self.is_verified(&e.id));
         self.entries().filter(is_owed).map(|e| e.id.clone()).collect()
     }
 
@@ -159,11 +208,7 @@ impl State {
         Key::new(format!("{}{RESOURCES}{id}", self.prefix))
     }
 
-    fn write<T: Document>(&self, key: Key, known: Option<Version>, value: Option<&T>, run: &str) -> Write {
-        let change = match value {
-            None => Change::Delete,
-            Some(value) => Change::Put(Bytes::from(document::encode(value))),
-        };
+    fn write(&self, key: Key, known: Option<Version>, change: Change, run: &str) -> Write {
         Write {
             key,
             expect: known.map_or(Expect::Absent, Expect::At),
@@ -178,18 +223,19 @@ impl State {
         if self.head.1.is_some() && self.head.0 == head {
             return Ok(());
         }
-        let write = self.write(self.head_key(), self.head.1, Some(&head), &head.run);
+        let write = self.write(self.head_key(), self.head.1, Change::Put(document::encode(&head).into()), &head.run);
         let version = log.append(write).await.map_err(|e| halt(&e))?;
         self.head = (head, Some(version));
         Ok(())
     }
 
     /// Records entries, all at once; each is durable when this returns.
-    pub(crate) async fn record(&mut self, log: &dyn Log, entries: Vec<Record>) -> Result<(), Halt> {
-        let writes = entries.iter().map(|entry| {
+    pub(crate) async fn record(&mut self, log: &dyn Log, mut entries: Vec<Record>) -> Result<(), Halt> {
+        let stored: Vec<Bytes> = try_join_all(entries.iter_mut().map(|entry| self.stored(entry))).await?;
+        let writes = entries.iter().zip(stored).map(|(entry, stored)| {
             let known = self.entries.get(&entry.id).map(|(_, version)| *version);
             let run = entry.intent.as_ref().map(|i| &i.run).or(entry.result.as_ref().map(|r| &r.run));
-            self.write(self.entry_key(&entry.id), known, Some(entry), run.map_or("", String::as_str))
+            self.write(self.entry_key(&entry.id), known, Change::Put(stored), run.map_or("", String::as_str))
         });
         // They share one sync of the disk.
         let versions = try_join_all(writes.map(|write| log.append(write))).await.map_err(|e| halt(&e))?;
@@ -231,11 +277,11 @@ impl State {
         let removed: Vec<(ResourceId, Version)> = self
             .entries
             .values()
-            .filter(|(entry, _)| entry.resource.is_none() && entry.intent.is_none())
+            .filter(|(entry, _)| !entry.is_there() && entry.intent.is_none())
             .map(|(entry, version)| (entry.id.clone(), *version))
             .collect();
         let writes =
-            removed.iter().map(|(id, version)| self.write::<Record>(self.entry_key(id), Some(*version), None, run));
+            removed.iter().map(|(id, version)| self.write(self.entry_key(id), Some(*version), Change::Delete, run));
         try_join_all(writes.map(|write| log.append(write))).await.map_err(|e| halt(&e))?;
         for (id, _) in removed {
             self.entries.remove(&id);
@@ -267,13 +313,28 @@ impl State {
 }
 
 /// What it means for a run that a record cannot be understood. The record stays as it is.
-fn unreadable(of: &str, key: &Key, error: &DocumentError) -> Halt {
+fn unreadable(of: &str, at: &str, error: &DocumentError) -> Halt {
     let cause = std::error::Error::source(error).map(|cause| format!(" ({cause})")).unwrap_or_default();
     let message = format!(
-        "what is recorded of {of} cannot be read: {error}{cause}. Nothing was changed; {}. It is at {key} in the log",
+        "what is recorded of {of} cannot be read: {error}{cause}. Nothing was changed; {}. It is at {at}",
         error.advice()
     );
     Halt::failed(reason::UNREADABLE_STATE, message)
+}
+
+/// The workspaces for which something is recorded of a stack that is there or may be, or that cannot be read.
+pub(crate) async fn workspaces_of(log: &dyn Log, stack_uid: &str) -> Result<BTreeSet<String>, LogError> {
+    let prefix = format!("/stoa/state/{stack_uid}/");
+    let entries = log.scan(&prefix, None).await?.entries;
+    let recorded = entries.iter().filter_map(|entry| {
+        let (workspace, of) = entry.key.as_str().strip_prefix(&prefix)?.split_once('/')?;
+        let is_there = match document::decode::<Record>(&entry.value) {
+            Ok(record) => record.is_there() || record.intent.is_some(),
+            Err(_) => true,
+        };
+        (of.starts_with(RESOURCES) && is_there).then(|| workspace.to_owned())
+    });
+    Ok(recorded.collect())
 }
 
 /// Removes all that is recorded of a stack, in every workspace: what it deployed is no longer known.
@@ -305,6 +366,7 @@ mod tests {
     use serde_json::{Value, json};
     use stoa_engine::state::Intent;
     use stoa_machinery::log::MemoryLog;
+    use stoa_storage::documents::LocalDocuments;
 
     use super::*;
 
@@ -399,6 +461,55 @@ mod tests {
         let entry = Record { intent: None, ..state.entry(&b) };
         state.record(&log, vec![entry]).await.unwrap();
         assert!(load(&log).await.unwrap().owed().is_empty(), "it was refused, and is as it was");
+    }
+
+    #[tokio::test]
+    async fn large_bodies_are_documents_and_the_log_has_their_digests() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let store: Arc<dyn DocumentStore> = Arc::new(LocalDocuments::open(folder.path()).unwrap());
+        let log = log_of(&[]).await;
+        let whole = async || load(&log).await.unwrap().with_bodies(store.clone(), "shop/uid".to_owned()).await;
+        let mut state = whole().await.unwrap();
+        let mut entry: Record = document::decode(unversioned()[1].1.to_string().as_bytes()).unwrap();
+        let large = "x".repeat(1 << 20);
+        entry.resource.as_mut().unwrap().attributes.insert("data".to_owned(), large.clone().into());
+        state.record(&log, vec![entry.clone()]).await.unwrap();
+        let size = async || log.scan("/stoa/state/", None).await.unwrap().entries[0].value.len();
+        assert!(size().await < 1024, "{}", size().await);
+
+        // Whoever only counts needs no bodies; whoever plans has them all.
+        assert_eq!(load(&log).await.unwrap().live(), 1);
+        let mut state = whole().await.unwrap();
+        let mut read = state.entry(&entry.id);
+        assert_eq!(read.resource, entry.resource);
+        assert!(state.for_runner()[0].resource.len() > large.len() && state.document().len() > large.len());
+        // Another intent leaves the body as it is, and a body that is small again is in the record.
+        read.intent = None;
+        state.record(&log, vec![read.clone()]).await.unwrap();
+        assert!(size().await < 1024);
+        assert_eq!(whole().await.unwrap().entry(&entry.id).resource, entry.resource);
+        read.resource.as_mut().unwrap().attributes.insert("data".to_owned(), "x".into());
+        read.document = None;
+        state.record(&log, vec![read]).await.unwrap();
+        let state = load(&log).await.unwrap();
+        assert_eq!(state.entry(&entry.id).resource.unwrap().attributes["data"], "x");
+    }
+
+    #[tokio::test]
+    async fn what_may_be_there_counts() {
+        let [_, (key, mut entry)] = unversioned();
+        let check = async |value: &Value| {
+            let log = log_of(&[(key, value.clone())]).await;
+            let workspaces: Vec<String> = workspaces_of(&log, "uid").await.unwrap().into_iter().collect();
+            (load(&log).await.map_or(0, |state| state.live()), workspaces.join(","))
+        };
+        assert_eq!(check(&entry).await, (1, "dev".to_owned()));
+        entry["resource"] = Value::Null;
+        assert_eq!(check(&entry).await, (1, "dev".to_owned()), "the intent is open");
+        entry["intent"] = Value::Null;
+        assert_eq!(check(&entry).await, (0, String::new()), "it was removed");
+        entry["schemaVersion"] = json!(1000);
+        assert_eq!(check(&entry).await, (0, "dev".to_owned()), "nobody knows");
     }
 
     #[tokio::test]

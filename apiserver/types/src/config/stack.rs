@@ -149,7 +149,7 @@ pub struct Deployment {
     /// The phase of that run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<RunPhase>,
-    /// How many resources are live.
+    /// How many resources are live, or may be since nobody knows what became of a call.
     #[serde(default)]
     pub resources: i64,
     /// Whether the last look found drift.

@@ -398,3 +398,23 @@ fn what_never_got_healthy_is_no_release_though_nothing_is_left_to_change() {
     let run = organization.succeed("web", "Apply", "");
     assert_eq!(run["status"]["release"], Value::Null, "nothing is owed any more: {run:#}");
 }
+
+#[test]
+fn object_as_large_as_a_cluster_takes_is_applied_and_destroyed() {
+    let cluster = Cluster::shared();
+    let organization = Organization::create(&cluster);
+    let namespace = format!("{}-web", organization.name);
+    let large = |letter: &str| {
+        config_maps(&namespace, 1, "a")
+            .replace("data: {value: a}", &format!("data: {{value: {}}}", letter.repeat(1_000_000)))
+    };
+    organization.stack("web", &large("a"));
+    assert_eq!(organization.succeed("web", "Apply", "")["status"]["release"], 1);
+    let run = organization.succeed("web", "Apply", "");
+    assert_eq!(run["status"]["plan"]["summary"]["unchanged"], 2, "{run:#}");
+    organization.stack("web", &large("b"));
+    assert_eq!(organization.succeed("web", "Apply", "")["status"]["release"], 2);
+    let run = organization.succeed("web", "Destroy", "");
+    assert_eq!(run["status"]["plan"]["summary"]["delete"], 2, "{run:#}");
+    assert!(!cluster.kubectl().succeeds(&["get", "configmap", "c0", "--namespace", &namespace]));
+}

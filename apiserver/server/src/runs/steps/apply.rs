@@ -269,10 +269,10 @@ impl Conversation {
         let decode = |bytes: &Bytes| serde_json::from_slice(bytes).map_err(|e| not_understood(&e.to_string()));
         let resource = Some(&event.resource).filter(|bytes| !bytes.is_empty()).map(decode).transpose()?;
         match outcome {
-            ResourceOutcome::Done => entry.resource = resource,
+            ResourceOutcome::Done => (entry.resource, entry.document) = (resource, None),
             // What failed now may be there since an earlier call, whose result nobody had.
-            ResourceOutcome::Failed => entry.resource = resource.or(entry.resource),
-            ResourceOutcome::Skipped | ResourceOutcome::Unknown => {}
+            ResourceOutcome::Failed if resource.is_some() => (entry.resource, entry.document) = (resource, None),
+            ResourceOutcome::Failed | ResourceOutcome::Skipped | ResourceOutcome::Unknown => {}
         }
         let before = entry.result.take();
         let was_verified = before.as_ref().is_some_and(|before| before.verified);

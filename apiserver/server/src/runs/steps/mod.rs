@@ -34,7 +34,8 @@ pub(super) async fn take(execution: &mut Execution, target: &Target, fence: Opti
     let stack_uid = target.stack.uid().unwrap_or_default();
     let workspace = target.workspace.name_any();
     let log = execution.services.log.clone();
-    let mut state = State::load(&*log, &stack_uid, &workspace, fence).await?;
+    let state = State::load(&*log, &stack_uid, &workspace, fence).await?;
+    let mut state = state.with_bodies(target.documents.clone(), target.scope()).await?;
     let plan = plan::plan(execution, target, &spec, &state).await?;
     if execution.run.spec.operation == Operation::Preview {
         return execution.finish(RunPhase::Succeeded, reason::SUCCEEDED, "the plan is made; nothing was changed").await;
