@@ -151,6 +151,7 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
         recorder,
         authorizer: parts.authorizer.clone(),
         identity: storage.identity.clone(),
+        clock: Arc::new(stoa_storage::SystemClock),
     };
     subresources.set(services.clone());
 

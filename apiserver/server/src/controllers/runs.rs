@@ -74,6 +74,8 @@ struct Scheduler {
     lanes: HashMap<Lane, (Option<String>, VecDeque<Run>)>,
     /// The lane of each run that is in one.
     lane_of: HashMap<String, Lane>,
+    /// From when the time of each run counts that was taken up and has not ended, by uid.
+    began: HashMap<String, Began>,
     /// Runs to be taken up again, and ended runs to be deleted.
     later: HashMap<ObjectKey, Instant>,
     tasks: JoinSet<String>,
@@ -85,6 +87,27 @@ struct Active {
     cancel: CancellationToken,
 }
 
+/// From when the time of a run counts. The clock of the machine may be set while it goes on, which no run may be ended
+/// for; what it says is taken only for the time before this server knew the run, and a start in the future for now.
+#[derive(Clone, Copy, Debug)]
+struct Began {
+    /// When the run was first taken up here.
+    at: Instant,
+    /// What it had spent by then.
+    before: Duration,
+}
+
+impl Began {
+    fn new(run: &Run, now: Timestamp) -> Self {
+        let before = status(run).start_time.and_then(|start| Duration::try_from(now.duration_since(start.0)).ok());
+        Self { at: Instant::now(), before: before.unwrap_or_default() }
+    }
+
+    fn spent(self) -> Duration {
+        self.before + self.at.elapsed()
+    }
+}
+
 /// Whether a run is to end before it is done. Deleting one cancels it first, but for what the server
 /// itself destroys: in a namespace that goes, everything is deleted again and again until it is gone.
 fn wants_end(run: &Run) -> bool {
@@ -93,7 +116,7 @@ fn wants_end(run: &Run) -> bool {
 }
 
 /// Executes a run as it is now: what the scheduler has seen of it may be older than its end.
-async fn take_up(services: Services, seen: Run, cancel: CancellationToken, end: CancellationToken) {
+async fn take_up(services: Services, seen: Run, began: Began, cancel: CancellationToken, end: CancellationToken) {
     let (namespace, name) = queue::key_of(&seen);
     let Ok(runs) = services.lookup.api::<Run>() else { return };
     let run = match runs.get_opt(&namespace, &name).await {
@@ -108,13 +131,11 @@ async fn take_up(services: Services, seen: Run, cancel: CancellationToken, end: 
         cancel.cancel();
     }
     let limit = run.spec.timeout.parse().unwrap_or(Duration::from_secs(3600));
-    let spent =
-        status(&run).start_time.map_or(Duration::ZERO, |start| Timestamp::now().duration_since(start.0).unsigned_abs());
     let overdue = CancellationToken::new();
     let alarm = AbortOnDropHandle::new(tokio::spawn({
         let (overdue, cancel) = (overdue.clone(), cancel.clone());
         async move {
-            tokio::time::sleep(limit.saturating_sub(spent)).await;
+            tokio::time::sleep(limit.saturating_sub(began.spent())).await;
             overdue.cancel();
             cancel.cancel();
         }
@@ -131,6 +152,7 @@ impl Scheduler {
             active: HashMap::new(),
             lanes: HashMap::new(),
             lane_of: HashMap::new(),
+            began: HashMap::new(),
             later: HashMap::new(),
             tasks: JoinSet::new(),
         }
@@ -190,7 +212,11 @@ impl Scheduler {
     }
 
     async fn refuse(&self, run: Run) -> Result<(), ApiError> {
-        let journal = journal::Journal::new(self.services.log.clone(), &run.uid().unwrap_or_default());
+        let journal = journal::Journal::new(
+            self.services.log.clone(),
+            self.services.clock.clone(),
+            &run.uid().unwrap_or_default(),
+        );
         let cancel = CancellationToken::new();
         let overdue = CancellationToken::new();
         let mut execution = Execution { services: self.services.clone(), run, journal, cancel, overdue };
@@ -204,9 +230,11 @@ impl Scheduler {
         let key = queue::key_of(&run);
         let cancel = CancellationToken::new();
         self.active.insert(uid.clone(), Active { key, cancel: cancel.clone() });
+        let now = self.services.now();
+        let began = *self.began.entry(uid.clone()).or_insert_with(|| Began::new(&run, now));
         let (services, end) = (self.services.clone(), self.end.clone());
         self.tasks.spawn(async move {
-            let work = AssertUnwindSafe(Box::pin(take_up(services, run, cancel, end))).catch_unwind();
+            let work = AssertUnwindSafe(Box::pin(take_up(services, run, began, cancel, end))).catch_unwind();
             if work.await.is_err() {
                 tracing::error!(uid, "a run's task panicked");
             }
@@ -224,7 +252,9 @@ impl Scheduler {
             Ok(run) => run.is_none_or(|r| r.uid().as_deref() != Some(uid) || status(&r).phase.is_terminal()),
             Err(_) => false,
         };
-        if !is_done {
+        if is_done {
+            self.began.remove(uid);
+        } else {
             self.later.insert(key, Instant::now() + TAKE_UP);
         }
     }
@@ -285,7 +315,7 @@ impl Scheduler {
                 self.see(run).await;
                 continue;
             };
-            let kept = Timestamp::now().duration_since(completed.0).as_secs();
+            let kept = self.services.now().duration_since(completed.0).as_secs();
             if kept < ttl {
                 let wait = Duration::from_secs(u64::try_from(ttl - kept).unwrap_or(1).min(3600));
                 self.later.insert(key, now + wait);

@@ -152,7 +152,8 @@ async fn active_runs(services: &Services, stack: &Stack) -> Result<Vec<Run>, Api
 /// Whether a Destroy is under way, or ended so lately that another would fail in the same way.
 fn is_too_soon(run: &Run, now: Timestamp) -> bool {
     let ended = status(run).completion_time.filter(|_| status(run).phase.is_terminal());
-    ended.is_none_or(|Time(at)| now.duration_since(at).unsigned_abs() < DESTROY_AGAIN)
+    // What ended in the future did so before the clock was set back, nobody knows when.
+    ended.is_none_or(|Time(at)| Duration::try_from(now.duration_since(at)).is_ok_and(|ago| ago < DESTROY_AGAIN))
 }
 
 /// Starts a Destroy in every workspace where the stack is deployed and none is under way or has just failed.
@@ -167,7 +168,7 @@ pub(crate) async fn destroy(services: &Services, stack: &Stack) -> Result<(), Ap
     workspaces.extend(deployments.map(|deployment| deployment.workspace.clone()));
     for workspace in workspaces {
         let is_destroy = |r: &&Run| r.spec.operation == Operation::Destroy && r.spec.workspace == workspace;
-        if runs.iter().filter(is_destroy).any(|r| is_too_soon(r, Timestamp::now())) {
+        if runs.iter().filter(is_destroy).any(|r| is_too_soon(r, services.now())) {
             continue;
         }
         let mut run = Run::new(

@@ -32,7 +32,7 @@ pub(crate) async fn drive(
     end: CancellationToken,
 ) {
     let uid = run.uid().unwrap_or_default();
-    let journal = Journal::new(services.log.clone(), &uid);
+    let journal = Journal::new(services.log.clone(), services.clock.clone(), &uid);
     let mut execution = Execution { services, run, journal, cancel, overdue };
     let mut wait = *BACKOFF.start();
     let mut last_complaint = String::new();

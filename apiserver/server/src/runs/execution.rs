@@ -1,6 +1,5 @@
 //! One run on its way: its status and journal, its beginning and its end.
 
-use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use stoa_types::{
@@ -85,7 +84,7 @@ impl Execution {
     pub(super) async fn begin(&mut self, target: &Target) -> Result<(), Halt> {
         let runner = self.services.runner.address().to_owned();
         if status(&self.run).start_time.is_none() {
-            let now = Time(Timestamp::now());
+            let now = Time(self.services.now());
             self.update(|status| {
                 status.phase = RunPhase::Generating;
                 no_longer_waits(status);
@@ -140,7 +139,7 @@ impl Execution {
                 format!("run {}: {message}", self.run.name_any()),
             );
         }
-        let now = Time(Timestamp::now());
+        let now = Time(self.services.now());
         let generation = self.run.metadata.generation;
         self.update(|status| {
             status.phase = phase;

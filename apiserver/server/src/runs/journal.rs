@@ -14,6 +14,9 @@ use stoa_machinery::{
     Key, Version,
     log::{Change, Expect, Log, LogError, Origin, Write},
 };
+use stoa_storage::Clock;
+
+use super::time_of;
 
 /// One line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,21 +65,22 @@ fn prefix(run_uid: &str) -> String {
 #[derive(Debug)]
 pub(crate) struct Journal {
     log: Arc<dyn Log>,
+    clock: Arc<dyn Clock>,
     run_uid: String,
     waiting: Vec<Line>,
 }
 
 impl Journal {
     /// The journal of a run; lines go after those of an earlier life.
-    pub(crate) fn new(log: Arc<dyn Log>, run_uid: &str) -> Self {
-        Self { log, run_uid: run_uid.to_owned(), waiting: Vec::new() }
+    pub(crate) fn new(log: Arc<dyn Log>, clock: Arc<dyn Clock>, run_uid: &str) -> Self {
+        Self { log, clock, run_uid: run_uid.to_owned(), waiting: Vec::new() }
     }
 
     /// Adds a line about the run itself.
     pub(crate) fn note(&mut self, phase: &str, message: impl Into<String>) {
         let (id, action, outcome) = Default::default();
         self.add(Line {
-            time: Timestamp::now(),
+            time: time_of(&*self.clock),
             phase: phase.to_owned(),
             id,
             action,
@@ -96,8 +100,8 @@ impl Journal {
             return;
         }
         let lines = std::mem::take(&mut self.waiting);
-        // Keys order as times do, and the last part keeps two writers apart.
-        let name = format!("{:020}-{}", Timestamp::now().as_nanosecond(), uuid::Uuid::new_v4().simple());
+        // Nobody else writes under this name; what came first is told by the versions of the records.
+        let name = format!("{:020}-{}", time_of(&*self.clock).as_nanosecond(), uuid::Uuid::new_v4().simple());
         let write = Write {
             key: Key::new(format!("{}{name}", prefix(&self.run_uid))),
             expect: Expect::Absent,
@@ -113,7 +117,8 @@ impl Journal {
 
 /// Reads the journal of a run as of now, and the version to follow it from.
 pub(crate) async fn read(log: &dyn Log, run_uid: &str) -> Result<(Vec<Line>, Version), LogError> {
-    let snapshot = log.scan(&prefix(run_uid), None).await?;
+    let mut snapshot = log.scan(&prefix(run_uid), None).await?;
+    snapshot.entries.sort_by_key(|entry| entry.version);
     let lines = snapshot.entries.iter().flat_map(|entry| decode(&entry.value)).collect();
     Ok((lines, snapshot.version))
 }
@@ -153,4 +158,32 @@ fn decode(value: &[u8]) -> Vec<Line> {
         tracing::error!(%error, "journal lines do not decode");
         Vec::new()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use stoa_machinery::log::MemoryLog;
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct At(i64);
+
+    impl Clock for At {
+        fn now_ms(&self) -> i64 {
+            self.0
+        }
+    }
+
+    #[tokio::test]
+    async fn lines_stay_in_order_though_the_clock_is_set_back() {
+        let log: Arc<dyn Log> = Arc::new(MemoryLog::new());
+        for (now, text) in [(7_200_000, "first"), (0, "second"), (3_600_000, "third")] {
+            let mut journal = Journal::new(log.clone(), Arc::new(At(now)), "uid");
+            journal.note("Applying", text);
+            journal.flush().await;
+        }
+        let (lines, _) = read(&*log, "uid").await.unwrap();
+        assert_eq!(lines.iter().map(|line| line.message.as_str()).collect::<Vec<_>>(), ["first", "second", "third"]);
+    }
 }

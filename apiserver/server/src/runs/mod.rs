@@ -29,7 +29,9 @@ pub(crate) mod target;
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use stoa_machinery::{ApiError, auth::Authorizer, log::Log};
+use stoa_storage::Clock;
 use stoa_types::{Run, delivery::RunStatus, reason};
 
 use crate::{cluster::Cluster, events::Recorder, kinds::lookup::Lookup};
@@ -54,6 +56,20 @@ pub(crate) struct Services {
     /// This server's name as the holder of leases. It stays the same across restarts of the same
     /// data directory, so that a restarted server takes its own leases back at once.
     pub(crate) identity: String,
+    /// What the time is.
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+impl Services {
+    /// The time, which may be set back at any moment: for people to read, and never to wait by.
+    pub(crate) fn now(&self) -> Timestamp {
+        time_of(&*self.clock)
+    }
+}
+
+/// What a clock says, to the millisecond.
+pub(crate) fn time_of(clock: &dyn Clock) -> Timestamp {
+    Timestamp::from_millisecond(clock.now_ms()).unwrap_or_default()
 }
 
 /// Why a run does not go on.

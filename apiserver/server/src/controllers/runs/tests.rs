@@ -1,9 +1,13 @@
 //! Runs over a log in memory, with no function-runner there: those that begin wait for it.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicI64, Ordering},
+};
 
 use serde_json::{Value, json};
 use stoa_machinery::{Object, Registry, RequestContext, log::MemoryLog};
+use stoa_storage::Clock;
 use stoa_types::{Condition, Stack, common::condition, delivery::RunStatus};
 use tempfile::TempDir;
 use tokio_util::sync::DropGuard;
@@ -19,6 +23,16 @@ use crate::{
 
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The clock of the machine, set forward or back by so many milliseconds.
+#[derive(Debug)]
+struct Shifted(Arc<AtomicI64>);
+
+impl Clock for Shifted {
+    fn now_ms(&self) -> i64 {
+        Timestamp::now().as_millisecond() + self.0.load(Ordering::Relaxed)
+    }
+}
 
 struct World {
     registry: Arc<Registry>,
@@ -47,6 +61,7 @@ impl World {
             cluster,
             authorizer: Arc::new(stoa_machinery::auth::AllowAll),
             identity: "test".to_owned(),
+            clock: Arc::new(Shifted(Arc::default())),
             lookup,
         };
         let guard = end.clone().drop_guard();
@@ -69,9 +84,12 @@ impl World {
 
     /// The same with the controller at work.
     async fn with_controller() -> Self {
-        let mut world = Self::new().await;
-        world._controller = Some(tokio::spawn(run(world.services.clone(), world.end.clone())));
-        world
+        Self::new().await.controlled()
+    }
+
+    fn controlled(mut self) -> Self {
+        self._controller = Some(tokio::spawn(run(self.services.clone(), self.end.clone())));
+        self
     }
 
     async fn create(&self, kind: &str, name: &str, spec: Value) {
@@ -190,7 +208,8 @@ async fn ended_run_is_not_taken_up_again() {
     let end = |run: &mut Run| run.status.get_or_insert_default().phase = RunPhase::Failed;
     let ended = runs.update_status_with("shop", "one", end).await.unwrap();
     let (cancel, end) = (CancellationToken::new(), world.end.clone());
-    tokio::time::timeout(PATIENCE, take_up(world.services.clone(), seen, cancel, end)).await.unwrap();
+    let began = Began::new(&seen, world.services.now());
+    tokio::time::timeout(PATIENCE, take_up(world.services.clone(), seen, began, cancel, end)).await.unwrap();
     assert_eq!(runs.get("shop", "one").await.unwrap(), ended);
 }
 
@@ -293,4 +312,38 @@ async fn run_over_a_state_that_cannot_be_read_fails_and_leaves_it_as_it_is() {
         assert_eq!(world.services.log.scan("/stoa/state/", None).await.unwrap().entries, before);
         assert_eq!(world.deployment().await, (Some(name.to_owned()), Some(RunPhase::Failed)));
     }
+}
+
+#[tokio::test]
+async fn clock_that_is_set_back_ends_no_run() {
+    let mut world = World::new().await;
+    let shift = Arc::<AtomicI64>::default();
+    world.services.clock = Arc::new(Shifted(shift.clone()));
+    world.apply("one").await;
+    let started = world.services.now();
+    let begin = |run: &mut Run| {
+        let status = run.status.get_or_insert_default();
+        status.phase = RunPhase::Generating;
+        status.start_time = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(started));
+    };
+    world.registry.api::<Run>().update_status_with("shop", "one", begin).await.unwrap();
+    // The run began two hours from now, and may take one.
+    shift.store(-2 * 3_600_000, Ordering::Relaxed);
+    let world = world.controlled();
+    let seen = world.until("one", |s| s.phase.is_terminal() || condition(&s.conditions, reason::WAITING).is_some());
+    assert!(!seen.await.phase.is_terminal(), "it waits for the runner");
+}
+
+#[test]
+fn time_of_a_run_is_what_it_spent_before_and_what_has_passed_here() {
+    let spec = json!({"stack": "web", "workspace": "dev", "operation": "Apply"});
+    let mut run = Run::new("one", serde_json::from_value(spec).unwrap());
+    let start = Timestamp::from_second(1_000_000).unwrap();
+    run.status.get_or_insert_default().start_time = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(start));
+    let check = |offset: i64| {
+        let mut began = Began::new(&run, start + jiff::SignedDuration::from_secs(offset));
+        began.at -= Duration::from_secs(5);
+        began.spent().as_secs()
+    };
+    assert_eq!((check(60), check(-3600)), (65, 5));
 }

@@ -82,6 +82,7 @@ impl Fixture {
             recorder: recorder.clone(),
             authorizer: authorizer.clone(),
             identity: "test".to_owned(),
+            clock: Arc::new(stoa_storage::SystemClock),
         };
         let mut tasks = JoinSet::new();
         // Those that an organization needs; the others would only tell that there is no runner.

@@ -8,7 +8,6 @@ use std::{collections::HashSet, time::Duration};
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
-use jiff::Timestamp;
 use kube::ResourceExt as _;
 use serde::de::{DeserializeOwned, IntoDeserializer as _, value::StrDeserializer};
 use stoa_engine::{
@@ -219,7 +218,7 @@ impl Conversation {
                     state.set_health(&id, word(&health.health)?);
                     execution.enter(RunPhase::Verifying).await?;
                     execution.journal.add(Line {
-                        time: Timestamp::now(),
+                        time: execution.services.now(),
                         phase: "Verifying".to_owned(),
                         id: id.0,
                         action: String::new(),
@@ -253,7 +252,7 @@ impl Conversation {
         if is_change || outcome != ResourceOutcome::Done {
             self.shown.push((id.clone(), event.outcome.clone(), event.message.clone()));
             execution.journal.add(Line {
-                time: Timestamp::now(),
+                time: execution.services.now(),
                 phase: "Applying".to_owned(),
                 id: id.0.clone(),
                 action: event.action,
@@ -291,7 +290,7 @@ impl Conversation {
             run: self.run_uid.clone(),
             action,
             outcome,
-            time: Timestamp::now(),
+            time: execution.services.now(),
             kubernetes: event.kubernetes.map(|k| KubernetesObject {
                 cluster: k.cluster,
                 group: k.group,
