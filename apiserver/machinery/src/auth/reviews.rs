@@ -436,6 +436,28 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_is_missing_is_told_by_the_review_itself() {
+        let neither = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+        for review in [json!({}), json!({"spec": null}), json!({"spec": {}})] {
+            let (code, message) =
+                create::<SelfSubjectAccessReview>("selfsubjectaccessreviews", review.clone()).await.unwrap_err();
+            assert!(code == 422 && message.ends_with(neither), "{review}: {message}");
+            let (code, message) = create::<SubjectAccessReview>("subjectaccessreviews", review).await.unwrap_err();
+            assert!(code == 422 && message.contains(neither) && message.contains("spec.user"), "{message}");
+        }
+        let answer = create::<SelfSubjectRulesReview>("selfsubjectrulesreviews", json!({})).await;
+        assert_eq!(answer, Err((400, "no namespace on request".to_owned())));
+        let requirement = json!({"values": ["a"]});
+        let spec = json!({"resourceAttributes": {"fieldSelector": {"requirements": [requirement]}}});
+        let answer =
+            create::<SelfSubjectAccessReview>("selfsubjectaccessreviews", json!({"spec": spec})).await.unwrap_err();
+        assert!(
+            answer.1.ends_with("fieldSelector.requirements[0].key: Required value: must be specified"),
+            "{answer:?}"
+        );
+    }
+
+    #[tokio::test]
     async fn an_answer_may_have_no_metadata_at_all() {
         let review = json!({
             "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "metadata": {},

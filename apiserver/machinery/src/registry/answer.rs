@@ -9,12 +9,18 @@ use super::{
     admit::{MANAGED_FIELDS, put_managed_fields},
     metadata,
 };
-use crate::{http::negotiate, object::Object, request::RequestContext, status::ApiError};
+use crate::{
+    http::negotiate,
+    object::Object,
+    request::RequestContext,
+    status::{ApiError, FieldErrorKind},
+};
 
 /// Answers creates of a resource of which nothing is kept, such as a review.
 #[async_trait]
 pub trait CreateHandler: std::fmt::Debug + Send + Sync + 'static {
-    /// Makes the answer to an object that was sent, whose values its schema takes.
+    /// Makes the answer to an object that was sent. Its schema takes the values that are there; what is missing, required
+    /// or not, is for the handler to refuse.
     ///
     /// # Errors
     ///
@@ -41,7 +47,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// 422 `Invalid` for values that the schema does not take; whatever the handler answers.
+    /// 422 `Invalid` for values that the schema does not take; whatever the handler answers, also of required ones that
+    /// are missing, since to a typed server they are empty.
     pub(crate) async fn answered(
         &self,
         context: &RequestContext,
@@ -51,7 +58,8 @@ impl Store {
         // It is the answer's.
         object.0.remove("status");
         metadata::clear_for_answer(&mut object);
-        let refused = self.refused_values(&object, Target::Main);
+        let mut refused = self.refused_values(&object, Target::Main);
+        refused.retain(|error| error.kind != FieldErrorKind::Required);
         self.refuse(object.name(), refused)?;
         let written = object.metadata_mut().remove(MANAGED_FIELDS);
         let owners = self.track(context, Target::Main, None, &object, written.as_ref());
