@@ -98,6 +98,9 @@ func init() {
 			get(s)
 		})
 	}
+	for _, body := range []string{`"x`, "@x: 1", "`x`", "%", "a: |x\n b", "a: b: c", "a: b\n c: d", "a: 'b", "a: !!bool x"} {
+		track("apply", "malformed YAML "+strings.ReplaceAll(body, "\n", "⏎"), func(s *session) { by(s, "fieldManager=me", body) })
+	}
 	track("apply", "a duplicate, strictly", func(s *session) {
 		by(s, "fieldManager=me&fieldValidation=Strict", "apiVersion: wardle.example.com/v1alpha1\nkind: Flunder\nmetadata: {name: a}\nspec:\n  reference: x\n  reference: y\n")
 	})
@@ -172,6 +175,7 @@ func init() {
 		`{"metadata":{"ownerReferences":[{"$patch":"replace"},{"apiVersion":"v1","kind":"K","name":"n","uid":"3"}]}}`, `{"metadata":{"ownerReferences":[{"name":"n"}]}}`,
 		`{"metadata":{"labels":{"l":"2","m":null}}}`, `{"unknown":1}`, `{"spec":{"unknown":1}}`, `{"spec":{"reference":1}}`, `{"spec":{"reference":[]}}`, `{"spec":{"reference":{}}}`, `{"spec":{"reference":true}}`, `{"metadata":{"labels":5}}`, `{"metadata":{"finalizers":"x"}}`, `{"metadata":{"generation":"x"}}`, `{"spec":{"reference":"y","reference":"z"}}`,
 		`null`, `5`, `[]`, `{"a":`, ``, `{"metadata":{"name":"b"}}`, `{"metadata":{"uid":"u"}}`, `{"metadata":{"resourceVersion":"1"}}`, `{"kind":"Other"}`,
+		`{"kind":5}`, `{"kind":null}`, `{"apiVersion":[]}`, `{"apiVersion":"v1","kind":true}`,
 	} {
 		track("strategic patch", body, func(s *session) {
 			owner := map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "1"}

@@ -69,6 +69,7 @@ func init() {
 	one("an unknown option", "?unknown=1", nil)
 	one("answered as metadata", "", nil, accept(asPartial))
 	one("answered as a table", "", nil, accept(asTable))
+	one("answered as a metadata list", "", nil, accept(asPartialList))
 	one("answered in YAML", "", nil, accept("application/yaml"))
 	add("delete", "with the right preconditions", func(s *session) {
 		a := s.create("a")

@@ -50,6 +50,11 @@ func init() {
 		s.do("POST", nowhere, object("a", "metadata.namespace", "default"))
 		s.do("POST", nowhere+"?dryRun=x", object("a"))
 	})
+	for _, name := range []string{"None", "%20", "a%2Fb", "a%3Fb", "a%25b"} {
+		add("order", "a namespace of a name that none has, "+name, func(s *session) {
+			s.do("POST", root+"/namespaces/"+name+"/flunders", object("a"))
+		})
+	}
 	addCustom("order", "what is wrong with metadata and with values, together", func(s *session) {
 		s.do("POST", s.trawlers(), with(invalid, "metadata.labels", badLabels))
 		s.do("POST", s.trawlers(), with(invalid, "metadata.name", nil))

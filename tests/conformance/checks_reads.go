@@ -96,6 +96,7 @@ func init() {
 		"continue=abc&resourceVersionMatch=Exact", "sendInitialEvents=true", "sendInitialEvents=false", "sendInitialEvents=abc", "timeoutSeconds=abc",
 		"timeoutSeconds=5", "timeoutSeconds=-5", "watch=0", "watch=false", "allowWatchBookmarks=abc", "allowWatchBookmarks=true", "unknown=1",
 		"sendInitialEvents=true&resourceVersionMatch=NotOlderThan", "resourceVersionMatch=Exact&limit=1", "resourceVersion=1&resourceVersion=abc",
+		"continue=bad", "resourceVersion=%2B5", "resourceVersion=18446744073709551616", "resourceVersion=99999999999999999999&resourceVersionMatch=Exact",
 	} {
 		many("list options", query, "?"+query)
 	}
@@ -174,6 +175,7 @@ func init() {
 		"metadata.name=a", "metadata.name==a", "metadata.name!=a", "metadata.name=none", "metadata.namespace=default", "metadata.namespace!=default",
 		"spec.reference=one", "metadata.labels=x", "metadata.name", "metadata.name=", "=a", "metadata.name=a,metadata.name=b", "metadata.name=a,",
 		`metadata.name=a\,b`, `metadata.name=a\b`, "metadata.name in (a)", "status.phase=x", "metadata.uid=1", "name=a", "metadata.name=a=b", ",",
+		"=", "==", "!=", "=,metadata.name=a", "!=,status.phase=x", "!=a",
 	} {
 		many("field selectors", selector, "?fieldSelector="+url.QueryEscape(selector))
 	}

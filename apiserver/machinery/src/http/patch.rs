@@ -171,9 +171,10 @@ impl Patch {
                     Refusal::Unprocessable(_) => response::generic(StatusCode::UNPROCESSABLE_ENTITY),
                     Refusal::Failed(text) => ApiError::new(500, "", text),
                 })?;
-                // The outcome is read as the kind that it was, whatever the patch says.
+                // The outcome is read as the kind that it was, whatever the patch says, if it says it in text.
                 for field in ["apiVersion", "kind"] {
-                    if let Some(value) = object.0.get(field) {
+                    let is_text = merged.get(field).is_none_or(|said| said.is_string() || said.is_null());
+                    if let Some(value) = object.0.get(field).filter(|_| is_text) {
                         merged.insert(field.to_owned(), value.clone());
                     }
                 }

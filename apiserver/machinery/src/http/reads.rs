@@ -50,18 +50,13 @@ impl Call<'_> {
         }
         let version = self.query.first("resourceVersion").filter(|version| !version.is_empty());
         let store = &self.resource.store;
-        // Upstream has no such match for one object, and what it does not know it leaves alone.
-        let exact = store.has_history() && self.query.first("resourceVersionMatch") == Some("Exact");
-        let stored = match version {
-            Some(version) if exact => {
-                let version = exact_version(version)?;
-                store.get_at(self.namespace, &self.info.name, version).await?
-            }
-            None if exact => {
-                let gone = "resourceVersionMatch is forbidden unless resourceVersion is provided";
-                return Err(ApiError::bad_request(gone));
-            }
-            version => store.get(self.namespace, &self.info.name, version).await?,
+        // Upstream has no such match for one object, and what it does not know it leaves alone; so does this where no
+        // version is named that there may have been.
+        let matches = store.has_history() && self.query.first("resourceVersionMatch") == Some("Exact");
+        let exact = version.and_then(|version| version.parse().ok()).filter(|version| matches && *version > 0);
+        let stored = match exact {
+            Some(exact) => store.get_at(self.namespace, &self.info.name, Version(exact)).await?,
+            None => store.get(self.namespace, &self.info.name, version).await?,
         };
         // What is not there has no form to be refused.
         form.check_object(self.written_as().definition)?;
@@ -105,15 +100,6 @@ impl Call<'_> {
         }
         let body = watch::body(encoder, events, self.shutdown.clone());
         Ok(response::stream(accepted.media, body))
-    }
-}
-
-/// The version that an object is to be read at.
-fn exact_version(text: &str) -> Result<Version, ApiError> {
-    match text.parse() {
-        Ok(0) => Err(ApiError::bad_request("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"")),
-        Ok(version) => Ok(Version(version)),
-        Err(_) => Err(ApiError::bad_request(format!("invalid resource version: {text:?}"))),
     }
 }
 

@@ -145,18 +145,21 @@ impl Call<'_> {
     }
 
     pub(crate) async fn delete(&self, body: Body) -> Result<Response<Body>, ApiError> {
-        let form = self.object_form()?;
+        let accepted = negotiate::output(self.headers)?;
+        let form = Form::of(accepted, &self.query, (self.now)())?;
         let (context, options) = self.delete_options(body).await?;
         let store = &self.resource.store;
         match store.delete(&context, self.namespace, &self.info.name, &options).await? {
-            Deleted::Gone(stored) => self.answer_status(form.0, &stored),
+            // A Status has no other form than its own.
+            Deleted::Gone(stored) => self.answer_status(accepted, &stored),
             Deleted::Pending(stored) => {
+                form.check_object(self.written_as().definition)?;
                 // The code that tells of a deletion going on, where clients of old asked for it.
                 let code = match options.orphan_dependents {
                     Some(false) => StatusCode::ACCEPTED,
                     _ => StatusCode::OK,
                 };
-                self.answer(code, form, &stored)
+                self.answer(code, (accepted, form), &stored)
             }
         }
     }

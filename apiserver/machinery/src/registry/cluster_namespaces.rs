@@ -12,7 +12,10 @@ use kube::{
 use tokio_util::sync::CancellationToken;
 
 use super::{NamespaceLookup, NamespacePhase};
-use crate::status::{ApiError, api_error};
+use crate::{
+    content,
+    status::{ApiError, api_error, quote},
+};
 
 /// A cluster's namespaces, from a watch.
 #[derive(Clone)]
@@ -50,6 +53,15 @@ impl ClusterNamespaces {
     ///
     /// When that could not be found out.
     pub async fn get(&self, namespace: &str) -> Result<Option<Arc<Namespace>>, ApiError> {
+        // Names that none can have are not asked for, since as a part of a path they may lead elsewhere.
+        let complaints = content::path_segment(namespace);
+        if !complaints.is_empty() {
+            let complaints = complaints.join(" ");
+            return Err(ApiError::internal(format!("invalid resource name {}: [{complaints}]", quote(namespace))));
+        }
+        if !content::dns_label(namespace).is_empty() {
+            return Ok(None);
+        }
         let known = self.store.get(&reflector::ObjectRef::new(namespace));
         if known.is_some() {
             return Ok(known);

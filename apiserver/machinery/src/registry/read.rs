@@ -12,7 +12,7 @@ use crate::{
     definition::Scope,
     log::{Key, Version},
     selector::{FieldSelector, LabelSelector},
-    status::{ApiError, FieldError},
+    status::{ApiError, FieldError, quote},
 };
 
 /// How long a read waits for a version that has not come yet.
@@ -39,16 +39,22 @@ impl Freshness {
         match parameter {
             None | Some("") => Ok(Self::Current),
             Some("0") => Ok(Self::Any),
-            Some(text) => match text.parse() {
+            Some(text) => match parse_version(text) {
                 Ok(version) => Ok(Self::NotOlderThan(Version(version))),
-                Err(_) => {
-                    let detail = format!("strconv.ParseUint: parsing {text:?}: invalid syntax");
+                Err(detail) => {
                     let error = FieldError::invalid("resourceVersion", text, detail);
                     Err(ApiError::new(500, "", format!("{}: {}", error.field, error.message)))
                 }
             },
         }
     }
+}
+
+/// Reads a version as Go's `strconv.ParseUint` does, or says why not in its words.
+pub(super) fn parse_version(text: &str) -> Result<u64, String> {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let why = if is_number { "value out of range" } else { "invalid syntax" };
+    text.parse().ok().filter(|_| is_number).ok_or_else(|| format!("strconv.ParseUint: parsing {}: {why}", quote(text)))
 }
 
 impl Store {

@@ -17,7 +17,10 @@ const FORMAT: &str = "meta.k8s.io/v1";
 
 pub(super) const ENGINE: general_purpose::GeneralPurpose = general_purpose::GeneralPurpose::new(
     &alphabet::URL_SAFE,
-    general_purpose::NO_PAD.with_decode_padding_mode(DecodePaddingMode::RequireNone),
+    general_purpose::NO_PAD
+        .with_decode_padding_mode(DecodePaddingMode::RequireNone)
+        // Go leaves the bits alone that the last character has too many.
+        .with_decode_allow_trailing_bits(true),
 );
 
 /// Where a list goes on. Opaque to clients.
@@ -116,6 +119,12 @@ pub(super) fn expired(token: Continue) -> ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bits_too_many_are_left_alone() {
+        let message = Continue::decode("bad").unwrap_err().message().to_owned();
+        assert!(message.ends_with("invalid character 'm' looking for beginning of value"), "{message}");
+    }
 
     /// The offsets are those that Go's `encoding/base64` tells.
     #[test]

@@ -10,6 +10,7 @@ use super::{
     admit::{Admitted, MANAGED_FIELDS, put_managed_fields},
     erased::Draft,
     metadata::{self, AdmissionPhase},
+    read::parse_version,
 };
 use crate::{
     auth::{self, Attributes},
@@ -356,9 +357,7 @@ impl Store {
         let version = match based_on {
             "" => 0,
             // No reason, as upstream.
-            text => text
-                .parse::<u64>()
-                .map_err(|_| ApiError::new(500, "", format!("strconv.ParseUint: parsing {text:?}: invalid syntax")))?,
+            text => parse_version(text).map_err(|error| ApiError::new(500, "", error))?,
         };
         let definition = &self.definition;
         if version == 0 && self.strategy.allow_unconditional_update() {

@@ -220,7 +220,7 @@ fn malformed_bodies_are_refused_in_the_words_of_go() {
         ("a: &a [*a]", "yaml: an anchor's value contains itself"),
         ("? [a]\n: b", "yaml: invalid map key"),
         ("a: .nan", "json: unsupported value: NaN"),
-        ("a: !!int x", "yaml: cannot decode `x` as a !!int"),
+        ("a: !!int x", "yaml: cannot decode !!str `x` as a !!int"),
         ("<<: 1", "yaml: map merge requires map or sequence of maps as the value"),
     ] {
         let message = refusal(body, Format::Yaml);

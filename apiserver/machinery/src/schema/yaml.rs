@@ -47,7 +47,21 @@ fn error(line: usize, message: impl fmt::Display) -> SyntaxError {
 }
 
 fn scan_error(cause: &ScanError) -> SyntaxError {
-    error(cause.marker().line(), cause.info())
+    error(cause.marker().line(), problem(&cause.info()))
+}
+
+/// What is wrong, as Go's library says it: the same grammar in other words, and without what was being read.
+fn problem(info: &str) -> &str {
+    match info {
+        "unclosed quote" => "found unexpected end of stream",
+        "unclosed bracket '['" | "while parsing a flow sequence, expected ',' or ']'" => {
+            "did not find expected ',' or ']'"
+        }
+        "unclosed bracket '{'" => "did not find expected ',' or '}'",
+        _ if info.starts_with("unexpected character") => "found character that cannot start any token",
+        _ if info.starts_with("while ") => info.split_once(", ").map_or(info, |(_, problem)| problem),
+        _ => info,
+    }
 }
 
 impl<'i> Composer<'i> {
@@ -217,6 +231,17 @@ enum Scalar {
 }
 
 impl Scalar {
+    /// What a plain scalar of this value is tagged as.
+    fn tag(&self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Bool(_) => "bool",
+            Self::Int(_) | Self::Uint(_) => "int",
+            Self::Float(_) => "float",
+            Self::Text(_) => "str",
+        }
+    }
+
     fn into_json(self) -> Result<Value, String> {
         Ok(match self {
             Self::Null => Value::Null,
@@ -281,7 +306,7 @@ fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Scalar, S
             #[expect(clippy::cast_precision_loss, reason = "that is what the tag asks for")]
             ("float", Scalar::Int(value)) => Ok(Scalar::Float(value as f64)),
             ("timestamp", value @ Scalar::Text(_)) => Ok(value),
-            _ => Err(format!("cannot decode `{text}` as a !!{name}")),
+            (_, value) => Err(format!("cannot decode !!{} `{text}` as a !!{name}", value.tag())),
         },
     }
 }

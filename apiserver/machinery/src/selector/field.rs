@@ -44,6 +44,10 @@ impl FieldSelector {
         let mut known = Vec::new();
         for term in terms(text) {
             let (name, equal, value) = term?;
+            if name.is_empty() && value.is_empty() {
+                // It selects nothing of anything, and upstream drops it before it looks at the field.
+                continue;
+            }
             let field = match name {
                 "metadata.name" => Field::Name,
                 "metadata.namespace" => Field::Namespace,

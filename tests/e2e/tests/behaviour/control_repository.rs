@@ -287,6 +287,11 @@ fn object_and_list_are_read_at_an_exact_version() {
     assert_eq!(list["items"].as_array().unwrap().len(), 1, "{list:#}");
     let message = kubectl.refused(&["get", "--raw", &format!("{sources}/old?{}", exact(&before))]);
     assert!(message.contains("NotFound"), "{message}");
+    // Where no version is named that there may have been, the match says nothing, as to every other server.
+    for any in ["resourceVersionMatch=Exact".to_owned(), exact(""), exact("0")] {
+        let source = raw(&format!("{sources}/config?{any}"));
+        assert_eq!(source["metadata"]["name"], "config", "{any}: {source:#}");
+    }
 }
 
 #[test]
