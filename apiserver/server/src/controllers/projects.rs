@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use kube::ResourceExt as _;
 use stoa_machinery::{ApiError, registry::DeleteOptions};
-use stoa_types::{Project, Source, Stack, labels, reason};
+use stoa_types::{Project, Source, Stack, labels};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     kinds::{
-        check::set_condition,
+        project,
         stack::{self, is_deployed},
     },
     runs::Services,
@@ -55,19 +55,10 @@ async fn look(
         return remove(&services, &project).await;
     }
     let Some(stacks) = stacks.count(&(namespace.clone(), name.clone())) else { return Ok(Some(GATHER)) };
-    let source = &project.spec.source.name;
-    let has_source = services.lookup.api::<Source>()?.get_opt(&namespace, source).await?.is_some();
-    let (why, message) = if has_source {
-        (reason::AVAILABLE, "the source is there".to_owned())
-    } else {
-        (reason::REFERENCE_NOT_FOUND, format!("source {source:?} does not exist"))
-    };
     projects
         .update_status_with(&namespace, &name, |p: &mut Project| {
-            let generation = p.metadata.generation;
-            let status = p.status.get_or_insert_default();
-            status.stacks = i64::try_from(stacks).unwrap_or(i64::MAX);
-            set_condition(&mut status.conditions, reason::READY, has_source, why, message.clone(), generation);
+            p.status.get_or_insert_default().stacks = i64::try_from(stacks).unwrap_or(i64::MAX);
+            project::observe(&services.lookup, p);
         })
         .await?;
     Ok(None)

@@ -5,14 +5,14 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use kube::ResourceExt as _;
 use stoa_machinery::ApiError;
-use stoa_types::{Backend, Stack, Workspace, common::condition, reason};
+use stoa_types::{Backend, Stack, Workspace};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     groups::{GATHER, Groups},
     queue::{self, ObjectKey, Trigger},
 };
-use crate::{kinds::check::set_condition, runs::Services};
+use crate::{kinds::workspace, runs::Services};
 
 pub(crate) async fn run(services: Services, end: CancellationToken) {
     let (Ok(workspaces), Ok(stacks), Ok(backends)) =
@@ -42,25 +42,14 @@ async fn look(
     (_, name): ObjectKey,
 ) -> Result<Option<Duration>, ApiError> {
     let workspaces = services.lookup.api::<Workspace>()?;
-    let Some(workspace) = workspaces.get_opt("", &name).await? else { return Ok(None) };
+    if workspaces.get_opt("", &name).await?.is_none() {
+        return Ok(None);
+    }
     let Some(stacks) = stacks.count(&(String::new(), name.clone())) else { return Ok(Some(GATHER)) };
-    let backend = &workspace.spec.backend.name;
-    let found = services.lookup.api::<Backend>()?.get_opt("", backend).await?;
-    let ready = found.as_ref().map(|b| {
-        let conditions = b.status.as_ref().map_or(&[][..], |s| &s.conditions);
-        condition(conditions, reason::READY).is_some_and(|c| c.status == "True")
-    });
-    let (ok, why, message) = match ready {
-        None => (false, reason::REFERENCE_NOT_FOUND, format!("backend {backend:?} does not exist")),
-        Some(false) => (false, reason::BACKEND_UNAVAILABLE, format!("backend {backend:?} is not ready")),
-        Some(true) => (true, reason::AVAILABLE, "the backend is ready".to_owned()),
-    };
     workspaces
         .update_status_with("", &name, |w: &mut Workspace| {
-            let generation = w.metadata.generation;
-            let status = w.status.get_or_insert_default();
-            status.stacks = i64::try_from(stacks).unwrap_or(i64::MAX);
-            set_condition(&mut status.conditions, reason::READY, ok, why, message.clone(), generation);
+            w.status.get_or_insert_default().stacks = i64::try_from(stacks).unwrap_or(i64::MAX);
+            workspace::observe(&services.lookup, w);
         })
         .await?;
     Ok(None)

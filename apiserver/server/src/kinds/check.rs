@@ -144,6 +144,20 @@ pub(crate) fn condition_status(conditions: Option<&serde_json::Value>, type_: &s
         .unwrap_or_else(|| "Unknown".into())
 }
 
+/// Brings the status of an object to its new spec: what follows from a write is in it, rather than in a second one of a
+/// controller, which would come in the way of the client's next.
+pub(crate) fn observe_change<K: kube::Resource>(new: &mut K, is_changed: bool, observe: impl FnOnce(&mut K)) {
+    let metadata = new.meta_mut();
+    if !is_changed || metadata.deletion_timestamp.is_some() {
+        return;
+    }
+    // The version of the spec that this write makes.
+    let generation = metadata.generation;
+    metadata.generation = generation.map(|generation| generation + 1);
+    observe(new);
+    new.meta_mut().generation = generation;
+}
+
 /// Sets a condition; the transition time moves only when the status does.
 ///
 /// Returns whether anything changed, so that a controller writes only then.

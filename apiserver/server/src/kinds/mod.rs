@@ -37,7 +37,7 @@ pub(crate) fn register(
         .register(project::definition(), project::ProjectStrategy { lookup: lookup.clone() })
         .register(stack::definition(subresources), stack::StackStrategy { lookup: lookup.clone() })
         .register(source::definition(), source::SourceStrategy)
-        .register(workspace::definition(), workspace::WorkspaceStrategy)
+        .register(workspace::definition(), workspace::WorkspaceStrategy { lookup: lookup.clone() })
         .register(backend::definition(), backend::BackendStrategy)
         .register(run::definition(subresources), run::RunStrategy { lookup: lookup.clone() })
         .register(release::definition(subresources), release::ReleaseStrategy { records: records.clone() })

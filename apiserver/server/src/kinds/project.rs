@@ -8,7 +8,7 @@ use stoa_machinery::{
     status::FieldError,
     strategy::{Admission, Strategy},
 };
-use stoa_types::{DeletionPolicy, Project, labels};
+use stoa_types::{DeletionPolicy, Project, Source, labels, reason};
 
 use super::{check, lookup::Lookup, stack};
 
@@ -29,6 +29,21 @@ pub(crate) fn definition() -> ResourceDefinition {
         .selectable(&[SelectableField { name: "spec.source.name", path: &["spec", "source", "name"] }])
 }
 
+/// Brings a project's condition `Ready` to whether there is its Source, as the watch cache has it; whatever changes there
+/// comes to the controller of projects.
+pub(crate) fn observe(lookup: &Lookup, project: &mut Project) {
+    let source = &project.spec.source.name;
+    let is_there = lookup.is_cached::<Source>(&project.namespace().unwrap_or_default(), source);
+    let (why, message) = if is_there {
+        (reason::AVAILABLE, "the source is there".to_owned())
+    } else {
+        (reason::REFERENCE_NOT_FOUND, format!("source {source:?} does not exist"))
+    };
+    let generation = project.metadata.generation;
+    let status = project.status.get_or_insert_default();
+    check::set_condition(&mut status.conditions, reason::READY, is_there, why, message, generation);
+}
+
 #[derive(Debug)]
 pub(crate) struct ProjectStrategy {
     pub(crate) lookup: Lookup,
@@ -43,6 +58,12 @@ impl Strategy for ProjectStrategy {
         if !finalizers.iter().any(|f| f == labels::STACKS_FINALIZER) {
             finalizers.push(labels::STACKS_FINALIZER.to_owned());
         }
+        observe(&self.lookup, object);
+    }
+
+    fn prepare_for_update(&self, _: &RequestContext, new: &mut Project, old: &Project) {
+        let is_changed = new.spec != old.spec;
+        check::observe_change(new, is_changed, |project| observe(&self.lookup, project));
     }
 
     fn validate(&self, object: &Project) -> Vec<FieldError> {

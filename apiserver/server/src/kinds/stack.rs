@@ -156,14 +156,9 @@ impl Strategy for StackStrategy {
         readiness::observe(&self.lookup, object);
     }
 
-    /// What follows from a write is in it, rather than in a second one that would come in the way of the next.
     fn prepare_for_update(&self, _: &RequestContext, new: &mut Stack, old: &Stack) {
-        if new.spec != old.spec && new.metadata.deletion_timestamp.is_none() {
-            let generation = new.metadata.generation;
-            new.metadata.generation = generation.map(|generation| generation + 1);
-            readiness::observe(&self.lookup, new);
-            new.metadata.generation = generation;
-        }
+        let is_changed = new.spec != old.spec;
+        check::observe_change(new, is_changed, |stack| readiness::observe(&self.lookup, stack));
     }
 
     fn validate(&self, object: &Stack) -> Vec<FieldError> {

@@ -2,14 +2,14 @@
 
 use kube::CustomResourceExt as _;
 use stoa_machinery::{
-    ResourceDefinition,
+    RequestContext, ResourceDefinition,
     definition::{Cell, Column, SelectableField},
     status::FieldError,
     strategy::Strategy,
 };
-use stoa_types::{Workspace, platform::CommitMode};
+use stoa_types::{Backend, Workspace, common::condition, platform::CommitMode, reason};
 
-use super::check;
+use super::{check, lookup::Lookup};
 
 pub(crate) fn definition() -> ResourceDefinition {
     ResourceDefinition::from_crd(&Workspace::crd())
@@ -35,11 +35,40 @@ fn target(object: &stoa_machinery::Object) -> serde_json::Value {
     object.get_path(&["spec", "gitops"]).map_or("".into(), |_| "GitOps".into())
 }
 
+/// Brings a workspace's condition `Ready` to whether its Backend is there and ready, as the watch cache has it; whatever
+/// changes there comes to the controller of workspaces.
+pub(crate) fn observe(lookup: &Lookup, workspace: &mut Workspace) {
+    let backend = &workspace.spec.backend.name;
+    let is_ready = |found: Backend| {
+        let status = found.status.unwrap_or_default();
+        condition(&status.conditions, reason::READY).is_some_and(|ready| ready.status == "True")
+    };
+    let (ready, why, message) = match lookup.cached::<Backend>("", backend).map(is_ready) {
+        None => (false, reason::REFERENCE_NOT_FOUND, format!("backend {backend:?} does not exist")),
+        Some(false) => (false, reason::BACKEND_UNAVAILABLE, format!("backend {backend:?} is not ready")),
+        Some(true) => (true, reason::AVAILABLE, "the backend is ready".to_owned()),
+    };
+    let generation = workspace.metadata.generation;
+    let status = workspace.status.get_or_insert_default();
+    check::set_condition(&mut status.conditions, reason::READY, ready, why, message, generation);
+}
+
 #[derive(Debug)]
-pub(crate) struct WorkspaceStrategy;
+pub(crate) struct WorkspaceStrategy {
+    pub(crate) lookup: Lookup,
+}
 
 impl Strategy for WorkspaceStrategy {
     type Object = Workspace;
+
+    fn prepare_for_create(&self, _: &RequestContext, object: &mut Workspace) {
+        observe(&self.lookup, object);
+    }
+
+    fn prepare_for_update(&self, _: &RequestContext, new: &mut Workspace, old: &Workspace) {
+        let is_changed = new.spec != old.spec;
+        check::observe_change(new, is_changed, |workspace| observe(&self.lookup, workspace));
+    }
 
     fn validate(&self, object: &Workspace) -> Vec<FieldError> {
         let mut errors = Vec::new();

@@ -181,6 +181,36 @@ async fn workspace_lives() {
     Client::of(&world).live(&cluster_wide(PLATFORM, "workspaces"), PLATFORM, "Workspace", spec).await;
 }
 
+/// Nothing has to be written once more that would take the version away from under the client's next write.
+#[tokio::test]
+async fn readiness_that_follows_from_a_write_is_in_it() {
+    let world = World::new().await;
+    let client = Client::of(&world);
+    let clusters = json!([{ "name": "main", "inCluster": true }]);
+    let project = json!({ "source": { "name": "none" } });
+    let workspace = json!({ "backend": { "name": "none" }, "kubernetes": { "clusters": clusters } });
+    for (collection, api_version, kind, spec, missing) in [
+        (inside(CONFIG, "shop", "projects"), CONFIG, "Project", project, "source \"none\" does not exist"),
+        (cluster_wide(PLATFORM, "workspaces"), PLATFORM, "Workspace", workspace, "backend \"none\" does not exist"),
+    ] {
+        let metadata = json!({ "name": "one" });
+        let object = json!({ "apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec });
+        let mut written = client.create(&collection, &object).await;
+        for generation in 1..3 {
+            let condition = &written["status"]["conditions"][0];
+            assert_eq!((&condition["type"], &condition["status"]), (&json!("Ready"), &json!("False")), "{written:#}");
+            assert_eq!(condition["message"], missing);
+            assert_eq!(condition["observedGeneration"], generation);
+            assert_eq!(written["metadata"]["generation"], generation);
+            assert_eq!(written["status"]["stacks"], 0);
+            written["spec"]["description"] = format!("Changed {generation}").into();
+            let (code, answer) = client.send("PUT", &format!("{collection}/one"), &written).await;
+            assert_eq!(code, 200, "{answer:#}");
+            written = answer;
+        }
+    }
+}
+
 #[tokio::test]
 async fn project_needs_an_organization_and_a_source() {
     let world = World::new().await;
