@@ -6,7 +6,7 @@ use stoa_machinery::{
     ApiError, Object,
     definition::{SubresourceCall, SubresourceHandler, SubresourceResponse},
 };
-use stoa_types::{Run, delivery::Operation};
+use stoa_types::{Run, Stack, delivery::Operation};
 
 use super::{Subresources, parameter};
 use crate::kinds::lookup;
@@ -25,6 +25,8 @@ impl SubresourceHandler for StartRun {
     async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
         let services = self.subresources.services()?;
         lookup::require(&call.context, "create", "delivery.stoa.dev", "runs", "", &call.namespace, "").await?;
+        // What is not there has no subresources.
+        services.lookup.api::<Stack>()?.get(&call.namespace, &call.name).await?;
         let api = services.lookup.api::<Run>()?;
         call.create(api.store(), |run| complete(run, self.operation, &call.name, &call.query)).await
     }
