@@ -347,3 +347,25 @@ fn time_of_a_run_is_what_it_spent_before_and_what_has_passed_here() {
     };
     assert_eq!((check(60), check(-3600)), (65, 5));
 }
+
+#[tokio::test]
+async fn stack_with_nothing_but_a_call_without_an_answer_is_destroyed_before_it_goes() {
+    use stoa_machinery::{Key, log};
+    let world = World::new().await;
+    let stack = world.registry.api::<Stack>().get("shop", "web").await.unwrap();
+    let open = json!({"id": "v1:Namespace:a", "intent": {"action": "Create", "run": "lost"}}).to_string();
+    let write = log::Write {
+        key: Key::new(format!("/stoa/state/{}/dev/resources/v1:Namespace:a", stack.uid().unwrap())),
+        expect: log::Expect::Absent,
+        change: log::Change::Put(open.into()),
+        fence: None,
+        origin: log::Origin::default(),
+    };
+    crate::controllers::stacks::destroy(&world.services, &stack).await.unwrap();
+    let runs = world.registry.api::<Run>();
+    assert!(runs.list(Some("shop"), "").await.unwrap().is_empty(), "nothing was deployed");
+    world.services.log.append(write).await.unwrap();
+    crate::controllers::stacks::destroy(&world.services, &stack).await.unwrap();
+    let started = runs.list(Some("shop"), "").await.unwrap();
+    assert_eq!(started.iter().map(|run| run.spec.workspace.as_str()).collect::<Vec<_>>(), ["dev"]);
+}
