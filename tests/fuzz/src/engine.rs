@@ -25,7 +25,7 @@ pub(crate) fn specs(data: &[u8]) {
     for problem in valid.as_ref().err().into_iter().flatten() {
         assert!(!problem.message.is_empty() && !problem.reason.is_empty(), "{problem:?}");
     }
-    let state = State { resources: Vec::new() };
+    let state = State::default();
     let (live, previews) = (BTreeMap::new(), BTreeMap::new());
     let input = PlanInput { spec: &spec, state: &state, live: &live, previews: &previews, destroy: false };
     match stoa_engine::plan(&input) {
