@@ -18,7 +18,8 @@
 //! A line `...` stands for any lines, blanks count as one, and `{name}` is replaced from a table. Within a line,
 //!
 //! * `[age]` stands for an age such as `3m12s`, `[time]` for a time of day or a timestamp,
-//! * `[commit]` for eight hex digits, `[digest]` for `sha256:` and 64, `[uid]` for a uid,
+//! * `[commit]` for eight hex digits, `[resource]` for the sixteen that end a Resource's name, `[digest]` for `sha256:`
+//!   and 64, `[uid]` for a uid,
 //! * `[id]` for the five characters that make a generated name unique, `[n]` for a number,
 //! * `[..]` for anything.
 //!
@@ -36,11 +37,12 @@ use regex::Regex;
 use crate::server::Kubectl;
 
 /// What stands for text that is another each time: placeholder and regular expression.
-const PLACEHOLDERS: [(&str, &str); 8] = [
+const PLACEHOLDERS: [(&str, &str); 9] = [
     ("[..]", ".*"),
     ("[age]", "([0-9]+[smhdy])+"),
     ("[time]", "([0-9]{4}-[0-9]{2}-[0-9]{2}T)?[0-9]{2}:[0-9]{2}:[0-9]{2}(\\.[0-9]+)?Z?"),
     ("[commit]", "[0-9a-f]{8}"),
+    ("[resource]", "[0-9a-f]{16}"),
     ("[digest]", "sha256:[0-9a-f]{64}"),
     ("[uid]", "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"),
     ("[id]", "[bcdfghjklmnpqrstvwxz2456789]{5}"),
