@@ -6,8 +6,7 @@ use futures_util::{FutureExt as _, StreamExt as _, future::BoxFuture, stream::Fu
 
 /// Futures that are asked only after they woke the task.
 ///
-/// A watch is woken by every event, and a timer or a token takes part in a queue that all watches share: asking them
-/// each time costs more than the event does.
+/// A watch is woken by every event, and a timer or a token takes part in a queue that all watches share.
 pub(crate) struct Alarms<T>(FuturesUnordered<BoxFuture<'static, T>>);
 
 impl<T> Alarms<T> {

@@ -25,7 +25,6 @@ use uuid::Uuid;
 use super::{
     Handler, VersionInfo,
     deadline::{is_long_running, time_allowed, timed_out, too_late},
-    gather::LongAnswers,
     health::Health,
     inflight::{InFlight, TooMany, turned_away},
     metrics::{Metrics, Record},
@@ -56,8 +55,6 @@ pub(crate) struct Connection {
     pub(crate) peer: SocketAddr,
     /// Ends the connection after the requests it has; an HTTP/2 client hears GOAWAY.
     pub(crate) close: CancellationToken,
-    /// Its answers that go on for long.
-    pub(super) long_answers: LongAnswers,
 }
 
 /// The filters, and what stands behind them.
@@ -174,7 +171,7 @@ impl Chain {
             record.ending = Some(audit::Ending::new(trail, keeps, yaml));
         }
         let ends = if long_running {
-            Ends::With(self.stop_streams.clone(), connection.long_answers.begin())
+            Ends::With(self.stop_streams.clone())
         } else {
             Ends::At(deadline.ok().flatten().unwrap_or(record.received() + self.request_timeout))
         };

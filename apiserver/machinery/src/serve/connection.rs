@@ -1,20 +1,11 @@
 //! Connections: accepting them, serving them, and ending them in order.
 
-use std::{
-    convert::Infallible,
-    future::poll_fn,
-    io,
-    net::SocketAddr,
-    pin::{Pin, pin},
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{convert::Infallible, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
 use hyper::service::service_fn;
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
-    server::{conn::auto, graceful::GracefulConnection},
+    server::conn::auto,
 };
 use tokio::{
     net::TcpStream,
@@ -27,11 +18,10 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Server,
     chain::{Chain, Connection},
-    gather::{LongAnswers, gather},
     reload::keep_reloading,
-    tls, wire,
+    wire,
 };
-use crate::{alarms::Alarms, auth::PeerCertificates};
+use crate::auth::PeerCertificates;
 
 /// How long a client may take for the TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -126,8 +116,7 @@ async fn connection(
     let presented = stream.get_ref().1.peer_certificates().unwrap_or_default();
     let certificates = PeerCertificates::new(presented.iter().map(|c| c.clone().into_owned()).collect());
     let close = closing.child_token();
-    let long_answers = LongAnswers::default();
-    let shared = Arc::new(Connection { certificates, peer, close: close.clone(), long_answers: long_answers.clone() });
+    let shared = Arc::new(Connection { certificates, peer, close: close.clone() });
     let service = service_fn(move |request| {
         let (chain, shared) = (chain.clone(), shared.clone());
         async move {
@@ -137,36 +126,21 @@ async fn connection(
             })
         }
     });
-    let ended = if stream.get_ref().1.alpn_protocol() == Some(tls::HTTP2) {
-        let (socket, mut gathering) = gather(stream, long_answers);
-        let builder = protocols().http2_only();
-        let serving = pin!(builder.serve_connection(TokioIo::new(socket), service));
-        drive(serving, &close, |serving, context| gathering.poll(serving, context)).await
-    } else {
-        let builder = protocols();
-        let serving = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
-        drive(serving, &close, Future::poll).await
+    let builder = protocols();
+    let mut serving = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
+    let mut ending = false;
+    let ended = loop {
+        tokio::select! {
+            ended = serving.as_mut() => break ended,
+            () = close.cancelled(), if !ending => {
+                ending = true;
+                serving.as_mut().graceful_shutdown();
+            }
+        }
     };
     if let Err(error) = ended {
         tracing::debug!(error, "connection error");
     }
-}
-
-/// Polls a connection to its end; from when `close` fires on it takes no more requests.
-async fn drive<C: GracefulConnection>(
-    mut serving: Pin<&mut C>,
-    close: &CancellationToken,
-    mut poll: impl FnMut(Pin<&mut C>, &mut Context<'_>) -> Poll<C::Output>,
-) -> C::Output {
-    let mut closing = Alarms::new();
-    closing.set(close.clone().cancelled_owned());
-    poll_fn(|context| {
-        if closing.poll_next(context).is_ready() {
-            serving.as_mut().graceful_shutdown();
-        }
-        poll(serving.as_mut(), context)
-    })
-    .await
 }
 
 fn protocols() -> auto::Builder<TokioExecutor> {

@@ -31,7 +31,6 @@ mod api;
 mod chain;
 mod connection;
 mod deadline;
-mod gather;
 mod health;
 mod inflight;
 mod metrics;
