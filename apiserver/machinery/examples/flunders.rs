@@ -241,7 +241,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .await?;
 
     let certificate = ServingCertificate::from_files(options.tls_cert_file, options.tls_private_key_file)?;
-    let api = Arc::new(Api::new(&registry, end.clone()));
+    let api = Arc::new(Api::new(&registry));
     let authenticator = Arc::new(OrAnonymous(Union::new(authenticators)));
     let mut server = Server::builder(Arc::new(certificate), authenticator, authorizer, api)
         .address(SocketAddr::new(options.bind_address, options.secure_port));

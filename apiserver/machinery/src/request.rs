@@ -10,6 +10,7 @@ use std::{
 };
 
 use serde_json::{Map, Value};
+use tokio_util::sync::CancellationToken;
 
 use crate::{audit::Trail, auth::Authorizer};
 
@@ -82,6 +83,8 @@ pub struct RequestContext {
     warnings: Arc<Mutex<Vec<String>>>,
     annotations: Arc<Mutex<Annotations>>,
     waits: Arc<Waits>,
+    /// When what goes on after the answer has to end.
+    end: CancellationToken,
     /// What is recorded of the request, which has a context itself.
     trail: Weak<Trail>,
     internal: bool,
@@ -139,6 +142,7 @@ impl RequestContext {
             warnings: Arc::default(),
             annotations: Arc::default(),
             waits: Arc::default(),
+            end: CancellationToken::new(),
             trail: Weak::new(),
             internal: false,
         }
@@ -180,6 +184,15 @@ impl RequestContext {
 
     pub(crate) fn waits(&self) -> &Waits {
         &self.waits
+    }
+
+    /// What goes on after the answer, such as a WebSocket, ends with `end`.
+    pub(crate) fn set_end(&mut self, end: CancellationToken) {
+        self.end = end;
+    }
+
+    pub(crate) fn end(&self) -> &CancellationToken {
+        &self.end
     }
 
     /// Has the request recorded in `trail`.

@@ -155,7 +155,7 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
     };
     subresources.set(services.clone());
 
-    let api = Arc::new(Api::new(&registry, shutdown.clone()));
+    let api = Arc::new(Api::new(&registry));
     let mut server = Server::builder(parts.certificate, parts.authenticator, parts.authorizer.clone(), api)
         .address(parts.address)
         .limits(parts.limits)

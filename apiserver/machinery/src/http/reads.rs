@@ -95,10 +95,10 @@ impl Call<'_> {
         let encoder = Encoder::new(definition, form, self.now);
         if let Some(upgrade) = self.upgrade.clone().filter(|_| websocket::is_requested(self.headers)) {
             let end = Instant::now() + options.timeout;
-            let frames = Frames { events, encoder, end, shutdown: self.shutdown.clone() };
+            let frames = Frames { events, encoder, end, stop: self.context.end().clone() };
             return Ok(frames.answer(self.headers, upgrade));
         }
-        let body = watch::body(encoder, events, self.shutdown.clone());
+        let body = watch::body(encoder, events);
         Ok(response::stream(accepted.media, body))
     }
 }

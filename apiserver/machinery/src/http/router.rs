@@ -5,7 +5,6 @@ use std::{fmt, sync::Arc};
 use http::{HeaderMap, Method, Request, Response, StatusCode, request::Parts};
 use hyper::upgrade::OnUpgrade;
 use jiff::Timestamp;
-use tokio_util::sync::CancellationToken;
 
 use super::{
     body::{self, Body},
@@ -26,7 +25,6 @@ use crate::{
 /// Answers requests that have been let in, for every resource of a [`Registry`].
 pub struct ApiHandler {
     resources: Vec<Resource>,
-    shutdown: CancellationToken,
     now: fn() -> Timestamp,
 }
 
@@ -57,21 +55,19 @@ pub(crate) struct Call<'a> {
     pub(crate) query: Query,
     /// Hands the connection over, when the client asked for another protocol.
     pub(crate) upgrade: Option<OnUpgrade>,
-    /// Ends watches.
-    pub(crate) shutdown: &'a CancellationToken,
     /// What ages are counted to.
     pub(crate) now: fn() -> Timestamp,
 }
 
 impl ApiHandler {
-    /// Serves the resources of a registry. Watches end when `shutdown` is cancelled.
-    pub fn new(registry: &Registry, shutdown: CancellationToken) -> Self {
+    /// Serves the resources of a registry.
+    pub fn new(registry: &Registry) -> Self {
         let resource = |store: &Arc<Store>| Resource {
             definition: Arc::clone(store.definition()),
             store: Arc::clone(store),
             segments: Arc::default(),
         };
-        Self { resources: registry.stores().map(resource).collect(), shutdown, now: Timestamp::now }
+        Self { resources: registry.stores().map(resource).collect(), now: Timestamp::now }
     }
 
     /// The same handler with another clock, for the ages in tables.
@@ -135,7 +131,6 @@ impl ApiHandler {
             headers: &parts.headers,
             query: Query::parse(parts.uri.query().unwrap_or("")),
             upgrade: parts.extensions.get::<OnUpgrade>().cloned(),
-            shutdown: &self.shutdown,
             now: self.now,
         };
         if served {

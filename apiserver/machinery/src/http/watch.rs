@@ -13,13 +13,12 @@ use futures_util::stream::BoxStream;
 use http_body_util::BodyExt;
 use hyper::body::Frame;
 use jiff::Timestamp;
-use tokio_util::sync::CancellationToken;
 
 use super::{
     body::Body,
     render::{self, Form},
 };
-use crate::{alarms::Alarms, definition::ResourceDefinition, registry::Event, status::ApiError};
+use crate::{definition::ResourceDefinition, registry::Event, status::ApiError};
 
 /// The shortest time that a watch lasts when the client does not say; the longest is twice as much, and
 /// chance decides, so that clients that came together do not come back together.
@@ -36,18 +35,15 @@ pub(crate) fn random_timeout() -> Duration {
     MIN_TIMEOUT.mul_f64(1.0 + rand::random::<f64>())
 }
 
-/// The body of a watch: ends cleanly with its events, at shutdown, and after an error.
-pub(crate) fn body(encoder: Encoder, events: BoxStream<'static, Event>, shutdown: CancellationToken) -> Body {
-    let end = Alarms::new();
-    end.set(shutdown.cancelled_owned());
-    Watch { events: Some(events), encoder, end }.boxed_unsync()
+/// The body of a watch: ends cleanly with its events, and after an error.
+pub(crate) fn body(encoder: Encoder, events: BoxStream<'static, Event>) -> Body {
+    Watch { events: Some(events), encoder }.boxed_unsync()
 }
 
 struct Watch {
     /// What is watched; nothing once it is over.
     events: Option<BoxStream<'static, Event>>,
     encoder: Encoder,
-    end: Alarms<()>,
 }
 
 impl hyper::body::Body for Watch {
@@ -57,10 +53,6 @@ impl hyper::body::Body for Watch {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let this = &mut *self;
         let Some(events) = &mut this.events else { return Poll::Ready(None) };
-        if this.end.poll_next(cx).is_ready() {
-            this.events = None;
-            return Poll::Ready(None);
-        }
         let mut out = Vec::new();
         while out.len() < FRAME_BYTES {
             match events.as_mut().poll_next(cx) {

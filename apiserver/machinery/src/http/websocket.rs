@@ -60,7 +60,7 @@ pub(crate) struct Frames {
     /// When the watch ends.
     pub(crate) end: Instant,
     /// Ends it earlier.
-    pub(crate) shutdown: CancellationToken,
+    pub(crate) stop: CancellationToken,
 }
 
 impl Frames {
@@ -95,7 +95,7 @@ impl Frames {
                 event = self.events.next() => event,
                 () = &mut gone => return,
                 () = tokio::time::sleep_until(self.end) => None,
-                () = self.shutdown.cancelled() => None,
+                () = self.stop.cancelled() => None,
             };
             let Some(event) = event else { break };
             let mut frame = Vec::new();

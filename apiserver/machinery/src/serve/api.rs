@@ -5,7 +5,6 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use http::{HeaderMap, Request, Response, header};
 use http_body_util::BodyExt as _;
-use tokio_util::sync::CancellationToken;
 
 use super::Handler;
 use crate::{
@@ -26,14 +25,14 @@ pub struct Api {
 }
 
 impl Api {
-    /// Serves all resources of a registry. Watches end when `shutdown` is cancelled.
-    pub fn new(registry: &Registry, shutdown: CancellationToken) -> Self {
+    /// Serves all resources of a registry.
+    pub fn new(registry: &Registry) -> Self {
         let definitions: Vec<Arc<ResourceDefinition>> =
             registry.stores().map(|store| store.definition().clone()).collect();
         Self {
             discovery: Discovery::new(&definitions),
             openapi: OpenApi::new(&definitions),
-            objects: ApiHandler::new(registry, shutdown),
+            objects: ApiHandler::new(registry),
         }
     }
 }

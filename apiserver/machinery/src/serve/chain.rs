@@ -25,6 +25,7 @@ use uuid::Uuid;
 use super::{
     Handler, VersionInfo,
     deadline::{is_long_running, time_allowed, timed_out, too_late},
+    gather::LongAnswers,
     health::Health,
     inflight::{InFlight, TooMany, turned_away},
     metrics::{Metrics, Record},
@@ -55,6 +56,8 @@ pub(crate) struct Connection {
     pub(crate) peer: SocketAddr,
     /// Ends the connection after the requests it has; an HTTP/2 client hears GOAWAY.
     pub(crate) close: CancellationToken,
+    /// Its answers that go on for long.
+    pub(super) long_answers: LongAnswers,
 }
 
 /// The filters, and what stands behind them.
@@ -171,7 +174,7 @@ impl Chain {
             record.ending = Some(audit::Ending::new(trail, keeps, yaml));
         }
         let ends = if long_running {
-            Ends::With(self.stop_streams.clone())
+            Ends::With(self.stop_streams.clone(), connection.long_answers.begin())
         } else {
             Ends::At(deadline.ok().flatten().unwrap_or(record.received() + self.request_timeout))
         };
@@ -249,6 +252,7 @@ impl Chain {
         }
         let mut context = RequestContext::new(user, self.authorizer.clone());
         context.share_waits(&record.waits);
+        context.set_end(self.stop_streams.clone());
         Ok(self.dispatch(info, context, request, begun.as_ref()).await)
     }
 

@@ -1,11 +1,20 @@
 //! Connections: accepting them, serving them, and ending them in order.
 
-use std::{convert::Infallible, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    future::poll_fn,
+    io,
+    net::SocketAddr,
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
 
-use hyper::service::service_fn;
+use hyper::{Version, service::service_fn};
 use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
-    server::conn::auto,
+    rt::{TokioIo, TokioTimer},
+    server::{conn::auto, graceful::GracefulConnection},
 };
 use tokio::{
     net::TcpStream,
@@ -18,10 +27,12 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Server,
     chain::{Chain, Connection},
+    gather::{LongAnswers, gather},
     reload::keep_reloading,
-    wire,
+    streams::{Opened, Streams, apart},
+    tls, wire,
 };
-use crate::auth::PeerCertificates;
+use crate::{alarms::Alarms, auth::PeerCertificates};
 
 /// How long a client may take for the TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -116,35 +127,55 @@ async fn connection(
     let presented = stream.get_ref().1.peer_certificates().unwrap_or_default();
     let certificates = PeerCertificates::new(presented.iter().map(|c| c.clone().into_owned()).collect());
     let close = closing.child_token();
-    let shared = Arc::new(Connection { certificates, peer, close: close.clone() });
+    let long_answers = LongAnswers::default();
+    let shared = Arc::new(Connection { certificates, peer, close: close.clone(), long_answers: long_answers.clone() });
     let service = service_fn(move |request| {
         let (chain, shared) = (chain.clone(), shared.clone());
         async move {
             Ok::<_, Infallible>(match wire::refused(&request) {
                 Some(refused) => refused,
+                // Streams share a task, and requests of HTTP/1.1 have the connection's to themselves.
+                None if request.version() == Version::HTTP_2 => apart(chain.serve(shared, request)).await,
                 None => chain.serve(shared, request).await,
             })
         }
     });
-    let builder = protocols();
-    let mut serving = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
-    let mut ending = false;
-    let ended = loop {
-        tokio::select! {
-            ended = serving.as_mut() => break ended,
-            () = close.cancelled(), if !ending => {
-                ending = true;
-                serving.as_mut().graceful_shutdown();
-            }
-        }
+    let opened = Opened::default();
+    let mut streams = Streams::new(opened.clone());
+    let ended = if stream.get_ref().1.alpn_protocol() == Some(tls::HTTP2) {
+        let (socket, mut gathering) = gather(stream, long_answers);
+        let builder = protocols(opened).http2_only();
+        let serving = pin!(builder.serve_connection(TokioIo::new(socket), service));
+        drive(serving, &close, |serving, context| streams.poll(context, |context| gathering.poll(serving, context))).await
+    } else {
+        let builder = protocols(opened);
+        let serving = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
+        drive(serving, &close, Future::poll).await
     };
     if let Err(error) = ended {
         tracing::debug!(error, "connection error");
     }
 }
 
-fn protocols() -> auto::Builder<TokioExecutor> {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
+/// Polls a connection to its end; from when `close` fires on it takes no more requests.
+async fn drive<C: GracefulConnection>(
+    mut serving: Pin<&mut C>,
+    close: &CancellationToken,
+    mut poll: impl FnMut(Pin<&mut C>, &mut Context<'_>) -> Poll<C::Output>,
+) -> C::Output {
+    let mut closing = Alarms::new();
+    closing.set(close.clone().cancelled_owned());
+    poll_fn(|context| {
+        if closing.poll_next(context).is_ready() {
+            serving.as_mut().graceful_shutdown();
+        }
+        poll(serving.as_mut(), context)
+    })
+    .await
+}
+
+fn protocols(opened: Opened) -> auto::Builder<Opened> {
+    let mut builder = auto::Builder::new(opened);
     // Go writes names of headers in capitals; HTTP/1 lets them be read either way, but not all who read do.
     builder
         .http1()

@@ -31,12 +31,14 @@ mod api;
 mod chain;
 mod connection;
 mod deadline;
+mod gather;
 mod health;
 mod inflight;
 mod metrics;
 mod reload;
 mod slis;
 mod stream;
+mod streams;
 mod tls;
 mod wire;
 

@@ -16,7 +16,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{deadline, metrics::Record};
+use super::{deadline, gather::LongAnswer, metrics::Record};
 use crate::{alarms::Alarms, http::Body};
 
 /// When a body must end, whatever there is still to say.
@@ -25,7 +25,7 @@ pub(crate) enum Ends {
     /// already may still go.
     At(Instant),
     /// When the server shuts down, cleanly: a watch ends, and the client goes on elsewhere.
-    With(CancellationToken),
+    With(CancellationToken, LongAnswer),
 }
 
 enum End {
@@ -39,11 +39,12 @@ struct Outgoing {
     record: Record,
     end: End,
     _alive: Option<oneshot::Sender<()>>,
+    _long: Option<LongAnswer>,
 }
 
 /// Sends `inner`; the request lasts as long as this does.
 pub(crate) fn outgoing(inner: Body, mut record: Record, ends: Ends) -> Body {
-    let mut alive = None;
+    let (mut alive, mut long) = (None, None);
     let end = match ends {
         Ends::At(_) if inner.size_hint().exact().is_some() => End::OfItself,
         Ends::At(deadline) => {
@@ -60,13 +61,14 @@ pub(crate) fn outgoing(inner: Body, mut record: Record, ends: Ends) -> Body {
             }
             End::At(Box::pin(sleep_until(deadline.into())))
         }
-        Ends::With(stop) => {
+        Ends::With(stop, answer) => {
             let alarms = Alarms::new();
             alarms.set(stop.cancelled_owned());
+            long = Some(answer);
             End::With(alarms)
         }
     };
-    Outgoing { inner, record, end, _alive: alive }.boxed_unsync()
+    Outgoing { inner, record, end, _alive: alive, _long: long }.boxed_unsync()
 }
 
 impl HttpBody for Outgoing {

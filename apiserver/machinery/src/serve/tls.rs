@@ -164,6 +164,9 @@ impl Tls {
     }
 }
 
+/// How a client says that it speaks HTTP/2.
+pub(super) const HTTP2: &[u8] = b"h2";
+
 /// TLS settings: HTTP/2 or HTTP/1.1, TLS 1.2 and up, client certificates welcome.
 fn config(certificate: Arc<ServingCertificate>, authorities: Vec<DistinguishedName>) -> Result<ServerConfig, Error> {
     let provider = Arc::new(ring::default_provider());
@@ -172,7 +175,7 @@ fn config(certificate: Arc<ServingCertificate>, authorities: Vec<DistinguishedNa
         .with_safe_default_protocol_versions()?
         .with_client_cert_verifier(verifier)
         .with_cert_resolver(certificate);
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![HTTP2.to_vec(), b"http/1.1".to_vec()];
     Ok(config)
 }
 

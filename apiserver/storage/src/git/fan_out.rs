@@ -1,23 +1,44 @@
 //! Folders of folders: each commit writes anew the folders that it changes, so none may grow without end.
 //!
-//! A folder that is full ([`FULL`]) takes no new names. They go into folders in it that are called `_` and two
-//! hexadecimal digits, the first byte of the name's SHA-1, and when one of those is full into folders in that, by the
-//! second byte, and so on. What was there before stays where it is. No object can have such a name. Everywhere else
-//! paths are without them: the same for an object wherever its file is.
+//! A folder that is full takes no new names. They go into folders in it that are called `_` and hexadecimal digits of
+//! the name's SHA-1, and when one of those is full into folders in that, by the next digits, and so on. What was there
+//! before stays where it is. No object can have such a name. Everywhere else paths are without them: the same for an
+//! object wherever its file is.
 
 use std::borrow::Cow;
 
 use ring::digest;
 
-/// From how many entries on a folder is full.
-pub(super) const FULL: usize = 256;
-/// How deep it may go, which is far more than anything needs.
-pub(super) const DEPTH: usize = 4;
+/// How the names of a tree are spread over folders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Spread {
+    /// From how many entries on a folder is full.
+    pub full: usize,
+    /// How many digits a folder in a full one is called by; 16 folders for one, 256 for two.
+    digits: usize,
+    /// How deep it may go, which is far more than anything needs.
+    pub depth: usize,
+}
 
-/// The folder for a name in one that is so deep in a full one.
-pub(super) fn folder(name: &str, depth: usize) -> String {
-    let digest = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, name.as_bytes());
-    format!("_{:02x}", digest.as_ref()[depth])
+/// Of files that people look at: few folders, that are as Git has them for its own objects.
+pub(super) const FILES: Spread = Spread { full: 256, digits: 2, depth: 4 };
+/// Of trees that nobody looks at: a change of one name writes as few bytes as can be.
+pub(super) const NARROW: Spread = Spread { full: 32, digits: 1, depth: 8 };
+
+impl Spread {
+    /// The folder for a name in one that is so deep in a full one.
+    pub(super) fn folder(self, name: &str, depth: usize) -> String {
+        let digest = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, name.as_bytes());
+        let at = depth * self.digits;
+        let digits: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("_{}", &digits[at..at + self.digits])
+    }
+
+    /// Whether a folder has a name as those have that are there because another is full.
+    pub(super) fn is_folder(self, name: &str) -> bool {
+        name.strip_prefix('_')
+            .is_some_and(|digits| digits.len() == self.digits && digits.bytes().all(|b| b.is_ascii_hexdigit()))
+    }
 }
 
 /// A path without the folders that are there because others are full.
@@ -31,19 +52,14 @@ pub(super) fn plain(path: &str) -> Cow<'_, str> {
     for name in path.split('/') {
         let first = names.len() - folders;
         let is_for =
-            |name: &str| names[first..].iter().enumerate().all(|(depth, folder)| *folder == self::folder(name, depth));
-        if folders > 0 && folders <= DEPTH && !is_folder(name) && is_for(name) {
+            |name: &str| names[first..].iter().enumerate().all(|(depth, folder)| *folder == FILES.folder(name, depth));
+        if folders > 0 && folders <= FILES.depth && !FILES.is_folder(name) && is_for(name) {
             names.truncate(first);
         }
-        folders = if is_folder(name) { folders + 1 } else { 0 };
+        folders = if FILES.is_folder(name) { folders + 1 } else { 0 };
         names.push(name);
     }
     Cow::Owned(names.join("/"))
-}
-
-/// Whether a folder has a name as those have that are there because another is full.
-pub(super) fn is_folder(name: &str) -> bool {
-    name.strip_prefix('_').is_some_and(|digits| digits.len() == 2 && digits.bytes().all(|b| b.is_ascii_hexdigit()))
 }
 
 #[cfg(test)]
@@ -53,17 +69,18 @@ mod tests {
     #[test]
     fn names_are_put_where_sha1sum_says() {
         // printf web.yaml | sha1sum
-        assert_eq!([folder("web.yaml", 0), folder("web.yaml", 1)], ["_5b", "_fd"]);
+        assert_eq!([FILES.folder("web.yaml", 0), FILES.folder("web.yaml", 1)], ["_5b", "_fd"]);
+        assert_eq!([0, 1, 2].map(|depth| NARROW.folder("web.yaml", depth)), ["_5", "_b", "_f"]);
     }
 
     #[test]
     fn paths_are_the_same_wherever_the_file_is() {
-        let (one, two) = (folder("web.yaml", 0), folder("web.yaml", 1));
+        let (one, two) = (FILES.folder("web.yaml", 0), FILES.folder("web.yaml", 1));
         for path in [
             "shop/stacks/web.yaml".to_owned(),
             format!("shop/stacks/{one}/web.yaml"),
             format!("shop/stacks/{one}/{two}/web.yaml"),
-            format!("{}/shop/stacks/{one}/web.yaml", folder("shop", 0)),
+            format!("{}/shop/stacks/{one}/web.yaml", FILES.folder("shop", 0)),
         ] {
             assert_eq!(plain(&path), "shop/stacks/web.yaml");
         }

@@ -20,7 +20,7 @@ use git2::{ErrorCode, ObjectType, Oid, Repository, Sort, Tree};
 use stoa_machinery::log::{Entry, Key, Version};
 
 use super::{
-    fan_out::{self, DEPTH},
+    fan_out::NARROW,
     objects::Objects,
     repository::{Content, content},
     trees::{self, Directory, Item},
@@ -82,7 +82,10 @@ pub(super) fn append(
     objects: &mut Objects,
 ) -> Result<Appended, git2::Error> {
     let newest = newest_of(repository, bases)?;
-    let mut state = newest.map_or_else(|| Ok(Directory::default()), |(_, id)| Directory::load(repository, id))?;
+    let mut state = match newest {
+        Some((_, id)) => Directory::load(repository, id, NARROW)?,
+        None => Directory::new(NARROW),
+    };
     let mut states = BTreeMap::new();
     match newest {
         None => drop(states.insert(at, state.id(objects)?)),
@@ -217,8 +220,8 @@ fn insert(
     objects: &mut Objects,
 ) -> Result<Oid, git2::Error> {
     let mut directory = match node {
-        Some(node) => Directory::load(repository, node)?,
-        None => Directory::default(),
+        Some(node) => Directory::load(repository, node, NARROW)?,
+        None => Directory::new(NARROW),
     };
     for group in states.chunk_by(|(a, _), (b, _)| a[depth] == b[depth]) {
         let (names, last) = group.last().expect("a chunk has an item");
@@ -378,7 +381,7 @@ fn items(repository: &Repository, tree: &Tree<'_>, depth: usize) -> Result<Vec<(
     for entry in tree {
         let name = entry.name().unwrap_or_default();
         let is_tree = entry.kind() == Some(ObjectType::Tree);
-        if is_tree && depth < DEPTH && fan_out::is_folder(name) {
+        if is_tree && depth < NARROW.depth && NARROW.is_folder(name) {
             all.extend(items(repository, &repository.find_tree(entry.id())?, depth + 1)?);
             is_spread = true;
         } else {

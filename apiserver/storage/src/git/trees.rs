@@ -5,7 +5,7 @@ use std::{cmp::Ordering, collections::BTreeMap, ops::Range};
 use git2::{ErrorCode, ObjectType, Oid, Repository};
 
 use super::{
-    fan_out::{self, DEPTH, FULL},
+    fan_out::{FILES, Spread},
     objects::{Objects, Splice},
 };
 
@@ -30,8 +30,9 @@ impl Item {
 
 /// A tree as Git stores it, `<mode> <name>\0<id>` after another in the order of names, and those of the
 /// trees in it that were looked into.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Directory {
+    spread: Spread,
     id: Option<Oid>,
     raw: Vec<u8>,
     /// Where each entry begins.
@@ -40,9 +41,14 @@ pub(super) struct Directory {
 }
 
 impl Directory {
-    pub(super) fn load(repository: &Repository, id: Oid) -> Result<Self, git2::Error> {
+    /// A tree with nothing in it, whose names are to be spread like this.
+    pub(super) fn new(spread: Spread) -> Self {
+        Self { spread, id: None, raw: Vec::new(), starts: Vec::new(), children: BTreeMap::new() }
+    }
+
+    pub(super) fn load(repository: &Repository, id: Oid, spread: Spread) -> Result<Self, git2::Error> {
         let raw = repository.odb()?.read(id)?.data().to_vec();
-        Ok(Self { id: Some(id), starts: starts(&raw), raw, children: BTreeMap::new() })
+        Ok(Self { id: Some(id), starts: starts(&raw), raw, ..Self::new(spread) })
     }
 
     /// The id of the tree, which is added to `objects` where it is empty.
@@ -73,7 +79,7 @@ impl Directory {
 
     /// Puts an item at `names`, or removes what is there, and adds the trees that change to `objects`.
     ///
-    /// In a full folder it stays where it is, and is put where [`fan_out`] says if it is new.
+    /// In a full folder it stays where it is, and is put where its [`Spread`] says if it is new.
     pub(super) fn put(
         &mut self,
         repository: &Repository,
@@ -116,11 +122,11 @@ impl Directory {
 
     /// The folder in this one that a name is in, or has to be put into.
     fn folder_for(&mut self, repository: &Repository, name: &str, depth: usize) -> Result<Option<String>, git2::Error> {
-        if depth == DEPTH || self.find(name).is_some() {
+        if depth == self.spread.depth || self.find(name).is_some() {
             return Ok(None);
         }
-        if self.starts.len() >= FULL {
-            return Ok(Some(fan_out::folder(name, depth)));
+        if self.starts.len() >= self.spread.full {
+            return Ok(Some(self.spread.folder(name, depth)));
         }
         // It was full once.
         match self.fan_out(name, depth) {
@@ -145,18 +151,18 @@ impl Directory {
         // Most folders have none, and then there is nothing to compute.
         let first = self.place("_", true).unwrap_or_else(|place| place);
         let (next, _) = entry(&self.raw, *self.starts.get(first)?)?;
-        if depth == DEPTH || !next.starts_with(b"_") {
+        if depth == self.spread.depth || !next.starts_with(b"_") {
             return None;
         }
-        Some(fan_out::folder(name, depth)).filter(|folder| self.tree(folder).is_some())
+        Some(self.spread.folder(name, depth)).filter(|folder| self.tree(folder).is_some())
     }
 
     /// The tree of this name in the tree; an empty one where there is none.
     fn child(&mut self, repository: &Repository, name: &str) -> Result<&mut Self, git2::Error> {
         if !self.children.contains_key(name) {
             let child = match self.tree(name) {
-                Some(id) => Self::load(repository, id)?,
-                None => Self::default(),
+                Some(id) => Self::load(repository, id, self.spread)?,
+                None => Self::new(self.spread),
             };
             self.children.insert(name.to_owned(), child);
         }
@@ -296,18 +302,18 @@ impl Directory {
     }
 }
 
-/// The tree of a commit; an empty one without a commit.
+/// The tree of files of a commit; an empty one without a commit.
 pub(super) fn tree_of(repository: &Repository, commit: Option<Oid>) -> Result<Directory, git2::Error> {
     match commit {
-        None => Ok(Directory::default()),
+        None => Ok(Directory::new(FILES)),
         Some(commit) => {
             let id = repository.find_commit(commit)?.tree_id();
-            match Directory::load(repository, id) {
+            match Directory::load(repository, id, FILES) {
                 // The empty tree need not be stored.
                 Err(error)
                     if error.code() == ErrorCode::NotFound && Ok(id) == Oid::hash_object(ObjectType::Tree, &[]) =>
                 {
-                    Ok(Directory::default())
+                    Ok(Directory::new(FILES))
                 }
                 loaded => loaded,
             }
@@ -321,6 +327,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
+    use crate::git::fan_out::NARROW;
 
     fn path() -> impl Strategy<Value = String> {
         proptest::collection::vec("[ab]([-./0a]{0,1})[ab]", 1..3)
@@ -339,7 +346,7 @@ mod tests {
             let directory = TempDir::new().unwrap();
             let repository = Repository::init_bare(directory.path()).unwrap();
             let blob = repository.blob(b"x").unwrap();
-            let (mut tree, mut objects) = (Directory::default(), Objects::default());
+            let (mut tree, mut objects) = (Directory::new(NARROW), Objects::default());
             let mut files: Vec<String> = Vec::new();
             for (path, present) in changes {
                 // A file takes the place of a folder, and a folder that of a file.
@@ -374,42 +381,43 @@ mod tests {
 
     #[test]
     fn no_folder_grows_without_end_and_everything_is_found() {
-        let directory = TempDir::new().unwrap();
-        let repository = Repository::init_bare(directory.path()).unwrap();
-        let blob = repository.blob(b"x").unwrap();
-        let (mut tree, mut objects) = (Directory::default(), Objects::default());
-        let count = FULL + 300;
-        // Files and, so that they are folders, what is in them.
-        let paths: Vec<String> =
-            (0..count).flat_map(|i| [format!("a/file-{i}.yaml"), format!("b/{i}/c/d.yaml")]).collect();
-        let names = |path: &str| path.split('/').map(str::to_owned).collect::<Vec<_>>();
-        let put = |tree: &mut Directory, objects: &mut Objects, path: &str, item| {
-            let names = names(path);
-            tree.put(&repository, &names.iter().map(String::as_str).collect::<Vec<_>>(), item, objects).unwrap();
-        };
-        let file = |tree: &mut Directory, path: &str| {
-            let names = names(path);
-            tree.file(&repository, &names.iter().map(String::as_str).collect::<Vec<_>>()).unwrap()
-        };
-        for path in &paths {
-            assert_eq!(file(&mut tree, path), None);
-            put(&mut tree, &mut objects, path, Some(Item::File(blob)));
+        for (spread, most) in [(FILES, 256 + 256), (NARROW, 32 + 16)] {
+            let directory = TempDir::new().unwrap();
+            let repository = Repository::init_bare(directory.path()).unwrap();
+            let blob = repository.blob(b"x").unwrap();
+            let (mut tree, mut objects) = (Directory::new(spread), Objects::default());
+            // Files and, so that they are folders, what is in them.
+            let paths: Vec<String> =
+                (0..600).flat_map(|i| [format!("a/file-{i}.yaml"), format!("b/{i}/c/d.yaml")]).collect();
+            let names = |path: &str| path.split('/').map(str::to_owned).collect::<Vec<_>>();
+            let put = |tree: &mut Directory, objects: &mut Objects, path: &str, item| {
+                let names = names(path);
+                tree.put(&repository, &names.iter().map(String::as_str).collect::<Vec<_>>(), item, objects).unwrap();
+            };
+            let file = |tree: &mut Directory, path: &str| {
+                let names = names(path);
+                tree.file(&repository, &names.iter().map(String::as_str).collect::<Vec<_>>()).unwrap()
+            };
+            for path in &paths {
+                assert_eq!(file(&mut tree, path), None);
+                put(&mut tree, &mut objects, path, Some(Item::File(blob)));
+            }
+            assert!((spread.full + 1..=most).contains(&largest(&tree)), "{}", largest(&tree));
+            assert!(paths.iter().all(|path| file(&mut tree, path) == Some(blob)));
+            // Changed or gone where they are, once the folder is no longer full, too.
+            let other = repository.blob(b"y").unwrap();
+            for path in paths.iter().take(600) {
+                put(&mut tree, &mut objects, path, None);
+                assert_eq!(file(&mut tree, path), None);
+            }
+            for path in paths.iter().skip(600) {
+                put(&mut tree, &mut objects, path, Some(Item::File(other)));
+            }
+            assert!(paths.iter().skip(600).all(|path| file(&mut tree, path) == Some(other)));
+            for path in paths.iter().skip(600) {
+                put(&mut tree, &mut objects, path, None);
+            }
+            assert!(tree.raw().is_empty());
         }
-        assert!(largest(&tree) <= FULL + 256, "{}", largest(&tree));
-        assert!(paths.iter().all(|path| file(&mut tree, path) == Some(blob)));
-        // Changed or gone where they are, once the folder is no longer full, too.
-        let other = repository.blob(b"y").unwrap();
-        for path in paths.iter().take(600) {
-            put(&mut tree, &mut objects, path, None);
-            assert_eq!(file(&mut tree, path), None);
-        }
-        for path in paths.iter().skip(600) {
-            put(&mut tree, &mut objects, path, Some(Item::File(other)));
-        }
-        assert!(paths.iter().skip(600).all(|path| file(&mut tree, path) == Some(other)));
-        for path in paths.iter().skip(600) {
-            put(&mut tree, &mut objects, path, None);
-        }
-        assert!(tree.raw().is_empty());
     }
 }

@@ -152,8 +152,8 @@ fn shelves() -> ResourceDefinition {
 /// A server with nothing in it.
 pub(super) struct Server {
     handler: ApiHandler,
-    /// Ends watches, and the registry with the test.
-    pub(super) end: CancellationToken,
+    /// Ends the registry with the test.
+    end: CancellationToken,
 }
 
 impl Drop for Server {
@@ -181,7 +181,7 @@ impl Server {
             .unwrap();
         let gadgets = registry.store("test.dev", "v1", "gadgets").unwrap();
         store.set(Arc::clone(gadgets)).unwrap();
-        Self { handler: ApiHandler::new(&registry, end.clone()).with_clock(now), end }
+        Self { handler: ApiHandler::new(&registry).with_clock(now), end }
     }
 
     /// Sends a request and returns the answer as it begins.

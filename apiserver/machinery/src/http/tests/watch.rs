@@ -172,14 +172,6 @@ async fn watch_ends_cleanly_when_its_time_is_over() {
 }
 
 #[tokio::test]
-async fn watch_ends_at_shutdown() {
-    let server = Server::start().await;
-    let mut watch = Watch::open(&server, "", "*/*").await;
-    server.end.cancel();
-    assert_eq!(watch.next().await, None);
-}
-
-#[tokio::test]
 async fn wrong_watch_options_are_refused_before_it_begins() {
     let server = Server::start().await;
     server.get(&format!("{GADGETS}?watch=true&sendInitialEvents=true&resourceVersion=1")).await.assert_status(

@@ -9,7 +9,6 @@ use stoa_machinery::{
     http::{ApiHandler, RequestInfo, body},
     request::UserInfo,
 };
-use tokio_util::sync::CancellationToken;
 
 use super::{Arc, World};
 
@@ -35,7 +34,7 @@ impl Client {
     }
 
     fn with(world: &World, context: RequestContext) -> Self {
-        let handler = ApiHandler::new(&world.registry, CancellationToken::new());
+        let handler = ApiHandler::new(&world.registry);
         Self { handler, context }
     }
 
