@@ -301,7 +301,6 @@ fn text(field: &Option<String>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tokio_util::sync::CancellationToken;
 
     use super::*;
     use crate::{
@@ -471,7 +470,7 @@ mod tests {
     #[tokio::test]
     async fn a_body_of_an_unknown_type_is_refused_before_it_is_read() {
         let registry = register_reviews(Registry::builder(Arc::new(MemoryLog::new()))).build().await.unwrap();
-        let handler = ApiHandler::new(&registry, CancellationToken::new());
+        let handler = ApiHandler::new(&registry);
         let send = async |media: &str| {
             let request = http::Request::post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews")
                 .header("content-type", media)

@@ -146,7 +146,8 @@ async fn connection(
         let (socket, mut gathering) = gather(stream, long_answers);
         let builder = protocols(opened).http2_only();
         let serving = pin!(builder.serve_connection(TokioIo::new(socket), service));
-        drive(serving, &close, |serving, context| streams.poll(context, |context| gathering.poll(serving, context))).await
+        drive(serving, &close, |serving, context| streams.poll(context, |context| gathering.poll(serving, context)))
+            .await
     } else {
         let builder = protocols(opened);
         let serving = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));

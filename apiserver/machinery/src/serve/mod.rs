@@ -3,8 +3,8 @@
 //! Start at [`Server::builder`]. What it serves behind the filters is one [`Handler`], as a rule an [`Api`]; who may come in is decided by
 //! an [`Authenticator`] and an [`Authorizer`] from [`crate::auth`].
 //!
-//! Submodules: `connection` accepts and ends connections, `chain` is the path of a request through the filters,
-//! `stream` that of an answer out of the server; `tls` and `reload` hold certificates that change at run time.
+//! Submodules: `connection` accepts and ends connections, `streams` and `gather` drive those of HTTP/2; `chain` is the
+//! path of a request through the filters, `stream` that of an answer out of the server; `tls` and `reload` hold certificates that change at run time.
 
 use std::{
     fmt, io,

@@ -32,14 +32,19 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Opened {
     }
 }
 
+/// How often in a turn the streams are asked whether there is more.
+const ROUNDS: usize = 4;
+
 /// A connection and its streams, driven as one.
 pub(super) struct Streams {
     opened: Opened,
     open: FuturesUnordered<Stream>,
     bell: Arc<Bell>,
+    /// Rings it.
+    waker: Waker,
 }
 
-/// Wakes the task for the connection. What a stream says in the task's own turn needs no other turn.
+/// Wakes the task. What happens in the task's own turn, and is seen to in it, needs no other.
 #[derive(Default)]
 struct Bell {
     task: AtomicWaker,
@@ -63,7 +68,8 @@ impl Wake for Bell {
 
 impl Streams {
     pub(super) fn new(opened: Opened) -> Self {
-        Self { opened, open: FuturesUnordered::new(), bell: Arc::default() }
+        let bell = Arc::<Bell>::default();
+        Self { opened, open: FuturesUnordered::new(), waker: Waker::from(Arc::clone(&bell)), bell }
     }
 
     /// Goes on with the streams that something happened to, and with the connection, which says what they have to say.
@@ -74,10 +80,14 @@ impl Streams {
     ) -> Poll<T> {
         self.bell.task.register(context.waker());
         self.bell.turn.store(true, SeqCst);
-        self.poll_streams(context);
-        self.bell.rung.store(false, SeqCst);
-        let waker = Waker::from(Arc::clone(&self.bell));
-        let ended = connection(&mut Context::from_waker(&waker));
+        for _ in 0..ROUNDS {
+            self.bell.rung.store(false, SeqCst);
+            self.poll_streams();
+            if !self.bell.rung.load(SeqCst) {
+                break;
+            }
+        }
+        let ended = connection(&mut Context::from_waker(&self.waker));
         self.bell.turn.store(false, SeqCst);
         // Whoever rang meanwhile either saw that the turn is over or is seen here.
         if self.bell.rung.load(SeqCst) || !self.opened.0.lock().is_empty() {
@@ -86,14 +96,10 @@ impl Streams {
         ended
     }
 
-    fn poll_streams(&mut self, context: &mut Context<'_>) {
-        loop {
-            self.open.extend(self.opened.0.lock().drain(..));
-            match self.open.poll_next_unpin(context) {
-                Poll::Ready(Some(())) => {}
-                Poll::Ready(None) | Poll::Pending => return,
-            }
-        }
+    fn poll_streams(&mut self) {
+        self.open.extend(self.opened.0.lock().drain(..));
+        let mut context = Context::from_waker(&self.waker);
+        while let Poll::Ready(Some(())) = self.open.poll_next_unpin(&mut context) {}
     }
 }
 
@@ -107,5 +113,94 @@ pub(super) async fn apart<T: Send + 'static>(handler: impl Future<Output = T> + 
     match AbortOnDropHandle::new(tokio::spawn(handler)).await {
         Ok(answer) => answer,
         Err(ended) => resume_unwind(ended.into_panic()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        future::{pending, poll_fn},
+        sync::atomic::AtomicUsize,
+    };
+
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Counted(AtomicUsize);
+
+    impl Wake for Counted {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+
+    /// Polls once with a connection that does this, and says how often the task was woken by then.
+    fn turn(streams: &mut Streams, counted: &Arc<Counted>, connection: impl FnOnce(&mut Context<'_>)) -> usize {
+        let waker = Waker::from(Arc::clone(counted));
+        let polled = streams.poll(&mut Context::from_waker(&waker), |context| {
+            connection(context);
+            Poll::<()>::Pending
+        });
+        assert!(polled.is_pending());
+        counted.0.load(SeqCst)
+    }
+
+    #[test]
+    fn task_is_woken_for_what_it_has_not_seen_and_for_nothing_else() {
+        let opened = Opened::default();
+        let (mut streams, counted) = (Streams::new(opened.clone()), Arc::<Counted>::default());
+        let bell = Arc::new(Mutex::new(None::<Waker>));
+        let (say, said) = oneshot::channel::<()>();
+        let rings = Arc::clone(&bell);
+        // A stream that rings for the connection when it has heard something, as one with a frame to send does.
+        opened.execute(async move {
+            let _ = said.await;
+            rings.lock().take().expect("the connection was polled").wake();
+        });
+        assert_eq!(turn(&mut streams, &counted, |context| *bell.lock() = Some(context.waker().clone())), 0);
+        say.send(()).expect("it is heard");
+        assert_eq!(counted.0.load(SeqCst), 1);
+        // The connection follows in the same turn.
+        assert_eq!(turn(&mut streams, &counted, |context| *bell.lock() = Some(context.waker().clone())), 1);
+        // What rings between turns, or while the connection is polled, and what it opens are seen to in another.
+        bell.lock().take().expect("it was put there").wake();
+        assert_eq!(counted.0.load(SeqCst), 2);
+        assert_eq!(turn(&mut streams, &counted, |context| context.waker().wake_by_ref()), 3);
+        assert_eq!(turn(&mut streams, &counted, |_| opened.execute(pending())), 4);
+        assert_eq!(turn(&mut streams, &counted, |_| ()), 4);
+    }
+
+    #[test]
+    fn one_that_panics_ends_for_itself_alone() {
+        let opened = Opened::default();
+        let (mut streams, counted) = (Streams::new(opened.clone()), Arc::<Counted>::default());
+        let polled = Arc::new(AtomicUsize::new(0));
+        let (say, said) = oneshot::channel::<()>();
+        opened.execute(async move {
+            let _ = said.await;
+            panic!("on purpose");
+        });
+        let other = Arc::clone(&polled);
+        opened.execute(poll_fn(move |_| {
+            other.fetch_add(1, SeqCst);
+            Poll::<()>::Pending
+        }));
+        turn(&mut streams, &counted, |_| ());
+        say.send(()).expect("it is heard");
+        turn(&mut streams, &counted, |_| ());
+        assert_eq!((streams.open.len(), polled.load(SeqCst)), (1, 1));
+    }
+
+    #[tokio::test]
+    async fn handler_ends_with_its_stream() {
+        let (alive, ended) = oneshot::channel::<()>();
+        let handler = apart(async move {
+            let _alive = alive;
+            pending::<()>().await;
+        });
+        assert!(futures_util::poll!(Box::pin(handler)).is_pending());
+        assert!(ended.await.is_err());
     }
 }

@@ -44,15 +44,11 @@ impl Layout for ControlLayout {
     }
 
     fn render(&self, key: &Key, value: &[u8]) -> Result<String, Box<dyn Error + Send + Sync>> {
-        let identity = Identity::of_key(key).ok_or("objects of this kind are not in Git")?;
-        match identity.kind {
-            Authored::Organization => file::<config::OrganizationSpec>(identity.kind, value),
-            Authored::Project => file::<config::ProjectSpec>(identity.kind, value),
-            Authored::Stack => file::<config::StackSpec>(identity.kind, value),
-            Authored::Source => file::<config::SourceSpec>(identity.kind, value),
-            Authored::Workspace => file::<platform::WorkspaceSpec>(identity.kind, value),
-            Authored::Backend => file::<platform::BackendSpec>(identity.kind, value),
-        }
+        written(key, value, &Yaml)
+    }
+
+    fn authored(&self, key: &Key, value: &[u8]) -> Result<Value, Box<dyn Error + Send + Sync>> {
+        written(key, value, &Json)
     }
 
     fn subject(&self, record: &Record, previous: Option<&[u8]>) -> String {
@@ -113,12 +109,55 @@ struct Metadata {
     annotations: BTreeMap<String, String>,
 }
 
+/// A form in which a file is wanted.
+trait Form {
+    type Output;
+
+    fn write<S: Serialize>(&self, file: &File<S>) -> Result<Self::Output, Box<dyn Error + Send + Sync>>;
+}
+
 /// The fields of the spec come in the order of their type, which is the order of its documentation.
-fn file<S: Serialize + DeserializeOwned>(kind: Authored, value: &[u8]) -> Result<String, Box<dyn Error + Send + Sync>> {
+struct Yaml;
+
+impl Form for Yaml {
+    type Output = String;
+
+    fn write<S: Serialize>(&self, file: &File<S>) -> Result<String, Box<dyn Error + Send + Sync>> {
+        Ok(serde_saphyr::to_string(file)?)
+    }
+}
+
+struct Json;
+
+impl Form for Json {
+    type Output = Value;
+
+    fn write<S: Serialize>(&self, file: &File<S>) -> Result<Value, Box<dyn Error + Send + Sync>> {
+        Ok(serde_json::to_value(file)?)
+    }
+}
+
+/// The file of a stored value.
+fn written<F: Form>(key: &Key, value: &[u8], form: &F) -> Result<F::Output, Box<dyn Error + Send + Sync>> {
+    let identity = Identity::of_key(key).ok_or("objects of this kind are not in Git")?;
+    match identity.kind {
+        Authored::Organization => file::<config::OrganizationSpec, F>(identity.kind, value, form),
+        Authored::Project => file::<config::ProjectSpec, F>(identity.kind, value, form),
+        Authored::Stack => file::<config::StackSpec, F>(identity.kind, value, form),
+        Authored::Source => file::<config::SourceSpec, F>(identity.kind, value, form),
+        Authored::Workspace => file::<platform::WorkspaceSpec, F>(identity.kind, value, form),
+        Authored::Backend => file::<platform::BackendSpec, F>(identity.kind, value, form),
+    }
+}
+
+fn file<S: Serialize + DeserializeOwned, F: Form>(
+    kind: Authored,
+    value: &[u8],
+    form: &F,
+) -> Result<F::Output, Box<dyn Error + Send + Sync>> {
     let Stored { mut metadata, spec } = serde_json::from_slice::<Stored<S>>(value)?;
     metadata.annotations.retain(|name, _| is_authored_annotation(name));
-    let file = File { api_version: kind.api_version(), kind: kind.kind(), metadata, spec };
-    Ok(serde_saphyr::to_string(&file)?)
+    form.write(&File { api_version: kind.api_version(), kind: kind.kind(), metadata, spec })
 }
 
 #[cfg(test)]

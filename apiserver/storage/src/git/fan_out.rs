@@ -7,7 +7,7 @@
 
 use std::borrow::Cow;
 
-use ring::digest;
+use sha1::{Digest as _, Sha1};
 
 /// How the names of a tree are spread over folders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,9 +28,9 @@ pub(super) const NARROW: Spread = Spread { full: 32, digits: 1, depth: 8 };
 impl Spread {
     /// The folder for a name in one that is so deep in a full one.
     pub(super) fn folder(self, name: &str, depth: usize) -> String {
-        let digest = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, name.as_bytes());
+        let digest = Sha1::digest(name);
         let at = depth * self.digits;
-        let digits: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        let digits: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
         format!("_{}", &digits[at..at + self.digits])
     }
 

@@ -4,6 +4,7 @@
 use std::{error::Error, fmt};
 
 use async_trait::async_trait;
+use serde_json::Value;
 use stoa_machinery::log::{Key, Record};
 
 /// What belongs in Git and where.
@@ -30,6 +31,13 @@ pub trait Layout: fmt::Debug + Send + Sync + 'static {
     ///
     /// Any error leaves the file as it was, and is logged.
     fn render(&self, key: &Key, value: &[u8]) -> Result<String, Box<dyn Error + Send + Sync>>;
+
+    /// What the file says, as JSON: the history keeps that.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`render`](Self::render).
+    fn authored(&self, key: &Key, value: &[u8]) -> Result<Value, Box<dyn Error + Send + Sync>>;
 
     /// The first line of the commit, such as `create stack shop/web-dev`.
     fn subject(&self, record: &Record, previous: Option<&[u8]>) -> String;

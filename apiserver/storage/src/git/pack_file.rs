@@ -10,7 +10,7 @@ use std::{
 
 use flate2::{Compress, Compression, FlushCompress, Status};
 use git2::Oid;
-use ring::digest;
+use sha1::{Digest as _, Sha1};
 
 use super::pack_index::{self, Place};
 
@@ -24,7 +24,7 @@ pub(super) const TREE: u8 = 2;
 pub(super) struct PackFile {
     folder: PathBuf,
     file: BufWriter<File>,
-    digest: digest::Context,
+    digest: Sha1,
     length: u64,
     places: Vec<Place>,
 }
@@ -33,7 +33,7 @@ impl PackFile {
     /// Begins a pack of `count` objects in a folder.
     pub(super) fn create(folder: &Path, count: usize) -> io::Result<Self> {
         let file = BufWriter::new(create(&folder.join("new.pack"))?);
-        let digest = digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY);
+        let digest = Sha1::new();
         let mut pack = Self { folder: folder.to_owned(), file, digest, length: 0, places: Vec::with_capacity(count) };
         let count = u32::try_from(count).map_err(io::Error::other)?;
         pack.write(b"PACK\0\0\0\x02")?;
@@ -55,7 +55,7 @@ impl PackFile {
 
     /// Ends the pack and writes its index, both synced; returns their name without suffix.
     pub(super) fn finish(mut self) -> io::Result<String> {
-        let trailer = oid(self.digest.finish())?;
+        let trailer = oid(&self.digest.finalize())?;
         self.file.write_all(trailer.as_bytes())?;
         self.file.into_inner()?.sync_all()?;
         self.places.sort_unstable_by_key(|place| place.id);
@@ -84,13 +84,13 @@ fn create(path: &Path) -> io::Result<File> {
 
 /// The SHA-1 of some bytes.
 pub(super) fn sha1(parts: &[&[u8]]) -> io::Result<Oid> {
-    let mut context = digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY);
-    parts.iter().for_each(|part| context.update(part));
-    oid(context.finish())
+    let mut digest = Sha1::new();
+    parts.iter().for_each(|part| digest.update(part));
+    oid(&digest.finalize())
 }
 
-fn oid(digest: digest::Digest) -> io::Result<Oid> {
-    Oid::from_bytes(digest.as_ref()).map_err(io::Error::other)
+fn oid(digest: &[u8]) -> io::Result<Oid> {
+    Oid::from_bytes(digest).map_err(io::Error::other)
 }
 
 thread_local! {

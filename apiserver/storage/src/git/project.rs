@@ -70,8 +70,7 @@ impl Index {
 
     /// What was authored, by key.
     pub(super) fn authored(&self, layout: &dyn Layout) -> BTreeMap<Key, Vec<u8>> {
-        let authored =
-            |(key, object): (&Key, &Projected)| Some((key.clone(), json(&rendered(layout, key, &object.value)?)?));
+        let authored = |(key, object): (&Key, &Projected)| Some((key.clone(), authored(layout, key, &object.value)?));
         self.objects.iter().filter_map(authored).collect()
     }
 
@@ -85,15 +84,16 @@ impl Index {
 
 /// What a value reads like in Git; one that cannot be rendered keeps the file it has.
 pub(super) fn rendered(layout: &dyn Layout, key: &Key, value: &[u8]) -> Option<String> {
-    layout
-        .render(key, value)
-        .inspect_err(|error| tracing::error!(%key, %error, "an object cannot be written to Git"))
-        .ok()
+    logged(key, layout.render(key, value))
 }
 
-/// A file as JSON.
-fn json(file: &str) -> Option<Vec<u8>> {
-    serde_json::to_vec(&text::parse(file.as_bytes())?).ok()
+/// What people wrote of a value, as JSON.
+fn authored(layout: &dyn Layout, key: &Key, value: &[u8]) -> Option<Vec<u8>> {
+    Some(logged(key, layout.authored(key, value))?.to_string().into_bytes())
+}
+
+fn logged<T>(key: &Key, made: Result<T, Box<dyn std::error::Error + Send + Sync>>) -> Option<T> {
+    made.inspect_err(|error| tracing::error!(%key, %error, "an object cannot be written to Git")).ok()
 }
 
 /// The files as they are at the tip and will be after the commits so far.
@@ -138,7 +138,7 @@ pub(super) fn drafts(
         let value = if let Change::Put(value) = &record.change { Some(value) } else { None };
         let (old, new) = index.set(&record.key, value, layout);
         let write = Written::of(layout, record, old.as_ref(), new.as_ref());
-        steps.extend(write.step());
+        steps.extend(write.step(layout));
         let edits = edits(&files, layout, &write)?;
         if edits.is_empty() {
             continue;
@@ -171,9 +171,11 @@ impl<'a> Written<'a> {
     }
 
     /// What it changed of what was authored, if anything.
-    fn step(&self) -> Option<Step> {
+    fn step(&self, layout: &dyn Layout) -> Option<Step> {
         let value = match (self.new, &self.after) {
-            (Some(_), Some(after)) if self.before.as_ref() != Some(after) => Some(json(after)?),
+            (Some(new), Some(after)) if self.before.as_ref() != Some(after) => {
+                Some(authored(layout, &self.record.key, &new.value)?)
+            }
             (None, _) if self.old.is_some() => None,
             _ => return None,
         };

@@ -14,6 +14,7 @@ use std::{
 
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
+use serde_json::Value;
 pub(crate) use stoa_machinery::log::Write;
 use stoa_machinery::{
     log::{Change, Expect, Key, Log, LogError, Origin, Record, Version},
@@ -89,6 +90,10 @@ impl Layout for Things {
     fn render(&self, _key: &Key, value: &[u8]) -> Result<String, Box<dyn std::error::Error + Send + Sync>> {
         let spec = value.split(|byte| *byte == 0).next().unwrap_or_default();
         Ok(format!("{}\n", std::str::from_utf8(spec)?))
+    }
+
+    fn authored(&self, key: &Key, value: &[u8]) -> Result<Value, Box<dyn std::error::Error + Send + Sync>> {
+        Ok(serde_saphyr::from_str(&self.render(key, value)?)?)
     }
 
     fn subject(&self, record: &Record, previous: Option<&[u8]>) -> String {

@@ -186,6 +186,9 @@ fn file_reads_back_as_what_was_stored() {
         assert_eq!(read.value["spec"], object["spec"], "{file}");
         assert_eq!(read.value["metadata"]["annotations"], object["metadata"]["annotations"], "{file}");
         assert!(read.strict.is_empty(), "{file}");
+        let key = Key::new("/registry/config.stoa.dev/stacks/shop/web-dev");
+        let authored = ControlLayout.authored(&key, object.to_string().as_bytes()).expect("it is JSON");
+        assert_eq!(authored, read.value, "{file}");
     }
 }
 
