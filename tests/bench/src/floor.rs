@@ -1,8 +1,9 @@
 //! The least that an answer can cost: TLS, HTTP and a copy of bytes that are ready.
 //!
 //! Start at [`Floor::start`]. It runs this program once more, as a server that relays the first request of each kind
-//! to Stoa and from then on repeats what was answered. It knows no users, no versions and no objects: what an API
-//! server uses beyond it is what serving the Kubernetes API costs.
+//! to Stoa and from then on repeats what was answered; of a watch, what Stoa says to one is repeated to all. Writes are
+//! Stoa's own. It knows no users, no versions and no objects: what an API server uses beyond it is what serving the
+//! Kubernetes API costs.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -17,9 +18,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE};
-use http::{HeaderValue, Request, Response, StatusCode};
-use http_body_util::Full;
-use hyper::body::Incoming;
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
@@ -28,10 +30,11 @@ use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use stoa_pki::{CertificateAuthority, CertificateRequest};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::broadcast;
 use tokio_rustls::TlsAcceptor;
 
 use crate::bed::{self, Bed};
-use crate::client::{Call, Endpoint, Protocol};
+use crate::client::{Call, Client, Endpoint, Protocol};
 
 /// The server that repeats, until this is dropped.
 #[derive(Debug)]
@@ -94,14 +97,55 @@ struct Known {
     body: Bytes,
 }
 
+/// How many events a watch may be behind.
+const BEHIND: usize = 1024;
+
+type Body = UnsyncBoxBody<Bytes, Infallible>;
+
 /// What is known so far, and who is asked for the rest.
 #[derive(Debug)]
 struct Repeater {
     stoa: Endpoint,
+    writer: tokio::sync::Mutex<Client>,
     known: Mutex<HashMap<Question, Known>>,
+    /// What is said to the watches of each path.
+    watches: Mutex<HashMap<String, broadcast::Sender<Bytes>>>,
 }
 
 impl Repeater {
+    /// The body of a watch. The first of a path opens one at Stoa, which lasts as long as anybody listens.
+    async fn watch(&self, path: String) -> Result<Body> {
+        let lock = || self.watches.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lock().get(&path).map(broadcast::Sender::subscribe);
+        let heard = match known {
+            Some(heard) => heard,
+            None => {
+                let mut client = self.stoa.connect().await?;
+                let mut lines = client.stream(&Call::get(path.clone())).await?;
+                let (says, heard) = broadcast::channel(BEHIND);
+                lock().insert(path, says.clone());
+                tokio::spawn(async move {
+                    let _connection = client;
+                    let mut say =
+                        |line: &[u8]| says.send([line, b"\n"].concat().into()).map(drop).context("nobody listens");
+                    while let Ok(true) = lines.next(&mut say).await {}
+                });
+                heard
+            }
+        };
+        let frames = futures_util::stream::unfold(heard, async |mut heard| {
+            let event = heard.recv().await.ok()?;
+            Some((Ok(Frame::data(event)), heard))
+        });
+        Ok(StreamBody::new(frames).boxed_unsync())
+    }
+
+    /// Has Stoa do what only Stoa can.
+    async fn write(&self, path: String, body: Incoming) -> Result<Bytes> {
+        let patch = serde_json::from_slice(&body.collect().await?.to_bytes()).context("the patch is no JSON")?;
+        Ok(self.writer.lock().await.succeed(&Call::merge(path, &patch)).await?.body())
+    }
+
     async fn answer(&self, request: Request<Incoming>) -> Result<Known> {
         let header = |name| request.headers().get(name).cloned();
         let question = Question {
@@ -121,19 +165,28 @@ impl Repeater {
         Ok(known)
     }
 
-    async fn respond(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
-        let known = match self.answer(request).await {
-            Ok(known) => known,
+    async fn respond(&self, request: Request<Incoming>) -> Response<Body> {
+        let path = request.uri().path_and_query().map_or_else(String::new, ToString::to_string);
+        let whole = |bytes: Bytes| Full::new(bytes).boxed_unsync();
+        let answer = match *request.method() {
+            Method::PATCH => self.write(path, request.into_body()).await.map(|body| (whole(body), false)),
+            _ if path.contains("watch=true") && !path.contains("sendInitialEvents") => {
+                self.watch(path).await.map(|body| (body, false))
+            }
+            _ => self.answer(request).await.map(|known| (whole(known.body), known.gzip)),
+        };
+        let (body, gzip) = match answer {
+            Ok(answer) => answer,
             Err(error) => {
-                let mut response = Response::new(Full::new(Bytes::from(format!("{error:#}\n"))));
+                let mut response = Response::new(whole(Bytes::from(format!("{error:#}\n"))));
                 *response.status_mut() = StatusCode::BAD_GATEWAY;
                 return response;
             }
         };
-        let mut response = Response::new(Full::new(known.body));
+        let mut response = Response::new(body);
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if known.gzip {
+        if gzip {
             headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         }
         response
@@ -151,7 +204,8 @@ pub(crate) async fn serve(bed: Bed, certificates: &Path) -> Result<()> {
     let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await.context("listening")?;
     println!("{}", listener.local_addr()?);
     let input = tokio::task::spawn_blocking(|| io::copy(&mut io::stdin().lock(), &mut io::sink()));
-    let repeater = Arc::new(Repeater { stoa: bed.stoa, known: Mutex::default() });
+    let writer = tokio::sync::Mutex::new(bed.stoa.connect().await?);
+    let repeater = Arc::new(Repeater { writer, stoa: bed.stoa, known: Mutex::default(), watches: Mutex::default() });
     let accept = async {
         loop {
             let (stream, _) = listener.accept().await?;

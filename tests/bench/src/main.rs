@@ -286,7 +286,7 @@ async fn watches(bench: &mut Bench, scene: &Scene) -> Result<()> {
     bench.report.section(format!("watch, {:.0} writes a second", 1.0 / interval.as_secs_f64()));
     for (watchers, sharing) in bench.size.watchers.iter().copied() {
         let watches = Watches { watchers, sharing, writes, interval };
-        let summaries = bench.compare(&scene.all(), &watches).await.context("watching")?;
+        let summaries = bench.compare(&scene.readable(), &watches).await.context("watching")?;
         let connections = watchers.div_ceil(sharing);
         let title = format!("{watchers} watchers, {connections} connections, write to last");
         bench.report.row(&title, "p50 ms", Better::Less, Numbers::of(&summaries, |side| side.latency_ms(0.5)));

@@ -23,7 +23,7 @@ pub(crate) fn stored(data: &[u8]) {
     assert_eq!(stored.fields().len(), WIDGET.selectable_fields.len());
     object.metadata_mut().insert("resourceVersion".to_owned(), (1_u64 << 60).to_string().into());
     assert_eq!(stored.object(), object);
-    let metadata: Map<String, Value> = serde_json::from_slice(stored.metadata_json()).expect("it is metadata");
+    let metadata: Map<String, Value> = serde_json::from_slice(&stored.metadata().bytes()).expect("it is metadata");
     assert_eq!(Some(&metadata), object.metadata());
     stored.row(&WIDGET.columns);
 }

@@ -24,8 +24,8 @@ use tokio::sync::watch as signal;
 
 pub(crate) use history::CacheEvent;
 pub(crate) use progress::Progress;
-pub(crate) use stored::Prepared;
 pub use stored::Stored;
+pub(crate) use stored::{Encoded, Prepared};
 pub(crate) use watch::{WatchRequest, watch};
 
 use crate::{

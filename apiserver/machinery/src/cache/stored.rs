@@ -1,4 +1,7 @@
 //! One object as it is kept: encoded, with what selectors look at beside it.
+//!
+//! The bytes are those that the log has, in the same memory. The version is no part of them, since a record has it; it is
+//! put in wherever the object is written ([`Encoded`]).
 
 use std::{
     hash::{BuildHasher as _, RandomState},
@@ -7,6 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::{
@@ -24,14 +28,12 @@ pub struct Stored {
     pub key: Key,
     /// Its `resourceVersion`; 0 for the outcome of a dry run, which has none.
     pub version: Version,
-    /// The whole object as JSON, `metadata.resourceVersion` in it.
-    pub json: Bytes,
+    /// The whole object as JSON, without its version.
+    value: Bytes,
+    /// Where things are in it.
+    places: Places,
     /// A number that follows from the key, and does not change while the process lives.
     pub(crate) key_hash: u64,
-    /// Where the member `"resourceVersion":"…",` stands in `json`, comma included.
-    version_at: Range<usize>,
-    /// Where the value of `metadata` stands in `json`.
-    metadata_at: Range<usize>,
     facts: Arc<Facts>,
     /// What a table shows of it, once somebody asked.
     row: OnceLock<Row>,
@@ -75,12 +77,12 @@ impl Stored {
     ///
     /// When it has no metadata.
     pub(crate) fn unkept(key: Key, object: &Object, fields: &[SelectableField]) -> Result<Self, serde_json::Error> {
-        let json = Bytes::from(serde_json::to_vec(&object.0)?);
-        let metadata = members(&json, 0).find(|(name, _)| *name == b"metadata").map(|(_, at)| at);
-        let metadata_at = metadata.and_then(|at| Some(at..end_of_value(&json, at)?)).ok_or_else(no_metadata)?;
+        let value = encoded(object)?;
+        let metadata = members(&value, 0).find(|(name, _)| *name == b"metadata").map(|(_, at)| at);
+        let metadata = metadata.and_then(|at| Some(at..end_of_value(&value, at)?)).ok_or_else(no_metadata)?;
+        let places = Places { version: metadata.start, metadata };
         let (key_hash, facts) = (hash(&key), Arc::new(Facts::of(object, fields)));
-        let (version, version_at) = (Version::default(), metadata_at.start..metadata_at.start);
-        Ok(Self { key, version, json, key_hash, version_at, metadata_at, facts, row: OnceLock::new() })
+        Ok(Self { key, version: Version::default(), value, places, key_hash, facts, row: OnceLock::new() })
     }
 
     /// Its namespace, or the empty string.
@@ -133,12 +135,42 @@ impl Stored {
     /// Parses the object, `metadata.resourceVersion` in it. Costs a parse with every call.
     pub fn object(&self) -> Object {
         // What is not a JSON object never becomes a `Stored`.
-        serde_json::from_slice(&self.json).map(Object).unwrap_or_default()
+        let mut object = serde_json::from_slice(&self.value).map(Object).unwrap_or_default();
+        if self.version != Version::default() {
+            object.metadata_mut().insert("resourceVersion".to_owned(), self.version.to_string().into());
+        }
+        object
     }
 
-    /// The value of its `metadata` as it stands in the JSON.
-    pub(crate) fn metadata_json(&self) -> &[u8] {
-        &self.json[self.metadata_at.clone()]
+    /// The whole object as JSON, `metadata.resourceVersion` in it. Costs a copy with every call.
+    pub fn json(&self) -> Bytes {
+        self.encoded().bytes()
+    }
+
+    /// Parses the object as a type, which may have fewer fields. Costs a copy and a parse with every call.
+    ///
+    /// # Errors
+    ///
+    /// When it is not of that type.
+    pub fn decode<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
+        serde_json::from_slice(&self.json())
+    }
+
+    /// The JSON, to be written.
+    pub(crate) fn encoded(&self) -> Encoded<'_> {
+        self.part(0..self.value.len())
+    }
+
+    /// The value of its `metadata`, to be written.
+    pub(crate) fn metadata(&self) -> Encoded<'_> {
+        self.part(self.places.metadata.clone())
+    }
+
+    /// A part of the JSON that the version is in.
+    fn part(&self, range: Range<usize>) -> Encoded<'_> {
+        let (before, after) =
+            (&self.value[range.start..self.places.version], &self.value[self.places.version..range.end]);
+        Encoded { before, version: self.version, after }
     }
 
     /// What a table of these columns shows of it; costs a parse the first time. They have to be the resource's.
@@ -154,11 +186,7 @@ impl Stored {
 
     /// The same object with another version.
     pub(crate) fn at_version(&self, version: Version) -> Self {
-        let (json, version_at) = splice(&self.json, self.version_at.clone(), version);
-        let metadata_end = self.metadata_at.end - self.version_at.len() + version_at.len();
-        let metadata_at = self.metadata_at.start..metadata_end;
-        let Self { key, key_hash, facts, .. } = self.clone();
-        Self { key, version, json, key_hash, version_at, metadata_at, facts, row: OnceLock::new() }
+        Self { version, row: OnceLock::new(), ..self.clone() }
     }
 }
 
@@ -170,7 +198,7 @@ impl Prepared {
     /// When it has no metadata.
     pub(crate) fn new(object: &Object, fields: &[SelectableField]) -> Result<Self, serde_json::Error> {
         debug_assert!(object.metadata().is_none_or(|metadata| !metadata.contains_key("resourceVersion")));
-        let value = Bytes::from(serde_json::to_vec(&object.0)?);
+        let value = encoded(object)?;
         let places = Places::find(&value).ok_or_else(no_metadata)?;
         Ok(Self { value, places, facts: Arc::new(Facts::of(object, fields)) })
     }
@@ -197,11 +225,8 @@ impl Prepared {
 
     /// The object at `key` and `version`; version 0 leaves the version out.
     pub(crate) fn stored(&self, key: Key, version: Version) -> Stored {
-        let Places { version: at, metadata } = self.places.clone();
-        let (json, version_at) = splice(&self.value, at..at, version);
-        let metadata_at = metadata.start..metadata.end + version_at.len();
-        let (key_hash, facts) = (hash(&key), self.facts.clone());
-        Stored { key, version, json, key_hash, version_at, metadata_at, facts, row: OnceLock::new() }
+        let Self { value, places, facts } = self.clone();
+        Stored { key_hash: hash(&key), key, version, value, places, facts, row: OnceLock::new() }
     }
 }
 
@@ -246,16 +271,63 @@ fn hash(key: &Key) -> u64 {
     HASHES.hash_one(key.as_str())
 }
 
-/// Replaces `range` by the member for `version`.
-fn splice(json: &Bytes, range: Range<usize>, version: Version) -> (Bytes, Range<usize>) {
-    let member =
-        if version == Version::default() { String::new() } else { format!("\"resourceVersion\":\"{version}\",") };
-    let mut out = Vec::with_capacity(json.len() - range.len() + member.len());
-    out.extend_from_slice(&json[..range.start]);
-    out.extend_from_slice(member.as_bytes());
-    out.extend_from_slice(&json[range.end..]);
-    (out.into(), range.start..range.start + member.len())
+/// Encodes an object in no more memory than it takes: it may stay there for long.
+fn encoded(object: &Object) -> Result<Bytes, serde_json::Error> {
+    Ok(serde_json::to_vec(&object.0)?.into_boxed_slice().into())
 }
+
+/// JSON with a version in it, which is put in as it is written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Encoded<'a> {
+    before: &'a [u8],
+    /// 0 is left out.
+    version: Version,
+    after: &'a [u8],
+}
+
+impl<'a> From<&'a str> for Encoded<'a> {
+    /// JSON in which all is as it is written.
+    fn from(json: &'a str) -> Self {
+        Self { before: json.as_bytes(), version: Version::default(), after: &[] }
+    }
+}
+
+impl Encoded<'_> {
+    /// Appends it.
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.before);
+        if self.version != Version::default() {
+            out.extend_from_slice(MEMBER);
+            out.extend_from_slice(itoa::Buffer::new().format(self.version.0).as_bytes());
+            out.extend_from_slice(b"\",");
+        }
+        out.extend_from_slice(self.after);
+    }
+
+    /// How many bytes it takes.
+    pub(crate) fn len(&self) -> usize {
+        let version = match self.version.0.checked_ilog10() {
+            Some(digits) => MEMBER.len() + digits as usize + 1 + 2,
+            None => 0,
+        };
+        self.before.len() + version + self.after.len()
+    }
+
+    /// An object from behind its opening brace, without the `beginning` that it has as a rule.
+    pub(crate) fn without(self, beginning: &[u8]) -> Self {
+        Self { before: self.before.strip_prefix(beginning).unwrap_or(&self.before[1..]), ..self }
+    }
+
+    /// All of it in one piece.
+    pub(crate) fn bytes(&self) -> Bytes {
+        let mut out = Vec::with_capacity(self.len());
+        self.write(&mut out);
+        out.into()
+    }
+}
+
+/// What stands before a version.
+const MEMBER: &[u8] = br#""resourceVersion":""#;
 
 impl Places {
     /// `"resourceVersion":"…",` belongs before the first member of `metadata` whose name comes later, such as `uid`,
@@ -355,14 +427,15 @@ mod tests {
     #[test]
     fn version_is_spliced_in_where_it_sorts() {
         let stored = Prepared::new(&sample(), FIELDS).expect("encodes").stored(Key::new("/k"), Version(42));
-        let text = std::str::from_utf8(&stored.json).expect("text");
+        let json = stored.json();
+        let text = std::str::from_utf8(&json).expect("text");
         assert!(text.contains(r#""namespace":"shop","resourceVersion":"42","uid":"u"}"#), "{text}");
-        let metadata = |stored: &Stored| serde_json::from_slice::<Value>(stored.metadata_json()).expect("JSON");
+        let metadata = |stored: &Stored| serde_json::from_slice::<Value>(&stored.metadata().bytes()).expect("JSON");
         assert_eq!(metadata(&stored)["resourceVersion"], "42");
         let later = stored.at_version(Version(1_000));
         assert_eq!(metadata(&later)["resourceVersion"], "1000");
         assert_eq!(later.object().meta_str("resourceVersion"), "1000");
-        assert_eq!(later.at_version(Version(42)).json, stored.json);
+        assert_eq!(later.at_version(Version(42)).json(), json);
         assert_eq!(later.at_version(Version(0)).object(), sample());
     }
 
@@ -386,7 +459,7 @@ mod tests {
     fn what_is_not_kept_may_have_empty_metadata() {
         let answer = object(json!({"kind": "K", "metadata": {}, "spec": {"metadata": 1}}));
         let stored = Stored::unkept(Key::new("/k"), &answer, FIELDS).expect("it has metadata");
-        assert_eq!((stored.object(), stored.metadata_json()), (answer, b"{}".as_slice()));
+        assert_eq!((stored.object(), stored.metadata().bytes()), (answer, Bytes::from("{}")));
         Stored::unkept(Key::new("/k"), &object(json!({"kind": "K"})), FIELDS).expect_err("no metadata");
     }
 
@@ -398,7 +471,7 @@ mod tests {
         ] {
             let prepared = Prepared::parse(Bytes::from(text), FIELDS).expect("an object");
             let stored = prepared.stored(Key::new("/k"), Version(7));
-            assert_eq!(stored.json, r#"{"metadata":{"resourceVersion":"7","name":"b"}}"#, "{text}");
+            assert_eq!(stored.json(), r#"{"metadata":{"resourceVersion":"7","name":"b"}}"#, "{text}");
         }
     }
 
@@ -431,8 +504,10 @@ mod tests {
             object.0.insert("metadata".to_owned(), Value::Object(metadata));
             let stored = Prepared::new(&object, &[]).expect("encodes").stored(Key::new("/k"), Version(version));
             object.metadata_mut().insert("resourceVersion".to_owned(), json!(version.to_string()));
-            let metadata: Map<String, Value> = serde_json::from_slice(stored.metadata_json()).expect("JSON");
+            let metadata: Map<String, Value> = serde_json::from_slice(&stored.metadata().bytes()).expect("JSON");
             prop_assert_eq!(Some(&metadata), object.metadata());
+            prop_assert_eq!(serde_json::from_slice::<Map<String, Value>>(&stored.json()).expect("JSON"), object.0.clone());
+            prop_assert_eq!(stored.encoded().len(), stored.json().len());
             prop_assert_eq!(stored.object(), object);
         }
     }

@@ -20,6 +20,7 @@ use super::{
     table::{self, RowStyle},
 };
 use crate::{
+    cache::Encoded,
     definition::ResourceDefinition,
     log::Version,
     object::Object,
@@ -102,12 +103,12 @@ pub(crate) fn write_object(
     headers: bool,
 ) {
     match form {
-        Form::Object => out.extend_from_slice(&stored.json),
-        Form::Partial(version) | Form::PartialList(version) => partial::write(out, stored.metadata_json(), version),
+        Form::Object => stored.encoded().write(out),
+        Form::Partial(version) | Form::PartialList(version) => partial::write(out, stored.metadata(), version),
         Form::Table(style) => {
             let row = stored.row(&definition.columns);
             write_table(out, definition, style, stored.version, headers, |out| {
-                table::write_row(out, style, row, stored.metadata_json(), &stored.json);
+                table::write_row(out, style, row, stored.metadata(), stored.encoded());
             });
         }
     }
@@ -150,7 +151,9 @@ pub(crate) fn write_bookmark(
     let json = value.to_string();
     match form {
         Form::Object => out.extend_from_slice(json.as_bytes()),
-        Form::Partial(version) | Form::PartialList(version) => partial::write(out, metadata_json.as_bytes(), version),
+        Form::Partial(version) | Form::PartialList(version) => {
+            partial::write(out, metadata_json.as_str().into(), version)
+        }
         Form::Table(mut style) => {
             // The mark has to arrive, even in a table that carries no objects.
             if initial_events_end && style.include == IncludeObject::None {
@@ -159,7 +162,7 @@ pub(crate) fn write_bookmark(
             let Value::Object(map) = value else { unreachable!("made as an object above") };
             let row = Row::new(&definition.columns, &Object(map));
             write_table(out, definition, style, version, headers, |out| {
-                table::write_row(out, style, &row, metadata_json.as_bytes(), json.as_bytes());
+                table::write_row(out, style, &row, metadata_json.as_str().into(), json.as_str().into());
             });
         }
     }
@@ -224,16 +227,16 @@ impl RenderedList {
         })
     }
 
-    /// About how many bytes an item takes.
+    /// About how many bytes an item takes. Does not look at those bytes, which are far from what it looks at.
     pub(crate) fn item_bytes(&self, stored: &Stored) -> usize {
         match self.form {
-            Form::Object => self.without_type(&stored.json).len() + 1,
-            Form::Partial(_) | Form::PartialList(_) => stored.metadata_json().len(),
+            Form::Object => stored.encoded().len(),
+            Form::Partial(_) | Form::PartialList(_) => stored.metadata().len(),
             Form::Table(style) => {
                 let included = match style.include {
                     IncludeObject::None => 0,
-                    IncludeObject::Metadata => stored.metadata_json().len(),
-                    IncludeObject::Object => stored.json.len(),
+                    IncludeObject::Metadata => stored.metadata().len(),
+                    IncludeObject::Object => stored.encoded().len(),
                 };
                 stored.row(&self.definition.columns).len() + included
             }
@@ -245,19 +248,19 @@ impl RenderedList {
         match self.form {
             Form::Object => {
                 out.push(b'{');
-                out.extend_from_slice(self.without_type(&stored.json));
+                self.without_type(stored).write(out);
             }
-            Form::Partial(version) | Form::PartialList(version) => partial::write(out, stored.metadata_json(), version),
+            Form::Partial(version) | Form::PartialList(version) => partial::write(out, stored.metadata(), version),
             Form::Table(style) => {
                 let row = stored.row(&self.definition.columns);
-                table::write_row(out, style, row, stored.metadata_json(), &stored.json);
+                table::write_row(out, style, row, stored.metadata(), stored.encoded());
             }
         }
     }
 
     /// An encoded object from behind its opening brace, without the type that it begins with as all stored objects do.
-    fn without_type<'a>(&self, json: &'a [u8]) -> &'a [u8] {
-        json.strip_prefix(self.type_prefix.as_slice()).unwrap_or(&json[1..])
+    fn without_type<'a>(&self, stored: &'a Stored) -> Encoded<'a> {
+        stored.encoded().without(&self.type_prefix)
     }
 
     /// Feeds a hasher with what tells the bytes of an item from those of any other item of the resource, and of the
@@ -313,7 +316,7 @@ fn list_metadata(list: &List) -> String {
 /// One object in a form, as a whole body.
 pub(crate) fn object(definition: &ResourceDefinition, form: Form, stored: &Arc<Stored>) -> Pieces {
     if form == Form::Object {
-        return body::once(stored.json.clone());
+        return body::once(stored.json());
     }
     let mut out = Vec::new();
     write_object(&mut out, definition, form, stored, true);

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{partial, query::IncludeObject};
-use crate::{definition::ResourceDefinition, row::Row};
+use crate::{cache::Encoded, definition::ResourceDefinition, row::Row};
 
 /// What upstream says of the first column of every table.
 const NAME_DESCRIPTION: &str = "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
@@ -57,14 +57,14 @@ fn column_definitions(definition: &ResourceDefinition) -> Value {
 
 /// Appends a row: its cells, and of the object what the style asks for, of which the metadata and the whole are given
 /// encoded.
-pub(crate) fn write_row(out: &mut Vec<u8>, style: RowStyle, row: &Row, metadata: &[u8], json: &[u8]) {
+pub(crate) fn write_row(out: &mut Vec<u8>, style: RowStyle, row: &Row, metadata: Encoded<'_>, json: Encoded<'_>) {
     out.extend_from_slice(br#"{"cells":"#);
     row.write(out, style.now);
     out.extend_from_slice(br#","object":"#);
     match style.include {
         IncludeObject::None => out.extend_from_slice(b"null"),
         IncludeObject::Metadata => partial::write(out, metadata, style.version),
-        IncludeObject::Object => out.extend_from_slice(json),
+        IncludeObject::Object => json.write(out),
     }
     out.push(b'}');
 }

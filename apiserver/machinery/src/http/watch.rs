@@ -109,7 +109,7 @@ impl Encoder {
             Event::Error(_) => "ERROR",
         };
         if let Event::Added(stored) | Event::Modified(stored) | Event::Deleted(stored) = event {
-            out.reserve(FRAMING + stored.json.len());
+            out.reserve(FRAMING + stored.encoded().len());
         }
         for part in [r#"{"type":""#, kind, r#"","object":"#] {
             out.extend_from_slice(part.as_bytes());

@@ -319,7 +319,7 @@ impl Subscriber {
 }
 
 fn decode<K: DeserializeOwned>(stored: &Stored) -> Result<K, ApiError> {
-    serde_json::from_slice(&stored.json).map_err(|error| {
+    stored.decode().map_err(|error| {
         tracing::error!(key = %stored.key, %error, "stored object does not decode");
         ApiError::internal("the stored object does not decode")
     })

@@ -37,7 +37,7 @@ impl Store {
         loop {
             let current = self.current_object("delete", &key).await?.ok_or_else(|| self.not_found(name))?;
             self.check_preconditions(options, &current)?;
-            self.strategy.admit_delete(context, &current.json).await?;
+            self.strategy.admit_delete(context, &current.json()).await?;
             self.admit_removal(context, namespace, &current, options, dry_run).await?;
             let mut old = current.object();
             old.metadata_mut().remove("resourceVersion");

@@ -311,10 +311,17 @@ impl Selection {
             Some(after) => format!("{}{after}\0", self.prefix),
             None => self.prefix.clone(),
         });
-        view.objects
-            .range(start..)
-            .map(|(_, object)| object)
-            .take_while(|object| object.key.as_str().starts_with(&self.prefix))
-            .filter(|object| self.matches(object))
+        // A bound costs less than a look at the key of each object.
+        let end = Key::new(after_all(&self.prefix));
+        view.objects.range(start..end).map(|(_, object)| object).filter(|object| self.matches(object))
     }
+}
+
+/// What comes after all texts that begin with this one, which is not empty.
+fn after_all(prefix: &str) -> String {
+    let mut end = prefix.to_owned();
+    let last = end.pop().map_or(0, u32::from);
+    // After the last character there is only what begins with it, and no key does.
+    end.push(char::from_u32(last + 1).unwrap_or(char::MAX));
+    end
 }

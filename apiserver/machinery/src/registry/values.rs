@@ -68,7 +68,7 @@ impl Store {
         (old, current): (&Object, &Stored),
     ) -> Result<Draft, ApiError> {
         let refused = self.refused_values(new, target);
-        let draft = self.strategy.update(context, new, &current.json, target == Target::Status);
+        let draft = self.strategy.update(context, new, &current.json(), target == Target::Status);
         let metadata = metadata::typed(made(&draft, new), &self.definition.kind)?;
         let mut in_metadata = FieldErrors::default();
         metadata::validate(&metadata, self.definition.scope, &mut in_metadata);

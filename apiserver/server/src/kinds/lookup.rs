@@ -58,7 +58,7 @@ impl Lookup {
 
     /// The same, as a type that has no more fields than are wanted, since all others cost nothing then.
     pub(crate) fn cached_part<K: Kind, P: DeserializeOwned>(&self, namespace: &str, name: &str) -> Option<P> {
-        serde_json::from_slice(&self.stored::<K>(namespace, name)?.json).ok()
+        self.stored::<K>(namespace, name)?.decode().ok()
     }
 
     /// Whether the watch cache has an object.

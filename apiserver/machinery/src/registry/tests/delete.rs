@@ -40,7 +40,7 @@ async fn object_with_finalizers_waits_for_the_last_one() {
     let Deleted::Pending(again) = fixture.delete("a", &DeleteOptions::default()).await.expect("deleted") else {
         panic!("it still waits")
     };
-    assert_eq!(again.json, pending.json);
+    assert_eq!(again.json(), pending.json());
 
     let mut sent = gadget("a", 1);
     sent["metadata"]["finalizers"] = json!(["test.dev/two"]);

@@ -21,8 +21,8 @@ async fn change_of_nothing_keeps_the_version() {
     let fixture = Fixture::new().await;
     let created = fixture.gadget("a", 1).await;
     let same = fixture.put(value(&created)).await.expect("updated");
-    assert_eq!(same.json, created.json);
-    assert_eq!(fixture.resize("a", 1).await.json, created.json);
+    assert_eq!(same.json(), created.json());
+    assert_eq!(fixture.resize("a", 1).await.json(), created.json());
     assert_eq!(fixture.head().await, created.version);
 }
 
