@@ -3,8 +3,9 @@
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
+use stoa_engine::owner::left_alone;
 use stoa_engine::{Action, ObjectRef, PlannedAction, Problem, ResourceId, Sensitive, StateResource, problem::reason};
-use stoa_runtime::{ApplyRequest, Finished, Health, KubernetesObject, Runtime, RuntimeError};
+use stoa_runtime::{ApplyRequest, Deleted, Finished, Health, KubernetesObject, Runtime, RuntimeError};
 use tokio::{sync::Semaphore, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -122,9 +123,13 @@ impl Caller {
 
     async fn attempt(&self, planned: &PlannedAction, prior: Option<&StateResource>, told: &Told) -> ResourceResult {
         match planned.action {
-            Action::Forget => done(planned, None, None),
+            Action::Forget => match &planned.owned_by {
+                Some(owner) => left(done(planned, None, None), owner),
+                None => done(planned, None, None),
+            },
             Action::Delete => match self.delete(prior, &Sensitive::default(), told).await {
-                Ok(()) => done(planned, None, None),
+                Ok(Deleted::Gone) => done(planned, None, None),
+                Ok(Deleted::Left(owner)) => left(done(planned, None, None), &owner),
                 Err(error) => self.refused(planned, &error, &Sensitive::default()),
             },
             Action::Create | Action::Update | Action::Adopt | Action::Replace | Action::Unchanged => {
@@ -166,9 +171,9 @@ impl Caller {
         prior: Option<&StateResource>,
         sensitive: &Sensitive,
         told: &Told,
-    ) -> Result<(), RuntimeError> {
+    ) -> Result<Deleted, RuntimeError> {
         // What is not recorded any more was removed by an earlier try.
-        let Some(prior) = prior else { return Ok(()) };
+        let Some(prior) = prior else { return Ok(Deleted::Gone) };
         retried(&self.stop, sensitive, told, || self.runtime.delete(prior)).await
     }
 
@@ -180,6 +185,7 @@ impl Caller {
         told: &Told,
     ) -> ResourceResult {
         let sensitive = &ready.sensitive;
+        // What turns out to be another's here is refused when it is applied.
         if planned.action == Action::Replace
             && let Err(error) = self.delete(prior, sensitive, told).await
         {
@@ -248,6 +254,11 @@ fn done(
         depends_on: planned.depends_on.clone(),
         problem: None,
     }
+}
+
+/// The result of what was to be removed and is another deployment's.
+pub(crate) fn left(result: ResourceResult, owner: &str) -> ResourceResult {
+    ResourceResult { message: left_alone(owner), ..result }
 }
 
 pub(crate) fn failed(planned: &PlannedAction, problem: Problem) -> ResourceResult {

@@ -17,12 +17,12 @@ use futures_util::{
 use stoa_engine::{
     Action, Plan, PlannedAction, Problem, ResourceId, Sensitive, Spec, State, StateResource, problem::reason,
 };
-use stoa_runtime::{Finished, Runtime};
+use stoa_runtime::Runtime;
 use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
-    call::{Caller, finish, skipped},
+    call::{Caller, finish, left, skipped},
     lost::{self, Undecided},
     observer::{Abandoned, Observer, ResourceOutcome, ResourceResult},
     planning::said,
@@ -164,10 +164,14 @@ pub async fn execute(
     // A deferred runtime writes nothing of a walk that failed or was stopped: half of a change is
     // not what anybody asked for.
     let is_whole = problems.is_empty() && !outcome.canceled;
+    let mut others = BTreeMap::new();
     let mut written = if is_whole { Written::All } else { Written::Nothing };
     if !deferred || is_whole {
         match finish(&*runtime, &cancel).await {
-            Ok(Finished { commit }) => outcome.commit = commit,
+            Ok(finished) => {
+                outcome.commit = finished.commit;
+                others = finished.left;
+            }
             Err(error) => {
                 written = if error.is_retryable() { Written::Perhaps } else { Written::Nothing };
                 problems.push(said(&error, &Sensitive::default()));
@@ -175,7 +179,7 @@ pub async fn execute(
         }
     }
     if deferred {
-        tell_held(&*observer, held, written).await?;
+        tell_held(&*observer, held, written, &others).await?;
     }
     if problems.is_empty() && !outcome.canceled {
         let owed: HashSet<&ResourceId> = execution.owed.iter().collect();
@@ -206,8 +210,13 @@ enum Written {
     Perhaps,
 }
 
-/// Tells the results that were held back until the changes were really made.
-async fn tell_held(observer: &dyn Observer, held: Vec<ResourceResult>, written: Written) -> Result<(), Abandoned> {
+/// Tells the results that were held back until the changes were really made. What is in `others` was left to those.
+async fn tell_held(
+    observer: &dyn Observer,
+    held: Vec<ResourceResult>,
+    written: Written,
+    others: &BTreeMap<ResourceId, String>,
+) -> Result<(), Abandoned> {
     let mut telling: FuturesUnordered<_> = held
         .into_iter()
         .map(|mut result| {
@@ -222,6 +231,8 @@ async fn tell_held(observer: &dyn Observer, held: Vec<ResourceResult>, written: 
                     }
                 };
                 result.resource = None;
+            } else if let Some(owner) = others.get(&result.id) {
+                result = left(result, owner);
             }
             observer.result(result)
         })

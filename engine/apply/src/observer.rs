@@ -21,7 +21,7 @@ pub struct ResourceResult {
     pub action: Action,
     /// What came of it.
     pub outcome: ResourceOutcome,
-    /// Why, when it was not done or is not healthy; holds no sensitive values.
+    /// Why, when it was not done, is not healthy, or was left to another deployment; holds no sensitive values.
     pub message: String,
     /// When done: what to record; `None` drops the record. When failed: what an earlier call turned out to have made,
     /// to be recorded; `None` leaves the record.

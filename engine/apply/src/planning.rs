@@ -54,7 +54,7 @@ pub async fn plan(runtime: Arc<dyn Runtime>, spec: &Spec, state: &State, destroy
     let none = BTreeMap::new();
     // Drafted once without a look, for the references that the Spec alone answers: the objects to
     // read are named only then.
-    let blind = PlanInput { spec, state, live: &none, previews: &none_of(), destroy };
+    let blind = PlanInput { spec, state, live: &none, previews: &none_of(), destroy, owner: runtime.owner() };
     let draft = planner::draft(&blind).map_err(PlanError::Problems)?;
     let desired = resolved(spec, &draft, destroy);
     refuse_sensitive(&*runtime, &draft)?;
@@ -222,6 +222,7 @@ pub(crate) fn said(error: &RuntimeError, sensitive: &Sensitive) -> Problem {
     let (why, field) = match error {
         RuntimeError::Rejected { field, .. } => (reason::REJECTED, field.as_deref()),
         RuntimeError::Conflict(_) => (reason::CONFLICT, None),
+        RuntimeError::Owned(_) => (reason::OWNED_BY_ANOTHER, None),
         RuntimeError::Unavailable { .. } => (reason::UNAVAILABLE, None),
         RuntimeError::Invalid { field, .. } => (reason::INVALID_RESOURCE, field.as_deref()),
     };

@@ -14,6 +14,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 
 use crate::object::{is_server_set, secret_as_stored};
+use crate::owner::without_mark;
 use crate::path::{FieldPath, Segment};
 use crate::plan::FieldChange;
 use crate::resolve::Resolved;
@@ -48,7 +49,10 @@ pub fn against_preview(comparison: &Comparison<'_>, previewed: &Map<String, Valu
 fn compare(comparison: &Comparison<'_>, previewed: Option<&Map<String, Value>>) -> Vec<FieldChange> {
     let kubernetes = comparison.kind == ResourceType::Kubernetes;
     let stored = |object: &Map<String, Value>| {
-        kubernetes.then(|| secret_as_stored(object)).flatten().unwrap_or_else(|| object.clone())
+        if !kubernetes {
+            return object.clone();
+        }
+        without_mark(secret_as_stored(object).unwrap_or_else(|| object.clone()))
     };
     let desired = as_stored(comparison.desired, kubernetes);
     let live = stored(comparison.live);
@@ -77,9 +81,13 @@ fn compare(comparison: &Comparison<'_>, previewed: Option<&Map<String, Value>>) 
 
 /// What is wanted, as a server would keep it.
 fn as_stored(desired: &Resolved, kubernetes: bool) -> Resolved {
-    let Some(attributes) = kubernetes.then(|| secret_as_stored(&desired.attributes)).flatten() else {
+    if !kubernetes {
         return desired.clone();
+    }
+    let Some(attributes) = secret_as_stored(&desired.attributes) else {
+        return Resolved { attributes: without_mark(desired.attributes.clone()), ..desired.clone() };
     };
+    let attributes = without_mark(attributes);
     let moved = |paths: &BTreeSet<FieldPath>| {
         paths
             .iter()

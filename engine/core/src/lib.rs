@@ -13,6 +13,7 @@ pub mod document;
 pub mod graph;
 pub mod lookup;
 pub mod object;
+pub mod owner;
 pub mod path;
 pub mod plan;
 pub mod planner;
@@ -27,6 +28,7 @@ mod validate;
 
 pub use graph::{Cycle, Graph};
 pub use object::{KubernetesObject, ObjectRef};
+pub use owner::Owner;
 pub use path::FieldPath;
 pub use plan::{Action, FieldChange, Live, Plan, PlannedAction, Preview, Summary};
 pub use planner::{PlanInput, plan};

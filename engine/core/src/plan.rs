@@ -42,9 +42,9 @@ pub enum Action {
     Delete,
     /// It cannot be changed in place: remove it and make it again.
     Replace,
-    /// It is there but not recorded: take it over.
+    /// It is there but not recorded, or another deployment's: take it over.
     Adopt,
-    /// It is recorded, no longer wanted, and gone already: drop the record.
+    /// It is recorded, no longer wanted, and gone already or another deployment's: drop the record.
     Forget,
     /// Nothing to do.
     Unchanged,
@@ -118,6 +118,9 @@ pub struct PlannedAction {
     /// The id under which the same object was recorded before, when only its id changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recorded_as: Option<ResourceId>,
+    /// The other deployment that has the live object: it is taken over from that one on purpose, or left alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owned_by: Option<String>,
 }
 
 /// Everything that has to change.

@@ -15,6 +15,7 @@ use crate::document::Document as _;
 use crate::graph::Graph;
 use crate::lookup::Settled;
 use crate::object::ObjectRef;
+use crate::owner::{Owner, Standing, taken_from};
 use crate::plan::{Action, FieldChange, Live, Plan, PlannedAction, Preview};
 use crate::problem::{Problem, reason};
 use crate::reference::Reference;
@@ -37,6 +38,8 @@ pub struct PlanInput<'a> {
     pub previews: &'a BTreeMap<ResourceId, Preview>,
     /// Whether everything recorded is to go, whatever the Spec says.
     pub destroy: bool,
+    /// For whom it is made: what others own is neither changed nor removed.
+    pub owner: &'a Owner,
 }
 
 /// A plan, and what is wanted of each resource with all references replaced that can be.
@@ -97,9 +100,25 @@ pub fn draft(input: &PlanInput<'_>) -> Result<Draft, Vec<Problem>> {
             problems.push(problem);
             continue;
         }
+        let standing = match input.live.get(id) {
+            Some(Live::Present(live)) => input.owner.standing(taken_from(resource), live),
+            Some(Live::Absent | Live::Unverified(_)) | None => Standing::Free,
+        };
+        let owned_by = match standing {
+            Standing::Free => None,
+            Standing::TakesOver(owner) => Some(owner),
+            Standing::Refused(message) => {
+                problems.push(Problem::new(reason::OWNED_BY_ANOTHER, message).of(id));
+                continue;
+            }
+        };
         let recorded_as = renamed.get(id).copied();
         let prior = recorded.get(recorded_as.unwrap_or(id)).copied();
-        let decision = decide(input, resource, prior, &resolved);
+        let mut decision = decide(input, resource, prior, &resolved);
+        if owned_by.is_some() && decision.action != Action::Replace {
+            // Whatever is recorded is not ours any more, and the mark changes though nothing else may.
+            decision.action = Action::Adopt;
+        }
         actions.insert(
             id.clone(),
             PlannedAction {
@@ -112,6 +131,7 @@ pub fn draft(input: &PlanInput<'_>) -> Result<Draft, Vec<Problem>> {
                 depends_on: before[id].iter().cloned().collect(),
                 unverified: decision.unverified,
                 recorded_as: recorded_as.cloned(),
+                owned_by,
             },
         );
         let live = match input.live.get(id) {
@@ -122,7 +142,7 @@ pub fn draft(input: &PlanInput<'_>) -> Result<Draft, Vec<Problem>> {
     }
     let taken_over: HashSet<&ResourceId> = renamed.values().copied().collect();
     for (id, prior) in recorded.iter().filter(|(id, _)| !known(&id.0)) {
-        let action = remove(prior, input.live.get(*id), taken_over.contains(id));
+        let action = remove(input.owner, prior, input.live.get(*id), taken_over.contains(id));
         actions.insert((*id).clone(), action);
     }
     // Calls that left nothing behind, of what is no longer wanted: only their record goes.
@@ -137,6 +157,7 @@ pub fn draft(input: &PlanInput<'_>) -> Result<Draft, Vec<Problem>> {
             drift: false,
             unverified: None,
             recorded_as: None,
+            owned_by: None,
         };
         actions.insert(call.id.clone(), nothing);
     }
@@ -249,9 +270,13 @@ fn decide(input: &PlanInput<'_>, resource: &Resource, prior: Option<&StateResour
 }
 
 /// What is done about a resource that is recorded and no longer wanted.
-fn remove(prior: &StateResource, live: Option<&Live>, taken_over: bool) -> PlannedAction {
+fn remove(owner: &Owner, prior: &StateResource, live: Option<&Live>, taken_over: bool) -> PlannedAction {
+    let owned_by = match live {
+        Some(Live::Present(live)) if !taken_over => owner.other(live),
+        Some(Live::Present(_) | Live::Absent | Live::Unverified(_)) | None => None,
+    };
     let (action, unverified) = match live {
-        _ if taken_over => (Action::Forget, None),
+        _ if taken_over || owned_by.is_some() => (Action::Forget, None),
         Some(Live::Absent) => (Action::Forget, None),
         Some(Live::Present(_)) => (Action::Delete, None),
         Some(Live::Unverified(why)) => (Action::Delete, Some(why.clone())),
@@ -267,6 +292,7 @@ fn remove(prior: &StateResource, live: Option<&Live>, taken_over: bool) -> Plann
         drift: false,
         unverified,
         recorded_as: None,
+        owned_by,
     }
 }
 

@@ -32,6 +32,8 @@ pub mod reason {
     pub const REJECTED: &str = "Rejected";
     /// Somebody else owns fields that are wanted here.
     pub const CONFLICT: &str = "Conflict";
+    /// Another deployment owns the object.
+    pub const OWNED_BY_ANOTHER: &str = "OwnedByAnother";
     /// The infrastructure could not be reached.
     pub const UNAVAILABLE: &str = "Unavailable";
     /// A call or a health check took longer than it may.

@@ -13,6 +13,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
+use crate::owner::left_alone;
 use crate::plan::{Action, FieldChange, Plan, PlannedAction, Summary};
 use crate::sensitive::{MASK, UNKNOWN};
 
@@ -105,6 +106,11 @@ fn write_action(out: &mut String, action: &PlannedAction, colour: Colour) {
     }
     if let Some(old) = &action.recorded_as {
         let _ = write!(out, "  (recorded as {old})");
+    }
+    match (&action.owned_by, action.action) {
+        (Some(owner), Action::Forget) => drop(write!(out, "  ({})", left_alone(owner))),
+        (Some(owner), _) => drop(write!(out, "  (taken over from {owner})")),
+        (None, _) => {}
     }
     if let Some(why) = &action.unverified {
         let _ = write!(out, "  (unverified: {why})");

@@ -5,23 +5,35 @@ use std::path::Path;
 use std::time::Duration;
 
 use git2::build::TreeUpdateBuilder;
-use git2::{Commit, FileMode, ObjectType, Oid, Repository, Signature, Sort, Tree};
+use git2::{Commit, FileMode, ObjectType, Oid, Repository, Signature, Sort, Tree, TreeEntry};
+use serde_json::{Map, Value};
+use stoa_engine::{Owner, ResourceId};
 use stoa_runtime::RuntimeError;
 
 use crate::RunInfo;
+use crate::manifest;
 use crate::place::{Advance, Place, found};
 
 /// What becomes of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// It holds this.
-    Write(Vec<u8>),
-    /// It goes.
-    Remove,
+    /// It holds these bytes; `from` is the deployment from which it may be taken over.
+    Write { bytes: Vec<u8>, from: Option<String> },
+    /// It goes: the file of this resource.
+    Remove(ResourceId),
 }
 
 /// Changes by path.
 pub(crate) type Gathered = BTreeMap<String, Change>;
+
+/// What was written.
+#[derive(Debug)]
+pub(crate) struct Written {
+    /// The commit on the branch; or the one that an earlier try of the same run made; or none when nothing changes.
+    pub(crate) commit: Option<Oid>,
+    /// What was to go and belongs to others, and to whom.
+    pub(crate) left: BTreeMap<ResourceId, String>,
+}
 
 /// How often somebody else may come first before it is given up for now.
 const RACES: u32 = 20;
@@ -29,11 +41,14 @@ const RACES: u32 = 20;
 /// How far back the commit of an earlier try of the same run is looked for.
 const HISTORY: usize = 2_000;
 
-/// Writes the changes as one commit on the branch, and returns it; or the one that an earlier try of
-/// the same run made; or none when nothing changes.
+/// Writes the changes as one commit on the branch, but for files of others that were to go.
 ///
 /// When somebody else moves the branch first, the changes are made again on top of that.
-pub(crate) fn write(place: &Place, run: &RunInfo, changes: &Gathered) -> Result<Option<Oid>, RuntimeError> {
+///
+/// # Errors
+///
+/// [`RuntimeError::Owned`] when a file is another deployment's and may not be taken over.
+pub(crate) fn write(place: &Place, run: &RunInfo, changes: &Gathered) -> Result<Written, RuntimeError> {
     let mut last = String::new();
     for race in 0..RACES {
         if race > 0 {
@@ -42,9 +57,11 @@ pub(crate) fn write(place: &Place, run: &RunInfo, changes: &Gathered) -> Result<
             std::thread::sleep(most.mul_f64(rand::random_range(0.1..1.0)));
         }
         let (repository, head) = place.head()?;
-        let prepared = prepare(&repository, head, run, changes).map_err(|err| place.explain(&err))?;
+        let Preparation { prepared, left } =
+            prepare(&repository, head, run, changes).map_err(|err| place.explain(&err))?;
         let commit = match prepared {
-            Prepared::Nothing(earlier) => return Ok(earlier),
+            Prepared::Nothing(earlier) => return Ok(Written { commit: earlier, left }),
+            Prepared::Owned(error) => return Err(error),
             Prepared::Blocked(path) => {
                 let message = format!("{path} cannot be written: a file stands where its folder should be");
                 return Err(RuntimeError::Rejected { message, field: None });
@@ -52,7 +69,7 @@ pub(crate) fn write(place: &Place, run: &RunInfo, changes: &Gathered) -> Result<
             Prepared::Commit(commit) => commit,
         };
         match place.advance(&repository, head, commit)? {
-            Advance::Done => return Ok(Some(commit)),
+            Advance::Done => return Ok(Written { commit: Some(commit), left }),
             Advance::Raced(why) => last = why,
         }
     }
@@ -60,9 +77,16 @@ pub(crate) fn write(place: &Place, run: &RunInfo, changes: &Gathered) -> Result<
     Err(RuntimeError::Unavailable { message })
 }
 
+struct Preparation {
+    prepared: Prepared,
+    left: BTreeMap<ResourceId, String>,
+}
+
 enum Prepared {
     /// Everything stands there already; perhaps by this commit of the same run.
     Nothing(Option<Oid>),
+    /// A file is another deployment's.
+    Owned(RuntimeError),
     /// A path leads through a file.
     Blocked(String),
     /// This commit, which no branch has yet.
@@ -82,7 +106,7 @@ fn prepare(
     head: Option<Oid>,
     run: &RunInfo,
     changes: &Gathered,
-) -> Result<Prepared, git2::Error> {
+) -> Result<Preparation, git2::Error> {
     let parent = head.map(|head| repository.find_commit(head)).transpose()?;
     let base = match &parent {
         Some(parent) => parent.tree()?,
@@ -94,21 +118,37 @@ fn prepare(
     };
     let mut update = TreeUpdateBuilder::new();
     let mut counts = Counts::default();
+    let (mut left, mut owned) = (BTreeMap::new(), None);
+    // Files of others, which this run has nothing to do with.
+    let mut others: BTreeSet<&str> = BTreeSet::new();
     for (path, change) in changes {
-        let there = found(base.get_path(Path::new(path)))?.map(|entry| entry.id());
+        let entry = found(base.get_path(Path::new(path)))?;
+        let object = || object_in(repository, path, entry.as_ref()?);
+        let there = entry.as_ref().map(TreeEntry::id);
         match (change, there) {
-            (Change::Remove, None) => {}
-            (Change::Remove, Some(_)) => {
+            (Change::Remove(_), None) => {}
+            (Change::Remove(id), Some(_)) => {
+                if let Some(other) = object().and_then(|object| run.owner.other(&object)) {
+                    left.insert(id.clone(), other);
+                    others.insert(path.as_str());
+                    continue;
+                }
                 update.remove(path.as_str());
                 counts.deleted += 1;
             }
-            (Change::Write(bytes), there) => {
+            (Change::Write { bytes, from }, there) => {
                 let blob = Oid::hash_object(ObjectType::Blob, bytes)?;
                 if there == Some(blob) {
                     continue;
                 }
+                // It counts all the same: an earlier try of this run may have written it before.
+                if let Some(object) = object()
+                    && let Err(error) = RuntimeError::unless_owned(&run.owner, from.as_deref(), &object)
+                {
+                    owned.get_or_insert(error);
+                }
                 if is_blocked(&base, path)? {
-                    return Ok(Prepared::Blocked(path.clone()));
+                    return Ok(Preparation { prepared: Prepared::Blocked(path.clone()), left });
                 }
                 repository.blob(bytes)?;
                 update.upsert(path.as_str(), blob, FileMode::Blob);
@@ -117,21 +157,30 @@ fn prepare(
         }
     }
     if counts.created + counts.updated + counts.deleted == 0 {
-        return Ok(Prepared::Nothing(earlier.first().map(Commit::id)));
+        return Ok(Preparation { prepared: Prepared::Nothing(earlier.first().map(Commit::id)), left });
     }
     // What an earlier try of this run wrote may have been changed by somebody else since; it was
     // written all the same, and is not written twice.
     for commit in &earlier {
-        if holds(&commit.tree()?, changes)? {
-            return Ok(Prepared::Nothing(Some(commit.id())));
+        if holds(&commit.tree()?, changes, &others)? {
+            return Ok(Preparation { prepared: Prepared::Nothing(Some(commit.id())), left });
         }
+    }
+    if let Some(error) = owned {
+        return Ok(Preparation { prepared: Prepared::Owned(error), left });
     }
     let tree = repository.find_tree(update.create_updated(repository, &base)?)?;
     let author = Signature::now(&author_name(&run.requester), &author_email(&run.requester))?;
     let committer = Signature::now("Stoa", "noreply@stoa.dev")?;
     let parents: Vec<&Commit<'_>> = parent.iter().collect();
     let commit = repository.commit(None, &author, &committer, &message(run, &counts), &tree, &parents)?;
-    Ok(Prepared::Commit(commit))
+    Ok(Preparation { prepared: Prepared::Commit(commit), left })
+}
+
+/// The object in a file, as far as it can be read: what is none is nobody's.
+fn object_in(repository: &Repository, path: &str, entry: &TreeEntry<'_>) -> Option<Map<String, Value>> {
+    let object = entry.to_object(repository).ok()?;
+    manifest::parse(path, object.as_blob()?.content()).ok()
 }
 
 /// Whether something on the way to the path is a file.
@@ -146,12 +195,13 @@ fn is_blocked(tree: &Tree<'_>, path: &str) -> Result<bool, git2::Error> {
     Ok(false)
 }
 
-fn holds(tree: &Tree<'_>, changes: &Gathered) -> Result<bool, git2::Error> {
-    for (path, change) in changes {
+/// Whether a tree has the changes, but for those of these files.
+fn holds(tree: &Tree<'_>, changes: &Gathered, others: &BTreeSet<&str>) -> Result<bool, git2::Error> {
+    for (path, change) in changes.iter().filter(|(path, _)| !others.contains(path.as_str())) {
         let there = found(tree.get_path(Path::new(path)))?.map(|entry| entry.id());
         let wanted = match change {
-            Change::Write(bytes) => Some(Oid::hash_object(ObjectType::Blob, bytes)?),
-            Change::Remove => None,
+            Change::Write { bytes, .. } => Some(Oid::hash_object(ObjectType::Blob, bytes)?),
+            Change::Remove(_) => None,
         };
         if there != wanted {
             return Ok(false);
@@ -198,13 +248,13 @@ fn message(run: &RunInfo, counts: &Counts) -> String {
         .filter(|(count, _)| *count > 0)
         .map(|(count, verb)| format!("{count} {verb}"))
         .collect();
-    let stack =
-        if run.organization.is_empty() { run.stack.clone() } else { format!("{}/{}", run.organization, run.stack) };
-    let place = if run.workspace.is_empty() { String::new() } else { format!(" on {}", run.workspace) };
+    let Owner { organization, stack, workspace, .. } = &run.owner;
+    let stack = if organization.is_empty() { stack.clone() } else { format!("{organization}/{stack}") };
+    let place = if workspace.is_empty() { String::new() } else { format!(" on {workspace}") };
     let mut message = format!("{}: {}\n\n", one_line(&format!("{stack}{place}")), what.join(", "));
     for (trailer, text) in [
         ("Stoa-Stack", &stack),
-        ("Stoa-Workspace", &run.workspace),
+        ("Stoa-Workspace", workspace),
         ("Stoa-Run-Name", &run.name),
         ("Stoa-Source-Commit", &run.source_commit),
         ("Stoa-Requester", &run.requester),

@@ -7,6 +7,8 @@
 //!
 //! **Invariant:** no secret enters the repository: a v1 Secret with values is refused, and the
 //! runtime says that it takes no sensitive values.
+//!
+//! **Invariant:** a commit changes no file that bears the mark of another deployment in the tree that it is made on.
 
 mod commit;
 mod manifest;
@@ -19,13 +21,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use serde_json::{Map, Value};
-use stoa_engine::{Live, ObjectRef, Preview, Resource, StateResource};
+use stoa_engine::owner::taken_from;
+use stoa_engine::{Live, ObjectRef, Owner, Preview, Resource, StateResource};
 use stoa_runtime::{
-    Applied, ApplyRequest, Finished, Found, Health, HealthReport, KubernetesObject, LostCall, ReadRequest, Runtime,
-    RuntimeError,
+    Applied, ApplyRequest, Deleted, Finished, Found, Health, HealthReport, KubernetesObject, LostCall, ReadRequest,
+    Runtime, RuntimeError,
 };
 
-use crate::commit::{Change, Gathered};
+use crate::commit::{Change, Gathered, Written};
 use crate::manifest::Manifest;
 use crate::place::Place;
 
@@ -64,12 +67,8 @@ pub struct RunInfo {
     pub uid: String,
     /// The name of the Run.
     pub name: String,
-    /// The organization.
-    pub organization: String,
-    /// The stack.
-    pub stack: String,
-    /// The workspace.
-    pub workspace: String,
+    /// The deployment that it works for.
+    pub owner: Owner,
     /// Who asked for it; the author of the commit.
     pub requester: String,
     /// The commit of the source.
@@ -164,6 +163,10 @@ enum Asked {
 
 #[async_trait]
 impl Runtime for GitOpsRuntime {
+    fn owner(&self) -> &Owner {
+        &self.run.owner
+    }
+
     fn is_deferred(&self) -> bool {
         true
     }
@@ -202,7 +205,8 @@ impl Runtime for GitOpsRuntime {
         .await
     }
 
-    /// A run's changes are one commit, which names the run: it was made, or none of them was.
+    /// A manifest says whose it is. One without a mark was written before there were marks, and then the commit of the run
+    /// tells: all of a run's changes are one.
     async fn look_for(&self, calls: &[LostCall<'_>]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError> {
         let runs: BTreeSet<String> = calls.iter().map(|call| call.run.to_owned()).collect();
         let written = self.blocking(move |place| commit::written_by(place, runs)).await?;
@@ -211,8 +215,13 @@ impl Runtime for GitOpsRuntime {
         let found = calls.iter().zip(self.read(&requests).await?).map(|(call, live)| {
             Ok(match live? {
                 Live::Absent | Live::Unverified(_) => Found::Absent,
-                Live::Present(_) if !written.contains(call.run) => Found::Foreign,
-                Live::Present(live) => Found::Ours(Applied { live, kubernetes: None }),
+                Live::Present(live) => {
+                    let is_ours = match self.run.owner.other(&live) {
+                        Some(_) => false,
+                        None => self.run.owner.has(&live) || written.contains(call.run),
+                    };
+                    if is_ours { Found::Ours(Applied { live, kubernetes: None }) } else { Found::Foreign }
+                }
             })
         });
         Ok(found.collect())
@@ -223,23 +232,25 @@ impl Runtime for GitOpsRuntime {
         request: &ApplyRequest<'_>,
         _: Option<&Map<String, Value>>,
     ) -> Result<Preview, RuntimeError> {
-        Manifest::of(request.desired).map(|manifest| Preview::Changed(manifest.object))
+        Manifest::of(request.desired, &self.run.owner).map(|manifest| Preview::Changed(manifest.object))
     }
 
     async fn apply(&self, request: &ApplyRequest<'_>) -> Result<Applied, RuntimeError> {
-        let Manifest { object, reference } = Manifest::of(request.desired)?;
+        let Manifest { object, reference } = Manifest::of(request.desired, &self.run.owner)?;
         let path = self.path(&reference);
-        self.gather(path, Change::Write(manifest::render(&object)?));
+        let from = taken_from(request.desired).map(str::to_owned);
+        self.gather(path, Change::Write { bytes: manifest::render(&object)?, from });
         let ObjectRef { group, version, kind, namespace, name } = reference;
         let kubernetes = KubernetesObject { group, version, kind, namespace, name, ..KubernetesObject::default() };
         Ok(Applied { live: object, kubernetes: Some(kubernetes) })
     }
 
-    async fn delete(&self, prior: &StateResource) -> Result<(), RuntimeError> {
+    /// Whose the file is by then is seen by [`finish`](Runtime::finish).
+    async fn delete(&self, prior: &StateResource) -> Result<Deleted, RuntimeError> {
         if let Some(object) = ObjectRef::of(&prior.attributes) {
-            self.gather(self.path(&object), Change::Remove);
+            self.gather(self.path(&object), Change::Remove(prior.id.clone()));
         }
-        Ok(())
+        Ok(Deleted::Gone)
     }
 
     /// Whoever reconciles the repository knows how the object fares; here nobody does.
@@ -251,8 +262,8 @@ impl Runtime for GitOpsRuntime {
     async fn finish(&self) -> Result<Finished, RuntimeError> {
         let changes: BTreeMap<String, Change> = self.gathered.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let run = Arc::clone(&self.run);
-        let commit = self.blocking(move |place| commit::write(place, &run, &changes)).await?;
-        Ok(Finished { commit: commit.map(|commit| commit.to_string()) })
+        let Written { commit, left } = self.blocking(move |place| commit::write(place, &run, &changes)).await?;
+        Ok(Finished { commit: commit.map(|commit| commit.to_string()), left })
     }
 }
 

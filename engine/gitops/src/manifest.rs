@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde::ser::{SerializeMap as _, SerializeSeq as _};
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
-use stoa_engine::{ObjectRef, Resource};
+use stoa_engine::{ObjectRef, Owner, Resource};
 use stoa_runtime::RuntimeError;
 
 /// API groups of Kubernetes itself, in which no two kinds have the same name. Groups of others are
@@ -63,14 +63,14 @@ pub(crate) fn path(directory: &str, object: &ObjectRef) -> String {
 /// An object that may be written.
 #[derive(Clone, Debug)]
 pub(crate) struct Manifest {
-    /// The object without status and other fields of its server.
+    /// The object with its owner's mark, without status and other fields of its server.
     pub(crate) object: Map<String, Value>,
     /// What identifies it.
     pub(crate) reference: ObjectRef,
 }
 
 impl Manifest {
-    pub(crate) fn of(resource: &Resource) -> Result<Self, RuntimeError> {
+    pub(crate) fn of(resource: &Resource, owner: &Owner) -> Result<Self, RuntimeError> {
         let invalid = |message: &str, field: &str| RuntimeError::Invalid {
             message: message.to_owned(),
             field: Some(field.to_owned()),
@@ -105,7 +105,7 @@ impl Manifest {
                 return Err(invalid(message, &format!("attributes.{field}")));
             }
         }
-        let mut object = resource.attributes.clone();
+        let mut object = owner.marked(&resource.attributes);
         object.remove("status");
         if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
             for field in ["uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink"] {

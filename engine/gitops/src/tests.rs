@@ -18,6 +18,15 @@ struct Bed {
     runs: AtomicU64,
 }
 
+fn owner(stack: &str) -> Owner {
+    Owner {
+        organization: "shop".to_owned(),
+        stack: stack.to_owned(),
+        workspace: "dev".to_owned(),
+        stack_uid: format!("uid-of-{stack}"),
+    }
+}
+
 /// Git's own server on loopback, which moves branches by compare-and-swap as all servers do.
 #[derive(Debug)]
 struct Server {
@@ -90,9 +99,7 @@ impl Bed {
             run: RunInfo {
                 uid: uid.to_owned(),
                 name: "web-dev-x".to_owned(),
-                organization: "shop".to_owned(),
-                stack: "web-dev".to_owned(),
-                workspace: "dev".to_owned(),
+                owner: owner("web-dev"),
                 requester: "ann".to_owned(),
                 source_commit: "0123456".to_owned(),
             },
@@ -101,6 +108,13 @@ impl Bed {
 
     fn run(&self, uid: &str) -> GitOpsRuntime {
         GitOpsRuntime::new(self.config(uid), Arc::new(Anonymous)).unwrap()
+    }
+
+    /// A run of another deployment.
+    fn run_of(&self, owner: Owner, uid: &str) -> GitOpsRuntime {
+        let mut config = self.config(uid);
+        config.run.owner = owner;
+        GitOpsRuntime::new(config, Arc::new(Anonymous)).unwrap()
     }
 
     fn repository(&self) -> Repository {
@@ -145,8 +159,8 @@ impl Bed {
 }
 
 impl Subject for Bed {
-    fn runtime(&self) -> Arc<dyn Runtime> {
-        Arc::new(self.run(&format!("run-{}", self.runs.fetch_add(1, Ordering::Relaxed))))
+    fn runtime_of(&self, owner: Owner) -> Arc<dyn Runtime> {
+        Arc::new(self.run_of(owner, &format!("run-{}", self.runs.fetch_add(1, Ordering::Relaxed))))
     }
 
     fn namespace(&self) -> &str {
@@ -416,4 +430,77 @@ async fn nobody_makes_up_a_trailer_or_an_author() {
     let commit = repository.find_commit(commit).unwrap();
     assert!(!commit.message().unwrap().lines().any(|line| line == "Stoa-Run: u-2"));
     assert_eq!(commit.author().name().unwrap(), "eve x@yStoa-Run: u-2");
+}
+
+/// The same ConfigMap as a file, by whoever is marked.
+fn file(name: &str, mark: &str) -> String {
+    let annotations =
+        if mark.is_empty() { String::new() } else { format!(", annotations: {{stoa.dev/owner: {mark}}}") };
+    format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, namespace: shop{annotations}}}\ndata: {{a: theirs}}\n"
+    )
+}
+
+#[tokio::test]
+async fn nothing_of_a_run_is_written_when_one_file_became_anothers_meanwhile() {
+    for bed in Bed::both() {
+        let first = bed.run("u-1");
+        apply(&first, &config_map("a", "1")).await;
+        finish(&first).await;
+        let second = bed.run("u-2");
+        apply(&second, &config_map("a", "2")).await;
+        apply(&second, &config_map("b", "2")).await;
+        bed.push_by_somebody_else("dev/shop/configmap-b.yaml", &file("b", "shop/api/dev/u"));
+        let (retryable, message) = told(second.finish().await);
+        assert!(
+            !retryable && message.starts_with("ConfigMap b in namespace shop belongs to shop/api/dev"),
+            "{message}"
+        );
+        assert_eq!(bed.log().len(), 2, "nothing was written");
+    }
+}
+
+#[tokio::test]
+async fn what_became_anothers_meanwhile_is_left_and_the_rest_goes() {
+    for bed in Bed::both() {
+        let first = bed.run("u-1");
+        let priors = [apply(&first, &config_map("a", "1")).await, apply(&first, &config_map("b", "1")).await];
+        finish(&first).await;
+        let second = bed.run("u-2");
+        for prior in &priors {
+            assert_eq!(second.delete(prior).await.unwrap(), Deleted::Gone, "nobody knows yet");
+        }
+        bed.push_by_somebody_else("dev/shop/configmap-b.yaml", &file("b", "shop/api/dev/u"));
+        let finished = second.finish().await.unwrap();
+        let left = BTreeMap::from([(priors[1].id.clone(), "shop/api/dev".to_owned())]);
+        assert_eq!(finished.left, left);
+        assert_eq!(bed.files(), ["dev", "dev/shop", "dev/shop/configmap-b.yaml"]);
+        let again = bed.run("u-2");
+        for prior in &priors {
+            again.delete(prior).await.unwrap();
+        }
+        assert_eq!(again.finish().await.unwrap(), finished, "a second try finds the commit of the first");
+    }
+}
+
+#[tokio::test]
+async fn a_file_without_a_mark_is_what_its_run_wrote_or_others() {
+    for bed in Bed::both() {
+        let first = bed.run("u-1");
+        let prior = apply(&first, &config_map("a", "1")).await;
+        finish(&first).await;
+        bed.push_by_somebody_else("dev/shop/configmap-a.yaml", &file("a", ""));
+        let look = async |run: &str| {
+            let found = bed.run("u-2").look_for(&[LostCall { resource: &prior, run }]).await.unwrap().remove(0);
+            found.unwrap()
+        };
+        assert!(matches!(look("u-1").await, Found::Ours(_)), "as before there were marks");
+        assert_eq!(look("u-0").await, Found::Foreign);
+        assert_eq!(bed.run("u-2").delete(&prior).await.unwrap(), Deleted::Gone);
+        // What has no mark yet gets one with its next change.
+        let second = bed.run("u-2");
+        apply(&second, &config_map("a", "2")).await;
+        finish(&second).await.unwrap();
+        assert!(matches!(look("u-0").await, Found::Ours(_)));
+    }
 }

@@ -214,12 +214,18 @@ impl Cluster {
         decode(&self.call(Method::PATCH, &query, Some(("application/apply-patch+yaml", body))).await?)
     }
 
-    /// Asks for a deletion; `Ok` also when the object was not there.
-    pub(crate) async fn delete(&self, path: &str, propagation: &str, uid: Option<&str>) -> Result<(), CallError> {
-        let mut options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation});
-        if let Some(uid) = uid {
-            options["preconditions"] = json!({"uid": uid});
-        }
+    /// Asks for the deletion of an object as it was `seen`; `Ok` also when it is not there any more.
+    pub(crate) async fn delete(
+        &self,
+        path: &str,
+        propagation: &str,
+        seen: &Map<String, Value>,
+    ) -> Result<(), CallError> {
+        let metadata = &seen["metadata"];
+        let options = json!({
+            "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation,
+            "preconditions": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]},
+        });
         let body = options.to_string().into_bytes();
         match self.call(Method::DELETE, path, Some(("application/json", body))).await {
             Ok(_) => Ok(()),

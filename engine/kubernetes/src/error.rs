@@ -54,6 +54,17 @@ impl Failure {
         self.code == 404 && self.status.details.as_ref().is_none_or(|d| d.name.is_empty())
     }
 
+    /// The object is not what it was said to be: somebody wrote it since it was looked at.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.code == 409 && !self.is_ownership_conflict()
+    }
+
+    /// Other field managers own fields that are to be applied.
+    fn is_ownership_conflict(&self) -> bool {
+        let causes = self.status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
+        causes.iter().any(|cause| cause.reason == "FieldManagerConflict")
+    }
+
     /// Admission cannot say what it would do.
     pub(crate) fn is_dry_run_unsupported(&self) -> bool {
         self.code == 400 && self.status.message.contains("does not support dry run")
@@ -93,12 +104,8 @@ impl CallError {
             }
             Self::Status(failure) => {
                 let message = readable(&sensitive.redact(&failure.status.message));
-                let conflict =
-                    failure.status.details.as_ref().is_some_and(|details| {
-                        details.causes.iter().any(|cause| cause.reason == "FieldManagerConflict")
-                    });
                 match failure.code {
-                    409 if conflict => RuntimeError::Conflict(message),
+                    409 if failure.is_ownership_conflict() => RuntimeError::Conflict(message),
                     400 | 422 | 500 if failure.is_schema_error() => {
                         RuntimeError::Rejected { field: failure.first_field(), message }
                     }

@@ -1,7 +1,7 @@
 //! The Kubernetes runtime: brings objects into clusters by server-side apply.
 //!
 //! Start at [`KubernetesRuntime`]. Reads are one LIST per kind and namespace (`read`), changes are
-//! server-side applies under the field manager `stoa` (`write`), and health follows kstatus by
+//! server-side applies under the field manager `stoa` with the owner's mark (`write`), and health follows kstatus by
 //! watching (`watch`, `kstatus`). Nothing here throttles; a server that answers 429 with
 //! `Retry-After` is waited for.
 //!
@@ -21,10 +21,10 @@ use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
 use serde_json::{Map, Value};
-use stoa_engine::{Resource, ResourceId, StateResource};
+use stoa_engine::{Owner, Resource, ResourceId, StateResource};
 use stoa_runtime::{
-    Applied, ApplyRequest, Finished, Found, Health, HealthReport, Live, LostCall, Preview, ReadRequest, Runtime,
-    RuntimeError,
+    Applied, ApplyRequest, Deleted, Finished, Found, Health, HealthReport, Live, LostCall, Preview, ReadRequest,
+    Runtime, RuntimeError,
 };
 
 use crate::cluster::Cluster;
@@ -38,6 +38,7 @@ use crate::target::{Target, invalid};
 #[derive(Debug)]
 pub struct KubernetesRuntime {
     clusters: Vec<Cluster>,
+    owner: Owner,
     /// Objects as an apply left them, until their health is waited for: saves reading them again.
     applied: Mutex<HashMap<ResourceId, Map<String, Value>>>,
     /// Namespaces that were asked for and are not there, by cluster. A server looks twice before it
@@ -46,13 +47,14 @@ pub struct KubernetesRuntime {
 }
 
 impl KubernetesRuntime {
-    /// Makes the clients of the clusters, the first of which is the default. Connects to none yet.
+    /// Makes the clients of the clusters, the first of which is the default, for a run of the deployment `owner`. Connects
+    /// to none yet.
     ///
     /// # Errors
     ///
     /// [`RuntimeError::Invalid`] when there is no cluster, two have one name, or a kubeconfig cannot
     /// be used.
-    pub async fn new(configs: &[ClusterConfig]) -> Result<Self, RuntimeError> {
+    pub async fn new(configs: &[ClusterConfig], owner: Owner) -> Result<Self, RuntimeError> {
         if configs.is_empty() {
             return Err(invalid("needs at least one cluster", "spec.kubernetes.clusters"));
         }
@@ -63,7 +65,7 @@ impl KubernetesRuntime {
             }
             clusters.push(config.connect().await?);
         }
-        Ok(Self { clusters, applied: Mutex::default(), missing: Mutex::default() })
+        Ok(Self { clusters, owner, applied: Mutex::default(), missing: Mutex::default() })
     }
 
     fn cluster(&self, index: usize) -> &Cluster {
@@ -119,6 +121,10 @@ impl KubernetesRuntime {
 
 #[async_trait]
 impl Runtime for KubernetesRuntime {
+    fn owner(&self) -> &Owner {
+        &self.owner
+    }
+
     async fn read(&self, requests: &[ReadRequest<'_>]) -> Result<Vec<Result<Live, RuntimeError>>, RuntimeError> {
         read::read(self, requests).await
     }
@@ -139,7 +145,7 @@ impl Runtime for KubernetesRuntime {
         write::apply(self, request).await
     }
 
-    async fn delete(&self, prior: &StateResource) -> Result<(), RuntimeError> {
+    async fn delete(&self, prior: &StateResource) -> Result<Deleted, RuntimeError> {
         write::delete(self, prior).await
     }
 

@@ -13,7 +13,7 @@ use stoa_engine::object::without_bookkeeping;
 use stoa_runtime::{Found, Live, LostCall, ReadRequest, RuntimeError};
 
 use crate::KubernetesRuntime;
-use crate::cluster::{Cluster, Discovered, FIELD_MANAGER};
+use crate::cluster::{Cluster, Discovered};
 use crate::error::CallError;
 use crate::target::{Api, Gvk, Target, collection_path};
 use crate::write::{applied, uid};
@@ -134,18 +134,10 @@ async fn look_for_one(runtime: &KubernetesRuntime, call: &LostCall<'_>) -> Resul
     let Some(object) = cluster.get(&cluster.path(&target, &api)).await.map_err(explain)? else {
         return Ok(Found::Absent);
     };
+    // What was applied before there were marks is known by its uid alone.
     let is_recorded = call.resource.uid().is_some_and(|recorded| uid(&object) == Some(recorded));
-    let is_ours = is_recorded || bears_our_mark(&object);
+    let is_ours = runtime.owner.has(&object) || (is_recorded && runtime.owner.other(&object).is_none());
     Ok(if is_ours { Found::Ours(applied(cluster, target, &api, object)) } else { Found::Foreign })
-}
-
-/// Whether we ever applied the object: its server keeps who did.
-fn bears_our_mark(object: &Map<String, Value>) -> bool {
-    let managers = object.get("metadata").and_then(|metadata| metadata.get("managedFields")?.as_array());
-    managers.into_iter().flatten().any(|entry| {
-        let text = |key: &str| entry.get(key).and_then(Value::as_str);
-        text("manager") == Some(FIELD_MANAGER) && text("operation") == Some("Apply")
-    })
 }
 
 /// The kinds that CustomResourceDefinitions among the wanted resources define.

@@ -1,12 +1,16 @@
 //! Changes objects: previews and applies by server-side apply, deletes and waits until gone.
+//!
+//! An object is looked at right before it is changed or deleted, and only what was seen is: its version is a
+//! precondition. So nothing is taken from another deployment that came between plan and call.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 use stoa_engine::object::without_bookkeeping;
+use stoa_engine::owner::taken_from;
 use stoa_engine::{Sensitive, StateResource};
-use stoa_runtime::{Applied, ApplyRequest, KubernetesObject, Preview, RuntimeError};
+use stoa_runtime::{Applied, ApplyRequest, Deleted, KubernetesObject, Preview, RuntimeError};
 
 use crate::KubernetesRuntime;
 use crate::cluster::{ApplyOptions, Cluster, Discovered};
@@ -18,6 +22,8 @@ use crate::watch::{Seen, follow};
 /// How long a kind may take from its definition being there to being served.
 const SERVED_WITHIN: Duration = Duration::from_secs(30);
 const SERVED_POLL: Duration = Duration::from_millis(200);
+/// How often an object is looked at again within one call because others keep writing it.
+const LOOKS: u32 = 5;
 
 /// Fields of other managers are taken only for what is recorded as ours. What is created or taken
 /// over says whom it would take them from.
@@ -43,7 +49,8 @@ pub(crate) async fn preview(runtime: &KubernetesRuntime, request: &ApplyRequest<
         return Ok(unverified());
     }
     let options = ApplyOptions { dry_run: true, force: force(request) };
-    match cluster.apply(&cluster.path(&target, &api), &request.desired.attributes, options).await {
+    let wanted = runtime.owner.marked(&request.desired.attributes);
+    match cluster.apply(&cluster.path(&target, &api), &wanted, options).await {
         Ok(object) => Ok(Preview::Changed(without_bookkeeping(object))),
         Err(CallError::Status(failure)) if failure.is_missing_namespace() => {
             runtime.set_missing(index, namespace);
@@ -61,17 +68,34 @@ pub(crate) async fn apply(runtime: &KubernetesRuntime, request: &ApplyRequest<'_
     let cluster = runtime.cluster(index);
     let sensitive = Sensitive::of(&request.desired.attributes, &BTreeSet::new());
     let options = ApplyOptions { dry_run: false, force: force(request) };
-    let mut waited = false;
+    let (owner, from) = (&runtime.owner, taken_from(request.desired));
+    let mut wanted = owner.marked(&request.desired.attributes);
+    let (mut waited, mut looks) = (false, 1);
     let (api, object) = loop {
         let api = served(cluster, &target, &sensitive).await?;
-        match cluster.apply(&cluster.path(&target, &api), &request.desired.attributes, options).await {
-            Ok(object) => break (api, object),
+        let path = cluster.path(&target, &api);
+        let failed = match cluster.get(&path).await {
+            Ok(live) => {
+                if let Some(live) = &live {
+                    RuntimeError::unless_owned(owner, from, live)?;
+                }
+                // Whoever takes it from here on changes its version, and is seen the next time.
+                expect(&mut wanted, live.as_ref());
+                match cluster.apply(&path, &wanted, options).await {
+                    Ok(object) => break (api, object),
+                    Err(err) => err,
+                }
+            }
+            Err(err) => err,
+        };
+        match failed {
             // Discovery knows a new kind a moment before its path is served.
-            Err(CallError::Status(failure)) if failure.is_missing_kind() && !waited => {
+            CallError::Status(failure) if failure.is_missing_kind() && !waited => {
                 waited = true;
                 cluster.forget(&target.gvk);
             }
-            Err(err) => return Err(err.into_runtime(&cluster.name, &sensitive)),
+            CallError::Status(failure) if failure.is_stale() && looks < LOOKS => looks += 1,
+            err => return Err(err.into_runtime(&cluster.name, &sensitive)),
         }
     };
     if target.gvk.is("apiextensions.k8s.io", "CustomResourceDefinition") {
@@ -80,6 +104,15 @@ pub(crate) async fn apply(runtime: &KubernetesRuntime, request: &ApplyRequest<'_
     let applied = applied(cluster, target, &api, object);
     runtime.remember(&request.desired.id, &applied.live);
     Ok(applied)
+}
+
+/// Lets the server take an object only in place of what was seen.
+fn expect(wanted: &mut Map<String, Value>, seen: Option<&Map<String, Value>>) {
+    let version = seen.and_then(|seen| seen.get("metadata")?.get("resourceVersion")).cloned();
+    if let Some(metadata) = wanted.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("resourceVersion");
+        metadata.extend(version.map(|version| ("resourceVersion".to_owned(), version)));
+    }
 }
 
 /// The object as it is now, and what Kubernetes calls it.
@@ -97,49 +130,54 @@ pub(crate) fn applied(cluster: &Cluster, target: Target, api: &Api, object: Map<
     Applied { live: without_bookkeeping(object), kubernetes }
 }
 
-pub(crate) async fn delete(runtime: &KubernetesRuntime, prior: &StateResource) -> Result<(), RuntimeError> {
+pub(crate) async fn delete(runtime: &KubernetesRuntime, prior: &StateResource) -> Result<Deleted, RuntimeError> {
     let (index, target) = runtime.prior_target(prior)?;
     let cluster = runtime.cluster(index);
     let sensitive = Sensitive::of(&prior.attributes, &BTreeSet::new());
     let explain = |err: CallError| err.into_runtime(&cluster.name, &sensitive);
     // What an earlier run saw may be gone by now.
-    let Discovered::Served(api) = cluster.discover(&target.gvk).await.map_err(explain)? else { return Ok(()) };
+    let Discovered::Served(api) = cluster.discover(&target.gvk).await.map_err(explain)? else {
+        return Ok(Deleted::Gone);
+    };
     let path = cluster.path(&target, &api);
-    let recorded = prior.uid();
-    match cluster.delete(&path, propagation(&target.gvk), recorded).await {
-        Ok(()) => {}
-        Err(CallError::Status(failure)) if failure.is_missing_kind() => return Ok(()),
-        Err(CallError::Status(failure)) if failure.code == 409 && recorded.is_some() => {
-            return resolve_conflict(cluster, &path, recorded).await.map_err(explain)?.map_or(Ok(()), Err);
+    let mut looks = 1;
+    let seen = loop {
+        let object = match cluster.get(&path).await {
+            Ok(Some(object)) => object,
+            Ok(None) => return Ok(Deleted::Gone),
+            Err(CallError::Status(failure)) if failure.is_missing_kind() => return Ok(Deleted::Gone),
+            Err(err) => return Err(explain(err)),
+        };
+        if let Some(other) = runtime.owner.other(&object) {
+            return Ok(Deleted::Left(other));
         }
-        Err(err) => return Err(explain(err)),
-    }
-    until_gone(cluster, &path, &target, &api, recorded).await.map_err(explain)?;
+        refuse_another(cluster, prior, &object)?;
+        if object["metadata"].get("deletionTimestamp").is_some() {
+            break object;
+        }
+        match cluster.delete(&path, propagation(&target.gvk), &object).await {
+            Ok(()) => break object,
+            Err(CallError::Status(failure)) if failure.is_stale() && looks < LOOKS => looks += 1,
+            Err(err) => return Err(explain(err)),
+        }
+    };
+    until_gone(cluster, &path, &target, &api, uid(&seen)).await.map_err(explain)?;
     if target.gvk.is("apiextensions.k8s.io", "CustomResourceDefinition") {
         forget_defined(cluster, &prior.attributes);
     }
-    Ok(())
+    Ok(Deleted::Gone)
 }
 
-/// Why a deletion with a precondition was refused; `None` when the object went meanwhile.
-async fn resolve_conflict(
-    cluster: &Cluster,
-    path: &str,
-    recorded: Option<&str>,
-) -> Result<Option<RuntimeError>, CallError> {
-    let Some(object) = cluster.get(path).await? else { return Ok(None) };
-    Ok(Some(if uid(&object) == recorded {
-        RuntimeError::Unavailable {
-            message: format!("cluster {}: the object changed while it was deleted", cluster.name),
-        }
-    } else {
-        RuntimeError::Conflict(format!(
-            "the object in cluster {} is not the one that was applied (uid {}, recorded {}); delete it by hand, or apply to take it over",
+/// Refuses to delete an object that is not the one that is recorded, where that is known.
+fn refuse_another(cluster: &Cluster, prior: &StateResource, object: &Map<String, Value>) -> Result<(), RuntimeError> {
+    match prior.uid() {
+        Some(recorded) if uid(object) != Some(recorded) => Err(RuntimeError::Conflict(format!(
+            "the object in cluster {} is not the one that was applied (uid {}, recorded {recorded}); delete it by hand, or apply to take it over",
             cluster.name,
-            uid(&object).unwrap_or_default(),
-            recorded.unwrap_or_default()
-        ))
-    }))
+            uid(object).unwrap_or_default(),
+        ))),
+        _ => Ok(()),
+    }
 }
 
 async fn until_gone(
@@ -147,18 +185,13 @@ async fn until_gone(
     path: &str,
     target: &Target,
     api: &Api,
-    recorded: Option<&str>,
+    deleted: Option<&str>,
 ) -> Result<(), CallError> {
     let first = cluster.get(path).await?;
-    let mut deleted = recorded.map(str::to_owned);
     follow(cluster, target, api, first, |seen| match seen {
         Seen::Gone => Some(()),
-        Seen::Object(object) => {
-            let uid = uid(object).map(str::to_owned);
-            let known = deleted.get_or_insert_with(|| uid.clone().unwrap_or_default());
-            // Another object of the same name is not the one that was deleted.
-            (uid.as_ref() != Some(known)).then_some(())
-        }
+        // Another object of the same name is not the one that was deleted.
+        Seen::Object(object) => (uid(object) != deleted).then_some(()),
     })
     .await
 }

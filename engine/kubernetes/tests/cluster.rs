@@ -11,8 +11,11 @@ use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Map, Value, json};
-use stoa_engine::{Resource, ResourceId, ResourceType, StateResource};
-use stoa_runtime::{Applied, ApplyRequest, Health, Live, Preview, ReadRequest, Runtime as _, RuntimeError};
+use stoa_engine::owner::{MARK, TAKE_OVER_FROM};
+use stoa_engine::{Owner, Resource, ResourceId, ResourceType, StateResource};
+use stoa_runtime::{
+    Applied, ApplyRequest, Deleted, Found, Health, Live, LostCall, Preview, ReadRequest, Runtime as _, RuntimeError,
+};
 use stoa_runtime_kubernetes::{Access, ClusterConfig, KubernetesRuntime};
 
 struct Bed {
@@ -25,9 +28,18 @@ fn kubeconfig() -> String {
     std::env::var("STOA_TEST_KUBECONFIG").expect("STOA_TEST_KUBECONFIG names a kubeconfig; hack/cluster up makes one")
 }
 
-async fn runtime() -> KubernetesRuntime {
+fn owner(stack: &str) -> Owner {
+    Owner {
+        organization: "shop".to_owned(),
+        stack: stack.to_owned(),
+        workspace: "dev".to_owned(),
+        stack_uid: format!("uid-of-{stack}"),
+    }
+}
+
+async fn runtime_of(stack: &str) -> KubernetesRuntime {
     let access = Access::Own { kubeconfig: Some(kubeconfig().into()), context: None };
-    KubernetesRuntime::new(&[ClusterConfig { name: "main".to_owned(), access }]).await.unwrap()
+    KubernetesRuntime::new(&[ClusterConfig { name: "main".to_owned(), access }], owner(stack)).await.unwrap()
 }
 
 fn unique(prefix: &str) -> String {
@@ -44,7 +56,7 @@ impl Bed {
         let namespace = unique("stoa-test");
         let object = serde_json::from_value(json!({"metadata": {"name": namespace}})).unwrap();
         Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &object).await.unwrap();
-        Self { runtime: runtime().await, client, namespace }
+        Self { runtime: runtime_of("web").await, client, namespace }
     }
 
     fn config_maps(&self) -> Api<ConfigMap> {
@@ -303,6 +315,92 @@ async fn another_object_of_the_same_name_is_not_deleted() {
 }
 
 #[tokio::test]
+async fn what_somebody_else_keeps_writing_is_applied_and_deleted_all_the_same() {
+    let bed = Bed::new().await;
+    let desired = bed.config_map("busy", &json!({"a": "1"}));
+    bed.apply(&desired, None).await.unwrap();
+    let maps = bed.config_maps();
+    let writing = async {
+        for n in 0.. {
+            let patch = Patch::Merge(json!({"metadata": {"annotations": {"n": n.to_string()}}}));
+            if maps.patch("busy", &PatchParams::default(), &patch).await.is_err() {
+                break;
+            }
+        }
+    };
+    let changing = async {
+        let mut prior = None;
+        for n in 0..20 {
+            let desired = bed.config_map("busy", &json!({"a": n.to_string()}));
+            // Whoever runs a plan tries again what was merely busy.
+            let live = loop {
+                match bed.apply(&desired, prior.as_ref()).await {
+                    Ok(applied) => break applied.live,
+                    Err(err) => assert!(err.is_retryable(), "{err:?}"),
+                }
+            };
+            assert_eq!(live["data"]["a"], n.to_string());
+            prior = Some(recorded(&desired, live));
+        }
+        let prior = prior.unwrap();
+        loop {
+            match bed.runtime.delete(&prior).await {
+                Ok(deleted) => break assert_eq!(deleted, Deleted::Gone),
+                Err(err) => assert!(err.is_retryable(), "{err:?}"),
+            }
+        }
+    };
+    tokio::join!(writing, changing);
+    assert_eq!(bed.read(&desired).await.unwrap(), Live::Absent);
+}
+
+#[tokio::test]
+async fn the_mark_is_applied_with_the_object_and_can_be_taken_off_by_hand() {
+    let bed = Bed::new().await;
+    let desired = bed.config_map("marked", &json!({"a": "1"}));
+    let applied = bed.apply(&desired, None).await.unwrap();
+    assert_eq!(applied.live["metadata"]["annotations"][MARK], "shop/web/dev/uid-of-web");
+    let managed = bed.config_maps().get("marked").await.unwrap().metadata.managed_fields.unwrap();
+    assert_eq!(managed.iter().filter_map(|entry| entry.manager.as_deref()).collect::<Vec<_>>(), ["stoa"]);
+
+    let other = runtime_of("api").await;
+    let adopt = ApplyRequest { desired: &desired, prior: None, adopt: true };
+    let refused = other.apply(&adopt).await.unwrap_err();
+    assert!(matches!(&refused, RuntimeError::Owned(text) if text.contains("shop/web/dev")), "{refused:?}");
+    let unmark = Patch::Merge(json!({"metadata": {"annotations": {MARK: null}}}));
+    bed.config_maps().patch("marked", &PatchParams::default(), &unmark).await.unwrap();
+    let taken = other.apply(&adopt).await.unwrap();
+    assert_eq!(taken.live["metadata"]["annotations"][MARK], "shop/api/dev/uid-of-api");
+    let prior = recorded(&desired, applied.live);
+    assert_eq!(bed.runtime.delete(&prior).await.unwrap(), Deleted::Left("shop/api/dev".to_owned()));
+
+    let mut wanted = bed.config_map("marked", &json!({"b": "2"}));
+    wanted.extensions.insert(TAKE_OVER_FROM.to_owned(), "shop/api/dev".into());
+    let back = bed.runtime.apply(&ApplyRequest { desired: &wanted, prior: None, adopt: true }).await.unwrap();
+    assert_eq!(back.live["data"], json!({"b": "2"}), "what the other wanted goes");
+    assert_eq!(bed.runtime.delete(&recorded(&wanted, back.live)).await.unwrap(), Deleted::Gone);
+}
+
+#[tokio::test]
+async fn what_a_lost_call_may_have_made_is_ours_by_its_mark_or_recorded_uid_alone() {
+    let bed = Bed::new().await;
+    let desired = bed.config_map("lost", &json!({"a": "1"}));
+    let prior = recorded(&desired, bed.apply(&desired, None).await.unwrap().live);
+    let named = StateResource::named_by(&desired.id).unwrap();
+    let look = async || {
+        let calls = [&named, &prior].map(|resource| LostCall { resource, run: "r" });
+        let found = bed.runtime.look_for(&calls).await.unwrap();
+        found.into_iter().map(|found| matches!(found, Ok(Found::Ours(_)))).collect::<Vec<_>>()
+    };
+    assert_eq!(look().await, [true, true]);
+    for (mark, expected) in [(Value::Null, [false, true]), (json!("shop/api/dev/u"), [false, false])] {
+        let patch = Patch::Merge(json!({"metadata": {"annotations": {MARK: mark}}}));
+        bed.config_maps().patch("lost", &PatchParams::default(), &patch).await.unwrap();
+        assert_eq!(look().await, expected);
+    }
+}
+
+#[tokio::test]
 async fn a_namespace_and_what_is_in_it_are_gone_when_its_deletion_returns() {
     let bed = Bed::new().await;
     bed.apply(&bed.config_map("inside", &json!({})), None).await.unwrap();
@@ -407,7 +505,8 @@ async fn a_cluster_out_of_reach_is_unavailable() {
          users: [{{name: u, user: {{token: secret-token}}}}]\ncontexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n"
     );
     let access = Access::Kubeconfig { bytes: kubeconfig.into_bytes(), context: None };
-    let runtime = KubernetesRuntime::new(&[ClusterConfig { name: "edge".to_owned(), access }]).await.unwrap();
+    let runtime =
+        KubernetesRuntime::new(&[ClusterConfig { name: "edge".to_owned(), access }], owner("web")).await.unwrap();
     let desired = resource(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}));
     let err = runtime.read(&[ReadRequest { desired: Some(&desired), prior: None }]).await.unwrap_err();
     assert!(err.is_retryable() && err.to_string().starts_with("cluster edge: "), "{err:?}");

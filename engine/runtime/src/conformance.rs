@@ -8,15 +8,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::join_all;
 use serde_json::{Map, Value, json};
+use stoa_engine::owner::TAKE_OVER_FROM;
 use stoa_engine::resolve::Resolved;
-use stoa_engine::{Live, Preview, Resource, ResourceType, StateResource};
+use stoa_engine::{Live, Owner, Preview, Resource, ResourceType, StateResource};
 
-use crate::{Applied, ApplyRequest, Finished, Found, Health, LostCall, ReadRequest, Runtime, RuntimeError};
+use crate::{Applied, ApplyRequest, Deleted, Finished, Found, Health, LostCall, ReadRequest, Runtime, RuntimeError};
 
 /// Makes runtimes over the infrastructure under test.
 pub trait Subject: fmt::Debug + Send + Sync {
+    /// A runtime for a run of its own of that deployment.
+    fn runtime_of(&self, owner: Owner) -> Arc<dyn Runtime>;
+
     /// A runtime for a run of its own.
-    fn runtime(&self) -> Arc<dyn Runtime>;
+    fn runtime(&self) -> Arc<dyn Runtime> {
+        self.runtime_of(deployment("one"))
+    }
 
     /// A namespace that is there, or needs not be.
     fn namespace(&self) -> &str;
@@ -35,11 +41,26 @@ pub async fn all(subject: &dyn Subject) {
     deleted_is_gone(subject).await;
     deleting_twice_succeeds(subject).await;
     what_a_lost_call_made_is_found(subject).await;
+    what_is_applied_says_whose_it_is(subject).await;
+    what_another_deployment_has_is_not_applied_over(subject).await;
+    what_another_deployment_has_is_taken_over_on_purpose(subject).await;
+    what_another_deployment_has_is_not_deleted(subject).await;
+    what_another_deployment_has_was_made_by_no_lost_call(subject).await;
     an_object_without_a_name_is_refused_for_good(subject).await;
     health_is_told(subject).await;
     many_at_once_are_all_applied(subject).await;
     finishing_twice_is_finishing_once(subject).await;
     a_run_that_changes_nothing_finishes(subject).await;
+}
+
+/// The deployment of a stack.
+pub fn deployment(stack: &str) -> Owner {
+    Owner {
+        organization: "conformance".to_owned(),
+        stack: stack.to_owned(),
+        workspace: "dev".to_owned(),
+        stack_uid: format!("uid-of-{stack}"),
+    }
 }
 
 /// A ConfigMap called `conformance-<name>` with `data.key` set to `value`.
@@ -88,9 +109,37 @@ async fn bring(subject: &dyn Subject, desired: &Resource, prior: Option<&StateRe
 }
 
 async fn remove(subject: &dyn Subject, prior: &StateResource) {
-    let runtime = subject.runtime();
-    runtime.delete(prior).await.expect("what is recorded is deleted");
-    runtime.finish().await.expect("a run finishes");
+    assert_eq!(remove_of(subject, deployment("one"), prior).await, None);
+}
+
+/// Deletes in a run of its own, and returns whose it is when it stays.
+async fn remove_of(subject: &dyn Subject, owner: Owner, prior: &StateResource) -> Option<String> {
+    let runtime = subject.runtime_of(owner);
+    let deleted = runtime.delete(prior).await.expect("what is recorded is deleted");
+    let mut finished = runtime.finish().await.expect("a run finishes");
+    match deleted {
+        Deleted::Gone => finished.left.remove(&prior.id),
+        Deleted::Left(other) => Some(other),
+    }
+}
+
+/// Applies in a run of its own of that deployment.
+async fn try_to_apply(
+    subject: &dyn Subject,
+    owner: Owner,
+    request: &ApplyRequest<'_>,
+) -> Result<Applied, RuntimeError> {
+    let runtime = subject.runtime_of(owner);
+    let applied = runtime.apply(request).await?;
+    runtime.finish().await?;
+    Ok(applied)
+}
+
+fn whole(live: Live) -> Map<String, Value> {
+    match live {
+        Live::Present(object) => object,
+        other => panic!("{other:?} is not there"),
+    }
 }
 
 /// Reads by a runtime that has made no change.
@@ -109,8 +158,6 @@ fn data(live: &Live) -> Value {
 }
 
 /// What a call made is found by its id alone, and what is not there is not.
-///
-/// Whose mark it bears depends on the run for a runtime that marks runs, which is left to its own tests.
 pub async fn what_a_lost_call_made_is_found(subject: &dyn Subject) {
     let desired = config_map(subject, "lost", "a");
     let named = StateResource::named_by(&desired.id).expect("it is an object's id");
@@ -122,16 +169,85 @@ pub async fn what_a_lost_call_made_is_found(subject: &dyn Subject) {
     };
     assert_eq!(look().await, Found::Absent);
     let prior = bring(subject, &desired, None).await;
-    match look().await {
-        Found::Ours(applied) => {
-            // A runtime that only gathers knows no uid before it has finished.
-            let found = named.clone().found(&applied.live, String::new());
-            assert!(prior.uid().is_none_or(|recorded| found.uid() == Some(recorded)), "{found:?}");
-        }
-        found => assert!(found == Found::Foreign && subject.runtime().is_deferred(), "{found:?}"),
-    }
+    let found = look().await;
+    let Found::Ours(applied) = found else { panic!("{found:?} is ours") };
+    // A runtime that only gathers knows no uid before it has finished.
+    let found = named.clone().found(&applied.live, String::new());
+    assert!(prior.uid().is_none_or(|recorded| found.uid() == Some(recorded)), "{found:?}");
     remove(subject, &prior).await;
     assert_eq!(look().await, Found::Absent);
+}
+
+/// What was applied bears the mark of its owner, in the answer and when it is read; what the Spec says of one does not
+/// count.
+pub async fn what_is_applied_says_whose_it_is(subject: &dyn Subject) {
+    let mut desired = config_map(subject, "owner", "a");
+    desired.attributes = deployment("other").marked(&desired.attributes);
+    let prior = bring(subject, &desired, None).await;
+    let owner = deployment("one");
+    assert!(owner.has(&prior.live), "{:?}", prior.live);
+    assert!(owner.has(&whole(live(subject, &desired, Some(&prior)).await)));
+    remove(subject, &prior).await;
+}
+
+/// What another deployment has stays as it is, whatever is recorded or planned.
+pub async fn what_another_deployment_has_is_not_applied_over(subject: &dyn Subject) {
+    let theirs = config_map(subject, "theirs", "a");
+    let prior = bring(subject, &theirs, None).await;
+    let before = live(subject, &theirs, Some(&prior)).await;
+    let mut wanted = config_map(subject, "theirs", "b");
+    for from in [None, Some("conformance/third/dev")] {
+        wanted.extensions.extend(from.map(|from| (TAKE_OVER_FROM.to_owned(), from.into())));
+        for (prior, adopt) in [(None, false), (None, true), (Some(&prior), false)] {
+            let request = ApplyRequest { desired: &wanted, prior, adopt };
+            let refused = try_to_apply(subject, deployment("two"), &request).await.expect_err("it is another's");
+            assert!(matches!(refused, RuntimeError::Owned(_)) && !refused.is_retryable(), "{refused:?}");
+            assert!(refused.to_string().contains("conformance/one/dev"), "{refused}");
+        }
+    }
+    assert_eq!(live(subject, &theirs, Some(&prior)).await, before);
+    remove(subject, &prior).await;
+}
+
+/// What another deployment has is taken over by a resource that names that one, and is not the other's any more.
+pub async fn what_another_deployment_has_is_taken_over_on_purpose(subject: &dyn Subject) {
+    let theirs = config_map(subject, "taken", "a");
+    let old = bring(subject, &theirs, None).await;
+    let mut wanted = config_map(subject, "taken", "b");
+    wanted.extensions.insert(TAKE_OVER_FROM.to_owned(), "conformance/one/dev".into());
+    let request = ApplyRequest { desired: &wanted, prior: None, adopt: true };
+    let applied = try_to_apply(subject, deployment("two"), &request).await.expect("it is taken over");
+    let taken = whole(live(subject, &wanted, None).await);
+    assert!(deployment("two").has(&taken), "{taken:?}");
+    assert_eq!(taken.get("data"), wanted.attributes.get("data"));
+
+    let request = ApplyRequest { desired: &theirs, prior: Some(&old), adopt: false };
+    try_to_apply(subject, deployment("one"), &request).await.expect_err("it is another's now");
+    assert_eq!(remove_of(subject, deployment("one"), &old).await.as_deref(), Some("conformance/two/dev"));
+    assert_eq!(whole(live(subject, &wanted, None).await), taken);
+    assert_eq!(remove_of(subject, deployment("two"), &recorded(&wanted, &applied)).await, None);
+    assert_eq!(live(subject, &wanted, None).await, Live::Absent);
+}
+
+/// What another deployment has is not deleted, and told.
+pub async fn what_another_deployment_has_is_not_deleted(subject: &dyn Subject) {
+    let theirs = config_map(subject, "kept", "a");
+    let prior = bring(subject, &theirs, None).await;
+    let before = live(subject, &theirs, Some(&prior)).await;
+    assert_eq!(remove_of(subject, deployment("two"), &prior).await.as_deref(), Some("conformance/one/dev"));
+    assert_eq!(live(subject, &theirs, Some(&prior)).await, before);
+    remove(subject, &prior).await;
+}
+
+/// A lost call of ours did not make what another deployment has, though its uid may be recorded.
+pub async fn what_another_deployment_has_was_made_by_no_lost_call(subject: &dyn Subject) {
+    let theirs = config_map(subject, "lost-theirs", "a");
+    let prior = bring(subject, &theirs, None).await;
+    let named = StateResource::named_by(&theirs.id).expect("it is an object's id");
+    let calls = [&named, &prior].map(|resource| LostCall { resource, run: "conformance" });
+    let found = subject.runtime_of(deployment("two")).look_for(&calls).await.expect("the infrastructure is there");
+    assert!(found.iter().all(|found| matches!(found, Ok(Found::Foreign))), "{found:?}");
+    remove(subject, &prior).await;
 }
 
 /// What does not exist reads as [`Live::Absent`].
@@ -306,7 +422,7 @@ pub async fn many_at_once_are_all_applied(subject: &dyn Subject) {
     }
     let runtime = subject.runtime();
     for deleted in join_all(priors.iter().map(|prior| runtime.delete(prior))).await {
-        deleted.expect("what is recorded is deleted");
+        assert_eq!(deleted.expect("what is recorded is deleted"), Deleted::Gone);
     }
     runtime.finish().await.expect("a run finishes");
     let answers = subject.runtime().read(&requests).await.expect("the infrastructure is there");

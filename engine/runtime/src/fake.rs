@@ -8,12 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
-use stoa_engine::{Live, ObjectRef, Preview, Resource, ResourceId, StateResource};
+use stoa_engine::owner::taken_from;
+use stoa_engine::{Live, ObjectRef, Owner, Preview, Resource, ResourceId, StateResource};
 use tokio::sync::Semaphore;
 
 use crate::{
-    Applied, ApplyRequest, Finished, Found, Health, HealthReport, KubernetesObject, LostCall, ReadRequest, Runtime,
-    RuntimeError,
+    Applied, ApplyRequest, Deleted, Finished, Found, Health, HealthReport, KubernetesObject, LostCall, ReadRequest,
+    Runtime, RuntimeError,
 };
 
 /// A call that a [`FakeRuntime`] was made.
@@ -42,8 +43,6 @@ pub struct FakeCloud {
 #[derive(Debug, Default)]
 struct State {
     live: BTreeMap<ResourceId, Map<String, Value>>,
-    /// What runtimes made, which bears their mark.
-    ours: BTreeSet<ResourceId>,
     /// What cannot be looked for.
     hidden: BTreeSet<ResourceId>,
     /// Errors in place of the answers to calls that are made.
@@ -63,9 +62,15 @@ impl FakeCloud {
         Self::default()
     }
 
-    /// A runtime for one run, which makes every change at once.
+    /// A runtime for one run of the deployment `fake/stack/workspace`, which makes every change at once.
     pub fn runtime(&self) -> FakeRuntime {
-        FakeRuntime { cloud: self.clone(), deferred: None, accepts_sensitive: true }
+        let owner = Owner {
+            organization: "fake".to_owned(),
+            stack: "stack".to_owned(),
+            workspace: "workspace".to_owned(),
+            stack_uid: "uid".to_owned(),
+        };
+        FakeRuntime { cloud: self.clone(), owner, deferred: None, accepts_sensitive: true }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -85,9 +90,7 @@ impl FakeCloud {
     /// Puts something there, or changes it, as somebody else would.
     pub fn put(&self, id: &str, object: Value) {
         let object = object.as_object().cloned().unwrap_or_default();
-        let mut state = self.lock();
-        state.ours.remove(id);
-        state.live.insert(id.into(), object);
+        self.lock().live.insert(id.into(), object);
     }
 
     /// Removes something, as somebody else would.
@@ -186,12 +189,12 @@ impl FakeCloud {
 
     /// What applying makes of what is there: wanted fields are set, recorded ones that are no longer
     /// wanted go, and all others stay.
-    fn merged(&self, request: &ApplyRequest<'_>) -> Map<String, Value> {
+    fn merged(&self, owner: &Owner, request: &ApplyRequest<'_>) -> Map<String, Value> {
         let mut object = self.live(&request.desired.id.0).unwrap_or_default();
         if let Some(prior) = request.prior {
             drop_unwanted(&mut object, &prior.attributes, &request.desired.attributes);
         }
-        merge(&mut object, &request.desired.attributes);
+        merge(&mut object, &owner.marked(&request.desired.attributes));
         object
     }
 
@@ -209,7 +212,6 @@ impl FakeCloud {
             metadata.entry("uid").or_insert_with(|| json!(format!("uid-{version}")));
             metadata.insert("resourceVersion".to_owned(), json!(version.to_string()));
         }
-        state.ours.insert(id.clone());
         state.live.insert(id.clone(), object.clone());
         object
     }
@@ -256,6 +258,7 @@ fn drop_unwanted(from: &mut Map<String, Value>, prior: &Map<String, Value>, want
 #[derive(Clone, Debug)]
 pub struct FakeRuntime {
     cloud: FakeCloud,
+    owner: Owner,
     /// What a deferred runtime gathered; `None` for one that makes every change at once.
     deferred: Option<Arc<Mutex<Gathered>>>,
     accepts_sensitive: bool,
@@ -263,15 +266,39 @@ pub struct FakeRuntime {
 
 #[derive(Debug, Default)]
 struct Gathered {
-    changes: BTreeMap<ResourceId, Option<Map<String, Value>>>,
+    changes: BTreeMap<ResourceId, Change>,
     finished: Finished,
 }
 
+#[derive(Debug)]
+enum Change {
+    /// What is stored, and from whom it may be taken over.
+    Store(Map<String, Value>, Option<String>),
+    Remove,
+}
+
 impl FakeRuntime {
-    fn gather(&self, id: &ResourceId, change: Option<Map<String, Value>>) -> bool {
+    fn gather(&self, id: &ResourceId, change: Change) -> bool {
         let Some(gathered) = &self.deferred else { return false };
         gathered.lock().unwrap_or_else(PoisonError::into_inner).changes.insert(id.clone(), change);
         true
+    }
+
+    /// The same for another deployment.
+    #[must_use]
+    pub fn of(self, owner: Owner) -> Self {
+        Self { owner, ..self }
+    }
+
+    /// The other deployment that has what is live.
+    fn other(&self, id: &ResourceId) -> Option<String> {
+        self.owner.other(&self.cloud.live(&id.0)?)
+    }
+
+    /// Refuses what another deployment has.
+    fn guard(&self, id: &ResourceId, from: Option<&str>) -> Result<(), RuntimeError> {
+        let live = self.cloud.live(&id.0);
+        live.map_or(Ok(()), |live| RuntimeError::unless_owned(&self.owner, from, &live))
     }
 
     /// The same, but changes are made by [`finish`](Runtime::finish).
@@ -296,6 +323,10 @@ fn check(resource: &Resource) -> Result<ObjectRef, RuntimeError> {
 
 #[async_trait]
 impl Runtime for FakeRuntime {
+    fn owner(&self) -> &Owner {
+        &self.owner
+    }
+
     fn is_deferred(&self) -> bool {
         self.deferred.is_some()
     }
@@ -321,7 +352,8 @@ impl Runtime for FakeRuntime {
             }
             let Some(live) = state.live.get(&resource.id).cloned() else { return Ok(Found::Absent) };
             let uid = live.get("metadata").and_then(|metadata| metadata.get("uid")?.as_str());
-            if !state.ours.contains(&resource.id) && (uid.is_none() || uid != resource.uid()) {
+            let is_recorded = uid.is_some() && uid == resource.uid() && self.owner.other(&live).is_none();
+            if !self.owner.has(&live) && !is_recorded {
                 return Ok(Found::Foreign);
             }
             let kubernetes = KubernetesObject { cluster: "fake".to_owned(), ..KubernetesObject::default() };
@@ -337,7 +369,7 @@ impl Runtime for FakeRuntime {
     ) -> Result<Preview, RuntimeError> {
         self.cloud.begin(Operation::Preview, &request.desired.id)?;
         check(request.desired)?;
-        Ok(Preview::Changed(self.cloud.merged(request)))
+        Ok(Preview::Changed(self.cloud.merged(&self.owner, request)))
     }
 
     async fn apply(&self, request: &ApplyRequest<'_>) -> Result<Applied, RuntimeError> {
@@ -345,8 +377,14 @@ impl Runtime for FakeRuntime {
         let guard = self.cloud.enter(id).await;
         self.cloud.begin(Operation::Apply, id)?;
         let ObjectRef { group, version, kind, namespace, name } = check(request.desired)?;
-        let merged = self.cloud.merged(request);
-        let live = if self.gather(id, Some(merged.clone())) { merged } else { self.cloud.store(id, merged) };
+        let merged = self.cloud.merged(&self.owner, request);
+        let from = taken_from(request.desired).map(str::to_owned);
+        let live = if self.gather(id, Change::Store(merged.clone(), from.clone())) {
+            merged
+        } else {
+            self.guard(id, from.as_deref())?;
+            self.cloud.store(id, merged)
+        };
         self.cloud.answer(id)?;
         drop(guard);
         let uid = live["metadata"].get("uid").and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -354,15 +392,18 @@ impl Runtime for FakeRuntime {
         Ok(Applied { live, kubernetes: Some(kubernetes) })
     }
 
-    async fn delete(&self, prior: &StateResource) -> Result<(), RuntimeError> {
+    async fn delete(&self, prior: &StateResource) -> Result<Deleted, RuntimeError> {
         let guard = self.cloud.enter(&prior.id).await;
         self.cloud.begin(Operation::Delete, &prior.id)?;
-        if !self.gather(&prior.id, None) {
+        if !self.gather(&prior.id, Change::Remove) {
+            if let Some(other) = self.other(&prior.id) {
+                return Ok(Deleted::Left(other));
+            }
             self.cloud.lock().live.remove(&prior.id);
         }
         self.cloud.answer(&prior.id)?;
         drop(guard);
-        Ok(())
+        Ok(Deleted::Gone)
     }
 
     async fn wait_healthy(&self, desired: &Resource, report: &HealthReport<'_>) -> Result<Health, RuntimeError> {
@@ -383,10 +424,21 @@ impl Runtime for FakeRuntime {
     async fn finish(&self) -> Result<Finished, RuntimeError> {
         let Some(gathered) = &self.deferred else { return Ok(Finished::default()) };
         let mut gathered = gathered.lock().unwrap_or_else(PoisonError::into_inner);
+        for (id, change) in &gathered.changes {
+            if let Change::Store(_, from) = change {
+                self.guard(id, from.as_deref())?;
+            }
+        }
         for (id, change) in std::mem::take(&mut gathered.changes) {
             match change {
-                Some(object) => drop(self.cloud.store(&id, object)),
-                None => drop(self.cloud.lock().live.remove(&id)),
+                Change::Store(object, _) => drop(self.cloud.store(&id, object)),
+                Change::Remove => {
+                    if let Some(other) = self.other(&id) {
+                        gathered.finished.left.insert(id, other);
+                        continue;
+                    }
+                    self.cloud.lock().live.remove(&id);
+                }
             }
             gathered.finished.commit = Some(format!("{:040x}", self.cloud.lock().version));
         }

@@ -9,12 +9,14 @@ pub mod conformance;
 #[cfg(feature = "fake")]
 pub mod fake;
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use async_trait::async_trait;
 use serde_json::{Map, Value};
+use stoa_engine::owner::Standing;
 pub use stoa_engine::{Health, KubernetesObject, Live, Preview};
-use stoa_engine::{Resource, ResourceId, StateResource};
+use stoa_engine::{Owner, Resource, ResourceId, StateResource};
 
 /// What a runtime is asked to look at.
 #[derive(Clone, Debug)]
@@ -65,9 +67,9 @@ pub struct LostCall<'a> {
 pub enum Found {
     /// Nothing.
     Absent,
-    /// What the call made, or what is recorded: it bears our mark, or has the uid that is recorded.
+    /// What the call made, or what is recorded: it bears our mark, or has the uid that is recorded and nobody's mark.
     Ours(Applied),
-    /// Something that others made.
+    /// Something that others made, or have by now.
     Foreign,
     /// Nobody can look, and a second call might make a second resource.
     Unknowable,
@@ -82,6 +84,15 @@ pub struct Applied {
     pub kubernetes: Option<KubernetesObject>,
 }
 
+/// What became of a resource that was to be deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Deleted {
+    /// It is gone.
+    Gone,
+    /// It bears the mark of another deployment, whose name this is, and stays.
+    Left(String),
+}
+
 /// What hears of a health and its reason, for people. A type of its own, because `async_trait`
 /// would give the text the lifetime of the call.
 pub type HealthReport<'a> = dyn Fn(Health, &str) + Send + Sync + 'a;
@@ -91,13 +102,22 @@ pub type HealthReport<'a> = dyn Fn(Health, &str) + Send + Sync + 'a;
 pub struct Finished {
     /// The commit that a GitOps runtime wrote or found written for this run.
     pub commit: Option<String>,
+    /// What was to be deleted and was left, since it bears the mark of another deployment, whose name this is: what a
+    /// runtime that [is deferred](Runtime::is_deferred) knows only now.
+    pub left: BTreeMap<ResourceId, String>,
 }
 
 /// A kind of infrastructure the engine can drive, such as Kubernetes or a GitOps repository.
 ///
 /// A runtime is made for one run. The engine may run calls for different resources at once.
+///
+/// Everything that it applies bears the mark of the deployment that it works for ([`stoa_engine::owner`]), and what bears
+/// the mark of another is neither changed nor deleted, however it was planned.
 #[async_trait]
 pub trait Runtime: fmt::Debug + Send + Sync + 'static {
+    /// The deployment that it works for.
+    fn owner(&self) -> &Owner;
+
     /// Whether changes are only gathered by [`apply`](Self::apply) and [`delete`](Self::delete), and
     /// made all at once by [`finish`](Self::finish). Nothing counts as done before that then, and an
     /// interrupted walk gathers everything again.
@@ -137,10 +157,16 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
 
     /// Brings the resource to `request.desired`. A second call with the same request changes
     /// nothing. When its future is dropped the change may or may not have been made; [`look_for`](Self::look_for) tells.
+    ///
+    /// # Errors
+    ///
+    /// [`RuntimeError::Owned`], here or by [`finish`](Self::finish), when another deployment has the resource and
+    /// `request.desired` does not say that it is taken over from that one.
     async fn apply(&self, request: &ApplyRequest<'_>) -> Result<Applied, RuntimeError>;
 
-    /// Deletes the resource and waits until it is gone. One that is already gone counts as deleted.
-    async fn delete(&self, prior: &StateResource) -> Result<(), RuntimeError>;
+    /// Deletes the resource and waits until it is gone. One that is already gone counts as deleted. One that bears the
+    /// mark of another deployment stays.
+    async fn delete(&self, prior: &StateResource) -> Result<Deleted, RuntimeError>;
 
     /// Waits until the resource is Current or Failed, and at most until the caller drops the
     /// future. `report` hears of every change on the way.
@@ -166,6 +192,9 @@ pub enum RuntimeError {
     /// Somebody else owns fields that are wanted here.
     #[error("{0}")]
     Conflict(String),
+    /// Another deployment owns the resource: a sentence that names it.
+    #[error("{0}")]
+    Owned(String),
     /// It could not be reached or was busy; trying again may help. The call may have been made.
     #[error("{message}")]
     Unavailable {
@@ -183,6 +212,19 @@ pub enum RuntimeError {
 }
 
 impl RuntimeError {
+    /// Refuses to apply over a live resource of another deployment than `owner`, unless it is taken over from that one.
+    /// `from` is what the resource says of that ([`stoa_engine::owner::taken_from`]).
+    ///
+    /// # Errors
+    ///
+    /// [`Owned`](Self::Owned).
+    pub fn unless_owned(owner: &Owner, from: Option<&str>, live: &Map<String, Value>) -> Result<(), Self> {
+        match owner.standing(from, live) {
+            Standing::Free | Standing::TakesOver(_) => Ok(()),
+            Standing::Refused(message) => Err(Self::Owned(message)),
+        }
+    }
+
     /// Whether the same call may succeed later.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Unavailable { .. })

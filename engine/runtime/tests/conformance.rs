@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use stoa_engine::Owner;
 use stoa_runtime::Runtime;
 use stoa_runtime::conformance::{self, Subject};
 use stoa_runtime::fake::FakeCloud;
@@ -13,8 +14,8 @@ struct Fake {
 }
 
 impl Subject for Fake {
-    fn runtime(&self) -> Arc<dyn Runtime> {
-        let runtime = self.cloud.runtime();
+    fn runtime_of(&self, owner: Owner) -> Arc<dyn Runtime> {
+        let runtime = self.cloud.runtime().of(owner);
         Arc::new(if self.deferred { runtime.deferred() } else { runtime })
     }
 

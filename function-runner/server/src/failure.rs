@@ -104,6 +104,7 @@ pub(crate) fn runtime_problem(err: &RuntimeError) -> Problem {
     let (reason, field) = match err {
         RuntimeError::Rejected { field, .. } => (reason::REJECTED, field.clone()),
         RuntimeError::Conflict(_) => (reason::CONFLICT, None),
+        RuntimeError::Owned(_) => (reason::OWNED_BY_ANOTHER, None),
         RuntimeError::Unavailable { .. } => (reason::UNAVAILABLE, None),
         RuntimeError::Invalid { field, .. } => (reason::INVALID_RESOURCE, field.clone()),
     };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::Deserialize;
-use stoa_engine::{ResourceId, ResourceType, Spec, State};
+use stoa_engine::{Owner, ResourceId, ResourceType, Spec, State};
 use stoa_proto::{Problem, Source, Target, Workspace};
 use stoa_runtime::Runtime;
 use stoa_runtime_gitops::{GitOpsConfig, GitOpsRuntime, Mode, RunInfo};
@@ -103,7 +103,8 @@ impl Runtimes {
                     .into_iter()
                     .map(|cluster| self.cluster(cluster, &workspace.name, &workspace.kubeconfigs))
                     .collect();
-                let runtime = KubernetesRuntime::new(&configs?).await.map_err(|err| Failure::runtime(&err))?;
+                let runtime =
+                    KubernetesRuntime::new(&configs?, owner(target)).await.map_err(|err| Failure::runtime(&err))?;
                 Ok(Arc::new(runtime))
             }
             (None, Some(gitops)) => self.gitops(gitops, target, &workspace),
@@ -126,9 +127,7 @@ impl Runtimes {
             run: RunInfo {
                 uid: target.run_uid.clone(),
                 name: target.run_name.clone(),
-                organization: target.organization.clone(),
-                stack: target.stack.clone(),
-                workspace: workspace.name.clone(),
+                owner: owner(target),
                 requester: target.requester.clone(),
                 source_commit: target.commit.clone(),
             },
@@ -155,6 +154,16 @@ impl Runtimes {
             Access::Kubeconfig { bytes: bytes.to_vec(), context: cluster.context }
         };
         Ok(ClusterConfig { name: cluster.name, access })
+    }
+}
+
+/// The deployment that a run is of: whose everything is that it applies.
+fn owner(target: &Target) -> Owner {
+    Owner {
+        organization: target.organization.clone(),
+        stack: target.stack.clone(),
+        workspace: target.workspace.as_ref().map(|workspace| workspace.name.clone()).unwrap_or_default(),
+        stack_uid: target.stack_uid.clone(),
     }
 }
 

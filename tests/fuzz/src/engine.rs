@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 use stoa_engine::{
-    PlanInput, ResourceId, Spec, State,
+    Owner, PlanInput, ResourceId, Spec, State,
     digest::canonical_json,
     reference::{self, Part, Template},
     render::{Colour, render},
@@ -26,8 +26,9 @@ pub(crate) fn specs(data: &[u8]) {
         assert!(!problem.message.is_empty() && !problem.reason.is_empty(), "{problem:?}");
     }
     let state = State::default();
-    let (live, previews) = (BTreeMap::new(), BTreeMap::new());
-    let input = PlanInput { spec: &spec, state: &state, live: &live, previews: &previews, destroy: false };
+    let (live, previews, owner) = (BTreeMap::new(), BTreeMap::new(), Owner::default());
+    let input =
+        PlanInput { spec: &spec, state: &state, live: &live, previews: &previews, destroy: false, owner: &owner };
     match stoa_engine::plan(&input) {
         Ok(plan) => {
             assert!(valid.is_ok());

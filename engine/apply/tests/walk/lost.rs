@@ -124,6 +124,19 @@ async fn what_others_made_is_theirs() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_another_deployment_made_is_not_what_a_lost_call_made() {
+    let (a, wanted) = (id("a"), maps(&[("a", &[])]));
+    let stack = Stack::default();
+    stack.hang(&a, &wanted).await;
+    let second = stack.beside("second");
+    second.bring(&wanted).await;
+    let theirs = stack.cloud.live(&a);
+    assert_eq!(stack.refusal(stack.runtime(), &wanted).await[0].reason, reason::OWNED_BY_ANOTHER);
+    assert_eq!(stack.then(&a, &nothing()).await, Some(Action::Forget));
+    assert_eq!(stack.cloud.live(&a), theirs);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_was_made_again_has_its_new_uid() {
     let (a, wanted) = (id("a"), maps(&[("a", &[])]));
     let stack = Stack::default();

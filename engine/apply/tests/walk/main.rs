@@ -7,6 +7,7 @@ mod failures;
 mod health;
 mod lost;
 mod order;
+mod ownership;
 mod planning;
 mod records;
 mod resumption;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use stoa_apply::{
     Abandoned, Execution, Observer, Options, Outcome, PlanError, Planned, ResourceOutcome, ResourceResult,
 };
-use stoa_engine::{Action, OpenCall, Problem, ResourceId, Spec, State, StateResource};
+use stoa_engine::{Action, OpenCall, Owner, Problem, ResourceId, Spec, State, StateResource};
 use stoa_runtime::fake::{FakeCloud, FakeRuntime};
 use stoa_runtime::{Health, Runtime};
 use tokio::sync::{Notify, Semaphore};
@@ -165,6 +165,8 @@ impl Keeper {
 #[derive(Debug, Default)]
 pub(crate) struct Stack {
     pub(crate) cloud: FakeCloud,
+    /// Whose it is, where there are several.
+    pub(crate) owner: Option<Owner>,
     pub(crate) keeper: Arc<Keeper>,
     pub(crate) cancel: CancellationToken,
 }
@@ -179,8 +181,23 @@ pub(crate) fn options() -> Options {
 }
 
 impl Stack {
+    /// Another stack on the same infrastructure.
+    pub(crate) fn beside(&self, stack: &str) -> Self {
+        let owner = Owner {
+            organization: "fake".to_owned(),
+            stack: stack.to_owned(),
+            workspace: "workspace".to_owned(),
+            stack_uid: format!("uid-of-{stack}"),
+        };
+        Self { cloud: self.cloud.clone(), owner: Some(owner), ..Self::default() }
+    }
+
     pub(crate) fn runtime(&self) -> FakeRuntime {
-        self.cloud.runtime()
+        let runtime = self.cloud.runtime();
+        match &self.owner {
+            Some(owner) => runtime.of(owner.clone()),
+            None => runtime,
+        }
     }
 
     pub(crate) async fn plan(&self, spec: &Spec) -> Result<Planned, PlanError> {

@@ -237,3 +237,27 @@ fn resources_that_are_no_objects_have_no_server_fields() {
     let comparison = Comparison { id: &id, kind: ResourceType::Terraform, prior: None, desired: &desired, live: &live };
     assert_eq!(three_way(&comparison).len(), 1);
 }
+
+#[test]
+fn whose_an_object_is_is_no_change() {
+    let object =
+        |annotations: Value| json!({"metadata": {"name": "web", "annotations": annotations}, "data": {"a": "1"}});
+    let bare = json!({"metadata": {"name": "web"}, "data": {"a": "1"}});
+    let marked = object(json!({crate::owner::MARK: "shop/web/dev/u"}));
+    for (desired, live, preview) in [
+        (&bare, &marked, None),
+        (&bare, &bare, Some(&marked)),
+        (&bare, &marked, Some(&marked)),
+        (&bare, &object(json!({crate::owner::MARK: "shop/other/dev/u"})), Some(&marked)),
+        (&marked, &object(json!({crate::owner::MARK: "shop/other/dev/u"})), None),
+    ] {
+        let prior = Some(bare.clone());
+        assert_eq!(changes(prior, desired.clone(), live.clone(), preview.cloned()), "", "{live} {preview:?}");
+    }
+    let more = object(json!({"x": "y", crate::owner::MARK: "shop/web/dev/u"}));
+    assert_eq!(
+        changes(Some(bare.clone()), object(json!({"x": "y"})), bare, Some(more)),
+        r#"metadata.annotations: - > {"x":"y"}"#,
+        "what is wanted beside it is shown"
+    );
+}

@@ -12,6 +12,7 @@ struct World {
     state: State,
     live: BTreeMap<ResourceId, Live>,
     previews: BTreeMap<ResourceId, Preview>,
+    owner: Owner,
 }
 
 fn id(name: &str) -> ResourceId {
@@ -30,7 +31,7 @@ fn spec(resources: Value) -> Spec {
 impl World {
     /// Everything that is neither recorded nor told to be live is not there.
     fn input<'a>(&'a self, spec: &'a Spec, live: &'a BTreeMap<ResourceId, Live>) -> PlanInput<'a> {
-        PlanInput { spec, state: &self.state, live, previews: &self.previews, destroy: false }
+        PlanInput { spec, state: &self.state, live, previews: &self.previews, destroy: false, owner: &self.owner }
     }
 
     fn full(&self, spec: &Spec) -> BTreeMap<ResourceId, Live> {

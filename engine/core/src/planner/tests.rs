@@ -48,12 +48,61 @@ fn drafted(wanted: Vec<Resource>, recorded: Vec<StateResource>, live: &[(&str, &
     found.extend(live.iter().map(|(name, value)| (id(name), Live::Present(object(name, value)))));
     let (spec, state) =
         (Spec { resources: wanted, ..Spec::default() }, State { resources: recorded, ..State::default() });
-    let input = PlanInput { spec: &spec, state: &state, live: &found, previews: &BTreeMap::new(), destroy };
+    let (previews, owner) = (BTreeMap::new(), Owner::default());
+    let input = PlanInput { spec: &spec, state: &state, live: &found, previews: &previews, destroy, owner: &owner };
     draft(&input).unwrap()
 }
 
 fn names(plan: &Plan) -> Vec<&str> {
     plan.actions.iter().map(|action| action.id.0.rsplit(':').next().unwrap()).collect()
+}
+
+/// The plan for one ConfigMap, whose live object bears the mark of another deployment.
+fn planned_of_another(from: Option<&str>, is_wanted: bool, is_recorded: bool) -> Result<PlannedAction, Vec<Problem>> {
+    let owner = |stack: &str| Owner {
+        organization: "shop".to_owned(),
+        stack: stack.to_owned(),
+        workspace: "dev".to_owned(),
+        stack_uid: format!("uid-of-{stack}"),
+    };
+    let mut wanted = wanted("x", "a", &[]);
+    wanted.extensions.extend(from.map(|from| (crate::owner::TAKE_OVER_FROM.to_owned(), from.into())));
+    let spec = Spec { resources: vec![wanted], ..Spec::default() };
+    let resources = if is_recorded { vec![recorded("x", "a", &[])] } else { Vec::new() };
+    let state = State { resources, ..State::default() };
+    let live = BTreeMap::from([(id("x"), Live::Present(owner("api").marked(&object("x", "a"))))]);
+    let (previews, owner) = (BTreeMap::new(), owner("web"));
+    let input =
+        PlanInput { spec: &spec, state: &state, live: &live, previews: &previews, destroy: !is_wanted, owner: &owner };
+    plan(&input).map(|plan| plan.actions[0].clone())
+}
+
+#[test]
+fn what_another_deployment_owns_is_neither_taken_over_nor_updated() {
+    for is_recorded in [false, true] {
+        let problems = planned_of_another(None, true, is_recorded).unwrap_err();
+        let told: Vec<String> = problems.iter().map(|problem| format!("{} {problem}", problem.reason)).collect();
+        let expected = "OwnedByAnother v1:ConfigMap:n:x: ConfigMap x in namespace n belongs to shop/api/dev, and this is \
+                        shop/web/dev; to take it over, set stoa.dev/take-over-from: shop/api/dev in the resource's \
+                        extensions or annotations";
+        assert_eq!(told, [expected]);
+        planned_of_another(Some("shop/other/dev"), true, is_recorded).unwrap_err();
+    }
+}
+
+#[test]
+fn what_another_deployment_owns_is_taken_over_on_purpose() {
+    for is_recorded in [false, true] {
+        let action = planned_of_another(Some("shop/api/dev"), true, is_recorded).unwrap();
+        assert_eq!((action.action, action.owned_by.as_deref()), (Action::Adopt, Some("shop/api/dev")));
+        assert!(action.changes.is_empty(), "whose it is is no field: {:?}", action.changes);
+    }
+}
+
+#[test]
+fn what_another_deployment_owns_is_not_removed() {
+    let action = planned_of_another(None, false, true).unwrap();
+    assert_eq!((action.action, action.owned_by.as_deref()), (Action::Forget, Some("shop/api/dev")));
 }
 
 #[test]
@@ -128,7 +177,9 @@ fn what_nobody_knows_the_result_of_stops_everything() {
     let state =
         State { resources: vec![StateResource { unknown: true, ..recorded("x", "a", &[]) }], ..State::default() };
     let (spec, live) = (Spec::default(), BTreeMap::from([(id("x"), Live::Absent)]));
-    let input = PlanInput { spec: &spec, state: &state, live: &live, previews: &BTreeMap::new(), destroy: false };
+    let (previews, owner) = (BTreeMap::new(), Owner::default());
+    let input =
+        PlanInput { spec: &spec, state: &state, live: &live, previews: &previews, destroy: false, owner: &owner };
     let problems = plan(&input).unwrap_err();
     assert_eq!(problems[0].reason, reason::UNKNOWN_STATE);
     assert_eq!(problems[0].resource_id, Some(id("x")));

@@ -16,6 +16,7 @@ fn action(id: &str, action: Action, changes: Vec<FieldChange>) -> PlannedAction 
         drift: false,
         unverified: None,
         recorded_as: None,
+        owned_by: None,
     }
 }
 
@@ -54,6 +55,14 @@ fn every_action_is_a_line_with_its_fields_below() {
         },
         action("v1:Secret:shop:old", Action::Delete, vec![]),
         action("v1:Secret:shop:lost", Action::Forget, vec![]),
+        PlannedAction {
+            owned_by: Some("shop/api/dev".to_owned()),
+            ..action("v1:Service:shop:api", Action::Adopt, vec![])
+        },
+        PlannedAction {
+            owned_by: Some("shop/api/dev".to_owned()),
+            ..action("v1:Secret:shop:api", Action::Forget, vec![])
+        },
     ]);
     assert_snapshot!(render(&plan, Colour::Never), @r#"
     + create   v1:ConfigMap:shop:web  (unverified: its namespace is not there yet)
@@ -68,8 +77,10 @@ fn every_action_is_a_line_with_its_fields_below() {
     > adopt    apps/v1:Deployment:shop:api  (recorded as apps/v1beta1:Deployment:shop:api)
     - delete   v1:Secret:shop:old
     . forget   v1:Secret:shop:lost
+    > adopt    v1:Service:shop:api  (taken over from shop/api/dev)
+    . forget   v1:Secret:shop:api  (it belongs to shop/api/dev now, and is left alone)
 
-    Plan: 2 to create, 1 to update, 1 to delete, 1 to replace, 1 to adopt, 1 to forget; 1 unchanged; 1 unverified.
+    Plan: 2 to create, 1 to update, 1 to delete, 1 to replace, 2 to adopt, 2 to forget; 1 unchanged; 1 unverified.
     "#);
 }
 

@@ -7,12 +7,22 @@ fn resource(attributes: Value) -> Resource {
     serde_json::from_value(json!({"id": "x", "type": "Kubernetes", "attributes": attributes})).unwrap()
 }
 
+fn of(resource: &Resource) -> Result<Manifest, RuntimeError> {
+    let owner = Owner {
+        organization: "shop".to_owned(),
+        stack: "web".to_owned(),
+        workspace: "dev".to_owned(),
+        stack_uid: "u".to_owned(),
+    };
+    Manifest::of(resource, &owner)
+}
+
 fn check_path(api_version: &str, kind: &str, namespace: &str, name: &str, expected: &str) {
     let mut attributes = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name}});
     if !namespace.is_empty() {
         attributes["metadata"]["namespace"] = json!(namespace);
     }
-    let manifest = Manifest::of(&resource(attributes)).unwrap();
+    let manifest = of(&resource(attributes)).unwrap();
     assert_eq!(path("dev", &manifest.reference), expected);
 }
 
@@ -32,11 +42,12 @@ fn an_object_reads_from_its_name_down() {
         "metadata": {"labels": {"app": "web"}, "namespace": "shop", "name": "web", "uid": "u"},
         "apiVersion": "apps/v1", "status": {"replicas": 1}, "data": {"text": "one\ntwo\n"},
     });
-    let manifest = Manifest::of(&resource(object)).unwrap();
+    let manifest = of(&resource(object)).unwrap();
     let text = String::from_utf8(render(&manifest.object).unwrap()).unwrap();
     assert_eq!(
         text,
-        "apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: web\n  namespace: shop\n  labels:\n    app: web\n\
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: web\n  namespace: shop\n  annotations:\n    stoa.dev/owner: shop/web/dev/u\n\
+         \x20 labels:\n    app: web\n\
          data:\n  text: |\n    one\n    two\nspec:\n  a: \"1\"\n  b:\n  - a: \"yes\"\n    z: 1\n"
     );
 }
@@ -47,13 +58,13 @@ fn a_secret_with_values_is_refused_and_one_without_is_not() {
         resource(json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "db"}, field: value}))
     };
     for (field, value) in [("data", json!({"a": "Yg=="})), ("stringData", json!({"a": "b"})), ("data", json!("x"))] {
-        let RuntimeError::Invalid { field: told, .. } = Manifest::of(&secret(field, value)).unwrap_err() else {
+        let RuntimeError::Invalid { field: told, .. } = of(&secret(field, value)).unwrap_err() else {
             panic!("a Secret is invalid here")
         };
         assert_eq!(told, Some(format!("attributes.{field}")));
     }
-    Manifest::of(&secret("data", json!({}))).unwrap();
-    Manifest::of(&secret("type", json!("Opaque"))).unwrap();
+    of(&secret("data", json!({}))).unwrap();
+    of(&secret("type", json!("Opaque"))).unwrap();
 }
 
 #[test]
@@ -61,7 +72,7 @@ fn names_that_lead_out_of_the_folder_are_refused() {
     for (namespace, name) in [("..", "a"), ("a/b", "a"), ("shop", "../a"), ("_cluster", "a"), ("shop", "")] {
         let attributes =
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}});
-        assert!(matches!(Manifest::of(&resource(attributes)), Err(RuntimeError::Invalid { .. })), "{namespace} {name}");
+        assert!(matches!(of(&resource(attributes)), Err(RuntimeError::Invalid { .. })), "{namespace} {name}");
     }
 }
 

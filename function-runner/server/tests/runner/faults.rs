@@ -54,8 +54,9 @@ async fn what_a_lost_run_wrote_is_removed_and_what_others_wrote_is_not() {
     assert!(scene.caller.state.values().all(|entry| entry.intent.is_some() && entry.resource.is_empty()));
     let open = scene.caller.state.clone();
 
-    // The same intents, of a run that wrote nothing.
+    // The same intents, of another stack's run that wrote nothing.
     scene.caller.next_run("another");
+    let stack = std::mem::replace(&mut scene.caller.target.stack_uid, "uid-of-another-stack".to_owned());
     let run = "uid-of-one-that-wrote-nothing";
     scene.caller.state.values_mut().for_each(|entry| entry.intent.as_mut().unwrap().run = run.to_owned());
     let plan = scene.caller.plan(&Spec::default(), true).await.unwrap();
@@ -65,6 +66,7 @@ async fn what_a_lost_run_wrote_is_removed_and_what_others_wrote_is_not() {
     assert_eq!((scene.commits().len(), scene.delivered().len()), (1, 3), "they are somebody else's");
 
     scene.caller.state = open;
+    scene.caller.target.stack_uid = stack;
     let plan = scene.caller.plan(&Spec::default(), true).await.unwrap();
     assert_eq!(plan.summary, Some(Summary { delete: 3, ..Summary::default() }), "{}", plan.table);
     assert!(scene.caller.apply(&Spec::default(), &plan).await.finished().succeeded);

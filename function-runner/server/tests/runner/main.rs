@@ -7,4 +7,5 @@ mod caller;
 mod delivery;
 mod faults;
 mod input;
+mod ownership;
 mod process;

@@ -9,6 +9,7 @@ mod bad_input;
 mod control_repository;
 mod kinds;
 mod organizations;
+mod ownership;
 mod permissions;
 mod plans;
 mod records;

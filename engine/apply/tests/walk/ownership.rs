@@ -1,0 +1,150 @@
+//! Two deployments that name the same object: it is one's, until the other takes it over on purpose.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use stoa_apply::ResourceOutcome;
+use stoa_engine::problem::reason;
+use stoa_engine::{Action, Spec};
+use stoa_runtime::fake::Operation;
+
+use crate::support::{Stack, config_map, id, maps, options, spec};
+
+const FIRST: &str = "fake/stack/workspace";
+const LEFT: &str = "it belongs to fake/second/workspace now, and is left alone";
+
+/// One ConfigMap that is taken over from the first.
+fn taking_over() -> Spec {
+    let mut map = config_map("a", &[], json!({"a": "1"}));
+    map["extensions"] = json!({"stoa.dev/take-over-from": FIRST});
+    spec(vec![map])
+}
+
+/// A ConfigMap of the first stack, and both stacks.
+async fn of_the_first() -> (Stack, Stack) {
+    let first = Stack::default();
+    first.bring(&maps(&[("a", &[])])).await;
+    let second = first.beside("second");
+    (first, second)
+}
+
+#[tokio::test]
+async fn an_object_of_another_deployment_is_refused_before_anything_is_done() {
+    let (first, second) = of_the_first().await;
+    let before = first.cloud.live(&id("a"));
+    let problems = second.refusal(second.runtime(), &maps(&[("a", &[]), ("b", &[])])).await;
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    assert_eq!(problems[0].reason, reason::OWNED_BY_ANOTHER);
+    let expected = format!("{}: ConfigMap a in namespace shop belongs to {FIRST}, ", id("a"));
+    assert!(problems[0].to_string().starts_with(&expected), "{}", problems[0]);
+    assert!(second.cloud.called(Operation::Apply).is_empty());
+    assert_eq!(first.cloud.live(&id("a")), before);
+    assert!(second.destroy().await.succeeded);
+    assert_eq!(first.cloud.live(&id("a")), before, "it was never recorded as the second's");
+}
+
+#[tokio::test]
+async fn whose_an_object_is_costs_no_calls_and_is_no_change() {
+    let (first, _) = of_the_first().await;
+    let planned = first.plan(&maps(&[("a", &[])])).await.unwrap();
+    assert!(planned.plan.is_unchanged(), "{}", planned.table);
+    assert_eq!(first.cloud.calls().len(), 1, "one read: {:?}", first.cloud.calls());
+}
+
+#[tokio::test]
+async fn what_was_applied_before_there_were_marks_is_marked_with_its_next_change() {
+    let (first, _) = of_the_first().await;
+    let mut live = first.cloud.live(&id("a")).unwrap();
+    live["metadata"].as_object_mut().unwrap().remove("annotations").unwrap();
+    first.cloud.put(&id("a"), live.into());
+    let unchanged = maps(&[("a", &[])]);
+    assert!(first.plan(&unchanged).await.unwrap().plan.is_unchanged());
+    first.bring(&unchanged).await;
+    assert!(first.cloud.live(&id("a")).unwrap()["metadata"].get("annotations").is_none(), "the plan said so");
+
+    let changed = spec(vec![config_map("a", &[], json!({"a": "2"}))]);
+    let planned = first.plan(&changed).await.unwrap();
+    let paths: Vec<&str> = planned.plan.actions[0].changes.iter().map(|change| change.path.as_str()).collect();
+    assert_eq!(paths, ["data.a"], "the mark is no change");
+    first.bring(&changed).await;
+    let live = first.cloud.live(&id("a")).unwrap();
+    assert_eq!(live["metadata"]["annotations"]["stoa.dev/owner"], "fake/stack/workspace/uid");
+    assert!(first.destroy().await.succeeded);
+    assert!(first.cloud.ids().is_empty());
+}
+
+#[tokio::test]
+async fn what_has_no_mark_and_is_not_recorded_is_adopted() {
+    let stack = Stack::default();
+    stack.cloud.put(&id("a"), config_map("a", &[], json!({"a": "by hand"}))["attributes"].clone());
+    let wanted = maps(&[("a", &[])]);
+    let planned = stack.plan(&wanted).await.unwrap();
+    assert_eq!(planned.plan.actions[0].action, Action::Adopt);
+    stack.bring(&wanted).await;
+    let second = stack.beside("second");
+    assert_eq!(second.refusal(second.runtime(), &wanted).await[0].reason, reason::OWNED_BY_ANOTHER);
+}
+
+#[tokio::test]
+async fn an_object_that_was_taken_over_is_left_alone_by_whoever_had_it() {
+    for deferred in [false, true] {
+        let (first, second) = of_the_first().await;
+        let planned = second.plan(&taking_over()).await.unwrap();
+        assert!(
+            planned.table.starts_with(&format!("> adopt    {}  (taken over from {FIRST})\n", id("a"))),
+            "{}",
+            planned.table
+        );
+        second.bring(&taking_over()).await;
+        let taken = first.cloud.live(&id("a"));
+        assert!(second.plan(&taking_over()).await.unwrap().plan.is_unchanged(), "it means nothing any more");
+
+        assert_eq!(first.refusal(first.runtime(), &maps(&[("a", &[])])).await[0].reason, reason::OWNED_BY_ANOTHER);
+        let nothing = Spec::default();
+        let planned = first.plan(&nothing).await.unwrap();
+        assert_eq!(planned.table, format!(". forget   {}  ({LEFT})\n\nPlan: 1 to forget.\n", id("a")));
+        let runtime = first.runtime();
+        let runtime = if deferred { runtime.deferred() } else { runtime };
+        let outcome = first.execute_with(Arc::new(runtime), &nothing, &planned, &[], &options()).await.unwrap();
+        assert!(outcome.succeeded, "{outcome:?}");
+        assert_eq!(first.keeper.result(&id("a")).message, LEFT, "the log tells");
+        assert!(first.keeper.state().resources.is_empty());
+        assert_eq!(first.cloud.live(&id("a")), taken);
+        assert!(second.destroy().await.succeeded);
+        assert!(first.cloud.ids().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn what_is_taken_over_between_plan_and_deletion_is_left_alone_and_told() {
+    for deferred in [false, true] {
+        let (first, second) = of_the_first().await;
+        let nothing = Spec::default();
+        let planned = first.plan(&nothing).await.unwrap();
+        assert_eq!(planned.plan.actions[0].action, Action::Delete);
+        second.bring(&taking_over()).await;
+        let taken = first.cloud.live(&id("a"));
+        let runtime = first.runtime();
+        let runtime = if deferred { runtime.deferred() } else { runtime };
+        let outcome = first.execute_with(Arc::new(runtime), &nothing, &planned, &[], &options()).await.unwrap();
+        assert!(outcome.succeeded, "{outcome:?}");
+        let result = first.keeper.result(&id("a"));
+        assert_eq!((result.outcome, result.message.as_str()), (ResourceOutcome::Done, LEFT));
+        assert!(first.keeper.state().resources.is_empty());
+        assert_eq!(first.cloud.live(&id("a")), taken);
+    }
+}
+
+#[tokio::test]
+async fn what_another_deployment_makes_between_plan_and_call_is_not_applied_over() {
+    let first = Stack::default();
+    let wanted = maps(&[("a", &[])]);
+    let planned = first.plan(&wanted).await.unwrap();
+    let second = first.beside("second");
+    second.bring(&spec(vec![config_map("a", &[], json!({"a": "theirs"}))])).await;
+    let outcome = first.execute(&wanted, &planned, &[]).await.unwrap();
+    assert_eq!(outcome.problems[0].reason, reason::OWNED_BY_ANOTHER);
+    assert_eq!(first.keeper.result(&id("a")).outcome, ResourceOutcome::Failed, "it is known what became of the call");
+    assert!(first.keeper.state().open.is_empty() && first.keeper.state().resources.is_empty());
+    assert_eq!(first.cloud.live(&id("a")).unwrap()["data"]["a"], "theirs");
+}

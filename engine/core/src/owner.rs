@@ -1,0 +1,244 @@
+//! Whose an object is: everything that is applied bears the mark of the deployment that applied it.
+//!
+//! A deployment is one stack in one workspace, since that is what has a state of its own. Its mark is the annotation
+//! [`MARK`]. Runtimes write it with the object, so that it comes with whatever is read anyway, and look at it again
+//! right before they change or delete something.
+//!
+//! **Invariant:** what bears the mark of another deployment is neither changed nor deleted, unless the resource says by
+//! [`TAKE_OVER_FROM`] from whom it is to be taken.
+
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+use crate::object::ObjectRef;
+use crate::spec::Resource;
+
+/// The annotation that says whose an object is: `<organization>/<stack>/<workspace>/<uid of the stack>`.
+pub const MARK: &str = "stoa.dev/owner";
+
+/// The extension, or annotation, of a resource that names the deployment from which it is to be taken over:
+/// `<organization>/<stack>/<workspace>`, or a whole mark.
+///
+/// It names whom, so that it means nothing any more once it was done.
+pub const TAKE_OVER_FROM: &str = "stoa.dev/take-over-from";
+
+/// A deployment: one stack in one workspace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Owner {
+    /// The organization's name.
+    pub organization: String,
+    /// The stack's name.
+    pub stack: String,
+    /// The workspace's name.
+    pub workspace: String,
+    /// The stack's uid. A stack that was deleted and created anew has another, and another state: what the first
+    /// left behind is not in it.
+    pub stack_uid: String,
+}
+
+/// How a deployment stands to a live object that it is to apply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// The object is its own, or nobody's.
+    Free,
+    /// Another deployment has it, whose readable name this is, and it is to be taken over from that one.
+    TakesOver(String),
+    /// Another deployment has it: a sentence for people.
+    Refused(String),
+}
+
+impl fmt::Display for Owner {
+    /// `<organization>/<stack>/<workspace>`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.organization, self.stack, self.workspace)
+    }
+}
+
+impl Owner {
+    /// The value of [`MARK`].
+    pub fn mark(&self) -> String {
+        format!("{self}/{}", self.stack_uid)
+    }
+
+    /// The object with our mark, whatever it says of one.
+    #[must_use]
+    pub fn marked(&self, object: &Map<String, Value>) -> Map<String, Value> {
+        let mut object = object.clone();
+        let metadata = object.entry("metadata").or_insert_with(|| Map::new().into());
+        if let Some(metadata) = metadata.as_object_mut() {
+            let annotations = metadata.entry("annotations").or_insert(Value::Null);
+            if annotations.is_null() {
+                *annotations = Map::new().into();
+            }
+            // What is no map is refused by whoever takes objects.
+            if let Some(annotations) = annotations.as_object_mut() {
+                annotations.insert(MARK.to_owned(), self.mark().into());
+            }
+        }
+        object
+    }
+
+    /// Whether the object bears our mark.
+    pub fn has(&self, live: &Map<String, Value>) -> bool {
+        mark_of(live).is_some_and(|mark| mark == self.mark())
+    }
+
+    /// The other deployment whose mark the object bears, as people name it. `None` when the mark is ours, or there is
+    /// none.
+    ///
+    /// A mark that nobody here could have written is another's, too.
+    pub fn other(&self, live: &Map<String, Value>) -> Option<String> {
+        mark_of(live).filter(|mark| *mark != self.mark()).map(|mark| self.readable(&mark))
+    }
+
+    /// How we stand to a live object that is to be applied; `from` is what its resource says of taking over
+    /// ([`taken_from`]).
+    pub fn standing(&self, from: Option<&str>, live: &Map<String, Value>) -> Standing {
+        let Some(mark) = mark_of(live).filter(|mark| *mark != self.mark()) else { return Standing::Free };
+        let name = self.readable(&mark);
+        if from.is_some_and(|from| from == mark || Some(from) == name_in(&mark)) {
+            return Standing::TakesOver(name);
+        }
+        let object = ObjectRef::of(live).map_or_else(
+            || "the object".to_owned(),
+            |ObjectRef { kind, namespace, name, .. }| {
+                let namespace = if namespace.is_empty() { namespace } else { format!(" in namespace {namespace}") };
+                format!("{kind} {name}{namespace}")
+            },
+        );
+        Standing::Refused(format!(
+            "{object} belongs to {name}, and this is {self}; to take it over, set {TAKE_OVER_FROM}: {name} in the \
+             resource's extensions or annotations"
+        ))
+    }
+
+    /// The other deployment by its name, and with the uid where it has the same name as ours.
+    fn readable(&self, mark: &str) -> String {
+        name_in(mark).filter(|name| *name != self.to_string()).unwrap_or(mark).to_owned()
+    }
+}
+
+/// What is told of an object that was to be removed and belongs to another deployment.
+pub fn left_alone(owner: &str) -> String {
+    format!("it belongs to {owner} now, and is left alone")
+}
+
+/// The deployment from which the resource says that it is to be taken over.
+pub fn taken_from(resource: &Resource) -> Option<&str> {
+    let annotated = || resource.attributes.get("metadata")?.get("annotations")?.get(TAKE_OVER_FROM);
+    resource.extensions.get(TAKE_OVER_FROM).or_else(annotated)?.as_str().filter(|from| !from.is_empty())
+}
+
+/// The mark of an object. One that is no text is told as JSON.
+fn mark_of(object: &Map<String, Value>) -> Option<String> {
+    match object.get("metadata")?.get("annotations")?.get(MARK)? {
+        Value::Null => None,
+        Value::String(mark) => Some(mark.clone()).filter(|mark| !mark.is_empty()),
+        other => Some(other.to_string()),
+    }
+}
+
+/// The part of a mark that people read.
+fn name_in(mark: &str) -> Option<&str> {
+    mark.rsplit_once('/').map(|(name, _)| name).filter(|name| name.split('/').count() == 3)
+}
+
+/// The object without a mark, which is nothing that anybody wants or changes.
+pub(crate) fn without_mark(mut object: Map<String, Value>) -> Map<String, Value> {
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut)
+        && let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut)
+        && annotations.remove(MARK).is_some()
+        && annotations.is_empty()
+    {
+        metadata.remove("annotations");
+    }
+    object
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn owner(stack: &str, uid: &str) -> Owner {
+        Owner {
+            organization: "shop".to_owned(),
+            stack: stack.to_owned(),
+            workspace: "dev".to_owned(),
+            stack_uid: uid.to_owned(),
+        }
+    }
+
+    fn object(metadata: Value) -> Map<String, Value> {
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
+        object.as_object().cloned().unwrap()
+    }
+
+    #[test]
+    fn a_mark_is_readable_and_replaces_whatever_stands_there() {
+        let web = owner("web", "u-1");
+        for annotations in [json!(null), json!({}), json!({MARK: "made/up/by/hand"})] {
+            let marked = web.marked(&object(json!({"name": "a", "annotations": annotations})));
+            assert_eq!(marked["metadata"]["annotations"], json!({MARK: "shop/web/dev/u-1"}));
+            assert!(web.has(&marked));
+        }
+        let marked = web.marked(&object(json!({"name": "a", "annotations": {"a": "b"}})));
+        assert_eq!(marked["metadata"]["annotations"], json!({"a": "b", MARK: "shop/web/dev/u-1"}));
+        assert_eq!(without_mark(marked), object(json!({"name": "a", "annotations": {"a": "b"}})));
+        let broken = object(json!({"name": "a", "annotations": "none"}));
+        assert_eq!(web.marked(&broken), broken, "its server says what is wrong with it");
+    }
+
+    #[test]
+    fn what_is_ours_or_nobodys_is_free() {
+        let web = owner("web", "u-1");
+        let bare = object(json!({"name": "a"}));
+        for live in [&bare, &web.marked(&bare), &object(json!({"name": "a", "annotations": {MARK: ""}}))] {
+            assert_eq!((web.standing(None, live), web.other(live)), (Standing::Free, None));
+        }
+        assert!(!web.has(&bare));
+    }
+
+    #[test]
+    fn what_is_anothers_is_refused_by_name() {
+        let web = owner("web", "u-1");
+        let bare = object(json!({"name": "a", "namespace": "n"}));
+        for (mark, named) in [
+            ("shop/api/dev/u-2", "shop/api/dev"),
+            ("shop/web/dev/u-2", "shop/web/dev/u-2"),
+            ("by hand", "by hand"),
+            ("a/b", "a/b"),
+        ] {
+            let mut live = bare.clone();
+            live["metadata"]["annotations"] = json!({ MARK: mark });
+            assert_eq!(web.other(&live).as_deref(), Some(named));
+            let Standing::Refused(message) = web.standing(None, &live) else { panic!("{mark} is taken") };
+            let told = format!(
+                "ConfigMap a in namespace n belongs to {named}, and this is shop/web/dev; to take it over, set \
+                                stoa.dev/take-over-from: {named} in the resource's extensions or annotations"
+            );
+            assert_eq!(message, told);
+            assert_eq!(web.standing(Some(named), &live), Standing::TakesOver(named.to_owned()), "as it was told");
+            assert_eq!(web.standing(Some(mark), &live), Standing::TakesOver(named.to_owned()));
+            assert!(matches!(web.standing(Some("shop/other/dev"), &live), Standing::Refused(_)));
+        }
+        let number = object(json!({"name": "a", "annotations": {MARK: 7}}));
+        assert!(matches!(web.standing(None, &number), Standing::Refused(_)));
+    }
+
+    #[test]
+    fn a_resource_says_from_whom_it_is_taken_in_its_extensions_or_annotations() {
+        let resource = |extensions: Value, annotations: Value| -> Resource {
+            serde_json::from_value(json!({"id": "v1:ConfigMap:a", "type": "Kubernetes", "extensions": extensions,
+                "attributes": {"metadata": {"name": "a", "annotations": annotations}}}))
+            .unwrap()
+        };
+        let (from, none) = (json!({TAKE_OVER_FROM: "shop/api/dev"}), json!({}));
+        assert_eq!(taken_from(&resource(from.clone(), none.clone())), Some("shop/api/dev"));
+        assert_eq!(taken_from(&resource(none.clone(), from)), Some("shop/api/dev"));
+        assert_eq!(taken_from(&resource(none.clone(), none.clone())), None);
+        assert_eq!(taken_from(&resource(json!({TAKE_OVER_FROM: ""}), none)), None);
+    }
+}

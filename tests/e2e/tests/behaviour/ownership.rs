@@ -1,0 +1,85 @@
+//! Two stacks that name one object: it is one's, until the other takes it over on purpose.
+
+use std::path::Path;
+use std::process::Command;
+
+use stoa_e2e::fixture::Organization;
+use stoa_e2e::{Cluster, Server, Standalone, run};
+
+/// A ConfigMap in the organization's namespace, with this value and extension.
+fn shared(organization: &Organization, value: &str, extension: &str) -> String {
+    let name = &organization.name;
+    format!(
+        "resources:
+- id: v1:ConfigMap:{name}:shared
+  type: Kubernetes
+  attributes:
+    apiVersion: v1
+    kind: ConfigMap
+    metadata: {{name: shared, namespace: {name}}}
+    data: {{value: {value}}}
+  extensions: {{{extension}}}
+"
+    )
+}
+
+/// `live` tells the value and the mark of the ConfigMap, or what is in its place.
+fn an_object_is_one_stacks(server: &dyn Server, live: impl Fn(&Organization) -> String) {
+    let organization = Organization::create(server);
+    let name = &organization.name;
+    organization.stack("one", &shared(&organization, "of-one", ""));
+    organization.succeed("one", "Apply", "");
+    let of_one = live(&organization);
+    assert!(of_one.contains("of-one") && of_one.contains(&format!("{name}/one/{name}/")), "{of_one}");
+
+    organization.stack("two", &shared(&organization, "of-two", ""));
+    for operation in ["Preview", "Apply"] {
+        let message = organization.fail("two", operation, "");
+        let object = format!("v1:ConfigMap:{name}:shared");
+        assert!(message.contains(&object) && message.contains(&format!("belongs to {name}/one/{name}")), "{message}");
+    }
+    organization.succeed("two", "Destroy", "");
+    assert_eq!(live(&organization), of_one, "the second stack never had it");
+
+    let take_over = format!("stoa.dev/take-over-from: {name}/one/{name}");
+    organization.stack("two", &shared(&organization, "of-two", &take_over));
+    organization.succeed("two", "Apply", "");
+    let of_two = live(&organization);
+    assert!(of_two.contains("of-two") && of_two.contains(&format!("{name}/two/{name}/")), "{of_two}");
+
+    let message = organization.fail("one", "Apply", "");
+    assert!(message.contains(&format!("belongs to {name}/two/{name}")), "{message}");
+    let destroy = organization.succeed("one", "Destroy", "");
+    let run = destroy["metadata"]["name"].as_str().unwrap();
+    let path = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{name}/runs/{run}/log");
+    let log = server.kubectl().run(&["get", "--raw", &path]);
+    assert!(log.contains(&format!("it belongs to {name}/two/{name} now, and is left alone")), "{log}");
+    assert_eq!(live(&organization), of_two, "the first stack has it no more");
+
+    organization.succeed("two", "Destroy", "");
+    assert!(!live(&organization).contains("of-"), "{}", live(&organization));
+}
+
+#[test]
+fn an_object_is_one_stacks_until_another_takes_it_over_on_purpose_on_its_own() {
+    let git = |repository: &Path, args: &[&str]| run(Command::new("git").arg("--git-dir").arg(repository).args(args));
+    an_object_is_one_stacks(&*Standalone::shared(), |organization| {
+        let files = git(&organization.deploy, &["ls-tree", "-r", "--name-only", "main"]);
+        files.lines().map(|file| git(&organization.deploy, &["show", &format!("main:{file}")])).collect()
+    });
+}
+
+#[test]
+fn an_object_is_one_stacks_until_another_takes_it_over_on_purpose_in_a_cluster() {
+    let cluster = Cluster::shared();
+    an_object_is_one_stacks(&cluster, |organization| {
+        cluster.kubectl().run(&[
+            "get",
+            "configmap/shared",
+            "--namespace",
+            &organization.name,
+            "--ignore-not-found",
+            "--output=yaml",
+        ])
+    });
+}
