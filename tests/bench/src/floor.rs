@@ -109,21 +109,22 @@ struct Repeater {
     writer: tokio::sync::Mutex<Client>,
     known: Mutex<HashMap<Question, Known>>,
     /// What is said to the watches of each path.
-    watches: Mutex<HashMap<String, broadcast::Sender<Bytes>>>,
+    watches: Mutex<HashMap<String, broadcast::WeakSender<Bytes>>>,
 }
 
 impl Repeater {
     /// The body of a watch. The first of a path opens one at Stoa, which lasts as long as anybody listens.
     async fn watch(&self, path: String) -> Result<Body> {
         let lock = || self.watches.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = lock().get(&path).map(broadcast::Sender::subscribe);
+        let known = lock().get(&path).and_then(broadcast::WeakSender::upgrade).map(|says| says.subscribe());
         let heard = match known {
             Some(heard) => heard,
             None => {
                 let mut client = self.stoa.connect().await?;
                 let mut lines = client.stream(&Call::get(path.clone())).await?;
                 let (says, heard) = broadcast::channel(BEHIND);
-                lock().insert(path, says.clone());
+                // Only as long as somebody listens; who comes later begins anew.
+                lock().insert(path, says.downgrade());
                 tokio::spawn(async move {
                     let _connection = client;
                     let mut say =
@@ -154,7 +155,8 @@ impl Repeater {
             gzip: header(ACCEPT_ENCODING).is_some(),
         };
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&question).cloned();
-        if let Some(known) = known {
+        // One object is asked for to learn the version, which is another each time.
+        if let Some(known) = known.filter(|_| !question.path.ends_with("?limit=1")) {
             return Ok(known);
         }
         let call = Call::get(question.path.clone()).accept(question.accept.clone());
