@@ -5,7 +5,8 @@
 //! right before they change or delete something.
 //!
 //! **Invariant:** what bears the mark of another deployment is neither changed nor deleted, unless the resource says by
-//! [`TAKE_OVER_FROM`] from whom it is to be taken.
+//! [`TAKE_OVER_FROM`] from whom it is to be taken. What an earlier deployment of the same name left behind is taken over,
+//! which the plan shows; it is not deleted before that.
 
 use std::fmt;
 
@@ -33,7 +34,7 @@ pub struct Owner {
     /// The workspace's name.
     pub workspace: String,
     /// The stack's uid. A stack that was deleted and created anew has another, and another state: what the first
-    /// left behind is not in it.
+    /// left behind is not in it, and nothing is known of it but the name.
     pub stack_uid: String,
 }
 
@@ -42,7 +43,8 @@ pub struct Owner {
 pub enum Standing {
     /// The object is its own, or nobody's.
     Free,
-    /// Another deployment has it, whose readable name this is, and it is to be taken over from that one.
+    /// Another deployment has it, whose readable name this is, and it is to be taken over from that one: the resource
+    /// says so, or it is one of our name that is no more.
     TakesOver(String),
     /// Another deployment has it: a sentence for people.
     Refused(String),
@@ -97,7 +99,8 @@ impl Owner {
     pub fn standing(&self, from: Option<&str>, live: &Map<String, Value>) -> Standing {
         let Some(mark) = mark_of(live).filter(|mark| *mark != self.mark()) else { return Standing::Free };
         let name = self.readable(&mark);
-        if from.is_some_and(|from| from == mark || Some(from) == name_in(&mark)) {
+        let is_before_us = name_in(&mark).is_some_and(|name| name == self.to_string());
+        if is_before_us || from.is_some_and(|from| from == mark || Some(from) == name_in(&mark)) {
             return Standing::TakesOver(name);
         }
         let object = ObjectRef::of(live).map_or_else(
@@ -205,12 +208,7 @@ mod tests {
     fn what_is_anothers_is_refused_by_name() {
         let web = owner("web", "u-1");
         let bare = object(json!({"name": "a", "namespace": "n"}));
-        for (mark, named) in [
-            ("shop/api/dev/u-2", "shop/api/dev"),
-            ("shop/web/dev/u-2", "shop/web/dev/u-2"),
-            ("by hand", "by hand"),
-            ("a/b", "a/b"),
-        ] {
+        for (mark, named) in [("shop/api/dev/u-2", "shop/api/dev"), ("by hand", "by hand"), ("a/b", "a/b")] {
             let mut live = bare.clone();
             live["metadata"]["annotations"] = json!({ MARK: mark });
             assert_eq!(web.other(&live).as_deref(), Some(named));
@@ -226,6 +224,14 @@ mod tests {
         }
         let number = object(json!({"name": "a", "annotations": {MARK: 7}}));
         assert!(matches!(web.standing(None, &number), Standing::Refused(_)));
+    }
+
+    #[test]
+    fn what_one_of_our_name_left_behind_is_taken_over_and_not_deleted() {
+        let web = owner("web", "u-1");
+        let live = owner("web", "u-0").marked(&object(json!({"name": "a"})));
+        assert_eq!(web.standing(None, &live), Standing::TakesOver("shop/web/dev/u-0".to_owned()));
+        assert_eq!(web.other(&live).as_deref(), Some("shop/web/dev/u-0"));
     }
 
     #[test]

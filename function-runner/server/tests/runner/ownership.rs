@@ -41,14 +41,9 @@ async fn an_object_is_one_deployments_until_another_takes_it_over_on_purpose() {
     assert!(scene.caller.apply(&plain, &plan).await.finished().succeeded);
     assert_eq!(mark(&scene), "stoa.dev/owner: shop/web-dev/dev/5f0c7f44-0000-4000-8000-000000000001");
 
-    for (mut other, told) in [
-        (
-            beside(&scene, |target| (target.stack, target.stack_uid) = ("api-dev".into(), "u".into())),
-            "shop/web-dev/dev",
-        ),
-        (beside(&scene, |target| target.workspace.as_mut().unwrap().name = "prod".into()), "shop/web-dev/dev"),
-        // Deleted and created anew by the same name: another stack, with another state.
-        (beside(&scene, |target| target.stack_uid = "u".into()), "shop/web-dev/dev/5f0c7f44"),
+    for mut other in [
+        beside(&scene, |target| (target.stack, target.stack_uid) = ("api-dev".into(), "u".into())),
+        beside(&scene, |target| target.workspace.as_mut().unwrap().name = "prod".into()),
     ] {
         other.state.clear();
         let (code, Problem { reason, resource_id, message, .. }) =
@@ -57,8 +52,15 @@ async fn an_object_is_one_deployments_until_another_takes_it_over_on_purpose() {
             (code, reason.as_str(), resource_id.as_str()),
             (Code::InvalidArgument, "OwnedByAnother", CONFIG_MAP)
         );
-        assert!(message.starts_with(&format!("ConfigMap web in namespace shop belongs to {told}")), "{message}");
+        assert!(message.starts_with("ConfigMap web in namespace shop belongs to shop/web-dev/dev"), "{message}");
     }
+
+    // A stack created anew by the same name has another state, and takes over what the first left behind.
+    let mut anew = beside(&scene, |target| target.stack_uid = "u".into());
+    anew.state.clear();
+    let plan = anew.plan(&plain, false).await.unwrap();
+    assert_eq!(plan.summary, Some(Summary { adopt: 1, ..Summary::default() }), "{}", plan.table);
+    assert!(plan.table.contains("(taken over from shop/web-dev/dev/5f0c7f44"), "{}", plan.table);
 
     // What it once had in its state, and is another's now, it drops and does not touch.
     let mut second = beside(&scene, |target| (target.stack, target.stack_uid) = ("api-dev".into(), "u".into()));
