@@ -31,7 +31,7 @@ use crate::{
 const DIRECTORY: &str = "STOA_KILL_TEST_DIRECTORY";
 const ROUNDS: u64 = 12;
 /// How long a process may take to get to something.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Writes until it is killed, and prints each version with its value once it is acknowledged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
