@@ -130,6 +130,11 @@ pub(crate) fn once(bytes: impl AsRef<[u8]> + Send + 'static) -> Pieces {
 /// How many bytes of pieces are gathered into one frame.
 pub(crate) const FRAME_BYTES: usize = 64 * 1024;
 
+/// Room for a frame: the last piece goes over [`FRAME_BYTES`], as a rule by less than this has.
+pub(crate) fn frame() -> Vec<u8> {
+    Vec::with_capacity(FRAME_BYTES + FRAME_BYTES / 8)
+}
+
 /// Appends pieces until `out` is longer than `limit`; says whether there may be more.
 pub(crate) fn fill(pieces: &mut Pieces, out: &mut Vec<u8>, limit: usize) -> bool {
     while out.len() <= limit {
@@ -169,9 +174,11 @@ impl Streamed {
             let mut plain = std::mem::take(&mut self.start);
             if plain.is_empty()
                 && let Some(pieces) = &mut self.rest
-                && !fill(pieces, &mut plain, FRAME_BYTES)
             {
-                self.rest = None;
+                plain = frame();
+                if !fill(pieces, &mut plain, FRAME_BYTES) {
+                    self.rest = None;
+                }
             }
             let Some(encoder) = &mut self.gzip else { return Ok(plain) };
             encoder.write_all(&plain)?;

@@ -21,7 +21,7 @@ use hyper::body::Frame;
 use parking_lot::Mutex;
 
 use super::{
-    body::{Body, FRAME_BYTES},
+    body::{self, Body, FRAME_BYTES},
     render::RenderedList,
 };
 use crate::registry::Stored;
@@ -131,7 +131,7 @@ enum Stage {
 
 impl CompressedList {
     fn next(&mut self) -> Vec<u8> {
-        let mut out = Vec::new();
+        let mut out = if self.stage == Stage::End { Vec::new() } else { body::frame() };
         while out.len() < FRAME_BYTES {
             self.stage = match self.stage {
                 Stage::Head => {
