@@ -245,6 +245,11 @@ fn newest_of(repository: &Repository, bases: &[Oid]) -> Result<Option<(Version, 
     Ok(found)
 }
 
+/// The newest version of the chains that end in `bases`.
+pub(super) fn newest_version(repository: &Repository, bases: &[Oid]) -> Result<Option<Version>, git2::Error> {
+    Ok(newest_of(repository, bases)?.map(|(version, _)| version))
+}
+
 /// The steps that make the newest state what `wanted` says, by key.
 pub(super) fn difference(
     repository: &Repository,

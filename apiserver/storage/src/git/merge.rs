@@ -5,10 +5,12 @@
 //! stays whole, as it is read most.
 
 use std::{
-    collections::{HashMap, HashSet},
+    borrow::Cow,
+    collections::HashMap,
     fs::{self, File},
     hash::{DefaultHasher, Hash as _, Hasher as _},
     io::{self, Read as _},
+    ops::Range,
     os::unix::fs::FileExt as _,
     path::Path,
 };
@@ -18,6 +20,7 @@ use git2::Oid;
 
 use super::{
     delta::Delta,
+    ids::Ids,
     pack_file::{self, OFS_DELTA, PackFile, REF_DELTA, TREE},
     pack_index::{self, Place},
     trees,
@@ -29,6 +32,8 @@ const TRAILER: u64 = 20;
 const LARGE: u64 = 1 << 10;
 /// And those that are too large to look at.
 const TOO_LARGE: u64 = 16 << 20;
+/// How much of a pack is read at once, in bytes.
+const AHEAD: u64 = 256 << 10;
 /// How much of trees is kept at hand to compare others with, in bytes.
 const KEPT: usize = 64 << 20;
 
@@ -56,20 +61,40 @@ impl Pack {
         self.places.iter().map(|place| place.id)
     }
 
-    /// The bytes of an entry by its number.
-    fn entry(&self, number: usize) -> io::Result<Vec<u8>> {
+    /// The bytes of an entry by its number. They are in `ahead` as a rule if those of the one before are.
+    fn entry<'a>(&self, number: usize, ahead: &'a mut Ahead) -> io::Result<&'a [u8]> {
         let Place { offset, crc, .. } = self.places[number];
         let end = self.places.get(number + 1).map_or(self.length.saturating_sub(TRAILER), |next| next.offset);
-        let length = end.checked_sub(offset).filter(|_| end <= self.length).ok_or_else(|| damaged("it is cut off"))?;
-        let mut entry = vec![0; usize::try_from(length).map_err(io::Error::other)?];
-        self.file.read_exact_at(&mut entry, offset)?;
-        if crc32fast::hash(&entry) == crc { Ok(entry) } else { Err(damaged("an entry is not what its index says")) }
+        let is_whole = offset <= end && end <= self.length;
+        let entry = if is_whole { ahead.range(self, offset..end)? } else { return Err(damaged("it is cut off")) };
+        if crc32fast::hash(entry) == crc { Ok(entry) } else { Err(damaged("an entry is not what its index says")) }
     }
 
     /// The object that begins at this offset.
     fn at(&self, offset: u64) -> Option<Oid> {
         let number = self.places.binary_search_by_key(&offset, |place| place.offset).ok()?;
         Some(self.places[number].id)
+    }
+}
+
+/// A part of a pack that was read.
+#[derive(Default)]
+struct Ahead {
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl Ahead {
+    /// A range of a pack, which is the same one with every call.
+    fn range(&mut self, pack: &Pack, range: Range<u64>) -> io::Result<&[u8]> {
+        let has = self.start..self.start + self.bytes.len() as u64;
+        if range.start < has.start || range.end > has.end {
+            let end = range.end.max(pack.length.min(range.start + AHEAD));
+            self.bytes.resize(usize::try_from(end - range.start).map_err(io::Error::other)?, 0);
+            self.start = range.start;
+            pack.file.read_exact_at(&mut self.bytes, range.start)?;
+        }
+        Ok(&self.bytes[(range.start - self.start) as usize..(range.end - self.start) as usize])
     }
 }
 
@@ -81,14 +106,15 @@ pub(super) fn merge(
     others: &[Oid],
     entry: impl Fn(Oid) -> io::Result<Vec<u8>>,
 ) -> io::Result<String> {
-    let all: HashSet<Oid> = packs.iter().flat_map(Pack::ids).chain(others.iter().copied()).collect();
+    let all: Ids = packs.iter().flat_map(Pack::ids).chain(others.iter().copied()).collect();
     let mut out = PackFile::create(folder, all.len())?;
     // What is taken from a pack may rest on what was taken from a newer one, but never the other way round.
     let (mut left, mut likes) = (all, Likenesses::default());
     for pack in packs {
+        let mut ahead = Ahead::default();
         for (number, place) in pack.places.iter().enumerate() {
             if left.remove(&place.id) {
-                let entry = copied(pack, place, pack.entry(number)?, &mut likes)?;
+                let entry = copied(pack, place, pack.entry(number, &mut ahead)?, &mut likes)?;
                 out.add(place.id, &entry)?;
             }
         }
@@ -102,25 +128,25 @@ pub(super) fn merge(
 }
 
 /// An entry as it stands in another pack than its own.
-fn copied(pack: &Pack, place: &Place, entry: Vec<u8>, likes: &mut Likenesses) -> io::Result<Vec<u8>> {
-    let (kind, size, at) = header(&entry).ok_or_else(|| damaged("an entry has no beginning"))?;
+fn copied<'a>(pack: &Pack, place: &Place, entry: &'a [u8], likes: &mut Likenesses) -> io::Result<Cow<'a, [u8]>> {
+    let (kind, size, at) = header(entry).ok_or_else(|| damaged("an entry has no beginning"))?;
     match kind {
         // Where its base is changes, what it is does not.
         OFS_DELTA => {
-            let (back, at) = distance(&entry, at).ok_or_else(|| damaged("a difference has no base"))?;
+            let (back, at) = distance(entry, at).ok_or_else(|| damaged("a difference has no base"))?;
             let base = place.offset.checked_sub(back).and_then(|offset| pack.at(offset));
             let base = base.ok_or_else(|| damaged("a difference is from no object"))?;
             let mut moved = pack_file::header(REF_DELTA, size, base.as_bytes());
             moved.extend(&entry[at..]);
-            Ok(moved)
+            Ok(moved.into())
         }
         TREE if (LARGE..TOO_LARGE).contains(&size) => {
             let mut tree = Vec::with_capacity(size as usize);
             ZlibDecoder::new(&entry[at..]).take(size).read_to_end(&mut tree)?;
             let shorter = likes.difference(place.id, tree)?;
-            Ok(shorter.filter(|shorter| shorter.len() < entry.len() / 2).unwrap_or(entry))
+            Ok(shorter.filter(|shorter| shorter.len() < entry.len() / 2).map_or(entry.into(), Cow::Owned))
         }
-        _ => Ok(entry),
+        _ => Ok(entry.into()),
     }
 }
 

@@ -16,6 +16,7 @@
 mod delta;
 mod fan_out;
 mod history;
+mod ids;
 mod layout;
 mod locks;
 mod merge;

@@ -3,12 +3,13 @@
 //! A batch of commits changes a few entries of trees that may hold thousands, so each tree after
 //! the first is written as its difference from the one before, which is known without any search.
 
-use std::{collections::BTreeMap, io, path::Path};
+use std::{io, path::Path};
 
 use git2::{ObjectType, Oid};
 
 use super::{
     delta::Delta,
+    ids::ById,
     pack_file::{PackFile, REF_DELTA, entry, sha1},
     packs::failed,
 };
@@ -19,7 +20,7 @@ pub(super) struct Objects {
     /// Encoded entries of the pack, in the order they were made.
     entries: Vec<Vec<u8>>,
     /// Which entry an object is.
-    places: BTreeMap<Oid, usize>,
+    places: ById<usize>,
 }
 
 impl Objects {

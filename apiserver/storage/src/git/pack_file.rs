@@ -132,13 +132,14 @@ fn store(content: &[u8], entry: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
+/// The checksum of content that is [`SHORT`], so that neither sum grows out of its type.
 fn adler32(content: &[u8]) -> u32 {
     const MODULUS: u32 = 65_521;
     let (low, high) = content.iter().fold((1, 0), |(low, high), byte| {
-        let low = (low + u32::from(*byte)) % MODULUS;
-        (low, (high + low) % MODULUS)
+        let low = low + u32::from(*byte);
+        (low, high + low)
     });
-    high << 16 | low
+    (high % MODULUS) << 16 | (low % MODULUS)
 }
 
 /// How an entry begins.

@@ -58,6 +58,12 @@ impl Index {
         (old, new)
     }
 
+    /// Notes what a record says; returns what had a file and what has.
+    fn take(&mut self, layout: &dyn Layout, record: &Record) -> (Option<Projected>, Option<Projected>) {
+        let value = if let Change::Put(value) = &record.change { Some(value) } else { None };
+        self.set(&record.key, value, layout)
+    }
+
     /// The object whose file this is.
     pub(super) fn key(&self, path: &str) -> Option<&Key> {
         self.paths.get(path)
@@ -135,8 +141,7 @@ pub(super) fn drafts(
     let mut files = Files { repository: repository.reader()?, tip, invalid, changed: HashMap::new() };
     let (mut drafts, mut steps) = (Vec::new(), Vec::new());
     for record in records {
-        let value = if let Change::Put(value) = &record.change { Some(value) } else { None };
-        let (old, new) = index.set(&record.key, value, layout);
+        let (old, new) = index.take(layout, record);
         let write = Written::of(layout, record, old.as_ref(), new.as_ref());
         steps.extend(write.step(layout));
         let edits = edits(&files, layout, &write)?;
@@ -153,6 +158,12 @@ pub(super) fn drafts(
         });
     }
     Ok((drafts, steps))
+}
+
+/// What one record changed of what was authored, if anything. The index is brought up to it.
+pub(super) fn step(layout: &dyn Layout, index: &mut Index, record: &Record) -> Option<Step> {
+    let (old, new) = index.take(layout, record);
+    Written::of(layout, record, old.as_ref(), new.as_ref()).step(layout)
 }
 
 /// A record of an object that has or had a file, and how that reads.

@@ -25,7 +25,7 @@ use super::{
 use crate::clock::{Clock, SystemClock};
 
 /// How many records become commits with one pack and one move of main.
-const BATCH: usize = 128;
+const BATCH: usize = 1024;
 /// And so many one push to a remote, which takes as long for few as for many.
 const REMOTE_BATCH: usize = 1024;
 /// So many races for main may be lost in a row before it is told.

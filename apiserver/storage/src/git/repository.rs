@@ -334,6 +334,11 @@ impl ControlRepository {
         Ok(appended.end)
     }
 
+    /// The newest version of the histories that end in `past`.
+    pub(super) fn newest_version(&self, past: &[Oid]) -> Result<Option<Version>, git2::Error> {
+        history::newest_version(&self.repository()?, past)
+    }
+
     /// What has to be added to the histories that end in `past` for them to end in these objects.
     pub(super) fn history_difference(
         &self,

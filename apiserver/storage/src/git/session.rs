@@ -4,6 +4,7 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
+use futures_util::StreamExt as _;
 use git2::Oid;
 use stoa_machinery::log::{LogError, Record, Version};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -154,13 +155,46 @@ impl Session {
         }
         if current && self.progress.at.history.is_none() {
             let past = self.past().await?;
-            let steps = self.missing_steps(past.clone()).await?;
+            let steps = self.lost_steps(past.clone()).await?;
             let at = self.version;
             let end = self.git(move |git| git.append_history(&past, at, &steps)).await?;
             self.progress.at.history = Some(end.to_string());
             self.store.save(&self.progress).await?;
         }
         self.show_history(None).await
+    }
+
+    /// What the histories that end in `past` lack: every version, as long as the log has them. The one that is recorded
+    /// may have been on a machine that is gone.
+    async fn lost_steps(&self, past: Vec<Oid>) -> Result<Vec<Step>, GitError> {
+        let ends = past.clone();
+        let Some(since) = self.git(move |git| git.newest_version(&ends)).await? else {
+            return self.missing_steps(past).await;
+        };
+        if since >= self.version {
+            return Ok(Vec::new());
+        }
+        let records = match self.shared.log.scan("", Some(since)).await {
+            Ok(snapshot) => match self.shared.log.follow(since).await {
+                Ok(records) => Some((snapshot, records)),
+                Err(LogError::Expired { .. }) => None,
+                Err(error) => return Err(error.into()),
+            },
+            Err(LogError::Expired { .. } | LogError::Future { .. }) => None,
+            Err(error) => return Err(error.into()),
+        };
+        let Some((snapshot, mut records)) = records else { return self.missing_steps(past).await };
+        let layout = self.shared.layout.as_ref();
+        let (mut index, mut steps) = (Index::of(&snapshot, layout), Vec::new());
+        // The record of the progress itself comes after what it says was looked at.
+        while let Some(record) = records.next().await {
+            let record = record?;
+            if record.version > self.version {
+                break;
+            }
+            steps.extend(project::step(layout, &mut index, &record));
+        }
+        Ok(steps)
     }
 
     /// What the histories that end in `past` lack of what the index has.
@@ -271,6 +305,7 @@ impl Session {
             Point { commit: Some(commit.to_string()), version: self.version, history: Some(history.end.to_string()) };
         self.progress.next = Some(next.clone());
         self.store.save(&self.progress).await?;
+        let theirs = self.heads.history;
         let moved = match self.remote {
             Some(_) => self.push(tip, commit, Some(history.end)).await?,
             None => tip == Some(commit) || self.git(move |git| git.advance(tip, commit)).await?,
@@ -284,6 +319,10 @@ impl Session {
         // Otherwise the record says so when it is saved next; until then main does, and what was moved from here.
         if self.remote.is_some() {
             self.store.save(&self.progress).await?;
+        }
+        if self.heads.history != theirs {
+            // A late push of another may have put a history there that lacks this one.
+            self.complete_remote().await?;
         }
         let safe = self.version;
         self.report(|status| {

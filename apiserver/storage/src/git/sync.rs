@@ -133,11 +133,22 @@ impl Session {
         })
     }
 
-    /// Gives the remote what it lacks of the history, such as all of it when it is new.
+    /// Gives the remote what it lacks of the history, such as all of it when it is new. What it has and is not here is
+    /// joined with ours.
     pub(super) async fn complete_remote(&mut self) -> Result<(), GitError> {
-        let (Some(tip), Some(ours)) = (self.tip()?, self.history()?) else { return Ok(()) };
-        if self.remote.is_none() || self.heads.history == Some(ours) || self.past().await? != [ours] {
+        let (Some(tip), Some(mut ours)) = (self.tip()?, self.history()?) else { return Ok(()) };
+        if self.remote.is_none() || self.heads.history == Some(ours) {
             return Ok(());
+        }
+        match self.past().await?[..] {
+            [end] if end == ours => {}
+            [_] => return Ok(()),
+            ref ends => {
+                let (ends, at) = (ends.to_vec(), self.progress.at.version);
+                ours = self.git(move |git| git.append_history(&ends, at, &[])).await?;
+                self.progress.at.history = Some(ours.to_string());
+                self.store.save(&self.progress).await?;
+            }
         }
         match self.push(Some(tip), tip, Some(ours)).await? {
             true => Ok(()),
@@ -175,6 +186,8 @@ impl Session {
                 Some(why) if update.name == MAIN => {
                     return Err(RemoteError::Refused(format!("the remote refuses the push to main: {why}")).into());
                 }
+                // Somebody else moved it; the two are joined after this.
+                Some(_) if self.fetch().await?.history != update.old => {}
                 Some(why) => {
                     tracing::warn!(name = update.name, why, "the remote does not take the history of versions");
                 }
