@@ -18,7 +18,7 @@ use crate::{
     log::{Key, Version},
     object::Object,
     row::Row,
-    selector::{FieldSelector, LabelSelector},
+    selector::{FieldSelector, LabelBits, LabelSelector},
 };
 
 /// One object as the cache keeps it and lists and watches send it.
@@ -34,6 +34,8 @@ pub struct Stored {
     places: Places,
     /// A number that follows from the key, and does not change while the process lives.
     pub(crate) key_hash: u64,
+    /// Here, since the labels are far away in memory.
+    bits: LabelBits,
     facts: Arc<Facts>,
     /// What a table shows of it, once somebody asked.
     row: OnceLock<Row>,
@@ -81,8 +83,8 @@ impl Stored {
         let metadata = members(&value, 0).find(|(name, _)| *name == b"metadata").map(|(_, at)| at);
         let metadata = metadata.and_then(|at| Some(at..end_of_value(&value, at)?)).ok_or_else(no_metadata)?;
         let places = Places { version: metadata.start, metadata };
-        let (key_hash, facts) = (hash(&key), Arc::new(Facts::of(object, fields)));
-        Ok(Self { key, version: Version::default(), value, places, key_hash, facts, row: OnceLock::new() })
+        let prepared = Prepared { value, places, facts: Arc::new(Facts::of(object, fields)) };
+        Ok(prepared.stored(key, Version::default()))
     }
 
     /// Its namespace, or the empty string.
@@ -119,7 +121,7 @@ impl Stored {
 
     /// Its labels, by key.
     pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.facts.labels.iter().map(|(key, value)| (&**key, &**value))
+        self.facts.labels()
     }
 
     /// The values of the resource's selectable fields, in the order in which they are declared.
@@ -129,7 +131,9 @@ impl Stored {
 
     /// Whether both selectors match.
     pub fn matches(&self, labels: &LabelSelector, fields: &FieldSelector) -> bool {
-        labels.matches(|key| self.label(key)) && fields.matches(self.namespace(), self.name(), self.fields())
+        labels.may_match(self.bits)
+            && labels.matches(|key| self.label(key))
+            && fields.matches(self.namespace(), self.name(), self.fields())
     }
 
     /// Parses the object, `metadata.resourceVersion` in it. Costs a parse with every call.
@@ -226,11 +230,16 @@ impl Prepared {
     /// The object at `key` and `version`; version 0 leaves the version out.
     pub(crate) fn stored(&self, key: Key, version: Version) -> Stored {
         let Self { value, places, facts } = self.clone();
-        Stored { key_hash: hash(&key), key, version, value, places, facts, row: OnceLock::new() }
+        let bits = LabelBits::of(facts.labels());
+        Stored { key_hash: hash(&key), key, version, value, places, bits, facts, row: OnceLock::new() }
     }
 }
 
 impl Facts {
+    fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.labels.iter().map(|(key, value)| (&**key, &**value))
+    }
+
     fn of(object: &Object, fields: &[SelectableField]) -> Self {
         let metadata = object.metadata();
         let mut labels: Vec<(Box<str>, Box<str>)> = metadata

@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeSet, fmt, str::FromStr};
 
+use super::LabelBits;
 use crate::{content, status::ApiError};
 
 /// Matches objects by their labels.
@@ -13,6 +14,8 @@ pub struct LabelSelector(Vec<Requirement>);
 struct Requirement {
     key: String,
     condition: Condition,
+    /// An object that it holds of has all bits of one of these.
+    bits: Vec<LabelBits>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +41,11 @@ impl LabelSelector {
         parser.selector().map(Self).map_err(ApiError::bad_request)
     }
 
+    /// Whether it may match an object whose labels have these bits. When it says no, that is so.
+    pub(crate) fn may_match(&self, bits: LabelBits) -> bool {
+        self.0.iter().all(|requirement| requirement.bits.iter().any(|needed| bits.has(*needed)))
+    }
+
     /// Whether it matches everything.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -54,6 +62,17 @@ impl FromStr for LabelSelector {
 
     fn from_str(text: &str) -> Result<Self, ApiError> {
         Self::parse(text)
+    }
+}
+
+impl Requirement {
+    fn new(key: String, condition: Condition) -> Self {
+        let bits = match &condition {
+            Condition::In(values) => values.iter().map(|value| LabelBits::label(&key, value)).collect(),
+            Condition::Exists | Condition::GreaterThan(_) | Condition::LessThan(_) => vec![LabelBits::key(&key)],
+            Condition::DoesNotExist | Condition::NotIn(_) => vec![LabelBits::default()],
+        };
+        Self { key, condition, bits }
     }
 }
 
@@ -74,7 +93,7 @@ impl Condition {
 impl fmt::Display for LabelSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let list = |values: &BTreeSet<String>| values.iter().map(String::as_str).collect::<Vec<_>>().join(",");
-        for (i, Requirement { key, condition }) in self.0.iter().enumerate() {
+        for (i, Requirement { key, condition, .. }) in self.0.iter().enumerate() {
             if i > 0 {
                 f.write_str(",")?;
             }
@@ -194,10 +213,10 @@ impl<'a> Parser<'a> {
             return Err(format!("<nil>: Invalid value: {key:?}: {}", complaints.join("; ")));
         }
         if absent {
-            return Ok(Requirement { key, condition: Condition::DoesNotExist });
+            return Ok(Requirement::new(key, Condition::DoesNotExist));
         }
         if self.peek() == Token::End || self.peek().is(",") {
-            return Ok(Requirement { key, condition: Condition::Exists });
+            return Ok(Requirement::new(key, Condition::Exists));
         }
         let operator = self.next();
         let condition = match operator {
@@ -211,7 +230,7 @@ impl<'a> Parser<'a> {
                 return Err(format!("found '{}', expected: in, notin, =, ==, !=, gt, lt", token.text()));
             }
         };
-        Ok(Requirement { key, condition })
+        Ok(Requirement::new(key, condition))
     }
 
     /// `(a,b,)`; what is missing between commas is the empty value.
@@ -282,8 +301,26 @@ mod tests {
     use super::*;
 
     fn matches(selector: &str, labels: &[(&str, &str)]) -> bool {
+        let selector = LabelSelector::parse(selector).expect("good");
+        let bits = LabelBits::of(labels.iter().copied());
         let labels: BTreeMap<&str, &str> = labels.iter().copied().collect();
-        LabelSelector::parse(selector).expect("good").matches(|key| labels.get(key).copied())
+        let matches = selector.matches(|key| labels.get(key).copied());
+        assert!(selector.may_match(bits) || !matches, "{selector} is said not to match {labels:?}");
+        matches
+    }
+
+    #[test]
+    fn most_objects_need_no_look_at_their_labels() {
+        let objects = (0..1000).map(|n| (format!("app-{n}"), format!("team-{}", n % 7)));
+        let objects = objects.map(|(app, team)| LabelBits::of([("app", &*app), ("team", &*team)].into_iter()));
+        let objects: Vec<LabelBits> = objects.collect();
+        let looked_at = |selector: &str| {
+            let selector = LabelSelector::parse(selector).expect("good");
+            objects.iter().filter(|bits| selector.may_match(**bits)).count()
+        };
+        assert!(looked_at("app=app-1") < 100 && looked_at("app in (app-1,app-2)") < 150);
+        assert!(looked_at("none") < 200);
+        assert_eq!((looked_at("app"), looked_at("app!=app-1"), looked_at("!app")), (1000, 1000, 1000));
     }
 
     #[test]
@@ -396,7 +433,7 @@ mod tests {
         #[test]
         fn what_is_printed_parses_to_the_same(requirements in proptest::collection::vec(requirement(), 0..5)) {
             let mut requirements: Vec<_> =
-                requirements.into_iter().map(|(key, condition)| Requirement { key, condition }).collect();
+                requirements.into_iter().map(|(key, condition)| Requirement::new(key, condition)).collect();
             requirements.sort_by(|a, b| a.key.cmp(&b.key));
             let selector = LabelSelector(requirements);
             prop_assert_eq!(LabelSelector::parse(&selector.to_string()).expect("printed"), selector);
