@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 use parking_lot::Mutex;
 use stoa_engine::owner::left_alone;
 use stoa_engine::{Action, ObjectRef, PlannedAction, Problem, ResourceId, Sensitive, StateResource, problem::reason};
-use stoa_runtime::{ApplyRequest, Deleted, Finished, Health, KubernetesObject, Runtime, RuntimeError};
+use stoa_runtime::{ApplyRequest, Deleted, Finished, Grant, Health, KubernetesObject, Runtime, RuntimeError};
 use tokio::{sync::Semaphore, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -38,6 +38,8 @@ pub(crate) struct Caller {
     pub(crate) stop: CancellationToken,
     /// How long calls in flight may go on after that.
     pub(crate) grace: Duration,
+    /// Nothing is called for without it.
+    pub(crate) grant: Grant,
     /// Resources of calls whose results nobody had. Whoever keeps the state has to hear of each of them again.
     pub(crate) open: HashSet<ResourceId>,
 }
@@ -46,7 +48,7 @@ impl Caller {
     /// Carries out one action.
     pub(crate) async fn call(&self, planned: &PlannedAction, prior: Option<&StateResource>) -> ResourceResult {
         let _permit = self.permits.acquire().await.expect("nobody closes the semaphore");
-        if self.stop.is_cancelled() {
+        if self.stop.is_cancelled() || self.grant.check().is_err() {
             return skipped(planned, "the run was stopped");
         }
         let told = Told::default();
@@ -74,18 +76,25 @@ impl Caller {
         result
     }
 
-    /// Waits for something, unless time is up or the run is stopped and its grace is over: the reason then.
+    /// Waits for something, unless time is up, the run is stopped and its grace is over, or the grant is: the reason
+    /// then.
     async fn in_time<T>(&self, until: Instant, work: impl Future<Output = T>) -> Result<T, String> {
         let stopped = async {
             self.stop.cancelled().await;
             tokio::time::sleep(self.grace).await;
         };
-        tokio::select! {
-            done = work => Ok(done),
-            () = tokio::time::sleep_until(until) => Err(format!("it took longer than {:?}", self.timeout)),
-            () = stopped => {
-                Err(format!("the run was stopped, and {:?} later the call was still under way", self.grace))
+        let ended = async {
+            tokio::select! {
+                done = work => Ok(done),
+                () = tokio::time::sleep_until(until) => Err(format!("it took longer than {:?}", self.timeout)),
+                () = stopped => {
+                    Err(format!("the run was stopped, and {:?} later the call was still under way", self.grace))
+                }
             }
+        };
+        match self.grant.during(ended).await {
+            Ok(ended) => ended,
+            Err(lapsed) => Err(format!("{lapsed}, and the call was still under way")),
         }
     }
 
@@ -204,9 +213,14 @@ impl Caller {
     }
 }
 
-/// Finishes, tried again while that may help.
-pub(crate) async fn finish(runtime: &dyn Runtime, stop: &CancellationToken) -> Result<Finished, RuntimeError> {
-    retried(stop, &Sensitive::default(), &Told::default(), || runtime.finish()).await
+/// Finishes, tried again while that may help and the grant is not over.
+pub(crate) async fn finish(
+    runtime: &dyn Runtime,
+    stop: &CancellationToken,
+    grant: &Grant,
+) -> Result<Finished, RuntimeError> {
+    let (sensitive, told) = (Sensitive::default(), Told::default());
+    grant.during(retried(stop, &sensitive, &told, || runtime.finish(grant))).await?
 }
 
 /// Makes a call again while its error may pass and nobody wants to stop. The waits grow, and no two

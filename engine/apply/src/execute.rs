@@ -1,7 +1,7 @@
 //! Walks a plan: as parallel as its order allows, and only ever forward.
 //!
 //! Failure stops what comes after the failed resource, and nothing else. Cancellation starts nothing
-//! more and waits for the calls in flight.
+//! more and waits for the calls in flight. So does the end of the grant, and drops them.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
@@ -17,7 +17,7 @@ use futures_util::{
 use stoa_engine::{
     Action, Plan, PlannedAction, Problem, ResourceId, Sensitive, Spec, State, StateResource, problem::reason,
 };
-use stoa_runtime::Runtime;
+use stoa_runtime::{Grant, Runtime};
 use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
@@ -60,6 +60,9 @@ pub struct Options {
     pub health_timeout: Duration,
     /// How long calls in flight may go on after the walk was stopped.
     pub grace: Duration,
+    /// Until when calls may be under way. Nothing is called for once it is over, and the walk is stopped: a call in flight
+    /// is dropped, and nobody knows what became of it.
+    pub grant: Grant,
 }
 
 impl Default for Options {
@@ -69,6 +72,7 @@ impl Default for Options {
             resource_timeout: Duration::from_secs(300),
             health_timeout: Duration::from_secs(300),
             grace: Duration::from_secs(30),
+            grant: Grant::unlimited(),
         }
     }
 }
@@ -78,7 +82,7 @@ impl Default for Options {
 pub struct Outcome {
     /// Everything was done and is healthy.
     pub succeeded: bool,
-    /// It was stopped before its end.
+    /// It was stopped before its end, as when its grant was over.
     pub canceled: bool,
     /// The commit that a GitOps runtime wrote or found written for this run.
     pub commit: Option<String>,
@@ -139,6 +143,7 @@ pub async fn execute(
         timeout: options.resource_timeout,
         stop: cancel.clone(),
         grace: options.grace,
+        grant: options.grant.clone(),
         open: state.open.iter().map(|call| call.id.clone()).collect(),
     };
     let mut walk = Walk {
@@ -149,7 +154,6 @@ pub async fn execute(
         // While some are called, the intents and results of others are being kept. What a deferred
         // runtime gathers costs nothing, so that one intent may be for all.
         window: if deferred { GATHERED } else { parallelism * 2 },
-        cancel: cancel.clone(),
         deferred,
         held: Vec::new(),
         problems: Vec::new(),
@@ -160,14 +164,15 @@ pub async fn execute(
     if abandoned {
         return Err(Abandoned);
     }
-    let mut outcome = Outcome { canceled: cancel.is_cancelled(), ..Outcome::default() };
+    let grant = &options.grant;
+    let mut outcome = Outcome { canceled: cancel.is_cancelled() || grant.check().is_err(), ..Outcome::default() };
     // A deferred runtime writes nothing of a walk that failed or was stopped: half of a change is
     // not what anybody asked for.
     let is_whole = problems.is_empty() && !outcome.canceled;
     let mut others = BTreeMap::new();
     let mut written = if is_whole { Written::All } else { Written::Nothing };
-    if !deferred || is_whole {
-        match finish(&*runtime, &cancel).await {
+    if is_whole || !(deferred || grant.is_over()) {
+        match finish(&*runtime, &cancel, grant).await {
             Ok(finished) => {
                 outcome.commit = finished.commit;
                 others = finished.left;
@@ -177,6 +182,7 @@ pub async fn execute(
                 problems.push(said(&error, &Sensitive::default()));
             }
         }
+        outcome.canceled |= grant.is_over();
     }
     if deferred {
         tell_held(&*observer, held, written, &others).await?;
@@ -253,7 +259,6 @@ struct Walk<'a> {
     observer: Arc<dyn Observer>,
     /// How many resources are begun and not ended at once.
     window: usize,
-    cancel: CancellationToken,
     deferred: bool,
     /// Results of a deferred runtime, told when it has finished.
     held: Vec<ResourceResult>,
@@ -290,7 +295,7 @@ impl Walk<'_> {
                     continue;
                 }
                 let is_full = running.len() + batch.len() >= self.window;
-                if is_full || self.cancel.is_cancelled() || self.abandoned {
+                if is_full || self.is_stopped() || self.abandoned {
                     break;
                 }
                 ready.pop_front();
@@ -312,6 +317,11 @@ impl Walk<'_> {
                 Some(why) => self.skip_after(&id, why, &planned, &later, &mut ended).await,
             }
         }
+    }
+
+    /// Whether nothing more may be begun.
+    fn is_stopped(&self) -> bool {
+        self.caller.stop.is_cancelled() || self.caller.grant.check().is_err()
     }
 
     /// What is recorded of a resource, perhaps under an id that it had before.

@@ -8,7 +8,7 @@ use git2::build::TreeUpdateBuilder;
 use git2::{Commit, FileMode, ObjectType, Oid, Repository, Signature, Sort, Tree, TreeEntry};
 use serde_json::{Map, Value};
 use stoa_engine::{Owner, ResourceId};
-use stoa_runtime::RuntimeError;
+use stoa_runtime::{Grant, RuntimeError};
 
 use crate::RunInfo;
 use crate::manifest;
@@ -47,8 +47,9 @@ const HISTORY: usize = 2_000;
 ///
 /// # Errors
 ///
-/// [`RuntimeError::Owned`] when a file is another deployment's and may not be taken over.
-pub(crate) fn write(place: &Place, run: &RunInfo, changes: &Gathered) -> Result<Written, RuntimeError> {
+/// [`RuntimeError::Owned`] when a file is another deployment's and may not be taken over; [`RuntimeError::Unavailable`]
+/// when the grant was over before the branch was moved.
+pub(crate) fn write(place: &Place, run: &RunInfo, changes: &Gathered, grant: &Grant) -> Result<Written, RuntimeError> {
     let mut last = String::new();
     for race in 0..RACES {
         if race > 0 {
@@ -68,7 +69,7 @@ pub(crate) fn write(place: &Place, run: &RunInfo, changes: &Gathered) -> Result<
             }
             Prepared::Commit(commit) => commit,
         };
-        match place.advance(&repository, head, commit)? {
+        match place.advance(&repository, head, commit, grant)? {
             Advance::Done => return Ok(Written { commit: Some(commit), left }),
             Advance::Raced(why) => last = why,
         }

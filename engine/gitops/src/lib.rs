@@ -24,8 +24,8 @@ use serde_json::{Map, Value};
 use stoa_engine::owner::taken_from;
 use stoa_engine::{Live, ObjectRef, Owner, Preview, Resource, StateResource};
 use stoa_runtime::{
-    Applied, ApplyRequest, Deleted, Finished, Found, Health, HealthReport, KubernetesObject, LostCall, ReadRequest,
-    Runtime, RuntimeError,
+    Applied, ApplyRequest, Deleted, Finished, Found, Grant, Health, HealthReport, KubernetesObject, LostCall,
+    ReadRequest, Runtime, RuntimeError,
 };
 
 use crate::commit::{Change, Gathered, Written};
@@ -259,10 +259,11 @@ impl Runtime for GitOpsRuntime {
         Ok(Health::Unknown)
     }
 
-    async fn finish(&self) -> Result<Finished, RuntimeError> {
+    async fn finish(&self, grant: &Grant) -> Result<Finished, RuntimeError> {
         let changes: BTreeMap<String, Change> = self.gathered.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let run = Arc::clone(&self.run);
-        let Written { commit, left } = self.blocking(move |place| commit::write(place, &run, &changes)).await?;
+        let grant = grant.clone();
+        let Written { commit, left } = self.blocking(move |place| commit::write(place, &run, &changes, &grant)).await?;
         Ok(Finished { commit: commit.map(|commit| commit.to_string()), left })
     }
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use git2::{Config, ConfigLevel, Direction, ErrorClass, ErrorCode, FetchOptions, Oid, PushOptions, Remote, Repository};
 use sha2::{Digest as _, Sha256};
-use stoa_runtime::RuntimeError;
+use stoa_runtime::{Grant, RuntimeError};
 
 use crate::Connect;
 
@@ -174,8 +174,15 @@ impl Place {
         }
     }
 
-    /// Moves the branch, provided that it still is where `from` says.
-    pub(crate) fn advance(&self, repository: &Repository, from: Option<Oid>, to: Oid) -> Result<Advance, RuntimeError> {
+    /// Moves the branch, provided that it still is where `from` says, and the grant is not over.
+    pub(crate) fn advance(
+        &self,
+        repository: &Repository,
+        from: Option<Oid>,
+        to: Oid,
+        grant: &Grant,
+    ) -> Result<Advance, RuntimeError> {
+        grant.check()?;
         match &self.location {
             Location::Local(_) => {
                 let moved = match from {
@@ -195,11 +202,17 @@ impl Place {
                     Err(err) => Err(self.explain(&err)),
                 }
             }
-            Location::Remote(url) => self.push(repository, url, from, to),
+            Location::Remote(url) => self.push(repository, url, [from.unwrap_or(Oid::ZERO_SHA1), to], grant),
         }
     }
 
-    fn push(&self, repository: &Repository, url: &str, from: Option<Oid>, to: Oid) -> Result<Advance, RuntimeError> {
+    fn push(
+        &self,
+        repository: &Repository,
+        url: &str,
+        [from, to]: [Oid; 2],
+        grant: &Grant,
+    ) -> Result<Advance, RuntimeError> {
         let mut refused = None;
         let pushed = {
             let mut push = || {
@@ -212,11 +225,9 @@ impl Place {
                 // The server compares with what it told when the push began; here it is compared
                 // with what the commit was made from.
                 callbacks.push_negotiation(move |updates| {
-                    let moved = updates.iter().any(|update| {
-                        let told = update.src();
-                        told != from.unwrap_or(Oid::ZERO_SHA1)
-                    });
-                    if moved {
+                    // Connecting may have taken long; what comes next is the push itself.
+                    grant.check().map_err(|lapsed| git2::Error::from_str(&lapsed.to_string()))?;
+                    if updates.iter().any(|update| update.src() != from) {
                         return Err(git2::Error::new(
                             ErrorCode::NotFastForward,
                             ErrorClass::Callback,
@@ -250,7 +261,7 @@ impl Place {
                     return Ok(Advance::Raced(why));
                 }
                 let head = repository.remote_anonymous(url).and_then(|mut remote| self.listed(&mut remote));
-                if head.map_err(|err| self.explain(&err))? == from {
+                if head.map_err(|err| self.explain(&err))?.unwrap_or(Oid::ZERO_SHA1) == from {
                     let message = format!("{} refuses the push: {why}", self.shown);
                     return Err(RuntimeError::Rejected { message, field: None });
                 }

@@ -180,7 +180,7 @@ async fn apply(runtime: &GitOpsRuntime, desired: &Resource) -> StateResource {
 }
 
 async fn finish(runtime: &GitOpsRuntime) -> Option<Oid> {
-    runtime.finish().await.unwrap().commit.map(|commit| Oid::from_str(&commit).unwrap())
+    runtime.finish(&Grant::unlimited()).await.unwrap().commit.map(|commit| Oid::from_str(&commit).unwrap())
 }
 
 #[tokio::test]
@@ -303,7 +303,10 @@ async fn a_commit_that_comes_between_is_built_upon() {
         let parent = repository.find_commit(commit).unwrap();
         let me = git2::Signature::now("me", "me@example.com").unwrap();
         let late = repository.commit(None, &me, &me, "late", &parent.tree().unwrap(), &[&parent]).unwrap();
-        assert!(matches!(runtime.place.advance(&repository, head, late).unwrap(), place::Advance::Raced(_)));
+        assert!(matches!(
+            runtime.place.advance(&repository, head, late, &Grant::unlimited()).unwrap(),
+            place::Advance::Raced(_)
+        ));
         apply(&runtime, &config_map("b", "1")).await;
         finish(&runtime).await.unwrap();
         assert_eq!(bed.log().len(), 3);
@@ -320,7 +323,7 @@ async fn a_server_that_refuses_the_push_is_not_asked_again() {
     std::fs::set_permissions(&hook, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let runtime = bed.run("u-1");
     apply(&runtime, &config_map("a", "1")).await;
-    let (retryable, message) = told(runtime.finish().await);
+    let (retryable, message) = told(runtime.finish(&Grant::unlimited()).await);
     assert!(!retryable && message.contains("refuses the push: pre-receive hook declined"), "{message}");
 }
 
@@ -355,7 +358,7 @@ async fn a_file_where_a_folder_should_be_is_told() {
     desired.attributes["metadata"]["namespace"] = json!("other");
     let second = bed.run("u-2");
     apply(&second, &desired).await;
-    let err = second.finish().await.unwrap_err();
+    let err = second.finish(&Grant::unlimited()).await.unwrap_err();
     assert_eq!(
         err.to_string(),
         "dev/other/configmap-b.yaml cannot be written: a file stands where its folder should be"
@@ -396,7 +399,8 @@ async fn a_branch_that_is_checked_out_is_left_alone() {
     let path: &Path = &bed.directory.path().join("work");
     Repository::init_opts(path, RepositoryInitOptions::new().initial_head("main")).unwrap();
     let config = GitOpsConfig { repository: path.display().to_string(), ..bed.config("u") };
-    let (retryable, message) = told(GitOpsRuntime::new(config, Arc::new(Anonymous)).unwrap().finish().await);
+    let (retryable, message) =
+        told(GitOpsRuntime::new(config, Arc::new(Anonymous)).unwrap().finish(&Grant::unlimited()).await);
     assert!(!retryable && message.ends_with("has refs/heads/main checked out; use a bare repository"), "{message}");
 }
 
@@ -451,7 +455,7 @@ async fn nothing_of_a_run_is_written_when_one_file_became_anothers_meanwhile() {
         apply(&second, &config_map("a", "2")).await;
         apply(&second, &config_map("b", "2")).await;
         bed.push_by_somebody_else("dev/shop/configmap-b.yaml", &file("b", "shop/api/dev/u"));
-        let (retryable, message) = told(second.finish().await);
+        let (retryable, message) = told(second.finish(&Grant::unlimited()).await);
         assert!(
             !retryable && message.starts_with("ConfigMap b in namespace shop belongs to shop/api/dev"),
             "{message}"
@@ -471,7 +475,7 @@ async fn what_became_anothers_meanwhile_is_left_and_the_rest_goes() {
             assert_eq!(second.delete(prior).await.unwrap(), Deleted::Gone, "nobody knows yet");
         }
         bed.push_by_somebody_else("dev/shop/configmap-b.yaml", &file("b", "shop/api/dev/u"));
-        let finished = second.finish().await.unwrap();
+        let finished = second.finish(&Grant::unlimited()).await.unwrap();
         let left = BTreeMap::from([(priors[1].id.clone(), "shop/api/dev".to_owned())]);
         assert_eq!(finished.left, left);
         assert_eq!(bed.files(), ["dev", "dev/shop", "dev/shop/configmap-b.yaml"]);
@@ -479,7 +483,11 @@ async fn what_became_anothers_meanwhile_is_left_and_the_rest_goes() {
         for prior in &priors {
             again.delete(prior).await.unwrap();
         }
-        assert_eq!(again.finish().await.unwrap(), finished, "a second try finds the commit of the first");
+        assert_eq!(
+            again.finish(&Grant::unlimited()).await.unwrap(),
+            finished,
+            "a second try finds the commit of the first"
+        );
     }
 }
 

@@ -23,7 +23,7 @@ use async_trait::async_trait;
 use serde_json::{Map, Value};
 use stoa_engine::{Owner, Resource, ResourceId, StateResource};
 use stoa_runtime::{
-    Applied, ApplyRequest, Deleted, Finished, Found, Health, HealthReport, Live, LostCall, Preview, ReadRequest,
+    Applied, ApplyRequest, Deleted, Finished, Found, Grant, Health, HealthReport, Live, LostCall, Preview, ReadRequest,
     Runtime, RuntimeError,
 };
 
@@ -154,7 +154,7 @@ impl Runtime for KubernetesRuntime {
     }
 
     /// Every change is made when it is asked for; nothing is left to write.
-    async fn finish(&self) -> Result<Finished, RuntimeError> {
+    async fn finish(&self, _: &Grant) -> Result<Finished, RuntimeError> {
         Ok(Finished::default())
     }
 }

@@ -12,7 +12,9 @@ use stoa_engine::owner::TAKE_OVER_FROM;
 use stoa_engine::resolve::Resolved;
 use stoa_engine::{Live, Owner, Preview, Resource, ResourceType, StateResource};
 
-use crate::{Applied, ApplyRequest, Deleted, Finished, Found, Health, LostCall, ReadRequest, Runtime, RuntimeError};
+use crate::{
+    Applied, ApplyRequest, Deleted, Finished, Found, Grant, Health, LostCall, ReadRequest, Runtime, RuntimeError,
+};
 
 /// Makes runtimes over the infrastructure under test.
 pub trait Subject: fmt::Debug + Send + Sync {
@@ -51,6 +53,7 @@ pub async fn all(subject: &dyn Subject) {
     many_at_once_are_all_applied(subject).await;
     finishing_twice_is_finishing_once(subject).await;
     a_run_that_changes_nothing_finishes(subject).await;
+    what_is_left_to_finish_is_not_changed_without_a_grant(subject).await;
 }
 
 /// The deployment of a stack.
@@ -104,7 +107,7 @@ async fn apply(runtime: &dyn Runtime, desired: &Resource, prior: Option<&StateRe
 async fn bring(subject: &dyn Subject, desired: &Resource, prior: Option<&StateResource>) -> StateResource {
     let runtime = subject.runtime();
     let applied = apply(&*runtime, desired, prior).await;
-    runtime.finish().await.expect("a run finishes");
+    runtime.finish(&Grant::unlimited()).await.expect("a run finishes");
     recorded(desired, &applied)
 }
 
@@ -116,7 +119,7 @@ async fn remove(subject: &dyn Subject, prior: &StateResource) {
 async fn remove_of(subject: &dyn Subject, owner: Owner, prior: &StateResource) -> Option<String> {
     let runtime = subject.runtime_of(owner);
     let deleted = runtime.delete(prior).await.expect("what is recorded is deleted");
-    let mut finished = runtime.finish().await.expect("a run finishes");
+    let mut finished = runtime.finish(&Grant::unlimited()).await.expect("a run finishes");
     match deleted {
         Deleted::Gone => finished.left.remove(&prior.id),
         Deleted::Left(other) => Some(other),
@@ -131,7 +134,7 @@ async fn try_to_apply(
 ) -> Result<Applied, RuntimeError> {
     let runtime = subject.runtime_of(owner);
     let applied = runtime.apply(request).await?;
-    runtime.finish().await?;
+    runtime.finish(&Grant::unlimited()).await?;
     Ok(applied)
 }
 
@@ -278,7 +281,7 @@ pub async fn applied_is_live(subject: &dyn Subject) {
     let desired = config_map(subject, "applied", "a");
     let runtime = subject.runtime();
     let applied = apply(&*runtime, &desired, None).await;
-    runtime.finish().await.expect("a run finishes");
+    runtime.finish(&Grant::unlimited()).await.expect("a run finishes");
     assert_eq!(applied.live.get("data"), desired.attributes.get("data"));
     let object = applied.kubernetes.clone().expect("a ConfigMap is a Kubernetes object");
     assert_eq!((object.group.as_str(), object.version.as_str(), object.kind.as_str()), ("", "v1", "ConfigMap"));
@@ -330,7 +333,7 @@ pub async fn a_preview_changes_nothing(subject: &dyn Subject) {
     let runtime = subject.runtime();
     let request = ApplyRequest { desired: &desired, prior: None, adopt: false };
     runtime.preview(&request, None).await.expect("a good resource is previewed");
-    runtime.finish().await.expect("a run finishes");
+    runtime.finish(&Grant::unlimited()).await.expect("a run finishes");
     assert_eq!(live(subject, &desired, None).await, Live::Absent);
 
     let prior = bring(subject, &desired, None).await;
@@ -339,7 +342,7 @@ pub async fn a_preview_changes_nothing(subject: &dyn Subject) {
     let runtime = subject.runtime();
     let request = ApplyRequest { desired: &other, prior: Some(&prior), adopt: false };
     runtime.preview(&request, None).await.expect("a good resource is previewed");
-    runtime.finish().await.expect("a run finishes");
+    runtime.finish(&Grant::unlimited()).await.expect("a run finishes");
     assert_eq!(live(subject, &desired, Some(&prior)).await, before);
     remove(subject, &prior).await;
 }
@@ -353,7 +356,7 @@ pub async fn adopting_takes_over_what_is_there(subject: &dyn Subject) {
     let runtime = subject.runtime();
     let request = ApplyRequest { desired: &wanted, prior: None, adopt: true };
     let applied = runtime.apply(&request).await.expect("it is adopted");
-    runtime.finish().await.expect("a run finishes");
+    runtime.finish(&Grant::unlimited()).await.expect("a run finishes");
     let prior = recorded(&wanted, &applied);
     assert_eq!(data(&live(subject, &wanted, Some(&prior)).await), json!({"key": "a", "more": "b"}));
     remove(subject, &prior).await;
@@ -394,7 +397,7 @@ pub async fn health_is_told(subject: &dyn Subject) {
     let desired = config_map(subject, "health", "a");
     let runtime = subject.runtime();
     let applied = apply(&*runtime, &desired, None).await;
-    runtime.finish().await.expect("a run finishes");
+    runtime.finish(&Grant::unlimited()).await.expect("a run finishes");
     let reports = Mutex::new(Vec::new());
     let report = |health: Health, _: &str| reports.lock().unwrap_or_else(PoisonError::into_inner).push(health);
     let health = runtime.wait_healthy(&desired, &report).await.expect("it can be watched");
@@ -408,7 +411,7 @@ pub async fn many_at_once_are_all_applied(subject: &dyn Subject) {
     let wanted: Vec<Resource> = (0..20).map(|n| config_map(subject, &format!("many-{n}"), &n.to_string())).collect();
     let runtime = subject.runtime();
     let applied = join_all(wanted.iter().map(|desired| apply(&*runtime, desired, None))).await;
-    runtime.finish().await.expect("a run finishes");
+    runtime.finish(&Grant::unlimited()).await.expect("a run finishes");
     let priors: Vec<StateResource> =
         wanted.iter().zip(&applied).map(|(desired, applied)| recorded(desired, applied)).collect();
     let requests: Vec<ReadRequest<'_>> = wanted
@@ -424,7 +427,7 @@ pub async fn many_at_once_are_all_applied(subject: &dyn Subject) {
     for deleted in join_all(priors.iter().map(|prior| runtime.delete(prior))).await {
         assert_eq!(deleted.expect("what is recorded is deleted"), Deleted::Gone);
     }
-    runtime.finish().await.expect("a run finishes");
+    runtime.finish(&Grant::unlimited()).await.expect("a run finishes");
     let answers = subject.runtime().read(&requests).await.expect("the infrastructure is there");
     assert!(answers.into_iter().all(|answer| matches!(answer, Ok(Live::Absent))));
 }
@@ -434,14 +437,27 @@ pub async fn finishing_twice_is_finishing_once(subject: &dyn Subject) {
     let desired = config_map(subject, "finish", "a");
     let runtime = subject.runtime();
     let applied = apply(&*runtime, &desired, None).await;
-    let first = runtime.finish().await.expect("a run finishes");
-    let second = runtime.finish().await.expect("a run finishes again");
+    let first = runtime.finish(&Grant::unlimited()).await.expect("a run finishes");
+    let second = runtime.finish(&Grant::unlimited()).await.expect("a run finishes again");
     assert_eq!(first, second);
     remove(subject, &recorded(&desired, &applied)).await;
 }
 
 /// A run that made no change finishes, and wrote nothing.
 pub async fn a_run_that_changes_nothing_finishes(subject: &dyn Subject) {
-    let finished: Finished = subject.runtime().finish().await.expect("a run finishes");
+    let finished: Finished = subject.runtime().finish(&Grant::unlimited()).await.expect("a run finishes");
     assert_eq!(finished.commit, None);
+}
+
+/// Once its grant is over a run that gathered its changes writes none of them.
+pub async fn what_is_left_to_finish_is_not_changed_without_a_grant(subject: &dyn Subject) {
+    let desired = config_map(subject, "grant", "a");
+    let runtime = subject.runtime();
+    let applied = apply(&*runtime, &desired, None).await;
+    let finished = runtime.finish(&Grant::until(tokio::time::Instant::now())).await;
+    assert_eq!(finished.is_err(), runtime.is_deferred(), "{finished:?}");
+    let request = ReadRequest { desired: Some(&desired), prior: None };
+    let live = subject.runtime().read(std::slice::from_ref(&request)).await.expect("the infrastructure is there");
+    assert_eq!(matches!(live.as_slice(), [Ok(Live::Absent)]), runtime.is_deferred(), "{live:?}");
+    remove(subject, &recorded(&desired, &applied)).await;
 }

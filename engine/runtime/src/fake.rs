@@ -13,9 +13,12 @@ use stoa_engine::{Live, ObjectRef, Owner, Preview, Resource, ResourceId, StateRe
 use tokio::sync::Semaphore;
 
 use crate::{
-    Applied, ApplyRequest, Deleted, Finished, Found, Health, HealthReport, KubernetesObject, LostCall, ReadRequest,
-    Runtime, RuntimeError,
+    Applied, ApplyRequest, Deleted, Finished, Found, Grant, Health, HealthReport, KubernetesObject, LostCall,
+    ReadRequest, Runtime, RuntimeError,
 };
+
+/// What [`Runtime::finish`] of a deferred runtime is held back by.
+pub const FINISH: &str = "finish";
 
 /// A call that a [`FakeRuntime`] was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -119,8 +122,8 @@ impl FakeCloud {
         self.lock().hidden.insert(id.into());
     }
 
-    /// Holds back [`Runtime::apply`] and [`Runtime::delete`] of a resource until a permit is added
-    /// to the semaphore; one lets one call through.
+    /// Holds back [`Runtime::apply`] and [`Runtime::delete`] of a resource, or [`Runtime::finish`] where that makes the
+    /// changes ([`FINISH`]), until a permit is added to the semaphore; one lets one call through.
     pub fn gate(&self, id: &str) -> Arc<Semaphore> {
         let gate = Arc::new(Semaphore::new(0));
         self.lock().gates.insert(id.into(), Arc::clone(&gate));
@@ -421,8 +424,10 @@ impl Runtime for FakeRuntime {
         Ok(last)
     }
 
-    async fn finish(&self) -> Result<Finished, RuntimeError> {
+    async fn finish(&self, grant: &Grant) -> Result<Finished, RuntimeError> {
         let Some(gathered) = &self.deferred else { return Ok(Finished::default()) };
+        let _guard = self.cloud.enter(&FINISH.into()).await;
+        grant.check()?;
         let mut gathered = gathered.lock().unwrap_or_else(PoisonError::into_inner);
         for (id, change) in &gathered.changes {
             if let Change::Store(_, from) = change {

@@ -8,6 +8,7 @@
 pub mod conformance;
 #[cfg(feature = "fake")]
 pub mod fake;
+mod grant;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,6 +18,8 @@ use serde_json::{Map, Value};
 use stoa_engine::owner::Standing;
 pub use stoa_engine::{Health, KubernetesObject, Live, Preview};
 use stoa_engine::{Owner, Resource, ResourceId, StateResource};
+
+pub use grant::{Grant, Lapsed};
 
 /// What a runtime is asked to look at.
 #[derive(Clone, Debug)]
@@ -175,7 +178,10 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     /// Ends the walk: a runtime that gathers its changes writes them now, once however often this
     /// is called for the same run. Called also when some resources failed, but then not of a
     /// runtime that [is deferred](Self::is_deferred): half of a change is not written.
-    async fn finish(&self) -> Result<Finished, RuntimeError>;
+    ///
+    /// Whoever waits for it drops it when the grant is over. What is done on a thread of its own goes on then, so it asks
+    /// the grant right before it changes anything.
+    async fn finish(&self, grant: &Grant) -> Result<Finished, RuntimeError>;
 }
 
 /// Why a [`Runtime`] call failed. Messages hold no secrets.

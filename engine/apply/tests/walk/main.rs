@@ -4,6 +4,7 @@
 
 mod deferred;
 mod failures;
+mod grants;
 mod health;
 mod lost;
 mod order;

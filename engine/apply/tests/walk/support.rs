@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use stoa_apply::{
-    Abandoned, Execution, Observer, Options, Outcome, PlanError, Planned, ResourceOutcome, ResourceResult,
+    Abandoned, Execution, Grant, Observer, Options, Outcome, PlanError, Planned, ResourceOutcome, ResourceResult,
 };
 use stoa_engine::{Action, OpenCall, Owner, Problem, ResourceId, Spec, State, StateResource};
 use stoa_runtime::fake::{FakeCloud, FakeRuntime};
@@ -177,6 +177,7 @@ pub(crate) fn options() -> Options {
         resource_timeout: Duration::from_secs(60),
         health_timeout: Duration::from_secs(60),
         grace: Duration::from_secs(10),
+        grant: Grant::unlimited(),
     }
 }
 
