@@ -23,7 +23,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::{Request, Response, StatusCode, body::Incoming, http::request::Parts};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
-use tokio::{io::AsyncWriteExt as _, net::TcpListener, task::JoinHandle};
+use tokio::{io::AsyncWriteExt as _, net::TcpListener, sync::watch, task::JoinHandle};
 use tokio_rustls::TlsAcceptor;
 
 pub use self::{
@@ -44,7 +44,7 @@ struct Shared {
     root: PathBuf,
     /// What the header `Authorization` has to be.
     authorization: Mutex<String>,
-    behaviour: Mutex<Behaviour>,
+    behaviour: watch::Sender<Behaviour>,
     late: Mutex<Vec<(Parts, Bytes)>>,
     requests: AtomicU64,
 }
@@ -63,6 +63,8 @@ pub enum Behaviour {
     Mute,
     /// The same, but pushes arrive only when [`GitServer::deliver`] lets them.
     Late,
+    /// Requests wait until it behaves otherwise.
+    Held,
 }
 
 impl GitServer {
@@ -72,7 +74,7 @@ impl GitServer {
         let shared = Arc::new(Shared {
             root: root.to_owned(),
             authorization: Mutex::default(),
-            behaviour: Mutex::default(),
+            behaviour: watch::Sender::default(),
             late: Mutex::default(),
             requests: AtomicU64::new(0),
         });
@@ -97,7 +99,7 @@ impl GitServer {
 
     /// From now on it answers so.
     pub fn behave(&self, behaviour: Behaviour) {
-        *self.shared.behaviour.lock().unwrap() = behaviour;
+        self.shared.behaviour.send_replace(behaviour);
     }
 
     /// Lets the pushes arrive that are late; returns how many there were.
@@ -157,7 +159,8 @@ async fn serve(listener: TcpListener, acceptor: Option<TlsAcceptor>, shared: Arc
 /// Asks for a password, and lets Git's program answer.
 async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
     shared.requests.fetch_add(1, Ordering::Relaxed);
-    let behaviour = *shared.behaviour.lock().unwrap();
+    let mut behaviours = shared.behaviour.subscribe();
+    let behaviour = *behaviours.wait_for(|behaviour| *behaviour != Behaviour::Held).await.unwrap();
     let plain = |code: StatusCode| Response::builder().status(code);
     if behaviour == Behaviour::Away {
         return Ok(plain(StatusCode::SERVICE_UNAVAILABLE).body(Full::default()).unwrap());

@@ -7,11 +7,11 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use prometheus::{IntGaugeVec, Opts, Registry};
-use stoa_machinery::log::{Fence, Lease, Log, LogError};
+use stoa_machinery::log::{Fence, Log, LogError};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::lease;
+use crate::lease::Held;
 
 /// The name of the lease.
 const LEASE: &str = "controllers";
@@ -110,7 +110,7 @@ impl Candidate {
                 let master = metric.with_label_values(&[LEASE]);
                 while let Some(lease) = end.run_until_cancelled(win(&*log, &identity, timing)).await {
                     master.set(1);
-                    tracing::info!(identity, token = lease.token, "this replica leads");
+                    tracing::info!(identity, token = lease.fence().token, "this replica leads");
                     serve_term(&*log, &lease, &work, timing, &end).await;
                     master.set(0);
                     tracing::info!(identity, "this replica leads no more");
@@ -127,9 +127,9 @@ fn tell(outcome: anyhow::Result<()>) {
 }
 
 /// Takes the lease as soon as it is free.
-async fn win(log: &dyn Log, identity: &str, timing: Timing) -> Lease {
+async fn win(log: &dyn Log, identity: &str, timing: Timing) -> Held {
     loop {
-        match log.acquire(LEASE, identity, timing.ttl).await {
+        match Held::acquire(log, LEASE, identity, timing.ttl).await {
             Ok(lease) => return lease,
             Err(LogError::Held { holder, .. }) => tracing::debug!(holder, "another replica leads"),
             Err(error) => {
@@ -140,7 +140,7 @@ async fn win(log: &dyn Log, identity: &str, timing: Timing) -> Lease {
     }
 }
 
-async fn serve_term(log: &dyn Log, lease: &Lease, work: &impl Work, timing: Timing, end: &CancellationToken) {
+async fn serve_term(log: &dyn Log, lease: &Held, work: &impl Work, timing: Timing, end: &CancellationToken) {
     let term = Term { fence: Some(lease.fence()), end: end.child_token() };
     let started = Instant::now();
     let mut leading = std::pin::pin!(work.lead(term.clone()));
@@ -152,7 +152,7 @@ async fn serve_term(log: &dyn Log, lease: &Lease, work: &impl Work, timing: Timi
             give_up(log, lease, timing).await;
             return;
         }
-        () = lease::keep(log, lease, timing.renew, timing.safe) => {}
+        () = lease.keep(log, timing.renew, timing.safe) => {}
         () = end.cancelled() => {}
     }
     term.end.cancel();
@@ -164,8 +164,8 @@ async fn serve_term(log: &dyn Log, lease: &Lease, work: &impl Work, timing: Timi
 }
 
 /// Lets another replica lead at once, instead of when the lease expires.
-async fn give_up(log: &dyn Log, lease: &Lease, timing: Timing) {
-    match tokio::time::timeout(timing.last_words, log.release(lease)).await {
+async fn give_up(log: &dyn Log, lease: &Held, timing: Timing) {
+    match tokio::time::timeout(timing.last_words, lease.release(log)).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!(error = &error as &dyn std::error::Error, "the lease is left to expire"),
         Err(_) => tracing::debug!("the lease is left to expire"),

@@ -2,36 +2,82 @@
 
 use std::time::Duration;
 
-use stoa_machinery::log::{Lease, Log, LogError};
-use tokio::time::Instant;
+use stoa_machinery::log::{Fence, Lease, Log, LogError};
+use tokio::{sync::watch, time::Instant};
 
-/// Renews a lease every so often and returns when it is lost, or when `safe` has passed since a
-/// renewal that is known to have been made. A `safe` that is shorter than the lease leaves the rest
-/// of it for what is under way to come to its end, before anybody else can take the lease.
-pub(crate) async fn keep(log: &dyn Log, lease: &Lease, every: Duration, safe: Duration) {
-    let mut renewed = Instant::now();
-    loop {
-        let deadline = renewed + safe;
-        let now = Instant::now();
-        if now >= deadline {
-            tracing::warn!(lease = lease.name, "a lease was not renewed in time; it counts as lost");
-            return;
-        }
-        tokio::time::sleep_until((now + every).min(deadline)).await;
-        // It lasts from when the log heard of the renewal, and that is not before this.
-        let started = Instant::now();
-        match tokio::time::timeout_at(deadline, log.renew(lease)).await {
-            Ok(Ok(())) => renewed = started,
-            Ok(Err(LogError::Fenced { .. })) => {
-                tracing::warn!(lease = lease.name, "a lease is lost");
+/// A lease that was acquired, and how long it lasts as far as is known here. Clones share it.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    lease: Lease,
+    since: Instant,
+    /// When the last renewal that is known to have been made was asked for.
+    renewed: watch::Sender<Instant>,
+}
+
+impl Held {
+    /// Acquires a lease; [`keep`](Self::keep) then renews it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Log::acquire`].
+    pub(crate) async fn acquire(log: &dyn Log, name: &str, holder: &str, ttl: Duration) -> Result<Self, LogError> {
+        // It lasts from when the log heard of it, and that is not before this.
+        let asked = Instant::now();
+        let lease = log.acquire(name, holder, ttl).await?;
+        Ok(Self { lease, since: Instant::now(), renewed: watch::Sender::new(asked) })
+    }
+
+    /// The fence to put on writes made under the lease.
+    pub(crate) fn fence(&self) -> Fence {
+        self.lease.fence()
+    }
+
+    /// A moment at which it was held: nobody who held it before did any more.
+    pub(crate) fn since(&self) -> Instant {
+        self.since
+    }
+
+    /// For how long nobody else can take it, renewed or not.
+    pub(crate) fn left(&self) -> Duration {
+        (*self.renewed.borrow() + self.lease.ttl).saturating_duration_since(Instant::now())
+    }
+
+    /// Renews it every so often and returns when it is lost, or when `safe` has passed since a
+    /// renewal that is known to have been made. A `safe` that is shorter than the lease leaves the rest
+    /// of it for what is under way to come to its end, before anybody else can take the lease.
+    pub(crate) async fn keep(&self, log: &dyn Log, every: Duration, safe: Duration) {
+        let lease = self.lease.name.as_str();
+        loop {
+            let deadline = *self.renewed.borrow() + safe;
+            let now = Instant::now();
+            if now >= deadline {
+                tracing::warn!(lease, "a lease was not renewed in time; it counts as lost");
                 return;
             }
-            Ok(Err(error)) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, lease = lease.name, "a lease is not renewed");
+            tokio::time::sleep_until((now + every).min(deadline)).await;
+            let asked = Instant::now();
+            match tokio::time::timeout_at(deadline, log.renew(&self.lease)).await {
+                Ok(Ok(())) => drop(self.renewed.send_replace(asked)),
+                Ok(Err(LogError::Fenced { .. })) => {
+                    tracing::warn!(lease, "a lease is lost");
+                    return;
+                }
+                Ok(Err(error)) => {
+                    tracing::warn!(error = &error as &dyn std::error::Error, lease, "a lease is not renewed");
+                }
+                // The next turn says so.
+                Err(_) => {}
             }
-            // The next turn says so.
-            Err(_) => {}
         }
+    }
+
+    /// Gives it up.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Log::release`].
+    pub(crate) async fn release(&self, log: &dyn Log) -> Result<(), LogError> {
+        log.release(&self.lease).await
     }
 }
 
@@ -48,10 +94,22 @@ mod tests {
     #[tokio::test]
     async fn lease_is_kept_until_somebody_takes_it() {
         let log = MemoryLog::new();
-        let lease = log.acquire("x", "one", TTL).await.unwrap();
-        let kept = tokio::time::timeout(TTL * 2, keep(&log, &lease, EVERY, SAFE)).await;
+        let lease = Held::acquire(&log, "x", "one", TTL).await.unwrap();
+        let kept = tokio::time::timeout(TTL * 2, lease.keep(&log, EVERY, SAFE)).await;
         assert!(kept.is_err(), "it was given up though nobody took it");
+        assert!(lease.left() > TTL / 2, "{:?}", lease.left());
         log.acquire("x", "one", TTL).await.unwrap();
-        tokio::time::timeout(SAFE, keep(&log, &lease, EVERY, SAFE)).await.expect("it is lost with the next renewal");
+        tokio::time::timeout(SAFE, lease.keep(&log, EVERY, SAFE)).await.expect("it is lost with the next renewal");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_left_of_a_lease_counts_from_the_last_renewal() {
+        let log = MemoryLog::new();
+        let lease = Held::acquire(&log, "x", "one", TTL).await.unwrap();
+        assert_eq!(lease.left(), TTL);
+        tokio::time::timeout(EVERY * 3 + EVERY / 2, lease.keep(&log, EVERY, SAFE)).await.unwrap_err();
+        assert_eq!(lease.left(), TTL - EVERY / 2);
+        tokio::time::sleep(TTL * 2).await;
+        assert_eq!(lease.left(), Duration::ZERO);
     }
 }

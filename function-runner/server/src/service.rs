@@ -34,6 +34,8 @@ pub(crate) struct Service {
     runtimes: Runtimes,
     metrics: Metrics,
     parallelism: u32,
+    /// Which process this is: drawn when it starts.
+    instance: Arc<str>,
     shutdown: CancellationToken,
     active: Arc<ActiveRuns>,
 }
@@ -52,7 +54,8 @@ impl Service {
         parallelism: u32,
         shutdown: CancellationToken,
     ) -> Self {
-        Self { sources, runtimes, metrics, parallelism, shutdown, active: Arc::default() }
+        let instance = uuid::Uuid::new_v4().to_string().into();
+        Self { sources, runtimes, metrics, parallelism, instance, shutdown, active: Arc::default() }
     }
 
     /// Counts a call, logs how it ended, and makes a status of what is wrong.
@@ -160,10 +163,11 @@ impl FunctionRunner for Service {
             runtimes: self.runtimes.clone(),
             metrics: self.metrics.clone(),
             parallelism: self.parallelism,
+            instance: Arc::clone(&self.instance),
             shutdown: self.shutdown.clone(),
         };
         let active = Arc::clone(&self.active);
-        // A task of its own: when the caller goes, what is in flight is still finished.
+        // A task of its own: when the caller goes, what is in flight is still finished while it may be.
         tokio::spawn(async move { apply.run(&active).await }.instrument(span));
         Ok(Response::new(Box::pin(ReceiverStream::new(events))))
     }

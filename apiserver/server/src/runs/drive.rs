@@ -11,7 +11,7 @@ use stoa_types::{Run, delivery::RunPhase, reason};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{Halt, Services, execution::Execution, journal::Journal, state, status, steps, target::Target};
-use crate::lease;
+use crate::lease::Held;
 
 /// How long a lease lasts without renewal.
 const LEASE: Duration = Duration::from_secs(30);
@@ -95,26 +95,27 @@ async fn attempt(execution: &mut Execution) -> Result<(), Halt> {
         return steps::take(execution, &target, None).await;
     }
     let holder = format!("{}/{}", execution.services.identity, execution.run.uid().unwrap_or_default());
-    let lease = execution.services.log.acquire(&target.lease(), &holder, LEASE).await.map_err(|e| match e {
+    let log = execution.services.log.clone();
+    let lease = Held::acquire(&*log, &target.lease(), &holder, LEASE).await.map_err(|e| match e {
         LogError::Held { .. } => Halt::Retry("another run of the stack in the workspace is under way".to_owned()),
         other => state::halt(&other),
     })?;
     let lost = CancellationToken::new();
     let renewal = AbortOnDropHandle::new(tokio::spawn({
-        let (log, lease, lost) = (execution.services.log.clone(), lease.clone(), lost.clone());
+        let (log, lease, lost) = (log.clone(), lease.clone(), lost.clone());
         async move {
             // Past half its time nothing may be begun under it any more.
-            lease::keep(&*log, &lease, RENEW, LEASE / 2).await;
+            lease.keep(&*log, RENEW, LEASE / 2).await;
             lost.cancel();
         }
     }));
-    let outcome = match lost.run_until_cancelled(Box::pin(steps::take(execution, &target, Some(lease.fence())))).await {
+    let outcome = match lost.run_until_cancelled(Box::pin(steps::take(execution, &target, Some(&lease)))).await {
         Some(outcome) => outcome,
         None => Err(Halt::Abandoned("the run's lease is lost".to_owned())),
     };
     drop(renewal);
     if !matches!(outcome, Err(Halt::Abandoned(_)))
-        && let Err(error) = execution.services.log.release(&lease).await
+        && let Err(error) = lease.release(&*log).await
     {
         tracing::warn!(error = &error as &dyn std::error::Error, "a lease is not given up; it will expire");
     }

@@ -99,6 +99,11 @@ pub(crate) fn halt(status: &Status, otherwise: &'static str) -> Halt {
     }
 }
 
+/// Whether the runner itself said so, rather than whatever is between it and us.
+pub(crate) fn is_of_runner(status: &Status) -> bool {
+    problem(status).is_some()
+}
+
 /// The problem in the details of a status, if there is one.
 fn problem(status: &Status) -> Option<Problem> {
     use prost::Message as _;
@@ -138,6 +143,14 @@ pub(crate) fn unreachable() -> Runner {
         key: client.key_pem,
     };
     Runner::new("https://localhost:1", &credentials).unwrap()
+}
+
+/// A client of a runner of a test's own, which asks nobody who they are.
+#[cfg(test)]
+pub(crate) fn at(address: std::net::SocketAddr) -> Runner {
+    let address = format!("http://{address}");
+    let channel = Endpoint::from_shared(address.clone()).unwrap().connect_lazy();
+    Runner { address, channel }
 }
 
 #[cfg(test)]

@@ -49,6 +49,9 @@ pub(crate) struct Head {
     /// Records up to this version were healthy when it was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) verified: Option<Version>,
+    /// The process of the function-runner that may have calls under way: none once a conversation ended in order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) runner: Option<String>,
 }
 
 impl Document for Head {

@@ -1,14 +1,17 @@
-//! The two directions of an apply: events go out numbered, acks come in.
+//! The two directions of an apply: events go out numbered, acks come in and bring time for calls.
 //!
 //! **Invariant:** nothing waits for an ack that can no longer come: once the stream is broken every
 //! wait ends with [`Broken`].
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
+use stoa_apply::Grant;
 use stoa_proto::apply_event::Event;
-use stoa_proto::{ApplyEvent, ApplyRequest, apply_request};
+use stoa_proto::{ApplyEvent, ApplyRequest, HeartbeatEvent, apply_request};
 use tokio::sync::{Mutex as AsyncMutex, mpsc, oneshot};
+use tokio::time::{Instant, MissedTickBehavior};
 use tokio_stream::{Stream, StreamExt as _};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
@@ -19,13 +22,25 @@ pub(crate) struct Broken;
 
 type Events = mpsc::Sender<Result<ApplyEvent, Status>>;
 
+/// How often the caller is asked for more time; it gives several times as much.
+const HEARTBEAT: Duration = Duration::from_secs(2);
+
+/// An event that wants an ack.
+#[derive(Debug)]
+struct Waiting {
+    sent: Instant,
+    acked: oneshot::Sender<()>,
+}
+
 /// One apply's stream.
 #[derive(Debug)]
 pub(crate) struct Conversation {
     /// The next sequence number, and where events go: held together, so that they arrive in order.
     /// Nothing after the last event.
     out: AsyncMutex<Option<(u64, Events)>>,
-    waiting: Mutex<HashMap<u64, oneshot::Sender<()>>>,
+    waiting: Mutex<HashMap<u64, Waiting>>,
+    /// What the acks say about the time for calls.
+    grant: Grant,
     /// No more acks will come.
     broken: CancellationToken,
     /// The caller wants no more calls to begin.
@@ -37,6 +52,7 @@ impl Conversation {
         Arc::new(Self {
             out: AsyncMutex::new(Some((1, out))),
             waiting: Mutex::default(),
+            grant: Grant::until(Instant::now()),
             broken: CancellationToken::new(),
             canceled: CancellationToken::new(),
         })
@@ -48,9 +64,11 @@ impl Conversation {
             match request.map(|request| request.message) {
                 Ok(Some(apply_request::Message::Ack(ack))) => {
                     let waiter = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&ack.sequence);
-                    if let Some(waiter) = waiter {
+                    if let Some(Waiting { sent, acked }) = waiter {
+                        // The caller counts from when it answered, which is later.
+                        self.grant.extend(sent + Duration::from_millis(ack.lease_millis.into()));
                         // Whoever waited may have given up.
-                        let _ = waiter.send(());
+                        let _ = acked.send(());
                     }
                 }
                 Ok(Some(apply_request::Message::Cancel(_))) => self.canceled.cancel(),
@@ -82,6 +100,31 @@ impl Conversation {
         }
     }
 
+    /// Asks for time for calls. Nothing is to be done before this completes.
+    pub(crate) async fn begin(&self, instance: &str) -> Result<(), Broken> {
+        self.ask(Event::Heartbeat(HeartbeatEvent { instance: instance.to_owned() })).await
+    }
+
+    /// Asks for more time every so often, until the conversation is broken.
+    pub(crate) async fn go_on(&self, instance: &str) {
+        let mut ticks = tokio::time::interval(HEARTBEAT);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // The first is at once, and the conversation has just begun.
+        ticks.tick().await;
+        loop {
+            ticks.tick().await;
+            // An answer that takes longer counts all the same, when it comes.
+            if let Ok(Err(Broken)) = tokio::time::timeout(HEARTBEAT, self.begin(instance)).await {
+                return;
+            }
+        }
+    }
+
+    /// Until when calls may be under way.
+    pub(crate) fn grant(&self) -> &Grant {
+        &self.grant
+    }
+
     /// Ends the conversation, with a last event or an error. The stream ends too, though the caller
     /// may still be talking.
     pub(crate) async fn end(&self, last: Result<Event, Status>) {
@@ -101,24 +144,24 @@ impl Conversation {
         &self.canceled
     }
 
+    /// Sends an event. Nothing is left behind when this is dropped: it was sent with its number, or has none.
     async fn send(&self, event: Event, acked: Option<oneshot::Sender<()>>) -> Result<(), Broken> {
         let mut open = self.out.lock().await;
         let Some((next, out)) = open.as_mut() else { return Err(Broken) };
+        // A caller that reads no events holds this up; one that is gone does not.
+        let Some(Ok(place)) = self.broken.run_until_cancelled(out.reserve()).await else {
+            self.broken.cancel();
+            return Err(Broken);
+        };
         let sequence = *next;
         *next += 1;
         if let Some(acked) = acked {
             // Before it is sent, since the ack may be faster than this task.
-            self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(sequence, acked);
+            let waiting = Waiting { sent: Instant::now(), acked };
+            self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(sequence, waiting);
         }
-        let event = ApplyEvent { sequence, event: Some(event) };
-        // A caller that reads no events holds this up; one that is gone does not.
-        match self.broken.run_until_cancelled(out.send(Ok(event))).await {
-            Some(Ok(())) => Ok(()),
-            Some(Err(_)) | None => {
-                self.broken.cancel();
-                Err(Broken)
-            }
-        }
+        place.send(Ok(ApplyEvent { sequence, event: Some(event) }));
+        Ok(())
     }
 }
 
@@ -154,11 +197,11 @@ mod tests {
         assert_eq!(events.recv().await.unwrap().unwrap().sequence, 1);
         conversation.tell(Event::Health(HealthEvent::default())).await.unwrap();
         assert_eq!(events.recv().await.unwrap().unwrap().sequence, 2);
-        requests.send(message(apply_request::Message::Ack(Ack { sequence: 7 }))).await.unwrap();
+        requests.send(message(apply_request::Message::Ack(Ack { sequence: 7, lease_millis: 0 }))).await.unwrap();
         requests.send(message(apply_request::Message::Cancel(Cancel {}))).await.unwrap();
         conversation.canceled().cancelled().await;
         assert!(!first.is_finished(), "only its own ack lets it go on");
-        requests.send(message(apply_request::Message::Ack(Ack { sequence: 1 }))).await.unwrap();
+        requests.send(message(apply_request::Message::Ack(Ack { sequence: 1, lease_millis: 0 }))).await.unwrap();
         assert_eq!(first.await.unwrap(), Ok(()));
     }
 
@@ -190,5 +233,51 @@ mod tests {
         let (conversation, requests, _events) = start();
         requests.send(message(apply_request::Message::Start(stoa_proto::ApplyStart::default()))).await.unwrap();
         conversation.broken().cancelled().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn time_for_calls_counts_from_when_the_event_was_sent() {
+        let (conversation, requests, mut events) = start();
+        let beginning = tokio::spawn({
+            let conversation = Arc::clone(&conversation);
+            async move { conversation.begin("one").await }
+        });
+        let sent = Instant::now();
+        let first = events.recv().await.unwrap().unwrap();
+        assert_eq!(first.event, Some(Event::Heartbeat(HeartbeatEvent { instance: "one".to_owned() })));
+        // The answer takes four seconds, and says six.
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        let ack = Ack { sequence: first.sequence, lease_millis: 6_000 };
+        requests.send(message(apply_request::Message::Ack(ack))).await.unwrap();
+        beginning.await.unwrap().unwrap();
+        conversation.grant().check().unwrap();
+        conversation.grant().during(std::future::pending::<()>()).await.unwrap_err();
+        assert_eq!(sent.elapsed(), Duration::from_secs(6));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_caller_is_asked_for_more_time_though_it_does_not_answer() {
+        let (conversation, requests, mut events) = start();
+        let start = Instant::now();
+        let asking = tokio::spawn({
+            let conversation = Arc::clone(&conversation);
+            async move { conversation.go_on("one").await }
+        });
+        let mut asked = Vec::new();
+        for sequence in 1..=4 {
+            assert_eq!(events.recv().await.unwrap().unwrap().sequence, sequence);
+            asked.push(start.elapsed().as_secs());
+        }
+        assert_eq!(asked, [2, 4, 6, 8]);
+        // The first answer comes late, and counts from long ago; a later one does more.
+        let ack = |sequence| message(apply_request::Message::Ack(Ack { sequence, lease_millis: 6_000 }));
+        requests.send(ack(1)).await.unwrap();
+        requests.send(ack(4)).await.unwrap();
+        requests.send(ack(2)).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        conversation.grant().during(std::future::pending::<()>()).await.unwrap_err();
+        assert_eq!(start.elapsed(), Duration::from_secs(14));
+        drop(requests);
+        asking.await.unwrap();
     }
 }

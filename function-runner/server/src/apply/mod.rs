@@ -13,6 +13,7 @@ use stoa_proto::apply_event::Event;
 use stoa_proto::{ApplyStart, FinishedEvent};
 use stoa_runtime::Runtime;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use tonic::{Code, Status};
 
 pub(crate) use active::ActiveRuns;
@@ -50,6 +51,8 @@ pub(crate) struct Apply {
     pub(crate) runtimes: Runtimes,
     pub(crate) metrics: Metrics,
     pub(crate) parallelism: u32,
+    /// Which process this is.
+    pub(crate) instance: Arc<str>,
     pub(crate) shutdown: CancellationToken,
 }
 
@@ -89,21 +92,29 @@ impl Apply {
         let owed: Vec<ResourceId> = self.start.owed.iter().cloned().map(ResourceId).collect();
         let runtime = self.runtimes.of(&target, &spec, &state).await?;
         let parallelism = if self.start.parallelism == 0 { self.parallelism } else { self.start.parallelism };
-        let options = Options { parallelism: parallelism as usize, ..Options::default() };
+        let grant = self.conversation.grant().clone();
+        let options = Options { parallelism: parallelism as usize, grant, ..Options::default() };
         let execution = Execution { spec: &spec, state: &state, plan: &plan, done: &done, owed: &owed };
 
         let stop = CancellationToken::new();
-        let stopper = tokio::spawn(stop_when(
+        let _stopper = AbortOnDropHandle::new(tokio::spawn(stop_when(
             stop.clone(),
             [self.conversation.broken(), self.conversation.canceled(), place.stop(), &self.shutdown].map(Clone::clone),
-        ));
+        )));
+        // The caller may have to wait until another runner can change nothing any more. What is there is looked at then.
+        let Some(Ok(())) = stop.run_until_cancelled(self.conversation.begin(&self.instance)).await else {
+            return self.finished(&spec, Outcome { canceled: true, ..Outcome::default() });
+        };
+        let _heartbeats = AbortOnDropHandle::new(tokio::spawn({
+            let (conversation, instance) = (Arc::clone(&self.conversation), Arc::clone(&self.instance));
+            async move { conversation.go_on(&instance).await }
+        }));
         let relay = Relay {
             conversation: Arc::clone(&self.conversation),
             spec: Arc::clone(&spec),
             metrics: self.metrics.clone(),
         };
         let outcome = stoa_apply::execute(execution, runtime, Arc::new(relay), &options, stop).await;
-        stopper.abort();
         self.finished(&spec, outcome.unwrap_or_else(|_| Outcome { canceled: true, ..Outcome::default() }))
     }
 

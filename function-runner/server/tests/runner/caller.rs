@@ -1,6 +1,7 @@
 //! What the API server does with a runner: keeps the state, and acks what it has kept.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use stoa_engine::Spec;
 use stoa_proto::apply_event::Event;
@@ -18,6 +19,8 @@ pub(crate) struct Caller {
     pub(crate) client: Client,
     pub(crate) target: Target,
     pub(crate) state: BTreeMap<String, StateEntry>,
+    /// How long each ack lets calls be under way.
+    pub(crate) lease: Duration,
 }
 
 /// What the caller does when an event arrives.
@@ -29,11 +32,15 @@ pub(crate) enum Reaction {
     CancelAndKeep,
     /// Drops the stream, as when it dies.
     HangUp,
+    /// Does nothing, as when it is cut off.
+    Ignore,
 }
 
 /// How an apply went.
 #[derive(Debug, Default)]
 pub(crate) struct Applied {
+    /// The process that did it.
+    pub(crate) instance: String,
     pub(crate) results: Vec<ResultEvent>,
     pub(crate) finished: Option<FinishedEvent>,
     pub(crate) error: Option<Status>,
@@ -67,7 +74,7 @@ impl Caller {
             requester: "ann".to_owned(),
             commit: "1".repeat(40),
         };
-        Self { client, target, state: BTreeMap::new() }
+        Self { client, target, state: BTreeMap::new(), lease: Duration::from_secs(6) }
     }
 
     /// Another run of the same stack.
@@ -138,15 +145,18 @@ impl Caller {
             assert_eq!(event.sequence, sequence, "events are numbered without a gap");
             assert!(applied.finished.is_none(), "nothing comes after the last event");
             let reaction = react(&event);
-            if reaction == Reaction::HangUp {
-                return applied;
+            match reaction {
+                Reaction::HangUp => return applied,
+                Reaction::Ignore => continue,
+                Reaction::Keep | Reaction::CancelAndKeep => {}
             }
             if reaction == Reaction::CancelAndKeep {
                 requests.send(message(apply_request::Message::Cancel(Cancel {}))).await.unwrap();
             }
             let wants_ack = self.keep(event.event.unwrap(), &mut applied);
             if wants_ack {
-                requests.send(message(apply_request::Message::Ack(Ack { sequence }))).await.unwrap();
+                let lease_millis = self.lease.as_millis().try_into().unwrap();
+                requests.send(message(apply_request::Message::Ack(Ack { sequence, lease_millis }))).await.unwrap();
             }
         }
     }
@@ -178,6 +188,10 @@ impl Caller {
                 true
             }
             Event::Health(_) => false,
+            Event::Heartbeat(heartbeat) => {
+                applied.instance = heartbeat.instance;
+                true
+            }
             Event::Finished(finished) => {
                 applied.finished = Some(finished);
                 false

@@ -12,8 +12,8 @@ use crate::delivery::Scene;
 
 #[tokio::test]
 async fn a_stream_broken_at_any_event_is_taken_up_again_and_makes_one_commit() {
-    // 3 intents and 3 results, or fewer when a runtime takes them in a batch.
-    for break_at in 1..=6 {
+    // A heartbeat, 3 intents and 3 results, or fewer when a runtime takes them in a batch.
+    for break_at in 1..=7 {
         let mut scene = Scene::new().await;
         let spec = scene.spec(1).await;
         let plan = scene.caller.plan(&spec, false).await.unwrap();
@@ -110,7 +110,7 @@ async fn a_runner_told_to_end_lets_the_caller_go_on_elsewhere() {
     let applied = scene
         .caller
         .apply_with(&spec, &plan, &[], |event| {
-            if event.sequence == 1 {
+            if let Some(Event::Intent(_)) = event.event {
                 bed.terminate();
             }
             Reaction::Keep

@@ -6,6 +6,7 @@ mod bed;
 mod caller;
 mod delivery;
 mod faults;
+mod grants;
 mod input;
 mod ownership;
 mod process;

@@ -24,7 +24,8 @@ fn beside(scene: &Scene, change: impl Fn(&mut stoa_proto::Target)) -> Caller {
     let mut target = scene.caller.target.clone();
     target.run_uid = "run-of-the-other".to_owned();
     change(&mut target);
-    Caller { client: scene.caller.client.clone(), target, state: scene.caller.state.clone() }
+    let (client, state, lease) = (scene.caller.client.clone(), scene.caller.state.clone(), scene.caller.lease);
+    Caller { client, target, state, lease }
 }
 
 fn mark(scene: &Scene) -> String {

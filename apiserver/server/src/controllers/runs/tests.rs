@@ -1,5 +1,7 @@
 //! Runs over a log in memory, with no function-runner there: those that begin wait for it.
 
+mod fenced;
+
 use std::sync::{
     Arc,
     atomic::{AtomicI64, Ordering},
@@ -45,6 +47,10 @@ struct World {
 
 impl World {
     async fn new() -> Self {
+        Self::with_runner(runner::unreachable()).await
+    }
+
+    async fn with_runner(runner: runner::Runner) -> Self {
         let end = CancellationToken::new();
         let lookup = Lookup::default();
         let cluster: Arc<dyn Cluster> = Arc::new(StandaloneCluster { lookup: lookup.clone() });
@@ -56,7 +62,7 @@ impl World {
         let services = Services {
             log: registry.log().clone(),
             backends: Backends::new(lookup.clone(), documents.path().to_owned()),
-            runner: runner::unreachable(),
+            runner,
             recorder: Recorder::start(cluster.clone(), end.clone()),
             cluster,
             authorizer: Arc::new(stoa_machinery::auth::AllowAll),

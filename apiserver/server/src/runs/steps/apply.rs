@@ -2,7 +2,7 @@
 //!
 //! The runner tells every intent before its call and every result after it, and goes on only when
 //! it hears that the record is durable. What arrives together is recorded together, so that one
-//! sync of the disk serves many resources.
+//! sync of the disk serves many resources. Elsewhere: which runner may make calls, and for how long, is in `grants`.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -15,7 +15,7 @@ use stoa_engine::{
     state::{Intent, Outcome, Record},
 };
 use stoa_proto::{
-    Ack, ApplyEvent, ApplyRequest, ApplyStart, Cancel, FinishedEvent, ResultEvent, apply_event::Event,
+    ApplyEvent, ApplyRequest, ApplyStart, Cancel, FinishedEvent, ResultEvent, apply_event::Event,
     apply_request::Message,
 };
 use stoa_types::{
@@ -25,14 +25,18 @@ use stoa_types::{
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-use crate::runs::{
-    Halt,
-    execution::Execution,
-    journal::Line,
-    runner,
-    state::{Head, State},
-    status,
-    target::Target,
+use super::grants::{Grants, Told, answered};
+use crate::{
+    lease::Held,
+    runs::{
+        Halt,
+        execution::Execution,
+        journal::Line,
+        runner,
+        state::{Head, State},
+        status,
+        target::Target,
+    },
 };
 
 /// How often progress is shown while it is made.
@@ -50,8 +54,8 @@ const GRACE: Duration = Duration::from_secs(120);
 pub(super) async fn apply(
     execution: &mut Execution,
     target: &Target,
-    spec: &Bytes,
-    plan: &Bytes,
+    lease: &Held,
+    [spec, plan]: [&Bytes; 2],
     state: &mut State,
 ) -> Result<(), Halt> {
     let run_uid = execution.run.uid().unwrap_or_default();
@@ -59,10 +63,6 @@ pub(super) async fn apply(
     let done = state.done_by(&run_uid);
     let changed = state.changed_by(&run_uid).try_into().unwrap_or(i64::MAX);
     execution.enter(RunPhase::Applying).await?;
-    if total > 0 && !(state.head().dirty && state.head().run == run_uid) {
-        let head = Head { run: run_uid.clone(), dirty: true, ..state.head().clone() };
-        state.set_head(&*execution.services.log, head).await?;
-    }
     let (requests, outbound) = mpsc::channel(BATCH);
     let start = ApplyStart {
         target: Some(target.proto(&execution.services, &execution.run).await?),
@@ -75,15 +75,30 @@ pub(super) async fn apply(
     };
     send(&requests, Message::Start(start)).await?;
     let events = execution.services.runner.client().apply(ReceiverStream::new(outbound)).await;
-    let events = events.map_err(|e| runner::halt(&e, reason::APPLY_FAILED))?.into_inner();
+    let mut events = events.map_err(|e| runner::halt(&e, reason::APPLY_FAILED))?.into_inner();
+    let (sequence, instance) = first(execution.unless_canceled(events.next()).await?)?;
+    let grants = Grants::new(lease);
+    grants.admit(execution, state, &instance, total > 0).await?;
+    let lost = || Halt::Abandoned("the run's lease is lost".to_owned());
+    send(&requests, Message::Ack(grants.answer(sequence).ok_or_else(lost)?)).await?;
+    let (_answering, events) = answered(grants.clone(), requests.clone(), events);
     let mut conversation = Conversation {
         run_uid,
         requests,
+        grants,
+        has_ended: false,
         progress: Progress { total, done: changed, failed: 0 },
         shown: Vec::new(),
         intended: HashSet::new(),
     };
-    let finished = conversation.hold(execution, state, events.ready_chunks(BATCH)).await?;
+    let finished = conversation.hold(execution, state, events.ready_chunks(BATCH)).await;
+    // Where all is done, the head of the release says so.
+    let is_whole = finished.as_ref().is_ok_and(|finished| finished.succeeded);
+    if conversation.has_ended && !is_whole && state.head().runner.is_some() {
+        let head = Head { runner: None, ..state.head().clone() };
+        state.set_head(&*execution.services.log, head).await?;
+    }
+    let finished = finished?;
     conversation.show(execution).await?;
     settle(execution, finished).await
 }
@@ -91,6 +106,18 @@ pub(super) async fn apply(
 async fn send(requests: &mpsc::Sender<ApplyRequest>, message: Message) -> Result<(), Halt> {
     let request = ApplyRequest { message: Some(message) };
     requests.send(request).await.map_err(|_| Halt::Retry("the function-runner went away".to_owned()))
+}
+
+/// The sequence number of the first event, by which the runner asks to begin, and which process it is.
+fn first(event: Option<Told>) -> Result<(u64, String), Halt> {
+    match event {
+        Some(Ok(ApplyEvent { sequence, event: Some(Event::Heartbeat(heartbeat)) })) => {
+            Ok((sequence, heartbeat.instance))
+        }
+        Some(Ok(_)) => Err(not_understood("something else than who it is")),
+        Some(Err(status)) => Err(runner::halt(&status, reason::APPLY_FAILED)),
+        None => Err(Halt::Retry("the function-runner went away".to_owned())),
+    }
 }
 
 /// What the end of the conversation means for the run.
@@ -133,6 +160,9 @@ fn not_understood(why: &str) -> Halt {
 struct Conversation {
     run_uid: String,
     requests: mpsc::Sender<ApplyRequest>,
+    grants: Grants,
+    /// The runner said that it is over: it has no calls under way any more.
+    has_ended: bool,
     progress: Progress,
     /// Phases of resources that the status does not show yet: id, phase, message.
     shown: Vec<(ResourceId, String, String)>,
@@ -145,7 +175,7 @@ impl Conversation {
         &mut self,
         execution: &mut Execution,
         state: &mut State,
-        mut events: impl futures_util::Stream<Item = Vec<Result<ApplyEvent, tonic::Status>>> + Unpin,
+        mut events: impl futures_util::Stream<Item = Vec<Told>> + Unpin,
     ) -> Result<FinishedEvent, Halt> {
         let cancel = execution.cancel.clone();
         let mut is_canceled = false;
@@ -178,7 +208,7 @@ impl Conversation {
         &mut self,
         execution: &mut Execution,
         state: &mut State,
-        batch: Vec<Result<ApplyEvent, tonic::Status>>,
+        batch: Vec<Told>,
     ) -> Result<Option<FinishedEvent>, Halt> {
         let mut entries = Vec::new();
         let mut acks = Vec::new();
@@ -188,12 +218,14 @@ impl Conversation {
             let event = match event {
                 Ok(event) => event,
                 Err(status) => {
+                    self.has_ended = runner::is_of_runner(&status);
                     broken = Some(status);
                     break;
                 }
             };
             match event.event {
-                None => {}
+                // Heartbeats are answered elsewhere.
+                None | Some(Event::Heartbeat(_)) => {}
                 Some(Event::Intent(intent)) => {
                     let action: Action = word(&intent.action)?;
                     for id in intent.ids.into_iter().map(ResourceId) {
@@ -226,12 +258,15 @@ impl Conversation {
                         message: health.message,
                     });
                 }
-                Some(Event::Finished(event)) => finished = Some(event),
+                Some(Event::Finished(event)) => {
+                    self.has_ended = true;
+                    finished = Some(event);
+                }
             }
         }
         state.record(&*execution.services.log, entries).await?;
         for sequence in acks {
-            send(&self.requests, Message::Ack(Ack { sequence })).await?;
+            send(&self.requests, Message::Ack(self.grants.ack(sequence))).await?;
         }
         match broken {
             Some(status) => Err(runner::halt(&status, reason::APPLY_FAILED)),

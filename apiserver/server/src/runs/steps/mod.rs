@@ -4,26 +4,27 @@
 //! next begins.
 
 mod apply;
+mod grants;
 mod plan;
 mod release;
 mod render;
 mod resolve;
 
 use kube::ResourceExt as _;
-use stoa_machinery::log::Fence;
 use stoa_types::{
     delivery::{Operation, RunPhase},
     reason,
 };
 
 use super::{Halt, execution::Execution, resources, state::State, status, target::Target};
+use crate::lease::Held;
 
-/// Takes those steps that are left.
+/// Takes those steps that are left: under a lease of the stack in the workspace, or without if nothing is to be changed.
 ///
 /// # Errors
 ///
 /// Whatever keeps the run from going on.
-pub(super) async fn take(execution: &mut Execution, target: &Target, fence: Option<Fence>) -> Result<(), Halt> {
+pub(super) async fn take(execution: &mut Execution, target: &Target, lease: Option<&Held>) -> Result<(), Halt> {
     if execution.run.spec.operation == Operation::Rollback && status(&execution.run).start_time.is_none() {
         // Looked for before it begins: with nothing to go back to, it says nothing about what is deployed.
         resolve::rollback_release(execution, target).await?;
@@ -34,19 +35,19 @@ pub(super) async fn take(execution: &mut Execution, target: &Target, fence: Opti
     let stack_uid = target.stack.uid().unwrap_or_default();
     let workspace = target.workspace.name_any();
     let log = execution.services.log.clone();
-    let state = State::load(&*log, &stack_uid, &workspace, fence).await?;
+    let state = State::load(&*log, &stack_uid, &workspace, lease.map(Held::fence)).await?;
     let mut state = state.with_bodies(target.documents.clone(), target.scope()).await?;
     let plan = plan::plan(execution, target, &spec, &state).await?;
-    if execution.run.spec.operation == Operation::Preview {
+    let Some(lease) = lease else {
         return execution.finish(RunPhase::Succeeded, reason::SUCCEEDED, "the plan is made; nothing was changed").await;
-    }
+    };
     if execution.cancel.is_cancelled() && status(&execution.run).phase < RunPhase::Applying {
         return Err(Halt::Canceled);
     }
     // Once the release has its number, all changes are made and recorded.
     if Some(&state.head().last_release_run) != execution.run.metadata.uid.as_ref() {
         target.check_permissions(&execution.services, &execution.run).await?;
-        if let Err(halt) = apply::apply(execution, target, &spec, &plan, &mut state).await {
+        if let Err(halt) = apply::apply(execution, target, lease, [&spec, &plan], &mut state).await {
             // What was changed until then is there, and people look for it.
             if matches!(halt, Halt::Failed { .. } | Halt::Canceled) {
                 state.record_health(&*log).await?;

@@ -45,6 +45,7 @@ pub(super) async fn release(
         last_release: number,
         last_release_run: run_uid.clone(),
         verified: state.newest(),
+        runner: None,
     };
     state.set_head(&*log, released).await?;
     create_release(execution, target, number, spec_digest, &state_digest).await?;

@@ -1,0 +1,251 @@
+//! Function-runners that may only be cut off: what they are doing is over before another begins.
+
+use std::{net::SocketAddr, time::Instant};
+
+use stoa_machinery::{Key, log};
+use stoa_proto::{
+    Ack, ApplyEvent, ApplyRequest, FinishedEvent, GenerateRequest, GenerateResponse, HeartbeatEvent, IntentEvent,
+    PlanRequest, PlanResponse, Problem, ResolveRequest, ResolveResponse, ResultEvent,
+    apply_event::Event,
+    apply_request::Message,
+    function_runner_server::{FunctionRunner, FunctionRunnerServer},
+};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Request, Response, Status, Streaming, transport::server::TcpIncoming};
+
+use super::*;
+
+/// How long the calls of a runner are waited for that is not heard of any more.
+const WAITED_OUT: Duration = Duration::from_secs(8);
+/// Longer than anything takes that is not waited for.
+const SOON: Duration = Duration::from_secs(4);
+
+/// A runner that plans what it is told, and lets the test carry it out.
+#[derive(Debug)]
+struct Scripted {
+    plan: Value,
+    conversations: mpsc::UnboundedSender<Conversation>,
+}
+
+/// The runner's side of an apply.
+#[derive(Debug)]
+struct Conversation {
+    requests: Streaming<ApplyRequest>,
+    events: mpsc::Sender<Result<ApplyEvent, Status>>,
+    sequence: u64,
+}
+
+impl Scripted {
+    /// Starts one whose plans delete these.
+    async fn start(ids: &[&str]) -> (SocketAddr, mpsc::UnboundedReceiver<Conversation>) {
+        let actions: Vec<Value> =
+            ids.iter().map(|id| json!({"id": id, "type": "Kubernetes", "action": "Delete", "changes": []})).collect();
+        let plan = json!({"schemaVersion": 1, "specDigest": "", "actions": actions});
+        let (conversations, received) = mpsc::unbounded_channel();
+        let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = incoming.local_addr().unwrap();
+        let service = FunctionRunnerServer::new(Self { plan, conversations });
+        tokio::spawn(tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming));
+        (address, received)
+    }
+}
+
+#[tonic::async_trait]
+impl FunctionRunner for Scripted {
+    async fn resolve(&self, _: Request<ResolveRequest>) -> Result<Response<ResolveResponse>, Status> {
+        Err(Status::unimplemented("a Destroy needs no source"))
+    }
+
+    async fn generate(&self, _: Request<GenerateRequest>) -> Result<Response<GenerateResponse>, Status> {
+        Err(Status::unimplemented("a Destroy needs no source"))
+    }
+
+    async fn plan(&self, _: Request<PlanRequest>) -> Result<Response<PlanResponse>, Status> {
+        let plan = self.plan.to_string().into();
+        Ok(Response::new(PlanResponse { plan, digest: "sha256:0".to_owned(), ..PlanResponse::default() }))
+    }
+
+    type ApplyStream = ReceiverStream<Result<ApplyEvent, Status>>;
+
+    async fn apply(&self, request: Request<Streaming<ApplyRequest>>) -> Result<Response<Self::ApplyStream>, Status> {
+        let mut requests = request.into_inner();
+        let start = requests.message().await?;
+        assert!(matches!(start, Some(ApplyRequest { message: Some(Message::Start(_)) })));
+        let (events, stream) = mpsc::channel(16);
+        self.conversations.send(Conversation { requests, events, sequence: 0 }).unwrap();
+        Ok(Response::new(ReceiverStream::new(stream)))
+    }
+}
+
+impl Conversation {
+    async fn tell(&mut self, event: Event) {
+        self.sequence += 1;
+        self.events.send(Ok(ApplyEvent { sequence: self.sequence, event: Some(event) })).await.unwrap();
+    }
+
+    /// Tells something and waits for its ack.
+    async fn ask(&mut self, event: Event) -> Ack {
+        self.tell(event).await;
+        let heard = tokio::time::timeout(PATIENCE, self.requests.message()).await.expect("it is acked").unwrap();
+        match heard.and_then(|heard| heard.message) {
+            Some(Message::Ack(ack)) if ack.sequence == self.sequence => ack,
+            other => panic!("{other:?} is no ack of event {}", self.sequence),
+        }
+    }
+
+    /// Asks to begin as this process; what is granted.
+    async fn begin(&mut self, instance: &str) -> Ack {
+        self.ask(Event::Heartbeat(HeartbeatEvent { instance: instance.to_owned() })).await
+    }
+
+    /// Deletes the resources and ends in order.
+    async fn carry_out(mut self, ids: &[&str]) {
+        let ids: Vec<String> = ids.iter().map(|id| (*id).to_owned()).collect();
+        self.ask(Event::Intent(IntentEvent { ids: ids.clone(), action: "Delete".to_owned() })).await;
+        for id in ids {
+            let (action, outcome) = ("Delete".to_owned(), "Done".to_owned());
+            self.ask(Event::Result(ResultEvent { id, action, outcome, ..ResultEvent::default() })).await;
+        }
+        self.tell(Event::Finished(FinishedEvent { succeeded: true, ..FinishedEvent::default() })).await;
+    }
+
+    /// Ends with an error.
+    async fn fail(self, status: Status) {
+        self.events.send(Err(status)).await.unwrap();
+    }
+}
+
+impl World {
+    async fn destroy(&self, name: &str) {
+        self.create("Run", name, json!({"stack": "web", "workspace": "dev", "operation": "Destroy"})).await;
+    }
+
+    async fn head_key(&self) -> Key {
+        let uid = self.registry.api::<Stack>().get("shop", "web").await.unwrap().uid().unwrap();
+        Key::new(format!("/stoa/state/{uid}/dev/head"))
+    }
+
+    /// What the head says, once it does about its runner what is expected.
+    async fn head(&self, runner: Option<&str>) -> Value {
+        let key = self.head_key().await;
+        let expected = runner.map_or(Value::Null, Value::from);
+        let found = async {
+            loop {
+                let entries = self.services.log.scan(key.as_str(), None).await.unwrap().entries;
+                let head: Value = entries.first().map_or(Value::Null, |e| serde_json::from_slice(&e.value).unwrap());
+                if head["runner"] == expected {
+                    return head;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(SOON, found).await.unwrap_or_else(|_| panic!("the head never says {runner:?}"))
+    }
+
+    async fn journal(&self, run: &str) -> String {
+        let uid = self.registry.api::<Run>().get("shop", run).await.unwrap().uid().unwrap();
+        let (lines, _) = crate::runs::journal::read(&*self.services.log, &uid).await.unwrap();
+        lines.iter().map(crate::runs::journal::Line::text).collect()
+    }
+}
+
+const A: &str = "v1:ConfigMap:shop:a";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_runner_begins_when_the_first_can_change_nothing_any_more() {
+    let (address, mut conversations) = Scripted::start(&[A]).await;
+    let world = World::with_runner(runner::at(address)).await.controlled();
+    world.destroy("one").await;
+    let mut first = conversations.recv().await.unwrap();
+    let ack = first.begin("first").await;
+    assert!((1_000..=6_000).contains(&ack.lease_millis), "{ack:?}");
+    // It was written before the ack.
+    let key = world.head_key().await;
+    let head = world.services.log.scan(key.as_str(), None).await.unwrap().entries.remove(0);
+    let written: Value = serde_json::from_slice(&head.value).unwrap();
+    assert_eq!((&written["runner"], &written["dirty"]), (&json!("first"), &json!(true)));
+    let ack = first.ask(Event::Intent(IntentEvent { ids: vec![A.to_owned()], action: "Delete".to_owned() })).await;
+    assert!(ack.lease_millis > 1_000, "{ack:?}");
+
+    // The same process sees itself to it that nothing of the first conversation is under way any more.
+    drop(first);
+    let mut second = tokio::time::timeout(SOON, conversations.recv()).await.unwrap().unwrap();
+    tokio::time::timeout(SOON, second.begin("first")).await.expect("it begins at once");
+    let now = world.services.log.scan(key.as_str(), None).await.unwrap().entries.remove(0);
+    assert_eq!(now.version, head.version, "nothing new had to be written");
+
+    // What is between the two says that it is gone, and knows nothing of the calls.
+    let broken = Instant::now();
+    second.fail(Status::unavailable("connection reset")).await;
+    let mut third = tokio::time::timeout(SOON, conversations.recv()).await.unwrap().unwrap();
+    third.begin("another").await;
+    let waited = broken.elapsed();
+    assert!((WAITED_OUT..WAITED_OUT + SOON).contains(&waited), "{waited:?}");
+    world.head(Some("another")).await;
+    assert!(world.journal("one").await.contains("the conversation with another function-runner broke off"));
+    third.carry_out(&[A]).await;
+    assert_eq!(world.ended("one").await.phase, RunPhase::Succeeded);
+    assert_eq!(world.head(None).await["dirty"], false);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_runner_begins_at_once_when_the_first_said_that_it_is_over() {
+    use prost::Message as _;
+    let (address, mut conversations) = Scripted::start(&[A]).await;
+    let world = World::with_runner(runner::at(address)).await.controlled();
+    world.destroy("one").await;
+    let mut first = conversations.recv().await.unwrap();
+    first.begin("first").await;
+    let problem = Problem { message: "the runner was told to end".to_owned(), ..Problem::default() };
+    let status = Status::with_details(Code::Unavailable, "it ends", problem.encode_to_vec().into());
+    first.fail(status).await;
+    assert_eq!(world.head(None).await["dirty"], true);
+    let mut second = tokio::time::timeout(SOON, conversations.recv()).await.unwrap().unwrap();
+    tokio::time::timeout(SOON, second.begin("another")).await.expect("it begins at once");
+    // So does the next run after one that failed.
+    second.tell(Event::Finished(FinishedEvent::default())).await;
+    assert_eq!(world.ended("one").await.phase, RunPhase::Failed);
+    world.head(None).await;
+    world.destroy("two").await;
+    let mut third = conversations.recv().await.unwrap();
+    tokio::time::timeout(SOON, third.begin("a third")).await.expect("it begins at once");
+    third.carry_out(&[A]).await;
+    assert_eq!(world.ended("two").await.phase, RunPhase::Succeeded);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn run_that_waits_for_a_lost_runner_can_be_cancelled() {
+    let (address, mut conversations) = Scripted::start(&[A]).await;
+    let world = World::with_runner(runner::at(address)).await.controlled();
+    let head = json!({"run": "lost", "dirty": true, "lastRelease": 0, "lastReleaseRun": "", "runner": "lost"});
+    let write = log::Write {
+        key: world.head_key().await,
+        expect: log::Expect::Absent,
+        change: log::Change::Put(head.to_string().into()),
+        fence: None,
+        origin: log::Origin::default(),
+    };
+    world.services.log.append(write).await.unwrap();
+    world.destroy("one").await;
+    let mut waiting = conversations.recv().await.unwrap();
+    waiting.tell(Event::Heartbeat(HeartbeatEvent { instance: "another".to_owned() })).await;
+    let heard = tokio::time::timeout(WAITED_OUT / 4, waiting.requests.message()).await;
+    assert!(heard.is_err(), "{heard:?} though the lost one may have calls under way");
+    world.change("one", |run| run.spec.cancel = true).await;
+    let ended = tokio::time::timeout(SOON, world.ended("one")).await.expect("it ends at once");
+    assert_eq!(ended.phase, RunPhase::Canceled);
+    world.head(Some("lost")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn run_without_changes_writes_nothing_of_its_runner() {
+    let (address, mut conversations) = Scripted::start(&[]).await;
+    let world = World::with_runner(runner::at(address)).await.controlled();
+    world.destroy("one").await;
+    let mut only = conversations.recv().await.unwrap();
+    only.begin("only").await;
+    only.carry_out(&[]).await;
+    assert_eq!(world.ended("one").await.phase, RunPhase::Succeeded);
+    assert!(world.services.log.scan("/stoa/state/", None).await.unwrap().entries.is_empty());
+}

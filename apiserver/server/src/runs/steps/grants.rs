@@ -1,0 +1,172 @@
+//! For how long calls may be under way at the function-runner, and what keeps two of them from having some at once.
+//!
+//! A runner works under a grant of time that every ack extends ([`Grants::ack`]). None outlasts our lease. The head says
+//! with which process of the runner a conversation may be open; where that is another one, as after a crash of either
+//! side, it may only be cut off or suspended, and so its time is waited out before the next one begins
+//! ([`Grants::admit`]). With the same process there is nothing to wait for: it ends the calls of an earlier conversation
+//! before it begins another.
+
+use std::time::Duration;
+
+use futures_util::{Stream, StreamExt as _};
+use kube::ResourceExt as _;
+use stoa_proto::{Ack, ApplyEvent, ApplyRequest, apply_event::Event, apply_request::Message};
+use tokio::{sync::mpsc, time::Instant};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::{
+    lease::Held,
+    runs::{
+        Halt,
+        execution::Execution,
+        state::{Head, State},
+    },
+};
+
+/// For how long calls may go on without another word of ours.
+const GRANT: Duration = Duration::from_secs(6);
+/// For clocks that do not run quite alike, and for what was on its way when the time was over.
+const MARGIN: Duration = Duration::from_secs(2);
+/// How many events may wait to be recorded.
+const AHEAD: usize = 256;
+
+/// What is granted under a lease.
+#[derive(Clone, Debug)]
+pub(super) struct Grants(Held);
+
+impl Grants {
+    pub(super) fn new(lease: &Held) -> Self {
+        Self(lease.clone())
+    }
+
+    /// What may be granted now, from when the runner sent what is answered, which was earlier.
+    fn left(&self) -> Duration {
+        self.0.left().saturating_sub(MARGIN).min(GRANT)
+    }
+
+    /// The ack of an event that is durable.
+    pub(super) fn ack(&self, sequence: u64) -> Ack {
+        Ack { sequence, lease_millis: self.left().as_millis().try_into().unwrap_or(0) }
+    }
+
+    /// The answer to a heartbeat, as long as there is time to give.
+    pub(super) fn answer(&self, sequence: u64) -> Option<Ack> {
+        Some(self.ack(sequence)).filter(|ack| ack.lease_millis > 0)
+    }
+
+    /// Lets a process of the runner begin. If another one may have calls under way, it is waited for until that cannot
+    /// be any more. If this one is going to make any, the head says so before it may.
+    ///
+    /// # Errors
+    ///
+    /// Canceled when the run is meanwhile, and whatever keeps the head from being written.
+    pub(super) async fn admit(
+        &self,
+        execution: &mut Execution,
+        state: &mut State,
+        instance: &str,
+        is_changing: bool,
+    ) -> Result<(), Halt> {
+        // Whoever had the lease before gave no time after this.
+        let lapsed = self.0.since() + GRANT + MARGIN;
+        let is_another = state.head().runner.as_ref().is_some_and(|open| open != instance);
+        if is_another && Instant::now() < lapsed {
+            let left = lapsed.saturating_duration_since(Instant::now());
+            let why = format!(
+                "waiting for {:.1} s: the conversation with another function-runner broke off, and its calls may go on \
+                 until then",
+                left.as_secs_f64()
+            );
+            execution.journal.note("Applying", why);
+            execution.journal.flush().await;
+            execution.unless_canceled(tokio::time::sleep_until(lapsed)).await?;
+        }
+        if is_changing {
+            let run = execution.run.uid().unwrap_or_default();
+            let head = Head { run, dirty: true, runner: Some(instance.to_owned()), ..state.head().clone() };
+            state.set_head(&*execution.services.log, head).await?;
+        }
+        Ok(())
+    }
+}
+
+/// What the runner tells.
+pub(super) type Told = Result<ApplyEvent, tonic::Status>;
+
+/// Answers heartbeats as they come, whatever is being recorded at the time, and passes all other events on.
+pub(super) fn answered(
+    grants: Grants,
+    requests: mpsc::Sender<ApplyRequest>,
+    mut events: impl Stream<Item = Told> + Send + Unpin + 'static,
+) -> (AbortOnDropHandle<()>, ReceiverStream<Told>) {
+    let (others, passed_on) = mpsc::channel(AHEAD);
+    let answering = tokio::spawn(async move {
+        while let Some(event) = events.next().await {
+            let sequence = match &event {
+                Ok(ApplyEvent { sequence, event: Some(Event::Heartbeat(_)) }) => Some(*sequence),
+                _ => None,
+            };
+            let goes_on = match sequence.map(|sequence| grants.answer(sequence)) {
+                None => others.send(event).await.is_ok(),
+                Some(Some(ack)) => requests.send(ApplyRequest { message: Some(Message::Ack(ack)) }).await.is_ok(),
+                // It hears nothing, and its time runs out.
+                Some(None) => true,
+            };
+            if !goes_on {
+                return;
+            }
+        }
+    });
+    (AbortOnDropHandle::new(answering), ReceiverStream::new(passed_on))
+}
+
+#[cfg(test)]
+mod tests {
+    use stoa_machinery::log::{Log as _, MemoryLog};
+    use stoa_proto::{HealthEvent, HeartbeatEvent};
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    async fn held(log: &MemoryLog) -> Held {
+        Held::acquire(log, "runs/a", "server", 30 * SECOND).await.unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_grant_outlasts_the_lease() {
+        let log = MemoryLog::new();
+        let lease = held(&log).await;
+        let grants = Grants::new(&lease);
+        let mut given = Vec::new();
+        for _ in 0..8 {
+            given.push(grants.answer(1).map(|ack| ack.lease_millis / 1_000));
+            tokio::time::sleep(4 * SECOND).await;
+        }
+        assert_eq!(given, [Some(6), Some(6), Some(6), Some(6), Some(6), Some(6), Some(4), None]);
+        assert_eq!(grants.ack(1), Ack { sequence: 1, lease_millis: 0 });
+        assert!(log.acquire("runs/a", "another", SECOND).await.is_ok(), "only now can another have it");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn heartbeats_are_answered_while_nothing_can_be_recorded() {
+        let log = MemoryLog::new();
+        let grants = Grants::new(&held(&log).await);
+        let (events, incoming) = mpsc::channel(1);
+        let (requests, mut acks) = mpsc::channel(1);
+        let (_answering, mut others) = answered(grants, requests, ReceiverStream::new(incoming));
+        let health = Event::Health(HealthEvent::default());
+        let heartbeat = Event::Heartbeat(HeartbeatEvent::default());
+        for (sequence, event) in [(1, health), (2, heartbeat.clone()), (3, heartbeat)] {
+            events.send(Ok(ApplyEvent { sequence, event: Some(event) })).await.unwrap();
+        }
+        for sequence in [2, 3] {
+            let ack = Ack { sequence, lease_millis: 6_000 };
+            assert_eq!(acks.recv().await.unwrap().message, Some(Message::Ack(ack)));
+        }
+        assert_eq!(others.next().await.unwrap().unwrap().sequence, 1);
+        drop(events);
+        assert!(others.next().await.is_none());
+    }
+}

@@ -1,0 +1,133 @@
+//! A runner that its caller does not hear of any more, and presumes dead, changes nothing.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use stoa_engine::Spec;
+use stoa_git::testing::{Behaviour, GitServer};
+use stoa_proto::PlanResponse;
+use stoa_proto::apply_event::Event;
+use tonic::Code;
+
+use crate::caller::Reaction;
+use crate::delivery::Scene;
+
+/// How long calls may be under way without an ack.
+const LEASE: Duration = Duration::from_secs(3);
+/// Longer than what was held up takes once it is let go.
+const AFTERWARDS: Duration = Duration::from_secs(2);
+
+/// A scene whose repository is at a server that can hold up what it is asked, and a plan.
+async fn at_a_server() -> (Scene, GitServer, Spec, PlanResponse) {
+    let mut scene = Scene::new().await;
+    // Over HTTP, pushes are refused unless this is set.
+    git2::Repository::open_bare(&scene.deploy).unwrap().config().unwrap().set_bool("http.receivepack", true).unwrap();
+    let server = GitServer::start(scene.deploy.parent().unwrap(), "secret", None).await;
+    let gitops = json!({"gitops": {"repository": server.url("http", "deploy.git"), "branch": "main"}});
+    let workspace = scene.caller.target.workspace.as_mut().unwrap();
+    workspace.spec = gitops.to_string().into_bytes().into();
+    workspace.credentials =
+        [("username", "bot"), ("password", "secret")].map(|(key, value)| (key.to_owned(), value.into())).into();
+    scene.caller.lease = LEASE;
+    let spec = scene.spec(1).await;
+    let plan = scene.caller.plan(&spec, false).await.unwrap();
+    server.behave(Behaviour::Held);
+    (scene, server, spec, plan)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_takes_long_goes_on_while_the_caller_answers_and_comes_to_nothing_when_it_does_not() {
+    for answers in [true, false] {
+        let (mut scene, server, spec, plan) = at_a_server().await;
+        let start = Instant::now();
+        let mut heartbeats = 0;
+        let applied = scene
+            .caller
+            .apply_with(&spec, &plan, &[], |event| {
+                if !matches!(event.event, Some(Event::Heartbeat(_))) {
+                    return Reaction::Keep;
+                }
+                heartbeats += 1;
+                if heartbeats > 1 && !answers {
+                    return Reaction::Ignore;
+                }
+                if start.elapsed() > LEASE {
+                    server.behave(Behaviour::Normal);
+                }
+                Reaction::Keep
+            })
+            .await;
+        if answers {
+            assert!(applied.finished().succeeded && heartbeats > 2, "{applied:?}");
+            assert_eq!(scene.commits(), std::slice::from_ref(&applied.finished().gitops_commit));
+            continue;
+        }
+        let took = start.elapsed();
+        assert!((LEASE..2 * LEASE).contains(&took), "{took:?}");
+        assert_eq!(applied.error.as_ref().map(tonic::Status::code), Some(Code::Unavailable), "{applied:?}");
+        let outcomes = applied.outcomes();
+        assert!(outcomes.len() == 3 && outcomes.iter().all(|(_, _, outcome)| *outcome == "Unknown"), "{outcomes:?}");
+        server.behave(Behaviour::Normal);
+        tokio::time::sleep(AFTERWARDS).await;
+        assert!(scene.commits().is_empty(), "it was presumed dead, and wrote all the same");
+        let again = scene.caller.apply(&spec, &plan).await;
+        assert!(again.finished().succeeded && scene.commits().len() == 1, "{again:?}");
+        assert!(!again.instance.is_empty() && again.instance == applied.instance, "the process is the same");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runner_that_was_suspended_changes_nothing_when_it_goes_on() {
+    let (mut scene, server, spec, plan) = at_a_server().await;
+    let mut heartbeats = 0;
+    let bed = &scene.bed;
+    let suspended = scene
+        .caller
+        .apply_with(&spec, &plan, &[], |event| {
+            if matches!(event.event, Some(Event::Heartbeat(_))) {
+                heartbeats += 1;
+            }
+            if heartbeats < 2 {
+                return Reaction::Keep;
+            }
+            // It waits for the server's answer by now.
+            bed.signal("STOP");
+            Reaction::HangUp
+        })
+        .await;
+    assert!(suspended.finished.is_none() && suspended.results.is_empty(), "{suspended:?}");
+    // The answer is there before it goes on, and so is the end of its time.
+    server.behave(Behaviour::Normal);
+    tokio::time::sleep(LEASE).await;
+    let asked = server.requests();
+    scene.bed.signal("CONT");
+    tokio::time::sleep(AFTERWARDS).await;
+    assert!(scene.commits().is_empty(), "it was presumed dead, and wrote all the same");
+    assert!(server.requests() > asked, "it went on with what was held up");
+
+    let again = scene.caller.apply(&spec, &plan).await;
+    assert!(again.finished().succeeded && scene.commits().len() == 1, "{again:?}");
+}
+
+#[tokio::test]
+async fn nothing_is_looked_at_or_begun_before_the_caller_lets_it() {
+    let mut scene = Scene::new().await;
+    let spec = scene.spec(1).await;
+    let plan = scene.caller.plan(&spec, false).await.unwrap();
+    let mut heard = Vec::new();
+    let start = Instant::now();
+    let applied = scene.caller.apply_with(&spec, &plan, &[], |event| {
+        heard.push(event.event.clone());
+        Reaction::Ignore
+    });
+    tokio::time::timeout(LEASE, applied).await.unwrap_err();
+    assert!(start.elapsed() >= LEASE);
+    assert!(matches!(heard.as_slice(), [Some(Event::Heartbeat(_))]), "{heard:?}");
+    assert!(scene.commits().is_empty());
+
+    // An ack that brings no time lets it do nothing either.
+    scene.caller.lease = Duration::ZERO;
+    let applied = scene.caller.apply(&spec, &plan).await;
+    assert_eq!(applied.error.as_ref().map(tonic::Status::code), Some(Code::Unavailable), "{applied:?}");
+    assert!(applied.results.is_empty() && scene.commits().is_empty(), "{applied:?}");
+}
