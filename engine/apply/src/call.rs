@@ -201,7 +201,12 @@ impl Caller {
             return self.refused(planned, &error, sensitive);
         }
         let prior = prior.filter(|_| planned.action != Action::Replace);
-        let request = ApplyRequest { desired: &ready.desired, prior, adopt: planned.action == Action::Adopt };
+        let request = ApplyRequest {
+            adopt: planned.action == Action::Adopt,
+            // What could not be asked about says nothing of other managers.
+            taken: planned.unverified.is_none().then_some(&*planned.taken),
+            ..ApplyRequest::new(&ready.desired, prior)
+        };
         let applied = match retried(&self.stop, sensitive, told, || self.runtime.apply(&request)).await {
             Ok(applied) => applied,
             Err(error) => return self.refused(planned, &error, sensitive),

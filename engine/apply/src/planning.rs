@@ -186,7 +186,7 @@ async fn preview(
                 Some(Live::Present(live)) => Some(live),
                 Some(Live::Absent | Live::Unverified(_)) | None => None,
             };
-            let request = ApplyRequest { desired: resource, prior, adopt: planned.action == Action::Adopt };
+            let request = ApplyRequest { adopt: planned.action == Action::Adopt, ..ApplyRequest::new(resource, prior) };
             match runtime.preview(&request, live).await {
                 Ok(preview) => Ok((planned.id.clone(), Some(preview))),
                 Err(error) => Err((planned.id.clone(), error)),

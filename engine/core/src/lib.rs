@@ -6,6 +6,7 @@
 //!
 //! Elsewhere: `stoa-runtime` reaches the infrastructure, `stoa-apply` carries a plan out.
 
+pub mod conflict;
 mod dependencies;
 pub mod diff;
 pub mod digest;
@@ -26,6 +27,7 @@ pub mod spec;
 pub mod state;
 mod validate;
 
+pub use conflict::FieldConflict;
 pub use graph::{Cycle, Graph};
 pub use object::{KubernetesObject, ObjectRef};
 pub use owner::Owner;

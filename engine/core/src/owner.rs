@@ -129,8 +129,7 @@ pub fn left_alone(owner: &str) -> String {
 
 /// The deployment from which the resource says that it is to be taken over.
 pub fn taken_from(resource: &Resource) -> Option<&str> {
-    let annotated = || resource.attributes.get("metadata")?.get("annotations")?.get(TAKE_OVER_FROM);
-    resource.extensions.get(TAKE_OVER_FROM).or_else(annotated)?.as_str().filter(|from| !from.is_empty())
+    resource.setting(TAKE_OVER_FROM)?.as_str().filter(|from| !from.is_empty())
 }
 
 /// The mark of an object. One that is no text is told as JSON.

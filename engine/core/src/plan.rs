@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use crate::conflict::FieldConflict;
 use crate::document::Document;
 use crate::spec::{ResourceId, ResourceType};
 
@@ -24,6 +25,8 @@ pub enum Live {
 pub enum Preview {
     /// The resource as it would be.
     Changed(Map<String, Value>),
+    /// The same, with fields taken from other managers.
+    Contested(Map<String, Value>, Vec<FieldConflict>),
     /// The resource as it would be after it was deleted and made again, since it cannot be
     /// changed in place.
     Replaced(Map<String, Value>),
@@ -121,6 +124,9 @@ pub struct PlannedAction {
     /// The other deployment that has the live object: it is taken over from that one on purpose, or left alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owned_by: Option<String>,
+    /// Fields that are taken from other managers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub taken: Vec<FieldConflict>,
 }
 
 /// Everything that has to change.

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
+use crate::conflict::FieldConflict;
 use crate::dependencies::{Before, break_cycles, dependencies};
 use crate::diff::{Comparison, against_preview, three_way};
 use crate::document::Document as _;
@@ -132,6 +133,7 @@ pub fn draft(input: &PlanInput<'_>) -> Result<Draft, Vec<Problem>> {
                 unverified: decision.unverified,
                 recorded_as: recorded_as.cloned(),
                 owned_by,
+                taken: decision.taken,
             },
         );
         let live = match input.live.get(id) {
@@ -158,6 +160,7 @@ pub fn draft(input: &PlanInput<'_>) -> Result<Draft, Vec<Problem>> {
             unverified: None,
             recorded_as: None,
             owned_by: None,
+            taken: Vec::new(),
         };
         actions.insert(call.id.clone(), nothing);
     }
@@ -223,27 +226,33 @@ struct Decision {
     changes: Vec<FieldChange>,
     drift: bool,
     unverified: Option<String>,
+    taken: Vec<FieldConflict>,
+}
+
+impl Decision {
+    /// To make what is not there, or is not known to be.
+    fn create(drift: bool, unverified: Option<String>) -> Self {
+        Self { action: Action::Create, changes: Vec::new(), drift, unverified, taken: Vec::new() }
+    }
 }
 
 /// The table of DESIGN: what to do, by whether it is recorded, wanted and live.
 fn decide(input: &PlanInput<'_>, resource: &Resource, prior: Option<&StateResource>, resolved: &Resolved) -> Decision {
     let preview = input.previews.get(&resource.id);
-    let mut unverified = match preview {
+    let unverified = match preview {
         Some(Preview::Unverified(why)) => Some(why.clone()),
         _ => None,
     };
     let live = match input.live.get(&resource.id) {
         Some(Live::Present(live)) => live,
         Some(Live::Absent) => {
-            return Decision { action: Action::Create, changes: Vec::new(), drift: prior.is_some(), unverified };
+            return Decision::create(prior.is_some(), unverified);
         }
         Some(Live::Unverified(why)) => {
-            unverified = Some(why.clone());
-            return Decision { action: Action::Create, changes: Vec::new(), drift: false, unverified };
+            return Decision::create(false, Some(why.clone()));
         }
         None => {
-            unverified = Some("it was not read".to_owned());
-            return Decision { action: Action::Create, changes: Vec::new(), drift: false, unverified };
+            return Decision::create(false, Some("it was not read".to_owned()));
         }
     };
     let comparison = Comparison {
@@ -254,7 +263,9 @@ fn decide(input: &PlanInput<'_>, resource: &Resource, prior: Option<&StateResour
         live,
     };
     let changes = match preview {
-        Some(Preview::Changed(made) | Preview::Replaced(made)) => against_preview(&comparison, made),
+        Some(Preview::Changed(made) | Preview::Replaced(made) | Preview::Contested(made, _)) => {
+            against_preview(&comparison, made)
+        }
         Some(Preview::Unverified(_)) | None => three_way(&comparison),
     };
     let replaced =
@@ -266,7 +277,11 @@ fn decide(input: &PlanInput<'_>, resource: &Resource, prior: Option<&StateResour
         Some(_) => Action::Update,
     };
     let drift = changes.iter().any(|change| change.drift);
-    Decision { action, changes, drift, unverified }
+    let taken = match preview {
+        Some(Preview::Contested(_, conflicts)) if action != Action::Unchanged => conflicts.clone(),
+        Some(_) | None => Vec::new(),
+    };
+    Decision { action, changes, drift, unverified, taken }
 }
 
 /// What is done about a resource that is recorded and no longer wanted.
@@ -293,6 +308,7 @@ fn remove(owner: &Owner, prior: &StateResource, live: Option<&Live>, taken_over:
         unverified,
         recorded_as: None,
         owned_by,
+        taken: Vec::new(),
     }
 }
 

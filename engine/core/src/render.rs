@@ -13,6 +13,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
+use crate::conflict::FieldConflict;
 use crate::owner::left_alone;
 use crate::plan::{Action, FieldChange, Plan, PlannedAction, Summary};
 use crate::sensitive::{MASK, UNKNOWN};
@@ -118,6 +119,10 @@ fn write_action(out: &mut String, action: &PlannedAction, colour: Colour) {
     out.push('\n');
     for change in &action.changes {
         write_change(out, change);
+    }
+    for FieldConflict { manager, applies, fields } in &action.taken {
+        let how = if *applies { "applies" } else { "changes" };
+        let _ = writeln!(out, "    ! taken from {manager}, which {how} them: {}", cut(&fields.join(", ")));
     }
 }
 

@@ -60,9 +60,17 @@ pub struct Resource {
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub depends_on: Vec<ResourceId>,
     /// Whatever else the generator says: `GVK`, `kubeConfig`, `provider`, `kusionstack.io/import-id`,
-    /// [`stoa.dev/take-over-from`](crate::owner::TAKE_OVER_FROM) ….
+    /// [`stoa.dev/take-over-from`](crate::owner::TAKE_OVER_FROM), [`stoa.dev/force-conflicts`](crate::conflict::FORCE) ….
     #[serde(default, skip_serializing_if = "Map::is_empty", deserialize_with = "null_as_default")]
     pub extensions: Map<String, Value>,
+}
+
+impl Resource {
+    /// What the resource says of itself under a name, in its extensions or else in its annotations, which manifests have.
+    pub fn setting(&self, name: &str) -> Option<&Value> {
+        let annotated = || self.attributes.get("metadata")?.get("annotations")?.get(name);
+        self.extensions.get(name).or_else(annotated)
+    }
 }
 
 /// Everything that is wanted of one stack in one workspace.

@@ -175,7 +175,7 @@ fn config_map(name: &str, value: &str) -> Resource {
 }
 
 async fn apply(runtime: &GitOpsRuntime, desired: &Resource) -> StateResource {
-    let applied = runtime.apply(&ApplyRequest { desired, prior: None, adopt: false }).await.unwrap();
+    let applied = runtime.apply(&ApplyRequest::new(desired, None)).await.unwrap();
     recorded(desired, &applied)
 }
 

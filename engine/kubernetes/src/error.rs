@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use kube::core::Status;
-use stoa_engine::Sensitive;
+use kube::core::{Status, response::StatusCause};
+use stoa_engine::conflict::FORCE;
+use stoa_engine::{FieldConflict, Sensitive};
 use stoa_runtime::RuntimeError;
 
 /// Why a call to a kube-apiserver failed.
@@ -60,9 +61,27 @@ impl Failure {
     }
 
     /// Other field managers own fields that are to be applied.
-    fn is_ownership_conflict(&self) -> bool {
+    pub(crate) fn is_ownership_conflict(&self) -> bool {
+        self.conflicts().next().is_some()
+    }
+
+    /// The fields that others have, by manager.
+    pub(crate) fn field_conflicts(&self) -> Vec<FieldConflict> {
+        let mut conflicts: Vec<FieldConflict> = Vec::new();
+        for cause in self.conflicts() {
+            let (manager, applies) = manager_of(&cause.message);
+            match conflicts.iter_mut().find(|known| known.manager == manager && known.applies == applies) {
+                Some(known) => known.fields.push(cause.field.clone()),
+                None => conflicts.push(FieldConflict { manager, applies, fields: vec![cause.field.clone()] }),
+            }
+        }
+        conflicts.sort();
+        conflicts
+    }
+
+    fn conflicts(&self) -> impl Iterator<Item = &StatusCause> {
         let causes = self.status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
-        causes.iter().any(|cause| cause.reason == "FieldManagerConflict")
+        causes.iter().filter(|cause| cause.reason == "FieldManagerConflict")
     }
 
     /// Admission cannot say what it would do.
@@ -80,6 +99,18 @@ impl Failure {
     fn is_schema_error(&self) -> bool {
         // The managed-fields converter's error is no API error, so Go's apiserver reports it as 500.
         self.status.message.contains("typed patch object") || self.status.message.contains("typed live object")
+    }
+}
+
+/// Who has a field, and whether by applying it, from `conflict with "kubectl-edit" using v1`: of an apply nothing is said
+/// of the version (k8s.io/apimachinery/pkg/util/managedfields/internal/conflict.go).
+fn manager_of(message: &str) -> (String, bool) {
+    let quoted = message.strip_prefix("conflict with ").unwrap_or(message);
+    let mut texts = serde_json::Deserializer::from_str(quoted).into_iter::<String>();
+    match texts.next() {
+        Some(Ok(manager)) => (manager, !quoted[texts.byte_offset()..].contains(" using ")),
+        // Nobody knows who it is; it is not taken unasked.
+        Some(Err(_)) | None => (quoted.to_owned(), true),
     }
 }
 
@@ -105,7 +136,9 @@ impl CallError {
             Self::Status(failure) => {
                 let message = readable(&sensitive.redact(&failure.status.message));
                 match failure.code {
-                    409 if failure.is_ownership_conflict() => RuntimeError::Conflict(message),
+                    409 if failure.is_ownership_conflict() => RuntimeError::Conflict(format!(
+                        "{message}; to take these fields, set {FORCE}: \"true\" in the resource's extensions or annotations"
+                    )),
                     400 | 422 | 500 if failure.is_schema_error() => {
                         RuntimeError::Rejected { field: failure.first_field(), message }
                     }
@@ -249,6 +282,27 @@ mod tests {
         assert!(matches!(check(409, &owned.to_string()), RuntimeError::Conflict(_)));
         let raced = json!({"message": "the object has been modified", "reason": "Conflict", "details": {}});
         assert!(check(409, &raced.to_string()).is_retryable());
+    }
+
+    #[test]
+    fn a_conflict_names_who_has_which_fields_and_how() {
+        let cause =
+            |message: &str, field: &str| json!({"reason": "FieldManagerConflict", "message": message, "field": field});
+        let status = json!({"message": "Apply failed with 4 conflicts", "details": {"causes": [
+            cause(r#"conflict with "kubectl-edit" using apps/v1"#, ".spec.replicas"),
+            cause(r#"conflict with "flux""#, ".data.a"),
+            cause(r#"conflict with "kubectl-edit" using apps/v1 at 2026-01-02T03:04:05Z"#, ".spec.paused"),
+            cause(r#"conflict with "a \"b\" using c" with subresource "scale" using v1"#, ".spec.x"),
+        ]}});
+        let failure = Failure::new(409, None, status.to_string().as_bytes());
+        let told: Vec<_> =
+            failure.field_conflicts().into_iter().map(|c| (c.manager, c.applies, c.fields.join(" "))).collect();
+        let expected = [
+            (r#"a "b" using c"#, false, ".spec.x"),
+            ("flux", true, ".data.a"),
+            ("kubectl-edit", false, ".spec.replicas .spec.paused"),
+        ];
+        assert_eq!(told, expected.map(|(manager, applies, fields)| (manager.to_owned(), applies, fields.to_owned())));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 use stoa_engine::object::without_bookkeeping;
 use stoa_engine::owner::taken_from;
-use stoa_engine::{Sensitive, StateResource};
+use stoa_engine::{FieldConflict, Sensitive, StateResource};
 use stoa_runtime::{Applied, ApplyRequest, Deleted, KubernetesObject, Preview, RuntimeError};
 
 use crate::KubernetesRuntime;
@@ -25,10 +25,25 @@ const SERVED_POLL: Duration = Duration::from_millis(200);
 /// How often an object is looked at again within one call because others keep writing it.
 const LOOKS: u32 = 5;
 
-/// Fields of other managers are taken only for what is recorded as ours. What is created or taken
-/// over says whom it would take them from.
-fn force(request: &ApplyRequest<'_>) -> bool {
-    request.prior.is_some() && !request.adopt
+/// Applies an object, and fields of other managers with it where they are to be taken; tells which were.
+async fn apply_taking(
+    cluster: &Cluster,
+    path: &str,
+    wanted: &Map<String, Value>,
+    request: &ApplyRequest<'_>,
+    dry_run: bool,
+) -> Result<(Map<String, Value>, Vec<FieldConflict>), CallError> {
+    let conflicts = match cluster.apply(path, wanted, ApplyOptions { dry_run, force: false }).await {
+        Ok(object) => return Ok((object, Vec::new())),
+        Err(CallError::Status(failure))
+            if failure.is_ownership_conflict() && request.takes(&failure.field_conflicts()) =>
+        {
+            failure.field_conflicts()
+        }
+        Err(err) => return Err(err),
+    };
+    let object = cluster.apply(path, wanted, ApplyOptions { dry_run, force: true }).await?;
+    Ok((object, conflicts))
 }
 
 pub(crate) async fn preview(runtime: &KubernetesRuntime, request: &ApplyRequest<'_>) -> Result<Preview, RuntimeError> {
@@ -48,10 +63,10 @@ pub(crate) async fn preview(runtime: &KubernetesRuntime, request: &ApplyRequest<
     if runtime.is_missing(index, namespace) {
         return Ok(unverified());
     }
-    let options = ApplyOptions { dry_run: true, force: force(request) };
     let wanted = runtime.owner.marked(&request.desired.attributes);
-    match cluster.apply(&cluster.path(&target, &api), &wanted, options).await {
-        Ok(object) => Ok(Preview::Changed(without_bookkeeping(object))),
+    match apply_taking(cluster, &cluster.path(&target, &api), &wanted, request, true).await {
+        Ok((object, conflicts)) if conflicts.is_empty() => Ok(Preview::Changed(without_bookkeeping(object))),
+        Ok((object, conflicts)) => Ok(Preview::Contested(without_bookkeeping(object), conflicts)),
         Err(CallError::Status(failure)) if failure.is_missing_namespace() => {
             runtime.set_missing(index, namespace);
             Ok(unverified())
@@ -67,7 +82,6 @@ pub(crate) async fn apply(runtime: &KubernetesRuntime, request: &ApplyRequest<'_
     let (index, target) = runtime.desired_target(request.desired)?;
     let cluster = runtime.cluster(index);
     let sensitive = Sensitive::of(&request.desired.attributes, &BTreeSet::new());
-    let options = ApplyOptions { dry_run: false, force: force(request) };
     let (owner, from) = (&runtime.owner, taken_from(request.desired));
     let mut wanted = owner.marked(&request.desired.attributes);
     let (mut waited, mut looks) = (false, 1);
@@ -81,8 +95,8 @@ pub(crate) async fn apply(runtime: &KubernetesRuntime, request: &ApplyRequest<'_
                 }
                 // Whoever takes it from here on changes its version, and is seen the next time.
                 expect(&mut wanted, live.as_ref());
-                match cluster.apply(&path, &wanted, options).await {
-                    Ok(object) => break (api, object),
+                match apply_taking(cluster, &path, &wanted, request, false).await {
+                    Ok((object, _)) => break (api, object),
                     Err(err) => err,
                 }
             }

@@ -11,8 +11,9 @@ use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Map, Value, json};
+use stoa_engine::conflict::FORCE;
 use stoa_engine::owner::{MARK, TAKE_OVER_FROM};
-use stoa_engine::{Owner, Resource, ResourceId, ResourceType, StateResource};
+use stoa_engine::{FieldConflict, Owner, Resource, ResourceId, ResourceType, StateResource};
 use stoa_runtime::{
     Applied, ApplyRequest, Deleted, Found, Health, Live, LostCall, Preview, ReadRequest, Runtime as _, RuntimeError,
 };
@@ -70,7 +71,7 @@ impl Bed {
     }
 
     async fn apply(&self, desired: &Resource, prior: Option<&StateResource>) -> Result<Applied, RuntimeError> {
-        self.runtime.apply(&ApplyRequest { desired, prior, adopt: false }).await
+        self.runtime.apply(&ApplyRequest::new(desired, prior)).await
     }
 
     async fn read(&self, desired: &Resource) -> Result<Live, RuntimeError> {
@@ -127,7 +128,7 @@ async fn an_object_is_created_once_however_often_it_is_applied() {
     let desired = bed.config_map(&name, &json!({"a": "1"}));
     assert_eq!(bed.read(&desired).await.unwrap(), Live::Absent);
 
-    let request = ApplyRequest { desired: &desired, prior: None, adopt: false };
+    let request = ApplyRequest::new(&desired, None);
     let preview = bed.runtime.preview(&request, None).await.unwrap();
     assert!(matches!(&preview, Preview::Changed(object) if object["data"]["a"] == "1"), "{preview:?}");
     assert_eq!(bed.read(&desired).await.unwrap(), Live::Absent, "a preview changes nothing");
@@ -203,7 +204,7 @@ async fn fields_of_others_are_taken_only_where_ours_is_recorded() {
         .await
         .unwrap();
     let desired = bed.config_map("owned", &json!({"a": "ours"}));
-    let adopt = ApplyRequest { desired: &desired, prior: None, adopt: true };
+    let adopt = ApplyRequest::adopting(&desired);
     let live = bed.read(&desired).await.unwrap();
     let Live::Present(live) = live else { panic!("{live:?}") };
     let preview = bed.runtime.preview(&adopt, Some(&live)).await.unwrap_err();
@@ -216,6 +217,57 @@ async fn fields_of_others_are_taken_only_where_ours_is_recorded() {
 
     let applied = bed.apply(&desired, Some(&recorded(&desired, live))).await.unwrap();
     assert_eq!(applied.live["data"]["a"], "ours");
+}
+
+#[tokio::test]
+async fn what_another_applies_is_taken_only_as_planned_and_what_was_edited_is_taken_back() {
+    let bed = Bed::new().await;
+    let mut desired = bed.config_map("claimed", &json!({"a": "ours", "b": "ours"}));
+    let prior = recorded(&desired, bed.apply(&desired, None).await.unwrap().live);
+    let claim = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "claimed"}});
+    bed.config_maps().patch("claimed", &PatchParams::apply("flux").force(), &Patch::Apply(claim)).await.unwrap();
+    let edit = Patch::Merge(json!({"data": {"b": "edited"}}));
+    bed.config_maps()
+        .patch("claimed", &PatchParams { field_manager: Some("hand".to_owned()), ..PatchParams::default() }, &edit)
+        .await
+        .unwrap();
+
+    let request = ApplyRequest::new(&desired, Some(&prior));
+    for refusal in
+        [bed.runtime.preview(&request, None).await.unwrap_err(), bed.runtime.apply(&request).await.unwrap_err()]
+    {
+        let RuntimeError::Conflict(text) = &refusal else { panic!("{refusal:?}") };
+        assert!(["flux", ".data.a", FORCE].iter().all(|part| text.contains(part)), "{text}");
+    }
+    desired.extensions.insert(FORCE.to_owned(), json!("true"));
+    let request = ApplyRequest::new(&desired, Some(&prior));
+    let preview = bed.runtime.preview(&request, None).await.unwrap();
+    let Preview::Contested(object, taken) = preview else { panic!("{preview:?}") };
+    assert_eq!(object["data"], json!({"a": "ours", "b": "ours"}));
+    let conflict = |manager: &str, applies, field: &str| FieldConflict {
+        manager: manager.to_owned(),
+        applies,
+        fields: vec![field.to_owned()],
+    };
+    assert_eq!(taken, [conflict("flux", true, ".data.a"), conflict("hand", false, ".data.b")]);
+    let less = ApplyRequest { taken: Some(&taken[..1]), ..request.clone() };
+    let unplanned = bed.runtime.apply(&less).await.unwrap_err();
+    assert!(matches!(&unplanned, RuntimeError::Conflict(_)), "{unplanned:?}");
+    assert_eq!(bed.config_maps().get("claimed").await.unwrap().data.unwrap()["a"], "claimed");
+    let applied = bed.runtime.apply(&ApplyRequest { taken: Some(&taken), ..request }).await.unwrap();
+    assert_eq!(applied.live["data"], json!({"a": "ours", "b": "ours"}));
+
+    bed.config_maps()
+        .patch("claimed", &PatchParams { field_manager: Some("hand".to_owned()), ..PatchParams::default() }, &edit)
+        .await
+        .unwrap();
+    desired.extensions.clear();
+    let request = ApplyRequest::new(&desired, Some(&prior));
+    let preview = bed.runtime.preview(&request, None).await.unwrap();
+    let Preview::Contested(_, taken) = preview else { panic!("{preview:?}") };
+    assert_eq!(taken, [conflict("hand", false, ".data.b")]);
+    let applied = bed.runtime.apply(&ApplyRequest { taken: Some(&taken), ..request }).await.unwrap();
+    assert_eq!(applied.live["data"]["b"], "ours");
 }
 
 #[tokio::test]
@@ -242,7 +294,7 @@ async fn what_the_server_refuses_names_the_field() {
         (json!({"ports": "many"}), "spec.ports"),
     ] {
         let desired = service(spec);
-        let request = ApplyRequest { desired: &desired, prior: None, adopt: false };
+        let request = ApplyRequest::new(&desired, None);
         for err in
             [bed.runtime.preview(&request, None).await.unwrap_err(), bed.runtime.apply(&request).await.unwrap_err()]
         {
@@ -273,7 +325,7 @@ async fn what_needs_a_namespace_that_is_not_there_is_unverified() {
     let namespace = unique("later");
     let desired =
         resource(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": namespace}}));
-    let request = ApplyRequest { desired: &desired, prior: None, adopt: false };
+    let request = ApplyRequest::new(&desired, None);
     let preview = bed.runtime.preview(&request, None).await.unwrap();
     assert_eq!(preview, Preview::Unverified(format!("namespace {namespace} is not in cluster main yet")));
     assert!(matches!(bed.runtime.apply(&request).await, Err(RuntimeError::Rejected { .. })));
@@ -364,7 +416,7 @@ async fn the_mark_is_applied_with_the_object_and_can_be_taken_off_by_hand() {
     assert_eq!(managed.iter().filter_map(|entry| entry.manager.as_deref()).collect::<Vec<_>>(), ["stoa"]);
 
     let other = runtime_of("api").await;
-    let adopt = ApplyRequest { desired: &desired, prior: None, adopt: true };
+    let adopt = ApplyRequest::adopting(&desired);
     let refused = other.apply(&adopt).await.unwrap_err();
     assert!(matches!(&refused, RuntimeError::Owned(text) if text.contains("shop/web/dev")), "{refused:?}");
     let unmark = Patch::Merge(json!({"metadata": {"annotations": {MARK: null}}}));
@@ -376,7 +428,7 @@ async fn the_mark_is_applied_with_the_object_and_can_be_taken_off_by_hand() {
 
     let mut wanted = bed.config_map("marked", &json!({"b": "2"}));
     wanted.extensions.insert(TAKE_OVER_FROM.to_owned(), "shop/api/dev".into());
-    let back = bed.runtime.apply(&ApplyRequest { desired: &wanted, prior: None, adopt: true }).await.unwrap();
+    let back = bed.runtime.apply(&ApplyRequest::adopting(&wanted)).await.unwrap();
     assert_eq!(back.live["data"], json!({"b": "2"}), "what the other wanted goes");
     assert_eq!(bed.runtime.delete(&recorded(&wanted, back.live)).await.unwrap(), Deleted::Gone);
 }

@@ -99,7 +99,7 @@ pub fn recorded(desired: &Resource, applied: &Applied) -> StateResource {
 }
 
 async fn apply(runtime: &dyn Runtime, desired: &Resource, prior: Option<&StateResource>) -> Applied {
-    let request = ApplyRequest { desired, prior, adopt: false };
+    let request = ApplyRequest::new(desired, prior);
     runtime.apply(&request).await.expect("a good resource is applied")
 }
 
@@ -202,7 +202,7 @@ pub async fn what_another_deployment_has_is_not_applied_over(subject: &dyn Subje
     for from in [None, Some("conformance/third/dev")] {
         wanted.extensions.extend(from.map(|from| (TAKE_OVER_FROM.to_owned(), from.into())));
         for (prior, adopt) in [(None, false), (None, true), (Some(&prior), false)] {
-            let request = ApplyRequest { desired: &wanted, prior, adopt };
+            let request = ApplyRequest { adopt, ..ApplyRequest::new(&wanted, prior) };
             let refused = try_to_apply(subject, deployment("two"), &request).await.expect_err("it is another's");
             assert!(matches!(refused, RuntimeError::Owned(_)) && !refused.is_retryable(), "{refused:?}");
             assert!(refused.to_string().contains("conformance/one/dev"), "{refused}");
@@ -218,13 +218,13 @@ pub async fn what_another_deployment_has_is_taken_over_on_purpose(subject: &dyn 
     let old = bring(subject, &theirs, None).await;
     let mut wanted = config_map(subject, "taken", "b");
     wanted.extensions.insert(TAKE_OVER_FROM.to_owned(), "conformance/one/dev".into());
-    let request = ApplyRequest { desired: &wanted, prior: None, adopt: true };
+    let request = ApplyRequest::adopting(&wanted);
     let applied = try_to_apply(subject, deployment("two"), &request).await.expect("it is taken over");
     let taken = whole(live(subject, &wanted, None).await);
     assert!(deployment("two").has(&taken), "{taken:?}");
     assert_eq!(taken.get("data"), wanted.attributes.get("data"));
 
-    let request = ApplyRequest { desired: &theirs, prior: Some(&old), adopt: false };
+    let request = ApplyRequest::new(&theirs, Some(&old));
     try_to_apply(subject, deployment("one"), &request).await.expect_err("it is another's now");
     assert_eq!(remove_of(subject, deployment("one"), &old).await.as_deref(), Some("conformance/two/dev"));
     assert_eq!(whole(live(subject, &wanted, None).await), taken);
@@ -320,7 +320,7 @@ pub async fn a_preview_tells_what_applying_makes(subject: &dyn Subject) {
     let prior = bring(subject, &before, None).await;
     let desired = config_map(subject, "preview", "b");
     let Live::Present(object) = live(subject, &desired, Some(&prior)).await else { panic!("it was applied") };
-    let request = ApplyRequest { desired: &desired, prior: Some(&prior), adopt: false };
+    let request = ApplyRequest::new(&desired, Some(&prior));
     let preview = subject.runtime().preview(&request, Some(&object)).await.expect("a good resource is previewed");
     let Preview::Changed(object) = preview else { panic!("{preview:?} of what can be changed") };
     assert_eq!(object.get("data"), Some(&json!({"key": "b"})));
@@ -331,7 +331,7 @@ pub async fn a_preview_tells_what_applying_makes(subject: &dyn Subject) {
 pub async fn a_preview_changes_nothing(subject: &dyn Subject) {
     let desired = config_map(subject, "unchanged", "a");
     let runtime = subject.runtime();
-    let request = ApplyRequest { desired: &desired, prior: None, adopt: false };
+    let request = ApplyRequest::new(&desired, None);
     runtime.preview(&request, None).await.expect("a good resource is previewed");
     runtime.finish(&Grant::unlimited()).await.expect("a run finishes");
     assert_eq!(live(subject, &desired, None).await, Live::Absent);
@@ -340,7 +340,7 @@ pub async fn a_preview_changes_nothing(subject: &dyn Subject) {
     let before = live(subject, &desired, Some(&prior)).await;
     let other = config_map(subject, "unchanged", "b");
     let runtime = subject.runtime();
-    let request = ApplyRequest { desired: &other, prior: Some(&prior), adopt: false };
+    let request = ApplyRequest::new(&other, Some(&prior));
     runtime.preview(&request, None).await.expect("a good resource is previewed");
     runtime.finish(&Grant::unlimited()).await.expect("a run finishes");
     assert_eq!(live(subject, &desired, Some(&prior)).await, before);
@@ -354,7 +354,7 @@ pub async fn adopting_takes_over_what_is_there(subject: &dyn Subject) {
     let mut wanted = desired.clone();
     wanted.attributes.insert("data".to_owned(), json!({"key": "a", "more": "b"}));
     let runtime = subject.runtime();
-    let request = ApplyRequest { desired: &wanted, prior: None, adopt: true };
+    let request = ApplyRequest::adopting(&wanted);
     let applied = runtime.apply(&request).await.expect("it is adopted");
     runtime.finish(&Grant::unlimited()).await.expect("a run finishes");
     let prior = recorded(&wanted, &applied);
@@ -383,7 +383,7 @@ pub async fn an_object_without_a_name_is_refused_for_good(subject: &dyn Subject)
     let mut desired = config_map(subject, "unnamed", "a");
     desired.attributes.insert("metadata".to_owned(), json!({"namespace": subject.namespace()}));
     let runtime = subject.runtime();
-    let request = ApplyRequest { desired: &desired, prior: None, adopt: false };
+    let request = ApplyRequest::new(&desired, None);
     let of_preview = runtime.preview(&request, None).await.expect_err("it has no name");
     let of_apply = runtime.apply(&request).await.expect_err("it has no name");
     for err in [of_preview, of_apply] {

@@ -16,8 +16,8 @@ use std::fmt;
 use async_trait::async_trait;
 use serde_json::{Map, Value};
 use stoa_engine::owner::Standing;
+use stoa_engine::{FieldConflict, Owner, Resource, ResourceId, StateResource, conflict};
 pub use stoa_engine::{Health, KubernetesObject, Live, Preview};
-use stoa_engine::{Owner, Resource, ResourceId, StateResource};
 
 pub use grant::{Grant, Lapsed};
 
@@ -54,6 +54,29 @@ pub struct ApplyRequest<'a> {
     pub prior: Option<&'a StateResource>,
     /// Whether it was not there before and is taken over.
     pub adopt: bool,
+    /// The fields that the plan takes from other managers. `None` where there is no plan yet, or where it could not ask:
+    /// then [`may_take`](stoa_engine::conflict::may_take) decides.
+    pub taken: Option<&'a [FieldConflict]>,
+}
+
+impl<'a> ApplyRequest<'a> {
+    /// To bring a resource to `desired`, of which `prior` is recorded, with no plan that says of whom fields are taken.
+    pub fn new(desired: &'a Resource, prior: Option<&'a StateResource>) -> Self {
+        Self { desired, prior, adopt: false, taken: None }
+    }
+
+    /// To take over what is there and not recorded.
+    pub fn adopting(desired: &'a Resource) -> Self {
+        Self { adopt: true, ..Self::new(desired, None) }
+    }
+
+    /// Whether fields are taken from those who manage them.
+    pub fn takes(&self, conflicts: &[FieldConflict]) -> bool {
+        match self.taken {
+            Some(planned) => conflict::are_planned(planned, conflicts),
+            None => conflict::may_take(self.desired, self.prior.is_some() && !self.adopt, conflicts),
+        }
+    }
 }
 
 /// A call that may have been made and whose result nobody knows.
@@ -195,7 +218,7 @@ pub enum RuntimeError {
         /// The field it named, if any, such as `spec.replicas`.
         field: Option<String>,
     },
-    /// Somebody else owns fields that are wanted here.
+    /// Somebody else manages fields that are wanted here, and they are not to be taken.
     #[error("{0}")]
     Conflict(String),
     /// Another deployment owns the resource: a sentence that names it.

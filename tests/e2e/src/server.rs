@@ -90,6 +90,12 @@ impl Kubectl {
         self.with_manifest("apply", manifest, |args| self.run(args));
     }
 
+    /// Applies a YAML text by server-side apply, as a field manager that takes what others have.
+    pub fn claim(&self, manager: &str, manifest: &str) {
+        let flags = ["--server-side", "--force-conflicts", "--field-manager", manager];
+        self.with_manifest("apply", manifest, |args| self.run(&[args, &flags].concat()));
+    }
+
     /// Creates the objects of a YAML text; returns the first one's name.
     pub fn create(&self, manifest: &str) -> String {
         let created = self.with_manifest("create", manifest, |args| self.run(args));

@@ -303,6 +303,11 @@ fn a_preview_decides_between_update_replace_and_nothing() {
     assert_eq!(action(Preview::Changed(object(json!({"a": "2"})))).action, Action::Update);
     assert_eq!(action(Preview::Changed(object(json!({"a": "1"})))).action, Action::Unchanged);
     assert_eq!(action(Preview::Replaced(object(json!({"a": "2"})))).action, Action::Replace);
+    let conflict = FieldConflict { manager: "hand".to_owned(), applies: false, fields: vec![".data.a".to_owned()] };
+    let contested = action(Preview::Contested(object(json!({"a": "2"})), vec![conflict.clone()]));
+    assert_eq!((contested.action, contested.taken), (Action::Update, vec![conflict.clone()]));
+    let same = action(Preview::Contested(object(json!({"a": "1"})), vec![conflict]));
+    assert_eq!((same.action, same.taken), (Action::Unchanged, vec![]));
     let unsure = action(Preview::Unverified("away".to_owned()));
     assert_eq!((unsure.action, unsure.unverified.as_deref()), (Action::Update, Some("away")));
 }

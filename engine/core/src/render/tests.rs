@@ -17,6 +17,7 @@ fn action(id: &str, action: Action, changes: Vec<FieldChange>) -> PlannedAction 
         unverified: None,
         recorded_as: None,
         owned_by: None,
+        taken: Vec::new(),
     }
 }
 
@@ -48,6 +49,21 @@ fn every_action_is_a_line_with_its_fields_below() {
                 change("spec.list", None, Some(json!([{"a": "b"}]))),
             ],
         ),
+        PlannedAction {
+            taken: vec![
+                FieldConflict { manager: "flux".to_owned(), applies: true, fields: vec![".data.a".to_owned()] },
+                FieldConflict {
+                    manager: "kubectl-edit".to_owned(),
+                    applies: false,
+                    fields: vec![".data.b".to_owned(), ".data.c".to_owned()],
+                },
+            ],
+            ..action(
+                "v1:ConfigMap:shop:both",
+                Action::Update,
+                vec![change("data.a", Some(json!("x")), Some(json!("y")))],
+            )
+        },
         action("batch/v1:Job:shop:once", Action::Replace, vec![]),
         PlannedAction {
             recorded_as: Some("apps/v1beta1:Deployment:shop:api".into()),
@@ -73,6 +89,10 @@ fn every_action_is_a_line_with_its_fields_below() {
         - metadata.labels.old: "x"
         spec.password: (sensitive) → (known after apply)
         + spec.list: [{"a":"b"}]
+    ~ update   v1:ConfigMap:shop:both
+        data.a: "x" → "y"
+        ! taken from flux, which applies them: .data.a
+        ! taken from kubectl-edit, which changes them: .data.b, .data.c
     ± replace  batch/v1:Job:shop:once
     > adopt    apps/v1:Deployment:shop:api  (recorded as apps/v1beta1:Deployment:shop:api)
     - delete   v1:Secret:shop:old
@@ -80,7 +100,7 @@ fn every_action_is_a_line_with_its_fields_below() {
     > adopt    v1:Service:shop:api  (taken over from shop/api/dev)
     . forget   v1:Secret:shop:api  (it belongs to shop/api/dev now, and is left alone)
 
-    Plan: 2 to create, 1 to update, 1 to delete, 1 to replace, 2 to adopt, 2 to forget; 1 unchanged; 1 unverified.
+    Plan: 2 to create, 2 to update, 1 to delete, 1 to replace, 2 to adopt, 2 to forget; 1 unchanged; 1 unverified.
     "#);
 }
 

@@ -83,3 +83,45 @@ fn an_object_is_one_stacks_until_another_takes_it_over_on_purpose_in_a_cluster()
         ])
     });
 }
+
+#[test]
+fn what_another_manager_applies_is_refused_by_name_until_the_resource_takes_it() {
+    let cluster = Cluster::shared();
+    let organization = Organization::create(&cluster);
+    let name = &organization.name;
+    organization.stack("one", &shared(&organization, "ours", ""));
+    organization.succeed("one", "Apply", "");
+    let value = || {
+        let get = ["get", "configmap/shared", "--namespace", name, "--output", "jsonpath={.data.value}"];
+        cluster.kubectl().run(&get)
+    };
+    let patch = |manager: &str, value: &str| {
+        let patch = format!(r#"{{"data":{{"value":"{value}"}}}}"#);
+        let manager = format!("--field-manager={manager}");
+        let patch = ["patch", "configmap/shared", "--namespace", name, "--type=merge", "--patch", &patch, &manager];
+        cluster.kubectl().run(&patch)
+    };
+    // An edit is drift: the plan shows whose it is, and takes it back.
+    patch("hand", "edited");
+    let preview = organization.succeed("one", "Preview", "");
+    let run = preview["metadata"]["name"].as_str().unwrap();
+    let path = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{name}/runs/{run}/log");
+    let plan = cluster.kubectl().run(&["get", "--raw", &path]);
+    assert!(plan.contains("taken from hand, which changes them: .data.value"), "{plan}");
+    organization.succeed("one", "Apply", "");
+    assert_eq!(value(), "ours");
+
+    let object = format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: shared, namespace: {name}}}\ndata: {{value: claimed}}\n"
+    );
+    cluster.kubectl().claim("flux", &object);
+    for operation in ["Preview", "Apply"] {
+        let message = organization.fail("one", operation, "");
+        let told = ["\"flux\"", ".data.value", "stoa.dev/force-conflicts"];
+        assert!(told.iter().all(|part| message.contains(part)), "{message}");
+    }
+    assert_eq!(value(), "claimed");
+    organization.stack("one", &shared(&organization, "ours", "stoa.dev/force-conflicts: \"true\""));
+    organization.succeed("one", "Apply", "");
+    assert_eq!(value(), "ours");
+}
