@@ -231,13 +231,13 @@ impl Standalone {
     pub fn start_with(arguments: &[String]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let port = free_port();
-        let process = Self::spawn(folder.path(), port, arguments);
+        let process = Self::spawn(folder.path(), port, arguments, &[]);
         let server = Self { folder, port, arguments: arguments.to_vec(), process };
         server.wait();
         server
     }
 
-    fn spawn(folder: &Path, port: u16, arguments: &[String]) -> Child {
+    fn spawn(folder: &Path, port: u16, arguments: &[String], variables: &[(&str, &str)]) -> Child {
         let binaries = setting("STOA_TEST_BIN_DIR");
         let log = File::options().create(true).append(true).open(folder.join("stoa-apiserver.log")).unwrap();
         Command::new(binaries.join("stoa-apiserver"))
@@ -248,6 +248,7 @@ impl Standalone {
             .arg(binaries.join("function-runner"))
             .arg(format!("--secure-port={port}"))
             .args(arguments)
+            .envs(variables.iter().copied())
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log)
@@ -298,7 +299,12 @@ impl Standalone {
 
     /// Starts it again on the same data, and waits until it is ready.
     pub fn restart(&mut self) {
-        self.process = Self::spawn(self.folder.path(), self.port, &self.arguments);
+        self.restart_with(&[]);
+    }
+
+    /// The same with these environment variables, which its runner has, too.
+    pub fn restart_with(&mut self, variables: &[(&str, &str)]) {
+        self.process = Self::spawn(self.folder.path(), self.port, &self.arguments, variables);
         self.wait();
     }
 }
@@ -398,16 +404,22 @@ impl Cluster {
 
     /// Starts the processes that were killed.
     pub fn restart(&self) {
-        self.xtask(&["start-stoa"], &[]);
+        self.restart_with(&[]);
+    }
+
+    /// The same with these environment variables.
+    pub fn restart_with(&self, variables: &[(&str, &str)]) {
+        run(self.command(&["start-stoa"], &[]).envs(variables.iter().copied()));
     }
 
     fn xtask(&self, before: &[&str], after: &[&str]) -> String {
-        run(Command::new(setting("STOA_TEST_XTASK"))
-            .arg("cluster")
-            .args(before)
-            .arg("--dir")
-            .arg(&self.dir)
-            .args(after))
+        run(&mut self.command(before, after))
+    }
+
+    fn command(&self, before: &[&str], after: &[&str]) -> Command {
+        let mut command = Command::new(setting("STOA_TEST_XTASK"));
+        command.arg("cluster").args(before).arg("--dir").arg(&self.dir).args(after);
+        command
     }
 
     /// One value of `hack/cluster env`.

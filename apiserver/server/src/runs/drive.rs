@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use kube::ResourceExt as _;
+use stoa_failpoint::reached;
 use stoa_machinery::log::LogError;
 use stoa_types::{Run, delivery::RunPhase, reason};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
@@ -100,6 +101,7 @@ async fn attempt(execution: &mut Execution) -> Result<(), Halt> {
         LogError::Held { .. } => Halt::Retry("another run of the stack in the workspace is under way".to_owned()),
         other => state::halt(&other),
     })?;
+    reached("lease-taken");
     let lost = CancellationToken::new();
     let renewal = AbortOnDropHandle::new(tokio::spawn({
         let (log, lease, lost) = (log.clone(), lease.clone(), lost.clone());

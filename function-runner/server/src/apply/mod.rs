@@ -9,6 +9,7 @@ use std::sync::Arc;
 use stoa_apply::{Execution, Options, Outcome, PlanError, Planned};
 use stoa_engine::problem::reason;
 use stoa_engine::{Plan, ResourceId, Spec, State};
+use stoa_failpoint::reached;
 use stoa_proto::apply_event::Event;
 use stoa_proto::{ApplyStart, FinishedEvent};
 use stoa_runtime::Runtime;
@@ -115,6 +116,7 @@ impl Apply {
             metrics: self.metrics.clone(),
         };
         let outcome = stoa_apply::execute(execution, runtime, Arc::new(relay), &options, stop).await;
+        reached("walk-over");
         self.finished(&spec, outcome.unwrap_or_else(|_| Outcome { canceled: true, ..Outcome::default() }))
     }
 

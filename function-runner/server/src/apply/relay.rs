@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use stoa_apply::{Abandoned, Observer, ResourceResult};
 use stoa_engine::{Action, ResourceId, Spec};
+use stoa_failpoint::reached;
 use stoa_proto::apply_event::Event;
 use stoa_proto::{HealthEvent, IntentEvent, ResultEvent};
 use stoa_runtime::Health;
@@ -32,6 +33,7 @@ impl Observer for Relay {
     async fn intent(&self, ids: &[ResourceId], action: Action) -> Result<(), Abandoned> {
         let ids = ids.iter().map(|id| id.0.clone()).collect();
         self.conversation.ask(Event::Intent(IntentEvent { ids, action: action.to_string() })).await?;
+        reached("call-allowed");
         Ok(())
     }
 
@@ -53,7 +55,9 @@ impl Observer for Relay {
         };
         tracing::debug!(resource = event.id, action = event.action, outcome = event.outcome, message = event.message);
         self.metrics.finished(&event.action, &event.outcome);
+        reached("call-made");
         self.conversation.ask(Event::Result(event)).await?;
+        reached("result-kept");
         Ok(())
     }
 

@@ -14,6 +14,7 @@ use stoa_engine::{
     Action, KubernetesObject, ResourceId, ResourceOutcome,
     state::{Intent, Outcome, Record},
 };
+use stoa_failpoint::reached;
 use stoa_proto::{
     ApplyEvent, ApplyRequest, ApplyStart, Cancel, FinishedEvent, ResultEvent, apply_event::Event,
     apply_request::Message,
@@ -79,6 +80,7 @@ pub(super) async fn apply(
     let (sequence, instance) = first(execution.unless_canceled(events.next()).await?)?;
     let grants = Grants::new(lease);
     grants.admit(execution, state, &instance, total > 0).await?;
+    reached("head-dirty");
     let lost = || Halt::Abandoned("the run's lease is lost".to_owned());
     send(&requests, Message::Ack(grants.answer(sequence).ok_or_else(lost)?)).await?;
     let (_answering, events) = answered(grants.clone(), requests.clone(), events);
@@ -214,6 +216,7 @@ impl Conversation {
         let mut acks = Vec::new();
         let mut finished = None;
         let mut broken = None;
+        let (mut has_intents, mut has_results) = (false, false);
         for event in batch {
             let event = match event {
                 Ok(event) => event,
@@ -227,6 +230,7 @@ impl Conversation {
                 // Heartbeats are answered elsewhere.
                 None | Some(Event::Heartbeat(_)) => {}
                 Some(Event::Intent(intent)) => {
+                    has_intents = true;
                     let action: Action = word(&intent.action)?;
                     for id in intent.ids.into_iter().map(ResourceId) {
                         let mut entry = state.entry(&id);
@@ -240,6 +244,7 @@ impl Conversation {
                     acks.push(event.sequence);
                 }
                 Some(Event::Result(result)) => {
+                    has_results = true;
                     if let Some(entry) = self.result(execution, state, result)? {
                         entries.push(entry);
                     }
@@ -264,7 +269,20 @@ impl Conversation {
                 }
             }
         }
+        let boundary = |intent: &str, result: &str, finish: Option<&str>| {
+            if has_intents {
+                reached(intent);
+            }
+            if has_results {
+                reached(result);
+            }
+            if let Some(finish) = finish.filter(|_| finished.is_some()) {
+                reached(finish);
+            }
+        };
+        boundary("intent-heard", "result-heard", Some("finish-heard"));
         state.record(&*execution.services.log, entries).await?;
+        boundary("intent-recorded", "result-recorded", None);
         for sequence in acks {
             send(&self.requests, Message::Ack(self.grants.ack(sequence))).await?;
         }

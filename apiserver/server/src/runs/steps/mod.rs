@@ -11,6 +11,7 @@ mod render;
 mod resolve;
 
 use kube::ResourceExt as _;
+use stoa_failpoint::reached;
 use stoa_types::{
     delivery::{Operation, RunPhase},
     reason,
@@ -31,13 +32,16 @@ pub(super) async fn take(execution: &mut Execution, target: &Target, lease: Opti
     }
     execution.begin(target).await?;
     let commit = resolve::commit(execution, target).await?;
+    reached("commit-noted");
     let (spec, spec_digest) = render::spec(execution, target, &commit).await?;
+    reached("spec-noted");
     let stack_uid = target.stack.uid().unwrap_or_default();
     let workspace = target.workspace.name_any();
     let log = execution.services.log.clone();
     let state = State::load(&*log, &stack_uid, &workspace, lease.map(Held::fence)).await?;
     let mut state = state.with_bodies(target.documents.clone(), target.scope()).await?;
     let plan = plan::plan(execution, target, &spec, &state).await?;
+    reached("plan-noted");
     let Some(lease) = lease else {
         return execution.finish(RunPhase::Succeeded, reason::SUCCEEDED, "the plan is made; nothing was changed").await;
     };

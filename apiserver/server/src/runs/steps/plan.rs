@@ -8,6 +8,7 @@ use stoa_engine::{
     Action, Plan, PlannedAction, ResourceId,
     document::{self, DocumentError},
 };
+use stoa_failpoint::reached;
 use stoa_types::{
     Run,
     delivery::{Operation, PlanStatus, PlanSummary, RunPhase, RunResource, RunSource},
@@ -48,6 +49,7 @@ pub(super) async fn plan(
         require_same_plan(execution, target, &name, &plan, &response.digest).await?;
     }
     let document = documents::put(&*target.documents, &target.scope(), response.plan.clone()).await?;
+    reached("plan-kept");
     let planned = PlanStatus { digest: response.digest, document, summary: summary(plan.summary()) };
     let resources = changing(&plan, execution.run.spec.operation);
     execution

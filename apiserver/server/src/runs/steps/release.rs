@@ -4,6 +4,7 @@
 //! Release is created, and the head says which run it was for.
 
 use kube::ResourceExt as _;
+use stoa_failpoint::reached;
 use stoa_types::{
     Release,
     delivery::{Operation, ReleaseSpec},
@@ -38,6 +39,7 @@ pub(super) async fn release(
         return Ok(None);
     }
     let state_digest = documents::put(&*target.documents, &target.scope(), state.document()).await?;
+    reached("state-kept");
     let number = if head.last_release_run == run_uid { head.last_release } else { head.last_release + 1 };
     let released = Head {
         run: run_uid.clone(),
@@ -48,9 +50,13 @@ pub(super) async fn release(
         runner: None,
     };
     state.set_head(&*log, released).await?;
+    reached("release-numbered");
     create_release(execution, target, number, spec_digest, &state_digest).await?;
+    reached("release-created");
     resources::record(execution, target, state, Some(number)).await?;
+    reached("resources-written");
     state.forget_removed(&*log, &run_uid).await?;
+    reached("records-dropped");
     execution.update(|status| status.release = Some(number)).await?;
     Ok(Some(number))
 }

@@ -1,6 +1,7 @@
 //! The Spec of a run: rendered once, and then kept.
 
 use bytes::Bytes;
+use stoa_failpoint::reached;
 use stoa_types::{delivery::Operation, reason};
 
 use super::{plan, resolve};
@@ -26,6 +27,7 @@ pub(super) async fn spec(execution: &mut Execution, target: &Target, commit: &st
         (_, None) => generate(execution, target, commit).await?,
     };
     let digest = documents::put(&*target.documents, &target.scope(), spec.clone()).await?;
+    reached("spec-kept");
     execution.update(|status| status.source.get_or_insert_default().spec_digest = Some(digest.clone())).await?;
     Ok((spec, digest))
 }
