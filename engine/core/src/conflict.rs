@@ -5,7 +5,6 @@
 //! where the resource says so by [`FORCE`].
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::spec::Resource;
 
@@ -26,7 +25,7 @@ pub struct FieldConflict {
 
 /// Whether a resource takes these fields, if nobody said so when it was planned. `is_recorded` when it is known as ours.
 pub fn may_take(resource: &Resource, is_recorded: bool, conflicts: &[FieldConflict]) -> bool {
-    is_forced(resource) || is_recorded && conflicts.iter().all(|conflict| !conflict.applies)
+    resource.is_set(FORCE) || is_recorded && conflicts.iter().all(|conflict| !conflict.applies)
 }
 
 /// Whether a plan that takes some fields takes these.
@@ -37,17 +36,9 @@ pub fn are_planned(planned: &[FieldConflict], conflicts: &[FieldConflict]) -> bo
     })
 }
 
-fn is_forced(resource: &Resource) -> bool {
-    match resource.setting(FORCE) {
-        Some(Value::Bool(forced)) => *forced,
-        Some(Value::String(text)) => text == "true",
-        Some(Value::Null | Value::Number(_) | Value::Array(_) | Value::Object(_)) | None => false,
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 

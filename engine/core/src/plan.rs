@@ -27,9 +27,9 @@ pub enum Preview {
     Changed(Map<String, Value>),
     /// The same, with fields taken from other managers.
     Contested(Map<String, Value>, Vec<FieldConflict>),
-    /// The resource as it would be after it was deleted and made again, since it cannot be
-    /// changed in place.
-    Replaced(Map<String, Value>),
+    /// It cannot be changed in place, and may be deleted and made again: the resource as it would be then, if that is
+    /// known.
+    Replaced(Option<Map<String, Value>>),
     /// It cannot be asked yet, for this reason.
     Unverified(String),
 }

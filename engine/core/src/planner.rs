@@ -263,10 +263,10 @@ fn decide(input: &PlanInput<'_>, resource: &Resource, prior: Option<&StateResour
         live,
     };
     let changes = match preview {
-        Some(Preview::Changed(made) | Preview::Replaced(made) | Preview::Contested(made, _)) => {
+        Some(Preview::Changed(made) | Preview::Replaced(Some(made)) | Preview::Contested(made, _)) => {
             against_preview(&comparison, made)
         }
-        Some(Preview::Unverified(_)) | None => three_way(&comparison),
+        Some(Preview::Replaced(None) | Preview::Unverified(_)) | None => three_way(&comparison),
     };
     let replaced =
         matches!(preview, Some(Preview::Replaced(_))) || prior.is_some_and(|prior| prior.kind != resource.kind);

@@ -60,12 +60,22 @@ pub struct Resource {
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub depends_on: Vec<ResourceId>,
     /// Whatever else the generator says: `GVK`, `kubeConfig`, `provider`, `kusionstack.io/import-id`,
-    /// [`stoa.dev/take-over-from`](crate::owner::TAKE_OVER_FROM), [`stoa.dev/force-conflicts`](crate::conflict::FORCE) ….
+    /// [`stoa.dev/take-over-from`](crate::owner::TAKE_OVER_FROM), [`stoa.dev/force-conflicts`](crate::conflict::FORCE),
+    /// [`stoa.dev/recreate`](RECREATE) ….
     #[serde(default, skip_serializing_if = "Map::is_empty", deserialize_with = "null_as_default")]
     pub extensions: Map<String, Value>,
 }
 
+/// The extension, or annotation, of a resource that may be deleted and made anew where it cannot be changed in place:
+/// `"true"`. What is in it is lost then.
+pub const RECREATE: &str = "stoa.dev/recreate";
+
 impl Resource {
+    /// Whether the resource says `true` under a name, as a text or not, as [`setting`](Self::setting) finds it.
+    pub fn is_set(&self, name: &str) -> bool {
+        self.setting(name).is_some_and(|value| *value == Value::Bool(true) || *value == "true")
+    }
+
     /// What the resource says of itself under a name, in its extensions or else in its annotations, which manifests have.
     pub fn setting(&self, name: &str) -> Option<&Value> {
         let annotated = || self.attributes.get("metadata")?.get("annotations")?.get(name);

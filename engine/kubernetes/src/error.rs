@@ -84,6 +84,17 @@ impl Failure {
         causes.iter().filter(|cause| cause.reason == "FieldManagerConflict")
     }
 
+    /// All that is wrong is that fields cannot be changed in an object that is there, in the words of the API server's
+    /// validation and of built-in kinds (k8s.io/apimachinery/pkg/api/validation, k8s.io/kubernetes/pkg/apis). What is
+    /// wrong by itself would be refused of a new object, too.
+    pub(crate) fn is_immutable(&self) -> bool {
+        const SAID: [&str; 3] =
+            ["immutable", "may not change once set", "updates to statefulset spec for fields other than"];
+        let causes = self.status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
+        let is_immutable = |cause: &StatusCause| SAID.iter().any(|said| cause.message.contains(said));
+        self.code == 422 && !causes.is_empty() && causes.iter().all(is_immutable)
+    }
+
     /// Admission cannot say what it would do.
     pub(crate) fn is_dry_run_unsupported(&self) -> bool {
         self.code == 400 && self.status.message.contains("does not support dry run")
@@ -303,6 +314,31 @@ mod tests {
             ("kubectl-edit", false, ".spec.replicas .spec.paused"),
         ];
         assert_eq!(told, expected.map(|(manager, applies, fields)| (manager.to_owned(), applies, fields.to_owned())));
+    }
+
+    #[test]
+    fn what_cannot_be_changed_in_place_is_told_from_what_is_wrong() {
+        let refused = |code: u16, messages: &[&str]| {
+            let causes: Vec<_> =
+                messages.iter().map(|message| json!({"message": message, "field": "spec.a"})).collect();
+            let status = json!({"kind": "Status", "message": "it is invalid", "details": {"causes": causes}});
+            Failure::new(code, None, status.to_string().as_bytes())
+        };
+        let fixed = [
+            "Invalid value: {}: field is immutable",
+            "Forbidden: field is immutable when `immutable` is set",
+            "Invalid value: []: may not change once set",
+            "Forbidden: updates to statefulset spec for fields other than 'replicas', 'ordinals' are forbidden",
+            "Forbidden: spec is immutable after creation except resources.requests",
+        ];
+        for message in fixed {
+            assert!(refused(422, &[message]).is_immutable(), "{message}");
+        }
+        let wrong = "Invalid value: 70000: must be between 1 and 65535, inclusive";
+        for messages in [&[wrong][..], &[fixed[0], wrong], &[]] {
+            assert!(!refused(422, messages).is_immutable(), "{messages:?}");
+        }
+        assert!(!refused(409, &fixed).is_immutable());
     }
 
     #[test]

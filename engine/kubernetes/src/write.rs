@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 use stoa_engine::object::without_bookkeeping;
 use stoa_engine::owner::taken_from;
+use stoa_engine::spec::RECREATE;
 use stoa_engine::{FieldConflict, Sensitive, StateResource};
 use stoa_runtime::{Applied, ApplyRequest, Deleted, KubernetesObject, Preview, RuntimeError};
 
@@ -67,6 +68,23 @@ pub(crate) async fn preview(runtime: &KubernetesRuntime, request: &ApplyRequest<
     match apply_taking(cluster, &cluster.path(&target, &api), &wanted, request, true).await {
         Ok((object, conflicts)) if conflicts.is_empty() => Ok(Preview::Changed(without_bookkeeping(object))),
         Ok((object, conflicts)) => Ok(Preview::Contested(without_bookkeeping(object), conflicts)),
+        Err(CallError::Status(failure)) if failure.is_immutable() && request.prior.is_some() => {
+            if request.desired.is_set(RECREATE) {
+                return Ok(Preview::Replaced(None));
+            }
+            match CallError::Status(failure).into_runtime(&cluster.name, &sensitive) {
+                RuntimeError::Rejected { message, field } => {
+                    let advice = format!("set {RECREATE}: \"true\" in the resource's extensions or annotations");
+                    Err(RuntimeError::Rejected {
+                        message: format!(
+                            "{message}; to delete the object and make it anew, with what is in it, {advice}"
+                        ),
+                        field,
+                    })
+                }
+                other => Err(other),
+            }
+        }
         Err(CallError::Status(failure)) if failure.is_missing_namespace() => {
             runtime.set_missing(index, namespace);
             Ok(unverified())

@@ -13,6 +13,7 @@ use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Map, Value, json};
 use stoa_engine::conflict::FORCE;
 use stoa_engine::owner::{MARK, TAKE_OVER_FROM};
+use stoa_engine::spec::RECREATE;
 use stoa_engine::{FieldConflict, Owner, Resource, ResourceId, ResourceType, StateResource};
 use stoa_runtime::{
     Applied, ApplyRequest, Deleted, Found, Health, Live, LostCall, Preview, ReadRequest, Runtime as _, RuntimeError,
@@ -268,6 +269,34 @@ async fn what_another_applies_is_taken_only_as_planned_and_what_was_edited_is_ta
     assert_eq!(taken, [conflict("hand", false, ".data.b")]);
     let applied = bed.runtime.apply(&ApplyRequest { taken: Some(&taken), ..request }).await.unwrap();
     assert_eq!(applied.live["data"]["b"], "ours");
+}
+
+#[tokio::test]
+async fn what_cannot_be_changed_in_place_is_replaced_only_where_that_is_allowed() {
+    let bed = Bed::new().await;
+    let deployment = |label: &str| {
+        resource(
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": bed.namespace},
+            "spec": {"replicas": 0, "selector": {"matchLabels": {"app": label}}, "template": {
+                "metadata": {"labels": {"app": label}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}}),
+        )
+    };
+    let mut fixed = bed.config_map("fixed", &json!({"a": "1"}));
+    fixed.attributes.insert("immutable".to_owned(), json!(true));
+    let mut changed = fixed.clone();
+    changed.attributes.insert("data".to_owned(), json!({"a": "2"}));
+    for (before, mut after) in [(deployment("a"), deployment("b")), (fixed, changed)] {
+        let prior = recorded(&before, bed.apply(&before, None).await.unwrap().live);
+        let refused = bed.runtime.preview(&ApplyRequest::new(&after, Some(&prior)), None).await.unwrap_err();
+        let RuntimeError::Rejected { message, field: Some(_) } = &refused else { panic!("{refused:?}") };
+        assert!(message.contains("immutable") && message.contains(RECREATE), "{message}");
+        after.extensions.insert(RECREATE.to_owned(), json!("true"));
+        let preview = bed.runtime.preview(&ApplyRequest::new(&after, Some(&prior)), None).await.unwrap();
+        assert_eq!(preview, Preview::Replaced(None));
+        // Only a plan says that something is replaced.
+        let refused = bed.apply(&after, Some(&prior)).await.unwrap_err();
+        assert!(matches!(refused, RuntimeError::Rejected { .. }), "{refused:?}");
+    }
 }
 
 #[tokio::test]

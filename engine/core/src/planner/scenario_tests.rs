@@ -302,7 +302,10 @@ fn a_preview_decides_between_update_replace_and_nothing() {
     };
     assert_eq!(action(Preview::Changed(object(json!({"a": "2"})))).action, Action::Update);
     assert_eq!(action(Preview::Changed(object(json!({"a": "1"})))).action, Action::Unchanged);
-    assert_eq!(action(Preview::Replaced(object(json!({"a": "2"})))).action, Action::Replace);
+    for made in [Some(object(json!({"a": "2"}))), None] {
+        let replaced = action(Preview::Replaced(made));
+        assert_eq!((replaced.action, replaced.changes.len()), (Action::Replace, 1));
+    }
     let conflict = FieldConflict { manager: "hand".to_owned(), applies: false, fields: vec![".data.a".to_owned()] };
     let contested = action(Preview::Contested(object(json!({"a": "2"})), vec![conflict.clone()]));
     assert_eq!((contested.action, contested.taken), (Action::Update, vec![conflict.clone()]));

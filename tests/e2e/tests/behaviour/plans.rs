@@ -108,3 +108,43 @@ fn only_a_finished_preview_of_the_same_stack_is_a_plan() {
     ));
     assert!(unknown.contains("spec.plan: Not found: \"nobody\""), "{unknown}");
 }
+
+#[test]
+fn what_cannot_be_changed_in_place_is_made_anew_where_the_resource_allows_it() {
+    let cluster = Cluster::shared();
+    let organization = Organization::create(&cluster);
+    let name = &organization.name;
+    let fixed = |value: &str, extensions: &str| {
+        format!(
+            "resources:
+- id: v1:ConfigMap:{name}:fixed
+  type: Kubernetes
+  attributes:
+    apiVersion: v1
+    kind: ConfigMap
+    metadata: {{name: fixed, namespace: {name}}}
+    immutable: true
+    data: {{value: {value}}}
+  extensions: {{{extensions}}}
+"
+        )
+    };
+    let live = || cluster.kubectl().get(&["configmap/fixed", "--namespace", name]);
+    organization.stack("web", &fixed("one", ""));
+    organization.succeed("web", "Apply", "");
+    let first = live();
+    organization.stack("web", &fixed("two", ""));
+    let message = organization.fail("web", "Apply", "");
+    assert!(message.contains("immutable") && message.contains("stoa.dev/recreate"), "{message}");
+    assert_eq!(live()["metadata"]["uid"], first["metadata"]["uid"]);
+
+    organization.stack("web", &fixed("two", "stoa.dev/recreate: \"true\""));
+    let preview = organization.succeed("web", "Preview", "");
+    assert_eq!(preview["status"]["plan"]["summary"]["replace"], 1, "{preview:#}");
+    organization.succeed("web", "Apply", "");
+    let second = live();
+    assert_eq!(second["data"]["value"], "two");
+    assert_ne!(second["metadata"]["uid"], first["metadata"]["uid"]);
+    let preview = organization.succeed("web", "Preview", "");
+    assert_eq!(preview["status"]["plan"]["summary"]["unchanged"], 1, "{preview:#}");
+}
