@@ -14,6 +14,7 @@ mod leader;
 mod lease;
 mod options;
 mod runs;
+mod sealing;
 mod server;
 mod standalone;
 mod storage;

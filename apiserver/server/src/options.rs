@@ -120,6 +120,11 @@ pub(crate) struct StorageOptions {
     /// With --git-remote the repository is in --data-dir
     #[arg(long)]
     pub(crate) shared_dir: Option<PathBuf>,
+    /// The file with the keys that sensitive values are sealed with, one a line: 32 random bytes in base64, as from
+    /// `head --bytes=32 /dev/urandom | base64`. The first seals, all open; read again when it changes. All replicas have
+    /// the same. If not given, it is made in --data-dir; with --etcd-servers it has to be
+    #[arg(long)]
+    pub(crate) sealing_key_file: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) git: GitRemoteOptions,
 }

@@ -22,6 +22,7 @@ use crate::{
     leader::{Term, Work},
     options::StorageOptions,
     runs::{Services, backends::Backends, runner::Runner},
+    sealing::Sealing,
     storage::{self, Storage},
     subresources::Subresources,
 };
@@ -129,6 +130,7 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
     let health = Arc::new(Health::default());
     let storage = storage::open(&parts.storage, &parts.data_dir, &health, &metrics).await?;
     let log = storage.log.clone();
+    let sealing = Sealing::open(&parts.storage, &parts.data_dir)?;
     let subresources = Subresources::default();
     let builder = Registry::builder(log.clone()).end_with(end.clone());
     let builder = kinds::register(builder, &parts.lookup, &parts.cluster, &subresources);
@@ -146,6 +148,7 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
         lookup: parts.lookup.clone(),
         log: log.clone(),
         backends: Backends::new(parts.lookup.clone(), shared_dir.join("documents")),
+        sealing: sealing.clone(),
         runner: parts.runner,
         cluster: parts.cluster,
         recorder,
@@ -165,7 +168,8 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
     if let Some((policy, file)) = parts.audit {
         server = server.auditor(Auditor::new(policy, file, &metrics)?);
     }
-    for reload in parts.reloads.into_iter().chain(storage.reloads.clone()) {
+    let sealing: Arc<dyn Reload> = Arc::new(sealing);
+    for reload in parts.reloads.into_iter().chain(storage.reloads.clone()).chain([sealing]) {
         server = server.reload(reload);
     }
     let server = server.bind().await?;

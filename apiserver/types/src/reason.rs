@@ -66,6 +66,8 @@ pub const AWAITING_APPROVAL: &str = "AwaitingApproval";
 pub const UNKNOWN_STATE: &str = "UnknownState";
 /// What is recorded of a deployment does not decode, or a later version wrote it; it is left as it is.
 pub const UNREADABLE_STATE: &str = "UnreadableState";
+/// A Spec that is kept does not open with the sealing keys that are there; it is left as it is.
+pub const UNREADABLE_SPEC: &str = "UnreadableSpec";
 /// The Backend cannot be read or written.
 pub const BACKEND_UNAVAILABLE: &str = "BackendUnavailable";
 /// The file in the control repository is not valid.

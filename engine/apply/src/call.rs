@@ -4,7 +4,9 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use stoa_engine::owner::left_alone;
-use stoa_engine::{Action, ObjectRef, PlannedAction, Problem, ResourceId, Sensitive, StateResource, problem::reason};
+use stoa_engine::{
+    Action, DigestKeys, ObjectRef, PlannedAction, Problem, ResourceId, Sensitive, StateResource, problem::reason,
+};
 use stoa_runtime::{ApplyRequest, Deleted, Finished, Grant, Health, KubernetesObject, Runtime, RuntimeError};
 use tokio::{sync::Semaphore, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -40,6 +42,8 @@ pub(crate) struct Caller {
     pub(crate) grace: Duration,
     /// Nothing is called for without it.
     pub(crate) grant: Grant,
+    /// What the digests of sensitive values in the state are made with.
+    pub(crate) keys: DigestKeys,
     /// Resources of calls whose results nobody had. Whoever keeps the state has to hear of each of them again.
     pub(crate) open: HashSet<ResourceId>,
 }
@@ -157,7 +161,8 @@ impl Caller {
         let ready = self.values.ready(&planned.id).ok()?;
         let record = StateResource {
             id: planned.id.clone(),
-            attributes: ready.sensitive.recorded(&planned.id, &ready.desired.attributes),
+            attributes: ready.sensitive.recorded(&planned.id, &ready.desired.attributes, &self.keys),
+            live: self.keys.rekeyed(&planned.id, prior.live.clone()),
             depends_on: planned.depends_on.clone(),
             extensions: ready.desired.extensions.clone(),
             ..prior.clone()
@@ -213,8 +218,9 @@ impl Caller {
         };
         self.values.settle(&planned.id, applied.live.clone());
         let cluster = applied.kubernetes.as_ref().map(|object| object.cluster.clone()).unwrap_or_default();
-        let record = StateResource::applied(&ready.desired, &ready.resolved, applied.live, planned.depends_on.clone());
-        done(planned, Some(record.in_cluster(cluster)), applied.kubernetes)
+        let record = StateResource::applied(&ready.desired, &ready.resolved, applied.live, &self.keys);
+        let record = record.depending_on(planned.depends_on.clone()).in_cluster(cluster);
+        done(planned, Some(record), applied.kubernetes)
     }
 }
 

@@ -15,7 +15,8 @@ use futures_util::{
     stream::FuturesUnordered,
 };
 use stoa_engine::{
-    Action, Plan, PlannedAction, Problem, ResourceId, Sensitive, Spec, State, StateResource, problem::reason,
+    Action, DigestKeys, Plan, PlannedAction, Problem, ResourceId, Sensitive, Spec, State, StateResource,
+    problem::reason,
 };
 use stoa_runtime::{Grant, Runtime};
 use tokio::sync::Semaphore;
@@ -38,6 +39,8 @@ const GATHERED: usize = 512;
 pub struct Execution<'a> {
     /// The Spec that the plan was made from.
     pub spec: &'a Spec,
+    /// The digest of the document that the Spec is kept as.
+    pub spec_digest: &'a str,
     /// The plan.
     pub plan: &'a Plan,
     /// What is recorded now, results of an earlier try included.
@@ -47,6 +50,8 @@ pub struct Execution<'a> {
     /// What was not healthy after it was last changed, or nobody has looked since: it has to be, though it stays as it
     /// is now.
     pub owed: &'a [ResourceId],
+    /// What the digests of sensitive values in the state are made with.
+    pub keys: &'a DigestKeys,
 }
 
 /// How to carry it out.
@@ -104,7 +109,7 @@ pub async fn execute(
     options: &Options,
     cancel: CancellationToken,
 ) -> Result<Outcome, Abandoned> {
-    if execution.spec.digest() != execution.plan.spec_digest {
+    if execution.spec_digest != execution.plan.spec_digest {
         let message = "the plan was made from another Spec";
         let problems = vec![Problem::new(reason::STALE_PLAN, message)];
         return Ok(Outcome { problems, ..Outcome::default() });
@@ -144,6 +149,7 @@ pub async fn execute(
         stop: cancel.clone(),
         grace: options.grace,
         grant: options.grant.clone(),
+        keys: execution.keys.clone(),
         open: state.open.iter().map(|call| call.id.clone()).collect(),
     };
     let mut walk = Walk {

@@ -13,5 +13,5 @@ mod verify;
 
 pub use execute::{Execution, Options, Outcome, execute};
 pub use observer::{Abandoned, Observer, ResourceOutcome, ResourceResult};
-pub use planning::{PlanError, Planned, plan};
+pub use planning::{PlanError, Planned, Planning, plan};
 pub use stoa_runtime::Grant;

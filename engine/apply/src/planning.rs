@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use futures_util::{StreamExt as _, future::BoxFuture, stream};
 use serde_json::{Map, Value};
 use stoa_engine::{
-    Action, FieldPath, Live, Plan, PlanInput, Preview, Problem, Resource, ResourceId, Sensitive, Spec, State,
-    StateResource, Summary,
+    Action, DigestKeys, FieldPath, Live, Plan, PlanInput, Preview, Problem, Resource, ResourceId, Sensitive, Spec,
+    State, StateResource, Summary,
     planner::{self, Draft},
     problem::reason,
     render::{Colour, render},
@@ -42,19 +42,36 @@ pub enum PlanError {
     Runtime(#[source] RuntimeError),
 }
 
-/// Plans to bring the infrastructure to `spec`, or to remove everything that is recorded. What became of open calls is
+/// What a plan is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Planning<'a> {
+    /// What is wanted.
+    pub spec: &'a Spec,
+    /// The digest of the document that the Spec is kept as.
+    pub spec_digest: &'a str,
+    /// What is recorded.
+    pub state: &'a State,
+    /// Whether everything recorded is to go, whatever the Spec says.
+    pub destroy: bool,
+    /// What the digests of sensitive values in the state are made with.
+    pub keys: &'a DigestKeys,
+}
+
+/// Plans to bring the infrastructure to the Spec, or to remove everything that is recorded. What became of open calls is
 /// found out first.
 ///
 /// # Errors
 ///
 /// [`PlanError::Problems`] with everything that is wrong; [`PlanError::Runtime`] when nothing could
 /// be read.
-pub async fn plan(runtime: Arc<dyn Runtime>, spec: &Spec, state: &State, destroy: bool) -> Result<Planned, PlanError> {
+pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<Planned, PlanError> {
+    let Planning { spec, spec_digest, state, destroy, keys } = *planning;
     let state = &lost::decide(&*runtime, spec, state).await?;
     let none = BTreeMap::new();
     // Drafted once without a look, for the references that the Spec alone answers: the objects to
     // read are named only then.
-    let blind = PlanInput { spec, state, live: &none, previews: &none_of(), destroy, owner: runtime.owner() };
+    let owner = runtime.owner();
+    let blind = PlanInput { spec, spec_digest, state, live: &none, previews: &none_of(), destroy, owner, keys };
     let draft = planner::draft(&blind).map_err(PlanError::Problems)?;
     let desired = resolved(spec, &draft, destroy);
     refuse_sensitive(&*runtime, &draft)?;

@@ -8,11 +8,11 @@ use serde_json::{Map, Value};
 use stoa_engine::{
     Problem, Resource, ResourceId, Sensitive, Spec, StateResource,
     lookup::Settled,
+    masks::contains_mask,
     planner::with_attributes,
     problem::reason,
     reference::{Reference, ReferenceError},
     resolve::{Looked, Resolved, occurrences, resolve},
-    sensitive::contains_mask,
 };
 use stoa_runtime::{Live, ReadRequest, Runtime, RuntimeError};
 

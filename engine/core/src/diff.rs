@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
+use crate::masks::DigestKeys;
 use crate::object::{is_server_set, secret_as_stored};
 use crate::owner::without_mark;
 use crate::path::{FieldPath, Segment};
@@ -34,6 +35,8 @@ pub struct Comparison<'a> {
     pub desired: &'a Resolved,
     /// What is live.
     pub live: &'a Map<String, Value>,
+    /// What the digests of sensitive values are made with.
+    pub keys: &'a DigestKeys,
 }
 
 /// The fields that applying would change, as far as the engine can tell by itself.
@@ -48,12 +51,7 @@ pub fn against_preview(comparison: &Comparison<'_>, previewed: &Map<String, Valu
 
 fn compare(comparison: &Comparison<'_>, previewed: Option<&Map<String, Value>>) -> Vec<FieldChange> {
     let kubernetes = comparison.kind == ResourceType::Kubernetes;
-    let stored = |object: &Map<String, Value>| {
-        if !kubernetes {
-            return object.clone();
-        }
-        without_mark(secret_as_stored(object).unwrap_or_else(|| object.clone()))
-    };
+    let stored = |object: &Map<String, Value>| stored(object, kubernetes);
     let desired = as_stored(comparison.desired, kubernetes);
     let live = stored(comparison.live);
     let prior = comparison.prior.map(stored);
@@ -64,8 +62,10 @@ fn compare(comparison: &Comparison<'_>, previewed: Option<&Map<String, Value>>) 
         kubernetes,
         strict: previewed.is_some(),
         id: comparison.id,
+        keys: comparison.keys,
         prior: prior.as_ref(),
-        recorded: None,
+        recorded: Vec::new(),
+        wanted: comparison.desired,
         desired: &desired,
         sensitive: &sensitive,
         shown: FieldPath::default(),
@@ -77,6 +77,14 @@ fn compare(comparison: &Comparison<'_>, previewed: Option<&Map<String, Value>>) 
         None => walker.map(walker.prior, &desired.attributes, &live),
     }
     walker.changes
+}
+
+/// An object as a server keeps it.
+fn stored(object: &Map<String, Value>, kubernetes: bool) -> Map<String, Value> {
+    if !kubernetes {
+        return object.clone();
+    }
+    without_mark(secret_as_stored(object).unwrap_or_else(|| object.clone()))
 }
 
 /// What is wanted, as a server would keep it.
@@ -105,9 +113,12 @@ struct Walker<'a> {
     /// Whether what only the live side has is to go: true of a comparison with a preview.
     strict: bool,
     id: &'a ResourceId,
+    keys: &'a DigestKeys,
     prior: Option<&'a Map<String, Value>>,
-    /// What is wanted as it would be recorded; made when the first change is found.
-    recorded: Option<Map<String, Value>>,
+    /// What is wanted in every way in which it may be recorded; made when the first change is found.
+    recorded: Vec<Map<String, Value>>,
+    /// What is wanted, as it is written and as a server would keep it.
+    wanted: &'a Resolved,
     desired: &'a Resolved,
     sensitive: &'a Sensitive,
     /// Where we are, as people read it.
@@ -268,13 +279,20 @@ impl Walker<'_> {
     /// Whether what is wanted here is what was recorded, so that it is the live side that moved.
     fn is_drift(&mut self) -> bool {
         let Some(prior) = self.prior else { return false };
-        let (id, sensitive, desired) = (self.id, self.sensitive, self.desired);
-        let recorded = self.recorded.get_or_insert_with(|| sensitive.recorded(id, &desired.attributes));
-        match (self.shown.get(prior), self.shown.get(recorded)) {
+        if self.recorded.is_empty() {
+            // Digests are of what was wanted, which for a Secret may be another text than its server keeps.
+            let wanted = self.wanted;
+            let mut sensitive = Sensitive::of(&wanted.attributes, &wanted.sensitive);
+            sensitive.extend(self.sensitive);
+            let ways = sensitive.recorded_ways(self.id, &wanted.attributes, self.keys);
+            self.recorded = ways.iter().map(|recorded| stored(recorded, self.kubernetes)).collect();
+        }
+        let prior = self.shown.get(prior);
+        self.recorded.iter().any(|recorded| match (prior, self.shown.get(recorded)) {
             (Some(prior), Some(wanted)) => prior == wanted,
             (None, None) => !self.strict,
             _ => false,
-        }
+        })
     }
 }
 

@@ -30,9 +30,13 @@ pub fn digest_bytes(parts: &[&[u8]]) -> String {
     for part in parts {
         hasher.update(part);
     }
-    let mut text = String::with_capacity(71);
-    text.push_str("sha256:");
-    for byte in hasher.finalize() {
+    format!("sha256:{}", hex(&hasher.finalize()))
+}
+
+/// Bytes in hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
         write!(text, "{byte:02x}").expect("writing to a string");
     }
     text

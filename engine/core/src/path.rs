@@ -79,6 +79,14 @@ impl FieldPath {
         self.0.strip_prefix(prefix)
     }
 
+    /// The keys on the way; items of lists are left out.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter_map(|segment| match segment {
+            Segment::Key(key) => Some(key.as_str()),
+            Segment::Index(_) | Segment::Item { .. } => None,
+        })
+    }
+
     /// The key at the beginning.
     pub fn first_key(&self) -> Option<&str> {
         match self.0.first() {

@@ -135,7 +135,7 @@ pub struct PlannedAction {
 pub struct Plan {
     /// The shape of this document, [`Document::SCHEMA_VERSION`].
     pub schema_version: u32,
-    /// Of the canonical JSON of the Spec it was made from: `sha256:<hex>`.
+    /// Of the document that the Spec it was made from is kept as, sensitive values sealed: `sha256:<hex>`.
     pub spec_digest: String,
     /// One action per resource, in an order that respects `after`.
     pub actions: Vec<PlannedAction>,

@@ -15,6 +15,7 @@ use crate::diff::{Comparison, against_preview, three_way};
 use crate::document::Document as _;
 use crate::graph::Graph;
 use crate::lookup::Settled;
+use crate::masks::DigestKeys;
 use crate::object::ObjectRef;
 use crate::owner::{Owner, Standing, taken_from};
 use crate::plan::{Action, FieldChange, Live, Plan, PlannedAction, Preview};
@@ -41,6 +42,11 @@ pub struct PlanInput<'a> {
     pub destroy: bool,
     /// For whom it is made: what others own is neither changed nor removed.
     pub owner: &'a Owner,
+    /// The digest of the document that the Spec is kept as. The Spec's own would tell what guesses at its sensitive
+    /// values are right.
+    pub spec_digest: &'a str,
+    /// What the digests of sensitive values are made with.
+    pub keys: &'a DigestKeys,
 }
 
 /// A plan, and what is wanted of each resource with all references replaced that can be.
@@ -168,7 +174,7 @@ pub fn draft(input: &PlanInput<'_>) -> Result<Draft, Vec<Problem>> {
         return Err(problems);
     }
     let actions = ordered(before, actions, &recorded, &renamed);
-    let plan = Plan { schema_version: Plan::SCHEMA_VERSION, spec_digest: input.spec.digest(), actions };
+    let plan = Plan { schema_version: Plan::SCHEMA_VERSION, spec_digest: input.spec_digest.to_owned(), actions };
     let desired = settled.into_iter().map(|(id, settled)| (id, settled.into_resolved())).collect();
     Ok(Draft { plan, desired })
 }
@@ -261,6 +267,7 @@ fn decide(input: &PlanInput<'_>, resource: &Resource, prior: Option<&StateResour
         prior: prior.map(|prior| &prior.attributes),
         desired: resolved,
         live,
+        keys: input.keys,
     };
     let changes = match preview {
         Some(Preview::Changed(made) | Preview::Replaced(Some(made)) | Preview::Contested(made, _)) => {

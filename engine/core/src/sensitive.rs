@@ -1,14 +1,14 @@
 //! Which values are sensitive, and what is shown, recorded and said in their place.
 //!
 //! The values of a v1 Secret's `data` and `stringData` are sensitive, and so is whatever a
-//! reference carries them into. Plans show [`MASK`], states hold `{"$sensitive": "sha256:…"}`, and
+//! reference carries them into. Plans show [`MASK`], states hold a keyed digest (`masks`), Specs are kept `sealed`, and
 //! messages from elsewhere go through [`Sensitive::redact`].
 
 use std::collections::BTreeSet;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-use crate::digest::{canonical_json, digest_bytes};
+use crate::masks::DigestKeys;
 use crate::object::{ObjectRef, decoded};
 use crate::path::{FieldPath, Segment};
 use crate::spec::ResourceId;
@@ -17,8 +17,6 @@ use crate::spec::ResourceId;
 pub const MASK: &str = "(sensitive)";
 /// What plans show for a value that nobody knows before something else is applied.
 pub const UNKNOWN: &str = "(known after apply)";
-/// The key of the map that stands in a state for a sensitive value.
-pub const STATE_KEY: &str = "$sensitive";
 
 /// Shorter texts are not searched for inside others: they would be found everywhere.
 const SEARCHED: usize = 4;
@@ -32,10 +30,12 @@ pub struct Sensitive {
 
 /// The paths in an object that are sensitive by its kind: one for each key of a Secret's data.
 pub fn inherent(object: &Map<String, Value>) -> BTreeSet<FieldPath> {
+    if ObjectRef::of(object).is_some_and(|object| object.is_secret()) { of_secret(object) } else { BTreeSet::new() }
+}
+
+/// The sensitive paths of an object that is a Secret.
+pub(crate) fn of_secret(object: &Map<String, Value>) -> BTreeSet<FieldPath> {
     let mut paths = BTreeSet::new();
-    if !ObjectRef::of(object).is_some_and(|object| object.is_secret()) {
-        return paths;
-    }
     for field in ["data", "stringData"] {
         match object.get(field) {
             Some(Value::Object(values)) => paths.extend(values.keys().map(|key| FieldPath::of_keys([field, key]))),
@@ -52,6 +52,11 @@ impl Sensitive {
     pub fn of(object: &Map<String, Value>, flowed: &BTreeSet<FieldPath>) -> Self {
         let mut paths = inherent(object);
         paths.extend(flowed.iter().cloned());
+        Self::at(paths, object)
+    }
+
+    /// What stands at these paths of an object.
+    pub(crate) fn at(paths: BTreeSet<FieldPath>, object: &Map<String, Value>) -> Self {
         let mut texts = BTreeSet::new();
         for value in paths.iter().filter_map(|path| path.get(object)) {
             collect_texts(value, &mut texts);
@@ -95,12 +100,33 @@ impl Sensitive {
 
     /// The value at `path` as plans show it.
     pub fn shown(&self, path: &FieldPath, value: &Value) -> Value {
-        self.replace(&mut path.clone(), value, &|_| Value::from(MASK))
+        self.replace(&mut path.clone(), value, &mut |_, _| Value::from(MASK))
     }
 
-    /// An object as states hold it: every sensitive value replaced by its digest. The digest is
-    /// over the id too, so that equal secrets of two resources do not look equal.
-    pub fn recorded(&self, id: &ResourceId, object: &Map<String, Value>) -> Map<String, Value> {
+    /// An object as states hold it: every sensitive value replaced by its digest.
+    pub fn recorded(&self, id: &ResourceId, object: &Map<String, Value>, keys: &DigestKeys) -> Map<String, Value> {
+        self.replaced(object, &mut |_, value| keys.mask(id, value))
+    }
+
+    /// An object in every way in which a state may hold it, with the digests of other keys and of none.
+    pub fn recorded_ways(
+        &self,
+        id: &ResourceId,
+        object: &Map<String, Value>,
+        keys: &DigestKeys,
+    ) -> Vec<Map<String, Value>> {
+        if self.is_empty() {
+            return vec![object.clone()];
+        }
+        keys.masks().map(|mask| self.replaced(object, &mut |_, value| mask(id, value))).collect()
+    }
+
+    /// An object with every sensitive value replaced by what `mask` makes of its path and the value.
+    pub(crate) fn replaced(
+        &self,
+        object: &Map<String, Value>,
+        mask: &mut dyn FnMut(&FieldPath, &Value) -> Value,
+    ) -> Map<String, Value> {
         if self.is_empty() {
             return object.clone();
         }
@@ -109,7 +135,7 @@ impl Sensitive {
             .iter()
             .map(|(key, value)| {
                 at.0.push(Segment::Key(key.clone()));
-                let value = self.replace(&mut at, value, &|value| mask_for_state(id, value));
+                let value = self.replace(&mut at, value, mask);
                 at.0.pop();
                 (key.clone(), value)
             })
@@ -127,12 +153,12 @@ impl Sensitive {
         texts.iter().fold(message.to_owned(), |message, text| message.replace(text.as_str(), MASK))
     }
 
-    fn replace(&self, at: &mut FieldPath, value: &Value, mask: &dyn Fn(&Value) -> Value) -> Value {
+    fn replace(&self, at: &mut FieldPath, value: &Value, mask: &mut dyn FnMut(&FieldPath, &Value) -> Value) -> Value {
         if self.is_empty() {
             return value.clone();
         }
-        if self.covers(&at.0) && !value.is_null() {
-            return mask(value);
+        if self.is_sensitive(at, value) {
+            return mask(at, value);
         }
         match value {
             Value::Object(map) => map
@@ -154,10 +180,18 @@ impl Sensitive {
                     item
                 })
                 .collect(),
-            // The server may have moved a value, so what looks like one is masked wherever it is.
-            Value::String(text) if self.is_sensitive_text(text) => mask(value),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
         }
+    }
+
+    /// Whether the value at a path is sensitive as a whole.
+    pub(crate) fn is_sensitive(&self, at: &FieldPath, value: &Value) -> bool {
+        if self.covers(&at.0) {
+            return !value.is_null();
+        }
+        // The server may have moved a value, so what looks like one is masked wherever it is. What an object is called
+        // has to be known, and is in its id anyway.
+        value.as_str().is_some_and(|text| self.is_sensitive_text(text) && !names_the_object(at))
     }
 
     fn is_sensitive_text(&self, text: &str) -> bool {
@@ -165,24 +199,11 @@ impl Sensitive {
     }
 }
 
-/// What a state holds for a sensitive value.
-pub fn mask_for_state(id: &ResourceId, value: &Value) -> Value {
-    json!({ STATE_KEY: digest_bytes(&[id.0.as_bytes(), b"\0", &canonical_json(value)]) })
-}
-
-/// Whether this is what a state holds for a sensitive value.
-pub fn is_masked(value: &Value) -> bool {
-    value.as_object().is_some_and(|map| map.len() == 1 && map.contains_key(STATE_KEY))
-}
-
-/// Whether a masked value is this value or within it.
-pub fn contains_mask(value: &Value) -> bool {
-    is_masked(value)
-        || match value {
-            Value::Object(map) => map.values().any(contains_mask),
-            Value::Array(items) => items.iter().any(contains_mask),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
-        }
+/// Whether the path is one of those that tell an object from others.
+fn names_the_object(path: &FieldPath) -> bool {
+    let keys: Vec<&str> = path.keys().collect();
+    matches!(keys.as_slice(), ["apiVersion" | "kind"] | ["metadata", "name" | "namespace"])
+        && keys.len() == path.0.len()
 }
 
 fn collect_texts(value: &Value, texts: &mut BTreeSet<String>) {
@@ -200,7 +221,14 @@ fn collect_texts(value: &Value, texts: &mut BTreeSet<String>) {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::masks::is_masked;
+
+    fn keys() -> DigestKeys {
+        DigestKeys::new(&[7; 32], &[])
+    }
 
     fn secret() -> Map<String, Value> {
         let secret = json!({
@@ -213,7 +241,7 @@ mod tests {
     #[test]
     fn values_of_a_secret_are_masked_and_its_keys_are_not() {
         let sensitive = Sensitive::of(&secret(), &BTreeSet::new());
-        let recorded = sensitive.recorded(&"v1:Secret:db".into(), &secret());
+        let recorded = sensitive.recorded(&"v1:Secret:db".into(), &secret(), &keys());
         assert!(is_masked(&recorded["data"]["user"]) && is_masked(&recorded["stringData"]["password"]));
         assert_eq!(recorded["metadata"]["name"], "db");
         let shown = sensitive.shown(&FieldPath::of_keys(["stringData"]), &secret()["stringData"]);
@@ -222,15 +250,18 @@ mod tests {
 
     #[test]
     fn a_sensitive_text_is_masked_where_it_does_not_belong() {
-        let recorded = Sensitive::of(&secret(), &BTreeSet::new()).recorded(&"x".into(), &secret());
+        let recorded = Sensitive::of(&secret(), &BTreeSet::new()).recorded(&"x".into(), &secret(), &keys());
         assert!(is_masked(&recorded["metadata"]["labels"]["user"]));
     }
 
     #[test]
-    fn digests_differ_by_resource_and_agree_by_value() {
-        let value = json!("hunter2");
-        assert_eq!(mask_for_state(&"a".into(), &value), mask_for_state(&"a".into(), &value));
-        assert_ne!(mask_for_state(&"a".into(), &value), mask_for_state(&"b".into(), &value));
+    fn what_an_object_is_called_is_never_masked() {
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "db", "namespace": "shop",
+            "labels": {"user": "db"}}, "stringData": {"user": "db", "team": "shop", "version": "v1", "kind": "Secret"}});
+        let object = secret.as_object().unwrap();
+        let recorded = Sensitive::of(object, &BTreeSet::new()).recorded(&"v1:Secret:shop:db".into(), object, &keys());
+        assert_eq!(ObjectRef::of(&recorded), ObjectRef::of(object));
+        assert!(is_masked(&recorded["metadata"]["labels"]["user"]) && is_masked(&recorded["stringData"]["user"]));
     }
 
     #[test]

@@ -101,7 +101,8 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// The digest of the canonical JSON: `sha256:<hex>`.
+    /// The digest of the canonical JSON: `sha256:<hex>`. Of a Spec that has sensitive values it is one of them itself,
+    /// since guesses at short ones can be compared with it.
     pub fn digest(&self) -> String {
         crate::digest::digest(self)
     }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::document::Document;
+use crate::masks::DigestKeys;
 use crate::object::{KubernetesObject, without_bookkeeping};
 use crate::plan::Action;
 use crate::resolve::Resolved;
@@ -27,7 +28,7 @@ pub struct StateResource {
     #[serde(rename = "type")]
     pub kind: ResourceType,
     /// What was applied: the wanted attributes with references replaced, and sensitive values
-    /// replaced by `{"$sensitive": "sha256:…"}`.
+    /// replaced by `{"$sensitive": "hmac-sha256:…"}`.
     pub attributes: Map<String, Value>,
     /// What other resources may refer to and the infrastructure chose, such as `metadata.uid` or
     /// `spec.clusterIP`: the live object as it was after the operation, sensitive values masked
@@ -211,20 +212,15 @@ impl OpenCall {
 impl StateResource {
     /// What to record of a resource that was applied as `resolved` and is live as told; an empty
     /// map for runtimes that report nothing.
-    pub fn applied(
-        resource: &Resource,
-        resolved: &Resolved,
-        live: Map<String, Value>,
-        depends_on: Vec<ResourceId>,
-    ) -> Self {
+    pub fn applied(resource: &Resource, resolved: &Resolved, live: Map<String, Value>, keys: &DigestKeys) -> Self {
         let mut sensitive = Sensitive::of(&resolved.attributes, &resolved.sensitive);
         sensitive.extend(&Sensitive::of(&live, &resolved.sensitive));
         Self {
             id: resource.id.clone(),
             kind: resource.kind,
-            attributes: sensitive.recorded(&resource.id, &resolved.attributes),
-            live: sensitive.recorded(&resource.id, &without_bookkeeping(live)),
-            depends_on,
+            attributes: sensitive.recorded(&resource.id, &resolved.attributes, keys),
+            live: sensitive.recorded(&resource.id, &without_bookkeeping(live), keys),
+            depends_on: Vec::new(),
             extensions: resource.extensions.clone(),
             cluster: String::new(),
             unknown: false,
@@ -270,6 +266,12 @@ impl StateResource {
     /// The uid of the object that was applied, where there is one.
     pub fn uid(&self) -> Option<&str> {
         self.live.get("metadata")?.get("uid")?.as_str()
+    }
+
+    /// The same with what it depends on.
+    #[must_use]
+    pub fn depending_on(self, depends_on: Vec<ResourceId>) -> Self {
+        Self { depends_on, ..self }
     }
 
     /// The same with another name of the cluster.

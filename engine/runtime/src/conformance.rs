@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use serde_json::{Map, Value, json};
 use stoa_engine::owner::TAKE_OVER_FROM;
 use stoa_engine::resolve::Resolved;
-use stoa_engine::{Live, Owner, Preview, Resource, ResourceType, StateResource};
+use stoa_engine::{DigestKeys, Live, Owner, Preview, Resource, ResourceType, StateResource};
 
 use crate::{
     Applied, ApplyRequest, Deleted, Finished, Found, Grant, Health, LostCall, ReadRequest, Runtime, RuntimeError,
@@ -95,7 +95,8 @@ fn object(value: Value) -> Map<String, Value> {
 pub fn recorded(desired: &Resource, applied: &Applied) -> StateResource {
     let resolved = Resolved { attributes: desired.attributes.clone(), ..Resolved::default() };
     let cluster = applied.kubernetes.as_ref().map(|object| object.cluster.clone()).unwrap_or_default();
-    StateResource::applied(desired, &resolved, applied.live.clone(), Vec::new()).in_cluster(cluster)
+    let keys = DigestKeys::new(&[7; 32], &[]);
+    StateResource::applied(desired, &resolved, applied.live.clone(), &keys).in_cluster(cluster)
 }
 
 async fn apply(runtime: &dyn Runtime, desired: &Resource, prior: Option<&StateResource>) -> Applied {

@@ -1,9 +1,12 @@
 //! Between the engine's types and the proto's.
 
+use prost::bytes::Bytes;
 use stoa_apply::Planned;
 use stoa_engine::digest::canonical_json;
-use stoa_engine::{Action, OpenCall, ResourceId, Spec, State, StateResource};
-use stoa_proto::{Intent, KubernetesObject, PlanResponse, PlannedResource, Problem, StateEntry, Summary};
+use stoa_engine::problem::reason;
+use stoa_engine::{Action, DigestKey, DigestKeys, OpenCall, ResourceId, Spec, State, StateResource};
+use stoa_proto::{Intent, KubernetesObject, PlanResponse, PlannedResource, Problem, StateEntry, Summary, Target};
+use tonic::Code;
 
 use crate::failure::Failure;
 use crate::generate::FILE_EXTENSION;
@@ -39,6 +42,24 @@ pub(crate) fn spec(bytes: &[u8]) -> Result<Spec, Failure> {
         return Ok(Spec::default());
     }
     serde_json::from_slice(bytes).map_err(|err| Failure::request(format!("spec is no Spec: {err}")))
+}
+
+/// What digests in the state are made with. An API server of an earlier version has none to give; it tries again until
+/// it is upgraded.
+pub(crate) fn digest_keys(target: &Target) -> Result<DigestKeys, Failure> {
+    let key = |bytes: &Bytes| {
+        DigestKey::try_from(bytes.as_ref())
+            .map_err(|_| Failure::request("a key in target.digest_keys has not 32 bytes"))
+    };
+    let keys = target.digest_keys.iter().map(key).collect::<Result<Vec<_>, _>>()?;
+    match keys.split_first() {
+        Some((first, others)) if !target.spec_digest.is_empty() => Ok(DigestKeys::new(first, others)),
+        Some(_) | None => {
+            let message =
+                "target has no digest_keys or no spec_digest: the API server is older than this function-runner";
+            Err(Failure::new(Code::Unavailable, reason::UNAVAILABLE, message))
+        }
+    }
 }
 
 /// The recorded state of a request. An entry with an intent is of a call whose result is not known.
@@ -118,6 +139,20 @@ mod tests {
             resource: resource.as_bytes().to_vec().into(),
             intent: (!intent.is_empty()).then(|| Intent { action: intent.to_owned(), run: "r".to_owned() }),
         }
+    }
+
+    #[test]
+    fn a_caller_without_keys_is_of_an_earlier_version_and_tries_again() {
+        let target = |keys: &[usize], spec_digest: &str| Target {
+            digest_keys: keys.iter().map(|length| vec![7; *length].into()).collect(),
+            spec_digest: spec_digest.to_owned(),
+            ..Target::default()
+        };
+        digest_keys(&target(&[32, 32], "sha256:x")).unwrap();
+        for old in [target(&[], "sha256:x"), target(&[32], "")] {
+            assert_eq!(digest_keys(&old).unwrap_err().code(), Code::Unavailable);
+        }
+        assert_eq!(digest_keys(&target(&[32, 31], "sha256:x")).unwrap_err().code(), Code::InvalidArgument);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
 
+use stoa_apply::Planning;
 use stoa_proto::function_runner_server::FunctionRunner;
 use stoa_proto::{
     ApplyEvent, ApplyRequest, GenerateRequest, GenerateResponse, PlanRequest, PlanResponse, ResolveRequest,
@@ -83,7 +84,15 @@ impl Service {
         let spec = convert::spec(&request.spec)?;
         let state = convert::state(&request.state)?;
         let runtime = self.runtimes.of(&target, &spec, &state).await?;
-        let planned = apply::plan(runtime, &spec, &state, request.destroy).await?;
+        let keys = convert::digest_keys(&target)?;
+        let planning = Planning {
+            spec: &spec,
+            spec_digest: &target.spec_digest,
+            state: &state,
+            destroy: request.destroy,
+            keys: &keys,
+        };
+        let planned = apply::plan(runtime, &planning).await?;
         Ok(convert::plan(planned))
     }
 }
@@ -117,7 +126,6 @@ impl FunctionRunner for Service {
             }
             Ok(GenerateResponse {
                 spec: stoa_engine::digest::canonical_json(&generated.spec).into(),
-                spec_digest: generated.spec.digest(),
                 warnings: generated.warnings,
                 generator: generated.generator.to_owned(),
             })

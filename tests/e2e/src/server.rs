@@ -392,6 +392,21 @@ impl Cluster {
         self.env("STOA_URLS").split(',').map(connect).collect()
     }
 
+    /// Where the Stoas keep their data.
+    pub fn data(&self) -> PathBuf {
+        self.dir.join("stoa")
+    }
+
+    /// What the Stoas and their runner have logged so far, requests included.
+    pub fn logs(&self) -> Vec<PathBuf> {
+        let logs = fs::read_dir(self.dir.join("logs")).unwrap().map(|entry| entry.unwrap().path());
+        let ours = |path: &PathBuf| {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            name.starts_with("stoa-") || name.starts_with("function-runner")
+        };
+        logs.filter(ours).collect()
+    }
+
     /// The folder of the test bed's certificates and keys.
     pub(crate) fn pki(&self) -> PathBuf {
         self.dir.join("pki")

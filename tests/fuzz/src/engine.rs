@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use stoa_engine::{
-    Owner, PlanInput, ResourceId, Spec, State,
+    DigestKeys, Owner, PlanInput, ResourceId, Spec, State,
     digest::canonical_json,
     reference::{self, Part, Template},
     render::{Colour, render},
+    sealed,
 };
 
 /// The most bytes that are looked at: the work grows with the product of resources and references.
@@ -21,14 +22,30 @@ pub(crate) fn specs(data: &[u8]) {
     let again: Spec = serde_json::from_slice(&canonical).expect("it was written here");
     assert_eq!(again.digest(), spec.digest());
     assert_eq!(canonical_json(&again), canonical);
+    // What is kept of it opens to what it was.
+    let kept = sealed::seal(&spec, &mut |place, value| json!([place.to_json(), value]).to_string());
+    let opened = sealed::open(&kept, &mut |place, text| {
+        let [at, value]: [Value; 2] = serde_json::from_str(text).map_err(|_| "it was not sealed here")?;
+        if at == place.to_json() { Ok(value) } else { Err("it was sealed elsewhere") }
+    });
+    assert_eq!(opened, Ok(spec.clone()));
     let valid = spec.validate();
     for problem in valid.as_ref().err().into_iter().flatten() {
         assert!(!problem.message.is_empty() && !problem.reason.is_empty(), "{problem:?}");
     }
     let state = State::default();
     let (live, previews, owner) = (BTreeMap::new(), BTreeMap::new(), Owner::default());
-    let input =
-        PlanInput { spec: &spec, state: &state, live: &live, previews: &previews, destroy: false, owner: &owner };
+    let keys = DigestKeys::new(&[7; 32], &[]);
+    let input = PlanInput {
+        spec: &spec,
+        state: &state,
+        live: &live,
+        previews: &previews,
+        destroy: false,
+        owner: &owner,
+        spec_digest: "",
+        keys: &keys,
+    };
     match stoa_engine::plan(&input) {
         Ok(plan) => {
             assert!(valid.is_ok());

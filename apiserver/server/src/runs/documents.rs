@@ -1,10 +1,17 @@
-//! Documents of a run in the Backend, by their digests.
+//! Documents of a run in the Backend, by their digests. Specs are sealed there.
 
 use bytes::Bytes;
+use memchr::memmem;
+use stoa_engine::{
+    Spec,
+    digest::canonical_json,
+    sealed::{self, SEALED_KEY},
+};
 use stoa_storage::documents::{Digest, DocumentStore};
 use stoa_types::reason;
 
-use super::Halt;
+use super::{Halt, target::Target};
+use crate::sealing::Sealing;
 
 /// The document of a digest.
 ///
@@ -25,4 +32,105 @@ pub(crate) async fn get(store: &dyn DocumentStore, scope: &str, digest: &str) ->
 pub(crate) async fn put(store: &dyn DocumentStore, scope: &str, bytes: Bytes) -> Result<String, Halt> {
     let digest = store.put(scope, bytes).await;
     digest.map(|d| d.to_string()).map_err(|error| Halt::Retry(format!("the backend cannot be written: {error}")))
+}
+
+/// The Spec that is kept under a digest, in clear. One of an earlier version may have been kept so.
+///
+/// # Errors
+///
+/// As [`get`], and Failed when what is sealed does not open.
+pub(crate) async fn get_spec(target: &Target, sealing: &Sealing, digest: &str) -> Result<Bytes, Halt> {
+    let kept = get(&*target.documents, &target.scope(), digest).await?;
+    opened(sealing, &target.scope(), kept).map_err(|why| {
+        let message = format!("the Spec {digest} cannot be read: {why}. Nothing was changed");
+        Halt::failed(reason::UNREADABLE_SPEC, message)
+    })
+}
+
+/// Keeps a Spec, with what is sensitive of it sealed; the text of the digest of what is kept.
+pub(crate) async fn put_spec(target: &Target, sealing: &Sealing, spec: &Bytes) -> Result<String, Halt> {
+    let kept = sealed(sealing, &target.scope(), spec).map_err(|why| Halt::failed(reason::GENERATE_FAILED, why))?;
+    put(&*target.documents, &target.scope(), kept).await
+}
+
+/// A Spec as people see it, whether it is sealed or in clear.
+///
+/// # Errors
+///
+/// When it is no Spec.
+pub(crate) fn shown(spec: Bytes) -> Result<Bytes, String> {
+    let parsed = parse(&spec)?;
+    let shown = sealed::shown(&parsed);
+    Ok(if shown == parsed { spec } else { canonical_json(&shown).into() })
+}
+
+fn sealed(sealing: &Sealing, scope: &str, spec: &Bytes) -> Result<Bytes, String> {
+    let parsed = parse(spec)?;
+    let sealed = sealing.seal(scope, &parsed);
+    Ok(if sealed == parsed { spec.clone() } else { canonical_json(&sealed).into() })
+}
+
+fn opened(sealing: &Sealing, scope: &str, kept: Bytes) -> Result<Bytes, String> {
+    if memmem::find(&kept, SEALED_KEY.as_bytes()).is_none() {
+        return Ok(kept);
+    }
+    let opened = sealing.unseal(scope, &parse(&kept)?).map_err(|error| format!("{error}; {}", error.advice()))?;
+    Ok(canonical_json(&opened).into())
+}
+
+/// Reads a Spec. What is wrong is told by its place alone, since the words of a parser quote what is there.
+fn parse(spec: &[u8]) -> Result<Spec, String> {
+    serde_json::from_slice(spec)
+        .map_err(|e| format!("it is no Spec (line {}, column {} of its JSON)", e.line(), e.column()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::sealing::with_keys;
+
+    const SCOPE: &str = "shop/5f0c7f44";
+
+    fn spec(kind: &str) -> Bytes {
+        let spec = json!({"resources": [{"id": "x", "type": "Kubernetes", "attributes": {"kind": kind,
+            "data": {"password": "aHVudGVyMg=="}}}]});
+        canonical_json(&spec).into()
+    }
+
+    fn says(document: &Bytes, text: &str) -> bool {
+        memmem::find(document, text.as_bytes()).is_some()
+    }
+
+    #[test]
+    fn a_spec_is_kept_without_what_is_sensitive_and_without_change_otherwise() {
+        let sealing = with_keys(&[1]);
+        let kept = sealed(&sealing, SCOPE, &spec("Secret")).unwrap();
+        assert!(!says(&kept, "aHVudGVyMg") && says(&kept, "password"));
+        assert_eq!(opened(&sealing, SCOPE, kept.clone()).unwrap(), spec("Secret"));
+        assert_eq!(shown(kept.clone()).unwrap(), kept);
+        assert_eq!(sealed(&sealing, SCOPE, &spec("ConfigMap")).unwrap(), spec("ConfigMap"));
+    }
+
+    #[test]
+    fn a_spec_that_was_kept_in_clear_is_read_and_not_shown() {
+        let sealing = with_keys(&[1]);
+        assert_eq!(opened(&sealing, SCOPE, spec("Secret")).unwrap(), spec("Secret"));
+        let shown: Value = serde_json::from_slice(&shown(spec("Secret")).unwrap()).unwrap();
+        assert_eq!(shown["resources"][0]["attributes"]["data"], json!({"password": "(sensitive)"}));
+    }
+
+    #[test]
+    fn a_spec_that_does_not_open_is_told_with_what_to_do() {
+        let kept = sealed(&with_keys(&[1]), SCOPE, &spec("Secret")).unwrap();
+        let told = opened(&with_keys(&[2]), SCOPE, kept).unwrap_err();
+        assert!(told.contains("put that key behind the others"), "{told}");
+    }
+
+    #[test]
+    fn what_is_no_spec_is_not_quoted() {
+        let told = sealed(&with_keys(&[1]), SCOPE, &Bytes::from_static(br#"{"resources": "hunter2"}"#)).unwrap_err();
+        assert!(told.contains("line 1") && !told.contains("hunter2"), "{told}");
+    }
 }

@@ -34,7 +34,7 @@ use stoa_machinery::{ApiError, auth::Authorizer, log::Log};
 use stoa_storage::Clock;
 use stoa_types::{Run, delivery::RunStatus, reason};
 
-use crate::{cluster::Cluster, events::Recorder, kinds::lookup::Lookup};
+use crate::{cluster::Cluster, events::Recorder, kinds::lookup::Lookup, sealing::Sealing};
 
 /// What every run needs.
 #[derive(Clone, Debug)]
@@ -45,6 +45,8 @@ pub(crate) struct Services {
     pub(crate) log: Arc<dyn Log>,
     /// Where documents go.
     pub(crate) backends: backends::Backends,
+    /// What sensitive values are sealed with where they are kept.
+    pub(crate) sealing: Sealing,
     /// Who does the work.
     pub(crate) runner: runner::Runner,
     /// The cluster around the server.

@@ -157,6 +157,9 @@ impl Target {
     /// What is worked on.
     pub(crate) async fn proto(&self, services: &Services, run: &Run) -> Result<stoa_proto::Target, Halt> {
         let status = status(run);
+        let workspace = self.workspace.name_any();
+        let digest_keys = services.sealing.digest_keys(&self.scope(), &workspace);
+        let source = status.source.unwrap_or_default();
         Ok(stoa_proto::Target {
             organization: self.namespace(),
             project: self.project.name_any(),
@@ -166,7 +169,9 @@ impl Target {
             run_uid: run.uid().unwrap_or_default(),
             run_name: run.name_any(),
             requester: status.requester.username,
-            commit: status.source.map(|s| s.commit).unwrap_or_default(),
+            commit: source.commit,
+            spec_digest: source.spec_digest.unwrap_or_default(),
+            digest_keys: digest_keys.iter().map(|key| Bytes::copy_from_slice(key)).collect(),
         })
     }
 

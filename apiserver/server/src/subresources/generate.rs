@@ -1,4 +1,4 @@
-//! `stacks/generate`: the Spec as it would be, recorded nowhere.
+//! `stacks/generate`: the Spec as it would be, recorded nowhere, sensitive values masked.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -12,7 +12,7 @@ use stoa_types::{Run, Stack, delivery::Operation, reason};
 use super::{Subresources, document, failure, parameter, wants_json};
 use crate::{
     kinds::{lookup, run::target_workspace},
-    runs::{Halt, runner, target::Target},
+    runs::{Halt, documents, runner, target::Target},
 };
 
 /// How long a client is kept waiting.
@@ -63,7 +63,8 @@ impl Generate {
         for warning in response.warnings {
             call.context.warn(warning);
         }
-        document(&response.spec, wants_json(&call.headers, &call.query))
+        let shown = documents::shown(response.spec).map_err(ApiError::internal)?;
+        document(&shown, wants_json(&call.headers, &call.query))
     }
 }
 

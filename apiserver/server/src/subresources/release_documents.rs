@@ -1,4 +1,5 @@
-//! `releases/spec` and `releases/state`: the two documents of a release, granted separately.
+//! `releases/spec` and `releases/state`: the two documents of a release, granted separately. Both are as they are kept, sensitive
+//! values sealed in one and digested in the other; those that an earlier version kept in clear are masked.
 
 use async_trait::async_trait;
 use kube::ResourceExt as _;
@@ -10,6 +11,7 @@ use stoa_storage::documents::Digest;
 use stoa_types::{Release, Workspace};
 
 use super::{Subresources, document, failure, wants_json};
+use crate::runs::documents;
 
 /// Which of the two.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +41,13 @@ impl SubresourceHandler for ReleaseDocument {
         let digest: Digest = text.parse().map_err(|e| ApiError::internal(format!("{e}")))?;
         let scope = format!("{}/{}", call.namespace, spec.stack_uid);
         match store.get(&scope, &digest).await {
-            Ok(Some(bytes)) => document(&bytes, wants_json(&call.headers, &call.query)),
+            Ok(Some(bytes)) => {
+                let shown = match self.document {
+                    Document::Spec => documents::shown(bytes).map_err(ApiError::internal)?,
+                    Document::State => bytes,
+                };
+                document(&shown, wants_json(&call.headers, &call.query))
+            }
             Ok(None) => Err(ApiError::new(
                 404,
                 "NotFound",

@@ -1,11 +1,11 @@
 //! What is recorded.
 
 use serde_json::{Map, Value, json};
-use stoa_engine::sensitive::is_masked;
-use stoa_engine::{Action, StateResource};
+use stoa_engine::masks::is_masked;
+use stoa_engine::{Action, DigestKeys, StateResource, digest::digest_bytes};
 use stoa_runtime::fake::Operation;
 
-use crate::support::{Stack, config_map, id, maps, secret, spec};
+use crate::support::{Keys, Stack, config_map, id, maps, secret, spec};
 
 #[tokio::test]
 async fn secrets_are_recorded_as_digests_wherever_they_flow() {
@@ -119,4 +119,39 @@ async fn what_changed_its_type_is_replaced() {
     assert_eq!(stack.cloud.called(Operation::Delete).len(), 1);
     assert_eq!(stack.cloud.called(Operation::Apply).len(), 1);
     assert!(stack.cloud.live(&id("a")).is_some());
+}
+
+#[tokio::test]
+async fn digests_of_other_keys_and_of_none_are_no_change_and_are_made_anew() {
+    let mut stack = Stack::default();
+    let wanted = spec(vec![secret("db", json!({"password": "hunter2-long"}))]);
+    stack.bring(&wanted).await;
+    let id = "v1:Secret:shop:db";
+    let digest = |stack: &Stack| stack.keeper.record(id).attributes["stringData"]["password"]["$sensitive"].clone();
+    let first = digest(&stack);
+    // As it was recorded before there were keys: SHA-256 of the id and the value.
+    let old = |value: &str| {
+        let digest = digest_bytes(&[id.as_bytes(), b"\0", format!("{value:?}").as_bytes()]);
+        json!({ "$sensitive": digest })
+    };
+    let mut record = stack.keeper.record(id);
+    record.attributes["stringData"]["password"] = old("hunter2-long");
+    record.live["stringData"]["password"] = old("hunter2-long");
+    stack.keeper.keep(record);
+    assert!(stack.plan(&wanted).await.unwrap().plan.is_unchanged());
+    assert!(stack.apply(&wanted).await.succeeded);
+    assert!(stack.cloud.called(Operation::Apply).is_empty());
+    assert_eq!(digest(&stack), first);
+    let state = serde_json::to_string(&stack.keeper.state()).unwrap();
+    assert!(!state.contains("\"sha256:"), "a digest that can be guessed is left: {state}");
+    // A new key before the old one.
+    stack.keys = Keys(DigestKeys::new(&[8; 32], &[[7; 32]]));
+    assert!(stack.plan(&wanted).await.unwrap().plan.is_unchanged());
+    // What somebody changed is drift, whichever key its record was made with.
+    let mut live = serde_json::Value::Object(stack.cloud.live(id).unwrap());
+    live["stringData"]["password"] = json!("by hand");
+    stack.cloud.put(id, live);
+    assert!(stack.plan(&wanted).await.unwrap().plan.actions[0].drift);
+    assert!(stack.apply(&wanted).await.succeeded);
+    assert!(digest(&stack) != first && digest(&stack).as_str().unwrap().starts_with("hmac-sha256:"));
 }

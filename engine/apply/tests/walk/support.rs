@@ -8,9 +8,10 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use stoa_apply::{
-    Abandoned, Execution, Grant, Observer, Options, Outcome, PlanError, Planned, ResourceOutcome, ResourceResult,
+    Abandoned, Execution, Grant, Observer, Options, Outcome, PlanError, Planned, Planning, ResourceOutcome,
+    ResourceResult,
 };
-use stoa_engine::{Action, OpenCall, Owner, Problem, ResourceId, Spec, State, StateResource};
+use stoa_engine::{Action, DigestKeys, OpenCall, Owner, Problem, ResourceId, Spec, State, StateResource};
 use stoa_runtime::fake::{FakeCloud, FakeRuntime};
 use stoa_runtime::{Health, Runtime};
 use tokio::sync::{Notify, Semaphore};
@@ -169,6 +170,17 @@ pub(crate) struct Stack {
     pub(crate) owner: Option<Owner>,
     pub(crate) keeper: Arc<Keeper>,
     pub(crate) cancel: CancellationToken,
+    pub(crate) keys: Keys,
+}
+
+/// What digests are made with.
+#[derive(Debug)]
+pub(crate) struct Keys(pub(crate) DigestKeys);
+
+impl Default for Keys {
+    fn default() -> Self {
+        Self(DigestKeys::new(&[7; 32], &[]))
+    }
 }
 
 pub(crate) fn options() -> Options {
@@ -202,12 +214,18 @@ impl Stack {
     }
 
     pub(crate) async fn plan(&self, spec: &Spec) -> Result<Planned, PlanError> {
-        stoa_apply::plan(Arc::new(self.runtime()), spec, &self.keeper.state(), false).await
+        self.planned(Arc::new(self.runtime()), spec, false).await
+    }
+
+    async fn planned(&self, runtime: Arc<FakeRuntime>, spec: &Spec, destroy: bool) -> Result<Planned, PlanError> {
+        let (state, spec_digest) = (self.keeper.state(), spec.digest());
+        let planning = Planning { spec, spec_digest: &spec_digest, state: &state, destroy, keys: &self.keys.0 };
+        stoa_apply::plan(runtime, &planning).await
     }
 
     /// What is wrong with a plan.
     pub(crate) async fn refusal(&self, runtime: FakeRuntime, spec: &Spec) -> Vec<Problem> {
-        match stoa_apply::plan(Arc::new(runtime), spec, &self.keeper.state(), false).await {
+        match self.planned(Arc::new(runtime), spec, false).await {
             Err(PlanError::Problems(problems)) => problems,
             other => panic!("{other:?} instead of problems"),
         }
@@ -232,7 +250,16 @@ impl Stack {
     ) -> Result<Outcome, Abandoned> {
         let state = self.keeper.state();
         let owed = self.keeper.owed();
-        let execution = Execution { spec, plan: &planned.plan, state: &state, done, owed: &owed };
+        let spec_digest = spec.digest();
+        let execution = Execution {
+            spec,
+            spec_digest: &spec_digest,
+            plan: &planned.plan,
+            state: &state,
+            done,
+            owed: &owed,
+            keys: &self.keys.0,
+        };
         stoa_apply::execute(execution, runtime, self.keeper.clone(), options, self.cancel.clone()).await
     }
 
@@ -253,7 +280,7 @@ impl Stack {
     pub(crate) async fn destroy(&self) -> Outcome {
         let spec = Spec::default();
         let runtime = Arc::new(self.runtime());
-        let planned = stoa_apply::plan(runtime, &spec, &self.keeper.state(), true).await.unwrap();
+        let planned = self.planned(runtime, &spec, true).await.unwrap();
         self.execute(&spec, &planned, &[]).await.unwrap()
     }
 }

@@ -2,6 +2,10 @@ use serde_json::json;
 
 use super::*;
 
+fn keys() -> DigestKeys {
+    DigestKeys::new(&[7; 32], &[])
+}
+
 /// Shows the changes, one a line, with `!` for drift.
 fn changes(prior: Option<Value>, desired: Value, live: Value, preview: Option<Value>) -> String {
     let map = |value: Value| value.as_object().cloned().unwrap();
@@ -17,7 +21,7 @@ fn show(
     preview: Option<&Map<String, Value>>,
 ) -> String {
     let id = "x".into();
-    let comparison = Comparison { id: &id, kind: ResourceType::Kubernetes, prior, desired, live };
+    let comparison = Comparison { id: &id, kind: ResourceType::Kubernetes, prior, desired, live, keys: &keys() };
     let found = match preview {
         Some(preview) => against_preview(&comparison, preview),
         None => three_way(&comparison),
@@ -197,7 +201,8 @@ fn a_sensitive_value_that_was_recorded_is_not_drift_when_it_changes() {
         sensitive: [FieldPath::of_keys(["data", "p"])].into(),
         ..Resolved::default()
     };
-    let recorded = |it: &Resolved| Sensitive::of(&it.attributes, &it.sensitive).recorded(&"x".into(), &it.attributes);
+    let recorded =
+        |it: &Resolved| Sensitive::of(&it.attributes, &it.sensitive).recorded(&"x".into(), &it.attributes, &keys());
     let live = json!({"data": {"p": "one"}});
     let changed = show(Some(&recorded(&desired("one"))), &desired("two"), live.as_object().unwrap(), None);
     assert_eq!(changed, "data.p: \"(sensitive)\" > \"(sensitive)\"");
@@ -234,7 +239,14 @@ fn resources_that_are_no_objects_have_no_server_fields() {
     let map = |value: Value| value.as_object().cloned().unwrap();
     let desired = Resolved { attributes: map(json!({"status": "on"})), ..Resolved::default() };
     let (id, live) = ("x".into(), map(json!({"status": "off"})));
-    let comparison = Comparison { id: &id, kind: ResourceType::Terraform, prior: None, desired: &desired, live: &live };
+    let comparison = Comparison {
+        id: &id,
+        kind: ResourceType::Terraform,
+        prior: None,
+        desired: &desired,
+        live: &live,
+        keys: &keys(),
+    };
     assert_eq!(three_way(&comparison).len(), 1);
 }
 

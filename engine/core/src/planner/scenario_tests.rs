@@ -7,12 +7,24 @@ use serde_json::json;
 use super::*;
 use crate::render::{Colour, render};
 
-#[derive(Default)]
 struct World {
     state: State,
     live: BTreeMap<ResourceId, Live>,
     previews: BTreeMap<ResourceId, Preview>,
     owner: Owner,
+    keys: DigestKeys,
+}
+
+impl Default for World {
+    fn default() -> Self {
+        Self {
+            state: State::default(),
+            live: BTreeMap::new(),
+            previews: BTreeMap::new(),
+            owner: Owner::default(),
+            keys: DigestKeys::new(&[7; 32], &[]),
+        }
+    }
 }
 
 fn id(name: &str) -> ResourceId {
@@ -31,7 +43,16 @@ fn spec(resources: Value) -> Spec {
 impl World {
     /// Everything that is neither recorded nor told to be live is not there.
     fn input<'a>(&'a self, spec: &'a Spec, live: &'a BTreeMap<ResourceId, Live>) -> PlanInput<'a> {
-        PlanInput { spec, state: &self.state, live, previews: &self.previews, destroy: false, owner: &self.owner }
+        PlanInput {
+            spec,
+            state: &self.state,
+            live,
+            previews: &self.previews,
+            destroy: false,
+            owner: &self.owner,
+            spec_digest: "",
+            keys: &self.keys,
+        }
     }
 
     fn full(&self, spec: &Spec) -> BTreeMap<ResourceId, Live> {
@@ -72,7 +93,8 @@ impl World {
             let resolved = &draft.desired[id];
             object.extend(resolved.attributes.clone());
             self.live.insert(id.clone(), Live::Present(object.clone()));
-            recorded.insert(id.clone(), StateResource::applied(resource, resolved, object, action.depends_on.clone()));
+            let record = StateResource::applied(resource, resolved, object, &self.keys);
+            recorded.insert(id.clone(), record.depending_on(action.depends_on.clone()));
         }
         self.state.resources = recorded.into_values().collect();
     }

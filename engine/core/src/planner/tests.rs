@@ -14,6 +14,10 @@ fn object(name: &str, value: &str) -> Map<String, Value> {
     serde_json::from_value(object).unwrap()
 }
 
+fn keys() -> DigestKeys {
+    DigestKeys::new(&[7; 32], &[])
+}
+
 fn id(name: &str) -> ResourceId {
     ResourceId(format!("v1:ConfigMap:n:{name}"))
 }
@@ -48,8 +52,17 @@ fn drafted(wanted: Vec<Resource>, recorded: Vec<StateResource>, live: &[(&str, &
     found.extend(live.iter().map(|(name, value)| (id(name), Live::Present(object(name, value)))));
     let (spec, state) =
         (Spec { resources: wanted, ..Spec::default() }, State { resources: recorded, ..State::default() });
-    let (previews, owner) = (BTreeMap::new(), Owner::default());
-    let input = PlanInput { spec: &spec, state: &state, live: &found, previews: &previews, destroy, owner: &owner };
+    let (previews, owner, keys) = (BTreeMap::new(), Owner::default(), keys());
+    let input = PlanInput {
+        spec: &spec,
+        state: &state,
+        live: &found,
+        previews: &previews,
+        destroy,
+        owner: &owner,
+        spec_digest: "",
+        keys: &keys,
+    };
     draft(&input).unwrap()
 }
 
@@ -71,9 +84,17 @@ fn planned_of_another(from: Option<&str>, is_wanted: bool, is_recorded: bool) ->
     let resources = if is_recorded { vec![recorded("x", "a", &[])] } else { Vec::new() };
     let state = State { resources, ..State::default() };
     let live = BTreeMap::from([(id("x"), Live::Present(owner("api").marked(&object("x", "a"))))]);
-    let (previews, owner) = (BTreeMap::new(), owner("web"));
-    let input =
-        PlanInput { spec: &spec, state: &state, live: &live, previews: &previews, destroy: !is_wanted, owner: &owner };
+    let (previews, owner, keys) = (BTreeMap::new(), owner("web"), keys());
+    let input = PlanInput {
+        spec: &spec,
+        state: &state,
+        live: &live,
+        previews: &previews,
+        destroy: !is_wanted,
+        owner: &owner,
+        spec_digest: "",
+        keys: &keys,
+    };
     plan(&input).map(|plan| plan.actions[0].clone())
 }
 
@@ -177,9 +198,17 @@ fn what_nobody_knows_the_result_of_stops_everything() {
     let state =
         State { resources: vec![StateResource { unknown: true, ..recorded("x", "a", &[]) }], ..State::default() };
     let (spec, live) = (Spec::default(), BTreeMap::from([(id("x"), Live::Absent)]));
-    let (previews, owner) = (BTreeMap::new(), Owner::default());
-    let input =
-        PlanInput { spec: &spec, state: &state, live: &live, previews: &previews, destroy: false, owner: &owner };
+    let (previews, owner, keys) = (BTreeMap::new(), Owner::default(), keys());
+    let input = PlanInput {
+        spec: &spec,
+        state: &state,
+        live: &live,
+        previews: &previews,
+        destroy: false,
+        owner: &owner,
+        spec_digest: "",
+        keys: &keys,
+    };
     let problems = plan(&input).unwrap_err();
     assert_eq!(problems[0].reason, reason::UNKNOWN_STATE);
     assert_eq!(problems[0].resource_id, Some(id("x")));

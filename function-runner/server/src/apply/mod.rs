@@ -6,9 +6,9 @@ mod relay;
 
 use std::sync::Arc;
 
-use stoa_apply::{Execution, Options, Outcome, PlanError, Planned};
+use stoa_apply::{Execution, Options, Outcome, PlanError, Planned, Planning};
 use stoa_engine::problem::reason;
-use stoa_engine::{Plan, ResourceId, Spec, State};
+use stoa_engine::{Plan, ResourceId, Spec};
 use stoa_failpoint::reached;
 use stoa_proto::apply_event::Event;
 use stoa_proto::{ApplyStart, FinishedEvent};
@@ -27,13 +27,9 @@ use crate::metrics::Metrics;
 use crate::runtimes::Runtimes;
 
 /// Makes a plan.
-pub(crate) async fn plan(
-    runtime: Arc<dyn Runtime>,
-    spec: &Spec,
-    state: &State,
-    destroy: bool,
-) -> Result<Planned, Failure> {
-    stoa_apply::plan(runtime, spec, state, destroy).await.map_err(|err| match err {
+pub(crate) async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<Planned, Failure> {
+    let spec = planning.spec;
+    stoa_apply::plan(runtime, planning).await.map_err(|err| match err {
         PlanError::Runtime(err) => Failure::runtime(&err),
         PlanError::Problems(problems) => {
             // A person has to decide before anything else matters.
@@ -83,9 +79,10 @@ impl Apply {
         let place = active.enter(format!("{}/{workspace}", target.stack_uid)).await;
 
         let spec = Arc::new(convert::spec(&self.start.spec)?);
+        let keys = convert::digest_keys(&target)?;
         let plan: Plan = stoa_engine::document::decode(&self.start.plan)
             .map_err(|err| Failure::request(format!("start.plan is no Plan: {err}")))?;
-        if plan.spec_digest != spec.digest() {
+        if plan.spec_digest != target.spec_digest {
             return Err(Failure::new(Code::Aborted, reason::STALE_PLAN, "the plan was made from another Spec"));
         }
         let state = convert::state(&self.start.state)?;
@@ -95,7 +92,15 @@ impl Apply {
         let parallelism = if self.start.parallelism == 0 { self.parallelism } else { self.start.parallelism };
         let grant = self.conversation.grant().clone();
         let options = Options { parallelism: parallelism as usize, grant, ..Options::default() };
-        let execution = Execution { spec: &spec, state: &state, plan: &plan, done: &done, owed: &owed };
+        let execution = Execution {
+            spec: &spec,
+            spec_digest: &target.spec_digest,
+            state: &state,
+            plan: &plan,
+            done: &done,
+            owed: &owed,
+            keys: &keys,
+        };
 
         let stop = CancellationToken::new();
         let _stopper = AbortOnDropHandle::new(tokio::spawn(stop_when(

@@ -3,15 +3,20 @@
 //! Files are `<name>.crt` and `<name>.key` in the folder `pki`. What is there stays, so that a test bed keeps its
 //! identities from one start to the next.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read as _;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
+use base64::{Engine as _, prelude::BASE64_STANDARD};
 use jiff::{SignedDuration, Timestamp};
 use stoa_pki::{CertificateAuthority, CertificateRequest, Kubeconfig, SigningKey, Usage, Validity, files};
 
 use super::stoa::{NAMESPACE, SERVICE};
 use super::wardle;
+
+/// The file of the key that sensitive values are sealed with, for replicas, which need the same.
+pub(super) const SEALING_KEY: &str = "stoa-sealing.key";
 
 /// Makes what the control plane needs.
 pub(super) fn control_plane(pki: &Path) -> Result<()> {
@@ -48,6 +53,8 @@ pub(super) fn stoa(pki: &Path) -> Result<()> {
     let serving = Authority::open(pki, "stoa-ca")?;
     serving.issue("stoa", CertificateRequest::server(SERVICE).loopback().dns(name))?;
 
+    sealing_key(&pki.join(SEALING_KEY))?;
+
     let etcd = Authority::open(pki, "etcd-ca")?;
     etcd.issue("stoa-etcd-client", CertificateRequest::client(SERVICE))?;
 
@@ -64,6 +71,16 @@ pub(super) fn stoa(pki: &Path) -> Result<()> {
         cluster.issue(&format!("{account}-account"), user)?;
     }
     others(pki)
+}
+
+/// Makes the key that all replicas of Stoa seal with.
+fn sealing_key(path: &Path) -> Result<()> {
+    if path.exists() {
+        return Ok(());
+    }
+    let mut key = [0; 32];
+    File::open("/dev/urandom").and_then(|mut random| random.read_exact(&mut key)).context("making a sealing key")?;
+    files::write_private(path, BASE64_STANDARD.encode(key).as_bytes()).context("writing the sealing key")
 }
 
 /// Makes what both servers of `wardle.example.com` serve with.

@@ -174,6 +174,7 @@ fn apiserver_command(cluster: &Cluster, state: &State, stoa: &StoaState, replica
     if stoa.on_etcd {
         path_flag(&mut command, "shared-dir", &data);
         path_flag(&mut command, "data-dir", &data.join(format!("replica-{replica}")));
+        path_flag(&mut command, "sealing-key-file", &pki.join(pki::SEALING_KEY));
         command.arg(format!("--etcd-servers=https://127.0.0.1:{}", state.etcd_port));
         for (flag, file) in [
             ("etcd-cafile", "etcd-ca.crt"),

@@ -303,7 +303,7 @@ fn values_of_secrets_reach_the_cluster_and_are_told_nowhere_else() {
     };
     let name = run["metadata"]["name"].as_str().unwrap();
     let state = raw(format!("releases/web.{}.1/state", organization.name));
-    assert!(state.contains("sha256:"), "{state}");
+    assert!(state.contains("hmac-sha256:"), "{state}");
     for text in [run.to_string(), raw(format!("runs/{name}/log")), state] {
         assert!(!text.contains("hunter2") && !text.contains("aHVudGVyMg"), "a secret is told: {text}");
     }

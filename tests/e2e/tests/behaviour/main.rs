@@ -14,6 +14,7 @@ mod permissions;
 mod plans;
 mod records;
 mod rollouts;
+mod secrets;
 mod writes;
 
 use std::time::Duration;

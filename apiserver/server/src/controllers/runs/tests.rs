@@ -20,6 +20,7 @@ use crate::{
     events::Recorder,
     kinds::{self, lookup::Lookup},
     runs::{backends::Backends, runner},
+    sealing,
     subresources::Subresources,
 };
 
@@ -62,6 +63,7 @@ impl World {
         let services = Services {
             log: registry.log().clone(),
             backends: Backends::new(lookup.clone(), documents.path().to_owned()),
+            sealing: sealing::with_keys(&[1]),
             runner,
             recorder: Recorder::start(cluster.clone(), end.clone()),
             cluster,

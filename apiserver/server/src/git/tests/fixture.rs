@@ -29,6 +29,7 @@ use crate::{
         lookup::{Kind, Lookup},
     },
     runs::{Services, backends::Backends, runner},
+    sealing,
     subresources::Subresources,
 };
 
@@ -77,6 +78,7 @@ impl Fixture {
             lookup: lookup.clone(),
             log: log.clone(),
             backends: Backends::new(lookup.clone(), directory.path().join("documents")),
+            sealing: sealing::with_keys(&[1]),
             runner: runner::unreachable(),
             cluster: cluster.clone(),
             recorder: recorder.clone(),

@@ -1,4 +1,4 @@
-//! The Spec of a run: rendered once, and then kept.
+//! The Spec of a run: rendered once, and then kept, with what is sensitive of it sealed.
 
 use bytes::Bytes;
 use stoa_failpoint::reached;
@@ -7,32 +7,43 @@ use stoa_types::{delivery::Operation, reason};
 use super::{plan, resolve};
 use crate::runs::{Halt, documents, execution::Execution, runner, status, target::Target};
 
-/// The Spec, which is rendered once and then kept.
+/// The Spec in clear, which is rendered once and then kept, and the digest of what is kept.
 pub(super) async fn spec(execution: &mut Execution, target: &Target, commit: &str) -> Result<(Bytes, String), Halt> {
+    let sealing = execution.services.sealing.clone();
     if let Some(digest) = status(&execution.run).source.and_then(|s| s.spec_digest) {
-        let spec = documents::get(&*target.documents, &target.scope(), &digest).await?;
+        let spec = documents::get_spec(target, &sealing, &digest).await?;
         return Ok((spec, digest));
     }
-    let spec = match (execution.run.spec.operation, execution.run.spec.plan.clone()) {
-        (Operation::Destroy, _) => Bytes::from_static(b"{\"resources\":[]}"),
+    let (spec, kept) = match (execution.run.spec.operation, execution.run.spec.plan.clone()) {
+        (Operation::Destroy, _) => (Bytes::from_static(b"{\"resources\":[]}"), None),
         (Operation::Rollback, _) => {
             let release = resolve::rollback_release(execution, target).await?;
-            documents::get(&*target.documents, &target.scope(), &release.spec.spec_digest).await?
+            // Sealed anew below: an earlier version may have kept it in clear, and its key may be about to go.
+            (documents::get_spec(target, &sealing, &release.spec.spec_digest).await?, None)
         }
         (_, Some(plan)) => {
-            let (source, _) = plan::previewed(execution, target, &plan).await?;
-            let digest = source.spec_digest.unwrap_or_default();
-            documents::get(&*target.documents, &target.scope(), &digest).await?
+            // The plan names it by this digest.
+            let digest = plan::previewed(execution, target, &plan).await?.0.spec_digest.unwrap_or_default();
+            (documents::get_spec(target, &sealing, &digest).await?, Some(digest))
         }
-        (_, None) => generate(execution, target, commit).await?,
+        (_, None) => {
+            let (spec, generator) = generate(execution, target, commit).await?;
+            let digest = documents::put_spec(target, &sealing, &spec).await?;
+            execution.journal.note("Generating", format!("the {generator} generator made the Spec {digest}"));
+            (spec, Some(digest))
+        }
     };
-    let digest = documents::put(&*target.documents, &target.scope(), spec.clone()).await?;
+    let digest = match kept {
+        Some(digest) => digest,
+        None => documents::put_spec(target, &sealing, &spec).await?,
+    };
     reached("spec-kept");
     execution.update(|status| status.source.get_or_insert_default().spec_digest = Some(digest.clone())).await?;
     Ok((spec, digest))
 }
 
-async fn generate(execution: &mut Execution, target: &Target, commit: &str) -> Result<Bytes, Halt> {
+/// What the function-runner renders, and the name of the generator that it took.
+async fn generate(execution: &mut Execution, target: &Target, commit: &str) -> Result<(Bytes, String), Halt> {
     let request = target.generate_request(&execution.services, commit, &execution.run.spec.parameters).await?;
     let mut runner = execution.services.runner.client();
     let response = execution.unless_canceled(runner.generate(request)).await?;
@@ -40,8 +51,5 @@ async fn generate(execution: &mut Execution, target: &Target, commit: &str) -> R
     for warning in &response.warnings {
         execution.journal.note("Generating", format!("warning: {warning}"));
     }
-    execution
-        .journal
-        .note("Generating", format!("the {} generator made the Spec {}", response.generator, response.spec_digest));
-    Ok(response.spec)
+    Ok((response.spec, response.generator))
 }

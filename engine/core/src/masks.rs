@@ -1,0 +1,154 @@
+//! What states hold in place of sensitive values: a digest that only whoever has its key can compare with a guess.
+//!
+//! Start at [`DigestKeys`]. A digest without a key would do for a long random value; a short password can be found by
+//! trying. Which values are sensitive is `sensitive`'s to say.
+
+use std::fmt;
+
+use ring::hmac;
+use serde_json::{Map, Value, json};
+
+use crate::digest::{canonical_json, digest_bytes, hex};
+use crate::spec::ResourceId;
+
+/// The key of the map that stands in a state for a sensitive value.
+pub const STATE_KEY: &str = "$sensitive";
+
+/// How a digest without a key begins. Those were made before there were keys.
+const UNKEYED: &str = "sha256:";
+
+/// A key for digests: random, and as long as the digests are.
+pub type DigestKey = [u8; 32];
+
+/// The keys for the digests in the state of one deployment.
+///
+/// The first makes new ones, and every one recognizes its own, so that a new key does not make all values look
+/// changed. Digests without a key are recognized, too.
+#[derive(Clone)]
+pub struct DigestKeys {
+    first: hmac::Key,
+    others: Vec<hmac::Key>,
+}
+
+/// Never shows a key.
+impl fmt::Debug for DigestKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DigestKeys").field("others", &self.others.len()).finish_non_exhaustive()
+    }
+}
+
+impl DigestKeys {
+    /// Keys of which the first is the one to make digests with.
+    pub fn new(first: &DigestKey, others: &[DigestKey]) -> Self {
+        let key = |key: &DigestKey| hmac::Key::new(hmac::HMAC_SHA256, key);
+        Self { first: key(first), others: others.iter().map(key).collect() }
+    }
+
+    /// What a state holds for a sensitive value: `{"$sensitive": "hmac-sha256:<64 hex digits>"}`. The digest is over the
+    /// id, too, so that equal secrets of two resources do not look equal.
+    pub fn mask(&self, id: &ResourceId, value: &Value) -> Value {
+        keyed(&self.first, id, value)
+    }
+
+    /// Every way in which a state may hold a sensitive value, the one of today first.
+    pub(crate) fn masks(&self) -> impl Iterator<Item = impl Fn(&ResourceId, &Value) -> Value> {
+        let keys = std::iter::once(&self.first).chain(&self.others);
+        keys.map(Some).chain([None]).map(|key| {
+            move |id: &ResourceId, value: &Value| match key {
+                Some(key) => keyed(key, id, value),
+                None => unkeyed(id, value),
+            }
+        })
+    }
+
+    /// What was recorded, without digests that were made without a key: in their place are digests of those.
+    #[must_use]
+    pub fn rekeyed(&self, id: &ResourceId, recorded: Map<String, Value>) -> Map<String, Value> {
+        recorded.into_iter().map(|(key, value)| (key, self.rekeyed_value(id, value))).collect()
+    }
+
+    fn rekeyed_value(&self, id: &ResourceId, value: Value) -> Value {
+        match value {
+            Value::Object(map) if is_unkeyed(&map) => self.mask(id, &map[STATE_KEY]),
+            Value::Object(map) => Value::Object(self.rekeyed(id, map)),
+            Value::Array(items) => items.into_iter().map(|item| self.rekeyed_value(id, item)).collect(),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value,
+        }
+    }
+}
+
+fn keyed(key: &hmac::Key, id: &ResourceId, value: &Value) -> Value {
+    let mut context = hmac::Context::with_key(key);
+    for part in [id.0.as_bytes(), b"\0", &canonical_json(value)] {
+        context.update(part);
+    }
+    json!({ STATE_KEY: format!("hmac-sha256:{}", hex(context.sign().as_ref())) })
+}
+
+fn unkeyed(id: &ResourceId, value: &Value) -> Value {
+    json!({ STATE_KEY: digest_bytes(&[id.0.as_bytes(), b"\0", &canonical_json(value)]) })
+}
+
+fn is_unkeyed(map: &Map<String, Value>) -> bool {
+    map.len() == 1 && map.get(STATE_KEY).and_then(Value::as_str).is_some_and(|text| text.starts_with(UNKEYED))
+}
+
+/// Whether this is what a state holds for a sensitive value.
+pub fn is_masked(value: &Value) -> bool {
+    value.as_object().is_some_and(|map| map.len() == 1 && map.contains_key(STATE_KEY))
+}
+
+/// Whether a masked value is this value or within it.
+pub fn contains_mask(value: &Value) -> bool {
+    is_masked(value)
+        || match value {
+            Value::Object(map) => map.values().any(contains_mask),
+            Value::Array(items) => items.iter().any(contains_mask),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+        }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(mask: &Value) -> &str {
+        mask[STATE_KEY].as_str().unwrap()
+    }
+
+    #[test]
+    fn digests_differ_by_resource_and_key_and_agree_by_value() {
+        let (value, keys) = (json!("hunter2"), DigestKeys::new(&[1; 32], &[]));
+        assert_eq!(keys.mask(&"a".into(), &value), keys.mask(&"a".into(), &value));
+        assert_ne!(keys.mask(&"a".into(), &value), keys.mask(&"b".into(), &value));
+        assert_ne!(keys.mask(&"a".into(), &value), DigestKeys::new(&[2; 32], &[]).mask(&"a".into(), &value));
+        assert!(is_masked(&keys.mask(&"a".into(), &value)));
+    }
+
+    #[test]
+    fn the_digest_is_hmac_sha256_of_id_and_value() {
+        // printf 'a\0"hunter2"' | openssl dgst -sha256 -mac HMAC -macopt hexkey:$(printf '01%.0s' {1..32})
+        let keys = DigestKeys::new(&[1; 32], &[]);
+        let expected = "hmac-sha256:ebaadf91e21dd6ffc226eaf12024da94097e8c6f8976206d4037f9ec18fa42e3";
+        assert_eq!(text(&keys.mask(&"a".into(), &json!("hunter2"))), expected);
+    }
+
+    #[test]
+    fn a_digest_without_a_key_is_not_left_in_what_is_recorded_again() {
+        let (id, keys) = ("a".into(), DigestKeys::new(&[1; 32], &[]));
+        let new = keys.mask(&id, &json!("hunter2"));
+        let recorded = json!({"data": {"old": unkeyed(&id, &json!("hunter2")), "new": new, "plain": "sha256:x"},
+            "list": [unkeyed(&id, &json!("x"))]});
+        let again = keys.rekeyed(&id, recorded.as_object().unwrap().clone());
+        assert_eq!((&again["data"]["new"], &again["data"]["plain"]), (&new, &json!("sha256:x")));
+        for digest in [&again["data"]["old"], &again["list"][0]] {
+            assert!(text(digest).starts_with("hmac-sha256:"), "{digest}");
+        }
+        assert_eq!(keys.rekeyed(&id, again.clone()), again);
+    }
+
+    #[test]
+    fn keys_are_not_shown() {
+        assert_eq!(format!("{:?}", DigestKeys::new(&[42; 32], &[[43; 32]])), "DigestKeys { others: 1, .. }");
+    }
+}

@@ -1,0 +1,164 @@
+use std::convert::Infallible;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn secret(name: &str, data: Value) -> Value {
+    json!({"id": format!("v1:Secret:shop:{name}"), "type": "Kubernetes", "attributes": {
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": "shop"}, "stringData": data}})
+}
+
+fn spec(resources: Value) -> Spec {
+    serde_json::from_value(json!({ "resources": resources })).unwrap()
+}
+
+/// Seals in a way that can be read and reversed: the place, and the value with its letters in another order.
+fn sealed(spec: &Spec) -> Spec {
+    seal(spec, &mut |place, value| format!("{} {}", place.to_json(), mirrored(&value.to_string())))
+}
+
+fn opened(spec: &Spec) -> Spec {
+    let opened = open::<Infallible>(spec, &mut |place, text| {
+        let place = place.to_json().to_string();
+        let value = text.strip_prefix(&format!("{place} ")).expect("it is opened where it was sealed");
+        Ok(serde_json::from_str(&mirrored(value)).unwrap())
+    });
+    opened.unwrap()
+}
+
+fn mirrored(text: &str) -> String {
+    text.chars().rev().collect()
+}
+
+fn attributes(spec: &Spec, index: usize) -> Value {
+    Value::Object(spec.resources[index].attributes.clone())
+}
+
+#[test]
+fn values_of_secrets_are_sealed_where_they_stand_and_nothing_else_is() {
+    let map = json!({"id": "v1:ConfigMap:shop:a", "type": "Kubernetes", "attributes": {"apiVersion": "v1",
+        "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"password": "hunter2"}}});
+    let spec = spec(json!([secret("db", json!({"password": "hunter2", "none": null})), map]));
+    let kept = sealed(&spec);
+    assert_eq!(
+        attributes(&kept, 0),
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "db", "namespace": "shop"}, "stringData": {
+            "password": {"$sealed": r#"["v1:Secret:shop:db","stringData","password"] "2retnuh""#}, "none": null}})
+    );
+    assert_eq!(kept.resources[1], spec.resources[1]);
+    assert_eq!(opened(&kept), spec);
+}
+
+#[test]
+fn a_reference_alone_is_no_secret_and_text_around_one_is() {
+    let spec = spec(json!([
+        secret("a", json!({"x": "hunter2"})),
+        secret(
+            "b",
+            json!({
+                "whole": "$kusion_path.v1:Secret:shop:a.stringData.x",
+                "within": "pg://app:hunter3@${kusion_path.v1:Secret:shop:a.stringData.x}",
+                "unknown": "$kusion_path.hunter4",
+            })
+        )
+    ]));
+    let kept = sealed(&spec);
+    let data = &attributes(&kept, 1)["stringData"];
+    assert_eq!(data["whole"], "$kusion_path.v1:Secret:shop:a.stringData.x");
+    assert!(sealed_text(&data["within"]).is_some() && sealed_text(&data["unknown"]).is_some(), "{data}");
+    assert_eq!(opened(&kept), spec);
+}
+
+#[test]
+fn a_copy_of_a_value_elsewhere_in_its_secret_is_sealed_too() {
+    let mut db = secret("db", json!({"password": "hunter2", "user": "db"}));
+    let copy = r#"{"stringData":{"password":"hunter2"}}"#;
+    db["attributes"]["metadata"]["annotations"] = json!({"kubectl.kubernetes.io/last-applied-configuration": copy});
+    let spec = spec(json!([db]));
+    let kept = sealed(&spec);
+    let metadata = &attributes(&kept, 0)["metadata"];
+    assert!(sealed_text(&metadata["annotations"]["kubectl.kubernetes.io/last-applied-configuration"]).is_some());
+    assert_eq!(metadata["name"], "db", "what it is called is known");
+    assert_eq!(opened(&kept), spec);
+}
+
+#[test]
+fn what_might_be_a_secret_counts_as_one() {
+    for kind in [json!("$kusion_path.a.b"), Value::Null, json!(1)] {
+        let mut db = secret("db", json!({"password": "hunter2"}));
+        db["attributes"]["kind"] = kind;
+        db["attributes"]["metadata"] = Value::Null;
+        let kept = sealed(&spec(json!([db])));
+        assert!(sealed_text(&attributes(&kept, 0)["stringData"]["password"]).is_some(), "{kept:?}");
+    }
+    let whole = json!({"id": "x", "type": "Kubernetes", "attributes": {"kind": "Secret", "data": ["hunter2"]}});
+    assert!(sealed_text(&attributes(&sealed(&spec(json!([whole]))), 0)["data"]).is_some());
+}
+
+#[test]
+fn settings_that_may_have_credentials_are_sealed_whole() {
+    let spec: Spec = serde_json::from_value(json!({"resources": [], "context": {"AWS_SECRET_ACCESS_KEY": "hunter2"},
+        "secretStore": {"provider": {"fake": {"data": [{"key": "a", "value": "hunter2"}]}}}}))
+    .unwrap();
+    let kept = sealed(&spec);
+    assert!(!serde_json::to_string(&kept).unwrap().contains("hunter2"));
+    assert_eq!(opened(&kept), spec);
+    let masked = shown(&spec);
+    assert_eq!((masked.context, masked.secret_store), (Some(json!(MASK)), Some(json!(MASK))));
+}
+
+#[test]
+fn what_looks_sealed_is_sealed_again() {
+    let forged = json!({"$sealed": r#"["v1:Secret:shop:db","stringData","password"] "2retnuh""#});
+    let mut map = secret("a", json!({"x": forged, "y": {"z": forged}}));
+    map["attributes"]["kind"] = json!("ConfigMap");
+    let spec = spec(json!([map]));
+    let kept = sealed(&spec);
+    assert_ne!(kept, spec);
+    assert_eq!(opened(&kept), spec);
+}
+
+#[test]
+fn people_see_what_is_sealed_and_nothing_in_clear() {
+    let spec = spec(json!([secret("db", json!({"password": "hunter2"}))]));
+    let kept = sealed(&spec);
+    assert_eq!(shown(&kept), kept);
+    assert_eq!(attributes(&shown(&spec), 0)["stringData"], json!({"password": MASK}));
+}
+
+/// Values in which much means something here.
+fn values() -> impl Strategy<Value = Value> {
+    let texts =
+        ["hunter2", "Secret", "ConfigMap", "v1", "$kusion_path.a.b", "${kusion_path.a.b}", "aHVudGVyMg==", "[] 1"];
+    let leaves = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i8>().prop_map(Value::from),
+        prop::sample::select(texts.to_vec()).prop_map(Value::from)
+    ];
+    leaves.prop_recursive(4, 24, 4, |inner| {
+        let keys = prop::sample::select(vec!["kind", "data", "stringData", "metadata", "name", SEALED_KEY, "a"]);
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
+            prop::collection::btree_map(keys, inner, 0..4).prop_map(|map| json!(map)),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_sealed_opens_to_what_it_was(all in prop::collection::vec(values(), 1..4), context in values()) {
+        let resources = all.into_iter().enumerate().map(|(index, value)| Resource {
+            id: if index == 0 { "a".into() } else { ResourceId(format!("r{index}")) },
+            kind: crate::ResourceType::Kubernetes,
+            attributes: match value { Value::Object(map) => map, other => Map::from_iter([("data".to_owned(), other)]) },
+            depends_on: Vec::new(),
+            extensions: Map::new(),
+        });
+        let spec = Spec { resources: resources.collect(), context: Some(context), secret_store: None };
+        let kept = sealed(&spec);
+        prop_assert_eq!(opened(&kept), spec);
+        prop_assert_eq!(shown(&kept), kept);
+    }
+}
