@@ -32,6 +32,8 @@ pub const CANCELED: &str = "Canceled";
 pub const TIMED_OUT: &str = "TimedOut";
 /// Nothing was deployed yet.
 pub const NOT_DEPLOYED: &str = "NotDeployed";
+/// What is live is what was released.
+pub const IN_SYNC: &str = "InSync";
 /// The last apply failed.
 pub const APPLY_FAILED: &str = "ApplyFailed";
 /// The namespace exists and is not Stoa's.

@@ -76,7 +76,71 @@ async fn look(services: Services, (namespace, name): ObjectKey) -> Result<Option
         let observe = |s: &mut Stack| readiness::observe(&services.lookup, s);
         stacks.update_status_with(&namespace, &name, observe).await?;
     }
-    Ok(None)
+    look_for_drift(&services, &stack).await
+}
+
+/// Starts a Refresh wherever the stack is deployed and was not looked at for its `driftInterval`; how long until the
+/// next is due.
+async fn look_for_drift(services: &Services, stack: &Stack) -> Result<Option<Duration>, ApiError> {
+    let every = stack.spec.drift_interval.parse().unwrap_or_default();
+    if every == Duration::ZERO {
+        return Ok(None);
+    }
+    let runs = runs_of(services, stack).await?;
+    let now = services.now();
+    let mut next = every;
+    let deployments = stack.status.iter().flat_map(|status| &status.deployments);
+    for deployment in deployments.filter(|d| d.release.is_some() && d.resources > 0) {
+        let of_workspace = runs.iter().filter(|run| run.spec.workspace == deployment.workspace);
+        // What is being changed is looked at afterwards; what was changed was looked at then.
+        let looks = of_workspace.filter(|run| run.spec.operation != Operation::Preview);
+        let last = looks.filter_map(|run| looked_ago(run, now)).min();
+        match last.and_then(|ago| every.checked_sub(ago)).filter(|left| *left > Duration::ZERO) {
+            Some(left) => next = next.min(left),
+            None => {
+                let mut run = run_of(stack, &deployment.workspace, Operation::Refresh);
+                // Longer than until the next, which has to find it.
+                run.spec.ttl_seconds_after_finished = i64::try_from((every * 2).as_secs() + 600).ok();
+                services.lookup.api::<Run>()?.create(&run).await?;
+            }
+        }
+    }
+    Ok(Some(next))
+}
+
+/// How long ago a run looked at what is live: no time if it is under way, and nothing if nobody knows, since the clock
+/// was set back.
+fn looked_ago(run: &Run, now: Timestamp) -> Option<Duration> {
+    if !status(run).phase.is_terminal() {
+        return Some(Duration::ZERO);
+    }
+    let Time(at) = status(run).completion_time?;
+    Duration::try_from(now.duration_since(at)).ok()
+}
+
+/// A run of a stack that nobody asked for.
+fn run_of(stack: &Stack, workspace: &str, operation: Operation) -> Run {
+    let mut run = Run::new(
+        "",
+        RunSpec {
+            stack: stack.name_any(),
+            workspace: workspace.to_owned(),
+            operation,
+            version: None,
+            plan: None,
+            release: None,
+            parameters: Default::default(),
+            require_approval: false,
+            on_conflict: OnConflict::Queue,
+            cancel: false,
+            timeout: "1h".into(),
+            ttl_seconds_after_finished: None,
+        },
+    );
+    run.metadata.name = None;
+    run.metadata.generate_name = Some(format!("{}-", stack.name_any()));
+    run.metadata.namespace = stack.namespace();
+    run
 }
 
 async fn remove(services: &Services, stack: &Stack) -> Result<Option<Duration>, ApiError> {
@@ -171,26 +235,7 @@ pub(crate) async fn destroy(services: &Services, stack: &Stack) -> Result<(), Ap
         if runs.iter().filter(is_destroy).any(|r| is_too_soon(r, services.now())) {
             continue;
         }
-        let mut run = Run::new(
-            "",
-            RunSpec {
-                stack: stack.name_any(),
-                workspace: workspace.clone(),
-                operation: Operation::Destroy,
-                version: None,
-                plan: None,
-                release: None,
-                parameters: Default::default(),
-                require_approval: false,
-                on_conflict: OnConflict::Queue,
-                cancel: false,
-                timeout: "1h".into(),
-                ttl_seconds_after_finished: None,
-            },
-        );
-        run.metadata.name = None;
-        run.metadata.generate_name = Some(format!("{}-", stack.name_any()));
-        run.metadata.namespace = stack.namespace();
+        let run = run_of(stack, &workspace, Operation::Destroy);
         let run = services.lookup.api::<Run>()?.create(&run).await?;
         let message = format!("run {} destroys it in workspace {}", run.name_any(), workspace);
         services.recorder.record(stack, Kind::Normal, "Destroying", message);

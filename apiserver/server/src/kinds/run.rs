@@ -165,7 +165,7 @@ impl Strategy for RunStrategy {
         if spec.stack.is_empty() {
             errors.push(FieldError::required("spec.stack", ""));
         }
-        if matches!(spec.operation, Operation::Import | Operation::Refresh) {
+        if spec.operation == Operation::Import {
             check::not_available("spec.operation", "this operation", &mut errors);
         }
         match (spec.operation, spec.release) {
@@ -180,6 +180,9 @@ impl Strategy for RunStrategy {
         }
         if spec.plan.is_some() && spec.operation != Operation::Apply {
             errors.push(FieldError::forbidden("spec.plan", "may only be set for an Apply"));
+        }
+        if spec.version.is_some() && spec.operation == Operation::Refresh {
+            errors.push(FieldError::forbidden("spec.version", "a Refresh looks at what was released last"));
         }
         if spec.plan.is_some() && spec.version.is_some() {
             errors.push(FieldError::forbidden(

@@ -22,6 +22,9 @@ use stoa_types::{
 use super::{check, lookup, lookup::Lookup};
 use crate::{runs::readiness, subresources::Subresources};
 
+/// Looking for drift reads everything that is deployed.
+const SHORTEST_DRIFT_INTERVAL: Duration = Duration::from_secs(10);
+
 pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
     let definition = ResourceDefinition::from_crd(&Stack::crd())
         .columns(&[
@@ -182,8 +185,9 @@ impl Strategy for StackStrategy {
         }
         let week = Duration::from_secs(7 * 24 * 3600);
         check::duration("spec.driftInterval", &spec.drift_interval, Duration::ZERO..=week, &mut errors);
-        if spec.drift_interval.parse().is_ok_and(|d| d > Duration::ZERO) {
-            check::not_available("spec.driftInterval", "looking for drift by itself", &mut errors);
+        if spec.drift_interval.parse().is_ok_and(|d| d > Duration::ZERO && d < SHORTEST_DRIFT_INTERVAL) {
+            let least = format!("must be 0s, for never, or at least {}s", SHORTEST_DRIFT_INTERVAL.as_secs());
+            errors.push(FieldError::invalid("spec.driftInterval", spec.drift_interval.to_string(), least));
         }
         if spec.trigger != Trigger::Manual {
             check::not_available("spec.trigger", "a trigger other than Manual", &mut errors);

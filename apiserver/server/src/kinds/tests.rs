@@ -210,7 +210,7 @@ async fn what_is_wrong_with_an_object_is_told_field_by_field() {
             config,
             "Stack",
             "shop",
-            json!({ "metadata": { "name": "s" }, "spec": { "project": "none", "workspaces": ["a", "a"], "driftInterval": "1h", "trigger": "Apply" } }),
+            json!({ "metadata": { "name": "s" }, "spec": { "project": "none", "workspaces": ["a", "a"], "driftInterval": "1s", "trigger": "Apply" } }),
         ),
         (
             "platform.stoa.dev/v1alpha1",
@@ -242,7 +242,7 @@ async fn what_is_wrong_with_an_object_is_told_field_by_field() {
     Project spec.source.name: Required value
     Project spec.path: Invalid value: "../up": must be a relative path with '/' between its parts and without '..' and '.git'
     Stack spec.workspaces[1]: Duplicate value: "a"
-    Stack spec.driftInterval: Forbidden: looking for drift by itself is not available yet
+    Stack spec.driftInterval: Invalid value: "1s": must be 0s, for never, or at least 10s
     Stack spec.trigger: Forbidden: a trigger other than Manual is not available yet
     Workspace spec.kubernetes.clusters[1]: Duplicate value: {"name":"a"}
     Workspace spec.kubernetes.clusters[0].kubeconfigSecretRef: Required value: either this or inCluster

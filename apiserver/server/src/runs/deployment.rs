@@ -53,6 +53,9 @@ pub(super) async fn note(
                 deployment.commit = Some(source.commit.clone());
             }
         }
+        if phase == RunPhase::Succeeded {
+            readiness::set_drifted(stack, None);
+        }
         let ended = ended.map(|(_, message)| (run.name_any(), message));
         readiness::set(
             &execution.services.lookup,
@@ -60,7 +63,34 @@ pub(super) async fn note(
             ended.as_ref().map(|(run, message)| (run.as_str(), *message)),
         );
     };
-    match stacks.update_status_with(&target.namespace(), &target.stack.name_any(), update).await {
+    written(stacks.update_status_with(&target.namespace(), &target.stack.name_any(), update).await)
+}
+
+/// Notes whether what is live moved away from a release, unless another was made, or a run is at it, meanwhile.
+pub(super) async fn note_drift(
+    execution: &Execution,
+    target: &Target,
+    release: i64,
+    drifted: bool,
+    message: &str,
+) -> Result<(), Halt> {
+    let (workspace, uid) = (target.workspace.name_any(), target.stack.uid());
+    let update = |stack: &mut Stack| {
+        let of_workspace = |d: &&mut Deployment| d.workspace == workspace && d.release == Some(release);
+        let status = stack.status.get_or_insert_default();
+        let Some(deployment) = status.deployments.iter_mut().find(of_workspace) else { return };
+        if stack.metadata.uid != uid || deployment.phase.is_some_and(|phase| !phase.is_terminal()) {
+            return;
+        }
+        deployment.drifted = drifted;
+        readiness::set_drifted(stack, Some((&workspace, message)));
+    };
+    let stacks = execution.services.lookup.api::<Stack>()?;
+    written(stacks.update_status_with(&target.namespace(), &target.stack.name_any(), update).await)
+}
+
+fn written(status: Result<Stack, ApiError>) -> Result<(), Halt> {
+    match status {
         Ok(_) => Ok(()),
         // The stack may go while its last run ends.
         Err(error) if error.code() == 404 => Ok(()),

@@ -66,6 +66,26 @@ pub(crate) fn set(lookup: &Lookup, stack: &mut Stack, ended: Option<(&str, &str)
     set_condition(&mut status.conditions, reason::READY, ready, why, message, generation);
 }
 
+/// Brings a stack's condition `Drifted` to what its deployments say. `found` is what was just found in a workspace.
+pub(crate) fn set_drifted(stack: &mut Stack, found: Option<(&str, &str)>) {
+    let generation = stack.metadata.generation;
+    let status = stack.status.get_or_insert_default();
+    let drifted: Vec<&str> =
+        status.deployments.iter().filter(|d| d.drifted).map(|deployment| deployment.workspace.as_str()).collect();
+    let before = status.conditions.iter().find(|condition| condition.type_ == reason::DRIFTED);
+    // Nobody has looked yet.
+    if before.is_none() && found.is_none() {
+        return;
+    }
+    let others = drifted.iter().copied().filter(|workspace| found.is_none_or(|(found, _)| found != *workspace));
+    let others = others.map(|workspace| format!("workspace {workspace} drifted"));
+    let message = found.map(|(workspace, message)| format!("workspace {workspace}: {message}"));
+    let message = message.into_iter().chain(others).collect::<Vec<_>>().join("; ");
+    let message = if message.is_empty() { "what was released was applied since".to_owned() } else { message };
+    let (is_drifted, why) = if drifted.is_empty() { (false, reason::IN_SYNC) } else { (true, reason::DRIFTED) };
+    set_condition(&mut status.conditions, reason::DRIFTED, is_drifted, why, message, generation);
+}
+
 fn readiness(
     deployments: &[Deployment],
     observed: Option<&str>,

@@ -78,7 +78,7 @@ pub enum Operation {
     Rollback,
     /// Take over resources that exist already.
     Import,
-    /// Record what is live, and change nothing.
+    /// Look whether what is live is still what was released, and change nothing.
     Refresh,
 }
 
@@ -96,7 +96,7 @@ impl Operation {
 
     /// Whether it changes infrastructure or state, so that it excludes others of its kind.
     pub fn is_mutating(self) -> bool {
-        !matches!(self, Self::Preview)
+        !matches!(self, Self::Preview | Self::Refresh)
     }
 }
 

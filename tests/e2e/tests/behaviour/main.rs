@@ -7,6 +7,7 @@ mod admission;
 mod audit;
 mod bad_input;
 mod control_repository;
+mod drift;
 mod kinds;
 mod organizations;
 mod ownership;

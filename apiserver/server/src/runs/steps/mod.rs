@@ -4,6 +4,7 @@
 //! next begins.
 
 mod apply;
+mod drift;
 mod grants;
 mod plan;
 mod release;
@@ -26,9 +27,9 @@ use crate::lease::Held;
 ///
 /// Whatever keeps the run from going on.
 pub(super) async fn take(execution: &mut Execution, target: &Target, lease: Option<&Held>) -> Result<(), Halt> {
-    if execution.run.spec.operation == Operation::Rollback && status(&execution.run).start_time.is_none() {
+    if resolve::is_of_release(execution) && status(&execution.run).start_time.is_none() {
         // Looked for before it begins: with nothing to go back to, it says nothing about what is deployed.
-        resolve::rollback_release(execution, target).await?;
+        resolve::release(execution, target).await?;
     }
     execution.begin(target).await?;
     let commit = resolve::commit(execution, target).await?;
@@ -43,7 +44,12 @@ pub(super) async fn take(execution: &mut Execution, target: &Target, lease: Opti
     let plan = plan::plan(execution, target, &spec, &state).await?;
     reached("plan-noted");
     let Some(lease) = lease else {
-        return execution.finish(RunPhase::Succeeded, reason::SUCCEEDED, "the plan is made; nothing was changed").await;
+        let message = if execution.run.spec.operation == Operation::Refresh {
+            drift::note(execution, target, &spec_digest, &plan).await?
+        } else {
+            "the plan is made; nothing was changed".to_owned()
+        };
+        return execution.finish(RunPhase::Succeeded, reason::SUCCEEDED, &message).await;
     };
     if execution.cancel.is_cancelled() && status(&execution.run).phase < RunPhase::Applying {
         return Err(Halt::Canceled);

@@ -119,7 +119,7 @@ fn summary(summary: stoa_engine::Summary) -> PlanSummary {
 }
 
 /// What it means that the plan of a run cannot be understood.
-fn unreadable(run: &str, error: &DocumentError) -> Halt {
+pub(super) fn unreadable(run: &str, error: &DocumentError) -> Halt {
     let cause = std::error::Error::source(error).map(|cause| format!(" ({cause})")).unwrap_or_default();
     let message = format!("the plan of {run} cannot be read: {error}{cause}; {}, or plan again", error.advice());
     Halt::failed(reason::PLAN_FAILED, message)

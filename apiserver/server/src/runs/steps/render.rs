@@ -17,9 +17,14 @@ pub(super) async fn spec(execution: &mut Execution, target: &Target, commit: &st
     let (spec, kept) = match (execution.run.spec.operation, execution.run.spec.plan.clone()) {
         (Operation::Destroy, _) => (Bytes::from_static(b"{\"resources\":[]}"), None),
         (Operation::Rollback, _) => {
-            let release = resolve::rollback_release(execution, target).await?;
+            let release = resolve::release(execution, target).await?;
             // Sealed anew below: an earlier version may have kept it in clear, and its key may be about to go.
             (documents::get_spec(target, &sealing, &release.spec.spec_digest).await?, None)
+        }
+        (Operation::Refresh, _) => {
+            // The release is known by this digest.
+            let digest = resolve::release(execution, target).await?.spec.spec_digest;
+            (documents::get_spec(target, &sealing, &digest).await?, Some(digest))
         }
         (_, Some(plan)) => {
             // The plan names it by this digest.

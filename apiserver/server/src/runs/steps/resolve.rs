@@ -8,7 +8,7 @@ use stoa_types::{
 };
 
 use super::{plan, release};
-use crate::runs::{Halt, execution::Execution, runner, status, target::Target};
+use crate::runs::{Halt, execution::Execution, runner, state::State, status, target::Target};
 
 /// The commit that the run is for; decided once.
 pub(super) async fn commit(execution: &mut Execution, target: &Target) -> Result<String, Halt> {
@@ -17,7 +17,7 @@ pub(super) async fn commit(execution: &mut Execution, target: &Target) -> Result
     }
     let commit = match (execution.run.spec.operation, execution.run.spec.plan.clone()) {
         (Operation::Destroy, _) => String::new(),
-        (Operation::Rollback, _) => rollback_release(execution, target).await?.spec.commit,
+        (Operation::Rollback | Operation::Refresh, _) => release(execution, target).await?.spec.commit,
         (_, Some(plan)) => plan::previewed(execution, target, &plan).await?.0.commit,
         (_, None) => resolve(execution, target).await?,
     };
@@ -41,15 +41,34 @@ async fn resolve(execution: &mut Execution, target: &Target) -> Result<String, H
     Ok(response.commit)
 }
 
-/// The release that a Rollback goes back to.
-pub(super) async fn rollback_release(execution: &Execution, target: &Target) -> Result<Release, Halt> {
-    let number = execution.run.spec.release.unwrap_or_default();
+/// Whether what the run is for was released before, and is not rendered anew.
+pub(super) fn is_of_release(execution: &Execution) -> bool {
+    matches!(execution.run.spec.operation, Operation::Rollback | Operation::Refresh)
+}
+
+/// The release that a Rollback goes back to, or that a Refresh looks at, which is the last one.
+pub(super) async fn release(execution: &Execution, target: &Target) -> Result<Release, Halt> {
+    let is_refresh = execution.run.spec.operation == Operation::Refresh;
+    let number = if is_refresh {
+        let uid = target.stack.uid().unwrap_or_default();
+        let state = State::load(&*execution.services.log, &uid, &target.workspace.name_any(), None).await?;
+        state.head().last_release
+    } else {
+        execution.run.spec.release.unwrap_or_default()
+    };
+    if is_refresh && number == 0 {
+        let message = format!("nothing was released in workspace {} yet", target.workspace.name_any());
+        return Err(Halt::failed(reason::NOT_DEPLOYED, message));
+    }
     let name = release::name(&target.stack.name_any(), &target.workspace.name_any(), number);
     let found = execution.services.lookup.api::<Release>()?.get_opt(&target.namespace(), &name).await?;
     let failed = |message| Err(Halt::failed(reason::REFERENCE_NOT_FOUND, message));
     match found {
         Some(release) if Some(&release.spec.stack_uid) != target.stack.uid().as_ref() => {
             failed(format!("release {name} is of an earlier stack of the same name"))
+        }
+        Some(release) if release.spec.tombstone && is_refresh => {
+            Err(Halt::failed(reason::NOT_DEPLOYED, format!("release {name} records that everything was removed")))
         }
         Some(release) if release.spec.tombstone => {
             failed(format!("release {name} records that everything was removed; there is nothing to go back to"))

@@ -1,0 +1,43 @@
+//! What a Refresh finds: whether what is live is still what was released.
+
+use bytes::Bytes;
+use stoa_engine::{Plan, document};
+
+use super::{plan, resolve};
+use crate::runs::{Halt, deployment, execution::Execution, target::Target};
+
+/// So many resources are named.
+const NAMED: usize = 10;
+
+/// Notes in the stack's status what moved away from its last release, by the plan that would bring it back; says it in a
+/// sentence.
+///
+/// # Errors
+///
+/// Failed when the plan cannot be read or nothing is deployed any more, Retry when the status cannot be written.
+pub(super) async fn note(
+    execution: &Execution,
+    target: &Target,
+    spec_digest: &str,
+    plan: &Bytes,
+) -> Result<String, Halt> {
+    let plan: Plan = document::decode(plan).map_err(|e| plan::unreadable("this run", &e))?;
+    let release = resolve::release(execution, target).await?;
+    if release.spec.spec_digest != spec_digest {
+        return Ok("another release was made meanwhile; nothing was noted".to_owned());
+    }
+    let moved: Vec<&str> =
+        plan.actions.iter().filter(|planned| planned.drift).map(|planned| planned.id.0.as_str()).collect();
+    let revision = release.spec.revision;
+    let message = match moved.len() {
+        0 => format!("nothing moved away from release {revision}"),
+        count => {
+            let more = if count > NAMED { format!(", and {} more", count - NAMED) } else { String::new() };
+            let noun = if count == 1 { "resource" } else { "resources" };
+            let named = moved[..count.min(NAMED)].join(", ");
+            format!("{count} {noun} moved away from release {revision}: {named}{more}")
+        }
+    };
+    deployment::note_drift(execution, target, revision, !moved.is_empty(), &message).await?;
+    Ok(message)
+}

@@ -1,0 +1,79 @@
+//! What is live is looked at again, on demand and by itself, and what moved away from the release is told.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use stoa_e2e::fixture::{Organization, condition, config_maps};
+use stoa_e2e::{Cluster, Server, eventually};
+
+#[test]
+fn drift_is_found_on_demand_and_gone_after_an_apply() {
+    let cluster = Cluster::shared();
+    let organization = Organization::create(&cluster);
+    let name = &organization.name;
+    let namespace = format!("{name}-web");
+    organization.stack("web", &config_maps(&namespace, 3, "a"));
+    let message = organization.fail("web", "Refresh", "");
+    assert_eq!(message, format!("nothing was released in workspace {name} yet"));
+    organization.succeed("web", "Apply", "");
+
+    let said = |run: &Value| condition(run, "Complete")["message"].as_str().unwrap().to_owned();
+    let drifted = || condition(&cluster.kubectl().get(&["stack", "web", "--namespace", name]), "Drifted");
+    let refresh = organization.succeed("web", "Refresh", "");
+    assert_eq!(said(&refresh), "nothing moved away from release 1");
+    assert_eq!(drifted()["status"], "False");
+    // What the source says by now does not count.
+    organization.stack("web", &config_maps(&namespace, 3, "b"));
+    assert_eq!(said(&organization.succeed("web", "Refresh", "")), "nothing moved away from release 1");
+
+    let edit = r#"{"data":{"value":"edited"}}"#;
+    cluster.kubectl().run(&["patch", "configmap/c0", "--namespace", &namespace, "--type=merge", "--patch", edit]);
+    cluster.kubectl().run(&["delete", "configmap/c2", "--namespace", &namespace]);
+    let found =
+        format!("2 resources moved away from release 1: v1:ConfigMap:{namespace}:c0, v1:ConfigMap:{namespace}:c2");
+    let refresh = organization.succeed("web", "Refresh", "");
+    assert_eq!(said(&refresh), found);
+    let condition = drifted();
+    assert_eq!((&condition["status"], &condition["reason"]), (&"True".into(), &"Drifted".into()));
+    assert_eq!(condition["message"], format!("workspace {name}: {found}"));
+    let data = cluster.kubectl().get(&["configmap/c0", "--namespace", &namespace])["data"]["value"].clone();
+    assert_eq!(data, "edited", "a Refresh changes nothing");
+
+    organization.succeed("web", "Apply", "");
+    assert_eq!(drifted()["status"], "False");
+    organization.succeed("web", "Destroy", "");
+    let message = organization.fail("web", "Refresh", "");
+    assert!(message.ends_with("records that everything was removed"), "{message}");
+}
+
+#[test]
+fn drift_is_looked_for_by_itself() {
+    let cluster = Cluster::shared();
+    let organization = Organization::create(&cluster);
+    let name = &organization.name;
+    let namespace = format!("{name}-web");
+    organization.stack("web", &config_maps(&namespace, 1, "a"));
+    let stack = ["stack", "web", "--namespace", name];
+    let patch = |interval: &str| {
+        let patch = format!(r#"{{"spec":{{"driftInterval":"{interval}"}}}}"#);
+        cluster.kubectl().run(&[&["patch"], &stack[..], &["--type=merge", "--patch", &patch]].concat());
+    };
+    organization.succeed("web", "Apply", "");
+    let refreshes = || {
+        let runs = organization.of_stack("runs", "web");
+        runs.iter().filter(|run| run["spec"]["operation"] == "Refresh").count()
+    };
+    assert_eq!(refreshes(), 0);
+    cluster.kubectl().run(&["delete", "configmap/c0", "--namespace", &namespace]);
+    patch("10s");
+    let is_drifted = || {
+        let stack = cluster.kubectl().get(&stack);
+        (condition(&stack, "Drifted")["status"] == "True").then_some(())
+    };
+    eventually("the drift is found", Duration::from_secs(60), is_drifted);
+    patch("0s");
+    let runs = organization.of_stack("runs", "web");
+    let refresh = runs.iter().find(|run| run["spec"]["operation"] == "Refresh").unwrap();
+    assert_eq!(refresh["spec"]["ttlSecondsAfterFinished"], 620, "{refresh:#}");
+    assert!(refreshes() < 5, "{} runs", refreshes());
+}
