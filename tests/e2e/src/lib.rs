@@ -4,12 +4,13 @@
 //! describes the test bed in the environment; CONTRIBUTING.md says how to do that by hand. Without it these tests fail.
 //!
 //! Elsewhere: [`remote`] is a Git server for the control repository, [`transcript`] compares what commands print, [`Caller`] sends what kubectl would not, [`fixture`] makes
-//! what stacks are rendered from, [`webhook`] answers admission reviews.
+//! what stacks are rendered from, [`webhook`] answers admission reviews, [`Proxy`] stands between two processes.
 #![expect(clippy::unwrap_used, reason = "a test's harness fails its test")]
 
 mod caller;
 mod command;
 pub mod fixture;
+mod proxy;
 pub mod remote;
 mod server;
 pub mod transcript;
@@ -17,4 +18,5 @@ pub mod webhook;
 
 pub use caller::{Answer, Caller};
 pub use command::{eventually, kubectl_versions, kubectls, kubectls_of_interest, run, unique};
-pub use server::{Cluster, Kubectl, Server, Standalone};
+pub use proxy::Proxy;
+pub use server::{Cluster, Kubectl, Runner, Server, Standalone};

@@ -4,7 +4,7 @@ use std::collections::hash_map::RandomState;
 use std::fs::{self, File};
 use std::hash::BuildHasher as _;
 use std::io::BufReader;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -417,6 +417,33 @@ impl Cluster {
         fs::read_to_string(self.pki().join(name).with_extension("crt")).unwrap()
     }
 
+    /// Starts another function-runner, which calls the cluster as its admin.
+    pub fn another_runner(&self) -> Runner {
+        let port = free_port();
+        let log = File::create(self.dir.join("logs/another-function-runner.log")).unwrap();
+        let process = Command::new(setting("STOA_TEST_BIN_DIR").join("function-runner"))
+            .arg(format!("--listen=127.0.0.1:{port}"))
+            .arg("--tls-cert")
+            .arg(self.pki().join("runner.crt"))
+            .arg("--tls-key")
+            .arg(self.pki().join("runner.key"))
+            .arg("--client-ca")
+            .arg(self.pki().join("runner-ca.crt"))
+            .arg("--cache-dir")
+            .arg(self.dir.join("another-runner-cache"))
+            .arg("--kubeconfig")
+            .arg(self.dir.join("kubeconfig"))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let runner = Runner { process, port };
+        let listens = || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok();
+        eventually("another function-runner listens", PATIENCE, listens);
+        runner
+    }
+
     /// Starts the processes that were killed.
     pub fn restart(&self) {
         self.restart_with(&[]);
@@ -458,6 +485,28 @@ impl Cluster {
         let text = fs::read_to_string(self.env(log)).unwrap();
         // The last line may be half written.
         text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+}
+
+/// A function-runner beside the test bed's own. It ends with the value.
+#[derive(Debug)]
+pub struct Runner {
+    process: Child,
+    port: u16,
+}
+
+impl Runner {
+    /// Where it listens on loopback.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        // It may have ended by itself, which is as good.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
 }
 

@@ -53,6 +53,11 @@ impl StoaState {
     pub(super) fn urls(&self) -> Vec<String> {
         self.ports.iter().map(|port| format!("https://localhost:{port}")).collect()
     }
+
+    /// Where function-runner is.
+    pub(super) fn runner_url(&self) -> String {
+        format!("https://localhost:{}", self.runner_port)
+    }
 }
 
 fn file(dir: &Path) -> PathBuf {

@@ -191,7 +191,10 @@ fn apiserver_command(cluster: &Cluster, state: &State, stoa: &StoaState, replica
     }
     path_flag(&mut command, "audit-policy-file", &audit_policy(&cluster.dir));
     path_flag(&mut command, "audit-log-path", &audit_log(&cluster.dir, replica));
-    command.arg(format!("--runner=https://localhost:{}", stoa.runner_port));
+    // What stands between the two says where it is itself.
+    if !stoa.arguments.iter().any(|argument| argument.starts_with("--runner=")) {
+        command.arg(format!("--runner={}", stoa.runner_url()));
+    }
     for (flag, file) in [
         ("tls-cert-file", "stoa.crt"),
         ("tls-private-key-file", "stoa.key"),
