@@ -155,22 +155,22 @@ fn next_steps(dir: &Path, kubeconfig: &Path, sample: &Sample, run: &str) {
         "
 Next, in this terminal:
 
-  export KUBECONFIG={kubeconfig}
-  kubectl get stoa -A                                # everything, with the columns people look for
-  kubectl describe stack web-dev -n shop
-  kubectl explain stack.spec
-  $EDITOR {spec}
-  git -C {folder} commit -am 'Change something'
-  kubectl create -f - <<EOF
-  apiVersion: delivery.stoa.dev/v1alpha1
-  kind: Run
-  metadata: {{generateName: web-dev-, namespace: shop}}
-  spec: {{stack: web-dev, operation: Apply}}
-  EOF
-  kubectl get runs -n shop -w
-  kubectl get --raw {log}
+export KUBECONFIG={kubeconfig}
+kubectl get stoa -A                                # everything, with the columns people look for
+kubectl describe stack web-dev -n shop
+kubectl explain stack.spec
+$EDITOR {spec}
+git -C {folder} commit -am 'Change something'
+kubectl create -f - <<EOF
+apiVersion: delivery.stoa.dev/v1alpha1
+kind: Run
+metadata: {{generateName: web-dev-, namespace: shop}}
+spec: {{stack: web-dev, operation: Apply}}
+EOF
+kubectl get runs -n shop -w
+kubectl get --raw {log}
 {history}
-  hack/quickstart --stop                             # end what this started; the data stays",
+hack/quickstart --stop                             # end what this started; the data stays",
         kubeconfig = kubeconfig.display(),
         spec = spec.display(),
         log = rollout::log_path(run),

@@ -1,15 +1,16 @@
 //! Backend: exactly one kind of store, which stays the one it is.
 
-use kube::CustomResourceExt as _;
+use async_trait::async_trait;
+use kube::{CustomResourceExt as _, ResourceExt as _};
 use stoa_machinery::{
-    ResourceDefinition,
+    ApiError, RequestContext, ResourceDefinition,
     definition::{Cell, Column, SelectableField},
     status::FieldError,
-    strategy::Strategy,
+    strategy::{Admission, Strategy},
 };
-use stoa_types::{Backend, platform::BackendType};
+use stoa_types::{Backend, Workspace, platform::BackendType};
 
-use super::check;
+use super::{check, lookup::Lookup, stack};
 
 pub(crate) fn definition() -> ResourceDefinition {
     ResourceDefinition::from_crd(&Backend::crd())
@@ -26,10 +27,22 @@ pub(crate) fn definition() -> ResourceDefinition {
 }
 
 #[derive(Debug)]
-pub(crate) struct BackendStrategy;
+pub(crate) struct BackendStrategy {
+    pub(crate) lookup: Lookup,
+}
 
+#[async_trait]
 impl Strategy for BackendStrategy {
     type Object = Backend;
+
+    async fn admit(&self, _: &RequestContext, change: Admission<'_, Backend>) -> Result<(), ApiError> {
+        let Admission::Delete(backend) = change else { return Ok(()) };
+        let name = backend.name_any();
+        let workspaces = self.lookup.api::<Workspace>()?.list(None, "").await?;
+        let of_backend = workspaces.iter().filter(|workspace| workspace.spec.backend.name == name);
+        let of_backend: Vec<String> = of_backend.map(|workspace| workspace.name_any()).collect();
+        stack::refuse_while_used(&self.lookup, ("backends", &name), &of_backend).await
+    }
 
     fn validate(&self, object: &Backend) -> Vec<FieldError> {
         let mut errors = Vec::new();

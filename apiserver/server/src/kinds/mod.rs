@@ -38,7 +38,7 @@ pub(crate) fn register(
         .register(stack::definition(subresources), stack::StackStrategy { lookup: lookup.clone() })
         .register(source::definition(), source::SourceStrategy)
         .register(workspace::definition(), workspace::WorkspaceStrategy { lookup: lookup.clone() })
-        .register(backend::definition(), backend::BackendStrategy)
+        .register(backend::definition(), backend::BackendStrategy { lookup: lookup.clone() })
         .register(run::definition(subresources), run::RunStrategy { lookup: lookup.clone() })
         .register(release::definition(subresources), release::ReleaseStrategy { records: records.clone() })
         .register(resource::definition(), resource::ResourceStrategy { records })

@@ -85,13 +85,20 @@ impl Strategy for ProjectStrategy {
         errors
     }
 
-    async fn admit(&self, _: &RequestContext, change: Admission<'_, Project>) -> Result<(), ApiError> {
+    async fn admit(&self, context: &RequestContext, change: Admission<'_, Project>) -> Result<(), ApiError> {
         let Admission::Delete(object) = change else { return Ok(()) };
-        if object.spec.deletion_policy != DeletionPolicy::Refuse {
-            return Ok(());
-        }
         let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
         let stacks = stack::of_project(&self.lookup, &namespace, &name).await?;
+        match object.spec.deletion_policy {
+            DeletionPolicy::Refuse => {}
+            DeletionPolicy::Orphan => return Ok(()),
+            DeletionPolicy::Destroy => {
+                for stack in stacks.iter().filter(|stack| stack::is_deployed(stack)) {
+                    stack::require_destroy(context, stack).await?;
+                }
+                return Ok(());
+            }
+        }
         match stacks.iter().find(|stack| stack::is_deployed(stack)) {
             None => Ok(()),
             Some(stack) => Err(ApiError::forbidden(

@@ -16,6 +16,7 @@ use stoa_machinery::{
 use stoa_types::{
     DeletionPolicy, Project, Stack,
     config::{Access, GeneratorType, Trigger},
+    delivery::Operation,
     labels,
 };
 
@@ -216,7 +217,13 @@ impl Strategy for StackStrategy {
                 }
                 self.require_project_access(context, stack).await
             }
-            Admission::Update { new, subresource: "", .. } => self.require_project_access(context, new).await,
+            Admission::Update { new, old, subresource: "" } => {
+                let destroys = |stack: &Stack| stack.spec.deletion_policy == DeletionPolicy::Destroy;
+                if destroys(new) && !destroys(old) && is_deployed(old) {
+                    require_destroy(context, old).await?;
+                }
+                self.require_project_access(context, new).await
+            }
             Admission::Update { .. } => Ok(()),
             Admission::Delete(stack) => {
                 self.require_project_access(context, stack).await?;
@@ -228,10 +235,55 @@ impl Strategy for StackStrategy {
                         "its infrastructure is still live and its deletionPolicy is Refuse; destroy it first, or set the policy to Destroy or Orphan",
                     ));
                 }
+                if stack.spec.deletion_policy == DeletionPolicy::Destroy && is_deployed(stack) {
+                    return require_destroy(context, stack).await;
+                }
                 Ok(())
             }
         }
     }
+}
+
+/// Requires what it takes to destroy a stack wherever it is deployed: whoever has that done by a deletion needs no less.
+///
+/// # Errors
+///
+/// 403 that names the verb and the object.
+pub(crate) async fn require_destroy(context: &RequestContext, stack: &Stack) -> Result<(), ApiError> {
+    let (namespace, name) = (stack.namespace().unwrap_or_default(), stack.name_any());
+    let operation = Operation::Destroy.permission();
+    lookup::require(context, "create", "config.stoa.dev", "stacks", operation, &namespace, &name).await?;
+    for workspace in live_workspaces(stack) {
+        lookup::require_use(context, "workspaces", workspace).await?;
+    }
+    Ok(())
+}
+
+/// The workspaces in which something of a stack is live.
+fn live_workspaces(stack: &Stack) -> impl Iterator<Item = &str> {
+    let deployments = stack.status.iter().flat_map(|status| &status.deployments);
+    deployments.filter(|deployment| deployment.resources > 0).map(|deployment| deployment.workspace.as_str())
+}
+
+/// Refuses to delete what a stack that is live in one of these workspaces cannot do without.
+///
+/// # Errors
+///
+/// 403 that names the stack.
+pub(crate) async fn refuse_while_used(
+    lookup: &Lookup,
+    (resource, name): (&str, &str),
+    workspaces: &[String],
+) -> Result<(), ApiError> {
+    let stacks = lookup.api::<Stack>()?.list(None, "").await?;
+    let user = stacks.iter().find_map(|stack| {
+        let workspace = live_workspaces(stack).find(|live| workspaces.iter().any(|workspace| workspace == live))?;
+        Some((stack, workspace))
+    });
+    let Some((stack, workspace)) = user else { return Ok(()) };
+    let namespace = stack.namespace().unwrap_or_default();
+    let why = format!("stack {namespace}/{} is deployed in workspace {workspace}; destroy it first", stack.name_any());
+    Err(ApiError::forbidden("platform.stoa.dev", resource, name, why))
 }
 
 #[cfg(test)]

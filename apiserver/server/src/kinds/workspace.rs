@@ -1,15 +1,16 @@
 //! Workspace: a place to deploy to, with exactly one way to get there.
 
-use kube::CustomResourceExt as _;
+use async_trait::async_trait;
+use kube::{CustomResourceExt as _, ResourceExt as _};
 use stoa_machinery::{
-    RequestContext, ResourceDefinition,
+    ApiError, RequestContext, ResourceDefinition,
     definition::{Cell, Column, SelectableField},
     status::FieldError,
-    strategy::Strategy,
+    strategy::{Admission, Strategy},
 };
 use stoa_types::{Backend, Workspace, common::condition, platform::CommitMode, reason};
 
-use super::{check, lookup::Lookup};
+use super::{check, lookup::Lookup, stack};
 
 pub(crate) fn definition() -> ResourceDefinition {
     ResourceDefinition::from_crd(&Workspace::crd())
@@ -58,8 +59,15 @@ pub(crate) struct WorkspaceStrategy {
     pub(crate) lookup: Lookup,
 }
 
+#[async_trait]
 impl Strategy for WorkspaceStrategy {
     type Object = Workspace;
+
+    async fn admit(&self, _: &RequestContext, change: Admission<'_, Workspace>) -> Result<(), ApiError> {
+        let Admission::Delete(workspace) = change else { return Ok(()) };
+        let name = workspace.name_any();
+        stack::refuse_while_used(&self.lookup, ("workspaces", &name), std::slice::from_ref(&name)).await
+    }
 
     fn prepare_for_create(&self, _: &RequestContext, object: &mut Workspace) {
         observe(&self.lookup, object);

@@ -123,7 +123,7 @@ impl Sample {
                 ("kubectl get configmap settings -n web-dev -o yaml".to_owned(), dir.join("cluster/stoa/control.git"))
             }
         };
-        format!("  {deployed}\n  git --git-dir {} log main          # what was decided", control.display())
+        format!("{deployed}\ngit --git-dir {} log main          # what was decided", control.display())
     }
 }
 

@@ -200,3 +200,47 @@ fn owners_and_members_have_their_roles_in_the_namespace_of_their_organization() 
     assert!(admin.succeeds(&["get", "rolebinding", "stoa:owner", "--namespace", name]));
     assert!(!admin.succeeds(&["get", "rolebinding", "stoa:developer", "--namespace", name]), "nobody is a developer");
 }
+
+#[test]
+fn whoever_may_not_destroy_deletes_no_live_stack_and_what_it_needs_stays() {
+    let cluster = Cluster::shared();
+    let admin = cluster.kubectl();
+    let organization = Organization::create(&cluster);
+    let name = &organization.name;
+    organization.stack("web", &config_maps(&format!("{name}-web"), 2, "a"));
+    organization.succeed("web", "Apply", "");
+    for kind in ["workspace", "backend"] {
+        let refused = admin.refused(&["delete", kind, name]);
+        assert!(
+            refused.contains("(Forbidden)") && refused.contains(&format!("stack {name}/web is deployed")),
+            "{refused}"
+        );
+    }
+    let stray = apply_run(name).replace("operation: Apply", "operation: Apply, workspace: elsewhere");
+    let refused = admin.create_refused(&stray);
+    assert!(refused.contains("spec.workspace") && refused.contains(&format!("the stack is for {name}")), "{refused}");
+
+    let user_name = unique("eve");
+    let user = admin.impersonate(&user_name);
+    grant(&admin, &user_name, name, &rule("config.stoa.dev", "stacks", "get, list, watch, update, patch, delete", ""));
+    let stack = ["stack", "web", "--namespace", name];
+    let refused_for = |args: &[&str], wanted: &str| {
+        eventually(&format!("a refusal that names {wanted}"), PATIENCE, || {
+            let refused = user.refused(args);
+            refused.contains(wanted).then_some(())
+        });
+    };
+    let set_policy =
+        [&["patch"], &stack[..], &["--type=merge", r#"--patch={"spec":{"deletionPolicy":"Destroy"}}"#]].concat();
+    let delete = [&["delete"], &stack[..], &["--wait=false"]].concat();
+    refused_for(&set_policy, "stacks/destroy");
+    admin.run(&set_policy);
+    refused_for(&delete, "stacks/destroy");
+    grant(&admin, &user_name, name, &rule("config.stoa.dev", "stacks/destroy", "create", "web"));
+    refused_for(&delete, "workspaces");
+    grant(&admin, &user_name, "", &rule("platform.stoa.dev", "workspaces", "use", name));
+    eventually("the stack can be deleted", PATIENCE, || user.succeeds(&delete).then_some(()));
+    eventually("the stack is gone", PATIENCE, || (!admin.succeeds(&[&["get"], &stack[..]].concat())).then_some(()));
+    admin.run(&["delete", "workspace", name]);
+    admin.run(&["delete", "backend", name]);
+}
