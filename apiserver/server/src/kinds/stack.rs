@@ -269,7 +269,7 @@ fn live_workspaces(stack: &Stack) -> impl Iterator<Item = &str> {
 ///
 /// # Errors
 ///
-/// 403 that names the stack.
+/// 409 that names the stack.
 pub(crate) async fn refuse_while_used(
     lookup: &Lookup,
     (resource, name): (&str, &str),
@@ -283,7 +283,7 @@ pub(crate) async fn refuse_while_used(
     let Some((stack, workspace)) = user else { return Ok(()) };
     let namespace = stack.namespace().unwrap_or_default();
     let why = format!("stack {namespace}/{} is deployed in workspace {workspace}; destroy it first", stack.name_any());
-    Err(ApiError::forbidden("platform.stoa.dev", resource, name, why))
+    Err(ApiError::conflict("platform.stoa.dev", resource, name, why))
 }
 
 #[cfg(test)]

@@ -212,7 +212,7 @@ fn whoever_may_not_destroy_deletes_no_live_stack_and_what_it_needs_stays() {
     for kind in ["workspace", "backend"] {
         let refused = admin.refused(&["delete", kind, name]);
         assert!(
-            refused.contains("(Forbidden)") && refused.contains(&format!("stack {name}/web is deployed")),
+            refused.contains("(Conflict)") && refused.contains(&format!("stack {name}/web is deployed")),
             "{refused}"
         );
     }
