@@ -10,11 +10,13 @@ use stoa_e2e::{Caller, Cluster, Server as _, unique};
 const VERBS: [&str; 8] = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];
 
 /// What is asked for in a namespace, as `group/resource` and `group/resource/subresource`.
-const IN_NAMESPACE: [&str; 20] = [
+const IN_NAMESPACE: [&str; 23] = [
     "config/projects",
     "config/projects/status",
+    "config/projects/graph",
     "config/stacks",
     "config/stacks/status",
+    "config/stacks/graph",
     "config/stacks/generate",
     "config/stacks/preview",
     "config/stacks/apply",
@@ -28,15 +30,17 @@ const IN_NAMESPACE: [&str; 20] = [
     "delivery/runs/log",
     "delivery/runs/approval",
     "delivery/releases",
+    "delivery/releases/diff",
     "delivery/releases/spec",
     "delivery/releases/state",
     "delivery/resources",
 ];
 
 /// What is asked for outside of namespaces.
-const IN_CLUSTER: [&str; 6] = [
+const IN_CLUSTER: [&str; 7] = [
     "config/organizations",
     "config/organizations/status",
+    "config/organizations/graph",
     "platform/backends",
     "platform/backends/status",
     "platform/workspaces",
@@ -44,9 +48,10 @@ const IN_CLUSTER: [&str; 6] = [
 ];
 
 /// What everybody with a role in a namespace reads.
-const READS: &str = "get list watch: config/projects config/stacks config/sources delivery/runs delivery/runs/log \
-                     delivery/releases delivery/resources\n";
-const STATUS: &str = "get list watch: config/projects/status config/stacks/status config/sources/status\n";
+const READS: &str = "get list watch: config/projects config/stacks config/stacks/graph config/sources delivery/runs \
+                     delivery/runs/log delivery/releases delivery/releases/diff delivery/resources\n";
+const STATUS: &str = "get list watch: config/projects/status config/projects/graph config/stacks/status \
+                      config/sources/status\n";
 
 /// A role, whether it is bound in the whole cluster, and what it may do: verbs, a colon, and what to, line by line.
 const ROLES: [(&str, bool, &[&str]); 5] = [
@@ -85,7 +90,9 @@ const ROLES: [(&str, bool, &[&str]); 5] = [
         true,
         &[
             READS,
+            "get list watch: config/projects/graph\n",
             "get list watch create update patch delete: config/organizations config/organizations/status\n",
+            "get list watch create update patch delete: config/organizations/graph\n",
             "get list watch create update patch delete deletecollection use: platform/backends platform/backends/status\n",
             "get list watch create update patch delete deletecollection use: platform/workspaces\n",
             "get list watch create update patch delete deletecollection use: platform/workspaces/status\n",

@@ -154,6 +154,20 @@ fn negotiate(headers: &HeaderMap, conversions: bool) -> Option<Accepted> {
     })
 }
 
+/// The position of the media type that the client wants most of those on offer, the first of several that it wants alike.
+pub(crate) fn preferred(headers: &HeaderMap, offered: &[&str]) -> Option<usize> {
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
+    if accept.is_empty() {
+        return (!offered.is_empty()).then_some(0);
+    }
+    clauses(accept).iter().find_map(|clause| {
+        offered.iter().position(|media| {
+            let (kind, subtype) = media.split_once('/').unwrap_or((media, ""));
+            (clause.kind == "*" || clause.kind == kind) && (clause.subtype == "*" || clause.subtype == subtype)
+        })
+    })
+}
+
 /// 406 for a client that takes none of the formats.
 pub(crate) fn none_accepted(headers: &HeaderMap) -> ApiError {
     check_produced(headers, &[], false).err().unwrap_or_else(|| {

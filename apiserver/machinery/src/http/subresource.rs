@@ -50,4 +50,10 @@ impl SubresourceCall {
         let stored = store.create(&self.context, &self.namespace, object).await?;
         response::json(StatusCode::CREATED, accepted.media, &self.headers, render::object(definition, form, &stored))
     }
+
+    /// The position of the media type in `offered`, such as `text/plain`, that the client wants most: the first for
+    /// one that takes any or does not say, nothing for one that takes none of them.
+    pub fn preferred(&self, offered: &[&str]) -> Option<usize> {
+        negotiate::preferred(&self.headers, offered)
+    }
 }

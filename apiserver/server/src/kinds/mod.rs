@@ -31,10 +31,10 @@ pub(crate) fn register(
     let records = records::Records { lookup: lookup.clone(), cluster: cluster.clone() };
     builder
         .register(
-            organization::definition(),
+            organization::definition(subresources),
             organization::OrganizationStrategy { lookup: lookup.clone(), cluster: cluster.clone() },
         )
-        .register(project::definition(), project::ProjectStrategy { lookup: lookup.clone() })
+        .register(project::definition(subresources), project::ProjectStrategy { lookup: lookup.clone() })
         .register(stack::definition(subresources), stack::StackStrategy { lookup: lookup.clone() })
         .register(source::definition(), source::SourceStrategy)
         .register(workspace::definition(), workspace::WorkspaceStrategy { lookup: lookup.clone() })

@@ -16,13 +16,13 @@ use super::{
     check,
     lookup::{self, Lookup},
 };
-use crate::cluster::Cluster;
+use crate::{cluster::Cluster, subresources::Subresources};
 
 /// Namespaces that belong to Kubernetes or to Stoa.
 const RESERVED: &[&str] = &["default", "stoa-system"];
 
-pub(crate) fn definition() -> ResourceDefinition {
-    ResourceDefinition::from_crd(&Organization::crd()).columns(&[
+pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
+    let definition = ResourceDefinition::from_crd(&Organization::crd()).columns(&[
         Column::new(
             "Namespace",
             Cell::Path(&["status", "namespace"]),
@@ -35,7 +35,8 @@ pub(crate) fn definition() -> ResourceDefinition {
         ),
         Column::age(),
         Column::new("Description", Cell::Path(&["spec", "description"]), "What the organization is.").wide(),
-    ])
+    ]);
+    subresources.of_organizations().into_iter().fold(definition, ResourceDefinition::subresource)
 }
 
 #[derive(Debug)]

@@ -11,9 +11,10 @@ use stoa_machinery::{
 use stoa_types::{DeletionPolicy, Project, Source, labels, reason};
 
 use super::{check, lookup::Lookup, stack};
+use crate::subresources::Subresources;
 
-pub(crate) fn definition() -> ResourceDefinition {
-    ResourceDefinition::from_crd(&Project::crd())
+pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
+    let definition = ResourceDefinition::from_crd(&Project::crd())
         .columns(&[
             Column::new("Source", Cell::Path(&["spec", "source", "name"]), "The Source of the configuration."),
             Column::new("Path", Cell::Path(&["spec", "path"]), "The folder in the Source."),
@@ -26,7 +27,8 @@ pub(crate) fn definition() -> ResourceDefinition {
             Column::age(),
             Column::new("Description", Cell::Path(&["spec", "description"]), "What the project is.").wide(),
         ])
-        .selectable(&[SelectableField { name: "spec.source.name", path: &["spec", "source", "name"] }])
+        .selectable(&[SelectableField { name: "spec.source.name", path: &["spec", "source", "name"] }]);
+    subresources.of_projects().into_iter().fold(definition, ResourceDefinition::subresource)
 }
 
 /// Brings a project's condition `Ready` to whether there is its Source, as the watch cache has it; whatever changes there

@@ -2,7 +2,9 @@
 //!
 //! Everything a person does is an object, since kubectl reaches subresources only with `--raw`.
 
+mod format;
 mod generate;
+mod graph;
 mod log;
 mod release_documents;
 mod start_run;
@@ -39,6 +41,27 @@ impl Subresources {
         self.services.get().ok_or_else(|| ApiError::service_unavailable("the server is starting"))
     }
 
+    fn graph(&self, scope: graph::Scope) -> Subresource {
+        Subresource {
+            name: "graph",
+            verbs: &["get"],
+            kind: ("config.stoa.dev", VERSION, "Graph"),
+            description: "The topology as it is recorded: as JSON or YAML, or as DOT or Mermaid to be drawn.",
+            produces: graph::PRODUCES,
+            handler: Arc::new(graph::GraphOf { subresources: self.clone(), scope }),
+        }
+    }
+
+    /// Those of organizations.
+    pub(crate) fn of_organizations(&self) -> Vec<Subresource> {
+        vec![self.graph(graph::Scope::Organization)]
+    }
+
+    /// Those of projects.
+    pub(crate) fn of_projects(&self) -> Vec<Subresource> {
+        vec![self.graph(graph::Scope::Project)]
+    }
+
     /// Those of stacks.
     pub(crate) fn of_stacks(&self) -> Vec<Subresource> {
         let start = |name, description, operation| Subresource {
@@ -62,6 +85,7 @@ impl Subresources {
             start("apply", "Starts an Apply: creates the Run and returns it.", Operation::Apply),
             start("destroy", "Starts a Destroy: creates the Run and returns it.", Operation::Destroy),
             start("rollback", "Starts a Rollback: creates the Run and returns it.", Operation::Rollback),
+            self.graph(graph::Scope::Stack),
             start("import", "Starts an Import: creates the Run and returns it.", Operation::Import),
         ]
     }
@@ -113,11 +137,7 @@ fn parameter<'a>(query: &'a [(String, String)], name: &str) -> Option<&'a str> {
 }
 
 /// A whole answer.
-fn answer(
-    code: StatusCode,
-    content_type: &'static str,
-    body: impl Into<Bytes>,
-) -> Result<SubresourceResponse, ApiError> {
+fn answer(code: StatusCode, content_type: &str, body: impl Into<Bytes>) -> Result<SubresourceResponse, ApiError> {
     let body = Full::new(body.into()).map_err(|never| match never {}).boxed_unsync();
     Response::builder()
         .status(code)

@@ -16,6 +16,7 @@ mod plans;
 mod records;
 mod rollouts;
 mod secrets;
+mod topology;
 mod writes;
 
 use std::time::Duration;

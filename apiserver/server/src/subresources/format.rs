@@ -1,0 +1,88 @@
+//! Which of several formats a subresource answers in.
+
+use serde::Serialize;
+use stoa_machinery::{
+    ApiError,
+    definition::{SubresourceCall, SubresourceResponse},
+    status::FieldError,
+};
+
+use super::{answer, document, parameter};
+
+/// What any text may be called.
+pub(super) const PLAIN: &str = "text/plain";
+
+/// One of the formats that an answer has.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Format<T> {
+    Json,
+    Yaml,
+    /// A text: its writer, its name for `?format=`, and its media type.
+    Text(fn(&T) -> String, &'static str, &'static str),
+}
+
+impl<T: Serialize> Format<T> {
+    /// The value of `?format=`.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Json => "json",
+            Self::Yaml => "yaml",
+            Self::Text(_, name, _) => name,
+        }
+    }
+
+    fn media(&self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Yaml => "application/yaml",
+            Self::Text(_, _, media) => media,
+        }
+    }
+
+    /// The one that a client asks for: by `?format=`, or else by its Accept header. The first is for those that take
+    /// any.
+    ///
+    /// # Errors
+    ///
+    /// 400 that names the field for a format that there is not, 406 when the client takes none of them.
+    pub(super) fn choose<'a>(call: &SubresourceCall, formats: &'a [Self]) -> Result<&'a Self, ApiError> {
+        let names: Vec<&str> = formats.iter().map(Self::name).collect();
+        if let Some(wanted) = parameter(&call.query, "format").filter(|wanted| !wanted.is_empty()) {
+            let found = formats.iter().find(|format| format.name() == wanted);
+            return found.ok_or_else(|| bad_parameter(&FieldError::not_supported("format", wanted, &names)));
+        }
+        let media: Vec<&str> = formats.iter().map(Self::media).collect();
+        let preferred = call.preferred(&media).and_then(|at| formats.get(at));
+        preferred.ok_or_else(|| {
+            let message = format!(
+                "only the following media types are accepted: {}; or say which with ?format={}",
+                media.join(", "),
+                names.join("|")
+            );
+            ApiError::new(406, "NotAcceptable", message)
+        })
+    }
+
+    /// The answer in this format.
+    pub(super) fn write(&self, call: &SubresourceCall, value: &T) -> Result<SubresourceResponse, ApiError> {
+        let json = || serde_json::to_vec(value).map_err(|error| ApiError::internal(error.to_string()));
+        match self {
+            Self::Json => document(&json()?, true),
+            Self::Yaml => document(&json()?, false),
+            Self::Text(write, _, media) => {
+                // Whoever takes plain text alone need not know what else the format is called.
+                let media = if call.preferred(&[media, PLAIN]) == Some(1) { PLAIN } else { media };
+                answer(http::StatusCode::OK, &format!("{media}; charset=utf-8"), write(value))
+            }
+        }
+    }
+}
+
+/// 400 for a query parameter, with the parameter as the field of its cause.
+pub(super) fn bad_parameter(error: &FieldError) -> ApiError {
+    ApiError::bad_request(format!("{}: {}", error.field, error.message)).with_cause(
+        error.kind.reason(),
+        &error.field,
+        &*error.message,
+    )
+}
