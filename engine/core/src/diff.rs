@@ -13,13 +13,13 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use crate::masks::DigestKeys;
+use crate::masks::{DigestKeys, contains_mask, is_masked};
 use crate::object::{is_server_set, secret_as_stored};
 use crate::owner::without_mark;
 use crate::path::{FieldPath, Segment};
 use crate::plan::FieldChange;
 use crate::resolve::Resolved;
-use crate::sensitive::{Sensitive, UNKNOWN};
+use crate::sensitive::{MASK, Sensitive, UNKNOWN};
 use crate::spec::{ResourceId, ResourceType};
 
 /// What is compared.
@@ -47,6 +47,47 @@ pub fn three_way(comparison: &Comparison<'_>) -> Vec<FieldChange> {
 /// The fields that applying would change, by what the infrastructure says it would make.
 pub fn against_preview(comparison: &Comparison<'_>, previewed: &Map<String, Value>) -> Vec<FieldChange> {
     compare(comparison, Some(previewed))
+}
+
+/// The fields in which two records of a resource differ, by path, digests of sensitive values as [`MASK`]. Where one of the two is
+/// sensitive, neither is shown.
+pub fn between(
+    id: &ResourceId,
+    kind: ResourceType,
+    before: &Map<String, Value>,
+    after: &Map<String, Value>,
+) -> Vec<FieldChange> {
+    let desired = Resolved { attributes: after.clone(), ..Resolved::default() };
+    // What is not compared with what was recorded makes no digests.
+    let keys = DigestKeys::new(&[0; 32], &[]);
+    let comparison = Comparison { id, kind, prior: None, desired: &desired, live: before, keys: &keys };
+    let mut changes = against_preview(&comparison, after);
+    // The order of maps depends on a feature of serde_json that any crate in the build may turn on.
+    changes.sort_by(|a, b| a.path.cmp(&b.path));
+    for FieldChange { before, after, .. } in &mut changes {
+        match (before, after) {
+            (Some(before), Some(after)) if contains_mask(before) || contains_mask(after) => {
+                (*before, *after) = (MASK.into(), MASK.into());
+            }
+            (before, after) => {
+                before.iter_mut().for_each(hide_digests);
+                after.iter_mut().for_each(hide_digests);
+            }
+        }
+    }
+    changes
+}
+
+fn hide_digests(value: &mut Value) {
+    if is_masked(value) {
+        *value = MASK.into();
+        return;
+    }
+    match value {
+        Value::Object(map) => map.values_mut().for_each(hide_digests),
+        Value::Array(items) => items.iter_mut().for_each(hide_digests),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
 }
 
 fn compare(comparison: &Comparison<'_>, previewed: Option<&Map<String, Value>>) -> Vec<FieldChange> {
@@ -161,6 +202,12 @@ impl Walker<'_> {
                 }
             }
             (_, None | Some(Value::Null)) => self.change(None, Some(want)),
+            // A digest is one value, though it is written as a map.
+            (_, Some(had)) if is_masked(want) || is_masked(had) => {
+                if want != had {
+                    self.change(Some(had), Some(want));
+                }
+            }
             (Value::Object(want), Some(Value::Object(have))) => {
                 self.map(prior.and_then(Value::as_object), want, have);
             }

@@ -6,6 +6,7 @@
 //!
 //! Elsewhere: `stoa-runtime` reaches the infrastructure, `stoa-apply` carries a plan out.
 
+pub mod changes;
 pub mod conflict;
 mod dependencies;
 pub mod diff;
@@ -29,6 +30,7 @@ pub mod spec;
 pub mod state;
 mod validate;
 
+pub use changes::{Change, Changes, ResourceChange};
 pub use conflict::FieldConflict;
 pub use graph::{Cycle, Graph};
 pub use masks::{DigestKey, DigestKeys};

@@ -1,4 +1,4 @@
-//! A plan as people read it.
+//! A plan as people read it, and what changed between two states.
 //!
 //! ```text
 //! + create   v1:ConfigMap:shop:web
@@ -13,6 +13,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
+use crate::changes::{Change, Changes};
 use crate::conflict::FieldConflict;
 use crate::owner::left_alone;
 use crate::plan::{Action, FieldChange, Plan, PlannedAction, Summary};
@@ -65,6 +66,39 @@ pub fn summary_line(summary: &Summary) -> String {
     }
     line.push('.');
     line
+}
+
+/// What changed between two states as a table, one line per resource with its fields below, and a summary at the end.
+pub fn render_changes(changes: &Changes) -> String {
+    let mut out = String::new();
+    for resource in &changes.resources {
+        let (mark, word) = match resource.change {
+            Change::Added => ("+", "added"),
+            Change::Changed => ("~", "changed"),
+            Change::Removed => ("-", "removed"),
+        };
+        let _ = write!(out, "{mark} {word:<8} {}", resource.id);
+        if let Some(old) = &resource.recorded_as {
+            let _ = write!(out, "  (recorded as {old})");
+        }
+        out.push('\n');
+        for change in &resource.changes {
+            write_change(&mut out, change);
+        }
+        for change in &resource.settings {
+            write_change(&mut out, &FieldChange { path: format!("its {}", change.path), ..change.clone() });
+        }
+    }
+    if !out.is_empty() {
+        out.push('\n');
+    }
+    let counts = [(Change::Added, "added"), (Change::Changed, "changed"), (Change::Removed, "removed")]
+        .map(|(change, word)| (changes.count(change), word));
+    let counts: Vec<String> =
+        counts.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}")).collect();
+    let counts = if counts.is_empty() { "no changes".to_owned() } else { counts.join(", ") };
+    let _ = writeln!(out, "{counts}; {} unchanged.", changes.unchanged);
+    out
 }
 
 fn verb(action: Action) -> &'static str {

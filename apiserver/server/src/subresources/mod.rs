@@ -6,6 +6,7 @@ mod format;
 mod generate;
 mod graph;
 mod log;
+mod release_diff;
 mod release_documents;
 mod start_run;
 
@@ -113,6 +114,14 @@ impl Subresources {
             handler: Arc::new(release_documents::ReleaseDocument { subresources: self.clone(), document }),
         };
         vec![
+            Subresource {
+                name: "diff",
+                verbs: &["get"],
+                kind: (DELIVERY, VERSION, "ReleaseDiff"),
+                description: "What changed from another release to this one, by default from the one before.",
+                produces: release_diff::PRODUCES,
+                handler: Arc::new(release_diff::ReleaseDiff { subresources: self.clone() }),
+            },
             document("spec", "The Spec that was released.", release_documents::Document::Spec),
             document("state", "The State that came of it.", release_documents::Document::State),
         ]

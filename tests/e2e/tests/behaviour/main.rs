@@ -14,6 +14,7 @@ mod ownership;
 mod permissions;
 mod plans;
 mod records;
+mod releases;
 mod rollouts;
 mod secrets;
 mod topology;

@@ -1,0 +1,223 @@
+//! `releases/diff`: what changed from another release of the same stack and workspace to this one.
+//!
+//! Their recorded states are compared. Values that are sensitive are compared by what stands for them in the states, and
+//! shown as everywhere.
+
+use async_trait::async_trait;
+use kube::ResourceExt as _;
+use serde::Serialize;
+use stoa_engine::{Change, Changes, State, document, render::render_changes};
+use stoa_machinery::{
+    ApiError, content,
+    definition::{SubresourceCall, SubresourceHandler, SubresourceResponse},
+    registry::ListOptions,
+    status::FieldError,
+};
+use stoa_types::{Release, reason};
+
+use super::{
+    Subresources, failure,
+    format::{Format, PLAIN, bad_parameter},
+    parameter,
+    release_documents::{self, Document},
+};
+use crate::runs::{Halt, Services};
+
+/// What it comes in besides JSON and YAML.
+pub(super) const PRODUCES: &[&str] = &[PLAIN];
+const FORMATS: &[Format<Diff>] = &[Format::Json, Format::Yaml, Format::Text(text, "text", PLAIN)];
+
+/// What changed, and between which releases.
+#[derive(Debug, Serialize)]
+struct Diff {
+    /// The release that is compared with; absent for the first one, in which everything is new.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from: Option<Which>,
+    to: Which,
+    summary: Summary,
+    #[serde(flatten)]
+    changes: Changes,
+}
+
+/// A release.
+#[derive(Debug, Serialize)]
+struct Which {
+    name: String,
+    revision: i64,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    commit: String,
+}
+
+/// How many resources there are of each change.
+#[derive(Debug, Serialize)]
+struct Summary {
+    added: usize,
+    changed: usize,
+    removed: usize,
+}
+
+#[derive(Debug)]
+pub(super) struct ReleaseDiff {
+    pub(super) subresources: Subresources,
+}
+
+#[async_trait]
+impl SubresourceHandler for ReleaseDiff {
+    /// Query parameters: `with` is the other release, by its name or its number, else the one before is meant;
+    /// `format` is `json`, `yaml` or `text`.
+    async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
+        let format = Format::choose(&call, FORMATS)?;
+        let with = parameter(&call.query, "with").filter(|with| !with.is_empty()).map(With::parse).transpose()?;
+        let services = self.subresources.services()?;
+        let release = services.lookup.api::<Release>()?.get(&call.namespace, &call.name).await?;
+        let other = match with {
+            Some(with) => Some(with.find(services, &release).await?),
+            None => before(services, &release).await?,
+        };
+        let after = state(services, &release).await?;
+        let before = match &other {
+            Some(other) => state(services, other).await?,
+            None => State::default(),
+        };
+        let changes = Changes::between(&before, &after);
+        let [added, changed, removed] = [Change::Added, Change::Changed, Change::Removed].map(|it| changes.count(it));
+        let summary = Summary { added, changed, removed };
+        format.write(&call, &Diff { from: other.as_ref().map(which), to: which(&release), summary, changes })
+    }
+}
+
+/// The other release, as a client names it.
+#[derive(Debug, PartialEq)]
+enum With {
+    Revision(i64),
+    Name(String),
+}
+
+impl With {
+    /// # Errors
+    ///
+    /// 400 for what is neither the number nor the name of a release.
+    fn parse(text: &str) -> Result<Self, ApiError> {
+        if let Ok(number) = text.parse() {
+            return Ok(Self::Revision(number));
+        }
+        match content::dns_subdomain(text).pop() {
+            None => Ok(Self::Name(text.to_owned())),
+            Some(wrong) => {
+                let detail = format!("must be the number or the name of a release: {wrong}");
+                Err(bad_parameter(&FieldError::invalid("with", text, detail)))
+            }
+        }
+    }
+
+    /// # Errors
+    ///
+    /// 404 when there is none, 422 when it is of another stack or workspace than `release`.
+    async fn find(&self, services: &Services, release: &Release) -> Result<Release, ApiError> {
+        let spec = &release.spec;
+        let name = match self {
+            Self::Revision(number) => format!("{}.{}.{number}", spec.stack, spec.workspace),
+            Self::Name(name) => name.clone(),
+        };
+        let releases = services.lookup.api::<Release>()?;
+        let other = releases.get(&release.namespace().unwrap_or_default(), &name).await?;
+        match incomparable(release, &other) {
+            Some(why) => {
+                let error = FieldError::invalid("with", &name, why);
+                Err(ApiError::invalid("delivery.stoa.dev", "Release", &release.name_any(), &[error]))
+            }
+            None => Ok(other),
+        }
+    }
+}
+
+/// Why two releases are not compared, if they are not.
+fn incomparable(release: &Release, other: &Release) -> Option<String> {
+    let (this, that) = (&release.spec, &other.spec);
+    if (&this.stack, &this.workspace) != (&that.stack, &that.workspace) {
+        let place =
+            |of: &stoa_types::delivery::ReleaseSpec| format!("stack {} in workspace {}", of.stack, of.workspace);
+        return Some(format!("it is of {}, and {} is of {}", place(that), release.name_any(), place(this)));
+    }
+    (this.stack_uid != that.stack_uid).then(|| "it is of another stack that had the same name".to_owned())
+}
+
+/// The release before this one; nothing for the first.
+///
+/// # Errors
+///
+/// 404 when the earlier ones are not kept any more.
+async fn before(services: &Services, release: &Release) -> Result<Option<Release>, ApiError> {
+    let spec = &release.spec;
+    if spec.revision <= 1 {
+        return Ok(None);
+    }
+    let selector = Some(format!("spec.stack={},spec.workspace={}", spec.stack, spec.workspace));
+    let options = ListOptions { field_selector: selector, ..ListOptions::default() };
+    let namespace = release.namespace().unwrap_or_default();
+    let releases = services.lookup.api::<Release>()?.list_with(Some(&namespace), &options).await?;
+    let earlier =
+        releases.into_iter().filter(|it| it.spec.stack_uid == spec.stack_uid && it.spec.revision < spec.revision);
+    let message = || format!("no release before {} is kept; name another one by ?with=", release.name_any());
+    let found = earlier.max_by_key(|it| it.spec.revision).ok_or_else(|| ApiError::new(404, "NotFound", message()));
+    found.map(Some)
+}
+
+/// The state that came of a release.
+async fn state(services: &Services, release: &Release) -> Result<State, ApiError> {
+    let bytes = release_documents::read(services, release, Document::State).await?;
+    document::decode(&bytes).map_err(|error| {
+        let name = release.name_any();
+        let message = format!("the state of release {name} cannot be read: {error}; {}", error.advice());
+        failure(Halt::failed(reason::UNREADABLE_STATE, message))
+    })
+}
+
+fn which(release: &Release) -> Which {
+    let spec = &release.spec;
+    Which { name: release.name_any(), revision: spec.revision, commit: spec.commit.clone() }
+}
+
+fn text(diff: &Diff) -> String {
+    let from = diff.from.as_ref().map_or_else(|| "nothing".to_owned(), |from| from.name.clone());
+    format!("From {from} to {}:\n\n{}", diff.to.name, render_changes(&diff.changes))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn release(stack: &str, uid: &str, workspace: &str, revision: i64) -> Release {
+        let spec = json!({"stack": stack, "stackUID": uid, "workspace": workspace, "revision": revision, "run": "r",
+            "planDigest": "", "specDigest": "", "stateDigest": ""});
+        let name = format!("{stack}.{workspace}.{revision}");
+        Release::new(&name, serde_json::from_value(spec).unwrap())
+    }
+
+    #[test]
+    fn the_other_release_is_a_number_or_a_name() {
+        assert_eq!(With::parse("12"), Ok(With::Revision(12)));
+        assert_eq!(With::parse("web.dev.1"), Ok(With::Name("web.dev.1".to_owned())));
+        for malformed in ["web dev", "../web", "Web.dev.1", "1,2"] {
+            let error = With::parse(malformed).unwrap_err();
+            assert_eq!(error.code(), 400, "{malformed}");
+            assert!(error.message().starts_with("with: Invalid value: "), "{}", error.message());
+        }
+    }
+
+    #[test]
+    fn only_releases_of_one_deployment_are_compared() {
+        let this = release("web", "u1", "dev", 2);
+        assert_eq!(incomparable(&this, &release("web", "u1", "dev", 7)), None);
+        let why = |other| incomparable(&this, &other).unwrap();
+        let other_workspace = why(release("web", "u1", "prod", 1));
+        assert_eq!(
+            other_workspace,
+            "it is of stack web in workspace prod, and web.dev.2 is of stack web in workspace dev"
+        );
+        assert!(why(release("db", "u3", "dev", 1)).starts_with("it is of stack db in"));
+        assert_eq!(why(release("web", "u0", "dev", 1)), "it is of another stack that had the same name");
+    }
+}

@@ -1,0 +1,243 @@
+//! What changed between two states, such as those of two releases.
+//!
+//! States hold digests for sensitive values. These are compared and never shown: [`MASK`](crate::sensitive::MASK) stands in their place.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::diff::between;
+use crate::plan::FieldChange;
+use crate::spec::{ResourceId, ResourceType};
+use crate::state::{State, StateResource};
+use crate::validate::identity;
+
+/// What became of a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Change {
+    /// It is only in the later state.
+    Added,
+    /// It is in both, and differs.
+    Changed,
+    /// It is only in the earlier state.
+    Removed,
+}
+
+/// A resource that differs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ResourceChange {
+    /// Which.
+    pub id: ResourceId,
+    /// Who drives it.
+    #[serde(rename = "type")]
+    pub kind: ResourceType,
+    /// What became of it.
+    pub change: Change,
+    /// The id that the same object had before, when its id changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recorded_as: Option<ResourceId>,
+    /// Which of its attributes changed; empty unless it is in both states.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<FieldChange>,
+    /// What else of it changed: `type`, `cluster`, `dependsOn`, `extensions[<key>]`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub settings: Vec<FieldChange>,
+}
+
+/// What changed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Changes {
+    /// The resources that differ, by id.
+    pub resources: Vec<ResourceChange>,
+    /// How many are the same in both.
+    pub unchanged: usize,
+}
+
+impl Changes {
+    /// What changed from one state to another. What only the infrastructure chose is not looked at.
+    pub fn between(before: &State, after: &State) -> Self {
+        let mut gone: BTreeMap<&ResourceId, &StateResource> = before.resources.iter().map(|it| (&it.id, it)).collect();
+        let kept: Vec<(&StateResource, Option<&StateResource>)> =
+            after.resources.iter().map(|it| (it, gone.remove(&it.id))).collect();
+        let mut renamed: HashMap<[String; 4], &StateResource> =
+            gone.values().filter_map(|it| Some((object(it)?, *it))).collect();
+        let mut changes = Self::default();
+        for (after, before) in kept {
+            let before = before.or_else(|| renamed.remove(&object(after)?));
+            let Some(before) = before else {
+                changes.resources.push(whole(after, Change::Added));
+                continue;
+            };
+            gone.remove(&before.id);
+            let change = ResourceChange {
+                recorded_as: (before.id != after.id).then(|| before.id.clone()),
+                changes: between(&after.id, after.kind, &before.attributes, &after.attributes),
+                settings: settings(before, after),
+                ..whole(after, Change::Changed)
+            };
+            if change.changes.is_empty() && change.settings.is_empty() && change.recorded_as.is_none() {
+                changes.unchanged += 1;
+            } else {
+                changes.resources.push(change);
+            }
+        }
+        changes.resources.extend(gone.into_values().map(|it| whole(it, Change::Removed)));
+        changes.resources.sort_by(|a, b| a.id.cmp(&b.id));
+        changes
+    }
+
+    /// How many resources there are of a change.
+    pub fn count(&self, change: Change) -> usize {
+        self.resources.iter().filter(|it| it.change == change).count()
+    }
+}
+
+fn whole(resource: &StateResource, change: Change) -> ResourceChange {
+    ResourceChange {
+        id: resource.id.clone(),
+        kind: resource.kind,
+        change,
+        recorded_as: None,
+        changes: Vec::new(),
+        settings: Vec::new(),
+    }
+}
+
+/// What tells an object of Kubernetes from others, whatever its id.
+fn object(resource: &StateResource) -> Option<[String; 4]> {
+    (resource.kind == ResourceType::Kubernetes).then(|| identity(&resource.attributes)).flatten()
+}
+
+/// What changed of all that is not in the attributes.
+fn settings(before: &StateResource, after: &StateResource) -> Vec<FieldChange> {
+    let of = |resource: &StateResource| {
+        let mut settings = Map::new();
+        settings.insert("type".to_owned(), json!(resource.kind));
+        settings.insert("cluster".to_owned(), json!(resource.cluster));
+        settings.insert("dependsOn".to_owned(), json!(resource.depends_on));
+        settings.extend(resource.extensions.iter().map(|(key, value)| (format!("extensions[{key}]"), value.clone())));
+        settings.retain(|_, value| *value != json!("") && *value != json!([]));
+        settings
+    };
+    let (before, after) = (of(before), of(after));
+    let paths: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    let get = |settings: &Map<String, Value>, path: &String| settings.get(path).cloned();
+    paths
+        .into_iter()
+        .map(|path| FieldChange {
+            path: path.clone(),
+            before: get(&before, path),
+            after: get(&after, path),
+            drift: false,
+        })
+        .filter(|change| change.before != change.after)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use insta::assert_snapshot;
+
+    use super::*;
+    use crate::render::render_changes;
+
+    fn state(resources: &Value) -> State {
+        serde_json::from_value(json!({ "resources": resources })).unwrap()
+    }
+
+    fn check(before: &Value, after: &Value) -> String {
+        render_changes(&Changes::between(&state(before), &state(after)))
+    }
+
+    fn map(name: &str, data: &Value) -> Value {
+        json!({"id": format!("v1:ConfigMap:shop:{name}"), "type": "Kubernetes", "attributes": {
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "shop"}, "data": data}})
+    }
+
+    #[test]
+    fn resources_come_go_and_change_field_by_field() {
+        let before = json!([map("same", &json!({})), map("old", &json!({})), map("web", &json!({"a": "1", "b": "2"}))]);
+        let after = json!([map("web", &json!({"a": "2", "c": "3"})), map("new", &json!({})), map("same", &json!({}))]);
+        assert_snapshot!(check(&before, &after), @r#"
+        + added    v1:ConfigMap:shop:new
+        - removed  v1:ConfigMap:shop:old
+        ~ changed  v1:ConfigMap:shop:web
+            data.a: "1" → "2"
+            - data.b: "2"
+            + data.c: "3"
+
+        1 added, 1 changed, 1 removed; 1 unchanged.
+        "#);
+        assert_snapshot!(check(&before, &before), @"no changes; 3 unchanged.");
+    }
+
+    #[test]
+    fn items_are_told_apart_by_their_key() {
+        let deployment = |containers: &Value| {
+            json!([{"id": "apps/v1:Deployment:shop:web", "type": "Kubernetes", "attributes": {
+                "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "shop"},
+                "spec": {"template": {"spec": {"containers": containers}}}}}])
+        };
+        let before = deployment(&json!([{"name": "web", "image": "web:1"}]));
+        let after = deployment(&json!([{"name": "proxy", "image": "p"}, {"name": "web", "image": "web:2"}]));
+        assert_snapshot!(check(&before, &after), @r#"
+        ~ changed  apps/v1:Deployment:shop:web
+            + spec.template.spec.containers[name=proxy]: {"image":"p","name":"proxy"}
+            spec.template.spec.containers[name=web].image: "web:1" → "web:2"
+
+        1 changed; 0 unchanged.
+        "#);
+    }
+
+    #[test]
+    fn digests_are_compared_and_never_shown() {
+        let sealed = |digest: &str| json!({"$sensitive": digest});
+        let resources = |password: &Value, variable: &Value, nested: &Value| {
+            json!([
+                {"id": "v1:Secret:shop:db", "type": "Kubernetes", "attributes": {"apiVersion": "v1", "kind": "Secret",
+                    "metadata": {"name": "db", "namespace": "shop"}, "stringData": {"password": password, "same": sealed("d0")}}},
+                map("web", &json!({"flowed": variable, "same": sealed("d0"), "nested": nested})),
+            ])
+        };
+        let before = resources(&sealed("d1"), &sealed("d2"), &Value::Null);
+        let after = resources(&sealed("d3"), &sealed("d4"), &json!([{"a": "b", "c": sealed("d5")}]));
+        let text = check(&before, &after);
+        assert_snapshot!(text, @r#"
+        ~ changed  v1:ConfigMap:shop:web
+            data.flowed: (sensitive) → (sensitive)
+            + data.nested: [{"a":"b","c":"(sensitive)"}]
+        ~ changed  v1:Secret:shop:db
+            data.password: (sensitive) → (sensitive)
+
+        2 changed; 0 unchanged.
+        "#);
+        assert_eq!(check(&before, &before).lines().count(), 1);
+        let json = serde_json::to_string(&Changes::between(&state(&before), &state(&after))).unwrap();
+        let clear = resources(&json!("clear"), &json!("clear"), &Value::Null);
+        let became = serde_json::to_string(&Changes::between(&state(&clear), &state(&after))).unwrap();
+        for shown in [text, json, became] {
+            assert!(!shown.contains("$sensitive") && !(0..6).any(|n| shown.contains(&format!("d{n}"))), "{shown}");
+            assert!(!shown.contains("clear"), "{shown}");
+        }
+    }
+
+    #[test]
+    fn an_object_that_got_another_id_is_the_same() {
+        let ingress = |version: &str, extensions: &Value| {
+            json!([{"id": format!("networking.k8s.io/{version}:Ingress:shop:web"), "type": "Kubernetes",
+                "dependsOn": ["v1:Namespace:shop"], "extensions": extensions, "cluster": "main",
+                "attributes": {"apiVersion": format!("networking.k8s.io/{version}"), "kind": "Ingress",
+                    "metadata": {"name": "web", "namespace": "shop"}}}])
+        };
+        let after = ingress("v1", &json!({"stoa.dev/recreate": "true"}));
+        assert_snapshot!(check(&ingress("v1beta1", &json!({})), &after), @r#"
+        ~ changed  networking.k8s.io/v1:Ingress:shop:web  (recorded as networking.k8s.io/v1beta1:Ingress:shop:web)
+            apiVersion: "networking.k8s.io/v1beta1" → "networking.k8s.io/v1"
+            + its extensions[stoa.dev/recreate]: "true"
+
+        1 changed; 0 unchanged.
+        "#);
+    }
+}
