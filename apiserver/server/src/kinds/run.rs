@@ -94,16 +94,16 @@ impl RunStrategy {
             Ok(name) => name,
             Err(error) => return invalid(error),
         };
+        lookup::require_use(context, "workspaces", &name).await?;
+        let Some(workspace) = self.lookup.api::<Workspace>()?.get_opt("", &name).await? else {
+            return invalid(FieldError::not_found("spec.workspace", &name));
+        };
         let deployments = stack.status.iter().flat_map(|status| &status.deployments);
         let is_deployed = deployments.filter(|d| d.resources > 0).any(|deployment| deployment.workspace == name);
         if !(stack.spec.workspaces.is_empty() || stack.spec.workspaces.contains(&name) || is_deployed) {
             let stack_is_for = format!("the stack is for {}", stack.spec.workspaces.join(", "));
             return invalid(FieldError::invalid("spec.workspace", &name, stack_is_for));
         }
-        lookup::require_use(context, "workspaces", &name).await?;
-        let Some(workspace) = self.lookup.api::<Workspace>()?.get_opt("", &name).await? else {
-            return invalid(FieldError::not_found("spec.workspace", &name));
-        };
         lookup::require_use(context, "backends", &workspace.spec.backend.name).await?;
         if let Some(plan) = &run.spec.plan {
             let preview = self.lookup.api::<Run>()?.get_opt(&namespace, plan).await?;

@@ -265,7 +265,8 @@ fn live_workspaces(stack: &Stack) -> impl Iterator<Item = &str> {
     deployments.filter(|deployment| deployment.resources > 0).map(|deployment| deployment.workspace.as_str())
 }
 
-/// Refuses to delete what a stack that is live in one of these workspaces cannot do without.
+/// Refuses to delete what a stack that is live in one of these workspaces cannot do without. One that leaves its
+/// infrastructure behind can.
 ///
 /// # Errors
 ///
@@ -276,7 +277,8 @@ pub(crate) async fn refuse_while_used(
     workspaces: &[String],
 ) -> Result<(), ApiError> {
     let stacks = lookup.api::<Stack>()?.list(None, "").await?;
-    let user = stacks.iter().find_map(|stack| {
+    let mut needing = stacks.iter().filter(|stack| stack.spec.deletion_policy != DeletionPolicy::Orphan);
+    let user = needing.find_map(|stack| {
         let workspace = live_workspaces(stack).find(|live| workspaces.iter().any(|workspace| workspace == live))?;
         Some((stack, workspace))
     });

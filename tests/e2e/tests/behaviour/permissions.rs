@@ -216,7 +216,8 @@ fn whoever_may_not_destroy_deletes_no_live_stack_and_what_it_needs_stays() {
             "{refused}"
         );
     }
-    let stray = apply_run(name).replace("operation: Apply", "operation: Apply, workspace: elsewhere");
+    let elsewhere = Organization::create(&cluster).name;
+    let stray = apply_run(name).replace("operation: Apply", &format!("operation: Apply, workspace: {elsewhere}"));
     let refused = admin.create_refused(&stray);
     assert!(refused.contains("spec.workspace") && refused.contains(&format!("the stack is for {name}")), "{refused}");
 
