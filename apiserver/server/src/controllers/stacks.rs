@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     events::Kind,
-    kinds::stack::is_deployed,
+    kinds::stack::{is_deployed, live_workspaces},
     runs::{Services, readiness, state, status},
 };
 
@@ -101,7 +101,11 @@ async fn look_for_drift(services: &Services, stack: &Stack) -> Result<Option<Dur
                 let mut run = run_of(stack, &deployment.workspace, Operation::Refresh);
                 // Longer than until the next, which has to find it.
                 run.spec.ttl_seconds_after_finished = i64::try_from((every * 2).as_secs() + 600).ok();
-                services.lookup.api::<Run>()?.create(&run).await?;
+                // One that is refused, as without its workspace, keeps no other waiting.
+                if let Err(error) = services.lookup.api::<Run>()?.create(&run).await {
+                    let workspace = &deployment.workspace;
+                    tracing::warn!(stack = stack.name_any(), workspace, %error, "drift is not looked for");
+                }
             }
         }
     }
@@ -227,9 +231,8 @@ fn is_too_soon(run: &Run, now: Timestamp) -> bool {
 /// When runs cannot be read or created.
 pub(crate) async fn destroy(services: &Services, stack: &Stack) -> Result<(), ApiError> {
     let runs = runs_of(services, stack).await?;
-    let deployments = stack.status.iter().flat_map(|s| &s.deployments).filter(|d| d.resources > 0);
     let mut workspaces = recorded_in(services, stack).await?;
-    workspaces.extend(deployments.map(|deployment| deployment.workspace.clone()));
+    workspaces.extend(live_workspaces(stack).map(str::to_owned));
     for workspace in workspaces {
         let is_destroy = |r: &&Run| r.spec.operation == Operation::Destroy && r.spec.workspace == workspace;
         if runs.iter().filter(is_destroy).any(|r| is_too_soon(r, services.now())) {

@@ -12,7 +12,10 @@ use super::{
     groups::{GATHER, Groups},
     queue::{self, ObjectKey, Trigger},
 };
-use crate::{kinds::workspace, runs::Services};
+use crate::{
+    kinds::{stack::live_workspaces, workspace},
+    runs::Services,
+};
 
 pub(crate) async fn run(services: Services, end: CancellationToken) {
     let (Ok(workspaces), Ok(stacks), Ok(backends)) =
@@ -23,8 +26,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
     let lookup = services.lookup.clone();
     let by_workspace = Groups::default();
     let deployed = by_workspace.follow(&stacks, |s: &Stack| {
-        let live = s.status.iter().flat_map(|status| &status.deployments).filter(|d| d.resources > 0);
-        live.map(|d| (String::new(), d.workspace.clone())).collect()
+        live_workspaces(s).map(|workspace| (String::new(), workspace.to_owned())).collect()
     });
     let triggers = vec![
         Trigger::on(&workspaces, |w| vec![queue::key_of(w)]),

@@ -5,6 +5,7 @@ use kube::{CustomResourceExt as _, ResourceExt as _};
 use stoa_machinery::{
     ApiError, RequestContext, ResourceDefinition,
     definition::{Cell, Column, SelectableField},
+    registry::ListOptions,
     status::FieldError,
     strategy::{Admission, Strategy},
 };
@@ -38,9 +39,10 @@ impl Strategy for BackendStrategy {
     async fn admit(&self, _: &RequestContext, change: Admission<'_, Backend>) -> Result<(), ApiError> {
         let Admission::Delete(backend) = change else { return Ok(()) };
         let name = backend.name_any();
-        let workspaces = self.lookup.api::<Workspace>()?.list(None, "").await?;
-        let of_backend = workspaces.iter().filter(|workspace| workspace.spec.backend.name == name);
-        let of_backend: Vec<String> = of_backend.map(|workspace| workspace.name_any()).collect();
+        let of_backend =
+            ListOptions { field_selector: Some(format!("spec.backend.name={name}")), ..ListOptions::default() };
+        let workspaces = self.lookup.api::<Workspace>()?.list_with(None, &of_backend).await?;
+        let of_backend: Vec<String> = workspaces.iter().map(|workspace| workspace.name_any()).collect();
         stack::refuse_while_used(&self.lookup, ("backends", &name), &of_backend).await
     }
 

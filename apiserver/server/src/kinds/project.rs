@@ -89,19 +89,19 @@ impl Strategy for ProjectStrategy {
 
     async fn admit(&self, context: &RequestContext, change: Admission<'_, Project>) -> Result<(), ApiError> {
         let Admission::Delete(object) = change else { return Ok(()) };
+        if object.spec.deletion_policy == DeletionPolicy::Orphan {
+            return Ok(());
+        }
         let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
         let stacks = stack::of_project(&self.lookup, &namespace, &name).await?;
-        match object.spec.deletion_policy {
-            DeletionPolicy::Refuse => {}
-            DeletionPolicy::Orphan => return Ok(()),
-            DeletionPolicy::Destroy => {
-                for stack in stacks.iter().filter(|stack| stack::is_deployed(stack)) {
-                    stack::require_destroy(context, stack).await?;
-                }
-                return Ok(());
+        let mut deployed = stacks.iter().filter(|stack| stack::is_deployed(stack));
+        if object.spec.deletion_policy == DeletionPolicy::Destroy {
+            for stack in deployed {
+                stack::require_destroy(&self.lookup, context, stack).await?;
             }
+            return Ok(());
         }
-        match stacks.iter().find(|stack| stack::is_deployed(stack)) {
+        match deployed.next() {
             None => Ok(()),
             Some(stack) => Err(ApiError::forbidden(
                 "config.stoa.dev",

@@ -13,12 +13,12 @@ use stoa_machinery::{
     strategy::{Admission, Strategy},
 };
 use stoa_types::{
-    Run, Stack, Workspace,
+    Run, Stack,
     delivery::{Operation, Requester, RunStatus},
     labels,
 };
 
-use super::{check, lookup, lookup::Lookup};
+use super::{check, lookup, lookup::Lookup, stack::live_workspaces, workspace};
 use crate::subresources::Subresources;
 
 pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
@@ -94,17 +94,14 @@ impl RunStrategy {
             Ok(name) => name,
             Err(error) => return invalid(error),
         };
-        lookup::require_use(context, "workspaces", &name).await?;
-        let Some(workspace) = self.lookup.api::<Workspace>()?.get_opt("", &name).await? else {
+        if workspace::require_use(&self.lookup, context, &name).await?.is_none() {
             return invalid(FieldError::not_found("spec.workspace", &name));
-        };
-        let deployments = stack.status.iter().flat_map(|status| &status.deployments);
-        let is_deployed = deployments.filter(|d| d.resources > 0).any(|deployment| deployment.workspace == name);
+        }
+        let is_deployed = live_workspaces(&stack).any(|workspace| workspace == name);
         if !(stack.spec.workspaces.is_empty() || stack.spec.workspaces.contains(&name) || is_deployed) {
             let stack_is_for = format!("the stack is for {}", stack.spec.workspaces.join(", "));
             return invalid(FieldError::invalid("spec.workspace", &name, stack_is_for));
         }
-        lookup::require_use(context, "backends", &workspace.spec.backend.name).await?;
         if let Some(plan) = &run.spec.plan {
             let preview = self.lookup.api::<Run>()?.get_opt(&namespace, plan).await?;
             if preview.is_none() {

@@ -20,7 +20,7 @@ use stoa_types::{
     labels,
 };
 
-use super::{check, lookup, lookup::Lookup};
+use super::{check, lookup, lookup::Lookup, workspace};
 use crate::{runs::readiness, subresources::Subresources};
 
 /// Looking for drift reads everything that is deployed.
@@ -102,7 +102,7 @@ fn resources(object: &Object) -> Value {
 
 /// Whether anything that the stack deployed is still live.
 pub(crate) fn is_deployed(stack: &Stack) -> bool {
-    stack.status.as_ref().is_some_and(|s| s.deployments.iter().any(|d| d.resources > 0))
+    live_workspaces(stack).next().is_some()
 }
 
 /// Gives a stack that has no name inside its project its own; also when an update leaves it out.
@@ -220,7 +220,7 @@ impl Strategy for StackStrategy {
             Admission::Update { new, old, subresource: "" } => {
                 let destroys = |stack: &Stack| stack.spec.deletion_policy == DeletionPolicy::Destroy;
                 if destroys(new) && !destroys(old) && is_deployed(old) {
-                    require_destroy(context, old).await?;
+                    require_destroy(&self.lookup, context, old).await?;
                 }
                 self.require_project_access(context, new).await
             }
@@ -236,7 +236,7 @@ impl Strategy for StackStrategy {
                     ));
                 }
                 if stack.spec.deletion_policy == DeletionPolicy::Destroy && is_deployed(stack) {
-                    return require_destroy(context, stack).await;
+                    return require_destroy(&self.lookup, context, stack).await;
                 }
                 Ok(())
             }
@@ -249,18 +249,18 @@ impl Strategy for StackStrategy {
 /// # Errors
 ///
 /// 403 that names the verb and the object.
-pub(crate) async fn require_destroy(context: &RequestContext, stack: &Stack) -> Result<(), ApiError> {
+pub(crate) async fn require_destroy(lookup: &Lookup, context: &RequestContext, stack: &Stack) -> Result<(), ApiError> {
     let (namespace, name) = (stack.namespace().unwrap_or_default(), stack.name_any());
     let operation = Operation::Destroy.permission();
     lookup::require(context, "create", "config.stoa.dev", "stacks", operation, &namespace, &name).await?;
     for workspace in live_workspaces(stack) {
-        lookup::require_use(context, "workspaces", workspace).await?;
+        workspace::require_use(lookup, context, workspace).await?;
     }
     Ok(())
 }
 
 /// The workspaces in which something of a stack is live.
-fn live_workspaces(stack: &Stack) -> impl Iterator<Item = &str> {
+pub(crate) fn live_workspaces(stack: &Stack) -> impl Iterator<Item = &str> {
     let deployments = stack.status.iter().flat_map(|status| &status.deployments);
     deployments.filter(|deployment| deployment.resources > 0).map(|deployment| deployment.workspace.as_str())
 }

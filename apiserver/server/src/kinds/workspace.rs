@@ -10,7 +10,7 @@ use stoa_machinery::{
 };
 use stoa_types::{Backend, Workspace, common::condition, platform::CommitMode, reason};
 
-use super::{check, lookup::Lookup, stack};
+use super::{check, lookup, lookup::Lookup, stack};
 
 pub(crate) fn definition() -> ResourceDefinition {
     ResourceDefinition::from_crd(&Workspace::crd())
@@ -52,6 +52,24 @@ pub(crate) fn observe(lookup: &Lookup, workspace: &mut Workspace) {
     let generation = workspace.metadata.generation;
     let status = workspace.status.get_or_insert_default();
     check::set_condition(&mut status.conditions, reason::READY, ready, why, message, generation);
+}
+
+/// Requires the verb `use` on a workspace and, if it is there, on its backend.
+///
+/// # Errors
+///
+/// 403 that names the verb and the object.
+pub(crate) async fn require_use(
+    lookup: &Lookup,
+    context: &RequestContext,
+    name: &str,
+) -> Result<Option<Workspace>, ApiError> {
+    lookup::require_use(context, "workspaces", name).await?;
+    let workspace = lookup.api::<Workspace>()?.get_opt("", name).await?;
+    if let Some(workspace) = &workspace {
+        lookup::require_use(context, "backends", &workspace.spec.backend.name).await?;
+    }
+    Ok(workspace)
 }
 
 #[derive(Debug)]

@@ -240,6 +240,8 @@ fn whoever_may_not_destroy_deletes_no_live_stack_and_what_it_needs_stays() {
     grant(&admin, &user_name, name, &rule("config.stoa.dev", "stacks/destroy", "create", "web"));
     refused_for(&delete, "workspaces");
     grant(&admin, &user_name, "", &rule("platform.stoa.dev", "workspaces", "use", name));
+    refused_for(&delete, "backends");
+    grant(&admin, &user_name, "", &rule("platform.stoa.dev", "backends", "use", name));
     eventually("the stack can be deleted", PATIENCE, || user.succeeds(&delete).then_some(()));
     eventually("the stack is gone", PATIENCE, || (!admin.succeeds(&[&["get"], &stack[..]].concat())).then_some(()));
     admin.run(&["delete", "workspace", name]);

@@ -131,14 +131,17 @@ impl World {
         let key = self.head_key().await;
         let expected = runner.map_or(Value::Null, Value::from);
         let found = async {
-            loop {
-                let entries = self.services.log.scan(key.as_str(), None).await.unwrap().entries;
-                let head: Value = entries.first().map_or(Value::Null, |e| serde_json::from_slice(&e.value).unwrap());
-                if head["runner"] == expected {
-                    return head;
+            let there = self.services.log.scan(key.as_str(), None).await.unwrap();
+            let mut head: Value =
+                there.entries.first().map_or(Value::Null, |e| serde_json::from_slice(&e.value).unwrap());
+            let mut records = self.services.log.follow(there.version).await.unwrap();
+            while head["runner"] != expected {
+                let record = records.next().await.expect("the log goes on").unwrap();
+                if let (true, log::Change::Put(value)) = (record.key == key, &record.change) {
+                    head = serde_json::from_slice(value).unwrap();
                 }
-                tokio::time::sleep(Duration::from_millis(20)).await;
             }
+            head
         };
         tokio::time::timeout(SOON, found).await.unwrap_or_else(|_| panic!("the head never says {runner:?}"))
     }
