@@ -44,6 +44,10 @@ impl AdmissionPlugin for NamespaceLifecycle {
             }
     }
 
+    fn reads_object(&self) -> bool {
+        false
+    }
+
     async fn admit(
         &self,
         attributes: &Attributes<'_>,

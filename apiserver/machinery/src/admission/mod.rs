@@ -119,6 +119,12 @@ pub trait AdmissionPlugin: Debug + Send + Sync + 'static {
         false
     }
 
+    /// Whether [`admit`](Self::admit) looks at the object, or at the old one, of an update rather than at the request alone:
+    /// otherwise both may be left out.
+    fn reads_object(&self) -> bool {
+        true
+    }
+
     /// Whether [`validate`](Self::validate) may do something about such writes. Cheap: the object is copied if so.
     fn validates(&self, _attributes: &Attributes<'_>) -> bool {
         false
@@ -146,6 +152,18 @@ pub trait AdmissionPlugin: Debug + Send + Sync + 'static {
     async fn validate(&self, _attributes: &Attributes<'_>, _object: Option<&Object>) -> Result<(), ApiError> {
         Ok(())
     }
+}
+
+/// What of a write admission has to see. More compares as greater.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Sight {
+    /// Nobody has a say in it.
+    #[default]
+    Nothing,
+    /// Who writes what where.
+    Request,
+    /// The objects, too.
+    Object,
 }
 
 /// The plugins of a server, in the order in which they are asked.
@@ -182,9 +200,10 @@ impl Chain {
         &self.metrics
     }
 
-    /// Whether any plugin may change or refuse such writes before they are validated.
-    pub fn admits(&self, attributes: &Attributes<'_>) -> bool {
-        self.plugins.iter().any(|plugin| plugin.admits(attributes))
+    /// What the plugins that may change or refuse such writes before they are validated have to see of them.
+    pub fn admits(&self, attributes: &Attributes<'_>) -> Sight {
+        let asked = self.plugins.iter().filter(|plugin| plugin.admits(attributes));
+        asked.map(|plugin| if plugin.reads_object() { Sight::Object } else { Sight::Request }).max().unwrap_or_default()
     }
 
     /// Whether any plugin may object to such writes.

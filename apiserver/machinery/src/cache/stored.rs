@@ -160,6 +160,15 @@ impl Stored {
         serde_json::from_slice(&self.json())
     }
 
+    /// The same without its version, which spares the copy: for types that have only a few of its fields.
+    ///
+    /// # Errors
+    ///
+    /// When it is not of that type.
+    pub fn decode_part<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
+        serde_json::from_slice(&self.value)
+    }
+
     /// The JSON, to be written.
     pub(crate) fn encoded(&self) -> Encoded<'_> {
         self.part(0..self.value.len())

@@ -535,8 +535,8 @@ pub async fn write_under_a_lost_lease_is_fenced(log: Arc<dyn Log>) {
 
 /// A write under a lease that expired is refused, though nobody has taken it since.
 pub async fn write_under_an_expired_lease_is_fenced(log: Arc<dyn Log>) {
-    let lease = log.acquire("run/x", "one", SHORT).await.expect("free");
     let start = Instant::now();
+    let lease = log.acquire("run/x", "one", SHORT).await.expect("free");
     loop {
         let mut fenced = write("/a", Expect::Any, value("1"));
         fenced.fence = Some(lease.fence());

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::{DeleteOptions, Scaling, Store, Stored, Target};
 use crate::{
-    admission::{Attributes, Chain, Operation},
+    admission::{Attributes, Chain, Operation, Sight},
     definition::ResourceDefinition,
     managed_fields::{self, FieldManagers},
     object::Object,
@@ -55,10 +55,17 @@ impl Written<'_> {
 }
 
 impl Store {
-    /// Whether the chain may change an object that is about to be written, or refuse it unseen.
-    pub(super) fn may_admit(&self, write: Admitted<'_>) -> bool {
-        let Some(chain) = self.admission.get() else { return false };
+    /// What the chain has to see of a write that it may change or refuse.
+    pub(super) fn may_admit(&self, write: Admitted<'_>) -> Sight {
+        let Some(chain) = self.admission.get() else { return Sight::Nothing };
         chain.admits(&self.attributes(write, chain, None, &Value::Null))
+    }
+
+    /// Lets the chain refuse a write by what is asked, unseen what is written.
+    pub(super) async fn admit_request(&self, write: Admitted<'_>) -> Result<(), ApiError> {
+        let Some(chain) = self.admission.get() else { return Ok(()) };
+        let options = options_of(write);
+        chain.admit(&self.attributes(write, chain, None, &options), None).await.map(|_| ())
     }
 
     /// Lets the chain change an object that is about to be written. Its `managedFields` are what the write makes them;

@@ -107,6 +107,20 @@ where
         }
     }
 
+    /// Reads one object, if it exists, as a type that has no more of its fields than are wanted, and not its version:
+    /// what is left out costs next to nothing.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read.
+    pub async fn get_part<P: DeserializeOwned>(&self, namespace: &str, name: &str) -> Result<Option<P>, ApiError> {
+        match self.store.get(namespace, name, None).await {
+            Ok(stored) => decoded(&stored, Stored::decode_part).map(Some),
+            Err(error) if error.code() == 404 => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Lists the objects of one namespace, or of all, that a label selector matches.
     ///
     /// Objects that do not decode are left out, with an error in the log.
@@ -233,14 +247,31 @@ where
     /// Begins with what is there and goes on until the registry ends: when history was missed it
     /// starts over. Objects that do not decode are left out, with an error in the log.
     pub fn subscribe(&self, namespace: Option<&str>) -> BoxStream<'static, Change<K>> {
+        self.subscribed(namespace, decode)
+    }
+
+    /// The same for a type that has no more of the fields than are wanted, and not the version, as with
+    /// [`get_part`](Self::get_part).
+    pub fn subscribe_part<P: DeserializeOwned + Send + 'static>(
+        &self,
+        namespace: Option<&str>,
+    ) -> BoxStream<'static, Change<P>> {
+        self.subscribed(namespace, |stored| decoded(stored, Stored::decode_part))
+    }
+
+    fn subscribed<T: Send + 'static>(
+        &self,
+        namespace: Option<&str>,
+        decode: fn(&Stored) -> Result<T, ApiError>,
+    ) -> BoxStream<'static, Change<T>> {
         let subscriber = Subscriber {
             store: self.store.clone(),
             namespace: namespace.map(str::to_owned),
             since: None,
             events: None,
         };
-        stream::unfold(subscriber, |mut subscriber| async {
-            subscriber.next().await.map(|change| (change, subscriber))
+        stream::unfold(subscriber, move |mut subscriber| async move {
+            subscriber.next(decode).await.map(|change| (change, subscriber))
         })
         .boxed()
     }
@@ -256,7 +287,7 @@ struct Subscriber {
 }
 
 impl Subscriber {
-    async fn next<K: DeserializeOwned>(&mut self) -> Option<Change<K>> {
+    async fn next<T>(&mut self, decode: fn(&Stored) -> Result<T, ApiError>) -> Option<Change<T>> {
         while !self.store.end.is_cancelled() {
             let Some(events) = &mut self.events else {
                 match self.begin().await {
@@ -319,7 +350,11 @@ impl Subscriber {
 }
 
 fn decode<K: DeserializeOwned>(stored: &Stored) -> Result<K, ApiError> {
-    stored.decode().map_err(|error| {
+    decoded(stored, Stored::decode)
+}
+
+fn decoded<T>(stored: &Stored, decode: impl FnOnce(&Stored) -> Result<T, serde_json::Error>) -> Result<T, ApiError> {
+    decode(stored).map_err(|error| {
         tracing::error!(key = %stored.key, %error, "stored object does not decode");
         ApiError::internal("the stored object does not decode")
     })

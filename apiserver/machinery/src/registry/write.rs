@@ -13,6 +13,7 @@ use super::{
     read::parse_version,
 };
 use crate::{
+    admission::Sight,
     auth::{self, Attributes},
     cache::Prepared,
     log::{Change, Expect, Key, LogError, Origin, Version, Write},
@@ -309,7 +310,8 @@ impl Store {
         old.metadata_mut().remove("resourceVersion");
         let written = new.metadata_mut().remove(MANAGED_FIELDS);
         // Admission sees all that was sent; a part that is not written need not have its type.
-        let whole = self.may_admit(write).then(|| self.strategy.typed(&new).unwrap_or_else(|_| new.clone()));
+        let sight = self.may_admit(write);
+        let whole = (sight == Sight::Object).then(|| self.strategy.typed(&new).unwrap_or_else(|_| new.clone()));
         let mut based_on = new.meta_str("resourceVersion").to_owned();
         let mut object = self.part(new, &old, target, namespace)?;
         let mut managed_fields = match change {
@@ -319,6 +321,9 @@ impl Store {
                 self.track(context, target, live, &self.typed(&object, target)?, written.as_ref())
             }
         };
+        if sight == Sight::Request {
+            self.admit_request(write).await?;
+        }
         if let Some(mut whole) = whole {
             put_managed_fields(&mut whole, managed_fields);
             self.admit_change(write, &mut whole).await?;

@@ -4,12 +4,14 @@
 //! Built on the event parser below `serde-saphyr`, because serde's data model hides duplicate
 //! keys and lines. Aliases are paid for from a budget, so that no small body becomes a large value.
 
+mod plain;
+
 use std::{collections::HashMap, fmt};
 
 use serde_json::{Map, Number, Value};
 use serde_saphyr::granit_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput, Tag};
 
-use super::{MAX_DEPTH, StrictErrors, SyntaxError};
+use super::{MAX_DEPTH, StrictErrors, SyntaxError, json};
 
 /// How much may be copied through anchors and aliases: bytes of text plus [`NODE_WEIGHT`] per value.
 const ALIAS_BUDGET: usize = 8 << 20;
@@ -17,8 +19,19 @@ const NODE_WEIGHT: usize = 32;
 
 /// Reads the first document of a body, whatever follows; an empty body is null.
 pub(super) fn parse(body: &[u8]) -> Result<(Value, StrictErrors), SyntaxError> {
+    if plain::is_plain_json(body)
+        && let Ok((value, strict)) = json::parse(None, body)
+        // The lines of what stands twice are known here alone.
+        && strict.is_empty()
+    {
+        return Ok((value, strict));
+    }
     let text = std::str::from_utf8(body)
         .map_err(|error| SyntaxError(format!("yaml: invalid UTF-8 at byte {}", error.valid_up_to())))?;
+    compose(text)
+}
+
+fn compose(text: &str) -> Result<(Value, StrictErrors), SyntaxError> {
     let mut composer = Composer {
         parser: Parser::new_from_str(text),
         anchors: HashMap::new(),

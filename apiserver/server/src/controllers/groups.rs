@@ -9,9 +9,10 @@ use std::{
 
 use futures_util::{StreamExt as _, stream::BoxStream};
 use parking_lot::Mutex;
+use serde::{Deserialize, de::DeserializeOwned};
 use stoa_machinery::registry::{Api, api::Change};
 
-use super::queue::{ObjectKey, key_of};
+use super::queue::ObjectKey;
 use crate::kinds::lookup::Kind;
 
 /// How long members that come and go are gathered before they are counted.
@@ -57,17 +58,17 @@ impl<G: Clone + Eq + Hash + Send + 'static> Groups<G> {
     }
 
     /// Follows the objects of a kind, each of which belongs to the groups that `of` finds.
-    pub(crate) fn follow<K: Kind + Sync>(
+    pub(crate) fn follow<K: Kind + Sync, S: Part, T: Part>(
         &self,
         objects: &Api<K>,
-        of: impl Fn(&K) -> Vec<G> + Send + 'static,
+        of: impl Fn(&Member<S, T>) -> Vec<G> + Send + 'static,
     ) -> BoxStream<'static, Moved<G>> {
         let groups = self.clone();
-        let take = move |change: Change<K>| {
+        let take = move |change: Change<Member<S, T>>| {
             let mut members = groups.members.lock();
             match change {
                 Change::Restarted(all) => {
-                    let there: HashMap<ObjectKey, Vec<G>> = all.iter().map(|o| (key_of(o), of(o))).collect();
+                    let there: HashMap<ObjectKey, Vec<G>> = all.iter().map(|o| (o.key(), of(o))).collect();
                     let gone: Vec<_> = members.of.keys().filter(|key| !there.contains_key(key)).cloned().collect();
                     let mut moved: HashSet<G> = gone.iter().flat_map(|key| members.set(key, Vec::new())).collect();
                     let objects = there.keys().cloned().chain(gone).collect();
@@ -78,16 +79,49 @@ impl<G: Clone + Eq + Hash + Send + 'static> Groups<G> {
                     Moved { objects, groups: moved.into_iter().collect() }
                 }
                 Change::Applied(object) => {
-                    let key = key_of(&object);
+                    let key = object.key();
                     Moved { groups: members.set(&key, of(&object)), objects: vec![key] }
                 }
                 Change::Deleted(object) => {
-                    let key = key_of(&object);
+                    let key = object.key();
                     Moved { groups: members.set(&key, Vec::new()), objects: vec![key] }
                 }
             }
         };
-        objects.subscribe(None).map(take).boxed()
+        objects.subscribe_part(None).map(take).boxed()
+    }
+}
+
+/// What has to be known of a spec or status: this is read with every change of every object. [`IgnoredAny`] reads
+/// nothing.
+///
+/// [`IgnoredAny`]: serde::de::IgnoredAny
+pub(crate) trait Part: DeserializeOwned + Send + 'static {}
+
+impl<P: DeserializeOwned + Send + 'static> Part for P {}
+
+/// What is read of an object to see to which groups it belongs.
+#[derive(Deserialize)]
+pub(crate) struct Member<S, T> {
+    metadata: MemberMetadata,
+    pub(crate) spec: S,
+    pub(crate) status: Option<T>,
+}
+
+#[derive(Deserialize)]
+struct MemberMetadata {
+    #[serde(default)]
+    namespace: String,
+    name: String,
+}
+
+impl<S, T> Member<S, T> {
+    pub(crate) fn namespace(&self) -> &str {
+        &self.metadata.namespace
+    }
+
+    fn key(&self) -> ObjectKey {
+        (self.metadata.namespace.clone(), self.metadata.name.clone())
     }
 }
 

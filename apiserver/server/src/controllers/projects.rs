@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use kube::ResourceExt as _;
+use serde::{Deserialize, de::IgnoredAny};
 use stoa_machinery::{ApiError, registry::DeleteOptions};
 use stoa_types::{Project, Source, Stack, labels};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    groups::{GATHER, Groups},
+    groups::{GATHER, Groups, Member},
     queue::{self, ObjectKey, Trigger},
     stacks,
 };
@@ -24,6 +25,12 @@ use crate::{
 /// How often to look whether the stacks of a project that goes are gone.
 const WAIT: Duration = Duration::from_millis(500);
 
+/// What of a stack says to which project it belongs.
+#[derive(Deserialize)]
+struct OfStack {
+    project: String,
+}
+
 pub(crate) async fn run(services: Services, end: CancellationToken) {
     let (Ok(projects), Ok(of_stacks), Ok(sources)) =
         (services.lookup.api::<Project>(), services.lookup.api::<Stack>(), services.lookup.api::<Source>())
@@ -32,8 +39,8 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
     };
     let lookup = services.lookup.clone();
     let by_project = Groups::default();
-    let stacks =
-        by_project.follow(&of_stacks, |s: &Stack| vec![(s.namespace().unwrap_or_default(), s.spec.project.clone())]);
+    let stacks = by_project
+        .follow(&of_stacks, |s: &Member<OfStack, IgnoredAny>| vec![(s.namespace().to_owned(), s.spec.project.clone())]);
     let triggers = vec![
         Trigger::on(&projects, |p| vec![queue::key_of(p)]),
         Trigger::new(stacks.map(|moved| moved.groups).boxed()).within(GATHER),

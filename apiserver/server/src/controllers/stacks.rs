@@ -6,6 +6,7 @@ use futures_util::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
+use serde::{Deserialize, de::IgnoredAny};
 use stoa_machinery::ApiError;
 use stoa_types::{
     DeletionPolicy, Project, Run, Source, Stack, Workspace,
@@ -15,7 +16,7 @@ use stoa_types::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    groups::Groups,
+    groups::{Groups, Member},
     queue::{self, ObjectKey, Trigger},
 };
 use crate::{
@@ -36,6 +37,14 @@ enum Reference {
     Workspace(String),
 }
 
+/// What of a stack's spec names others.
+#[derive(Deserialize)]
+struct References {
+    project: String,
+    #[serde(default)]
+    workspaces: Vec<String>,
+}
+
 pub(crate) async fn run(services: Services, end: CancellationToken) {
     let (Ok(stacks), Ok(sources), Ok(workspaces)) =
         (services.lookup.api::<Stack>(), services.lookup.api::<Source>(), services.lookup.api::<Workspace>())
@@ -44,8 +53,8 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
     };
     let by_reference = Groups::default();
     let (of_source, of_workspace) = (by_reference.clone(), by_reference.clone());
-    let changed = by_reference.follow(&stacks, |s: &Stack| {
-        let project = Reference::Project((s.namespace().unwrap_or_default(), s.spec.project.clone()));
+    let changed = by_reference.follow(&stacks, |s: &Member<References, IgnoredAny>| {
+        let project = Reference::Project((s.namespace().to_owned(), s.spec.project.clone()));
         s.spec.workspaces.iter().cloned().map(Reference::Workspace).chain([project]).collect()
     });
     let lookup = services.lookup.clone();

@@ -4,18 +4,26 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use kube::ResourceExt as _;
+use serde::{Deserialize, de::IgnoredAny};
 use stoa_machinery::ApiError;
-use stoa_types::{Backend, Stack, Workspace};
+use stoa_types::{Backend, Stack, Workspace, config::Deployment};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    groups::{GATHER, Groups},
+    groups::{GATHER, Groups, Member},
     queue::{self, ObjectKey, Trigger},
 };
 use crate::{
-    kinds::{stack::live_workspaces, workspace},
+    kinds::{stack::live_among, workspace},
     runs::Services,
 };
+
+/// What of a stack says where it is live.
+#[derive(Deserialize)]
+struct Deployments {
+    #[serde(default)]
+    deployments: Vec<Deployment>,
+}
 
 pub(crate) async fn run(services: Services, end: CancellationToken) {
     let (Ok(workspaces), Ok(stacks), Ok(backends)) =
@@ -25,8 +33,9 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
     };
     let lookup = services.lookup.clone();
     let by_workspace = Groups::default();
-    let deployed = by_workspace.follow(&stacks, |s: &Stack| {
-        live_workspaces(s).map(|workspace| (String::new(), workspace.to_owned())).collect()
+    let deployed = by_workspace.follow(&stacks, |s: &Member<IgnoredAny, Deployments>| {
+        let deployments = s.status.iter().flat_map(|status| &status.deployments);
+        live_among(deployments).map(|workspace| (String::new(), workspace.to_owned())).collect()
     });
     let triggers = vec![
         Trigger::on(&workspaces, |w| vec![queue::key_of(w)]),

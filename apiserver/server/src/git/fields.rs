@@ -4,37 +4,26 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::layout::is_authored_annotation;
-
 /// How many fields are named; of the others, only how many they are.
 const NAMED: usize = 3;
 /// How far down in the spec fields are told apart, so that what is free in its form is named as a whole.
 const DEPTH: usize = 2;
 
-/// The authored fields in which two versions of an object differ, such as `spec.desiredVersion, metadata.labels`
+/// The fields in which two versions of what was authored differ, such as `spec.desiredVersion, metadata.labels`
 /// or `spec.a, spec.b, spec.c and 2 more`. Values are never told; empty when nothing differs.
-pub(super) fn changed(before: &[u8], after: &[u8]) -> String {
-    let read = |json: &[u8]| serde_json::from_slice::<Value>(json).unwrap_or_default();
-    let (before, after) = (read(before), read(after));
+pub(super) fn changed(before: &Value, after: &Value) -> String {
     let mut fields = Vec::new();
     differing("spec".to_owned(), &before["spec"], &after["spec"], DEPTH, &mut fields);
-    if is_other(&before["metadata"]["labels"], &after["metadata"]["labels"]) {
-        fields.push("metadata.labels".to_owned());
-    }
-    if is_other(&annotations(&before), &annotations(&after)) {
-        fields.push("metadata.annotations".to_owned());
+    for name in ["labels", "annotations"] {
+        if is_other(&before["metadata"][name], &after["metadata"][name]) {
+            fields.push(format!("metadata.{name}"));
+        }
     }
     let named = fields[..fields.len().min(NAMED)].join(", ");
     match fields.len().saturating_sub(NAMED) {
         0 => named,
         more => format!("{named} and {more} more"),
     }
-}
-
-/// What people write of the annotations.
-fn annotations(object: &Value) -> Value {
-    let all = object["metadata"]["annotations"].as_object().into_iter().flatten();
-    all.filter(|(name, _)| is_authored_annotation(name)).map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
 /// Whether two values differ in more than one being left out and the other empty.
@@ -72,7 +61,7 @@ mod tests {
 
     #[track_caller]
     fn check(before: Value, after: Value, expected: &str) {
-        assert_eq!(changed(before.to_string().as_bytes(), after.to_string().as_bytes()), expected);
+        assert_eq!(changed(&before, &after), expected);
     }
 
     #[test]
@@ -89,13 +78,8 @@ mod tests {
     }
 
     #[test]
-    fn what_people_do_not_write_is_no_change() {
-        let note = |last: &str| json!({"kubectl.kubernetes.io/last-applied-configuration": last});
-        check(
-            json!({"metadata": {"annotations": note("1"), "labels": {}, "generation": 1}, "status": 1}),
-            json!({"metadata": {"annotations": note("2"), "generation": 2}, "status": 2}),
-            "",
-        );
+    fn what_is_empty_is_as_if_left_out() {
+        check(json!({"metadata": {"labels": {}}, "spec": {"a": null}}), json!({"metadata": {}, "spec": {}}), "");
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! How objects read as files, and what their commits are called.
 
-use std::{collections::BTreeMap, error::Error};
+use std::{borrow::Cow, collections::BTreeMap};
 
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{
+    Deserialize, Serialize,
+    de::{DeserializeOwned, IgnoredAny},
+};
 use serde_json::Value;
 use stoa_machinery::log::{Change, Key, Record};
-use stoa_storage::git::Layout;
+use stoa_storage::git::{Document, Layout, LayoutError};
 use stoa_types::{config, platform};
 
 use super::{
@@ -36,22 +39,26 @@ impl Layout for ControlLayout {
     fn path(&self, key: &Key, value: &[u8]) -> Option<String> {
         // Most records are of other kinds, so the key is looked at before the value is read.
         Identity::of_key(key)?;
-        let object: Value = serde_json::from_slice(value).ok()?;
-        if is_deleting(&object) {
+        let object: Head = serde_json::from_slice(value).ok()?;
+        if object.metadata.deletion_timestamp.is_some() {
             return None;
         }
-        Some(Place::of_object(key, &object)?.path())
+        Some(Place::of_key(key, object.spec.and_then(|spec| spec.project).as_deref())?.path())
     }
 
-    fn render(&self, key: &Key, value: &[u8]) -> Result<String, Box<dyn Error + Send + Sync>> {
-        written(key, value, &Yaml)
+    fn read(&self, key: &Key, value: &[u8]) -> Result<Box<dyn Document>, LayoutError> {
+        let identity = Identity::of_key(key).ok_or("objects of this kind are not in Git")?;
+        match identity.kind {
+            Authored::Organization => file::<config::OrganizationSpec>(identity.kind, value),
+            Authored::Project => file::<config::ProjectSpec>(identity.kind, value),
+            Authored::Stack => file::<config::StackSpec>(identity.kind, value),
+            Authored::Source => file::<config::SourceSpec>(identity.kind, value),
+            Authored::Workspace => file::<platform::WorkspaceSpec>(identity.kind, value),
+            Authored::Backend => file::<platform::BackendSpec>(identity.kind, value),
+        }
     }
 
-    fn authored(&self, key: &Key, value: &[u8]) -> Result<Value, Box<dyn Error + Send + Sync>> {
-        written(key, value, &Json)
-    }
-
-    fn subject(&self, record: &Record, previous: Option<&[u8]>) -> String {
+    fn subject(&self, record: &Record, before: Option<&Value>, now: Option<&Value>) -> String {
         let what = match Identity::of_key(&record.key) {
             Some(identity) => format!("{} {identity}", identity.kind.singular()),
             None => record.key.to_string(),
@@ -62,11 +69,9 @@ impl Layout for ControlLayout {
             (Change::Put(_), "patch" | "") => "update",
             (Change::Put(_), verb) => verb,
         };
-        let changed = match (&record.change, previous) {
-            (Change::Put(value), Some(previous)) if !["create", "delete"].contains(&verb) => {
-                fields::changed(previous, value)
-            }
-            (Change::Put(_) | Change::Delete, _) => String::new(),
+        let changed = match (before, now) {
+            (Some(before), Some(now)) if !["create", "delete"].contains(&verb) => fields::changed(before, now),
+            _ => String::new(),
         };
         if changed.is_empty() { format!("{verb} {what}") } else { format!("{verb} {what}: {changed}") }
     }
@@ -76,9 +81,24 @@ impl Layout for ControlLayout {
     }
 }
 
-/// Whether an object waits for its finalizers.
-pub(super) fn is_deleting(object: &Value) -> bool {
-    object.get("metadata").and_then(|m| m.get("deletionTimestamp")).is_some_and(|time| !time.is_null())
+/// What of a stored object says where its file is.
+#[derive(Deserialize)]
+struct Head<'a> {
+    metadata: HeadMetadata,
+    #[serde(borrow)]
+    spec: Option<HeadSpec<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct HeadMetadata {
+    deletion_timestamp: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct HeadSpec<'a> {
+    #[serde(borrow)]
+    project: Option<Cow<'a, str>>,
 }
 
 /// What is read of a stored object.
@@ -109,55 +129,25 @@ struct Metadata {
     annotations: BTreeMap<String, String>,
 }
 
-/// A form in which a file is wanted.
-trait Form {
-    type Output;
-
-    fn write<S: Serialize>(&self, file: &File<S>) -> Result<Self::Output, Box<dyn Error + Send + Sync>>;
-}
-
-/// The fields of the spec come in the order of their type, which is the order of its documentation.
-struct Yaml;
-
-impl Form for Yaml {
-    type Output = String;
-
-    fn write<S: Serialize>(&self, file: &File<S>) -> Result<String, Box<dyn Error + Send + Sync>> {
-        Ok(serde_saphyr::to_string(file)?)
+impl<S: Serialize> Document for File<S> {
+    /// The fields of the spec come in the order of their type, which is the order of its documentation.
+    fn yaml(&self) -> Result<String, LayoutError> {
+        Ok(serde_saphyr::to_string(self)?)
     }
-}
 
-struct Json;
-
-impl Form for Json {
-    type Output = Value;
-
-    fn write<S: Serialize>(&self, file: &File<S>) -> Result<Value, Box<dyn Error + Send + Sync>> {
-        Ok(serde_json::to_value(file)?)
+    fn json(&self) -> Result<Value, LayoutError> {
+        Ok(serde_json::to_value(self)?)
     }
 }
 
 /// The file of a stored value.
-fn written<F: Form>(key: &Key, value: &[u8], form: &F) -> Result<F::Output, Box<dyn Error + Send + Sync>> {
-    let identity = Identity::of_key(key).ok_or("objects of this kind are not in Git")?;
-    match identity.kind {
-        Authored::Organization => file::<config::OrganizationSpec, F>(identity.kind, value, form),
-        Authored::Project => file::<config::ProjectSpec, F>(identity.kind, value, form),
-        Authored::Stack => file::<config::StackSpec, F>(identity.kind, value, form),
-        Authored::Source => file::<config::SourceSpec, F>(identity.kind, value, form),
-        Authored::Workspace => file::<platform::WorkspaceSpec, F>(identity.kind, value, form),
-        Authored::Backend => file::<platform::BackendSpec, F>(identity.kind, value, form),
-    }
-}
-
-fn file<S: Serialize + DeserializeOwned, F: Form>(
+fn file<S: Serialize + DeserializeOwned + 'static>(
     kind: Authored,
     value: &[u8],
-    form: &F,
-) -> Result<F::Output, Box<dyn Error + Send + Sync>> {
+) -> Result<Box<dyn Document>, LayoutError> {
     let Stored { mut metadata, spec } = serde_json::from_slice::<Stored<S>>(value)?;
     metadata.annotations.retain(|name, _| is_authored_annotation(name));
-    form.write(&File { api_version: kind.api_version(), kind: kind.kind(), metadata, spec })
+    Ok(Box::new(File { api_version: kind.api_version(), kind: kind.kind(), metadata, spec }))
 }
 
 #[cfg(test)]

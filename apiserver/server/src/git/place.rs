@@ -161,11 +161,13 @@ impl Place {
 
     /// Where an object's file is; nothing when the object has none.
     pub(super) fn of_object(key: &Key, object: &Value) -> Option<Self> {
+        Self::of_key(key, object.get("spec").and_then(|spec| spec.get("project")).and_then(Value::as_str))
+    }
+
+    /// The same, given the `spec.project` that the object has, if any.
+    pub(super) fn of_key(key: &Key, project: Option<&str>) -> Option<Self> {
         let identity = Identity::of_key(key)?;
-        let project = match identity.kind {
-            Authored::Stack => object.get("spec")?.get("project")?.as_str()?,
-            _ => "",
-        };
+        let project = if identity.kind == Authored::Stack { project? } else { "" };
         let place = Self { project: project.to_owned(), identity };
         // A name that would lead elsewhere has no file; no strategy lets one pass.
         (Self::of_path(&place.path()).as_ref() == Some(&place)).then_some(place)

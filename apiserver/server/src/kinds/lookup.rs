@@ -53,12 +53,12 @@ impl Lookup {
 
     /// An object as the watch cache has it, without waiting: for defaults, never for decisions.
     pub(crate) fn cached<K: Kind>(&self, namespace: &str, name: &str) -> Option<K> {
-        self.cached_part::<K, K>(namespace, name)
+        self.stored::<K>(namespace, name)?.decode().ok()
     }
 
-    /// The same, as a type that has no more fields than are wanted, since all others cost nothing then.
+    /// The same, as a type that has no more fields than are wanted, and not the version.
     pub(crate) fn cached_part<K: Kind, P: DeserializeOwned>(&self, namespace: &str, name: &str) -> Option<P> {
-        self.stored::<K>(namespace, name)?.decode().ok()
+        self.stored::<K>(namespace, name)?.decode_part().ok()
     }
 
     /// Whether the watch cache has an object.

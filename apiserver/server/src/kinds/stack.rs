@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use kube::{CustomResourceExt as _, ResourceExt as _};
+use serde::Deserialize;
 use serde_json::Value;
 use stoa_machinery::{
     ApiError, RequestContext, ResourceDefinition,
@@ -15,7 +16,7 @@ use stoa_machinery::{
 };
 use stoa_types::{
     DeletionPolicy, Project, Stack,
-    config::{Access, GeneratorType, Trigger},
+    config::{Access, Deployment, GeneratorType, Trigger},
     delivery::Operation,
     labels,
 };
@@ -129,19 +130,36 @@ pub(crate) struct StackStrategy {
 }
 
 impl StackStrategy {
-    async fn project(&self, stack: &Stack) -> Result<Option<Project>, ApiError> {
-        self.lookup.api::<Project>()?.get_opt(&stack.namespace().unwrap_or_default(), &stack.spec.project).await
+    async fn project(&self, stack: &Stack) -> Result<Option<OfProject>, ApiError> {
+        self.lookup.api::<Project>()?.get_part(&stack.namespace().unwrap_or_default(), &stack.spec.project).await
     }
 
     /// A project can restrict who writes its stacks to those who may edit the project.
-    async fn require_project_access(&self, context: &RequestContext, stack: &Stack) -> Result<(), ApiError> {
-        let Some(project) = self.project(stack).await? else { return Ok(()) };
-        if project.spec.access == Access::Organization || context.is_internal() {
+    async fn require_project_access(
+        &self,
+        context: &RequestContext,
+        stack: &Stack,
+        project: Option<OfProject>,
+    ) -> Result<(), ApiError> {
+        let Some(OfProject { spec: OfProjectSpec { access } }) = project else { return Ok(()) };
+        if access == Access::Organization || context.is_internal() {
             return Ok(());
         }
         let namespace = stack.namespace().unwrap_or_default();
         lookup::require(context, "edit", "config.stoa.dev", "projects", "", &namespace, &stack.spec.project).await
     }
+}
+
+/// What of a project decides who writes its stacks: this is read with every write of a stack.
+#[derive(Deserialize)]
+struct OfProject {
+    spec: OfProjectSpec,
+}
+
+#[derive(Deserialize)]
+struct OfProjectSpec {
+    #[serde(default)]
+    access: Access,
 }
 
 #[async_trait]
@@ -211,22 +229,23 @@ impl Strategy for StackStrategy {
     async fn admit(&self, context: &RequestContext, change: Admission<'_, Stack>) -> Result<(), ApiError> {
         match change {
             Admission::Create(stack) => {
-                if self.project(stack).await?.is_none() {
+                let project = self.project(stack).await?;
+                if project.is_none() {
                     let error = FieldError::not_found("spec.project", &stack.spec.project);
                     return Err(ApiError::invalid("config.stoa.dev", "Stack", &stack.name_any(), &[error]));
                 }
-                self.require_project_access(context, stack).await
+                self.require_project_access(context, stack, project).await
             }
             Admission::Update { new, old, subresource: "" } => {
                 let destroys = |stack: &Stack| stack.spec.deletion_policy == DeletionPolicy::Destroy;
                 if destroys(new) && !destroys(old) && is_deployed(old) {
                     require_destroy(&self.lookup, context, old).await?;
                 }
-                self.require_project_access(context, new).await
+                self.require_project_access(context, new, self.project(new).await?).await
             }
             Admission::Update { .. } => Ok(()),
             Admission::Delete(stack) => {
-                self.require_project_access(context, stack).await?;
+                self.require_project_access(context, stack, self.project(stack).await?).await?;
                 if stack.spec.deletion_policy == DeletionPolicy::Refuse && is_deployed(stack) {
                     return Err(ApiError::forbidden(
                         "config.stoa.dev",
@@ -261,7 +280,11 @@ pub(crate) async fn require_destroy(lookup: &Lookup, context: &RequestContext, s
 
 /// The workspaces in which something of a stack is live.
 pub(crate) fn live_workspaces(stack: &Stack) -> impl Iterator<Item = &str> {
-    let deployments = stack.status.iter().flat_map(|status| &status.deployments);
+    live_among(stack.status.iter().flat_map(|status| &status.deployments))
+}
+
+/// The workspaces of these deployments in which something is live.
+pub(crate) fn live_among<'a>(deployments: impl Iterator<Item = &'a Deployment>) -> impl Iterator<Item = &'a str> {
     deployments.filter(|deployment| deployment.resources > 0).map(|deployment| deployment.workspace.as_str())
 }
 

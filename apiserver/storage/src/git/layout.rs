@@ -7,6 +7,29 @@ use async_trait::async_trait;
 use serde_json::Value;
 use stoa_machinery::log::{Key, Record};
 
+/// Why a value cannot be written to Git.
+pub type LayoutError = Box<dyn Error + Send + Sync>;
+
+/// What people write of an object, and nothing else, in the two forms in which it is kept.
+pub trait Document {
+    /// The file's content, in a canonical order.
+    ///
+    /// It decides what is a change: a write that reads as before makes no commit. Comments and
+    /// the order that people gave the file survive, since only what differs is edited.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Layout::read`].
+    fn yaml(&self) -> Result<String, LayoutError>;
+
+    /// What the file says: the history keeps that.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Layout::read`].
+    fn json(&self) -> Result<Value, LayoutError>;
+}
+
 /// What belongs in Git and where.
 ///
 /// All methods are pure functions of their arguments.
@@ -22,25 +45,16 @@ pub trait Layout: fmt::Debug + Send + Sync + 'static {
     /// then the commit has whoever asked for the deletion as its author.
     fn path(&self, key: &Key, value: &[u8]) -> Option<String>;
 
-    /// The file's content as YAML: what people write, in a canonical order, and nothing else.
-    ///
-    /// It decides what is a change: a write that renders as before makes no commit. Comments and
-    /// the order that people gave the file survive, since only what differs is edited.
+    /// What people write of a value, which is what its file says.
     ///
     /// # Errors
     ///
     /// Any error leaves the file as it was, and is logged.
-    fn render(&self, key: &Key, value: &[u8]) -> Result<String, Box<dyn Error + Send + Sync>>;
+    fn read(&self, key: &Key, value: &[u8]) -> Result<Box<dyn Document>, LayoutError>;
 
-    /// What the file says, as JSON: the history keeps that.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`render`](Self::render).
-    fn authored(&self, key: &Key, value: &[u8]) -> Result<Value, Box<dyn Error + Send + Sync>>;
-
-    /// The first line of the commit, such as `create stack shop/web-dev`.
-    fn subject(&self, record: &Record, previous: Option<&[u8]>) -> String;
+    /// The first line of the commit, such as `create stack shop/web-dev`, given what was authored before and now,
+    /// [as JSON](Document::json).
+    fn subject(&self, record: &Record, before: Option<&Value>, now: Option<&Value>) -> String;
 
     /// The user as whom [`Ingest`] writes, such as `stoa:git:control`. Its writes are in Git
     /// already, so they make no commit.

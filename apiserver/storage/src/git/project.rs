@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, HashMap};
 
 use bytes::Bytes;
 use git2::Oid;
+use serde_json::Value;
 use stoa_machinery::log::{Change, Key, Record, Snapshot, Version};
 
 use super::{
-    GitError, InvalidFile, Layout,
+    Document, GitError, InvalidFile, Layout, LayoutError,
     history::Step,
     progress,
     repository::{Content, ControlRepository, Draft, Edit, Person, Reader},
@@ -76,7 +77,10 @@ impl Index {
 
     /// What was authored, by key.
     pub(super) fn authored(&self, layout: &dyn Layout) -> BTreeMap<Key, Vec<u8>> {
-        let authored = |(key, object): (&Key, &Projected)| Some((key.clone(), authored(layout, key, &object.value)?));
+        let authored = |(key, object): (&Key, &Projected)| {
+            let json = logged(key, layout.read(key, &object.value).and_then(|document| document.json()))?;
+            Some((key.clone(), json.to_string().into_bytes()))
+        };
         self.objects.iter().filter_map(authored).collect()
     }
 
@@ -90,15 +94,10 @@ impl Index {
 
 /// What a value reads like in Git; one that cannot be rendered keeps the file it has.
 pub(super) fn rendered(layout: &dyn Layout, key: &Key, value: &[u8]) -> Option<String> {
-    logged(key, layout.render(key, value))
+    logged(key, layout.read(key, value).and_then(|document| document.yaml()))
 }
 
-/// What people wrote of a value, as JSON.
-fn authored(layout: &dyn Layout, key: &Key, value: &[u8]) -> Option<Vec<u8>> {
-    Some(logged(key, layout.authored(key, value))?.to_string().into_bytes())
-}
-
-fn logged<T>(key: &Key, made: Result<T, Box<dyn std::error::Error + Send + Sync>>) -> Option<T> {
+fn logged<T>(key: &Key, made: Result<T, LayoutError>) -> Option<T> {
     made.inspect_err(|error| tracing::error!(%key, %error, "an object cannot be written to Git")).ok()
 }
 
@@ -143,18 +142,19 @@ pub(super) fn drafts(
     for record in records {
         let (old, new) = index.take(layout, record);
         let write = Written::of(layout, record, old.as_ref(), new.as_ref());
-        steps.extend(write.step(layout));
+        let now = write.now();
+        steps.extend(write.step(now.as_ref()));
         let edits = edits(&files, layout, &write)?;
         if edits.is_empty() {
             continue;
         }
         files.apply(&edits);
-        let previous = old.as_ref().map(|old| old.value.as_ref());
+        let subject = layout.subject(record, write.previously().as_ref(), now.as_ref());
         drafts.push(Draft {
             edits,
             author: Person::user(&record.origin.user),
             time_ms: record.time_ms,
-            message: message(&layout.subject(record, previous), &record.origin.message, record.version),
+            message: message(&subject, &record.origin.message, record.version),
         });
     }
     Ok((drafts, steps))
@@ -163,7 +163,21 @@ pub(super) fn drafts(
 /// What one record changed of what was authored, if anything. The index is brought up to it.
 pub(super) fn step(layout: &dyn Layout, index: &mut Index, record: &Record) -> Option<Step> {
     let (old, new) = index.take(layout, record);
-    Written::of(layout, record, old.as_ref(), new.as_ref()).step(layout)
+    let write = Written::of(layout, record, old.as_ref(), new.as_ref());
+    write.step(write.now().as_ref())
+}
+
+/// What a value reads like in Git.
+struct Read {
+    document: Box<dyn Document>,
+    yaml: String,
+}
+
+impl Read {
+    fn of(layout: &dyn Layout, key: &Key, object: &Projected) -> Option<Self> {
+        let read = |document: Box<dyn Document>| Ok(Self { yaml: document.yaml()?, document });
+        logged(key, layout.read(key, &object.value).and_then(read))
+    }
 }
 
 /// A record of an object that has or had a file, and how that reads.
@@ -171,21 +185,35 @@ struct Written<'a> {
     record: &'a Record,
     old: Option<&'a Projected>,
     new: Option<&'a Projected>,
-    before: Option<String>,
-    after: Option<String>,
+    before: Option<Read>,
+    after: Option<Read>,
 }
 
 impl<'a> Written<'a> {
     fn of(layout: &dyn Layout, record: &'a Record, old: Option<&'a Projected>, new: Option<&'a Projected>) -> Self {
-        let rendered = |object: &Projected| rendered(layout, &record.key, &object.value);
-        Self { record, old, new, before: old.and_then(rendered), after: new.and_then(rendered) }
+        let read = |object: &Projected| Read::of(layout, &record.key, object);
+        Self { record, old, new, before: old.and_then(read), after: new.and_then(read) }
     }
 
-    /// What it changed of what was authored, if anything.
-    fn step(&self, layout: &dyn Layout) -> Option<Step> {
+    /// What was authored before.
+    fn previously(&self) -> Option<Value> {
+        self.authored(self.before.as_ref())
+    }
+
+    /// What is authored now.
+    fn now(&self) -> Option<Value> {
+        self.authored(self.after.as_ref())
+    }
+
+    fn authored(&self, read: Option<&Read>) -> Option<Value> {
+        logged(&self.record.key, read?.document.json())
+    }
+
+    /// What it changed of what was authored, if anything, now that it is `now`.
+    fn step(&self, now: Option<&Value>) -> Option<Step> {
         let value = match (self.new, &self.after) {
-            (Some(new), Some(after)) if self.before.as_ref() != Some(after) => {
-                Some(authored(layout, &self.record.key, &new.value)?)
+            (Some(_), Some(after)) if self.before.as_ref().is_none_or(|before| before.yaml != after.yaml) => {
+                Some(now?.to_string().into_bytes())
             }
             (None, _) if self.old.is_some() => None,
             _ => return None,
@@ -204,7 +232,8 @@ fn edits(files: &Files<'_>, layout: &dyn Layout, write: &Written<'_>) -> Result<
         edits.push(Edit { path: old.path.clone(), content: None });
     }
     let (Some(new), Some(after)) = (new, after) else { return Ok(edits) };
-    let before = before.as_ref().filter(|_| old.is_some_and(|old| old.path == new.path));
+    let (before, after) = (before.as_ref().map(|before| before.yaml.as_str()), after.yaml.as_str());
+    let before = before.filter(|_| old.is_some_and(|old| old.path == new.path));
     if before == Some(after) {
         return Ok(edits);
     }
@@ -213,7 +242,7 @@ fn edits(files: &Files<'_>, layout: &dyn Layout, write: &Written<'_>) -> Result<
         return Ok(edits);
     }
     let before = before.filter(|_| !files.invalid.contains_key(&new.path));
-    if let Some(content) = text::updated(current.as_deref(), before.map(String::as_str), after) {
+    if let Some(content) = text::updated(current.as_deref(), before, after) {
         edits.push(Edit { path: new.path.clone(), content: Some(content) });
     }
     Ok(edits)

@@ -23,8 +23,8 @@ use stoa_machinery::{
 use stoa_storage::{
     Clock, LocalLog,
     git::{
-        CommitInfo, GitOptions, GitProjector, GitRecord, GitStatus, Ingest, IngestError, Layout, PushedFile,
-        RemoteOptions,
+        CommitInfo, Document, GitOptions, GitProjector, GitRecord, GitStatus, Ingest, IngestError, Layout, LayoutError,
+        PushedFile, RemoteOptions,
     },
     local::LocalOptions,
 };
@@ -79,6 +79,19 @@ pub(crate) fn elsewhere() -> Write {
 #[derive(Debug)]
 struct Things;
 
+/// The text of a file.
+struct Thing(String);
+
+impl Document for Thing {
+    fn yaml(&self) -> Result<String, LayoutError> {
+        Ok(self.0.clone())
+    }
+
+    fn json(&self) -> Result<Value, LayoutError> {
+        Ok(serde_saphyr::from_str(&self.0)?)
+    }
+}
+
 impl Layout for Things {
     fn contains(&self, path: &str) -> bool {
         path.starts_with("things/") && path.ends_with(".yaml")
@@ -88,17 +101,13 @@ impl Layout for Things {
         key.as_str().strip_prefix("/registry/things/").map(|name| format!("things/{name}.yaml"))
     }
 
-    fn render(&self, _key: &Key, value: &[u8]) -> Result<String, Box<dyn std::error::Error + Send + Sync>> {
+    fn read(&self, _key: &Key, value: &[u8]) -> Result<Box<dyn Document>, LayoutError> {
         let spec = value.split(|byte| *byte == 0).next().unwrap_or_default();
-        Ok(format!("{}\n", std::str::from_utf8(spec)?))
+        Ok(Box::new(Thing(format!("{}\n", std::str::from_utf8(spec)?))))
     }
 
-    fn authored(&self, key: &Key, value: &[u8]) -> Result<Value, Box<dyn std::error::Error + Send + Sync>> {
-        Ok(serde_saphyr::from_str(&self.render(key, value)?)?)
-    }
-
-    fn subject(&self, record: &Record, previous: Option<&[u8]>) -> String {
-        let verb = match (&record.change, previous) {
+    fn subject(&self, record: &Record, before: Option<&Value>, _now: Option<&Value>) -> String {
+        let verb = match (&record.change, before) {
             (Change::Delete, _) => "delete",
             (_, None) => "create",
             _ => "update",

@@ -177,7 +177,8 @@ fn any_file_is_read_or_told_about(decoder: &Decoder, content: &[u8]) {
     let place = Place::of_path(STACK).expect("a place");
     let read = |content: &[u8]| read(decoder, &place, content).map_err(|complaint| complaint.0);
     let key = Key::new("/registry/config.stoa.dev/stacks/shop/web-dev");
-    let render = |object: &Object| ControlLayout.render(&key, &serde_json::to_vec(&object.0).unwrap()).unwrap();
+    let render =
+        |object: &Object| ControlLayout.read(&key, &serde_json::to_vec(&object.0).unwrap()).unwrap().yaml().unwrap();
     match read(content) {
         Ok(object) => {
             let written = render(&object);

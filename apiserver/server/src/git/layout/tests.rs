@@ -7,7 +7,11 @@ use stoa_machinery::{
 use super::*;
 
 fn render(key: &str, object: &Value) -> String {
-    ControlLayout.render(&Key::new(key), object.to_string().as_bytes()).expect("rendered")
+    read(key, object).yaml().expect("rendered")
+}
+
+fn read(key: &str, object: &Value) -> Box<dyn Document> {
+    ControlLayout.read(&Key::new(key), object.to_string().as_bytes()).expect("read")
 }
 
 fn stack() -> Value {
@@ -186,9 +190,8 @@ fn file_reads_back_as_what_was_stored() {
         assert_eq!(read.value["spec"], object["spec"], "{file}");
         assert_eq!(read.value["metadata"]["annotations"], object["metadata"]["annotations"], "{file}");
         assert!(read.strict.is_empty(), "{file}");
-        let key = Key::new("/registry/config.stoa.dev/stacks/shop/web-dev");
-        let authored = ControlLayout.authored(&key, object.to_string().as_bytes()).expect("it is JSON");
-        assert_eq!(authored, read.value, "{file}");
+        let document = super::tests::read("/registry/config.stoa.dev/stacks/shop/web-dev", &object);
+        assert_eq!(document.json().expect("it is JSON"), read.value, "{file}");
     }
 }
 
@@ -205,24 +208,31 @@ fn object_that_goes_has_no_file() {
 
 #[test]
 fn subject_says_what_was_decided() {
-    let previous = br#"{"spec": {"desiredVersion": "v1"}}"#.as_slice();
-    let subject = |key: &str, verb: &str, change: Change| {
+    let before = json!({"spec": {"desiredVersion": "v1"}});
+    let subject = |key: &str, verb: &str, now: Option<Value>| {
         let origin = Origin { user: "ann".to_owned(), verb: verb.to_owned(), message: String::new() };
+        let change = if now.is_some() { Change::Put("{}".into()) } else { Change::Delete };
         let record = Record { version: Version(1), key: Key::new(key), change, origin, time_ms: 0 };
-        ControlLayout.subject(&record, Some(previous))
+        ControlLayout.subject(&record, Some(&before), now.as_ref())
     };
-    let put = || Change::Put("{}".into());
-    assert_eq!(subject("/registry/config.stoa.dev/stacks/shop/web-dev", "create", put()), "create stack shop/web-dev");
-    let moved = Change::Put(r#"{"spec": {"desiredVersion": "v2"}}"#.into());
-    assert_eq!(
-        subject("/registry/config.stoa.dev/stacks/shop/web-dev", "patch", moved),
-        "update stack shop/web-dev: spec.desiredVersion"
-    );
-    assert_eq!(subject("/registry/platform.stoa.dev/workspaces/dev", "update", put()), "update workspace dev: spec");
-    assert_eq!(subject("/registry/platform.stoa.dev/workspaces/dev", "patch", put()), "update workspace dev: spec");
-    assert_eq!(subject("/registry/config.stoa.dev/projects/shop/web", "delete", put()), "delete project shop/web");
-    assert_eq!(
-        subject("/registry/config.stoa.dev/projects/shop/web", "delete", Change::Delete),
-        "delete project shop/web"
-    );
+    let (stack, project) =
+        ("/registry/config.stoa.dev/stacks/shop/web-dev", "/registry/config.stoa.dev/projects/shop/web");
+    let workspace = "/registry/platform.stoa.dev/workspaces/dev";
+    let empty = || Some(json!({}));
+    assert_eq!(subject(stack, "create", empty()), "create stack shop/web-dev");
+    let moved = Some(json!({"spec": {"desiredVersion": "v2"}}));
+    assert_eq!(subject(stack, "patch", moved), "update stack shop/web-dev: spec.desiredVersion");
+    assert_eq!(subject(stack, "patch", Some(before.clone())), "update stack shop/web-dev");
+    assert_eq!(subject(workspace, "update", empty()), "update workspace dev: spec");
+    assert_eq!(subject(workspace, "patch", empty()), "update workspace dev: spec");
+    assert_eq!(subject(project, "delete", empty()), "delete project shop/web");
+    assert_eq!(subject(project, "delete", None), "delete project shop/web");
+}
+
+#[test]
+fn what_kubectl_keeps_for_itself_is_not_written() {
+    let mut object = stack();
+    object["metadata"]["annotations"] = json!({"note": "x", "kubectl.kubernetes.io/last-applied-configuration": "{}"});
+    let document = read("/registry/config.stoa.dev/stacks/shop/web-dev", &object);
+    assert_eq!(document.json().expect("it is JSON")["metadata"]["annotations"], json!({"note": "x"}));
 }
