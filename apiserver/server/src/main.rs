@@ -19,6 +19,7 @@ mod server;
 mod standalone;
 mod storage;
 mod subresources;
+mod webhook;
 
 use std::time::Duration;
 

@@ -50,7 +50,17 @@ pub(crate) struct StandaloneOptions {
     #[arg(long)]
     pub(crate) runner_binary: Option<PathBuf>,
     #[command(flatten)]
+    pub(crate) webhooks: WebhookOptions,
+    #[command(flatten)]
     pub(crate) storage: StorageOptions,
+}
+
+/// Where Git servers tell of pushes.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct WebhookOptions {
+    /// The port for webhooks of Git servers, beside that of the API and with its certificate; if not given, none are taken
+    #[arg(long)]
+    pub(crate) webhook_port: Option<u16>,
 }
 
 #[derive(Debug, Args)]
@@ -93,6 +103,8 @@ pub(crate) struct ServeOptions {
     pub(crate) audit: AuditOptions,
     #[command(flatten)]
     pub(crate) runner: RunnerOptions,
+    #[command(flatten)]
+    pub(crate) webhooks: WebhookOptions,
     #[command(flatten)]
     pub(crate) storage: StorageOptions,
 }

@@ -25,6 +25,7 @@ use crate::{
     sealing::Sealing,
     storage::{self, Storage},
     subresources::Subresources,
+    webhook::Webhooks,
 };
 
 /// How long tasks may take to end.
@@ -36,6 +37,8 @@ pub(crate) struct Parts {
     pub(crate) data_dir: PathBuf,
     pub(crate) storage: StorageOptions,
     pub(crate) address: SocketAddr,
+    /// Where Git servers tell of pushes, if anywhere.
+    pub(crate) webhooks: Option<SocketAddr>,
     pub(crate) limits: Limits,
     pub(crate) certificate: Arc<ServingCertificate>,
     pub(crate) reloads: Vec<Arc<dyn Reload>>,
@@ -158,6 +161,10 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
     };
     subresources.set(services.clone());
 
+    if let Some(address) = parts.webhooks {
+        let webhooks = Webhooks::bind(address, parts.certificate.clone()).await?;
+        tasks.spawn(webhooks.serve(services.clone(), end.clone()));
+    }
     let api = Arc::new(Api::new(&registry));
     let mut server = Server::builder(parts.certificate, parts.authenticator, parts.authorizer.clone(), api)
         .address(parts.address)

@@ -19,3 +19,6 @@ pub const STACKS_FINALIZER: &str = "stoa.dev/stacks";
 pub const INFRASTRUCTURE_FINALIZER: &str = "stoa.dev/infrastructure";
 /// On a Run: it must have ended first.
 pub const RUN_FINALIZER: &str = "stoa.dev/run";
+
+/// On a Run, as an annotation: the run that took its place before it began.
+pub const SUPERSEDED_BY: &str = "stoa.dev/superseded-by";

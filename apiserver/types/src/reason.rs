@@ -6,6 +6,8 @@ pub const READY: &str = "Ready";
 pub const ROLES_BOUND: &str = "RolesBound";
 /// Condition of a Stack: live infrastructure moved away from what was applied.
 pub const DRIFTED: &str = "Drifted";
+/// Condition of a Stack: what its trigger is to start for what is desired was started, and did not fail.
+pub const TRIGGERED: &str = "Triggered";
 /// Condition of a Run: it ended well.
 pub const COMPLETE: &str = "Complete";
 /// Condition of a Run: it ended badly.
@@ -28,6 +30,18 @@ pub const PROGRESSING: &str = "Progressing";
 pub const SUCCEEDED: &str = "Succeeded";
 /// The run was cancelled.
 pub const CANCELED: &str = "Canceled";
+/// Another run took the place of the run before it began.
+pub const SUPERSEDED: &str = "Superseded";
+/// What is desired was started.
+pub const STARTED: &str = "Started";
+/// What is desired cannot be started now.
+pub const NOT_STARTED: &str = "NotStarted";
+/// What was started did not succeed, and is not started again for the same.
+pub const RUN_FAILED: &str = "RunFailed";
+/// The stack is for no workspace.
+pub const NO_WORKSPACES: &str = "NoWorkspaces";
+/// The source has no such version.
+pub const VERSION_NOT_FOUND: &str = "VersionNotFound";
 /// The run took longer than it may.
 pub const TIMED_OUT: &str = "TimedOut";
 /// Nothing was deployed yet.

@@ -8,8 +8,8 @@ use std::time::Instant;
 use stoa_apply::Planning;
 use stoa_proto::function_runner_server::FunctionRunner;
 use stoa_proto::{
-    ApplyEvent, ApplyRequest, GenerateRequest, GenerateResponse, PlanRequest, PlanResponse, ResolveRequest,
-    ResolveResponse, Source, apply_request,
+    ApplyEvent, ApplyRequest, ContentRequest, ContentResponse, GenerateRequest, GenerateResponse, LookRequest,
+    LookResponse, PlanRequest, PlanResponse, ResolveRequest, ResolveResponse, Source, apply_request,
 };
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
@@ -106,6 +106,26 @@ impl FunctionRunner for Service {
             let source = required(request.source, "source")?;
             let resolved = self.sources.resolve(&source, &request.version, &request.r#ref).await?;
             Ok(ResolveResponse { commit: resolved.commit, subject: resolved.subject })
+        })
+        .await
+    }
+
+    async fn look(&self, request: Request<LookRequest>) -> Result<Response<LookResponse>, Status> {
+        let LookRequest { source, r#ref, versions } = request.into_inner();
+        let span = tracing::info_span!("Look", versions = versions.len());
+        self.call("Look", span, async {
+            let looked = self.sources.look(&required(source, "source")?, &r#ref, versions).await?;
+            Ok(LookResponse { latest: looked.latest, commits: looked.commits })
+        })
+        .await
+    }
+
+    async fn content(&self, request: Request<ContentRequest>) -> Result<Response<ContentResponse>, Status> {
+        let ContentRequest { source, commit, path } = request.into_inner();
+        let span = tracing::info_span!("Content", commit, path);
+        self.call("Content", span, async {
+            let digest = self.sources.content(&required(source, "source")?, &commit, &path).await?;
+            Ok(ContentResponse { digest })
         })
         .await
     }

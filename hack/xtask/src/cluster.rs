@@ -284,6 +284,7 @@ pub(crate) fn environment(dir: &Path) -> Result<Vec<(&'static str, String)>> {
         let urls = stoa.urls();
         lines.extend(urls.first().map(|url| ("STOA_URL", url.clone())));
         lines.push(("STOA_URLS", urls.join(",")));
+        lines.extend(stoa.webhook_url().map(|url| ("STOA_WEBHOOK_URL", url)));
         lines.push(("RUNNER_URL", stoa.runner_url()));
         lines.push(("STOA_CA", pki.join("stoa-ca.crt").display().to_string()));
         lines.push(("STOA_DATA_DIR", stoa::data_folder(&cluster.dir).display().to_string()));

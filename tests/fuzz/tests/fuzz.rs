@@ -9,7 +9,7 @@ use stoa_fuzz::{
 };
 
 /// Targets that are tests of programs.
-const ELSEWHERE: [&str; 2] = ["spec_files", "pushed_files"];
+const ELSEWHERE: [&str; 3] = ["spec_files", "pushed_files", "webhooks"];
 
 macro_rules! tests {
     ($($name:ident)*) => {

@@ -120,7 +120,7 @@ impl<S, T> Member<S, T> {
         &self.metadata.namespace
     }
 
-    fn key(&self) -> ObjectKey {
+    pub(crate) fn key(&self) -> ObjectKey {
         (self.metadata.namespace.clone(), self.metadata.name.clone())
     }
 }

@@ -13,6 +13,7 @@ pub(crate) mod queue;
 pub(crate) mod runs;
 pub(crate) mod sources;
 pub(crate) mod stacks;
+pub(crate) mod triggers;
 pub(crate) mod workspaces;
 
 use tokio::task::JoinSet;
@@ -25,6 +26,7 @@ pub(crate) fn start(services: &Services, end: &CancellationToken, tasks: &mut Jo
     tasks.spawn(organizations::run(services.clone(), end.clone()));
     tasks.spawn(projects::run(services.clone(), end.clone()));
     tasks.spawn(stacks::run(services.clone(), end.clone()));
+    tasks.spawn(triggers::run(services.clone(), end.clone()));
     tasks.spawn(sources::run(services.clone(), end.clone()));
     tasks.spawn(workspaces::run(services.clone(), end.clone()));
     tasks.spawn(backends::run(services.clone(), end.clone()));

@@ -1,11 +1,15 @@
 //! The loop of a controller: objects become due when something about them changes, when an
 //! earlier look asked for another one, and after a failure.
 
-use std::{collections::HashMap, future::Future, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    future::Future,
+    time::Duration,
+};
 
 use futures_util::{
     StreamExt as _,
-    stream::{self, BoxStream},
+    stream::{self, BoxStream, FuturesUnordered},
 };
 use kube::ResourceExt as _;
 use stoa_machinery::{
@@ -18,6 +22,7 @@ use tokio_util::{
     time::{DelayQueue, delay_queue},
 };
 
+use super::groups::Part;
 use crate::kinds::lookup::Kind;
 
 /// The shortest and longest wait after a failure.
@@ -45,7 +50,22 @@ impl Trigger {
 
     /// The keys that `keys` finds for an object of kind `K`, when one changes.
     pub(crate) fn on<K: Kind + Sync>(objects: &Api<K>, keys: impl Fn(&K) -> Vec<ObjectKey> + Send + 'static) -> Self {
-        let keys = objects.subscribe(None).map(move |change| match change {
+        Self::of(objects.subscribe(None), keys)
+    }
+
+    /// The same, by a type that has no more fields than are wanted.
+    pub(crate) fn on_part<K: Kind + Sync, P: Part>(
+        objects: &Api<K>,
+        keys: impl Fn(&P) -> Vec<ObjectKey> + Send + 'static,
+    ) -> Self {
+        Self::of(objects.subscribe_part(None), keys)
+    }
+
+    fn of<T: Send + 'static>(
+        changes: BoxStream<'static, Change<T>>,
+        keys: impl Fn(&T) -> Vec<ObjectKey> + Send + 'static,
+    ) -> Self {
+        let keys = changes.map(move |change| match change {
             Change::Restarted(all) => all.iter().flat_map(&keys).collect(),
             Change::Applied(object) | Change::Deleted(object) => keys(&object),
         });
@@ -88,9 +108,23 @@ impl Due {
     }
 }
 
-/// Looks at every key that is due until the token ends. `look` returns when it wants to look again.
+/// Looks at every key that is due until the token ends, at one after the other. `look` returns when it wants to look
+/// again.
 pub(crate) async fn drive<F>(
     name: &'static str,
+    triggers: Vec<Trigger>,
+    end: CancellationToken,
+    look: impl Fn(ObjectKey) -> F,
+) where
+    F: Future<Output = Result<Option<Duration>, ApiError>>,
+{
+    drive_some(name, 1, triggers, end, look).await;
+}
+
+/// The same for looks that wait for somebody else: at so many keys at once, though never twice at one.
+pub(crate) async fn drive_some<F>(
+    name: &'static str,
+    at_once: usize,
     triggers: Vec<Trigger>,
     end: CancellationToken,
     look: impl Fn(ObjectKey) -> F,
@@ -101,8 +135,12 @@ pub(crate) async fn drive<F>(
     let mut triggers = stream::select_all(streams.map(|stream| stream.boxed()));
     let mut due = Due::default();
     let mut failures: HashMap<ObjectKey, u32> = HashMap::new();
+    let mut looking: HashSet<ObjectKey> = HashSet::new();
+    // Due while they were looked at.
+    let mut again: HashSet<ObjectKey> = HashSet::new();
+    let mut looks = FuturesUnordered::new();
     loop {
-        let key = tokio::select! {
+        let (key, looked) = tokio::select! {
             biased;
             () = end.cancelled() => return,
             keys = triggers.next() => {
@@ -111,12 +149,26 @@ pub(crate) async fn drive<F>(
                 keys.into_iter().for_each(|key| due.add(key, at));
                 continue;
             }
-            key = due.next() => key,
+            Some(ended) = looks.next() => ended,
+            key = due.next(), if looking.len() < at_once => {
+                if looking.contains(&key) {
+                    again.insert(key);
+                } else {
+                    looking.insert(key.clone());
+                    let look = look(key.clone());
+                    looks.push(async move { (key, look.await) });
+                }
+                continue;
+            }
         };
-        match look(key.clone()).await {
-            Ok(again) => {
+        looking.remove(&key);
+        if again.remove(&key) {
+            due.add(key.clone(), Instant::now());
+        }
+        match looked {
+            Ok(later) => {
                 failures.remove(&key);
-                if let Some(wait) = again {
+                if let Some(wait) = later {
                     due.add(key, Instant::now() + wait);
                 }
             }
@@ -145,5 +197,40 @@ mod tests {
         }
         assert_eq!([due.next().await, due.next().await], [key("web"), key("api")]);
         assert!(due.places.is_empty() && due.queue.is_empty(), "there is no other");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_that_waits_holds_up_no_other_key_and_is_followed_by_one_for_what_came_meanwhile() {
+        let key = |name: &str| ("shop".to_owned(), name.to_owned());
+        let (due, keys) = tokio::sync::mpsc::unbounded_channel();
+        let (looked, mut looks) = tokio::sync::mpsc::unbounded_channel();
+        let end = CancellationToken::new();
+        let trigger = Trigger::new(tokio_stream::wrappers::UnboundedReceiverStream::new(keys).boxed());
+        let driven = tokio::spawn(drive_some("test", 2, vec![trigger], end.clone(), move |key: ObjectKey| {
+            let looked = looked.clone();
+            async move {
+                looked.send(key.1.clone()).unwrap();
+                if key.1 == "slow" {
+                    tokio::time::sleep(Duration::from_secs(10)).await;
+                }
+                Ok(None)
+            }
+        }));
+        let start = Instant::now();
+        for name in ["slow", "quick", "slow", "slow"] {
+            due.send(vec![key(name)]).unwrap();
+            // Each is taken before the next.
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let mut seen = Vec::new();
+        for _ in 0..3 {
+            seen.push((looks.recv().await.unwrap(), start.elapsed().as_secs()));
+        }
+        let expected = [("slow", 0), ("quick", 0), ("slow", 10)];
+        assert_eq!(seen, expected.map(|(name, at)| (name.to_owned(), at)));
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert!(looks.try_recv().is_err(), "what came twice meanwhile is looked at once");
+        end.cancel();
+        driven.await.unwrap();
     }
 }

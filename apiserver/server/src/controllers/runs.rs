@@ -351,4 +351,4 @@ impl Scheduler {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,74 +1,171 @@
-//! Source: looks for new commits.
+//! Source: looks what its versions are, at its interval and when a webhook says so.
+//!
+//! One look is one question to the remote, for the source's own ref and for all versions that stacks of its projects want.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
+use kube::ResourceExt as _;
 use parking_lot::Mutex;
+use rand::RngExt as _;
+use serde::{Deserialize, de::IgnoredAny};
 use stoa_machinery::ApiError;
-use stoa_types::{Source, reason};
+use stoa_types::{Project, Source, Stack, config::ObservedVersion, reason};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::queue::{self, ObjectKey, Trigger};
+use super::{
+    groups::Member,
+    queue::{self, ObjectKey, Trigger},
+};
 use crate::{
     kinds::check::set_condition,
-    runs::{Halt, Services, runner, target},
+    runs::{Halt, Services, readiness, runner, target},
 };
 
 /// How long one look may take.
 const LOOK: Duration = Duration::from_secs(30);
+/// How many sources are looked at at once.
+const AT_ONCE: usize = 8;
+/// The longest wait after looks that failed, unless the interval is longer.
+const LONGEST: Duration = Duration::from_secs(600);
 
-/// When each source, at which generation, was last looked at: a status write makes the object due
-/// again, and must not lead to another look.
-type Looked = Arc<Mutex<HashMap<ObjectKey, (Instant, Option<i64>)>>>;
-
-pub(crate) async fn run(services: Services, end: CancellationToken) {
-    let Ok(sources) = services.lookup.api::<Source>() else { return };
-    let looked = Looked::default();
-    let triggers = vec![Trigger::on(&sources, |s| vec![queue::key_of(s)])];
-    queue::drive("sources", triggers, end, |key| look(services.clone(), looked.clone(), key)).await;
+/// A look at a source, and what it was for: a status write makes the object due again, and must not lead to another.
+#[derive(Clone, Debug)]
+struct Looked {
+    at: Instant,
+    /// How long it is good for.
+    wait: Duration,
+    /// How many failed, one after the other.
+    failures: u32,
+    generation: Option<i64>,
+    webhook: Option<MicroTime>,
+    versions: BTreeSet<String>,
 }
 
-async fn look(services: Services, looked: Looked, key: ObjectKey) -> Result<Option<Duration>, ApiError> {
+type AllLooked = Arc<Mutex<HashMap<ObjectKey, Looked>>>;
+
+pub(crate) async fn run(services: Services, end: CancellationToken) {
+    let (Ok(sources), Ok(projects), Ok(stacks)) =
+        (services.lookup.api::<Source>(), services.lookup.api::<Project>(), services.lookup.api::<Stack>())
+    else {
+        return;
+    };
+    let looked = AllLooked::default();
+    let lookup = services.lookup.clone();
+    let source_of = |project: &Project| (project.namespace().unwrap_or_default(), project.spec.source.name.clone());
+    let triggers = vec![
+        Trigger::on(&sources, |s| vec![queue::key_of(s)]),
+        // A stack may want a version that nobody wanted before.
+        Trigger::on(&projects, move |p| vec![source_of(p)]),
+        Trigger::on_part(&stacks, move |s: &Member<OfStackSpec, IgnoredAny>| {
+            if readiness::is_told_by_itself(&s.spec.desired_version) {
+                return Vec::new();
+            }
+            let project = lookup.cached::<Project>(s.namespace(), &s.spec.project);
+            project.iter().map(source_of).collect()
+        }),
+    ];
+    queue::drive_some("sources", AT_ONCE, triggers, end, |key| look(services.clone(), looked.clone(), key)).await;
+}
+
+/// What of a stack says which version it wants.
+#[derive(Deserialize)]
+struct OfStack {
+    spec: OfStackSpec,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct OfStackSpec {
+    project: String,
+    desired_version: String,
+}
+
+/// The versions that the remote has to be asked for, besides the latest one.
+fn wanted(services: &Services, (namespace, name): &ObjectKey) -> BTreeSet<String> {
+    let lookup = &services.lookup;
+    let projects = lookup.cached_keys::<Project>(namespace, "spec.source.name", name);
+    let stacks =
+        projects.iter().flat_map(|(_, project)| lookup.cached_keys::<Stack>(namespace, "spec.project", project));
+    let versions = stacks.filter_map(|(_, stack)| lookup.cached_part::<Stack, OfStack>(namespace, &stack));
+    let versions = versions.map(|stack| stack.spec.desired_version);
+    versions.filter(|version| !readiness::is_told_by_itself(version)).collect()
+}
+
+/// How long to wait after so many failures, one after the other: ever longer, and not all sources of one server that is
+/// away at the same moment.
+fn wait_after(failures: u32, interval: Duration) -> Duration {
+    if failures == 0 {
+        return interval;
+    }
+    let wait = interval.saturating_mul(2_u32.saturating_pow(failures.min(16))).min(LONGEST.max(interval));
+    wait.mul_f64(rand::rng().random_range(0.8..1.2))
+}
+
+async fn look(services: Services, looked: AllLooked, key: ObjectKey) -> Result<Option<Duration>, ApiError> {
     let sources = services.lookup.api::<Source>()?;
     let Some(source) = sources.get_opt(&key.0, &key.1).await? else {
         looked.lock().remove(&key);
         return Ok(None);
     };
     let interval = source.spec.poll_interval.parse().unwrap_or(Duration::from_secs(60));
-    let last = looked.lock().get(&key).copied();
-    if let Some((at, generation)) = last
-        && generation == source.metadata.generation
-        && at.elapsed() < interval
-    {
-        return Ok(Some(interval - at.elapsed()));
+    let (generation, versions) = (source.metadata.generation, wanted(&services, &key));
+    let webhook = source.status.as_ref().and_then(|status| status.last_webhook_time.clone());
+    let last = looked.lock().get(&key).cloned();
+    let mut failures = 0;
+    if let Some(last) = last.filter(|last| last.generation == generation) {
+        let left = last.wait.saturating_sub(last.at.elapsed());
+        if last.webhook == webhook && versions.is_subset(&last.versions) && left > Duration::ZERO {
+            return Ok(Some(left));
+        }
+        failures = last.failures;
     }
-    let head = resolve(&services, &source).await;
-    looked.lock().insert(key.clone(), (Instant::now(), source.metadata.generation));
+    let found = resolve(&services, &source, &versions).await;
+    failures = if found.is_ok() { 0 } else { failures.saturating_add(1) };
+    let wait = wait_after(failures, interval);
+    let now = Looked { at: Instant::now(), wait, failures, generation, webhook, versions: versions.clone() };
+    looked.lock().insert(key.clone(), now);
     let now = Time(Timestamp::now());
     sources
         .update_status_with(&key.0, &key.1, |s: &mut Source| {
             let generation = s.metadata.generation;
             let status = s.status.get_or_insert_default();
-            let (ready, why, message) = match &head {
-                Ok(commit) => {
-                    if status.observed_commit.as_ref() != Some(commit) || status.last_sync_time.is_none() {
+            let (ready, why, message) = match &found {
+                Ok(found) => {
+                    if status.observed_commit.as_ref() != Some(&found.latest) || status.last_sync_time.is_none() {
                         status.last_sync_time = Some(now.clone());
                     }
-                    status.observed_commit = Some(commit.clone());
+                    status.observed_commit = Some(found.latest.clone());
+                    let observed = |version: &String| ObservedVersion {
+                        version: version.clone(),
+                        commit: found.commits.get(version).cloned(),
+                    };
+                    status.versions = versions.iter().map(observed).collect();
                     (true, reason::AVAILABLE, "the repository can be read".to_owned())
                 }
-                Err((why, message)) => (false, *why, message.clone()),
+                Err((why, message)) => {
+                    let message = format!("{message}; it is looked at less and less often, until that is mended");
+                    (false, *why, message)
+                }
             };
             set_condition(&mut status.conditions, reason::READY, ready, why, message, generation);
         })
         .await?;
-    Ok(Some(interval))
+    Ok(Some(wait))
 }
 
-/// The head of a source, or the reason and message why there is none to be had.
-async fn resolve(services: &Services, source: &Source) -> Result<String, (&'static str, String)> {
+/// The commits of a source, or the reason and message why there are none to be had.
+async fn resolve(
+    services: &Services,
+    source: &Source,
+    versions: &BTreeSet<String>,
+) -> Result<stoa_proto::LookResponse, (&'static str, String)> {
     let failed = |halt: Halt| match halt {
         Halt::Failed { reason, message } => (reason, message),
         Halt::Retry(message) | Halt::SourceUnreachable(message) | Halt::Abandoned(message) => {
@@ -76,16 +173,37 @@ async fn resolve(services: &Services, source: &Source) -> Result<String, (&'stat
         }
         Halt::Canceled => (reason::SOURCE_UNREACHABLE, "the look was cancelled".to_owned()),
     };
-    let request = stoa_proto::ResolveRequest {
+    let request = stoa_proto::LookRequest {
         source: Some(target::source(services, source).await.map_err(failed)?),
-        version: String::new(),
         r#ref: source.spec.reference.clone(),
+        versions: versions.iter().cloned().collect(),
     };
     let mut runner = services.runner.client();
-    let response = tokio::time::timeout(LOOK, runner.resolve(request)).await;
+    let response = tokio::time::timeout(LOOK, runner.look(request)).await;
     let response = response.unwrap_or_else(|_| {
         Err(tonic::Status::deadline_exceeded(format!("the repository did not answer within {LOOK:?}")))
     });
     let response = response.map_err(|status| failed(runner::halt(&status, reason::SOURCE_UNREACHABLE)))?;
-    Ok(response.into_inner().commit)
+    Ok(response.into_inner())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn source_that_fails_is_looked_at_less_and_less_often() {
+        let minute = Duration::from_secs(60);
+        assert_eq!(wait_after(0, minute), minute);
+        let around = |wait: Duration, seconds: f64| {
+            let found = wait.as_secs_f64();
+            assert!((seconds * 0.8..=seconds * 1.2).contains(&found), "{found} is not around {seconds}");
+        };
+        for (failures, seconds) in [(1, 120.0), (2, 240.0), (3, 480.0), (4, 600.0), (1000, 600.0)] {
+            around(wait_after(failures, minute), seconds);
+        }
+        around(wait_after(5, Duration::from_secs(3600)), 3600.0);
+        let waits: BTreeSet<Duration> = (0..20).map(|_| wait_after(3, minute)).collect();
+        assert!(waits.len() > 1, "all at the same moment");
+    }
 }

@@ -132,7 +132,7 @@ fn looked_ago(run: &Run, now: Timestamp) -> Option<Duration> {
 }
 
 /// A run of a stack that nobody asked for.
-fn run_of(stack: &Stack, workspace: &str, operation: Operation) -> Run {
+pub(super) fn run_of(stack: &Stack, workspace: &str, operation: Operation) -> Run {
     let mut run = Run::new(
         "",
         RunSpec {
@@ -217,7 +217,7 @@ async fn recorded_in(services: &Services, stack: &Stack) -> Result<BTreeSet<Stri
     })
 }
 
-async fn runs_of(services: &Services, stack: &Stack) -> Result<Vec<Run>, ApiError> {
+pub(super) async fn runs_of(services: &Services, stack: &Stack) -> Result<Vec<Run>, ApiError> {
     let selector = format!("{}={}", labels::STACK, stack.name_any());
     services.lookup.api::<Run>()?.list(stack.namespace().as_deref(), &selector).await
 }

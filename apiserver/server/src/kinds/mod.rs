@@ -17,6 +17,7 @@ pub(crate) mod resource;
 pub(crate) mod run;
 pub(crate) mod source;
 pub(crate) mod stack;
+pub(crate) mod trigger;
 pub(crate) mod workspace;
 
 use crate::{cluster::Cluster, kinds::lookup::Lookup, subresources::Subresources};
@@ -36,7 +37,7 @@ pub(crate) fn register(
         )
         .register(project::definition(subresources), project::ProjectStrategy { lookup: lookup.clone() })
         .register(stack::definition(subresources), stack::StackStrategy { lookup: lookup.clone() })
-        .register(source::definition(), source::SourceStrategy)
+        .register(source::definition(), source::SourceStrategy { lookup: lookup.clone() })
         .register(workspace::definition(), workspace::WorkspaceStrategy { lookup: lookup.clone() })
         .register(backend::definition(), backend::BackendStrategy { lookup: lookup.clone() })
         .register(run::definition(subresources), run::RunStrategy { lookup: lookup.clone() })

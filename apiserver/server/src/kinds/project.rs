@@ -10,7 +10,7 @@ use stoa_machinery::{
 };
 use stoa_types::{DeletionPolicy, Project, Source, labels, reason};
 
-use super::{check, lookup::Lookup, stack};
+use super::{check, lookup::Lookup, stack, trigger};
 use crate::subresources::Subresources;
 
 pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
@@ -88,7 +88,13 @@ impl Strategy for ProjectStrategy {
     }
 
     async fn admit(&self, context: &RequestContext, change: Admission<'_, Project>) -> Result<(), ApiError> {
-        let Admission::Delete(object) = change else { return Ok(()) };
+        let object = match change {
+            Admission::Delete(object) => object,
+            Admission::Update { new, old, subresource: "" } if new.spec.path != old.spec.path => {
+                return trigger::require_of_project(&self.lookup, context, new).await;
+            }
+            Admission::Create(_) | Admission::Update { .. } => return Ok(()),
+        };
         if object.spec.deletion_policy == DeletionPolicy::Orphan {
             return Ok(());
         }

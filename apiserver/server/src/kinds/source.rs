@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
-use kube::CustomResourceExt as _;
+use async_trait::async_trait;
+use kube::{CustomResourceExt as _, ResourceExt as _};
 use stoa_machinery::{
-    ResourceDefinition,
+    ApiError, RequestContext, ResourceDefinition,
     definition::{Cell, Column, SelectableField},
     status::FieldError,
-    strategy::Strategy,
+    strategy::{Admission, Strategy},
 };
 use stoa_types::{Source, config::SourceProvider};
 
-use super::check;
+use super::{check, lookup::Lookup, trigger};
 
 pub(crate) fn definition() -> ResourceDefinition {
     ResourceDefinition::from_crd(&Source::crd())
@@ -40,8 +41,11 @@ pub(crate) fn short(commit: Option<&serde_json::Value>) -> serde_json::Value {
 }
 
 #[derive(Debug)]
-pub(crate) struct SourceStrategy;
+pub(crate) struct SourceStrategy {
+    pub(crate) lookup: Lookup,
+}
 
+#[async_trait]
 impl Strategy for SourceStrategy {
     type Object = Source;
 
@@ -56,6 +60,9 @@ impl Strategy for SourceStrategy {
         if let Some(secret) = &spec.secret_ref {
             check::secret_beside("spec.secretRef", secret, &mut errors);
         }
+        if let Some(webhook) = &spec.webhook {
+            check::secret_beside("spec.webhook.secretRef", &webhook.secret_ref, &mut errors);
+        }
         check::duration(
             "spec.pollInterval",
             &spec.poll_interval,
@@ -63,5 +70,19 @@ impl Strategy for SourceStrategy {
             &mut errors,
         );
         errors
+    }
+
+    async fn admit(&self, context: &RequestContext, change: Admission<'_, Source>) -> Result<(), ApiError> {
+        let leads = |source: &Source| (source.spec.provider, source.spec.remote.clone(), source.spec.reference.clone());
+        match change {
+            Admission::Create(source) => trigger::require_of_source(&self.lookup, context, source).await,
+            Admission::Update { new, old, subresource: "" } if leads(new) != leads(old) => {
+                trigger::require_of_source(&self.lookup, context, new).await
+            }
+            Admission::Update { new, old, subresource: "status" } if new.status != old.status => {
+                check::written_by_server(context, "config.stoa.dev", "sources", &new.name_any())
+            }
+            Admission::Update { .. } | Admission::Delete(_) => Ok(()),
+        }
     }
 }

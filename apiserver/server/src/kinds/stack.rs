@@ -16,12 +16,12 @@ use stoa_machinery::{
 };
 use stoa_types::{
     DeletionPolicy, Project, Stack,
-    config::{Access, Deployment, GeneratorType, Trigger},
+    config::{Access, Deployment, GeneratorType},
     delivery::Operation,
     labels,
 };
 
-use super::{check, lookup, lookup::Lookup, workspace};
+use super::{check, lookup, lookup::Lookup, trigger, workspace};
 use crate::{runs::readiness, subresources::Subresources};
 
 /// Looking for drift reads everything that is deployed.
@@ -114,6 +114,14 @@ fn set_stack_name(stack: &mut Stack) {
     }
 }
 
+/// Keeps who decided about what is started by itself, with the write that did.
+fn note_who_triggers(context: &RequestContext, new: &mut Stack, old: Option<&Stack>) {
+    if !context.is_internal() && trigger::is_decided(new, old) {
+        let status = new.status.get_or_insert_default();
+        status.trigger.get_or_insert_default().set_by.clone_from(&context.user.name);
+    }
+}
+
 /// The stacks of a project.
 ///
 /// # Errors
@@ -170,17 +178,19 @@ impl Strategy for StackStrategy {
         set_stack_name(object);
     }
 
-    fn prepare_for_create(&self, _: &RequestContext, object: &mut Stack) {
+    fn prepare_for_create(&self, context: &RequestContext, object: &mut Stack) {
         let finalizers = object.finalizers_mut();
         if !finalizers.iter().any(|f| f == labels::INFRASTRUCTURE_FINALIZER) {
             finalizers.push(labels::INFRASTRUCTURE_FINALIZER.to_owned());
         }
         readiness::observe(&self.lookup, object);
+        note_who_triggers(context, object, None);
     }
 
-    fn prepare_for_update(&self, _: &RequestContext, new: &mut Stack, old: &Stack) {
+    fn prepare_for_update(&self, context: &RequestContext, new: &mut Stack, old: &Stack) {
         let is_changed = new.spec != old.spec;
         check::observe_change(new, is_changed, |stack| readiness::observe(&self.lookup, stack));
+        note_who_triggers(context, new, Some(old));
     }
 
     fn validate(&self, object: &Stack) -> Vec<FieldError> {
@@ -208,9 +218,6 @@ impl Strategy for StackStrategy {
             let least = format!("must be 0s, for never, or at least {}s", SHORTEST_DRIFT_INTERVAL.as_secs());
             errors.push(FieldError::invalid("spec.driftInterval", spec.drift_interval.to_string(), least));
         }
-        if spec.trigger != Trigger::Manual {
-            check::not_available("spec.trigger", "a trigger other than Manual", &mut errors);
-        }
         if matches!(spec.generator.kind, GeneratorType::Kpt | GeneratorType::Kcl) {
             check::not_available("spec.generator.type", "this generator", &mut errors);
         }
@@ -234,16 +241,27 @@ impl Strategy for StackStrategy {
                     let error = FieldError::not_found("spec.project", &stack.spec.project);
                     return Err(ApiError::invalid("config.stoa.dev", "Stack", &stack.name_any(), &[error]));
                 }
-                self.require_project_access(context, stack, project).await
+                self.require_project_access(context, stack, project).await?;
+                trigger::require(&self.lookup, context, stack).await
             }
             Admission::Update { new, old, subresource: "" } => {
+                if trigger::is_decided(new, Some(old)) {
+                    trigger::require(&self.lookup, context, new).await?;
+                }
                 let destroys = |stack: &Stack| stack.spec.deletion_policy == DeletionPolicy::Destroy;
                 if destroys(new) && !destroys(old) && is_deployed(old) {
                     require_destroy(&self.lookup, context, old).await?;
                 }
                 self.require_project_access(context, new, self.project(new).await?).await
             }
-            Admission::Update { .. } => Ok(()),
+            Admission::Update { new, old, .. } => {
+                // What was started is not started again, and by whose leave is told to auditors.
+                let of = |stack: &Stack| stack.status.as_ref().and_then(|status| status.trigger.clone());
+                if of(new) == of(old) {
+                    return Ok(());
+                }
+                check::written_by_server(context, "config.stoa.dev", "stacks", &new.name_any())
+            }
             Admission::Delete(stack) => {
                 self.require_project_access(context, stack, self.project(stack).await?).await?;
                 if stack.spec.deletion_policy == DeletionPolicy::Refuse && is_deployed(stack) {

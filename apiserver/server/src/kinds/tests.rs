@@ -243,13 +243,71 @@ async fn what_is_wrong_with_an_object_is_told_field_by_field() {
     Project spec.path: Invalid value: "../up": must be a relative path with '/' between its parts and without '..' and '.git'
     Stack spec.workspaces[1]: Duplicate value: "a"
     Stack spec.driftInterval: Invalid value: "1s": must be 0s, for never, or at least 10s
-    Stack spec.trigger: Forbidden: a trigger other than Manual is not available yet
     Workspace spec.kubernetes.clusters[1]: Duplicate value: {"name":"a"}
     Workspace spec.kubernetes.clusters[0].kubeconfigSecretRef: Required value: either this or inCluster
     Backend spec.type: Forbidden: a store other than Local is not available yet
     Backend spec.local: Forbidden: may only be set when type is Local
     Backend spec.local.directory: Invalid value: "a/../b": must not contain '..'
     "#);
+}
+
+#[tokio::test]
+async fn who_decides_what_is_started_by_itself_may_start_it() {
+    use stoa_types::{Project, Source, Stack, config::Trigger};
+    const ALL: [&str; 4] =
+        ["create runs ", "create stacks/apply web-dev", "use workspaces dev", "use backends default"];
+    let world = World::with_stack().await;
+    let source = json!({ "metadata": { "name": "config" }, "spec": { "remote": "file:///config.git" } });
+    world.make("config.stoa.dev/v1alpha1", "Source", "shop", source).await.unwrap();
+    let context = |allowed: &[&'static str]| {
+        let user = UserInfo { name: "ann".to_owned(), ..UserInfo::default() };
+        RequestContext::new(user, Arc::new(Allow(allowed.to_vec())))
+    };
+    let stacks = |allowed: &[&'static str]| world.registry.api::<Stack>().with_context(context(allowed));
+    let apply = |stack: &mut Stack| stack.spec.trigger = Trigger::Apply;
+    for count in 0..ALL.len() {
+        let error = stacks(&ALL[..count]).update_with("shop", "web-dev", apply).await.unwrap_err();
+        assert_eq!(error.code(), 403, "{error}");
+    }
+    let set = stacks(&ALL).update_with("shop", "web-dev", apply).await.unwrap();
+    assert_eq!(set.status.unwrap().trigger.unwrap().set_by, "ann");
+
+    // What the stack deploys is decided by whoever changes that.
+    let describe = |stack: &mut Stack| stack.spec.description = Some("Web".to_owned());
+    stacks(&[]).update_with("shop", "web-dev", describe).await.unwrap();
+    let version = |stack: &mut Stack| stack.spec.desired_version = "v2".to_owned();
+    assert_eq!(stacks(&ALL[..3]).update_with("shop", "web-dev", version).await.unwrap_err().code(), 403);
+    let owned = |stack: &mut Stack| stack.status.get_or_insert_default().trigger = None;
+    assert_eq!(stacks(&ALL).update_status_with("shop", "web-dev", owned).await.unwrap_err().code(), 403);
+    let sources = |allowed: &[&'static str]| world.registry.api::<Source>().with_context(context(allowed));
+    let elsewhere = |source: &mut Source| source.spec.remote = "file:///other.git".to_owned();
+    let often = |source: &mut Source| source.spec.poll_interval = "1s".into();
+    sources(&[]).update_with("shop", "config", often).await.unwrap();
+    assert_eq!(sources(&[]).update_with("shop", "config", elsewhere).await.unwrap_err().code(), 403);
+    sources(&ALL).update_with("shop", "config", elsewhere).await.unwrap();
+    let found = |source: &mut Source| source.status.get_or_insert_default().observed_commit = Some("a".repeat(40));
+    assert_eq!(sources(&ALL).update_status_with("shop", "config", found).await.unwrap_err().code(), 403);
+    sources(&[]).delete("shop", "config", &Default::default()).await.unwrap();
+    let made_anew = json!({ "metadata": { "name": "config" }, "spec": { "remote": "file:///other.git" } });
+    let make = |allowed: &[&'static str]| {
+        let (context, source) = (context(allowed), made_anew.clone());
+        let world = &world;
+        async move { world.make_as(&context, "config.stoa.dev/v1alpha1", "Source", "shop", source).await }
+    };
+    assert_eq!(make(&[]).await.unwrap_err().code(), 403);
+    make(&ALL).await.unwrap();
+    let projects = |allowed: &[&'static str]| world.registry.api::<Project>().with_context(context(allowed));
+    let path = |project: &mut Project| project.spec.path = "elsewhere".to_owned();
+    assert_eq!(projects(&[]).update_with("shop", "web", path).await.unwrap_err().code(), 403);
+    projects(&ALL).update_with("shop", "web", path).await.unwrap();
+
+    // To have it not started takes nothing.
+    let manual = |stack: &mut Stack| stack.spec.trigger = Trigger::Manual;
+    stacks(&[]).update_with("shop", "web-dev", manual).await.unwrap();
+    projects(&[])
+        .update_with("shop", "web", |project: &mut Project| project.spec.path = "apps".to_owned())
+        .await
+        .unwrap();
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use kube::ResourceExt as _;
 use stoa_types::{
     Run,
     delivery::{RunPhase, RunStatus},
-    reason,
+    labels, reason,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -37,12 +37,17 @@ impl Execution {
 
     /// Changes the run's status; what is kept in `self.run` is what was stored.
     pub(crate) async fn update(&mut self, mut change: impl FnMut(&mut RunStatus) + Send) -> Result<(), Halt> {
+        self.change(|run| change(run.status.get_or_insert_default())).await
+    }
+
+    /// The same with a look at the run that is changed, of which only the status is stored.
+    async fn change(&mut self, mut change: impl FnMut(&mut Run) + Send) -> Result<(), Halt> {
         let (namespace, name, uid) = (self.run.namespace().unwrap_or_default(), self.run.name_any(), self.run.uid());
         let runs = self.services.lookup.api::<Run>()?;
         self.run = runs
             .update_status_with(&namespace, &name, |run: &mut Run| {
                 if run.uid() == uid {
-                    change(run.status.get_or_insert_default());
+                    change(run);
                 }
             })
             .await?;
@@ -85,13 +90,20 @@ impl Execution {
         let runner = self.services.runner.address().to_owned();
         if status(&self.run).start_time.is_none() {
             let now = Time(self.services.now());
-            self.update(|status| {
-                status.phase = RunPhase::Generating;
-                no_longer_waits(status);
-                status.start_time = Some(now.clone());
-                status.runner = Some(runner.clone());
+            self.change(|run| {
+                // Whoever cancels a run that has not begun may count on it that it never does.
+                if !run.spec.cancel {
+                    let status = run.status.get_or_insert_default();
+                    status.phase = RunPhase::Generating;
+                    no_longer_waits(status);
+                    status.start_time = Some(now.clone());
+                    status.runner = Some(runner.clone());
+                }
             })
             .await?;
+            if status(&self.run).start_time.is_none() {
+                return Err(Halt::Canceled);
+            }
             let requester = status(&self.run).requester.username;
             let what = format!(
                 "{:?} of stack {} in workspace {}",
@@ -116,7 +128,14 @@ impl Execution {
     }
 
     pub(super) async fn finish_canceled(&mut self) -> Result<(), Halt> {
-        self.finish(RunPhase::Canceled, reason::CANCELED, "the run was cancelled").await
+        let superseded_by = self.run.annotations().get(labels::SUPERSEDED_BY).cloned();
+        match superseded_by.filter(|_| status(&self.run).start_time.is_none()) {
+            Some(by) => {
+                let message = format!("run {by} took its place before it began");
+                self.finish(RunPhase::Canceled, reason::SUPERSEDED, &message).await
+            }
+            None => self.finish(RunPhase::Canceled, reason::CANCELED, "the run was cancelled").await,
+        }
     }
 
     /// Ends the run. That it has ended is written last, so that whoever sees it sees the rest too,

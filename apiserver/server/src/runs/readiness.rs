@@ -3,7 +3,10 @@
 use kube::ResourceExt as _;
 use serde::Deserialize;
 use stoa_types::{
-    Condition, LocalReference, Project, Source, Stack, Workspace, config::Deployment, delivery::RunPhase, reason,
+    Condition, LocalReference, Project, Source, Stack, Workspace,
+    config::{Deployment, ObservedVersion},
+    delivery::RunPhase,
+    reason,
 };
 
 use crate::kinds::{check::set_condition, lookup::Lookup};
@@ -11,17 +14,34 @@ use crate::kinds::{check::set_condition, lookup::Lookup};
 /// Brings a stack's status to what there is: the commit that it would be deployed from, and whether it is ready. What it
 /// refers to is read from the watch cache; whatever changes there comes to the controller of stacks.
 pub(crate) fn observe(lookup: &Lookup, stack: &mut Stack) {
-    let head = if stack.spec.desired_version == "latest" { head(lookup, stack) } else { None };
+    let head = head(lookup, stack);
     stack.status.get_or_insert_default().observed_commit = head;
     set(lookup, stack, None);
 }
 
-/// The commit that `latest` means for a stack.
-fn head(lookup: &Lookup, stack: &Stack) -> Option<String> {
+/// Whether nobody has to be asked for the commit of a version besides the latest one: it is that, or a commit.
+pub(crate) fn is_told_by_itself(version: &str) -> bool {
+    version == "latest" || is_commit(version)
+}
+
+fn is_commit(version: &str) -> bool {
+    version.len() == 40 && version.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// The commit that a stack's desired version stood for when its source was last looked at.
+pub(crate) fn head(lookup: &Lookup, stack: &Stack) -> Option<String> {
+    let version = &stack.spec.desired_version;
+    if is_commit(version) {
+        return Some(version.clone());
+    }
     let namespace = stack.namespace().unwrap_or_default();
     let project: OfProject = lookup.cached_part::<Project, _>(&namespace, &stack.spec.project)?;
     let source: OfSource = lookup.cached_part::<Source, _>(&namespace, &project.spec.source.name)?;
-    source.status?.observed_commit
+    let status = source.status?;
+    if version == "latest" {
+        return status.observed_commit;
+    }
+    status.versions.into_iter().find(|observed| observed.version == *version)?.commit
 }
 
 /// What of a project says where its stacks come from: this is read with every write of a stack.
@@ -45,6 +65,8 @@ struct OfSource {
 #[serde(rename_all = "camelCase")]
 struct OfSourceStatus {
     observed_commit: Option<String>,
+    #[serde(default)]
+    versions: Vec<ObservedVersion>,
 }
 
 /// Brings a stack's condition `Ready` to what its spec and status say. `ended` is a run that has just ended without

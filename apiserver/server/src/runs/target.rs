@@ -52,6 +52,18 @@ impl Target {
         Ok(Self { stack, project, source, workspace, documents })
     }
 
+    /// The source that a stack is rendered from, with its credentials, and the stack's path in it.
+    ///
+    /// # Errors
+    ///
+    /// Failed with the name of what does not exist.
+    pub(crate) async fn source_of(services: &Services, stack: &Stack) -> Result<(stoa_proto::Source, String), Halt> {
+        let namespace = stack.namespace().unwrap_or_default();
+        let project = existing::<Project>(services, &namespace, &stack.spec.project, "project").await?;
+        let found = existing::<Source>(services, &namespace, &project.spec.source.name, "source").await?;
+        Ok((source(services, &found).await?, path(stack, &project)))
+    }
+
     /// Where the documents of this stack are: `<organization>/<stack uid>`.
     pub(crate) fn scope(&self) -> String {
         format!("{}/{}", self.namespace(), self.stack.uid().unwrap_or_default())
@@ -80,15 +92,7 @@ impl Target {
 
     /// The stack's path in the source.
     pub(crate) fn path(&self) -> String {
-        if !self.stack.spec.path.is_empty() {
-            return self.stack.spec.path.clone();
-        }
-        let base = self.project.spec.path.trim_end_matches('/');
-        if base.is_empty() {
-            self.stack.spec.stack_name.clone()
-        } else {
-            format!("{base}/{}", self.stack.spec.stack_name)
-        }
+        path(&self.stack, &self.project)
     }
 
     /// The source that the stack is rendered from.
@@ -209,6 +213,14 @@ pub(crate) async fn source(services: &Services, source: &Source) -> Result<stoa_
         SourceProvider::Oci => "OCI",
     };
     Ok(stoa_proto::Source { provider: provider.to_owned(), remote: source.spec.remote.clone(), credentials })
+}
+
+fn path(stack: &Stack, project: &Project) -> String {
+    if !stack.spec.path.is_empty() {
+        return stack.spec.path.clone();
+    }
+    let base = project.spec.path.trim_end_matches('/');
+    if base.is_empty() { stack.spec.stack_name.clone() } else { format!("{base}/{}", stack.spec.stack_name) }
 }
 
 fn generator(kind: GeneratorType) -> &'static str {

@@ -7,5 +7,5 @@ mod stack;
 
 pub use organization::{Member, Organization, OrganizationSpec, OrganizationStatus, Role};
 pub use project::{Access, Project, ProjectSpec, ProjectStatus, Template};
-pub use source::{Source, SourceProvider, SourceSpec, SourceStatus};
-pub use stack::{Deployment, Generator, GeneratorType, Stack, StackSpec, StackStatus, Trigger};
+pub use source::{ObservedVersion, Source, SourceProvider, SourceSpec, SourceStatus, Webhook};
+pub use stack::{Deployment, Generator, GeneratorType, Stack, StackSpec, StackStatus, Started, Trigger, TriggerStatus};

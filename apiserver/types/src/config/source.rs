@@ -1,6 +1,6 @@
 //! Source: a repository that configuration is read from.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -44,6 +44,17 @@ pub struct SourceSpec {
     /// How often to look for new commits, as a duration such as 60s; at least 1s.
     #[serde(default = "default_poll_interval")]
     pub poll_interval: DurationString,
+    /// Who may ask for a look at once, from outside the cluster; absent: nobody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub webhook: Option<Webhook>,
+}
+
+/// How a Git server that tells of a push is known.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Webhook {
+    /// The Secret beside the Source whose key `token` the Git server has, too: it signs with it, or shows it.
+    pub secret_ref: SecretReference,
 }
 
 fn default_poll_interval() -> DurationString {
@@ -68,11 +79,28 @@ pub struct SourceStatus {
     /// The commit that the ref pointed to at the last look.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_commit: Option<String>,
+    /// The commits that other versions pointed to then, which stacks of the source want.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["version"]))]
+    pub versions: Vec<ObservedVersion>,
     /// When that commit was first seen, or the settings last changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_sync_time: Option<Time>,
+    /// When a webhook last asked for a look.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_webhook_time: Option<MicroTime>,
     /// Ready: the repository can be read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions_schema")]
     pub conditions: Vec<Condition>,
+}
+
+/// What a version other than latest pointed to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ObservedVersion {
+    /// The branch, tag or beginning of a commit.
+    pub version: String,
+    /// The commit; absent when the repository has no such version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
 }

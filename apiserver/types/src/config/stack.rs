@@ -49,7 +49,8 @@ pub struct StackSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub workspaces: Vec<String>,
-    /// What happens when the desired version moves.
+    /// What happens in every workspace of the stack when its folder at the desired version, or the stack itself, changes:
+    /// Manual (nothing), Preview or Apply. Whoever sets it or changes the stack then needs what it takes to start that.
     #[serde(default)]
     pub trigger: Trigger,
     /// How often to look for drift with a read-only preview, as a duration such as 30m; 0s for never.
@@ -125,7 +126,10 @@ pub struct StackStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["workspace"]))]
     pub deployments: Vec<Deployment>,
-    /// Ready: everything that was asked for was deployed. Drifted: live infrastructure moved away from it.
+    /// What was started by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trigger: Option<TriggerStatus>,
+    /// Ready: everything that was asked for was deployed. Triggered: what is desired was started. Drifted: live infrastructure moved away from it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions_schema")]
     pub conditions: Vec<Condition>,
@@ -155,4 +159,38 @@ pub struct Deployment {
     /// Whether the last look found drift.
     #[serde(default)]
     pub drifted: bool,
+}
+
+/// What a stack's trigger did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TriggerStatus {
+    /// Who last wrote what is started by itself, and was allowed to start it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub set_by: String,
+    /// The last run that was started in each workspace.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["workspace"]))]
+    pub started: Vec<Started>,
+}
+
+/// The last run that a trigger started in a workspace.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Started {
+    /// The workspace.
+    pub workspace: String,
+    /// How many were started there until now.
+    pub number: i64,
+    /// The digest of what it was started for: what the stack is rendered from and how. No other is started for the same.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub cause: String,
+    /// The commit that it is for.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub commit: String,
+    /// The run.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub run: String,
+    /// How it ended; absent until then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<RunPhase>,
 }

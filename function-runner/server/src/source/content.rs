@@ -72,6 +72,23 @@ pub(super) fn read(repository: &Repository, commit: Oid, path: &str) -> Result<C
     }
 }
 
+/// The id of the file or folder at a path. Whatever [`read`] finds there is told by it.
+///
+/// # Errors
+///
+/// NOT_FOUND when nothing is there.
+pub(super) fn id(repository: &Repository, commit: Oid, path: &str) -> Result<String, Failure> {
+    let path = normalized(path)?;
+    let internal = |err: git2::Error| Failure::internal(&err);
+    let root = repository.find_commit(commit).and_then(|commit| commit.tree()).map_err(internal)?;
+    if path.is_empty() {
+        return Ok(root.id().to_string());
+    }
+    let entry = root.get_path(path.as_ref()).map_err(|_| not_found(&path, commit))?;
+    // What is a link in one commit and a file in the next may have the same bytes.
+    Ok(format!("{:o}:{}", entry.filemode(), entry.id()))
+}
+
 /// A path without `.` and superfluous slashes, from the root of the source.
 fn normalized(path: &str) -> Result<String, Failure> {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();

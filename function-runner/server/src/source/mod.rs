@@ -9,7 +9,7 @@ mod content;
 mod error;
 mod refs;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -32,6 +32,15 @@ pub(crate) struct Resolved {
     pub(crate) subject: String,
 }
 
+/// What several versions mean.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Looked {
+    /// The commit that `latest` means.
+    pub(crate) latest: String,
+    /// The commits of the versions that exist.
+    pub(crate) commits: HashMap<String, String>,
+}
+
 /// The caches of all sources, under one directory.
 #[derive(Clone, Debug)]
 pub(crate) struct Sources {
@@ -50,6 +59,29 @@ impl Sources {
     pub(crate) async fn resolve(&self, source: &Source, version: &str, reference: &str) -> Result<Resolved, Failure> {
         let (version, reference) = (version.to_owned(), reference.to_owned());
         self.with_cache(source, move |cache| cache.resolve(&version, &reference)).await
+    }
+
+    /// The commits that `latest` and some other versions mean now: the remote lists its refs once, and is asked for
+    /// commits that are not here yet in one fetch.
+    pub(crate) async fn look(
+        &self,
+        source: &Source,
+        reference: &str,
+        versions: Vec<String>,
+    ) -> Result<Looked, Failure> {
+        let reference = reference.to_owned();
+        self.with_cache(source, move |cache| cache.look(&reference, versions)).await
+    }
+
+    /// The id in Git of what is at a path of a commit: it covers all that generators read.
+    pub(crate) async fn content(&self, source: &Source, commit: &str, path: &str) -> Result<String, Failure> {
+        let (commit, path) = (commit.to_owned(), path.to_owned());
+        self.with_cache(source, move |cache| {
+            let oid = refs::parse_commit(&commit)?;
+            cache.ensure(oid)?;
+            content::id(&cache.repository, oid, &path)
+        })
+        .await
     }
 
     /// What is at a path of a commit, as far as generators look at it.
@@ -133,6 +165,48 @@ impl Cache {
         })
     }
 
+    fn look(&self, reference: &str, versions: Vec<String>) -> Result<Looked, Failure> {
+        let heads = self.list()?;
+        let latest = heads.latest(reference).ok_or_else(|| self.no_version(true, reference))?;
+        let found: Vec<(String, Option<&refs::Head>)> =
+            versions.into_iter().map(|version| (version.clone(), heads.find(&version))).collect();
+        let is_abbreviated = |(version, head): &(String, Option<_>)| {
+            head.is_none() && (refs::is_abbreviated_commit(version) || refs::parse_commit(version).is_ok())
+        };
+        // Only what some ref has brought can be found by the beginning of its id.
+        let missing: BTreeSet<String> = if found.iter().any(is_abbreviated) {
+            heads.iter().filter(|head| !self.has(head.oid)).map(|head| head.name.clone()).collect()
+        } else {
+            let wanted = found.iter().filter_map(|(_, head)| *head).chain([latest]);
+            wanted.filter(|head| !self.has(head.oid)).map(|head| head.name.clone()).collect()
+        };
+        if !missing.is_empty() {
+            let refspecs: Vec<String> = missing.iter().map(|name| format!("+{name}:{name}")).collect();
+            self.fetch(&refspecs.iter().map(String::as_str).collect::<Vec<_>>())?;
+        }
+        let mut looked = Looked { latest: self.peel(latest.oid)?.to_string(), ..Looked::default() };
+        for (version, head) in found {
+            let commit = match head {
+                Some(head) => self.peel(head.oid).ok(),
+                None if is_abbreviated(&(version.clone(), None)) => {
+                    self.repository.find_commit_by_prefix(&version).ok().map(|commit| commit.id())
+                }
+                None => None,
+            };
+            looked.commits.extend(commit.map(|commit| (version, commit.to_string())));
+        }
+        Ok(looked)
+    }
+
+    fn no_version(&self, latest: bool, wanted: &str) -> Failure {
+        let message = if latest && wanted.is_empty() {
+            format!("{} is empty", self.remote())
+        } else {
+            format!("{} has no branch, tag or commit {wanted:?}", self.remote())
+        };
+        Failure::new(Code::NotFound, reason::VERSION_NOT_FOUND, message)
+    }
+
     fn find(&self, version: &str, reference: &str) -> Result<Oid, Failure> {
         let latest = version.is_empty() || version == "latest";
         if !latest
@@ -157,12 +231,7 @@ impl Cache {
                 return Ok(commit.id());
             }
         }
-        let message = if latest && reference.is_empty() {
-            format!("{} is empty", self.remote())
-        } else {
-            format!("{} has no branch, tag or commit {wanted:?}", self.remote())
-        };
-        Err(Failure::new(Code::NotFound, reason::VERSION_NOT_FOUND, message))
+        Err(self.no_version(latest, wanted))
     }
 
     /// Makes sure that a commit is here.

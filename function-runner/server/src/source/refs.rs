@@ -57,6 +57,12 @@ impl Heads {
             .or_else(|| self.exact(&format!("refs/tags/{name}")))
     }
 
+    /// All branches and tags.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Head> {
+        let is_fetched = |head: &&Head| head.name.starts_with("refs/heads/") || head.name.starts_with("refs/tags/");
+        self.heads.iter().filter(is_fetched)
+    }
+
     fn exact(&self, name: &str) -> Option<&Head> {
         self.heads.iter().find(|head| head.name == name)
     }

@@ -79,6 +79,59 @@ async fn a_version_is_a_branch_a_tag_or_a_commit() {
 }
 
 #[tokio::test]
+async fn one_look_tells_all_versions_and_fetches_only_what_is_new() {
+    let origin = Origin::new();
+    let first = origin.commit("first", &[("a.yaml", "a: 1")]);
+    let repository = origin.repository();
+    let author = Signature::now("t", "t@example.com").unwrap();
+    let tag = repository
+        .tag("v1", repository.find_commit(first).unwrap().as_object(), &author, "one", false)
+        .unwrap()
+        .to_string();
+    repository.branch("stable", &repository.find_commit(first).unwrap(), false).unwrap();
+    repository.branch("other", &repository.find_commit(first).unwrap(), false).unwrap();
+    let second = origin.commit("second", &[("a.yaml", "a: 2")]).to_string();
+    let first = first.to_string();
+    let versions: Vec<String> = ["stable", "v1", &first[..8], "v9", "abcdef0"].map(str::to_owned).into();
+    let commits = [("stable", &first), ("v1", &first), (&first[..8], &first)];
+    let commits = commits.map(|(version, commit)| (version.to_owned(), commit.clone())).into();
+    let expected = Looked { latest: second.clone(), commits };
+    let sources = origin.sources();
+    assert_eq!(sources.look(&origin.source(), "main", versions.clone()).await.unwrap(), expected);
+    // Its refs are all that it is asked for when nothing moved: with its objects away there is nothing to fetch.
+    let objects = origin.directory.path().join(".git/objects");
+    for folder in std::fs::read_dir(&objects).unwrap() {
+        let path = folder.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        if name.len() == 2 && ![&first, &second, &tag].iter().any(|kept| kept.starts_with(&name)) {
+            std::fs::remove_dir_all(path).unwrap();
+        }
+    }
+    assert_eq!(sources.look(&origin.source(), "main", versions).await.unwrap(), expected);
+    check(sources.look(&origin.source(), "nowhere", Vec::new()).await, Code::NotFound, reason::VERSION_NOT_FOUND);
+}
+
+#[tokio::test]
+async fn content_is_the_same_until_something_below_the_path_changes() {
+    let origin = Origin::new();
+    let sources = origin.sources();
+    let commit = |files: &[(&str, &str)]| origin.commit("another", files).to_string();
+    let content = async |commit: &str, path: &str| sources.content(&origin.source(), commit, path).await.unwrap();
+    let first = commit(&[("s/a/b.yaml", "b: 1"), ("t/c.yaml", "c: 1")]);
+    let elsewhere = commit(&[("t/c.yaml", "c: 2")]);
+    let changed = commit(&[("s/a/b.yaml", "b: 2")]);
+    let back = commit(&[("s/a/b.yaml", "b: 1")]);
+    for path in ["s", "./s/", "s/a/b.yaml"] {
+        let before = content(&first, path).await;
+        assert_eq!(content(&elsewhere, path).await, before);
+        assert_ne!(content(&changed, path).await, before);
+        assert_eq!(content(&back, path).await, before);
+    }
+    assert_ne!(content(&first, "").await, content(&elsewhere, "").await);
+    check(sources.content(&origin.source(), &first, "u").await, Code::NotFound, reason::PATH_NOT_FOUND);
+}
+
+#[tokio::test]
 async fn a_new_commit_is_seen_and_an_old_one_still_read() {
     let origin = Origin::new();
     let first = origin.commit("first", &[("a.yaml", "a: 1")]).to_string();

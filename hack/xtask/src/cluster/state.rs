@@ -37,6 +37,9 @@ pub(crate) struct StoaState {
     /// Of every replica; the first one's is registered. None in the folder of a test bed that is older than replicas.
     #[serde(default)]
     pub(super) ports: Vec<u16>,
+    /// Where each of them takes webhooks.
+    #[serde(default)]
+    pub(super) webhook_ports: Vec<u16>,
     /// Whether the log is on the test bed's etcd, as it is with replicas.
     #[serde(default)]
     pub(super) on_etcd: bool,
@@ -52,6 +55,11 @@ impl StoaState {
     /// Where every replica is, the registered one first.
     pub(super) fn urls(&self) -> Vec<String> {
         self.ports.iter().map(|port| format!("https://localhost:{port}")).collect()
+    }
+
+    /// Where the registered one takes webhooks.
+    pub(super) fn webhook_url(&self) -> Option<String> {
+        self.webhook_ports.first().map(|port| format!("https://localhost:{port}/webhooks"))
     }
 
     /// Where function-runner is.
@@ -120,7 +128,11 @@ impl State {
     /// Every port of the test bed, those of what is behind it too.
     pub(super) fn ports(&self) -> Vec<u16> {
         let mut ports = vec![self.etcd_port, self.etcd_peer_port, self.apiserver_port, self.controller_manager_port];
-        ports.extend(self.stoa.iter().flat_map(|stoa| stoa.ports.iter().copied().chain([stoa.runner_port])));
+        ports.extend(
+            self.stoa
+                .iter()
+                .flat_map(|stoa| stoa.ports.iter().chain(&stoa.webhook_ports).copied().chain([stoa.runner_port])),
+        );
         ports.extend(self.wardle.iter().flat_map(|wardle| [wardle.reference_port, wardle.subject_port]));
         ports
     }

@@ -117,15 +117,16 @@ pub(super) fn up(
         taken.push(port);
         Ok(port)
     };
-    let mut ports = Vec::new();
+    let (mut ports, mut webhook_ports) = (Vec::new(), Vec::new());
     for replica in 0..count {
-        let port = before.as_ref().and_then(|stoa| stoa.ports.get(replica).copied());
-        ports.push(choose(port, &apiserver(&cluster.dir, replica)?)?);
+        let daemon = apiserver(&cluster.dir, replica)?;
+        ports.push(choose(before.as_ref().and_then(|stoa| stoa.ports.get(replica).copied()), &daemon)?);
+        webhook_ports.push(choose(before.as_ref().and_then(|stoa| stoa.webhook_ports.get(replica).copied()), &daemon)?);
     }
     let runner_port = choose(before.as_ref().map(|stoa| stoa.runner_port), &runner(&cluster.dir))?;
     let registered = ports[0];
     let (apiserver, runner) = (binaries.apiserver, binaries.runner);
-    state.stoa = Some(StoaState { ports, on_etcd, arguments, runner_port, apiserver, runner });
+    state.stoa = Some(StoaState { ports, webhook_ports, on_etcd, arguments, runner_port, apiserver, runner });
     state.save(&cluster.dir)?;
 
     // stoa-apiserver reads its front-proxy settings from the cluster with the rights given here.
@@ -170,6 +171,7 @@ fn apiserver_command(cluster: &Cluster, state: &State, stoa: &StoaState, replica
     let pki = cluster.pki();
     let mut command = Command::new(&stoa.apiserver);
     command.args(["serve", "--bind-address=127.0.0.1"]).arg(format!("--secure-port={}", stoa.ports[replica]));
+    command.args(stoa.webhook_ports.get(replica).map(|port| format!("--webhook-port={port}")));
     let data = data_folder(&cluster.dir);
     if stoa.on_etcd {
         path_flag(&mut command, "shared-dir", &data);

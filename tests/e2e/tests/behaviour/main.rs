@@ -18,6 +18,7 @@ mod releases;
 mod rollouts;
 mod secrets;
 mod topology;
+mod triggers;
 mod writes;
 
 use std::time::Duration;

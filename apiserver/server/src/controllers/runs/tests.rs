@@ -8,7 +8,7 @@ use std::sync::{
 };
 
 use serde_json::{Value, json};
-use stoa_machinery::{Object, Registry, RequestContext, log::MemoryLog};
+use stoa_machinery::{Object, Registry, RequestContext, log::MemoryLog, registry::RegistryBuilder};
 use stoa_storage::Clock;
 use stoa_types::{Condition, Stack, common::condition, delivery::RunStatus};
 use tempfile::TempDir;
@@ -37,9 +37,9 @@ impl Clock for Shifted {
     }
 }
 
-struct World {
-    registry: Arc<Registry>,
-    services: Services,
+pub(crate) struct World {
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) services: Services,
     end: CancellationToken,
     _controller: Option<tokio::task::JoinHandle<()>>,
     _documents: TempDir,
@@ -51,13 +51,22 @@ impl World {
         Self::with_runner(runner::unreachable()).await
     }
 
-    async fn with_runner(runner: runner::Runner) -> Self {
+    pub(crate) async fn with_runner(runner: runner::Runner) -> Self {
+        Self::with(runner, |builder| builder).await
+    }
+
+    /// The same with the core kinds that a standalone server serves, such as Secrets.
+    pub(crate) async fn with_secrets() -> Self {
+        Self::with(runner::unreachable(), kinds::core::register).await
+    }
+
+    async fn with(runner: runner::Runner, more: impl FnOnce(RegistryBuilder) -> RegistryBuilder) -> Self {
         let end = CancellationToken::new();
         let lookup = Lookup::default();
         let cluster: Arc<dyn Cluster> = Arc::new(StandaloneCluster { lookup: lookup.clone() });
         let builder = Registry::builder(Arc::new(MemoryLog::new())).end_with(end.clone());
         let builder = kinds::register(builder, &lookup, &cluster, &Subresources::default());
-        let registry = builder.build().await.unwrap();
+        let registry = more(builder).build().await.unwrap();
         lookup.set(registry.clone());
         let documents = TempDir::new().unwrap();
         let services = Services {
@@ -95,12 +104,12 @@ impl World {
         Self::new().await.controlled()
     }
 
-    fn controlled(mut self) -> Self {
+    pub(crate) fn controlled(mut self) -> Self {
         self._controller = Some(tokio::spawn(run(self.services.clone(), self.end.clone())));
         self
     }
 
-    async fn create(&self, kind: &str, name: &str, spec: Value) {
+    pub(crate) async fn create(&self, kind: &str, name: &str, spec: Value) {
         let store = self.registry.stores().find(|store| store.definition().kind == kind).unwrap();
         let is_platform = store.definition().group == "platform.stoa.dev";
         let namespace = if is_platform { "" } else { "shop" };
@@ -132,11 +141,11 @@ impl World {
         tokio::time::timeout(PATIENCE, found).await.unwrap_or_else(|_| panic!("{name} does not get there"))
     }
 
-    async fn began(&self, name: &str) {
+    pub(crate) async fn began(&self, name: &str) {
         self.until(name, |status| status.phase == RunPhase::Generating).await;
     }
 
-    async fn ended(&self, name: &str) -> RunStatus {
+    pub(crate) async fn ended(&self, name: &str) -> RunStatus {
         self.until(name, |status| status.phase.is_terminal()).await
     }
 

@@ -4,8 +4,9 @@ use std::{net::SocketAddr, time::Instant};
 
 use stoa_machinery::{Key, log};
 use stoa_proto::{
-    Ack, ApplyEvent, ApplyRequest, FinishedEvent, GenerateRequest, GenerateResponse, HeartbeatEvent, IntentEvent,
-    PlanRequest, PlanResponse, Problem, ResolveRequest, ResolveResponse, ResultEvent,
+    Ack, ApplyEvent, ApplyRequest, ContentRequest, ContentResponse, FinishedEvent, GenerateRequest, GenerateResponse,
+    HeartbeatEvent, IntentEvent, LookRequest, LookResponse, PlanRequest, PlanResponse, Problem, ResolveRequest,
+    ResolveResponse, ResultEvent,
     apply_event::Event,
     apply_request::Message,
     function_runner_server::{FunctionRunner, FunctionRunnerServer},
@@ -54,6 +55,14 @@ impl Scripted {
 #[tonic::async_trait]
 impl FunctionRunner for Scripted {
     async fn resolve(&self, _: Request<ResolveRequest>) -> Result<Response<ResolveResponse>, Status> {
+        Err(Status::unimplemented("a Destroy needs no source"))
+    }
+
+    async fn look(&self, _: Request<LookRequest>) -> Result<Response<LookResponse>, Status> {
+        Err(Status::unimplemented("a Destroy needs no source"))
+    }
+
+    async fn content(&self, _: Request<ContentRequest>) -> Result<Response<ContentResponse>, Status> {
         Err(Status::unimplemented("a Destroy needs no source"))
     }
 

@@ -1,0 +1,434 @@
+//! Triggers: starts the runs of stacks that follow their desired version.
+//!
+//! A run is started for a *cause*: what the stack is rendered from (its folder in the source, by content) and how (its
+//! spec). The stack's status keeps the last cause of each workspace, and the name of a run follows from what the status
+//! says before it is created. So whoever goes on after a crash between the two creates the same run again, and finds it.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use kube::ResourceExt as _;
+use parking_lot::Mutex;
+use serde::{Deserialize, de::IgnoredAny};
+use serde_json::json;
+use sha2::{Digest as _, Sha256};
+use stoa_engine::digest::canonical_json;
+use stoa_machinery::{ApiError, RequestContext, registry::Api};
+use stoa_types::{
+    Project, Run, Stack,
+    common::condition,
+    config::{self, Started, TriggerStatus},
+    delivery::{Operation, RunPhase},
+    labels, reason,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    groups::Member,
+    queue::{self, ObjectKey, Trigger},
+    stacks,
+};
+use crate::{
+    events::Kind,
+    kinds::{check::set_condition, trigger},
+    runs::{Halt, Services, readiness, runner, status, target::Target},
+};
+
+/// As whom runs are created.
+const COMPONENT: &str = "trigger";
+/// The user that this is.
+const USER: &str = "system:stoa:trigger";
+/// What a run's requester says besides: who set the trigger, or last changed what it deploys.
+const SET_BY: &str = "stoa.dev/trigger-set-by";
+/// How long to wait for what may pass by itself.
+const AGAIN: Duration = Duration::from_secs(10);
+/// How long a look into a commit may take.
+const LOOK: Duration = Duration::from_secs(30);
+/// How many stacks are looked at at once.
+const AT_ONCE: usize = 8;
+/// How many names are tried if others have taken them.
+const NAMES: i64 = 5;
+
+/// What a stack's folder was found to be: for which commit and path.
+type Contents = Arc<Mutex<HashMap<ObjectKey, ((String, String), String)>>>;
+
+pub(crate) async fn run(services: Services, end: CancellationToken) {
+    let (Ok(of_stacks), Ok(runs), Ok(projects)) =
+        (services.lookup.api::<Stack>(), services.lookup.api::<Run>(), services.lookup.api::<Project>())
+    else {
+        return;
+    };
+    let contents = Contents::default();
+    let lookup = services.lookup.clone();
+    let triggers = vec![
+        // A source that moved comes as a stack whose observed commit did.
+        Trigger::on_part(&of_stacks, |s: &Member<OfStackSpec, OfStackStatus>| {
+            let has_started = s.status.as_ref().is_some_and(|status| status.trigger.is_some());
+            let is_due = has_started || trigger::operation(s.spec.trigger).is_some();
+            is_due.then(|| s.key()).into_iter().collect()
+        }),
+        Trigger::on(&runs, |run: &Run| {
+            let is_own = is_triggered(run) && status(run).phase.is_terminal();
+            is_own.then(|| (run.namespace().unwrap_or_default(), run.spec.stack.clone())).into_iter().collect()
+        }),
+        Trigger::on(&projects, move |p: &Project| {
+            lookup.cached_keys::<Stack>(&p.namespace().unwrap_or_default(), "spec.project", &p.name_any())
+        }),
+    ];
+    let look = |key| look(services.clone(), contents.clone(), key);
+    queue::drive_some("triggers", AT_ONCE, triggers, end, look).await;
+}
+
+/// What of a stack says whether there is anything to look at.
+#[derive(Deserialize)]
+struct OfStackSpec {
+    #[serde(default)]
+    trigger: config::Trigger,
+}
+
+#[derive(Deserialize)]
+struct OfStackStatus {
+    trigger: Option<IgnoredAny>,
+}
+
+fn is_following(stack: &Stack) -> bool {
+    trigger::operation(stack.spec.trigger).is_some()
+}
+
+/// Whether a trigger started a run.
+fn is_triggered(run: &Run) -> bool {
+    status(run).requester.username == USER
+}
+
+/// What a look came to, for the condition `Triggered`.
+type Told = (bool, &'static str, String);
+
+async fn look(services: Services, contents: Contents, key: ObjectKey) -> Result<Option<Duration>, ApiError> {
+    let stacks = services.lookup.api::<Stack>()?;
+    let found = stacks.get_opt(&key.0, &key.1).await?.filter(|stack| stack.metadata.deletion_timestamp.is_none());
+    let Some(stack) = found.as_ref().filter(|stack| is_following(stack)) else {
+        contents.lock().remove(&key);
+        return match found {
+            Some(stack) => forget(&stacks, &stack).await.map(|()| None),
+            None => Ok(None),
+        };
+    };
+    let operation = trigger::operation(stack.spec.trigger).unwrap_or(Operation::Preview);
+    let (stack, told, again) = follow(&services, &contents, stack.clone(), operation).await?;
+    tell(&stacks, &stack, told).await?;
+    Ok(again)
+}
+
+/// Starts what is to be started; the stack as it is then, what is to be said of it, and when to look again.
+async fn follow(
+    services: &Services,
+    contents: &Contents,
+    mut stack: Stack,
+    operation: Operation,
+) -> Result<(Stack, Told, Option<Duration>), ApiError> {
+    if stack.spec.workspaces.is_empty() {
+        let message = "the stack lists no workspace, so that nothing is started for it".to_owned();
+        return Ok((stack, (false, reason::NO_WORKSPACES, message), None));
+    }
+    let Some(commit) = readiness::head(&services.lookup, &stack) else {
+        let message = format!("the commit of version {:?} is not known", stack.spec.desired_version);
+        return Ok((stack, (false, reason::VERSION_NOT_FOUND, message), None));
+    };
+    let content = match content(services, contents, &stack, &commit).await {
+        Ok(content) => content,
+        Err(Halt::Failed { reason, message }) => return Ok((stack, (false, reason, message), Some(AGAIN))),
+        Err(Halt::Retry(message) | Halt::SourceUnreachable(message) | Halt::Abandoned(message)) => {
+            return Ok((stack, (false, reason::NOT_STARTED, message), Some(AGAIN)));
+        }
+        Err(Halt::Canceled) => return Ok((stack, (false, reason::NOT_STARTED, String::new()), Some(AGAIN))),
+    };
+    let cause = cause_of(&stack, operation, &content);
+    let mut refused = None;
+    for workspace in stack.spec.workspaces.clone() {
+        if started_in(&stack, &workspace).is_some_and(|started| started.cause == cause) {
+            continue;
+        }
+        match start(services, &stack, &workspace, operation, &commit, &cause).await {
+            Ok(started) => stack = note(services, &stack, started).await?,
+            // Such as without the workspace; others do not wait for it.
+            Err(error) if matches!(error.code(), 403 | 404 | 409 | 422) => {
+                refused = Some(format!("workspace {workspace}: {}", error.message()));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    stack = note_ends(services, stack).await?;
+    let again = refused.is_some().then_some(AGAIN);
+    let told = match refused {
+        Some(message) => (false, reason::NOT_STARTED, message),
+        None => summary(&stack),
+    };
+    Ok((stack, told, again))
+}
+
+/// What the stack's folder is at a commit.
+async fn content(services: &Services, contents: &Contents, stack: &Stack, commit: &str) -> Result<String, Halt> {
+    let key = queue::key_of(stack);
+    let (source, path) = Target::source_of(services, stack).await?;
+    let of = (commit.to_owned(), path.clone());
+    if let Some((_, content)) = contents.lock().get(&key).filter(|(known, _)| *known == of) {
+        return Ok(content.clone());
+    }
+    let request = stoa_proto::ContentRequest { source: Some(source), commit: commit.to_owned(), path };
+    let mut runner = services.runner.client();
+    let response = tokio::time::timeout(LOOK, runner.content(request)).await;
+    let response = response.map_err(|_| Halt::Retry(format!("the repository did not answer within {LOOK:?}")))?;
+    let response = response.map_err(|status| runner::halt(&status, reason::SOURCE_UNREACHABLE))?;
+    let content = response.into_inner().digest;
+    contents.lock().insert(key, (of, content.clone()));
+    Ok(content)
+}
+
+/// The digest of what a run is started for.
+fn cause_of(stack: &Stack, operation: Operation, content: &str) -> String {
+    let spec = &stack.spec;
+    let cause = json!({
+        "operation": operation, "content": content, "desiredVersion": spec.desired_version, "path": spec.path,
+        "stackName": spec.stack_name, "generator": spec.generator,
+    });
+    hex(&Sha256::digest(canonical_json(&cause)))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn started_in<'a>(stack: &'a Stack, workspace: &str) -> Option<&'a Started> {
+    let trigger = stack.status.as_ref()?.trigger.as_ref()?;
+    trigger.started.iter().find(|started| started.workspace == workspace)
+}
+
+/// The name of the run with this number: nothing else makes one of it.
+fn name_of(stack: &Stack, workspace: &str, cause: &str, number: i64) -> String {
+    let uid = stack.uid().unwrap_or_default();
+    let digest = hex(&Sha256::digest(format!("{uid}/{workspace}/{cause}/{number}")));
+    format!("{}-{}", stack.name_any(), &digest[..10])
+}
+
+/// Creates the run, or finds it; those that it takes the place of do not begin any more.
+async fn start(
+    services: &Services,
+    stack: &Stack,
+    workspace: &str,
+    operation: Operation,
+    commit: &str,
+    cause: &str,
+) -> Result<Started, ApiError> {
+    let mut number = started_in(stack, workspace).map_or(0, |started| started.number);
+    let last = number + NAMES;
+    let mut run = stacks::run_of(stack, workspace, operation);
+    run.spec.version = Some(commit.to_owned());
+    run.metadata.generate_name = None;
+    let runs = services.lookup.api::<Run>()?.with_context(context(stack));
+    loop {
+        number += 1;
+        let name = name_of(stack, workspace, cause, number);
+        run.metadata.name = Some(name.clone());
+        supersede(services, stack, workspace, &name).await?;
+        match runs.create(&run).await {
+            Ok(created) => {
+                let message = format!("run {name}: {operation:?} of commit {} in workspace {workspace}", short(commit));
+                services.recorder.record(&created, Kind::Normal, reason::STARTED, &message);
+                services.recorder.record(stack, Kind::Normal, reason::STARTED, message);
+            }
+            Err(error) if error.is("AlreadyExists") => {
+                // An earlier try made it, unless somebody took the name.
+                let there = runs.get_opt(&run.namespace().unwrap_or_default(), &name).await?;
+                if !there.is_some_and(|there| is_triggered(&there)) {
+                    if number < last {
+                        continue;
+                    }
+                    return Err(error);
+                }
+            }
+            Err(error) => return Err(error),
+        }
+        return Ok(Started {
+            workspace: workspace.to_owned(),
+            number,
+            cause: cause.to_owned(),
+            commit: commit.to_owned(),
+            run: name,
+            phase: None,
+        });
+    }
+}
+
+/// The trigger itself, which was given leave when it was set, and by whom.
+fn context(stack: &Stack) -> RequestContext {
+    let mut context = RequestContext::internal(COMPONENT);
+    let trigger = stack.status.as_ref().and_then(|status| status.trigger.as_ref());
+    if let Some(set_by) = trigger.map(|trigger| &trigger.set_by).filter(|set_by| !set_by.is_empty()) {
+        context.user.extra.insert(SET_BY.to_owned(), vec![set_by.clone()]);
+    }
+    context
+}
+
+/// Cancels what the trigger started in a workspace before, as far as it did not begin.
+async fn supersede(services: &Services, stack: &Stack, workspace: &str, by: &str) -> Result<(), ApiError> {
+    let is_waiting = |run: &Run| !status(run).phase.is_terminal() && status(run).start_time.is_none();
+    let runs = services.lookup.api::<Run>()?;
+    for run in stacks::runs_of(services, stack).await? {
+        let is_earlier = is_triggered(&run) && run.spec.workspace == workspace && run.name_any() != by;
+        if !is_earlier || !is_waiting(&run) || run.spec.cancel {
+            continue;
+        }
+        let (namespace, name) = queue::key_of(&run);
+        let cancel = |run: &mut Run| {
+            // It may have begun in between: then it is finished.
+            if is_waiting(run) {
+                run.annotations_mut().insert(labels::SUPERSEDED_BY.to_owned(), by.to_owned());
+                run.spec.cancel = true;
+            }
+        };
+        match runs.update_with(&namespace, &name, cancel).await {
+            Ok(_) => {}
+            Err(error) if error.code() == 404 => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Keeps what was started: for this cause no other run is.
+async fn note(services: &Services, stack: &Stack, started: Started) -> Result<Stack, ApiError> {
+    change(&services.lookup.api::<Stack>()?, stack, |trigger| {
+        trigger.started.retain(|of| of.workspace != started.workspace);
+        trigger.started.push(started.clone());
+        trigger.started.sort_by(|a, b| a.workspace.cmp(&b.workspace));
+    })
+    .await
+}
+
+/// Keeps how runs ended, since they may be deleted.
+async fn note_ends(services: &Services, stack: Stack) -> Result<Stack, ApiError> {
+    let runs = services.lookup.api::<Run>()?;
+    let namespace = stack.namespace().unwrap_or_default();
+    let mut ended = HashMap::new();
+    let started = stack.status.iter().flat_map(|status| &status.trigger).flat_map(|trigger| &trigger.started);
+    for started in started.filter(|started| started.phase.is_none() && !started.run.is_empty()) {
+        let phase = match runs.get_opt(&namespace, &started.run).await? {
+            Some(run) => Some(status(&run).phase).filter(|phase| phase.is_terminal()),
+            // Somebody deleted it before it ended.
+            None => Some(RunPhase::Canceled),
+        };
+        ended.extend(phase.map(|phase| (started.run.clone(), phase)));
+    }
+    if ended.is_empty() {
+        return Ok(stack);
+    }
+    change(&services.lookup.api::<Stack>()?, &stack, |trigger| {
+        for started in &mut trigger.started {
+            started.phase = started.phase.or(ended.get(&started.run).copied());
+        }
+    })
+    .await
+}
+
+/// Drops the causes: whoever sets the trigger again has it started again.
+async fn forget(stacks: &Api<Stack>, stack: &Stack) -> Result<(), ApiError> {
+    let status = stack.status.as_ref();
+    let has_causes = status.and_then(|s| s.trigger.as_ref()).is_some_and(|trigger| {
+        !trigger.set_by.is_empty() || trigger.started.iter().any(|started| !started.cause.is_empty())
+    });
+    let is_told = status.is_some_and(|status| condition(&status.conditions, reason::TRIGGERED).is_some());
+    if !has_causes && !is_told {
+        return Ok(());
+    }
+    let (namespace, name) = queue::key_of(stack);
+    let uid = stack.uid();
+    let forget = |stack: &mut Stack| {
+        if stack.uid() != uid || is_following(stack) {
+            return;
+        }
+        let status = stack.status.get_or_insert_default();
+        status.conditions.retain(|condition| condition.type_ != reason::TRIGGERED);
+        if let Some(trigger) = &mut status.trigger {
+            trigger.set_by.clear();
+            trigger.started.iter_mut().for_each(|started| started.cause.clear());
+        }
+    };
+    stacks.update_status_with(&namespace, &name, forget).await.map(drop)
+}
+
+async fn change(
+    stacks: &Api<Stack>,
+    stack: &Stack,
+    mut change: impl FnMut(&mut TriggerStatus) + Send,
+) -> Result<Stack, ApiError> {
+    let (namespace, name) = queue::key_of(stack);
+    let uid = stack.uid();
+    let change = |stack: &mut Stack| {
+        if stack.uid() != uid {
+            return Err(ApiError::conflict("config.stoa.dev", "stacks", &stack.name_any(), "another took its name"));
+        }
+        change(stack.status.get_or_insert_default().trigger.get_or_insert_default());
+        Ok(())
+    };
+    stacks.update_status_with(&namespace, &name, change).await
+}
+
+async fn tell(stacks: &Api<Stack>, stack: &Stack, (is_started, why, message): Told) -> Result<(), ApiError> {
+    let generation = stack.metadata.generation;
+    let mut conditions = stack.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
+    if !set_condition(&mut conditions, reason::TRIGGERED, is_started, why, message.clone(), generation) {
+        return Ok(());
+    }
+    let (namespace, name) = queue::key_of(stack);
+    let uid = stack.uid();
+    let tell = |stack: &mut Stack| {
+        if stack.uid() == uid {
+            let conditions = &mut stack.status.get_or_insert_default().conditions;
+            set_condition(conditions, reason::TRIGGERED, is_started, why, message.clone(), generation);
+        }
+    };
+    stacks.update_status_with(&namespace, &name, tell).await.map(drop)
+}
+
+/// What there is to say once everything was started.
+fn summary(stack: &Stack) -> Told {
+    let status = stack.status.clone().unwrap_or_default();
+    let of_stack = |started: &&Started| stack.spec.workspaces.contains(&started.workspace);
+    let started: Vec<Started> = status.trigger.unwrap_or_default().started;
+    let started: Vec<&Started> = started.iter().filter(of_stack).collect();
+    // Somebody else may have brought it to a good end since.
+    let was_mended = |failed: &Started| {
+        status.deployments.iter().any(|deployment| {
+            deployment.workspace == failed.workspace
+                && deployment.phase == Some(RunPhase::Succeeded)
+                && deployment.commit.as_ref() == Some(&failed.commit)
+        })
+    };
+    let is_failed = |started: &&&Started| {
+        matches!(started.phase, Some(RunPhase::Failed | RunPhase::Canceled)) && !was_mended(started)
+    };
+    if let Some(failed) = started.iter().find(is_failed) {
+        let Started { run, commit, workspace, .. } = failed;
+        let message = format!(
+            "run {run} for commit {} in workspace {workspace} did not succeed; it is not started again before the source or the stack changes",
+            short(commit)
+        );
+        return (false, reason::RUN_FAILED, message);
+    }
+    let told = started.iter().map(|started| {
+        format!(
+            "run {} was started for commit {} in workspace {}",
+            started.run,
+            short(&started.commit),
+            started.workspace
+        )
+    });
+    (true, reason::STARTED, told.collect::<Vec<_>>().join("; "))
+}
+
+/// A commit as people write it.
+fn short(commit: &str) -> &str {
+    commit.get(..8).unwrap_or(commit)
+}
+
+#[cfg(test)]
+mod tests;

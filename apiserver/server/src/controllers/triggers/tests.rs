@@ -1,0 +1,342 @@
+//! What is started, and what is not, over a log in memory and a runner that knows commits by heart.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use stoa_proto::{
+    ApplyEvent, ApplyRequest, ContentRequest, ContentResponse, GenerateRequest, GenerateResponse, LookRequest,
+    LookResponse, PlanRequest, PlanResponse, ResolveRequest, ResolveResponse,
+    function_runner_server::{FunctionRunner, FunctionRunnerServer},
+};
+use stoa_types::{Condition, Source};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming, transport::server::TcpIncoming};
+
+use super::*;
+use crate::controllers::runs::tests::World as Runs;
+
+/// The contents of the stack's folder by commit.
+#[derive(Clone, Debug, Default)]
+struct Commits(Arc<Mutex<BTreeMap<String, String>>>);
+
+#[tonic::async_trait]
+impl FunctionRunner for Commits {
+    async fn content(&self, request: Request<ContentRequest>) -> Result<Response<ContentResponse>, Status> {
+        let request = request.into_inner();
+        assert_eq!(request.path, "web");
+        let found = self.0.lock().get(&request.commit).cloned();
+        let digest = found.ok_or_else(|| Status::not_found("no such folder"))?;
+        Ok(Response::new(ContentResponse { digest }))
+    }
+
+    async fn look(&self, _: Request<LookRequest>) -> Result<Response<LookResponse>, Status> {
+        Err(Status::unimplemented("sources are not looked at"))
+    }
+
+    async fn resolve(&self, _: Request<ResolveRequest>) -> Result<Response<ResolveResponse>, Status> {
+        Err(Status::unavailable("nothing is run"))
+    }
+
+    async fn generate(&self, _: Request<GenerateRequest>) -> Result<Response<GenerateResponse>, Status> {
+        Err(Status::unavailable("nothing is run"))
+    }
+
+    async fn plan(&self, _: Request<PlanRequest>) -> Result<Response<PlanResponse>, Status> {
+        Err(Status::unavailable("nothing is run"))
+    }
+
+    type ApplyStream = ReceiverStream<Result<ApplyEvent, Status>>;
+
+    async fn apply(&self, _: Request<Streaming<ApplyRequest>>) -> Result<Response<Self::ApplyStream>, Status> {
+        Err(Status::unavailable("nothing is run"))
+    }
+}
+
+struct World {
+    runs: Runs,
+    commits: Commits,
+    contents: Contents,
+}
+
+impl World {
+    /// A stack `web` that applies what changes, in workspace `dev`, with a commit `a`.
+    async fn new() -> Self {
+        let commits = Commits::default();
+        let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let runner = runner::at(incoming.local_addr().unwrap());
+        let service = FunctionRunnerServer::new(commits.clone());
+        tokio::spawn(tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming));
+        let world = Self { runs: Runs::with_runner(runner).await, commits, contents: Contents::default() };
+        world.push("a", "1").await;
+        let follow = |stack: &mut Stack| {
+            stack.spec.trigger = stoa_types::config::Trigger::Apply;
+            stack.spec.workspaces = vec!["dev".to_owned()];
+        };
+        world.change(follow).await;
+        world
+    }
+
+    /// The source is found at a commit with this folder.
+    async fn push(&self, commit: &str, content: &str) {
+        let commit = commit.repeat(40);
+        self.commits.0.lock().insert(commit.clone(), content.to_owned());
+        let moved = |source: &mut Source| source.status.get_or_insert_default().observed_commit = Some(commit.clone());
+        self.runs.registry.api::<Source>().update_status_with("shop", "config", moved).await.unwrap();
+    }
+
+    async fn change(&self, change: impl FnMut(&mut Stack) + Send) {
+        self.runs.registry.api::<Stack>().update_with("shop", "web", change).await.unwrap();
+    }
+
+    async fn stack(&self) -> Stack {
+        self.runs.registry.api::<Stack>().get("shop", "web").await.unwrap()
+    }
+
+    /// Looks as the controller does; the condition after that.
+    async fn look(&self) -> Option<Condition> {
+        let key = ("shop".to_owned(), "web".to_owned());
+        look(self.runs.services.clone(), self.contents.clone(), key).await.unwrap();
+        self.told().await
+    }
+
+    async fn told(&self) -> Option<Condition> {
+        condition(&self.stack().await.status.unwrap().conditions, reason::TRIGGERED).cloned()
+    }
+
+    /// The runs there are, as `<workspace> <first letter of the commit>`.
+    async fn started(&self) -> Vec<String> {
+        let mut runs = self.runs.registry.api::<Run>().list(Some("shop"), "").await.unwrap();
+        let number = |run: &Run| run.metadata.resource_version.as_ref().unwrap().parse::<u64>().unwrap();
+        runs.sort_by_key(number);
+        let told = |run: &Run| format!("{} {}", run.spec.workspace, &run.spec.version.as_ref().unwrap()[..1]);
+        runs.iter().map(told).collect()
+    }
+
+    /// The run that the status names.
+    async fn last(&self) -> Run {
+        let name = self.stack().await.status.unwrap().trigger.unwrap().started[0].run.clone();
+        self.runs.registry.api::<Run>().get("shop", &name).await.unwrap()
+    }
+
+    async fn end(&self, run: &Run, phase: RunPhase) {
+        let end = |run: &mut Run| run.status.get_or_insert_default().phase = phase;
+        self.runs.registry.api::<Run>().update_status_with("shop", &run.name_any(), end).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn one_run_is_started_for_what_changed() {
+    let world = World::new().await;
+    world.look().await;
+    assert_eq!(world.started().await, ["dev a"]);
+    let run = world.last().await;
+    assert_eq!(
+        (run.spec.operation, &run.spec.on_conflict),
+        (Operation::Apply, &stoa_types::delivery::OnConflict::Queue)
+    );
+    assert_eq!(status(&run).requester.username, USER);
+    world.end(&run, RunPhase::Succeeded).await;
+
+    for (what, expected) in [("nothing", 1), ("a push elsewhere", 1), ("a description", 1), ("a push", 2)] {
+        match what {
+            "a push elsewhere" => world.push("b", "1").await,
+            "a description" => world.change(|stack| stack.spec.description = Some("Web".to_owned())).await,
+            "a push" => world.push("c", "2").await,
+            _ => {}
+        }
+        world.look().await;
+        // As another leader would, which has looked at nothing yet.
+        world.contents.lock().clear();
+        world.look().await;
+        assert_eq!(world.started().await.len(), expected, "{what}");
+    }
+    world.end(&world.last().await, RunPhase::Succeeded).await;
+    world.push("d", "1").await;
+    let told = world.look().await.unwrap();
+    assert_eq!(world.started().await, ["dev a", "dev c", "dev d"], "what goes back is a change");
+    assert_eq!((told.status.as_str(), told.reason.as_str()), ("True", reason::STARTED));
+    world.end(&world.last().await, RunPhase::Succeeded).await;
+    world.change(|stack| drop(stack.spec.generator.parameters.insert("cell".to_owned(), "c1".to_owned()))).await;
+    world.look().await;
+    world.look().await;
+    assert_eq!(world.started().await, ["dev a", "dev c", "dev d", "dev d"]);
+    // A commit by its name needs no source.
+    world.end(&world.last().await, RunPhase::Succeeded).await;
+    world.change(|stack| stack.spec.desired_version = "a".repeat(40)).await;
+    world.look().await;
+    assert_eq!(world.started().await.last().unwrap(), "dev a");
+}
+
+#[tokio::test]
+async fn run_that_was_created_before_a_crash_is_found_again() {
+    let world = World::new().await;
+    let (stack, commit) = (world.stack().await, "a".repeat(40));
+    let cause = cause_of(&stack, Operation::Apply, "1");
+    let create = || start(&world.runs.services, &stack, "dev", Operation::Apply, &commit, &cause);
+    // The server ends before it notes what it did, and so does the next.
+    let first = create().await.unwrap();
+    assert_eq!(create().await.unwrap(), first);
+    world.look().await;
+    assert_eq!(world.started().await, ["dev a"]);
+    assert_eq!(world.last().await.name_any(), first.run);
+}
+
+#[tokio::test]
+async fn name_that_somebody_took_keeps_nothing_from_being_started() {
+    let world = World::new().await;
+    let stack = world.stack().await;
+    let name = name_of(&stack, "dev", &cause_of(&stack, Operation::Apply, "1"), 1);
+    let taken = json!({"stack": "web", "workspace": "dev", "operation": "Preview", "version": "x"});
+    world.runs.create("Run", &name, taken).await;
+    world.look().await;
+    assert_eq!(world.started().await, ["dev x", "dev a"]);
+}
+
+#[tokio::test]
+async fn what_failed_is_not_started_again_until_something_changes() {
+    let world = World::new().await;
+    world.look().await;
+    world.end(&world.last().await, RunPhase::Failed).await;
+    let told = world.look().await.unwrap();
+    assert_eq!((told.status.as_str(), told.reason.as_str()), ("False", reason::RUN_FAILED));
+    assert!(told.message.contains("for commit aaaaaaaa in workspace dev did not succeed"), "{}", told.message);
+    // The record of the run is not what counts.
+    let runs = world.runs.registry.api::<Run>();
+    runs.update_with("shop", &world.last().await.name_any(), |run: &mut Run| run.finalizers_mut().clear())
+        .await
+        .unwrap();
+    runs.delete("shop", &world.last().await.name_any(), &Default::default()).await.unwrap();
+    assert_eq!(world.look().await.unwrap().reason, reason::RUN_FAILED);
+    assert_eq!(world.started().await, [""; 0]);
+    // A person who tries it again, with more luck.
+    let deployed = json!([{"workspace": "dev", "phase": "Succeeded", "commit": "a".repeat(40)}]);
+    let mended = |stack: &mut Stack| {
+        stack.status.get_or_insert_default().deployments = serde_json::from_value(deployed.clone()).unwrap();
+    };
+    world.runs.registry.api::<Stack>().update_status_with("shop", "web", mended).await.unwrap();
+    assert_eq!(world.look().await.unwrap().reason, reason::STARTED);
+    world.push("b", "2").await;
+    world.look().await;
+    assert_eq!(world.started().await, ["dev b"]);
+}
+
+#[tokio::test]
+async fn newest_commit_takes_the_place_of_those_that_wait() {
+    let mut world = World::new().await;
+    world.look().await;
+    let running = world.last().await;
+    world.runs = world.runs.controlled();
+    world.runs.began(&running.name_any()).await;
+    let mut waiting = Vec::new();
+    for (commit, content) in [("b", "2"), ("c", "3"), ("d", "4")] {
+        world.push(commit, content).await;
+        world.look().await;
+        waiting.push(world.last().await.name_any());
+    }
+    for (skipped, by) in [(0, 1), (1, 2)] {
+        let ended = world.runs.ended(&waiting[skipped]).await;
+        let why = condition(&ended.conditions, reason::FAILED).unwrap();
+        assert_eq!((ended.phase, why.reason.as_str()), (RunPhase::Canceled, reason::SUPERSEDED));
+        assert!(why.message.contains(&waiting[by]), "{}", why.message);
+    }
+    let runs = world.runs.registry.api::<Run>();
+    let now = async |name: &str| runs.get("shop", name).await.unwrap();
+    assert!(!now(&running.name_any()).await.spec.cancel, "what began is finished");
+    assert_eq!(status(&now(&waiting[2]).await).phase, RunPhase::Pending);
+    let told = world.look().await.unwrap();
+    assert_eq!(told.reason, reason::STARTED);
+    runs.update_with("shop", &running.name_any(), |run: &mut Run| run.spec.cancel = true).await.unwrap();
+    world.runs.began(&waiting[2]).await;
+}
+
+#[tokio::test]
+async fn run_that_is_cancelled_before_it_began_never_does() {
+    use crate::runs::drive;
+    let world = World::new().await;
+    world.look().await;
+    let seen = world.last().await;
+    let runs = world.runs.registry.api::<Run>();
+    runs.update_with("shop", &seen.name_any(), |run: &mut Run| run.spec.cancel = true).await.unwrap();
+    // Taken up as it was before, by a task that has not heard of it.
+    let [cancel, overdue, end] = [(); 3].map(|()| CancellationToken::new());
+    drive::drive(world.runs.services.clone(), seen.clone(), cancel, overdue, end).await;
+    let ended = runs.get("shop", &seen.name_any()).await.unwrap();
+    assert_eq!(status(&ended).phase, RunPhase::Canceled);
+    assert!(world.stack().await.status.unwrap().deployments.is_empty(), "it says nothing about the deployment");
+}
+
+#[tokio::test]
+async fn what_keeps_it_from_being_started_is_told() {
+    let world = World::new().await;
+    world.change(|stack| stack.spec.workspaces.clear()).await;
+    let told = world.look().await.unwrap();
+    assert_eq!((told.status.as_str(), told.reason.as_str()), ("False", reason::NO_WORKSPACES));
+    world.change(|stack| stack.spec.desired_version = "release".to_owned()).await;
+    world.change(|stack| stack.spec.workspaces = vec!["dev".to_owned(), "new".to_owned()]).await;
+    let told = world.look().await.unwrap();
+    assert_eq!(told.reason, reason::VERSION_NOT_FOUND);
+    assert_eq!(told.message, "the commit of version \"release\" is not known");
+    world.push("b", "2").await;
+    let observed = |source: &mut Source| {
+        let versions = json!([{"version": "release", "commit": "b".repeat(40)}]);
+        source.status.get_or_insert_default().versions = serde_json::from_value(versions).unwrap();
+    };
+    world.runs.registry.api::<Source>().update_status_with("shop", "config", observed).await.unwrap();
+    let told = world.look().await.unwrap();
+    assert_eq!(told.reason, reason::NOT_STARTED);
+    assert!(told.message.starts_with("workspace new: "), "{}", told.message);
+    assert_eq!(world.started().await, ["dev b"], "the others do not wait");
+    let spec = json!({"backend": {"name": "default"}, "gitops": {"repository": "file:///new.git"}});
+    world.runs.create("Workspace", "new", spec).await;
+    assert_eq!(world.look().await.unwrap().reason, reason::STARTED);
+    assert_eq!(world.started().await, ["dev b", "new b"]);
+    // A commit without the folder is told and nothing else.
+    world.change(|stack| stack.spec.desired_version = "f".repeat(40)).await;
+    assert_eq!(world.look().await.unwrap().status, "False");
+    assert_eq!(world.started().await.len(), 2);
+}
+
+#[tokio::test]
+async fn trigger_that_is_set_again_starts_again() {
+    let world = World::new().await;
+    world.look().await;
+    world.end(&world.last().await, RunPhase::Succeeded).await;
+    let set = |trigger| move |stack: &mut Stack| stack.spec.trigger = trigger;
+    world.change(set(stoa_types::config::Trigger::Manual)).await;
+    assert_eq!(world.look().await, None);
+    world.push("b", "2").await;
+    world.look().await;
+    assert_eq!(world.started().await, ["dev a"]);
+    world.push("c", "1").await;
+    world.change(set(stoa_types::config::Trigger::Apply)).await;
+    world.look().await;
+    assert_eq!(world.started().await, ["dev a", "dev c"]);
+    world.end(&world.last().await, RunPhase::Succeeded).await;
+    world.change(set(stoa_types::config::Trigger::Preview)).await;
+    world.look().await;
+    assert_eq!(world.last().await.spec.operation, Operation::Preview);
+}
+
+#[test]
+fn cause_says_what_a_run_depends_on() {
+    let stack = |spec: Value| {
+        let mut stack = Stack::new("web", serde_json::from_value(spec).unwrap());
+        stack.metadata.uid = Some("u".to_owned());
+        stack
+    };
+    let one = stack(json!({"project": "web"}));
+    let cause = cause_of(&one, Operation::Apply, "1");
+    assert_eq!(cause_of(&stack(json!({"project": "web", "driftInterval": "1h"})), Operation::Apply, "1"), cause);
+    let others = [
+        cause_of(&one, Operation::Preview, "1"),
+        cause_of(&one, Operation::Apply, "2"),
+        cause_of(&stack(json!({"project": "web", "path": "a"})), Operation::Apply, "1"),
+        cause_of(&stack(json!({"project": "web", "desiredVersion": "main"})), Operation::Apply, "1"),
+        cause_of(&stack(json!({"project": "web", "generator": {"type": "Spec"}})), Operation::Apply, "1"),
+    ];
+    assert!(others.iter().all(|other| *other != cause));
+    let names =
+        [("dev", 1), ("dev", 2), ("prod", 1)].map(|(workspace, number)| name_of(&one, workspace, &cause, number));
+    assert!(names.iter().all(|name| name.len() == "web-".len() + 10));
+    assert!(names[0] != names[1] && names[0] != names[2]);
+}

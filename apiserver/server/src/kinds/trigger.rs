@@ -1,0 +1,92 @@
+//! What is started by itself: who may have that done.
+//!
+//! A trigger acts later, and for whatever the source says then. So whoever decides about it needs, at that time, what it takes to
+//! start the run: who sets the trigger, who changes what a stack with a trigger deploys or where to, and who changes where
+//! its project and source lead. Pushing to the repository is up to the repository.
+
+use kube::ResourceExt as _;
+use stoa_machinery::{ApiError, RequestContext, registry::ListOptions};
+use stoa_types::{
+    Project, Source, Stack,
+    config::{StackSpec, Trigger},
+    delivery::Operation,
+};
+
+use super::{
+    lookup::{self, Lookup},
+    stack, workspace,
+};
+
+/// What a trigger starts; nothing when people start runs.
+pub(crate) fn operation(trigger: Trigger) -> Option<Operation> {
+    match trigger {
+        Trigger::Manual => None,
+        Trigger::Preview => Some(Operation::Preview),
+        Trigger::Apply => Some(Operation::Apply),
+    }
+}
+
+/// Whether a change of a stack decides about what its trigger starts.
+pub(crate) fn is_decided(new: &Stack, old: Option<&Stack>) -> bool {
+    let deploys = |stack: &Stack| StackSpec {
+        description: None,
+        owners: Vec::new(),
+        drift_interval: "0s".into(),
+        deletion_policy: Default::default(),
+        ..stack.spec.clone()
+    };
+    operation(new.spec.trigger).is_some() && old.is_none_or(|old| deploys(new) != deploys(old))
+}
+
+/// Requires what it takes to start what a stack's trigger starts, in every workspace of the stack.
+///
+/// # Errors
+///
+/// 403 that names the verb and the object.
+pub(crate) async fn require(lookup: &Lookup, context: &RequestContext, stack: &Stack) -> Result<(), ApiError> {
+    let Some(operation) = operation(stack.spec.trigger).filter(|_| !context.is_internal()) else { return Ok(()) };
+    let (namespace, name) = (stack.namespace().unwrap_or_default(), stack.name_any());
+    lookup::require(context, "create", "delivery.stoa.dev", "runs", "", &namespace, "").await?;
+    let permission = operation.permission();
+    lookup::require(context, "create", "config.stoa.dev", "stacks", permission, &namespace, &name).await?;
+    for workspace in &stack.spec.workspaces {
+        workspace::require_use(lookup, context, workspace).await?;
+    }
+    Ok(())
+}
+
+/// The same for all stacks of a project that leads elsewhere.
+///
+/// # Errors
+///
+/// As [`require`], and when the stacks cannot be read.
+pub(crate) async fn require_of_project(
+    lookup: &Lookup,
+    context: &RequestContext,
+    project: &Project,
+) -> Result<(), ApiError> {
+    let namespace = project.namespace().unwrap_or_default();
+    for stack in stack::of_project(lookup, &namespace, &project.name_any()).await? {
+        require(lookup, context, &stack).await?;
+    }
+    Ok(())
+}
+
+/// The same for all stacks of a source that leads elsewhere.
+///
+/// # Errors
+///
+/// As [`require`], and when the projects and stacks cannot be read.
+pub(crate) async fn require_of_source(
+    lookup: &Lookup,
+    context: &RequestContext,
+    source: &Source,
+) -> Result<(), ApiError> {
+    let of_source = format!("spec.source.name={}", source.name_any());
+    let options = ListOptions { field_selector: Some(of_source), ..ListOptions::default() };
+    let namespace = source.namespace().unwrap_or_default();
+    for project in lookup.api::<Project>()?.list_with(Some(&namespace), &options).await? {
+        require_of_project(lookup, context, &project).await?;
+    }
+    Ok(())
+}

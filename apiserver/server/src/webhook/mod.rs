@@ -1,0 +1,243 @@
+//! Webhooks: a Git server says that there was a push, and the source is looked at without waiting for its interval.
+//!
+//! A Git server has no credentials of the cluster, and what stands before the API takes none but those. So this is a
+//! listener of its own, which can be exposed by itself: it knows `POST /webhooks/<namespace>/<source>` and nothing else of
+//! the API. What a delivery says is not believed, and not even kept: whoever has the secret of the source can have it looked
+//! at, which anybody who waits gets, too.
+//!
+//! Any replica takes deliveries: it notes the time in the Source's status, where the controller of sources sees it.
+
+mod proof;
+
+use std::{collections::HashMap, convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt as _, Full};
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use jiff::{Timestamp, ToSpan as _};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use parking_lot::Mutex;
+use rustls::ServerConfig;
+use stoa_machinery::{ApiError, serve::ServingCertificate};
+use stoa_types::Source;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+    task::JoinSet,
+    time::Instant,
+};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+use self::proof::{Check, Proof};
+use crate::{controllers::queue::ObjectKey, runs::Services};
+
+/// How long a delivery may take, from the connection to the answer.
+const TIME: Duration = Duration::from_secs(20);
+/// How many connections there may be at once; others wait to be accepted.
+const CONNECTIONS: usize = 64;
+/// The largest delivery: GitHub's largest.
+const LARGEST: usize = 25 << 20;
+/// How long a secret is remembered, so that strangers make no more requests to the cluster than this allows.
+const REMEMBERED: Duration = Duration::from_secs(10);
+/// The key of the Secret.
+const KEY: &str = "token";
+
+/// A listener that takes no deliveries yet.
+#[derive(Debug)]
+pub(crate) struct Webhooks {
+    listener: TcpListener,
+    tls: Arc<ServerConfig>,
+}
+
+impl Webhooks {
+    /// Listens, with the server's certificate.
+    ///
+    /// # Errors
+    ///
+    /// When the address cannot be listened on, or TLS cannot be set up.
+    pub(crate) async fn bind(address: SocketAddr, certificate: Arc<ServingCertificate>) -> anyhow::Result<Self> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut tls = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_cert_resolver(certificate);
+        tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
+        Ok(Self { listener, tls: Arc::new(tls) })
+    }
+
+    /// Takes deliveries until the token ends.
+    pub(crate) async fn serve(self, services: Services, end: CancellationToken) {
+        let receiver = Arc::new(Receiver { services, secrets: Mutex::default() });
+        let acceptor = TlsAcceptor::from(self.tls);
+        let places = Arc::new(Semaphore::new(CONNECTIONS));
+        let mut connections = JoinSet::new();
+        loop {
+            let place = places.clone().acquire_owned();
+            let Some(Ok(place)) = end.run_until_cancelled(place).await else { return };
+            match end.run_until_cancelled(self.listener.accept()).await {
+                None => return,
+                Some(Ok((stream, _))) => {
+                    let (receiver, acceptor) = (receiver.clone(), acceptor.clone());
+                    connections.spawn(async move {
+                        let _place = place;
+                        let _ = tokio::time::timeout(TIME, connection(receiver, acceptor, stream)).await;
+                    });
+                }
+                Some(Err(error)) => {
+                    tracing::warn!(%error, "cannot accept a webhook's connection");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+            while connections.try_join_next().is_some() {}
+        }
+    }
+}
+
+async fn connection(receiver: Arc<Receiver>, acceptor: TlsAcceptor, stream: TcpStream) {
+    let Ok(stream) = acceptor.accept(stream).await else { return };
+    let service = service_fn(move |request| {
+        let receiver = receiver.clone();
+        async move { Ok::<_, Infallible>(receiver.answer(request).await) }
+    });
+    let mut http = hyper::server::conn::http1::Builder::new();
+    http.timer(TokioTimer::new()).keep_alive(false).max_buf_size(64 << 10);
+    if let Err(error) = http.serve_connection(TokioIo::new(stream), service).await {
+        tracing::debug!(%error, "a webhook's connection broke off");
+    }
+}
+
+/// What a delivery comes to, if it is not taken.
+#[derive(Debug)]
+enum Refusal {
+    /// There is nothing at this path.
+    NoPath,
+    /// It is no POST.
+    NoPost,
+    /// Whatever keeps a sender from being known: strangers do not learn which sources there are.
+    Unknown,
+    /// It is larger than any.
+    TooLarge,
+    /// It broke off.
+    Broken,
+    /// It may be sent again.
+    Unavailable,
+}
+
+impl Refusal {
+    fn answer(&self) -> (StatusCode, &'static str) {
+        match self {
+            Self::NoPath => (StatusCode::NOT_FOUND, "the path is /webhooks/<namespace>/<source>"),
+            Self::NoPost => (StatusCode::METHOD_NOT_ALLOWED, "deliveries are posted"),
+            Self::Unknown => (
+                StatusCode::UNAUTHORIZED,
+                "there is no such source with a webhook, or the delivery is not signed with its token",
+            ),
+            Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "a delivery has 25 MiB at most"),
+            Self::Broken => (StatusCode::BAD_REQUEST, "the delivery broke off"),
+            Self::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, "try again"),
+        }
+    }
+}
+
+struct Receiver {
+    services: Services,
+    /// The secrets of sources that have a webhook, and since when they are known.
+    secrets: Mutex<HashMap<ObjectKey, (Instant, Vec<u8>)>>,
+}
+
+impl Receiver {
+    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        let (code, text) = match self.take(request).await {
+            Ok(true) => (StatusCode::ACCEPTED, "the source is looked at"),
+            Ok(false) => (StatusCode::OK, "this is no push"),
+            Err(refusal) => refusal.answer(),
+        };
+        let mut response = Response::new(Full::new(Bytes::from(format!("{text}\n"))));
+        *response.status_mut() = code;
+        response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("text/plain"));
+        response
+    }
+
+    /// Takes a delivery; whether it is about a push.
+    async fn take(&self, request: Request<Incoming>) -> Result<bool, Refusal> {
+        let key = key_of(request.uri().path()).ok_or(Refusal::NoPath)?;
+        if request.method() != Method::POST {
+            return Err(Refusal::NoPost);
+        }
+        let proof = Proof::of(request.headers()).ok_or(Refusal::Unknown)?;
+        let secret = self.secret(&key).await.map_err(|error| {
+            tracing::warn!(namespace = key.0, source = key.1, %error, "a webhook cannot be checked");
+            Refusal::Unavailable
+        })?;
+        let mut check = secret.and_then(|secret| Check::new(proof, &secret)).ok_or(Refusal::Unknown)?;
+        let is_push = proof::may_be_push(request.headers());
+        let (mut body, mut length) = (request.into_body(), 0);
+        while let Some(frame) = body.frame().await {
+            let Ok(piece) = frame.map_err(|_| Refusal::Broken)?.into_data() else { continue };
+            length += piece.len();
+            if length > LARGEST {
+                return Err(Refusal::TooLarge);
+            }
+            check.update(&piece);
+        }
+        if !check.holds() {
+            tracing::info!(namespace = key.0, source = key.1, "a webhook is not signed with the source's token");
+            return Err(Refusal::Unknown);
+        }
+        if is_push {
+            self.ask_for_look(&key).await.map_err(|error| {
+                tracing::warn!(namespace = key.0, source = key.1, %error, "a webhook cannot be noted");
+                Refusal::Unavailable
+            })?;
+        }
+        Ok(is_push)
+    }
+
+    /// The secret of a source's webhook; nothing when it has none.
+    async fn secret(&self, key: &ObjectKey) -> Result<Option<Vec<u8>>, ApiError> {
+        let remembered = self.secrets.lock().get(key).filter(|(since, _)| since.elapsed() < REMEMBERED).cloned();
+        if let Some((_, secret)) = remembered {
+            return Ok(Some(secret));
+        }
+        let found = self.services.lookup.cached::<Source>(&key.0, &key.1);
+        let Some(webhook) = found.and_then(|source| source.spec.webhook) else { return Ok(None) };
+        let keys = self.services.cluster.secret(&key.0, &webhook.secret_ref.name).await?;
+        let token = keys.and_then(|mut keys| keys.remove(KEY)).unwrap_or_default();
+        // Secrets that were made from files often end in a new line. One that is not there is remembered, too.
+        let token = token.trim_ascii_end().to_vec();
+        let mut secrets = self.secrets.lock();
+        secrets.retain(|_, (since, _)| since.elapsed() < REMEMBERED);
+        secrets.insert(key.clone(), (Instant::now(), token.clone()));
+        Ok(Some(token))
+    }
+
+    async fn ask_for_look(&self, (namespace, name): &ObjectKey) -> Result<(), ApiError> {
+        let now = self.services.now();
+        let note = |source: &mut Source| {
+            let asked = &mut source.status.get_or_insert_default().last_webhook_time;
+            // Each is later than the one before, whatever the clock says: it may have come during a look.
+            let next = asked.as_ref().map_or(now, |MicroTime(last)| now.max(after(*last)));
+            *asked = Some(MicroTime(next));
+        };
+        self.services.lookup.api::<Source>()?.update_status_with(namespace, name, note).await.map(drop)
+    }
+}
+
+fn after(time: Timestamp) -> Timestamp {
+    time.checked_add(1.microsecond()).unwrap_or(time)
+}
+
+/// The source that a path names.
+fn key_of(path: &str) -> Option<ObjectKey> {
+    let (namespace, name) = path.strip_prefix("/webhooks/")?.split_once('/')?;
+    let is_name = |text: &str| !text.is_empty() && !text.contains('/');
+    (is_name(namespace) && is_name(name)).then(|| (namespace.to_owned(), name.to_owned()))
+}
+
+#[cfg(test)]
+mod tests;

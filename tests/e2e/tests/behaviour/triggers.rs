@@ -1,0 +1,152 @@
+//! Runs that nobody starts: a push is looked at by itself, or as soon as the Git server tells of it.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use ring::hmac;
+use serde_json::Value;
+use stoa_e2e::fixture::{Organization, condition, config_maps};
+use stoa_e2e::{Cluster, Server as _, eventually, run};
+use stoa_git::testing::GitServer;
+
+use crate::PATIENCE;
+
+const PASSWORD: &str = "opens-the-repository";
+const TOKEN: &str = "signs-the-deliveries";
+
+/// A Git server with a repository, and a clone of that.
+struct Scene {
+    folder: tempfile::TempDir,
+    server: GitServer,
+    _runtime: tokio::runtime::Runtime,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let bare = ["init", "--quiet", "--bare", "--initial-branch=main", "config.git"];
+        run(Command::new("git").current_dir(folder.path()).args(bare));
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let server = runtime.block_on(GitServer::start(folder.path(), PASSWORD, None));
+        let scene = Self { folder, server, _runtime: runtime };
+        run(Command::new("git").args(["clone", "--quiet"]).arg(scene.url_for_people()).arg(scene.clone_folder()));
+        scene
+    }
+
+    fn clone_folder(&self) -> std::path::PathBuf {
+        self.folder.path().join("clone")
+    }
+
+    fn url_for_people(&self) -> String {
+        self.server.url("http", "config.git").replace("://", &format!("://bot:{PASSWORD}@"))
+    }
+
+    /// Commits a file and pushes it; the commit.
+    fn push(&self, path: &str, text: &str) -> String {
+        let file = self.clone_folder().join(path);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, text).unwrap();
+        let git = |args: &[&str]| {
+            let identity = ["-c", "user.name=Ann", "-c", "user.email=ann@localhost", "-c", "commit.gpgsign=false"];
+            run(Command::new("git").arg("-C").arg(self.clone_folder()).args(identity).args(args))
+        };
+        git(&["add", "--all"]);
+        git(&["commit", "--quiet", "--message", path]);
+        git(&["push", "--quiet", "origin", "HEAD:main"]);
+        git(&["rev-parse", "HEAD"]).trim().to_owned()
+    }
+}
+
+/// Delivers a push as GitHub does, signed with a token; the code of the answer.
+fn deliver(cluster: &Cluster, namespace: &str, token: &str) -> String {
+    let body = r#"{"ref":"refs/heads/main","repository":{"full_name":"shop/config"}}"#;
+    let signature = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, token.as_bytes()), body.as_bytes());
+    let hex: String = signature.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut curl = Command::new("curl");
+    curl.args(["--silent", "--output", "/dev/null", "--write-out", "%{http_code}", "--data", body, "--cacert"]);
+    curl.arg(Path::new(&cluster.env("STOA_CA"))).args(["--header", "X-GitHub-Event: push", "--header"]);
+    curl.arg(format!("X-Hub-Signature-256: sha256={hex}"));
+    run(curl.arg(format!("{}/{namespace}/hooked", cluster.env("STOA_WEBHOOK_URL"))))
+}
+
+#[test]
+fn push_is_applied_at_once_when_a_webhook_tells_of_it_and_else_when_the_source_is_looked_at() {
+    let cluster = Cluster::shared();
+    let organization = Organization::create(&cluster);
+    let (name, scene) = (&organization.name, Scene::new());
+    let namespace = format!("{name}-web");
+    let kubectl = cluster.kubectl();
+    let first = scene.push("apps/web/spec.yaml", &config_maps(&namespace, 1, "a"));
+    kubectl.apply(&format!(
+        "apiVersion: v1
+kind: Secret
+metadata: {{name: git, namespace: {name}}}
+stringData: {{username: bot, password: {PASSWORD}}}
+---
+apiVersion: v1
+kind: Secret
+metadata: {{name: hook, namespace: {name}}}
+stringData: {{token: {TOKEN}}}
+---
+apiVersion: config.stoa.dev/v1alpha1
+kind: Source
+metadata: {{name: hooked, namespace: {name}}}
+spec: {{remote: \"{url}\", ref: main, pollInterval: 1h, secretRef: {{name: git}}, webhook: {{secretRef: {{name: hook}}}}}}
+---
+apiVersion: config.stoa.dev/v1alpha1
+kind: Project
+metadata: {{name: pushed, namespace: {name}}}
+spec: {{source: {{name: hooked}}, path: apps}}
+---
+apiVersion: config.stoa.dev/v1alpha1
+kind: Stack
+metadata: {{name: web, namespace: {name}}}
+spec: {{project: pushed, workspaces: [{name}], trigger: Apply}}
+",
+        url = scene.server.url("http", "config.git")
+    ));
+    let runs = || organization.of_stack("runs", "web");
+    let applied = |commit: &str| {
+        let is_applied = |run: &Value| {
+            run["spec"]["version"] == commit
+                && run["spec"]["operation"] == "Apply"
+                && run["status"]["phase"] == "Succeeded"
+        };
+        eventually(&format!("{commit} is applied"), PATIENCE, || runs().into_iter().find(is_applied))
+    };
+    let value = || kubectl.get(&["configmap/c0", "--namespace", &namespace])["data"]["value"].clone();
+    let source = || kubectl.get(&["source/hooked", "--namespace", name]);
+    let run = applied(&first);
+    assert_eq!((&run["status"]["requester"]["username"], value()), (&"system:stoa:trigger".into(), "a".into()));
+    assert!(!run["status"]["requester"]["extra"]["stoa.dev/trigger-set-by"][0].as_str().unwrap().is_empty(), "{run:#}");
+
+    let second = scene.push("apps/web/spec.yaml", &config_maps(&namespace, 1, "b"));
+    let asked = scene.server.requests();
+    assert_eq!(deliver(&cluster, name, "another token"), "401");
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!((scene.server.requests(), runs().len()), (asked, 1), "nothing happens");
+    assert_eq!(source()["status"]["lastWebhookTime"], Value::Null);
+    assert_eq!(deliver(&cluster, name, TOKEN), "202");
+    applied(&second);
+    assert_eq!(value(), "b");
+
+    // What is not the stack's starts nothing, and is known all the same.
+    let elsewhere = scene.push("apps/other/spec.yaml", &config_maps("other", 1, "a"));
+    assert_eq!(deliver(&cluster, name, TOKEN), "202");
+    eventually("the commit is seen", PATIENCE, || (source()["status"]["observedCommit"] == *elsewhere).then_some(()));
+    let third = scene.push("apps/web/spec.yaml", &config_maps(&namespace, 1, "c"));
+    let patch = ["--type=merge", "--patch", r#"{"spec":{"pollInterval":"1s"}}"#];
+    kubectl.run(&[&["patch", "source/hooked", "--namespace", name], &patch[..]].concat());
+    applied(&third);
+    assert_eq!((value(), runs().len()), ("c".into(), 3));
+
+    // What fails is told, and not tried again.
+    let broken = scene.push("apps/web/spec.yaml", "resources: [{}]\n");
+    let told = || Some(condition(&kubectl.get(&["stack/web", "--namespace", name]), "Triggered"));
+    let failed = eventually("the failure is told", PATIENCE, || told().filter(|told| told["reason"] == "RunFailed"));
+    let message = failed["message"].as_str().unwrap();
+    assert!(message.contains(&broken[..8]) && message.contains("not started again"), "{message}");
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(runs().len(), 4);
+}
