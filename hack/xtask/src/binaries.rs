@@ -34,6 +34,15 @@ pub(crate) const KUBECTL: GoCommand = GoCommand::of_cluster("kubectl", "k8s.io/k
 pub(crate) const SAMPLE_APISERVER: GoCommand =
     GoCommand::of_cluster("sample-apiserver", "k8s.io/sample-apiserver", "./cmd/sample-apiserver");
 
+/// The S3 server that tests of Backends run against: versitygw.
+pub(crate) const S3: GoCommand = GoCommand {
+    name: "versitygw",
+    module: "github.com/versity/versitygw",
+    folder: "tests/s3",
+    versions: "go.mod",
+    package: "github.com/versity/versitygw/cmd/versitygw",
+};
+
 /// kubectl of the versions before the cluster's that are still about, by what they are called elsewhere.
 pub(crate) const OLD_KUBECTLS: [(&str, GoCommand); 4] = [
     ("kubectl.1.27", GoCommand::old_kubectl("v1.27.mod")),

@@ -263,7 +263,8 @@ fn benchmark(bed: &Path) -> Result<()> {
 /// * `STOA_TEST_KUBECTLS`: kubectl of every version that is tested, with colons in between;
 /// * `STOA_TEST_CLIENT_GO`, `STOA_TEST_CONTROLLER_RUNTIME`: the tests of these Go modules as one program each;
 /// * `STOA_TEST_ORACLE`: the program that says what Kubernetes' own libraries make of a write;
-/// * `STOA_TEST_ETCD`: the program etcd.
+/// * `STOA_TEST_ETCD`: the program etcd;
+/// * `STOA_TEST_S3`: the program versitygw, an S3 server.
 fn tests(work: &Path, bed: &Path, xtask: &Path) -> Result<()> {
     let text = |path: PathBuf| path.into_os_string().into_string().ok().context("a path is not UTF-8");
     let kubectls = env::join_paths(kubectl::versions()?).context("a path with a colon")?;
@@ -276,12 +277,13 @@ fn tests(work: &Path, bed: &Path, xtask: &Path) -> Result<()> {
         ("STOA_TEST_KUBECTLS", kubectls.into_string().ok().context("a path is not UTF-8")?),
         ("STOA_TEST_ORACLE", text(oracle_program(work))?),
         ("STOA_TEST_ETCD", text(binaries::ETCD.binary()?)?),
+        ("STOA_TEST_S3", text(binaries::S3.binary()?)?),
     ];
     for (module, setting) in GO_TESTS {
         environment.push((setting, text(go_tests_program(work, module))?));
     }
     let environment: Vec<(&str, &str)> = environment.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    let real = "--features=stoa-runtime-kubernetes/cluster-tests,stoa-storage/etcd-tests";
+    let real = "--features=stoa-runtime-kubernetes/cluster-tests,stoa-storage/etcd-tests,stoa-storage/s3-tests";
     execute(&["cargo", "test", "--workspace", "--no-fail-fast", real], &environment)
 }
 

@@ -63,7 +63,10 @@ impl LocalDocuments {
 }
 
 fn unavailable(error: io::Error) -> DocumentError {
-    DocumentError::Unavailable(Box::new(error))
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => DocumentError::Full(Box::new(error)),
+        _ => DocumentError::Unavailable(Box::new(error)),
+    }
 }
 
 async fn blocking<T: Send + 'static>(

@@ -1,24 +1,30 @@
 //! Large, immutable bodies kept by their digest: specs, plans, states, logs, generated files.
 //!
-//! Start at [`DocumentStore`]; [`LocalDocuments`] keeps them in a directory. What every
+//! Start at [`DocumentStore`]; [`LocalDocuments`] keeps them in a directory, [`S3Documents`] in a bucket. What every
 //! implementation promises is in `conformance` (feature of the same name).
 //!
 //! A store has no notion of "current": records in the log carry digests, and only the log decides
 //! which document counts. So a document is never overwritten, writing one twice is harmless, and
-//! no backend has to offer a conditional write.
+//! no backend has to offer a conditional write; where one does, it is used, against mistakes.
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+mod error;
 mod local;
+pub mod s3;
 
-use std::{error::Error, fmt, str::FromStr};
+use std::{fmt, str::FromStr};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-pub use self::local::LocalDocuments;
+pub use self::{
+    error::{DocumentError, Refusal},
+    local::LocalDocuments,
+    s3::S3Documents,
+};
 
 /// The name of a document: the SHA-256 of its bytes, written `sha256:<64 hexadecimal digits>`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -101,8 +107,9 @@ pub trait DocumentStore: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`DocumentError::Scope`], or [`DocumentError::Unavailable`] when the store is out of reach
-    /// or full.
+    /// [`DocumentError::Scope`]; [`DocumentError::Unavailable`] when the store is out of reach, [`DocumentError::Full`] and
+    /// [`DocumentError::Refused`]; and [`DocumentError::Conflict`] where something else is in the document's place and
+    /// the store writes nothing over.
     async fn put(&self, scope: &str, bytes: Bytes) -> Result<Digest, DocumentError>;
 
     /// Reads a document; `None` when it is not there. What is returned has that digest.
@@ -118,25 +125,6 @@ pub trait DocumentStore: fmt::Debug + Send + Sync + 'static {
 
     /// Removes a document. One that is not there counts as removed.
     async fn delete(&self, scope: &str, digest: &Digest) -> Result<(), DocumentError>;
-}
-
-/// Why a [`DocumentStore`] call failed.
-#[derive(Debug, thiserror::Error)]
-pub enum DocumentError {
-    /// The scope cannot be a path.
-    #[error("{0:?} is no scope: expected path segments of letters, digits, '-', '_' and '.'")]
-    Scope(String),
-    /// The stored bytes are not the document they should be.
-    #[error("document {digest} in {scope} is corrupt: its bytes have another digest")]
-    Corrupt {
-        /// Where it is.
-        scope: String,
-        /// What was asked for.
-        digest: Digest,
-    },
-    /// The store failed or is out of reach.
-    #[error("the document store is unavailable")]
-    Unavailable(#[source] Box<dyn Error + Send + Sync>),
 }
 
 /// Checks a scope and returns its segments. Implementations call it first in every method.

@@ -1,0 +1,291 @@
+//! Documents in a bucket of an S3-compatible service: `<prefix>/<scope>/sha256/<first two digits>/<digits>`.
+//!
+//! Start at [`S3Documents`]. A document is put on the condition that nothing is there (`If-None-Match: *`), so that it is
+//! never written over, whoever else may write to the bucket; where something is, it is read and compared. Signatures and
+//! the API are the crate `object_store`'s; what is sent goes over `transport`, which says what an answer means.
+//!
+//! What is tried again and for how long is in [`Patience`]: every request here may be repeated, since documents are named by
+//! what is in them.
+
+mod transport;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::TryStreamExt as _;
+use object_store::{
+    BackoffConfig, CredentialProvider, ObjectStore as _, ObjectStoreExt as _, PutMode, RetryConfig,
+    aws::{AmazonS3, AmazonS3Builder, AwsCredential, S3ConditionalPut},
+    path::Path,
+};
+
+pub use self::transport::S3Transport;
+use self::transport::{Connector, Failure};
+use super::{Digest, DocumentError, DocumentStore, Refusal, scope_segments};
+
+const ALGORITHM: &str = "sha256";
+
+/// Where documents are.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct S3Location {
+    /// The bucket.
+    pub bucket: String,
+    /// What all keys begin with: path segments with `/` in between, or nothing.
+    pub prefix: String,
+    /// The region that requests are signed for.
+    pub region: String,
+    /// The URL of the service, `http` or `https`, without the bucket.
+    pub endpoint: String,
+    /// How the service is told the bucket.
+    pub addressing: Addressing,
+    /// What keeps a document from being written over.
+    pub writes: Writes,
+}
+
+/// How a service is told the bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Addressing {
+    /// In the path: `https://<endpoint>/<bucket>/<key>`.
+    Path,
+    /// In the host's name: `https://<bucket>.<endpoint>/<key>`.
+    VirtualHosted,
+}
+
+/// What keeps a document from being written over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Writes {
+    /// The service: `If-None-Match: *`.
+    Conditional,
+    /// A look before the write, for services that know no conditions. Two writers at once write the same.
+    Checked,
+}
+
+/// How long the service is waited for.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// For one answer. A second per MiB is added for what is sent.
+    pub answer: Duration,
+    /// From the first try of a request; after that it is not tried again.
+    pub retries: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { answer: Duration::from_secs(10), retries: Duration::from_secs(20) }
+    }
+}
+
+/// A key, and what it opens.
+#[derive(Clone, PartialEq, Eq)]
+pub struct AccessKey {
+    /// Its name.
+    pub id: String,
+    /// What requests are signed with.
+    pub secret: String,
+    /// What temporary credentials have besides.
+    pub session_token: Option<String>,
+}
+
+impl fmt::Debug for AccessKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AccessKey").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// Why there is no key. The text is for people and says nothing of what is in a Secret.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum KeyError {
+    /// There is none.
+    #[error("{0}")]
+    Absent(String),
+    /// Nobody could be asked.
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+/// Knows the key that is good now. Asked for each request, so that a key that is exchanged is used at once.
+#[async_trait]
+pub trait AccessKeys: fmt::Debug + Send + Sync + 'static {
+    /// The key.
+    async fn key(&self) -> Result<AccessKey, KeyError>;
+
+    /// Takes note that the key was not accepted: it may have been exchanged since it was read.
+    fn refused(&self);
+}
+
+/// A [`DocumentStore`] in a bucket.
+#[derive(Debug)]
+pub struct S3Documents {
+    store: AmazonS3,
+    prefix: String,
+    writes: Writes,
+    keys: Arc<dyn AccessKeys>,
+}
+
+impl S3Documents {
+    /// The store at a location. Nothing is sent yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::Request`] when the location makes no sense.
+    pub fn open(
+        location: &S3Location,
+        keys: Arc<dyn AccessKeys>,
+        transport: &S3Transport,
+        patience: Patience,
+    ) -> Result<Self, DocumentError> {
+        let endpoint = location.endpoint.trim_end_matches('/');
+        let is_virtual = location.addressing == Addressing::VirtualHosted;
+        let endpoint = match endpoint.split_once("://") {
+            Some((scheme, host)) if is_virtual => format!("{scheme}://{}.{host}", location.bucket),
+            _ => endpoint.to_owned(),
+        };
+        let conditional = match location.writes {
+            Writes::Conditional => S3ConditionalPut::ETagMatch,
+            Writes::Checked => S3ConditionalPut::Disabled,
+        };
+        let backoff = BackoffConfig {
+            init_backoff: Duration::from_millis(100),
+            max_backoff: Duration::from_secs(3),
+            ..BackoffConfig::default()
+        };
+        let store = AmazonS3Builder::new()
+            .with_bucket_name(&location.bucket)
+            .with_region(&location.region)
+            .with_endpoint(endpoint)
+            .with_virtual_hosted_style_request(is_virtual)
+            .with_conditional_put(conditional)
+            // Whole batches would be one more request that services understand differently.
+            .with_disable_bulk_delete(true)
+            .with_credentials(Arc::new(Provider(keys.clone())))
+            .with_retry(RetryConfig { backoff, max_retries: 20, retry_timeout: patience.retries })
+            .with_http_connector(Connector::new(transport.clone(), patience.answer))
+            .build()
+            .map_err(|error| DocumentError::Refused { refusal: Refusal::Request, source: error.into() })?;
+        Ok(Self { store, prefix: location.prefix.clone(), writes: location.writes, keys })
+    }
+
+    fn scope(&self, scope: &str) -> Result<Path, DocumentError> {
+        let scope = scope_segments(scope)?.into_iter();
+        let prefix = self.prefix.split('/').filter(|segment| !segment.is_empty());
+        Ok(prefix.chain(scope).chain([ALGORITHM]).collect())
+    }
+
+    fn path(&self, scope: &str, digest: &Digest) -> Result<Path, DocumentError> {
+        let hex = digest.hex();
+        Ok(self.scope(scope)?.join(&hex[..2]).join(hex.as_str()))
+    }
+
+    async fn read(&self, path: &Path) -> Result<Option<Bytes>, DocumentError> {
+        let read = async { self.store.get(path).await?.bytes().await };
+        match read.await {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(self.failure(error)),
+        }
+    }
+
+    /// What a failure means, in our own words: those of a service may quote the request, with what identifies us.
+    fn failure(&self, error: object_store::Error) -> DocumentError {
+        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
+        while let Some(found) = cause {
+            if let Some(failure) = found.downcast_ref::<Failure>() {
+                let failure = failure.meaning();
+                if matches!(failure, DocumentError::Refused { refusal: Refusal::Access, .. }) {
+                    self.keys.refused();
+                }
+                return failure;
+            }
+            if let Some(none) = found.downcast_ref::<KeyError>() {
+                let source = Box::new(none.clone());
+                return match none {
+                    KeyError::Absent(_) => DocumentError::Refused { refusal: Refusal::Credentials, source },
+                    KeyError::Unavailable(_) => DocumentError::Unavailable(source),
+                };
+            }
+            cause = found.source();
+        }
+        DocumentError::Unavailable(Box::new(error))
+    }
+}
+
+#[async_trait]
+impl DocumentStore for S3Documents {
+    async fn put(&self, scope: &str, bytes: Bytes) -> Result<Digest, DocumentError> {
+        let digest = Digest::of(&bytes);
+        let path = self.path(scope, &digest)?;
+        let is_there = match self.writes {
+            Writes::Conditional => {
+                match self.store.put_opts(&path, bytes.clone().into(), PutMode::Create.into()).await {
+                    Ok(_) => return Ok(digest),
+                    Err(object_store::Error::AlreadyExists { .. }) => true,
+                    Err(error) => return Err(self.failure(error)),
+                }
+            }
+            Writes::Checked => false,
+        };
+        match self.read(&path).await? {
+            // This put itself, where its first answer was lost, or an earlier one.
+            Some(there) if there == bytes => Ok(digest),
+            Some(_) => Err(DocumentError::Conflict { scope: scope.to_owned(), digest }),
+            None if is_there => Err(DocumentError::Unavailable("the document was removed while it was put".into())),
+            None => match self.store.put(&path, bytes.into()).await {
+                Ok(_) => Ok(digest),
+                Err(error) => Err(self.failure(error)),
+            },
+        }
+    }
+
+    async fn get(&self, scope: &str, digest: &Digest) -> Result<Option<Bytes>, DocumentError> {
+        match self.read(&self.path(scope, digest)?).await? {
+            Some(bytes) if Digest::of(&bytes) != *digest => {
+                Err(DocumentError::Corrupt { scope: scope.to_owned(), digest: *digest })
+            }
+            found => Ok(found),
+        }
+    }
+
+    async fn list(&self, scope: &str) -> Result<Vec<Digest>, DocumentError> {
+        let within = self.scope(scope)?;
+        let found: Vec<_> = self.store.list(Some(&within)).try_collect().await.map_err(|error| self.failure(error))?;
+        let digest = |path: &Path| format!("{ALGORITHM}:{}", path.filename()?).parse::<Digest>().ok();
+        let mut digests: Vec<Digest> = found.iter().filter_map(|object| digest(&object.location)).collect();
+        digests.sort_unstable();
+        Ok(digests)
+    }
+
+    async fn delete(&self, scope: &str, digest: &Digest) -> Result<(), DocumentError> {
+        match self.store.delete(&self.path(scope, digest)?).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(self.failure(error)),
+        }
+    }
+}
+
+/// Our keys as the crate asks for them.
+#[derive(Debug)]
+struct Provider(Arc<dyn AccessKeys>);
+
+#[async_trait]
+impl CredentialProvider for Provider {
+    type Credential = AwsCredential;
+
+    async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {
+        let key = self.0.key().await;
+        let key = key.map_err(|error| object_store::Error::Generic { store: "S3", source: Box::new(error) })?;
+        Ok(Arc::new(AwsCredential { key_id: key.id, secret_key: key.secret, token: key.session_token }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_does_not_show_what_it_opens_with() {
+        let key = AccessKey { id: "AKIA1".into(), secret: "hunter2".into(), session_token: Some("hunter3".into()) };
+        let shown = format!("{key:?} {key:#?}");
+        assert!(shown.contains("AKIA1") && !shown.contains("hunter"), "{shown}");
+    }
+}

@@ -1,0 +1,269 @@
+//! The HTTP under the S3 client, and what answers mean.
+//!
+//! An answer that is no document is told by its status and the code of its error alone, since its text may quote what was
+//! signed. Redirects are not followed: they would lead to where nobody said that documents are.
+
+use std::{error::Error, fmt, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt as _;
+use hyper::body::{Body as _, Incoming};
+use hyper_rustls::HttpsConnector;
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector as Tcp},
+    rt::{TokioExecutor, TokioTimer},
+};
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody, HttpResponse, HttpService,
+};
+use rustls::{ClientConfig, RootCertStore};
+
+use super::super::{DocumentError, Refusal};
+
+/// Larger than any document. What comes beyond that was not kept by us, and has no place in memory.
+const LARGEST: usize = 1 << 30;
+const MIB: usize = 1 << 20;
+
+/// Connections to S3 services, which all stores share.
+///
+/// They trust the certificate authorities of the system, and are not made through a proxy.
+#[derive(Clone)]
+pub struct S3Transport {
+    client: Client<HttpsConnector<Tcp>, HttpRequestBody>,
+}
+
+impl fmt::Debug for S3Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("S3Transport")
+    }
+}
+
+impl Default for S3Transport {
+    fn default() -> Self {
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let tls = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("the provider has the protocol versions that rustls takes for safe")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let mut tcp = Tcp::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        tcp.set_connect_timeout(Some(Duration::from_secs(5)));
+        let connector = hyper_rustls::HttpsConnectorBuilder::new()
+            .with_tls_config(tls)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(tcp);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            // Less than services keep them open, so that few requests meet a closed one.
+            .pool_idle_timeout(Duration::from_secs(15))
+            .build(connector);
+        Self { client }
+    }
+}
+
+/// Gives the S3 client our connections.
+#[derive(Debug)]
+pub(super) struct Connector {
+    transport: S3Transport,
+    answer: Duration,
+}
+
+impl Connector {
+    /// `answer` is how long one is waited for, and for each part of it.
+    pub(super) fn new(transport: S3Transport, answer: Duration) -> Self {
+        Self { transport, answer }
+    }
+}
+
+impl HttpConnector for Connector {
+    fn connect(&self, _: &object_store::ClientOptions) -> object_store::Result<HttpClient> {
+        Ok(HttpClient::new(Self { transport: self.transport.clone(), answer: self.answer }))
+    }
+}
+
+#[async_trait]
+impl HttpService for Connector {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        match self.exchange(request).await {
+            Ok(response) => Ok(response.map(Into::into)),
+            // As the crate has it, what is of this kind is sent again, and the other is not.
+            Err(failure) if failure.may_pass() => Err(HttpError::new(HttpErrorKind::Request, failure)),
+            Err(failure) => Err(HttpError::new(HttpErrorKind::Unknown, failure)),
+        }
+    }
+}
+
+impl Connector {
+    async fn exchange(&self, request: Request<HttpRequestBody>) -> Result<Response<Bytes>, Failure> {
+        let sending = u64::try_from(request.body().content_length() / MIB).unwrap_or(u64::MAX);
+        let patience = self.answer + Duration::from_secs(sending);
+        let response = tokio::time::timeout(patience, self.transport.client.request(request));
+        let response = response.await.map_err(|_| Failure::Slow(patience))?.map_err(|error| transport(&error))?;
+        let (parts, body) = response.into_parts();
+        let body = self.collect(body).await?;
+        if parts.status.is_success() {
+            return Ok(Response::from_parts(parts, body));
+        }
+        let code = error_code(&body);
+        match (parts.status, code.as_str()) {
+            // What the client makes something of by itself.
+            (StatusCode::NOT_FOUND, "NoSuchKey") | (StatusCode::PRECONDITION_FAILED | StatusCode::NOT_MODIFIED, _) => {
+                Ok(Response::from_parts(parts, Bytes::new()))
+            }
+            (status, _) => Err(Failure::Answer { status, code }),
+        }
+    }
+
+    async fn collect(&self, mut body: Incoming) -> Result<Bytes, Failure> {
+        let expected = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+        let mut whole = BytesMut::with_capacity(expected.min(MIB));
+        loop {
+            let frame = tokio::time::timeout(self.answer, body.frame()).await;
+            match frame.map_err(|_| Failure::Slow(self.answer))? {
+                None => return Ok(whole.freeze()),
+                Some(Err(error)) => return Err(transport(&error)),
+                Some(Ok(frame)) => whole.extend_from_slice(frame.data_ref().map_or(&[], |data| data)),
+            }
+            if whole.len() > LARGEST {
+                return Err(Failure::Large);
+            }
+        }
+    }
+}
+
+/// Why there is no answer, or none that says yes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Failure {
+    /// The service answered otherwise.
+    #[error("it answered {status}{}", if code.is_empty() { String::new() } else { format!(" ({code})") })]
+    Answer { status: StatusCode, code: String },
+    /// No answer came in time.
+    #[error("it did not answer within {} s", .0.as_secs_f32())]
+    Slow(Duration),
+    /// The answer did not end.
+    #[error("its answer is larger than any document")]
+    Large,
+    /// There is no connection, or it broke.
+    #[error("{0}")]
+    Transport(String),
+}
+
+impl Failure {
+    /// Whether another try may do.
+    fn may_pass(&self) -> bool {
+        match self {
+            Self::Slow(_) | Self::Transport(_) => true,
+            Self::Large => false,
+            Self::Answer { status, code } => match *status {
+                StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => true,
+                // Two puts of one document at once.
+                StatusCode::CONFLICT => true,
+                StatusCode::NOT_IMPLEMENTED | StatusCode::INSUFFICIENT_STORAGE => false,
+                // S3 asks for another try with this one.
+                _ => status.is_server_error() || code == "RequestTimeout",
+            },
+        }
+    }
+
+    /// The same, as a store tells it.
+    pub(super) fn meaning(&self) -> DocumentError {
+        let source = Box::new(self.clone());
+        let refused = |refusal| DocumentError::Refused { refusal, source: source.clone() };
+        let Self::Answer { status, code } = self else { return DocumentError::Unavailable(source) };
+        if *status == StatusCode::INSUFFICIENT_STORAGE || FULL.contains(&code.as_str()) {
+            return DocumentError::Full(source);
+        }
+        match *status {
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => refused(Refusal::Access),
+            _ if UNKNOWN_KEY.contains(&code.as_str()) => refused(Refusal::Access),
+            StatusCode::NOT_FOUND if code == "NoSuchBucket" => refused(Refusal::Bucket),
+            _ if self.may_pass() => DocumentError::Unavailable(source),
+            _ => refused(Refusal::Request),
+        }
+    }
+}
+
+/// What services answer when they have no room, besides 507.
+const FULL: &[&str] = &["QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded"];
+
+/// What services answer to a key that they do not know, besides 401 and 403.
+const UNKNOWN_KEY: &[&str] = &["InvalidAccessKeyId", "XAdminUserNotFound"];
+
+fn transport(error: &(dyn Error + 'static)) -> Failure {
+    let mut causes: Vec<String> = Vec::new();
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        let said = error.to_string();
+        if causes.last() != Some(&said) {
+            causes.push(said);
+        }
+        cause = error.source();
+    }
+    Failure::Transport(causes.join(": "))
+}
+
+/// What an error's XML has between `<Code>` and `</Code>`, if it looks like a code.
+fn error_code(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(body);
+    let code = text.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>")).map_or("", |(code, _)| code);
+    let is_code = code.len() <= 64 && code.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'.');
+    if is_code { code.to_owned() } else { String::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(status: u16, code: &str) -> Failure {
+        Failure::Answer { status: StatusCode::from_u16(status).unwrap(), code: code.to_owned() }
+    }
+
+    #[test]
+    fn an_answer_is_told_without_what_it_quotes() {
+        let body = b"<Error><Code>SignatureDoesNotMatch</Code><StringToSign>hunter2</StringToSign></Error>";
+        assert_eq!(error_code(body), "SignatureDoesNotMatch");
+        let told = answer(403, &error_code(body)).meaning().in_full();
+        assert_eq!(told, "the document store denies access: it answered 403 Forbidden (SignatureDoesNotMatch)");
+        for body in ["", "<html>no</html>", "<Code>a b</Code>", "<Code>", "<Code>\u{e9}</Code>"] {
+            assert_eq!(error_code(body.as_bytes()), "", "{body}");
+        }
+        assert_eq!(answer(502, "").to_string(), "it answered 502 Bad Gateway");
+    }
+
+    #[test]
+    fn what_passes_is_told_from_what_somebody_has_to_see_to() {
+        let check = |failure: Failure, expected: &str, is_tried_again: bool| {
+            let kind = match failure.meaning() {
+                DocumentError::Unavailable(_) => "unavailable".to_owned(),
+                DocumentError::Full(_) => "full".to_owned(),
+                DocumentError::Refused { refusal, .. } => format!("{refusal:?}"),
+                other => panic!("{other:?}"),
+            };
+            assert_eq!((kind.as_str(), failure.may_pass()), (expected, is_tried_again), "{failure:?}");
+        };
+        check(answer(500, "InternalError"), "unavailable", true);
+        check(answer(503, "SlowDown"), "unavailable", true);
+        check(answer(429, ""), "unavailable", true);
+        check(answer(400, "RequestTimeout"), "unavailable", true);
+        check(answer(409, "ConditionalRequestConflict"), "unavailable", true);
+        check(Failure::Slow(Duration::from_secs(1)), "unavailable", true);
+        check(Failure::Transport("connection reset".to_owned()), "unavailable", true);
+        check(answer(507, ""), "full", false);
+        check(answer(400, "QuotaExceeded"), "full", false);
+        check(answer(403, "AccessDenied"), "Access", false);
+        check(answer(401, ""), "Access", false);
+        check(answer(404, "XAdminUserNotFound"), "Access", false);
+        check(answer(404, "NoSuchBucket"), "Bucket", false);
+        check(answer(404, ""), "Request", false);
+        check(answer(501, "NotImplemented"), "Request", false);
+        check(answer(301, "PermanentRedirect"), "Request", false);
+        check(answer(400, "AuthorizationHeaderMalformed"), "Request", false);
+    }
+}
