@@ -68,7 +68,8 @@ pub trait Strategy: Debug + Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Decides what needs looking at other objects or asking the authorizer. Runs on dry runs too.
+    /// Decides what needs looking at other objects or asking the authorizer. Runs on dry runs too. An effect of its own may be
+    /// nothing but what whoever may write the object may do by that alone, since the write may still be refused.
     ///
     /// # Errors
     ///

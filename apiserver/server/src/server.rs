@@ -150,7 +150,7 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
     let services = Services {
         lookup: parts.lookup.clone(),
         log: log.clone(),
-        backends: Backends::new(parts.lookup.clone(), shared_dir.join("documents")),
+        backends: Backends::new(parts.lookup.clone(), parts.cluster.clone(), shared_dir.join("documents")),
         sealing: sealing.clone(),
         runner: parts.runner,
         cluster: parts.cluster,
@@ -173,6 +173,8 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
         .registry(metrics.clone())
         .version(version());
     if let Some((policy, file)) = parts.audit {
+        // They may come with keys, which are moved to a Secret.
+        let policy = policy.without_bodies("platform.stoa.dev", "backends");
         server = server.auditor(Auditor::new(policy, file, &metrics)?);
     }
     let sealing: Arc<dyn Reload> = Arc::new(sealing);

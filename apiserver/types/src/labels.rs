@@ -6,6 +6,8 @@ pub const STACK: &str = "stoa.dev/stack";
 pub const WORKSPACE: &str = "stoa.dev/workspace";
 /// The project that a Run, Release or Resource belongs to.
 pub const PROJECT: &str = "stoa.dev/project";
+/// On a Secret that Stoa keeps: the Backend whose keys are in it.
+pub const BACKEND: &str = "stoa.dev/backend";
 /// On a namespace: the Organization that owns it.
 pub const ORGANIZATION: &str = "stoa.dev/organization";
 /// On a namespace, as an annotation: the uid of the Organization that created it.

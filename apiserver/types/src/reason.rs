@@ -86,6 +86,16 @@ pub const UNREADABLE_STATE: &str = "UnreadableState";
 pub const UNREADABLE_SPEC: &str = "UnreadableSpec";
 /// The Backend cannot be read or written.
 pub const BACKEND_UNAVAILABLE: &str = "BackendUnavailable";
+/// The Backend has no room.
+pub const BACKEND_FULL: &str = "BackendFull";
+/// The Secret with the Backend's credentials, or a key of it, does not exist.
+pub const CREDENTIALS_NOT_FOUND: &str = "CredentialsNotFound";
+/// The store does not take the Backend's credentials, or they do not allow it.
+pub const ACCESS_DENIED: &str = "AccessDenied";
+/// The Backend's bucket does not exist.
+pub const BUCKET_NOT_FOUND: &str = "BucketNotFound";
+/// The store does not answer, or fails.
+pub const UNREACHABLE: &str = "Unreachable";
 /// The file in the control repository is not valid.
 pub const INVALID_FILE: &str = "InvalidFile";
 /// What was pushed to the control repository is not allowed, or not as things are.

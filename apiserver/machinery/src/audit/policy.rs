@@ -58,6 +58,8 @@ pub struct Policy {
     rules: Vec<Rule>,
     #[serde(default)]
     omit_stages: Vec<Stage>,
+    #[serde(skip)]
+    without_bodies: Vec<(&'static str, &'static str)>,
     #[serde(default)]
     omit_managed_fields: bool,
 }
@@ -133,12 +135,18 @@ impl Policy {
         Ok(policy)
     }
 
+    /// Never records bodies of this kind either, whatever the policy says: its objects arrive with what nobody may read.
+    pub fn without_bodies(mut self, group: &'static str, resource: &'static str) -> Self {
+        self.without_bodies.push((group, resource));
+        self
+    }
+
     /// What is wanted of a request.
     pub(super) fn evaluate(&self, user: &UserInfo, info: &RequestInfo) -> Wanted {
         let rule = self.rules.iter().find(|rule| rule.matches(user, info));
         let mut level = rule.map_or(Level::None, |rule| rule.level);
         let secret = |(group, resource): &(&str, &str)| info.group == *group && info.resource == *resource;
-        if info.is_resource_request && WITHOUT_BODIES.iter().any(secret) {
+        if info.is_resource_request && WITHOUT_BODIES.iter().chain(&self.without_bodies).any(secret) {
             level = level.min(Level::Metadata);
         }
         let own = rule.map_or(&[][..], |rule| &rule.omit_stages);

@@ -14,7 +14,7 @@ use kube::{
 use stoa_machinery::{ApiError, status::api_error};
 use stoa_types::{Organization, labels};
 
-use super::{Cluster, NamespaceInfo, namespace_of};
+use super::{Cluster, NamespaceInfo, namespace_of, renew_secret};
 
 /// A real cluster.
 #[derive(Clone)]
@@ -88,6 +88,18 @@ impl Cluster for KubernetesCluster {
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
         let found = secrets.get_opt(name).await.map_err(api_error)?;
         Ok(found.map(|s| s.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)).collect()))
+    }
+
+    async fn write_secret(&self, secret: &Secret) -> Result<(), ApiError> {
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &secret.namespace().unwrap_or_default());
+        let written = match secrets.get_opt(&secret.name_any()).await.map_err(api_error)? {
+            None => secrets.create(&PostParams::default(), secret).await,
+            Some(mut there) => {
+                renew_secret(&mut there, secret)?;
+                secrets.replace(&secret.name_any(), &PostParams::default(), &there).await
+            }
+        };
+        written.map(drop).map_err(api_error)
     }
 
     async fn record(&self, event: Event) -> Result<(), ApiError> {

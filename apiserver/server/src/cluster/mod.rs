@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, fmt};
 
 use async_trait::async_trait;
 use k8s_openapi::api::{
-    core::v1::{Event, Namespace},
+    core::v1::{Event, Namespace, Secret},
     rbac::v1::RoleBinding,
 };
 use kube::ResourceExt as _;
@@ -48,6 +48,19 @@ fn namespace_of(organization: &Organization) -> Namespace {
     namespace
 }
 
+/// Puts what a Secret is to have into the one that is there.
+///
+/// # Errors
+///
+/// 409 `AlreadyExists` when that is not ours.
+fn renew_secret(there: &mut Secret, wanted: &Secret) -> Result<(), ApiError> {
+    if wanted.labels().iter().any(|(key, value)| there.labels().get(key) != Some(value)) {
+        return Err(ApiError::already_exists("", "secrets", &wanted.name_any()));
+    }
+    there.data.clone_from(&wanted.data);
+    Ok(())
+}
+
 /// What Stoa needs of the cluster around it.
 #[async_trait]
 pub(crate) trait Cluster: fmt::Debug + Send + Sync + 'static {
@@ -79,6 +92,13 @@ pub(crate) trait Cluster: fmt::Debug + Send + Sync + 'static {
 
     /// Reads the keys of a Secret.
     async fn secret(&self, namespace: &str, name: &str) -> Result<Option<BTreeMap<String, Vec<u8>>>, ApiError>;
+
+    /// Creates a Secret of our own, or puts what it has into the one that is there.
+    ///
+    /// # Errors
+    ///
+    /// 409 `AlreadyExists` when somebody else made one of that name: it lacks a label of ours.
+    async fn write_secret(&self, secret: &Secret) -> Result<(), ApiError>;
 
     /// Records an Event: a new one, or one that happened again.
     async fn record(&self, event: Event) -> Result<(), ApiError>;

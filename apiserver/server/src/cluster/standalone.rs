@@ -12,7 +12,7 @@ use kube::ResourceExt as _;
 use stoa_machinery::{ApiError, registry::DeleteOptions};
 use stoa_types::Organization;
 
-use super::{Cluster, NamespaceInfo, namespace_of};
+use super::{Cluster, NamespaceInfo, namespace_of, renew_secret};
 use crate::kinds::lookup::Lookup;
 
 /// The namespaces, Secrets and Events that this server serves.
@@ -58,6 +58,16 @@ impl Cluster for StandaloneCluster {
     async fn secret(&self, namespace: &str, name: &str) -> Result<Option<BTreeMap<String, Vec<u8>>>, ApiError> {
         let found = self.lookup.api::<Secret>()?.get_opt(namespace, name).await?;
         Ok(found.map(|s| s.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)).collect()))
+    }
+
+    async fn write_secret(&self, secret: &Secret) -> Result<(), ApiError> {
+        let secrets = self.lookup.api::<Secret>()?;
+        let (namespace, name) = (secret.namespace().unwrap_or_default(), secret.name_any());
+        let Some(mut there) = secrets.get_opt(&namespace, &name).await? else {
+            return secrets.create(secret).await.map(drop);
+        };
+        renew_secret(&mut there, secret)?;
+        secrets.update_with(&namespace, &name, |current| current.data.clone_from(&there.data)).await.map(drop)
     }
 
     async fn record(&self, event: Event) -> Result<(), ApiError> {

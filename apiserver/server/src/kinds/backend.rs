@@ -1,6 +1,13 @@
 //! Backend: exactly one kind of store, which stays the one it is.
+//!
+//! Keys that come in the write-only fields are taken out before anything is validated or kept ([`take_keys`]), and are in a
+//! Secret before the Backend is written that names it.
+
+use std::{net::IpAddr, sync::Arc};
 
 use async_trait::async_trait;
+use http::Uri;
+use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{CustomResourceExt as _, ResourceExt as _};
 use stoa_machinery::{
     ApiError, RequestContext, ResourceDefinition,
@@ -9,9 +16,23 @@ use stoa_machinery::{
     status::FieldError,
     strategy::{Admission, Strategy},
 };
-use stoa_types::{Backend, Workspace, platform::BackendType};
+use stoa_types::{
+    Backend, SecretReference, Workspace, labels,
+    platform::{BackendType, S3Backend},
+};
 
 use super::{check, lookup::Lookup, stack};
+use crate::{
+    cluster::Cluster,
+    runs::backends::{ACCESS_KEY, SECRET_KEY},
+};
+
+/// Where Stoa keeps Secrets of its own.
+const SYSTEM: &str = "stoa-system";
+/// Whoever pushes a file to the control repository.
+const PUSHER: &str = "stoa:git:";
+/// Where `kubectl apply` keeps all that it was given.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 pub(crate) fn definition() -> ResourceDefinition {
     ResourceDefinition::from_crd(&Backend::crd())
@@ -30,31 +51,60 @@ pub(crate) fn definition() -> ResourceDefinition {
 #[derive(Debug)]
 pub(crate) struct BackendStrategy {
     pub(crate) lookup: Lookup,
+    pub(crate) cluster: Arc<dyn Cluster>,
 }
 
 #[async_trait]
 impl Strategy for BackendStrategy {
     type Object = Backend;
 
-    async fn admit(&self, _: &RequestContext, change: Admission<'_, Backend>) -> Result<(), ApiError> {
-        let Admission::Delete(backend) = change else { return Ok(()) };
-        let name = backend.name_any();
-        let of_backend =
-            ListOptions { field_selector: Some(format!("spec.backend.name={name}")), ..ListOptions::default() };
-        let workspaces = self.lookup.api::<Workspace>()?.list_with(None, &of_backend).await?;
-        let of_backend: Vec<String> = workspaces.iter().map(|workspace| workspace.name_any()).collect();
-        stack::refuse_while_used(&self.lookup, ("backends", &name), &of_backend).await
+    fn prepare_for_create(&self, context: &RequestContext, object: &mut Backend) {
+        take_keys(context, object);
+    }
+
+    fn prepare_for_update(&self, context: &RequestContext, new: &mut Backend, _: &Backend) {
+        take_keys(context, new);
+    }
+
+    /// Keeps keys that came along, which has an effect before the write is decided: whoever may write the Backend
+    /// exchanged its keys, also where the write itself then loses a race.
+    async fn admit(&self, context: &RequestContext, change: Admission<'_, Backend>) -> Result<(), ApiError> {
+        let backend = match change {
+            Admission::Create(new) => {
+                // It will be refused for its name, and the keys of the one that is there are not for its client to exchange.
+                let is_taken = || async {
+                    Ok::<_, ApiError>(self.lookup.api::<Backend>()?.get_opt("", &new.name_any()).await?.is_some())
+                };
+                if new.spec.taken.is_none() || is_taken().await? {
+                    return Ok(());
+                }
+                new
+            }
+            Admission::Update { new, .. } => new,
+            Admission::Delete(backend) => return self.refuse_while_used(&backend.name_any()).await,
+        };
+        match &backend.spec.taken {
+            Some((id, key)) if !context.dry_run => {
+                self.cluster.write_secret(&secret_of(&backend.name_any(), &id.0, &key.0)).await
+            }
+            _ => Ok(()),
+        }
     }
 
     fn validate(&self, object: &Backend) -> Vec<FieldError> {
         let mut errors = Vec::new();
         let spec = &object.spec;
         check::subjects("spec.owners", &spec.owners, &mut errors);
-        if spec.kind != BackendType::Local {
-            check::not_available("spec.type", "a store other than Local", &mut errors);
-        }
-        if spec.kind != BackendType::S3 && spec.s3.is_some() {
-            errors.push(FieldError::forbidden("spec.s3", "may only be set when type is S3"));
+        keys(object, &mut errors);
+        if spec.kind == BackendType::Local {
+            if spec.s3.is_some() {
+                errors.push(FieldError::forbidden("spec.s3", "may only be set when type is S3 or OSS"));
+            }
+        } else {
+            match &spec.s3 {
+                Some(bucket) => self::bucket(bucket, spec.kind, &mut errors),
+                None => errors.push(FieldError::required("spec.s3", "the bucket, when type is S3 or OSS")),
+            }
         }
         if let Some(local) = &spec.local {
             if spec.kind != BackendType::Local {
@@ -72,6 +122,153 @@ impl Strategy for BackendStrategy {
         // Documents are found by digest in the store that they were put in.
         check::immutable("spec.type", &new.spec.kind, &old.spec.kind, &mut errors);
         check::immutable("spec.local", &new.spec.local, &old.spec.local, &mut errors);
+        if let (Some(new), Some(old)) = (&new.spec.s3, &old.spec.s3) {
+            check::immutable("spec.s3.bucket", &new.bucket, &old.bucket, &mut errors);
+            check::immutable("spec.s3.prefix", &new.prefix, &old.prefix, &mut errors);
+            check::immutable("spec.s3.endpoint", &new.endpoint, &old.endpoint, &mut errors);
+        }
         errors
+    }
+}
+
+impl BackendStrategy {
+    async fn refuse_while_used(&self, name: &str) -> Result<(), ApiError> {
+        let of_backend =
+            ListOptions { field_selector: Some(format!("spec.backend.name={name}")), ..ListOptions::default() };
+        let workspaces = self.lookup.api::<Workspace>()?.list_with(None, &of_backend).await?;
+        let of_backend: Vec<String> = workspaces.iter().map(|workspace| workspace.name_any()).collect();
+        stack::refuse_while_used(&self.lookup, ("backends", name), &of_backend).await
+    }
+}
+
+/// The Secret that the keys of a Backend are moved to.
+fn reference_of(name: &str) -> SecretReference {
+    SecretReference { namespace: Some(SYSTEM.to_owned()), name: format!("backend-{name}") }
+}
+
+fn secret_of(name: &str, id: &str, key: &str) -> Secret {
+    let reference = reference_of(name);
+    let mut secret = Secret::default();
+    secret.metadata.namespace = reference.namespace;
+    secret.metadata.name = Some(reference.name);
+    secret.labels_mut().insert(labels::BACKEND.to_owned(), name.to_owned());
+    let data = [(ACCESS_KEY, id), (SECRET_KEY, key)];
+    secret.data = Some(data.map(|(name, text)| (name.to_owned(), ByteString(text.as_bytes().to_vec()))).into());
+    secret
+}
+
+/// Takes keys out of the fields that they came in, if they have a place to go, and names that place.
+fn take_keys(context: &RequestContext, object: &mut Backend) {
+    let reference = reference_of(&object.name_any());
+    let spec = &mut object.spec;
+    let (Some(bucket), Some(_), Some(_)) = (&mut spec.s3, &spec.access_key, &spec.secret_key) else { return };
+    let is_other = bucket.credentials_secret_ref.as_ref().is_some_and(|other| *other != reference);
+    // What is in a file is in Git already, for good. That is no way for keys.
+    if is_other || context.user.name.starts_with(PUSHER) {
+        return;
+    }
+    bucket.credentials_secret_ref = Some(reference);
+    spec.taken = spec.access_key.take().zip(spec.secret_key.take());
+}
+
+/// Finds what is wrong with keys that were not taken, and where copies of keys are.
+fn keys(object: &Backend, errors: &mut Vec<FieldError>) {
+    let spec = &object.spec;
+    match (&spec.access_key, &spec.secret_key, &spec.s3) {
+        (None, None, _) => {}
+        (Some(_), None, _) => errors.push(FieldError::required("spec.secretKey", "goes with accessKey")),
+        (None, Some(_), _) => errors.push(FieldError::required("spec.accessKey", "goes with secretKey")),
+        (Some(_), Some(_), None) => {
+            errors.push(FieldError::forbidden("spec.accessKey", "may only be set when type is S3 or OSS"));
+        }
+        (Some(_), Some(_), Some(bucket)) => errors.push(FieldError::forbidden(
+            "spec.accessKey",
+            if bucket.credentials_secret_ref.is_some() {
+                "may not be set together with spec.s3.credentialsSecretRef"
+            } else {
+                "keys do not belong into Git: exchange them, and name a Secret by spec.s3.credentialsSecretRef"
+            },
+        )),
+    }
+    let in_configuration = |text: &String| {
+        let configuration = serde_json::from_str::<serde_json::Value>(text).unwrap_or_default();
+        ["accessKey", "secretKey"].iter().any(|key| configuration["spec"].get(key).is_some_and(|v| !v.is_null()))
+    };
+    if object.annotations().get(LAST_APPLIED).is_some_and(in_configuration) {
+        errors.push(FieldError::forbidden(
+            format!("metadata.annotations[{LAST_APPLIED}]"),
+            "kubectl apply keeps spec.accessKey and spec.secretKey here: name a Secret by spec.s3.credentialsSecretRef, \
+             or use kubectl apply --server-side or kubectl create",
+        ));
+    }
+}
+
+/// Finds what is wrong with a bucket.
+fn bucket(bucket: &S3Backend, kind: BackendType, errors: &mut Vec<FieldError>) {
+    let S3Backend { bucket: name, prefix, region, endpoint, credentials_secret_ref } = bucket;
+    let is_end = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+    let fits = (3..=63).contains(&name.len())
+        && name.bytes().all(|byte| is_end(Some(byte)) || b"-.".contains(&byte))
+        && is_end(name.bytes().next())
+        && is_end(name.bytes().last())
+        && !name.contains("..");
+    if name.is_empty() {
+        errors.push(FieldError::required("spec.s3.bucket", ""));
+    } else if !fits {
+        let what = "must be 3 to 63 characters of a-z, 0-9, '-' and '.', beginning and ending with a letter or digit";
+        errors.push(FieldError::invalid("spec.s3.bucket", name, what));
+    }
+    let is_segment = |segment: &str| {
+        !segment.is_empty()
+            && !segment.starts_with('.')
+            && segment.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+    };
+    if !prefix.is_empty() && (prefix.len() > 512 || !prefix.split('/').all(is_segment)) {
+        let what = "must be segments of letters, digits, '-', '_' and '.' with '/' in between, none beginning with '.'";
+        errors.push(FieldError::invalid("spec.s3.prefix", prefix, what));
+    }
+    if !region.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-') {
+        errors.push(FieldError::invalid("spec.s3.region", region, "must be made of a-z, 0-9 and '-'"));
+    }
+    if endpoint.is_empty() && region.is_empty() {
+        errors.push(FieldError::required("spec.s3.region", "either this or endpoint"));
+    }
+    if !endpoint.is_empty() {
+        self::endpoint(endpoint, errors);
+    }
+    if kind == BackendType::Oss && name.contains('.') {
+        errors.push(FieldError::invalid("spec.s3.bucket", name, "must not contain '.' when type is OSS"));
+    }
+    match credentials_secret_ref {
+        Some(reference) => check::secret_anywhere("spec.s3.credentialsSecretRef", reference, errors),
+        // The credentials of the machine would be there for every bucket that somebody may name.
+        None => errors.push(FieldError::required("spec.s3.credentialsSecretRef", "")),
+    }
+}
+
+/// Finds what is wrong with the URL of a service.
+fn endpoint(text: &str, errors: &mut Vec<FieldError>) {
+    const PATH: &str = "spec.s3.endpoint";
+    let parsed = text.parse::<Uri>().ok().filter(|uri| matches!(uri.scheme_str(), Some("http" | "https")));
+    let Some((uri, authority)) = parsed.as_ref().and_then(|uri| Some((uri, uri.authority()?))) else {
+        errors.push(FieldError::invalid(PATH, text, "must be a URL such as https://s3.example.com"));
+        return;
+    };
+    if authority.as_str().contains('@') {
+        // The value is left out of the message, because it holds what should not be shown.
+        errors.push(FieldError::forbidden(PATH, "must not contain credentials; use credentialsSecretRef"));
+        return;
+    }
+    if uri.path() != "/" || uri.query().is_some() || text.contains('#') {
+        errors.push(FieldError::invalid(
+            PATH,
+            text,
+            "must not have a path, as the bucket and the prefix are set apart",
+        ));
+    }
+    let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+    let is_loopback = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    if uri.scheme_str() == Some("http") && !is_loopback {
+        errors.push(FieldError::invalid(PATH, text, "must be https, unless it is a loopback address"));
     }
 }

@@ -39,7 +39,7 @@ pub(crate) fn register(
         .register(stack::definition(subresources), stack::StackStrategy { lookup: lookup.clone() })
         .register(source::definition(), source::SourceStrategy { lookup: lookup.clone() })
         .register(workspace::definition(), workspace::WorkspaceStrategy { lookup: lookup.clone() })
-        .register(backend::definition(), backend::BackendStrategy { lookup: lookup.clone() })
+        .register(backend::definition(), backend::BackendStrategy { lookup: lookup.clone(), cluster: cluster.clone() })
         .register(run::definition(subresources), run::RunStrategy { lookup: lookup.clone() })
         .register(release::definition(subresources), release::ReleaseStrategy { records: records.clone() })
         .register(resource::definition(), resource::ResourceStrategy { records })

@@ -16,6 +16,7 @@ use super::{core, lookup::Lookup, register};
 use crate::{cluster::standalone::StandaloneCluster, subresources::Subresources};
 
 mod api;
+mod backends;
 
 /// Allows what is listed, as `verb resource/subresource name`.
 #[derive(Debug, Default)]
@@ -224,6 +225,30 @@ async fn what_is_wrong_with_an_object_is_told_field_by_field() {
             "",
             json!({ "metadata": { "name": "b" }, "spec": { "type": "S3", "local": { "directory": "a/../b" } } }),
         ),
+        (
+            "platform.stoa.dev/v1alpha1",
+            "Backend",
+            "",
+            json!({ "metadata": { "name": "b" }, "spec": { "type": "S3", "s3": { "bucket": "A", "prefix": "/a/../b", "region": "here?", "endpoint": "http://s3.example.com/docs" } } }),
+        ),
+        (
+            "platform.stoa.dev/v1alpha1",
+            "Backend",
+            "",
+            json!({ "metadata": { "name": "b" }, "spec": { "type": "OSS", "s3": { "bucket": "a.b", "credentialsSecretRef": { "name": "s3" } } } }),
+        ),
+        (
+            "platform.stoa.dev/v1alpha1",
+            "Backend",
+            "",
+            json!({ "metadata": { "name": "b" }, "spec": { "type": "Local", "s3": { "bucket": "docs" } } }),
+        ),
+        (
+            "platform.stoa.dev/v1alpha1",
+            "Backend",
+            "",
+            json!({ "metadata": { "name": "b" }, "spec": { "type": "S3", "s3": { "bucket": "docs", "endpoint": "https://ann:secret@s3.example.com", "credentialsSecretRef": { "namespace": "a", "name": "b" } } } }),
+        ),
     ];
     let mut told = Vec::new();
     for (api_version, kind, namespace, object) in cases {
@@ -245,9 +270,20 @@ async fn what_is_wrong_with_an_object_is_told_field_by_field() {
     Stack spec.driftInterval: Invalid value: "1s": must be 0s, for never, or at least 10s
     Workspace spec.kubernetes.clusters[1]: Duplicate value: {"name":"a"}
     Workspace spec.kubernetes.clusters[0].kubeconfigSecretRef: Required value: either this or inCluster
-    Backend spec.type: Forbidden: a store other than Local is not available yet
+    Backend spec.s3: Required value: the bucket, when type is S3 or OSS
     Backend spec.local: Forbidden: may only be set when type is Local
     Backend spec.local.directory: Invalid value: "a/../b": must not contain '..'
+    Backend spec.s3.bucket: Invalid value: "A": must be 3 to 63 characters of a-z, 0-9, '-' and '.', beginning and ending with a letter or digit
+    Backend spec.s3.prefix: Invalid value: "/a/../b": must be segments of letters, digits, '-', '_' and '.' with '/' in between, none beginning with '.'
+    Backend spec.s3.region: Invalid value: "here?": must be made of a-z, 0-9 and '-'
+    Backend spec.s3.endpoint: Invalid value: "http://s3.example.com/docs": must not have a path, as the bucket and the prefix are set apart
+    Backend spec.s3.endpoint: Invalid value: "http://s3.example.com/docs": must be https, unless it is a loopback address
+    Backend spec.s3.credentialsSecretRef: Required value
+    Backend spec.s3.region: Required value: either this or endpoint
+    Backend spec.s3.bucket: Invalid value: "a.b": must not contain '.' when type is OSS
+    Backend spec.s3.credentialsSecretRef.namespace: Required value
+    Backend spec.s3: Forbidden: may only be set when type is S3 or OSS
+    Backend spec.s3.endpoint: Forbidden: must not contain credentials; use credentialsSecretRef
     "#);
 }
 

@@ -7,7 +7,7 @@ use stoa_engine::{
     digest::canonical_json,
     sealed::{self, SEALED_KEY},
 };
-use stoa_storage::documents::{Digest, DocumentStore};
+use stoa_storage::documents::{Digest, DocumentError, DocumentStore};
 use stoa_types::reason;
 
 use super::{Halt, target::Target};
@@ -17,21 +17,34 @@ use crate::sealing::Sealing;
 ///
 /// # Errors
 ///
-/// Failed when it is not there, Retry when the Backend cannot be read.
+/// Failed when it is not there or is damaged, Retry when the Backend cannot be read.
 pub(crate) async fn get(store: &dyn DocumentStore, scope: &str, digest: &str) -> Result<Bytes, Halt> {
     let lost = |what: String| Halt::failed(reason::BACKEND_UNAVAILABLE, what);
     let parsed: Digest = digest.parse().map_err(|e| lost(format!("{e}")))?;
     match store.get(scope, &parsed).await {
         Ok(Some(bytes)) => Ok(bytes),
         Ok(None) => Err(lost(format!("document {digest} is not in the backend"))),
-        Err(error) => Err(Halt::Retry(format!("the backend cannot be read: {error}"))),
+        Err(error) => Err(halt(&error, "the backend cannot be read")),
+    }
+}
+
+/// What a failure of a Backend means for a run. It waits for what may pass, or somebody mends meanwhile, such as
+/// credentials; and fails where there is no room, so that it holds up nobody who would make some.
+pub(crate) fn halt(error: &DocumentError, what: &str) -> Halt {
+    let message = format!("{what}: {}", error.in_full());
+    match error {
+        DocumentError::Unavailable(_) | DocumentError::Refused { .. } => Halt::Retry(message),
+        DocumentError::Full(_) => Halt::failed(reason::BACKEND_FULL, message),
+        DocumentError::Scope(_) | DocumentError::Corrupt { .. } | DocumentError::Conflict { .. } => {
+            Halt::failed(reason::BACKEND_UNAVAILABLE, message)
+        }
     }
 }
 
 /// Keeps a document; the text of its digest.
 pub(crate) async fn put(store: &dyn DocumentStore, scope: &str, bytes: Bytes) -> Result<String, Halt> {
     let digest = store.put(scope, bytes).await;
-    digest.map(|d| d.to_string()).map_err(|error| Halt::Retry(format!("the backend cannot be written: {error}")))
+    digest.map(|d| d.to_string()).map_err(|error| halt(&error, "the backend cannot be written"))
 }
 
 /// The Spec that is kept under a digest, in clear. One of an earlier version may have been kept so.

@@ -63,7 +63,7 @@ pub(super) async fn read(services: &Services, release: &Release, document: Docum
             Err(ApiError::new(404, "NotFound", message))
         }
         Err(error) => {
-            tracing::error!(error = &error as &dyn std::error::Error, "a document cannot be read");
+            tracing::error!(error = error.in_full(), "a document cannot be read");
             Err(ApiError::service_unavailable("the backend cannot be read").with_retry_after(5))
         }
     }

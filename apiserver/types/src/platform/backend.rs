@@ -1,5 +1,7 @@
 //! Backend: where documents are kept.
 
+use std::fmt;
+
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -29,15 +31,37 @@ pub struct BackendSpec {
     /// Who is responsible.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub owners: Vec<Subject>,
-    /// Which kind of store; the field of its name says the rest. Immutable.
+    /// Which kind of store. Local takes the field local, S3 and OSS take s3. Immutable.
     #[serde(rename = "type")]
     pub kind: BackendType,
     /// A directory of the API server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local: Option<LocalBackend>,
-    /// A bucket of an S3-compatible object store.
+    /// A bucket of an S3-compatible object store, or of OSS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub s3: Option<S3Backend>,
+    /// The id of the key to the bucket. Write-only: it is moved to a Secret in namespace stoa-system, which credentialsSecretRef names from then on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub access_key: Option<WriteOnly>,
+    /// The key to the bucket. Write-only, as accessKey is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_key: Option<WriteOnly>,
+    /// What was just taken out of the fields above, on its way to the Secret: access key, then secret key.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub taken: Option<(WriteOnly, WriteOnly)>,
+}
+
+/// A value that is taken and never shown.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+#[schemars(transparent)]
+pub struct WriteOnly(pub String);
+
+impl fmt::Debug for WriteOnly {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WriteOnly(..)")
+    }
 }
 
 /// A kind of store.
@@ -61,22 +85,22 @@ pub struct LocalBackend {
     pub directory: String,
 }
 
-/// A bucket.
+/// A bucket. Immutable, but for its region and credentials.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct S3Backend {
     /// The bucket's name.
     pub bucket: String,
-    /// What all keys begin with.
+    /// What all keys begin with: path segments of letters, digits, `-`, `_` and `.`, with `/` in between.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub prefix: String,
-    /// The region.
+    /// The region, such as `eu-central-1`, or `cn-hangzhou` of OSS; where endpoint is set it may be left out.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub region: String,
-    /// The URL of the service, when it is not the provider's own.
+    /// The URL of the service, when it is not the provider's own: https, or http of a loopback address.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub endpoint: String,
-    /// The Secret with keys `accessKey` and `secretKey`.
+    /// The Secret with keys `accessKey` and `secretKey`, and `sessionToken` for temporary ones. It is read whenever it is needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials_secret_ref: Option<SecretReference>,
 }

@@ -3,5 +3,5 @@
 mod backend;
 mod workspace;
 
-pub use backend::{Backend, BackendSpec, BackendStatus, BackendType, LocalBackend, S3Backend};
+pub use backend::{Backend, BackendSpec, BackendStatus, BackendType, LocalBackend, S3Backend, WriteOnly};
 pub use workspace::{Cluster, CommitMode, GitOpsTarget, KubernetesTarget, Workspace, WorkspaceSpec, WorkspaceStatus};

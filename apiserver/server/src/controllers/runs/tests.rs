@@ -1,6 +1,8 @@
 //! Runs over a log in memory, with no function-runner there: those that begin wait for it.
 
+mod buckets;
 mod fenced;
+mod full;
 
 use std::sync::{
     Arc,
@@ -71,7 +73,7 @@ impl World {
         let documents = TempDir::new().unwrap();
         let services = Services {
             log: registry.log().clone(),
-            backends: Backends::new(lookup.clone(), documents.path().to_owned()),
+            backends: Backends::new(lookup.clone(), cluster.clone(), documents.path().to_owned()).impatient(),
             sealing: sealing::with_keys(&[1]),
             runner,
             recorder: Recorder::start(cluster.clone(), end.clone()),

@@ -77,7 +77,7 @@ impl Fixture {
         let services = Services {
             lookup: lookup.clone(),
             log: log.clone(),
-            backends: Backends::new(lookup.clone(), directory.path().join("documents")),
+            backends: Backends::new(lookup.clone(), cluster.clone(), directory.path().join("documents")),
             sealing: sealing::with_keys(&[1]),
             runner: runner::unreachable(),
             cluster: cluster.clone(),

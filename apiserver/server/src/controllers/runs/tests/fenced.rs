@@ -24,14 +24,14 @@ const SOON: Duration = Duration::from_secs(4);
 
 /// A runner that plans what it is told, and lets the test carry it out.
 #[derive(Debug)]
-struct Scripted {
+pub(super) struct Scripted {
     plan: Value,
     conversations: mpsc::UnboundedSender<Conversation>,
 }
 
 /// The runner's side of an apply.
 #[derive(Debug)]
-struct Conversation {
+pub(super) struct Conversation {
     requests: Streaming<ApplyRequest>,
     events: mpsc::Sender<Result<ApplyEvent, Status>>,
     sequence: u64,
@@ -39,7 +39,7 @@ struct Conversation {
 
 impl Scripted {
     /// Starts one whose plans delete these.
-    async fn start(ids: &[&str]) -> (SocketAddr, mpsc::UnboundedReceiver<Conversation>) {
+    pub(super) async fn start(ids: &[&str]) -> (SocketAddr, mpsc::UnboundedReceiver<Conversation>) {
         let actions: Vec<Value> =
             ids.iter().map(|id| json!({"id": id, "type": "Kubernetes", "action": "Delete", "changes": []})).collect();
         let plan = json!({"schemaVersion": 1, "specDigest": "", "actions": actions});
@@ -104,12 +104,12 @@ impl Conversation {
     }
 
     /// Asks to begin as this process; what is granted.
-    async fn begin(&mut self, instance: &str) -> Ack {
+    pub(super) async fn begin(&mut self, instance: &str) -> Ack {
         self.ask(Event::Heartbeat(HeartbeatEvent { instance: instance.to_owned() })).await
     }
 
     /// Deletes the resources and ends in order.
-    async fn carry_out(mut self, ids: &[&str]) {
+    pub(super) async fn carry_out(mut self, ids: &[&str]) {
         let ids: Vec<String> = ids.iter().map(|id| (*id).to_owned()).collect();
         self.ask(Event::Intent(IntentEvent { ids: ids.clone(), action: "Delete".to_owned() })).await;
         for id in ids {
