@@ -5,6 +5,7 @@
 
 mod admission;
 mod audit;
+mod backends;
 mod bad_input;
 mod control_repository;
 mod drift;

@@ -1,0 +1,104 @@
+//! Documents in a bucket of a real S3 server, set up with kubectl.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use stoa_e2e::fixture::{Organization, config_maps};
+use stoa_e2e::{Kubectl, Server as _, Standalone, run};
+use stoa_test_s3::{REGION, S3Server};
+
+/// How many documents are below a folder.
+fn documents(folder: &Path) -> usize {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| if entry.path().is_dir() { documents(&entry.path()) } else { 1 }).sum()
+}
+
+fn state(kubectl: &Kubectl, organization: &str, release: &str) -> String {
+    let path = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{organization}/releases/{release}/state");
+    kubectl.run(&["get", "--raw", &path])
+}
+
+#[test]
+fn documents_are_in_the_bucket_that_the_backend_names_and_its_keys_in_a_secret() {
+    let mut bucket = S3Server::start("documents");
+    let server = Standalone::start();
+    let kubectl = server.kubectl();
+    let organization = Organization::create(&server);
+    let name = organization.name.as_str();
+    let backend = format!("{name}-s3");
+    let wait = |what: &str| kubectl.run(&["wait", "--for=condition=Ready", "--timeout=60s", what]);
+    kubectl.create(&format!(
+        "apiVersion: platform.stoa.dev/v1alpha1
+kind: Backend
+metadata: {{name: {backend}}}
+spec:
+  type: S3
+  s3: {{bucket: documents, prefix: team, region: {REGION}, endpoint: \"{url}\"}}
+  accessKey: {id}
+  secretKey: {key}
+",
+        url = bucket.url(),
+        id = bucket.access_key,
+        key = bucket.secret_key
+    ));
+    wait(&format!("backend/{backend}"));
+    kubectl.apply(&format!(
+        "apiVersion: platform.stoa.dev/v1alpha1
+kind: Workspace
+metadata: {{name: {backend}}}
+spec:
+  backend: {{name: {backend}}}
+{target}---
+apiVersion: config.stoa.dev/v1alpha1
+kind: Stack
+metadata: {{name: web, namespace: {name}}}
+spec: {{project: {name}, workspaces: [{backend}]}}
+",
+        target = server.target(&organization.deploy)
+    ));
+    let namespace = format!("{name}-web");
+    organization.source.commit("apps/web/spec.yaml", &config_maps(&namespace, 2, "first"));
+    assert_eq!(organization.succeed("web", "Apply", "")["status"]["release"], 1);
+    let kept = documents(&bucket.bucket("documents").join("team").join(name));
+    assert!(kept >= 3, "a Spec, a plan and a state, not {kept}");
+    // Of the Backend that the organization came with there is what shows that it works.
+    assert_eq!(documents(&server.data().join("documents").join(name).join(name)), 0);
+    let release = |number: usize| {
+        let releases = organization.of_stack("releases", "web");
+        let found = releases.iter().find(|release| release["spec"]["revision"] == number).unwrap();
+        found["metadata"]["name"].as_str().unwrap().to_owned()
+    };
+    assert!(state(&kubectl, name, &release(1)).contains("first"));
+
+    // The key is exchanged, first at the service and then in the Secret.
+    let first = bucket.secret_key.clone();
+    bucket.exchange_key("second-key", "second-secret-of-the-tests");
+    kubectl.apply(&format!(
+        "apiVersion: v1
+kind: Secret
+metadata: {{name: backend-{backend}, namespace: stoa-system}}
+stringData: {{accessKey: {id}, secretKey: {key}}}
+",
+        id = bucket.access_key,
+        key = bucket.secret_key
+    ));
+    organization.source.commit("apps/web/spec.yaml", &config_maps(&namespace, 2, "second"));
+    assert_eq!(organization.succeed("web", "Apply", "")["status"]["release"], 2);
+    assert!(state(&kubectl, name, &release(1)).contains("first"));
+    assert!(state(&kubectl, name, &release(2)).contains("second"));
+
+    let shown = kubectl.run(&["get", "backend", &backend, "--output=yaml", "--show-managed-fields"]);
+    assert!(shown.contains(&format!("name: backend-{backend}")), "{shown}");
+    let control = server.data().join("control.git");
+    let mut objects = Command::new("git");
+    let history = run(objects.arg("-C").arg(&control).args(["log", "--all", "--patch", "--", "platform"]));
+    assert!(history.contains(&format!("backend-{backend}")), "{history}");
+    for (place, text) in [("the Backend", shown), ("the control repository", history), ("the log", server.log())] {
+        for key in [&first, &bucket.secret_key] {
+            let is_there = text.contains(key.as_str()) || text.contains(&STANDARD.encode(key));
+            assert!(!is_there, "{key} is in {place}");
+        }
+    }
+}
