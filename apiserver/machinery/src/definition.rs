@@ -144,6 +144,18 @@ pub struct Subresource {
     pub handler: Arc<dyn SubresourceHandler>,
 }
 
+/// A part of an object that is written through a subresource of its own and by nothing else of it, such as `approval`.
+///
+/// The subresource takes and answers with the whole object, as `status` does. What a write of the part means is up to the
+/// strategy: [`prepare_for_part`](crate::strategy::Strategy::prepare_for_part).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The subresource, such as `approval`.
+    pub name: &'static str,
+    /// Where the part is: map keys, such as `status`, `approval`.
+    pub path: &'static [&'static str],
+}
+
 /// Where objects say how many replicas they are to have and have, for the subresource `scale`: paths of map keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScalePaths {
@@ -186,6 +198,8 @@ pub struct ResourceDefinition {
     pub has_status: bool,
     /// Where the numbers of the `scale` subresource are, if there is one.
     pub scale: Option<ScalePaths>,
+    /// The parts that have subresources of their own.
+    pub parts: Vec<Part>,
     /// The other subresources.
     pub subresources: Vec<Subresource>,
     /// The verbs that clients may use, of [`ALL_VERBS`]; without those that write, only the server itself does.
@@ -224,6 +238,7 @@ impl ResourceDefinition {
             selectable_fields: Vec::new(),
             has_status: false,
             scale: None,
+            parts: Vec::new(),
             subresources: Vec::new(),
             verbs: ALL_VERBS.to_vec(),
             answered_by: None,
@@ -264,6 +279,7 @@ impl ResourceDefinition {
                 status_replicas: keys(&scale.status_replicas_path),
                 label_selector: scale.label_selector_path.as_deref().map(keys),
             }),
+            parts: Vec::new(),
             subresources: Vec::new(),
             verbs: ALL_VERBS.to_vec(),
             answered_by: None,
@@ -295,6 +311,13 @@ impl ResourceDefinition {
     #[must_use]
     pub fn selectable(mut self, fields: &[SelectableField]) -> Self {
         self.selectable_fields = fields.to_vec();
+        self
+    }
+
+    /// Adds a subresource through which a part of the object is written.
+    #[must_use]
+    pub fn part(mut self, part: Part) -> Self {
+        self.parts.push(part);
         self
     }
 

@@ -105,6 +105,7 @@ pub(crate) static WIDGET: LazyLock<Arc<ResourceDefinition>> = LazyLock::new(|| {
         selectable_fields: vec![SelectableField { name: "spec.mode", path: &["spec", "mode"] }],
         has_status: true,
         scale: None,
+        parts: Vec::new(),
         subresources: Vec::new(),
         verbs: ALL_VERBS.to_vec(),
         answered_by: None,

@@ -103,6 +103,7 @@ pub(crate) fn definition(spec: &Type) -> Arc<ResourceDefinition> {
         selectable_fields: Vec::new(),
         has_status: true,
         scale: None,
+        parts: Vec::new(),
         subresources: Vec::new(),
         verbs: ALL_VERBS.to_vec(),
         answered_by: None,

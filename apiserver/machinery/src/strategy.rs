@@ -25,7 +25,7 @@ pub enum Admission<'a, T> {
         new: &'a T,
         /// As it is.
         old: &'a T,
-        /// `status`, or empty.
+        /// `status`, the subresource of a [`Part`](crate::definition::Part), or empty.
         subresource: &'a str,
     },
     /// A removal.
@@ -50,8 +50,12 @@ pub trait Strategy: Debug + Send + Sync + 'static {
     /// Status is empty already.
     fn prepare_for_create(&self, _context: &RequestContext, _object: &mut Self::Object) {}
 
-    /// The same before an object is changed. Not called for writes to `status`.
+    /// The same before an object is changed. Not called for writes to `status` and to parts.
     fn prepare_for_update(&self, _context: &RequestContext, _new: &mut Self::Object, _old: &Self::Object) {}
+
+    /// The same before a [`Part`](crate::definition::Part) of an object is written through its subresource. But for that
+    /// part, `new` is what `old` is; whatever else follows from it is for this to set.
+    fn prepare_for_part(&self, _context: &RequestContext, _part: &str, _new: &mut Self::Object, _old: &Self::Object) {}
 
     /// Finds what is wrong with an object by itself.
     fn validate(&self, _object: &Self::Object) -> Vec<FieldError> {

@@ -125,9 +125,10 @@ fn rows(definition: &ResourceDefinition) -> Vec<Value> {
     }
     add_names(&mut row, definition);
     let mut rows = vec![row];
-    if definition.has_status {
+    let parts = definition.parts.iter().map(|part| part.name);
+    for name in definition.has_status.then_some("status").into_iter().chain(parts) {
         rows.push(json!({
-            "name": format!("{}/status", definition.plural),
+            "name": format!("{}/{name}", definition.plural),
             "singularName": "",
             "namespaced": namespaced,
             "kind": definition.kind,
@@ -229,8 +230,9 @@ fn resource_discovery(definition: &ResourceDefinition) -> Value {
     });
     add_names(&mut row, definition);
     let mut subresources: Vec<Value> = definition.subresources.iter().map(subresource_discovery).collect();
-    if definition.has_status {
-        subresources.push(json!({ "subresource": "status", "responseKind": kind, "verbs": STATUS_VERBS }));
+    let parts = definition.parts.iter().map(|part| part.name);
+    for name in definition.has_status.then_some("status").into_iter().chain(parts) {
+        subresources.push(json!({ "subresource": name, "responseKind": kind, "verbs": STATUS_VERBS }));
     }
     if definition.scale.is_some() {
         let kind = json!({ "group": "autoscaling", "version": "v1", "kind": "Scale" });

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    definition::{Scope, Subresource, SubresourceCall, SubresourceHandler, SubresourceResponse},
+    definition::{Part, Scope, Subresource, SubresourceCall, SubresourceHandler, SubresourceResponse},
     object::Object,
     registry::CreateHandler,
     request::RequestContext,
@@ -32,14 +32,14 @@ impl CreateHandler for NoHandler {
     }
 }
 
-/// Widgets with a subresource, an older version of them, and a core kind.
+/// Widgets with a subresource and a part that has one, an older version of them, and a core kind.
 pub(crate) fn definitions() -> Vec<Arc<ResourceDefinition>> {
     let widgets = ResourceDefinition {
         short_names: vec!["wg".to_owned()],
         categories: vec!["things".to_owned()],
         ..ResourceDefinition::from_crd(&Widget::crd())
     };
-    let widgets = widgets.subresource(Subresource {
+    let widgets = widgets.part(Part { name: "quality", path: &["status", "quality"] }).subresource(Subresource {
         name: "press",
         verbs: &["create"],
         kind: ("test.example", "v1", "Widget"),

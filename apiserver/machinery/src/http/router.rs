@@ -48,7 +48,7 @@ pub(crate) struct Call<'a> {
     pub(crate) info: &'a RequestInfo,
     /// The namespace; empty for cluster-scoped resources, and for lists across all namespaces.
     pub(crate) namespace: &'a str,
-    /// Whether it is for the object or its status.
+    /// What of the object it is for.
     pub(crate) target: Target,
     pub(crate) context: &'a RequestContext,
     pub(crate) headers: &'a HeaderMap,
@@ -125,7 +125,10 @@ impl ApiHandler {
             target: match &*info.subresource {
                 "status" => Target::Status,
                 "scale" if resource.definition.scale.is_some() => Target::Scale,
-                _ => Target::Main,
+                name => {
+                    let part = resource.definition.parts.iter().find(|part| part.name == name);
+                    part.map_or(Target::Main, |part| Target::Part(part.name))
+                }
             },
             context,
             headers: &parts.headers,
@@ -167,6 +170,7 @@ fn namespace<'a>(definition: &ResourceDefinition, info: &'a RequestInfo) -> Opti
 fn has_subresource(definition: &ResourceDefinition, name: &str) -> bool {
     (name == "status" && definition.has_status)
         || (name == "scale" && definition.scale.is_some())
+        || definition.parts.iter().any(|part| part.name == name)
         || definition.subresources.iter().any(|subresource| subresource.name == name)
 }
 
@@ -272,7 +276,12 @@ impl Call<'_> {
         let definition = &self.resource.definition;
         self.check_namespace()?;
         check_path_segment(&self.info.name)?;
-        if self.target == Target::Scale || (self.target == Target::Status && definition.has_status) {
+        let is_of_object = match self.target {
+            Target::Main => false,
+            Target::Status => definition.has_status,
+            Target::Scale | Target::Part(_) => true,
+        };
+        if is_of_object {
             return match &*self.info.verb {
                 "get" => self.get().await,
                 "update" => self.update(body).await,

@@ -13,7 +13,12 @@ use super::{
     typed::{self, Strictness},
     updater::{Applied, Conflict, Failure, Updater},
 };
-use crate::{definition::ResourceDefinition, object::Object, registry::Target, status::ApiError};
+use crate::{
+    definition::{Part, ResourceDefinition},
+    object::Object,
+    registry::Target,
+    status::ApiError,
+};
 
 /// How many managers of updates an object has before the oldest become one.
 const MAX_UPDATE_MANAGERS: usize = 10;
@@ -42,11 +47,12 @@ static IDENTITY: LazyLock<Set> = LazyLock::new(|| {
     ])
 });
 
-/// The field managers of one resource: of the main resource and of its status.
+/// The field managers of one resource: of the main resource, of its status, and of parts that are written alone.
 #[derive(Debug)]
 pub(crate) struct FieldManagers {
     main: FieldManager,
     status: FieldManager,
+    parts: Vec<FieldManager>,
 }
 
 impl FieldManagers {
@@ -60,20 +66,32 @@ impl FieldManagers {
             ignored: Set::of_fields(ignored),
         };
         let not_main: &[&[&str]] = if definition.has_status { &[&["status"]] } else { &[] };
-        Self { main: manager("", not_main), status: manager("status", &[&["metadata"], &["spec"]]) }
+        let of_part = |part: &Part| {
+            let beside = beside(&definition.schema, part.path);
+            manager(part.name, &beside.iter().map(Vec::as_slice).collect::<Vec<_>>())
+        };
+        Self {
+            main: manager("", not_main),
+            status: manager("status", &[&["metadata"], &["spec"]]),
+            parts: definition.parts.iter().map(of_part).collect(),
+        }
     }
 
     /// Of what is written through a subresource as a kind of its own.
     pub(crate) fn of_subresource(definition: &ResourceDefinition, subresource: &'static str) -> Self {
-        let Self { mut main, status } = Self::new(definition);
-        main.subresource = subresource;
-        Self { main, status }
+        let mut managers = Self::new(definition);
+        managers.main.subresource = subresource;
+        managers
     }
 
     pub(crate) fn of(&self, target: Target) -> &FieldManager {
         match target {
             Target::Main | Target::Scale => &self.main,
             Target::Status => &self.status,
+            Target::Part(name) => {
+                let part = self.parts.iter().find(|manager| manager.subresource == name);
+                part.expect("a write of a part that there is not was not found")
+            }
         }
     }
 
@@ -96,6 +114,20 @@ impl FieldManagers {
         let merged = typed::merge(schema, &live.0, &configuration.0);
         merged.map(Object).map_err(|error| format!("failed to merge patch: {error}"))
     }
+}
+
+/// All fields of a schema that lie beside a path, as paths.
+fn beside<'a>(schema: &'a Value, path: &'a [&'a str]) -> Vec<Vec<&'a str>> {
+    let mut fields = Vec::new();
+    let mut level = schema;
+    for (depth, key) in path.iter().enumerate() {
+        let properties = level["properties"].as_object();
+        for (name, _) in properties.into_iter().flatten().filter(|(name, _)| name != key) {
+            fields.push(path[..depth].iter().copied().chain([name.as_str()]).collect());
+        }
+        level = &level["properties"][*key];
+    }
+    fields
 }
 
 /// Whether `managedFields` make sense.

@@ -72,13 +72,11 @@ fn add_resource(definition: &ResourceDefinition, root: &str, schemas: &Component
         operations.operation("delete", "delete", ""),
     ];
     insert(paths, &format!("{base}/{{name}}"), object, namespaced, true);
-    if definition.has_status {
-        let status = [
-            operations.operation("get", "get", "status"),
-            operations.operation("update", "put", "status"),
-            operations.operation("patch", "patch", "status"),
-        ];
-        insert(paths, &format!("{base}/{{name}}/status"), status, namespaced, true);
+    let parts = definition.parts.iter().map(|part| part.name);
+    for name in definition.has_status.then_some("status").into_iter().chain(parts) {
+        let of_part = [("get", "get"), ("update", "put"), ("patch", "patch")]
+            .map(|(verb, method)| operations.operation(verb, method, name));
+        insert(paths, &format!("{base}/{{name}}/{name}"), of_part, namespaced, true);
     }
     if definition.scale.is_some() {
         let scale = schemas::reference(&schemas::name("autoscaling", "v1", "Scale"));

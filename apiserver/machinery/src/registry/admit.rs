@@ -126,7 +126,7 @@ impl Store {
                 fields: &scaling.fields,
                 scaling: Some(scaling),
             },
-            (Target::Main | Target::Status | Target::Scale, _) => Written {
+            (Target::Main | Target::Status | Target::Scale | Target::Part(_), _) => Written {
                 definition: &self.definition,
                 decoder: &self.decoder,
                 fields: &self.field_managers,
@@ -173,11 +173,7 @@ impl Store {
             namespace: write.namespace,
             name: write.name,
             kind: definition,
-            subresource: match write.target {
-                Target::Main => "",
-                Target::Status => "status",
-                Target::Scale => "scale",
-            },
+            subresource: write.target.subresource(),
             old_object,
             options,
             dry_run: write.context.dry_run,

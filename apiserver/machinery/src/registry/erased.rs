@@ -4,6 +4,7 @@ use std::{any::Any, sync::Arc};
 
 use async_trait::async_trait;
 
+use super::Target;
 use crate::{
     definition::ResourceDefinition,
     object::Object,
@@ -36,8 +37,8 @@ pub(super) trait ErasedStrategy: std::fmt::Debug + Send + Sync {
 
     fn create(&self, context: &RequestContext, object: &Object) -> Result<Draft, ApiError>;
 
-    /// `status` says that nothing but the status is written. `old` is the encoded object.
-    fn update(&self, context: &RequestContext, new: &Object, old: &[u8], status: bool) -> Result<Draft, ApiError>;
+    /// `target` is what is written. `old` is the encoded object.
+    fn update(&self, context: &RequestContext, new: &Object, old: &[u8], target: Target) -> Result<Draft, ApiError>;
 
     async fn admit(&self, context: &RequestContext, draft: &Draft) -> Result<(), ApiError>;
 
@@ -108,12 +109,16 @@ impl<S: Strategy> ErasedStrategy for Erased<S> {
         })
     }
 
-    fn update(&self, context: &RequestContext, new: &Object, old: &[u8], status: bool) -> Result<Draft, ApiError> {
+    fn update(&self, context: &RequestContext, new: &Object, old: &[u8], target: Target) -> Result<Draft, ApiError> {
         let mut new = self.decode(new)?;
         let old = self.decode_stored(old)?;
-        if !status {
-            self.strategy.set_defaults(&mut new);
-            self.strategy.prepare_for_update(context, &mut new, &old);
+        match target {
+            Target::Main | Target::Scale => {
+                self.strategy.set_defaults(&mut new);
+                self.strategy.prepare_for_update(context, &mut new, &old);
+            }
+            Target::Status => {}
+            Target::Part(name) => self.strategy.prepare_for_part(context, name, &mut new, &old),
         }
         let mut errors = self.strategy.validate(&new);
         errors.extend(self.strategy.validate_update(&new, &old));
@@ -123,7 +128,8 @@ impl<S: Strategy> ErasedStrategy for Erased<S> {
             warnings: self.strategy.warnings(&new, Some(&old)),
             new: Box::new(new),
             old: Some(Box::new(old)),
-            subresource: if status { "status" } else { "" },
+            // A Scale is the object's own number, and looked at as a change of the object.
+            subresource: if target == Target::Scale { "" } else { target.subresource() },
         })
     }
 

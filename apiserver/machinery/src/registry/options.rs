@@ -106,6 +106,20 @@ pub enum Target {
     Status,
     /// The number of replicas, as a Scale.
     Scale,
+    /// Nothing but the [`Part`](crate::definition::Part) whose subresource this is.
+    Part(&'static str),
+}
+
+impl Target {
+    /// The subresource that writes it, or nothing.
+    pub(crate) fn subresource(self) -> &'static str {
+        match self {
+            Self::Main => "",
+            Self::Status => "status",
+            Self::Scale => "scale",
+            Self::Part(name) => name,
+        }
+    }
 }
 
 /// Makes the new object from the current one; may be called again when a write is retried.

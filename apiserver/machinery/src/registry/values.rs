@@ -30,9 +30,10 @@ impl Store {
     /// What the schema does not take in the part of an object that is written.
     pub(super) fn refused_values(&self, object: &Object, target: Target) -> Vec<FieldError> {
         let mut errors = self.decoder.structural_errors(object);
-        if self.definition.has_status {
-            let of_status = |error: &FieldError| error.field == "status" || error.field.starts_with("status.");
-            errors.retain(|error| of_status(error) == (target == Target::Status));
+        if let Some(part) = self.definition.parts.iter().find(|part| target == Target::Part(part.name)) {
+            errors.retain(|error| is_within(&error.field, &part.path.join(".")));
+        } else if self.definition.has_status {
+            errors.retain(|error| is_within(&error.field, "status") == (target == Target::Status));
         }
         errors.extend(self.scaling.as_ref().map(|scaling| scaling.errors(object, target)).unwrap_or_default());
         errors
@@ -68,7 +69,7 @@ impl Store {
         (old, current): (&Object, &Stored),
     ) -> Result<Draft, ApiError> {
         let refused = self.refused_values(new, target);
-        let draft = self.strategy.update(context, new, &current.json(), target == Target::Status);
+        let draft = self.strategy.update(context, new, &current.json(), target);
         let metadata = metadata::typed(made(&draft, new), &self.definition.kind)?;
         let mut in_metadata = FieldErrors::default();
         metadata::validate(&metadata, self.definition.scope, &mut in_metadata);
@@ -95,6 +96,11 @@ impl Store {
         }
         Err(ApiError::invalid(&self.definition.group, &self.definition.kind, name, &errors))
     }
+}
+
+/// Whether a field is the one at a path, or in it.
+fn is_within(field: &str, path: &str) -> bool {
+    field.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
 /// Drops what is said of a field that was refused already, or of a part of one: what the schema refuses the strategy

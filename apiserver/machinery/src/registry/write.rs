@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{
     Store, Stored, Target, UpdateSource,
@@ -172,7 +172,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// 404 when it, or the `scale` that is to be written, does not exist; 409 `Conflict` when it is based on another version or uid;
+    /// 404 when it, or the subresource that is to be written, does not exist; 409 `Conflict` when it is based on another version or uid;
     /// 400 and 422 for what is wrong with it; whatever the transform and the strategy answer.
     pub async fn update(
         &self,
@@ -185,7 +185,12 @@ impl Store {
         if let UpdateSource::Object(object) = &change {
             check_name(object, namespace, name)?;
         }
-        if target == Target::Scale && self.scaling.is_none() {
+        let is_served = match target {
+            Target::Main | Target::Status => true,
+            Target::Scale => self.scaling.is_some(),
+            Target::Part(name) => self.definition.parts.iter().any(|part| part.name == name),
+        };
+        if !is_served {
             return Err(self.not_found(name));
         }
         let key = self.key(namespace, name);
@@ -382,11 +387,11 @@ impl Store {
     fn part(&self, mut new: Object, old: &Object, target: Target, namespace: &str) -> Result<Object, ApiError> {
         new.metadata_mut().remove("resourceVersion");
         metadata::set_namespace(&mut new, self.definition.scope, namespace)?;
-        Ok(self.split_status(new, old, target))
+        Ok(self.split(new, old, target))
     }
 
-    /// Keeps a write to its part: the status, or everything else.
-    fn split_status(&self, mut new: Object, old: &Object, target: Target) -> Object {
+    /// Keeps a write to its part: the status, what a subresource is for, or everything else.
+    fn split(&self, mut new: Object, old: &Object, target: Target) -> Object {
         match target {
             Target::Main | Target::Scale => {
                 if self.definition.has_status {
@@ -404,12 +409,18 @@ impl Store {
                     Some(status) => kept.0.insert("status".to_owned(), status),
                     None => kept.0.remove("status"),
                 };
-                // So that a change of identity is refused as for the main resource.
-                for field in ["name", "uid"] {
-                    if let Some(value) = new.metadata_mut().remove(field) {
-                        kept.metadata_mut().insert(field.to_owned(), value);
-                    }
+                keep_identity(new, &mut kept);
+                kept
+            }
+            Target::Part(name) => {
+                let mut kept = old.clone();
+                let part = self.definition.parts.iter().find(|part| part.name == name);
+                if let Some((last, parents)) = part.and_then(|part| part.path.split_last()) {
+                    let sent = parents.iter().try_fold(&mut new.0, |map, key| map.get_mut(*key)?.as_object_mut());
+                    let sent = sent.and_then(|map| map.remove(*last));
+                    put_part(&mut kept.0, parents, last, sent);
                 }
+                keep_identity(new, &mut kept);
                 kept
             }
         }
@@ -541,6 +552,31 @@ fn check_name(object: &Object, namespace: &str, name: &str) -> Result<(), ApiErr
         )));
     }
     Ok(())
+}
+
+/// Takes over who the object is, so that a change of that is refused as for the main resource.
+fn keep_identity(mut new: Object, kept: &mut Object) {
+    for field in ["name", "uid"] {
+        if let Some(value) = new.metadata_mut().remove(field) {
+            kept.metadata_mut().insert(field.to_owned(), value);
+        }
+    }
+}
+
+/// Puts a value where a path of map keys ends, or takes away what is there.
+fn put_part(mut map: &mut Map<String, Value>, parents: &[&str], last: &str, value: Option<Value>) {
+    for &key in parents {
+        if value.is_none() && !map.contains_key(key) {
+            return;
+        }
+        let inner = map.entry(key).or_insert_with(|| Value::Object(Map::new()));
+        let Value::Object(inner) = inner else { return };
+        map = inner;
+    }
+    match value {
+        Some(value) => map.insert(last.to_owned(), value),
+        None => map.remove(last),
+    };
 }
 
 /// Raises the generation when anything but metadata and status differs.

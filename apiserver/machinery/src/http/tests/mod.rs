@@ -1,6 +1,7 @@
 //! The handler as a whole, called with no socket, over a registry in memory.
 
 mod apply;
+mod parts;
 mod reads;
 mod routes;
 mod support;

@@ -18,8 +18,8 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     auth::AllowAll,
     definition::{
-        Cell, Column, ResourceDefinition, SelectableField, Subresource, SubresourceCall, SubresourceHandler,
-        SubresourceResponse,
+        Cell, Column, Part as WrittenAlone, ResourceDefinition, SelectableField, Subresource, SubresourceCall,
+        SubresourceHandler, SubresourceResponse,
     },
     http::{ApiHandler, Body, RequestInfo, body},
     log::MemoryLog,
@@ -68,6 +68,44 @@ struct GadgetStatus {
 struct ShelfSpec {
     #[serde(default)]
     size: i64,
+}
+
+/// What has a part that is written alone.
+#[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[kube(group = "test.dev", version = "v1", kind = "Letter", namespaced, status = "LetterStatus")]
+struct LetterSpec {
+    to: String,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+struct LetterStatus {
+    #[serde(default)]
+    phase: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    seal: Option<Seal>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+struct Seal {
+    wax: String,
+    #[serde(default)]
+    by: String,
+}
+
+/// Seals say who put them there.
+#[derive(Debug)]
+struct Letters;
+
+impl Strategy for Letters {
+    type Object = Letter;
+
+    fn prepare_for_part(&self, context: &RequestContext, part: &str, new: &mut Letter, _: &Letter) {
+        if part == "seal"
+            && let Some(seal) = new.status.as_mut().and_then(|status| status.seal.as_mut())
+        {
+            seal.by.clone_from(&context.user.name);
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -174,6 +212,11 @@ impl Server {
             .register(gadgets(store.clone()), Gadgets)
             .register(shelves(), DefaultStrategy::<Shelf>::default())
             .register(ResourceDefinition::from_crd(&Rack::crd()), Racks::default())
+            .register(
+                ResourceDefinition::from_crd(&Letter::crd())
+                    .part(WrittenAlone { name: "seal", path: &["status", "seal"] }),
+                Letters,
+            )
             .bookmark_interval(Duration::from_millis(50))
             .end_with(end.clone())
             .build()
