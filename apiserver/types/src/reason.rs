@@ -14,7 +14,7 @@ pub const COMPLETE: &str = "Complete";
 pub const FAILED: &str = "Failed";
 /// Condition of a Run: something is out of reach or busy, and the run is tried again.
 pub const WAITING: &str = "Waiting";
-/// Condition of a Run: its plan was approved.
+/// Condition of a Run, and its reason when it is true: its plan was approved.
 pub const APPROVED: &str = "Approved";
 /// Condition of an authored object: its file in the control repository is what is served.
 pub const SYNCED: &str = "Synced";
@@ -76,8 +76,10 @@ pub const PLAN_STALE: &str = "PlanStale";
 pub const RUNNER_UNAVAILABLE: &str = "RunnerUnavailable";
 /// Another run of the same stack and workspace is under way.
 pub const CONFLICTING_RUN: &str = "ConflictingRun";
-/// Approval is asked for and this server cannot take it yet.
+/// Somebody has to approve a plan.
 pub const AWAITING_APPROVAL: &str = "AwaitingApproval";
+/// Somebody rejected the plan.
+pub const REJECTED: &str = "Rejected";
 /// A resource's state is not known and a person must decide.
 pub const UNKNOWN_STATE: &str = "UnknownState";
 /// What is recorded of a deployment does not decode, or a later version wrote it; it is left as it is.

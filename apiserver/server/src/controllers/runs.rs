@@ -1,5 +1,8 @@
 //! Decides which runs are executed when: one at a time that changes a stack in a workspace, in the
 //! order in which they were created; previews at once.
+//!
+//! A run whose plan waits for approval keeps its turn, since whatever another one changed meanwhile would make the plan
+//! stale, and is not executed until somebody decides or cancels it: no task, lease or function-runner is held for it.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -9,6 +12,7 @@ use std::{
 
 use futures_util::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use stoa_machinery::{
     ApiError,
@@ -16,14 +20,14 @@ use stoa_machinery::{
 };
 use stoa_types::{
     Run,
-    delivery::{OnConflict, Operation, RunPhase},
+    delivery::{OnConflict, RunPhase},
     labels, reason,
 };
 use tokio::{task::JoinSet, time::Instant};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::queue::{self, ObjectKey};
-use crate::runs::{Services, drive, execution::Execution, journal, status, target::is_internal};
+use crate::runs::{Services, awaits_approval, drive, execution::Execution, journal, status, wants_end};
 
 /// How long after a run was put down it is taken up again.
 const TAKE_UP: Duration = Duration::from_secs(1);
@@ -88,31 +92,39 @@ struct Active {
 }
 
 /// From when the time of a run counts. The clock of the machine may be set while it goes on, which no run may be ended
-/// for; what it says is taken only for the time before this server knew the run, and a start in the future for now.
+/// for; what it says is taken only for the time before this server knew the run, and a start in the future for now. The
+/// time in which a run waits for approval does not count.
 #[derive(Clone, Copy, Debug)]
 struct Began {
-    /// When the run was first taken up here.
-    at: Instant,
+    /// When the run was first taken up here, or again after it had waited; nothing while it waits.
+    at: Option<Instant>,
     /// What it had spent by then.
     before: Duration,
 }
 
 impl Began {
     fn new(run: &Run, now: Timestamp) -> Self {
-        let before = status(run).start_time.and_then(|start| Duration::try_from(now.duration_since(start.0)).ok());
-        Self { at: Instant::now(), before: before.unwrap_or_default() }
+        let status = status(run);
+        let between = |from: Timestamp, to: Timestamp| Duration::try_from(to.duration_since(from)).unwrap_or_default();
+        let all = status.start_time.map(|Time(start)| between(start, now)).unwrap_or_default();
+        let decided = status.approval.as_ref().map(|approval| approval.time.as_ref().map_or(now, |Time(at)| *at));
+        let until = decided.or_else(|| awaits_approval(run).then_some(now));
+        let waited = status.plan.and_then(|plan| plan.time).zip(until).map(|(Time(from), to)| between(from, to));
+        Self { at: Some(Instant::now()), before: all.saturating_sub(waited.unwrap_or_default()) }
     }
 
     fn spent(self) -> Duration {
-        self.before + self.at.elapsed()
+        self.before + self.at.map_or(Duration::ZERO, |at| at.elapsed())
     }
-}
 
-/// Whether a run is to end before it is done. Deleting one cancels it first, but for what the server
-/// itself destroys: in a namespace that goes, everything is deleted again and again until it is gone.
-fn wants_end(run: &Run) -> bool {
-    let is_own_destroy = run.spec.operation == Operation::Destroy && is_internal(&status(run).requester);
-    run.spec.cancel || (run.metadata.deletion_timestamp.is_some() && !is_own_destroy)
+    /// Ends the count until the run is taken up again.
+    fn pause(&mut self) {
+        *self = Self { at: None, before: self.spent() };
+    }
+
+    fn resume(&mut self) {
+        self.at.get_or_insert_with(Instant::now);
+    }
 }
 
 /// Executes a run as it is now: what the scheduler has seen of it may be older than its end.
@@ -179,7 +191,9 @@ impl Scheduler {
         }
         if wants_end(&run) {
             // A run that never started ends here; one that did is taken up to end orderly.
-            self.unqueue(&uid);
+            if !self.has_turn(&uid) {
+                self.unqueue(&uid);
+            }
             self.start(run);
             return;
         }
@@ -193,6 +207,10 @@ impl Scheduler {
     async fn queue(&mut self, run: Run) {
         let uid = run.uid().unwrap_or_default();
         if self.lane_of.contains_key(&uid) {
+            // It has its turn and was put down, and now something is decided.
+            if self.has_turn(&uid) && !awaits_approval(&run) {
+                self.start(run);
+            }
             return;
         }
         let lane: Lane = (run.namespace().unwrap_or_default(), run.spec.stack.clone(), run.spec.workspace.clone());
@@ -207,8 +225,16 @@ impl Scheduler {
             waiting.push_back(run);
         } else {
             *current = Some(uid);
-            self.start(run);
+            if !awaits_approval(&run) {
+                self.start(run);
+            }
         }
+    }
+
+    /// Whether it is the turn of a run in its lane.
+    fn has_turn(&self, uid: &str) -> bool {
+        let lane = self.lane_of.get(uid).and_then(|lane| self.lanes.get(lane));
+        lane.is_some_and(|(current, _)| current.as_deref() == Some(uid))
     }
 
     async fn refuse(&self, run: Run) -> Result<(), ApiError> {
@@ -231,7 +257,9 @@ impl Scheduler {
         let cancel = CancellationToken::new();
         self.active.insert(uid.clone(), Active { key, cancel: cancel.clone() });
         let now = self.services.now();
-        let began = *self.began.entry(uid.clone()).or_insert_with(|| Began::new(&run, now));
+        let began = self.began.entry(uid.clone()).or_insert_with(|| Began::new(&run, now));
+        began.resume();
+        let began = *began;
         let (services, end) = (self.services.clone(), self.end.clone());
         self.tasks.spawn(async move {
             let work = AssertUnwindSafe(Box::pin(take_up(services, run, began, cancel, end))).catch_unwind();
@@ -243,13 +271,28 @@ impl Scheduler {
     }
 
     /// A run's task has ended: the next of its lane starts, and one that was put down before its
-    /// end is taken up again later.
+    /// end is taken up again later. One that waits for approval keeps its turn.
     async fn ended(&mut self, uid: &str) {
         let Some(Active { key, .. }) = self.active.remove(uid) else { return };
+        let found = match self.services.lookup.api::<Run>() {
+            Ok(runs) => runs.get_opt(&key.0, &key.1).await,
+            Err(error) => Err(error),
+        };
+        let is_same = |run: &Run| run.uid().as_deref() == Some(uid);
+        if let Ok(Some(run)) = &found
+            && is_same(run)
+            && awaits_approval(run)
+            && !wants_end(run)
+            && self.has_turn(uid)
+        {
+            if let Some(began) = self.began.get_mut(uid) {
+                began.pause();
+            }
+            return;
+        }
         self.leave_lane(uid);
-        let Ok(runs) = self.services.lookup.api::<Run>() else { return };
-        let is_done = match runs.get_opt(&key.0, &key.1).await {
-            Ok(run) => run.is_none_or(|r| r.uid().as_deref() != Some(uid) || status(&r).phase.is_terminal()),
+        let is_done = match found {
+            Ok(run) => run.is_none_or(|r| !is_same(&r) || status(&r).phase.is_terminal()),
             Err(_) => false,
         };
         if is_done {
@@ -282,6 +325,10 @@ impl Scheduler {
     /// Takes a run that waits out of its lane; one that is executed leaves it when its task ends.
     fn unqueue(&mut self, uid: &str) {
         if self.active.contains_key(uid) {
+            return;
+        }
+        if self.has_turn(uid) {
+            self.leave_lane(uid);
             return;
         }
         if let Some(lane) = self.lane_of.remove(uid)

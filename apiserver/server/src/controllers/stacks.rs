@@ -10,7 +10,7 @@ use serde::{Deserialize, de::IgnoredAny};
 use stoa_machinery::ApiError;
 use stoa_types::{
     DeletionPolicy, Project, Run, Source, Stack, Workspace,
-    delivery::{OnConflict, Operation, RunSpec},
+    delivery::{Decision, OnConflict, Operation, RunSpec},
     labels, reason,
 };
 use tokio_util::sync::CancellationToken;
@@ -22,7 +22,7 @@ use super::{
 use crate::{
     events::Kind,
     kinds::stack::{is_deployed, live_workspaces},
-    runs::{Services, readiness, state, status},
+    runs::{Services, awaits_approval, readiness, state, status, target::is_internal},
 };
 
 /// How often to look while something is going.
@@ -233,7 +233,15 @@ fn is_too_soon(run: &Run, now: Timestamp) -> bool {
     ended.is_none_or(|Time(at)| Duration::try_from(now.duration_since(at)).is_ok_and(|ago| ago < DESTROY_AGAIN))
 }
 
-/// Starts a Destroy in every workspace where the stack is deployed and none is under way or has just failed.
+/// Whether it is a Destroy that the server started for a deletion and somebody rejected. It is not started again, or else
+/// they would be asked every minute: whoever wants it all the same starts a Destroy, or deletes the one that was rejected.
+fn is_rejected(run: &Run) -> bool {
+    let status = status(run);
+    is_internal(&status.requester) && status.approval.is_some_and(|approval| approval.decision == Decision::Rejected)
+}
+
+/// Starts a Destroy in every workspace where the stack is deployed and none is under way, has just failed, or was
+/// rejected. What waits there to be approved to change it otherwise is cancelled, since it would have its turn first.
 ///
 /// # Errors
 ///
@@ -244,7 +252,13 @@ pub(crate) async fn destroy(services: &Services, stack: &Stack) -> Result<(), Ap
     workspaces.extend(live_workspaces(stack).map(str::to_owned));
     for workspace in workspaces {
         let is_destroy = |r: &&Run| r.spec.operation == Operation::Destroy && r.spec.workspace == workspace;
-        if runs.iter().filter(is_destroy).any(|r| is_too_soon(r, services.now())) {
+        let waiting = runs.iter().filter(|r| !is_destroy(r) && r.spec.workspace == workspace && awaits_approval(r));
+        for run in waiting.filter(|r| !r.spec.cancel) {
+            let (namespace, name) = queue::key_of(run);
+            let api = services.lookup.api::<Run>()?;
+            api.update_with(&namespace, &name, |r: &mut Run| r.spec.cancel = true).await?;
+        }
+        if runs.iter().filter(is_destroy).any(|r| is_rejected(r) || is_too_soon(r, services.now())) {
             continue;
         }
         let run = run_of(stack, &workspace, Operation::Destroy);

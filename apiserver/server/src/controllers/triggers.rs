@@ -30,7 +30,7 @@ use super::{
 use crate::{
     events::Kind,
     kinds::{check::set_condition, trigger},
-    runs::{Halt, Services, readiness, runner, status, target::Target},
+    runs::{Halt, Services, awaits_approval, readiness, runner, status, target::Target},
 };
 
 /// As whom runs are created.
@@ -38,7 +38,7 @@ const COMPONENT: &str = "trigger";
 /// The user that this is.
 const USER: &str = "system:stoa:trigger";
 /// What a run's requester says besides: who set the trigger, or last changed what it deploys.
-const SET_BY: &str = "stoa.dev/trigger-set-by";
+pub(crate) const SET_BY: &str = "stoa.dev/trigger-set-by";
 /// How long to wait for what may pass by itself.
 const AGAIN: Duration = Duration::from_secs(10);
 /// How long a look into a commit may take.
@@ -139,7 +139,9 @@ async fn follow(
         Err(Halt::Retry(message) | Halt::SourceUnreachable(message) | Halt::Abandoned(message)) => {
             return Ok((stack, (false, reason::NOT_STARTED, message), Some(AGAIN)));
         }
-        Err(Halt::Canceled) => return Ok((stack, (false, reason::NOT_STARTED, String::new()), Some(AGAIN))),
+        Err(Halt::Canceled | Halt::AwaitingApproval) => {
+            return Ok((stack, (false, reason::NOT_STARTED, String::new()), Some(AGAIN)));
+        }
     };
     let cause = cause_of(&stack, operation, &content);
     let mut refused = None;
@@ -268,9 +270,11 @@ fn context(stack: &Stack) -> RequestContext {
     context
 }
 
-/// Cancels what the trigger started in a workspace before, as far as it did not begin.
+/// Cancels what the trigger started in a workspace before, as far as it did not begin, or begin to change anything: what
+/// waits to be approved is out of date.
 async fn supersede(services: &Services, stack: &Stack, workspace: &str, by: &str) -> Result<(), ApiError> {
-    let is_waiting = |run: &Run| !status(run).phase.is_terminal() && status(run).start_time.is_none();
+    let is_waiting =
+        |run: &Run| awaits_approval(run) || (!status(run).phase.is_terminal() && status(run).start_time.is_none());
     let runs = services.lookup.api::<Run>()?;
     for run in stacks::runs_of(services, stack).await? {
         let is_earlier = is_triggered(&run) && run.spec.workspace == workspace && run.name_any() != by;

@@ -5,6 +5,7 @@
 
 use stoa_machinery::registry::RegistryBuilder;
 
+pub(crate) mod approval;
 pub(crate) mod backend;
 pub(crate) mod check;
 pub(crate) mod core;

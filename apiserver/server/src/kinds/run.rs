@@ -7,8 +7,9 @@ use kube::{CustomResourceExt as _, ResourceExt as _};
 use serde_json::Value;
 use stoa_machinery::{
     ApiError, RequestContext, ResourceDefinition,
-    definition::{Cell, Column, SelectableField},
+    definition::{Cell, Column, Part, SelectableField},
     object::Object,
+    request::UserInfo,
     status::FieldError,
     strategy::{Admission, Strategy},
 };
@@ -18,8 +19,11 @@ use stoa_types::{
     labels,
 };
 
-use super::{check, lookup, lookup::Lookup, stack::live_workspaces, workspace};
+use super::{approval, check, lookup, lookup::Lookup, stack::live_workspaces, workspace};
 use crate::subresources::Subresources;
+
+/// The subresource through which plans are approved and rejected.
+const APPROVAL: &str = "approval";
 
 pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
     let definition = ResourceDefinition::from_crd(&Run::crd())
@@ -33,6 +37,12 @@ pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
             Column::age(),
             Column::new("Requester", Cell::Path(&["status", "requester", "username"]), "Who asked for it.").wide(),
             Column::new(
+                "Approver",
+                Cell::Path(&["status", "approval", "approver", "username"]),
+                "Who approved or rejected its plan.",
+            )
+            .wide(),
+            Column::new(
                 "Commit",
                 Cell::Compute(|o| super::source::short(o.get_path(&["status", "source", "commit"]))),
                 "The commit of the source.",
@@ -45,7 +55,8 @@ pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
             SelectableField { name: "spec.workspace", path: &["spec", "workspace"] },
             SelectableField { name: "spec.operation", path: &["spec", "operation"] },
             SelectableField { name: "status.phase", path: &["status", "phase"] },
-        ]);
+        ])
+        .part(Part { name: APPROVAL, path: &["status", "approval"] });
     subresources.of_runs().into_iter().fold(definition, ResourceDefinition::subresource)
 }
 
@@ -112,6 +123,16 @@ impl RunStrategy {
     }
 }
 
+/// Somebody, as it is recorded.
+pub(super) fn identity(user: &UserInfo) -> Requester {
+    Requester {
+        username: user.name.clone(),
+        uid: user.uid.clone(),
+        groups: user.groups.clone(),
+        extra: user.extra.clone(),
+    }
+}
+
 /// The workspace that a run is for: the one it names, or the only one of its stack.
 pub(crate) fn target_workspace(run: &Run, stack: &Stack) -> Result<String, FieldError> {
     if !run.spec.workspace.is_empty() {
@@ -132,16 +153,7 @@ impl Strategy for RunStrategy {
     type Object = Run;
 
     fn prepare_for_create(&self, context: &RequestContext, object: &mut Run) {
-        let user = &context.user;
-        object.status = Some(RunStatus {
-            requester: Requester {
-                username: user.name.clone(),
-                uid: user.uid.clone(),
-                groups: user.groups.clone(),
-                extra: user.extra.clone(),
-            },
-            ..RunStatus::default()
-        });
+        object.status = Some(RunStatus { requester: identity(&context.user), ..RunStatus::default() });
         // The stack may change later; the run stays what it was asked for.
         let stack = self.lookup.cached::<Stack>(&object.namespace().unwrap_or_default(), &object.spec.stack);
         if let Some(name) = stack.as_ref().and_then(|stack| target_workspace(object, stack).ok()) {
@@ -159,6 +171,12 @@ impl Strategy for RunStrategy {
         let finalizers = object.finalizers_mut();
         if !finalizers.iter().any(|f| f == labels::RUN_FINALIZER) {
             finalizers.push(labels::RUN_FINALIZER.to_owned());
+        }
+    }
+
+    fn prepare_for_part(&self, context: &RequestContext, part: &str, new: &mut Run, old: &Run) {
+        if part == APPROVAL {
+            approval::prepare(context, new, old);
         }
     }
 
@@ -193,8 +211,8 @@ impl Strategy for RunStrategy {
                 "may not be set together with plan, which was made for a version",
             ));
         }
-        if spec.require_approval {
-            check::not_available("spec.requireApproval", "approval of plans", &mut errors);
+        if spec.require_approval && !spec.operation.is_mutating() {
+            errors.push(FieldError::forbidden("spec.requireApproval", "this operation changes nothing"));
         }
         let day = Duration::from_secs(24 * 3600);
         check::duration("spec.timeout", &spec.timeout, Duration::from_secs(1)..=day, &mut errors);
@@ -227,6 +245,7 @@ impl Strategy for RunStrategy {
             Admission::Update { subresource: "status", new, .. } => {
                 check::written_by_server(context, "delivery.stoa.dev", "runs", &new.name_any())
             }
+            Admission::Update { subresource: APPROVAL, new, old } => approval::admit(context, new, old).await,
             Admission::Update { .. } | Admission::Delete(_) => Ok(()),
         }
     }

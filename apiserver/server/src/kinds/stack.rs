@@ -221,9 +221,6 @@ impl Strategy for StackStrategy {
         if matches!(spec.generator.kind, GeneratorType::Kpt | GeneratorType::Kcl) {
             check::not_available("spec.generator.type", "this generator", &mut errors);
         }
-        if spec.require_approval {
-            check::not_available("spec.requireApproval", "approval of plans", &mut errors);
-        }
         errors
     }
 

@@ -16,6 +16,7 @@ use super::{core, lookup::Lookup, register};
 use crate::{cluster::standalone::StandaloneCluster, subresources::Subresources};
 
 mod api;
+mod approval;
 mod backends;
 
 /// Allows what is listed, as `verb resource/subresource name`.

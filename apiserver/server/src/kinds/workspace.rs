@@ -138,9 +138,6 @@ impl Strategy for WorkspaceStrategy {
                 check::secret_anywhere("spec.gitops.secretRef", secret, &mut errors);
             }
         }
-        if spec.require_approval {
-            check::not_available("spec.requireApproval", "approval of plans", &mut errors);
-        }
         errors
     }
 }

@@ -32,7 +32,11 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use stoa_machinery::{ApiError, auth::Authorizer, log::Log};
 use stoa_storage::Clock;
-use stoa_types::{Run, delivery::RunStatus, reason};
+use stoa_types::{
+    Run,
+    delivery::{Operation, RunPhase, RunStatus},
+    reason,
+};
 
 use crate::{cluster::Cluster, events::Recorder, kinds::lookup::Lookup, sealing::Sealing};
 
@@ -85,6 +89,8 @@ pub(crate) enum Halt {
     Canceled,
     /// Something is out of reach or busy; the run waits and goes on where it is.
     Retry(String),
+    /// Somebody has to approve its plan; the run is put down until then.
+    AwaitingApproval,
     /// The run's lease is lost or its object is gone: whoever has it now goes on.
     Abandoned(String),
 }
@@ -103,6 +109,18 @@ impl From<ApiError> for Halt {
             _ => Self::Retry(error.message().to_owned()),
         }
     }
+}
+
+/// Whether a run is put down until somebody decides about its plan.
+pub(crate) fn awaits_approval(run: &Run) -> bool {
+    run.status.as_ref().is_some_and(|status| status.phase == RunPhase::AwaitingApproval && status.approval.is_none())
+}
+
+/// Whether a run is to end before it is done. Deleting one cancels it first, but for what the server
+/// itself destroys: in a namespace that goes, everything is deleted again and again until it is gone.
+pub(crate) fn wants_end(run: &Run) -> bool {
+    let is_own_destroy = run.spec.operation == Operation::Destroy && target::is_internal(&status(run).requester);
+    run.spec.cancel || (run.metadata.deletion_timestamp.is_some() && !is_own_destroy)
 }
 
 /// The status of a run, which its strategy has set when it was created.

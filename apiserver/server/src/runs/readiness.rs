@@ -126,8 +126,12 @@ fn readiness(
         return (false, reason::APPLY_FAILED, message);
     }
     if let Some(going) = deployments.iter().find(|d| d.phase.is_some_and(|p| !p.is_terminal())) {
-        let run = going.last_run.as_deref().unwrap_or("");
-        return (false, reason::PROGRESSING, format!("run {run} is under way in workspace {}", going.workspace));
+        let (run, workspace) = (going.last_run.as_deref().unwrap_or(""), &going.workspace);
+        if going.phase == Some(RunPhase::AwaitingApproval) {
+            let message = format!("the plan of run {run} in workspace {workspace} waits for approval");
+            return (false, reason::AWAITING_APPROVAL, message);
+        }
+        return (false, reason::PROGRESSING, format!("run {run} is under way in workspace {workspace}"));
     }
     let live: Vec<&Deployment> = deployments.iter().filter(|d| d.resources > 0).collect();
     if live.is_empty() {
@@ -186,6 +190,9 @@ mod tests {
         let going = [deployment(RunPhase::Applying, 2)];
         let expected = "Progressing: run web-1 is under way in workspace dev";
         assert_eq!(check(&going, None, None, None), (false, expected.to_owned()));
+        let waiting = [deployment(RunPhase::AwaitingApproval, 2)];
+        let expected = "AwaitingApproval: the plan of run web-1 in workspace dev waits for approval";
+        assert_eq!(check(&waiting, None, None, None), (false, expected.to_owned()));
         let failed = [deployment(RunPhase::Failed, 2)];
         let expected = "ApplyFailed: run web-1 in workspace dev did not succeed";
         assert_eq!(check(&failed, None, None, Some(("web-0", "no"))), (false, expected.to_owned()));

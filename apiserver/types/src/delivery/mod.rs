@@ -7,6 +7,6 @@ mod run;
 pub use release::{Release, ReleaseSpec};
 pub use resource::{CloudIdentity, KubernetesIdentity, Resource, ResourcePhase, ResourceSpec, ResourceStatus};
 pub use run::{
-    OnConflict, Operation, PlanStatus, PlanSummary, Progress, Requester, Run, RunPhase, RunResource, RunSource,
-    RunSpec, RunStatus,
+    Approval, Decision, OnConflict, Operation, PlanStatus, PlanSummary, Progress, Requester, Run, RunPhase,
+    RunResource, RunSource, RunSpec, RunStatus,
 };

@@ -44,7 +44,8 @@ pub struct RunSpec {
     /// Parameters of the generator, over those of the stack.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, String>,
-    /// Whether the plan must be approved before it is applied; the stack and the workspace can ask for that too.
+    /// Whether somebody else must approve the plan before it is applied, if it changes anything; the stack and the
+    /// workspace can ask for that too.
     #[serde(default)]
     pub require_approval: bool,
     /// What to do while another run of the stack in the workspace is under way.
@@ -53,7 +54,7 @@ pub struct RunSpec {
     /// Set to true to stop the run. Calls in flight are finished first.
     #[serde(default)]
     pub cancel: bool,
-    /// How long the run may take, as a duration such as 1h.
+    /// How long the run may take, as a duration such as 1h. The time in which it waits for approval does not count.
     #[serde(default = "default_timeout")]
     pub timeout: DurationString,
     /// How long the run is kept after it ended; absent: for ever.
@@ -121,7 +122,7 @@ pub enum RunPhase {
     Generating,
     /// The Spec is compared with state and infrastructure.
     Planning,
-    /// Somebody must approve the plan.
+    /// Somebody must approve the plan, through the subresource approval.
     AwaitingApproval,
     /// Changes are made.
     Applying,
@@ -159,6 +160,9 @@ pub struct RunStatus {
     /// What it is to change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanStatus>,
+    /// What was decided about the plan; written through the subresource approval alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<Approval>,
     /// How much of it is done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
@@ -181,13 +185,44 @@ pub struct RunStatus {
     /// When it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion_time: Option<Time>,
-    /// Complete: it ended well. Failed: it ended otherwise, and the message says why. Approved: its plan was approved.
+    /// Complete: it ended well. Failed: it ended otherwise, and the message says why. Approved: whether its plan was
+    /// approved, once that is decided. Waiting: something is out of reach, or, with the reason AwaitingApproval, somebody
+    /// has to approve the plan that the message names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions_schema")]
     pub conditions: Vec<Condition>,
 }
 
-/// An identity, as it was when the run was created.
+/// What somebody decided about the plan of a run. Once it is there it stays as it is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Approval {
+    /// The digest of the plan that was looked at: what status.plan.digest says.
+    #[serde(default)]
+    pub plan_digest: String,
+    /// Approved: the plan is carried out, if it still holds. Rejected: the run fails.
+    pub decision: Decision,
+    /// Why, for people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// Who decided; set by the server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approver: Option<Requester>,
+    /// When; set by the server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<Time>,
+}
+
+/// What is decided about a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Decision {
+    /// It is to be carried out.
+    Approved,
+    /// It is not.
+    Rejected,
+}
+
+/// An identity, as it was when the run was created or its plan decided about.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Requester {
     /// The user name.
@@ -226,6 +261,9 @@ pub struct PlanStatus {
     /// The digest of the document that the plan is kept as.
     #[serde(default)]
     pub document: String,
+    /// When it was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<Time>,
     /// How many resources are to change in which way.
     #[serde(default)]
     pub summary: PlanSummary,

@@ -250,6 +250,22 @@ async fn newest_commit_takes_the_place_of_those_that_wait() {
 }
 
 #[tokio::test]
+async fn newest_commit_takes_the_place_of_one_that_waits_for_approval() {
+    let world = World::new().await;
+    world.look().await;
+    let (runs, first) = (world.runs.registry.api::<Run>(), world.last().await.name_any());
+    let wait = |run: &mut Run| {
+        let status = run.status.get_or_insert_default();
+        status.phase = RunPhase::AwaitingApproval;
+        status.start_time = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::now()));
+    };
+    runs.update_status_with("shop", &first, wait).await.unwrap();
+    world.push("b", "2").await;
+    world.look().await;
+    assert!(runs.get("shop", &first).await.unwrap().spec.cancel, "its plan is out of date");
+}
+
+#[tokio::test]
 async fn run_that_is_cancelled_before_it_began_never_does() {
     use crate::runs::drive;
     let world = World::new().await;

@@ -4,6 +4,7 @@
 //! next begins.
 
 mod apply;
+mod approval;
 mod drift;
 mod grants;
 mod plan;
@@ -17,6 +18,8 @@ use stoa_types::{
     delivery::{Operation, RunPhase},
     reason,
 };
+
+pub(super) use approval::refuse_rejected;
 
 use super::{Halt, execution::Execution, resources, state::State, status, target::Target};
 use crate::lease::Held;
@@ -57,6 +60,7 @@ pub(super) async fn take(execution: &mut Execution, target: &Target, lease: Opti
     // Once the release has its number, all changes are made and recorded.
     if Some(&state.head().last_release_run) != execution.run.metadata.uid.as_ref() {
         target.check_permissions(&execution.services, &execution.run).await?;
+        approval::pass(execution, target, [&spec, &plan], &state).await?;
         if let Err(halt) = apply::apply(execution, target, lease, [&spec, &plan], &mut state).await {
             // What was changed until then is there, and people look for it.
             if matches!(halt, Halt::Failed { .. } | Halt::Canceled) {

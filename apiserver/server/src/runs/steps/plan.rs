@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use stoa_engine::{
-    Action, Plan, PlannedAction, ResourceId,
+    Action, FieldChange, Plan, PlannedAction, ResourceId,
     document::{self, DocumentError},
 };
 use stoa_failpoint::reached;
+use stoa_proto::{PlanRequest, PlanResponse};
 use stoa_types::{
     Run,
     delivery::{Operation, PlanStatus, PlanSummary, RunPhase, RunResource, RunSource},
@@ -16,6 +18,9 @@ use stoa_types::{
 };
 
 use crate::runs::{Halt, documents, execution::Execution, runner, state::State, status, target::Target};
+
+/// So many differences are in the message that a run ends with.
+const NAMED: usize = 10;
 
 /// The plan, which is made once and then kept.
 pub(super) async fn plan(
@@ -31,16 +36,7 @@ pub(super) async fn plan(
         return Ok(bytes);
     }
     execution.enter(RunPhase::Planning).await?;
-    let request = stoa_proto::PlanRequest {
-        target: Some(target.proto(&execution.services, &execution.run).await?),
-        spec: spec.clone(),
-        state: state.for_runner(),
-        destroy: execution.run.spec.operation == Operation::Destroy,
-    };
-    let mut runner = execution.services.runner.client();
-    let response = execution.unless_canceled(runner.plan(request)).await?;
-    let response = response.map_err(|e| runner::halt(&e, reason::PLAN_FAILED))?.into_inner();
-    let plan: Plan = document::decode(&response.plan).map_err(|e| unreadable(&execution.run.name_any(), &e))?;
+    let (response, plan) = planned(execution, target, spec, state).await?;
     for warning in &response.warnings {
         execution.journal.note("Planning", format!("warning: {warning}"));
     }
@@ -50,7 +46,8 @@ pub(super) async fn plan(
     }
     let document = documents::put(&*target.documents, &target.scope(), response.plan.clone()).await?;
     reached("plan-kept");
-    let planned = PlanStatus { digest: response.digest, document, summary: summary(plan.summary()) };
+    let time = Some(Time(execution.services.now()));
+    let planned = PlanStatus { digest: response.digest, document, time, summary: summary(plan.summary()) };
     let resources = changing(&plan, execution.run.spec.operation);
     execution
         .update(|status| {
@@ -60,6 +57,57 @@ pub(super) async fn plan(
         .await?;
     execution.journal.flush().await;
     Ok(response.plan)
+}
+
+/// What the function-runner plans as things are now, and that in the types that are known here.
+async fn planned(
+    execution: &Execution,
+    target: &Target,
+    spec: &Bytes,
+    state: &State,
+) -> Result<(PlanResponse, Plan), Halt> {
+    let request = PlanRequest {
+        target: Some(target.proto(&execution.services, &execution.run).await?),
+        spec: spec.clone(),
+        state: state.for_runner(),
+        destroy: execution.run.spec.operation == Operation::Destroy,
+    };
+    let mut runner = execution.services.runner.client();
+    let response = execution.unless_canceled(runner.plan(request)).await?;
+    let response = response.map_err(|e| runner::halt(&e, reason::PLAN_FAILED))?.into_inner();
+    let plan = document::decode(&response.plan).map_err(|e| unreadable(&execution.run.name_any(), &e))?;
+    Ok((response, plan))
+}
+
+/// Refuses to go on with a plan whose premises changed since it was made and kept: the same Spec has to give the same
+/// plan once more.
+///
+/// # Errors
+///
+/// Failed with what changed, and whatever keeps the function-runner from planning.
+pub(super) async fn require_unchanged(
+    execution: &mut Execution,
+    target: &Target,
+    [spec, kept]: [&Bytes; 2],
+    state: &State,
+) -> Result<(), Halt> {
+    let (response, now) = planned(execution, target, spec, state).await?;
+    if status(&execution.run).plan.is_some_and(|plan| plan.digest == response.digest) {
+        return Ok(());
+    }
+    let then: Plan = document::decode(kept).map_err(|e| unreadable(&execution.run.name_any(), &e))?;
+    Err(stale(execution, "the plan that was approved no longer holds, start another run", &then, &now))
+}
+
+/// The end of a run whose plan no longer holds: with the first differences, all of which are in the journal.
+fn stale(execution: &mut Execution, what: &str, then: &Plan, now: &Plan) -> Halt {
+    let changed = differences(then, now);
+    let phase = format!("{:?}", status(&execution.run).phase);
+    execution.journal.note(&phase, format!("the plan changed:\n{}", changed.join("\n")));
+    let list = changed.iter().take(NAMED).cloned().collect::<Vec<_>>().join("; ");
+    let more = changed.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!("; and {more} more, see runs/log") } else { String::new() };
+    Halt::failed(reason::PLAN_STALE, format!("{what}: {list}{more}"))
 }
 
 /// The source and plan of the Preview whose plan is to be applied.
@@ -99,10 +147,7 @@ async fn require_same_plan(
     }
     let then = documents::get(&*target.documents, &target.scope(), &previewed.document).await?;
     let then: Plan = document::decode(&then).map_err(|e| unreadable(name, &e))?;
-    let changed = differences(&then, now);
-    let list = changed.iter().take(10).cloned().collect::<Vec<_>>().join("; ");
-    let message = format!("the plan of {name} no longer holds, preview again: {list}");
-    Err(Halt::failed(reason::PLAN_STALE, message))
+    Err(stale(execution, &format!("the plan of {name} no longer holds, preview again"), &then, now))
 }
 
 fn summary(summary: stoa_engine::Summary) -> PlanSummary {
@@ -139,7 +184,7 @@ fn changing(plan: &Plan, operation: Operation) -> Vec<RunResource> {
         .collect()
 }
 
-/// What two plans differ in, one sentence per resource.
+/// What two plans differ in, one sentence per resource with the fields that change otherwise.
 fn differences(then: &Plan, now: &Plan) -> Vec<String> {
     let by_id = |plan: &'_ Plan| -> BTreeMap<ResourceId, PlannedAction> {
         plan.actions.iter().map(|planned| (planned.id.clone(), planned.clone())).collect()
@@ -150,10 +195,36 @@ fn differences(then: &Plan, now: &Plan) -> Vec<String> {
     ids.into_iter()
         .filter(|id| then.get(*id) != now.get(*id))
         .map(|id| match (action(then.get(id)), action(now.get(id))) {
-            (a, b) if a == b => format!("{id}: other fields change"),
-            (a, b) => format!("{id}: {a} was planned, now {b}"),
+            (a, b) if a == b => format!("{id}: {}", fields(then.get(id), now.get(id))),
+            (a, b) => match fields(then.get(id), now.get(id)) {
+                fields if fields == OTHERWISE => format!("{id}: {a} was planned, now {b}"),
+                fields => format!("{id}: {a} was planned, now {b} ({fields})"),
+            },
         })
         .collect()
+}
+
+/// What is said where no field says it.
+const OTHERWISE: &str = "it is planned otherwise";
+
+/// The fields that a resource was planned to change otherwise than now.
+fn fields(then: Option<&PlannedAction>, now: Option<&PlannedAction>) -> String {
+    let by_path = |planned: Option<&PlannedAction>| -> BTreeMap<String, FieldChange> {
+        let changes = planned.into_iter().flat_map(|planned| planned.changes.clone());
+        changes.map(|change| (change.path.clone(), change)).collect()
+    };
+    let (then, now) = (by_path(then), by_path(now));
+    let paths: BTreeSet<&String> = then.keys().chain(now.keys()).collect();
+    let told: Vec<String> = paths
+        .into_iter()
+        .filter_map(|path| match (then.get(path), now.get(path)) {
+            (Some(before), Some(after)) if before == after => None,
+            (Some(_), Some(_)) => Some(format!("{path} changes otherwise")),
+            (Some(_), None) => Some(format!("{path} does not change any more")),
+            (None, _) => Some(format!("{path} changes, too")),
+        })
+        .collect();
+    if told.is_empty() { OTHERWISE.to_owned() } else { told.join(", ") }
 }
 
 #[cfg(test)]
@@ -173,10 +244,27 @@ mod tests {
 
     #[test]
     fn what_made_a_plan_stale_is_named() {
-        let (same, one, two) = (json!([]), json!([{"path": "a", "after": 1}]), json!([{"path": "a", "after": 2}]));
-        let then = plan(&[("a", "Create", same.clone()), ("b", "Update", one), ("c", "Unchanged", same.clone())]);
-        let now = plan(&[("a", "Adopt", same.clone()), ("b", "Update", two), ("c", "Unchanged", same)]);
-        assert_eq!(differences(&then, &now), ["a: Create was planned, now Adopt", "b: other fields change"]);
+        let none = json!([]);
+        let change = |path: &str, after: i64| json!({"path": path, "after": after});
+        let (one, two) = (change("a", 1), change("a", 2));
+        let then = plan(&[
+            ("a", "Create", none.clone()),
+            ("b", "Update", json!([one, change("same", 1), change("gone", 1)])),
+            ("c", "Unchanged", none.clone()),
+            ("d", "Update", json!([one])),
+        ]);
+        let now = plan(&[
+            ("a", "Adopt", none.clone()),
+            ("b", "Update", json!([two, change("same", 1), change("new", 1)])),
+            ("c", "Unchanged", none.clone()),
+            ("d", "Unchanged", none),
+        ]);
+        let expected = [
+            "a: Create was planned, now Adopt",
+            "b: a changes otherwise, gone does not change any more, new changes, too",
+            "d: Update was planned, now Unchanged (a does not change any more)",
+        ];
+        assert_eq!(differences(&then, &now), expected);
         assert!(differences(&then, &then).is_empty());
     }
 }

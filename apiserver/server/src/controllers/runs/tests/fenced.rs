@@ -1,7 +1,8 @@
 //! Function-runners that may only be cut off: what they are doing is over before another begins.
 
-use std::{net::SocketAddr, time::Instant};
+use std::{net::SocketAddr, sync::Mutex, time::Instant};
 
+use stoa_engine::Plan;
 use stoa_machinery::{Key, log};
 use stoa_proto::{
     Ack, ApplyEvent, ApplyRequest, ContentRequest, ContentResponse, FinishedEvent, GenerateRequest, GenerateResponse,
@@ -22,10 +23,13 @@ const WAITED_OUT: Duration = Duration::from_secs(8);
 /// Longer than anything takes that is not waited for.
 const SOON: Duration = Duration::from_secs(4);
 
+/// What a scripted runner plans, which may change while it is at work.
+pub(super) type Planned = Arc<Mutex<Plan>>;
+
 /// A runner that plans what it is told, and lets the test carry it out.
 #[derive(Debug)]
 pub(super) struct Scripted {
-    plan: Value,
+    planned: Planned,
     conversations: mpsc::UnboundedSender<Conversation>,
 }
 
@@ -37,16 +41,25 @@ pub(super) struct Conversation {
     sequence: u64,
 }
 
+/// A plan that deletes these.
+pub(super) fn deleting(ids: &[&str]) -> Plan {
+    let actions: Vec<Value> =
+        ids.iter().map(|id| json!({"id": id, "type": "Kubernetes", "action": "Delete", "changes": []})).collect();
+    serde_json::from_value(json!({"schemaVersion": 1, "specDigest": "", "actions": actions})).unwrap()
+}
+
 impl Scripted {
     /// Starts one whose plans delete these.
     pub(super) async fn start(ids: &[&str]) -> (SocketAddr, mpsc::UnboundedReceiver<Conversation>) {
-        let actions: Vec<Value> =
-            ids.iter().map(|id| json!({"id": id, "type": "Kubernetes", "action": "Delete", "changes": []})).collect();
-        let plan = json!({"schemaVersion": 1, "specDigest": "", "actions": actions});
+        Self::planning(Arc::new(Mutex::new(deleting(ids)))).await
+    }
+
+    /// Starts one that plans what it finds there.
+    pub(super) async fn planning(planned: Planned) -> (SocketAddr, mpsc::UnboundedReceiver<Conversation>) {
         let (conversations, received) = mpsc::unbounded_channel();
         let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = incoming.local_addr().unwrap();
-        let service = FunctionRunnerServer::new(Self { plan, conversations });
+        let service = FunctionRunnerServer::new(Self { planned, conversations });
         tokio::spawn(tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming));
         (address, received)
     }
@@ -71,8 +84,9 @@ impl FunctionRunner for Scripted {
     }
 
     async fn plan(&self, _: Request<PlanRequest>) -> Result<Response<PlanResponse>, Status> {
-        let plan = self.plan.to_string().into();
-        Ok(Response::new(PlanResponse { plan, digest: "sha256:0".to_owned(), ..PlanResponse::default() }))
+        let planned = self.planned.lock().unwrap().clone();
+        let plan = serde_json::to_vec(&planned).unwrap().into();
+        Ok(Response::new(PlanResponse { plan, digest: planned.digest(), ..PlanResponse::default() }))
     }
 
     type ApplyStream = ReceiverStream<Result<ApplyEvent, Status>>;
@@ -126,7 +140,7 @@ impl Conversation {
 }
 
 impl World {
-    async fn destroy(&self, name: &str) {
+    pub(super) async fn destroy(&self, name: &str) {
         self.create("Run", name, json!({"stack": "web", "workspace": "dev", "operation": "Destroy"})).await;
     }
 
@@ -155,14 +169,14 @@ impl World {
         tokio::time::timeout(SOON, found).await.unwrap_or_else(|_| panic!("the head never says {runner:?}"))
     }
 
-    async fn journal(&self, run: &str) -> String {
+    pub(super) async fn journal(&self, run: &str) -> String {
         let uid = self.registry.api::<Run>().get("shop", run).await.unwrap().uid().unwrap();
         let (lines, _) = crate::runs::journal::read(&*self.services.log, &uid).await.unwrap();
         lines.iter().map(crate::runs::journal::Line::text).collect()
     }
 }
 
-const A: &str = "v1:ConfigMap:shop:a";
+pub(super) const A: &str = "v1:ConfigMap:shop:a";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn another_runner_begins_when_the_first_can_change_nothing_any_more() {

@@ -1,0 +1,287 @@
+//! Runs whose plan somebody has to approve.
+
+use std::sync::{Mutex, atomic::AtomicBool};
+
+use async_trait::async_trait;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use stoa_machinery::{
+    auth::{AllowAll, Attributes, Authorizer, Decision},
+    registry::{Target, UpdateSource},
+    request::UserInfo,
+};
+use stoa_types::Workspace;
+use tokio::sync::mpsc;
+
+use super::{
+    fenced::{A, Conversation, Planned, Scripted, deleting},
+    *,
+};
+
+const B: &str = "v1:ConfigMap:shop:b";
+
+/// A world whose workspace wants plans approved, before its controller is at work.
+async fn guarded() -> (World, Planned, mpsc::UnboundedReceiver<Conversation>) {
+    let planned: Planned = Arc::new(Mutex::new(deleting(&[A])));
+    let (address, conversations) = Scripted::planning(planned.clone()).await;
+    let world = World::with_runner(runner::at(address)).await;
+    let workspaces = world.registry.api::<Workspace>();
+    workspaces
+        .update_with("", "dev", |workspace: &mut Workspace| workspace.spec.require_approval = true)
+        .await
+        .unwrap();
+    (world, planned, conversations)
+}
+
+fn by(name: &str) -> RequestContext {
+    RequestContext::new(UserInfo { name: name.to_owned(), ..UserInfo::default() }, Arc::new(AllowAll))
+}
+
+impl World {
+    async fn waits(&self, run: &str) -> RunStatus {
+        self.until(run, |status| {
+            status.phase == RunPhase::AwaitingApproval && condition(&status.conditions, reason::WAITING).is_some()
+        })
+        .await
+    }
+
+    /// Starts a Destroy that is not the server's own.
+    async fn destroy_for_ann(&self, name: &str) {
+        let Value::Object(run) = json!({"metadata": {"name": name},
+            "spec": {"stack": "web", "workspace": "dev", "operation": "Destroy"}})
+        else {
+            unreachable!("a map")
+        };
+        let store = self.registry.store("delivery.stoa.dev", "v1alpha1", "runs").unwrap();
+        store.create(&by("ann"), "shop", Object(run)).await.unwrap();
+    }
+
+    /// Decides about the plan that waits.
+    async fn decide(&self, run: &str, decision: &str) {
+        let digest = status(&self.registry.api::<Run>().get("shop", run).await.unwrap()).plan.unwrap().digest;
+        let change = UpdateSource::transform(|current: &Object| {
+            let mut new = current.clone();
+            new.0["status"]["approval"] = json!({"planDigest": digest, "decision": decision, "message": "looked at"});
+            Ok(new)
+        });
+        let store = self.registry.store("delivery.stoa.dev", "v1alpha1", "runs").unwrap();
+        store.update(&by("bob"), "shop", run, Target::Part("approval"), change).await.unwrap();
+    }
+}
+
+fn told<'a>(status: &'a RunStatus, type_: &str) -> (&'a str, &'a str, &'a str) {
+    let found = condition(&status.conditions, type_).unwrap_or_else(|| panic!("{type_} is told in {status:?}"));
+    (found.status.as_str(), found.reason.as_str(), found.message.as_str())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn run_waits_for_approval_in_its_turn_and_with_nothing_held_for_it() {
+    let (world, _, mut conversations) = guarded().await;
+    let world = world.controlled();
+    let spec = json!({"stack": "web", "workspace": "dev", "operation": "Destroy", "timeout": "1s"});
+    world.create("Run", "one", spec).await;
+    let waiting = world.waits("one").await;
+    let digest = deleting(&[A]).digest();
+    let message = format!("plan {digest} waits for approval, asked for by workspace dev");
+    assert_eq!(told(&waiting, reason::WAITING), ("True", reason::AWAITING_APPROVAL, message.as_str()));
+    assert!(world.journal("one").await.contains(&format!("AwaitingApproval: {message}")));
+    let stack = world.registry.api::<Stack>().get("shop", "web").await.unwrap();
+    let ready = condition(&stack.status.as_ref().unwrap().conditions, reason::READY).unwrap();
+    assert_eq!(ready.reason, reason::AWAITING_APPROVAL, "{}", ready.message);
+
+    world.destroy("two").await;
+    // Its time does not pass.
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    assert!(awaits_approval(&world.registry.api::<Run>().get("shop", "one").await.unwrap()));
+    assert_eq!(status(&world.registry.api::<Run>().get("shop", "two").await.unwrap()).phase, RunPhase::Pending);
+    assert!(conversations.try_recv().is_err(), "no runner is asked");
+    let lease = format!("run/{}/dev", stack.uid().unwrap());
+    let held = world.services.log.acquire(&lease, "somebody", Duration::from_secs(30)).await.expect("nobody has it");
+    world.services.log.release(&held).await.unwrap();
+
+    world.decide("one", "Approved").await;
+    let mut conversation = conversations.recv().await.unwrap();
+    conversation.begin("only").await;
+    conversation.carry_out(&[A]).await;
+    let ended = world.ended("one").await;
+    assert_eq!(ended.phase, RunPhase::Succeeded, "{ended:?}");
+    let sentence = format!("bob approved plan {digest}: looked at");
+    assert_eq!(told(&ended, reason::APPROVED), ("True", reason::APPROVED, sentence.as_str()));
+    assert_eq!(world.journal("one").await.matches(&sentence).count(), 1);
+    // What was approved was one plan and no other.
+    world.waits("two").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rejected_plan_fails_the_run_and_changes_nothing() {
+    let (world, _, mut conversations) = guarded().await;
+    let world = world.controlled();
+    world.destroy("one").await;
+    world.waits("one").await;
+    world.destroy("two").await;
+    world.decide("one", "Rejected").await;
+    let ended = world.ended("one").await;
+    let sentence = format!("bob rejected plan {}: looked at", deleting(&[A]).digest());
+    assert_eq!((ended.phase, told(&ended, reason::FAILED)), (RunPhase::Failed, ("True", "Rejected", &*sentence)));
+    assert_eq!(told(&ended, reason::APPROVED), ("False", "Rejected", sentence.as_str()));
+    world.waits("two").await;
+    assert!(conversations.try_recv().is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn approved_plan_whose_premises_changed_is_refused_with_what_changed() {
+    let (world, planned, mut conversations) = guarded().await;
+    let world = world.controlled();
+    world.destroy("one").await;
+    world.waits("one").await;
+    *planned.lock().unwrap() = deleting(&[A, B]);
+    world.decide("one", "Approved").await;
+    let ended = world.ended("one").await;
+    let (_, why, message) = told(&ended, reason::FAILED);
+    assert_eq!((ended.phase, why), (RunPhase::Failed, reason::PLAN_STALE));
+    let change = format!("{B}: nothing was planned, now Delete");
+    assert!(message.ends_with(&change), "{message}");
+    assert!(world.journal("one").await.contains(&change));
+    assert!(conversations.try_recv().is_err(), "nothing is applied of it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn plan_without_changes_and_what_changes_nothing_need_no_approval() {
+    let (world, planned, mut conversations) = guarded().await;
+    let world = world.controlled();
+    *planned.lock().unwrap() = deleting(&[]);
+    world.destroy("one").await;
+    let mut conversation = conversations.recv().await.unwrap();
+    conversation.begin("only").await;
+    conversation.carry_out(&[]).await;
+    assert_eq!(world.ended("one").await.phase, RunPhase::Succeeded);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn waiting_goes_on_after_a_restart_and_ends_by_a_decision_a_cancellation_or_a_deletion() {
+    let (world, planned, mut conversations) = guarded().await;
+    let first = world.end.child_token();
+    let controller = tokio::spawn(run(world.services.clone(), first.clone()));
+    // What was created in the same second has its turn by its name after a restart.
+    for name in ["a", "b", "c", "d"] {
+        world.destroy_for_ann(name).await;
+    }
+    world.waits("a").await;
+    first.cancel();
+    controller.await.unwrap();
+    // Had it not been decided about before, it would be planned again, and otherwise.
+    *planned.lock().unwrap() = deleting(&[A, B]);
+    let world = world.controlled();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(awaits_approval(&world.registry.api::<Run>().get("shop", "a").await.unwrap()));
+    *planned.lock().unwrap() = deleting(&[A]);
+    world.decide("a", "Approved").await;
+    let mut conversation = conversations.recv().await.unwrap();
+    conversation.begin("only").await;
+    conversation.carry_out(&[A]).await;
+    assert_eq!(world.ended("a").await.phase, RunPhase::Succeeded);
+
+    world.waits("b").await;
+    world.change("b", |run| run.spec.cancel = true).await;
+    assert_eq!(world.ended("b").await.phase, RunPhase::Canceled);
+    world.waits("c").await;
+    world.registry.api::<Run>().delete("shop", "c", &DeleteOptions::default()).await.unwrap();
+    world.waits("d").await;
+    assert!(world.registry.api::<Run>().get_opt("shop", "c").await.unwrap().is_none());
+}
+
+/// Allows everything until it is told otherwise.
+#[derive(Debug, Default)]
+struct Revocable(AtomicBool);
+
+#[async_trait]
+impl Authorizer for Revocable {
+    async fn authorize(&self, user: &UserInfo, _: &Attributes) -> Result<Decision, stoa_machinery::ApiError> {
+        let is_denied = user.name == "ann" && self.0.load(Ordering::Relaxed);
+        Ok(if is_denied { Decision::Deny(String::new()) } else { Decision::Allow })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn permission_that_was_taken_away_while_the_plan_waited_is_missing() {
+    let (mut world, _, mut conversations) = guarded().await;
+    let authorizer = Arc::new(Revocable::default());
+    world.services.authorizer = authorizer.clone();
+    let world = world.controlled();
+    world.destroy_for_ann("one").await;
+    world.waits("one").await;
+    authorizer.0.store(true, Ordering::Relaxed);
+    world.decide("one", "Approved").await;
+    let ended = world.ended("one").await;
+    let (_, why, message) = told(&ended, reason::FAILED);
+    assert_eq!(why, reason::PERMISSION_DENIED, "{message}");
+    assert!(message.contains("User \"ann\" cannot create resource \"stacks/destroy\""), "{message}");
+    assert!(conversations.try_recv().is_err());
+}
+
+#[test]
+fn time_in_which_a_run_waits_for_approval_does_not_count() {
+    let spec = json!({"stack": "web", "workspace": "dev", "operation": "Apply"});
+    let mut run = Run::new("one", serde_json::from_value(spec).unwrap());
+    let at = |seconds: i64| Timestamp::from_second(1_000_000 + seconds).unwrap();
+    let spent = |run: &Run, now: i64| Began::new(run, at(now)).before.as_secs();
+    let set = run.status.get_or_insert_default();
+    set.start_time = Some(Time(at(0)));
+    set.phase = RunPhase::Planning;
+    assert_eq!(spent(&run, 50), 50);
+    let set = run.status.get_or_insert_default();
+    set.plan = Some(serde_json::from_value(json!({"digest": "sha256:0", "time": at(10)})).unwrap());
+    set.phase = RunPhase::AwaitingApproval;
+    assert_eq!(spent(&run, 50), 10);
+    let set = run.status.get_or_insert_default();
+    let approval = json!({"planDigest": "sha256:0", "decision": "Approved", "time": at(1_000)});
+    set.approval = Some(serde_json::from_value(approval).unwrap());
+    assert_eq!(spent(&run, 1_005), 15);
+    set_phase(&mut run, RunPhase::Applying);
+    assert_eq!(spent(&run, 1_050), 60);
+}
+
+fn set_phase(run: &mut Run, phase: RunPhase) {
+    run.status.get_or_insert_default().phase = phase;
+}
+
+#[tokio::test]
+async fn destroy_of_a_deletion_has_its_turn_and_is_not_asked_for_again_once_it_is_rejected() {
+    let world = World::new().await;
+    let stacks = world.registry.api::<Stack>();
+    let deployed = json!([{"workspace": "dev", "resources": 1}]);
+    let stack = stacks
+        .update_status_with("shop", "web", |stack: &mut Stack| {
+            stack.status.get_or_insert_default().deployments = serde_json::from_value(deployed.clone()).unwrap();
+        })
+        .await
+        .unwrap();
+    world.apply("change").await;
+    let runs = world.registry.api::<Run>();
+    let wait = |run: &mut Run| set_phase(run, RunPhase::AwaitingApproval);
+    runs.update_status_with("shop", "change", wait).await.unwrap();
+    crate::controllers::stacks::destroy(&world.services, &stack).await.unwrap();
+    assert!(runs.get("shop", "change").await.unwrap().spec.cancel, "it would have its turn first");
+    let destroys = || async {
+        let all = runs.list(Some("shop"), "").await.unwrap();
+        all.into_iter().filter(|run| run.name_any() != "change").collect::<Vec<_>>()
+    };
+    let started = destroys().await;
+    assert_eq!(started.len(), 1);
+    let long_ago = Time(Timestamp::now() - jiff::SignedDuration::from_secs(3_600));
+    let end = |rejected: bool| {
+        let long_ago = long_ago.clone();
+        move |run: &mut Run| {
+            let approval = json!({"planDigest": "sha256:0", "decision": "Rejected"});
+            let status = run.status.get_or_insert_default();
+            status.phase = RunPhase::Failed;
+            status.completion_time = Some(long_ago.clone());
+            status.approval = rejected.then(|| serde_json::from_value(approval).unwrap());
+        }
+    };
+    runs.update_status_with("shop", &started[0].name_any(), end(true)).await.unwrap();
+    crate::controllers::stacks::destroy(&world.services, &stack).await.unwrap();
+    assert_eq!(destroys().await.len(), 1, "it was rejected");
+    runs.update_status_with("shop", &started[0].name_any(), end(false)).await.unwrap();
+    crate::controllers::stacks::destroy(&world.services, &stack).await.unwrap();
+    assert_eq!(destroys().await.len(), 2);
+}

@@ -1,0 +1,165 @@
+//! Who may decide about the plan of a run, when, and about which.
+
+use super::*;
+
+const PLAN: &str = "sha256:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae";
+
+/// A run that ann asked for and that waits for approval.
+async fn waiting() -> World {
+    let world = World::with_stack().await;
+    let run = json!({ "metadata": { "name": "r" }, "spec": { "stack": "web-dev", "operation": "Apply" } });
+    let all = ["create stacks/apply web-dev", "use workspaces dev", "use backends default"];
+    world.make_as(&by("ann", &all), "delivery.stoa.dev/v1alpha1", "Run", "shop", run).await.unwrap();
+    world.set("AwaitingApproval").await;
+    world
+}
+
+fn by(name: &str, allowed: &[&'static str]) -> RequestContext {
+    let user = UserInfo { name: name.to_owned(), ..UserInfo::default() };
+    RequestContext::new(user, Arc::new(Allow(allowed.to_vec())))
+}
+
+fn decision(decision: &str) -> Value {
+    json!({ "planDigest": PLAN, "decision": decision })
+}
+
+impl World {
+    /// Brings the run to a phase.
+    async fn set(&self, phase: &str) {
+        let change = |run: &mut stoa_types::Run| {
+            let status = run.status.get_or_insert_default();
+            status.phase = serde_json::from_value(json!(phase)).unwrap();
+            status.plan = Some(serde_json::from_value(json!({ "digest": PLAN })).unwrap());
+        };
+        self.registry.api::<stoa_types::Run>().update_status_with("shop", "r", change).await.unwrap();
+    }
+
+    /// Decides, as somebody who is granted these besides; what is there afterwards.
+    async fn decide(&self, context: &RequestContext, approval: Value) -> Result<Value, ApiError> {
+        let store = self.registry.store("delivery.stoa.dev", "v1alpha1", "runs").unwrap();
+        let change = UpdateSource::transform(|current: &Object| {
+            let mut new = current.clone();
+            new.0["status"]["approval"] = approval.clone();
+            new.0["status"]["phase"] = json!("Succeeded");
+            new.0["spec"]["cancel"] = json!(true);
+            Ok(new)
+        });
+        let (stored, _) = store.update(context, "shop", "r", Target::Part("approval"), change).await?;
+        Ok(Value::Object(stored.object().0))
+    }
+}
+
+#[tokio::test]
+async fn an_approval_says_who_decided_and_when_and_changes_nothing_else() {
+    let world = waiting().await;
+    let mut sent = decision("Approved");
+    sent["message"] = json!("as discussed");
+    sent["approver"] = json!({ "username": "the boss" });
+    sent["time"] = json!("2020-01-01T00:00:00Z");
+    let run = world.decide(&by("bob", &[]), sent.clone()).await.unwrap();
+    let approval = &run["status"]["approval"];
+    assert_eq!((&approval["approver"]["username"], &approval["message"]), (&json!("bob"), &json!("as discussed")));
+    assert!(approval["time"].as_str().unwrap() > "2024", "{approval}");
+    assert_eq!((&run["status"]["phase"], &run["spec"]["cancel"]), (&json!("AwaitingApproval"), &json!(false)));
+    let condition = &run["status"]["conditions"][0];
+    let message = format!("bob approved plan {PLAN}: as discussed");
+    assert_eq!(
+        (&condition["type"], &condition["status"], &condition["reason"], &condition["message"]),
+        (&json!("Approved"), &json!("True"), &json!("Approved"), &json!(message))
+    );
+    // The same once more changes nothing, whoever says it; anything else is refused.
+    assert_eq!(world.decide(&by("eve", &[]), sent).await.unwrap(), run);
+    for other in [decision("Rejected"), decision("Approved"), Value::Null] {
+        let error = world.decide(&by("bob", &[]), other).await.unwrap_err();
+        let expected =
+            format!("Operation cannot be fulfilled on runs.delivery.stoa.dev \"r\": {message}, and that stays so");
+        assert_eq!((error.code(), error.message()), (409, expected.as_str()));
+    }
+}
+
+#[tokio::test]
+async fn a_rejection_says_so() {
+    let world = waiting().await;
+    let run = world.decide(&by("bob", &[]), decision("Rejected")).await.unwrap();
+    let condition = &run["status"]["conditions"][0];
+    assert_eq!((&condition["status"], &condition["reason"]), (&json!("False"), &json!("Rejected")));
+}
+
+#[tokio::test]
+async fn an_approval_names_the_plan_that_waits() {
+    let world = waiting().await;
+    let bob = by("bob", &[]);
+    let other = json!({ "planDigest": "sha256:0", "decision": "Approved" });
+    let error = world.decide(&bob, other).await.unwrap_err();
+    let why = format!("the plan that waits for approval is {PLAN}, not sha256:0");
+    assert_eq!((error.code(), causes(&error)), (409, vec![format!("status.approval.planDigest: {why}")]));
+    assert!(error.message().ends_with(&why), "{error}");
+    let long = json!({ "planDigest": PLAN, "decision": "Approved", "message": "x".repeat(1025) });
+    let cases = [
+        (
+            json!({ "decision": "Approved" }),
+            format!("status.approval.planDigest: Required value: the plan that waits for approval is {PLAN}"),
+        ),
+        (
+            Value::Null,
+            format!("status.approval: Required value: a decision about plan {PLAN}, which waits for approval"),
+        ),
+        (json!({ "planDigest": PLAN }), "status.approval.decision: Required value".to_owned()),
+        (
+            decision("Maybe"),
+            "status.approval.decision: Unsupported value: \"Maybe\": supported values: \"Approved\", \"Rejected\""
+                .to_owned(),
+        ),
+        (long, "status.approval.message: Invalid value: \"\": may not be longer than 1024 characters".to_owned()),
+    ];
+    for (sent, expected) in cases {
+        let error = world.decide(&bob, sent).await.unwrap_err();
+        assert_eq!((error.code(), causes(&error)), (422, vec![expected]));
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_does_not_wait_is_not_approved() {
+    let world = waiting().await;
+    for phase in ["Pending", "Planning", "Applying", "Succeeded"] {
+        world.set(phase).await;
+        let error = world.decide(&by("bob", &[]), decision("Approved")).await.unwrap_err();
+        let why = format!("the run does not wait for approval; its phase is {phase}");
+        assert_eq!(error.code(), 409);
+        assert!(error.message().ends_with(&why), "{error}");
+    }
+    world.set("AwaitingApproval").await;
+    let cancel = |run: &mut stoa_types::Run| run.spec.cancel = true;
+    world.registry.api::<stoa_types::Run>().update_with("shop", "r", cancel).await.unwrap();
+    let error = world.decide(&by("bob", &[]), decision("Approved")).await.unwrap_err();
+    assert!(error.code() == 409 && error.message().ends_with("the run is being cancelled"), "{error}");
+}
+
+#[tokio::test]
+async fn nobody_decides_about_what_they_asked_for_unless_they_may() {
+    let world = waiting().await;
+    for what in ["Approved", "Rejected"] {
+        let error = world.decide(&by("ann", &[]), decision(what)).await.unwrap_err();
+        let expected = "runs.delivery.stoa.dev \"r\" is forbidden: ann asked for this run, and may decide about its plan \
+                        only with the verb \"approve-own\" on runs; somebody else has to";
+        assert_eq!((error.code(), error.message()), (403, expected));
+    }
+    let run = world.decide(&by("ann", &["approve-own runs r"]), decision("Approved")).await.unwrap();
+    assert_eq!(run["status"]["approval"]["approver"]["username"], "ann");
+}
+
+#[tokio::test]
+async fn approval_is_asked_for_where_something_changes() {
+    let world = World::with_stack().await;
+    let all = [
+        "create stacks/preview web-dev",
+        "create stacks/rollback web-dev",
+        "use workspaces dev",
+        "use backends default",
+    ];
+    let preview = json!({ "stack": "web-dev", "operation": "Preview", "requireApproval": true });
+    let error = world.run(&all, preview).await.unwrap_err();
+    assert_eq!(causes(&error), ["spec.requireApproval: Forbidden: this operation changes nothing"]);
+    let rollback = json!({ "stack": "web-dev", "operation": "Rollback", "release": 1, "requireApproval": true });
+    world.run(&all, rollback).await.unwrap();
+}
