@@ -174,17 +174,26 @@ spec: {{project: {name}, workspaces: [{name}]}}
         commit
     }
 
+    /// Creates a Run, which has to be refused; what kubectl says.
+    pub fn refused(&self, stack: &str, operation: &str, fields: &str) -> String {
+        self.kubectl.create_refused(&self.manifest(stack, operation, fields))
+    }
+
     /// Creates a Run; `fields` are further fields of its spec, as one YAML flow line: `plan: x, cancel: true`.
     pub fn start(&self, stack: &str, operation: &str, fields: &str) -> String {
+        self.kubectl.create(&self.manifest(stack, operation, fields))
+    }
+
+    fn manifest(&self, stack: &str, operation: &str, fields: &str) -> String {
         let separator = if fields.is_empty() { "" } else { ", " };
-        self.kubectl.create(&format!(
+        format!(
             "apiVersion: delivery.stoa.dev/v1alpha1
 kind: Run
 metadata: {{generateName: {stack}-, namespace: {name}}}
 spec: {{stack: {stack}, operation: {operation}{separator}{fields}}}
 ",
             name = self.name
-        ))
+        )
     }
 
     /// Commits the Spec of the stack, creates the Stack when it is new, and a Run that applies it; nothing when the

@@ -10,6 +10,7 @@ pub(crate) mod namespaces;
 pub(crate) mod organizations;
 pub(crate) mod projects;
 pub(crate) mod queue;
+pub(crate) mod retention;
 pub(crate) mod runs;
 pub(crate) mod sources;
 pub(crate) mod stacks;
@@ -19,7 +20,7 @@ pub(crate) mod workspaces;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::runs::Services;
+use crate::runs::{Services, garbage};
 
 /// Starts the controllers of Stoa's own kinds; they end with the token.
 pub(crate) fn start(services: &Services, end: &CancellationToken, tasks: &mut JoinSet<()>) {
@@ -28,6 +29,8 @@ pub(crate) fn start(services: &Services, end: &CancellationToken, tasks: &mut Jo
     tasks.spawn(stacks::run(services.clone(), end.clone()));
     tasks.spawn(triggers::run(services.clone(), end.clone()));
     tasks.spawn(sources::run(services.clone(), end.clone()));
+    tasks.spawn(retention::run(services.clone(), end.clone()));
+    tasks.spawn(garbage::run(services.clone(), end.clone()));
     tasks.spawn(workspaces::run(services.clone(), end.clone()));
     tasks.spawn(backends::run(services.clone(), end.clone()));
     tasks.spawn(runs::run(services.clone(), end.clone()));

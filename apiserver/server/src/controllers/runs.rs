@@ -12,7 +12,7 @@ use std::{
 
 use futures_util::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Preconditions, Time};
 use kube::ResourceExt as _;
 use stoa_machinery::{
     ApiError,
@@ -366,7 +366,13 @@ impl Scheduler {
             if kept < ttl {
                 let wait = Duration::from_secs(u64::try_from(ttl - kept).unwrap_or(1).min(3600));
                 self.later.insert(key, now + wait);
-            } else if let Err(error) = runs.delete(&key.0, &key.1, &DeleteOptions::default()).await {
+                continue;
+            }
+            // What was changed since it was read is read again.
+            let metadata = run.metadata.clone();
+            let preconditions = Preconditions { uid: metadata.uid, resource_version: metadata.resource_version };
+            let options = DeleteOptions { preconditions: Some(preconditions), ..DeleteOptions::default() };
+            if let Err(error) = runs.delete(&key.0, &key.1, &options).await {
                 self.complain::<()>(&run, Err(error));
             }
         }

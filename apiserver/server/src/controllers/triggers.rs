@@ -66,9 +66,10 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
             let is_due = has_started || trigger::operation(s.spec.trigger).is_some();
             is_due.then(|| s.key()).into_iter().collect()
         }),
-        Trigger::on(&runs, |run: &Run| {
-            let is_own = is_triggered(run) && status(run).phase.is_terminal();
-            is_own.then(|| (run.namespace().unwrap_or_default(), run.spec.stack.clone())).into_iter().collect()
+        Trigger::on_part(&runs, |run: &Member<OfRunSpec, OfRunStatus>| {
+            let has_ended = |status: &OfRunStatus| status.requester.username == USER && status.phase.is_terminal();
+            let is_own = run.status.as_ref().is_some_and(has_ended);
+            is_own.then(|| (run.namespace().to_owned(), run.spec.stack.clone())).into_iter().collect()
         }),
         Trigger::on(&projects, move |p: &Project| {
             lookup.cached_keys::<Stack>(&p.namespace().unwrap_or_default(), "spec.project", &p.name_any())
@@ -88,6 +89,26 @@ struct OfStackSpec {
 #[derive(Deserialize)]
 struct OfStackStatus {
     trigger: Option<IgnoredAny>,
+}
+
+/// What of a run says whether it was started here and has ended.
+#[derive(Deserialize)]
+struct OfRunSpec {
+    stack: String,
+}
+
+#[derive(Deserialize)]
+struct OfRunStatus {
+    #[serde(default)]
+    phase: RunPhase,
+    #[serde(default)]
+    requester: OfRequester,
+}
+
+#[derive(Default, Deserialize)]
+struct OfRequester {
+    #[serde(default)]
+    username: String,
 }
 
 fn is_following(stack: &Stack) -> bool {

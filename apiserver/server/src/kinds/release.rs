@@ -8,7 +8,7 @@ use stoa_machinery::{
     status::FieldError,
     strategy::{Admission, Strategy},
 };
-use stoa_types::Release;
+use stoa_types::{Release, Stack};
 
 use super::{check, records::Records};
 use crate::subresources::Subresources;
@@ -39,6 +39,25 @@ pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
             SelectableField { name: "spec.run", path: &["spec", "run"] },
         ]);
     subresources.of_releases().into_iter().fold(definition, ResourceDefinition::subresource)
+}
+
+/// The name of a Release: `<stack>.<workspace>.<number>`.
+pub(crate) fn name(stack: &str, workspace: &str, number: i64) -> String {
+    format!("{stack}.{workspace}.{number}")
+}
+
+/// Why a stack cannot go back to what was found as its release of this name, if it cannot.
+pub(crate) fn obstacle(found: Option<&Release>, name: &str, stack: &Stack) -> Option<String> {
+    match found {
+        None => Some(format!("release {name} does not exist, or is not kept any more")),
+        Some(release) if Some(&release.spec.stack_uid) != stack.metadata.uid.as_ref() => {
+            Some(format!("release {name} is of an earlier stack of the same name"))
+        }
+        Some(release) if release.spec.tombstone => {
+            Some(format!("release {name} records that everything was removed; there is nothing to go back to"))
+        }
+        Some(_) => None,
+    }
 }
 
 #[derive(Debug)]

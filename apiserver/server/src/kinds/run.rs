@@ -14,12 +14,12 @@ use stoa_machinery::{
     strategy::{Admission, Strategy},
 };
 use stoa_types::{
-    Run, Stack,
+    Release, Run, Stack,
     delivery::{Operation, Requester, RunStatus},
     labels,
 };
 
-use super::{approval, check, lookup, lookup::Lookup, stack::live_workspaces, workspace};
+use super::{approval, check, lookup, lookup::Lookup, release, stack::live_workspaces, workspace};
 use crate::subresources::Subresources;
 
 /// The subresource through which plans are approved and rejected.
@@ -112,6 +112,15 @@ impl RunStrategy {
         if !(stack.spec.workspaces.is_empty() || stack.spec.workspaces.contains(&name) || is_deployed) {
             let stack_is_for = format!("the stack is for {}", stack.spec.workspaces.join(", "));
             return invalid(FieldError::invalid("spec.workspace", &name, stack_is_for));
+        }
+        if run.spec.operation == Operation::Rollback
+            && let Some(number) = run.spec.release
+        {
+            let release = release::name(&run.spec.stack, &name, number);
+            let found = self.lookup.api::<Release>()?.get_opt(&namespace, &release).await?;
+            if let Some(obstacle) = release::obstacle(found.as_ref(), &release, &stack) {
+                return invalid(FieldError::invalid("spec.release", number, obstacle));
+            }
         }
         if let Some(plan) = &run.spec.plan {
             let preview = self.lookup.api::<Run>()?.get_opt(&namespace, plan).await?;

@@ -348,6 +348,31 @@ async fn who_decides_what_is_started_by_itself_may_start_it() {
 }
 
 #[tokio::test]
+async fn rollback_leads_to_a_release_that_is_kept() {
+    let world = World::with_stack().await;
+    let uid = world.registry.api::<stoa_types::Stack>().get("shop", "web-dev").await.unwrap().metadata.uid.unwrap();
+    for (revision, uid, tombstone) in [(1, "before", false), (2, uid.as_str(), false), (3, uid.as_str(), true)] {
+        let spec = json!({ "stack": "web-dev", "stackUID": uid, "workspace": "dev", "revision": revision, "run": "r",
+            "planDigest": "p", "specDigest": "s", "stateDigest": "t", "tombstone": tombstone });
+        let name = format!("web-dev.dev.{revision}");
+        let release = json!({ "metadata": { "name": name }, "spec": spec });
+        world.make("delivery.stoa.dev/v1alpha1", "Release", "shop", release).await.unwrap();
+    }
+    let allowed = ["create stacks/rollback web-dev", "use workspaces dev", "use backends default"];
+    let back = |release: i64| {
+        let spec = json!({ "stack": "web-dev", "operation": "Rollback", "release": release });
+        world.run(&allowed, spec)
+    };
+    for (release, why) in [(1, "an earlier stack"), (3, "nothing to go back to"), (4, "not kept any more")] {
+        let error = back(release).await.unwrap_err();
+        assert_eq!(error.code(), 422);
+        let causes = causes(&error);
+        assert!(causes[0].starts_with("spec.release: ") && causes[0].contains(why), "{causes:?}");
+    }
+    back(2).await.unwrap();
+}
+
+#[tokio::test]
 async fn an_organization_adopts_no_namespace() {
     let world = World::new().await;
     let shop = json!({ "metadata": { "name": "shop" }, "spec": {} });

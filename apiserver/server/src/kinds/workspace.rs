@@ -138,6 +138,12 @@ impl Strategy for WorkspaceStrategy {
                 check::secret_anywhere("spec.gitops.secretRef", secret, &mut errors);
             }
         }
+        let retention = spec.retention.clone().unwrap_or_default();
+        for (field, kept) in [("runs", retention.runs), ("releases", retention.releases)] {
+            if let Some(kept) = kept.filter(|kept| *kept < 1) {
+                errors.push(FieldError::invalid(format!("spec.retention.{field}"), kept, "must be at least 1"));
+            }
+        }
         errors
     }
 }

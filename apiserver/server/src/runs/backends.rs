@@ -22,7 +22,10 @@ use stoa_types::{
 };
 use tokio::time::Instant;
 
-use super::{Halt, documents};
+use super::{
+    Halt, documents,
+    garbage::{Guarded, Holds},
+};
 use crate::{cluster::Cluster, kinds::lookup::Lookup};
 
 /// For how long a key that was read is used without looking whether it was exchanged.
@@ -40,6 +43,7 @@ pub(crate) struct Backends {
     cluster: Arc<dyn Cluster>,
     root: PathBuf,
     open: Arc<Mutex<Open>>,
+    holds: Arc<Holds>,
     transport: Arc<OnceLock<S3Transport>>,
     patience: Patience,
 }
@@ -67,7 +71,15 @@ pub(crate) enum Use {
 impl Backends {
     /// `root` is the server's folder for documents, which relative directories are in.
     pub(crate) fn new(lookup: Lookup, cluster: Arc<dyn Cluster>, root: PathBuf) -> Self {
-        Self { lookup, cluster, root, open: Arc::default(), transport: Arc::default(), patience: Patience::default() }
+        Self {
+            lookup,
+            cluster,
+            root,
+            open: Arc::default(),
+            holds: Arc::default(),
+            transport: Arc::default(),
+            patience: Patience::default(),
+        }
     }
 
     /// Waits no longer for a bucket than tests do.
@@ -75,6 +87,11 @@ impl Backends {
     pub(crate) fn impatient(mut self) -> Self {
         self.patience = Patience { answer: Duration::from_secs(1), retries: Duration::from_secs(1) };
         self
+    }
+
+    /// What keeps documents from being removed, in all stores.
+    pub(crate) fn holds(&self) -> &Arc<Holds> {
+        &self.holds
     }
 
     /// The store of a Backend.
@@ -126,6 +143,7 @@ impl Backends {
                 Arc::new(S3Documents::open(location, Arc::new(keys), transport, patience)?)
             }
         };
+        let store: Arc<dyn DocumentStore> = Arc::new(Guarded::new(store, self.holds.clone()));
         open.insert((place, r#use), store.clone());
         Ok(store)
     }

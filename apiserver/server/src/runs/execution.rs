@@ -9,7 +9,7 @@ use stoa_types::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Halt, Services, deployment, journal::Journal, status, target::Target};
+use super::{Halt, Services, deployment, garbage, journal::Journal, status, target::Target};
 use crate::{events::Kind, kinds::check::set_condition};
 
 /// One run on its way.
@@ -89,6 +89,8 @@ impl Execution {
     pub(super) async fn begin(&mut self, target: &Target) -> Result<(), Halt> {
         let runner = self.services.runner.address().to_owned();
         if status(&self.run).start_time.is_none() {
+            let (uid, backend) = (target.stack.uid().unwrap_or_default(), &target.workspace.spec.backend.name);
+            garbage::note_scope(&*self.services.log, &target.namespace(), &uid, backend).await?;
             let now = Time(self.services.now());
             self.change(|run| {
                 // Whoever cancels a run that has not begun may count on it that it never does.

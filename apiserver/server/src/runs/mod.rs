@@ -6,7 +6,7 @@
 //! - [`steps`]: what a run does, one step after the other;
 //! - [`execution`]: the run itself, its status, its beginning and its end;
 //! - [`state`]: what is recorded of each resource, in the log, under the run's lease;
-//! - [`documents`]: what is kept by digest in the Backend; [`backends`]: which store that is;
+//! - [`documents`]: what is kept by digest in the Backend; [`backends`]: which store that is; [`garbage`]: what goes again;
 //! - [`resources`], [`deployment`], [`readiness`]: what people see of it, in Resources and in the stack's status;
 //! - [`journal`]: what `runs/log` shows;
 //! - [`target`]: everything a run refers to, gathered and checked;
@@ -19,6 +19,7 @@ pub(crate) mod deployment;
 pub(crate) mod documents;
 pub(crate) mod drive;
 pub(crate) mod execution;
+pub(crate) mod garbage;
 pub(crate) mod journal;
 pub(crate) mod readiness;
 pub(crate) mod resources;

@@ -4,4 +4,6 @@ mod backend;
 mod workspace;
 
 pub use backend::{Backend, BackendSpec, BackendStatus, BackendType, LocalBackend, S3Backend, WriteOnly};
-pub use workspace::{Cluster, CommitMode, GitOpsTarget, KubernetesTarget, Workspace, WorkspaceSpec, WorkspaceStatus};
+pub use workspace::{
+    Cluster, CommitMode, GitOpsTarget, KubernetesTarget, Retention, Workspace, WorkspaceSpec, WorkspaceStatus,
+};

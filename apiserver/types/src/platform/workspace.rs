@@ -55,6 +55,21 @@ pub struct WorkspaceSpec {
     /// Whether every plan for this workspace must be approved before it is applied.
     #[serde(default)]
     pub require_approval: bool,
+    /// What is kept of what happened here; absent: everything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retention: Option<Retention>,
+}
+
+/// How many records of each stack are kept. What is under way or deployed is kept in any case.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Retention {
+    /// How many runs that have ended; absent: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runs: Option<i64>,
+    /// How many releases, with the Resources that were destroyed in them and their documents in the Backend; absent: all. One
+    /// that is gone cannot be gone back to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub releases: Option<i64>,
 }
 
 /// The clusters of a workspace.

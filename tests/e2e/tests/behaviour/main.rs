@@ -17,6 +17,7 @@ mod permissions;
 mod plans;
 mod records;
 mod releases;
+mod retention;
 mod rollouts;
 mod secrets;
 mod topology;

@@ -205,7 +205,7 @@ fn destroy_removes_every_file_from_git_and_leaves_a_tombstone() {
     let releases = organization.of_stack("releases", "web");
     let tombstones: Vec<&Value> = releases.iter().map(|release| &release["spec"]["tombstone"]).collect();
     assert_eq!(tombstones, [false, true]);
-    let message = organization.fail("web", "Rollback", "release: 2");
+    let message = organization.refused("web", "Rollback", "release: 2");
     assert!(message.contains("nothing to go back to"), "{message}");
 }
 
@@ -216,7 +216,7 @@ fn rollback_to_a_release_that_is_not_there_leaves_the_stack_as_it_is() {
     let organization = Organization::create(&*server);
     organization.stack("web", &config_maps("web", 1, "a"));
     organization.succeed("web", "Apply", "");
-    let message = organization.fail("web", "Rollback", "release: 7");
+    let message = organization.refused("web", "Rollback", "release: 7");
     assert!(message.contains("release web.") && message.contains(".7 does not exist"), "{message}");
     let stack = kubectl.get(&["stack", "web", "--namespace", &organization.name]);
     assert_eq!(condition(&stack, "Ready")["status"], "True", "{stack:#}");

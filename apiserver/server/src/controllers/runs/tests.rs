@@ -208,8 +208,8 @@ async fn run_that_never_began_says_nothing_about_the_deployment() {
 }
 
 #[tokio::test]
-async fn rollback_to_a_release_that_is_not_there_says_nothing_about_the_deployment() {
-    let world = World::with_controller().await;
+async fn rollback_to_a_release_that_is_not_there_any_more_says_nothing_about_the_deployment() {
+    let world = World::new().await;
     let stacks = world.registry.api::<Stack>();
     let deployed = json!([{"workspace": "dev", "release": 1, "phase": "Succeeded", "resources": 3}]);
     let healthy = |stack: &mut Stack| {
@@ -217,7 +217,14 @@ async fn rollback_to_a_release_that_is_not_there_says_nothing_about_the_deployme
     };
     let before = stacks.update_status_with("shop", "web", healthy).await.unwrap();
     let spec = json!({"stack": "web", "workspace": "dev", "operation": "Rollback", "release": 7});
+    let uid = before.metadata.uid.clone();
+    let release = json!({"stack": "web", "stackUID": uid, "workspace": "dev", "revision": 7, "run": "r",
+        "planDigest": "", "specDigest": "", "stateDigest": ""});
+    world.create("Release", "web.dev.7", release).await;
     world.create("Run", "back", spec).await;
+    let releases = world.registry.api::<stoa_types::Release>();
+    releases.delete("shop", "web.dev.7", &DeleteOptions::default()).await.unwrap();
+    let world = world.controlled();
     assert_eq!(why(&world.ended("back").await.conditions), reason::REFERENCE_NOT_FOUND);
     assert_eq!(stacks.get("shop", "web").await.unwrap(), before);
 }
@@ -291,6 +298,35 @@ async fn destroy_that_failed_is_not_started_again_at_once() {
     assert_eq!(destroys().await.len(), 1, "one has just failed");
     end(90).await;
     assert_eq!(destroys().await.len(), 2);
+}
+
+#[tokio::test]
+async fn run_goes_when_its_time_to_be_kept_is_over_also_after_a_restart() {
+    let world = World::new().await;
+    for (name, ttl) in [("brief", json!(1)), ("kept", Value::Null), ("long", json!(3600))] {
+        let operation =
+            json!({"stack": "web", "workspace": "dev", "operation": "Preview", "ttlSecondsAfterFinished": ttl});
+        world.create("Run", name, operation).await;
+        let end = |run: &mut Run| {
+            let status = run.status.get_or_insert_default();
+            status.phase = RunPhase::Succeeded;
+            status.completion_time = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::now()));
+        };
+        world.registry.api::<Run>().update_status_with("shop", name, end).await.unwrap();
+    }
+    // A server that has not seen them end.
+    let world = world.controlled();
+    let runs = world.registry.api::<Run>();
+    let names = async || -> Vec<String> {
+        runs.list(Some("shop"), "").await.unwrap().iter().map(|run| run.name_any()).collect()
+    };
+    let gone = async {
+        while names().await.len() > 2 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, gone).await.expect("one goes");
+    assert_eq!(names().await, ["kept", "long"]);
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ use stoa_types::{
     reason,
 };
 
+use crate::kinds::release::name;
 use crate::runs::{
     Halt, documents,
     execution::Execution,
@@ -19,11 +20,6 @@ use crate::runs::{
     status,
     target::Target,
 };
-
-/// The name of a Release: `<stack>.<workspace>.<number>`.
-pub(super) fn name(stack: &str, workspace: &str, number: i64) -> String {
-    format!("{stack}.{workspace}.{number}")
-}
 
 /// Records a successful run; the number of its release, or nothing when it changed nothing.
 pub(super) async fn release(

@@ -7,7 +7,8 @@ use stoa_types::{
     reason,
 };
 
-use super::{plan, release};
+use super::plan;
+use crate::kinds::release;
 use crate::runs::{Halt, execution::Execution, runner, state::State, status, target::Target};
 
 /// The commit that the run is for; decided once.
@@ -62,18 +63,12 @@ pub(super) async fn release(execution: &Execution, target: &Target) -> Result<Re
     }
     let name = release::name(&target.stack.name_any(), &target.workspace.name_any(), number);
     let found = execution.services.lookup.api::<Release>()?.get_opt(&target.namespace(), &name).await?;
-    let failed = |message| Err(Halt::failed(reason::REFERENCE_NOT_FOUND, message));
-    match found {
-        Some(release) if Some(&release.spec.stack_uid) != target.stack.uid().as_ref() => {
-            failed(format!("release {name} is of an earlier stack of the same name"))
-        }
-        Some(release) if release.spec.tombstone && is_refresh => {
+    let is_own = |release: &Release| Some(&release.spec.stack_uid) == target.stack.metadata.uid.as_ref();
+    match (release::obstacle(found.as_ref(), &name, &target.stack), found) {
+        (None, Some(release)) => Ok(release),
+        (_, Some(release)) if is_refresh && is_own(&release) => {
             Err(Halt::failed(reason::NOT_DEPLOYED, format!("release {name} records that everything was removed")))
         }
-        Some(release) if release.spec.tombstone => {
-            failed(format!("release {name} records that everything was removed; there is nothing to go back to"))
-        }
-        Some(release) => Ok(release),
-        None => failed(format!("release {name} does not exist")),
+        (obstacle, _) => Err(Halt::failed(reason::REFERENCE_NOT_FOUND, obstacle.unwrap_or_default())),
     }
 }

@@ -1,0 +1,276 @@
+//! Retention: a Workspace says how many runs and releases of each stack are kept, and others go.
+//!
+//! What is needed is never among them: the current release, releases that a rollback under way goes back to, runs that
+//! have not ended, previews that an apply under way carries out, and runs that a stack's status names. The documents of
+//! what went are removed by `garbage`.
+
+use std::collections::{HashMap, HashSet};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Preconditions, Time};
+use kube::ResourceExt as _;
+use serde::{Deserialize, de::IgnoredAny};
+use stoa_machinery::{
+    ApiError,
+    registry::{Api, DeleteOptions, ListOptions},
+};
+use stoa_types::{
+    Release, Resource, Run, Stack, Workspace,
+    delivery::{Operation, ResourcePhase, RunPhase},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    groups::{GATHER, Member},
+    queue::{self, ObjectKey, Trigger},
+};
+use crate::{
+    kinds::lookup::Kind,
+    runs::{Services, status},
+};
+
+/// A stack in a workspace: namespace, stack, workspace.
+type Deployment = (String, String, String);
+
+pub(crate) async fn run(services: Services, end: CancellationToken) {
+    let (Ok(workspaces), Ok(runs), Ok(releases)) =
+        (services.lookup.api::<Workspace>(), services.lookup.api::<Run>(), services.lookup.api::<Release>())
+    else {
+        return;
+    };
+    let of = |workspace: &str| (String::new(), workspace.to_owned());
+    let triggers = vec![
+        Trigger::on(&workspaces, |w| vec![queue::key_of(w)]),
+        Trigger::on_part(&runs, move |run: &Member<OfWorkspace, OfStatus>| {
+            let has_ended = run.status.as_ref().is_some_and(|status| status.phase.is_terminal());
+            has_ended.then(|| of(&run.spec.workspace)).into_iter().collect()
+        })
+        .within(GATHER),
+        Trigger::on_part(&releases, move |release: &Member<OfWorkspace, IgnoredAny>| vec![of(&release.spec.workspace)])
+            .within(GATHER),
+    ];
+    queue::drive("retention", triggers, end, |key| look(services.clone(), key)).await;
+}
+
+/// What of a record says where it belongs: this is read with every change of it.
+#[derive(Deserialize)]
+struct OfWorkspace {
+    #[serde(default)]
+    workspace: String,
+}
+
+#[derive(Deserialize)]
+struct OfStatus {
+    #[serde(default)]
+    phase: RunPhase,
+}
+
+async fn look(services: Services, (_, name): ObjectKey) -> Result<Option<std::time::Duration>, ApiError> {
+    let Some(workspace) = services.lookup.api::<Workspace>()?.get_opt("", &name).await? else { return Ok(None) };
+    let Some(retention) = workspace.spec.retention.filter(|kept| kept.runs.is_some() || kept.releases.is_some()) else {
+        return Ok(None);
+    };
+    let of_workspace = ListOptions { field_selector: Some(format!("spec.workspace={name}")), ..ListOptions::default() };
+    let (runs, releases, resources) =
+        (services.lookup.api::<Run>()?, services.lookup.api::<Release>()?, services.lookup.api::<Resource>()?);
+    let stacks = services.lookup.api::<Stack>()?.list(None, "").await?;
+    // What refers to others is read after them, so that what is made meanwhile has found them or is found here.
+    let all_releases = releases.list_with(None, &of_workspace).await?;
+    let all_resources = resources.list_with(None, &of_workspace).await?;
+    let all_runs = runs.list_with(None, &of_workspace).await?;
+    if let Some(kept) = retention.releases {
+        let excess = excess_releases(&all_releases, &all_runs, kept_of(kept));
+        let gone: HashSet<ObjectKey> = excess.iter().map(|release| queue::key_of(*release)).collect();
+        for release in excess {
+            delete(&releases, release).await?;
+        }
+        let left = all_releases.iter().filter(|release| !gone.contains(&queue::key_of(*release)));
+        for resource in excess_resources(&all_resources, left) {
+            delete(&resources, resource).await?;
+        }
+    }
+    if let Some(kept) = retention.runs {
+        for run in excess_runs(&all_runs, &stacks, kept_of(kept)) {
+            delete(&runs, run).await?;
+        }
+    }
+    Ok(None)
+}
+
+fn kept_of(kept: i64) -> usize {
+    usize::try_from(kept).unwrap_or(usize::MAX).max(1)
+}
+
+/// Deletes an object as it was read: what changed since is decided about again.
+async fn delete<K: Kind>(api: &Api<K>, object: &K) -> Result<(), ApiError> {
+    let (uid, resource_version) = (object.meta().uid.clone(), object.meta().resource_version.clone());
+    let options =
+        DeleteOptions { preconditions: Some(Preconditions { uid, resource_version }), ..DeleteOptions::default() };
+    let (namespace, name) = queue::key_of(object);
+    match api.delete(&namespace, &name, &options).await {
+        Ok(_) => Ok(()),
+        Err(error) if matches!(error.code(), 404 | 409) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn deployment_of(run: &Run) -> Deployment {
+    (run.namespace().unwrap_or_default(), run.spec.stack.clone(), run.spec.workspace.clone())
+}
+
+/// The ended runs beyond the newest ones of each stack, but those that somebody needs.
+fn excess_runs<'a>(runs: &'a [Run], stacks: &[Stack], kept: usize) -> Vec<&'a Run> {
+    let mut needed: HashSet<ObjectKey> = HashSet::new();
+    let mut ended: HashMap<Deployment, Vec<&Run>> = HashMap::new();
+    for run in runs {
+        if status(run).phase.is_terminal() {
+            ended.entry(deployment_of(run)).or_default().push(run);
+        } else if let Some(plan) = &run.spec.plan {
+            needed.insert((run.namespace().unwrap_or_default(), plan.clone()));
+        }
+    }
+    for stack in stacks {
+        let Some(status) = &stack.status else { continue };
+        let last = status.deployments.iter().filter_map(|deployment| deployment.last_run.clone());
+        let started = status.trigger.iter().flat_map(|trigger| &trigger.started);
+        let followed = started.filter(|started| started.phase.is_none()).map(|started| started.run.clone());
+        let namespace = stack.namespace().unwrap_or_default();
+        needed.extend(last.chain(followed).map(|run| (namespace.clone(), run)));
+    }
+    let mut excess = Vec::new();
+    for mut runs in ended.into_values() {
+        runs.sort_by_key(|run| std::cmp::Reverse((status(run).completion_time.map(|Time(at)| at), run.name_any())));
+        excess.extend(runs.into_iter().skip(kept));
+    }
+    excess.retain(|run| run.metadata.deletion_timestamp.is_none() && !needed.contains(&queue::key_of(*run)));
+    excess.sort_by_key(|run| queue::key_of(*run));
+    excess
+}
+
+/// The releases beyond the newest ones of each stack, but those that a run under way goes back to.
+fn excess_releases<'a>(releases: &'a [Release], runs: &[Run], kept: usize) -> Vec<&'a Release> {
+    let under_way =
+        runs.iter().filter(|run| run.spec.operation == Operation::Rollback && !status(run).phase.is_terminal());
+    let needed: HashSet<(Deployment, i64)> =
+        under_way.filter_map(|run| Some((deployment_of(run), run.spec.release?))).collect();
+    // Another stack of the same name has a history of its own.
+    let mut histories: HashMap<(Deployment, &str), Vec<&Release>> = HashMap::new();
+    for release in releases {
+        histories.entry((deployed_by(release), &release.spec.stack_uid)).or_default().push(release);
+    }
+    let mut excess = Vec::new();
+    for mut releases in histories.into_values() {
+        releases.sort_by_key(|release| std::cmp::Reverse(release.spec.revision));
+        excess.extend(releases.into_iter().skip(kept));
+    }
+    excess.retain(|release| {
+        release.metadata.deletion_timestamp.is_none()
+            && !needed.contains(&(deployed_by(release), release.spec.revision))
+    });
+    excess.sort_by_key(|release| (queue::key_of(*release).0, release.spec.stack.clone(), release.spec.revision));
+    excess
+}
+
+fn deployed_by(release: &Release) -> Deployment {
+    (release.namespace().unwrap_or_default(), release.spec.stack.clone(), release.spec.workspace.clone())
+}
+
+/// The records of what was destroyed before any release that is left.
+fn excess_resources<'a>(resources: &'a [Resource], left: impl Iterator<Item = &'a Release>) -> Vec<&'a Resource> {
+    let mut first: HashMap<Deployment, i64> = HashMap::new();
+    for release in left {
+        let oldest = first.entry(deployed_by(release)).or_insert(i64::MAX);
+        *oldest = release.spec.revision.min(*oldest);
+    }
+    let is_excess = |resource: &&Resource| {
+        let spec = &resource.spec;
+        let of = (resource.namespace().unwrap_or_default(), spec.stack.clone(), spec.workspace.clone());
+        let is_destroyed = resource.status.as_ref().is_some_and(|status| status.phase == ResourcePhase::Destroyed);
+        is_destroyed && spec.release.zip(first.get(&of)).is_some_and(|(release, oldest)| release < *oldest)
+    };
+    resources.iter().filter(is_excess).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn object<K: Kind>(kind: &str, name: &str, spec: Value, status: Value) -> K {
+        let metadata = json!({"name": name, "namespace": "shop"});
+        let object = json!({"apiVersion": "x/v1", "kind": kind, "metadata": metadata, "spec": spec, "status": status});
+        serde_json::from_value(object).unwrap()
+    }
+
+    /// A run of stack `web` in workspace `dev` that ended in this minute, or has not.
+    fn run(name: &str, ended: Option<u8>, more: Value) -> Run {
+        let mut spec = json!({"stack": "web", "workspace": "dev", "operation": "Apply"});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let phase = if ended.is_some() { RunPhase::Succeeded } else { RunPhase::Pending };
+        let at = ended.map(|minute| format!("2026-01-01T00:{minute:02}:00Z"));
+        object("Run", name, spec, json!({"phase": phase, "requester": {"username": "ann"}, "completionTime": at}))
+    }
+
+    fn release(revision: i64, uid: &str) -> Release {
+        let spec = json!({"stack": "web", "stackUID": uid, "workspace": "dev", "revision": revision, "run": "r",
+            "planDigest": "p", "specDigest": "s", "stateDigest": "t"});
+        object("Release", &format!("web.dev.{revision}.{uid}"), spec, Value::Null)
+    }
+
+    fn names<K: Kind>(objects: &[&K]) -> Vec<String> {
+        objects.iter().map(|object| object.name_any()).collect()
+    }
+
+    #[test]
+    fn newest_runs_are_kept_and_those_that_somebody_needs() {
+        let none = json!({});
+        let runs = [
+            run("a", Some(1), none.clone()),
+            run("b", Some(2), none.clone()),
+            run("c", Some(3), none.clone()),
+            run("d", Some(4), none.clone()),
+            run("other-stack", Some(0), json!({"stack": "api"})),
+            run("other-workspace", Some(0), json!({"workspace": "prod"})),
+            run("waits", None, none.clone()),
+        ];
+        assert_eq!(names(&excess_runs(&runs, &[], 2)), ["a", "b"]);
+        assert_eq!(names(&excess_runs(&runs, &[], 4)), [""; 0]);
+        let applies = [&runs[..], &[run("applies", None, json!({"plan": "a"}))]].concat();
+        assert_eq!(names(&excess_runs(&applies, &[], 2)), ["b"], "a plan that is carried out");
+        let status = json!({"deployments": [{"workspace": "dev", "lastRun": "b"}],
+            "trigger": {"started": [{"workspace": "dev", "number": 1, "run": "a"}]}});
+        let stack: Stack = object("Stack", "web", json!({"project": "web"}), status);
+        assert_eq!(names(&excess_runs(&runs, &[stack], 2)), [""; 0], "what the stack's status names");
+    }
+
+    #[test]
+    fn newest_releases_are_kept_and_those_that_are_gone_back_to() {
+        let releases =
+            [release(9, "u"), release(10, "u"), release(11, "u"), release(1, "before"), release(2, "before")];
+        assert_eq!(names(&excess_releases(&releases, &[], 2)), ["web.dev.9.u"]);
+        assert_eq!(names(&excess_releases(&releases, &[], 1)), ["web.dev.1.before", "web.dev.9.u", "web.dev.10.u"]);
+        let back = [run("back", None, json!({"operation": "Rollback", "release": 9}))];
+        assert_eq!(names(&excess_releases(&releases, &back, 2)), [""; 0]);
+        let done = [run("back", Some(1), json!({"operation": "Rollback", "release": 9}))];
+        assert_eq!(names(&excess_releases(&releases, &done, 2)), ["web.dev.9.u"]);
+        let elsewhere = [run("back", None, json!({"operation": "Rollback", "release": 9, "workspace": "prod"}))];
+        assert_eq!(names(&excess_releases(&releases, &elsewhere, 2)), ["web.dev.9.u"]);
+    }
+
+    #[test]
+    fn records_of_what_was_destroyed_go_with_the_releases_before_which_it_was() {
+        let resource = |name: &str, release: Option<i64>, phase: &str| -> Resource {
+            let spec =
+                json!({"stack": "web", "workspace": "dev", "id": name, "type": "Kubernetes", "release": release});
+            object("Resource", name, spec, json!({"phase": phase, "health": ""}))
+        };
+        let resources = [
+            resource("gone-long-ago", Some(1), "Destroyed"),
+            resource("gone", Some(2), "Destroyed"),
+            resource("gone-nobody-knows-when", None, "Destroyed"),
+            resource("old", Some(1), "Applied"),
+        ];
+        let left = [release(2, "u"), release(3, "u")];
+        assert_eq!(names(&excess_resources(&resources, left.iter())), ["gone-long-ago"]);
+        assert_eq!(names(&excess_resources(&resources, [].iter())), [""; 0]);
+    }
+}

@@ -1,0 +1,340 @@
+//! Documents that nothing refers to any more are removed from the Backends.
+//!
+//! Runs, Releases and the records of deployments refer to documents by digest. A document goes once nothing has referred to
+//! it for [`GRACE`], and was put by nobody for as long: a run puts a document first and refers to it after that.
+//! While documents are removed nobody can put the same ones ([`Holds`]), and it is after that is so that references
+//! are looked at for the last time. A crash leaves documents that the next round finds.
+//!
+//! Where documents may be is a record for each stack and Backend, since a stack that is gone has nothing else that tells.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use kube::ResourceExt as _;
+use memchr::memmem;
+use parking_lot::Mutex;
+use stoa_machinery::{
+    ApiError, Key,
+    log::{Change, Expect, Log, LogError, Origin, Write},
+    registry::ListOptions,
+};
+use stoa_storage::documents::{Digest, DocumentError, DocumentStore};
+use stoa_types::{Release, Run, Stack, Workspace};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{Halt, Services};
+
+/// How often documents are looked at.
+const EVERY: Duration = Duration::from_secs(3600);
+/// How long nothing must have referred to a document.
+const GRACE: Duration = Duration::from_secs(3600);
+/// How long a removal whose answer was lost may be on its way.
+const LATE: Duration = Duration::from_secs(60);
+/// Where the records are of where documents may be: `<namespace>/<stack uid>/<backend>` below this.
+const SCOPES: &str = "/stoa/documents/";
+
+/// A store whose documents are removed only while nobody is about to refer to them.
+#[derive(Debug)]
+pub(crate) struct Guarded {
+    store: Arc<dyn DocumentStore>,
+    holds: Arc<Holds>,
+}
+
+/// What keeps documents from being removed, or from being put. It is one for all stores, since two Backends may lead to one
+/// place.
+#[derive(Debug, Default)]
+pub(crate) struct Holds(Mutex<Held>);
+
+#[derive(Debug, Default)]
+struct Held {
+    /// When documents were last put.
+    put: HashMap<(String, Digest), Instant>,
+    /// Those that are being removed.
+    going: HashSet<(String, Digest)>,
+}
+
+impl Guarded {
+    pub(crate) fn new(store: Arc<dyn DocumentStore>, holds: Arc<Holds>) -> Self {
+        Self { store, holds }
+    }
+}
+
+impl Holds {
+    /// Begins to remove those of some documents that nobody has put for a while.
+    fn begin(&self, scope: &str, digests: &[Digest], grace: Duration) -> Vec<Digest> {
+        let mut held = self.0.lock();
+        held.put.retain(|_, at| at.elapsed() < grace);
+        let mut going = Vec::new();
+        for digest in digests {
+            let key = (scope.to_owned(), *digest);
+            if !held.put.contains_key(&key) {
+                held.going.insert(key);
+                going.push(*digest);
+            }
+        }
+        going
+    }
+
+    fn end(&self, scope: &str, digests: &[Digest]) {
+        let mut held = self.0.lock();
+        for digest in digests {
+            held.going.remove(&(scope.to_owned(), *digest));
+        }
+    }
+}
+
+#[async_trait]
+impl DocumentStore for Guarded {
+    async fn put(&self, scope: &str, bytes: Bytes) -> Result<Digest, DocumentError> {
+        let key = (scope.to_owned(), Digest::of(&bytes));
+        {
+            let mut held = self.holds.0.lock();
+            if held.going.contains(&key) {
+                return Err(DocumentError::Unavailable("the document is just being removed".into()));
+            }
+            held.put.insert(key, Instant::now());
+        }
+        self.store.put(scope, bytes).await
+    }
+
+    async fn get(&self, scope: &str, digest: &Digest) -> Result<Option<Bytes>, DocumentError> {
+        self.store.get(scope, digest).await
+    }
+
+    async fn list(&self, scope: &str) -> Result<Vec<Digest>, DocumentError> {
+        self.store.list(scope).await
+    }
+
+    async fn delete(&self, scope: &str, digest: &Digest) -> Result<(), DocumentError> {
+        self.store.delete(scope, digest).await
+    }
+}
+
+/// Notes that a stack may have documents in a Backend from now on.
+///
+/// # Errors
+///
+/// Retry when the log cannot be written.
+pub(super) async fn note_scope(log: &dyn Log, namespace: &str, uid: &str, backend: &str) -> Result<(), Halt> {
+    let write = Write {
+        key: Key::new(format!("{SCOPES}{namespace}/{uid}/{backend}")),
+        expect: Expect::Absent,
+        change: Change::Put(Bytes::from_static(b"{}")),
+        fence: None,
+        origin: Origin { user: "system:stoa:runs".to_owned(), ..Origin::default() },
+    };
+    match log.append(write).await {
+        Ok(_) | Err(LogError::Conflict { .. }) => Ok(()),
+        Err(error) => Err(Halt::Retry(error.to_string())),
+    }
+}
+
+/// Removes what nothing refers to, again and again until the token ends.
+pub(crate) async fn run(services: Services, end: CancellationToken) {
+    let mut collector = Collector::new(services, GRACE);
+    while end.run_until_cancelled(tokio::time::sleep(EVERY)).await.is_some() {
+        match end.run_until_cancelled(Box::pin(collector.round(&end))).await {
+            None => return,
+            Some(Ok(0)) => {}
+            Some(Ok(removed)) => tracing::info!(removed, "documents that nothing refers to were removed"),
+            Some(Err(why)) => tracing::warn!(?why, "documents are not looked at"),
+        }
+    }
+}
+
+/// Where documents may be.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Place {
+    namespace: String,
+    uid: String,
+    backend: String,
+}
+
+impl Place {
+    fn scope(&self) -> String {
+        format!("{}/{}", self.namespace, self.uid)
+    }
+}
+
+/// What is known of documents that nothing refers to.
+#[derive(Debug)]
+pub(crate) struct Collector {
+    services: Services,
+    grace: Duration,
+    /// Since when.
+    unreferenced: HashMap<(Place, Digest), Instant>,
+}
+
+impl Collector {
+    pub(crate) fn new(services: Services, grace: Duration) -> Self {
+        Self { services, grace, unreferenced: HashMap::new() }
+    }
+
+    /// Looks at all documents once; how many were removed.
+    ///
+    /// # Errors
+    ///
+    /// When something cannot be read; then nothing more is removed.
+    pub(crate) async fn round(&mut self, end: &CancellationToken) -> Result<usize, Halt> {
+        let places = self.places().await?;
+        let referenced = self.references().await?;
+        let mut known = HashMap::new();
+        let mut removed = 0;
+        for (place, is_gone) in places {
+            let store = match self.services.backends.store(&place.backend).await {
+                Ok(store) => store,
+                // Its Backend is gone, or away: so are its documents.
+                Err(_) => continue,
+            };
+            let listed = match store.list(&place.scope()).await {
+                Ok(listed) => listed,
+                Err(error) => {
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        backend = place.backend,
+                        "is not looked at"
+                    );
+                    continue;
+                }
+            };
+            if listed.is_empty() && is_gone {
+                self.forget(&place).await?;
+                continue;
+            }
+            let loose: Vec<Digest> = listed.into_iter().filter(|digest| !referenced.contains(digest)).collect();
+            let mut due = Vec::new();
+            for digest in loose {
+                let key = (place.clone(), digest);
+                let since = *self.unreferenced.get(&key).unwrap_or(&Instant::now());
+                if since.elapsed() >= self.grace {
+                    due.push(digest);
+                }
+                known.insert(key, since);
+            }
+            if !due.is_empty() {
+                removed += self.remove(&store, &place, &due, end).await?;
+            }
+        }
+        self.unreferenced = known;
+        Ok(removed)
+    }
+
+    /// Removes documents that nothing refers to now either.
+    async fn remove(
+        &self,
+        store: &Arc<dyn DocumentStore>,
+        place: &Place,
+        due: &[Digest],
+        end: &CancellationToken,
+    ) -> Result<usize, Halt> {
+        let scope = place.scope();
+        let holds = self.services.backends.holds().clone();
+        let going = holds.begin(&scope, due, self.grace);
+        // Whatever refers to one of them since the last look is there now, and nothing can begin to any more.
+        let referenced = match self.references().await {
+            Ok(referenced) => referenced,
+            Err(halt) => {
+                holds.end(&scope, &going);
+                return Err(halt);
+            }
+        };
+        // A task of its own: what is being removed must not be put again before it is gone, whatever becomes of us.
+        let (store, end) = (store.clone(), end.clone());
+        let removed = tokio::spawn(async move {
+            let mut removed = Ok(0);
+            for digest in going.iter().filter(|digest| !referenced.contains(digest)) {
+                if end.is_cancelled() {
+                    break;
+                }
+                match store.delete(&scope, digest).await {
+                    Ok(()) => removed = removed.map(|count| count + 1),
+                    Err(error) => {
+                        // It may arrive yet, and must not remove what is put by then.
+                        tokio::time::sleep(LATE).await;
+                        removed = Err(unread(error));
+                        break;
+                    }
+                }
+            }
+            holds.end(&scope, &going);
+            removed
+        });
+        removed.await.unwrap_or_else(|error| Err(Halt::Retry(error.to_string())))
+    }
+
+    /// Where documents may be, and whether the stack that they were of is gone.
+    async fn places(&self) -> Result<HashMap<Place, bool>, Halt> {
+        let stacks = self.services.lookup.api::<Stack>()?.list(None, "").await?;
+        let workspaces = self.services.lookup.api::<Workspace>()?.list(None, "").await?;
+        let backends: HashMap<String, String> =
+            workspaces.iter().map(|w| (w.name_any(), w.spec.backend.name.clone())).collect();
+        let mut places = HashMap::new();
+        for stack in &stacks {
+            let deployed = stack.status.iter().flat_map(|s| &s.deployments).map(|deployment| &deployment.workspace);
+            for backend in stack.spec.workspaces.iter().chain(deployed).filter_map(|name| backends.get(name)) {
+                let (namespace, uid) = (stack.namespace().unwrap_or_default(), stack.uid().unwrap_or_default());
+                places.insert(Place { namespace, uid, backend: backend.clone() }, false);
+            }
+        }
+        let there: HashSet<String> = stacks.iter().filter_map(|stack| stack.uid()).collect();
+        let noted = self.services.log.scan(SCOPES, None).await.map_err(|error| Halt::Retry(error.to_string()))?;
+        for entry in noted.entries {
+            let parts: Vec<&str> = entry.key.as_str().trim_start_matches(SCOPES).split('/').collect();
+            let [namespace, uid, backend] = parts[..] else { continue };
+            let [namespace, uid, backend] = [namespace, uid, backend].map(str::to_owned);
+            let is_gone = !there.contains(&uid);
+            places.entry(Place { namespace, uid, backend }).or_insert(is_gone);
+        }
+        Ok(places)
+    }
+
+    async fn forget(&self, place: &Place) -> Result<(), Halt> {
+        let Place { namespace, uid, backend } = place;
+        let write = Write {
+            key: Key::new(format!("{SCOPES}{namespace}/{uid}/{backend}")),
+            expect: Expect::Any,
+            change: Change::Delete,
+            fence: None,
+            origin: Origin { user: "system:stoa:runs".to_owned(), ..Origin::default() },
+        };
+        self.services.log.append(write).await.map(drop).map_err(|error| Halt::Retry(error.to_string()))
+    }
+
+    /// All digests that anything has. They are looked for in the text, so that nothing has to be understood that may be of
+    /// a later version.
+    async fn references(&self) -> Result<HashSet<Digest>, Halt> {
+        let mut found = HashSet::new();
+        let lookup = &self.services.lookup;
+        let options = ListOptions::default();
+        for store in [lookup.api::<Run>()?.store().clone(), lookup.api::<Release>()?.store().clone()] {
+            let list = store.list(None, &options).await?;
+            list.items.iter().for_each(|object| digests_in(&object.json(), &mut found));
+        }
+        let records = self.services.log.scan("/stoa/state/", None).await;
+        let records = records.map_err(|error| Halt::Retry(error.to_string()))?;
+        records.entries.iter().for_each(|entry| digests_in(&entry.value, &mut found));
+        Ok(found)
+    }
+}
+
+fn unread(error: DocumentError) -> Halt {
+    ApiError::internal(error.to_string()).into()
+}
+
+/// Finds the digests in a text.
+fn digests_in(text: &[u8], found: &mut HashSet<Digest>) {
+    const PREFIX: &[u8] = b"sha256:";
+    for at in memmem::find_iter(text, PREFIX) {
+        let digest = text.get(at..at + PREFIX.len() + 64).and_then(|digest| std::str::from_utf8(digest).ok());
+        found.extend(digest.and_then(|digest| digest.parse::<Digest>().ok()));
+    }
+}
+
+#[cfg(test)]
+mod tests;
