@@ -160,6 +160,11 @@ async fn approval_is_asked_for_where_something_changes() {
     let preview = json!({ "stack": "web-dev", "operation": "Preview", "requireApproval": true });
     let error = world.run(&all, preview).await.unwrap_err();
     assert_eq!(causes(&error), ["spec.requireApproval: Forbidden: this operation changes nothing"]);
+    let uid = world.registry.api::<stoa_types::Stack>().get("shop", "web-dev").await.unwrap().metadata.uid;
+    let released = json!({ "stack": "web-dev", "stackUID": uid, "workspace": "dev", "revision": 1, "run": "r",
+        "planDigest": "p", "specDigest": "s", "stateDigest": "t" });
+    let release = json!({ "metadata": { "name": "web-dev.dev.1" }, "spec": released });
+    world.make("delivery.stoa.dev/v1alpha1", "Release", "shop", release).await.unwrap();
     let rollback = json!({ "stack": "web-dev", "operation": "Rollback", "release": 1, "requireApproval": true });
     world.run(&all, rollback).await.unwrap();
 }

@@ -186,7 +186,14 @@ async fn waiting_goes_on_after_a_restart_and_ends_by_a_decision_a_cancellation_o
     world.waits("c").await;
     world.registry.api::<Run>().delete("shop", "c", &DeleteOptions::default()).await.unwrap();
     world.waits("d").await;
-    assert!(world.registry.api::<Run>().get_opt("shop", "c").await.unwrap().is_none());
+    // The next does not wait for what is removed with it.
+    let runs = world.registry.api::<Run>();
+    let gone = async {
+        while runs.get_opt("shop", "c").await.unwrap().is_some() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, gone).await.expect("it goes");
 }
 
 /// Allows everything until it is told otherwise.
