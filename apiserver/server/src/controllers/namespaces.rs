@@ -1,16 +1,21 @@
 //! Namespaces of a standalone server: one that is deleted takes along everything in it, as the
 //! namespace controller of a cluster does.
 
+mod conditions;
+
 use std::{sync::Arc, time::Duration};
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::ResourceExt as _;
+use serde_json::Value;
 use stoa_machinery::{
-    ApiError, RequestContext, Scope,
+    ApiError, Object, RequestContext, Scope,
     registry::{DeleteOptions, ListOptions, Registry},
 };
 use tokio_util::sync::CancellationToken;
 
+use self::conditions::Findings;
 use super::queue::{self, ObjectKey, Trigger};
 use crate::kinds::lookup::Lookup;
 
@@ -43,21 +48,50 @@ async fn look(registry: Arc<Registry>, lookup: Lookup, (_, name): ObjectKey) -> 
     if namespace.metadata.deletion_timestamp.is_none() || !is_kept {
         return Ok(None);
     }
-    namespaces
-        .update_status_with("", &name, |n: &mut Namespace| {
-            n.status.get_or_insert_default().phase = Some("Terminating".to_owned());
-        })
-        .await?;
-    let context = RequestContext::internal("namespaces");
-    let (list, options) = (ListOptions::default(), DeleteOptions::default());
-    let mut left = 0;
-    for store in registry.stores().filter(|s| s.definition().scope == Scope::Namespaced) {
-        store.delete_collection(&context, Some(&name), &list, &options).await?;
-        left += store.list(Some(&name), &list).await?.items.len();
+    let tell = |found: Findings| {
+        let namespaces = namespaces.clone();
+        let name = name.clone();
+        async move {
+            let tell = |n: &mut Namespace| found.tell(n.status.get_or_insert_default(), Timestamp::now());
+            namespaces.update_status_with("", &name, tell).await.map(|_| found.is_empty())
+        }
+    };
+    if namespace.status.is_none_or(|status| status.phase.as_deref() != Some("Terminating")) {
+        // Nothing new may come into it from now on.
+        tell(Findings::default()).await?;
     }
-    if left > 0 {
+    if !tell(remove_content(&registry, &name).await?).await? {
         return Ok(Some(WAIT));
     }
     namespaces.update_with("", &name, |n: &mut Namespace| n.finalizers_mut().retain(|f| f != FINALIZER)).await?;
     Ok(None)
+}
+
+/// Deletes what is in a namespace; what is left then.
+async fn remove_content(registry: &Registry, namespace: &str) -> Result<Findings, ApiError> {
+    let context = RequestContext::internal("namespaces");
+    let (list, options) = (ListOptions::default(), DeleteOptions::default());
+    let mut found = Findings::default();
+    for store in registry.stores().filter(|s| s.definition().scope == Scope::Namespaced) {
+        // What one object is kept by keeps no other.
+        if let Err(error) = store.delete_collection(&context, Some(namespace), &list, &options).await {
+            found.failures.push(error.message().to_owned());
+        }
+        let left = store.list(Some(namespace), &list).await?.items;
+        if left.is_empty() {
+            continue;
+        }
+        let definition = store.definition();
+        let resource = [&*definition.plural, &*definition.group].join(".");
+        found.remaining.insert(resource.trim_end_matches('.').to_owned(), left.len());
+        for finalizer in left.iter().flat_map(|stored| finalizers(&stored.object())) {
+            *found.finalizers.entry(finalizer).or_default() += 1;
+        }
+    }
+    Ok(found)
+}
+
+fn finalizers(object: &Object) -> Vec<String> {
+    let finalizers = object.get_path(&["metadata", "finalizers"]).and_then(Value::as_array);
+    finalizers.into_iter().flatten().filter_map(|name| Some(name.as_str()?.to_owned())).collect()
 }
