@@ -322,10 +322,16 @@ async fn writes(bench: &mut Bench, scene: &Scene, patch: bool, create: bool) -> 
 
 async fn rollouts(bench: &mut Bench, scene: &Scene) -> Result<()> {
     scene.ready_for_rollouts().await?;
-    let sides = [&scene.stoa, &scene.reference];
+    let mut sides = vec![&scene.stoa, &scene.reference];
+    if rollouts::has_kpt() {
+        sides.push(&scene.kpt);
+    } else {
+        bench.report.note("kpt is not installed, so that nothing is compared with `kpt live apply`.");
+    }
     let config_maps = bench.size.config_maps;
     let kubeconfig = bench.bed.kubeconfig.clone();
     bench.report.section(format!("{config_maps} ConfigMaps: Run, kubectl"));
+    bench.report.note("For a preview kubectl compares (`diff --server-side`), and kpt applies what is there already.");
     for (change, title) in [
         (Change::Everything, "apply, all new"),
         (Change::Nothing, "apply, no change"),

@@ -40,6 +40,8 @@ pub(crate) enum Side {
     Reference,
     /// What stoa-apiserver answered, from a server that has it ready.
     Floor,
+    /// The same objects applied by `kpt live`.
+    Kpt,
 }
 
 /// How long a connection that nobody uses is kept. Go's servers close one after 90 s.

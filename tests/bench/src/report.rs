@@ -23,20 +23,22 @@ struct Row {
 }
 
 /// Which side is compared with which, and what that is called: for people, and for programs.
-const RATIOS: [(Side, Side, &str, &str); 4] = [
+const RATIOS: [(Side, Side, &str, &str); 5] = [
     (Side::Stoa, Side::Sample, "/ sample", "ratioSample"),
     (Side::Stoa, Side::Reference, "/ ref", "ratio"),
     (Side::Aggregated, Side::Reference, "agg / ref", "ratioAggregated"),
     (Side::Stoa, Side::Floor, "/ floor", "ratioFloor"),
+    (Side::Stoa, Side::Kpt, "/ kpt", "ratioKpt"),
 ];
 
 /// The columns and what they are called.
-const COLUMNS: [(Side, &str); 5] = [
+const COLUMNS: [(Side, &str); 6] = [
     (Side::Stoa, "stoa"),
     (Side::Aggregated, "aggregated"),
     (Side::Sample, "sample"),
     (Side::Reference, "reference"),
     (Side::Floor, "floor"),
+    (Side::Kpt, "kpt"),
 ];
 
 impl Row {

@@ -1,4 +1,4 @@
-//! Rollouts of ConfigMaps: a Run of Stoa against kubectl with the same objects.
+//! Rollouts of ConfigMaps: a Run of Stoa against kubectl and `kpt live` with the same objects.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,6 +13,7 @@ use tokio::time::timeout;
 use crate::client::{Call, Client};
 use crate::measure::{Experiment, Side, Target, Turn, Window};
 use crate::scene::{Scene, git};
+use crate::size::Size;
 
 const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -49,6 +50,20 @@ pub(crate) enum Actor {
     Stoa(Client),
     /// Runs kubectl on this file.
     Kubectl(PathBuf),
+    /// Runs kpt on the package in this folder.
+    Kpt(PathBuf),
+}
+
+/// Whether kpt can be run.
+pub(crate) fn has_kpt() -> bool {
+    Command::new("kpt").arg("version").stdin(Stdio::null()).output().is_ok_and(|output| output.status.success())
+}
+
+/// Runs a program that has to succeed.
+fn succeed(command: &mut Command) -> Result<()> {
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("running {command:?}"))?;
+    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    Ok(())
 }
 
 impl Rollout<'_> {
@@ -159,11 +174,17 @@ impl Rollout<'_> {
             Change::Preview => &["diff", "--server-side"],
             Change::Everything | Change::Nothing | Change::One => &["apply", "--server-side", "--validate=false"],
         };
-        let mut command = Command::new("kubectl");
-        command.arg("--kubeconfig").arg(self.kubeconfig).args(verb).arg("--filename").arg(file);
-        let output = command.stdin(Stdio::null()).output().context("running kubectl")?;
-        ensure!(output.status.success(), "kubectl {verb:?}: {}", String::from_utf8_lossy(&output.stderr).trim());
-        Ok(())
+        succeed(Command::new("kubectl").arg("--kubeconfig").arg(self.kubeconfig).args(verb).arg("--filename").arg(file))
+    }
+
+    fn kpt(&self, package: &Path) -> Result<()> {
+        succeed(Command::new("kpt").args(["live", "apply", "--kubeconfig"]).arg(self.kubeconfig).arg(package))
+    }
+
+    /// The objects as a file of YAML documents.
+    fn write_objects(&self, namespace: &str, file: &Path) -> Result<()> {
+        let documents: Vec<String> = self.objects(namespace).iter().map(|object| format!("---\n{object}\n")).collect();
+        Ok(fs::write(file, documents.concat())?)
     }
 
     /// Makes sure that a Run did what it was to do, and nothing else.
@@ -189,17 +210,45 @@ impl Experiment for Rollout<'_> {
     type Ready = (Actor, Versions);
     type Output = (Option<Value>, Versions);
 
+    /// Others take minutes for a turn.
+    fn rounds(&self, size: &Size) -> usize {
+        if self.config_maps < 1_000 { size.rounds } else { 1 }
+    }
+
     async fn prepare(&self, target: &Target, round: usize) -> Result<(Actor, Versions)> {
         let namespace = self.scene.rollout_namespace(target.side, round);
-        let actor = if target.side == Side::Reference {
-            // Beside the work tree's files, where git does not look.
-            let file = self.scene.repository.path().join(".git").join(format!("{}.yaml", self.run_name(round)));
-            let documents: Vec<String> = self.objects(&namespace).iter().map(|object| format!("{object}\n")).collect();
-            fs::write(&file, documents.concat())?;
-            Actor::Kubectl(file)
-        } else {
-            self.prepare_stoa(target, round, &namespace).await?;
-            Actor::Stoa(target.clients(1).await?.pop().context("there is no client")?)
+        // Beside the work tree's files, where git does not look.
+        let aside = self.scene.repository.path().join(".git");
+        let actor = match target.side {
+            Side::Reference => {
+                let file = aside.join(format!("{}.yaml", self.run_name(round)));
+                self.write_objects(&namespace, &file)?;
+                Actor::Kubectl(file)
+            }
+            Side::Kpt => {
+                let package = aside.join(Self::stack(round));
+                fs::create_dir_all(&package)?;
+                if self.change == Change::Everything {
+                    // What kpt keeps its record in.
+                    let mut command = Command::new("kpt");
+                    command.args(["live", "install-resource-group", "--kubeconfig"]).arg(self.kubeconfig);
+                    tokio::task::block_in_place(|| succeed(&mut command))?;
+                }
+                self.write_objects(&namespace, &package.join("objects.yaml"))?;
+                let inventory = json!({"namespace": namespace, "name": "rollout", "inventoryID": namespace});
+                let kptfile = json!({
+                    "apiVersion": "kpt.dev/v1",
+                    "kind": "Kptfile",
+                    "metadata": {"name": "rollout"},
+                    "inventory": inventory,
+                });
+                fs::write(package.join("Kptfile"), format!("{kptfile:#}\n"))?;
+                Actor::Kpt(package)
+            }
+            _ => {
+                self.prepare_stoa(target, round, &namespace).await?;
+                Actor::Stoa(target.clients(1).await?.pop().context("there is no client")?)
+            }
         };
         Ok((actor, self.versions(&namespace).await?))
     }
@@ -223,6 +272,10 @@ impl Experiment for Rollout<'_> {
                 let elapsed = started.elapsed();
                 fs::remove_file(file)?;
                 (elapsed, None)
+            }
+            Actor::Kpt(package) => {
+                tokio::task::block_in_place(|| self.kpt(&package))?;
+                (started.elapsed(), None)
             }
         };
         Ok(Turn { latencies: vec![elapsed], elapsed, units: 1, output: (run, before) })

@@ -54,6 +54,8 @@ pub(crate) struct Scene {
     pub(crate) sample: Option<Target>,
     pub(crate) reference: Target,
     /// What stoa-apiserver answered, repeated.
+    /// Where kpt works.
+    pub(crate) kpt: Target,
     pub(crate) floor: Target,
     /// The Git repository that stacks are rendered from.
     pub(crate) repository: TempDir,
@@ -92,8 +94,9 @@ impl Scene {
             stoa: Target::new(Side::Stoa, bed.stoa.clone(), stacks.clone()),
             aggregated: Target::new(Side::Aggregated, bed.kubernetes.clone(), stacks.clone()),
             sample: bed.sample.clone().map(|endpoint| Target::new(Side::Sample, endpoint, flunders)),
-            reference: Target::new(Side::Reference, bed.kubernetes.clone(), copies),
+            reference: Target::new(Side::Reference, bed.kubernetes.clone(), copies.clone()),
             floor: Target::new(Side::Floor, floor.endpoint.clone(), stacks),
+            kpt: Target::new(Side::Kpt, bed.kubernetes.clone(), copies.clone()),
             repository: repository()?,
             padding: BTreeMap::new(),
             name,
@@ -237,7 +240,7 @@ impl Scene {
         let (group, kind, padded) = match target.side {
             Side::Stoa | Side::Aggregated | Side::Floor => ("config.stoa.dev", "Stack", Side::Stoa),
             Side::Sample => (SAMPLE_GROUP, "Flunder", Side::Sample),
-            Side::Reference => (REFERENCE_GROUP, REFERENCE_KIND, Side::Reference),
+            Side::Reference | Side::Kpt => (REFERENCE_GROUP, REFERENCE_KIND, Side::Reference),
         };
         let padding = self.padding.get(&padded).map_or("", String::as_str);
         let description = "The checkout of the web shop, as customers see it";
@@ -307,7 +310,7 @@ impl Scene {
         }
         for round in 0..rounds {
             let namespace = |side| format!("/api/v1/namespaces/{}", self.rollout_namespace(side, round));
-            paths.extend([Side::Stoa, Side::Reference].map(namespace));
+            paths.extend([Side::Stoa, Side::Reference, Side::Kpt].map(namespace));
         }
         let mut client = self.aggregated.endpoint.connect().await?;
         let mut results = Vec::new();

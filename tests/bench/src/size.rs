@@ -55,7 +55,7 @@ impl Size {
             watchers: &[(20, 1), (20, 10)],
             watched_writes: 10,
             watched_interval: Duration::from_millis(50),
-            config_maps: 200,
+            config_maps: 50,
             idle_windows: 2,
             patience: Duration::from_secs(5),
         }
@@ -75,7 +75,7 @@ impl Size {
             watchers: &[(100, 1), (1_000, 1), (1_000, 100)],
             watched_writes: 50,
             watched_interval: Duration::from_millis(100),
-            config_maps: 200,
+            config_maps: 1_000,
             idle_windows: 10,
             patience: Duration::from_secs(180),
         }
