@@ -49,6 +49,7 @@ pub(crate) async fn run(options: ServeOptions) -> anyhow::Result<()> {
         data_dir: options.data_dir.clone(),
         storage: options.storage.clone(),
         address: SocketAddr::new(options.bind_address, options.secure_port),
+        runs: options.runs,
         webhooks: options.webhooks.webhook_port.map(|port| SocketAddr::new(options.bind_address, port)),
         limits: Limits { shutdown_delay: Duration::from_secs(options.shutdown_delay_seconds), ..Limits::default() },
         reloads: vec![certificate.clone()],

@@ -52,6 +52,8 @@ pub(crate) struct StandaloneOptions {
     #[command(flatten)]
     pub(crate) webhooks: WebhookOptions,
     #[command(flatten)]
+    pub(crate) runs: RunOptions,
+    #[command(flatten)]
     pub(crate) storage: StorageOptions,
 }
 
@@ -61,6 +63,14 @@ pub(crate) struct WebhookOptions {
     /// The port for webhooks of Git servers, beside that of the API and with its certificate; if not given, none are taken
     #[arg(long)]
     pub(crate) webhook_port: Option<u16>,
+}
+
+/// How runs are executed.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct RunOptions {
+    /// How many runs are executed at once; others wait, and every namespace has its turn
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) max_concurrent_runs: u16,
 }
 
 #[derive(Debug, Args)]
@@ -105,6 +115,8 @@ pub(crate) struct ServeOptions {
     pub(crate) runner: RunnerOptions,
     #[command(flatten)]
     pub(crate) webhooks: WebhookOptions,
+    #[command(flatten)]
+    pub(crate) runs: RunOptions,
     #[command(flatten)]
     pub(crate) storage: StorageOptions,
 }

@@ -20,7 +20,7 @@ use crate::{
     git,
     kinds::{self, lookup::Lookup},
     leader::{Term, Work},
-    options::StorageOptions,
+    options::{RunOptions, StorageOptions},
     runs::{Services, backends::Backends, runner::Runner},
     sealing::Sealing,
     storage::{self, Storage},
@@ -39,6 +39,7 @@ pub(crate) struct Parts {
     pub(crate) address: SocketAddr,
     /// Where Git servers tell of pushes, if anywhere.
     pub(crate) webhooks: Option<SocketAddr>,
+    pub(crate) runs: RunOptions,
     pub(crate) limits: Limits,
     pub(crate) certificate: Arc<ServingCertificate>,
     pub(crate) reloads: Vec<Arc<dyn Reload>>,
@@ -158,6 +159,7 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
         authorizer: parts.authorizer.clone(),
         identity: storage.identity.clone(),
         clock: Arc::new(stoa_storage::SystemClock),
+        max_runs: parts.runs.max_concurrent_runs.into(),
     };
     subresources.set(services.clone());
 

@@ -63,6 +63,7 @@ pub(crate) async fn run(options: StandaloneOptions) -> anyhow::Result<()> {
         data_dir: data_dir.clone(),
         storage: options.storage.clone(),
         address: SocketAddr::from((Ipv4Addr::LOCALHOST, secure_port)),
+        runs: options.runs,
         webhooks: options.webhooks.webhook_port.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port))),
         limits: Limits { drain_timeout: Duration::from_secs(10), ..Limits::default() },
         certificate: Arc::new(ServingCertificate::from_pem(&serving.certificate_pem, &serving.key_pem)?),

@@ -26,6 +26,7 @@ pub(crate) mod reason {
     pub(crate) const UNKNOWN_KIND: &str = "UnknownKind";
     pub(crate) const DUPLICATE_RESOURCE: &str = "DuplicateResource";
     pub(crate) const NO_RUNTIME: &str = "NoRuntime";
+    pub(crate) const BUSY: &str = "Busy";
     pub(crate) const INTERNAL: &str = "InternalError";
 }
 

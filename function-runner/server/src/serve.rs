@@ -14,7 +14,7 @@ use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 use crate::args::Args;
 use crate::metrics::{self, Metrics};
 use crate::runtimes::Runtimes;
-use crate::service::Service;
+use crate::service::{Limits, Service};
 use crate::source::Sources;
 
 /// Specs and states of large stacks come in one message.
@@ -41,7 +41,7 @@ pub(crate) async fn serve(args: Args) -> anyhow::Result<()> {
         Sources::new(args.cache_dir.clone()),
         Runtimes::new(args.kubeconfig.clone(), args.cache_dir.clone()),
         metrics,
-        args.parallelism,
+        Limits { parallelism: args.parallelism, calls: args.max_calls },
         shutdown.clone(),
     );
     let service = FunctionRunnerServer::new(service)

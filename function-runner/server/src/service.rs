@@ -11,16 +11,16 @@ use stoa_proto::{
     ApplyEvent, ApplyRequest, ContentRequest, ContentResponse, GenerateRequest, GenerateResponse, LookRequest,
     LookResponse, PlanRequest, PlanResponse, ResolveRequest, ResolveResponse, Source, apply_request,
 };
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_stream::Stream;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Code, Request, Response, Status, Streaming};
 use tracing::Instrument as _;
 
 use crate::apply::{self, ActiveRuns, Conversation};
-use crate::failure::Failure;
+use crate::failure::{Failure, reason};
 use crate::metrics::Metrics;
 use crate::runtimes::Runtimes;
 use crate::source::Sources;
@@ -29,12 +29,23 @@ use crate::{convert, generate};
 /// How many events may wait for a caller that reads slowly.
 const EVENTS_AHEAD: usize = 64;
 
+/// How much is done at once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Resources of one run, when the caller does not say.
+    pub(crate) parallelism: u32,
+    /// Calls.
+    pub(crate) calls: u32,
+}
+
 /// Answers the calls. Holds nothing of a run but while its call lasts.
 pub(crate) struct Service {
     sources: Sources,
     runtimes: Runtimes,
     metrics: Metrics,
-    parallelism: u32,
+    limits: Limits,
+    /// A place for each call that may be worked on.
+    places: Arc<Semaphore>,
     /// Which process this is: drawn when it starts.
     instance: Arc<str>,
     shutdown: CancellationToken,
@@ -52,11 +63,25 @@ impl Service {
         sources: Sources,
         runtimes: Runtimes,
         metrics: Metrics,
-        parallelism: u32,
+        limits: Limits,
         shutdown: CancellationToken,
     ) -> Self {
         let instance = uuid::Uuid::new_v4().to_string().into();
-        Self { sources, runtimes, metrics, parallelism, instance, shutdown, active: Arc::default() }
+        let places = Arc::new(Semaphore::new(limits.calls as usize));
+        Self { sources, runtimes, metrics, limits, places, instance, shutdown, active: Arc::default() }
+    }
+
+    /// A place for a call, for as long as it is kept.
+    ///
+    /// # Errors
+    ///
+    /// `RESOURCE_EXHAUSTED` when all are taken: to be told so at once is better than to wait without knowing, and keeps
+    /// what waits out of memory.
+    fn place(&self) -> Result<OwnedSemaphorePermit, Failure> {
+        Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
+            let message = format!("{} calls are worked on already; try again", self.limits.calls);
+            Failure::new(Code::ResourceExhausted, reason::BUSY, message)
+        })
     }
 
     /// Counts a call, logs how it ended, and makes a status of what is wrong.
@@ -67,7 +92,11 @@ impl Service {
         work: impl Future<Output = Result<T, Failure>>,
     ) -> Result<Response<T>, Status> {
         let start = Instant::now();
-        let result = work.instrument(span.clone()).await.map_err(Status::from);
+        let placed = async {
+            let _place = self.place()?;
+            work.await
+        };
+        let result = placed.instrument(span.clone()).await.map_err(Status::from);
         self.metrics.called(method, start, &result);
         let _entered = span.enter();
         match &result {
@@ -174,6 +203,7 @@ impl FunctionRunner for Service {
             Some(Err(status)) => return Err(status),
             Some(Ok(_)) | None => return Err(Failure::request("the first message of an apply is its start").into()),
         };
+        let place = self.place()?;
         let target = start.target.clone().unwrap_or_default();
         let span = tracing::info_span!(
             "Apply",
@@ -190,13 +220,17 @@ impl FunctionRunner for Service {
             conversation,
             runtimes: self.runtimes.clone(),
             metrics: self.metrics.clone(),
-            parallelism: self.parallelism,
+            parallelism: self.limits.parallelism,
             instance: Arc::clone(&self.instance),
             shutdown: self.shutdown.clone(),
         };
         let active = Arc::clone(&self.active);
         // A task of its own: when the caller goes, what is in flight is still finished while it may be.
-        tokio::spawn(async move { apply.run(&active).await }.instrument(span));
+        let work = async move {
+            apply.run(&active).await;
+            drop(place);
+        };
+        tokio::spawn(work.instrument(span));
         Ok(Response::new(Box::pin(ReceiverStream::new(events))))
     }
 }
@@ -204,4 +238,28 @@ impl FunctionRunner for Service {
 /// A message that a request cannot do without.
 pub(crate) fn required<T>(value: Option<T>, field: &str) -> Result<T, Failure> {
     value.ok_or_else(|| Failure::request(format!("{field} is missing")))
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message as _;
+    use stoa_proto::Problem;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn more_calls_than_may_be_are_refused_at_once() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let cache = folder.path().to_owned();
+        let limits = Limits { parallelism: 1, calls: 1 };
+        let (sources, runtimes) = (Sources::new(cache.clone()), Runtimes::new(None, cache));
+        let service = Service::new(sources, runtimes, Metrics::new().unwrap(), limits, CancellationToken::new());
+        let code = async || service.look(Request::new(LookRequest::default())).await.unwrap_err();
+        let place = service.place().unwrap();
+        let busy = code().await;
+        assert_eq!(busy.code(), Code::ResourceExhausted);
+        assert_eq!(Problem::decode(busy.details()).unwrap().reason, reason::BUSY);
+        drop(place);
+        assert_eq!(code().await.code(), Code::InvalidArgument, "there is a place, and no source");
+    }
 }

@@ -16,6 +16,7 @@ mod lists;
 mod load;
 mod measure;
 mod process;
+mod queues;
 mod report;
 mod rollouts;
 mod scene;
@@ -81,6 +82,8 @@ enum Part {
     Patch,
     Create,
     Rollout,
+    /// Many stacks that are previewed at once, and a large one
+    Queue,
     /// One object among a thousand, ten thousand and so on up to `--objects`
     Scale,
 }
@@ -175,6 +178,9 @@ async fn measure(bench: &mut Bench, scene: &Scene, only: &[Part]) -> Result<()> 
     }
     if wanted(Part::Rollout) {
         rollouts(bench, scene).await.context("rollout")?;
+    }
+    if wanted(Part::Queue) {
+        queues::measure(bench, scene).await.context("queue")?;
     }
     Ok(())
 }

@@ -104,9 +104,23 @@ impl Servers {
 ///
 /// When it is gone.
 pub(crate) fn resident(pid: u32) -> Result<u64> {
+    memory(pid, "VmRSS:")
+}
+
+/// The most that it ever had.
+///
+/// # Errors
+///
+/// When it is gone.
+pub(crate) fn peak(pid: u32) -> Result<u64> {
+    memory(pid, "VmHWM:")
+}
+
+fn memory(pid: u32, field: &str) -> Result<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).with_context(|| format!("process {pid}"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
-    let kibibytes: u64 = line.trim().trim_end_matches(" kB").parse().context("VmRSS is no number")?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field)).with_context(|| format!("no {field}"))?;
+    let kibibytes: u64 =
+        line.trim().trim_end_matches(" kB").parse().with_context(|| format!("{field} is no number"))?;
     Ok(kibibytes * 1024)
 }
 

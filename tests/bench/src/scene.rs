@@ -54,9 +54,9 @@ pub(crate) struct Scene {
     pub(crate) sample: Option<Target>,
     pub(crate) reference: Target,
     /// What stoa-apiserver answered, repeated.
+    pub(crate) floor: Target,
     /// Where kpt works.
     pub(crate) kpt: Target,
-    pub(crate) floor: Target,
     /// The Git repository that stacks are rendered from.
     pub(crate) repository: TempDir,
     /// By side; those that have none have the objects of another.
@@ -174,10 +174,22 @@ impl Scene {
         self.wait_until_ready("config.stoa.dev", "Source", Some(&self.name)).await
     }
 
+    /// Waits until an organization of any name has its namespace.
+    ///
+    /// # Errors
+    ///
+    /// When it does not get ready.
+    pub(crate) async fn wait_for_organization(&self, name: &str) -> Result<()> {
+        self.wait_for(&format!("{}/{name}", collection("config.stoa.dev", "Organization", None))).await
+    }
+
     async fn wait_until_ready(&self, group: &str, kind: &str, namespace: Option<&str>) -> Result<()> {
-        let path = format!("{}/{}", collection(group, kind, namespace), self.name);
+        self.wait_for(&format!("{}/{}", collection(group, kind, namespace), self.name)).await
+    }
+
+    async fn wait_for(&self, path: &str) -> Result<()> {
         let is_ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
-        self.wait(&self.stoa, &path, |object| {
+        self.wait(&self.stoa, path, |object| {
             object["status"]["conditions"].as_array().is_some_and(|all| all.iter().any(is_ready))
         })
         .await

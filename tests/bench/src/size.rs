@@ -29,6 +29,10 @@ pub(crate) struct Size {
     pub(crate) watched_interval: Duration,
     /// Resources of a rollout beside its namespace.
     pub(crate) config_maps: usize,
+    /// Stacks that are previewed at once.
+    pub(crate) stacks: usize,
+    /// Resources of the one stack that is large.
+    pub(crate) large_stack: usize,
     /// How often the idle servers are looked at.
     pub(crate) idle_windows: u32,
     /// How long to wait for the servers to have nothing to do.
@@ -56,6 +60,8 @@ impl Size {
             watched_writes: 10,
             watched_interval: Duration::from_millis(50),
             config_maps: 50,
+            stacks: 20,
+            large_stack: 100,
             idle_windows: 2,
             patience: Duration::from_secs(5),
         }
@@ -76,6 +82,8 @@ impl Size {
             watched_writes: 50,
             watched_interval: Duration::from_millis(100),
             config_maps: 1_000,
+            stacks: 1_000,
+            large_stack: 10_000,
             idle_windows: 10,
             patience: Duration::from_secs(180),
         }

@@ -1,8 +1,10 @@
 //! Decides which runs are executed when: one at a time that changes a stack in a workspace, in the
-//! order in which they were created; previews at once.
+//! order in which they were created; previews beside them. Only so many are executed at once ([`places`]).
 //!
 //! A run whose plan waits for approval keeps its turn, since whatever another one changed meanwhile would make the plan
 //! stale, and is not executed until somebody decides or cancels it: no task, lease or function-runner is held for it.
+
+mod places;
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -26,6 +28,7 @@ use stoa_types::{
 use tokio::{task::JoinSet, time::Instant};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
+use self::places::Places;
 use super::queue::{self, ObjectKey};
 use crate::runs::{Services, awaits_approval, drive, execution::Execution, journal, status, wants_end};
 
@@ -78,6 +81,8 @@ struct Scheduler {
     lanes: HashMap<Lane, (Option<String>, VecDeque<Run>)>,
     /// The lane of each run that is in one.
     lane_of: HashMap<String, Lane>,
+    /// Who of those that may be executed is.
+    places: Places,
     /// From when the time of each run counts that was taken up and has not ended, by uid.
     began: HashMap<String, Began>,
     /// Runs to be taken up again, and ended runs to be deleted.
@@ -89,6 +94,8 @@ struct Scheduler {
 struct Active {
     key: ObjectKey,
     cancel: CancellationToken,
+    /// Whether it has one of the places.
+    has_place: bool,
 }
 
 /// From when the time of a run counts. The clock of the machine may be set while it goes on, which no run may be ended
@@ -159,6 +166,7 @@ async fn take_up(services: Services, seen: Run, began: Began, cancel: Cancellati
 impl Scheduler {
     fn new(services: Services, end: CancellationToken) -> Self {
         Self {
+            places: Places::new(services.max_runs),
             services,
             end,
             active: HashMap::new(),
@@ -194,7 +202,8 @@ impl Scheduler {
             if !self.has_turn(&uid) {
                 self.unqueue(&uid);
             }
-            self.start(run);
+            self.places.forget(&run.namespace().unwrap_or_default(), &uid);
+            self.execute(run, false);
             return;
         }
         if !run.spec.operation.is_mutating() {
@@ -251,11 +260,24 @@ impl Scheduler {
         finished.map_err(|halt| ApiError::internal(format!("{halt:?}")))
     }
 
+    /// Has a run executed as soon as there is a place for it.
     fn start(&mut self, run: Run) {
+        self.places.queue(run);
+        self.fill();
+    }
+
+    /// Has those executed for whom there is a place.
+    fn fill(&mut self) {
+        while let Some(run) = self.places.next() {
+            self.execute(run, true);
+        }
+    }
+
+    fn execute(&mut self, run: Run, has_place: bool) {
         let uid = run.uid().unwrap_or_default();
         let key = queue::key_of(&run);
         let cancel = CancellationToken::new();
-        self.active.insert(uid.clone(), Active { key, cancel: cancel.clone() });
+        self.active.insert(uid.clone(), Active { key, cancel: cancel.clone(), has_place });
         let now = self.services.now();
         let began = self.began.entry(uid.clone()).or_insert_with(|| Began::new(&run, now));
         began.resume();
@@ -273,7 +295,16 @@ impl Scheduler {
     /// A run's task has ended: the next of its lane starts, and one that was put down before its
     /// end is taken up again later. One that waits for approval keeps its turn.
     async fn ended(&mut self, uid: &str) {
-        let Some(Active { key, .. }) = self.active.remove(uid) else { return };
+        let Some(Active { key, has_place, .. }) = self.active.remove(uid) else { return };
+        let namespace = key.0.clone();
+        self.put_down(uid, key).await;
+        if has_place {
+            self.places.leave(&namespace);
+            self.fill();
+        }
+    }
+
+    async fn put_down(&mut self, uid: &str, key: ObjectKey) {
         let found = match self.services.lookup.api::<Run>() {
             Ok(runs) => runs.get_opt(&key.0, &key.1).await,
             Err(error) => Err(error),
@@ -341,6 +372,7 @@ impl Scheduler {
     fn gone(&mut self, run: &Run) {
         let uid = run.uid().unwrap_or_default();
         self.later.remove(&queue::key_of(run));
+        self.places.forget(&run.namespace().unwrap_or_default(), &uid);
         self.unqueue(&uid);
         if let Some(active) = self.active.get(&uid) {
             active.cancel.cancel();

@@ -129,10 +129,21 @@ pub(crate) fn written_by_server(
     resource: &str,
     name: &str,
 ) -> Result<(), ApiError> {
+    part_written_by_server(context, group, resource, name, "objects of this kind are")
+}
+
+/// The same for a part of an object, such as `status.trigger is`.
+pub(crate) fn part_written_by_server(
+    context: &RequestContext,
+    group: &str,
+    resource: &str,
+    name: &str,
+    part_is: &str,
+) -> Result<(), ApiError> {
     if context.is_internal() {
         return Ok(());
     }
-    Err(ApiError::forbidden(group, resource, name, "objects of this kind are written by Stoa alone"))
+    Err(ApiError::forbidden(group, resource, name, format_args!("{part_is} written by Stoa alone")))
 }
 
 /// The status of a condition as a table shows it, or `Unknown`.

@@ -10,7 +10,10 @@ use stoa_machinery::{
     status::FieldError,
     strategy::{Admission, Strategy},
 };
-use stoa_types::{Source, config::SourceProvider};
+use stoa_types::{
+    Source,
+    config::{ObservedVersion, SourceProvider},
+};
 
 use super::{check, lookup::Lookup, trigger};
 
@@ -43,6 +46,13 @@ pub(crate) fn short(commit: Option<&serde_json::Value>) -> serde_json::Value {
 #[derive(Debug)]
 pub(crate) struct SourceStrategy {
     pub(crate) lookup: Lookup,
+}
+
+/// The commits that were found in a source.
+fn observed(source: &Source) -> (Option<&str>, &[ObservedVersion]) {
+    let status = source.status.as_ref();
+    let commit = status.and_then(|status| status.observed_commit.as_deref());
+    (commit, status.map_or(&[], |status| &status.versions))
 }
 
 #[async_trait]
@@ -79,8 +89,10 @@ impl Strategy for SourceStrategy {
             Admission::Update { new, old, subresource: "" } if leads(new) != leads(old) => {
                 trigger::require_of_source(&self.lookup, context, new).await
             }
-            Admission::Update { new, old, subresource: "status" } if new.status != old.status => {
-                check::written_by_server(context, "config.stoa.dev", "sources", &new.name_any())
+            Admission::Update { new, old, subresource: "status" } if observed(new) != observed(old) => {
+                // What a trigger deploys follows them.
+                let part = "status.observedCommit and status.versions are";
+                check::part_written_by_server(context, "config.stoa.dev", "sources", &new.name_any(), part)
             }
             Admission::Update { .. } | Admission::Delete(_) => Ok(()),
         }

@@ -257,7 +257,13 @@ impl Strategy for StackStrategy {
                 if of(new) == of(old) {
                     return Ok(());
                 }
-                check::written_by_server(context, "config.stoa.dev", "stacks", &new.name_any())
+                check::part_written_by_server(
+                    context,
+                    "config.stoa.dev",
+                    "stacks",
+                    &new.name_any(),
+                    "status.trigger is",
+                )
             }
             Admission::Delete(stack) => {
                 self.require_project_access(context, stack, self.project(stack).await?).await?;

@@ -4,7 +4,9 @@
 //! start the run: who sets the trigger, who changes what a stack with a trigger deploys or where to, and who changes where
 //! its project and source lead. Pushing to the repository is up to the repository.
 
-use kube::ResourceExt as _;
+use std::collections::HashSet;
+
+use kube::ResourceExt;
 use stoa_machinery::{ApiError, RequestContext, registry::ListOptions};
 use stoa_types::{
     Project, Source, Stack,
@@ -82,11 +84,21 @@ pub(crate) async fn require_of_source(
     context: &RequestContext,
     source: &Source,
 ) -> Result<(), ApiError> {
+    if context.is_internal() {
+        return Ok(());
+    }
     let of_source = format!("spec.source.name={}", source.name_any());
     let options = ListOptions { field_selector: Some(of_source), ..ListOptions::default() };
     let namespace = source.namespace().unwrap_or_default();
-    for project in lookup.api::<Project>()?.list_with(Some(&namespace), &options).await? {
-        require_of_project(lookup, context, &project).await?;
+    // Two reads, however many projects there are.
+    let projects = lookup.api::<Project>()?.list_with(Some(&namespace), &options).await?;
+    let projects: HashSet<String> = projects.iter().map(ResourceExt::name_any).collect();
+    if projects.is_empty() {
+        return Ok(());
+    }
+    let stacks = lookup.api::<Stack>()?.list(Some(&namespace), "").await?;
+    for stack in stacks.iter().filter(|stack| projects.contains(&stack.spec.project)) {
+        require(lookup, context, stack).await?;
     }
     Ok(())
 }

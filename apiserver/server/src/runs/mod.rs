@@ -65,6 +65,8 @@ pub(crate) struct Services {
     pub(crate) identity: String,
     /// What the time is.
     pub(crate) clock: Arc<dyn Clock>,
+    /// How many runs are executed at once.
+    pub(crate) max_runs: usize,
 }
 
 impl Services {

@@ -56,7 +56,11 @@ impl Generate {
             version,
             r#ref: target.source().map_err(failure)?.spec.reference.clone(),
         };
-        let refused = |status: tonic::Status| failure(runner::halt(&status, reason::GENERATE_FAILED));
+        let refused = |status: tonic::Status| match status.code() {
+            // Runs wait until the function-runner has time; whoever waits for an answer is told.
+            tonic::Code::ResourceExhausted => ApiError::too_many_requests(status.message(), 1),
+            _ => failure(runner::halt(&status, reason::GENERATE_FAILED)),
+        };
         let commit = services.runner.client().resolve(request).await.map_err(refused)?.into_inner().commit;
         let request = target.generate_request(services, &commit, &parameters).await.map_err(failure)?;
         let response = services.runner.client().generate(request).await.map_err(refused)?.into_inner();

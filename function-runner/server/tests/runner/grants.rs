@@ -78,6 +78,17 @@ async fn what_takes_long_goes_on_while_the_caller_answers_and_comes_to_nothing_w
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_runner_that_was_suspended_changes_nothing_when_it_goes_on() {
+    // It may notice first that its time is over, or that it has an answer, and only then there is something to stop.
+    for _ in 0..5 {
+        if suspended().await {
+            return;
+        }
+    }
+    panic!("it never went on with what was held up");
+}
+
+/// Suspends a runner until it is presumed dead. Whether it went on with what was held up; nothing comes of it in any case.
+async fn suspended() -> bool {
     let (mut scene, server, spec, plan) = at_a_server().await;
     let mut heartbeats = 0;
     let bed = &scene.bed;
@@ -103,10 +114,11 @@ async fn a_runner_that_was_suspended_changes_nothing_when_it_goes_on() {
     scene.bed.signal("CONT");
     tokio::time::sleep(AFTERWARDS).await;
     assert!(scene.commits().is_empty(), "it was presumed dead, and wrote all the same");
-    assert!(server.requests() > asked, "it went on with what was held up");
+    let went_on = server.requests() > asked;
 
     let again = scene.caller.apply(&spec, &plan).await;
     assert!(again.finished().succeeded && scene.commits().len() == 1, "{again:?}");
+    went_on
 }
 
 #[tokio::test]

@@ -83,6 +83,7 @@ impl World {
             identity: "test".to_owned(),
             clock: Arc::new(Shifted(Arc::default())),
             lookup,
+            max_runs: 64,
         };
         let guard = end.clone().drop_guard();
         let world = Self { registry, services, end, _controller: None, _documents: documents, _guard: guard };
@@ -177,6 +178,25 @@ async fn deleted_run_makes_way_for_the_next() {
     world.registry.api::<Run>().delete("shop", "one", &DeleteOptions::default()).await.unwrap();
     world.began("two").await;
     assert!(world.registry.api::<Run>().get_opt("shop", "one").await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn run_without_a_place_waits_and_ends_when_it_is_to() {
+    let mut world = World::new().await;
+    world.services.max_runs = 1;
+    let world = world.controlled();
+    let preview = json!({"stack": "web", "workspace": "dev", "operation": "Preview"});
+    for name in ["one", "two", "three"] {
+        world.create("Run", name, preview.clone()).await;
+    }
+    world.began("one").await;
+    // A run that only ends needs no place.
+    world.change("two", |run| run.spec.cancel = true).await;
+    assert_eq!(world.ended("two").await.phase, RunPhase::Canceled);
+    assert_eq!(status(&world.registry.api::<Run>().get("shop", "three").await.unwrap()).phase, RunPhase::Pending);
+    world.change("one", |run| run.spec.cancel = true).await;
+    world.ended("one").await;
+    world.began("three").await;
 }
 
 #[tokio::test]

@@ -85,6 +85,7 @@ impl Fixture {
             authorizer: authorizer.clone(),
             identity: "test".to_owned(),
             clock: Arc::new(stoa_storage::SystemClock),
+            max_runs: 64,
         };
         let mut tasks = JoinSet::new();
         // Those that an organization needs; the others would only tell that there is no runner.
