@@ -44,7 +44,8 @@ pub(crate) struct Caller {
     pub(crate) grant: Grant,
     /// What the digests of sensitive values in the state are made with.
     pub(crate) keys: DigestKeys,
-    /// Resources of calls whose results nobody had. Whoever keeps the state has to hear of each of them again.
+    /// Resources of calls whose results nobody had, and what was found to be another object than is recorded. Whoever
+    /// keeps the state has to hear of each of them again.
     pub(crate) open: HashSet<ResourceId>,
 }
 
@@ -74,8 +75,8 @@ impl Caller {
             result.problem = Some(problem);
         }
         if result.outcome == ResourceOutcome::Failed && self.open.contains(&planned.id) {
-            // What an earlier call made is there all the same.
-            result.resource = prior.cloned();
+            // What an earlier call made is there all the same, whatever its fields are.
+            result.resource = prior.filter(|prior| prior.id == planned.id).cloned().map(StateResource::as_found);
         }
         result
     }
@@ -127,11 +128,18 @@ impl Caller {
         ResourceResult { outcome, ..failed(planned, problem) }
     }
 
-    /// What is known of a call that failed. A refusal is an answer; what may pass by itself may also have come after
-    /// the call was made.
-    fn refused(&self, planned: &PlannedAction, error: &RuntimeError, sensitive: &Sensitive) -> ResourceResult {
+    /// What is known of a call that failed. A refusal is an answer to its own try alone; what may pass by itself may also
+    /// have come after the call was made, whether that was tried again or not.
+    fn refused(
+        &self,
+        planned: &PlannedAction,
+        error: &RuntimeError,
+        sensitive: &Sensitive,
+        told: &Told,
+    ) -> ResourceResult {
         let problem = problem(&planned.id, error, sensitive);
-        if error.is_retryable() { self.unanswered(planned, problem) } else { failed(planned, problem) }
+        let is_unanswered = error.is_retryable() || told.lock().is_some();
+        if is_unanswered { self.unanswered(planned, problem) } else { failed(planned, problem) }
     }
 
     async fn attempt(&self, planned: &PlannedAction, prior: Option<&StateResource>, told: &Told) -> ResourceResult {
@@ -143,7 +151,7 @@ impl Caller {
             Action::Delete => match self.delete(prior, &Sensitive::default(), told).await {
                 Ok(Deleted::Gone) => done(planned, None, None),
                 Ok(Deleted::Left(owner)) => left(done(planned, None, None), &owner),
-                Err(error) => self.refused(planned, &error, &Sensitive::default()),
+                Err(error) => self.refused(planned, &error, &Sensitive::default(), told),
             },
             Action::Create | Action::Update | Action::Adopt | Action::Replace | Action::Unchanged => {
                 match self.values.ready(&planned.id) {
@@ -203,7 +211,7 @@ impl Caller {
         if planned.action == Action::Replace
             && let Err(error) = self.delete(prior, sensitive, told).await
         {
-            return self.refused(planned, &error, sensitive);
+            return self.refused(planned, &error, sensitive, told);
         }
         let prior = prior.filter(|_| planned.action != Action::Replace);
         let request = ApplyRequest {
@@ -214,7 +222,7 @@ impl Caller {
         };
         let applied = match retried(&self.stop, sensitive, told, || self.runtime.apply(&request)).await {
             Ok(applied) => applied,
-            Err(error) => return self.refused(planned, &error, sensitive),
+            Err(error) => return self.refused(planned, &error, sensitive, told),
         };
         self.values.settle(&planned.id, applied.live.clone());
         let cluster = applied.kubernetes.as_ref().map(|object| object.cluster.clone()).unwrap_or_default();

@@ -150,7 +150,7 @@ pub async fn execute(
         grace: options.grace,
         grant: options.grant.clone(),
         keys: execution.keys.clone(),
-        open: state.open.iter().map(|call| call.id.clone()).collect(),
+        open: state.open.iter().map(|call| &call.id).chain(found(&state, execution.state)).cloned().collect(),
     };
     let mut walk = Walk {
         plan: execution.plan,
@@ -211,6 +211,12 @@ pub async fn execute(
     outcome.succeeded = problems.is_empty() && !outcome.canceled;
     outcome.problems = problems;
     Ok(outcome)
+}
+
+/// What is recorded otherwise since it was looked for.
+fn found<'a>(looked: &'a State, recorded: &'a State) -> impl Iterator<Item = &'a ResourceId> {
+    let before: HashMap<&ResourceId, &StateResource> = recorded.resources.iter().map(|it| (&it.id, it)).collect();
+    looked.resources.iter().filter(move |it| before.get(&it.id) != Some(it)).map(|it| &it.id)
 }
 
 /// What became of the changes that a deferred runtime gathered.
@@ -330,9 +336,11 @@ impl Walk<'_> {
         self.caller.stop.is_cancelled() || self.caller.grant.check().is_err()
     }
 
-    /// What is recorded of a resource, perhaps under an id that it had before.
+    /// What is recorded of a resource, perhaps under an id that it had before. What is recorded under its own is of an
+    /// earlier try.
     fn prior(&self, planned: &PlannedAction) -> Option<&StateResource> {
-        self.recorded.get(planned.recorded_as.as_ref().unwrap_or(&planned.id)).copied()
+        let ids = [Some(&planned.id), planned.recorded_as.as_ref()];
+        ids.into_iter().flatten().find_map(|id| self.recorded.get(id)).copied()
     }
 
     /// What is left alone: only its record may have to be brought up to date.

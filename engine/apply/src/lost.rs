@@ -3,7 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use stoa_engine::{Problem, ResourceId, Sensitive, Spec, State, StateResource, planner::unknown_state};
+use stoa_engine::{
+    ObjectRef, OpenCall, Problem, ResourceId, ResourceType, Sensitive, Spec, State, StateResource,
+    planner::unknown_state,
+};
 use stoa_runtime::{Found, LostCall, Runtime, RuntimeError};
 
 use crate::planning::problem;
@@ -22,8 +25,8 @@ pub(crate) enum Undecided {
 pub(crate) async fn decide(runtime: &dyn Runtime, spec: &Spec, state: &State) -> Result<State, Undecided> {
     let mut resources: BTreeMap<ResourceId, StateResource> =
         state.resources.iter().map(|resource| (resource.id.clone(), resource.clone())).collect();
-    let open = state.open.iter().filter(|call| call.may_have_made(resources.contains_key(&call.id)));
-    let sought: Vec<(StateResource, &str)> = open
+    let open = state.open.iter().filter(|call| call.is_to_be_looked_for(resources.contains_key(&call.id)));
+    let sought: Vec<(StateResource, &OpenCall)> = open
         .filter_map(|call| {
             let wanted = spec.resources.iter().find(|resource| resource.id == call.id);
             let named = resources.get(&call.id).cloned().or_else(|| {
@@ -31,24 +34,31 @@ pub(crate) async fn decide(runtime: &dyn Runtime, spec: &Spec, state: &State) ->
                 let extensions = wanted.map(|wanted| wanted.extensions.clone()).unwrap_or_default();
                 Some(StateResource { extensions, ..named })
             });
-            Some((named?, call.run.as_str()))
+            Some((named?, call))
         })
         .collect();
     if sought.is_empty() {
         return Ok(state.clone());
     }
-    let calls: Vec<LostCall<'_>> = sought.iter().map(|(resource, run)| LostCall { resource, run }).collect();
+    let calls: Vec<LostCall<'_>> =
+        sought.iter().map(|(resource, call)| LostCall { resource, run: &call.run }).collect();
     let found = runtime.look_for(&calls).await.map_err(Undecided::Runtime)?;
     let mut problems = Vec::new();
-    for ((resource, _), found) in sought.iter().zip(found) {
+    for ((resource, call), found) in sought.iter().zip(found) {
         let id = resource.id.clone();
+        let may_have_made = call.may_have_made(resources.contains_key(&id));
         match found {
             Ok(Found::Absent) => {}
+            // The call can be repeated, and whose the object is by now is decided as ever.
+            Ok(Found::Foreign | Found::Unknowable) if !may_have_made => {}
             Ok(Found::Foreign) => drop(resources.remove(&id)),
             Ok(Found::Ours(applied)) => {
                 let cluster = applied.kubernetes.map(|object| object.cluster).unwrap_or_default();
                 let found = resource.clone().found(&applied.live, cluster);
                 if found.uid() != resource.uid() || !resources.contains_key(&id) {
+                    // The same object may still be recorded under the id that it had before.
+                    let others = resources.values_mut().filter(|other| other.id != id && is_same(other, &found));
+                    others.for_each(|other| *other = other.clone().found(&applied.live, other.cluster.clone()));
                     resources.insert(id, found);
                 }
             }
@@ -61,6 +71,17 @@ pub(crate) async fn decide(runtime: &dyn Runtime, spec: &Spec, state: &State) ->
         return Err(Undecided::Problems(problems));
     }
     Ok(State { resources: resources.into_values().collect(), open: state.open.clone() })
+}
+
+/// The object that a record is of, in no version.
+pub(crate) fn object(record: &StateResource) -> Option<ObjectRef> {
+    let object = ObjectRef::of(&record.attributes).filter(|_| record.kind == ResourceType::Kubernetes)?;
+    Some(ObjectRef { version: String::new(), ..object })
+}
+
+/// Whether two records are of one object.
+fn is_same(a: &StateResource, b: &StateResource) -> bool {
+    object(a).is_some_and(|a| object(b) == Some(a))
 }
 
 /// The problem of each resource about which a person has to decide.

@@ -1,12 +1,15 @@
 //! Plans against what is live: one read of everything, then a dry run of only what would change.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use futures_util::{StreamExt as _, future::BoxFuture, stream};
 use serde_json::{Map, Value};
 use stoa_engine::{
-    Action, DigestKeys, FieldPath, Live, Plan, PlanInput, Preview, Problem, Resource, ResourceId, Sensitive, Spec,
-    State, StateResource, Summary,
+    Action, DigestKeys, FieldPath, Live, ObjectRef, Plan, PlanInput, PlannedAction, Preview, Problem, Resource,
+    ResourceId, Sensitive, Spec, State, StateResource, Summary,
     planner::{self, Draft},
     problem::reason,
     render::{Colour, render},
@@ -80,7 +83,24 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     let looked = PlanInput { live: &live, ..blind };
     let draft = planner::draft(&looked).map_err(PlanError::Problems)?;
     let desired = resolved(spec, &draft, destroy);
-    let previews = preview(&*runtime, &draft, &desired, &recorded, &live).await?;
+    let open: BTreeSet<&ResourceId> = state.open.iter().map(|call| &call.id).collect();
+    let mut objects: HashMap<ObjectRef, usize> = HashMap::new();
+    for object in state.resources.iter().filter_map(lost::object) {
+        *objects.entry(object).or_default() += 1;
+    }
+    let is_asked = |planned: &PlannedAction| match planned.action {
+        Action::Create | Action::Update | Action::Adopt => true,
+        // A call without a result may have set fields that no record says were ever wanted, and so may one for the same
+        // object under another id.
+        Action::Unchanged => {
+            let prior = recorded.get(planned.recorded_as.as_ref().unwrap_or(&planned.id));
+            let is_recorded_twice =
+                || prior.and_then(|prior| objects.get(&lost::object(prior)?)).is_some_and(|n| *n > 1);
+            open.contains(&planned.id) || prior.is_some_and(|prior| prior.is_only_found()) || is_recorded_twice()
+        }
+        Action::Delete | Action::Replace | Action::Forget => false,
+    };
+    let previews = preview(&*runtime, &draft, &is_asked, &desired, &recorded, &live).await?;
     let decided = PlanInput { previews: &previews, ..looked };
     let plan = planner::plan(&decided).map_err(PlanError::Problems)?;
     let (digest, summary, table) = (plan.digest(), plan.summary(), render(&plan, Colour::Never));
@@ -176,20 +196,18 @@ async fn read(
 
 type Answer = Result<(ResourceId, Option<Preview>), (ResourceId, RuntimeError)>;
 
-/// Asks the infrastructure about everything that the draft would create, change or take over.
+/// Asks the infrastructure about what it is to be asked about: everything that the draft would create, change or take over.
 async fn preview(
     runtime: &dyn Runtime,
     draft: &Draft,
+    is_asked: &(dyn Fn(&PlannedAction) -> bool + Sync),
     desired: &BTreeMap<ResourceId, Resource>,
     prior: &BTreeMap<&ResourceId, &StateResource>,
     live: &BTreeMap<ResourceId, Live>,
 ) -> Result<BTreeMap<ResourceId, Preview>, PlanError> {
     // Boxed one by one: a stream over a mapped iterator of borrows could not be sent to another thread.
     let mut calls: Vec<BoxFuture<'_, Answer>> = Vec::new();
-    for planned in &draft.plan.actions {
-        if !matches!(planned.action, Action::Create | Action::Update | Action::Adopt) {
-            continue;
-        }
+    for planned in draft.plan.actions.iter().filter(|planned| is_asked(planned)) {
         let Some(resource) = desired.get(&planned.id) else { continue };
         let known = &draft.desired[&planned.id];
         calls.push(Box::pin(async move {

@@ -156,6 +156,11 @@ pub(crate) fn is_volatile(path: &FieldPath) -> bool {
     }
 }
 
+/// The uid that its server gave a live object.
+pub(crate) fn uid_of(live: &Map<String, Value>) -> Option<&str> {
+    live.get("metadata")?.get("uid")?.as_str()
+}
+
 /// The live object without what is no use to keep: managedFields, and the copy of itself that
 /// `kubectl apply` leaves in an annotation (in clear, for a Secret).
 #[must_use]

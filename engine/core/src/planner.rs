@@ -16,7 +16,7 @@ use crate::document::Document as _;
 use crate::graph::Graph;
 use crate::lookup::Settled;
 use crate::masks::DigestKeys;
-use crate::object::ObjectRef;
+use crate::object::{ObjectRef, uid_of};
 use crate::owner::{Owner, Standing, taken_from};
 use crate::plan::{Action, FieldChange, Live, Plan, PlannedAction, Preview};
 use crate::problem::{Problem, reason};
@@ -148,10 +148,14 @@ pub fn draft(input: &PlanInput<'_>) -> Result<Draft, Vec<Problem>> {
         };
         settled.insert(id.clone(), Settled::new(resource, resolved, decision.action, live));
     }
-    let taken_over: HashSet<&ResourceId> = renamed.values().copied().collect();
-    for (id, prior) in recorded.iter().filter(|(id, _)| !known(&id.0)) {
-        let action = remove(input.owner, prior, input.live.get(*id), taken_over.contains(id));
-        actions.insert((*id).clone(), action);
+    let kept = objects(&wanted);
+    let unwanted: Vec<&StateResource> = recorded.values().filter(|prior| !known(&prior.id.0)).copied().collect();
+    let superseded = superseded(&unwanted, input.live);
+    for prior in unwanted {
+        let id = &prior.id;
+        let is_other_id = is_among(&kept, prior) || superseded.contains_key(id);
+        let action = remove(input.owner, prior, input.live.get(id), is_other_id);
+        actions.insert(id.clone(), action);
     }
     // Calls that left nothing behind, of what is no longer wanted: only their record goes.
     for call in input.state.open.iter().filter(|call| !known(&call.id.0) && !recorded.contains_key(&call.id)) {
@@ -173,7 +177,7 @@ pub fn draft(input: &PlanInput<'_>) -> Result<Draft, Vec<Problem>> {
     if !problems.is_empty() {
         return Err(problems);
     }
-    let actions = ordered(before, actions, &recorded, &renamed);
+    let actions = ordered(before, actions, &recorded, &renamed, &superseded);
     let plan = Plan { schema_version: Plan::SCHEMA_VERSION, spec_digest: input.spec_digest.to_owned(), actions };
     let desired = settled.into_iter().map(|(id, settled)| (id, settled.into_resolved())).collect();
     Ok(Draft { plan, desired })
@@ -186,8 +190,45 @@ pub fn unknown_state(id: &ResourceId) -> Problem {
     Problem::new(reason::UNKNOWN_STATE, message).of(id)
 }
 
+/// What tells the wanted objects from others, whatever ids they have.
+fn objects(wanted: &[&Resource]) -> HashSet<[String; 4]> {
+    let objects = wanted.iter().filter(|resource| resource.kind == ResourceType::Kubernetes);
+    objects.filter_map(|resource| identity(&resource.attributes)).collect()
+}
+
+/// Whether what is recorded is one of these objects. Removing it would remove the wanted one, also where that is recorded
+/// under its new id already and the old record is left from a run that did not get to its end.
+fn is_among(kept: &HashSet<[String; 4]>, prior: &StateResource) -> bool {
+    prior.kind == ResourceType::Kubernetes && identity(&prior.attributes).is_some_and(|object| kept.contains(&object))
+}
+
+/// Records of objects that are recorded under several ids, none of which is wanted, as where a run was stopped that was
+/// to bring an object to a new id; and under which id each is removed: the one that says which object is live.
+fn superseded<'a>(
+    unwanted: &[&'a StateResource],
+    live: &BTreeMap<ResourceId, Live>,
+) -> HashMap<&'a ResourceId, &'a ResourceId> {
+    let mut of_object: BTreeMap<[String; 4], Vec<&StateResource>> = BTreeMap::new();
+    for prior in unwanted.iter().filter(|prior| prior.kind == ResourceType::Kubernetes) {
+        if let Some(object) = identity(&prior.attributes) {
+            of_object.entry(object).or_default().push(prior);
+        }
+    }
+    let is_live = |prior: &&&StateResource| match live.get(&prior.id) {
+        Some(Live::Present(live)) => prior.uid().is_some() && uid_of(live) == prior.uid(),
+        Some(Live::Absent | Live::Unverified(_)) | None => false,
+    };
+    let several = of_object.values().filter(|records| records.len() > 1);
+    several
+        .flat_map(|records| {
+            let last = records.iter().rfind(is_live).or(records.last()).map(|last| &last.id);
+            records.iter().filter_map(move |prior| Some((&prior.id, last.filter(|last| **last != prior.id)?)))
+        })
+        .collect()
+}
+
 /// Wanted ids of objects that are recorded under another id, as when only the version in
-/// `apiVersion` changed. Removing the old one would remove the new one.
+/// `apiVersion` changed.
 fn renamed<'a>(
     wanted: &[&Resource],
     recorded: &BTreeMap<&'a ResourceId, &'a StateResource>,
@@ -280,7 +321,7 @@ fn decide(input: &PlanInput<'_>, resource: &Resource, prior: Option<&StateResour
     let action = match prior {
         _ if replaced => Action::Replace,
         None => Action::Adopt,
-        Some(_) if changes.is_empty() => Action::Unchanged,
+        Some(prior) if changes.is_empty() && !is_of_another(input.owner, prior, live) => Action::Unchanged,
         Some(_) => Action::Update,
     };
     let drift = changes.iter().any(|change| change.drift);
@@ -289,6 +330,12 @@ fn decide(input: &PlanInput<'_>, resource: &Resource, prior: Option<&StateResour
         Some(_) | None => Vec::new(),
     };
     Decision { action, changes, drift, unverified, taken }
+}
+
+/// Whether the record is of an object that was there before this one of ours, as where that was made under another id. It
+/// has to be brought up to date, or else this one could not be removed.
+fn is_of_another(owner: &Owner, prior: &StateResource, live: &Map<String, Value>) -> bool {
+    owner.has(live) && matches!((prior.uid(), uid_of(live)), (Some(recorded), Some(uid)) if recorded != uid)
 }
 
 /// What is done about a resource that is recorded and no longer wanted.
@@ -326,15 +373,21 @@ fn ordered(
     mut actions: BTreeMap<ResourceId, PlannedAction>,
     recorded: &BTreeMap<&ResourceId, &StateResource>,
     renamed: &HashMap<ResourceId, &ResourceId>,
+    superseded: &HashMap<&ResourceId, &ResourceId>,
 ) -> Vec<PlannedAction> {
     let mut deletions = BTreeSet::new();
     for id in actions.values().filter(|action| !action.action.keeps()).map(|action| &action.id) {
         before.entry(id.clone()).or_default();
     }
+    // The record of an object under an id that it has no more goes last: what is done about the object may fail, and then
+    // no record may be missing. Whoever depends on that id depends on the object.
+    let last_id = |id| superseded.get(id).copied();
     let dependents = recorded
         .values()
         .flat_map(|prior| prior.depends_on.iter().map(|dependency| (dependency, &prior.id)))
-        .chain(renamed.iter().map(|(new, old)| (*old, new)));
+        .flat_map(|(gone, dependent)| [Some(gone), last_id(gone)].into_iter().flatten().map(move |it| (it, dependent)))
+        .chain(renamed.iter().map(|(new, old)| (*old, new)))
+        .chain(superseded.iter().map(|(old, last)| (*old, *last)));
     for (gone, dependent) in dependents {
         if gone != dependent
             && actions.get(gone).is_some_and(|action| !action.action.keeps())

@@ -190,7 +190,7 @@ impl Sensitive {
             return !value.is_null();
         }
         // The server may have moved a value, so what looks like one is masked wherever it is. What an object is called
-        // has to be known, and is in its id anyway.
+        // has to be known, and is in its id anyway; its uid has to be, too, and no server makes it of a value.
         value.as_str().is_some_and(|text| self.is_sensitive_text(text) && !names_the_object(at))
     }
 
@@ -202,7 +202,7 @@ impl Sensitive {
 /// Whether the path is one of those that tell an object from others.
 fn names_the_object(path: &FieldPath) -> bool {
     let keys: Vec<&str> = path.keys().collect();
-    matches!(keys.as_slice(), ["apiVersion" | "kind"] | ["metadata", "name" | "namespace"])
+    matches!(keys.as_slice(), ["apiVersion" | "kind"] | ["metadata", "name" | "namespace" | "uid"])
         && keys.len() == path.0.len()
 }
 
@@ -262,6 +262,16 @@ mod tests {
         let recorded = Sensitive::of(object, &BTreeSet::new()).recorded(&"v1:Secret:shop:db".into(), object, &keys());
         assert_eq!(ObjectRef::of(&recorded), ObjectRef::of(object));
         assert!(is_masked(&recorded["metadata"]["labels"]["user"]) && is_masked(&recorded["stringData"]["user"]));
+    }
+
+    #[test]
+    fn a_uid_in_which_a_sensitive_text_happens_to_be_is_recorded() {
+        let live = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "pin", "uid": "0b5e-4711-9f",
+            "labels": {"pin": "4711"}}, "stringData": {"pin": "4711"}});
+        let object = live.as_object().unwrap();
+        let recorded = Sensitive::of(object, &BTreeSet::new()).recorded(&"v1:Secret:pin".into(), object, &keys());
+        assert_eq!(recorded["metadata"]["uid"], "0b5e-4711-9f");
+        assert!(is_masked(&recorded["metadata"]["labels"]["pin"]));
     }
 
     #[test]

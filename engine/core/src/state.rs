@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::document::Document;
 use crate::masks::DigestKeys;
-use crate::object::{KubernetesObject, without_bookkeeping};
+use crate::object::{KubernetesObject, split_api_version, uid_of, without_bookkeeping};
 use crate::plan::Action;
 use crate::resolve::Resolved;
 use crate::sensitive::Sensitive;
@@ -198,6 +198,15 @@ pub struct OpenCall {
 }
 
 impl OpenCall {
+    /// Whether what is there now may say more than the record does. That a call can be repeated does not tell: its
+    /// intent may have taken the place of another, of a call that made a new resource.
+    pub fn is_to_be_looked_for(&self, is_recorded: bool) -> bool {
+        match self.action {
+            Action::Create | Action::Update | Action::Replace | Action::Delete => true,
+            Action::Adopt | Action::Forget | Action::Unchanged => self.may_have_made(is_recorded),
+        }
+    }
+
     /// Whether it may have left something that no record says: a new resource, or a new one in place of the old.
     pub fn may_have_made(&self, is_recorded: bool) -> bool {
         match self.action {
@@ -228,18 +237,23 @@ impl StateResource {
     }
 
     /// All that the id of a Kubernetes object tells of it: which object it is. `None` for other ids.
+    ///
+    /// Names may hold colons in RBAC alone, as in `system:node`, and namespaces nowhere. So the kind has to say whether what
+    /// is before the first colon is a namespace.
     pub fn named_by(id: &ResourceId) -> Option<Self> {
-        let parts: Vec<&str> = id.0.split(':').collect();
-        let (api_version, kind, namespace, name) = match parts.as_slice() {
-            [api_version, kind, name] => (api_version, kind, None, name),
-            [api_version, kind, namespace, name] => (api_version, kind, Some(namespace), name),
-            _ => return None,
+        let mut parts = id.0.splitn(3, ':');
+        let (api_version, kind, rest) = (parts.next()?, parts.next()?, parts.next()?);
+        let is_cluster_role = split_api_version(api_version).0 == "rbac.authorization.k8s.io"
+            && matches!(kind, "ClusterRole" | "ClusterRoleBinding");
+        let (namespace, name) = match rest.split_once(':') {
+            Some((namespace, name)) if !is_cluster_role => (Some(namespace), name),
+            Some(_) | None => (None, rest),
         };
-        let mut metadata = Map::from_iter([("name".to_owned(), (*name).into())]);
-        metadata.extend(namespace.map(|namespace| ("namespace".to_owned(), (*namespace).into())));
+        let mut metadata = Map::from_iter([("name".to_owned(), name.into())]);
+        metadata.extend(namespace.map(|namespace| ("namespace".to_owned(), namespace.into())));
         let attributes = Map::from_iter([
-            ("apiVersion".to_owned(), (*api_version).into()),
-            ("kind".to_owned(), (*kind).into()),
+            ("apiVersion".to_owned(), api_version.into()),
+            ("kind".to_owned(), kind.into()),
             ("metadata".to_owned(), metadata.into()),
         ]);
         Some(Self {
@@ -263,9 +277,27 @@ impl StateResource {
         Self { live: live.into_iter().collect(), cluster, ..self }
     }
 
+    /// The same where a call may have been made that the record does not tell of: which object it is, and nothing of its
+    /// fields, so that the infrastructure is asked which of them are ours.
+    #[must_use]
+    pub fn as_found(self) -> Self {
+        let Some(Self { attributes, .. }) = Self::named_by(&self.id) else { return self };
+        let (live, cluster) = (self.live.clone(), self.cluster.clone());
+        Self { attributes, ..self }.found(&live, cluster)
+    }
+
+    /// Whether nothing is recorded but which object it is.
+    pub fn is_only_found(&self) -> bool {
+        let is_uid = |(key, value): (&String, &Value)| {
+            key == "metadata" && value.as_object().is_some_and(|metadata| metadata.keys().all(|key| key == "uid"))
+        };
+        self.live.iter().all(is_uid)
+            && Self::named_by(&self.id).is_some_and(|named| named.attributes == self.attributes)
+    }
+
     /// The uid of the object that was applied, where there is one.
     pub fn uid(&self) -> Option<&str> {
-        self.live.get("metadata")?.get("uid")?.as_str()
+        uid_of(&self.live)
     }
 
     /// The same with what it depends on.
@@ -285,5 +317,31 @@ impl State {
     /// What is recorded under an id.
     pub fn get(&self, id: &ResourceId) -> Option<&StateResource> {
         self.resources.iter().find(|resource| resource.id == *id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_tells_namespace_and_name_though_the_name_has_colons() {
+        let rbac = "rbac.authorization.k8s.io/v1";
+        for (id, namespace, name) in [
+            ("v1:Namespace:shop".to_owned(), "", "shop"),
+            ("v1:ConfigMap:shop:a.b".to_owned(), "shop", "a.b"),
+            (format!("{rbac}:ClusterRole:system:node"), "", "system:node"),
+            (format!("{rbac}:ClusterRoleBinding:system:controller:job"), "", "system:controller:job"),
+            (format!("{rbac}:Role:kube-system:system:controller:job"), "kube-system", "system:controller:job"),
+            ("example.com/v1:ClusterRole:shop:a".to_owned(), "shop", "a"),
+        ] {
+            let named = StateResource::named_by(&ResourceId(id.clone())).unwrap();
+            let object = crate::ObjectRef::of(&named.attributes).unwrap();
+            assert_eq!((object.namespace.as_str(), object.name.as_str()), (namespace, name), "{id}");
+            assert!(named.is_only_found() && named.uid().is_none());
+        }
+        for id in ["a", "v1:Namespace"] {
+            assert_eq!(StateResource::named_by(&id.into()), None);
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! A runtime that keeps its resources in memory, for tests.
 //!
-//! It counts and records its calls, sets a uid and a resourceVersion as a server does, keeps fields
-//! that others set, and fails, hangs or waits as it is told.
+//! It counts and records its calls, sets a uid and a resourceVersion as a server does, knows an object by its group, kind,
+//! namespace and name as a cluster does, keeps fields that others set, removes those that it applied before and that are
+//! not wanted any more, and fails, hangs or waits as it is told.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use stoa_engine::owner::taken_from;
+use stoa_engine::spec::RECREATE;
 use stoa_engine::{Live, ObjectRef, Owner, Preview, Resource, ResourceId, StateResource};
 use tokio::sync::Semaphore;
 
@@ -43,9 +45,39 @@ pub struct FakeCloud {
     state: Arc<Mutex<State>>,
 }
 
+/// What tells one object from another.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    /// Group, kind, namespace and name: whatever version it is written in.
+    Object([String; 4]),
+    /// What is no Kubernetes object has its id alone.
+    Other(ResourceId),
+}
+
+impl Place {
+    fn of(id: &ResourceId, attributes: &Map<String, Value>) -> Self {
+        match ObjectRef::of(attributes) {
+            Some(object) => Self::Object([object.group, object.kind, object.namespace, object.name]),
+            None => Self::Other(id.clone()),
+        }
+    }
+}
+
+/// What is live.
+#[derive(Clone, Debug)]
+struct Stored {
+    /// The id under which it was last applied or put.
+    id: ResourceId,
+    object: Map<String, Value>,
+    /// What was applied last: the fields that go when they are no longer wanted.
+    applied: Map<String, Value>,
+}
+
 #[derive(Debug, Default)]
 struct State {
-    live: BTreeMap<ResourceId, Map<String, Value>>,
+    live: BTreeMap<Place, Stored>,
+    /// Fields at the top of objects that cannot be changed in place.
+    fixed: BTreeSet<String>,
     /// What cannot be looked for.
     hidden: BTreeSet<ResourceId>,
     /// Errors in place of the answers to calls that are made.
@@ -80,25 +112,39 @@ impl FakeCloud {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is live.
+    /// What is live under an id.
     pub fn live(&self, id: &str) -> Option<Map<String, Value>> {
-        self.lock().live.get(id).cloned()
+        self.lock().live.values().find(|stored| stored.id.0 == id).map(|stored| stored.object.clone())
     }
 
     /// The ids of everything that is live.
     pub fn ids(&self) -> Vec<ResourceId> {
-        self.lock().live.keys().cloned().collect()
+        let mut ids: Vec<_> = self.lock().live.values().map(|stored| stored.id.clone()).collect();
+        ids.sort();
+        ids
     }
 
     /// Puts something there, or changes it, as somebody else would.
     pub fn put(&self, id: &str, object: Value) {
-        let object = object.as_object().cloned().unwrap_or_default();
-        self.lock().live.insert(id.into(), object);
+        let (id, object) = (ResourceId::from(id), object.as_object().cloned().unwrap_or_default());
+        let mut state = self.lock();
+        let place = Place::of(&id, &object);
+        let applied = state.live.remove(&place).map(|stored| stored.applied).unwrap_or_default();
+        state.live.insert(place, Stored { id, object, applied });
     }
 
     /// Removes something, as somebody else would.
     pub fn remove(&self, id: &str) {
-        self.lock().live.remove(id);
+        self.lock().live.retain(|_, stored| stored.id.0 != id);
+    }
+
+    /// Lets a field at the top of objects never be changed in place, as a Secret's `type`.
+    pub fn fix(&self, field: &str) {
+        self.lock().fixed.insert(field.to_owned());
+    }
+
+    fn at(&self, place: &Place) -> Option<Map<String, Value>> {
+        self.lock().live.get(place).map(|stored| stored.object.clone())
     }
 
     /// Lets the next call of this kind for the resource fail; called again, the one after it too.
@@ -190,32 +236,44 @@ impl FakeCloud {
         guard
     }
 
-    /// What applying makes of what is there: wanted fields are set, recorded ones that are no longer
+    /// What applying makes of what is there: wanted fields are set, those that were applied before and are no longer
     /// wanted go, and all others stay.
-    fn merged(&self, owner: &Owner, request: &ApplyRequest<'_>) -> Map<String, Value> {
-        let mut object = self.live(&request.desired.id.0).unwrap_or_default();
-        if let Some(prior) = request.prior {
-            drop_unwanted(&mut object, &prior.attributes, &request.desired.attributes);
-        }
-        merge(&mut object, &owner.marked(&request.desired.attributes));
-        object
+    fn merged(&self, owner: &Owner, desired: &Resource) -> Stored {
+        let before = self.lock().live.get(&Place::of(&desired.id, &desired.attributes)).cloned();
+        let (mut object, applied) = before.map(|before| (before.object, before.applied)).unwrap_or_default();
+        drop_unwanted(&mut object, &applied, &desired.attributes);
+        merge(&mut object, &owner.marked(&desired.attributes));
+        Stored { id: desired.id.clone(), object, applied: desired.attributes.clone() }
     }
 
-    fn store(&self, id: &ResourceId, mut object: Map<String, Value>) -> Map<String, Value> {
+    /// Whether this would change in place what cannot be.
+    fn is_fixed(&self, merged: &Stored) -> bool {
+        let state = self.lock();
+        let Some(before) = state.live.get(&Place::of(&merged.id, &merged.object)) else { return false };
+        state.fixed.iter().any(|field| {
+            let before = before.object.get(field);
+            before.is_some() && before != merged.object.get(field)
+        })
+    }
+
+    fn store(&self, mut stored: Stored) -> Map<String, Value> {
         let mut state = self.lock();
-        if let Some(before) = state.live.get(id)
-            && without_version(before) == without_version(&object)
+        let place = Place::of(&stored.id, &stored.object);
+        if let Some(before) = state.live.get_mut(&place)
+            && without_version(&before.object) == without_version(&stored.object)
         {
-            return before.clone();
+            (before.id, before.applied) = (stored.id, stored.applied);
+            return before.object.clone();
         }
         state.version += 1;
         let version = state.version;
-        let metadata = object.entry("metadata").or_insert_with(|| json!({}));
+        let metadata = stored.object.entry("metadata").or_insert_with(|| json!({}));
         if let Some(metadata) = metadata.as_object_mut() {
             metadata.entry("uid").or_insert_with(|| json!(format!("uid-{version}")));
             metadata.insert("resourceVersion".to_owned(), json!(version.to_string()));
         }
-        state.live.insert(id.clone(), object.clone());
+        let object = stored.object.clone();
+        state.live.insert(place, stored);
         object
     }
 }
@@ -276,8 +334,8 @@ struct Gathered {
 #[derive(Debug)]
 enum Change {
     /// What is stored, and from whom it may be taken over.
-    Store(Map<String, Value>, Option<String>),
-    Remove,
+    Store(Stored, Option<String>),
+    Remove(Place),
 }
 
 impl FakeRuntime {
@@ -294,13 +352,13 @@ impl FakeRuntime {
     }
 
     /// The other deployment that has what is live.
-    fn other(&self, id: &ResourceId) -> Option<String> {
-        self.owner.other(&self.cloud.live(&id.0)?)
+    fn other(&self, place: &Place) -> Option<String> {
+        self.owner.other(&self.cloud.at(place)?)
     }
 
     /// Refuses what another deployment has.
-    fn guard(&self, id: &ResourceId, from: Option<&str>) -> Result<(), RuntimeError> {
-        let live = self.cloud.live(&id.0);
+    fn guard(&self, place: &Place, from: Option<&str>) -> Result<(), RuntimeError> {
+        let live = self.cloud.at(place);
         live.map_or(Ok(()), |live| RuntimeError::unless_owned(&self.owner, from, &live))
     }
 
@@ -315,6 +373,22 @@ impl FakeRuntime {
     pub fn in_the_open(self) -> Self {
         Self { accepts_sensitive: false, ..self }
     }
+}
+
+/// The object as it is served in the version that is asked for.
+fn served(mut object: Map<String, Value>, asked: &Map<String, Value>) -> Map<String, Value> {
+    if let Some(version) = asked.get("apiVersion") {
+        object.insert("apiVersion".to_owned(), version.clone());
+    }
+    object
+}
+
+fn uid(object: &Map<String, Value>) -> Option<&str> {
+    object.get("metadata")?.get("uid")?.as_str()
+}
+
+fn fixed() -> RuntimeError {
+    RuntimeError::Rejected { message: "the field is immutable".to_owned(), field: None }
 }
 
 fn check(resource: &Resource) -> Result<ObjectRef, RuntimeError> {
@@ -341,7 +415,10 @@ impl Runtime for FakeRuntime {
     async fn read(&self, requests: &[ReadRequest<'_>]) -> Result<Vec<Result<Live, RuntimeError>>, RuntimeError> {
         let read = requests.iter().map(|request| {
             self.cloud.begin(Operation::Read, request.id())?;
-            Ok(self.cloud.live(&request.id().0).map_or(Live::Absent, Live::Present))
+            let attributes = request.desired.map(|it| &it.attributes).or(request.prior.map(|it| &it.attributes));
+            let Some(attributes) = attributes else { return Ok(Live::Absent) };
+            let live = self.cloud.at(&Place::of(request.id(), attributes));
+            Ok(live.map_or(Live::Absent, |live| Live::Present(served(live, attributes))))
         });
         Ok(read.collect())
     }
@@ -353,9 +430,10 @@ impl Runtime for FakeRuntime {
             if state.hidden.contains(&resource.id) {
                 return Ok(Found::Unknowable);
             }
-            let Some(live) = state.live.get(&resource.id).cloned() else { return Ok(Found::Absent) };
-            let uid = live.get("metadata").and_then(|metadata| metadata.get("uid")?.as_str());
-            let is_recorded = uid.is_some() && uid == resource.uid() && self.owner.other(&live).is_none();
+            let stored = state.live.get(&Place::of(&resource.id, &resource.attributes));
+            let Some(live) = stored.map(|stored| stored.object.clone()) else { return Ok(Found::Absent) };
+            let is_recorded = uid(&live).is_some_and(|uid| Some(uid) == resource.uid());
+            let is_recorded = is_recorded && self.owner.other(&live).is_none();
             if !self.owner.has(&live) && !is_recorded {
                 return Ok(Found::Foreign);
             }
@@ -372,7 +450,12 @@ impl Runtime for FakeRuntime {
     ) -> Result<Preview, RuntimeError> {
         self.cloud.begin(Operation::Preview, &request.desired.id)?;
         check(request.desired)?;
-        Ok(Preview::Changed(self.cloud.merged(&self.owner, request)))
+        let merged = self.cloud.merged(&self.owner, request.desired);
+        if self.cloud.is_fixed(&merged) {
+            let may_be_replaced = request.prior.is_some() && request.desired.is_set(RECREATE);
+            return if may_be_replaced { Ok(Preview::Replaced(None)) } else { Err(fixed()) };
+        }
+        Ok(Preview::Changed(merged.object))
     }
 
     async fn apply(&self, request: &ApplyRequest<'_>) -> Result<Applied, RuntimeError> {
@@ -380,13 +463,16 @@ impl Runtime for FakeRuntime {
         let guard = self.cloud.enter(id).await;
         self.cloud.begin(Operation::Apply, id)?;
         let ObjectRef { group, version, kind, namespace, name } = check(request.desired)?;
-        let merged = self.cloud.merged(&self.owner, request);
+        let merged = self.cloud.merged(&self.owner, request.desired);
         let from = taken_from(request.desired).map(str::to_owned);
         let live = if self.gather(id, Change::Store(merged.clone(), from.clone())) {
-            merged
+            merged.object
         } else {
-            self.guard(id, from.as_deref())?;
-            self.cloud.store(id, merged)
+            self.guard(&Place::of(id, &request.desired.attributes), from.as_deref())?;
+            if self.cloud.is_fixed(&merged) {
+                return Err(fixed());
+            }
+            self.cloud.store(merged)
         };
         self.cloud.answer(id)?;
         drop(guard);
@@ -398,11 +484,18 @@ impl Runtime for FakeRuntime {
     async fn delete(&self, prior: &StateResource) -> Result<Deleted, RuntimeError> {
         let guard = self.cloud.enter(&prior.id).await;
         self.cloud.begin(Operation::Delete, &prior.id)?;
-        if !self.gather(&prior.id, Change::Remove) {
-            if let Some(other) = self.other(&prior.id) {
+        let place = Place::of(&prior.id, &prior.attributes);
+        if !self.gather(&prior.id, Change::Remove(place.clone())) {
+            if let Some(other) = self.other(&place) {
                 return Ok(Deleted::Left(other));
             }
-            self.cloud.lock().live.remove(&prior.id);
+            let live = self.cloud.at(&place);
+            if let (Some(live), Some(recorded)) = (&live, prior.uid())
+                && uid(live) != Some(recorded)
+            {
+                return Err(RuntimeError::Conflict("the object is not the one that was applied".to_owned()));
+            }
+            self.cloud.lock().live.remove(&place);
         }
         self.cloud.answer(&prior.id)?;
         drop(guard);
@@ -430,19 +523,19 @@ impl Runtime for FakeRuntime {
         grant.check()?;
         let mut gathered = gathered.lock().unwrap_or_else(PoisonError::into_inner);
         for (id, change) in &gathered.changes {
-            if let Change::Store(_, from) = change {
-                self.guard(id, from.as_deref())?;
+            if let Change::Store(stored, from) = change {
+                self.guard(&Place::of(id, &stored.object), from.as_deref())?;
             }
         }
         for (id, change) in std::mem::take(&mut gathered.changes) {
             match change {
-                Change::Store(object, _) => drop(self.cloud.store(&id, object)),
-                Change::Remove => {
-                    if let Some(other) = self.other(&id) {
+                Change::Store(stored, _) => drop(self.cloud.store(stored)),
+                Change::Remove(place) => {
+                    if let Some(other) = self.other(&place) {
                         gathered.finished.left.insert(id, other);
                         continue;
                     }
-                    self.cloud.lock().live.remove(&id);
+                    self.cloud.lock().live.remove(&place);
                 }
             }
             gathered.finished.commit = Some(format!("{:040x}", self.cloud.lock().version));

@@ -101,7 +101,8 @@ async fn what_was_not_made_is_made_or_forgotten() {
 #[tokio::test(start_paused = true)]
 async fn what_others_made_is_theirs() {
     let (a, wanted) = (id("a"), maps(&[("a", &[])]));
-    let theirs = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "uid": "theirs"}});
+    let theirs = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "a", "namespace": "shop", "uid": "theirs"}});
     let stack = Stack::default();
     stack.hang(&a, &wanted).await;
     stack.cloud.put(&a, theirs.clone());
@@ -151,6 +152,64 @@ async fn what_was_made_again_has_its_new_uid() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_was_made_again_has_its_new_uid_though_another_call_for_it_was_lost_since() {
+    let (a, wanted) = (id("a"), maps(&[("a", &[])]));
+    let stack = Stack::default();
+    stack.bring(&wanted).await;
+    stack.cloud.remove(&a);
+    stack.lose(&a, &wanted).await;
+    // Its intent takes the place of the one before.
+    stack.lose(&a, &spec(vec![config_map("a", &[], json!({"a": "2"}))])).await;
+    assert_eq!(stack.then(&a, &nothing()).await, Some(Action::Delete));
+    assert!(stack.cloud.ids().is_empty(), "it is not taken for what somebody else made");
+}
+
+#[tokio::test(start_paused = true)]
+async fn fields_that_only_a_lost_call_set_go() {
+    let (a, wanted) = (id("a"), maps(&[("a", &[])]));
+    let more = spec(vec![config_map("a", &[], json!({"a": "1", "more": "2"}))]);
+    for is_recorded in [false, true] {
+        for is_refused in [false, true] {
+            let stack = Stack::default();
+            if is_recorded {
+                stack.bring(&wanted).await;
+            }
+            stack.lose(&a, &more).await;
+            if is_refused {
+                let refusal = RuntimeError::Rejected { message: "no".to_owned(), field: None };
+                stack.cloud.fail(Operation::Apply, &a, refusal);
+                assert!(!stack.apply(&spec(vec![config_map("a", &[], json!({"a": "3"}))])).await.succeeded);
+                assert!(stack.open().is_empty());
+            }
+            assert_eq!(stack.then(&a, &wanted).await, Some(Action::Update));
+            assert_eq!(stack.cloud.live(&a).unwrap()["data"], json!({"a": "1"}));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_colons_in_its_name_is_found() {
+    let resource = |version: &str, kind: &str, namespace: Option<&str>, name: &str| {
+        let id = [Some(version), Some(kind), namespace, Some(name)].into_iter().flatten().collect::<Vec<_>>().join(":");
+        let mut attributes = json!({"apiVersion": version, "kind": kind, "metadata": {"name": name}});
+        attributes["metadata"].as_object_mut().unwrap().extend(namespace.map(|it| ("namespace".to_owned(), json!(it))));
+        (id.clone(), json!({"id": id, "type": "Kubernetes", "attributes": attributes}))
+    };
+    let rbac = "rbac.authorization.k8s.io/v1";
+    for (id, resource) in [
+        resource(rbac, "ClusterRole", None, "system:view"),
+        resource(rbac, "ClusterRoleBinding", None, "system:controller:view"),
+        resource(rbac, "Role", Some("shop"), "system:controller:view"),
+        resource(rbac, "RoleBinding", Some("shop"), "view"),
+    ] {
+        let stack = Stack::default();
+        stack.lose(&id, &spec(vec![resource])).await;
+        assert_eq!(stack.then(&id, &nothing()).await, Some(Action::Delete), "{id}");
+        assert!(stack.cloud.ids().is_empty(), "nobody wants it");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_was_found_and_then_failed_is_recorded() {
     let a = id("a");
     let stack = Stack::default();
@@ -174,7 +233,6 @@ async fn what_can_be_repeated_is_repeated() {
     assert_eq!(stack.then(&a, &wanted).await, Some(Action::Unchanged), "the change was not made");
     stack.hang(&a, &nothing()).await;
     assert_eq!(stack.then(&a, &nothing()).await, Some(Action::Delete));
-    assert!(stack.cloud.called(Operation::LookFor).is_empty(), "the record says which it is");
 }
 
 #[tokio::test(start_paused = true)]
@@ -212,16 +270,24 @@ async fn a_walk_that_is_taken_up_again_does_not_repeat_what_may_have_been_made_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_is_an_answer_after_whatever_came_before() {
-    let a = id("a");
+async fn a_refusal_is_an_answer_to_its_own_try_and_not_to_those_before() {
+    let (a, wanted) = (id("a"), maps(&[("a", &[])]));
+    let refusal = || RuntimeError::Conflict("kubectl owns data.a".to_owned());
     let stack = Stack::default();
-    for _ in 0..3 {
-        stack.cloud.fail(Operation::Apply, &a, unavailable());
-    }
-    stack.cloud.fail(Operation::Apply, &a, RuntimeError::Conflict("kubectl owns data.a".to_owned()));
-    stack.apply(&maps(&[("a", &[])])).await;
+    stack.cloud.fail(Operation::Apply, &a, refusal());
+    stack.apply(&wanted).await;
     assert_eq!(stack.keeper.result(&a).outcome, ResourceOutcome::Failed);
     assert!(stack.open().is_empty());
+
+    // The first try made it, and nobody heard.
+    let stack = Stack::default();
+    stack.cloud.lose(&a, unavailable());
+    stack.cloud.lose(&a, refusal());
+    stack.apply(&wanted).await;
+    let result = stack.keeper.result(&a);
+    assert_eq!((result.outcome, result.problem.unwrap().reason.as_str()), (ResourceOutcome::Unknown, reason::CONFLICT));
+    assert_eq!(stack.then(&a, &nothing()).await, Some(Action::Delete));
+    assert!(stack.cloud.ids().is_empty(), "nobody wants it");
 }
 
 #[tokio::test(start_paused = true)]

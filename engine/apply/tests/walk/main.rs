@@ -11,5 +11,6 @@ mod order;
 mod ownership;
 mod planning;
 mod records;
+mod renamed;
 mod resumption;
 mod support;
