@@ -1,0 +1,376 @@
+//! Runs against a model of what they may do: at random, what is wanted changes, others edit, calls fail and hang, runs
+//! are stopped, processes end. What has to hold is checked at every call and after every run.
+//!
+//! The operations are in `script`, the rules of each call in `world`, what outlives a process in `store`, the rules of
+//! whole runs here.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests may unwrap as tests do")]
+
+mod script;
+mod store;
+mod world;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::test_runner::{RngSeed, TestCaseError};
+use serde_json::{Map, Value, json};
+use stoa_apply::{Execution, Grant, Options, Outcome, PlanError, Planned, Planning};
+use stoa_engine::owner::MARK;
+use stoa_engine::problem::reason;
+use stoa_engine::{Action, DigestKeys, Problem, Spec};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use script::{Edit, FIXED, Goal, Look, OTHERS_MARK, Operation, Run, SLOTS, Try, Want, reference_key, value_of};
+use world::{Driven, Keeper, Walk, World, is_theirs, uid};
+
+/// How many random cases are tried, if nothing else is said.
+const CASES: u32 = 500;
+
+struct Model {
+    world: Arc<World>,
+    keys: DigestKeys,
+    /// The last one that was to be applied.
+    goal: Goal,
+    runs: usize,
+    foreign: usize,
+}
+
+/// How a run ended.
+enum End {
+    /// No plan could be made, for these reasons.
+    Refused(Vec<Problem>),
+    Ended(Planned, Outcome),
+    /// The last of its tries crashed or was suspended.
+    Interrupted,
+}
+
+impl Model {
+    fn new() -> Self {
+        let keys = DigestKeys::new(&[7; 32], &[]);
+        Self { world: World::new(), keys, goal: Goal::Apply(Vec::new()), runs: 0, foreign: 0 }
+    }
+
+    async fn all(&mut self, operations: &[Operation]) -> Result<(), String> {
+        for operation in operations {
+            self.world.note(format!("{operation:?}"));
+            match operation {
+                Operation::Edit(slot, edit) => self.edit(*slot, *edit),
+                Operation::Preview(goal) => self.preview(goal).await,
+                Operation::Run(run) => {
+                    self.run(run).await;
+                }
+            }
+            self.world.verdict()?;
+        }
+        for goal in [self.goal.clone(), Goal::Destroy] {
+            self.settle(&goal).await;
+            self.world.verdict()?;
+        }
+        Ok(())
+    }
+
+    fn edit(&mut self, slot: usize, edit: Edit) {
+        let world = &self.world;
+        let Slotted { id, object } = Slotted::of(world, slot);
+        let values = SLOTS[slot].values;
+        let changed = match (edit, object) {
+            (Edit::Change | Edit::Extend, Some(mut object)) => {
+                let key = if matches!(edit, Edit::Change) { "v" } else { "theirs" };
+                object[values][key] = json!("edited");
+                object
+            }
+            (Edit::Delete, Some(_)) => return world.cloud.remove(&id),
+            (Edit::Take, Some(mut object)) => {
+                object["metadata"]["annotations"] = json!({ MARK: OTHERS_MARK });
+                world.is_theirs(object["metadata"]["uid"].as_str().unwrap());
+                object
+            }
+            (Edit::Make | Edit::MakeMarked, None) => {
+                self.foreign += 1;
+                let mut object = Value::from(SLOTS[slot].object(false, json!({"theirs": "x"})));
+                object["metadata"]["uid"] = json!(format!("their-uid-{}", self.foreign));
+                if matches!(edit, Edit::MakeMarked) {
+                    object["metadata"]["annotations"] = json!({ MARK: OTHERS_MARK });
+                }
+                object
+            }
+            (Edit::Change | Edit::Extend | Edit::Delete | Edit::Take, None)
+            | (Edit::Make | Edit::MakeMarked, Some(_)) => return,
+        };
+        world.cloud.put(&id, changed);
+    }
+
+    async fn plan(&self, goal: &Goal) -> Result<Planned, Vec<Problem>> {
+        self.world.walk(None);
+        let (spec, state) = (goal.spec(), self.world.store().state());
+        let spec_digest = spec.digest();
+        let destroy = matches!(goal, Goal::Destroy);
+        let planning = Planning { spec: &spec, spec_digest: &spec_digest, state: &state, destroy, keys: &self.keys };
+        stoa_apply::plan(Arc::new(Driven(self.world.clone())), &planning).await.map_err(|err| match err {
+            PlanError::Problems(problems) => problems,
+            PlanError::Runtime(err) => panic!("everything can be read: {err}"),
+        })
+    }
+
+    /// A plan changes nothing, and is the same the next time.
+    async fn preview(&self, goal: &Goal) {
+        let before = (self.world.objects(), self.world.store().state());
+        let (first, second) = (self.plan(goal).await, self.plan(goal).await);
+        if first.map(|it| it.digest) != second.map(|it| it.digest) {
+            self.world.broken("two plans of the same situation differ");
+        }
+        if (self.world.objects(), self.world.store().state()) != before {
+            self.world.broken("a preview changed something");
+        }
+    }
+
+    async fn run(&mut self, run: &Run) -> End {
+        if matches!(run.goal, Goal::Apply(_)) {
+            self.goal = run.goal.clone();
+        }
+        let planned = match self.plan(&run.goal).await {
+            Ok(planned) => planned,
+            Err(problems) => {
+                self.check_refusal(&run.goal, &problems);
+                return End::Refused(problems);
+            }
+        };
+        self.runs += 1;
+        let name = format!("run-{}", self.runs);
+        self.world.note(planned.plan.actions.iter().map(|it| format!("{} {}; ", it.action, it.id)).collect());
+        for (slot, edit) in &run.meanwhile {
+            self.edit(*slot, *edit);
+        }
+        let spec = run.goal.spec();
+        for now in &run.tries {
+            let walk = Walk {
+                run: name.clone(),
+                goal: run.goal.clone(),
+                plan: planned.plan.clone(),
+                is_alone: run.meanwhile.is_empty(),
+                cancel: CancellationToken::new(),
+                crashed: CancellationToken::new(),
+                now: now.clone(),
+                steps: 0,
+            };
+            let Some(outcome) = self.one_try(&spec, &planned, walk).await else { continue };
+            if outcome.succeeded && run.meanwhile.is_empty() {
+                self.check_success(&run.goal).await;
+            }
+            return End::Ended(planned, outcome);
+        }
+        End::Interrupted
+    }
+
+    /// One try in a process of its own; what came of it, unless the process was interrupted.
+    async fn one_try(&self, spec: &Spec, planned: &Planned, walk: Walk) -> Option<Outcome> {
+        let (cancel, crashed, run) = (walk.cancel.clone(), walk.crashed.clone(), walk.run.clone());
+        self.world.walk(Some(walk));
+        let store = self.world.store();
+        let (state, done, owed) = (store.state(), store.done_by(&run), store.owed());
+        let grant = Grant::until(Instant::now() + world::SUSPENDED / 2);
+        let options = Options {
+            parallelism: 3,
+            resource_timeout: Duration::from_secs(1_000),
+            health_timeout: Duration::from_secs(1_000),
+            // Never at the same moment as anything else ends.
+            grace: Duration::from_millis(300_500),
+            grant: grant.clone(),
+        };
+        let execution = Execution {
+            spec,
+            spec_digest: &planned.plan.spec_digest,
+            plan: &planned.plan,
+            state: &state,
+            done: &done,
+            owed: &owed,
+            keys: &self.keys,
+        };
+        let (runtime, keeper) = (Arc::new(Driven(self.world.clone())), Arc::new(Keeper(self.world.clone())));
+        let outcome = tokio::select! {
+            biased;
+            () = crashed.cancelled() => return None,
+            outcome = stoa_apply::execute(execution, runtime, keeper, &options, cancel) => outcome.unwrap(),
+        };
+        self.world.note(format!("{outcome:?}"));
+        // Whoever is suspended for so long is presumed dead; the run goes on in another process.
+        (!grant.is_over() || outcome.succeeded).then_some(outcome)
+    }
+
+    /// Plans are refused only for what others have, and all of it.
+    fn check_refusal(&self, goal: &Goal, problems: &[Problem]) {
+        let objects = self.world.objects();
+        let owned: Vec<_> =
+            goal.wants().iter().filter(|want| self.is_owned(want)).filter_map(|want| goal.id(want.slot)).collect();
+        for problem in problems {
+            let id = problem.resource_id.as_ref();
+            let is_fixed = |want: &Want| objects.get(&want.slot).is_some_and(|object| self.is_stuck(want.slot, object));
+            let is_right = match problem.reason.as_ref() {
+                reason::OWNED_BY_ANOTHER => id.is_some_and(|id| owned.contains(id)),
+                reason::REJECTED => goal.wants().iter().any(|want| goal.id(want.slot).as_ref() == id && is_fixed(want)),
+                _ => false,
+            };
+            if !is_right {
+                self.world.broken(format!("there is no plan: {problem:?}"));
+            }
+        }
+    }
+
+    /// Whether another deployment has what is wanted.
+    fn is_owned(&self, want: &Want) -> bool {
+        let object = self.world.objects().get(&want.slot).cloned();
+        !want.take_over && object.is_some_and(|object| is_theirs(&object))
+    }
+
+    /// After a run that succeeded nothing is left to do, and everything is as it is wanted.
+    async fn check_success(&self, goal: &Goal) {
+        let (objects, store) = (self.world.objects(), self.world.store());
+        let mut broken = Vec::new();
+        match self.plan(goal).await {
+            Ok(planned) if planned.plan.is_unchanged() => {}
+            Ok(planned) => {
+                let left = planned.plan.actions.iter().filter(|it| it.action != Action::Unchanged);
+                let left: Vec<_> = left.map(|it| format!("{} {} {:?}", it.action, it.id, it.changes)).collect();
+                broken.push(format!("a plan was carried out, and there is left: {left:?}"));
+            }
+            Err(problems) => broken.push(format!("a plan was carried out, and now there is none: {problems:?}")),
+        }
+        broken.extend(store.open().map(|call| format!("{} is still open", call.id)));
+        for want in goal.wants() {
+            let (id, object) = (goal.id(want.slot).unwrap(), objects.get(&want.slot));
+            let Some(object) = object else {
+                broken.push(format!("{id} is not there"));
+                continue;
+            };
+            match store.record(&id) {
+                Some(record) if record.uid() == uid(object) => {}
+                Some(_) => broken.push(format!("another object is recorded as {id}")),
+                None => broken.push(format!("{id} is not recorded")),
+            }
+            let mut values = object[SLOTS[want.slot].values].as_object().cloned().unwrap();
+            values.remove("theirs");
+            let wanted = self.values(goal, want);
+            if Value::from(values.clone()) != wanted {
+                broken.push(format!("{id} is {values:?} and was to be {wanted}"));
+            }
+            if want.fixed.is_some() && object.get(FIXED) != want.fixed.map(|it| json!(it.to_string())).as_ref() {
+                broken.push(format!("{id} has the {FIXED} {:?}", object.get(FIXED)));
+            }
+        }
+        for record in store
+            .records()
+            .filter(|record| !goal.wants().iter().any(|want| goal.id(want.slot).as_ref() == Some(&record.id)))
+        {
+            broken.push(format!("{} is recorded and not wanted", record.id));
+        }
+        for object in objects.values().filter(|object| self.world.is_ours(object)) {
+            let uid = uid(object).unwrap();
+            if self.world.is_made(uid) && !store.records().any(|record| record.uid() == Some(uid)) {
+                broken.push(format!("{} was made by us and nobody knows it", object["metadata"]));
+            }
+        }
+        broken.into_iter().for_each(|broken| self.world.broken(broken));
+    }
+
+    fn values(&self, goal: &Goal, want: &Want) -> Value {
+        let objects = self.world.objects();
+        let mut values = json!({"v": value_of(want)});
+        for (to, look) in &want.refers {
+            let value = goal.want(*to).map(value_of).unwrap();
+            values[reference_key(*to)] = match look {
+                Look::Value => json!(value),
+                Look::Text => json!(format!("x-{value}")),
+                Look::Uid => json!(objects.get(to).and_then(|object| uid(object))),
+            };
+        }
+        values
+    }
+
+    /// Others clear away what only they can, and then runs converge in which nothing goes wrong.
+    async fn settle(&mut self, goal: &Goal) {
+        self.world.note(format!("settle {goal:?}"));
+        for slot in 0..SLOTS.len() {
+            let Slotted { id, object } = Slotted::of(&self.world, slot);
+            let Some(object) = object.as_ref().and_then(Value::as_object) else { continue };
+            let is_in_the_way = match goal.want(slot) {
+                Some(want) => self.is_owned(want) || self.is_stuck(slot, object),
+                // What was made in place of what is recorded is deleted by nobody but whoever made it.
+                None => !self.world.is_ours(object) && self.is_recorded(slot),
+            };
+            if is_in_the_way {
+                self.world.cloud.remove(&id);
+            }
+        }
+        let quiet = Run { goal: goal.clone(), meanwhile: Vec::new(), tries: vec![Try::default()] };
+        for _ in 0..=SLOTS.len() {
+            match self.run(&quiet).await {
+                End::Ended(_, outcome) if outcome.succeeded => return,
+                // What waits for a value could not be asked whether it can be changed in place.
+                End::Ended(planned, outcome) if self.was_not_asked(&planned, &outcome) => {}
+                End::Ended(_, outcome) => return self.world.broken(format!("a quiet run ended so: {outcome:?}")),
+                End::Refused(problems) => return self.world.broken(format!("there is no quiet run: {problems:?}")),
+                End::Interrupted => return self.world.broken("a quiet run was interrupted"),
+            }
+        }
+        self.world.broken("quiet runs do not converge");
+    }
+
+    /// What nobody knows to be ours, or is another deployment's, is not deleted for the sake of a field that cannot be
+    /// changed in place, though it is to be taken over.
+    fn is_stuck(&self, slot: usize, object: &Map<String, Value>) -> bool {
+        object.contains_key(FIXED) && (is_theirs(object) || !self.is_recorded(slot))
+    }
+
+    fn is_recorded(&self, slot: usize) -> bool {
+        [false, true].iter().any(|earlier| self.world.store().record(&SLOTS[slot].id(*earlier)).is_some())
+    }
+
+    fn was_not_asked(&self, planned: &Planned, outcome: &Outcome) -> bool {
+        !outcome.problems.is_empty()
+            && outcome.problems.iter().all(|problem| {
+                let action =
+                    planned.plan.actions.iter().find(|action| Some(&action.id) == problem.resource_id.as_ref());
+                problem.reason == reason::REJECTED && action.is_some_and(|action| action.unverified.is_some())
+            })
+    }
+}
+
+/// An object, and under what id it was last written.
+struct Slotted {
+    id: String,
+    object: Option<Value>,
+}
+
+impl Slotted {
+    fn of(world: &World, slot: usize) -> Self {
+        let there = world.cloud.ids().into_iter().find(|id| script::slot_of(id) == slot);
+        let id = there.unwrap_or_else(|| SLOTS[slot].id(false)).0;
+        Self { object: world.cloud.live(&id).map(Value::from), id }
+    }
+}
+
+fn check(operations: &[Operation]) -> Result<(), String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(Model::new().all(operations))
+}
+
+/// The same cases every time, as many as take some seconds; with `PROPTEST_CASES` so many others.
+fn cases() -> ProptestConfig {
+    let config = ProptestConfig { max_shrink_iters: 20_000, failure_persistence: None, ..ProptestConfig::default() };
+    if std::env::var_os("PROPTEST_CASES").is_some() {
+        return config;
+    }
+    ProptestConfig { cases: CASES, rng_seed: RngSeed::Fixed(5), ..config }
+}
+
+proptest! {
+    #![proptest_config(cases())]
+
+    #[test]
+    fn runs_do_what_was_planned_and_converge_whatever_happens(operations in script::operations()) {
+        check(&operations).map_err(TestCaseError::fail)?;
+    }
+}

@@ -1,0 +1,95 @@
+//! What outlives a process: what the API server records of each resource, by the rules by which it does.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use stoa_apply::{ResourceOutcome, ResourceResult};
+use stoa_engine::{Action, OpenCall, ResourceId, State, StateResource};
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Store {
+    records: BTreeMap<ResourceId, StateResource>,
+    open: BTreeMap<ResourceId, OpenCall>,
+    /// The run that last had a resource done.
+    done: BTreeMap<ResourceId, String>,
+    owed: BTreeSet<ResourceId>,
+    /// Intents of this try where there were none before.
+    intended: BTreeSet<ResourceId>,
+}
+
+impl Store {
+    /// Another conversation begins.
+    pub(crate) fn begin(&mut self) {
+        self.intended.clear();
+    }
+
+    pub(crate) fn intent(&mut self, ids: &[ResourceId], action: Action, run: &str) {
+        for id in ids {
+            let call = OpenCall { id: id.clone(), action, run: run.to_owned() };
+            if self.open.insert(id.clone(), call).is_none() {
+                self.intended.insert(id.clone());
+            }
+        }
+    }
+
+    pub(crate) fn result(&mut self, result: &ResourceResult, run: &str) {
+        let id = &result.id;
+        if result.outcome == ResourceOutcome::Skipped {
+            if self.intended.remove(id) {
+                self.open.remove(id);
+            }
+            return;
+        }
+        self.done.remove(id);
+        match (result.outcome, &result.resource) {
+            (ResourceOutcome::Done | ResourceOutcome::Failed, Some(resource)) => {
+                self.records.insert(id.clone(), resource.clone());
+            }
+            (ResourceOutcome::Done, None) => drop(self.records.remove(id)),
+            (ResourceOutcome::Failed | ResourceOutcome::Skipped | ResourceOutcome::Unknown, _) => {}
+        }
+        if result.outcome != ResourceOutcome::Unknown {
+            self.open.remove(id);
+        }
+        if result.outcome == ResourceOutcome::Done {
+            self.done.insert(id.clone(), run.to_owned());
+            if result.action.is_call() {
+                self.owed.insert(id.clone());
+            }
+        }
+    }
+
+    pub(crate) fn is_healthy(&mut self, id: &ResourceId) {
+        self.owed.remove(id);
+    }
+
+    pub(crate) fn state(&self) -> State {
+        State { resources: self.records.values().cloned().collect(), open: self.open.values().cloned().collect() }
+    }
+
+    pub(crate) fn records(&self) -> impl Iterator<Item = &StateResource> {
+        self.records.values()
+    }
+
+    pub(crate) fn record(&self, id: &ResourceId) -> Option<&StateResource> {
+        self.records.get(id)
+    }
+
+    pub(crate) fn open(&self) -> impl Iterator<Item = &OpenCall> {
+        self.open.values()
+    }
+
+    pub(crate) fn intent_of(&self, id: &ResourceId) -> Option<&OpenCall> {
+        self.open.get(id)
+    }
+
+    /// What is done by a run and not called for again since.
+    pub(crate) fn done_by(&self, run: &str) -> Vec<ResourceId> {
+        let done = self.done.iter().filter(|(id, by)| *by == run && !self.open.contains_key(*id));
+        done.map(|(id, _)| id.clone()).collect()
+    }
+
+    pub(crate) fn owed(&self) -> Vec<ResourceId> {
+        let open = self.open.keys().filter(|id| !self.owed.contains(*id));
+        self.owed.iter().chain(open).cloned().collect()
+    }
+}
