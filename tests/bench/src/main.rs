@@ -336,7 +336,7 @@ async fn rollouts(bench: &mut Bench, scene: &Scene) -> Result<()> {
     }
     let config_maps = bench.size.config_maps;
     let kubeconfig = bench.bed.kubeconfig.clone();
-    bench.report.section(format!("{config_maps} ConfigMaps: Run, kubectl"));
+    bench.report.section(format!("{config_maps} ConfigMaps: Run, kubectl, kpt"));
     bench.report.note("For a preview kubectl compares (`diff --server-side`), and kpt applies what is there already.");
     for (change, title) in [
         (Change::Everything, "apply, all new"),

@@ -11,10 +11,11 @@ use futures_util::{
     StreamExt as _,
     stream::{self, BoxStream, FuturesUnordered},
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Preconditions;
 use kube::ResourceExt as _;
 use stoa_machinery::{
     ApiError,
-    registry::{Api, api::Change},
+    registry::{Api, DeleteOptions, api::Change},
 };
 use tokio::time::Instant;
 use tokio_util::{
@@ -34,6 +35,12 @@ pub(crate) type ObjectKey = (String, String);
 /// The key of an object.
 pub(crate) fn key_of<K: Kind>(object: &K) -> ObjectKey {
     (object.namespace().unwrap_or_default(), object.name_any())
+}
+
+/// Options to delete an object only as it was read: what changed since is decided about again.
+pub(crate) fn as_read<K: Kind>(object: &K) -> DeleteOptions {
+    let (uid, resource_version) = (object.meta().uid.clone(), object.meta().resource_version.clone());
+    DeleteOptions { preconditions: Some(Preconditions { uid, resource_version }), ..DeleteOptions::default() }
 }
 
 /// What makes keys due.

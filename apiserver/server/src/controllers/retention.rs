@@ -6,12 +6,12 @@
 
 use std::collections::{HashMap, HashSet};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Preconditions, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use serde::{Deserialize, de::IgnoredAny};
 use stoa_machinery::{
     ApiError,
-    registry::{Api, DeleteOptions, ListOptions},
+    registry::{Api, ListOptions},
 };
 use stoa_types::{
     Release, Resource, Run, Stack, Workspace,
@@ -100,13 +100,10 @@ fn kept_of(kept: i64) -> usize {
     usize::try_from(kept).unwrap_or(usize::MAX).max(1)
 }
 
-/// Deletes an object as it was read: what changed since is decided about again.
+/// Deletes an object as it was read.
 async fn delete<K: Kind>(api: &Api<K>, object: &K) -> Result<(), ApiError> {
-    let (uid, resource_version) = (object.meta().uid.clone(), object.meta().resource_version.clone());
-    let options =
-        DeleteOptions { preconditions: Some(Preconditions { uid, resource_version }), ..DeleteOptions::default() };
     let (namespace, name) = queue::key_of(object);
-    match api.delete(&namespace, &name, &options).await {
+    match api.delete(&namespace, &name, &queue::as_read(object)).await {
         Ok(_) => Ok(()),
         Err(error) if matches!(error.code(), 404 | 409) => Ok(()),
         Err(error) => Err(error),

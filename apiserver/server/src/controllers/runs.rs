@@ -14,12 +14,9 @@ use std::{
 
 use futures_util::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Preconditions, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
-use stoa_machinery::{
-    ApiError,
-    registry::{DeleteOptions, api::Change},
-};
+use stoa_machinery::{ApiError, registry::api::Change};
 use stoa_types::{
     Run,
     delivery::{OnConflict, RunPhase},
@@ -400,11 +397,7 @@ impl Scheduler {
                 self.later.insert(key, now + wait);
                 continue;
             }
-            // What was changed since it was read is read again.
-            let metadata = run.metadata.clone();
-            let preconditions = Preconditions { uid: metadata.uid, resource_version: metadata.resource_version };
-            let options = DeleteOptions { preconditions: Some(preconditions), ..DeleteOptions::default() };
-            if let Err(error) = runs.delete(&key.0, &key.1, &options).await {
+            if let Err(error) = runs.delete(&key.0, &key.1, &queue::as_read(&run)).await {
                 self.complain::<()>(&run, Err(error));
             }
         }

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
-use stoa_engine::digest::canonical_json;
+use stoa_engine::digest::{canonical_json, hex};
 use stoa_machinery::{ApiError, RequestContext, registry::Api};
 use stoa_types::{
     Project, Run, Stack,
@@ -214,10 +214,6 @@ fn cause_of(stack: &Stack, operation: Operation, content: &str) -> String {
         "stackName": spec.stack_name, "generator": spec.generator,
     });
     hex(&Sha256::digest(canonical_json(&cause)))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn started_in<'a>(stack: &'a Stack, workspace: &str) -> Option<&'a Started> {

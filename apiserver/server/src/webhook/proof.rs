@@ -108,6 +108,8 @@ fn is_same(expected: &[u8], given: &[u8]) -> bool {
 mod tests {
     use http::{HeaderName, HeaderValue};
 
+    use stoa_engine::digest::hex;
+
     use super::*;
 
     const SECRET: &[u8] = b"It's a Secret to Everybody";
@@ -126,10 +128,6 @@ mod tests {
         // However it comes.
         body.chunks(7).for_each(|piece| check.update(piece));
         check.holds()
-    }
-
-    fn hex(bytes: &[u8]) -> String {
-        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     #[test]

@@ -14,8 +14,10 @@ pub(super) struct Places {
     all: usize,
     /// How many are taken, by namespace.
     taken: HashMap<String, usize>,
-    /// What waits, by namespace, in the order in which it came.
-    waiting: HashMap<String, VecDeque<Run>>,
+    /// The uids of what waits, by namespace, in the order in which it came.
+    waiting: HashMap<String, VecDeque<String>>,
+    /// What waits, by uid: thousands may, and each is seen again with every change of it.
+    runs: HashMap<String, Run>,
     /// The namespaces in which something waits, the one whose turn is next first.
     turns: VecDeque<String>,
 }
@@ -23,23 +25,27 @@ pub(super) struct Places {
 impl Places {
     /// So many places, but at least one.
     pub(super) fn new(all: usize) -> Self {
-        Self { all: all.max(1), taken: HashMap::new(), waiting: HashMap::new(), turns: VecDeque::new() }
+        Self {
+            all: all.max(1),
+            taken: HashMap::new(),
+            waiting: HashMap::new(),
+            runs: HashMap::new(),
+            turns: VecDeque::new(),
+        }
     }
 
     /// Has a run wait for a place; one that waits already is replaced by what it is now. [`next`](Self::next) tells who
     /// has one.
     pub(super) fn queue(&mut self, run: Run) {
-        let namespace = run.namespace().unwrap_or_default();
-        let waiting = self.waiting.entry(namespace.clone()).or_default();
-        match waiting.iter_mut().find(|waits| waits.uid() == run.uid()) {
-            Some(waits) => *waits = run,
-            None => {
-                if waiting.is_empty() {
-                    self.turns.push_back(namespace);
-                }
-                waiting.push_back(run);
-            }
+        let (namespace, uid) = (run.namespace().unwrap_or_default(), run.uid().unwrap_or_default());
+        if self.runs.insert(uid.clone(), run).is_some() {
+            return;
         }
+        let waiting = self.waiting.entry(namespace.clone()).or_default();
+        if waiting.is_empty() {
+            self.turns.push_back(namespace);
+        }
+        waiting.push_back(uid);
     }
 
     /// The next run that has a place now, if there is one.
@@ -52,7 +58,7 @@ impl Places {
         let at = self.turns.iter().position(|namespace| taken(namespace) < most)?;
         let namespace = self.turns.remove(at)?;
         let waiting = self.waiting.get_mut(&namespace)?;
-        let run = waiting.pop_front()?;
+        let run = self.runs.remove(&waiting.pop_front()?)?;
         if waiting.is_empty() {
             self.waiting.remove(&namespace);
         } else {
@@ -74,8 +80,11 @@ impl Places {
 
     /// Takes a run that waits out.
     pub(super) fn forget(&mut self, namespace: &str, uid: &str) {
+        if self.runs.remove(uid).is_none() {
+            return;
+        }
         let Some(waiting) = self.waiting.get_mut(namespace) else { return };
-        waiting.retain(|run| run.uid().as_deref() != Some(uid));
+        waiting.retain(|waits| waits != uid);
         if waiting.is_empty() {
             self.waiting.remove(namespace);
             self.turns.retain(|turn| turn != namespace);
@@ -131,7 +140,9 @@ mod tests {
         places.leave("a");
         assert!(places.next().is_some_and(|run| run.spec.cancel));
         places.leave("a");
-        assert!(places.next().is_none() && places.waiting.is_empty() && places.turns.is_empty());
+        assert!(
+            places.next().is_none() && places.waiting.is_empty() && places.turns.is_empty() && places.runs.is_empty()
+        );
     }
 
     proptest! {

@@ -11,7 +11,11 @@ use std::sync::{
 };
 
 use serde_json::{Value, json};
-use stoa_machinery::{Object, Registry, RequestContext, log::MemoryLog, registry::RegistryBuilder};
+use stoa_machinery::{
+    Object, Registry, RequestContext,
+    log::MemoryLog,
+    registry::{DeleteOptions, RegistryBuilder},
+};
 use stoa_storage::Clock;
 use stoa_types::{Condition, Stack, common::condition, delivery::RunStatus};
 use tempfile::TempDir;
