@@ -57,11 +57,16 @@ impl Execution {
         Ok(())
     }
 
+    /// Adds a line about the run, as of the phase that it is in.
+    pub(super) fn note(&mut self, message: String) {
+        let phase = format!("{:?}", status(&self.run).phase);
+        self.journal.note(&phase, message);
+    }
+
     /// Tells why the run does not go on for now.
     pub(super) async fn tell_waiting(&mut self, complaint: &str) {
         tracing::warn!(run = self.run.name_any(), complaint, "the run waits");
-        let phase = format!("{:?}", status(&self.run).phase);
-        self.journal.note(&phase, format!("waiting: {complaint}"));
+        self.note(format!("waiting: {complaint}"));
         self.journal.flush().await;
         let generation = self.run.metadata.generation;
         let told = self.update(|status| {

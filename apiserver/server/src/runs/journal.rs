@@ -50,8 +50,7 @@ impl Line {
             if about.is_empty() { format!("{time} {}", self.phase) } else { format!("{time} {} {about}", self.phase) };
         match self.message.as_str() {
             "" => format!("{head}\n"),
-            message if message.contains('\n') => format!("{head}\n{}\n", message.trim_end()),
-            message => format!("{head}: {message}\n"),
+            message => format!("{head}: {}\n", message.trim_end()),
         }
     }
 }

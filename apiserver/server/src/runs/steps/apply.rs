@@ -127,7 +127,7 @@ async fn settle(execution: &mut Execution, finished: FinishedEvent) -> Result<()
     if !finished.gitops_commit.is_empty() {
         let commit = finished.gitops_commit.clone();
         execution.update(|status| status.gitops_commit = Some(commit.clone())).await?;
-        execution.journal.note("Applying", format!("commit {commit} in the workspace's GitOps repository"));
+        execution.note(format!("commit {commit} in the workspace's GitOps repository"));
     }
     if finished.canceled {
         return Err(Halt::Canceled);

@@ -40,7 +40,7 @@ pub(super) async fn plan(
     for warning in &response.warnings {
         execution.journal.note("Planning", format!("warning: {warning}"));
     }
-    execution.journal.note("Planning", response.table.clone());
+    execution.journal.note("Planning", format!("what is to be done\n{}", response.table));
     if let Some(name) = execution.run.spec.plan.clone() {
         require_same_plan(execution, target, &name, &plan, &response.digest).await?;
     }
@@ -102,8 +102,7 @@ pub(super) async fn require_unchanged(
 /// The end of a run whose plan no longer holds: with the first differences, all of which are in the journal.
 fn stale(execution: &mut Execution, what: &str, then: &Plan, now: &Plan) -> Halt {
     let changed = differences(then, now);
-    let phase = format!("{:?}", status(&execution.run).phase);
-    execution.journal.note(&phase, format!("the plan changed:\n{}", changed.join("\n")));
+    execution.note(format!("the plan changed:\n{}", changed.join("\n")));
     let list = changed.iter().take(NAMED).cloned().collect::<Vec<_>>().join("; ");
     let more = changed.len().saturating_sub(NAMED);
     let more = if more > 0 { format!("; and {more} more, see runs/log") } else { String::new() };
