@@ -63,6 +63,7 @@ fn reason_of(error: &DocumentError, kind: BackendType) -> &'static str {
         | DocumentError::Unavailable(_)
         | DocumentError::Scope(_)
         | DocumentError::Corrupt { .. }
-        | DocumentError::Conflict { .. } => reason::BACKEND_UNAVAILABLE,
+        | DocumentError::Conflict { .. }
+        | DocumentError::TooLarge { .. } => reason::BACKEND_UNAVAILABLE,
     }
 }

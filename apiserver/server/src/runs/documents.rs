@@ -35,9 +35,10 @@ pub(crate) fn halt(error: &DocumentError, what: &str) -> Halt {
     match error {
         DocumentError::Unavailable(_) | DocumentError::Refused { .. } => Halt::Retry(message),
         DocumentError::Full(_) => Halt::failed(reason::BACKEND_FULL, message),
-        DocumentError::Scope(_) | DocumentError::Corrupt { .. } | DocumentError::Conflict { .. } => {
-            Halt::failed(reason::BACKEND_UNAVAILABLE, message)
-        }
+        DocumentError::Scope(_)
+        | DocumentError::Corrupt { .. }
+        | DocumentError::Conflict { .. }
+        | DocumentError::TooLarge { .. } => Halt::failed(reason::BACKEND_UNAVAILABLE, message),
     }
 }
 

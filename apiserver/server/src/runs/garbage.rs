@@ -111,6 +111,10 @@ impl DocumentStore for Guarded {
         self.store.list(scope).await
     }
 
+    async fn file(&self, path: &str, most: u64) -> Result<Option<Bytes>, DocumentError> {
+        self.store.file(path, most).await
+    }
+
     async fn delete(&self, scope: &str, digest: &Digest) -> Result<(), DocumentError> {
         self.store.delete(scope, digest).await
     }

@@ -13,6 +13,23 @@ pub async fn all(store: &dyn DocumentStore, scope: &str) {
     deleting_is_final_and_repeatable(store, &format!("{scope}/delete")).await;
     concurrent_puts_agree(store, &format!("{scope}/concurrent")).await;
     a_bad_scope_is_refused(store).await;
+    files_of_others_are_read_by_their_paths(store, &format!("{scope}/files")).await;
+}
+
+/// A file is read whole or not at all, and no path leads out of the store.
+pub async fn files_of_others_are_read_by_their_paths(store: &dyn DocumentStore, scope: &str) {
+    // A document is a file, too.
+    let bytes = Bytes::from_static(b"a file");
+    let hex = store.put(scope, bytes.clone()).await.expect("put").hex();
+    let path = format!("{scope}/sha256/{}/{hex}", &hex[..2]);
+    assert_eq!(store.file(&path, 6).await.expect("file"), Some(bytes));
+    let large = store.file(&path, 5).await;
+    assert!(matches!(large, Err(DocumentError::TooLarge { most: 5, .. })), "{large:?}");
+    assert_eq!(store.file(&format!("{scope}/.metadata.yml"), 6).await.expect("file"), None);
+    for bad in ["", "/etc/passwd", "a/../b", "..", "a/..", "a//b", ".git/config", "a/.hidden/b", "a\\b", "a\0"] {
+        let refused = store.file(bad, 6).await;
+        assert!(matches!(refused, Err(DocumentError::Scope(_))), "{bad:?}: {refused:?}");
+    }
 }
 
 /// A document reads back whatever its size and content; an absent one is `None`.

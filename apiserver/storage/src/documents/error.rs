@@ -26,6 +26,14 @@ pub enum DocumentError {
         /// What was to be kept.
         digest: Digest,
     },
+    /// A file is larger than whoever asks for it takes.
+    #[error("{path} has more than {most} bytes")]
+    TooLarge {
+        /// Where it is.
+        path: String,
+        /// How many bytes are taken.
+        most: u64,
+    },
     /// The store failed or is out of reach; this may pass by itself.
     #[error("the document store is unavailable")]
     Unavailable(#[source] Box<dyn Error + Send + Sync>),

@@ -5,7 +5,7 @@
 
 use std::{
     fs::{self, OpenOptions},
-    io::{self, Write as _},
+    io::{self, Read as _, Write as _},
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -14,7 +14,7 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::{Digest, DocumentError, DocumentStore, scope_segments};
+use super::{Digest, DocumentError, DocumentStore, file_segments, scope_segments};
 use crate::local::{create_private_dir, sync_dir};
 
 /// Where unfinished documents are, directly below the root. No scope can have this name.
@@ -82,7 +82,8 @@ async fn blocking<T: Send + 'static>(
 fn found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        // What should be a folder on the way may be a file.
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -152,6 +153,25 @@ impl DocumentStore for LocalDocuments {
             Ok(digests)
         })
         .await
+    }
+
+    async fn file(&self, path: &str, most: u64) -> Result<Option<Bytes>, DocumentError> {
+        let file = file_segments(path)?.into_iter().fold(self.root.clone(), |path, segment| path.join(segment));
+        let read = move || {
+            let Some(about) = found(fs::metadata(&file))?.filter(fs::Metadata::is_file) else { return Ok(None) };
+            if about.len() > most {
+                return Ok(Some(None));
+            }
+            let mut bytes = Vec::new();
+            // It may grow meanwhile.
+            fs::File::open(&file)?.take(most + 1).read_to_end(&mut bytes)?;
+            Ok(Some(Some(bytes).filter(|bytes| bytes.len() as u64 <= most)))
+        };
+        match blocking(read).await? {
+            Some(Some(bytes)) => Ok(Some(bytes.into())),
+            Some(None) => Err(DocumentError::TooLarge { path: path.to_owned(), most }),
+            None => Ok(None),
+        }
     }
 
     async fn delete(&self, scope: &str, digest: &Digest) -> Result<(), DocumentError> {

@@ -123,6 +123,15 @@ pub trait DocumentStore: fmt::Debug + Send + Sync + 'static {
     /// The documents directly in `scope`, in the order of their digests.
     async fn list(&self, scope: &str) -> Result<Vec<Digest>, DocumentError>;
 
+    /// Reads a file that others keep in the same place, by its path from where the store begins; `None` when it is not
+    /// there. Files are only ever read.
+    ///
+    /// # Errors
+    ///
+    /// As for [`put`](Self::put): [`DocumentError::Scope`] when it [is no path](file_segments). And
+    /// [`DocumentError::TooLarge`] when it has more than `most` bytes, of which none is read then.
+    async fn file(&self, path: &str, most: u64) -> Result<Option<Bytes>, DocumentError>;
+
     /// Removes a document. One that is not there counts as removed.
     async fn delete(&self, scope: &str, digest: &Digest) -> Result<(), DocumentError>;
 }
@@ -143,6 +152,28 @@ pub fn scope_segments(scope: &str) -> Result<Vec<&str>, DocumentError> {
         Ok(segments)
     } else {
         Err(DocumentError::Scope(scope.to_owned()))
+    }
+}
+
+/// Checks the path of a file and returns its segments: up to 32 of letters, digits and `-_.+@= `. Only the last may begin
+/// with a dot, and then goes on otherwise, so that no path leads out.
+///
+/// # Errors
+///
+/// [`DocumentError::Scope`].
+pub fn file_segments(path: &str) -> Result<Vec<&str>, DocumentError> {
+    let segments: Vec<&str> = path.split('/').collect();
+    let is_fine = |(position, segment): (usize, &&str)| {
+        let is_named = !segment.is_empty() && segment.len() <= 255;
+        let may_be_hidden = position + 1 == segments.len() && position > 0 && !segment.starts_with("..");
+        is_named
+            && (!segment.starts_with('.') || (may_be_hidden && segment.len() > 1))
+            && segment.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.+@= ".contains(&byte))
+    };
+    if segments.len() <= 32 && segments.iter().enumerate().all(is_fine) {
+        Ok(segments)
+    } else {
+        Err(DocumentError::Scope(path.to_owned()))
     }
 }
 

@@ -22,7 +22,7 @@ use object_store::{
 
 pub use self::transport::S3Transport;
 use self::transport::{Connector, Failure};
-use super::{Digest, DocumentError, DocumentStore, Refusal, scope_segments};
+use super::{Digest, DocumentError, DocumentStore, Refusal, file_segments, scope_segments};
 
 const ALGORITHM: &str = "sha256";
 
@@ -253,6 +253,22 @@ impl DocumentStore for S3Documents {
         let mut digests: Vec<Digest> = found.iter().filter_map(|object| digest(&object.location)).collect();
         digests.sort_unstable();
         Ok(digests)
+    }
+
+    async fn file(&self, path: &str, most: u64) -> Result<Option<Bytes>, DocumentError> {
+        let prefix = self.prefix.split('/').filter(|segment| !segment.is_empty());
+        let key: Path = prefix.chain(file_segments(path)?).collect();
+        let read = async {
+            let found = self.store.get(&key).await?;
+            // The rest of an answer that nobody reads is not sent.
+            if found.meta.size > most { Ok(None) } else { found.bytes().await.map(Some) }
+        };
+        match read.await {
+            Ok(Some(bytes)) => Ok(Some(bytes)),
+            Ok(None) => Err(DocumentError::TooLarge { path: path.to_owned(), most }),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(self.failure(error)),
+        }
     }
 
     async fn delete(&self, scope: &str, digest: &Digest) -> Result<(), DocumentError> {
