@@ -70,6 +70,8 @@ pub const SOURCE_NOT_FOUND: &str = "SourceNotFound";
 pub const GENERATE_FAILED: &str = "GenerateFailed";
 /// The Spec could not be planned.
 pub const PLAN_FAILED: &str = "PlanFailed";
+/// What is to be imported cannot be read, or may not be recorded.
+pub const IMPORT_FAILED: &str = "ImportFailed";
 /// The plan's premises changed since it was made.
 pub const PLAN_STALE: &str = "PlanStale";
 /// The function-runner is out of reach.

@@ -3,6 +3,7 @@
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
+use stoa_engine::import::LEFT_AS_IMPORTED;
 use stoa_engine::owner::left_alone;
 use stoa_engine::{
     Action, DigestKeys, ObjectRef, PlannedAction, Problem, ResourceId, Sensitive, StateResource, problem::reason,
@@ -12,6 +13,7 @@ use tokio::{sync::Semaphore, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    importing::look,
     observer::{ResourceOutcome, ResourceResult},
     planning::problem,
     values::{Ready, Values},
@@ -106,7 +108,7 @@ impl Caller {
     /// Waits until a definition that was applied is established, since its instances can be created only then. What
     /// is wrong if it is not: it was applied all the same.
     async fn establish(&self, planned: &PlannedAction, until: Instant) -> Option<Problem> {
-        if !planned.action.keeps() || self.runtime.is_deferred() {
+        if !planned.action.keeps() || !planned.action.is_call() || self.runtime.is_deferred() {
             return None;
         }
         let ready = self.values.ready(&planned.id).ok()?;
@@ -146,8 +148,20 @@ impl Caller {
         match planned.action {
             Action::Forget => match &planned.owned_by {
                 Some(owner) => left(done(planned, None, None), owner),
+                None if planned.imported => {
+                    ResourceResult { message: LEFT_AS_IMPORTED.to_owned(), ..done(planned, None, None) }
+                }
                 None => done(planned, None, None),
             },
+            Action::Import => {
+                let looked = retried(&self.stop, &Sensitive::default(), told, || look(&*self.runtime, planned)).await;
+                match looked {
+                    Ok(Ok((record, found))) => done(planned, Some(record), found.kubernetes),
+                    Ok(Err(problem)) => failed(planned, problem),
+                    // It changes nothing, so that no answer leaves nothing open.
+                    Err(error) => failed(planned, problem(&planned.id, &error, &Sensitive::default())),
+                }
+            }
             Action::Delete => match self.delete(prior, &Sensitive::default(), told).await {
                 Ok(Deleted::Gone) => done(planned, None, None),
                 Ok(Deleted::Left(owner)) => left(done(planned, None, None), &owner),

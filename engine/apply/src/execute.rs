@@ -196,7 +196,9 @@ pub async fn execute(
     if problems.is_empty() && !outcome.canceled {
         let owed: HashSet<&ResourceId> = execution.owed.iter().collect();
         let is_owed = |planned: &PlannedAction| owed.contains(planned.recorded_as.as_ref().unwrap_or(&planned.id));
-        let kept = execution.plan.actions.iter().filter(|planned| planned.action.keeps());
+        // How something fares that was only recorded is not this run's doing; the one that applies it waits for it.
+        let kept = |planned: &&PlannedAction| planned.action.keeps() && planned.action != Action::Import;
+        let kept = execution.plan.actions.iter().filter(kept);
         let brought = kept.filter(|planned| planned.action.is_call() || is_owed(planned));
         let ready: Vec<_> =
             brought.filter_map(|planned| Some((planned.id.clone(), values.ready(&planned.id).ok()?))).collect();

@@ -5,6 +5,7 @@
 
 mod call;
 mod execute;
+mod importing;
 mod lost;
 mod observer;
 mod planning;
@@ -12,6 +13,7 @@ mod values;
 mod verify;
 
 pub use execute::{Execution, Options, Outcome, execute};
+pub use importing::import;
 pub use observer::{Abandoned, Observer, ResourceOutcome, ResourceResult};
 pub use planning::{PlanError, Planned, Planning, plan};
 pub use stoa_runtime::Grant;

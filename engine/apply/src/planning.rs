@@ -32,6 +32,8 @@ pub struct Planned {
     pub summary: Summary,
     /// The plan for people, without colours.
     pub table: String,
+    /// What people should know besides.
+    pub notes: Vec<String>,
 }
 
 /// Why there is no plan.
@@ -98,13 +100,13 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
                 || prior.and_then(|prior| objects.get(&lost::object(prior)?)).is_some_and(|n| *n > 1);
             open.contains(&planned.id) || prior.is_some_and(|prior| prior.is_only_found()) || is_recorded_twice()
         }
-        Action::Delete | Action::Replace | Action::Forget => false,
+        Action::Delete | Action::Replace | Action::Import | Action::Forget => false,
     };
     let previews = preview(&*runtime, &draft, &is_asked, &desired, &recorded, &live).await?;
     let decided = PlanInput { previews: &previews, ..looked };
     let plan = planner::plan(&decided).map_err(PlanError::Problems)?;
     let (digest, summary, table) = (plan.digest(), plan.summary(), render(&plan, Colour::Never));
-    Ok(Planned { plan, digest, summary, table })
+    Ok(Planned { plan, digest, summary, table, notes: Vec::new() })
 }
 
 impl From<Undecided> for PlanError {

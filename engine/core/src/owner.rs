@@ -132,6 +132,11 @@ pub fn taken_from(resource: &Resource) -> Option<&str> {
     resource.setting(TAKE_OVER_FROM)?.as_str().filter(|from| !from.is_empty())
 }
 
+/// Whether the object bears the mark of any deployment.
+pub fn is_marked(live: &Map<String, Value>) -> bool {
+    mark_of(live).is_some()
+}
+
 /// The mark of an object. One that is no text is told as JSON.
 fn mark_of(object: &Map<String, Value>) -> Option<String> {
     match object.get("metadata")?.get("annotations")?.get(MARK)? {

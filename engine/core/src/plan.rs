@@ -47,20 +47,31 @@ pub enum Action {
     Replace,
     /// It is there but not recorded, or another deployment's: take it over.
     Adopt,
-    /// It is recorded, no longer wanted, and gone already or another deployment's: drop the record.
+    /// It is recorded, no longer wanted, and gone already, another deployment's, or was imported to be left alone: drop
+    /// the record.
     Forget,
+    /// It is there and not recorded: record it as it is, and change nothing.
+    Import,
     /// Nothing to do.
     Unchanged,
 }
 
 impl Action {
     /// Every action, in the order summaries list them.
-    pub const ALL: [Self; 7] =
-        [Self::Create, Self::Update, Self::Delete, Self::Replace, Self::Adopt, Self::Forget, Self::Unchanged];
+    pub const ALL: [Self; 8] = [
+        Self::Create,
+        Self::Update,
+        Self::Delete,
+        Self::Replace,
+        Self::Adopt,
+        Self::Import,
+        Self::Forget,
+        Self::Unchanged,
+    ];
 
-    /// Whether carrying it out calls the infrastructure.
+    /// Whether carrying it out changes the infrastructure.
     pub fn is_call(self) -> bool {
-        !matches!(self, Self::Forget | Self::Unchanged)
+        !matches!(self, Self::Import | Self::Forget | Self::Unchanged)
     }
 
     /// Whether the resource is there afterwards.
@@ -127,6 +138,44 @@ pub struct PlannedAction {
     /// Fields that are taken from other managers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub taken: Vec<FieldConflict>,
+    /// It was imported: nothing was ever applied to it, or its resource says that it is not to be removed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub imported: bool,
+    /// For [`Action::Import`]: what is to be recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub found: Option<FoundResource>,
+}
+
+/// What an import found.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FoundResource {
+    /// The uid of the live object: what has another by then is not the one that was looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+    /// The extensions to record it with.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub extensions: Map<String, Value>,
+}
+
+impl PlannedAction {
+    /// An action about one resource, and nothing more known of it.
+    pub fn new(id: ResourceId, kind: ResourceType, action: Action) -> Self {
+        Self {
+            id,
+            kind,
+            action,
+            changes: Vec::new(),
+            after: Vec::new(),
+            depends_on: Vec::new(),
+            drift: false,
+            unverified: None,
+            recorded_as: None,
+            owned_by: None,
+            taken: Vec::new(),
+            imported: false,
+            found: None,
+        }
+    }
 }
 
 /// Everything that has to change.
@@ -154,6 +203,8 @@ pub struct Summary {
     pub replace: u32,
     /// To adopt.
     pub adopt: u32,
+    /// To import.
+    pub import: u32,
     /// To forget.
     pub forget: u32,
     /// Unchanged.
@@ -171,6 +222,7 @@ impl Summary {
             Action::Delete => self.delete,
             Action::Replace => self.replace,
             Action::Adopt => self.adopt,
+            Action::Import => self.import,
             Action::Forget => self.forget,
             Action::Unchanged => self.unchanged,
         }
@@ -204,6 +256,7 @@ impl Plan {
                 Action::Delete => &mut summary.delete,
                 Action::Replace => &mut summary.replace,
                 Action::Adopt => &mut summary.adopt,
+                Action::Import => &mut summary.import,
                 Action::Forget => &mut summary.forget,
                 Action::Unchanged => &mut summary.unchanged,
             };

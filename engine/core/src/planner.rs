@@ -14,10 +14,11 @@ use crate::dependencies::{Before, break_cycles, dependencies};
 use crate::diff::{Comparison, against_preview, three_way};
 use crate::document::Document as _;
 use crate::graph::Graph;
+use crate::import::is_to_be_left;
 use crate::lookup::Settled;
 use crate::masks::DigestKeys;
 use crate::object::{ObjectRef, uid_of};
-use crate::owner::{Owner, Standing, taken_from};
+use crate::owner::{Owner, Standing, is_marked, taken_from};
 use crate::plan::{Action, FieldChange, Live, Plan, PlannedAction, Preview};
 use crate::problem::{Problem, reason};
 use crate::reference::Reference;
@@ -129,17 +130,15 @@ pub fn draft(input: &PlanInput<'_>) -> Result<Draft, Vec<Problem>> {
         actions.insert(
             id.clone(),
             PlannedAction {
-                id: id.clone(),
-                kind: resource.kind,
-                action: decision.action,
                 drift: decision.drift,
                 changes: decision.changes,
-                after: Vec::new(),
                 depends_on: before[id].iter().cloned().collect(),
                 unverified: decision.unverified,
                 recorded_as: recorded_as.cloned(),
                 owned_by,
                 taken: decision.taken,
+                imported: decision.imported,
+                ..PlannedAction::new(id.clone(), resource.kind, decision.action)
             },
         );
         let live = match input.live.get(id) {
@@ -159,19 +158,7 @@ pub fn draft(input: &PlanInput<'_>) -> Result<Draft, Vec<Problem>> {
     }
     // Calls that left nothing behind, of what is no longer wanted: only their record goes.
     for call in input.state.open.iter().filter(|call| !known(&call.id.0) && !recorded.contains_key(&call.id)) {
-        let nothing = PlannedAction {
-            id: call.id.clone(),
-            kind: ResourceType::Kubernetes,
-            action: Action::Forget,
-            changes: Vec::new(),
-            after: Vec::new(),
-            depends_on: Vec::new(),
-            drift: false,
-            unverified: None,
-            recorded_as: None,
-            owned_by: None,
-            taken: Vec::new(),
-        };
+        let nothing = PlannedAction::new(call.id.clone(), ResourceType::Kubernetes, Action::Forget);
         actions.insert(call.id.clone(), nothing);
     }
     if !problems.is_empty() {
@@ -274,12 +261,13 @@ struct Decision {
     drift: bool,
     unverified: Option<String>,
     taken: Vec<FieldConflict>,
+    imported: bool,
 }
 
 impl Decision {
     /// To make what is not there, or is not known to be.
     fn create(drift: bool, unverified: Option<String>) -> Self {
-        Self { action: Action::Create, changes: Vec::new(), drift, unverified, taken: Vec::new() }
+        Self { action: Action::Create, changes: Vec::new(), drift, unverified, taken: Vec::new(), imported: false }
     }
 }
 
@@ -316,12 +304,14 @@ fn decide(input: &PlanInput<'_>, resource: &Resource, prior: Option<&StateResour
         }
         Some(Preview::Replaced(None) | Preview::Unverified(_)) | None => three_way(&comparison),
     };
+    // What was only recorded has no field of ours yet, and no mark.
+    let imported = prior.is_some_and(|prior| prior.is_only_found() && !is_marked(live));
     let replaced =
         matches!(preview, Some(Preview::Replaced(_))) || prior.is_some_and(|prior| prior.kind != resource.kind);
     let action = match prior {
         _ if replaced => Action::Replace,
         None => Action::Adopt,
-        Some(prior) if changes.is_empty() && !is_of_another(input.owner, prior, live) => Action::Unchanged,
+        Some(prior) if changes.is_empty() && !imported && !is_of_another(input.owner, prior, live) => Action::Unchanged,
         Some(_) => Action::Update,
     };
     let drift = changes.iter().any(|change| change.drift);
@@ -329,7 +319,7 @@ fn decide(input: &PlanInput<'_>, resource: &Resource, prior: Option<&StateResour
         Some(Preview::Contested(_, conflicts)) if action != Action::Unchanged => conflicts.clone(),
         Some(_) | None => Vec::new(),
     };
-    Decision { action, changes, drift, unverified, taken }
+    Decision { action, changes, drift, unverified, taken, imported }
 }
 
 /// Whether the record is of an object that was there before this one of ours, as where that was made under another id. It
@@ -344,25 +334,21 @@ fn remove(owner: &Owner, prior: &StateResource, live: Option<&Live>, taken_over:
         Some(Live::Present(live)) if !taken_over => owner.other(live),
         Some(Live::Present(_) | Live::Absent | Live::Unverified(_)) | None => None,
     };
+    let may_be_there = !matches!(live, Some(Live::Absent));
+    let imported = may_be_there && !taken_over && owned_by.is_none() && is_to_be_left(&prior.extensions);
     let (action, unverified) = match live {
-        _ if taken_over || owned_by.is_some() => (Action::Forget, None),
+        _ if taken_over || owned_by.is_some() || imported => (Action::Forget, None),
         Some(Live::Absent) => (Action::Forget, None),
         Some(Live::Present(_)) => (Action::Delete, None),
         Some(Live::Unverified(why)) => (Action::Delete, Some(why.clone())),
         None => (Action::Delete, Some("it was not read".to_owned())),
     };
     PlannedAction {
-        id: prior.id.clone(),
-        kind: prior.kind,
-        action,
-        changes: Vec::new(),
-        after: Vec::new(),
         depends_on: prior.depends_on.clone(),
-        drift: false,
         unverified,
-        recorded_as: None,
         owned_by,
-        taken: Vec::new(),
+        imported,
+        ..PlannedAction::new(prior.id.clone(), prior.kind, action)
     }
 }
 

@@ -34,6 +34,10 @@ pub mod reason {
     pub const CONFLICT: &str = "Conflict";
     /// Another deployment owns the object.
     pub const OWNED_BY_ANOTHER: &str = "OwnedByAnother";
+    /// What is to be imported is not there.
+    pub const NOT_THERE: &str = "NotThere";
+    /// What is to be imported is not in the Spec.
+    pub const NOT_IN_SPEC: &str = "NotInSpec";
     /// The infrastructure could not be reached.
     pub const UNAVAILABLE: &str = "Unavailable";
     /// A call or a health check took longer than it may.

@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use crate::changes::{Change, Changes};
 use crate::conflict::FieldConflict;
+use crate::import::LEFT_AS_IMPORTED;
 use crate::owner::left_alone;
 use crate::plan::{Action, FieldChange, Plan, PlannedAction, Summary};
 use crate::sensitive::{MASK, UNKNOWN};
@@ -108,6 +109,7 @@ fn verb(action: Action) -> &'static str {
         Action::Delete => "delete",
         Action::Replace => "replace",
         Action::Adopt => "adopt",
+        Action::Import => "import",
         Action::Forget => "forget",
         Action::Unchanged => "keep",
     }
@@ -121,6 +123,7 @@ fn mark(action: Action) -> (&'static str, u8) {
         Action::Delete => ("-", 31),
         Action::Replace => ("±", 35),
         Action::Adopt => (">", 36),
+        Action::Import => ("=", 36),
         Action::Forget => (".", 90),
         Action::Unchanged => (" ", 0),
     }
@@ -145,6 +148,8 @@ fn write_action(out: &mut String, action: &PlannedAction, colour: Colour) {
     match (&action.owned_by, action.action) {
         (Some(owner), Action::Forget) => drop(write!(out, "  ({})", left_alone(owner))),
         (Some(owner), _) => drop(write!(out, "  (taken over from {owner})")),
+        (None, Action::Forget) if action.imported => drop(write!(out, "  ({LEFT_AS_IMPORTED})")),
+        (None, _) if action.imported => out.push_str("  (it was imported, and is applied for the first time)"),
         (None, _) => {}
     }
     if let Some(why) = &action.unverified {

@@ -59,7 +59,8 @@ pub struct Resource {
     /// The ids it depends on explicitly.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub depends_on: Vec<ResourceId>,
-    /// Whatever else the generator says: `GVK`, `kubeConfig`, `provider`, `kusionstack.io/import-id`,
+    /// Whatever else the generator says: `GVK`, `kubeConfig`, `provider`,
+    /// [`kusionstack.io/import-id`](crate::import::IMPORT_ID),
     /// [`stoa.dev/take-over-from`](crate::owner::TAKE_OVER_FROM), [`stoa.dev/force-conflicts`](crate::conflict::FORCE),
     /// [`stoa.dev/recreate`](RECREATE) ….
     #[serde(default, skip_serializing_if = "Map::is_empty", deserialize_with = "null_as_default")]

@@ -204,6 +204,8 @@ impl OpenCall {
         match self.action {
             Action::Create | Action::Update | Action::Replace | Action::Delete => true,
             Action::Adopt | Action::Forget | Action::Unchanged => self.may_have_made(is_recorded),
+            // It changes nothing.
+            Action::Import => false,
         }
     }
 
@@ -212,7 +214,7 @@ impl OpenCall {
         match self.action {
             Action::Create | Action::Replace => true,
             // What is taken over was there before. What is changed and not recorded was found before it was changed.
-            Action::Adopt => false,
+            Action::Adopt | Action::Import => false,
             Action::Update | Action::Delete | Action::Forget | Action::Unchanged => !is_recorded,
         }
     }
@@ -275,6 +277,13 @@ impl StateResource {
         let uid = live.get("metadata").and_then(|metadata| metadata.get("uid")).cloned();
         let live = uid.map(|uid| ("metadata".to_owned(), Value::Object(Map::from_iter([("uid".to_owned(), uid)]))));
         Self { live: live.into_iter().collect(), cluster, ..self }
+    }
+
+    /// The same with the uid of the object that is meant.
+    #[must_use]
+    pub fn with_uid(self, uid: &str) -> Self {
+        let metadata = Map::from_iter([("uid".to_owned(), Value::from(uid))]);
+        Self { live: Map::from_iter([("metadata".to_owned(), metadata.into())]), ..self }
     }
 
     /// The same where a call may have been made that the record does not tell of: which object it is, and nothing of its

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use serde_json::{Map, Value};
 
 use crate::dependencies::dependencies;
+use crate::import::check_import_id;
 use crate::object::ObjectRef;
 use crate::path::type_name;
 use crate::problem::{Problem, reason};
@@ -39,7 +40,8 @@ impl Spec {
                 continue;
             }
             if resource.kind == ResourceType::Kubernetes {
-                problems.extend(check_object(resource).map(|problem| problem.of(id)));
+                problems
+                    .extend(check_object(resource).or_else(|| check_import_id(resource)).map(|problem| problem.of(id)));
                 if let Some(first) = identity(&resource.attributes).and_then(|it| objects.insert(it, id)) {
                     let message = format!("this is the same object as {first}");
                     problems.push(Problem::new(reason::DUPLICATE_RESOURCE, message).of(id).at("attributes"));

@@ -101,7 +101,7 @@ pub(crate) fn kubernetes_object(object: stoa_runtime::KubernetesObject) -> Kuber
 
 /// A plan, in all the forms in which it is looked at.
 pub(crate) fn plan(planned: Planned) -> PlanResponse {
-    let Planned { plan, digest, summary, table } = planned;
+    let Planned { plan, digest, summary, table, notes } = planned;
     let resources = plan.actions.iter().map(|action| PlannedResource {
         id: action.id.0.clone(),
         action: action.action.to_string(),
@@ -120,10 +120,11 @@ pub(crate) fn plan(planned: Planned) -> PlanResponse {
             forget: summary.forget,
             unchanged: summary.unchanged,
             unverified: summary.unverified,
+            import: summary.import,
         }),
         table,
         resources: resources.collect(),
-        warnings: Vec::new(),
+        warnings: notes,
     }
 }
 

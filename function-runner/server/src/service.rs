@@ -121,7 +121,9 @@ impl Service {
             destroy: request.destroy,
             keys: &keys,
         };
-        let planned = apply::plan(runtime, &planning).await?;
+        let import = (!request.import.is_empty()).then(|| serde_json::from_slice(&request.import)).transpose();
+        let import = import.map_err(|err| Failure::request(format!("import is no Selection: {err}")))?;
+        let planned = apply::plan(runtime, &planning, import.as_ref()).await?;
         Ok(convert::plan(planned))
     }
 }

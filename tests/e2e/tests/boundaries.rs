@@ -79,6 +79,36 @@ fn crash_at(server: &mut dyn Armed, organization: &Organization, point: &str) ->
     name
 }
 
+/// Imports objects that others made, with a crash at a boundary: they are on record once, and none has changed.
+fn crash_import_at(cluster: &mut Cluster, organization: &Organization, point: &str) {
+    let (stack, namespace) = (format!("import-{point}"), format!("{}-import-{point}", organization.name));
+    let kubectl = cluster.kubectl();
+    let mut objects = format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {namespace}}}}}\n");
+    for number in 0..OBJECTS {
+        let metadata = format!("name: c{number}, namespace: {namespace}");
+        objects += &format!("---\n{{apiVersion: v1, kind: ConfigMap, metadata: {{{metadata}}}, data: {{value: b}}}}\n");
+    }
+    kubectl.apply(&objects);
+    organization.stack(&stack, &config_maps(&namespace, OBJECTS, "a"));
+    let versions = || {
+        let path = "jsonpath={.items[*].metadata.resourceVersion}";
+        kubectl.run(&["get", "configmaps", "c0", "c1", "c2", "--namespace", &namespace, "--output", path])
+    };
+    let before = versions();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("reached");
+    cluster.arm(point, &file);
+    let run = organization.start(&stack, "Import", "");
+    eventually(&format!("{point} is reached"), PATIENCE, || file.exists().then_some(()));
+    cluster.recover(point);
+    let ended = organization.ended(&run, PATIENCE);
+    assert_eq!(ended["status"]["phase"], "Succeeded", "after a crash at {point}: {ended:#}");
+    assert_eq!(ended["status"]["release"], 1, "after a crash at {point}: {ended:#}");
+    assert_eq!(organization.of_stack("releases", &stack).len(), 1);
+    assert_eq!(organization.of_stack("resources", &stack).len(), OBJECTS + 1, "records after a crash at {point}");
+    assert_eq!(versions(), before, "after a crash at {point}");
+}
+
 #[test]
 fn a_crash_at_any_boundary_of_a_rollout_to_git_leaves_one_commit() {
     let points: Vec<&str> = [stoa_failpoint::SERVER, stoa_failpoint::RUNNER].concat();
@@ -111,6 +141,9 @@ fn a_crash_at_a_boundary_of_a_call_to_a_cluster_creates_nothing_twice() {
     let points = ["intent-recorded", "call-allowed", "call-made", "result-heard", "result-recorded", "result-kept"];
     for point in points {
         crash_at(&mut cluster, &organization, point);
+    }
+    for point in ["result-recorded", "release-numbered"] {
+        crash_import_at(&mut cluster, &organization, point);
     }
     let created = |event: &Value| {
         event["objectRef"]["resource"] == "configmaps"

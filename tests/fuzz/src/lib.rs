@@ -4,7 +4,7 @@
 //! in `stoa_machinery::fuzzing` and `stoa_storage::fuzzing`, and in `engine` and `kinds` here. [`run`] replays the inputs
 //! that are kept in `corpus/<target>` and changes them at random; `tests/fuzz.rs` does so for each target with every
 //! `cargo test` for a bounded time, and `hack/fuzz` for as long as one likes. Programs have targets among their own tests:
-//! `spec_files` of the function runner, `pushed_files` and `webhooks` of the API server.
+//! `spec_files` of the function runner, `pushed_files`, `webhooks` and `kusion_releases` of the API server.
 
 #[cfg(feature = "targets")]
 mod engine;

@@ -9,7 +9,7 @@ use stoa_fuzz::{
 };
 
 /// Targets that are tests of programs.
-const ELSEWHERE: [&str; 3] = ["spec_files", "pushed_files", "webhooks"];
+const ELSEWHERE: [&str; 4] = ["spec_files", "pushed_files", "webhooks", "kusion_releases"];
 
 macro_rules! tests {
     ($($name:ident)*) => {

@@ -142,6 +142,7 @@ pub(super) fn run_of(stack: &Stack, workspace: &str, operation: Operation) -> Ru
             version: None,
             plan: None,
             release: None,
+            import: None,
             parameters: Default::default(),
             require_approval: false,
             on_conflict: OnConflict::Queue,

@@ -9,6 +9,7 @@ pub(crate) mod approval;
 pub(crate) mod backend;
 pub(crate) mod check;
 pub(crate) mod core;
+pub(crate) mod import;
 pub(crate) mod lookup;
 pub(crate) mod organization;
 pub(crate) mod project;

@@ -48,6 +48,17 @@ pub(crate) fn name(stack: &str, workspace: &str, number: i64) -> String {
 
 /// Why a stack cannot go back to what was found as its release of this name, if it cannot.
 pub(crate) fn obstacle(found: Option<&Release>, name: &str, stack: &Stack) -> Option<String> {
+    let imported = || {
+        found.filter(|release| release.spec.imported)?;
+        Some(format!(
+            "release {name} records an import, and its Spec was not applied; apply its commit, or go back to an earlier one"
+        ))
+    };
+    nothing_deployed(found, name, stack).or_else(imported)
+}
+
+/// Why nothing of what was found as a stack's release of this name is there, if that is so.
+pub(crate) fn nothing_deployed(found: Option<&Release>, name: &str, stack: &Stack) -> Option<String> {
     match found {
         None => Some(format!("release {name} does not exist, or is not kept any more")),
         Some(release) if Some(&release.spec.stack_uid) != stack.metadata.uid.as_ref() => {

@@ -19,7 +19,7 @@ use stoa_types::{
     labels,
 };
 
-use super::{approval, check, lookup, lookup::Lookup, release, stack::live_workspaces, workspace};
+use super::{approval, check, import, lookup, lookup::Lookup, release, stack::live_workspaces, workspace};
 use crate::subresources::Subresources;
 
 /// The subresource through which plans are approved and rejected.
@@ -195,8 +195,12 @@ impl Strategy for RunStrategy {
         if spec.stack.is_empty() {
             errors.push(FieldError::required("spec.stack", ""));
         }
-        if spec.operation == Operation::Import {
-            check::not_available("spec.operation", "this operation", &mut errors);
+        match &spec.import {
+            Some(_) if spec.operation != Operation::Import => {
+                errors.push(FieldError::forbidden("spec.import", "may only be set for an Import"));
+            }
+            Some(import) => import::validate(import, &mut errors),
+            None => {}
         }
         match (spec.operation, spec.release) {
             (Operation::Rollback, None) => {

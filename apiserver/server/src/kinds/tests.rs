@@ -18,6 +18,7 @@ use crate::{cluster::standalone::StandaloneCluster, subresources::Subresources};
 mod api;
 mod approval;
 mod backends;
+mod imports;
 
 /// Allows what is listed, as `verb resource/subresource name`.
 #[derive(Debug, Default)]

@@ -2,7 +2,11 @@
 
 use kube::ResourceExt as _;
 use stoa_machinery::ApiError;
-use stoa_types::{Stack, config::Deployment, delivery::RunPhase};
+use stoa_types::{
+    Stack,
+    config::Deployment,
+    delivery::{Operation, RunPhase},
+};
 
 use super::{Halt, execution::Execution, readiness, state::State, status, target::Target};
 
@@ -49,7 +53,10 @@ pub(super) async fn note(
         }
         if phase == RunPhase::Succeeded {
             deployment.drifted = false;
-            if let Some(source) = run_status.source.as_ref().filter(|s| !s.commit.is_empty()) {
+            // What was only recorded is not as the commit says.
+            let is_applied = run.spec.operation != Operation::Import;
+            let source = run_status.source.as_ref().filter(|s| is_applied && !s.commit.is_empty());
+            if let Some(source) = source {
                 deployment.commit = Some(source.commit.clone());
             }
         }

@@ -9,6 +9,7 @@
 //! - [`documents`]: what is kept by digest in the Backend; [`backends`]: which store that is; [`garbage`]: what goes again;
 //! - [`resources`], [`deployment`], [`readiness`]: what people see of it, in Resources and in the stack's status;
 //! - [`journal`]: what `runs/log` shows;
+//! - [`kusion`]: what Kusion has on record, for imports;
 //! - [`target`]: everything a run refers to, gathered and checked;
 //! - [`runner`]: the function-runner's client.
 //!
@@ -21,6 +22,7 @@ pub(crate) mod drive;
 pub(crate) mod execution;
 pub(crate) mod garbage;
 pub(crate) mod journal;
+mod kusion;
 pub(crate) mod readiness;
 pub(crate) mod resources;
 pub(crate) mod runner;

@@ -4,7 +4,7 @@ use futures_util::{TryStreamExt as _, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use sha2::{Digest as _, Sha256};
-use stoa_engine::{KubernetesObject, ResourceOutcome, StateResource, state::Record};
+use stoa_engine::{Action, KubernetesObject, ResourceOutcome, StateResource, state::Record};
 use stoa_machinery::registry::api::Api;
 use stoa_types::{
     Resource,
@@ -70,6 +70,7 @@ async fn record_resource(
     let is_gone = entry.resource.is_none();
     let phase = match result.outcome {
         ResourceOutcome::Done if is_gone => ResourcePhase::Destroyed,
+        ResourceOutcome::Done if result.action == Action::Import => ResourcePhase::Imported,
         ResourceOutcome::Done => ResourcePhase::Applied,
         ResourceOutcome::Unknown => ResourcePhase::Unknown,
         ResourceOutcome::Failed | ResourceOutcome::Skipped => ResourcePhase::Failed,
@@ -87,7 +88,9 @@ async fn record_resource(
             spec.depends_on = result.depends_on.iter().map(|id| id.0.clone()).collect();
             spec.module = extension(recorded, "kusion.io/module");
             spec.app_configuration = extension(recorded, "kusion.io/app-configuration");
-            spec.last_applied_time = Some(Time(result.time));
+            if result.action != Action::Import {
+                spec.last_applied_time = Some(Time(result.time));
+            }
         }
         spec.release = release.or(spec.release);
         resource.metadata.labels.get_or_insert_default().extend(target.labels());

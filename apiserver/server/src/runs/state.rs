@@ -107,7 +107,7 @@ impl State {
                 state.entries.insert(record.id.clone(), (record, entry.version));
             }
         }
-        if !state.head.0.dirty {
+        if !state.head.0.dirty && state.head.0.verified.is_none() {
             // Of a release that did not note it yet. Nothing was changed since.
             state.head.0.verified = state.newest();
         }

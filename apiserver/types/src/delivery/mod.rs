@@ -7,6 +7,6 @@ mod run;
 pub use release::{Release, ReleaseSpec};
 pub use resource::{CloudIdentity, KubernetesIdentity, Resource, ResourcePhase, ResourceSpec, ResourceStatus};
 pub use run::{
-    Approval, Decision, OnConflict, Operation, PlanStatus, PlanSummary, Progress, Requester, Run, RunPhase,
-    RunResource, RunSource, RunSpec, RunStatus,
+    Approval, Decision, Import, ImportResource, KusionRelease, OnConflict, Operation, PlanStatus, PlanSummary,
+    Progress, Requester, Run, RunPhase, RunResource, RunSource, RunSpec, RunStatus,
 };

@@ -47,4 +47,7 @@ pub struct ReleaseSpec {
     /// Whether everything was removed.
     #[serde(default)]
     pub tombstone: bool,
+    /// Whether resources were only recorded as they were found: the Spec was not applied, and is nothing to go back to.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub imported: bool,
 }

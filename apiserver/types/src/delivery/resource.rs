@@ -96,7 +96,7 @@ pub struct CloudIdentity {
 /// What a Resource is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ResourceStatus {
-    /// What the last operation left behind.
+    /// What the last operation left behind: Applied, Imported, Destroyed, Failed or Unknown.
     #[serde(default)]
     pub phase: ResourcePhase,
     /// How it fared then: Current, InProgress, Failed, Terminating or Unknown.
@@ -109,6 +109,8 @@ pub struct ResourceStatus {
 pub enum ResourcePhase {
     /// It was applied.
     Applied,
+    /// It was there before, and was recorded as it is.
+    Imported,
     /// It was removed.
     Destroyed,
     /// The operation failed.

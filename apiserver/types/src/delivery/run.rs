@@ -41,6 +41,10 @@ pub struct RunSpec {
     /// For Rollback: the number of the release to go back to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release: Option<i64>,
+    /// For Import: what is to be recorded as it is. Absent: everything of the stack's Spec that is there, is not recorded,
+    /// and bears nobody else's mark.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub import: Option<Import>,
     /// Parameters of the generator, over those of the stack.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, String>,
@@ -66,6 +70,53 @@ fn default_timeout() -> DurationString {
     "1h".into()
 }
 
+/// What an Import is to record. Nothing of it is changed, not even its annotations; the next Apply brings it to what the
+/// source says, and a Preview before shows what that changes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Import {
+    /// Resources of the stack's Spec, each of which has to be there and nobody else's. Without any, and without kusion:
+    /// everything of the Spec that is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["id"]))]
+    pub resources: Vec<ImportResource>,
+    /// What a release of Kusion has on record: what of it is there, whether the Spec has it or not. What the Spec does not
+    /// have is removed by the next Apply, as Kusion would.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kusion: Option<KusionRelease>,
+}
+
+/// A resource to record.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ImportResource {
+    /// Its id in the Spec, such as apps/v1:Deployment:shop:web.
+    pub id: String,
+    /// What the infrastructure calls it, where the id does not say so. Of a Kubernetes object: its id,
+    /// <namespace>/<name>, or its name if it has no namespace; anything else is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub infrastructure_id: Option<String>,
+}
+
+/// A release of Kusion, in the workspace's Backend. It is only read.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct KusionRelease {
+    /// The name of the project in Kusion; absent: that of the stack's Project.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project: Option<String>,
+    /// The name of the workspace in Kusion; absent: that of the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<String>,
+    /// The release; absent: the latest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<i64>,
+    /// The folder that the releases are in, from where the Backend begins; absent: releases/<project>/<workspace>. Kusion's
+    /// server has releases/server/<source>/<path of the project>/<workspace>.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+}
+
 /// What a run does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Operation {
@@ -77,7 +128,7 @@ pub enum Operation {
     Destroy,
     /// Bring the infrastructure to what an earlier release says.
     Rollback,
-    /// Take over resources that exist already.
+    /// Record resources that exist already, and change nothing.
     Import,
     /// Look whether what is live is still what was released, and change nothing.
     Refresh,
@@ -287,7 +338,10 @@ pub struct PlanSummary {
     /// To be taken over.
     #[serde(default)]
     pub adopt: i64,
-    /// To be dropped from the record, being gone already.
+    /// To be recorded as they are.
+    #[serde(default)]
+    pub import: i64,
+    /// To be dropped from the record, being gone already or left alone.
     #[serde(default)]
     pub forget: i64,
     /// To be left alone.
@@ -301,7 +355,7 @@ pub struct PlanSummary {
 impl PlanSummary {
     /// How many change in any way.
     pub fn changes(&self) -> i64 {
-        self.create + self.update + self.delete + self.replace + self.adopt + self.forget
+        self.create + self.update + self.delete + self.replace + self.adopt + self.import + self.forget
     }
 }
 
@@ -321,7 +375,7 @@ pub struct Progress {
 pub struct RunResource {
     /// The engine's id.
     pub id: String,
-    /// Create, Update, Delete, Replace, Adopt or Forget.
+    /// Create, Update, Delete, Replace, Adopt, Import or Forget.
     pub action: String,
     /// Pending, InProgress, Done, Failed, Skipped or Unknown.
     pub phase: String,

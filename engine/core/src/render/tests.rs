@@ -6,19 +6,7 @@ use crate::document::Document as _;
 use crate::spec::ResourceType;
 
 fn action(id: &str, action: Action, changes: Vec<FieldChange>) -> PlannedAction {
-    PlannedAction {
-        id: id.into(),
-        kind: ResourceType::Kubernetes,
-        action,
-        changes,
-        after: Vec::new(),
-        depends_on: Vec::new(),
-        drift: false,
-        unverified: None,
-        recorded_as: None,
-        owned_by: None,
-        taken: Vec::new(),
-    }
+    PlannedAction { changes, ..PlannedAction::new(id.into(), ResourceType::Kubernetes, action) }
 }
 
 fn change(path: &str, before: Option<Value>, after: Option<Value>) -> FieldChange {

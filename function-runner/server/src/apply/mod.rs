@@ -7,6 +7,7 @@ mod relay;
 use std::sync::Arc;
 
 use stoa_apply::{Execution, Options, Outcome, PlanError, Planned, Planning};
+use stoa_engine::import::Selection;
 use stoa_engine::problem::reason;
 use stoa_engine::{Plan, ResourceId, Spec};
 use stoa_failpoint::reached;
@@ -26,10 +27,18 @@ use crate::failure::Failure;
 use crate::metrics::Metrics;
 use crate::runtimes::Runtimes;
 
-/// Makes a plan.
-pub(crate) async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<Planned, Failure> {
+/// Makes a plan, of an import if there is something to import.
+pub(crate) async fn plan(
+    runtime: Arc<dyn Runtime>,
+    planning: &Planning<'_>,
+    import: Option<&Selection>,
+) -> Result<Planned, Failure> {
     let spec = planning.spec;
-    stoa_apply::plan(runtime, planning).await.map_err(|err| match err {
+    let planned = match import {
+        Some(selection) => stoa_apply::import(runtime, planning, selection).await,
+        None => stoa_apply::plan(runtime, planning).await,
+    };
+    planned.map_err(|err| match err {
         PlanError::Runtime(err) => Failure::runtime(&err),
         PlanError::Problems(problems) => {
             // A person has to decide before anything else matters.

@@ -108,6 +108,7 @@ impl Caller {
             spec: bytes_of(spec),
             state: self.state.values().cloned().collect(),
             destroy,
+            ..PlanRequest::default()
         };
         Ok(self.client.plan(request).await?.into_inner())
     }

@@ -10,6 +10,7 @@ mod backends;
 mod bad_input;
 mod control_repository;
 mod drift;
+mod imports;
 mod kinds;
 mod organizations;
 mod ownership;

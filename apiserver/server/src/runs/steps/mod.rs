@@ -7,6 +7,7 @@ mod apply;
 mod approval;
 mod drift;
 mod grants;
+mod import;
 mod plan;
 mod release;
 mod render;
@@ -72,8 +73,10 @@ pub(super) async fn take(execution: &mut Execution, target: &Target, lease: Opti
     }
     let release = release::release(execution, target, &mut state, &spec_digest).await?;
     let message = match (release, execution.run.spec.operation) {
+        (None, Operation::Import) => "nothing was left to import".to_owned(),
         (None, _) => "nothing had to be changed".to_owned(),
         (Some(n), Operation::Destroy) => format!("everything was removed; release {n} records it"),
+        (Some(n), Operation::Import) => format!("release {n} records what was imported; nothing was changed"),
         (Some(n), _) => format!("release {n} is deployed"),
     };
     execution.finish(RunPhase::Succeeded, reason::SUCCEEDED, &message).await

@@ -17,6 +17,7 @@ use stoa_types::{
     reason,
 };
 
+use super::import;
 use crate::runs::{Halt, documents, execution::Execution, runner, state::State, status, target::Target};
 
 /// So many differences are in the message that a run ends with.
@@ -61,21 +62,27 @@ pub(super) async fn plan(
 
 /// What the function-runner plans as things are now, and that in the types that are known here.
 async fn planned(
-    execution: &Execution,
+    execution: &mut Execution,
     target: &Target,
     spec: &Bytes,
     state: &State,
 ) -> Result<(PlanResponse, Plan), Halt> {
+    let is_import = execution.run.spec.operation == Operation::Import;
+    let import = if is_import { import::selection(execution, target).await? } else { Bytes::new() };
     let request = PlanRequest {
         target: Some(target.proto(&execution.services, &execution.run).await?),
         spec: spec.clone(),
         state: state.for_runner(),
         destroy: execution.run.spec.operation == Operation::Destroy,
+        import,
     };
     let mut runner = execution.services.runner.client();
     let response = execution.unless_canceled(runner.plan(request)).await?;
     let response = response.map_err(|e| runner::halt(&e, reason::PLAN_FAILED))?.into_inner();
     let plan = document::decode(&response.plan).map_err(|e| unreadable(&execution.run.name_any(), &e))?;
+    if is_import {
+        import::check(execution, target, &plan).await?;
+    }
     Ok((response, plan))
 }
 
@@ -156,6 +163,7 @@ fn summary(summary: stoa_engine::Summary) -> PlanSummary {
         delete: summary.delete.into(),
         replace: summary.replace.into(),
         adopt: summary.adopt.into(),
+        import: summary.import.into(),
         forget: summary.forget.into(),
         unchanged: summary.unchanged.into(),
         unverified: summary.unverified.into(),

@@ -34,15 +34,22 @@ pub(super) async fn release(
     if !head.dirty && head.last_release_run != run_uid {
         return Ok(None);
     }
+    // An import that found nothing does not speak for what an earlier run changed and did not see to its end.
+    let is_import = execution.run.spec.operation == Operation::Import;
+    if is_import && head.last_release_run != run_uid && state.changed_by(&run_uid) == 0 {
+        return Ok(None);
+    }
     let state_digest = documents::put(&*target.documents, &target.scope(), state.document()).await?;
     reached("state-kept");
     let number = if head.last_release_run == run_uid { head.last_release } else { head.last_release + 1 };
+    // What was only recorded nobody has seen healthy yet.
+    let verified = if is_import { Some(head.verified.unwrap_or_default()) } else { state.newest() };
     let released = Head {
         run: run_uid.clone(),
         dirty: false,
         last_release: number,
         last_release_run: run_uid.clone(),
-        verified: state.newest(),
+        verified,
         runner: None,
     };
     state.set_head(&*log, released).await?;
@@ -82,6 +89,7 @@ async fn create_release(
             state_digest: state_digest.to_owned(),
             rollback_of: run.spec.release.filter(|_| operation == Operation::Rollback),
             tombstone: operation == Operation::Destroy,
+            imported: operation == Operation::Import,
         },
     );
     release.metadata.namespace = Some(target.namespace());

@@ -64,7 +64,9 @@ pub(super) async fn release(execution: &Execution, target: &Target) -> Result<Re
     let name = release::name(&target.stack.name_any(), &target.workspace.name_any(), number);
     let found = execution.services.lookup.api::<Release>()?.get_opt(&target.namespace(), &name).await?;
     let is_own = |release: &Release| Some(&release.spec.stack_uid) == target.stack.metadata.uid.as_ref();
-    match (release::obstacle(found.as_ref(), &name, &target.stack), found) {
+    // What was imported may have moved away from how it was found, and is nothing to go back to.
+    let obstacle = if is_refresh { release::nothing_deployed } else { release::obstacle };
+    match (obstacle(found.as_ref(), &name, &target.stack), found) {
         (None, Some(release)) => Ok(release),
         (_, Some(release)) if is_refresh && is_own(&release) => {
             Err(Halt::failed(reason::NOT_DEPLOYED, format!("release {name} records that everything was removed")))

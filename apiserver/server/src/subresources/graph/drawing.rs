@@ -138,7 +138,11 @@ fn lines(node: &Node) -> Vec<String> {
     };
     if look(node).is_some() {
         let phase = format!("{:?}", node.phase);
-        lines.push(if node.phase == ResourcePhase::Applied { node.health.clone() } else { phase });
+        lines.push(if matches!(node.phase, ResourcePhase::Applied | ResourcePhase::Imported) {
+            node.health.clone()
+        } else {
+            phase
+        });
     }
     lines
 }
@@ -153,7 +157,7 @@ fn look(node: &Node) -> Option<(&'static str, &'static str)> {
         (ResourcePhase::Failed, _) | (_, "Failed") => Some(FAILED),
         (ResourcePhase::Unknown, _) => Some(UNKNOWN),
         (_, "InProgress" | "Terminating") => Some(PROGRESSING),
-        (ResourcePhase::Applied | ResourcePhase::Destroyed, _) => None,
+        (ResourcePhase::Applied | ResourcePhase::Imported | ResourcePhase::Destroyed, _) => None,
     }
 }
 

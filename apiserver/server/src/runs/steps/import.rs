@@ -1,0 +1,113 @@
+//! What an Import is to record, and that no other deployment has it on record.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use kube::ResourceExt as _;
+use stoa_engine::{
+    Action, Plan, ResourceId,
+    import::{Selected, Selection},
+};
+use stoa_types::{
+    Resource, Stack,
+    delivery::{Import, ResourcePhase},
+    reason,
+};
+
+use crate::runs::{Halt, execution::Execution, kusion, state::State, target::Target};
+
+/// So many resources are named in a message.
+const NAMED: usize = 5;
+
+/// What is to be imported, as the function-runner takes it. What Kusion has on record is read anew for every plan.
+///
+/// # Errors
+///
+/// Failed when a release of Kusion cannot be taken over.
+pub(super) async fn selection(execution: &mut Execution, target: &Target) -> Result<Bytes, Halt> {
+    let Import { resources, kusion } = execution.run.spec.import.clone().unwrap_or_default();
+    let selection = match kusion {
+        Some(release) => {
+            let ours = [target.project.name_any(), target.workspace.name_any()];
+            let found = kusion::read(&*target.documents, ours, &release).await?;
+            execution.journal.note("Planning", found.told());
+            Selection { records: found.records, ..Selection::default() }
+        }
+        None => Selection {
+            all: resources.is_empty(),
+            resources: resources
+                .into_iter()
+                .map(|of| Selected { id: ResourceId(of.id), infrastructure_id: of.infrastructure_id })
+                .collect(),
+            ..Selection::default()
+        },
+    };
+    Ok(serde_json::to_vec(&selection).expect("a selection serializes").into())
+}
+
+/// Refuses a plan that would do more than record, and one that would record what another deployment has on record: an
+/// object that was imported there bears no mark yet.
+///
+/// # Errors
+///
+/// Failed with the resources and whose they are.
+pub(super) async fn check(execution: &Execution, target: &Target, plan: &Plan) -> Result<(), Halt> {
+    if let Some(other) = plan.actions.iter().find(|planned| planned.action != Action::Import) {
+        let message = format!(
+            "the function-runner planned to {} {}, which is no import: it is older than the server",
+            other.action.to_string().to_lowercase(),
+            other.id
+        );
+        return Err(Halt::failed(reason::PLAN_FAILED, message));
+    }
+    let mut uids: BTreeMap<&str, &ResourceId> = BTreeMap::new();
+    for planned in &plan.actions {
+        if let Some(uid) = planned.found.as_ref().and_then(|found| found.uid.as_deref()) {
+            uids.insert(uid, &planned.id);
+        }
+    }
+    if uids.is_empty() {
+        return Ok(());
+    }
+    let own = (target.namespace(), target.stack.name_any(), target.workspace.name_any());
+    let mut taken = Vec::new();
+    for resource in execution.services.lookup.api::<Resource>()?.list(None, "").await? {
+        let spec = &resource.spec;
+        let Some((uid, id)) = spec.kubernetes.as_ref().and_then(|object| uids.get_key_value(object.uid.as_str()))
+        else {
+            continue;
+        };
+        let of = (resource.namespace().unwrap_or_default(), spec.stack.clone(), spec.workspace.clone());
+        let is_gone = resource.status.as_ref().is_some_and(|status| status.phase == ResourcePhase::Destroyed);
+        if of != own && !is_gone && is_recorded(execution, &of, uid).await? {
+            let (organization, stack, workspace) = of;
+            taken.push(format!("{id} is on record for {organization}/{stack}/{workspace}"));
+        }
+    }
+    if taken.is_empty() {
+        return Ok(());
+    }
+    taken.sort();
+    let more = taken.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+    taken.truncate(NAMED);
+    Err(Halt::failed(reason::IMPORT_FAILED, format!("{}{more}. Nothing was recorded", taken.join("; "))))
+}
+
+/// Whether the state of a deployment has an object. What its Resources say outlives the stack.
+async fn is_recorded(
+    execution: &Execution,
+    (namespace, stack, workspace): &(String, String, String),
+    uid: &str,
+) -> Result<bool, Halt> {
+    let Some(stack) = execution.services.lookup.api::<Stack>()?.get_opt(namespace, stack).await? else {
+        return Ok(false);
+    };
+    let state = State::load(&*execution.services.log, &stack.uid().unwrap_or_default(), workspace, None).await?;
+    // What is kept in a document counts as it: it is large, and one of that uid is there by all that is known.
+    let has = |record: &stoa_engine::state::Record| match (&record.resource, &record.document) {
+        (Some(resource), _) => resource.uid() == Some(uid),
+        (None, document) => document.is_some(),
+    };
+    Ok(state.entries().any(has))
+}

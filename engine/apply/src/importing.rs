@@ -1,0 +1,103 @@
+//! Imports: looks for what is to be recorded as it is, and records it. Nothing here changes anything.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use stoa_engine::{
+    Live, PlanInput, PlannedAction, Problem, ResourceId, ResourceType, Sensitive, StateResource,
+    import::{self, Selection},
+    planner,
+    problem::reason,
+    render::{Colour, render},
+};
+use stoa_runtime::{Applied, Found, LostCall, ReadRequest, Runtime, RuntimeError};
+
+use crate::{
+    lost,
+    planning::{PlanError, Planned, Planning, problem},
+};
+
+/// Plans to record what is selected. What became of open calls is found out first.
+///
+/// # Errors
+///
+/// As [`plan`](crate::plan()).
+pub async fn import(
+    runtime: Arc<dyn Runtime>,
+    planning: &Planning<'_>,
+    selection: &Selection,
+) -> Result<Planned, PlanError> {
+    if runtime.is_deferred() {
+        let message = "what a repository has is no infrastructure to import; apply takes over files that are there";
+        return Err(PlanError::Problems(vec![Problem::new(reason::NO_RUNTIME, message)]));
+    }
+    let Planning { spec, spec_digest, state, keys, .. } = *planning;
+    let state = &lost::decide(&*runtime, spec, state).await?;
+    let (none, previews, owner) = (BTreeMap::new(), BTreeMap::new(), runtime.owner());
+    let blind = PlanInput { spec, spec_digest, state, live: &none, previews: &previews, destroy: false, owner, keys };
+    let draft = planner::draft(&blind).map_err(PlanError::Problems)?;
+    let candidates = import::candidates(spec, &draft, state, selection).map_err(PlanError::Problems)?;
+    let requests: Vec<ReadRequest<'_>> = candidates
+        .values()
+        .map(|candidate| match &candidate.desired {
+            Some(desired) => ReadRequest { desired: Some(desired), prior: None },
+            None => ReadRequest { desired: None, prior: Some(&candidate.resource) },
+        })
+        .collect();
+    let found =
+        if requests.is_empty() { Vec::new() } else { runtime.read(&requests).await.map_err(PlanError::Runtime)? };
+    let mut live = BTreeMap::new();
+    let mut problems = Vec::new();
+    for (id, found) in candidates.keys().zip(found) {
+        match found {
+            Ok(found) => drop(live.insert(id.clone(), found)),
+            Err(error) if error.is_retryable() => return Err(PlanError::Runtime(error)),
+            Err(error) => problems.push(problem(id, &error, &Sensitive::default())),
+        }
+    }
+    if !problems.is_empty() {
+        return Err(PlanError::Problems(problems));
+    }
+    let plan = import::plan(owner, spec_digest, &candidates, &live).map_err(PlanError::Problems)?;
+    let notes = gone(selection, &live);
+    let (digest, summary, table) = (plan.digest(), plan.summary(), render(&plan, Colour::Never));
+    Ok(Planned { plan, digest, summary, table, notes })
+}
+
+/// What another system has on record and is not there any more.
+fn gone(selection: &Selection, live: &BTreeMap<ResourceId, Live>) -> Vec<String> {
+    let is_gone = |id: &&ResourceId| matches!(live.get(*id), Some(Live::Absent));
+    let gone = selection.records.iter().map(|record| &record.id).filter(is_gone);
+    gone.map(|id| format!("{id} is not there any more, and is not recorded")).collect()
+}
+
+/// What to record of a planned import, and where it lives: what was there for the plan and is still nobody else's.
+///
+/// # Errors
+///
+/// Why it cannot be recorded, or the runtime's error.
+pub(crate) async fn look(
+    runtime: &dyn Runtime,
+    planned: &PlannedAction,
+) -> Result<Result<(StateResource, Applied), Problem>, RuntimeError> {
+    let stale = |message: &str| Ok(Err(Problem::new(reason::STALE_PLAN, message).of(&planned.id)));
+    let (Some(found), Some(named)) = (&planned.found, StateResource::named_by(&planned.id)) else {
+        return stale("the plan does not say what is to be imported");
+    };
+    debug_assert_eq!(planned.kind, ResourceType::Kubernetes, "only objects are planned to be imported");
+    let uid = found.uid.clone().unwrap_or_default();
+    let looked = StateResource { extensions: found.extensions.clone(), ..named }.with_uid(&uid);
+    let call = LostCall { resource: &looked, run: "" };
+    let answer = runtime.look_for(&[call]).await?.pop().unwrap_or(Ok(Found::Unknowable))?;
+    match answer {
+        Found::Ours(applied) => {
+            let cluster = applied.kubernetes.as_ref().map(|object| object.cluster.clone()).unwrap_or_default();
+            let record = looked.found(&applied.live, cluster).depending_on(planned.depends_on.clone());
+            Ok(Ok((record, applied)))
+        }
+        Found::Absent => stale("it is not there any more"),
+        Found::Foreign => {
+            stale("it is another object than the one that was looked at, or belongs to another deployment")
+        }
+        Found::Unknowable => stale("nobody can look for it"),
+    }
+}

@@ -1,0 +1,219 @@
+//! What is there already is recorded as it is: nothing changes before the next apply.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use stoa_apply::{Outcome, PlanError, Planned, Planning};
+use stoa_engine::{
+    Action, Problem, Spec,
+    import::{ForeignRecord, Selected, Selection},
+    problem::reason,
+};
+use stoa_runtime::{
+    Runtime as _,
+    fake::{FakeRuntime, Operation},
+};
+
+use crate::support::{Stack, config_map, id, maps, spec};
+
+fn named(names: &[&str]) -> Selection {
+    let selected = |name: &&str| Selected { id: id(name).as_str().into(), infrastructure_id: None };
+    Selection { resources: names.iter().map(selected).collect(), ..Selection::default() }
+}
+
+fn all() -> Selection {
+    Selection { all: true, ..Selection::default() }
+}
+
+async fn planned(stack: &Stack, spec: &Spec, selection: &Selection) -> Result<Planned, Vec<Problem>> {
+    planned_by(stack.runtime(), stack, spec, selection).await
+}
+
+async fn planned_by(
+    runtime: FakeRuntime,
+    stack: &Stack,
+    spec: &Spec,
+    selection: &Selection,
+) -> Result<Planned, Vec<Problem>> {
+    let (state, spec_digest) = (stack.keeper.state(), spec.digest());
+    let planning = Planning { spec, spec_digest: &spec_digest, state: &state, destroy: false, keys: &stack.keys.0 };
+    match stoa_apply::import(Arc::new(runtime), &planning, selection).await {
+        Ok(planned) => Ok(planned),
+        Err(PlanError::Problems(problems)) => Err(problems),
+        Err(PlanError::Runtime(error)) => panic!("{error}"),
+    }
+}
+
+async fn import(stack: &Stack, spec: &Spec, selection: &Selection) -> Outcome {
+    let planned = planned(stack, spec, selection).await.unwrap();
+    stack.execute(spec, &planned, &[]).await.unwrap()
+}
+
+/// A stack with ConfigMaps on its infrastructure that nobody applied, each with the value 1.
+fn with(names: &[&str]) -> Stack {
+    let stack = Stack::default();
+    for name in names {
+        let mut object = config_map(name, &[], json!({"a": "1"}))["attributes"].clone();
+        object["metadata"]["uid"] = json!(format!("uid-of-{name}"));
+        stack.cloud.put(&id(name), object);
+    }
+    stack
+}
+
+fn changed(stack: &Stack) -> bool {
+    [Operation::Apply, Operation::Delete].into_iter().any(|operation| !stack.cloud.called(operation).is_empty())
+}
+
+#[tokio::test]
+async fn what_is_imported_stays_as_it_is_until_it_is_applied() {
+    let stack = with(&["a", "b"]);
+    let wanted = spec(vec![config_map("a", &[], json!({"a": "2"})), config_map("b", &["a"], json!({"a": "1"}))]);
+    let before = (stack.cloud.live(&id("a")), stack.cloud.live(&id("b")));
+    let planned = planned(&stack, &wanted, &all()).await.unwrap();
+    assert_eq!((planned.summary.import, planned.plan.actions.len()), (2, 2), "{}", planned.table);
+    assert!(planned.table.contains(&format!("= import   {}", id("a"))), "{}", planned.table);
+    assert!(stack.execute(&wanted, &planned, &[]).await.unwrap().succeeded);
+    assert_eq!((stack.cloud.live(&id("a")), stack.cloud.live(&id("b"))), before, "not even a mark");
+    assert!(!changed(&stack) && stack.keeper.healths().is_empty());
+    assert_eq!(stack.keeper.record(&id("b")).depends_on, [id("a").as_str().into()]);
+    assert!(stack.keeper.record(&id("a")).is_only_found() && stack.keeper.record(&id("a")).uid().is_some());
+
+    // Once more there is nothing to do.
+    assert!(planned_nothing(&stack, &wanted, &all()).await && planned_nothing(&stack, &wanted, &named(&["a"])).await);
+
+    // Nobody calls it drift that an object is not yet as it is wanted, and what is alike gets its mark.
+    let next = stack.plan(&wanted).await.unwrap();
+    let told: Vec<_> =
+        next.plan.actions.iter().map(|it| (it.action, it.drift, it.changes.len(), it.imported)).collect();
+    assert_eq!(told, [(Action::Update, false, 1, true), (Action::Update, false, 0, true)], "{}", next.table);
+    assert!(next.table.contains("it was imported, and is applied for the first time"), "{}", next.table);
+    stack.bring(&wanted).await;
+    for name in ["a", "b"] {
+        assert!(stack.runtime().owner().has(&stack.cloud.live(&id(name)).unwrap()), "{name} bears the mark");
+    }
+    assert!(stack.plan(&wanted).await.unwrap().plan.is_unchanged());
+    assert!(stack.destroy().await.succeeded);
+    assert!(stack.cloud.ids().is_empty());
+}
+
+async fn planned_nothing(stack: &Stack, spec: &Spec, selection: &Selection) -> bool {
+    planned(stack, spec, selection).await.unwrap().plan.actions.is_empty()
+}
+
+#[tokio::test]
+async fn what_is_refused_is_refused_before_anything_is_recorded() {
+    let first = with(&["a", "c"]);
+    first.bring(&maps(&[("a", &[])])).await;
+    let second = first.beside("second");
+    let wanted = maps(&[("a", &[]), ("b", &[]), ("c", &[])]);
+    let problems = planned(&second, &wanted, &named(&["a", "b", "c"])).await.unwrap_err();
+    let told: Vec<_> = problems.iter().map(|it| (it.resource_id.as_ref().unwrap().0.clone(), &*it.reason)).collect();
+    assert_eq!(told, [(id("a"), reason::OWNED_BY_ANOTHER), (id("b"), reason::NOT_THERE)]);
+    assert!(second.keeper.intents().is_empty() && second.keeper.state().resources.is_empty());
+    let problems = planned(&second, &maps(&[("a", &[])]), &named(&["c"])).await.unwrap_err();
+    assert_eq!(problems[0].reason, reason::NOT_IN_SPEC);
+    // With everything else, what is not to be had is passed over.
+    assert!(import(&second, &wanted, &all()).await.succeeded);
+    assert_eq!(second.keeper.results(), [format!("Done {}", id("c"))]);
+}
+
+#[tokio::test]
+async fn a_repository_has_nothing_to_import() {
+    let stack = with(&["a"]);
+    let problems = planned_by(stack.runtime().deferred(), &stack, &maps(&[("a", &[])]), &all()).await.unwrap_err();
+    assert_eq!(problems[0].reason, reason::NO_RUNTIME);
+}
+
+#[tokio::test]
+async fn what_changed_hands_since_the_plan_is_not_recorded() {
+    let wanted = maps(&[("a", &[])]);
+    let replaced = |stack: &Stack| {
+        let mut live = stack.cloud.live(&id("a")).unwrap();
+        live["metadata"]["uid"] = json!("another");
+        stack.cloud.put(&id("a"), Value::Object(live));
+    };
+    let marked = |stack: &Stack| {
+        let live = stack.cloud.live(&id("a")).unwrap();
+        let second = stack.beside("second");
+        stack.cloud.put(&id("a"), Value::Object(second.runtime().owner().marked(&live)));
+    };
+    let removed = |stack: &Stack| stack.cloud.remove(&id("a"));
+    let changes: [&dyn Fn(&Stack); 3] = [&replaced, &marked, &removed];
+    for change in changes {
+        let stack = with(&["a"]);
+        let planned = planned(&stack, &wanted, &named(&["a"])).await.unwrap();
+        change(&stack);
+        let outcome = stack.execute(&wanted, &planned, &[]).await.unwrap();
+        assert_eq!(outcome.problems[0].reason, reason::STALE_PLAN, "{outcome:?}");
+        assert!(stack.keeper.state().resources.is_empty() && stack.keeper.state().open.is_empty() && !changed(&stack));
+    }
+}
+
+#[tokio::test]
+async fn an_import_that_was_cut_short_goes_on_where_it_was() {
+    let wanted = maps(&[("a", &[]), ("b", &[]), ("c", &[])]);
+    for results in 0..3 {
+        let stack = with(&["a", "b", "c"]);
+        let planned = planned(&stack, &wanted, &all()).await.unwrap();
+        stack.keeper.leave_after(results);
+        stack.execute(&wanted, &planned, &[]).await.unwrap_err();
+        stack.keeper.stay();
+        // Its own next try, and that of another run that plans anew.
+        let again = stack.execute(&wanted, &planned, &stack.keeper.done()).await.unwrap();
+        assert!(again.succeeded, "after {results}: {again:?}");
+        assert_eq!(stack.keeper.state().resources.len(), 3);
+        assert!(stack.keeper.state().open.is_empty() && !changed(&stack));
+    }
+    let stack = with(&["a", "b", "c"]);
+    let planned = planned(&stack, &wanted, &all()).await.unwrap();
+    stack.keeper.leave_after(1);
+    stack.execute(&wanted, &planned, &[]).await.unwrap_err();
+    stack.keeper.stay();
+    assert!(import(&stack, &wanted, &all()).await.succeeded);
+    assert_eq!(stack.keeper.state().resources.len(), 3);
+    assert!(!changed(&stack));
+}
+
+#[tokio::test]
+async fn what_another_system_had_on_record_and_nobody_wants_goes_with_the_next_apply() {
+    let stack = with(&["a", "old"]);
+    let record = |name: &str| ForeignRecord {
+        id: id(name).as_str().into(),
+        depends_on: Vec::new(),
+        extensions: serde_json::Map::new(),
+    };
+    let records = ["a", "old", "gone"].map(record).to_vec();
+    let wanted = maps(&[("a", &[])]);
+    let selection = Selection { records, ..Selection::default() };
+    let planned = planned(&stack, &wanted, &selection).await.unwrap();
+    assert_eq!(planned.notes, [format!("{} is not there any more, and is not recorded", id("gone"))]);
+    assert!(stack.execute(&wanted, &planned, &[]).await.unwrap().succeeded);
+    assert!(!changed(&stack));
+    let next = stack.plan(&wanted).await.unwrap();
+    let actions: Vec<_> = next.plan.actions.iter().map(|it| (it.id.0.clone(), it.action)).collect();
+    assert_eq!(actions, [(id("a"), Action::Update), (id("old"), Action::Delete)]);
+    stack.bring(&wanted).await;
+    assert_eq!(stack.cloud.ids(), [id("a").as_str().into()]);
+}
+
+#[tokio::test]
+async fn what_was_there_before_and_says_so_stays_when_it_is_wanted_no_more() {
+    let stack = with(&["a", "b"]);
+    let imported = |names: &[&str]| {
+        let of = |name: &&str| {
+            let mut map = config_map(name, &[], json!({"a": "2"}));
+            map["extensions"] = json!({"kusionstack.io/import-id": format!("shop/{name}")});
+            map
+        };
+        spec(names.iter().map(of).collect())
+    };
+    assert!(import(&stack, &imported(&["a", "b"]), &all()).await.succeeded);
+    stack.bring(&imported(&["a", "b"])).await;
+    let planned = stack.plan(&imported(&["a"])).await.unwrap();
+    assert!(planned.table.contains("it was imported, and is left alone"), "{}", planned.table);
+    stack.bring(&imported(&["a"])).await;
+    assert!(stack.destroy().await.succeeded);
+    assert_eq!(stack.cloud.ids().len(), 2);
+    assert!(stack.keeper.state().resources.is_empty());
+    assert_eq!(stack.keeper.result(&id("a")).message, "it was imported, and is left alone");
+}

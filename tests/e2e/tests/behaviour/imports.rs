@@ -1,0 +1,256 @@
+//! Objects that were there before are recorded as they are, and brought to what the source says by the next apply.
+
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use stoa_e2e::fixture::{Organization, condition};
+use stoa_e2e::{Cluster, Server, eventually};
+
+use crate::PATIENCE;
+
+/// What the source says: a Deployment that wants nothing to run, and two ConfigMaps.
+fn wanted(namespace: &str, value: &str) -> String {
+    format!(
+        "resources:
+- id: apps/v1:Deployment:{namespace}:web
+  type: Kubernetes
+  dependsOn: [\"v1:ConfigMap:{namespace}:settings\"]
+  attributes:
+    apiVersion: apps/v1
+    kind: Deployment
+    metadata: {{name: web, namespace: {namespace}}}
+    spec:
+      replicas: 0
+      selector: {{matchLabels: {{app: web}}}}
+      template:
+        metadata: {{labels: {{app: web}}}}
+        spec: {{containers: [{{name: web, image: \"registry.k8s.io/pause:3.10\"}}]}}
+- id: v1:ConfigMap:{namespace}:settings
+  type: Kubernetes
+  attributes:
+    apiVersion: v1
+    kind: ConfigMap
+    metadata: {{name: settings, namespace: {namespace}}}
+    data: {{value: {value}}}
+- id: v1:ConfigMap:{namespace}:new
+  type: Kubernetes
+  attributes: {{apiVersion: v1, kind: ConfigMap, metadata: {{name: new, namespace: {namespace}}}}}
+"
+    )
+}
+
+/// The same by hand, but for what is new.
+fn by_hand(namespace: &str) -> String {
+    format!(
+        "apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: web, namespace: {namespace}}}
+spec:
+  replicas: 0
+  selector: {{matchLabels: {{app: web}}}}
+  template:
+    metadata: {{labels: {{app: web}}}}
+    spec: {{containers: [{{name: web, image: \"registry.k8s.io/pause:3.10\"}}]}}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {{name: settings, namespace: {namespace}}}
+data: {{value: by-hand}}
+"
+    )
+}
+
+struct World {
+    cluster: Cluster,
+    organization: Organization,
+}
+
+impl World {
+    fn new() -> Self {
+        let cluster = Cluster::shared();
+        let organization = Organization::create(&cluster);
+        organization.stack("web", &wanted(&organization.name, "wanted"));
+        let world = Self { cluster, organization };
+        // The namespace of an organization is ready to use.
+        world.cluster.kubectl().apply(&by_hand(&world.organization.name));
+        world
+    }
+
+    /// An object whole, its bookkeeping included.
+    fn live(&self, what: &str) -> Value {
+        let get = ["get", what, "--namespace", &self.organization.name, "--show-managed-fields", "--output=json"];
+        serde_json::from_str(&self.cluster.kubectl().run(&get)).unwrap()
+    }
+
+    /// The same once its controller is done with it.
+    fn settled(&self, what: &str) -> Value {
+        self.cluster.kubectl().run(&["rollout", "status", what, "--namespace", &self.organization.name]);
+        eventually("its controller is done", PATIENCE, || {
+            let seen = self.live(what);
+            thread::sleep(Duration::from_millis(500));
+            (self.live(what) == seen).then_some(seen)
+        })
+    }
+
+    fn log(&self, run: &Value) -> String {
+        let name = run["metadata"]["name"].as_str().unwrap();
+        let namespace = &self.organization.name;
+        let path = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{namespace}/runs/{name}/log");
+        self.cluster.kubectl().run(&["get", "--raw", &path])
+    }
+
+    fn resources(&self, phase: &str) -> Vec<String> {
+        let of_phase = |resource: &&Value| resource["status"]["phase"] == phase;
+        let resources = self.organization.of_stack("resources", "web");
+        let mut ids: Vec<String> =
+            resources.iter().filter(of_phase).map(|it| it["spec"]["id"].as_str().unwrap().to_owned()).collect();
+        ids.sort();
+        ids
+    }
+}
+
+#[test]
+fn objects_are_imported_without_a_change_and_then_applied_and_removed() {
+    let world = World::new();
+    let World { organization, cluster } = &world;
+    let name = &organization.name;
+    let (web, settings) = (format!("apps/v1:Deployment:{name}:web"), format!("v1:ConfigMap:{name}:settings"));
+    let before = (world.settled("deployment/web"), world.live("configmap/settings"));
+
+    // All of it or nothing.
+    let missing =
+        format!("import: {{resources: [{{id: \"{settings}\"}}, {{id: \"v1:ConfigMap:{name}:new\"}}, {{id: x}}]}}");
+    let why = organization.fail("web", "Import", &missing);
+    assert!(why.contains("\"x\": the Spec of the stack has no resource with this id"), "{why}");
+    let missing = format!("import: {{resources: [{{id: \"{settings}\"}}, {{id: \"v1:ConfigMap:{name}:new\"}}]}}");
+    let why = organization.fail("web", "Import", &missing);
+    assert!(why.contains(&format!("v1:ConfigMap:{name}:new")) && why.contains("it is not there"), "{why}");
+    let wrong = format!("import: {{resources: [{{id: \"{settings}\", infrastructureId: other/settings}}]}}");
+    assert!(organization.fail("web", "Import", &wrong).contains("`other/settings` is not the ConfigMap"));
+    assert!(world.resources("Imported").is_empty());
+
+    let imported = organization.succeed("web", "Import", &format!("import: {{resources: [{{id: \"{settings}\"}}]}}"));
+    assert_eq!(imported["status"]["release"], 1, "{imported:#}");
+    assert_eq!(imported["status"]["plan"]["summary"]["import"], 1);
+    let everything = organization.succeed("web", "Import", "");
+    assert_eq!(
+        (&everything["status"]["release"], world.resources("Imported")),
+        (&json!(2), vec![web, settings.clone()])
+    );
+    assert_eq!((world.live("deployment/web"), world.live("configmap/settings")), before, "not even a mark");
+    let again = organization.succeed("web", "Import", "");
+    assert_eq!(condition(&again, "Complete")["message"], "nothing was left to import");
+
+    // What is on record here is nobody else's to import, though it bears no mark yet.
+    organization.stack("other", &wanted(name, "other"));
+    let why = organization.fail("other", "Import", &format!("import: {{resources: [{{id: \"{settings}\"}}]}}"));
+    assert!(why.contains(&format!("{settings} is on record for {name}/web/{name}")), "{why}");
+
+    // There is nothing to go back to, and nothing that moved away.
+    let why = organization.refused("web", "Rollback", "release: 2");
+    assert!(why.contains("records an import"), "{why}");
+    let refresh = organization.succeed("web", "Refresh", "");
+    assert_eq!(condition(&refresh, "Complete")["message"], "nothing moved away from release 2");
+
+    let preview = organization.succeed("web", "Preview", "");
+    let summary = &preview["status"]["plan"]["summary"];
+    assert_eq!(
+        (&summary["create"], &summary["update"], &summary["adopt"]),
+        (&json!(1), &json!(2), &json!(0)),
+        "{summary}"
+    );
+    let plan = world.log(&preview);
+    let told = ["it was imported, and is applied for the first time", "data.value: \"by-hand\" → \"wanted\""];
+    assert!(told.iter().all(|told| plan.contains(told)), "{plan}");
+    assert_eq!((world.live("deployment/web"), world.live("configmap/settings")), before);
+
+    organization.succeed("web", "Apply", "");
+    let live = world.live("configmap/settings");
+    assert_eq!(live["data"]["value"], "wanted");
+    assert!(live["metadata"]["annotations"]["stoa.dev/owner"].as_str().unwrap().starts_with(&format!("{name}/web/")));
+    assert_eq!(live["metadata"]["uid"], before.1["metadata"]["uid"], "it is the same object");
+    assert_eq!(world.resources("Applied").len(), 3);
+    organization.succeed("web", "Destroy", "");
+    let left = ["get", "configmap/settings", "deployment/web", "--namespace", name, "--ignore-not-found"];
+    assert_eq!(cluster.kubectl().run(&left), "");
+}
+
+#[test]
+fn release_of_kusion_is_taken_over_and_never_written() {
+    let world = World::new();
+    let World { organization, cluster } = &world;
+    let name = &organization.name;
+    cluster.kubectl().apply(&format!(
+        "{{apiVersion: v1, kind: Secret, metadata: {{name: old, namespace: {name}}}, stringData: {{password: hunter2}}}}"
+    ));
+    let tree = cluster.data().join("documents").join(name).join("releases").join("shop").join("prod");
+    fs::create_dir_all(&tree).unwrap();
+    let resource = |id: &str, kind: &str, object: &str, attributes: &str| {
+        format!(
+            "    - id: {id}
+      type: Kubernetes
+      attributes:
+        apiVersion: v1
+        {attributes}
+        kind: {kind}
+        metadata: {{creationTimestamp: null, name: {object}, namespace: {name}}}
+      extensions: {{GVK: \"/v1, Kind={kind}\"}}
+"
+        )
+    };
+    let release = |revision: u64, phase: &str| {
+        format!(
+            "project: shop\nworkspace: prod\nrevision: {revision}\nstack: prod\nstate:\n    resources:\n{}{}{}phase: \
+             {phase}\ncreateTime: 2025-03-01T10:00:00.5+01:00\nmodifiedTime: 2025-03-01T10:00:05.5+01:00\n",
+            resource(&format!("v1:ConfigMap:{name}:settings"), "ConfigMap", "settings", "data: {value: by-hand}"),
+            resource(&format!("v1:Secret:{name}:old"), "Secret", "old", "data: {password: aHVudGVyMg==}"),
+            resource(&format!("v1:ConfigMap:{name}:gone"), "ConfigMap", "gone", "data: {a: b}"),
+        )
+    };
+    let files = [
+        (
+            ".metadata.yml",
+            "latestRevision: 4\nreleaseMetaDatas:\n- revision: 3\n  stack: prod\n- revision: 4\n  stack: prod\n"
+                .to_owned(),
+        ),
+        ("3.yaml", release(3, "succeeded")),
+        ("4.yaml", release(4, "applying")),
+    ];
+    for (file, text) in &files {
+        fs::write(tree.join(file), text).unwrap();
+    }
+    let before = (world.live("secret/old"), world.live("configmap/settings"));
+
+    let why = organization.fail("web", "Import", "import: {kusion: {project: shop, workspace: prod}}");
+    assert!(
+        why.starts_with("releases/shop/prod/4.yaml: it is applying: ") && why.contains("Nothing was recorded"),
+        "{why}"
+    );
+    let why = organization.fail("web", "Import", "import: {kusion: {}}");
+    assert!(why.contains(&format!("releases/{name}/{name}/.metadata.yml is not in the Backend")), "{why}");
+    let why = organization.refused("web", "Import", "import: {kusion: {path: ../../other}}");
+    assert!(why.contains("spec.import.kusion.path"), "{why}");
+
+    let import = organization.succeed("web", "Import", "import: {kusion: {path: releases/shop/prod, revision: 3}}");
+    let log = world.log(&import);
+    assert!(log.contains("releases/shop/prod/3.yaml: a release of Kusion that succeeded, with 3 resources"), "{log}");
+    assert!(log.contains(&format!("v1:ConfigMap:{name}:gone is not there any more")), "{log}");
+    assert_eq!((world.live("secret/old"), world.live("configmap/settings")), before);
+    let state = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{name}/releases/web.{name}.1/state");
+    let state = cluster.kubectl().run(&["get", "--raw", &state]);
+    for kept in [log, state, import.to_string(), json!(organization.of_stack("resources", "web")).to_string()] {
+        assert!(!kept.contains("hunter2") && !kept.contains("aHVudGVyMg"), "{kept}");
+    }
+
+    // What the source does not have any more goes with the next apply, and only then.
+    let preview = organization.succeed("web", "Preview", "");
+    assert!(world.log(&preview).contains(&format!("- delete   v1:Secret:{name}:old")), "{}", world.log(&preview));
+    organization.succeed("web", "Apply", "");
+    let left = ["get", "secret/old", "--namespace", name, "--ignore-not-found"];
+    assert_eq!(cluster.kubectl().run(&left), "");
+    for (file, text) in &files {
+        assert_eq!(fs::read_to_string(tree.join(file)).unwrap(), *text, "{file} is Kusion's");
+    }
+}
