@@ -18,6 +18,7 @@ use stoa_machinery::{
     auth::{AnyOf, ClusterAuthentication, OrAnonymous, SubjectAccessReviewer, TokenReviewer, Union},
     definition::{Cell, Column, SelectableField},
     log::MemoryLog,
+    profile,
     registry::{ClusterNamespaces, Window},
     serve::{Api, Server, ServingCertificate},
     status::FieldError,
@@ -211,8 +212,13 @@ struct Options {
     audit_log_path: Option<PathBuf>,
 }
 
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().on_thread_start(profile::enter_thread).build()?;
+    runtime.block_on(serve())
+}
+
+async fn serve() -> Result<(), Box<dyn std::error::Error>> {
     tracing_subscriber::fmt().with_env_filter("info").with_writer(std::io::stderr).init();
     let options = Options::parse();
     let end = CancellationToken::new();

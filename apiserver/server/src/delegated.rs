@@ -52,6 +52,7 @@ pub(crate) async fn run(options: ServeOptions) -> anyhow::Result<()> {
         runs: options.runs,
         webhooks: options.webhooks.webhook_port.map(|port| SocketAddr::new(options.bind_address, port)),
         limits: Limits { shutdown_delay: Duration::from_secs(options.shutdown_delay_seconds), ..Limits::default() },
+        profiling: options.features.profiling,
         reloads: vec![certificate.clone()],
         certificate,
         authenticator: Arc::new(OrAnonymous(Union::new(authenticators))),

@@ -26,6 +26,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Parser as _;
 use mimalloc::MiMalloc;
+use stoa_machinery::profile;
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _};
 
 use crate::options::{Command, LogFormat, Options};
@@ -50,7 +51,12 @@ fn main() -> anyhow::Result<()> {
     }
     // Both ends of TLS use the same provider; an earlier choice would be the same one.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    if options.command.profiling() {
+        profile::enter_thread();
+        runtime.on_thread_start(profile::enter_thread);
+    }
+    let runtime = runtime.enable_all().build()?;
     let ended = runtime.block_on(async {
         match options.command {
             Command::Serve(options) => delegated::run(*options).await,

@@ -2,7 +2,7 @@
 
 use std::{net::IpAddr, path::PathBuf, time::Duration};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use stoa_machinery::audit::{LogMode, LogOptions};
 use stoa_storage::git::RemoteOptions;
 
@@ -38,6 +38,25 @@ pub(crate) enum Command {
     Standalone(Box<StandaloneOptions>),
 }
 
+impl Command {
+    /// Whether profiles can be taken.
+    pub(crate) fn profiling(&self) -> bool {
+        match self {
+            Self::Serve(options) => options.features.profiling,
+            Self::Standalone(options) => options.features.profiling,
+        }
+    }
+}
+
+/// What is served besides the API. The flags are kube-apiserver's.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct FeatureOptions {
+    /// Whether who may `get` them finds profiles at /debug/pprof/
+    #[arg(long, default_value_t = true, default_missing_value = "true", num_args = 0..=1, require_equals = true,
+          action = ArgAction::Set)]
+    pub(crate) profiling: bool,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct StandaloneOptions {
     /// Where everything is kept: the log, the control repository, documents, certificates and the kubeconfig
@@ -55,6 +74,8 @@ pub(crate) struct StandaloneOptions {
     pub(crate) runs: RunOptions,
     #[command(flatten)]
     pub(crate) storage: StorageOptions,
+    #[command(flatten)]
+    pub(crate) features: FeatureOptions,
 }
 
 /// Where Git servers tell of pushes.
@@ -119,6 +140,8 @@ pub(crate) struct ServeOptions {
     pub(crate) runs: RunOptions,
     #[command(flatten)]
     pub(crate) storage: StorageOptions,
+    #[command(flatten)]
+    pub(crate) features: FeatureOptions,
 }
 
 /// Where what is served is kept. The flags for etcd are kube-apiserver's.
@@ -275,6 +298,18 @@ pub(crate) struct RunnerOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn profiling_is_on_unless_it_is_switched_off() {
+        let profiling = |flags: &[&str]| {
+            let all = [&["stoa-apiserver", "standalone", "--data-dir=x"], flags].concat();
+            Options::try_parse_from(all).map(|options| options.command.profiling()).map_err(|error| error.kind())
+        };
+        assert_eq!(profiling(&[]), Ok(true));
+        assert_eq!(profiling(&["--profiling"]), Ok(true));
+        assert_eq!(profiling(&["--profiling=false"]), Ok(false));
+        assert_eq!(profiling(&["--profiling=no"]), Err(clap::error::ErrorKind::InvalidValue));
+    }
 
     #[test]
     fn a_remote_is_a_url_without_a_password() {

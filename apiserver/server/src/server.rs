@@ -41,6 +41,8 @@ pub(crate) struct Parts {
     pub(crate) webhooks: Option<SocketAddr>,
     pub(crate) runs: RunOptions,
     pub(crate) limits: Limits,
+    /// Whether profiles are served.
+    pub(crate) profiling: bool,
     pub(crate) certificate: Arc<ServingCertificate>,
     pub(crate) reloads: Vec<Arc<dyn Reload>>,
     pub(crate) authenticator: Arc<dyn Authenticator>,
@@ -171,6 +173,7 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
     let mut server = Server::builder(parts.certificate, parts.authenticator, parts.authorizer.clone(), api)
         .address(parts.address)
         .limits(parts.limits)
+        .profiling(parts.profiling)
         .health(health)
         .registry(metrics.clone())
         .version(version());

@@ -66,6 +66,7 @@ pub(crate) async fn run(options: StandaloneOptions) -> anyhow::Result<()> {
         runs: options.runs,
         webhooks: options.webhooks.webhook_port.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port))),
         limits: Limits { drain_timeout: Duration::from_secs(10), ..Limits::default() },
+        profiling: options.features.profiling,
         certificate: Arc::new(ServingCertificate::from_pem(&serving.certificate_pem, &serving.key_pem)?),
         reloads: Vec::new(),
         authenticator: Arc::new(Union::new(vec![Arc::new(ClientCertificates::new(client_ca))])),

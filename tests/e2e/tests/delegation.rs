@@ -194,6 +194,27 @@ async fn nobody_acts_as_somebody_else_without_permission() {
 }
 
 #[tokio::test]
+async fn profiles_are_for_who_may_get_their_path() {
+    let cluster = Cluster::shared();
+    let admin = cluster.kubectl();
+    let path = "/debug/pprof/profile?seconds=1";
+    let nobody = cluster.directly(Some("nobody"));
+    let answer = nobody.get(path, &[]).await;
+    assert_eq!((answer.code, refused_user(&answer)), (403, "nobody"), "{answer:?}");
+    assert_eq!(cluster.directly(Some("admin")).get("/debug/pprof/heap", &[]).await.code, 404, "no such profile");
+
+    let granted = grant(&admin, "nobody", "{nonResourceURLs: [/debug/pprof/profile], verbs: [get]}");
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while nobody.get(path, &[]).await.code != 200 {
+        assert!(tokio::time::Instant::now() < deadline, "no profile within {PATIENCE:?}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    let answer = nobody.get("/debug/pprof/heap", &[]).await;
+    assert_eq!((answer.code, refused_user(&answer)), (403, "nobody"), "{answer:?}");
+    revoke(&admin, &granted);
+}
+
+#[tokio::test]
 async fn token_that_was_revoked_ends_with_what_is_remembered_of_it() {
     let cluster = Cluster::shared();
     let admin = cluster.kubectl();

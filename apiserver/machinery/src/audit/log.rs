@@ -12,6 +12,8 @@ use std::{
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 
+use crate::profile;
+
 /// How many events wait at most for a log that does not hold up requests; upstream's `audit-log-batch-buffer-size`.
 const BUFFERED: usize = 10_000;
 /// How large a file becomes when nothing is said, in megabytes; as upstream's library has it.
@@ -92,6 +94,7 @@ impl LogFile {
             LogMode::Batch => {
                 let (sender, receiver) = sync_channel::<Vec<u8>>(BUFFERED);
                 std::thread::spawn(move || {
+                    profile::enter_thread();
                     let mut output = output;
                     // Ends when the log is dropped and everything is written.
                     for line in receiver {

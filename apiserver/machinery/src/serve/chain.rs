@@ -25,6 +25,7 @@ use uuid::Uuid;
 use super::{
     Handler, VersionInfo,
     deadline::{is_long_running, time_allowed, timed_out, too_late},
+    debug,
     gather::LongAnswers,
     health::Health,
     inflight::{InFlight, TooMany, turned_away},
@@ -76,6 +77,8 @@ pub(crate) struct Chain {
     pub(crate) handler: Arc<dyn Handler>,
     /// Ends what would go on for ever.
     pub(crate) stop_streams: CancellationToken,
+    /// Whether profiles are served.
+    pub(crate) profiling: bool,
 }
 
 /// A request on its way through the filters.
@@ -323,6 +326,11 @@ impl Chain {
                 }
                 "/" => return self.paths(),
                 path => {
+                    if self.profiling
+                        && let Some(answer) = debug::serve(path, request.uri().query(), &self.stop_streams).await
+                    {
+                        return answer;
+                    }
                     if let Some(answer) = self.health.serve(path, request.uri().query()).await {
                         return answer;
                     }

@@ -4,15 +4,18 @@ use std::time::Duration;
 
 use http::{HeaderValue, Response, StatusCode, header};
 
+use super::debug;
 use crate::{
     http::{Body, RequestInfo, body, query::Query},
     status::{ApiError, quote},
 };
 
-/// Whether a request goes on until the client has enough: a watch, or a log that is followed.
+/// Whether a request goes on until the client has enough: a watch, a log that is followed, or a profile.
 pub(crate) fn is_long_running(info: &RequestInfo, query: &Query) -> bool {
-    info.is_resource_request
-        && (info.verb == "watch" || (info.subresource == "log" && query.flag("follow").unwrap_or(false)))
+    if !info.is_resource_request {
+        return info.path.starts_with(debug::PROFILES);
+    }
+    info.verb == "watch" || (info.subresource == "log" && query.flag("follow").unwrap_or(false))
 }
 
 /// How long a request may take: at most `most`, less when its `timeout` parameter says so, as in Go durations.
@@ -134,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn watches_and_followed_logs_have_no_end() {
+    fn watches_followed_logs_and_profiles_have_no_end() {
         let check = |target: &str| {
             let uri: http::Uri = target.parse().unwrap();
             is_long_running(&RequestInfo::new(&Method::GET, &uri), &Query::parse(uri.query().unwrap_or("")))
@@ -144,5 +147,7 @@ mod tests {
         assert!(!check("/apis/g.io/v1/namespaces/a/runs/r/log"));
         assert!(!check("/apis/g.io/v1/stacks"));
         assert!(!check("/metrics?watch=true&follow=true"));
+        assert!(check("/debug/pprof/profile?seconds=90"));
+        assert!(!check("/debug/pprof"));
     }
 }

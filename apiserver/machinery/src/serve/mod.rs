@@ -4,7 +4,7 @@
 //! an [`Authenticator`] and an [`Authorizer`] from [`crate::auth`].
 //!
 //! Submodules: `connection` accepts and ends connections, `streams` and `gather` drive those of HTTP/2; `chain` is the
-//! path of a request through the filters, `stream` that of an answer out of the server; `tls` and `reload` hold certificates that change at run time.
+//! path of a request through the filters, `debug` what serves profiles, `stream` that of an answer out of the server; `tls` and `reload` hold certificates that change at run time.
 
 use std::{
     fmt, io,
@@ -31,6 +31,7 @@ mod api;
 mod chain;
 mod connection;
 mod deadline;
+mod debug;
 mod gather;
 mod health;
 mod inflight;
@@ -163,6 +164,7 @@ pub struct ServerBuilder {
     registry: Registry,
     health: Arc<Health>,
     reloads: Vec<Arc<dyn Reload>>,
+    profiling: bool,
 }
 
 impl ServerBuilder {
@@ -216,6 +218,14 @@ impl ServerBuilder {
         self
     }
 
+    /// Whether profiles of the process are at `/debug/pprof/`, for who may `get` that path. By default they are. Threads have to take
+    /// part: see [`profile`](crate::profile).
+    #[must_use]
+    pub fn profiling(mut self, profiling: bool) -> Self {
+        self.profiling = profiling;
+        self
+    }
+
     /// Binds the address. Connections wait until [`Server::run`].
     ///
     /// # Errors
@@ -241,6 +251,7 @@ impl ServerBuilder {
             auditor: self.auditor,
             handler: self.handler,
             stop_streams: CancellationToken::new(),
+            profiling: self.profiling,
         };
         Ok(Server { listener, address, tls, chain: Arc::new(chain), limits: self.limits, reloads })
     }
@@ -277,6 +288,7 @@ impl Server {
             registry: Registry::new(),
             health: Arc::default(),
             reloads: Vec::new(),
+            profiling: true,
         }
     }
 

@@ -24,7 +24,8 @@ pub(crate) enum Ends {
     /// At this time, by breaking it off: the answer is incomplete and the client must see that. What is in memory
     /// already may still go.
     At(Instant),
-    /// When the server shuts down, cleanly: a watch ends, and the client goes on elsewhere.
+    /// When the server shuts down, cleanly: a watch ends, and the client goes on elsewhere. What is in memory already is
+    /// no watch, and goes to its end.
     With(CancellationToken, LongAnswer),
 }
 
@@ -46,7 +47,7 @@ struct Outgoing {
 pub(crate) fn outgoing(inner: Body, mut record: Record, ends: Ends) -> Body {
     let (mut alive, mut long) = (None, None);
     let end = match ends {
-        Ends::At(_) if inner.size_hint().exact().is_some() => End::OfItself,
+        _ if inner.size_hint().exact().is_some() => End::OfItself,
         Ends::At(deadline) => {
             // A body is asked for more only as fast as the client reads. One that has stopped reading must not keep
             // its share of the limit, so that share is held by a task of its own, which ends with the body or in time.

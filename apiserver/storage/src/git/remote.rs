@@ -18,6 +18,7 @@ use git2::{
     Signature,
 };
 use stoa_git::{Credentials, Explanation, Problem};
+use stoa_machinery::profile;
 use tokio_util::sync::CancellationToken;
 
 use super::repository::MAIN;
@@ -133,6 +134,8 @@ impl Remote {
         history: Option<&str>,
     ) -> Result<Heads, RemoteError> {
         let session = self.session()?;
+        // libgit2 takes a wait that a signal interrupts for a server that is gone.
+        let _uninterrupted = profile::uninterrupted();
         let wanted: Vec<(&str, &str)> =
             main.then_some((MAIN, REMOTE_MAIN)).into_iter().chain(history.map(|name| (name, REMOTE_HISTORY))).collect();
         let fetched = || {
@@ -193,6 +196,8 @@ impl Remote {
         updates: &[Update],
         session: &Session,
     ) -> Result<Vec<Option<String>>, git2::Error> {
+        // As for a fetch.
+        let _uninterrupted = profile::uninterrupted();
         let mut told = vec![Some("the server did not say what became of it".to_owned()); updates.len()];
         let mut callbacks = session.callbacks();
         callbacks.push_negotiation(|commands| {

@@ -16,6 +16,7 @@ mod organizations;
 mod ownership;
 mod permissions;
 mod plans;
+mod profiles;
 mod records;
 mod releases;
 mod retention;

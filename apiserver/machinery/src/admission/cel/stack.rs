@@ -2,6 +2,8 @@
 
 use std::{thread, time::Duration};
 
+use crate::profile;
+
 /// How long to wait before each time that a thread is asked for; memory may be short for a moment only.
 const TRIES: [Duration; 3] = [Duration::ZERO, Duration::from_millis(10), Duration::from_millis(100)];
 
@@ -11,8 +13,12 @@ pub(super) fn with<T: Send>(bytes: usize, work: impl Fn() -> T + Sync) -> Option
     for wait in TRIES {
         thread::sleep(wait);
         let done = thread::scope(|scope| {
-            let thread = thread::Builder::new().name("cel".to_owned()).stack_size(bytes).spawn_scoped(scope, &work);
-            thread.map(|thread| thread.join())
+            let thread = thread::Builder::new().name("cel".to_owned()).stack_size(bytes);
+            let work = || {
+                profile::enter_thread();
+                work()
+            };
+            thread.spawn_scoped(scope, work).map(|thread| thread.join())
         });
         match done {
             Ok(Ok(outcome)) => return Some(outcome),

@@ -34,6 +34,7 @@ use crate::auth::{AllowAll, ClientCertificates, DynamicCa, OrAnonymous, RequestH
 
 mod access;
 mod audit;
+mod debug;
 mod delegation;
 mod fake_cluster;
 mod lifecycle;
@@ -137,6 +138,7 @@ pub(crate) struct Setup {
     pub(crate) authorizer: Arc<dyn Authorizer>,
     pub(crate) limits: Limits,
     pub(crate) auditor: Option<Arc<Auditor>>,
+    pub(crate) profiling: bool,
 }
 
 impl Default for Setup {
@@ -148,6 +150,7 @@ impl Default for Setup {
             authorizer: Arc::new(AllowAll),
             limits: Limits::default(),
             auditor: None,
+            profiling: true,
         }
     }
 }
@@ -160,6 +163,7 @@ impl Setup {
         let version = VersionInfo { git_version: "v1.36.0".to_owned(), ..VersionInfo::default() };
         let mut builder = Server::builder(certificate, authenticator, self.authorizer.clone(), echo.clone())
             .limits(self.limits.clone())
+            .profiling(self.profiling)
             .version(version);
         if let Some(auditor) = &self.auditor {
             builder = builder.auditor(auditor.clone());
@@ -310,7 +314,11 @@ impl Client {
 }
 
 pub(crate) async fn read(response: Response<Incoming>) -> Answer {
+    let (code, headers, body) = read_bytes(response).await;
+    Answer { code, headers, text: String::from_utf8(body.to_vec()).unwrap() }
+}
+
+pub(crate) async fn read_bytes(response: Response<Incoming>) -> (StatusCode, HeaderMap, Bytes) {
     let (parts, body) = response.into_parts();
-    let text = String::from_utf8(body.collect().await.unwrap().to_bytes().to_vec()).unwrap();
-    Answer { code: parts.status, headers: parts.headers, text }
+    (parts.status, parts.headers, body.collect().await.unwrap().to_bytes())
 }

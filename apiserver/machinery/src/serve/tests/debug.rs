@@ -1,0 +1,189 @@
+//! Profiles, as clients ask for them.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use tokio::time::sleep;
+
+use super::*;
+use crate::{
+    auth::{AnyOf, MastersOnly},
+    profile::{self, tests::alone},
+};
+
+#[tokio::test]
+async fn paths_of_profiles_are_answered_as_by_go() {
+    let setup = Setup::default();
+    let server = setup.start().await;
+    let mut client = server.connect(Identity::Nobody).await;
+    let answer = client.get("/debug/pprof").await;
+    assert_eq!((answer.code, answer.headers["location"].as_bytes()), (StatusCode::FOUND, &b"/debug/pprof/"[..]));
+    let answer = client.get("/debug/pprof/").await;
+    assert_eq!(
+        (answer.code, answer.headers["content-type"].as_bytes()),
+        (StatusCode::OK, &b"text/html; charset=utf-8"[..])
+    );
+    assert!(answer.text.contains("<a href='profile'>"));
+    for name in ["heap", "goroutine", "block", "mutex", "cmdline", "trace", "symbol", "x/y"] {
+        let answer = client.get(&format!("/debug/pprof/{name}")).await;
+        assert_eq!((answer.code, &*answer.text), (StatusCode::NOT_FOUND, "Unknown profile\n"), "{name}");
+        assert_eq!(answer.headers["x-go-pprof"], "1");
+        assert_eq!(answer.headers["x-content-type-options"], "nosniff");
+    }
+    server.end().await;
+
+    // Without profiles they are paths like all others.
+    let server = Setup { profiling: false, ..Setup::default() }.start().await;
+    let mut client = server.connect(Identity::Nobody).await;
+    for path in ["/debug/pprof", "/debug/pprof/", "/debug/pprof/profile"] {
+        assert_eq!(client.get(path).await.json()["path"], path);
+    }
+    server.end().await;
+}
+
+#[tokio::test]
+async fn profiles_take_permission() {
+    let setup = Setup { authorizer: Arc::new(AnyOf::delegating(Arc::new(MastersOnly))), ..Setup::default() };
+    let server = setup.start().await;
+    let ann = setup.cas.client("ann");
+    let mut client = server.connect(Identity::Certificate(&ann)).await;
+    for path in ["/debug/pprof", "/debug/pprof/", "/debug/pprof/profile", "/debug/pprof/heap"] {
+        let answer = client.get(path).await;
+        assert_eq!(answer.code, StatusCode::FORBIDDEN);
+        let message = format!("forbidden: User \"ann\" cannot get path \"{path}\"");
+        assert!(answer.json()["message"].as_str().unwrap().starts_with(&message), "{answer:?}");
+    }
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_profile_takes_as_long_as_is_asked_for_and_there_is_one() {
+    let _alone = alone().await;
+    let limits = Limits { request_timeout: Duration::from_millis(300), ..Limits::default() };
+    let server = Setup { limits, ..Setup::default() }.start().await;
+    let mut client = server.connect(Identity::Nobody).await;
+    let first = tokio::spawn(async move {
+        read_bytes(client.send(Method::GET, "/debug/pprof/profile?seconds=1", &[]).await.unwrap()).await
+    });
+    sleep(Duration::from_millis(200)).await;
+    let second = server.connect(Identity::Nobody).await.get("/debug/pprof/profile?seconds=1").await;
+    assert_eq!(second.code, StatusCode::INTERNAL_SERVER_ERROR);
+    assert_eq!(second.text, "Could not enable CPU profiling: cpu profiling already in use\n");
+    assert_eq!(second.headers["x-go-pprof"], "1");
+    let (code, headers, profile) = first.await.unwrap();
+    assert_eq!((code, headers["content-type"].as_bytes()), (StatusCode::OK, &b"application/octet-stream"[..]));
+    assert_eq!(headers["content-disposition"], "attachment; filename=\"profile\"");
+    profile::tests::read(&profile);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_profile_ends_with_its_client_or_the_server() {
+    let _alone = alone().await;
+    let server = Setup::default().start().await;
+    for h2 in [false, true] {
+        let (mut client, connection) = server.try_connect(Identity::Nobody, h2, &rustls::version::TLS13).await.unwrap();
+        let asked =
+            tokio::spawn(async move { client.send(Method::GET, "/debug/pprof/profile?seconds=600", &[]).await });
+        while !profile::tests::in_use() {
+            sleep(Duration::from_millis(20)).await;
+        }
+        asked.abort();
+        connection.abort();
+        // Whoever comes next has it.
+        drop(tokio::time::timeout(Duration::from_secs(20), alone_again()).await.expect("a profile that ends"));
+    }
+    let mut client = server.connect(Identity::Nobody).await;
+    let asked =
+        tokio::spawn(
+            async move { read_bytes(client.send(Method::GET, "/debug/pprof/profile", &[]).await.unwrap()).await },
+        );
+    while !profile::tests::in_use() {
+        sleep(Duration::from_millis(20)).await;
+    }
+    server.stop.cancel();
+    let (code, _, profile) = asked.await.unwrap();
+    assert_eq!(code, StatusCode::OK);
+    profile::tests::read(&profile);
+    server.end().await;
+}
+
+/// Waits until a profile can be taken.
+async fn alone_again() -> profile::Profiling {
+    loop {
+        match profile::Profiling::start() {
+            Ok(profiling) => return profiling,
+            Err(_) => sleep(Duration::from_millis(5)).await,
+        }
+    }
+}
+
+/// Interrupts every thread of this process, at work or waiting, whether it takes part or not.
+#[expect(unsafe_code, reason = "signals are the system's")]
+fn interrupt_all() {
+    for task in std::fs::read_dir("/proc/self/task").unwrap() {
+        let id: libc::pid_t = task.unwrap().file_name().to_str().unwrap().parse().unwrap();
+        // SAFETY: there is a handler; a thread that is gone is none of this process's, and gets nothing.
+        unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), id, libc::SIGPROF) };
+    }
+}
+
+/// Thousands of interruptions a second, at any place: in TLS's assembly, the allocator, the loader, a lock, a system call.
+#[test]
+fn nothing_fails_while_profiles_are_taken() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(4)
+        .enable_all()
+        .on_thread_start(profile::enter_thread)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let _alone = alone().await;
+        let setup = Setup::default();
+        let server = Arc::new(setup.start().await);
+        let ann = Arc::new(setup.cas.client("ann"));
+        let over = Arc::<AtomicBool>::default();
+        let (answered, interrupted) = (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
+        let clients = (0..4).map(|number| {
+            let (server, ann, over, answered) = (server.clone(), ann.clone(), over.clone(), answered.clone());
+            tokio::spawn(async move {
+                while !over.load(Relaxed) {
+                    // Each with handshakes.
+                    let mut client = if number % 2 == 0 {
+                        server.connect(Identity::Certificate(&ann)).await
+                    } else {
+                        server.connect_h2(Identity::Certificate(&ann)).await.0
+                    };
+                    let answer = client.get("/apis/g.io/v1/stacks").await;
+                    assert_eq!(answer.json()["path"], "/apis/g.io/v1/stacks");
+                    let read = tokio::task::spawn_blocking(|| std::fs::read("/proc/self/maps"));
+                    assert!(!read.await.unwrap().unwrap().is_empty());
+                    answered.fetch_add(1, Relaxed);
+                }
+            })
+        });
+        let clients: Vec<_> = clients.collect();
+        let (ends, count) = (over.clone(), interrupted.clone());
+        // The handler has to be there before the first signal.
+        drop(alone_again().await.until(sleep(Duration::from_millis(50))).await.unwrap());
+        let interrupts = std::thread::spawn(move || {
+            while !ends.load(Relaxed) {
+                interrupt_all();
+                count.fetch_add(1, Relaxed);
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        });
+        let mut samples = 0;
+        for _ in 0..2 {
+            let bytes = alone_again().await.until(sleep(Duration::from_millis(300))).await.unwrap();
+            samples += profile::tests::read(&bytes).iter().map(|stack| stack.samples).sum::<i64>();
+        }
+        over.store(true, Relaxed);
+        interrupts.join().unwrap();
+        for client in clients {
+            client.await.unwrap();
+        }
+        let (answered, interrupted) = (answered.load(Relaxed), interrupted.load(Relaxed));
+        assert!(answered > 10 && interrupted > 100 && samples > 20, "{answered} {interrupted} {samples}");
+        Arc::into_inner(server).unwrap().end().await;
+    });
+}
