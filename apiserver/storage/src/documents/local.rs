@@ -201,6 +201,18 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_is_no_file_is_not_there() {
+        let root = TempDir::new().unwrap();
+        fs::create_dir(root.path().join("folder")).unwrap();
+        fs::write(root.path().join("file"), "a").unwrap();
+        let store = LocalDocuments::open(root.path()).unwrap();
+        for absent in ["folder", "file/within", "nothing", "nothing/within"] {
+            assert_eq!(store.file(absent, 1).await.unwrap(), None, "{absent}");
+        }
+        assert_eq!(store.file("file", 1).await.unwrap(), Some(Bytes::from_static(b"a")));
+    }
+
+    #[tokio::test]
     async fn a_damaged_document_is_reported_and_mended_by_the_next_put() {
         let root = TempDir::new().unwrap();
         let store = LocalDocuments::open(root.path()).unwrap();
