@@ -129,6 +129,7 @@ func init() {
 	for _, path := range []string{
 		"/healthz", "/livez", "/readyz", "/healthz/ping", "/livez/ping", "/readyz/ping", "/livez/unknown", "/livez?exclude=ping",
 		"/livez?exclude=unknown", "/readyz/shutdown", "/livez/", "/version", "/version/",
+		"/debug/pprof", "/debug/pprof/cmdline", "/debug/pprof/nothing", "/debug/pprof/nothing/more",
 	} {
 		addDirect("server", path, func(s *session) { s.server(path) })
 	}
@@ -136,10 +137,14 @@ func init() {
 		addDirect("server", path, func(s *session) { s.verbose(path) })
 	}
 	for _, identity := range []string{"", "nobody", "stranger"} {
-		for _, path := range []string{"/healthz", "/livez", "/readyz", "/livez/ping", "/version", "/metrics", "/openapi/v2", "/apis", "/", "/unknown"} {
+		for _, path := range []string{"/healthz", "/livez", "/readyz", "/livez/ping", "/version", "/metrics", "/openapi/v2", "/apis", "/", "/unknown", "/debug/pprof/"} {
 			addDirect("server", path+" as "+quoted(identity), func(s *session) { s.do("GET", path, nil, as(identity), briefOnSuccess) })
 		}
 	}
+	addDirect("server", "profiles", func(s *session) {
+		s.do("GET", "/debug/pprof/", nil, briefOnSuccess)
+		s.do("GET", "/debug/pprof/profile?seconds=1", nil, briefOnSuccess)
+	})
 	addDirect("server", "names of metrics", func(s *session) {
 		s.create("m")
 		s.do("GET", s.flunders()+"?watch=1&timeoutSeconds=1", nil, quiet)
