@@ -16,12 +16,11 @@ use std::{
 use arc_swap::ArcSwapOption;
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use rustls::{
-    CertificateError, DistinguishedName, RootCertStore,
-    server::{WebPkiClientVerifier, danger::ClientCertVerifier},
-};
-use rustls_pki_types::{CertificateDer, UnixTime, pem::PemObject};
+use rustls::DistinguishedName;
+use rustls_pki_types::{CertificateDer, UnixTime};
 use sha2::{Digest, Sha256};
+use stoa_tls::CaBundle;
+pub use stoa_tls::CaError;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::authenticator::{AuthenticationError, Authenticator, Credentials};
@@ -86,23 +85,6 @@ impl PeerCertificates {
     }
 }
 
-/// Why a text cannot be used as a CA bundle.
-#[derive(Debug, thiserror::Error)]
-pub enum CaError {
-    /// A block in it is broken.
-    #[error("the CA bundle is not PEM")]
-    Pem(#[source] rustls_pki_types::pem::Error),
-    /// It holds no certificate.
-    #[error("the CA bundle holds no certificate")]
-    Empty,
-    /// A certificate in it cannot be a trust anchor.
-    #[error("the CA bundle holds an unusable certificate")]
-    Certificate(#[source] rustls::Error),
-    /// No verifier can be made from it.
-    #[error("the CA bundle cannot verify anything")]
-    Verifier(#[source] rustls::server::VerifierBuilderError),
-}
-
 /// A CA bundle that may change while the server runs, and may be absent.
 pub struct DynamicCa {
     name: &'static str,
@@ -111,67 +93,7 @@ pub struct DynamicCa {
 
 struct Bundle {
     id: u64,
-    pem: String,
-    subjects: Vec<DistinguishedName>,
-    roots: Vec<Root>,
-    /// By all of the roots, as long as all are in force.
-    verifier: Arc<dyn ClientCertVerifier>,
-}
-
-/// The certificate of an authority, and when it is in force, in seconds since 1970.
-struct Root {
-    certificate: CertificateDer<'static>,
-    from: i64,
-    until: i64,
-}
-
-impl Root {
-    fn new(certificate: CertificateDer<'static>) -> Result<Self, CaError> {
-        let unreadable = || CaError::Certificate(CertificateError::BadEncoding.into());
-        let (_, parsed) = X509Certificate::from_der(&certificate).map_err(|_| unreadable())?;
-        let validity = parsed.validity();
-        let (from, until) = (validity.not_before.timestamp(), validity.not_after.timestamp());
-        Ok(Self { certificate, from, until })
-    }
-
-    fn in_force(&self, now: UnixTime) -> bool {
-        let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
-        (self.from..=self.until).contains(&now)
-    }
-}
-
-impl Bundle {
-    /// Whether a root that is in force vouches for a certificate.
-    fn check(
-        &self,
-        own: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        now: UnixTime,
-    ) -> Result<(), rustls::Error> {
-        // What verifies chains takes no root for too old, unlike Go's `x509.Certificate.Verify`.
-        let verifier = if self.roots.iter().all(|root| root.in_force(now)) {
-            self.verifier.clone()
-        } else {
-            let in_force = self.roots.iter().filter(|root| root.in_force(now));
-            verifier(in_force.map(|root| &root.certificate)).map_err(|_| CertificateError::Expired)?
-        };
-        verifier.verify_client_cert(own, intermediates, now).map(drop)
-    }
-}
-
-/// Verifies what any of these vouches for.
-fn verifier<'c>(
-    certificates: impl Iterator<Item = &'c CertificateDer<'static>>,
-) -> Result<Arc<dyn ClientCertVerifier>, CaError> {
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates {
-        roots.add(certificate.clone()).map_err(CaError::Certificate)?;
-    }
-    if roots.is_empty() {
-        return Err(CaError::Empty);
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build().map_err(CaError::Verifier)
+    authorities: CaBundle,
 }
 
 impl fmt::Debug for DynamicCa {
@@ -194,22 +116,18 @@ impl DynamicCa {
     /// [`CaError`]; the bundle before stays in force then.
     pub fn set(&self, pem: &str) -> Result<bool, CaError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        if self.current.load().as_ref().is_some_and(|bundle| bundle.pem == pem) {
+        if self.current.load().as_ref().is_some_and(|bundle| bundle.authorities.pem() == pem) {
             return Ok(false);
         }
-        let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
-        let certificates = certificates.map_err(CaError::Pem)?;
-        let verifier = verifier(certificates.iter())?;
-        let subjects = verifier.root_hint_subjects().to_vec();
-        let roots = certificates.into_iter().map(Root::new).collect::<Result<_, _>>()?;
+        let authorities = CaBundle::parse(pem)?;
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        self.current.store(Some(Arc::new(Bundle { id, pem: pem.to_owned(), subjects, roots, verifier })));
+        self.current.store(Some(Arc::new(Bundle { id, authorities })));
         Ok(true)
     }
 
     /// The names of the authorities in the bundle.
     pub(crate) fn subjects(&self) -> Vec<DistinguishedName> {
-        self.current.load().as_ref().map(|bundle| bundle.subjects.clone()).unwrap_or_default()
+        self.current.load().as_ref().map(|bundle| bundle.authorities.subjects().to_vec()).unwrap_or_default()
     }
 
     /// Removes the bundle: from now on it vouches for nobody.
@@ -233,7 +151,7 @@ impl DynamicCa {
             return Some(Ok(()));
         }
         let (own, intermediates) = certificates.chain.split_first()?;
-        Some(match bundle.check(own, intermediates, time) {
+        Some(match bundle.authorities.check(own, intermediates, time) {
             Ok(()) => {
                 verified.push((bundle.id, now));
                 Ok(())

@@ -1,5 +1,6 @@
 use http::HeaderMap;
 use jiff::Timestamp;
+use rustls_pki_types::pem::PemObject as _;
 use stoa_pki::{CertificateAuthority, CertificateRequest, IssuedCertificate, Validity};
 
 use super::*;

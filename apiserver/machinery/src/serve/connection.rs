@@ -16,6 +16,7 @@ use hyper_util::{
     rt::{TokioIo, TokioTimer},
     server::{conn::auto, graceful::GracefulConnection},
 };
+use stoa_tls::keep_reloading;
 use tokio::{
     net::TcpStream,
     task::JoinSet,
@@ -28,7 +29,6 @@ use super::{
     Server,
     chain::{Chain, Connection},
     gather::{LongAnswers, gather},
-    reload::keep_reloading,
     streams::{Opened, Streams, apart},
     tls, wire,
 };

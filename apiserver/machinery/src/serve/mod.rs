@@ -4,7 +4,7 @@
 //! an [`Authenticator`] and an [`Authorizer`] from [`crate::auth`].
 //!
 //! Submodules: `connection` accepts and ends connections, `streams` and `gather` drive those of HTTP/2; `chain` is the
-//! path of a request through the filters, `debug` what serves profiles, `stream` that of an answer out of the server; `tls` and `reload` hold certificates that change at run time.
+//! path of a request through the filters, `debug` what serves profiles, `stream` that of an answer out of the server; `tls` takes up certificates that change at run time.
 
 use std::{
     fmt, io,
@@ -36,7 +36,6 @@ mod gather;
 mod health;
 mod inflight;
 mod metrics;
-mod reload;
 mod slis;
 mod stream;
 mod streams;
@@ -47,8 +46,8 @@ pub use api::Api;
 pub(crate) use deadline::parse_duration;
 pub use health::{Health, HealthCheck, Probe};
 pub use metrics::Metrics;
-pub use reload::{Reload, ReloadError};
-pub use tls::{CaFile, CertificateError, ServingCertificate};
+pub use stoa_tls::{CertificateError, Reload, ReloadError, ServingCertificate};
+pub use tls::CaFile;
 
 use chain::Chain;
 use inflight::InFlight;

@@ -9,8 +9,7 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 
-use super::tls::CertificateError;
-use crate::auth::{CaError, chain};
+use crate::{authorities::CaError, serving::CertificateError};
 
 /// Why a file cannot be used; what it said before stays in force.
 #[derive(Debug, thiserror::Error)]
@@ -64,7 +63,7 @@ pub trait Reload: fmt::Debug + Send + Sync + 'static {
 ///
 /// Files are looked into rather than watched: links that are swapped, as Kubernetes mounts them, and every file
 /// system work the same, and a few small reads cost nothing.
-pub(crate) async fn keep_reloading(kept: Vec<Arc<dyn Reload>>, every: Duration, stop: CancellationToken) {
+pub async fn keep_reloading(kept: Vec<Arc<dyn Reload>>, every: Duration, stop: CancellationToken) {
     if kept.is_empty() {
         return;
     }
@@ -75,7 +74,9 @@ pub(crate) async fn keep_reloading(kept: Vec<Arc<dyn Reload>>, every: Duration, 
                 match files.reload() {
                     Ok(true) => tracing::info!(?files, "reloaded"),
                     Ok(false) => {}
-                    Err(error) => tracing::warn!(error = chain(&error), "keeping what was loaded before"),
+                    Err(error) => {
+                        tracing::warn!(error = &error as &dyn std::error::Error, "keeping what was loaded before")
+                    }
                 }
             }
         });
@@ -85,6 +86,11 @@ pub(crate) async fn keep_reloading(kept: Vec<Arc<dyn Reload>>, every: Duration, 
     }
 }
 
-pub(crate) fn read(path: &Path) -> Result<String, ReloadError> {
+/// What a file says.
+///
+/// # Errors
+///
+/// [`ReloadError::Read`].
+pub fn read(path: &Path) -> Result<String, ReloadError> {
     fs::read_to_string(path).map_err(|source| ReloadError::Read { path: path.to_owned(), source })
 }
