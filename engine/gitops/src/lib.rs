@@ -24,8 +24,8 @@ use serde_json::{Map, Value};
 use stoa_engine::owner::taken_from;
 use stoa_engine::{Live, ObjectRef, Owner, Preview, Resource, StateResource};
 use stoa_runtime::{
-    Applied, ApplyRequest, Deleted, Finished, Found, Grant, Health, HealthReport, KubernetesObject, LostCall,
-    ReadRequest, Runtime, RuntimeError,
+    Applied, ApplyRequest, CallLimits, Deleted, Finished, Found, Grant, Health, HealthReport, KubernetesObject,
+    LostCall, ReadRequest, Runtime, RuntimeError, Turns,
 };
 
 use crate::commit::{Change, Gathered, Written};
@@ -98,6 +98,8 @@ pub struct GitOpsRuntime {
     directory: String,
     run: Arc<RunInfo>,
     gathered: Arc<Mutex<Gathered>>,
+    /// What lets the repository be reached.
+    turns: Turns,
 }
 
 impl GitOpsRuntime {
@@ -125,7 +127,15 @@ impl GitOpsRuntime {
             return Err(invalid("the repository is not named", "spec.gitops.repository"));
         }
         let place = Place::new(&config.repository, reference, config.cache, &config.run.uid, connect);
-        Ok(Self { place: Arc::new(place), directory, run: Arc::new(config.run), gathered: Arc::default() })
+        let run = Arc::new(config.run);
+        Ok(Self { place: Arc::new(place), directory, run, gathered: Arc::default(), turns: Turns::unlimited() })
+    }
+
+    /// Reaches the repository within these limits.
+    #[must_use]
+    pub fn limited(mut self, limits: &CallLimits) -> Self {
+        self.turns = limits.turns(self.place.repository(), &self.run.uid);
+        self
     }
 
     fn gather(&self, path: String, change: Change) {
@@ -142,7 +152,13 @@ impl GitOpsRuntime {
         work: impl FnOnce(&Place) -> Result<T, RuntimeError> + Send + 'static,
     ) -> Result<T, RuntimeError> {
         let place = Arc::clone(&self.place);
-        match tokio::task::spawn_blocking(move || work(&place)).await {
+        let turn = self.turns.next().await;
+        let work = move || {
+            // Until the thread has ended, though nobody may wait for it any more.
+            let _turn = turn;
+            work(&place)
+        };
+        match tokio::task::spawn_blocking(work).await {
             Ok(result) => result,
             Err(err) => std::panic::resume_unwind(err.into_panic()),
         }

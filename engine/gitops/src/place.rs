@@ -58,6 +58,11 @@ impl Place {
         Self { shown: without_userinfo(repository), reference, location, cache, connect, own }
     }
 
+    /// The repository as it is named to people.
+    pub(crate) fn repository(&self) -> &str {
+        &self.shown
+    }
+
     /// What the branch holds at these paths; what is not there is left out.
     pub(crate) fn read<'p>(
         &self,

@@ -14,6 +14,7 @@ use kube::Client;
 use kube::client::Body;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use stoa_runtime::Turns;
 use tokio::sync::OnceCell;
 
 use crate::error::{CallError, Failure};
@@ -40,6 +41,10 @@ pub(crate) struct ApplyOptions {
 
 pub(crate) struct Cluster {
     pub(crate) name: String,
+    /// Where it is, which is one place for all names that it has.
+    pub(crate) url: String,
+    /// What lets calls go ahead. Watches take no turn: they last, and cost a cluster little.
+    pub(crate) turns: Turns,
     client: Client,
     served: Mutex<HashMap<String, Arc<OnceCell<Served>>>>,
 }
@@ -100,8 +105,8 @@ struct PeekMeta {
 }
 
 impl Cluster {
-    pub(crate) fn new(name: String, client: Client) -> Self {
-        Self { name, client, served: Mutex::default() }
+    pub(crate) fn new(name: String, url: String, client: Client) -> Self {
+        Self { name, url, turns: Turns::unlimited(), client, served: Mutex::default() }
     }
 
     pub(crate) fn client(&self) -> &Client {
@@ -277,6 +282,7 @@ impl Cluster {
                 Err(CallError::Status(Failure::new(code, retry_after.map(Duration::from_secs), &body)))
             }
         };
+        let _turn = self.turns.next().await;
         tokio::time::timeout(REQUEST_TIMEOUT, exchange)
             .await
             .unwrap_or_else(|_| Err(CallError::Unreachable(format!("no answer within {REQUEST_TIMEOUT:?}"))))
@@ -316,6 +322,37 @@ fn decode<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, CallError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn requests_of_all_runs_to_a_cluster_are_bound() {
+        use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+        let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (at_once, highest) = (Arc::clone(&now), Arc::clone(&most));
+        let server = tower::service_fn(move |_: Request<Body>| {
+            let (now, most) = (Arc::clone(&at_once), Arc::clone(&highest));
+            async move {
+                most.fetch_max(now.fetch_add(1, SeqCst) + 1, SeqCst);
+                tokio::time::sleep(Duration::from_millis(2)).await;
+                now.fetch_sub(1, SeqCst);
+                Ok::<_, std::convert::Infallible>(http::Response::new(Body::from(b"{}".to_vec())))
+            }
+        });
+        let client = Client::new(server, "default");
+        let limits = stoa_runtime::CallLimits::new(100, 4);
+        let clusters: Vec<Cluster> = (0..8)
+            .map(|run| {
+                // What it is called in a workspace makes it no other cluster.
+                let mut cluster = Cluster::new(format!("name-{run}"), "https://10.0.0.1".to_owned(), client.clone());
+                cluster.turns = limits.turns(&cluster.url, &format!("run-{run}"));
+                cluster
+            })
+            .collect();
+        let gets = clusters.iter().flat_map(|cluster| (0..10).map(|_| cluster.get("/api/v1/namespaces/shop")));
+        for got in futures_util::future::join_all(gets).await {
+            assert!(got.unwrap().is_some());
+        }
+        assert_eq!((most.load(SeqCst), now.load(SeqCst)), (4, 0));
+    }
 
     #[test]
     fn a_server_that_says_when_is_listened_to() {

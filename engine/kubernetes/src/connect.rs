@@ -61,8 +61,9 @@ impl ClusterConfig {
         config.connect_timeout = Some(std::time::Duration::from_secs(10));
         // Repeating is done in `Cluster::call`, which knows when to stop.
         config.default_retry = false;
+        let url = config.cluster_url.to_string();
         let client = Client::try_from(config).map_err(|err| self.invalid(&format!("no client can be made: {err}")))?;
-        Ok(Cluster::new(self.name.clone(), client))
+        Ok(Cluster::new(self.name.clone(), url, client))
     }
 
     async fn config(&self, kubeconfig: Kubeconfig, context: Option<&str>) -> Result<Config, RuntimeError> {

@@ -2,8 +2,8 @@
 //!
 //! Start at [`KubernetesRuntime`]. Reads are one LIST per kind and namespace (`read`), changes are
 //! server-side applies under the field manager `stoa` with the owner's mark (`write`), and health follows kstatus by
-//! watching (`watch`, `kstatus`). Nothing here throttles; a server that answers 429 with
-//! `Retry-After` is waited for.
+//! watching (`watch`, `kstatus`). Calls wait where [limits](KubernetesRuntime::limited) say so, and a server that answers
+//! 429 with `Retry-After` is waited for.
 //!
 //! **Invariant:** no message holds a value of a Secret or of a kubeconfig.
 
@@ -23,8 +23,8 @@ use async_trait::async_trait;
 use serde_json::{Map, Value};
 use stoa_engine::{Owner, Resource, ResourceId, StateResource};
 use stoa_runtime::{
-    Applied, ApplyRequest, Deleted, Finished, Found, Grant, Health, HealthReport, Live, LostCall, Preview, ReadRequest,
-    Runtime, RuntimeError,
+    Applied, ApplyRequest, CallLimits, Deleted, Finished, Found, Grant, Health, HealthReport, Live, LostCall, Preview,
+    ReadRequest, Runtime, RuntimeError,
 };
 
 use crate::cluster::Cluster;
@@ -66,6 +66,15 @@ impl KubernetesRuntime {
             clusters.push(config.connect().await?);
         }
         Ok(Self { clusters, owner, applied: Mutex::default(), missing: Mutex::default() })
+    }
+
+    /// Makes the calls of `run` to each cluster within these limits.
+    #[must_use]
+    pub fn limited(mut self, limits: &CallLimits, run: &str) -> Self {
+        for cluster in &mut self.clusters {
+            cluster.turns = limits.turns(&cluster.url, run);
+        }
+        self
     }
 
     fn cluster(&self, index: usize) -> &Cluster {

@@ -9,6 +9,7 @@ pub mod conformance;
 #[cfg(feature = "fake")]
 pub mod fake;
 mod grant;
+mod limit;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,6 +21,7 @@ use stoa_engine::{FieldConflict, Owner, Resource, ResourceId, StateResource, con
 pub use stoa_engine::{Health, KubernetesObject, Live, Preview};
 
 pub use grant::{Grant, Lapsed};
+pub use limit::{CallLimits, Turn, Turns};
 
 /// What a runtime is asked to look at.
 #[derive(Clone, Debug)]

@@ -2,8 +2,15 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
+use stoa_runtime::CallLimits;
+
+use crate::{runtimes, service};
+
+/// The longest that what is under way for a resource may go on when its apply is stopped.
+const GRACE: Duration = Duration::from_secs(30);
 
 /// Fetches sources, generates, plans and applies for a stoa-apiserver, over gRPC with mutual TLS.
 #[derive(Clone, Debug, Parser)]
@@ -17,7 +24,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     pub(crate) address_file: Option<PathBuf>,
 
-    /// Certificate chain to serve with, PEM
+    /// Certificate chain to serve with, PEM; read again when it changes
     #[arg(long, value_name = "FILE")]
     pub(crate) tls_cert: PathBuf,
 
@@ -25,9 +32,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     pub(crate) tls_key: PathBuf,
 
-    /// Certificate authority whose clients are let in, PEM; nobody else is
+    /// Certificate authorities whose clients are let in, PEM; nobody else is. Read again when it changes
     #[arg(long, value_name = "FILE")]
     pub(crate) client_ca: PathBuf,
+
+    /// How often the files with certificates are looked into, in seconds
+    #[arg(long, default_value_t = 10, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) tls_reload_seconds: u32,
 
     /// Directory for fetched sources; it may be emptied at any time between runs
     #[arg(long, value_name = "DIRECTORY")]
@@ -37,13 +48,18 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
 
-    /// Resources that one run works on at once, when the caller does not say
-    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=256))]
-    pub(crate) parallelism: u32,
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
 
-    /// Calls that are worked on at once; others are refused as busy, and the caller tries again
-    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) max_calls: u32,
+    /// How long calls may take to end after SIGTERM, in seconds. Until then no more are taken, and applies hand over to
+    /// another runner
+    #[arg(long, default_value_t = 60, value_name = "SECONDS")]
+    pub(crate) drain_seconds: u32,
+
+    /// Address that tells anybody over plain gRPC whether calls are taken (grpc.health.v1), as for the kubelet's probes;
+    /// none by default
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) health_listen: Option<SocketAddr>,
 
     /// Loopback address that serves /metrics over plain HTTP; none by default
     #[arg(long, value_name = "ADDRESS:PORT")]
@@ -62,6 +78,71 @@ pub(crate) struct Args {
     pub(crate) log: String,
 }
 
+/// How much is done at once, and how long it may take.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct LimitArgs {
+    /// Resources that one run works on at once, when the caller does not say
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub(crate) parallelism: u32,
+
+    /// Calls that are worked on at once; others are refused as busy, and the caller tries another runner, or again
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_calls: u32,
+
+    /// Requests of all runs to clusters at once; others wait, and every run has its turn
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub(crate) max_kubernetes_requests: u32,
+
+    /// Of these, requests to one cluster
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub(crate) max_cluster_requests: u32,
+
+    /// Looks at GitOps repositories, and commits to them, of all runs at once; others wait, and every run has its turn
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=512))]
+    pub(crate) max_gitops_requests: u32,
+
+    /// Of these, those of one repository
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=512))]
+    pub(crate) max_repository_requests: u32,
+
+    /// How long one resource may take, in seconds
+    #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) resource_timeout_seconds: u32,
+
+    /// How long the resources of a run may take, all together, to become healthy at its end, in seconds
+    #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) health_timeout_seconds: u32,
+}
+
+impl LimitArgs {
+    /// What the calls of a runner are bound by that has so long to end.
+    pub(crate) fn of_calls(&self, drain: Duration) -> service::Limits {
+        service::Limits {
+            parallelism: self.parallelism,
+            calls: self.max_calls,
+            resource_timeout: Duration::from_secs(self.resource_timeout_seconds.into()),
+            health_timeout: Duration::from_secs(self.health_timeout_seconds.into()),
+            // There has to be time left to tell what became of it.
+            grace: GRACE.min(drain / 2),
+        }
+    }
+
+    /// What all runs together are bound by.
+    pub(crate) fn of_runtimes(&self) -> runtimes::Limits {
+        runtimes::Limits {
+            kubernetes: CallLimits::new(self.max_kubernetes_requests as usize, self.max_cluster_requests as usize),
+            gitops: CallLimits::new(self.max_gitops_requests as usize, self.max_repository_requests as usize),
+        }
+    }
+}
+
+#[cfg(test)]
+impl Default for LimitArgs {
+    fn default() -> Self {
+        Args::parse_from(["function-runner", "--tls-cert=a", "--tls-key=b", "--client-ca=c", "--cache-dir=d"]).limits
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
     /// One line for people
@@ -71,6 +152,11 @@ pub(crate) enum LogFormat {
 }
 
 impl Args {
+    /// How long calls may take to end once the process is asked to.
+    pub(crate) fn drain_limit(&self) -> Duration {
+        Duration::from_secs(self.drain_seconds.into())
+    }
+
     /// Finds what clap cannot know to be wrong.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         if let Some(address) = self.metrics_listen {

@@ -27,6 +27,7 @@ pub(crate) mod reason {
     pub(crate) const DUPLICATE_RESOURCE: &str = "DuplicateResource";
     pub(crate) const NO_RUNTIME: &str = "NoRuntime";
     pub(crate) const BUSY: &str = "Busy";
+    pub(crate) const DRAINING: &str = "Draining";
     pub(crate) const INTERNAL: &str = "InternalError";
 }
 

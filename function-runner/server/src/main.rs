@@ -2,7 +2,7 @@
 //!
 //! Start at `service`, which has one method per call of the proto. `source` and `generate` turn a
 //! path in Git into a Spec, `runtimes` finds what drives a workspace's resources, and `apply` is the
-//! conversation in which a plan is carried out. `serve` holds sockets, TLS and shutdown.
+//! conversation in which a plan is carried out. `serve` holds sockets, health and shutdown, `incoming` TLS.
 //!
 //! **Invariant:** nothing about a run is kept here after its call ends but fetched Git objects.
 
@@ -11,6 +11,7 @@ mod args;
 mod convert;
 mod failure;
 mod generate;
+mod incoming;
 mod metrics;
 mod runtimes;
 mod serve;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 use stoa_engine::{Owner, ResourceId, ResourceType, Spec, State};
 use stoa_proto::{Problem, Source, Target, Workspace};
-use stoa_runtime::Runtime;
+use stoa_runtime::{CallLimits, Runtime};
 use stoa_runtime_gitops::{GitOpsConfig, GitOpsRuntime, Mode, RunInfo};
 use stoa_runtime_kubernetes::{Access, ClusterConfig, KubernetesRuntime};
 
@@ -22,6 +22,17 @@ pub(crate) struct Runtimes {
     /// For clusters that are the runner's own.
     kubeconfig: Option<PathBuf>,
     cache: PathBuf,
+    /// What all runs of the process call for at once.
+    limits: Arc<Limits>,
+}
+
+/// How many calls of all runs may be under way at once, by runtime.
+#[derive(Debug)]
+pub(crate) struct Limits {
+    /// Requests to clusters.
+    pub(crate) kubernetes: CallLimits,
+    /// Looks at repositories, and commits to them.
+    pub(crate) gitops: CallLimits,
 }
 
 /// The part of a Workspace's spec that says what drives its resources.
@@ -79,8 +90,8 @@ impl From<CommitMode> for Mode {
 impl Runtimes {
     /// Clusters of the runner's own are reached by `kubeconfig`; copies of GitOps repositories are kept
     /// under `cache`.
-    pub(crate) fn new(kubeconfig: Option<PathBuf>, cache: PathBuf) -> Self {
-        Self { kubeconfig, cache }
+    pub(crate) fn new(kubeconfig: Option<PathBuf>, cache: PathBuf, limits: Limits) -> Self {
+        Self { kubeconfig, cache, limits: Arc::new(limits) }
     }
 
     /// The runtime for everything that is wanted or recorded of a stack.
@@ -105,7 +116,7 @@ impl Runtimes {
                     .collect();
                 let runtime =
                     KubernetesRuntime::new(&configs?, owner(target)).await.map_err(|err| Failure::runtime(&err))?;
-                Ok(Arc::new(runtime))
+                Ok(Arc::new(runtime.limited(&self.limits.kubernetes, &target.run_uid)))
             }
             (None, Some(gitops)) => self.gitops(gitops, target, &workspace),
             (None, None) => Err(no_runtime(&workspace.name, spec, state)),
@@ -134,7 +145,7 @@ impl Runtimes {
         };
         let connect = Arc::new(Authenticated::with(&repository));
         let runtime = GitOpsRuntime::new(config, connect).map_err(|err| Failure::runtime(&err))?;
-        Ok(Arc::new(runtime))
+        Ok(Arc::new(runtime.limited(&self.limits.gitops)))
     }
 
     fn cluster(

@@ -1,26 +1,37 @@
-//! Sockets, TLS, signals and the order of shutting down.
+//! Sockets, signals and the order of ending.
+//!
+//! Once it is asked to end, the runner takes no more calls and says so, to whoever asks how it is (`grpc.health.v1`) and to
+//! whoever calls all the same; calls under way come to their end, and applies begin nothing more and hand over. Then it
+//! stops listening.
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use stoa_proto::function_runner_server::FunctionRunnerServer;
+use stoa_tls::{MutualTls, Reload, ServingCertificate, keep_reloading};
+use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
-use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
+use tonic_health::ServingStatus;
+use tonic_health::pb::health_server::{Health, HealthServer};
+use tonic_health::server::HealthReporter;
 
 use crate::args::Args;
+use crate::incoming;
 use crate::metrics::{self, Metrics};
 use crate::runtimes::Runtimes;
-use crate::service::{Limits, Service};
+use crate::service::Service;
 use crate::source::Sources;
 
 /// Specs and states of large stacks come in one message.
 const MESSAGE_LIMIT: usize = 256 << 20;
-/// How long calls in flight may take to end once the process is asked to.
-const SHUTDOWN_LIMIT: Duration = Duration::from_secs(60);
+/// How long connections may take to close when no call is under way any more.
+const CLOSE: Duration = Duration::from_secs(5);
 /// A caller that vanished without a word is noticed within two of these.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
@@ -28,32 +39,52 @@ const KEEPALIVE: Duration = Duration::from_secs(10);
 pub(crate) async fn serve(args: Args) -> anyhow::Result<()> {
     let metrics = Metrics::new()?;
     std::fs::create_dir_all(&args.cache_dir).with_context(|| format!("creating {}", args.cache_dir.display()))?;
-    let tls = tls(&args)?;
-    let incoming = TcpIncoming::bind(args.listen).with_context(|| format!("listening on {}", args.listen))?;
-    let address = incoming.local_addr()?;
+    let certificate = ServingCertificate::from_files(&args.tls_cert, &args.tls_key)?;
+    let tls = Arc::new(MutualTls::new(certificate, &args.client_ca, &[b"h2"])?);
+    let listener = TcpListener::bind(args.listen).await.with_context(|| format!("listening on {}", args.listen))?;
+    let address = listener.local_addr()?;
 
-    let shutdown = CancellationToken::new();
-    tokio::spawn(until_asked_to_end(args.exit_on_stdin_close, shutdown.clone()));
+    let asked = CancellationToken::new();
+    tokio::spawn(until_asked_to_end(args.exit_on_stdin_close, asked.clone()));
+    let ended = CancellationToken::new();
+    let _guard = ended.clone().drop_guard();
+    let every = Duration::from_secs(args.tls_reload_seconds.into());
+    tokio::spawn(keep_reloading(vec![tls.clone() as Arc<dyn Reload>], every, ended.clone()));
     if let Some(listen) = args.metrics_listen {
-        metrics::listen(listen, metrics.clone(), shutdown.clone()).await?;
+        metrics::listen(listen, metrics.clone(), ended.clone()).await?;
+    }
+    let (reporter, health) = tonic_health::server::health_reporter();
+    reporter.set_serving::<FunctionRunnerServer<Service>>().await;
+    if let Some(listen) = args.health_listen {
+        tell_health(listen, health.clone(), ended.clone())?;
     }
     let service = Service::new(
         Sources::new(args.cache_dir.clone()),
-        Runtimes::new(args.kubeconfig.clone(), args.cache_dir.clone()),
+        Runtimes::new(args.kubeconfig.clone(), args.cache_dir.clone(), args.limits.of_runtimes()),
         metrics,
-        Limits { parallelism: args.parallelism, calls: args.max_calls },
-        shutdown.clone(),
+        args.limits.of_calls(args.drain_limit()),
+        asked.clone(),
     );
+    let idle = service.idle();
     let service = FunctionRunnerServer::new(service)
         .max_decoding_message_size(MESSAGE_LIMIT)
         .max_encoding_message_size(MESSAGE_LIMIT);
+    let stop = CancellationToken::new();
     let server = Server::builder()
-        .tls_config(tls)?
-        .tcp_nodelay(true)
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE))
         .add_service(service)
-        .serve_with_incoming_shutdown(incoming.with_nodelay(Some(true)), shutdown.clone().cancelled_owned());
+        .add_service(health)
+        .serve_with_incoming_shutdown(incoming::secured(listener, tls, stop.clone()), stop.clone().cancelled_owned());
+    let drained = async {
+        asked.cancelled().await;
+        not_serving(&reporter).await;
+        if tokio::time::timeout(args.drain_limit(), idle).await.is_err() {
+            tracing::warn!("ending though calls are still under way");
+        }
+        stop.cancel();
+        tokio::time::sleep(CLOSE).await;
+    };
 
     if let Some(file) = &args.address_file {
         write_address(file, address)?;
@@ -61,18 +92,30 @@ pub(crate) async fn serve(args: Args) -> anyhow::Result<()> {
     tracing::info!(%address, "serving");
     tokio::select! {
         served = server => served?,
-        () = async { shutdown.cancelled().await; tokio::time::sleep(SHUTDOWN_LIMIT).await } => {
-            tracing::warn!("ending though calls are still in flight");
-        }
+        () = drained => tracing::warn!("ending though connections are still open"),
     }
     tracing::info!("ended");
     Ok(())
 }
 
-fn tls(args: &Args) -> anyhow::Result<ServerTlsConfig> {
-    let read = |file: &Path| std::fs::read(file).with_context(|| format!("reading {}", file.display()));
-    let identity = Identity::from_pem(read(&args.tls_cert)?, read(&args.tls_key)?);
-    Ok(ServerTlsConfig::new().identity(identity).client_ca_root(Certificate::from_pem(read(&args.client_ca)?)))
+/// Says that no calls are taken any more.
+async fn not_serving(reporter: &HealthReporter) {
+    reporter.set_not_serving::<FunctionRunnerServer<Service>>().await;
+    reporter.set_service_status("", ServingStatus::NotServing).await;
+}
+
+/// Serves how the runner is, and nothing else, to anybody: the kubelet's probes have no certificate.
+fn tell_health(address: SocketAddr, health: HealthServer<impl Health>, ended: CancellationToken) -> anyhow::Result<()> {
+    let incoming = TcpIncoming::bind(address).with_context(|| format!("listening on {address}"))?;
+    tracing::info!(address = %incoming.local_addr()?, "serving health");
+    let server = Server::builder().add_service(health);
+    tokio::spawn(async move {
+        let served = server.serve_with_incoming(incoming);
+        if let Some(Err(error)) = ended.run_until_cancelled(served).await {
+            tracing::error!(%error, "health is not served any more");
+        }
+    });
+    Ok(())
 }
 
 /// Whole or not at all, since somebody waits for the file to appear.
@@ -83,7 +126,7 @@ fn write_address(file: &Path, address: SocketAddr) -> anyhow::Result<()> {
         .with_context(|| format!("writing {}", file.display()))
 }
 
-async fn until_asked_to_end(stdin_too: bool, shutdown: CancellationToken) {
+async fn until_asked_to_end(stdin_too: bool, asked: CancellationToken) {
     let stdin = CancellationToken::new();
     if stdin_too {
         let closed = stdin.clone();
@@ -103,6 +146,6 @@ async fn until_asked_to_end(stdin_too: bool, shutdown: CancellationToken) {
         _ = interrupt.recv() => "SIGINT",
         () = stdin.cancelled() => "standard input closed",
     };
-    tracing::info!(why, "ending: calls in flight are finished first");
-    shutdown.cancel();
+    tracing::info!(why, "ending: calls under way are finished first, and applies handed over");
+    asked.cancel();
 }

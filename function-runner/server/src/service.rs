@@ -3,7 +3,7 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use stoa_apply::Planning;
 use stoa_proto::function_runner_server::FunctionRunner;
@@ -36,6 +36,12 @@ pub(crate) struct Limits {
     pub(crate) parallelism: u32,
     /// Calls.
     pub(crate) calls: u32,
+    /// How long one resource may take.
+    pub(crate) resource_timeout: Duration,
+    /// How long the resources of a run may take, all together, to become healthy at the end.
+    pub(crate) health_timeout: Duration,
+    /// How long what is under way for a resource may go on once its apply is stopped.
+    pub(crate) grace: Duration,
 }
 
 /// Answers the calls. Holds nothing of a run but while its call lasts.
@@ -71,13 +77,22 @@ impl Service {
         Self { sources, runtimes, metrics, limits, places, instance, shutdown, active: Arc::default() }
     }
 
+    /// Waits until no call is under way.
+    pub(crate) fn idle(&self) -> impl Future<Output = ()> + use<> {
+        let (places, all) = (Arc::clone(&self.places), self.limits.calls);
+        async move { drop(places.acquire_many(all).await) }
+    }
+
     /// A place for a call, for as long as it is kept.
     ///
     /// # Errors
     ///
     /// `RESOURCE_EXHAUSTED` when all are taken: to be told so at once is better than to wait without knowing, and keeps
-    /// what waits out of memory.
+    /// what waits out of memory. `UNAVAILABLE` when the process is about to end.
     fn place(&self) -> Result<OwnedSemaphorePermit, Failure> {
+        if self.shutdown.is_cancelled() {
+            return Err(apply::draining());
+        }
         Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
             let message = format!("{} calls are worked on already; try again", self.limits.calls);
             Failure::new(Code::ResourceExhausted, reason::BUSY, message)
@@ -222,7 +237,7 @@ impl FunctionRunner for Service {
             conversation,
             runtimes: self.runtimes.clone(),
             metrics: self.metrics.clone(),
-            parallelism: self.limits.parallelism,
+            limits: self.limits,
             instance: Arc::clone(&self.instance),
             shutdown: self.shutdown.clone(),
         };
@@ -248,14 +263,17 @@ mod tests {
     use stoa_proto::Problem;
 
     use super::*;
+    use crate::args::LimitArgs;
 
     #[tokio::test]
     async fn more_calls_than_may_be_are_refused_at_once() {
         let folder = tempfile::TempDir::new().unwrap();
         let cache = folder.path().to_owned();
-        let limits = Limits { parallelism: 1, calls: 1 };
-        let (sources, runtimes) = (Sources::new(cache.clone()), Runtimes::new(None, cache));
-        let service = Service::new(sources, runtimes, Metrics::new().unwrap(), limits, CancellationToken::new());
+        let limits = LimitArgs { max_calls: 1, ..LimitArgs::default() };
+        let (sources, runtimes) = (Sources::new(cache.clone()), Runtimes::new(None, cache, limits.of_runtimes()));
+        let shutdown = CancellationToken::new();
+        let service =
+            Service::new(sources, runtimes, Metrics::new().unwrap(), limits.of_calls(Duration::ZERO), shutdown.clone());
         let code = async || service.look(Request::new(LookRequest::default())).await.unwrap_err();
         let place = service.place().unwrap();
         let busy = code().await;
@@ -263,5 +281,15 @@ mod tests {
         assert_eq!(Problem::decode(busy.details()).unwrap().reason, reason::BUSY);
         drop(place);
         assert_eq!(code().await.code(), Code::InvalidArgument, "there is a place, and no source");
+
+        let place = service.place().unwrap();
+        shutdown.cancel();
+        let draining = code().await;
+        assert_eq!(draining.code(), Code::Unavailable);
+        assert_eq!(Problem::decode(draining.details()).unwrap().reason, reason::DRAINING);
+        let mut idle = Box::pin(service.idle());
+        assert!(tokio::time::timeout(Duration::from_millis(20), &mut idle).await.is_err(), "a call is under way");
+        drop(place);
+        idle.await;
     }
 }

@@ -23,9 +23,10 @@ pub(crate) use conversation::{Broken, Conversation};
 
 use self::relay::Relay;
 use crate::convert;
-use crate::failure::Failure;
+use crate::failure::{Failure, reason::DRAINING};
 use crate::metrics::Metrics;
 use crate::runtimes::Runtimes;
+use crate::service::Limits;
 
 /// Makes a plan, of an import if there is something to import.
 pub(crate) async fn plan(
@@ -56,7 +57,7 @@ pub(crate) struct Apply {
     pub(crate) conversation: Arc<Conversation>,
     pub(crate) runtimes: Runtimes,
     pub(crate) metrics: Metrics,
-    pub(crate) parallelism: u32,
+    pub(crate) limits: Limits,
     /// Which process this is.
     pub(crate) instance: Arc<str>,
     pub(crate) shutdown: CancellationToken,
@@ -98,9 +99,10 @@ impl Apply {
         let done: Vec<ResourceId> = self.start.done.iter().cloned().map(ResourceId).collect();
         let owed: Vec<ResourceId> = self.start.owed.iter().cloned().map(ResourceId).collect();
         let runtime = self.runtimes.of(&target, &spec, &state).await?;
-        let parallelism = if self.start.parallelism == 0 { self.parallelism } else { self.start.parallelism };
+        let parallelism = if self.start.parallelism == 0 { self.limits.parallelism } else { self.start.parallelism };
         let grant = self.conversation.grant().clone();
-        let options = Options { parallelism: parallelism as usize, grant, ..Options::default() };
+        let Limits { resource_timeout, health_timeout, grace, .. } = self.limits;
+        let options = Options { parallelism: parallelism as usize, resource_timeout, health_timeout, grace, grant };
         let execution = Execution {
             spec: &spec,
             spec_digest: &target.spec_digest,
@@ -136,6 +138,9 @@ impl Apply {
 
     fn finished(&self, spec: &Spec, outcome: Outcome) -> Result<FinishedEvent, Failure> {
         if outcome.canceled && !self.conversation.canceled().is_cancelled() {
+            if self.shutdown.is_cancelled() {
+                return Err(draining());
+            }
             let message = "the runner stopped before the plan was carried out; go on with another";
             return Err(Failure::new(Code::Unavailable, reason::UNAVAILABLE, message));
         }
@@ -146,6 +151,11 @@ impl Apply {
             problems: outcome.problems.into_iter().map(|problem| convert::problem_in(spec, problem)).collect(),
         })
     }
+}
+
+/// What is told to whoever wants something of a process that is about to end.
+pub(crate) fn draining() -> Failure {
+    Failure::new(Code::Unavailable, DRAINING, "this function-runner is about to end; another one goes on")
 }
 
 /// Sets `stop` when the first of the others is set.

@@ -24,6 +24,11 @@ pub(crate) struct Bed {
 
 impl Bed {
     pub(crate) fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// The same with more arguments.
+    pub(crate) fn start_with(arguments: &[&str]) -> Self {
         let directory = TempDir::new().unwrap();
         let authority = CertificateAuthority::new("runner test").unwrap();
         let server = authority.issue(&CertificateRequest::server("runner").loopback()).unwrap();
@@ -42,6 +47,7 @@ impl Bed {
             .arg(file("cache"))
             .arg("--address-file")
             .arg(file("address"))
+            .args(arguments)
             .stdin(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -71,6 +77,13 @@ impl Bed {
         let issued = authority.issue(&CertificateRequest::client("stoa-apiserver")).unwrap();
         let tls = self.tls().identity(Identity::from_pem(issued.certificate_pem, issued.key_pem));
         Ok(FunctionRunnerClient::new(self.endpoint(tls).connect().await?))
+    }
+
+    /// A connection of a client that is let in.
+    pub(crate) async fn channel(&self) -> Channel {
+        let issued = self.authority.issue(&CertificateRequest::client("stoa-apiserver")).unwrap();
+        let tls = self.tls().identity(Identity::from_pem(issued.certificate_pem, issued.key_pem));
+        self.endpoint(tls).connect().await.unwrap()
     }
 
     pub(crate) fn tls(&self) -> ClientTlsConfig {

@@ -18,7 +18,7 @@ const LEASE: Duration = Duration::from_secs(3);
 const AFTERWARDS: Duration = Duration::from_secs(2);
 
 /// A scene whose repository is at a server that can hold up what it is asked, and a plan.
-async fn at_a_server() -> (Scene, GitServer, Spec, PlanResponse) {
+pub(crate) async fn at_a_server() -> (Scene, GitServer, Spec, PlanResponse) {
     let mut scene = Scene::new().await;
     // Over HTTP, pushes are refused unless this is set.
     git2::Repository::open_bare(&scene.deploy).unwrap().config().unwrap().set_bool("http.receivepack", true).unwrap();

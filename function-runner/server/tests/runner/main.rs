@@ -5,8 +5,10 @@
 mod bed;
 mod caller;
 mod delivery;
+mod drain;
 mod faults;
 mod grants;
 mod input;
 mod ownership;
 mod process;
+mod rotation;

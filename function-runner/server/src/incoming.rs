@@ -1,0 +1,60 @@
+//! Connections over TLS, with the certificates that are in force when they begin.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use stoa_tls::MutualTls;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+
+/// How long a handshake may take.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// How many of them there may be at once: none of these clients has proved anything yet.
+const HANDSHAKES: usize = 256;
+/// How long to wait when no connection can be accepted, as without file descriptors.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The connections of clients that are let in, until `stop`.
+pub(crate) fn secured(
+    listener: TcpListener,
+    tls: Arc<MutualTls>,
+    stop: CancellationToken,
+) -> ReceiverStream<io::Result<TlsStream<TcpStream>>> {
+    let (secured, accepted) = mpsc::channel(1);
+    tokio::spawn(async move { stop.run_until_cancelled(accept(listener, tls, secured)).await });
+    ReceiverStream::new(accepted)
+}
+
+async fn accept(listener: TcpListener, tls: Arc<MutualTls>, secured: mpsc::Sender<io::Result<TlsStream<TcpStream>>>) {
+    let places = Arc::new(Semaphore::new(HANDSHAKES));
+    loop {
+        let place = Arc::clone(&places).acquire_owned().await.expect("nobody closes the semaphore");
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "a connection cannot be accepted");
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        };
+        let (acceptor, secured) = (TlsAcceptor::from(tls.config()), secured.clone());
+        tokio::spawn(async move {
+            let handshake = async {
+                stream.set_nodelay(true)?;
+                acceptor.accept(stream).await
+            };
+            match tokio::time::timeout(HANDSHAKE, handshake).await {
+                // Nobody takes it once the server ends.
+                Ok(Ok(stream)) => drop(secured.send(Ok(stream)).await),
+                Ok(Err(error)) => tracing::info!(%error, %peer, "a client is not let in"),
+                Err(_) => tracing::info!(%peer, "a client did not finish its handshake"),
+            }
+            drop(place);
+        });
+    }
+}
