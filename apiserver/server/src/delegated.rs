@@ -1,6 +1,6 @@
 //! The server in a cluster: identity and permission are the cluster's.
 
-use std::{fs, net::SocketAddr, path::Path, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use kube::{
@@ -19,7 +19,7 @@ use crate::{
     cluster::kubernetes::KubernetesCluster,
     kinds::lookup::Lookup,
     options::{AuditOptions, RunnerOptions, ServeOptions},
-    runs::runner::{Runner, RunnerCredentials},
+    runs::runner::{RunnerCertificates, RunnerSettings},
     server::{self, Namespaces, Parts},
 };
 
@@ -67,7 +67,7 @@ pub(crate) async fn run(options: ServeOptions) -> anyhow::Result<()> {
             &end,
         )?,
         audit: audit(&options.audit)?,
-        runner: runner(&options.runner)?,
+        runner: runner(&options.runner),
     };
     let bound = server::bind(parts).await?;
     tracing::info!(address = %bound.address(), "serving");
@@ -97,12 +97,13 @@ fn audit(options: &AuditOptions) -> anyhow::Result<Option<(Policy, LogFile)>> {
     Ok(Some((policy, LogFile::open(log)?)))
 }
 
-fn runner(options: &RunnerOptions) -> anyhow::Result<Runner> {
-    let read = |path: &Path| fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()));
-    let credentials = RunnerCredentials {
-        ca: read(&options.runner_ca)?,
-        certificate: read(&options.runner_cert)?,
-        key: read(&options.runner_key)?,
-    };
-    Runner::new(&options.runner_address, &credentials)
+fn runner(options: &RunnerOptions) -> RunnerSettings {
+    RunnerSettings {
+        addresses: options.runner_addresses.clone(),
+        certificates: RunnerCertificates {
+            ca: options.runner_ca.clone(),
+            certificate: options.runner_cert.clone(),
+            key: options.runner_key.clone(),
+        },
+    }
 }

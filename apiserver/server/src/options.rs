@@ -278,16 +278,17 @@ impl AuditOptions {
     }
 }
 
-/// How to reach the function-runner.
+/// How to reach the function-runners.
 #[derive(Debug, Args)]
 pub(crate) struct RunnerOptions {
-    /// The address of the function-runner, such as https://localhost:7443
-    #[arg(long = "runner")]
-    pub(crate) runner_address: String,
-    /// Who may have signed the function-runner's certificate, PEM
+    /// The address of the function-runner, such as https://localhost:7443; may be given several times, and a name may
+    /// stand for several, as that of a headless Service does. Their certificates are for the name
+    #[arg(long = "runner", required = true, value_name = "URL")]
+    pub(crate) runner_addresses: Vec<String>,
+    /// Who may have signed the function-runners' certificates, PEM; read again when it changes
     #[arg(long)]
     pub(crate) runner_ca: PathBuf,
-    /// The certificate to show to the function-runner, PEM
+    /// The certificate to show to function-runners, PEM; read again when it changes
     #[arg(long)]
     pub(crate) runner_cert: PathBuf,
     /// Its key, PEM

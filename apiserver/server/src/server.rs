@@ -21,7 +21,11 @@ use crate::{
     kinds::{self, lookup::Lookup},
     leader::{Term, Work},
     options::{RunOptions, StorageOptions},
-    runs::{Services, backends::Backends, runner::Runner},
+    runs::{
+        Services,
+        backends::Backends,
+        runner::{Runner, RunnerSettings},
+    },
     sealing::Sealing,
     storage::{self, Storage},
     subresources::Subresources,
@@ -55,7 +59,7 @@ pub(crate) struct Parts {
     pub(crate) admission: Chain,
     /// Which requests are recorded, and where.
     pub(crate) audit: Option<(Policy, LogFile)>,
-    pub(crate) runner: Runner,
+    pub(crate) runner: RunnerSettings,
 }
 
 /// Whose the namespaces are.
@@ -150,12 +154,14 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
     parts.lookup.set(registry.clone());
 
     let recorder = Recorder::start(parts.cluster.clone(), end.clone());
+    let (runner, runner_certificates) =
+        Runner::new(&parts.runner, &metrics).context("the function-runners cannot be called")?;
     let services = Services {
         lookup: parts.lookup.clone(),
         log: log.clone(),
         backends: Backends::new(parts.lookup.clone(), parts.cluster.clone(), shared_dir.join("documents")),
         sealing: sealing.clone(),
-        runner: parts.runner,
+        runner,
         cluster: parts.cluster,
         recorder,
         authorizer: parts.authorizer.clone(),
@@ -183,7 +189,7 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
         server = server.auditor(Auditor::new(policy, file, &metrics)?);
     }
     let sealing: Arc<dyn Reload> = Arc::new(sealing);
-    for reload in parts.reloads.into_iter().chain(storage.reloads.clone()).chain([sealing]) {
+    for reload in parts.reloads.into_iter().chain(storage.reloads.clone()).chain([sealing, runner_certificates]) {
         server = server.reload(reload);
     }
     let server = server.bind().await?;

@@ -26,7 +26,7 @@ use crate::{
     cluster::standalone::StandaloneCluster,
     kinds::lookup::Lookup,
     options::StandaloneOptions,
-    runs::runner::{Runner, RunnerCredentials},
+    runs::runner::{RunnerCertificates, RunnerSettings},
     server::{self, Namespaces, Parts},
 };
 
@@ -77,7 +77,7 @@ pub(crate) async fn run(options: StandaloneOptions) -> anyhow::Result<()> {
         // There is no cluster to configure any; namespaces are looked at in any case.
         admission: admission::Chain::default(),
         audit: None,
-        runner: runner_client(&runner_ca, runner_port)?,
+        runner: runner_client(&pki, &runner_ca, runner_port)?,
     };
     let bound = server::bind(parts).await?;
     let server = format!("https://127.0.0.1:{}", bound.address().port());
@@ -114,14 +114,16 @@ fn write_kubeconfig(
     Ok(())
 }
 
-fn runner_client(ca: &CertificateAuthority, port: u16) -> anyhow::Result<Runner> {
-    let client = ca.issue(&CertificateRequest::client("stoa-apiserver"))?;
-    let credentials = RunnerCredentials {
-        ca: ca.certificate_pem().to_owned(),
-        certificate: client.certificate_pem,
-        key: client.key_pem,
-    };
-    Runner::new(&format!("https://localhost:{port}"), &credentials)
+fn runner_client(pki: &Path, ca: &CertificateAuthority, port: u16) -> anyhow::Result<RunnerSettings> {
+    ca.issue(&CertificateRequest::client("stoa-apiserver"))?.write(pki, "runner-client")?;
+    Ok(RunnerSettings {
+        addresses: vec![format!("https://localhost:{port}")],
+        certificates: RunnerCertificates {
+            ca: pki.join("runner-ca.crt"),
+            certificate: pki.join("runner-client.crt"),
+            key: pki.join("runner-client.key"),
+        },
+    })
 }
 
 /// The function-runner that belongs to this server.

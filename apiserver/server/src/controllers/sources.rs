@@ -178,8 +178,7 @@ async fn resolve(
         r#ref: source.spec.reference.clone(),
         versions: versions.iter().cloned().collect(),
     };
-    let mut runner = services.runner.client();
-    let response = tokio::time::timeout(LOOK, runner.look(request)).await;
+    let response = tokio::time::timeout(LOOK, services.runner.look(request)).await;
     let response = response.unwrap_or_else(|_| {
         Err(tonic::Status::deadline_exceeded(format!("the repository did not answer within {LOOK:?}")))
     });

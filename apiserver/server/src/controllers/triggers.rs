@@ -197,8 +197,7 @@ async fn content(services: &Services, contents: &Contents, stack: &Stack, commit
         return Ok(content.clone());
     }
     let request = stoa_proto::ContentRequest { source: Some(source), commit: commit.to_owned(), path };
-    let mut runner = services.runner.client();
-    let response = tokio::time::timeout(LOOK, runner.content(request)).await;
+    let response = tokio::time::timeout(LOOK, services.runner.content(request)).await;
     let response = response.map_err(|_| Halt::Retry(format!("the repository did not answer within {LOOK:?}")))?;
     let response = response.map_err(|status| runner::halt(&status, reason::SOURCE_UNREACHABLE))?;
     let content = response.into_inner().digest;

@@ -92,7 +92,7 @@ impl Execution {
     }
 
     pub(super) async fn begin(&mut self, target: &Target) -> Result<(), Halt> {
-        let runner = self.services.runner.address().to_owned();
+        let runner = self.services.runner.address();
         if status(&self.run).start_time.is_none() {
             let (uid, backend) = (target.stack.uid().unwrap_or_default(), &target.workspace.spec.backend.name);
             garbage::note_scope(&*self.services.log, &target.namespace(), &uid, backend).await?;

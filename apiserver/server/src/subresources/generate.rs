@@ -61,9 +61,9 @@ impl Generate {
             tonic::Code::ResourceExhausted => ApiError::too_many_requests(status.message(), 1),
             _ => failure(runner::halt(&status, reason::GENERATE_FAILED)),
         };
-        let commit = services.runner.client().resolve(request).await.map_err(refused)?.into_inner().commit;
+        let commit = services.runner.resolve(request).await.map_err(refused)?.into_inner().commit;
         let request = target.generate_request(services, &commit, &parameters).await.map_err(failure)?;
-        let response = services.runner.client().generate(request).await.map_err(refused)?.into_inner();
+        let response = services.runner.generate(request).await.map_err(refused)?.into_inner();
         for warning in response.warnings {
             call.context.warn(warning);
         }

@@ -16,15 +16,13 @@ use stoa_engine::{
 };
 use stoa_failpoint::reached;
 use stoa_proto::{
-    ApplyEvent, ApplyRequest, ApplyStart, Cancel, FinishedEvent, ResultEvent, apply_event::Event,
-    apply_request::Message,
+    ApplyRequest, ApplyStart, Cancel, FinishedEvent, ResultEvent, apply_event::Event, apply_request::Message,
 };
 use stoa_types::{
     delivery::{Progress, RunPhase},
     reason,
 };
 use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
 
 use super::grants::{Grants, Told, answered};
 use crate::{
@@ -33,7 +31,7 @@ use crate::{
         Halt,
         execution::Execution,
         journal::Line,
-        runner,
+        runner::{self, Lent, Opened},
         state::{Head, State},
         status,
         target::Target,
@@ -64,7 +62,6 @@ pub(super) async fn apply(
     let done = state.done_by(&run_uid);
     let changed = state.changed_by(&run_uid).try_into().unwrap_or(i64::MAX);
     execution.enter(RunPhase::Applying).await?;
-    let (requests, outbound) = mpsc::channel(BATCH);
     let start = ApplyStart {
         target: Some(target.proto(&execution.services, &execution.run).await?),
         spec: spec.clone(),
@@ -74,10 +71,10 @@ pub(super) async fn apply(
         parallelism: 0,
         owed: state.owed().into_iter().map(|id| id.0).collect(),
     };
-    send(&requests, Message::Start(start)).await?;
-    let events = execution.services.runner.client().apply(ReceiverStream::new(outbound)).await;
-    let mut events = events.map_err(|e| runner::halt(&e, reason::APPLY_FAILED))?.into_inner();
-    let (sequence, instance) = first(execution.unless_canceled(events.next()).await?)?;
+    let (client, last) = (execution.services.runner.clone(), state.head().runner.clone());
+    let opened = execution.unless_canceled(client.apply(start, last.as_deref())).await?;
+    let opened = opened.map_err(|e| runner::halt(&e, reason::APPLY_FAILED))?;
+    let Opened { requests, sequence, instance, events, lent } = opened;
     let grants = Grants::new(lease);
     grants.admit(execution, state, &instance, total > 0).await?;
     reached("head-dirty");
@@ -87,6 +84,7 @@ pub(super) async fn apply(
     let mut conversation = Conversation {
         run_uid,
         requests,
+        lent,
         grants,
         has_ended: false,
         progress: Progress { total, done: changed, failed: 0 },
@@ -96,7 +94,8 @@ pub(super) async fn apply(
     let finished = conversation.hold(execution, state, events.ready_chunks(BATCH)).await;
     // Where all is done, the head of the release says so.
     let is_whole = finished.as_ref().is_ok_and(|finished| finished.succeeded);
-    if conversation.has_ended && !is_whole && state.head().runner.is_some() {
+    let is_over = conversation.has_ended || conversation.grants.have_lapsed();
+    if is_over && !is_whole && state.head().runner.is_some() {
         let head = Head { runner: None, ..state.head().clone() };
         state.set_head(&*execution.services.log, head).await?;
     }
@@ -108,18 +107,6 @@ pub(super) async fn apply(
 async fn send(requests: &mpsc::Sender<ApplyRequest>, message: Message) -> Result<(), Halt> {
     let request = ApplyRequest { message: Some(message) };
     requests.send(request).await.map_err(|_| Halt::Retry("the function-runner went away".to_owned()))
-}
-
-/// The sequence number of the first event, by which the runner asks to begin, and which process it is.
-fn first(event: Option<Told>) -> Result<(u64, String), Halt> {
-    match event {
-        Some(Ok(ApplyEvent { sequence, event: Some(Event::Heartbeat(heartbeat)) })) => {
-            Ok((sequence, heartbeat.instance))
-        }
-        Some(Ok(_)) => Err(not_understood("something else than who it is")),
-        Some(Err(status)) => Err(runner::halt(&status, reason::APPLY_FAILED)),
-        None => Err(Halt::Retry("the function-runner went away".to_owned())),
-    }
 }
 
 /// What the end of the conversation means for the run.
@@ -162,6 +149,7 @@ fn not_understood(why: &str) -> Halt {
 struct Conversation {
     run_uid: String,
     requests: mpsc::Sender<ApplyRequest>,
+    lent: Lent,
     grants: Grants,
     /// The runner said that it is over: it has no calls under way any more.
     has_ended: bool,
@@ -195,7 +183,9 @@ impl Conversation {
                 _ = ticks.tick() => self.show(execution).await?,
                 batch = events.next() => {
                     let Some(batch) = batch else {
-                        return Err(Halt::Retry("the function-runner went away".to_owned()));
+                        let status = tonic::Status::unavailable("the function-runner went away");
+                        self.lent.broke(&status);
+                        return Err(runner::halt(&status, reason::APPLY_FAILED));
                     };
                     if let Some(finished) = self.hear(execution, state, batch).await? {
                         return Ok(finished);
@@ -222,6 +212,7 @@ impl Conversation {
                 Ok(event) => event,
                 Err(status) => {
                     self.has_ended = runner::is_of_runner(&status);
+                    self.lent.broke(&status);
                     broken = Some(status);
                     break;
                 }
@@ -265,6 +256,7 @@ impl Conversation {
                 }
                 Some(Event::Finished(event)) => {
                     self.has_ended = true;
+                    self.lent.answered();
                     finished = Some(event);
                 }
             }

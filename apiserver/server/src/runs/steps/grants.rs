@@ -4,9 +4,15 @@
 //! with which process of the runner a conversation may be open; where that is another one, as after a crash of either
 //! side, it may only be cut off or suspended, and so its time is waited out before the next one begins
 //! ([`Grants::admit`]). With the same process there is nothing to wait for: it ends the calls of an earlier conversation
-//! before it begins another.
+//! before it begins another. Nor is there with a runner that was silent until its time was over ([`answered`]).
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use futures_util::{Stream, StreamExt as _};
 use kube::ResourceExt as _;
@@ -14,6 +20,7 @@ use stoa_proto::{Ack, ApplyEvent, ApplyRequest, apply_event::Event, apply_reques
 use tokio::{sync::mpsc, time::Instant};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::task::AbortOnDropHandle;
+use tonic::Status;
 
 use crate::{
     lease::Held,
@@ -31,18 +38,30 @@ const MARGIN: Duration = Duration::from_secs(2);
 /// How many events may wait to be recorded.
 const AHEAD: usize = 256;
 
-/// What is granted under a lease.
+/// What is granted under a lease. Clones share it.
 #[derive(Clone, Debug)]
-pub(super) struct Grants(Held);
+pub(super) struct Grants {
+    lease: Held,
+    /// The runner was silent for so long that nothing of what was granted is left.
+    lapsed: Arc<AtomicBool>,
+}
 
 impl Grants {
     pub(super) fn new(lease: &Held) -> Self {
-        Self(lease.clone())
+        Self { lease: lease.clone(), lapsed: Arc::default() }
     }
 
     /// What may be granted now, from when the runner sent what is answered, which was earlier.
     fn left(&self) -> Duration {
-        self.0.left().saturating_sub(MARGIN).min(GRANT)
+        if self.have_lapsed() {
+            return Duration::ZERO;
+        }
+        self.lease.left().saturating_sub(MARGIN).min(GRANT)
+    }
+
+    /// Whether the runner can have no calls under way any more, though it did not say so.
+    pub(super) fn have_lapsed(&self) -> bool {
+        self.lapsed.load(Ordering::SeqCst)
     }
 
     /// The ack of an event that is durable.
@@ -69,7 +88,7 @@ impl Grants {
         is_changing: bool,
     ) -> Result<(), Halt> {
         // Whoever had the lease before gave no time after this.
-        let lapsed = self.0.since() + GRANT + MARGIN;
+        let lapsed = self.lease.since() + GRANT + MARGIN;
         let is_another = state.head().runner.as_ref().is_some_and(|open| open != instance);
         if is_another && Instant::now() < lapsed {
             let left = lapsed.saturating_duration_since(Instant::now());
@@ -92,9 +111,10 @@ impl Grants {
 }
 
 /// What the runner tells.
-pub(super) type Told = Result<ApplyEvent, tonic::Status>;
+pub(super) type Told = Result<ApplyEvent, Status>;
 
-/// Answers heartbeats as they come, whatever is being recorded at the time, and passes all other events on.
+/// Answers heartbeats as they come, whatever is being recorded at the time, and passes all other events on. A runner that
+/// was not heard of for so long that its time is over counts as gone: it may be cut off, and nothing else would tell.
 pub(super) fn answered(
     grants: Grants,
     requests: mpsc::Sender<ApplyRequest>,
@@ -102,7 +122,18 @@ pub(super) fn answered(
 ) -> (AbortOnDropHandle<()>, ReceiverStream<Told>) {
     let (others, passed_on) = mpsc::channel(AHEAD);
     let answering = tokio::spawn(async move {
-        while let Some(event) = events.next().await {
+        loop {
+            let event = match tokio::time::timeout(GRANT + MARGIN, events.next()).await {
+                Ok(Some(event)) => event,
+                Ok(None) => return,
+                Err(_) => {
+                    grants.lapsed.store(true, Ordering::SeqCst);
+                    let why = format!("the function-runner was not heard of for {:?}", GRANT + MARGIN);
+                    // Nobody listens to a conversation that is over.
+                    let _ = others.send(Err(Status::unavailable(why))).await;
+                    return;
+                }
+            };
             let sequence = match &event {
                 Ok(ApplyEvent { sequence, event: Some(Event::Heartbeat(_)) }) => Some(*sequence),
                 _ => None,
@@ -167,6 +198,27 @@ mod tests {
         }
         assert_eq!(others.next().await.unwrap().unwrap().sequence, 1);
         drop(events);
+        assert!(others.next().await.is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_runner_that_says_nothing_is_given_up_when_its_time_is_over() {
+        let log = MemoryLog::new();
+        let grants = Grants::new(&held(&log).await);
+        let (events, incoming) = mpsc::channel(1);
+        let (requests, mut acks) = mpsc::channel(8);
+        let (_answering, mut others) = answered(grants.clone(), requests, ReceiverStream::new(incoming));
+        let start = Instant::now();
+        for sequence in 1..=3 {
+            tokio::time::sleep(2 * SECOND).await;
+            let event = Some(Event::Heartbeat(HeartbeatEvent::default()));
+            events.send(Ok(ApplyEvent { sequence, event })).await.unwrap();
+            acks.recv().await.unwrap();
+        }
+        let status = others.next().await.unwrap().unwrap_err();
+        assert_eq!((status.code(), start.elapsed()), (tonic::Code::Unavailable, 14 * SECOND));
+        assert!(grants.have_lapsed());
+        assert_eq!(grants.ack(3), Ack { sequence: 3, lease_millis: 0 }, "what is recorded late gives no time");
         assert!(others.next().await.is_none());
     }
 }

@@ -76,7 +76,7 @@ async fn planned(
         destroy: execution.run.spec.operation == Operation::Destroy,
         import,
     };
-    let mut runner = execution.services.runner.client();
+    let runner = execution.services.runner.clone();
     let response = execution.unless_canceled(runner.plan(request)).await?;
     let response = response.map_err(|e| runner::halt(&e, reason::PLAN_FAILED))?.into_inner();
     let plan = document::decode(&response.plan).map_err(|e| unreadable(&execution.run.name_any(), &e))?;

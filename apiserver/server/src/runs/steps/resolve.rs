@@ -35,7 +35,7 @@ async fn resolve(execution: &mut Execution, target: &Target) -> Result<String, H
         version: version.clone(),
         r#ref: target.source()?.spec.reference.clone(),
     };
-    let mut runner = execution.services.runner.client();
+    let runner = execution.services.runner.clone();
     let response = execution.unless_canceled(runner.resolve(request)).await?;
     let response = response.map_err(|e| runner::halt(&e, reason::SOURCE_UNREACHABLE))?.into_inner();
     execution.journal.note("Generating", format!("{version} is commit {} ({})", response.commit, response.subject));

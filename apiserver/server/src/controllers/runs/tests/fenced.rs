@@ -241,6 +241,42 @@ async fn another_runner_begins_at_once_when_the_first_said_that_it_is_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn another_runner_begins_when_the_first_was_silent_until_its_time_was_over() {
+    let (address, mut conversations) = Scripted::start(&[A]).await;
+    let world = World::with_runner(runner::at(address)).await.controlled();
+    world.destroy("one").await;
+    let mut first = conversations.recv().await.unwrap();
+    first.begin("first").await;
+    let silent = Instant::now();
+    let mut second = tokio::time::timeout(WAITED_OUT + SOON, conversations.recv()).await.unwrap().unwrap();
+    assert!(silent.elapsed() >= WAITED_OUT, "{:?}", silent.elapsed());
+    tokio::time::timeout(SOON, second.begin("another")).await.expect("it begins at once");
+    second.carry_out(&[A]).await;
+    assert_eq!(world.ended("one").await.phase, RunPhase::Succeeded);
+    drop(first);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clock_that_jumps_changes_nothing_of_an_apply() {
+    let (address, mut conversations) = Scripted::start(&[A]).await;
+    let mut world = World::with_runner(runner::at(address)).await;
+    let shift = Arc::<AtomicI64>::default();
+    world.services.clock = Arc::new(Shifted(shift.clone()));
+    let world = world.controlled();
+    world.destroy("one").await;
+    let mut only = conversations.recv().await.unwrap();
+    only.begin("only").await;
+    for days in [-400, 400] {
+        shift.store(days * 86_400_000, Ordering::Relaxed);
+        let ack = only.ask(Event::Heartbeat(HeartbeatEvent { instance: "only".to_owned() })).await;
+        assert!((1_000..=6_000).contains(&ack.lease_millis), "{ack:?} after {days} days");
+    }
+    only.carry_out(&[A]).await;
+    assert_eq!(world.ended("one").await.phase, RunPhase::Succeeded);
+    assert!(conversations.try_recv().is_err(), "one runner did it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn run_that_waits_for_a_lost_runner_can_be_cancelled() {
     let (address, mut conversations) = Scripted::start(&[A]).await;
     let world = World::with_runner(runner::at(address)).await.controlled();

@@ -1,0 +1,313 @@
+//! The client of the function-runners.
+//!
+//! Start at [`Runner`], which has the calls of the proto. Any runner does any of them: `pool` knows which there are and
+//! which of them has the fewest calls, `addresses` where they are, and `verdict` what an error says of a runner and whether
+//! another one is asked. What the runner says is wrong becomes a [`Halt`]: the run fails, waits and tries again, or is
+//! done for.
+
+mod addresses;
+mod metrics;
+mod pool;
+#[cfg(test)]
+mod tests;
+mod verdict;
+
+use std::{fmt, path::PathBuf, sync::Arc};
+
+use parking_lot::Mutex;
+use rustls_pki_types::UnixTime;
+use stoa_proto::{
+    ApplyEvent, ApplyRequest, ApplyStart, ContentRequest, ContentResponse, GenerateRequest, GenerateResponse,
+    LookRequest, LookResponse, PlanRequest, PlanResponse, Problem, ResolveRequest, ResolveResponse, apply_event::Event,
+    apply_request::Message, function_runner_client::FunctionRunnerClient,
+};
+use stoa_tls::{CaBundle, Reload, ReloadError, read};
+use stoa_types::reason;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::task::AbortOnDropHandle;
+use tonic::{
+    Code, Response, Status, Streaming,
+    transport::{Channel, ClientTlsConfig, Error, Identity},
+};
+
+use self::{addresses::Address, metrics::Metrics, pool::Pool};
+use super::Halt;
+
+pub(crate) use self::{pool::Lent, verdict::is_of_runner};
+
+/// How many messages to a runner may wait for it in an apply.
+const AHEAD: usize = 256;
+
+/// The function-runners, and how they are talked to. Clones share them.
+#[derive(Clone)]
+pub(crate) struct Runner {
+    pool: Arc<Pool>,
+    /// Looks where they are and how they are, until the last clone goes.
+    _watching: Arc<AbortOnDropHandle<()>>,
+}
+
+impl fmt::Debug for Runner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runner").field("addresses", &self.address()).finish_non_exhaustive()
+    }
+}
+
+/// Where the function-runners are, and what is shown to them.
+#[derive(Clone, Debug)]
+pub(crate) struct RunnerSettings {
+    /// URLs such as `https://function-runner.stoa-system.svc:7443`. A name may stand for several runners.
+    pub(crate) addresses: Vec<String>,
+    pub(crate) certificates: RunnerCertificates,
+}
+
+/// The files with the certificates for the connections, PEM.
+#[derive(Clone, Debug)]
+pub(crate) struct RunnerCertificates {
+    /// Who may have signed the runners' certificates.
+    pub(crate) ca: PathBuf,
+    /// Our certificate.
+    pub(crate) certificate: PathBuf,
+    /// Its key.
+    pub(crate) key: PathBuf,
+}
+
+/// What was in the files, and how many of the authorities were in force.
+#[derive(Debug, PartialEq, Eq)]
+struct Loaded {
+    ca: String,
+    certificate: String,
+    key: String,
+    authorities: usize,
+}
+
+impl RunnerCertificates {
+    /// Reads the files. An authority that has expired vouches for no runner.
+    fn load(&self) -> Result<(Loaded, ClientTlsConfig), ReloadError> {
+        let (ca, certificate, key) = (read(&self.ca)?, read(&self.certificate)?, read(&self.key)?);
+        let failed = |source| ReloadError::Ca { path: self.ca.clone(), source };
+        let in_force = CaBundle::parse(&ca).map_err(failed)?.in_force(UnixTime::now());
+        let authorities = in_force.map(|store| store.roots).unwrap_or_default();
+        let count = authorities.len();
+        let identity = Identity::from_pem(&certificate, &key);
+        let tls = ClientTlsConfig::new().trust_anchors(authorities).identity(identity);
+        Ok((Loaded { ca, certificate, key, authorities: count }, tls))
+    }
+}
+
+/// The certificates for the runners, read again when they change.
+#[derive(Debug)]
+struct Rotating {
+    files: RunnerCertificates,
+    current: Mutex<Loaded>,
+    pool: Arc<Pool>,
+}
+
+impl Reload for Rotating {
+    /// Calls that begin from now on go over new connections; those under way keep theirs.
+    fn reload(&self) -> Result<bool, ReloadError> {
+        let (loaded, tls) = self.files.load()?;
+        let mut current = self.current.lock();
+        if *current == loaded {
+            return Ok(false);
+        }
+        let failed =
+            |source| ReloadError::Unusable { path: self.files.certificate.clone(), source: Box::<Error>::new(source) };
+        self.pool.set_tls(tls).map_err(failed)?;
+        *current = loaded;
+        Ok(true)
+    }
+}
+
+/// An apply that a runner is ready to begin.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    /// What is sent to the runner.
+    pub(crate) requests: mpsc::Sender<ApplyRequest>,
+    /// The number of the event by which it asks to begin.
+    pub(crate) sequence: u64,
+    /// Which process it is.
+    pub(crate) instance: String,
+    /// What it tells after that.
+    pub(crate) events: Streaming<ApplyEvent>,
+    /// The runner, which counts this among its calls until it is dropped.
+    pub(crate) lent: Lent,
+}
+
+impl Runner {
+    /// A client of the runners, and what reads its certificates again. Connects when there is something to ask.
+    ///
+    /// # Errors
+    ///
+    /// When the addresses or the certificates cannot be used.
+    pub(crate) fn new(
+        settings: &RunnerSettings,
+        registry: &prometheus::Registry,
+    ) -> anyhow::Result<(Self, Arc<dyn Reload>)> {
+        let addresses: Vec<Address> =
+            settings.addresses.iter().map(|address| address.parse()).collect::<anyhow::Result<_>>()?;
+        let (loaded, tls) = settings.certificates.load()?;
+        let pool = Pool::new(addresses, Some(tls), Metrics::new(registry)?)?;
+        let files = settings.certificates.clone();
+        let rotating = Rotating { files, current: Mutex::new(loaded), pool: pool.clone() };
+        Ok((Self::of(pool), Arc::new(rotating)))
+    }
+
+    fn of(pool: Arc<Pool>) -> Self {
+        let watching = tokio::spawn(pool::watch_over(pool.clone()));
+        Self { pool, _watching: Arc::new(AbortOnDropHandle::new(watching)) }
+    }
+
+    /// Where the runners are, as the command line says.
+    pub(crate) fn address(&self) -> String {
+        self.pool.addresses()
+    }
+
+    /// What version of a source is which commit.
+    pub(crate) async fn resolve(&self, request: ResolveRequest) -> Result<Response<ResolveResponse>, Status> {
+        self.call("Resolve", request, |mut client, request| async move { client.resolve(request).await }).await
+    }
+
+    /// What versions of a source are now.
+    pub(crate) async fn look(&self, request: LookRequest) -> Result<Response<LookResponse>, Status> {
+        self.call("Look", request, |mut client, request| async move { client.look(request).await }).await
+    }
+
+    /// What of a commit is read for a stack.
+    pub(crate) async fn content(&self, request: ContentRequest) -> Result<Response<ContentResponse>, Status> {
+        self.call("Content", request, |mut client, request| async move { client.content(request).await }).await
+    }
+
+    /// Renders a Spec.
+    pub(crate) async fn generate(&self, request: GenerateRequest) -> Result<Response<GenerateResponse>, Status> {
+        self.call("Generate", request, |mut client, request| async move { client.generate(request).await }).await
+    }
+
+    /// Compares a Spec with what is recorded and what is there.
+    pub(crate) async fn plan(&self, request: PlanRequest) -> Result<Response<PlanResponse>, Status> {
+        self.call("Plan", request, |mut client, request| async move { client.plan(request).await }).await
+    }
+
+    /// Makes a call that changes nothing: one runner after the other is asked, until one has the time and answers.
+    async fn call<Q: Clone, A, F: Future<Output = Result<Response<A>, Status>>>(
+        &self,
+        method: &'static str,
+        request: Q,
+        call: impl Fn(FunctionRunnerClient<Channel>, Q) -> F,
+    ) -> Result<Response<A>, Status> {
+        let mut search = self.pool.search(method, None);
+        while let Some(mut lent) = search.next().await {
+            // The futures of the client are large.
+            match Box::pin(call(lent.client(), request.clone())).await {
+                Ok(answer) => {
+                    lent.answered();
+                    return Ok(answer);
+                }
+                Err(status) => search.failed(lent, status)?,
+            }
+        }
+        Err(search.verdict())
+    }
+
+    /// Begins an apply, with the process `last` if that is there, since it alone need not be waited for. Nothing has been
+    /// done when this returns, and nothing is until the event by which the runner asks is acknowledged.
+    ///
+    /// # Errors
+    ///
+    /// What the runner says that looked at it, or that there is none that can.
+    pub(crate) async fn apply(&self, start: ApplyStart, last: Option<&str>) -> Result<Opened, Status> {
+        let mut search = self.pool.search("Apply", last);
+        while let Some(lent) = search.next().await {
+            match Box::pin(open(&lent, start.clone())).await {
+                Ok((requests, events, sequence, instance)) => {
+                    lent.is_process(&instance);
+                    return Ok(Opened { requests, sequence, instance, events, lent });
+                }
+                Err(status) => search.failed(lent, status)?,
+            }
+        }
+        Err(search.verdict())
+    }
+}
+
+type Beginning = (mpsc::Sender<ApplyRequest>, Streaming<ApplyEvent>, u64, String);
+
+async fn open(lent: &Lent, start: ApplyStart) -> Result<Beginning, Status> {
+    let (requests, outbound) = mpsc::channel(AHEAD);
+    let start = ApplyRequest { message: Some(Message::Start(start)) };
+    requests.try_send(start).expect("a new channel has room");
+    let mut events = lent.client().apply(ReceiverStream::new(outbound)).await?.into_inner();
+    match events.message().await? {
+        Some(ApplyEvent { sequence, event: Some(Event::Heartbeat(heartbeat)) }) => {
+            Ok((requests, events, sequence, heartbeat.instance))
+        }
+        Some(_) => Err(Status::invalid_argument(
+            "the function-runner is of another version than the server: it said something else than who it is",
+        )),
+        None => Err(Status::unavailable("the function-runner went away")),
+    }
+}
+
+/// The runner's word for a source that is out of reach.
+const SOURCE_UNAVAILABLE: &str = "SourceUnavailable";
+
+/// What a refused call means for a run. `otherwise` is the reason when the runner gives none.
+pub(crate) fn halt(status: &Status, otherwise: &'static str) -> Halt {
+    let problem = verdict::problem(status);
+    let message = problem.as_ref().map_or_else(|| status.message().to_owned(), describe);
+    match status.code() {
+        Code::Unavailable if problem.is_some_and(|p| p.reason == SOURCE_UNAVAILABLE) => {
+            Halt::SourceUnreachable(message)
+        }
+        Code::Unavailable | Code::ResourceExhausted | Code::DeadlineExceeded => Halt::Retry(or_code(message, status)),
+        _ if verdict::is_broken(status) => Halt::Retry(or_code(message, status)),
+        Code::NotFound => Halt::failed(reason::SOURCE_NOT_FOUND, message),
+        Code::Aborted => Halt::failed(reason::PLAN_STALE, message),
+        Code::FailedPrecondition => Halt::failed(reason::UNKNOWN_STATE, message),
+        Code::InvalidArgument => Halt::failed(otherwise, message),
+        code => {
+            tracing::error!(%code, message = status.message(), "the function-runner failed");
+            Halt::failed(otherwise, format!("the function-runner failed: {code:?}"))
+        }
+    }
+}
+
+fn or_code(message: String, status: &Status) -> String {
+    if message.is_empty() { status.code().description().to_owned() } else { message }
+}
+
+/// A problem as one sentence that names the file, resource and field it is in.
+pub(crate) fn describe(problem: &Problem) -> String {
+    let mut parts = Vec::new();
+    if !problem.file.is_empty() {
+        let line = if problem.line > 0 { format!(":{}", problem.line) } else { String::new() };
+        parts.push(format!("{}{line}", problem.file));
+    }
+    if !problem.resource_id.is_empty() && !problem.message.contains(&problem.resource_id) {
+        parts.push(format!("resource {:?}", problem.resource_id));
+    }
+    if !problem.field.is_empty() && !problem.message.contains(&problem.field) {
+        parts.push(problem.field.clone());
+    }
+    parts.push(problem.message.clone());
+    parts.join(": ")
+}
+
+/// A client of a runner that is not there, for tests of what happens without one.
+#[cfg(test)]
+pub(crate) fn unreachable() -> Runner {
+    at_each(&["127.0.0.1:1".parse().unwrap()])
+}
+
+/// A client of a runner of a test's own, which asks nobody who they are.
+#[cfg(test)]
+pub(crate) fn at(address: std::net::SocketAddr) -> Runner {
+    at_each(&[address])
+}
+
+/// The same of several.
+#[cfg(test)]
+pub(crate) fn at_each(addresses: &[std::net::SocketAddr]) -> Runner {
+    let addresses = addresses.iter().map(|address| Address::in_clear(*address)).collect();
+    Runner::of(Pool::new(addresses, None, Metrics::new(&prometheus::Registry::new()).unwrap()).unwrap())
+}

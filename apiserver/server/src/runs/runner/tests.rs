@@ -1,0 +1,415 @@
+//! Several runners, of which some are busy, away or about to end.
+
+use std::{
+    net::SocketAddr,
+    path::Path,
+    sync::atomic::{AtomicUsize, Ordering::SeqCst},
+    time::{Duration, Instant},
+};
+
+use prost::Message as _;
+use stoa_pki::{CertificateAuthority, CertificateRequest};
+use stoa_proto::{
+    HeartbeatEvent,
+    function_runner_server::{FunctionRunner, FunctionRunnerServer},
+};
+use stoa_tls::{MutualTls, ServingCertificate};
+use tempfile::TempDir;
+use tokio::{net::TcpListener, sync::Semaphore};
+use tonic::{
+    Request,
+    transport::{Server, server::TcpIncoming},
+};
+use tonic_health::server::HealthReporter;
+
+use super::{verdict::Verdict, *};
+
+/// Longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A runner that answers as the test says.
+#[derive(Clone)]
+struct Fake {
+    name: &'static str,
+    calls: Arc<AtomicUsize>,
+    /// How many calls it may answer.
+    leave: Arc<Semaphore>,
+    /// What it says instead.
+    refusal: Arc<Mutex<Option<(Code, &'static str)>>>,
+}
+
+impl Fake {
+    fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            calls: Arc::default(),
+            leave: Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)),
+            refusal: Arc::default(),
+        }
+    }
+
+    fn refusing(self, code: Code, reason: &'static str) -> Self {
+        *self.refusal.lock() = Some((code, reason));
+        self
+    }
+
+    /// Lets it answer no more calls until it has leave again.
+    fn held(mut self) -> Self {
+        self.leave = Arc::new(Semaphore::new(0));
+        self
+    }
+
+    fn start(&self) -> SocketAddr {
+        let incoming = TcpIncoming::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let address = incoming.local_addr().unwrap();
+        let service = FunctionRunnerServer::new(self.clone());
+        tokio::spawn(Server::builder().add_service(service).serve_with_incoming(incoming));
+        address
+    }
+
+    /// The same with a word about how it is.
+    async fn start_with_health(&self) -> (SocketAddr, HealthReporter) {
+        let incoming = TcpIncoming::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let address = incoming.local_addr().unwrap();
+        let (reporter, health) = tonic_health::server::health_reporter();
+        reporter.set_serving::<FunctionRunnerServer<Fake>>().await;
+        let server = Server::builder().add_service(health).add_service(FunctionRunnerServer::new(self.clone()));
+        tokio::spawn(server.serve_with_incoming(incoming));
+        (address, reporter)
+    }
+
+    async fn called(&self) -> Result<(), Status> {
+        self.calls.fetch_add(1, SeqCst);
+        self.leave.acquire().await.unwrap().forget();
+        let Some((code, reason)) = *self.refusal.lock() else { return Ok(()) };
+        let problem = Problem { reason: reason.to_owned(), message: self.name.to_owned(), ..Problem::default() };
+        Err(Status::with_details(code, self.name, problem.encode_to_vec().into()))
+    }
+
+    fn count(&self) -> usize {
+        self.calls.load(SeqCst)
+    }
+}
+
+#[tonic::async_trait]
+impl FunctionRunner for Fake {
+    async fn resolve(&self, _: Request<ResolveRequest>) -> Result<Response<ResolveResponse>, Status> {
+        self.called().await?;
+        Ok(Response::new(ResolveResponse { commit: self.name.to_owned(), ..ResolveResponse::default() }))
+    }
+
+    async fn look(&self, _: Request<LookRequest>) -> Result<Response<LookResponse>, Status> {
+        Err(Status::unimplemented("nobody asks"))
+    }
+
+    async fn content(&self, _: Request<ContentRequest>) -> Result<Response<ContentResponse>, Status> {
+        Err(Status::unimplemented("nobody asks"))
+    }
+
+    async fn generate(&self, _: Request<GenerateRequest>) -> Result<Response<GenerateResponse>, Status> {
+        Err(Status::unimplemented("nobody asks"))
+    }
+
+    async fn plan(&self, _: Request<PlanRequest>) -> Result<Response<PlanResponse>, Status> {
+        Err(Status::unimplemented("nobody asks"))
+    }
+
+    type ApplyStream = ReceiverStream<Result<ApplyEvent, Status>>;
+
+    /// Asks to begin, and echoes by health events what it hears then.
+    async fn apply(&self, request: Request<Streaming<ApplyRequest>>) -> Result<Response<Self::ApplyStream>, Status> {
+        self.called().await?;
+        let (events, stream) = mpsc::channel(16);
+        let instance = self.name.to_owned();
+        tokio::spawn(async move {
+            let mut requests = request.into_inner();
+            let mut sequence = 0;
+            while let Ok(Some(_)) = requests.message().await {
+                sequence += 1;
+                let event = Some(Event::Heartbeat(HeartbeatEvent { instance: instance.clone() }));
+                events.send(Ok(ApplyEvent { sequence, event })).await.unwrap();
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(stream)))
+    }
+}
+
+async fn resolve(runner: &Runner) -> Result<String, Status> {
+    let answer = tokio::time::timeout(PATIENCE, runner.resolve(ResolveRequest::default())).await.unwrap();
+    answer.map(|answer| answer.into_inner().commit)
+}
+
+async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < PATIENCE, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_goes_to_the_runner_with_the_fewest_calls() {
+    let fakes = ["a", "b", "c"].map(|name| Fake::new(name).held());
+    let runner = at_each(&fakes.each_ref().map(Fake::start));
+    until("all serve", || runner.pool.serving() == 3).await;
+    let calls: Vec<_> = (0..9)
+        .map(|_| {
+            let runner = runner.clone();
+            tokio::spawn(async move { resolve(&runner).await })
+        })
+        .collect();
+    until("all are called", || fakes.iter().map(Fake::count).sum::<usize>() == 9).await;
+    assert_eq!(fakes.each_ref().map(Fake::count), [3, 3, 3]);
+    // Two calls of the second end, so that the next two are its own.
+    fakes[1].leave.add_permits(2);
+    let under_way = || runner.pool.calls().iter().sum::<usize>();
+    until("two have ended", || under_way() == 7).await;
+    let more: Vec<_> = (0..2)
+        .map(|_| {
+            let runner = runner.clone();
+            tokio::spawn(async move { resolve(&runner).await })
+        })
+        .collect();
+    until("two more are called", || fakes[1].count() == 5).await;
+    fakes.iter().for_each(|fake| fake.leave.add_permits(100));
+    for call in calls.into_iter().chain(more) {
+        call.await.unwrap().unwrap();
+    }
+    assert_eq!((under_way(), fakes.each_ref().map(Fake::count)), (0, [3, 5, 3]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_busy_runner_is_left_for_another_until_all_are() {
+    let (busy, free) = (Fake::new("busy").refusing(Code::ResourceExhausted, "Busy"), Fake::new("free"));
+    let runner = at_each(&[busy.start(), free.start()]);
+    until("both serve", || runner.pool.serving() == 2).await;
+    for _ in 0..4 {
+        assert_eq!(resolve(&runner).await.unwrap(), "free");
+    }
+    assert!(busy.count() > 0, "it was asked, too");
+    let free = free.refusing(Code::ResourceExhausted, "Busy");
+    let (before, status) = (busy.count() + free.count(), resolve(&runner).await.unwrap_err());
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    assert_eq!(busy.count() + free.count(), before + 2, "each was asked once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_runner_says_of_the_request_is_asked_of_no_other() {
+    let fakes = ["a", "b"].map(|name| Fake::new(name).refusing(Code::NotFound, "SourceNotFound"));
+    let runner = at_each(&fakes.each_ref().map(Fake::start));
+    assert_eq!(resolve(&runner).await.unwrap_err().code(), Code::NotFound);
+    assert_eq!(fakes.iter().map(Fake::count).sum::<usize>(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runner_that_is_about_to_end_gets_no_calls() {
+    let (ending, other) = (Fake::new("ending"), Fake::new("other"));
+    let (address, reporter) = ending.start_with_health().await;
+    let (another, _reporter) = other.start_with_health().await;
+    let runner = at_each(&[address, another]);
+    until("both serve", || runner.pool.serving() == 2).await;
+    reporter.set_not_serving::<FunctionRunnerServer<Fake>>().await;
+    until("one serves", || runner.pool.serving() == 1).await;
+    for _ in 0..8 {
+        assert_eq!(resolve(&runner).await.unwrap(), "other");
+    }
+    assert_eq!(ending.count(), 0);
+    reporter.set_serving::<FunctionRunnerServer<Fake>>().await;
+    until("both serve again", || runner.pool.serving() == 2).await;
+    for _ in 0..2 {
+        resolve(&runner).await.unwrap();
+    }
+    assert_eq!(ending.count(), 1);
+
+    // What it says to a call is known before it is asked how it is.
+    let ending = ending.refusing(Code::Unavailable, "Draining");
+    for _ in 0..4 {
+        assert_eq!(resolve(&runner).await.unwrap(), "other");
+    }
+    assert!(ending.count() > 1, "it was asked, too");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runner_that_is_not_there_is_left_at_once() {
+    let there = Fake::new("there");
+    let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let runner = at_each(&[gone, there.start()]);
+    let start = Instant::now();
+    for _ in 0..10 {
+        assert_eq!(resolve(&runner).await.unwrap(), "there");
+    }
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+    let nobody = at_each(&[gone]);
+    assert_eq!(resolve(&nobody).await.unwrap_err().code(), Code::Unavailable);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_apply_goes_on_with_the_process_that_had_it_and_with_another_when_that_has_no_time() {
+    let fakes = ["a", "b"].map(Fake::new);
+    let runner = at_each(&fakes.each_ref().map(Fake::start));
+    until("both serve", || runner.pool.serving() == 2).await;
+    let open = async |last| runner.apply(ApplyStart::default(), last).await.unwrap().instance;
+    let begun = [open(None).await, open(None).await];
+    assert_eq!(
+        {
+            let mut both = begun.clone();
+            both.sort();
+            both
+        },
+        ["a", "b"]
+    );
+    for _ in 0..3 {
+        assert_eq!(open(Some("a")).await, "a");
+        assert_eq!(open(Some("b")).await, "b");
+    }
+    *fakes[0].refusal.lock() = Some((Code::ResourceExhausted, "Busy"));
+    assert_eq!(open(Some("a")).await, "b");
+    assert_eq!(open(None).await, "b");
+    assert_eq!(runner.pool.calls(), [0, 0], "what was opened was dropped");
+}
+
+#[tokio::test]
+async fn runners_come_and_go_with_what_a_name_stands_for() {
+    let runner = at_each(&["127.0.0.1:1".parse().unwrap()]);
+    let pool = &runner.pool;
+    let known = |texts: &[&str]| {
+        pool.found(vec![Ok(texts.iter().map(|text| text.parse().unwrap()).collect())]);
+        pool.names()
+    };
+    assert_eq!(known(&["10.0.0.1:7443", "10.0.0.2:7443"]), ["10.0.0.1:7443", "10.0.0.2:7443"]);
+    let held = pool.search("Plan", None).next().await.unwrap();
+    assert_eq!(known(&["10.0.0.2:7443", "10.0.0.3:7443"]), ["10.0.0.2:7443", "10.0.0.3:7443"]);
+    drop(held);
+    pool.found(vec![Err(std::io::ErrorKind::TimedOut.into())]);
+    assert_eq!(pool.names(), ["10.0.0.2:7443", "10.0.0.3:7443"], "nobody knows better");
+    // Both addresses of a runner are its own: it is asked at the one that the resolver prefers.
+    known(&["[::1]:7443", "10.0.0.3:7443"]);
+    for _ in 0..3 {
+        let lent = pool.search("Plan", None).next().await.unwrap();
+        assert!(format!("{lent:?}").contains("[::1]"), "{lent:?}");
+        std::mem::forget(lent);
+    }
+}
+
+/// The certificates of both sides in a folder.
+struct Pki {
+    folder: TempDir,
+}
+
+impl Pki {
+    fn new(ca: &CertificateAuthority) -> Self {
+        // Whichever test comes first installs it for all.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let pki = Self { folder: TempDir::new().unwrap() };
+        pki.trust("runner-ca", &[ca]);
+        pki.trust("server-ca", &[ca]);
+        pki.issue(ca);
+        pki
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn trust(&self, name: &str, authorities: &[&CertificateAuthority]) {
+        let bundle: String = authorities.iter().map(|ca| ca.certificate_pem()).collect();
+        std::fs::write(self.path().join(name), bundle).unwrap();
+    }
+
+    fn issue(&self, ca: &CertificateAuthority) {
+        ca.issue(&CertificateRequest::server("runner").loopback()).unwrap().write(self.path(), "runner").unwrap();
+        ca.issue(&CertificateRequest::client("server")).unwrap().write(self.path(), "server").unwrap();
+    }
+
+    /// A runner with these certificates, and what has it take up new ones.
+    async fn serve(&self, fake: &Fake) -> (SocketAddr, Arc<MutualTls>) {
+        let certificate =
+            ServingCertificate::from_files(self.path().join("runner.crt"), self.path().join("runner.key")).unwrap();
+        let tls = Arc::new(MutualTls::new(certificate, self.path().join("server-ca"), &[b"h2"]).unwrap());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (accepted, incoming) = mpsc::channel(1);
+        let serving = tls.clone();
+        tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                if let Ok(stream) = tokio_rustls::TlsAcceptor::from(serving.config()).accept(stream).await {
+                    accepted.send(std::io::Result::Ok(stream)).await.unwrap();
+                }
+            }
+        });
+        let service = FunctionRunnerServer::new(fake.clone());
+        let server = Server::builder().add_service(service);
+        tokio::spawn(server.serve_with_incoming(ReceiverStream::new(incoming)));
+        (address, tls)
+    }
+
+    fn client(&self, url: String) -> (Runner, Arc<dyn Reload>) {
+        let certificates = RunnerCertificates {
+            ca: self.path().join("runner-ca"),
+            certificate: self.path().join("server.crt"),
+            key: self.path().join("server.key"),
+        };
+        Runner::new(&RunnerSettings { addresses: vec![url], certificates }, &prometheus::Registry::new()).unwrap()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_authority_is_replaced_by_way_of_a_bundle_while_a_stream_goes_on() {
+    let (old, new) = (CertificateAuthority::new("old").unwrap(), CertificateAuthority::new("new").unwrap());
+    let pki = Pki::new(&old);
+    let fake = Fake::new("runner");
+    let (address, tls) = pki.serve(&fake).await;
+    let (runner, reload) = pki.client(format!("https://localhost:{}", address.port()));
+    let mut opened = runner.apply(ApplyStart::default(), None).await.unwrap();
+    assert!(!reload.reload().unwrap() && !tls.reload().unwrap(), "nothing is new");
+    let step = async |what: &str| {
+        assert!(reload.reload().unwrap() | tls.reload().unwrap(), "{what}");
+        assert_eq!(resolve(&runner).await.unwrap(), "runner", "{what}");
+    };
+    pki.trust("runner-ca", &[&old, &new]);
+    pki.trust("server-ca", &[&old, &new]);
+    step("both are believed").await;
+    pki.issue(&new);
+    step("the certificates are of the new one").await;
+    pki.trust("runner-ca", &[&new]);
+    pki.trust("server-ca", &[&new]);
+    step("the new one alone is believed").await;
+
+    // The conversation that began with the first of all goes on.
+    opened.requests.send(ApplyRequest::default()).await.unwrap();
+    let event = tokio::time::timeout(PATIENCE, opened.events.message()).await.unwrap().unwrap().unwrap();
+    assert_eq!(event.sequence, 2);
+
+    // Half of a replacement changes nothing.
+    let other = CertificateAuthority::new("other").unwrap();
+    let issued = other.issue(&CertificateRequest::client("server")).unwrap();
+    std::fs::write(pki.path().join("server.key"), &issued.key_pem).unwrap();
+    reload.reload().unwrap_err();
+    assert_eq!(resolve(&runner).await.unwrap(), "runner");
+    // A client that the runner does not believe is refused, and so is a runner that the client does not.
+    issued.write(pki.path(), "server").unwrap();
+    assert!(reload.reload().unwrap());
+    assert_eq!(verdict::of(&resolve(&runner).await.unwrap_err()), Verdict::Away);
+    pki.issue(&new);
+    pki.trust("runner-ca", &[&old]);
+    assert!(reload.reload().unwrap());
+    assert_eq!(verdict::of(&resolve(&runner).await.unwrap_err()), Verdict::Away);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runner_has_to_have_a_certificate_for_its_name_wherever_that_leads() {
+    let ca = CertificateAuthority::new("ca").unwrap();
+    let pki = Pki::new(&ca);
+    let fake = Fake::new("runner");
+    let (address, _) = pki.serve(&fake).await;
+    let url = format!("https://localhost:{}", address.port());
+    assert_eq!(resolve(&pki.client(url.clone()).0).await.unwrap(), "runner");
+
+    // It is for the address that the name stands for, and not for the name.
+    let request = CertificateRequest::server("runner").ip(address.ip());
+    ca.issue(&request).unwrap().write(pki.path(), "runner").unwrap();
+    let (address, _) = pki.serve(&fake).await;
+    let url = format!("https://localhost:{}", address.port());
+    assert_eq!(resolve(&pki.client(url).0).await.unwrap_err().code(), Code::Unavailable);
+}
