@@ -36,9 +36,9 @@ pub(crate) enum Command {
     Down(Down),
     /// Prints KEY=value lines for scripts and tests
     Env(Folder),
-    /// Starts whichever of etcd, stoa-apiserver and function-runner is not running, where it was before
+    /// Starts whichever of etcd, kube-apiserver, stoa-apiserver and function-runner is not running, where it was before
     StartStoa(Folder),
-    /// Ends a process of Stoa, or etcd, with SIGKILL, as a crash would
+    /// Ends a process of Stoa, etcd or kube-apiserver with SIGKILL, as a crash would
     Kill(Kill),
 }
 
@@ -91,7 +91,7 @@ pub(crate) struct Down {
 pub(crate) struct Kill {
     #[command(flatten)]
     folder: Folder,
-    process: StoaProcess,
+    process: Process,
     /// Which stoa-apiserver, counted from 0
     #[arg(long, default_value_t = 0)]
     replica: usize,
@@ -99,13 +99,15 @@ pub(crate) struct Kill {
 
 /// A process that tests end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum StoaProcess {
+pub(crate) enum Process {
     /// stoa-apiserver
     Stoa,
     /// function-runner
     Runner,
     /// etcd
     Etcd,
+    /// kube-apiserver
+    KubeApiserver,
 }
 
 /// Does what the command line asks.
@@ -122,20 +124,23 @@ pub(crate) fn run(command: &Command) -> Result<()> {
             let cluster = Cluster::existing(&args.dir)?;
             let _lock = cluster.lock()?;
             let state = State::load(&cluster.dir)?;
-            let etcd = control_plane::start_etcd(&cluster, &state)?;
-            let mut started = stoa::start(&cluster, &state)?;
-            started.extend(etcd.then_some("etcd"));
+            let mut started = control_plane::start_again(&cluster, &state)?;
+            started.extend(stoa::start(&cluster, &state)?);
             eprintln!("started: {}", if started.is_empty() { "nothing".to_owned() } else { started.join(", ") });
             Ok(())
         }
         Command::Kill(args) => {
             let cluster = Cluster::existing(&args.folder.dir)?;
             let daemon = match args.process {
-                StoaProcess::Stoa => stoa::apiserver(&cluster.dir, args.replica)?,
-                StoaProcess::Runner => stoa::runner(&cluster.dir),
-                StoaProcess::Etcd => {
+                Process::Stoa => stoa::apiserver(&cluster.dir, args.replica)?,
+                Process::Runner => stoa::runner(&cluster.dir),
+                Process::Etcd => {
                     let [etcd, _, _] = control_plane::daemons(&cluster.dir);
                     etcd
+                }
+                Process::KubeApiserver => {
+                    let [_, apiserver, _] = control_plane::daemons(&cluster.dir);
+                    apiserver
                 }
             };
             ensure!(daemon.end(Signal::Kill, Duration::from_secs(10))?, "{} does not run", daemon.name());

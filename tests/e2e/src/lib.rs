@@ -19,4 +19,4 @@ pub mod webhook;
 pub use caller::{Answer, Caller};
 pub use command::{eventually, kubectl_versions, kubectls, kubectls_of_interest, run, unique};
 pub use proxy::Proxy;
-pub use server::{Cluster, Kubectl, Runner, Server, Standalone};
+pub use server::{Cluster, Kubectl, Runner, Server, Standalone, free_port};

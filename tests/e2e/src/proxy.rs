@@ -1,15 +1,22 @@
-//! Stands between two processes, and leads where the test says.
+//! Stands between two processes, leads where the test says, and can be cut like a cable.
 
-use std::io;
+use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
 /// Passes on connections to a port of this machine. It listens until the test's program ends.
 #[derive(Debug)]
 pub struct Proxy {
     port: u16,
-    way: Arc<Mutex<Way>>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    way: Mutex<Way>,
+    /// Told when the cut is over.
+    healed: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -17,18 +24,24 @@ struct Way {
     /// Nowhere yet.
     to: Option<u16>,
     open: Vec<TcpStream>,
+    /// Nothing goes through, and nobody hears of it.
+    is_cut: bool,
 }
 
 impl Proxy {
     /// Starts one that leads nowhere.
     pub fn start() -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let proxy = Self { port: listener.local_addr().unwrap().port(), way: Arc::default() };
-        let way = Arc::clone(&proxy.way);
+        let proxy = Self { port: listener.local_addr().unwrap().port(), shared: Arc::default() };
+        let shared = Arc::clone(&proxy.shared);
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
-                // Whoever connects tries again.
-                let _ = pass_on(&way, &client);
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    shared.wait();
+                    // Whoever connects tries again.
+                    let _ = pass_on(&shared, &client);
+                });
             }
         });
         proxy
@@ -41,25 +54,57 @@ impl Proxy {
 
     /// Lets connections lead to this port from now on. Those that are open break.
     pub fn lead_to(&self, port: u16) {
-        let mut way = self.way.lock().unwrap();
+        let mut way = self.shared.way.lock().unwrap();
         way.to = Some(port);
         for open in way.open.drain(..) {
             // It may have been closed already.
             let _ = open.shutdown(Shutdown::Both);
         }
     }
+
+    /// Lets nothing through any more, in either direction. Connections stay open, and what is sent is kept, as by a
+    /// network that is cut.
+    pub fn cut(&self) {
+        self.shared.way.lock().unwrap().is_cut = true;
+    }
+
+    /// Lets through what was kept, and what comes.
+    pub fn heal(&self) {
+        self.shared.way.lock().unwrap().is_cut = false;
+        self.shared.healed.notify_all();
+    }
 }
 
-fn pass_on(way: &Mutex<Way>, client: &TcpStream) -> io::Result<()> {
-    let mut way = way.lock().unwrap();
+impl Shared {
+    /// Waits while the way is cut.
+    fn wait(&self) {
+        drop(self.healed.wait_while(self.way.lock().unwrap(), |way| way.is_cut).unwrap());
+    }
+
+    fn copy(&self, from: &mut TcpStream, to: &mut TcpStream) -> io::Result<()> {
+        let mut bytes = vec![0; 64 << 10];
+        loop {
+            let count = from.read(&mut bytes)?;
+            self.wait();
+            if count == 0 {
+                return Ok(());
+            }
+            to.write_all(&bytes[..count])?;
+        }
+    }
+}
+
+fn pass_on(shared: &Arc<Shared>, client: &TcpStream) -> io::Result<()> {
+    let mut way = shared.way.lock().unwrap();
     let port = way.to.ok_or(io::ErrorKind::ConnectionRefused)?;
     let server = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     for (from, to) in [(client, &server), (&server, client)] {
         let (mut from, mut to) = (from.try_clone()?, to.try_clone()?);
         way.open.push(from.try_clone()?);
+        let shared = Arc::clone(shared);
         thread::spawn(move || {
             // However it ends, the other end has to hear of it.
-            let _ = io::copy(&mut from, &mut to);
+            let _ = shared.copy(&mut from, &mut to);
             let _ = to.shutdown(Shutdown::Both);
         });
     }

@@ -326,7 +326,7 @@ impl Server for Standalone {
 }
 
 /// A port that nothing listens on, below the range of outgoing connections, so that none takes it meanwhile.
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     let start = RandomState::new().hash_one(0) % 10_000;
     let start = u16::try_from(start).expect("less than 10,000");
     (0..10_000)
@@ -374,7 +374,7 @@ impl Cluster {
         cluster
     }
 
-    /// Ends a process, `stoa`, `runner` or `etcd`, as a crash does.
+    /// Ends a process, `stoa`, `runner`, `etcd` or `kube-apiserver`, as a crash does.
     pub fn kill(&self, process: &str) {
         self.xtask(&["kill"], &[process]);
     }
@@ -419,8 +419,13 @@ impl Cluster {
 
     /// Starts another function-runner, which calls the cluster as its admin.
     pub fn another_runner(&self) -> Runner {
-        let port = free_port();
-        let log = File::create(self.dir.join("logs/another-function-runner.log")).unwrap();
+        self.another_runner_at(free_port())
+    }
+
+    /// The same at a port of loopback.
+    pub fn another_runner_at(&self, port: u16) -> Runner {
+        let log = self.dir.join(format!("logs/function-runner-at-{port}.log"));
+        let log = File::options().create(true).append(true).open(log).unwrap();
         let process = Command::new(setting("STOA_TEST_BIN_DIR").join("function-runner"))
             .arg(format!("--listen=127.0.0.1:{port}"))
             .arg("--tls-cert")
@@ -430,7 +435,7 @@ impl Cluster {
             .arg("--client-ca")
             .arg(self.pki().join("runner-ca.crt"))
             .arg("--cache-dir")
-            .arg(self.dir.join("another-runner-cache"))
+            .arg(self.dir.join(format!("runner-cache-at-{port}")))
             .arg("--kubeconfig")
             .arg(self.dir.join("kubeconfig"))
             .stdin(Stdio::null())
@@ -499,6 +504,17 @@ impl Runner {
     /// Where it listens on loopback.
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Asks it to end, as a rolling restart does, and waits until it has.
+    ///
+    /// # Panics
+    ///
+    /// When it does not end well within `patience`.
+    pub fn end(mut self, patience: Duration) {
+        run(Command::new("kill").args(["-s", "TERM", &self.process.id().to_string()]));
+        let ended = eventually("the function-runner ends", patience, || self.process.try_wait().unwrap());
+        assert!(ended.success(), "{ended}");
     }
 }
 

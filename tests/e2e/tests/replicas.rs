@@ -436,7 +436,11 @@ fn applied(folder: &Path) -> serde_json::Value {
 
 /// An object of a list.
 fn object<'a>(list: &'a serde_json::Value, kind: &str) -> &'a serde_json::Value {
-    let is_it = |object: &&serde_json::Value| object["kind"] == kind && object["metadata"]["name"] == "stoa-apiserver";
+    object_of("stoa-apiserver", list, kind)
+}
+
+fn object_of<'a>(name: &str, list: &'a serde_json::Value, kind: &str) -> &'a serde_json::Value {
+    let is_it = |object: &&serde_json::Value| object["kind"] == kind && object["metadata"]["name"] == name;
     list["items"].as_array().unwrap().iter().find(is_it).unwrap_or_else(|| panic!("no {kind} in {list:#}"))
 }
 
@@ -445,6 +449,16 @@ fn manifests_of_replicas_are_valid() {
     let manifests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../manifests/ha").canonicalize().unwrap();
     let plain = applied(&manifests);
     object(&plain, "PodDisruptionBudget");
+    for kind in ["PodDisruptionBudget", "Service", "NetworkPolicy"] {
+        object_of("function-runner", &plain, kind);
+    }
+    // The programs know all the arguments that they are given there.
+    for program in ["stoa-apiserver", "function-runner"] {
+        let container = &object_of(program, &plain, "Deployment")["spec"]["template"]["spec"]["containers"][0];
+        let arguments = container["args"].as_array().unwrap().iter().map(|argument| argument.as_str().unwrap());
+        let binary = Path::new(&std::env::var_os("STOA_TEST_BIN_DIR").unwrap()).join(program);
+        stoa_e2e::run(std::process::Command::new(binary).args(arguments).arg("--help"));
+    }
     let plain = &object(&plain, "Deployment")["spec"]["template"]["spec"];
 
     // An overlay with the component for a remote of record, as an operator has it.

@@ -52,10 +52,9 @@ pub(super) fn up(cluster: &Cluster, state: &mut State, unsafe_no_fsync: bool) ->
     eprintln!("starting etcd and kube-apiserver …");
     etcd.spawn(&mut etcd_command(cluster, state, &etcd_binary))?;
     etcd.wait(PATIENCE, || ports::accepts(state.etcd_port))?;
-    apiserver.spawn(&mut apiserver_command(cluster, state, &apiserver_binary))?;
-    let kubectl = cluster.kubectl()?;
-    apiserver.wait(PATIENCE, || ports::accepts(state.apiserver_port) && kubectl.succeeds(&["get", "--raw=/readyz"]))?;
+    start_apiserver(cluster, state, &apiserver, &apiserver_binary)?;
 
+    let kubectl = cluster.kubectl()?;
     eprintln!("starting kube-controller-manager …");
     controller_manager.spawn(&mut controller_manager_command(cluster, state, &controller_manager_binary))?;
     // Its controllers run when one of them has done its work.
@@ -65,16 +64,29 @@ pub(super) fn up(cluster: &Cluster, state: &mut State, unsafe_no_fsync: bool) ->
     Ok(())
 }
 
-/// Starts etcd alone where it is not running, as after a crash; says whether it did.
-pub(super) fn start_etcd(cluster: &Cluster, state: &State) -> Result<bool> {
-    let [etcd, _, _] = daemons(&cluster.dir);
-    if etcd.pid().is_some() {
-        return Ok(false);
+fn start_apiserver(cluster: &Cluster, state: &State, apiserver: &Daemon, binary: &Path) -> Result<()> {
+    apiserver.spawn(&mut apiserver_command(cluster, state, binary))?;
+    let kubectl = cluster.kubectl()?;
+    apiserver.wait(PATIENCE, || ports::accepts(state.apiserver_port) && kubectl.succeeds(&["get", "--raw=/readyz"]))
+}
+
+/// Starts etcd and kube-apiserver where they are not running, as after a crash, with the ports and data that they had;
+/// returns their names.
+pub(super) fn start_again(cluster: &Cluster, state: &State) -> Result<Vec<&'static str>> {
+    let [etcd, apiserver, _] = daemons(&cluster.dir);
+    let mut started = Vec::new();
+    if etcd.pid().is_none() {
+        ports::wait_until_free(state.etcd_port, PATIENCE)?;
+        etcd.spawn(&mut etcd_command(cluster, state, &binaries::ETCD.binary()?))?;
+        etcd.wait(PATIENCE, || ports::accepts(state.etcd_port))?;
+        started.push(etcd.name());
     }
-    ports::wait_until_free(state.etcd_port, PATIENCE)?;
-    etcd.spawn(&mut etcd_command(cluster, state, &binaries::ETCD.binary()?))?;
-    etcd.wait(PATIENCE, || ports::accepts(state.etcd_port))?;
-    Ok(true)
+    if apiserver.pid().is_none() {
+        ports::wait_until_free(state.apiserver_port, PATIENCE)?;
+        start_apiserver(cluster, state, &apiserver, &binaries::KUBE_APISERVER.binary()?)?;
+        started.push(apiserver.name());
+    }
+    Ok(started)
 }
 
 fn write_configuration(cluster: &Cluster, state: &State) -> Result<()> {

@@ -1,0 +1,163 @@
+//! Faults between the processes: function-runners that are restarted one after the other, a network that is cut, and a
+//! kube-apiserver that crashes, each in the middle of an apply. Every run ends well by itself, and nothing happens twice.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+use stoa_e2e::fixture::{Organization, config_maps};
+use stoa_e2e::{Cluster, Proxy, Server as _, eventually, free_port};
+
+/// So many that something can happen while they are applied.
+const OBJECTS: usize = 800;
+/// How many of them are there before it does.
+const BEFORE: u64 = 20;
+/// How long anything that has to happen may take on a machine that is busy building.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How long a runner may take to end that has calls under way for ConfigMaps.
+const DRAIN: Duration = Duration::from_secs(20);
+/// Longer than a runner takes that goes on with its calls.
+const AFTERWARDS: Duration = Duration::from_secs(3);
+
+/// The user of the test bed's own runner.
+const FIRST: &str = "system:serviceaccount:stoa-system:function-runner";
+/// The user of another one.
+const SECOND: &str = "admin";
+
+/// A Stoa that knows two function-runners, one of which is where a proxy leads. The tests have it one after the other.
+struct Bed {
+    cluster: Cluster,
+    proxy: Proxy,
+    second: u16,
+}
+
+static TURN: Mutex<()> = Mutex::new(());
+
+/// The bed, for as long as the guard is held.
+fn bed() -> (MutexGuard<'static, ()>, Arc<Bed>) {
+    static SHARED: Mutex<Weak<Bed>> = Mutex::new(Weak::new());
+    let shared = {
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.upgrade().unwrap_or_else(|| {
+            let (proxy, second) = (Proxy::start(), free_port());
+            let runners = [proxy.port(), second].map(|port| format!("--runner=https://localhost:{port}"));
+            let bed = Arc::new(Bed { cluster: Cluster::replicated_with(1, &runners), proxy, second });
+            *shared = Arc::downgrade(&bed);
+            bed
+        })
+    };
+    (TURN.lock().unwrap_or_else(PoisonError::into_inner), shared)
+}
+
+impl Bed {
+    /// Begins to apply many objects and returns when some are there: the organization, the run, the namespace.
+    fn begin(&self) -> (Organization, String, String) {
+        let organization = Organization::create(&self.cluster);
+        let namespace = format!("{}-web", organization.name);
+        organization.stack("web", &config_maps(&namespace, OBJECTS, "a"));
+        let run = organization.start("web", "Apply", "");
+        let done = self.cluster.kubectl().watch(&organization.name, &format!("run/{run}"), PATIENCE, |run| {
+            run["status"]["progress"]["done"].as_u64().filter(|done| *done > BEFORE)
+        });
+        eprintln!("{done} of {OBJECTS} objects are there");
+        (organization, run, namespace)
+    }
+
+    /// The answers to the requests that may have changed ConfigMaps of the namespace, by name and in order.
+    fn calls(&self, namespace: &str, user: Option<&str>) -> BTreeMap<String, Vec<u64>> {
+        let mut calls: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+        for event in self.cluster.audit() {
+            let object = &event["objectRef"];
+            let is_read = ["get", "list", "watch"].contains(&event["verb"].as_str().unwrap_or_default());
+            let is_dry = event["requestURI"].as_str().is_some_and(|uri| uri.contains("dryRun="));
+            let by = event["user"]["username"].as_str().unwrap_or_default();
+            if object["resource"] == "configmaps"
+                && object["namespace"] == namespace
+                && !is_read
+                && !is_dry
+                && user.map_or([FIRST, SECOND].contains(&by), |user| user == by)
+            {
+                let name = object["name"].as_str().unwrap_or_default().to_owned();
+                calls.entry(name).or_default().push(event["responseStatus"]["code"].as_u64().unwrap_or_default());
+            }
+        }
+        calls
+    }
+
+    /// Waits until the run has ended and checks that the world is as it says; what `runs/log` has.
+    fn check(&self, organization: &Organization, run: &str, namespace: &str) -> String {
+        let ended = organization.ended(run, PATIENCE);
+        assert_eq!(ended["status"]["phase"], "Succeeded", "{ended:#}");
+        let revisions: Vec<Value> = organization
+            .of_stack("releases", "web")
+            .iter()
+            .map(|release| release["spec"]["revision"].clone())
+            .collect();
+        assert_eq!(revisions, [1]);
+        assert_eq!(organization.of_stack("resources", "web").len(), OBJECTS + 1);
+        let calls = self.calls(namespace, None);
+        assert_eq!(calls.len(), OBJECTS, "objects that were asked for");
+        let twice: Vec<_> =
+            calls.iter().filter(|(_, codes)| codes.iter().filter(|code| **code == 201).count() > 1).collect();
+        assert!(twice.is_empty(), "created twice: {twice:?}");
+        let preview = organization.succeed("web", "Preview", "");
+        let summary = preview["status"]["plan"]["summary"].clone();
+        let left = ["create", "update", "delete", "replace", "adopt", "forget"].map(|what| summary[what].as_i64());
+        assert!(left.iter().all(|count| count.unwrap_or(0) == 0), "left to do: {summary}");
+        let path = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{}/runs/{run}/log", organization.name);
+        self.cluster.kubectl().run(&["get", "--raw", &path])
+    }
+}
+
+#[test]
+fn runners_that_are_restarted_one_after_the_other_hand_an_apply_over_without_a_call_more_or_less() {
+    let (_turn, bed) = bed();
+    let ports = [free_port(), bed.second];
+    let mut runners = ports.map(|port| Some(bed.cluster.another_runner_at(port)));
+    bed.proxy.lead_to(ports[0]);
+    let (organization, run, namespace) = bed.begin();
+    for (runner, port) in runners.iter_mut().zip(ports) {
+        runner.take().unwrap().end(DRAIN);
+        *runner = Some(bed.cluster.another_runner_at(port));
+    }
+    let log = bed.check(&organization, &run, &namespace);
+    let handed_over = ports.iter().any(|port| {
+        let log = bed.cluster.logs().into_iter().find(|log| log.ends_with(format!("function-runner-at-{port}.log")));
+        fs::read_to_string(log.unwrap()).unwrap().contains("another one goes on")
+    });
+    assert!(handed_over, "the apply was over before the runners were restarted");
+    assert!(!log.contains("broke off"), "the next runner had to wait:\n{log}");
+    let others: Vec<_> = bed.calls(&namespace, None).into_iter().filter(|(_, codes)| *codes != [201]).collect();
+    assert!(others.is_empty(), "not called for exactly once: {others:?}");
+}
+
+#[test]
+fn an_apply_whose_runner_is_cut_off_goes_on_with_another() {
+    let (_turn, bed) = bed();
+    bed.proxy.lead_to(bed.cluster.env("RUNNER_URL").rsplit(':').next().unwrap().parse().unwrap());
+    let (organization, run, namespace) = bed.begin();
+    bed.proxy.cut();
+    let _second = bed.cluster.another_runner_at(bed.second);
+    eventually("the other runner goes on", PATIENCE, || {
+        (!bed.calls(&namespace, Some(SECOND)).is_empty()).then_some(())
+    });
+    let before = bed.calls(&namespace, Some(FIRST));
+    assert!(before.len() < OBJECTS, "the first runner had made all its calls");
+    bed.proxy.heal();
+    thread::sleep(AFTERWARDS);
+    assert_eq!(bed.calls(&namespace, Some(FIRST)), before, "it was presumed dead, and went on with its calls");
+    bed.check(&organization, &run, &namespace);
+}
+
+#[test]
+fn an_apply_goes_on_when_its_cluster_comes_back() {
+    let (_turn, bed) = bed();
+    bed.proxy.lead_to(bed.cluster.env("RUNNER_URL").rsplit(':').next().unwrap().parse().unwrap());
+    let (organization, run, namespace) = bed.begin();
+    bed.cluster.kill("kube-apiserver");
+    bed.cluster.restart();
+    bed.check(&organization, &run, &namespace);
+}
