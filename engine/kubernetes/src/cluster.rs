@@ -15,7 +15,7 @@ use kube::client::Body;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use stoa_runtime::Turns;
-use tokio::sync::OnceCell;
+use tokio::{sync::OnceCell, time::Instant};
 
 use crate::error::{CallError, Failure};
 use crate::target::{Api, Gvk, Target, collection_path};
@@ -28,6 +28,10 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(65);
 const ATTEMPTS: u32 = 6;
 /// The longest time that `Retry-After` is waited for within one call.
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+/// How long a server that refuses to say whether it is ready may be one that has just started.
+const STARTING: Duration = Duration::from_secs(20);
+/// How often it is asked meanwhile.
+const ASK: Duration = Duration::from_millis(500);
 /// The most objects in one page of a list.
 const PAGE: u32 = 500;
 
@@ -47,6 +51,8 @@ pub(crate) struct Cluster {
     pub(crate) turns: Turns,
     client: Client,
     served: Mutex<HashMap<String, Arc<OnceCell<Served>>>>,
+    /// Since when the server has refused calls, and did not say that it is ready.
+    unready: Mutex<Option<Instant>>,
 }
 
 impl fmt::Debug for Cluster {
@@ -106,7 +112,7 @@ struct PeekMeta {
 
 impl Cluster {
     pub(crate) fn new(name: String, url: String, client: Client) -> Self {
-        Self { name, url, turns: Turns::unlimited(), client, served: Mutex::default() }
+        Self { name, url, turns: Turns::unlimited(), client, served: Mutex::default(), unready: Mutex::default() }
     }
 
     pub(crate) fn client(&self) -> &Client {
@@ -242,11 +248,21 @@ impl Cluster {
     /// One call. A server that says when to come again is listened to, for a while.
     async fn call(&self, method: Method, path: &str, body: Option<(&str, Vec<u8>)>) -> Result<Vec<u8>, CallError> {
         let mut attempt = 1;
+        let mut was_ready = false;
         loop {
             let err = match self.call_once(&method, path, body.as_ref()).await {
                 Ok(body) => return Ok(body),
                 Err(err) => err,
             };
+            if !was_ready && matches!(&err, CallError::Status(failure) if failure.code == 403) {
+                match self.readiness().await {
+                    // It may have become so after the refusal: the next one counts.
+                    Readiness::Ready => was_ready = true,
+                    Readiness::Starting => tokio::time::sleep(ASK).await,
+                    Readiness::Untold => return Err(err),
+                }
+                continue;
+            }
             let pause = match &err {
                 CallError::Status(failure) if attempt < ATTEMPTS => pause(failure, attempt),
                 CallError::Status(_) | CallError::Unreachable(_) => None,
@@ -256,6 +272,19 @@ impl Cluster {
             tokio::time::sleep(pause).await;
             attempt += 1;
         }
+    }
+
+    /// Whether a refusal is to be believed. A kube-apiserver that has just started answers before it knows any roles, and
+    /// refuses everybody everything, `/readyz` too.
+    async fn readiness(&self) -> Readiness {
+        let is_ready = self.call_once(&Method::GET, "/readyz", None).await.is_ok();
+        let mut unready = self.unready.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_ready {
+            *unready = None;
+            return Readiness::Ready;
+        }
+        let since = *unready.get_or_insert_with(Instant::now);
+        if since.elapsed() < STARTING { Readiness::Starting } else { Readiness::Untold }
     }
 
     async fn call_once(
@@ -287,6 +316,17 @@ impl Cluster {
             .await
             .unwrap_or_else(|_| Err(CallError::Unreachable(format!("no answer within {REQUEST_TIMEOUT:?}"))))
     }
+}
+
+/// What a server that refuses a call says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Readiness {
+    /// It has everything that it decides by.
+    Ready,
+    /// It may not have it yet.
+    Starting,
+    /// It never says that it is ready, to us.
+    Untold,
 }
 
 /// How long to wait before a call is repeated, if the server invites to repeat it.
@@ -322,6 +362,43 @@ fn decode<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, CallError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What a server answers that refuses everything, and is ready from some request on.
+    async fn refused(ready_from: usize, allowed_from: usize) -> (u16, usize, Duration) {
+        use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+        let (asked, called) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
+        let (asked, calls) = (Arc::new(asked), Arc::clone(&called));
+        let server = tower::service_fn(move |request: Request<Body>| {
+            let is_allowed = match request.uri().path() {
+                "/readyz" => asked.fetch_add(1, SeqCst) >= ready_from,
+                _ => calls.fetch_add(1, SeqCst) >= allowed_from,
+            };
+            let response = http::Response::builder().status(if is_allowed { 200 } else { 403 });
+            std::future::ready(Ok::<_, std::convert::Infallible>(response.body(Body::from(b"{}".to_vec())).unwrap()))
+        });
+        let cluster = Cluster::new("main".to_owned(), String::new(), Client::new(server, "default"));
+        let start = Instant::now();
+        let code = match cluster.get("/api/v1/namespaces/shop").await {
+            Ok(_) => 200,
+            Err(CallError::Status(failure)) => failure.code,
+            Err(CallError::Unreachable(why)) => panic!("{why}"),
+        };
+        (code, called.load(SeqCst), start.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_counts_when_the_server_is_ready() {
+        let (code, calls, took) = refused(0, usize::MAX).await;
+        assert_eq!((code, calls), (403, 2));
+        assert!(took < ASK, "{took:?}");
+        // One that has just started knows no roles, and learns them before or after it is asked.
+        assert_eq!(refused(3, 3).await.0, 200);
+        assert_eq!(refused(0, 1).await.0, 200);
+        // Some servers never tell.
+        let (code, _, took) = refused(usize::MAX, usize::MAX).await;
+        assert_eq!(code, 403);
+        assert!((STARTING..STARTING + 2 * ASK).contains(&took), "{took:?}");
+    }
 
     #[tokio::test]
     async fn requests_of_all_runs_to_a_cluster_are_bound() {
