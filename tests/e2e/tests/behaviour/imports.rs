@@ -134,6 +134,16 @@ fn objects_are_imported_without_a_change_and_then_applied_and_removed() {
     let imported = organization.succeed("web", "Import", &format!("import: {{resources: [{{id: \"{settings}\"}}]}}"));
     assert_eq!(imported["status"]["release"], 1, "{imported:#}");
     assert_eq!(imported["status"]["plan"]["summary"]["import"], 1);
+
+    // Somebody else may have to approve it, and until then nothing is on record.
+    let run = organization.start("web", "Import", "requireApproval: true");
+    let waits = |run: &Value| (run["status"]["phase"] == "AwaitingApproval").then_some(());
+    cluster.kubectl().watch(name, &format!("run/{run}"), PATIENCE, waits);
+    assert_eq!(world.resources("Imported"), [settings.as_str()]);
+    let cancel = r#"{"spec":{"cancel":true}}"#;
+    cluster.kubectl().run(&["patch", "run", &run, "--namespace", name, "--type=merge", "--patch", cancel]);
+    assert_eq!(organization.ended(&run, PATIENCE)["status"]["phase"], "Canceled");
+
     let everything = organization.succeed("web", "Import", "");
     assert_eq!(
         (&everything["status"]["release"], world.resources("Imported")),
