@@ -47,15 +47,16 @@ func discover(t *testing.T, legacy bool) {
 		short      string
 		namespaced bool
 	}{
-		"Organization": {resource("config.stoa.dev", "organizations"), "org", false},
-		"Project":      {resource("config.stoa.dev", "projects"), "proj", true},
-		"Stack":        {resource("config.stoa.dev", "stacks"), "stk", true},
-		"Source":       {resource("config.stoa.dev", "sources"), "src", true},
-		"Backend":      {backends, "be", false},
-		"Workspace":    {resource("platform.stoa.dev", "workspaces"), "ws", false},
-		"Run":          {resource("delivery.stoa.dev", "runs"), "runs", true},
-		"Release":      {resource("delivery.stoa.dev", "releases"), "rel", true},
-		"Resource":     {resource("delivery.stoa.dev", "resources"), "res", true},
+		"Organization":     {resource("config.stoa.dev", "organizations"), "org", false},
+		"Project":          {resource("config.stoa.dev", "projects"), "proj", true},
+		"Stack":            {resource("config.stoa.dev", "stacks"), "stk", true},
+		"Source":           {resource("config.stoa.dev", "sources"), "src", true},
+		"Backend":          {backends, "be", false},
+		"Workspace":        {resource("platform.stoa.dev", "workspaces"), "ws", false},
+		"NotificationSink": {resource("platform.stoa.dev", "notificationsinks"), "nsink", false},
+		"Run":              {resource("delivery.stoa.dev", "runs"), "runs", true},
+		"Release":          {resource("delivery.stoa.dev", "releases"), "rel", true},
+		"Resource":         {resource("delivery.stoa.dev", "resources"), "res", true},
 	} {
 		mapping, err := mapper.RESTMapping(schema.GroupKind{Group: want.resource.Group, Kind: kind})
 		if err != nil {
@@ -83,7 +84,7 @@ func TestOpenAPI(t *testing.T) {
 	root := openapi3.NewRoot(openapicached.NewClient(client.OpenAPIV3()))
 	for group, kinds := range map[string][]string{
 		"config.stoa.dev":   {"Organization", "Project", "Stack", "Source"},
-		"platform.stoa.dev": {"Backend", "Workspace"},
+		"platform.stoa.dev": {"Backend", "NotificationSink", "Workspace"},
 		"delivery.stoa.dev": {"Run", "Release", "Resource"},
 	} {
 		document, err := root.GVSpec(schema.GroupVersion{Group: group, Version: "v1alpha1"})

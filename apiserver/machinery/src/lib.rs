@@ -25,6 +25,7 @@ pub mod object;
 pub mod openapi;
 #[cfg(test)]
 mod oracle;
+pub mod outbound;
 pub mod profile;
 pub mod registry;
 pub mod request;

@@ -12,6 +12,7 @@ mod git;
 mod kinds;
 mod leader;
 mod lease;
+mod notifications;
 mod options;
 mod runs;
 mod sealing;

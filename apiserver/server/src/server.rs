@@ -20,6 +20,7 @@ use crate::{
     git,
     kinds::{self, lookup::Lookup},
     leader::{Term, Work},
+    notifications,
     options::{RunOptions, StorageOptions},
     runs::{
         Services,
@@ -97,6 +98,7 @@ struct Leader {
     /// What people who push to the control repository may do.
     pushes: Arc<dyn Authorizer>,
     own_namespaces: bool,
+    notifications: notifications::Metrics,
 }
 
 impl Work for Leader {
@@ -105,6 +107,7 @@ impl Work for Leader {
         // Whatever is left of them ends with this future.
         let mut tasks = JoinSet::new();
         controllers::start(&self.services, &term.end, &mut tasks);
+        tasks.spawn(notifications::run(self.services.clone(), self.notifications.clone(), term.clone()));
         if self.own_namespaces {
             let namespaces = controllers::namespaces::run(self.registry.clone(), lookup.clone(), term.end.clone());
             tasks.spawn(namespaces);
@@ -200,6 +203,7 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
         // Only masters get in where the namespaces are the server's own, and whoever may push to the repository is one.
         pushes: if parts.namespaces.are_own() { Arc::new(AllowAll) } else { parts.authorizer },
         own_namespaces: parts.namespaces.are_own(),
+        notifications: notifications::Metrics::new(&metrics)?,
         services,
     };
     tasks.spawn(storage.candidate.clone().run(leader, end.clone()));

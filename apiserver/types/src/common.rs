@@ -147,3 +147,8 @@ pub(crate) fn conditions_schema(generator: &mut schemars::SchemaGenerator) -> sc
 pub(crate) fn any_object_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
 }
+
+/// The schema of bytes, which are base64 in JSON.
+pub(crate) fn bytes_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({ "type": "string", "format": "byte" })
+}

@@ -6,7 +6,7 @@
 //! checked in the server, one strategy per kind.
 //!
 //! - [`config`]: Organization, Project, Stack, Source: what application teams write.
-//! - [`platform`]: Workspace, Backend: what the platform team writes.
+//! - [`platform`]: Workspace, Backend, NotificationSink: what the platform team writes.
 //! - [`delivery`]: Run, Release, Resource: what Stoa does and did.
 
 pub mod common;
@@ -21,7 +21,7 @@ pub use common::{
 };
 pub use config::{Organization, Project, Source, Stack};
 pub use delivery::{Release, Resource, Run};
-pub use platform::{Backend, Workspace};
+pub use platform::{Backend, NotificationSink, Workspace};
 
 /// The definitions of all kinds, as `kube` derives them: for tools that want them as CRDs, and for
 /// the server, which makes its own definitions from them.
@@ -34,6 +34,7 @@ pub fn crds() -> Vec<k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensi
         Source::crd(),
         Workspace::crd(),
         Backend::crd(),
+        NotificationSink::crd(),
         Run::crd(),
         Release::crd(),
         Resource::crd(),

@@ -104,3 +104,13 @@ pub const UNREACHABLE: &str = "Unreachable";
 pub const INVALID_FILE: &str = "InvalidFile";
 /// What was pushed to the control repository is not allowed, or not as things are.
 pub const PUSH_REFUSED: &str = "PushRefused";
+/// No event is sent for now, as the object asks.
+pub const SUSPENDED: &str = "Suspended";
+/// What an endpoint answered does not take the event.
+pub const DELIVERY_FAILED: &str = "DeliveryFailed";
+/// What events are to be signed with is no key.
+pub const INVALID_KEY: &str = "InvalidKey";
+/// An event was given up, and is kept as a dead letter.
+pub const DEAD_LETTER: &str = "DeadLetter";
+/// History was gone before it was told.
+pub const EVENTS_MISSED: &str = "EventsMissed";

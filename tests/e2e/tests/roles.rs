@@ -37,7 +37,7 @@ const IN_NAMESPACE: [&str; 23] = [
 ];
 
 /// What is asked for outside of namespaces.
-const IN_CLUSTER: [&str; 7] = [
+const IN_CLUSTER: [&str; 11] = [
     "config/organizations",
     "config/organizations/status",
     "config/organizations/graph",
@@ -45,6 +45,10 @@ const IN_CLUSTER: [&str; 7] = [
     "platform/backends/status",
     "platform/workspaces",
     "platform/workspaces/status",
+    "platform/notificationsinks",
+    "platform/notificationsinks/status",
+    "platform/notificationsinks/deadletters",
+    "platform/notificationsinks/redelivery",
 ];
 
 /// What everybody with a role in a namespace reads.
@@ -96,6 +100,10 @@ const ROLES: [(&str, bool, &[&str]); 5] = [
             "get list watch create update patch delete deletecollection use: platform/backends platform/backends/status\n",
             "get list watch create update patch delete deletecollection use: platform/workspaces\n",
             "get list watch create update patch delete deletecollection use: platform/workspaces/status\n",
+            "get list watch create update patch delete deletecollection use: platform/notificationsinks\n",
+            "get list watch create update patch delete deletecollection use: platform/notificationsinks/status\n",
+            "get list watch create update patch delete deletecollection use: platform/notificationsinks/deadletters\n",
+            "get list watch create update patch delete deletecollection use: platform/notificationsinks/redelivery\n",
         ],
     ),
 ];

@@ -55,6 +55,7 @@ impl Layout for ControlLayout {
             Authored::Source => file::<config::SourceSpec>(identity.kind, value),
             Authored::Workspace => file::<platform::WorkspaceSpec>(identity.kind, value),
             Authored::Backend => file::<platform::BackendSpec>(identity.kind, value),
+            Authored::NotificationSink => file::<platform::NotificationSinkSpec>(identity.kind, value),
         }
     }
 

@@ -7,6 +7,7 @@
 //! organizations/<org>/projects/<project>/stacks/<stack>.yaml
 //! platform/workspaces/<name>.yaml
 //! platform/backends/<name>.yaml
+//! platform/notificationsinks/<name>.yaml
 //! ```
 
 use serde_json::Value;
@@ -21,6 +22,7 @@ pub(super) enum Authored {
     Source,
     Workspace,
     Backend,
+    NotificationSink,
 }
 
 /// The group of what application teams write.
@@ -32,13 +34,20 @@ pub(super) const VERSION: &str = "v1alpha1";
 const SUFFIX: &str = ".yaml";
 
 impl Authored {
-    pub(super) const ALL: [Self; 6] =
-        [Self::Organization, Self::Project, Self::Stack, Self::Source, Self::Workspace, Self::Backend];
+    pub(super) const ALL: [Self; 7] = [
+        Self::Organization,
+        Self::Project,
+        Self::Stack,
+        Self::Source,
+        Self::Workspace,
+        Self::Backend,
+        Self::NotificationSink,
+    ];
 
     pub(super) fn group(self) -> &'static str {
         match self {
             Self::Organization | Self::Project | Self::Stack | Self::Source => CONFIG,
-            Self::Workspace | Self::Backend => PLATFORM,
+            Self::Workspace | Self::Backend | Self::NotificationSink => PLATFORM,
         }
     }
 
@@ -54,6 +63,7 @@ impl Authored {
             Self::Source => "Source",
             Self::Workspace => "Workspace",
             Self::Backend => "Backend",
+            Self::NotificationSink => "NotificationSink",
         }
     }
 
@@ -66,6 +76,7 @@ impl Authored {
             Self::Source => "source",
             Self::Workspace => "workspace",
             Self::Backend => "backend",
+            Self::NotificationSink => "notificationsink",
         }
     }
 
@@ -77,6 +88,7 @@ impl Authored {
             Self::Source => "sources",
             Self::Workspace => "workspaces",
             Self::Backend => "backends",
+            Self::NotificationSink => "notificationsinks",
         }
     }
 
@@ -153,6 +165,7 @@ impl Place {
             }
             (["platform", "workspaces"], name) => (Authored::Workspace, "", name, ""),
             (["platform", "backends"], name) => (Authored::Backend, "", name, ""),
+            (["platform", "notificationsinks"], name) => (Authored::NotificationSink, "", name, ""),
             _ => return None,
         };
         let identity = Identity { kind, namespace: namespace.to_owned(), name: name.to_owned() };
@@ -183,7 +196,9 @@ impl Place {
             Authored::Stack => {
                 format!("organizations/{namespace}/projects/{}/stacks/{name}{SUFFIX}", self.project)
             }
-            Authored::Workspace | Authored::Backend => format!("platform/{}/{name}{SUFFIX}", kind.plural()),
+            Authored::Workspace | Authored::Backend | Authored::NotificationSink => {
+                format!("platform/{}/{name}{SUFFIX}", kind.plural())
+            }
         }
     }
 
@@ -192,7 +207,7 @@ impl Place {
         match self.identity.kind {
             Authored::Organization => Some(&self.identity.name),
             Authored::Project | Authored::Stack | Authored::Source => Some(&self.identity.namespace),
-            Authored::Workspace | Authored::Backend => None,
+            Authored::Workspace | Authored::Backend | Authored::NotificationSink => None,
         }
     }
 }
@@ -227,6 +242,7 @@ mod tests {
             (format!("{config}/sources/shop/a.b"), "organizations/shop/sources/a.b.yaml"),
             (format!("{platform}/workspaces/dev"), "platform/workspaces/dev.yaml"),
             (format!("{platform}/backends/default"), "platform/backends/default.yaml"),
+            (format!("{platform}/notificationsinks/chat"), "platform/notificationsinks/chat.yaml"),
         ] {
             check(&key, json!({"spec": {"project": "web"}}), Some(path));
         }

@@ -3,10 +3,9 @@
 //! Keys that come in the write-only fields are taken out before anything is validated or kept ([`take_keys`]), and are in a
 //! Secret before the Backend is written that names it.
 
-use std::{net::IpAddr, sync::Arc};
+use std::sync::Arc;
 
 use async_trait::async_trait;
-use http::Uri;
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{CustomResourceExt as _, ResourceExt as _};
 use stoa_machinery::{
@@ -249,16 +248,9 @@ fn bucket(bucket: &S3Backend, kind: BackendType, errors: &mut Vec<FieldError>) {
 /// Finds what is wrong with the URL of a service.
 fn endpoint(text: &str, errors: &mut Vec<FieldError>) {
     const PATH: &str = "spec.s3.endpoint";
-    let parsed = text.parse::<Uri>().ok().filter(|uri| matches!(uri.scheme_str(), Some("http" | "https")));
-    let Some((uri, authority)) = parsed.as_ref().and_then(|uri| Some((uri, uri.authority()?))) else {
-        errors.push(FieldError::invalid(PATH, text, "must be a URL such as https://s3.example.com"));
+    let Some(uri) = check::service_url(PATH, text, "https://s3.example.com", "use credentialsSecretRef", errors) else {
         return;
     };
-    if authority.as_str().contains('@') {
-        // The value is left out of the message, because it holds what should not be shown.
-        errors.push(FieldError::forbidden(PATH, "must not contain credentials; use credentialsSecretRef"));
-        return;
-    }
     if uri.path() != "/" || uri.query().is_some() || text.contains('#') {
         errors.push(FieldError::invalid(
             PATH,
@@ -266,9 +258,5 @@ fn endpoint(text: &str, errors: &mut Vec<FieldError>) {
             "must not have a path, as the bucket and the prefix are set apart",
         ));
     }
-    let host = authority.host().trim_start_matches('[').trim_end_matches(']');
-    let is_loopback = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
-    if uri.scheme_str() == Some("http") && !is_loopback {
-        errors.push(FieldError::invalid(PATH, text, "must be https, unless it is a loopback address"));
-    }
+    check::not_in_clear(PATH, text, &uri, errors);
 }

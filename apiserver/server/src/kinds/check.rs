@@ -1,7 +1,8 @@
 //! Validation of shapes that several kinds share.
 
-use std::time::Duration;
+use std::{net::IpAddr, time::Duration};
 
+use http::Uri;
 use stoa_machinery::{ApiError, RequestContext, status::FieldError};
 use stoa_types::{Condition, DurationString, SecretReference, Subject};
 
@@ -84,6 +85,36 @@ pub(crate) fn repository_address(path: &str, value: &str, errors: &mut Vec<Field
     }
     if value.starts_with('-') || value.chars().any(char::is_control) {
         errors.push(FieldError::invalid(path, value, "must be a URL or a path"));
+    }
+}
+
+/// The URL of a service over HTTP, without credentials in it; nothing, with an error, if it is none.
+pub(crate) fn service_url(
+    path: &str,
+    text: &str,
+    example: &str,
+    instead: &str,
+    errors: &mut Vec<FieldError>,
+) -> Option<Uri> {
+    let parsed = text.parse::<Uri>().ok().filter(|uri| matches!(uri.scheme_str(), Some("http" | "https")));
+    let Some((uri, authority)) = parsed.as_ref().and_then(|uri| Some((uri, uri.authority()?))) else {
+        errors.push(FieldError::invalid(path, text, format_args!("must be a URL such as {example}")));
+        return None;
+    };
+    if authority.as_str().contains('@') {
+        // The value is left out of the message, because it holds what should not be shown.
+        errors.push(FieldError::forbidden(path, format_args!("must not contain credentials; {instead}")));
+        return None;
+    }
+    Some(uri.clone())
+}
+
+/// Refuses a URL that others on the way can read along.
+pub(crate) fn not_in_clear(path: &str, text: &str, uri: &Uri, errors: &mut Vec<FieldError>) {
+    let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+    let is_loopback = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    if uri.scheme_str() == Some("http") && !is_loopback {
+        errors.push(FieldError::invalid(path, text, "must be https, unless it is a loopback address"));
     }
 }
 

@@ -11,6 +11,7 @@ pub(crate) mod check;
 pub(crate) mod core;
 pub(crate) mod import;
 pub(crate) mod lookup;
+pub(crate) mod notification_sink;
 pub(crate) mod organization;
 pub(crate) mod project;
 pub(crate) mod records;
@@ -42,6 +43,7 @@ pub(crate) fn register(
         .register(source::definition(), source::SourceStrategy { lookup: lookup.clone() })
         .register(workspace::definition(), workspace::WorkspaceStrategy { lookup: lookup.clone() })
         .register(backend::definition(), backend::BackendStrategy { lookup: lookup.clone(), cluster: cluster.clone() })
+        .register(notification_sink::definition(subresources), notification_sink::NotificationSinkStrategy)
         .register(run::definition(subresources), run::RunStrategy { lookup: lookup.clone() })
         .register(release::definition(subresources), release::ReleaseStrategy { records: records.clone() })
         .register(resource::definition(), resource::ResourceStrategy { records })

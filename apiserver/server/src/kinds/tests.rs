@@ -19,6 +19,7 @@ mod api;
 mod approval;
 mod backends;
 mod imports;
+mod notification_sinks;
 
 /// Allows what is listed, as `verb resource/subresource name`.
 #[derive(Debug, Default)]

@@ -2,6 +2,7 @@
 //!
 //! Everything a person does is an object, since kubectl reaches subresources only with `--raw`.
 
+mod dead_letters;
 mod format;
 mod generate;
 mod graph;
@@ -88,6 +89,29 @@ impl Subresources {
             start("rollback", "Starts a Rollback: creates the Run and returns it.", Operation::Rollback),
             self.graph(graph::Scope::Stack),
             start("import", "Starts an Import: creates the Run and returns it.", Operation::Import),
+        ]
+    }
+
+    /// Those of notification sinks.
+    pub(crate) fn of_notification_sinks(&self) -> Vec<Subresource> {
+        let kind = ("platform.stoa.dev", VERSION, "DeadLetterList");
+        vec![
+            Subresource {
+                name: "deadletters",
+                verbs: &["get"],
+                kind,
+                description: "The events that were given up, oldest first, and why.",
+                produces: &[],
+                handler: Arc::new(dead_letters::DeadLetters { subresources: self.clone() }),
+            },
+            Subresource {
+                name: "redelivery",
+                verbs: &["create"],
+                kind,
+                description: "Has events that were given up delivered again: those that the query parameter id names, or all.",
+                produces: &[],
+                handler: Arc::new(dead_letters::Redelivery { subresources: self.clone() }),
+            },
         ]
     }
 

@@ -8,7 +8,7 @@ use stoa_e2e::{Cluster, Kubectl, Server, Standalone};
 const GROUPS: [(&str, &[&str]); 3] = [
     ("config.stoa.dev", &["organizations", "projects", "sources", "stacks"]),
     ("delivery.stoa.dev", &["releases", "resources", "runs"]),
-    ("platform.stoa.dev", &["backends", "workspaces"]),
+    ("platform.stoa.dev", &["backends", "notificationsinks", "workspaces"]),
 ];
 
 fn raw(kubectl: &Kubectl, path: &str) -> Value {

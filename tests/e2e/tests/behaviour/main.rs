@@ -12,6 +12,7 @@ mod control_repository;
 mod drift;
 mod imports;
 mod kinds;
+mod notifications;
 mod organizations;
 mod ownership;
 mod permissions;

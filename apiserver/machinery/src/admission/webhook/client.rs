@@ -11,13 +11,13 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::admissionregistration::v1::WebhookClientConfig;
 use parking_lot::Mutex;
-use rustls::{CertificateError, ClientConfig, RootCertStore};
-use rustls_pki_types::{CertificateDer, ServerName, pem::PemObject as _};
+use rustls::{CertificateError, ClientConfig};
+use rustls_pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::hook::CallError;
-use crate::{admission::cluster::ServiceResolver, auth::chain};
+use crate::{admission::cluster::ServiceResolver, auth::chain, outbound};
 
 /// The longest answer that is read.
 const LONGEST_ANSWER: usize = 16 << 20;
@@ -190,22 +190,8 @@ impl Target {
 
 /// Trusts the bundle, or what the system trusts when there is none.
 fn tls(bundle: &[u8]) -> Result<ClientConfig, String> {
-    let mut roots = RootCertStore::empty();
-    if bundle.is_empty() {
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    } else {
-        let unusable = "unable to load root certificates: unable to parse bytes as PEM block";
-        for certificate in CertificateDer::pem_slice_iter(bundle) {
-            let certificate = certificate.map_err(|_| unusable)?;
-            roots.add(certificate).map_err(|_| unusable)?;
-        }
-        if roots.is_empty() {
-            return Err(unusable.to_owned());
-        }
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let mut config = builder.map_err(|error| error.to_string())?.with_root_certificates(roots).with_no_client_auth();
+    let unusable = |_| "unable to load root certificates: unable to parse bytes as PEM block".to_owned();
+    let mut config = outbound::tls(bundle).map_err(unusable)?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
 }

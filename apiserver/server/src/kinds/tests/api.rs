@@ -169,6 +169,17 @@ async fn backend_lives() {
 }
 
 #[tokio::test]
+async fn notification_sink_lives() {
+    let world = World::new().await;
+    let spec = json!({
+        "url": "https://hooks.example.com/stoa",
+        "secretRef": { "namespace": "stoa-system", "name": "hooks", "key": "key" },
+        "events": ["dev.stoa.run.failed"],
+    });
+    Client::of(&world).live(&cluster_wide(PLATFORM, "notificationsinks"), PLATFORM, "NotificationSink", spec).await;
+}
+
+#[tokio::test]
 async fn workspace_lives() {
     let world = World::new().await;
     let clusters = json!([{ "name": "main", "inCluster": true }]);

@@ -3,22 +3,17 @@
 //! An answer that is no document is told by its status and the code of its error alone, since its text may quote what was
 //! signed. Redirects are not followed: they would lead to where nobody said that documents are.
 
-use std::{error::Error, fmt, sync::Arc, time::Duration};
+use std::{error::Error, fmt, time::Duration};
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
-use hyper_rustls::HttpsConnector;
-use hyper_util::{
-    client::legacy::{Client, connect::HttpConnector as Tcp},
-    rt::{TokioExecutor, TokioTimer},
-};
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody, HttpResponse, HttpService,
 };
-use rustls::{ClientConfig, RootCertStore};
+use stoa_machinery::outbound;
 
 use super::super::{DocumentError, Refusal};
 
@@ -31,7 +26,7 @@ const MIB: usize = 1 << 20;
 /// They trust the certificate authorities of the system, and are not made through a proxy.
 #[derive(Clone)]
 pub struct S3Transport {
-    client: Client<HttpsConnector<Tcp>, HttpRequestBody>,
+    client: outbound::Client<HttpRequestBody>,
 }
 
 impl fmt::Debug for S3Transport {
@@ -42,29 +37,8 @@ impl fmt::Debug for S3Transport {
 
 impl Default for S3Transport {
     fn default() -> Self {
-        let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let tls = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .expect("the provider has the protocol versions that rustls takes for safe")
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        let mut tcp = Tcp::new();
-        tcp.enforce_http(false);
-        tcp.set_nodelay(true);
-        tcp.set_connect_timeout(Some(Duration::from_secs(5)));
-        let connector = hyper_rustls::HttpsConnectorBuilder::new()
-            .with_tls_config(tls)
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(tcp);
-        let client = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            // Less than services keep them open, so that few requests meet a closed one.
-            .pool_idle_timeout(Duration::from_secs(15))
-            .build(connector);
-        Self { client }
+        let tls = outbound::tls(&[]).expect("what the system trusts is no bundle");
+        Self { client: outbound::client(tls) }
     }
 }
 
@@ -197,16 +171,7 @@ const FULL: &[&str] = &["QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucket
 const UNKNOWN_KEY: &[&str] = &["InvalidAccessKeyId", "XAdminUserNotFound"];
 
 fn transport(error: &(dyn Error + 'static)) -> Failure {
-    let mut causes: Vec<String> = Vec::new();
-    let mut cause = Some(error);
-    while let Some(error) = cause {
-        let said = error.to_string();
-        if causes.last() != Some(&said) {
-            causes.push(said);
-        }
-        cause = error.source();
-    }
-    Failure::Transport(causes.join(": "))
+    Failure::Transport(outbound::causes(error))
 }
 
 /// What an error's XML has between `<Code>` and `</Code>`, if it looks like a code.

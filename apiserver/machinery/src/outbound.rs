@@ -1,0 +1,97 @@
+//! HTTPS to others: whom it trusts, and the client that everything but Kubernetes' own API is called with.
+
+use std::time::Duration;
+
+use bytes::Buf;
+use http_body_util::BodyExt as _;
+use hyper::body::{Body, Incoming};
+use hyper_rustls::HttpsConnector;
+use hyper_util::{
+    client::legacy::{Client as Legacy, connect::HttpConnector},
+    rt::{TokioExecutor, TokioTimer},
+};
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::{CertificateDer, pem::PemObject as _};
+
+/// How long a connection may take to be made.
+const CONNECT: Duration = Duration::from_secs(5);
+/// For how long an idle connection is kept: less than services keep them open, so that few requests meet a closed one.
+const IDLE: Duration = Duration::from_secs(15);
+
+/// A client over HTTP/1.1 that keeps connections, follows no redirect and uses no proxy.
+pub type Client<B> = Legacy<HttpsConnector<HttpConnector>, B>;
+
+/// Certificate authorities that are none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no certificate in it, or one that cannot be read: PEM is expected")]
+pub struct InvalidBundle;
+
+/// Trusts the certificate authorities of a bundle, PEM, or those of the system when it is empty.
+///
+/// # Errors
+///
+/// [`InvalidBundle`], never for an empty one.
+pub fn tls(bundle: &[u8]) -> Result<ClientConfig, InvalidBundle> {
+    let mut roots = RootCertStore::empty();
+    if bundle.is_empty() {
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    } else {
+        for certificate in CertificateDer::pem_slice_iter(bundle) {
+            roots.add(certificate.map_err(|_| InvalidBundle)?).map_err(|_| InvalidBundle)?;
+        }
+        if roots.is_empty() {
+            return Err(InvalidBundle);
+        }
+    }
+    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+    Ok(ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("the provider has the protocol versions that rustls takes for safe")
+        .with_root_certificates(roots)
+        .with_no_client_auth())
+}
+
+/// A client for `https://` and `http://`.
+pub fn client<B>(tls: ClientConfig) -> Client<B>
+where
+    B: Body + Send,
+    B::Data: Send,
+{
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    // A small request must not wait for more to be sent.
+    tcp.set_nodelay(true);
+    tcp.set_connect_timeout(Some(CONNECT));
+    let connector = hyper_rustls::HttpsConnectorBuilder::new()
+        .with_tls_config(tls)
+        .https_or_http()
+        .enable_http1()
+        .wrap_connector(tcp);
+    Legacy::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE).build(connector)
+}
+
+/// Reads a body to its end and keeps nothing of it, so that its connection can be used again; one that is longer than `most`
+/// bytes or breaks off is left, and its connection with it.
+pub async fn discard(mut body: Incoming, most: usize) {
+    let mut length = 0;
+    while let Some(Ok(frame)) = body.frame().await {
+        length += frame.data_ref().map_or(0, |data| data.remaining());
+        if length > most {
+            return;
+        }
+    }
+}
+
+/// An error and its causes in one line, none twice.
+pub fn causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut told: Vec<String> = Vec::new();
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        let said = error.to_string();
+        if told.last() != Some(&said) {
+            told.push(said);
+        }
+        cause = error.source();
+    }
+    told.join(": ")
+}

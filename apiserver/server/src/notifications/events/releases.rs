@@ -1,0 +1,69 @@
+//! Releases: they are created, and stay as they are.
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::{Value, json};
+
+use super::{Mark, Metadata, Parts, Scope, Told};
+
+const CREATED: &str = "dev.stoa.release.created";
+
+#[derive(Deserialize)]
+#[serde(transparent)]
+pub(super) struct Release(Parts<Spec, Option<IgnoredAny>>);
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Spec {
+    stack: String,
+    workspace: String,
+    revision: i64,
+    run: String,
+    #[serde(default)]
+    commit: String,
+    plan_digest: String,
+    spec_digest: String,
+    state_digest: String,
+    #[serde(default)]
+    rollback_of: Option<i64>,
+    #[serde(default)]
+    tombstone: bool,
+}
+
+impl Told for Release {
+    type Kind = stoa_types::Release;
+    const RESOURCE: &'static str = "delivery.stoa.dev/releases/";
+    const TYPES: &'static [&'static str] = &[CREATED];
+
+    fn metadata(&self) -> &Metadata {
+        &self.0.metadata
+    }
+
+    fn scope(&self) -> Scope {
+        Scope {
+            organization: self.0.metadata.namespace.clone(),
+            project: self.0.metadata.labels.project.clone(),
+            stack: self.0.spec.stack.clone(),
+            workspaces: vec![self.0.spec.workspace.clone()],
+        }
+    }
+
+    fn marks(&self) -> Vec<Mark> {
+        vec![Mark::new(CREATED, self.0.metadata.creation_timestamp)]
+    }
+
+    fn data(&self) -> Value {
+        let spec = &self.0.spec;
+        json!({
+            "workspace": spec.workspace,
+            "revision": spec.revision,
+            "run": spec.run,
+            "commit": spec.commit,
+            "planDigest": spec.plan_digest,
+            "specDigest": spec.spec_digest,
+            "stateDigest": spec.state_digest,
+            "rollbackOf": spec.rollback_of,
+            "tombstone": spec.tombstone,
+        })
+    }
+}

@@ -1,0 +1,144 @@
+//! Runs: they start, may have to be approved, and end once.
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use stoa_types::{
+    delivery::{Decision, Operation, PlanSummary, RunPhase},
+    reason,
+};
+
+use super::{Condition, Mark, Metadata, Parts, Scope, Told, condition};
+
+const STARTED: &str = "dev.stoa.run.started";
+const AWAITING_APPROVAL: &str = "dev.stoa.run.awaitingapproval";
+const APPROVED: &str = "dev.stoa.run.approved";
+const REJECTED: &str = "dev.stoa.run.rejected";
+const SUCCEEDED: &str = "dev.stoa.run.succeeded";
+const FAILED: &str = "dev.stoa.run.failed";
+const CANCELED: &str = "dev.stoa.run.canceled";
+
+#[derive(Deserialize)]
+#[serde(transparent)]
+pub(super) struct Run(Parts<Spec, Status>);
+
+#[derive(Deserialize)]
+struct Spec {
+    stack: String,
+    #[serde(default)]
+    workspace: String,
+    operation: Operation,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Status {
+    phase: RunPhase,
+    start_time: Option<Timestamp>,
+    completion_time: Option<Timestamp>,
+    plan: Option<Plan>,
+    approval: Option<Approval>,
+    source: Option<Source>,
+    requester: Requester,
+    release: Option<i64>,
+    conditions: Vec<Condition>,
+}
+
+#[derive(Deserialize)]
+struct Plan {
+    digest: String,
+    #[serde(default)]
+    time: Option<Timestamp>,
+    #[serde(default)]
+    summary: PlanSummary,
+}
+
+#[derive(Deserialize)]
+struct Approval {
+    decision: Decision,
+    #[serde(default)]
+    time: Option<Timestamp>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Source {
+    commit: String,
+    #[serde(default)]
+    spec_digest: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+struct Requester {
+    #[serde(default)]
+    username: String,
+}
+
+impl Told for Run {
+    type Kind = stoa_types::Run;
+    const RESOURCE: &'static str = "delivery.stoa.dev/runs/";
+    const TYPES: &'static [&'static str] =
+        &[STARTED, AWAITING_APPROVAL, APPROVED, REJECTED, SUCCEEDED, FAILED, CANCELED];
+
+    fn metadata(&self) -> &Metadata {
+        &self.0.metadata
+    }
+
+    fn scope(&self) -> Scope {
+        Scope {
+            organization: self.0.metadata.namespace.clone(),
+            project: self.0.metadata.labels.project.clone(),
+            stack: self.0.spec.stack.clone(),
+            workspaces: vec![self.0.spec.workspace.clone()],
+        }
+    }
+
+    fn marks(&self) -> Vec<Mark> {
+        let status = &self.0.status;
+        let mut marks = Vec::new();
+        if status.start_time.is_some() {
+            marks.push(Mark::new(STARTED, status.start_time));
+        }
+        if let (RunPhase::AwaitingApproval, Some(plan)) = (status.phase, &status.plan) {
+            marks.push(Mark::new(AWAITING_APPROVAL, plan.time).which(&plan.digest));
+        }
+        if let Some(approval) = &status.approval {
+            let decided = match approval.decision {
+                Decision::Approved => APPROVED,
+                Decision::Rejected => REJECTED,
+            };
+            marks.push(Mark::new(decided, approval.time));
+        }
+        let ended = match status.phase {
+            RunPhase::Succeeded => Some(SUCCEEDED),
+            RunPhase::Failed => Some(FAILED),
+            RunPhase::Canceled => Some(CANCELED),
+            RunPhase::Pending
+            | RunPhase::Generating
+            | RunPhase::Planning
+            | RunPhase::AwaitingApproval
+            | RunPhase::Applying
+            | RunPhase::Verifying => None,
+        };
+        marks.extend(ended.map(|ended| Mark::new(ended, status.completion_time)));
+        marks
+    }
+
+    fn data(&self) -> Value {
+        let status = &self.0.status;
+        let ended = [reason::FAILED, reason::COMPLETE].iter().find_map(|type_| condition(&status.conditions, type_));
+        let (plan, source) = (status.plan.as_ref(), status.source.as_ref());
+        json!({
+            "workspace": self.0.spec.workspace,
+            "operation": self.0.spec.operation,
+            "phase": status.phase,
+            "reason": ended.map(|condition| &condition.reason),
+            "requester": status.requester.username,
+            "commit": source.map(|source| &source.commit),
+            "specDigest": source.and_then(|source| source.spec_digest.as_ref()),
+            "planDigest": plan.map(|plan| &plan.digest),
+            "changes": plan.map(|plan| plan.summary.changes()),
+            "release": status.release,
+        })
+    }
+}

@@ -1,0 +1,149 @@
+//! Notifications: what happens is told to the endpoints that NotificationSinks name.
+//!
+//! The log is the queue. Each sink has a reader of its own ([`feed`]) that turns records into events ([`events`]), keeps those
+//! that the sink asks for ([`selection`]) in a bounded [`window`], and delivers them ([`worker`], [`delivery`]). How far that
+//! is, and what was given up, is in the log as well ([`records`]). So nothing is written when an event happens, and a sink
+//! that does not answer costs no one but itself.
+//!
+//! One replica does it for its term; writes are under the term's fence.
+
+mod delivery;
+pub(crate) mod events;
+mod feed;
+mod metrics;
+pub(crate) mod records;
+mod selection;
+mod window;
+mod worker;
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    time::Duration,
+};
+
+use futures_util::StreamExt as _;
+use kube::ResourceExt as _;
+use stoa_machinery::{outbound, registry::api::Change};
+use stoa_types::NotificationSink;
+use tokio::task::JoinHandle;
+use tokio_util::sync::DropGuard;
+
+pub(crate) use self::metrics::Metrics;
+use self::worker::Worker;
+use crate::{leader::Term, runs::Services};
+
+/// How long a worker may take to end before it is dropped.
+const END: Duration = Duration::from_secs(2);
+
+/// Delivers to all sinks until the term ends.
+pub(crate) async fn run(services: Services, metrics: Metrics, term: Term) {
+    let Ok(sinks) = services.lookup.api::<NotificationSink>() else { return };
+    let mut changes = sinks.subscribe(None);
+    let mut manager = Manager { services, metrics, term, workers: HashMap::new() };
+    let end = manager.term.end.clone();
+    while let Some(Some(change)) = end.run_until_cancelled(changes.next()).await {
+        match change {
+            Change::Restarted(all) => manager.restart(all).await,
+            Change::Applied(sink) => manager.apply(sink).await,
+            Change::Deleted(sink) => {
+                manager.stop(&sink.name_any()).await;
+                manager.metrics.forget(&sink.name_any());
+                manager.clean().await;
+            }
+        }
+    }
+    let names: Vec<String> = manager.workers.keys().cloned().collect();
+    for name in names {
+        manager.stop(&name).await;
+        // Another replica counts from now on.
+        manager.metrics.forget(&name);
+    }
+}
+
+/// The delivery of one sink.
+#[derive(Debug)]
+struct Running {
+    uid: Option<String>,
+    generation: Option<i64>,
+    end: DropGuard,
+    task: Option<JoinHandle<()>>,
+}
+
+struct Manager {
+    services: Services,
+    metrics: Metrics,
+    term: Term,
+    /// By the name of the sink.
+    workers: HashMap<String, Running>,
+}
+
+impl Manager {
+    /// These are all sinks there are.
+    async fn restart(&mut self, all: Vec<NotificationSink>) {
+        let there: BTreeSet<String> = all.iter().map(|sink| sink.name_any()).collect();
+        let gone: Vec<String> = self.workers.keys().filter(|name| !there.contains(*name)).cloned().collect();
+        for name in gone {
+            self.stop(&name).await;
+            self.metrics.forget(&name);
+        }
+        for sink in all {
+            self.apply(sink).await;
+        }
+        self.clean().await;
+    }
+
+    /// Delivers as the sink says now.
+    async fn apply(&mut self, sink: NotificationSink) {
+        let name = sink.name_any();
+        let (uid, generation) = (sink.uid(), sink.metadata.generation);
+        // Most changes are those of its status.
+        if self.workers.get(&name).is_some_and(|running| running.uid == uid && running.generation == generation) {
+            return;
+        }
+        self.stop(&name).await;
+        let end = self.term.end.child_token();
+        let task = if sink.spec.suspend {
+            worker::suspend(&self.services, &sink).await;
+            None
+        } else {
+            let worker = Worker {
+                services: self.services.clone(),
+                metrics: self.metrics.clone(),
+                fence: self.term.fence.clone(),
+                sink,
+            };
+            Some(tokio::spawn(worker.run(end.clone())))
+        };
+        self.workers.insert(name, Running { uid, generation, end: end.drop_guard(), task });
+    }
+
+    /// Ends a delivery, so that another can begin where it stopped.
+    async fn stop(&mut self, name: &str) {
+        let Some(Running { end, task, .. }) = self.workers.remove(name) else { return };
+        drop(end);
+        let Some(mut task) = task else { return };
+        match tokio::time::timeout(END, &mut task).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::error!(sink = name, %error, "the delivery to a notification sink ended badly"),
+            Err(_) => task.abort(),
+        }
+    }
+
+    /// Removes what is kept of sinks that are gone.
+    async fn clean(&self) {
+        let uids = self.workers.values().filter_map(|running| running.uid.clone()).collect();
+        if let Err(error) = records::retain(&*self.services.log, &uids, self.term.fence.as_ref()).await {
+            tracing::warn!(error = outbound::causes(&error), "records of deleted notification sinks are left for now");
+        }
+    }
+}
+
+impl Drop for Manager {
+    fn drop(&mut self) {
+        // Tokens end with their guards; a task that hangs is not waited for.
+        self.workers.values().filter_map(|running| running.task.as_ref()).for_each(JoinHandle::abort);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,161 @@
+//! An endpoint on loopback that answers as a test says.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response};
+use http_body_util::{BodyExt as _, Full};
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use serde_json::Value;
+use stoa_pki::{CertificateAuthority, CertificateRequest};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpListener,
+    sync::mpsc,
+    time::Instant,
+};
+use tokio_rustls::TlsAcceptor;
+
+use super::PATIENCE;
+
+/// What is answered.
+#[derive(Clone, Debug)]
+pub(super) enum Reply {
+    Code(u16),
+    /// With a header.
+    With(u16, &'static str, String),
+    /// So much later than anybody waits.
+    Never,
+    /// The connection is closed instead.
+    Close,
+}
+
+/// A request that came.
+#[derive(Clone, Debug)]
+pub(super) struct Received {
+    pub(super) event: Value,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+    pub(super) at: Instant,
+}
+
+type Behaviour = Arc<Mutex<Box<dyn FnMut(&Value) -> Reply + Send>>>;
+
+pub(super) struct Receiver {
+    address: SocketAddr,
+    scheme: &'static str,
+    /// The certificate authority, PEM, with TLS.
+    pub(super) ca: String,
+    received: tokio::sync::Mutex<mpsc::UnboundedReceiver<Received>>,
+    behaviour: Behaviour,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Receiver {
+    pub(super) async fn start(reply: impl FnMut(&Value) -> Reply + Send + 'static) -> Self {
+        Self::serve(None, String::new(), reply).await
+    }
+
+    /// The same with TLS.
+    pub(super) async fn start_tls(reply: impl FnMut(&Value) -> Reply + Send + 'static) -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let directory = tempfile::TempDir::new().unwrap();
+        let ca = CertificateAuthority::load_or_create(directory.path(), "ca", "test").unwrap();
+        let issued = ca.issue(&CertificateRequest::server("receiver").loopback()).unwrap();
+        let certificate =
+            stoa_machinery::serve::ServingCertificate::from_pem(&issued.certificate_pem, &issued.key_pem).unwrap();
+        let tls = rustls::ServerConfig::builder().with_no_client_auth().with_cert_resolver(Arc::new(certificate));
+        Self::serve(Some(TlsAcceptor::from(Arc::new(tls))), ca.certificate_pem().to_owned(), reply).await
+    }
+
+    async fn serve(tls: Option<TlsAcceptor>, ca: String, reply: impl FnMut(&Value) -> Reply + Send + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (sender, received) = mpsc::unbounded_channel();
+        let behaviour: Behaviour = Arc::new(Mutex::new(Box::new(reply)));
+        let answers = behaviour.clone();
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let task = tokio::spawn(async move {
+            // They end with the receiver.
+            let mut connections = tokio::task::JoinSet::new();
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let (tls, sender, answers) = (tls.clone(), sender.clone(), answers.clone());
+                connections.spawn(async move {
+                    match tls {
+                        None => connection(stream, sender, answers).await,
+                        Some(tls) => {
+                            if let Ok(stream) = tls.accept(stream).await {
+                                connection(stream, sender, answers).await;
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        Self { address, scheme, ca, received: tokio::sync::Mutex::new(received), behaviour, task }
+    }
+
+    pub(super) fn url(&self) -> String {
+        format!("{}://{}/hook?team=shop", self.scheme, self.address)
+    }
+
+    /// Answers otherwise from now on.
+    pub(super) fn behave(&self, reply: impl FnMut(&Value) -> Reply + Send + 'static) {
+        *self.behaviour.lock() = Box::new(reply);
+    }
+
+    /// What comes next.
+    pub(super) async fn next(&self) -> Received {
+        let mut received = self.received.lock().await;
+        let next = tokio::time::timeout(PATIENCE, received.recv()).await;
+        next.expect("something comes").expect("the receiver listens")
+    }
+
+    /// What has come already.
+    pub(super) fn try_next(&self) -> Option<Received> {
+        self.received.try_lock().expect("a test waits for one at a time").try_recv().ok()
+    }
+
+    /// How many requests come in a while.
+    pub(super) async fn count_for(&self, time: Duration) -> usize {
+        tokio::time::sleep(time).await;
+        std::iter::from_fn(|| self.try_next()).count()
+    }
+}
+
+async fn connection<S>(stream: S, sender: mpsc::UnboundedSender<Received>, behaviour: Behaviour)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (sender, behaviour) = (sender.clone(), behaviour.clone());
+        async move {
+            assert_eq!((request.method().as_str(), request.uri().to_string().as_str()), ("POST", "/hook?team=shop"));
+            let headers = request.headers().clone();
+            let body = request.into_body().collect().await.unwrap().to_bytes();
+            let event: Value = serde_json::from_slice(&body).unwrap();
+            let reply = (behaviour.lock())(&event);
+            // Nobody may care any more.
+            let _ = sender.send(Received { event, headers, body, at: Instant::now() });
+            let mut response = Response::builder();
+            match reply {
+                Reply::Code(code) => response = response.status(code),
+                Reply::With(code, name, value) => response = response.status(code).header(name, value),
+                Reply::Never => std::future::pending().await,
+                Reply::Close => return Err("the connection is closed"),
+            }
+            // What is answered is nobody's business.
+            Ok(response.body(Full::new(Bytes::from_static(b"hunter2"))).unwrap())
+        }
+    });
+    let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+}

@@ -1,0 +1,117 @@
+//! Endpoints that fail, and what that does to the rest.
+
+use super::*;
+
+#[tokio::test]
+async fn an_event_is_tried_again_under_the_same_id_until_it_is_taken() {
+    let bed = Bed::started().await;
+    let elsewhere = Receiver::start(|_| Reply::Code(200)).await;
+    let mut replies = [
+        Reply::Code(500),
+        Reply::Close,
+        Reply::With(307, "location", elsewhere.url()),
+        Reply::Never,
+        Reply::Code(401),
+        Reply::Code(202),
+    ]
+    .into_iter();
+    let receiver = Receiver::start(move |_| replies.next().unwrap_or(Reply::Code(202))).await;
+    bed.sink("chat", &receiver, json!({"timeout": "1s"})).await;
+    bed.begin("web-1").await;
+    let first = receiver.next().await;
+    for _ in 1..6 {
+        assert_eq!(receiver.next().await.body, first.body);
+    }
+    assert_eq!(receiver.count_for(Duration::from_millis(1500)).await, 0, "it was taken");
+    assert!(elsewhere.try_next().is_none(), "redirects are not followed");
+    bed.until_ready("chat", reason::AVAILABLE).await;
+    let counted = bed.metric("stoa_notification_attempts_total");
+    assert!(counted.contains("{outcome=\"retried\",sink=\"chat\"} 5"), "{counted}");
+}
+
+#[tokio::test]
+async fn an_endpoint_that_cannot_be_reached_is_told_in_the_status() {
+    let bed = Bed::started().await;
+    let receiver = Receiver::start(|_| Reply::Code(503)).await;
+    bed.sink("chat", &receiver, json!({})).await;
+    bed.begin("web-1").await;
+    bed.until_ready("chat", reason::DELIVERY_FAILED).await;
+    assert_eq!(bed.ready("chat").await.unwrap().message, "it answered 503 Service Unavailable");
+    drop(receiver);
+    let is_refused = |sink: &NotificationSink| {
+        let conditions = &sink.status.as_ref().unwrap().conditions;
+        condition(conditions, reason::READY).unwrap().message.contains("refused")
+    };
+    let sink = bed.until("chat", is_refused).await;
+    assert!(!serde_json::to_string(&sink.status).unwrap().contains("hunter2"), "{:?}", sink.status);
+}
+
+#[tokio::test]
+async fn an_answer_may_ask_to_wait() {
+    let bed = Bed::started().await;
+    let mut replies = [Reply::With(429, "retry-after", "2".to_owned())].into_iter();
+    let receiver = Receiver::start(move |_| replies.next().unwrap_or(Reply::Code(200))).await;
+    bed.sink("chat", &receiver, json!({})).await;
+    bed.begin("web-1").await;
+    let (first, second) = (receiver.next().await, receiver.next().await);
+    let waited = second.at - first.at;
+    assert!(waited >= Duration::from_secs(2), "it waited {waited:?}");
+}
+
+#[tokio::test]
+async fn events_of_a_stack_keep_their_order_and_hold_up_no_others() {
+    let bed = Bed::started().await;
+    let receiver = Receiver::start(|event| {
+        let is_stuck = event["type"] == "dev.stoa.run.started";
+        Reply::Code(if is_stuck { 500 } else { 200 })
+    })
+    .await;
+    bed.sink("chat", &receiver, json!({})).await;
+    bed.begin("web-1").await;
+    bed.end("web-1", RunPhase::Failed).await;
+    bed.lose("lost").await;
+    let mut came = Vec::new();
+    while !came.contains(&"workspace.unavailable workspaces/lost".to_owned()) {
+        came.push(told(&receiver.next().await));
+    }
+    for _ in 0..2 {
+        came.push(told(&receiver.next().await));
+    }
+    assert!(!came.contains(&"run.failed runs/web-1".to_owned()), "{came:?}");
+    receiver.behave(|_| Reply::Code(200));
+    let mut came = vec![told(&receiver.next().await)];
+    while came.last().unwrap() == "run.started runs/web-1" {
+        came.push(told(&receiver.next().await));
+    }
+    assert_eq!(came.last().unwrap(), "run.failed runs/web-1", "{came:?}");
+}
+
+#[tokio::test]
+async fn a_sink_that_does_not_answer_holds_up_no_other() {
+    let bed = Bed::started().await;
+    let (slow, quick) = (Receiver::start(|_| Reply::Never).await, Receiver::start(|_| Reply::Code(200)).await);
+    bed.sink("slow", &slow, json!({"timeout": "60s"})).await;
+    bed.sink("quick", &quick, json!({})).await;
+    for name in ["a", "b", "c", "d"] {
+        bed.begin(name).await;
+        assert_eq!(told(&quick.next().await), format!("run.started runs/{name}"));
+    }
+    assert_eq!(slow.count_for(Duration::from_millis(100)).await, 1, "the stack's first is under way");
+    assert!(bed.metric("stoa_notification_pending_events{sink=\"slow\"}").ends_with(" 4"));
+}
+
+#[tokio::test]
+async fn an_endpoint_proves_who_it_is() {
+    let bed = Bed::started().await;
+    let receiver = Receiver::start_tls(|_| Reply::Code(200)).await;
+    let bundle = STANDARD.encode(&receiver.ca);
+    bed.sink("stranger", &receiver, json!({})).await;
+    bed.begin("web-1").await;
+    bed.until_ready("stranger", reason::DELIVERY_FAILED).await;
+    let message = bed.ready("stranger").await.unwrap().message;
+    assert!(message.contains("UnknownIssuer"), "{message}");
+    assert!(receiver.try_next().is_none(), "a stranger is told nothing");
+    bed.sink("friend", &receiver, json!({"caBundle": bundle})).await;
+    bed.end("web-1", RunPhase::Canceled).await;
+    assert_eq!(told(&receiver.next().await), "run.canceled runs/web-1");
+}

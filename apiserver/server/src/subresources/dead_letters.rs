@@ -1,0 +1,100 @@
+//! `notificationsinks/deadletters` shows what was given up, and `notificationsinks/redelivery` has it delivered again.
+
+use async_trait::async_trait;
+use http::StatusCode;
+use kube::ResourceExt as _;
+use serde_json::json;
+use stoa_machinery::{
+    ApiError,
+    definition::{SubresourceCall, SubresourceHandler, SubresourceResponse},
+    outbound,
+};
+use stoa_types::NotificationSink;
+
+use super::{Subresources, answer};
+use crate::{
+    notifications::records::{RecordError, Records},
+    runs::Services,
+};
+
+/// Shows the dead letters of a sink, oldest first.
+#[derive(Debug)]
+pub(super) struct DeadLetters {
+    pub(super) subresources: Subresources,
+}
+
+/// Asks for dead letters to be delivered again.
+#[derive(Debug)]
+pub(super) struct Redelivery {
+    pub(super) subresources: Subresources,
+}
+
+/// The records of a sink. Whoever leads writes under a fence, and others do not.
+async fn records(services: &Services, name: &str) -> Result<Records, ApiError> {
+    let sink = services.lookup.api::<NotificationSink>()?.get("", name).await?;
+    Ok(Records::new(services.log.clone(), &sink.uid().unwrap_or_default(), None))
+}
+
+fn unavailable(error: impl Into<RecordError>) -> ApiError {
+    let error = error.into();
+    tracing::warn!(error = outbound::causes(&error), "dead letters cannot be read or written");
+    match error {
+        RecordError::Log(_) => ApiError::service_unavailable("the log cannot be used").with_retry_after(1),
+        RecordError::Unreadable(_) => ApiError::internal(error),
+    }
+}
+
+#[async_trait]
+impl SubresourceHandler for DeadLetters {
+    async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
+        let records = records(self.subresources.services()?, &call.name).await?;
+        let letters = records.dead().await.map_err(unavailable)?;
+        let items: Vec<_> = letters
+            .into_iter()
+            .map(|(_, _, letter)| {
+                let mut item = json!({
+                    "id": letter.event.id, "reason": letter.reason, "attempts": letter.attempts, "time": letter.time,
+                    "event": letter.event,
+                });
+                if let Some(asked) = letter.redeliver {
+                    item["redeliver"] = json!(asked);
+                }
+                item
+            })
+            .collect();
+        let list = json!({
+            "apiVersion": "platform.stoa.dev/v1alpha1",
+            "kind": "DeadLetterList",
+            "items": items,
+            "dropped": records.dropped().await.map_err(unavailable)?,
+        });
+        answer(StatusCode::OK, "application/json", list.to_string() + "\n")
+    }
+}
+
+#[async_trait]
+impl SubresourceHandler for Redelivery {
+    /// The query parameter `id`, as often as wanted, names events; without it, all are meant. The body is not read.
+    async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
+        let services = self.subresources.services()?;
+        let records = records(services, &call.name).await?;
+        let ids: Vec<&str> = call.query.iter().filter(|(name, _)| name == "id").map(|(_, id)| id.as_str()).collect();
+        let mut letters = records.dead().await.map_err(unavailable)?;
+        letters.retain(|(_, _, letter)| ids.is_empty() || ids.contains(&letter.event.id.as_str()));
+        if let Some(id) = ids.iter().find(|id| !letters.iter().any(|(_, _, letter)| letter.event.id == **id)) {
+            return Err(ApiError::new(
+                404,
+                "NotFound",
+                format!("there is no dead letter of an event with the id {id:?}"),
+            ));
+        }
+        let mut asked = 0;
+        for (key, version, letter) in letters {
+            // One that changes meanwhile is being delivered.
+            if call.context.dry_run || records.ask(key, version, letter, services.now()).await.map_err(unavailable)? {
+                asked += 1;
+            }
+        }
+        answer(StatusCode::ACCEPTED, "application/json", json!({ "redelivering": asked }).to_string() + "\n")
+    }
+}
