@@ -55,6 +55,7 @@ func discover(t *testing.T, legacy bool) {
 		"Workspace":        {resource("platform.stoa.dev", "workspaces"), "ws", false},
 		"NotificationSink": {resource("platform.stoa.dev", "notificationsinks"), "nsink", false},
 		"Run":              {resource("delivery.stoa.dev", "runs"), "runs", true},
+		"Workflow":         {resource("delivery.stoa.dev", "workflows"), "wf", true},
 		"Release":          {resource("delivery.stoa.dev", "releases"), "rel", true},
 		"Resource":         {resource("delivery.stoa.dev", "resources"), "res", true},
 	} {
@@ -85,7 +86,7 @@ func TestOpenAPI(t *testing.T) {
 	for group, kinds := range map[string][]string{
 		"config.stoa.dev":   {"Organization", "Project", "Stack", "Source"},
 		"platform.stoa.dev": {"Backend", "NotificationSink", "Workspace"},
-		"delivery.stoa.dev": {"Run", "Release", "Resource"},
+		"delivery.stoa.dev": {"Run", "Workflow", "Release", "Resource"},
 	} {
 		document, err := root.GVSpec(schema.GroupVersion{Group: group, Version: "v1alpha1"})
 		if err != nil {

@@ -6,6 +6,8 @@ pub const STACK: &str = "stoa.dev/stack";
 pub const WORKSPACE: &str = "stoa.dev/workspace";
 /// The project that a Run, Release or Resource belongs to.
 pub const PROJECT: &str = "stoa.dev/project";
+/// On a Run: the Workflow that started it.
+pub const WORKFLOW: &str = "stoa.dev/workflow";
 /// On a Secret that Stoa keeps: the Backend whose keys are in it.
 pub const BACKEND: &str = "stoa.dev/backend";
 /// On a namespace: the Organization that owns it.
@@ -21,6 +23,8 @@ pub const STACKS_FINALIZER: &str = "stoa.dev/stacks";
 pub const INFRASTRUCTURE_FINALIZER: &str = "stoa.dev/infrastructure";
 /// On a Run: it must have ended first.
 pub const RUN_FINALIZER: &str = "stoa.dev/run";
+/// On a Workflow: its runs must have ended first.
+pub const WORKFLOW_FINALIZER: &str = "stoa.dev/workflow";
 
 /// On a Run, as an annotation: the run that took its place before it began.
 pub const SUPERSEDED_BY: &str = "stoa.dev/superseded-by";

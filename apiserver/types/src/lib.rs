@@ -7,7 +7,7 @@
 //!
 //! - [`config`]: Organization, Project, Stack, Source: what application teams write.
 //! - [`platform`]: Workspace, Backend, NotificationSink: what the platform team writes.
-//! - [`delivery`]: Run, Release, Resource: what Stoa does and did.
+//! - [`delivery`]: Run, Workflow, Release, Resource: what Stoa does and did.
 
 pub mod common;
 pub mod config;
@@ -20,7 +20,7 @@ pub use common::{
     Condition, DeletionPolicy, DurationString, LocalReference, SecretKeyReference, SecretReference, Subject,
 };
 pub use config::{Organization, Project, Source, Stack};
-pub use delivery::{Release, Resource, Run};
+pub use delivery::{Release, Resource, Run, Workflow};
 pub use platform::{Backend, NotificationSink, Workspace};
 
 /// The definitions of all kinds, as `kube` derives them: for tools that want them as CRDs, and for
@@ -38,6 +38,7 @@ pub fn crds() -> Vec<k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensi
         Run::crd(),
         Release::crd(),
         Resource::crd(),
+        Workflow::crd(),
     ]
 }
 

@@ -14,6 +14,8 @@ pub const COMPLETE: &str = "Complete";
 pub const FAILED: &str = "Failed";
 /// Condition of a Run: something is out of reach or busy, and the run is tried again.
 pub const WAITING: &str = "Waiting";
+/// Condition of a Workflow: nothing of it begins.
+pub const PAUSED: &str = "Paused";
 /// Condition of a Run, and its reason when it is true: its plan was approved.
 pub const APPROVED: &str = "Approved";
 /// Condition of an authored object: its file in the control repository is what is served.
@@ -32,6 +34,12 @@ pub const SUCCEEDED: &str = "Succeeded";
 pub const CANCELED: &str = "Canceled";
 /// Another run took the place of the run before it began.
 pub const SUPERSEDED: &str = "Superseded";
+/// A step of a Workflow began.
+pub const STEP_STARTED: &str = "StepStarted";
+/// A step of a Workflow ended well.
+pub const STEP_SUCCEEDED: &str = "StepSucceeded";
+/// A step of a Workflow ended otherwise.
+pub const STEP_FAILED: &str = "StepFailed";
 /// What is desired was started.
 pub const STARTED: &str = "Started";
 /// What is desired cannot be started now.
@@ -78,7 +86,7 @@ pub const PLAN_STALE: &str = "PlanStale";
 pub const RUNNER_UNAVAILABLE: &str = "RunnerUnavailable";
 /// Another run of the same stack and workspace is under way.
 pub const CONFLICTING_RUN: &str = "ConflictingRun";
-/// Somebody has to approve a plan.
+/// Somebody has to approve a plan; also a condition of a Workflow, in which they may have to approve a step.
 pub const AWAITING_APPROVAL: &str = "AwaitingApproval";
 /// Somebody rejected the plan.
 pub const REJECTED: &str = "Rejected";

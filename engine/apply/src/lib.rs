@@ -5,6 +5,7 @@
 
 mod call;
 mod execute;
+mod health;
 mod importing;
 mod lost;
 mod observer;
@@ -13,6 +14,7 @@ mod values;
 mod verify;
 
 pub use execute::{Execution, Options, Outcome, execute};
+pub use health::{Unhealthy, unhealthy};
 pub use importing::import;
 pub use observer::{Abandoned, Observer, ResourceOutcome, ResourceResult};
 pub use planning::{PlanError, Planned, Planning, plan};

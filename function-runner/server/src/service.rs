@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use stoa_apply::Planning;
+use stoa_engine::Spec;
 use stoa_proto::function_runner_server::FunctionRunner;
 use stoa_proto::{
-    ApplyEvent, ApplyRequest, ContentRequest, ContentResponse, GenerateRequest, GenerateResponse, LookRequest,
-    LookResponse, PlanRequest, PlanResponse, ResolveRequest, ResolveResponse, Source, apply_request,
+    ApplyEvent, ApplyRequest, ContentRequest, ContentResponse, GenerateRequest, GenerateResponse, HealthRequest,
+    HealthResponse, LookRequest, LookResponse, PlanRequest, PlanResponse, ReadFileRequest, ReadFileResponse,
+    ResolveRequest, ResolveResponse, Source, Unhealthy, apply_request,
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_stream::Stream;
@@ -28,6 +30,9 @@ use crate::{convert, generate};
 
 /// How many events may wait for a caller that reads slowly.
 const EVENTS_AHEAD: usize = 64;
+
+/// How many resources are named that are not healthy.
+const EXAMPLES: usize = 20;
 
 /// How much is done at once.
 #[derive(Clone, Copy, Debug)]
@@ -141,6 +146,20 @@ impl Service {
         let planned = apply::plan(runtime, &planning, import.as_ref()).await?;
         Ok(convert::plan(planned))
     }
+
+    async fn health(&self, request: HealthRequest) -> Result<HealthResponse, Failure> {
+        let target = required(request.target, "target")?;
+        let state = convert::state(&request.state)?;
+        if state.resources.is_empty() && state.open.is_empty() {
+            return Ok(HealthResponse::default());
+        }
+        let runtime = self.runtimes.of(&target, &Spec::default(), &state).await?;
+        let found = stoa_apply::unhealthy(&*runtime, &state).await.map_err(|err| Failure::runtime(&err))?;
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let (total, unhealthy) = (count(state.resources.len()), count(found.len()));
+        let example = |of: stoa_apply::Unhealthy| Unhealthy { id: of.id.0, message: of.message };
+        Ok(HealthResponse { total, unhealthy, examples: found.into_iter().take(EXAMPLES).map(example).collect() })
+    }
 }
 
 #[tonic::async_trait]
@@ -174,6 +193,24 @@ impl FunctionRunner for Service {
             Ok(ContentResponse { digest })
         })
         .await
+    }
+
+    async fn read_file(&self, request: Request<ReadFileRequest>) -> Result<Response<ReadFileResponse>, Status> {
+        let ReadFileRequest { source, commit, path, max_bytes } = request.into_inner();
+        let span = tracing::info_span!("ReadFile", commit, path);
+        self.call("ReadFile", span, async {
+            let source = required(source, "source")?;
+            let (path, text) = self.sources.file(&source, &commit, &path, max_bytes as usize).await?;
+            Ok(ReadFileResponse { text, path })
+        })
+        .await
+    }
+
+    async fn health(&self, request: Request<HealthRequest>) -> Result<Response<HealthResponse>, Status> {
+        let request = request.into_inner();
+        let target = request.target.clone().unwrap_or_default();
+        let span = tracing::info_span!("Health", organization = target.organization, stack = target.stack);
+        self.call("Health", span, Service::health(self, request)).await
     }
 
     async fn generate(&self, request: Request<GenerateRequest>) -> Result<Response<GenerateResponse>, Status> {

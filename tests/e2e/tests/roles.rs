@@ -10,7 +10,7 @@ use stoa_e2e::{Caller, Cluster, Server as _, unique};
 const VERBS: [&str; 8] = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];
 
 /// What is asked for in a namespace, as `group/resource` and `group/resource/subresource`.
-const IN_NAMESPACE: [&str; 23] = [
+const IN_NAMESPACE: [&str; 26] = [
     "config/projects",
     "config/projects/status",
     "config/projects/graph",
@@ -29,6 +29,9 @@ const IN_NAMESPACE: [&str; 23] = [
     "delivery/runs/status",
     "delivery/runs/log",
     "delivery/runs/approval",
+    "delivery/workflows",
+    "delivery/workflows/status",
+    "delivery/workflows/approval",
     "delivery/releases",
     "delivery/releases/diff",
     "delivery/releases/spec",
@@ -53,7 +56,8 @@ const IN_CLUSTER: [&str; 11] = [
 
 /// What everybody with a role in a namespace reads.
 const READS: &str = "get list watch: config/projects config/stacks config/stacks/graph config/sources delivery/runs \
-                     delivery/runs/log delivery/releases delivery/releases/diff delivery/resources\n";
+                     delivery/runs/log delivery/releases delivery/releases/diff delivery/resources\n\
+                     get list watch: delivery/workflows delivery/workflows/status\n";
 const STATUS: &str = "get list watch: config/projects/status config/projects/graph config/stacks/status \
                       config/sources/status\n";
 
@@ -68,13 +72,18 @@ const ROLES: [(&str, bool, &[&str]); 5] = [
             STATUS,
             "get list watch: delivery/runs/status\n",
             "create update patch delete: config/projects config/stacks config/sources delivery/runs\n",
+            "create update patch delete: delivery/workflows\n",
             "create: config/stacks/generate config/stacks/preview config/stacks/apply config/stacks/rollback\n",
         ],
     ),
     (
         "stoa:approver",
         false,
-        &[READS, "get list watch: delivery/runs/status\n", "get update patch: delivery/runs/approval\n"],
+        &[
+            READS,
+            "get list watch: delivery/runs/status\n",
+            "get update patch: delivery/runs/approval delivery/workflows/approval\n",
+        ],
     ),
     (
         "stoa:owner",
@@ -84,9 +93,10 @@ const ROLES: [(&str, bool, &[&str]); 5] = [
             STATUS,
             "get list watch: delivery/runs/status delivery/releases/spec delivery/releases/state\n",
             "create update patch delete deletecollection: config/projects config/stacks config/sources delivery/runs\n",
+            "create update patch delete deletecollection: delivery/workflows\n",
             "create: config/stacks/generate config/stacks/preview config/stacks/apply config/stacks/rollback\n",
             "create: config/stacks/import config/stacks/destroy\n",
-            "get update patch: delivery/runs/approval\n",
+            "get update patch: delivery/runs/approval delivery/workflows/approval\n",
         ],
     ),
     (

@@ -11,23 +11,9 @@ use crate::{object::Object, selector::LabelSelector};
 ///
 /// # Errors
 ///
-/// What is wrong with it, in the words of upstream's `LabelSelectorAsSelector`.
+/// As [`LabelSelector::structured`].
 pub(super) fn parse(selector: Option<&v1::LabelSelector>) -> Result<LabelSelector, String> {
-    let Some(selector) = selector else { return Ok(LabelSelector::default()) };
-    let mut terms: Vec<String> = Vec::new();
-    terms.extend(selector.match_labels.iter().flatten().map(|(key, value)| format!("{key}={value}")));
-    for requirement in selector.match_expressions.iter().flatten() {
-        let key = &requirement.key;
-        let values = requirement.values.iter().flatten().map(String::as_str).collect::<Vec<_>>().join(",");
-        terms.push(match requirement.operator.as_str() {
-            "In" => format!("{key} in ({values})"),
-            "NotIn" => format!("{key} notin ({values})"),
-            "Exists" => key.clone(),
-            "DoesNotExist" => format!("!{key}"),
-            other => return Err(format!("{other:?} is not a valid label selector operator")),
-        });
-    }
-    LabelSelector::parse(&terms.join(",")).map_err(|error| error.message().to_owned())
+    selector.map_or_else(|| Ok(LabelSelector::default()), LabelSelector::structured)
 }
 
 /// Whether an object has the labels that are selected.

@@ -3,6 +3,8 @@
 
 use std::{collections::BTreeSet, fmt, str::FromStr};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1;
+
 use super::LabelBits;
 use crate::{content, status::ApiError};
 
@@ -39,6 +41,28 @@ impl LabelSelector {
         let text = text.split('\0').next().unwrap_or("");
         let mut parser = Parser { tokens: scan(text), at: 0 };
         parser.selector().map(Self).map_err(ApiError::bad_request)
+    }
+
+    /// The selector that a structured one means.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it, in the words of upstream's `LabelSelectorAsSelector`.
+    pub fn structured(selector: &v1::LabelSelector) -> Result<Self, String> {
+        let mut terms: Vec<String> = Vec::new();
+        terms.extend(selector.match_labels.iter().flatten().map(|(key, value)| format!("{key}={value}")));
+        for requirement in selector.match_expressions.iter().flatten() {
+            let key = &requirement.key;
+            let values = requirement.values.iter().flatten().map(String::as_str).collect::<Vec<_>>().join(",");
+            terms.push(match requirement.operator.as_str() {
+                "In" => format!("{key} in ({values})"),
+                "NotIn" => format!("{key} notin ({values})"),
+                "Exists" => key.clone(),
+                "DoesNotExist" => format!("!{key}"),
+                other => return Err(format!("{other:?} is not a valid label selector operator")),
+            });
+        }
+        Self::parse(&terms.join(",")).map_err(|error| error.message().to_owned())
     }
 
     /// Whether it may match an object whose labels have these bits. When it says no, that is so.

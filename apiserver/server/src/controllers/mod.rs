@@ -15,6 +15,7 @@ pub(crate) mod runs;
 pub(crate) mod sources;
 pub(crate) mod stacks;
 pub(crate) mod triggers;
+pub(crate) mod workflows;
 pub(crate) mod workspaces;
 
 use tokio::task::JoinSet;
@@ -34,4 +35,5 @@ pub(crate) fn start(services: &Services, end: &CancellationToken, tasks: &mut Jo
     tasks.spawn(workspaces::run(services.clone(), end.clone()));
     tasks.spawn(backends::run(services.clone(), end.clone()));
     tasks.spawn(runs::run(services.clone(), end.clone()));
+    tasks.spawn(workflows::run(services.clone(), end.clone()));
 }

@@ -1,7 +1,8 @@
 //! Retention: a Workspace says how many runs and releases of each stack are kept, and others go.
 //!
 //! What is needed is never among them: the current release, releases that a rollback under way goes back to, runs that
-//! have not ended, previews that an apply under way carries out, and runs that a stack's status names. The documents of
+//! have not ended, previews that an apply under way carries out, runs of workflows that have not ended, and runs that a
+//! stack's status names. The documents of
 //! what went are removed by `garbage`.
 
 use std::collections::{HashMap, HashSet};
@@ -14,8 +15,9 @@ use stoa_machinery::{
     registry::{Api, ListOptions},
 };
 use stoa_types::{
-    Release, Resource, Run, Stack, Workspace,
+    Release, Resource, Run, Stack, Workflow, Workspace,
     delivery::{Operation, ResourcePhase, RunPhase},
+    labels,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -89,11 +91,23 @@ async fn look(services: Services, (_, name): ObjectKey) -> Result<Option<std::ti
         }
     }
     if let Some(kept) = retention.runs {
-        for run in excess_runs(&all_runs, &stacks, kept_of(kept)) {
+        let workflows = under_way(&services).await?;
+        let is_needed = |run: &&Run| {
+            let workflow = run.labels().get(labels::WORKFLOW);
+            workflow.is_some_and(|name| workflows.contains(&(run.namespace().unwrap_or_default(), name.clone())))
+        };
+        for run in excess_runs(&all_runs, &stacks, kept_of(kept)).into_iter().filter(|run| !is_needed(run)) {
             delete(&runs, run).await?;
         }
     }
     Ok(None)
+}
+
+/// The workflows that have not ended: they have to see how their runs did.
+async fn under_way(services: &Services) -> Result<HashSet<ObjectKey>, ApiError> {
+    let workflows = services.lookup.api::<Workflow>()?.list(None, "").await?;
+    let has_ended = |workflow: &Workflow| workflow.status.as_ref().is_some_and(|status| status.phase.is_terminal());
+    Ok(workflows.iter().filter(|workflow| !has_ended(workflow)).map(queue::key_of).collect())
 }
 
 fn kept_of(kept: i64) -> usize {

@@ -13,17 +13,21 @@ use stoa_types::{
     reason,
 };
 
-use super::{check::set_condition, lookup, run::identity};
+use super::{
+    check::set_condition,
+    lookup::{self, Kind},
+    run::identity,
+};
 use crate::{
     controllers::triggers::SET_BY,
     runs::{status, wants_end},
 };
 
-const GROUP: &str = "delivery.stoa.dev";
+pub(super) const GROUP: &str = "delivery.stoa.dev";
 const FIELD: &str = "status.approval";
 const DIGEST: &str = "status.approval.planDigest";
 /// How long a message may be, in characters.
-const LONGEST: usize = 1024;
+pub(super) const LONGEST: usize = 1024;
 
 /// Says who decides and when, and sets the condition; a decision that was there before stays as it was.
 pub(super) fn prepare(context: &RequestContext, new: &mut Run, old: &Run) {
@@ -57,7 +61,7 @@ pub(crate) fn sentence(approval: &Approval) -> String {
     format!("{who} {what} plan {}{why}", approval.plan_digest)
 }
 
-fn verb(decision: Decision) -> &'static str {
+pub(super) fn verb(decision: Decision) -> &'static str {
     match decision {
         Decision::Approved => "approved",
         Decision::Rejected => "rejected",
@@ -77,7 +81,7 @@ pub(super) async fn admit(context: &RequestContext, new: &Run, old: &Run) -> Res
     }
     check(old, &was, is.approval.as_ref())?;
     if is_same_person(&was.requester, &context.user) {
-        return require_own(context, old).await;
+        return require_own(context, old, "runs", "run", "plan").await;
     }
     Ok(())
 }
@@ -117,23 +121,29 @@ fn check(run: &Run, was: &RunStatus, approval: Option<&Approval>) -> Result<(), 
 
 /// Whether somebody is who asked for a run: by name, or by uid where both have one. Of a run that a trigger started it is
 /// whoever set the trigger.
-fn is_same_person(requester: &Requester, user: &UserInfo) -> bool {
+pub(super) fn is_same_person(requester: &Requester, user: &UserInfo) -> bool {
     let set_trigger = requester.extra.get(SET_BY).is_some_and(|names| names.contains(&user.name));
     set_trigger || requester.username == user.name || (!requester.uid.is_empty() && requester.uid == user.uid)
 }
 
-/// Requires what it takes to decide about one's own plan.
-async fn require_own(context: &RequestContext, run: &Run) -> Result<(), ApiError> {
-    let (namespace, name) = (run.namespace().unwrap_or_default(), run.name_any());
-    let allowed = lookup::require(context, "approve-own", GROUP, "runs", "", &namespace, &name).await;
+/// Requires what it takes to decide about what one asked for oneself: `its` plan or step.
+pub(super) async fn require_own<K: Kind>(
+    context: &RequestContext,
+    object: &K,
+    resource: &str,
+    noun: &str,
+    its: &str,
+) -> Result<(), ApiError> {
+    let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
+    let allowed = lookup::require(context, "approve-own", GROUP, resource, "", &namespace, &name).await;
     allowed.map_err(|error| match error.code() {
         403 => {
             let user = &context.user.name;
             let why = format!(
-                "{user} asked for this run, and may decide about its plan only with the verb \"approve-own\" on runs; \
-                 somebody else has to"
+                "{user} asked for this {noun}, and may decide about its {its} only with the verb \"approve-own\" on \
+                 {resource}; somebody else has to"
             );
-            ApiError::forbidden(GROUP, "runs", &name, why)
+            ApiError::forbidden(GROUP, resource, &name, why)
         }
         _ => error,
     })

@@ -21,6 +21,7 @@ pub(crate) mod run;
 pub(crate) mod source;
 pub(crate) mod stack;
 pub(crate) mod trigger;
+pub(crate) mod workflow;
 pub(crate) mod workspace;
 
 use crate::{cluster::Cluster, kinds::lookup::Lookup, subresources::Subresources};
@@ -45,6 +46,7 @@ pub(crate) fn register(
         .register(backend::definition(), backend::BackendStrategy { lookup: lookup.clone(), cluster: cluster.clone() })
         .register(notification_sink::definition(subresources), notification_sink::NotificationSinkStrategy)
         .register(run::definition(subresources), run::RunStrategy { lookup: lookup.clone() })
+        .register(workflow::definition(), workflow::WorkflowStrategy { lookup: lookup.clone() })
         .register(release::definition(subresources), release::ReleaseStrategy { records: records.clone() })
         .register(resource::definition(), resource::ResourceStrategy { records })
 }

@@ -15,7 +15,7 @@ use stoa_machinery::{
 };
 use stoa_types::{
     Release, Run, Stack,
-    delivery::{Operation, Requester, RunStatus},
+    delivery::{Operation, Requester, RunSpec, RunStatus},
     labels,
 };
 
@@ -88,48 +88,62 @@ pub(crate) struct RunStrategy {
 
 impl RunStrategy {
     async fn admit_create(&self, context: &RequestContext, run: &Run) -> Result<(), ApiError> {
-        let namespace = run.namespace().unwrap_or_default();
-        let invalid =
-            |error| Err(ApiError::invalid("delivery.stoa.dev", "Run", &run.name_any(), std::slice::from_ref(&error)));
-        let operation = run.spec.operation.permission();
-        // Permission is asked for first, so that who may not start runs learns nothing of stacks.
-        lookup::require(context, "create", "config.stoa.dev", "stacks", operation, &namespace, &run.spec.stack).await?;
-        let Some(stack) = self.lookup.api::<Stack>()?.get_opt(&namespace, &run.spec.stack).await? else {
-            return invalid(FieldError::not_found("spec.stack", &run.spec.stack));
-        };
-        let is_going = stack.metadata.deletion_timestamp.is_some();
-        if is_going && run.spec.operation != Operation::Destroy {
-            return invalid(FieldError::invalid("spec.stack", &run.spec.stack, "the stack is being deleted"));
+        match refusal(&self.lookup, context, run).await? {
+            None => Ok(()),
+            Some(error) => Err(ApiError::invalid("delivery.stoa.dev", "Run", &run.name_any(), &[error])),
         }
-        let name = match target_workspace(run, &stack) {
-            Ok(name) => name,
-            Err(error) => return invalid(error),
-        };
-        if workspace::require_use(&self.lookup, context, &name).await?.is_none() {
-            return invalid(FieldError::not_found("spec.workspace", &name));
-        }
-        let is_deployed = live_workspaces(&stack).any(|workspace| workspace == name);
-        if !(stack.spec.workspaces.is_empty() || stack.spec.workspaces.contains(&name) || is_deployed) {
-            let stack_is_for = format!("the stack is for {}", stack.spec.workspaces.join(", "));
-            return invalid(FieldError::invalid("spec.workspace", &name, stack_is_for));
-        }
-        if run.spec.operation == Operation::Rollback
-            && let Some(number) = run.spec.release
-        {
-            let release = release::name(&run.spec.stack, &name, number);
-            let found = self.lookup.api::<Release>()?.get_opt(&namespace, &release).await?;
-            if let Some(obstacle) = release::obstacle(found.as_ref(), &release, &stack) {
-                return invalid(FieldError::invalid("spec.release", number, obstacle));
-            }
-        }
-        if let Some(plan) = &run.spec.plan {
-            let preview = self.lookup.api::<Run>()?.get_opt(&namespace, plan).await?;
-            if preview.is_none() {
-                return invalid(FieldError::not_found("spec.plan", plan));
-            }
-        }
-        Ok(())
     }
+}
+
+/// What of a run's spec cannot be as things are, for somebody who may start it.
+///
+/// # Errors
+///
+/// 403 that names what they may not do, and whatever keeps the other objects from being read.
+pub(super) async fn refusal(
+    lookup: &Lookup,
+    context: &RequestContext,
+    run: &Run,
+) -> Result<Option<FieldError>, ApiError> {
+    let namespace = run.namespace().unwrap_or_default();
+    let operation = run.spec.operation.permission();
+    // Permission is asked for first, so that who may not start runs learns nothing of stacks.
+    lookup::require(context, "create", "config.stoa.dev", "stacks", operation, &namespace, &run.spec.stack).await?;
+    let Some(stack) = lookup.api::<Stack>()?.get_opt(&namespace, &run.spec.stack).await? else {
+        return Ok(Some(FieldError::not_found("spec.stack", &run.spec.stack)));
+    };
+    let is_going = stack.metadata.deletion_timestamp.is_some();
+    if is_going && run.spec.operation != Operation::Destroy {
+        return Ok(Some(FieldError::invalid("spec.stack", &run.spec.stack, "the stack is being deleted")));
+    }
+    let name = match target_workspace(run, &stack) {
+        Ok(name) => name,
+        Err(error) => return Ok(Some(error)),
+    };
+    if workspace::require_use(lookup, context, &name).await?.is_none() {
+        return Ok(Some(FieldError::not_found("spec.workspace", &name)));
+    }
+    let is_deployed = live_workspaces(&stack).any(|workspace| workspace == name);
+    if !(stack.spec.workspaces.is_empty() || stack.spec.workspaces.contains(&name) || is_deployed) {
+        let stack_is_for = format!("the stack is for {}", stack.spec.workspaces.join(", "));
+        return Ok(Some(FieldError::invalid("spec.workspace", &name, stack_is_for)));
+    }
+    if run.spec.operation == Operation::Rollback
+        && let Some(number) = run.spec.release
+    {
+        let release = release::name(&run.spec.stack, &name, number);
+        let found = lookup.api::<Release>()?.get_opt(&namespace, &release).await?;
+        if let Some(obstacle) = release::obstacle(found.as_ref(), &release, &stack) {
+            return Ok(Some(FieldError::invalid("spec.release", number, obstacle)));
+        }
+    }
+    if let Some(plan) = &run.spec.plan {
+        let preview = lookup.api::<Run>()?.get_opt(&namespace, plan).await?;
+        if preview.is_none() {
+            return Ok(Some(FieldError::not_found("spec.plan", plan)));
+        }
+    }
+    Ok(None)
 }
 
 /// Somebody, as it is recorded.
@@ -155,6 +169,53 @@ pub(crate) fn target_workspace(run: &Run, stack: &Stack) -> Result<String, Field
             format_args!("the stack names several workspaces: {}", many.join(", ")),
         )),
     }
+}
+
+/// Finds what is wrong with a run's spec by itself, which is at this path of an object.
+pub(super) fn validate_spec(spec: &RunSpec, path: &str) -> Vec<FieldError> {
+    let at = |field: &str| format!("{path}.{field}");
+    let mut errors = Vec::new();
+    if spec.stack.is_empty() {
+        errors.push(FieldError::required(at("stack"), ""));
+    }
+    match &spec.import {
+        Some(_) if spec.operation != Operation::Import => {
+            errors.push(FieldError::forbidden(at("import"), "may only be set for an Import"));
+        }
+        Some(import) => import::validate(import, &mut errors),
+        None => {}
+    }
+    match (spec.operation, spec.release) {
+        (Operation::Rollback, None) => {
+            errors.push(FieldError::required(at("release"), "the release to go back to"));
+        }
+        (Operation::Rollback, Some(n)) if n < 1 => {
+            errors.push(FieldError::invalid(at("release"), n, "must be at least 1"));
+        }
+        (Operation::Rollback, Some(_)) | (_, None) => {}
+        (_, Some(_)) => errors.push(FieldError::forbidden(at("release"), "may only be set for a Rollback")),
+    }
+    if spec.plan.is_some() && spec.operation != Operation::Apply {
+        errors.push(FieldError::forbidden(at("plan"), "may only be set for an Apply"));
+    }
+    if spec.version.is_some() && spec.operation == Operation::Refresh {
+        errors.push(FieldError::forbidden(at("version"), "a Refresh looks at what was released last"));
+    }
+    if spec.plan.is_some() && spec.version.is_some() {
+        errors.push(FieldError::forbidden(
+            at("version"),
+            "may not be set together with plan, which was made for a version",
+        ));
+    }
+    if spec.require_approval && !spec.operation.is_mutating() {
+        errors.push(FieldError::forbidden(at("requireApproval"), "this operation changes nothing"));
+    }
+    let day = Duration::from_secs(24 * 3600);
+    check::duration(&at("timeout"), &spec.timeout, Duration::from_secs(1)..=day, &mut errors);
+    if let Some(seconds) = spec.ttl_seconds_after_finished.filter(|s| *s < 0) {
+        errors.push(FieldError::invalid(at("ttlSecondsAfterFinished"), seconds, "must be greater than or equal to 0"));
+    }
+    errors
 }
 
 #[async_trait]
@@ -190,53 +251,7 @@ impl Strategy for RunStrategy {
     }
 
     fn validate(&self, object: &Run) -> Vec<FieldError> {
-        let mut errors = Vec::new();
-        let spec = &object.spec;
-        if spec.stack.is_empty() {
-            errors.push(FieldError::required("spec.stack", ""));
-        }
-        match &spec.import {
-            Some(_) if spec.operation != Operation::Import => {
-                errors.push(FieldError::forbidden("spec.import", "may only be set for an Import"));
-            }
-            Some(import) => import::validate(import, &mut errors),
-            None => {}
-        }
-        match (spec.operation, spec.release) {
-            (Operation::Rollback, None) => {
-                errors.push(FieldError::required("spec.release", "the release to go back to"));
-            }
-            (Operation::Rollback, Some(n)) if n < 1 => {
-                errors.push(FieldError::invalid("spec.release", n, "must be at least 1"));
-            }
-            (Operation::Rollback, Some(_)) | (_, None) => {}
-            (_, Some(_)) => errors.push(FieldError::forbidden("spec.release", "may only be set for a Rollback")),
-        }
-        if spec.plan.is_some() && spec.operation != Operation::Apply {
-            errors.push(FieldError::forbidden("spec.plan", "may only be set for an Apply"));
-        }
-        if spec.version.is_some() && spec.operation == Operation::Refresh {
-            errors.push(FieldError::forbidden("spec.version", "a Refresh looks at what was released last"));
-        }
-        if spec.plan.is_some() && spec.version.is_some() {
-            errors.push(FieldError::forbidden(
-                "spec.version",
-                "may not be set together with plan, which was made for a version",
-            ));
-        }
-        if spec.require_approval && !spec.operation.is_mutating() {
-            errors.push(FieldError::forbidden("spec.requireApproval", "this operation changes nothing"));
-        }
-        let day = Duration::from_secs(24 * 3600);
-        check::duration("spec.timeout", &spec.timeout, Duration::from_secs(1)..=day, &mut errors);
-        if let Some(seconds) = spec.ttl_seconds_after_finished.filter(|s| *s < 0) {
-            errors.push(FieldError::invalid(
-                "spec.ttlSecondsAfterFinished",
-                seconds,
-                "must be greater than or equal to 0",
-            ));
-        }
-        errors
+        validate_spec(&object.spec, "spec")
     }
 
     fn validate_update(&self, new: &Run, old: &Run) -> Vec<FieldError> {

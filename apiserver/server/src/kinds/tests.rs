@@ -20,6 +20,7 @@ mod approval;
 mod backends;
 mod imports;
 mod notification_sinks;
+mod workflows;
 
 /// Allows what is listed, as `verb resource/subresource name`.
 #[derive(Debug, Default)]

@@ -64,6 +64,27 @@ impl Target {
         Ok((source(services, &found).await?, path(stack, &project)))
     }
 
+    /// What to ask for the commit of a version of a stack's source, and the source's name.
+    ///
+    /// # Errors
+    ///
+    /// Failed with the name of what does not exist.
+    pub(crate) async fn version_of(
+        services: &Services,
+        stack: &Stack,
+        version: &str,
+    ) -> Result<(String, stoa_proto::ResolveRequest), Halt> {
+        let namespace = stack.namespace().unwrap_or_default();
+        let project = existing::<Project>(services, &namespace, &stack.spec.project, "project").await?;
+        let found = existing::<Source>(services, &namespace, &project.spec.source.name, "source").await?;
+        let request = stoa_proto::ResolveRequest {
+            source: Some(source(services, &found).await?),
+            version: version.to_owned(),
+            r#ref: found.spec.reference.clone(),
+        };
+        Ok((found.name_any(), request))
+    }
+
     /// Where the documents of this stack are: `<organization>/<stack uid>`.
     pub(crate) fn scope(&self) -> String {
         format!("{}/{}", self.namespace(), self.stack.uid().unwrap_or_default())
@@ -238,7 +259,8 @@ pub(crate) fn is_internal(requester: &Requester) -> bool {
     user(requester).is_internal()
 }
 
-fn user(requester: &Requester) -> UserInfo {
+/// The user that asked for something.
+pub(crate) fn user(requester: &Requester) -> UserInfo {
     UserInfo {
         name: requester.username.clone(),
         uid: requester.uid.clone(),

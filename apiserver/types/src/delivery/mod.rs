@@ -3,10 +3,15 @@
 mod release;
 mod resource;
 mod run;
+mod workflow;
 
 pub use release::{Release, ReleaseSpec};
 pub use resource::{CloudIdentity, KubernetesIdentity, Resource, ResourcePhase, ResourceSpec, ResourceStatus};
 pub use run::{
     Approval, Decision, Import, ImportResource, KusionRelease, OnConflict, Operation, PlanStatus, PlanSummary,
     Progress, Requester, Run, RunPhase, RunResource, RunSource, RunSpec, RunStatus,
+};
+pub use workflow::{
+    ApprovalStep, HealthGate, PinnedVersion, RunCounts, RunStep, SelectedWave, Step, StepApproval, StepPhase,
+    StepProgress, StepRun, StepStatus, Wave, When, Workflow, WorkflowPhase, WorkflowSpec, WorkflowStatus,
 };

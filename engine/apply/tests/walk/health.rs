@@ -97,3 +97,35 @@ async fn what_is_removed_owes_nothing() {
     assert!(stack.apply(&maps(&[("b", &[])])).await.succeeded);
     assert!(stack.destroy().await.succeeded);
 }
+
+#[tokio::test]
+async fn a_look_finds_what_is_gone_broken_or_unknown_and_changes_nothing() {
+    let stack = Stack::default();
+    stack.bring(&maps(&[("a", &[]), ("b", &[]), ("c", &[]), ("d", &[])])).await;
+    let runtime = stack.cloud.runtime();
+    let mut state = stack.keeper.state();
+    assert_eq!(stoa_apply::unhealthy(&runtime, &state).await.unwrap(), []);
+
+    stack.cloud.remove(&id("a"));
+    stack.cloud.set_health(&id("b"), &[(Health::InProgress, "0 of 1: hunter2")]);
+    let broken = RuntimeError::Unavailable { message: "connection reset".to_owned() };
+    stack.cloud.fail(Operation::WaitHealthy, &id("c"), broken);
+    stack.cloud.set_health(&id("d"), &[(Health::Unknown, "who knows")]);
+    state.open.push(stoa_engine::OpenCall {
+        id: id("e").as_str().into(),
+        action: stoa_engine::Action::Create,
+        run: "r".to_owned(),
+    });
+    stack.cloud.clear_calls();
+    let found = stoa_apply::unhealthy(&runtime, &state).await.unwrap();
+    let told: Vec<_> = found.iter().map(|of| format!("{}: {}", of.id, of.message)).collect();
+    let expected = [
+        format!("{}: what became of a call is not known", id("e")),
+        format!("{}: it is not there any more", id("a")),
+        format!("{}: it is InProgress", id("b")),
+        format!("{}: connection reset", id("c")),
+    ];
+    assert_eq!(told, expected);
+    let changes = [Operation::Apply, Operation::Delete];
+    assert!(changes.iter().all(|change| stack.cloud.called(*change).is_empty()));
+}

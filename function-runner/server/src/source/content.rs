@@ -89,6 +89,33 @@ pub(super) fn id(repository: &Repository, commit: Oid, path: &str) -> Result<Str
     Ok(format!("{:o}:{}", entry.filemode(), entry.id()))
 }
 
+/// The path and the text of one file.
+///
+/// # Errors
+///
+/// NOT_FOUND when no file is there; INVALID_ARGUMENT when it has more than `most` bytes, or is no text.
+pub(super) fn file(repository: &Repository, commit: Oid, path: &str, most: usize) -> Result<(String, String), Failure> {
+    let path = normalized(path)?;
+    let internal = |err: git2::Error| Failure::internal(&err);
+    let root = repository.find_commit(commit).and_then(|commit| commit.tree()).map_err(internal)?;
+    let entry = root.get_path(path.as_ref()).map_err(|_| not_found(&path, commit))?;
+    let wrong = |code, why: &str, message: String| {
+        Failure::of(code, vec![stoa_proto::Problem { file: path.clone(), ..problem(why, message) }])
+    };
+    if entry.kind() != Some(ObjectType::Blob) || is_link(&entry) {
+        return Err(wrong(Code::NotFound, reason::PATH_NOT_FOUND, "is no file".to_owned()));
+    }
+    let blob = repository.find_blob(entry.id()).map_err(internal)?;
+    if blob.size() > most {
+        let message = format!("is larger than {most} bytes");
+        return Err(wrong(Code::InvalidArgument, reason::TOO_LARGE, message));
+    }
+    match String::from_utf8(blob.content().to_vec()) {
+        Ok(text) => Ok((path, text)),
+        Err(_) => Err(wrong(Code::InvalidArgument, reason::MALFORMED_YAML, "is not UTF-8".to_owned())),
+    }
+}
+
 /// A path without `.` and superfluous slashes, from the root of the source.
 fn normalized(path: &str) -> Result<String, Failure> {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();

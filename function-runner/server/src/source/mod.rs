@@ -95,6 +95,23 @@ impl Sources {
         .await
     }
 
+    /// The text of a file at a path of a commit, and that path from the root of the source.
+    pub(crate) async fn file(
+        &self,
+        source: &Source,
+        commit: &str,
+        path: &str,
+        most: usize,
+    ) -> Result<(String, String), Failure> {
+        let (commit, path) = (commit.to_owned(), path.to_owned());
+        self.with_cache(source, move |cache| {
+            let oid = refs::parse_commit(&commit)?;
+            cache.ensure(oid)?;
+            content::file(&cache.repository, oid, &path, most)
+        })
+        .await
+    }
+
     async fn with_cache<T: Send + 'static>(
         &self,
         source: &Source,

@@ -132,6 +132,20 @@ async fn content_is_the_same_until_something_below_the_path_changes() {
 }
 
 #[tokio::test]
+async fn one_file_is_read_as_text_within_a_limit() {
+    let origin = Origin::new();
+    let commit = origin.commit("first", &[("s/flow.yaml", "steps: []")]).to_string();
+    let file = async |path: &str, most| origin.sources().file(&origin.source(), &commit, path, most).await;
+    let expected = ("s/flow.yaml".to_owned(), "steps: []".to_owned());
+    assert_eq!(file("./s//flow.yaml", 9).await.unwrap(), expected);
+    check(file("s/flow.yaml", 8).await, Code::InvalidArgument, reason::TOO_LARGE);
+    for path in ["s", "s/none.yaml", ""] {
+        check(file(path, 100).await, Code::NotFound, reason::PATH_NOT_FOUND);
+    }
+    check(file("../flow.yaml", 100).await, Code::InvalidArgument, reason::INVALID_REQUEST);
+}
+
+#[tokio::test]
 async fn a_new_commit_is_seen_and_an_old_one_still_read() {
     let origin = Origin::new();
     let first = origin.commit("first", &[("a.yaml", "a: 1")]).to_string();

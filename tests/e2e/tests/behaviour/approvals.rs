@@ -46,7 +46,7 @@ fn set_require_approval(admin: &Kubectl, object: &str, namespace: &str) {
 }
 
 /// Gives somebody a role in the organization.
-fn bind(admin: &Kubectl, organization: &Organization, user: &str, role: &str) {
+pub(crate) fn bind(admin: &Kubectl, organization: &Organization, user: &str, role: &str) {
     admin.run(&[
         "create",
         "rolebinding",

@@ -7,7 +7,7 @@ use stoa_e2e::{Cluster, Kubectl, Server, Standalone};
 /// Every group, with its kinds as URLs have them.
 const GROUPS: [(&str, &[&str]); 3] = [
     ("config.stoa.dev", &["organizations", "projects", "sources", "stacks"]),
-    ("delivery.stoa.dev", &["releases", "resources", "runs"]),
+    ("delivery.stoa.dev", &["releases", "resources", "runs", "workflows"]),
     ("platform.stoa.dev", &["backends", "notificationsinks", "workspaces"]),
 ];
 

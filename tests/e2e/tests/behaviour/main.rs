@@ -25,6 +25,7 @@ mod rollouts;
 mod secrets;
 mod topology;
 mod triggers;
+mod workflows;
 mod writes;
 
 use std::time::Duration;

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 use stoa_proto::{
-    ApplyEvent, ApplyRequest, ContentRequest, ContentResponse, GenerateRequest, GenerateResponse, LookRequest,
-    LookResponse, PlanRequest, PlanResponse, ResolveRequest, ResolveResponse,
+    ApplyEvent, ApplyRequest, ContentRequest, ContentResponse, GenerateRequest, GenerateResponse, HealthRequest,
+    HealthResponse, LookRequest, LookResponse, PlanRequest, PlanResponse, ReadFileRequest, ReadFileResponse,
+    ResolveRequest, ResolveResponse,
     function_runner_server::{FunctionRunner, FunctionRunnerServer},
 };
 use stoa_types::{Condition, Source};
@@ -35,6 +36,14 @@ impl FunctionRunner for Commits {
 
     async fn resolve(&self, _: Request<ResolveRequest>) -> Result<Response<ResolveResponse>, Status> {
         Err(Status::unavailable("nothing is run"))
+    }
+
+    async fn read_file(&self, _: Request<ReadFileRequest>) -> Result<Response<ReadFileResponse>, Status> {
+        Err(Status::unavailable("nothing is run"))
+    }
+
+    async fn health(&self, _: Request<HealthRequest>) -> Result<Response<HealthResponse>, Status> {
+        Err(Status::unimplemented("nobody asks for it"))
     }
 
     async fn generate(&self, _: Request<GenerateRequest>) -> Result<Response<GenerateResponse>, Status> {

@@ -18,8 +18,9 @@ use parking_lot::Mutex;
 use rustls_pki_types::UnixTime;
 use stoa_proto::{
     ApplyEvent, ApplyRequest, ApplyStart, ContentRequest, ContentResponse, GenerateRequest, GenerateResponse,
-    LookRequest, LookResponse, PlanRequest, PlanResponse, Problem, ResolveRequest, ResolveResponse, apply_event::Event,
-    apply_request::Message, function_runner_client::FunctionRunnerClient,
+    HealthRequest, HealthResponse, LookRequest, LookResponse, PlanRequest, PlanResponse, Problem, ReadFileRequest,
+    ReadFileResponse, ResolveRequest, ResolveResponse, apply_event::Event, apply_request::Message,
+    function_runner_client::FunctionRunnerClient,
 };
 use stoa_tls::{CaBundle, Reload, ReloadError, read};
 use stoa_types::reason;
@@ -176,6 +177,16 @@ impl Runner {
     /// What of a commit is read for a stack.
     pub(crate) async fn content(&self, request: ContentRequest) -> Result<Response<ContentResponse>, Status> {
         self.call("Content", request, |mut client, request| async move { client.content(request).await }).await
+    }
+
+    /// Reads one file of a commit.
+    pub(crate) async fn read_file(&self, request: ReadFileRequest) -> Result<Response<ReadFileResponse>, Status> {
+        self.call("ReadFile", request, |mut client, request| async move { client.read_file(request).await }).await
+    }
+
+    /// Looks how everything that is recorded fares.
+    pub(crate) async fn health(&self, request: HealthRequest) -> Result<Response<HealthResponse>, Status> {
+        self.call("Health", request, |mut client, request| async move { client.health(request).await }).await
     }
 
     /// Renders a Spec.

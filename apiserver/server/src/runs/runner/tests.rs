@@ -106,6 +106,14 @@ impl FunctionRunner for Fake {
         Err(Status::unimplemented("nobody asks"))
     }
 
+    async fn read_file(&self, _: Request<ReadFileRequest>) -> Result<Response<ReadFileResponse>, Status> {
+        Err(Status::unimplemented("nobody asks for it"))
+    }
+
+    async fn health(&self, _: Request<HealthRequest>) -> Result<Response<HealthResponse>, Status> {
+        Err(Status::unimplemented("nobody asks for it"))
+    }
+
     async fn generate(&self, _: Request<GenerateRequest>) -> Result<Response<GenerateResponse>, Status> {
         Err(Status::unimplemented("nobody asks"))
     }

@@ -6,8 +6,8 @@ use stoa_engine::Plan;
 use stoa_machinery::{Key, log};
 use stoa_proto::{
     Ack, ApplyEvent, ApplyRequest, ContentRequest, ContentResponse, FinishedEvent, GenerateRequest, GenerateResponse,
-    HeartbeatEvent, IntentEvent, LookRequest, LookResponse, PlanRequest, PlanResponse, Problem, ResolveRequest,
-    ResolveResponse, ResultEvent,
+    HealthRequest, HealthResponse, HeartbeatEvent, IntentEvent, LookRequest, LookResponse, PlanRequest, PlanResponse,
+    Problem, ReadFileRequest, ReadFileResponse, ResolveRequest, ResolveResponse, ResultEvent,
     apply_event::Event,
     apply_request::Message,
     function_runner_server::{FunctionRunner, FunctionRunnerServer},
@@ -77,6 +77,14 @@ impl FunctionRunner for Scripted {
 
     async fn content(&self, _: Request<ContentRequest>) -> Result<Response<ContentResponse>, Status> {
         Err(Status::unimplemented("a Destroy needs no source"))
+    }
+
+    async fn read_file(&self, _: Request<ReadFileRequest>) -> Result<Response<ReadFileResponse>, Status> {
+        Err(Status::unimplemented("a Destroy needs no source"))
+    }
+
+    async fn health(&self, _: Request<HealthRequest>) -> Result<Response<HealthResponse>, Status> {
+        Err(Status::unimplemented("nobody asks for it"))
     }
 
     async fn generate(&self, _: Request<GenerateRequest>) -> Result<Response<GenerateResponse>, Status> {

@@ -1,0 +1,497 @@
+//! Workflows: starts their runs, one step after the other, and says how far they are.
+//!
+//! A look reads the workflow and the runs that its status names, decides ([`machine`]), starts runs, and writes the
+//! status, in this order. The name of a run follows from what it is for. So whoever goes on after a crash between the two
+//! last creates the same run again, and finds it. Elsewhere: which commits are deployed is found in [`versions`], and
+//! whether what was deployed is healthy in [`gates`].
+
+mod gates;
+mod machine;
+mod timers;
+mod versions;
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt as _;
+use serde::Deserialize;
+use stoa_machinery::{ApiError, RequestContext};
+use stoa_types::{
+    Run, Stack, Workflow,
+    common::condition,
+    delivery::{RunPhase, StepPhase, WorkflowPhase, WorkflowStatus},
+    labels, reason,
+};
+use tokio_util::sync::CancellationToken;
+
+use self::{
+    gates::Gates,
+    machine::{Seen, Situation, Start},
+    timers::Timers,
+};
+use super::queue::{self, ObjectKey, Trigger};
+use crate::{
+    events::Kind,
+    kinds::{
+        check::set_condition,
+        lookup,
+        workflow::{run_of, stack_of, waves},
+    },
+    runs::{Halt, Services, status as status_of_run, target},
+};
+
+/// As whom workflows are looked after.
+const COMPONENT: &str = "workflow";
+/// How long to wait for what may pass by itself.
+const AGAIN: Duration = Duration::from_secs(10);
+/// How many workflows are looked at at once.
+const AT_ONCE: usize = 8;
+/// What the garbage collector has on an object whose dependents are to stay.
+const ORPHAN: &str = "orphan";
+
+pub(crate) async fn run(services: Services, end: CancellationToken) {
+    let (Ok(workflows), Ok(runs)) = (services.lookup.api::<Workflow>(), services.lookup.api::<Run>()) else { return };
+    let memory = Arc::new(Memory::default());
+    let triggers = vec![
+        Trigger::on(&workflows, |workflow: &Workflow| vec![queue::key_of(workflow)]),
+        Trigger::on_part(&runs, |run: &OfRun| {
+            let OfRunMetadata { namespace, labels } = &run.metadata;
+            labels.get(labels::WORKFLOW).map(|name| (namespace.clone(), name.clone())).into_iter().collect()
+        }),
+    ];
+    queue::drive_some("workflows", AT_ONCE, triggers, end, |key| look(services.clone(), memory.clone(), key)).await;
+}
+
+/// What of a run says whose it is: this is read with every change of every run.
+#[derive(Deserialize)]
+struct OfRun {
+    metadata: OfRunMetadata,
+}
+
+#[derive(Deserialize)]
+struct OfRunMetadata {
+    #[serde(default)]
+    namespace: String,
+    #[serde(default)]
+    labels: HashMap<String, String>,
+}
+
+fn status(workflow: &Workflow) -> WorkflowStatus {
+    workflow.status.clone().unwrap_or_default()
+}
+
+/// What is known of workflows besides what is in the log: nothing that cannot be found out again.
+#[derive(Debug, Default)]
+struct Memory {
+    timers: Timers,
+    gates: Gates,
+}
+
+impl Memory {
+    fn forget(&self, uid: &str) {
+        self.timers.forget(uid);
+        self.gates.forget(uid);
+    }
+}
+
+/// Why a workflow ends before all of its steps have.
+struct Ending {
+    phase: WorkflowPhase,
+    reason: &'static str,
+    message: String,
+}
+
+async fn look(services: Services, memory: Arc<Memory>, key: ObjectKey) -> Result<Option<Duration>, ApiError> {
+    let workflows = services.lookup.api::<Workflow>()?;
+    let Some(workflow) = workflows.get_opt(&key.0, &key.1).await? else { return Ok(None) };
+    if status(&workflow).phase.is_terminal() {
+        memory.forget(&workflow.uid().unwrap_or_default());
+        return keep(&services, &workflow).await;
+    }
+    let mut next = workflow.clone();
+    let again = Box::pin(go_on(&services, &memory, &mut next)).await?;
+    if next.status == workflow.status {
+        return Ok(again);
+    }
+    match workflows.replace_status(&next).await {
+        Ok(_) => tell(&services, &workflow, &next),
+        // Somebody wrote meanwhile, such as an approval: what was started is found again.
+        Err(error) if error.code() == 409 => return Ok(Some(Duration::ZERO)),
+        Err(error) if error.code() == 404 => return Ok(None),
+        Err(error) => return Err(error),
+    }
+    Ok(again)
+}
+
+/// Takes a workflow as far as it goes; when to look again, if nothing happens before.
+async fn go_on(services: &Services, memory: &Memory, workflow: &mut Workflow) -> Result<Option<Duration>, ApiError> {
+    let now = Time(services.now());
+    let mut state = status(workflow);
+    let uid = workflow.uid().unwrap_or_default();
+    let elapsed = |of: &str, at: &Time| memory.timers.elapsed(&uid, of, at.0, now.0);
+    let (ending, until_end) = ending(workflow, &state, &elapsed);
+    if state.start_time.is_none() && ending.is_none() && !workflow.spec.paused {
+        match Box::pin(versions::find(services, workflow)).await {
+            Ok(versions) => state.versions = versions,
+            Err(Halt::Failed { reason, message }) => {
+                finish(&mut state, &now, WorkflowPhase::Failed, reason, &message, workflow.metadata.generation);
+                workflow.status = Some(state);
+                return Ok(None);
+            }
+            Err(Halt::Retry(message) | Halt::SourceUnreachable(message) | Halt::Abandoned(message)) => {
+                let generation = workflow.metadata.generation;
+                set_condition(&mut state.conditions, reason::WAITING, true, reason::WAITING, message, generation);
+                workflow.status = Some(state);
+                return Ok(Some(AGAIN));
+            }
+            Err(Halt::Canceled | Halt::AwaitingApproval) => return Ok(Some(AGAIN)),
+        }
+        state.start_time = Some(now.clone());
+    }
+    state.conditions.retain(|condition| condition.type_ != reason::WAITING);
+    let is_paused = workflow.spec.paused || state.start_time.is_none();
+    let (runs, waves) = (runs_of(services, workflow, &state).await?, waves_of(services, workflow, &state).await?);
+    let gates =
+        if ending.is_none() { memory.gates.look(services, workflow, &state, &waves).await? } else { HashMap::new() };
+    let situation = Situation {
+        name: &workflow.name_any(),
+        uid: &uid,
+        steps: &workflow.spec.steps,
+        is_paused,
+        is_ending: ending.is_some(),
+        runs: &runs,
+        waves: &waves,
+        gates: &gates,
+        now: &now,
+        elapsed: &elapsed,
+    };
+    let decided = machine::advance(&mut state, &situation);
+    let mut again = decided.again.into_iter().chain(until_end).min();
+    for start in decided.starts {
+        if let Err(refusal) = create(services, workflow, &state, &start).await? {
+            again = Some(Duration::ZERO);
+            note_refusal(&mut state, &start, &refusal);
+        }
+    }
+    let is_active = ending.is_some() && cancel_runs(services, workflow).await?;
+    conclude(workflow, &mut state, ending, is_active, &now);
+    workflow.status = Some(state);
+    Ok(again)
+}
+
+/// Why a workflow is to end now, and if it is not, when its time is up.
+fn ending(
+    workflow: &Workflow,
+    state: &WorkflowStatus,
+    elapsed: &impl Fn(&str, &Time) -> Duration,
+) -> (Option<Ending>, Option<Duration>) {
+    let canceled = |message: &str| {
+        let ending = Ending { phase: WorkflowPhase::Canceled, reason: reason::CANCELED, message: message.to_owned() };
+        (Some(ending), None)
+    };
+    if workflow.spec.cancel {
+        return canceled("the workflow was cancelled");
+    }
+    if workflow.metadata.deletion_timestamp.is_some() {
+        return canceled("the workflow was deleted before it ended");
+    }
+    let limit = workflow.spec.timeout.as_ref().and_then(|text| text.parse().ok()).zip(state.start_time.as_ref());
+    let Some((limit, start)) = limit else { return (None, None) };
+    let left = limit.saturating_sub(elapsed("start", start));
+    if left.is_zero() {
+        return (Some(timed_out(workflow)), None);
+    }
+    (None, Some(left))
+}
+
+fn timed_out(workflow: &Workflow) -> Ending {
+    let limit = workflow.spec.timeout.as_ref().map(ToString::to_string).unwrap_or_default();
+    let message = format!("the workflow took longer than {limit}");
+    Ending { phase: WorkflowPhase::Failed, reason: reason::TIMED_OUT, message }
+}
+
+/// Whether a workflow started a run.
+fn is_own(run: &Run, workflow: &Workflow) -> bool {
+    run.owner_references().iter().any(|owner| Some(&owner.uid) == workflow.metadata.uid.as_ref())
+}
+
+/// What is seen of the runs that are under way.
+async fn runs_of(
+    services: &Services,
+    workflow: &Workflow,
+    state: &WorkflowStatus,
+) -> Result<HashMap<String, Seen>, ApiError> {
+    let runs = services.lookup.api::<Run>()?;
+    let namespace = workflow.namespace().unwrap_or_default();
+    let mut seen = HashMap::new();
+    let active = state.steps.iter().flat_map(|step| &step.runs).filter(|run| !run.phase.is_terminal());
+    for run in active {
+        let found = runs.get_opt(&namespace, &run.name).await?.filter(|found| is_own(found, workflow));
+        if let Some(found) = found {
+            let status = status_of_run(&found);
+            let why = condition(&status.conditions, reason::FAILED).map(|failed| failed.message.clone());
+            seen.insert(run.name.clone(), Seen { phase: status.phase, message: why.unwrap_or_default() });
+        }
+    }
+    Ok(seen)
+}
+
+/// The workspaces of the steps that have not ended; those that are selected stay what they were when the step began.
+async fn waves_of(
+    services: &Services,
+    workflow: &Workflow,
+    state: &WorkflowStatus,
+) -> Result<HashMap<String, Vec<Vec<String>>>, ApiError> {
+    let namespace = workflow.namespace().unwrap_or_default();
+    let mut all = HashMap::new();
+    for step in &workflow.spec.steps {
+        let Some(run) = &step.run else { continue };
+        let of_step = state.steps.iter().find(|of_step| of_step.name == step.name);
+        if of_step.is_some_and(|of_step| of_step.phase.is_terminal()) {
+            continue;
+        }
+        let selected = of_step.map(|of_step| of_step.selected.as_slice()).unwrap_or_default();
+        let found = if !selected.is_empty() {
+            selected.iter().map(|wave| wave.workspaces.clone()).collect()
+        } else if run.waves.iter().any(|wave| wave.workspace_selector.is_some()) {
+            let stack = stack_of(&workflow.spec, run);
+            match services.lookup.api::<Stack>()?.get_opt(&namespace, stack).await? {
+                Some(stack) => waves(&services.lookup, run, &stack).await?,
+                None => Vec::new(),
+            }
+        } else if run.waves.is_empty() {
+            vec![run.workspaces.clone()]
+        } else {
+            run.waves.iter().map(|wave| wave.workspaces.clone()).collect()
+        };
+        all.insert(step.name.clone(), found);
+    }
+    Ok(all)
+}
+
+/// Creates a run as who asked for the workflow, or finds it; why that is refused, if it is.
+///
+/// # Errors
+///
+/// When it may be tried again.
+async fn create(
+    services: &Services,
+    workflow: &Workflow,
+    state: &WorkflowStatus,
+    start: &Start,
+) -> Result<Result<(), String>, ApiError> {
+    let Some(step) = workflow.spec.steps[start.step].run.as_ref() else { return Ok(Ok(())) };
+    let namespace = workflow.namespace().unwrap_or_default();
+    let commit = versions::of_step(workflow, &state.versions, step);
+    let mut run = run_of(workflow, step, &start.workspace, commit);
+    run.metadata.name = Some(start.name.clone());
+    let mut context = RequestContext::new(target::user(&state.requester), services.authorizer.clone());
+    context.field_manager = format!("stoa-{COMPONENT}");
+    let may_create = lookup::require(&context, "create", "delivery.stoa.dev", "runs", "", &namespace, "").await;
+    let runs = services.lookup.api::<Run>()?.with_context(context);
+    let created = match may_create {
+        Ok(()) => Box::pin(runs.create(&run)).await.map(drop),
+        Err(error) => Err(error),
+    };
+    match created {
+        Ok(()) => Ok(Ok(())),
+        Err(error) if error.is("AlreadyExists") => {
+            // An earlier look made it, unless somebody took the name.
+            let there = runs.get_opt(&namespace, &start.name).await?;
+            let is_it = there.is_some_and(|there| {
+                let asked = stoa_types::delivery::RunSpec { cancel: false, ..there.spec.clone() };
+                is_own(&there, workflow) && asked == run.spec && status_of_run(&there).requester == state.requester
+            });
+            Ok(if is_it { Ok(()) } else { Err(format!("another run is called {}", start.name)) })
+        }
+        Err(error) if matches!(error.code(), 400 | 403 | 404 | 409 | 422) => Ok(Err(error.message().to_owned())),
+        Err(error) => Err(error),
+    }
+}
+
+/// Notes that a run was refused, which counts as one that failed.
+fn note_refusal(state: &mut WorkflowStatus, start: &Start, refusal: &str) {
+    let step = &mut state.steps[start.step];
+    if let Some(run) = step.runs.iter_mut().find(|run| run.name == start.name) {
+        (run.phase, run.message) = (RunPhase::Failed, machine::cut(refusal));
+        step.counts.get_or_insert_default().failed += 1;
+    }
+}
+
+/// The runs of a workflow, also those that its status does not name, since they were started right before a crash.
+async fn own_runs(services: &Services, workflow: &Workflow) -> Result<Vec<Run>, ApiError> {
+    let selector = format!("{}={}", labels::WORKFLOW, workflow.name_any());
+    let runs = services.lookup.api::<Run>()?.list(workflow.namespace().as_deref(), &selector).await?;
+    Ok(runs.into_iter().filter(|run| is_own(run, workflow)).collect())
+}
+
+/// Cancels the runs that are under way; whether there are any.
+async fn cancel_runs(services: &Services, workflow: &Workflow) -> Result<bool, ApiError> {
+    let runs = services.lookup.api::<Run>()?;
+    let mut is_active = false;
+    for run in own_runs(services, workflow).await? {
+        if status_of_run(&run).phase.is_terminal() {
+            continue;
+        }
+        is_active = true;
+        if !run.spec.cancel {
+            let (namespace, name) = queue::key_of(&run);
+            match runs.update_with(&namespace, &name, |run: &mut Run| run.spec.cancel = true).await {
+                Ok(_) => {}
+                Err(error) if error.code() == 404 => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(is_active)
+}
+
+/// Says how far the workflow is as a whole, and ends it when all steps have.
+fn conclude(workflow: &Workflow, state: &mut WorkflowStatus, ending: Option<Ending>, is_active: bool, now: &Time) {
+    let generation = workflow.metadata.generation;
+    let has = |of: StepPhase| state.steps.iter().any(|step| step.phase == of);
+    let waits: Vec<String> =
+        state.steps.iter().filter(|step| step.phase == StepPhase::AwaitingApproval).map(asks).collect();
+    if state.steps.iter().all(|step| step.phase.is_terminal()) && !is_active {
+        // Only what has a limit ends for no reason that is still there: the clock was set back.
+        let ending = ending.or_else(|| has(StepPhase::Canceled).then(|| timed_out(workflow)));
+        let failed = state.steps.iter().find(|step| step.phase == StepPhase::Failed);
+        let (phase, why, message) = match (failed, ending.filter(|_| has(StepPhase::Canceled))) {
+            (_, Some(Ending { phase, reason, message })) => (phase, reason, message),
+            (Some(step), None) => {
+                (WorkflowPhase::Failed, reason::STEP_FAILED, format!("step {}: {}", step.name, step.message))
+            }
+            (None, None) => (WorkflowPhase::Succeeded, reason::SUCCEEDED, succeeded(state)),
+        };
+        finish(state, now, phase, why, &message, generation);
+        return;
+    }
+    let is_running = has(StepPhase::Running);
+    state.phase = match (is_running, workflow.spec.paused, waits.is_empty()) {
+        (true, _, _) => WorkflowPhase::Running,
+        (false, true, _) => WorkflowPhase::Paused,
+        (false, false, false) => WorkflowPhase::AwaitingApproval,
+        (false, false, true) => WorkflowPhase::Running,
+    };
+    let mut tell = |type_: &str, why: &str, message: Option<String>| match message {
+        Some(message) => {
+            set_condition(&mut state.conditions, type_, true, why, message, generation);
+        }
+        None => state.conditions.retain(|condition| condition.type_ != type_),
+    };
+    let paused = workflow.spec.paused.then(|| "nothing begins until paused is false".to_owned());
+    tell(reason::PAUSED, reason::PAUSED, paused);
+    let message = (!waits.is_empty()).then(|| machine::cut(&waits.join("; ")));
+    tell(reason::AWAITING_APPROVAL, reason::AWAITING_APPROVAL, message);
+}
+
+/// How it ended well: `all 3 steps succeeded`, or how many of them were skipped.
+fn succeeded(state: &WorkflowStatus) -> String {
+    let all = state.steps.len();
+    match state.steps.iter().filter(|step| step.phase == StepPhase::Skipped).count() {
+        0 => format!("all {all} steps succeeded"),
+        skipped => format!("{} of {all} steps succeeded, and the others were not asked for", all - skipped),
+    }
+}
+
+/// What a step asks somebody to approve.
+fn asks(step: &stoa_types::delivery::StepStatus) -> String {
+    let of_runs = step.counts.is_some();
+    match (of_runs, step.message.is_empty()) {
+        (true, _) => format!("step {}: {}", step.name, step.message),
+        (false, true) => format!("step {} waits for approval", step.name),
+        (false, false) => format!("step {} waits for approval: {}", step.name, step.message),
+    }
+}
+
+fn finish(
+    state: &mut WorkflowStatus,
+    now: &Time,
+    phase: WorkflowPhase,
+    why: &str,
+    message: &str,
+    generation: Option<i64>,
+) {
+    state.phase = phase;
+    state.start_time.get_or_insert_with(|| now.clone());
+    state.completion_time = Some(now.clone());
+    let passing = [reason::PAUSED, reason::AWAITING_APPROVAL, reason::WAITING];
+    state.conditions.retain(|condition| !passing.contains(&condition.type_.as_str()));
+    let type_ = if phase == WorkflowPhase::Succeeded { reason::COMPLETE } else { reason::FAILED };
+    set_condition(&mut state.conditions, type_, true, why, message, generation);
+}
+
+/// Records what happened to the steps, and how the workflow ended.
+fn tell(services: &Services, old: &Workflow, new: &Workflow) {
+    let (before, after) = (status(old), status(new));
+    let phase_before = |name: &str| before.steps.iter().find(|step| step.name == name).map(|step| step.phase);
+    for step in &after.steps {
+        let was = phase_before(&step.name).unwrap_or_default();
+        if was == step.phase {
+            continue;
+        }
+        let (kind, why) = match step.phase {
+            StepPhase::Running if was == StepPhase::Pending => (Kind::Normal, reason::STEP_STARTED),
+            StepPhase::AwaitingApproval => (Kind::Normal, reason::AWAITING_APPROVAL),
+            StepPhase::Succeeded => (Kind::Normal, reason::STEP_SUCCEEDED),
+            StepPhase::Failed => (Kind::Warning, reason::STEP_FAILED),
+            StepPhase::Pending | StepPhase::Running | StepPhase::Skipped | StepPhase::Canceled => continue,
+        };
+        let message = if step.message.is_empty() { String::new() } else { format!(": {}", step.message) };
+        services.recorder.record(new, kind, why, format!("step {}{message}", step.name));
+    }
+    if !after.phase.is_terminal() {
+        return;
+    }
+    let ends = [(reason::COMPLETE, Kind::Normal), (reason::FAILED, Kind::Warning)];
+    for (type_, kind) in ends {
+        if let Some(end) = condition(&after.conditions, type_) {
+            services.recorder.record(new, kind, &end.reason, end.message.clone());
+        }
+    }
+}
+
+/// What becomes of a workflow that has ended: it goes when it is deleted, with its runs, or when its time is over.
+async fn keep(services: &Services, workflow: &Workflow) -> Result<Option<Duration>, ApiError> {
+    let workflows = services.lookup.api::<Workflow>()?;
+    let (namespace, name) = queue::key_of(workflow);
+    if workflow.metadata.deletion_timestamp.is_none() {
+        let Some(ttl) = workflow.spec.ttl_seconds_after_finished else { return Ok(None) };
+        let Some(Time(end)) = status(workflow).completion_time else { return Ok(None) };
+        let left = ttl - services.now().duration_since(end).as_secs();
+        if left > 0 {
+            return Ok(Some(Duration::from_secs(u64::try_from(left).unwrap_or(1).min(3600))));
+        }
+        return match workflows.delete(&namespace, &name, &queue::as_read(workflow)).await {
+            Ok(_) => Ok(None),
+            Err(error) if matches!(error.code(), 404 | 409) => Ok(Some(Duration::ZERO)),
+            Err(error) => Err(error),
+        };
+    }
+    if !workflow.finalizers().iter().any(|f| f == labels::WORKFLOW_FINALIZER) {
+        return Ok(None);
+    }
+    // Where there is a garbage collector it would do that, too, or lets them go first.
+    if !workflow.finalizers().iter().any(|f| f == ORPHAN) {
+        let runs = services.lookup.api::<Run>()?;
+        for run in own_runs(services, workflow).await? {
+            if run.metadata.deletion_timestamp.is_some() {
+                continue;
+            }
+            match runs.delete(&namespace, &run.name_any(), &queue::as_read(&run)).await {
+                Ok(_) => {}
+                Err(error) if error.code() == 404 => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    let let_go = |w: &mut Workflow| w.finalizers_mut().retain(|f| f != labels::WORKFLOW_FINALIZER);
+    match workflows.update_with(&namespace, &name, let_go).await {
+        Ok(_) => Ok(None),
+        Err(error) if error.code() == 404 => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,433 @@
+//! Decides how far the steps of a workflow are and which runs are to be started: a function of its spec, its status and
+//! what is seen of its runs.
+//!
+//! Start at [`advance`]. It changes nothing but the status that it is given, and that is all it remembers: of a step with
+//! many runs the number of those that were started, in the order of the workspaces, and which of them are under way. So
+//! the same status leads to the same runs, by the same names, whoever goes on from it.
+
+use std::{collections::HashMap, time::Duration};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use sha2::{Digest as _, Sha256};
+use stoa_engine::digest::hex;
+use stoa_types::delivery::{
+    Decision, RunCounts, RunPhase, RunStep, SelectedWave, Step, StepPhase, StepProgress, StepRun, StepStatus, Wave,
+    When, WorkflowStatus,
+};
+
+use super::gates::every;
+use crate::kinds::workflow::approval::sentence;
+
+/// So many runs of a step are listed that have ended.
+const LISTED: usize = 20;
+/// So many characters of what a run says are kept.
+const LONGEST: usize = 300;
+
+/// What is decided about.
+pub(super) struct Situation<'a> {
+    /// Name and uid of the workflow.
+    pub(super) name: &'a str,
+    pub(super) uid: &'a str,
+    /// What is to be done.
+    pub(super) steps: &'a [Step],
+    /// Whether nothing is to begin for now.
+    pub(super) is_paused: bool,
+    /// Whether nothing is to begin any more.
+    pub(super) is_ending: bool,
+    /// The runs that the status says are under way, by name; those that are not there were deleted.
+    pub(super) runs: &'a HashMap<String, Seen>,
+    /// The workspaces of steps that have not ended, wave by wave, by step.
+    pub(super) waves: &'a HashMap<String, Vec<Vec<String>>>,
+    /// How healthy the waves are whose runs have ended, by step; those that were not looked at yet are missing.
+    pub(super) gates: &'a HashMap<String, Gate>,
+    /// What the time is.
+    pub(super) now: &'a Time,
+    /// How long ago a moment was that a step has noted, as far as that can be told.
+    pub(super) elapsed: &'a (dyn Fn(&str, &Time) -> Duration + Sync),
+}
+
+/// What is seen of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Seen {
+    pub(super) phase: RunPhase,
+    /// Why it did not succeed.
+    pub(super) message: String,
+}
+
+/// How healthy it is what a wave deployed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Gate {
+    /// Every look found it so, for this long.
+    Healthy(Duration),
+    /// It is not, and why.
+    Unhealthy(String),
+}
+
+/// A run that is to be started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Start {
+    /// The step's place in the spec.
+    pub(super) step: usize,
+    pub(super) name: String,
+    pub(super) workspace: String,
+}
+
+/// What is to be done now.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Decided {
+    pub(super) starts: Vec<Start>,
+    /// When to look again, if nothing happens before.
+    pub(super) again: Option<Duration>,
+}
+
+impl Decided {
+    fn look_after(&mut self, wait: Duration) {
+        self.again = Some(self.again.map_or(wait, |again| again.min(wait)));
+    }
+}
+
+/// Takes every step as far as it goes.
+pub(super) fn advance(status: &mut WorkflowStatus, situation: &Situation<'_>) -> Decided {
+    let mut decided = Decided::default();
+    if status.steps.is_empty() {
+        let pending = |step: &Step| StepStatus { name: step.name.clone(), ..StepStatus::default() };
+        status.steps = situation.steps.iter().map(pending).collect();
+    }
+    for i in 0..situation.steps.len() {
+        match status.steps[i].phase {
+            StepPhase::Running | StepPhase::AwaitingApproval => go_on(status, situation, i, &mut decided),
+            _ => {}
+        }
+    }
+    // What begins may end at once, and others begin then.
+    while (0..situation.steps.len()).any(|i| begin(status, situation, i, &mut decided)) {}
+    status.progress = Some(progress(&status.steps));
+    decided
+}
+
+fn progress(steps: &[StepStatus]) -> StepProgress {
+    let count = |of: &[StepPhase]| steps.iter().filter(|step| of.contains(&step.phase)).count() as i64;
+    StepProgress {
+        total: steps.len() as i64,
+        done: count(&[StepPhase::Succeeded]),
+        failed: count(&[StepPhase::Failed, StepPhase::Canceled]),
+        skipped: count(&[StepPhase::Skipped]),
+    }
+}
+
+/// The name of the run of a step in a workspace: nothing else makes one of it.
+pub(super) fn run_name(workflow: &str, uid: &str, step: &str, workspace: &str) -> String {
+    let digest = hex(&Sha256::digest(format!("{uid}/{step}/{workspace}")));
+    format!("{workflow}-{}", &digest[..10])
+}
+
+/// Whether a step begins.
+enum Turn {
+    Now,
+    Later,
+    /// It never does, and why.
+    Never(String),
+}
+
+/// Whether it is the turn of a step, by how those that it depends on ended.
+fn turn(status: &WorkflowStatus, steps: &[Step], i: usize) -> Turn {
+    let place = |name: &String| steps.iter().position(|step| step.name == *name);
+    let before: Vec<usize> = steps[i].depends_on.iter().filter_map(place).collect();
+    let ended = |i: &usize| status.steps[*i].phase.is_terminal();
+    let other = before.iter().find(|i| ended(i) && status.steps[**i].phase != StepPhase::Succeeded);
+    if let (When::Success, Some(other)) = (steps[i].when, other) {
+        return Turn::Never(match is_lost(status, steps, *other) {
+            true => format!("step {} did not succeed", steps[*other].name),
+            false => format!("step {} was skipped", steps[*other].name),
+        });
+    }
+    if !before.iter().all(ended) {
+        return Turn::Later;
+    }
+    let has_failed = before.iter().any(|i| is_lost(status, steps, *i));
+    if steps[i].when == When::Failure && !has_failed {
+        return Turn::Never("nothing that it depends on failed".to_owned());
+    }
+    Turn::Now
+}
+
+/// Whether a step did not succeed, or never began for a step that did not; one that was not asked for is none.
+fn is_lost(status: &WorkflowStatus, steps: &[Step], i: usize) -> bool {
+    match status.steps[i].phase {
+        StepPhase::Failed | StepPhase::Canceled => true,
+        StepPhase::Skipped if steps[i].when == When::Success => {
+            let place = |name: &String| steps.iter().position(|step| step.name == *name);
+            steps[i].depends_on.iter().filter_map(place).any(|before| is_lost(status, steps, before))
+        }
+        _ => false,
+    }
+}
+
+/// Begins a step if it is its turn, or ends it if that never comes; whether anything changed.
+fn begin(status: &mut WorkflowStatus, situation: &Situation<'_>, i: usize, decided: &mut Decided) -> bool {
+    if status.steps[i].phase != StepPhase::Pending {
+        return false;
+    }
+    let step = &situation.steps[i];
+    if situation.is_ending {
+        end(&mut status.steps[i], situation, StepPhase::Canceled, String::new());
+        return true;
+    }
+    match turn(status, situation.steps, i) {
+        Turn::Never(message) => {
+            end(&mut status.steps[i], situation, StepPhase::Skipped, message);
+            return true;
+        }
+        Turn::Later => return false,
+        Turn::Now if situation.is_paused => return false,
+        Turn::Now => {}
+    }
+    let of_step = &mut status.steps[i];
+    of_step.start_time = Some(situation.now.clone());
+    match &step.run {
+        Some(run) => {
+            of_step.phase = StepPhase::Running;
+            let waves = situation.waves.get(&step.name).map_or(&[][..], Vec::as_slice);
+            let total: usize = waves.iter().map(Vec::len).sum();
+            of_step.counts = Some(RunCounts { total: total as i64, ..RunCounts::default() });
+            of_step.wave = Some(1);
+            if run.waves.iter().any(|wave| wave.workspace_selector.is_some()) {
+                let selected = waves.iter().map(|names| SelectedWave { workspaces: names.clone() });
+                of_step.selected = selected.collect();
+            }
+            if total == 0 {
+                let message = "no workspace is selected".to_owned();
+                end(of_step, situation, StepPhase::Failed, message);
+                return true;
+            }
+        }
+        None => {
+            of_step.phase = StepPhase::AwaitingApproval;
+            of_step.message = step.approval.as_ref().map(|approval| approval.message.clone()).unwrap_or_default();
+        }
+    }
+    go_on(status, situation, i, decided);
+    true
+}
+
+/// Takes a step that has begun as far as it goes.
+fn go_on(status: &mut WorkflowStatus, situation: &Situation<'_>, i: usize, decided: &mut Decided) {
+    let step = &situation.steps[i];
+    match &step.run {
+        Some(run) => {
+            let of_step = &mut status.steps[i];
+            observe(of_step, situation);
+            start_runs(of_step, situation, i, run, decided);
+            tell_runs(of_step);
+            trim(&mut of_step.runs);
+        }
+        None => {
+            let approval = status.approvals.iter().find(|approval| approval.step == step.name);
+            let ended = match approval {
+                Some(approval) if approval.decision == Decision::Approved => {
+                    Some((StepPhase::Succeeded, sentence(approval)))
+                }
+                Some(approval) => Some((StepPhase::Failed, sentence(approval))),
+                None => situation.is_ending.then(|| (StepPhase::Canceled, String::new())),
+            };
+            if let Some((phase, message)) = ended {
+                end(&mut status.steps[i], situation, phase, message);
+            }
+        }
+    }
+}
+
+/// Notes what became of the runs that were under way.
+fn observe(step: &mut StepStatus, situation: &Situation<'_>) {
+    let counts = step.counts.get_or_insert_default();
+    for run in step.runs.iter_mut().filter(|run| !run.phase.is_terminal()) {
+        match situation.runs.get(&run.name) {
+            Some(seen) => (run.phase, run.message) = (seen.phase, cut(&seen.message)),
+            None => (run.phase, run.message) = (RunPhase::Canceled, "it was deleted before it ended".to_owned()),
+        }
+        match run.phase {
+            RunPhase::Succeeded => counts.succeeded += 1,
+            phase if phase.is_terminal() => counts.failed += 1,
+            _ => {}
+        }
+    }
+}
+
+/// Starts what may be started of a step's runs, wave by wave, and ends it after the last.
+fn start_runs(step: &mut StepStatus, situation: &Situation<'_>, i: usize, run: &RunStep, decided: &mut Decided) {
+    let waves = situation.waves.get(&step.name).map_or(&[][..], Vec::as_slice);
+    loop {
+        let mut counts = step.counts.unwrap_or_default();
+        let mut active = step.runs.iter().filter(|run| !run.phase.is_terminal()).count();
+        let has_failed = counts.failed > run.max_failures;
+        if has_failed || situation.is_ending {
+            if active == 0 {
+                let (phase, message) = match has_failed {
+                    true => (StepPhase::Failed, why_failed(step)),
+                    false => (StepPhase::Canceled, String::new()),
+                };
+                end(step, situation, phase, message);
+            }
+            return;
+        }
+        let wave = usize::try_from(step.wave.unwrap_or(1)).unwrap_or(1);
+        let started = usize::try_from(counts.started).unwrap_or(0);
+        let until: usize = waves.iter().take(wave).map(Vec::len).sum();
+        if started < until {
+            if situation.is_paused {
+                return;
+            }
+            let most = usize::try_from(run.max_parallel).unwrap_or(1);
+            for workspace in waves.iter().flatten().take(until).skip(started) {
+                if active >= most {
+                    break;
+                }
+                let name = run_name(situation.name, situation.uid, &step.name, workspace);
+                decided.starts.push(Start { step: i, name: name.clone(), workspace: workspace.clone() });
+                step.runs.push(StepRun { name, workspace: workspace.clone(), ..StepRun::default() });
+                counts.started += 1;
+                active += 1;
+            }
+            step.counts = Some(counts);
+            return;
+        }
+        if active > 0 {
+            return;
+        }
+        if !is_over(step, situation, run, wave, waves, decided) {
+            return;
+        }
+        if wave >= waves.len() {
+            end(step, situation, StepPhase::Succeeded, told_of(counts));
+            return;
+        }
+        step.wave = Some(wave as i64 + 1);
+        step.wave_time = None;
+    }
+}
+
+/// Whether a wave is over whose runs have ended: once it was healthy for long enough, and its pause is over. A step whose wave
+/// does not become healthy in time fails here.
+fn is_over(
+    step: &mut StepStatus,
+    situation: &Situation<'_>,
+    run: &RunStep,
+    wave: usize,
+    waves: &[Vec<String>],
+    decided: &mut Decided,
+) -> bool {
+    if waves.get(wave - 1).is_none_or(Vec::is_empty) {
+        return true;
+    }
+    let pause = run.waves.get(wave - 1).and_then(|wave: &Wave| wave.pause_after.as_ref());
+    if pause.is_none() && run.health.is_none() {
+        return true;
+    }
+    let since = step.wave_time.get_or_insert_with(|| situation.now.clone()).clone();
+    let passed = (situation.elapsed)(&format!("{}/{wave}", step.name), &since);
+    if let Some(gate) = &run.health {
+        let seen = situation.gates.get(&step.name);
+        let wanted = gate.healthy_for.parse().unwrap_or_default();
+        if !matches!(seen, Some(Gate::Healthy(long)) if *long >= wanted) {
+            let limit = gate.timeout.parse().unwrap_or_default();
+            let which = format!("what wave {wave} of {} deployed", waves.len());
+            step.message = match seen {
+                Some(Gate::Unhealthy(why)) => cut(&format!("{which} is not healthy: {why}")),
+                Some(Gate::Healthy(_)) => format!("{which} is healthy, and has to be for {}", gate.healthy_for),
+                None => format!("it is looked whether {which} is healthy"),
+            };
+            if passed >= limit {
+                let why = format!("{} after {}", step.message, gate.timeout);
+                end(step, situation, StepPhase::Failed, why);
+            } else {
+                let next = if seen.is_some() { every(gate) } else { Duration::ZERO };
+                decided.look_after(next.min(limit - passed));
+            }
+            return false;
+        }
+    }
+    let Some(text) = pause else { return true };
+    let left = text.parse().unwrap_or_default().saturating_sub(passed);
+    if left.is_zero() {
+        return true;
+    }
+    decided.look_after(left);
+    step.message = format!("wave {wave} of {} is done, and {text} pass before it goes on", waves.len());
+    false
+}
+
+fn end(step: &mut StepStatus, situation: &Situation<'_>, phase: StepPhase, message: String) {
+    step.phase = phase;
+    step.message = message;
+    step.completion_time = Some(situation.now.clone());
+    (step.wave, step.wave_time) = (None, None);
+    step.selected.clear();
+}
+
+/// Why a step failed, by the first of its runs that did.
+fn why_failed(step: &StepStatus) -> String {
+    let failed = step.counts.unwrap_or_default().failed;
+    let first = step.runs.iter().find(|run| run.phase.is_terminal() && run.phase != RunPhase::Succeeded);
+    let Some(StepRun { name, workspace, message, .. }) = first else {
+        return format!("{failed} runs failed");
+    };
+    let more = if failed > 1 { format!("; {} more failed", failed - 1) } else { String::new() };
+    format!("run {name} in workspace {workspace} did not succeed: {message}{more}")
+}
+
+fn told_of(counts: RunCounts) -> String {
+    match counts.failed {
+        0 => String::new(),
+        failed => format!("{failed} of {} runs failed, which is tolerated", counts.total),
+    }
+}
+
+/// Says of a step under way what it waits for.
+fn tell_runs(step: &mut StepStatus) {
+    if step.phase.is_terminal() {
+        return;
+    }
+    let mut active = step.runs.iter().filter(|run| !run.phase.is_terminal()).peekable();
+    let is_active = active.peek().is_some();
+    let waits: Vec<&StepRun> = active.filter(|run| run.phase == RunPhase::AwaitingApproval).collect();
+    if let Some(first) = waits.first() {
+        let more = if waits.len() > 1 { format!(", and {} more", waits.len() - 1) } else { String::new() };
+        step.message =
+            format!("the plan of run {} in workspace {} waits for approval{more}", first.name, first.workspace);
+        step.phase = StepPhase::AwaitingApproval;
+        return;
+    }
+    step.phase = StepPhase::Running;
+    if is_active {
+        step.message.clear();
+    }
+}
+
+/// Keeps of the runs that have ended those that failed and the last ones.
+fn trim(runs: &mut Vec<StepRun>) {
+    let has_ended = |run: &&StepRun| run.phase.is_terminal();
+    let is_good = |run: &StepRun| run.phase == RunPhase::Succeeded;
+    let mut excess = runs.iter().filter(has_ended).count().saturating_sub(LISTED);
+    runs.retain(|run| {
+        let goes = excess > 0 && is_good(run);
+        excess -= usize::from(goes);
+        !goes
+    });
+    // Those that are under way stay, however many failed.
+    runs.retain(|run| {
+        let goes = excess > 0 && run.phase.is_terminal();
+        excess -= usize::from(goes);
+        !goes
+    });
+}
+
+/// The beginning of a text, which may come from anywhere.
+pub(super) fn cut(text: &str) -> String {
+    match text.char_indices().nth(LONGEST) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

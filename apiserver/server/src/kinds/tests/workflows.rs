@@ -1,0 +1,276 @@
+//! Workflows: what they may be, who may create them, and who decides about their steps.
+
+use stoa_types::{
+    Workflow,
+    delivery::{StepPhase, StepStatus, WorkflowPhase},
+};
+
+use super::*;
+
+const ALL: [&str; 4] = ["create runs ", "create stacks/apply web-dev", "use workspaces dev", "use backends default"];
+
+fn by(name: &str, allowed: &[&'static str]) -> RequestContext {
+    let user = UserInfo { name: name.to_owned(), ..UserInfo::default() };
+    RequestContext::new(user, Arc::new(Allow(allowed.to_vec())))
+}
+
+fn apply(name: &str, after: &[&str]) -> Value {
+    json!({ "name": name, "dependsOn": after, "run": { "operation": "Apply" } })
+}
+
+fn chain() -> Value {
+    let ok = json!({ "name": "ok", "dependsOn": ["dev"], "approval": {} });
+    json!({ "stack": "web-dev", "steps": [apply("dev", &[]), ok, apply("prod", &["ok"])] })
+}
+
+impl World {
+    async fn workflow(&self, context: &RequestContext, name: &str, spec: Value) -> Result<Object, ApiError> {
+        let object = json!({ "metadata": { "name": name }, "spec": spec });
+        self.make_as(context, "delivery.stoa.dev/v1alpha1", "Workflow", "shop", object).await
+    }
+
+    async fn refused(&self, spec: Value) -> Vec<String> {
+        let error = self.workflow(&RequestContext::internal("tests"), "w", spec).await.unwrap_err();
+        assert_eq!(error.code(), 422, "{error}");
+        causes(&error)
+    }
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_workflow_is_told_field_by_field() {
+    let world = World::with_stack().await;
+    let run = |run: Value| json!({ "stack": "web-dev", "steps": [{ "name": "a", "run": run }] });
+    let cases = [
+        json!({}),
+        json!({ "steps": [apply("Dev", &[]), { "name": "b" }, { "name": "c", "run": { "stack": "web-dev", "operation": "Preview" }, "approval": {} }] }),
+        json!({ "stack": "web-dev", "timeout": "soon", "ttlSecondsAfterFinished": -1, "steps": [apply("a", &["b", "b", "x"]), apply("b", &[]), apply("b", &[])] }),
+        json!({ "stack": "web-dev", "steps": [apply("a", &["c"]), apply("b", &["a"]), apply("c", &["b"]), apply("d", &["d"]), apply("e", &["a"])] }),
+        run(json!({ "operation": "Import" })),
+        run(json!({ "operation": "Refresh", "requireApproval": true, "version": "main", "timeout": "0s" })),
+        run(json!({ "operation": "Destroy", "version": "main" })),
+        run(json!({ "operation": "Rollback" })),
+        run(json!({ "operation": "Rollback", "release": 1, "workspaces": ["dev", "prod"] })),
+        run(json!({ "operation": "Apply", "maxParallel": 0, "maxFailures": -1, "workspaces": ["dev", "", "dev"] })),
+        run(json!({ "operation": "Apply", "maxParallel": 101, "workspaces": ["dev"], "waves": [
+            { "workspaces": ["eu", "dev"], "pauseAfter": "later" },
+            {},
+            { "workspaces": ["us"], "workspaceSelector": {} },
+            { "workspaceSelector": { "matchExpressions": [{ "key": "a", "operator": "Near" }] } },
+        ] })),
+        run(json!({ "operation": "Destroy", "health": { "healthyFor": "5m", "timeout": "1m" } })),
+        json!({ "steps": [{ "name": "a", "when": "Failure", "approval": {} }] }),
+    ];
+    let mut told = Vec::new();
+    for case in cases {
+        told.push(world.refused(case).await.join("\n"));
+    }
+    insta::assert_snapshot!(told.join("\n"), @r#"
+    spec.steps: Required value: what is to be done
+    spec.steps[0].name: Invalid value: "Dev": must be at most 63 characters of a-z, 0-9 and '-', beginning and ending with a letter or digit
+    spec.steps[0].run.stack: Required value
+    spec.steps[1]: Required value: one of run and approval
+    spec.steps[2].approval: Forbidden: may not be set together with run
+    spec.steps[0].dependsOn[1]: Duplicate value: "b"
+    spec.steps[0].dependsOn[2]: Not found: "x"
+    spec.steps[2].name: Duplicate value: "b"
+    spec.timeout: Invalid value: "soon": "soon" is not a duration such as 30s or 1h30m
+    spec.ttlSecondsAfterFinished: Invalid value: -1: must be greater than or equal to 0
+    spec.steps: Invalid value: "a → c → b → a": the steps depend on each other in a circle, where → means "depends on"
+    spec.steps: Invalid value: "d → d": the steps depend on each other in a circle, where → means "depends on"
+    spec.steps[0].run.operation: Unsupported value: "Import": supported values: "Preview", "Apply", "Destroy", "Rollback", "Refresh"
+    spec.steps[0].run.version: Forbidden: a Refresh looks at what was released last
+    spec.steps[0].run.requireApproval: Forbidden: this operation changes nothing
+    spec.steps[0].run.timeout: Invalid value: "0s": must be between 1s and 86400s
+    spec.steps[0].run.version: Forbidden: this operation deploys no version
+    spec.steps[0].run.release: Required value: the release to go back to
+    spec.steps[0].run.release: Forbidden: releases are numbered by workspace; name one workspace
+    spec.steps[0].run.maxParallel: Invalid value: 0: must be from 1 to 100
+    spec.steps[0].run.maxFailures: Invalid value: -1: must be greater than or equal to 0
+    spec.steps[0].run.workspaces[1]: Required value
+    spec.steps[0].run.workspaces[2]: Duplicate value: "dev"
+    spec.steps[0].run.maxParallel: Invalid value: 101: must be from 1 to 100
+    spec.steps[0].run.waves: Forbidden: may not be set together with workspaces
+    spec.steps[0].run.waves[0].workspaces[1]: Duplicate value: "dev"
+    spec.steps[0].run.waves[0].pauseAfter: Invalid value: "later": "later" is not a duration such as 30s or 1h30m
+    spec.steps[0].run.waves[1]: Required value: one of workspaces and workspaceSelector
+    spec.steps[0].run.waves[2].workspaceSelector: Forbidden: may not be set together with workspaces
+    spec.steps[0].run.waves[3].workspaceSelector: Invalid value: {"matchExpressions":[{"key":"a","operator":"Near"}]}: "Near" is not a valid label selector operator
+    spec.steps[0].run.health: Forbidden: may only be set for an Apply or a Rollback
+    spec.steps[0].run.health.timeout: Invalid value: "1m": must be at least healthyFor, which is part of it
+    spec.steps[0].when: Forbidden: may only be set together with dependsOn
+    "#);
+    let long = world.workflow(&RequestContext::internal("tests"), &"w".repeat(64), chain()).await.unwrap_err();
+    let expected = format!("metadata.name: Invalid value: \"{}\": must be no more than 63 characters", "w".repeat(64));
+    assert_eq!(causes(&long), [expected]);
+}
+
+#[tokio::test]
+async fn what_a_workflow_names_has_to_be_there() {
+    let world = World::with_stack().await;
+    let step = |name: &str, run: Value| json!({ "name": name, "run": run });
+    let spec = json!({ "stack": "none", "steps": [
+        step("a", json!({ "operation": "Apply", "workspaces": ["dev"] })),
+        step("b", json!({ "operation": "Apply", "stack": "nowhere" })),
+        step("c", json!({ "operation": "Apply", "stack": "web-dev", "workspaces": ["dev", "prod"] })),
+        step("d", json!({ "operation": "Apply", "stack": "web-dev", "waves": [{ "workspaces": ["mars"] }] })),
+        step("e", json!({ "operation": "Rollback", "stack": "web-dev", "release": 7 })),
+    ] });
+    let workspace = json!({ "backend": { "name": "default" }, "gitops": { "repository": "file:///deploy.git" } });
+    let named = json!({ "metadata": { "name": "prod" }, "spec": workspace });
+    world.make("platform.stoa.dev/v1alpha1", "Workspace", "", named).await.unwrap();
+    insta::assert_snapshot!(world.refused(spec).await.join("\n"), @r#"
+    spec.stack: Not found: "none"
+    spec.steps[1].run.stack: Not found: "nowhere"
+    spec.steps[2].run.workspaces[1]: Invalid value: "prod": the stack is for dev
+    spec.steps[3].run.waves[0].workspaces[0]: Not found: "mars"
+    spec.steps[4].run.release: Invalid value: 7: release web-dev.dev.7 does not exist, or is not kept any more
+    "#);
+}
+
+#[tokio::test]
+async fn who_creates_a_workflow_may_create_each_of_its_runs() {
+    let world = World::with_stack().await;
+    for (i, missing) in ALL.iter().enumerate() {
+        let allowed = ALL[..i].to_vec();
+        let error = world.workflow(&by("ann", &allowed), "w", chain()).await.unwrap_err();
+        let (verb, rest) = missing.split_once(' ').unwrap();
+        let resource = rest.split(' ').next().unwrap();
+        let expected = format!("User \"ann\" cannot {verb} resource \"{resource}\"");
+        assert!(error.code() == 403 && error.message().contains(&expected), "{error}");
+    }
+    // Every operation is asked for, before anything is told of stacks.
+    let mut spec = chain();
+    spec["steps"][2]["run"] = json!({ "operation": "Destroy", "stack": "none" });
+    let error = world.workflow(&by("ann", &ALL), "w", spec).await.unwrap_err();
+    assert!(error.code() == 403 && error.message().contains("\"stacks/destroy\""), "{error}");
+
+    let workflow = world.workflow(&by("ann", &ALL), "w", chain()).await.unwrap();
+    assert_eq!(workflow.get_path(&["status", "requester", "username"]), Some(&json!("ann")));
+    let spec = workflow.get_path(&["spec"]).unwrap();
+    assert_eq!(spec["steps"][0]["run"]["workspaces"], json!(["dev"]), "the stack's only workspace");
+}
+
+#[tokio::test]
+async fn nobody_says_for_whom_a_workflow_is() {
+    let world = World::with_stack().await;
+    let status = json!({ "requester": { "username": "root" }, "phase": "Succeeded" });
+    let sent = json!({ "metadata": { "name": "w" }, "spec": chain(), "status": status });
+    let made = world.make_as(&by("ann", &ALL), "delivery.stoa.dev/v1alpha1", "Workflow", "shop", sent).await.unwrap();
+    let found = made.get_path(&["status"]).unwrap();
+    assert_eq!((&found["requester"]["username"], &found["phase"]), (&json!("ann"), &json!("Pending")));
+    let store = world.registry.store("delivery.stoa.dev", "v1alpha1", "workflows").unwrap();
+    let forge = UpdateSource::transform(|current: &Object| {
+        let mut new = current.clone();
+        new.0["status"]["requester"]["username"] = json!("root");
+        Ok(new)
+    });
+    let error = store.update(&by("ann", &ALL), "shop", "w", Target::Status, forge).await.unwrap_err();
+    assert_eq!(error.code(), 403, "{error}");
+}
+
+#[tokio::test]
+async fn a_workflow_changes_only_by_being_paused_or_cancelled() {
+    let world = World::with_stack().await;
+    world.workflow(&by("ann", &ALL), "w", chain()).await.unwrap();
+    let workflows = world.registry.api::<Workflow>().with_context(by("ann", &ALL));
+    for paused in [true, false] {
+        workflows.update_with("shop", "w", |w: &mut Workflow| w.spec.paused = paused).await.unwrap();
+    }
+    let change = |w: &mut Workflow| w.spec.version = Some("v2".to_owned());
+    let error = workflows.update_with("shop", "w", change).await.unwrap_err();
+    let expected =
+        "spec: Forbidden: a workflow does not change, except that paused may change and cancel may become true";
+    assert_eq!(causes(&error), [expected]);
+    workflows.update_with("shop", "w", |w: &mut Workflow| w.spec.cancel = true).await.unwrap();
+    let error = workflows.update_with("shop", "w", |w: &mut Workflow| w.spec.cancel = false).await.unwrap_err();
+    assert_eq!(causes(&error), ["spec.cancel: Forbidden: may not become false again"]);
+}
+
+/// A workflow of ann's with a second gate, the first of which waits.
+async fn waiting() -> World {
+    let world = World::with_stack().await;
+    let mut spec = chain();
+    spec["steps"].as_array_mut().unwrap().push(json!({ "name": "later", "dependsOn": ["prod"], "approval": {} }));
+    world.workflow(&by("ann", &ALL), "w", spec).await.unwrap();
+    let wait = |workflow: &mut Workflow| {
+        let status = workflow.status.get_or_insert_default();
+        status.phase = WorkflowPhase::AwaitingApproval;
+        let of = |name: &str, phase| StepStatus { name: name.to_owned(), phase, ..StepStatus::default() };
+        status.steps = vec![of("ok", StepPhase::AwaitingApproval), of("later", StepPhase::Pending)];
+    };
+    world.registry.api::<Workflow>().update_status_with("shop", "w", wait).await.unwrap();
+    world
+}
+
+async fn decide(world: &World, context: &RequestContext, approvals: Value) -> Result<Value, ApiError> {
+    let store = world.registry.store("delivery.stoa.dev", "v1alpha1", "workflows").unwrap();
+    let change = UpdateSource::transform(|current: &Object| {
+        let mut new = current.clone();
+        new.0["status"]["approvals"] = approvals.clone();
+        new.0["status"]["phase"] = json!("Succeeded");
+        new.0["spec"]["cancel"] = json!(true);
+        Ok(new)
+    });
+    let (stored, _) = store.update(context, "shop", "w", Target::Part("approval"), change).await?;
+    Ok(Value::Object(stored.object().0))
+}
+
+#[tokio::test]
+async fn a_step_is_decided_about_once_by_somebody_else_and_nothing_else_changes() {
+    let world = waiting().await;
+    let forged = json!([{ "step": "ok", "decision": "Approved", "message": "fine", "approver": { "username": "root" },
+        "time": "2020-01-01T00:00:00Z" }]);
+    let workflow = decide(&world, &by("bob", &[]), forged.clone()).await.unwrap();
+    let status = &workflow["status"];
+    let approval = &status["approvals"][0];
+    assert_eq!((&approval["approver"]["username"], &approval["message"]), (&json!("bob"), &json!("fine")));
+    assert!(approval["time"].as_str().unwrap() > "2024", "{approval}");
+    assert_eq!((&status["phase"], &workflow["spec"]["cancel"]), (&json!("AwaitingApproval"), &json!(false)));
+
+    // The same once more, and leaving it out, change nothing; anything else is refused.
+    for sent in [forged, json!([])] {
+        let after = decide(&world, &by("eve", &[]), sent).await.unwrap();
+        assert_eq!((&after["status"], &after["spec"]), (&workflow["status"], &workflow["spec"]));
+    }
+    let other = json!([{ "step": "ok", "decision": "Rejected" }]);
+    let error = decide(&world, &by("eve", &[]), other).await.unwrap_err();
+    assert_eq!(error.code(), 409);
+    assert!(error.message().ends_with("bob approved step ok: fine, and that stays so"), "{error}");
+}
+
+#[tokio::test]
+async fn only_steps_that_wait_are_decided_about() {
+    let world = waiting().await;
+    let bob = by("bob", &[]);
+    let one = |step: &str| json!([{ "step": step, "decision": "Approved" }]);
+    for (step, code, why) in [
+        ("later", 409, "step later does not wait for approval; its phase is Pending"),
+        ("dev", 409, "step dev asks for no approval; plans are approved through runs/approval"),
+        ("none", 422, "status.approvals[0].step: Not found: \"none\""),
+    ] {
+        let error = decide(&world, &bob, one(step)).await.unwrap_err();
+        assert!(error.code() == code && error.message().ends_with(why), "{error}");
+    }
+    let twice = json!([{ "step": "ok", "decision": "Approved" }, { "step": "ok", "decision": "Rejected" }]);
+    let error = decide(&world, &bob, twice).await.unwrap_err();
+    assert_eq!(error.code(), 422, "{error}");
+    let long = json!([{ "step": "ok", "decision": "Approved", "message": "x".repeat(1025) }]);
+    let error = decide(&world, &bob, long).await.unwrap_err();
+    assert!(error.message().contains("may not be longer than 1024 characters"), "{error}");
+    let cancel = |workflow: &mut Workflow| workflow.spec.cancel = true;
+    world.registry.api::<Workflow>().update_with("shop", "w", cancel).await.unwrap();
+    let error = decide(&world, &bob, one("ok")).await.unwrap_err();
+    assert!(error.code() == 409 && error.message().ends_with("the workflow is being cancelled"), "{error}");
+}
+
+#[tokio::test]
+async fn nobody_approves_the_steps_of_their_own_workflow_unless_they_may() {
+    let world = waiting().await;
+    let approve = json!([{ "step": "ok", "decision": "Approved" }]);
+    let error = decide(&world, &by("ann", &[]), approve.clone()).await.unwrap_err();
+    let expected = "workflows.delivery.stoa.dev \"w\" is forbidden: ann asked for this workflow, and may decide about its \
+                    steps only with the verb \"approve-own\" on workflows; somebody else has to";
+    assert_eq!((error.code(), error.message()), (403, expected));
+    let workflow = decide(&world, &by("ann", &["approve-own workflows w"]), approve).await.unwrap();
+    assert_eq!(workflow["status"]["approvals"][0]["approver"]["username"], "ann");
+}

@@ -1,0 +1,89 @@
+//! Looks how everything that is recorded fares, once.
+
+use std::{pin::pin, time::Duration};
+
+use futures_util::{StreamExt as _, future::BoxFuture, stream};
+use stoa_engine::{Resource, ResourceId, State, StateResource};
+use stoa_runtime::{Health, Live, ReadRequest, Runtime, RuntimeError};
+use tokio::sync::mpsc;
+
+/// How many resources are looked at at once.
+const AT_ONCE: usize = 64;
+/// How long it may take until something is known of one.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A resource that is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unhealthy {
+    /// Its id.
+    pub id: ResourceId,
+    /// A sentence without what the infrastructure says, in which there might be anything: `it is InProgress`.
+    pub message: String,
+}
+
+/// The recorded resources that are gone, are not healthy, or cannot be looked at, in the order of the state. Those whose
+/// health nobody can say are none, but a call without an answer is. Changes nothing.
+///
+/// # Errors
+///
+/// When the infrastructure cannot be reached at all.
+pub async fn unhealthy(runtime: &dyn Runtime, state: &State) -> Result<Vec<Unhealthy>, RuntimeError> {
+    let open = state
+        .open
+        .iter()
+        .map(|call| Unhealthy { id: call.id.clone(), message: "what became of a call is not known".to_owned() });
+    let mut found: Vec<Unhealthy> = open.collect();
+    let requests: Vec<ReadRequest<'_>> =
+        state.resources.iter().map(|recorded| ReadRequest { desired: None, prior: Some(recorded) }).collect();
+    let live = runtime.read(&requests).await?;
+    let looks: Vec<BoxFuture<'_, Option<Unhealthy>>> = state
+        .resources
+        .iter()
+        .zip(live)
+        .map(|(recorded, live)| -> BoxFuture<'_, _> { Box::pin(of_one(runtime, recorded, live)) })
+        .collect();
+    let looks: Vec<Option<Unhealthy>> = stream::iter(looks).buffered(AT_ONCE).collect().await;
+    found.extend(looks.into_iter().flatten());
+    Ok(found)
+}
+
+async fn of_one(
+    runtime: &dyn Runtime,
+    recorded: &StateResource,
+    live: Result<Live, RuntimeError>,
+) -> Option<Unhealthy> {
+    let message = match live {
+        Err(error) => Some(error.to_string()),
+        Ok(Live::Absent) => Some("it is not there any more".to_owned()),
+        Ok(Live::Unverified(_)) => Some("it cannot be looked at yet".to_owned()),
+        Ok(Live::Present(_)) => look(runtime, recorded).await,
+    };
+    message.map(|message| Unhealthy { id: recorded.id.clone(), message })
+}
+
+/// What is wrong with a resource that is there, by the first that is heard of it.
+async fn look(runtime: &dyn Runtime, recorded: &StateResource) -> Option<String> {
+    let resource = Resource {
+        id: recorded.id.clone(),
+        kind: recorded.kind,
+        attributes: recorded.attributes.clone(),
+        depends_on: Vec::new(),
+        extensions: recorded.extensions.clone(),
+    };
+    let (reports, mut heard) = mpsc::unbounded_channel::<Health>();
+    let report = move |health: Health, _: &str| {
+        // The receiver lives as long as the look does.
+        let _ = reports.send(health);
+    };
+    let mut wait = pin!(tokio::time::timeout(PATIENCE, runtime.wait_healthy(&resource, &report)));
+    let health = tokio::select! {
+        biased;
+        Some(health) = heard.recv() => health,
+        ended = &mut wait => match ended {
+            Ok(Ok(health)) => health,
+            Ok(Err(error)) => return Some(error.to_string()),
+            Err(_) => return Some("nothing was heard of it in time".to_owned()),
+        },
+    };
+    (!health.is_settled()).then(|| format!("it is {health}"))
+}
