@@ -34,6 +34,8 @@ pub const SUCCEEDED: &str = "Succeeded";
 pub const CANCELED: &str = "Canceled";
 /// Another run took the place of the run before it began.
 pub const SUPERSEDED: &str = "Superseded";
+/// The template of a Workflow is none.
+pub const INVALID_TEMPLATE: &str = "InvalidTemplate";
 /// A step of a Workflow began.
 pub const STEP_STARTED: &str = "StepStarted";
 /// A step of a Workflow ended well.

@@ -7,6 +7,7 @@
 
 mod gates;
 mod machine;
+mod templates;
 mod timers;
 mod versions;
 
@@ -35,7 +36,7 @@ use crate::{
     kinds::{
         check::set_condition,
         lookup,
-        workflow::{run_of, stack_of, waves},
+        workflow::{effective, run_of, stack_of, waves},
     },
     runs::{Halt, Services, status as status_of_run, target},
 };
@@ -130,21 +131,24 @@ async fn go_on(services: &Services, memory: &Memory, workflow: &mut Workflow) ->
     let uid = workflow.uid().unwrap_or_default();
     let elapsed = |of: &str, at: &Time| memory.timers.elapsed(&uid, of, at.0, now.0);
     let (ending, until_end) = ending(workflow, &state, &elapsed);
-    if state.start_time.is_none() && ending.is_none() && !workflow.spec.paused {
+    let may_begin = state.start_time.is_none() && ending.is_none() && !workflow.spec.paused;
+    if let Some(template) = workflow.spec.template.clone().filter(|_| may_begin && state.template.is_none()) {
+        let read = Box::pin(templates::read(services, &context(services, &state), workflow, &template)).await;
+        let read = read.map(|read| state.template = Some(read));
+        // It is recorded before anything else is decided.
+        let again = read.map_or_else(|halt| put_off(workflow, &mut state, halt, &now), |()| Some(Duration::ZERO));
+        workflow.status = Some(state);
+        return Ok(again);
+    }
+    workflow.spec = effective(workflow);
+    if may_begin {
         match Box::pin(versions::find(services, workflow)).await {
             Ok(versions) => state.versions = versions,
-            Err(Halt::Failed { reason, message }) => {
-                finish(&mut state, &now, WorkflowPhase::Failed, reason, &message, workflow.metadata.generation);
+            Err(halt) => {
+                let again = put_off(workflow, &mut state, halt, &now);
                 workflow.status = Some(state);
-                return Ok(None);
+                return Ok(again);
             }
-            Err(Halt::Retry(message) | Halt::SourceUnreachable(message) | Halt::Abandoned(message)) => {
-                let generation = workflow.metadata.generation;
-                set_condition(&mut state.conditions, reason::WAITING, true, reason::WAITING, message, generation);
-                workflow.status = Some(state);
-                return Ok(Some(AGAIN));
-            }
-            Err(Halt::Canceled | Halt::AwaitingApproval) => return Ok(Some(AGAIN)),
         }
         state.start_time = Some(now.clone());
     }
@@ -177,6 +181,29 @@ async fn go_on(services: &Services, memory: &Memory, workflow: &mut Workflow) ->
     conclude(workflow, &mut state, ending, is_active, &now);
     workflow.status = Some(state);
     Ok(again)
+}
+
+/// Ends a workflow that cannot begin, or says what it waits for; when to look again.
+fn put_off(workflow: &Workflow, state: &mut WorkflowStatus, halt: Halt, now: &Time) -> Option<Duration> {
+    let generation = workflow.metadata.generation;
+    match halt {
+        Halt::Failed { reason, message } => {
+            finish(state, now, WorkflowPhase::Failed, reason, &message, generation);
+            None
+        }
+        Halt::Retry(message) | Halt::SourceUnreachable(message) | Halt::Abandoned(message) => {
+            set_condition(&mut state.conditions, reason::WAITING, true, reason::WAITING, message, generation);
+            Some(AGAIN)
+        }
+        Halt::Canceled | Halt::AwaitingApproval => Some(AGAIN),
+    }
+}
+
+/// The context of whoever asked for a workflow.
+fn context(services: &Services, state: &WorkflowStatus) -> RequestContext {
+    let mut context = RequestContext::new(target::user(&state.requester), services.authorizer.clone());
+    context.field_manager = format!("stoa-{COMPONENT}");
+    context
 }
 
 /// Why a workflow is to end now, and if it is not, when its time is up.
@@ -285,8 +312,7 @@ async fn create(
     let commit = versions::of_step(workflow, &state.versions, step);
     let mut run = run_of(workflow, step, &start.workspace, commit);
     run.metadata.name = Some(start.name.clone());
-    let mut context = RequestContext::new(target::user(&state.requester), services.authorizer.clone());
-    context.field_manager = format!("stoa-{COMPONENT}");
+    let context = context(services, state);
     let may_create = lookup::require(&context, "create", "delivery.stoa.dev", "runs", "", &namespace, "").await;
     let runs = services.lookup.api::<Run>()?.with_context(context);
     let created = match may_create {
@@ -352,11 +378,14 @@ fn conclude(workflow: &Workflow, state: &mut WorkflowStatus, ending: Option<Endi
     let has = |of: StepPhase| state.steps.iter().any(|step| step.phase == of);
     let waits: Vec<String> =
         state.steps.iter().filter(|step| step.phase == StepPhase::AwaitingApproval).map(asks).collect();
-    if state.steps.iter().all(|step| step.phase.is_terminal()) && !is_active {
+    // Without steps, the template was not read yet.
+    let has_steps = !state.steps.is_empty();
+    let has_ended = state.steps.iter().all(|step| step.phase.is_terminal());
+    if has_ended && (has_steps || ending.is_some()) && !is_active {
         // Only what has a limit ends for no reason that is still there: the clock was set back.
         let ending = ending.or_else(|| has(StepPhase::Canceled).then(|| timed_out(workflow)));
         let failed = state.steps.iter().find(|step| step.phase == StepPhase::Failed);
-        let (phase, why, message) = match (failed, ending.filter(|_| has(StepPhase::Canceled))) {
+        let (phase, why, message) = match (failed, ending.filter(|_| !has_steps || has(StepPhase::Canceled))) {
             (_, Some(Ending { phase, reason, message })) => (phase, reason, message),
             (Some(step), None) => {
                 (WorkflowPhase::Failed, reason::STEP_FAILED, format!("step {}: {}", step.name, step.message))

@@ -22,7 +22,7 @@ const NO_OBJECT: &str = "the file holds no object";
 
 /// What is wrong with a file, on one line and with the line of the file where that is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Complaint(pub(super) String);
+pub(crate) struct Complaint(pub(crate) String);
 
 /// How many fields of a file are named that something is wrong with; the others are counted.
 const NAMED: usize = 10;
@@ -40,7 +40,7 @@ pub(super) fn read(decoder: &Decoder, place: &Place, content: &[u8]) -> Result<O
     agree(place, &parsed.value).map_err(|(field, message)| complaint(content, field, &message))?;
     let decoded = decoder
         .decode(content, Format::Yaml, FieldValidation::Strict)
-        .map_err(|error| explain(place.identity.kind, &error, content))?;
+        .map_err(|error| explain(place.identity.kind.kind(), &error, content))?;
     // With defaults, since it may have to be created.
     let errors = decoder.structural_errors(&authored(place, decoded.object));
     if !errors.is_empty() {
@@ -127,7 +127,7 @@ fn set_fields(fields: Map<String, Value>) -> Map<String, Value> {
 }
 
 /// What the server answered, as a complaint about the file.
-pub(super) fn explain(kind: Authored, error: &ApiError, content: &[u8]) -> Complaint {
+pub(crate) fn explain(kind: &str, error: &ApiError, content: &[u8]) -> Complaint {
     let causes = error.0.details.iter().flat_map(|d| d.causes.iter().flatten());
     let fields: Vec<(&str, &str)> = causes
         .filter_map(|cause| Some((cause.field.as_deref()?, cause.message.as_deref().unwrap_or_default())))
@@ -136,7 +136,7 @@ pub(super) fn explain(kind: Authored, error: &ApiError, content: &[u8]) -> Compl
         return complaints(content, &fields);
     }
     // What a client hears begins with the kind it sent, which the path says already.
-    let name = kind.kind();
+    let name = kind;
     let prefix = format!("{name} in version \"{}\" cannot be handled as a {name}: ", super::place::VERSION);
     let message = error.message().strip_prefix(&prefix).unwrap_or(error.message());
     match named_field(message) {
@@ -157,7 +157,7 @@ fn named_field(message: &str) -> Option<&str> {
 }
 
 /// Messages about fields, as one.
-fn complaints(content: &[u8], fields: &[(&str, &str)]) -> Complaint {
+pub(crate) fn complaints(content: &[u8], fields: &[(&str, &str)]) -> Complaint {
     let named = fields.iter().take(NAMED);
     let mut told: Vec<String> =
         named.map(|(field, message)| complaint(content, field, &format!("{field}: {message}")).0).collect();

@@ -270,7 +270,7 @@ fn refused(kind: Authored, error: ApiError, content: &[u8]) -> IngestError {
     if (error.code() >= 500 && !is_senseless) || error.code() == 429 {
         return unavailable(error);
     }
-    let why = file::explain(kind, &error, content).0;
+    let why = file::explain(kind.kind(), &error, content).0;
     // Nothing is wrong with the file itself when it is forbidden or when other objects are in its way.
     let is_refusal = matches!(error.code(), 403 | 409);
     IngestError::Invalid(if is_refusal { format!("{REFUSED}{why}") } else { why })

@@ -26,6 +26,7 @@ use stoa_storage::git::{GitHistory, GitOptions, GitProjector, GitRecord, GitStat
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::file::{Complaint, complaints, explain};
 pub(crate) use self::status::Metrics;
 use crate::{cluster::Cluster, events::Recorder, leader::Term};
 

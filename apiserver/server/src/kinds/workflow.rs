@@ -4,6 +4,7 @@
 //! goes on when in `controllers::workflows`.
 
 pub(crate) mod approval;
+pub(crate) mod template;
 mod validate;
 
 use std::collections::{BTreeSet, HashSet};
@@ -21,8 +22,8 @@ use stoa_machinery::{
     strategy::{Admission, Strategy},
 };
 use stoa_types::{
-    Run, Stack, Workflow, Workspace,
-    delivery::{OnConflict, RunSpec, RunStep, Step, WorkflowSpec, WorkflowStatus},
+    Project, Run, Stack, Workflow, Workspace,
+    delivery::{OnConflict, RunSpec, RunStep, Step, WorkflowSpec, WorkflowStatus, WorkflowTemplate},
     labels,
 };
 
@@ -179,15 +180,53 @@ pub(crate) struct WorkflowStrategy {
     pub(crate) lookup: Lookup,
 }
 
+/// What a workflow does: what its spec says, or what its template did when it was read.
+pub(crate) fn effective(workflow: &Workflow) -> WorkflowSpec {
+    let mut spec = workflow.spec.clone();
+    if let Some(template) = workflow.status.as_ref().and_then(|status| status.template.as_ref()) {
+        spec.stack.clone_from(&template.stack);
+        spec.steps.clone_from(&template.steps);
+    }
+    spec
+}
+
+/// Names the workspace of steps that name none, where their stack names one: the stacks may change later, and the workflow
+/// stays what it was asked for.
+pub(crate) fn fill_workspaces(lookup: &Lookup, namespace: &str, spec: &mut WorkflowSpec) {
+    let before = spec.clone();
+    for run in spec.steps.iter_mut().filter_map(|step: &mut Step| step.run.as_mut()) {
+        if !run.workspaces.is_empty() || !run.waves.is_empty() {
+            continue;
+        }
+        let stack = lookup.cached::<Stack>(namespace, stack_of(&before, run));
+        let target = stack.and_then(|stack| target_workspace(&Run::new("", run_spec(&before, run, "")), &stack).ok());
+        run.workspaces.extend(target);
+    }
+}
+
+/// Requires what it takes to have a file read: whoever may see a project may have its source read.
+///
+/// # Errors
+///
+/// 403 that names the verb and the object.
+pub(crate) async fn require_template(
+    context: &RequestContext,
+    workflow: &Workflow,
+    template: &WorkflowTemplate,
+) -> Result<(), ApiError> {
+    let namespace = workflow.namespace().unwrap_or_default();
+    lookup::require(context, "get", "config.stoa.dev", "projects", "", &namespace, &template.project).await
+}
+
 impl WorkflowStrategy {
     /// What creating its runs needs is needed here.
     async fn admit_create(&self, context: &RequestContext, workflow: &Workflow) -> Result<(), ApiError> {
-        let namespace = workflow.namespace().unwrap_or_default();
-        lookup::require(context, "create", GROUP, "runs", "", &namespace, "").await?;
-        let mut errors = Vec::new();
-        for (i, step) in workflow.spec.steps.iter().enumerate() {
-            if let Some(run) = &step.run {
-                self.admit_step(context, workflow, run, &format!("spec.steps[{i}].run"), &mut errors).await?;
+        let mut errors = admissible(&self.lookup, context, workflow).await?;
+        if let Some(template) = &workflow.spec.template {
+            require_template(context, workflow, template).await?;
+            let namespace = workflow.namespace().unwrap_or_default();
+            if self.lookup.api::<Project>()?.get_opt(&namespace, &template.project).await?.is_none() {
+                errors.push(FieldError::not_found("spec.template.project", &template.project));
             }
         }
         if errors.is_empty() {
@@ -195,57 +234,77 @@ impl WorkflowStrategy {
         }
         Err(ApiError::invalid(GROUP, "Workflow", &workflow.name_any(), &errors))
     }
+}
 
-    async fn admit_step(
-        &self,
-        context: &RequestContext,
-        workflow: &Workflow,
-        run: &RunStep,
-        path: &str,
-        errors: &mut Vec<FieldError>,
-    ) -> Result<(), ApiError> {
-        let mut targets: Vec<(String, String)> = Vec::new();
-        let listed = |at: String, names: &[String]| -> Vec<(String, String)> {
-            names.iter().enumerate().map(|(i, name)| (format!("{at}.workspaces[{i}]"), name.clone())).collect()
-        };
-        targets.extend(listed(path.to_owned(), &run.workspaces));
-        for (i, wave) in run.waves.iter().enumerate() {
-            targets.extend(listed(format!("{path}.waves[{i}]"), &wave.workspaces));
+/// What of a workflow's steps cannot be as things are, for somebody who may create each of its runs.
+///
+/// # Errors
+///
+/// 403 that names what they may not do, and whatever keeps other objects from being read.
+pub(crate) async fn admissible(
+    lookup: &Lookup,
+    context: &RequestContext,
+    workflow: &Workflow,
+) -> Result<Vec<FieldError>, ApiError> {
+    let namespace = workflow.namespace().unwrap_or_default();
+    lookup::require(context, "create", GROUP, "runs", "", &namespace, "").await?;
+    let mut errors = Vec::new();
+    for (i, step) in workflow.spec.steps.iter().enumerate() {
+        if let Some(run) = &step.run {
+            admit_step(lookup, context, workflow, run, &format!("spec.steps[{i}].run"), &mut errors).await?;
         }
-        if run.waves.iter().any(|wave| wave.workspace_selector.is_some()) {
-            // Before anything is told of the stack, its first run is asked for.
-            let namespace = workflow.namespace().unwrap_or_default();
-            let (stack, operation) = (stack_of(&workflow.spec, run), run.operation.permission());
-            lookup::require(context, "create", "config.stoa.dev", "stacks", operation, &namespace, stack).await?;
-            if let Some(stack) = self.lookup.api::<Stack>()?.get_opt(&namespace, stack).await? {
-                for (i, names) in waves(&self.lookup, run, &stack).await?.into_iter().enumerate() {
-                    if run.waves[i].workspace_selector.is_some() {
-                        let at = format!("{path}.waves[{i}].workspaceSelector");
-                        targets.extend(names.into_iter().map(|name| (at.clone(), name)));
-                    }
+    }
+    Ok(errors)
+}
+
+async fn admit_step(
+    lookup: &Lookup,
+    context: &RequestContext,
+    workflow: &Workflow,
+    run: &RunStep,
+    path: &str,
+    errors: &mut Vec<FieldError>,
+) -> Result<(), ApiError> {
+    let mut targets: Vec<(String, String)> = Vec::new();
+    let listed = |at: String, names: &[String]| -> Vec<(String, String)> {
+        names.iter().enumerate().map(|(i, name)| (format!("{at}.workspaces[{i}]"), name.clone())).collect()
+    };
+    targets.extend(listed(path.to_owned(), &run.workspaces));
+    for (i, wave) in run.waves.iter().enumerate() {
+        targets.extend(listed(format!("{path}.waves[{i}]"), &wave.workspaces));
+    }
+    if run.waves.iter().any(|wave| wave.workspace_selector.is_some()) {
+        // Before anything is told of the stack, its first run is asked for.
+        let namespace = workflow.namespace().unwrap_or_default();
+        let (stack, operation) = (stack_of(&workflow.spec, run), run.operation.permission());
+        lookup::require(context, "create", "config.stoa.dev", "stacks", operation, &namespace, stack).await?;
+        if let Some(stack) = lookup.api::<Stack>()?.get_opt(&namespace, stack).await? {
+            for (i, names) in waves(lookup, run, &stack).await?.into_iter().enumerate() {
+                if run.waves[i].workspace_selector.is_some() {
+                    let at = format!("{path}.waves[{i}].workspaceSelector");
+                    targets.extend(names.into_iter().map(|name| (at.clone(), name)));
                 }
             }
         }
-        if targets.is_empty() {
-            targets.push((format!("{path}.workspaces"), String::new()));
-        }
-        for (at, workspace) in targets {
-            let Some(mut error) = refusal(&self.lookup, context, &run_of(workflow, run, &workspace, None)).await?
-            else {
-                continue;
-            };
-            let is_of_step = !run.stack.is_empty();
-            error.field = match error.field.as_str() {
-                "spec.stack" if !is_of_step => error.field,
-                "spec.workspace" => at,
-                field => field.replacen("spec", path, 1),
-            };
-            if !errors.contains(&error) {
-                errors.push(error);
-            }
-        }
-        Ok(())
     }
+    if targets.is_empty() {
+        targets.push((format!("{path}.workspaces"), String::new()));
+    }
+    for (at, workspace) in targets {
+        let Some(mut error) = refusal(lookup, context, &run_of(workflow, run, &workspace, None)).await? else {
+            continue;
+        };
+        let is_of_step = !run.stack.is_empty();
+        error.field = match error.field.as_str() {
+            "spec.stack" if !is_of_step => error.field,
+            "spec.workspace" => at,
+            field => field.replacen("spec", path, 1),
+        };
+        if !errors.contains(&error) {
+            errors.push(error);
+        }
+    }
+    Ok(())
 }
 
 #[async_trait]
@@ -255,18 +314,10 @@ impl Strategy for WorkflowStrategy {
     fn prepare_for_create(&self, context: &RequestContext, object: &mut Workflow) {
         object.status = Some(WorkflowStatus { requester: identity(&context.user), ..WorkflowStatus::default() });
         let namespace = object.namespace().unwrap_or_default();
-        // The stacks may change later; the workflow stays what it was asked for.
-        let spec = object.spec.clone();
-        for run in object.spec.steps.iter_mut().filter_map(|step: &mut Step| step.run.as_mut()) {
-            if !run.workspaces.is_empty() || !run.waves.is_empty() {
-                continue;
-            }
-            let stack = self.lookup.cached::<Stack>(&namespace, stack_of(&spec, run));
-            let target = stack.and_then(|stack| target_workspace(&Run::new("", run_spec(&spec, run, "")), &stack).ok());
-            run.workspaces.extend(target);
-        }
-        if !spec.stack.is_empty() {
-            object.labels_mut().insert(labels::STACK.to_owned(), spec.stack);
+        fill_workspaces(&self.lookup, &namespace, &mut object.spec);
+        if !object.spec.stack.is_empty() {
+            let stack = object.spec.stack.clone();
+            object.labels_mut().insert(labels::STACK.to_owned(), stack);
         }
         let finalizers = object.finalizers_mut();
         if !finalizers.iter().any(|f| f == labels::WORKFLOW_FINALIZER) {

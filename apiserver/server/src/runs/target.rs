@@ -64,19 +64,19 @@ impl Target {
         Ok((source(services, &found).await?, path(stack, &project)))
     }
 
-    /// What to ask for the commit of a version of a stack's source, and the source's name.
+    /// What to ask for the commit of a version of a project's source, and the source's name.
     ///
     /// # Errors
     ///
     /// Failed with the name of what does not exist.
     pub(crate) async fn version_of(
         services: &Services,
-        stack: &Stack,
+        namespace: &str,
+        project: &str,
         version: &str,
     ) -> Result<(String, stoa_proto::ResolveRequest), Halt> {
-        let namespace = stack.namespace().unwrap_or_default();
-        let project = existing::<Project>(services, &namespace, &stack.spec.project, "project").await?;
-        let found = existing::<Source>(services, &namespace, &project.spec.source.name, "source").await?;
+        let project = existing::<Project>(services, namespace, project, "project").await?;
+        let found = existing::<Source>(services, namespace, &project.spec.source.name, "source").await?;
         let request = stoa_proto::ResolveRequest {
             source: Some(source(services, &found).await?),
             version: version.to_owned(),

@@ -12,6 +12,7 @@ pub use run::{
     Progress, Requester, Run, RunPhase, RunResource, RunSource, RunSpec, RunStatus,
 };
 pub use workflow::{
-    ApprovalStep, HealthGate, PinnedVersion, RunCounts, RunStep, SelectedWave, Step, StepApproval, StepPhase,
-    StepProgress, StepRun, StepStatus, Wave, When, Workflow, WorkflowPhase, WorkflowSpec, WorkflowStatus,
+    ApprovalStep, HealthGate, PinnedVersion, ResolvedTemplate, RunCounts, RunStep, SelectedWave, Step, StepApproval,
+    StepPhase, StepProgress, StepRun, StepStatus, Wave, When, Workflow, WorkflowPhase, WorkflowSpec, WorkflowStatus,
+    WorkflowTemplate,
 };

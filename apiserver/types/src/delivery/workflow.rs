@@ -37,6 +37,9 @@ pub struct WorkflowSpec {
     /// What is done: at most 100 steps.
     #[serde(default)]
     pub steps: Vec<Step>,
+    /// A file that has the steps, instead of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<WorkflowTemplate>,
     /// While this is true no step, wave or run begins. What is under way goes on.
     #[serde(default)]
     pub paused: bool,
@@ -50,6 +53,34 @@ pub struct WorkflowSpec {
     /// How long the workflow is kept after it ended, and its runs with it; absent: for ever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_seconds_after_finished: Option<i64>,
+}
+
+/// A file in a project's source that has the steps of a workflow.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkflowTemplate {
+    /// The Project, in the same namespace, in whose source the file is. To name it takes get on it.
+    pub project: String,
+    /// The path of the file in the source: YAML of a Workflow with nothing in its spec but stack and steps, at most 64 KiB. It is
+    /// read once, at the commit of the workflow's version.
+    pub path: String,
+    /// What `${name}` in the texts of the file is replaced with.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub parameters: BTreeMap<String, String>,
+}
+
+/// The steps that a template had when it was read.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ResolvedTemplate {
+    /// The commit of the source.
+    pub commit: String,
+    /// The path of the file in it.
+    pub path: String,
+    /// The Stack of all steps that name none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub stack: String,
+    /// What is done.
+    pub steps: Vec<Step>,
 }
 
 /// One step: a run, or an approval.
@@ -239,6 +270,9 @@ pub struct WorkflowStatus {
     /// Who asked for it, and so for its runs.
     #[serde(default)]
     pub requester: Requester,
+    /// The steps that the template had, which are the workflow's from then on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<ResolvedTemplate>,
     /// The commit of each version of each stack, found when the workflow began.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub versions: Vec<PinnedVersion>,

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::atomic::AtomicBool};
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
 use parking_lot::Mutex;
+use prost::Message as _;
 use serde_json::{Value, json};
 use stoa_machinery::{
     Object,
@@ -14,13 +15,13 @@ use stoa_machinery::{
 };
 use stoa_proto::{
     ApplyEvent, ApplyRequest, ContentRequest, ContentResponse, GenerateRequest, GenerateResponse, HealthRequest,
-    HealthResponse, LookRequest, LookResponse, PlanRequest, PlanResponse, ReadFileRequest, ReadFileResponse,
+    HealthResponse, LookRequest, LookResponse, PlanRequest, PlanResponse, Problem, ReadFileRequest, ReadFileResponse,
     ResolveRequest, ResolveResponse, Unhealthy,
     function_runner_server::{FunctionRunner, FunctionRunnerServer},
 };
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::DropGuard;
-use tonic::{Request, Response, Status, Streaming, transport::server::TcpIncoming};
+use tonic::{Code, Request, Response, Status, Streaming, transport::server::TcpIncoming};
 
 use super::*;
 use crate::{controllers::runs::tests::World as Runs, runs::runner};
@@ -28,16 +29,23 @@ use crate::{controllers::runs::tests::World as Runs, runs::runner};
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The commits of versions, by their first letters, and what is not healthy.
+/// The commits of versions, by their first letters, what is not healthy, and the text of every file.
 #[derive(Clone, Debug, Default)]
-struct Versions(Arc<Mutex<BTreeMap<String, char>>>, Arc<Mutex<Vec<&'static str>>>);
+struct Versions(Arc<Mutex<BTreeMap<String, char>>>, Arc<Mutex<Vec<&'static str>>>, Arc<Mutex<String>>);
 
 #[tonic::async_trait]
 impl FunctionRunner for Versions {
     async fn resolve(&self, request: Request<ResolveRequest>) -> Result<Response<ResolveResponse>, Status> {
         let version = request.into_inner().version;
         match self.0.lock().get(&version) {
-            Some('!') => Err(Status::unavailable("the repository is away")),
+            Some('!') => {
+                let problem = Problem {
+                    reason: "SourceUnavailable".to_owned(),
+                    message: "the repository is away".to_owned(),
+                    ..Problem::default()
+                };
+                Err(Status::with_details(Code::Unavailable, "", problem.encode_to_vec().into()))
+            }
             Some(letter) => {
                 Ok(Response::new(ResolveResponse { commit: letter.to_string().repeat(40), subject: String::new() }))
             }
@@ -53,8 +61,10 @@ impl FunctionRunner for Versions {
         Err(Status::unavailable("nothing is run"))
     }
 
-    async fn read_file(&self, _: Request<ReadFileRequest>) -> Result<Response<ReadFileResponse>, Status> {
-        Err(Status::unavailable("nothing is run"))
+    async fn read_file(&self, request: Request<ReadFileRequest>) -> Result<Response<ReadFileResponse>, Status> {
+        let request = request.into_inner();
+        assert_eq!((request.path.as_str(), request.max_bytes), ("ci/flow.yaml", 65_536));
+        Ok(Response::new(ReadFileResponse { text: self.2.lock().clone(), path: request.path }))
     }
 
     async fn health(&self, request: Request<HealthRequest>) -> Result<Response<HealthResponse>, Status> {
@@ -462,6 +472,79 @@ async fn a_step_fails_when_what_it_deployed_is_not_healthy_in_time() {
     let message = "step dev: what wave 1 of 1 deployed is not healthy: workspace dev: v1:Pod:shop:web: it is InProgress; \
                    and 1 more resources after 1s";
     assert_eq!(told(&ended, reason::FAILED), (reason::STEP_FAILED, message));
+}
+
+/// A workflow of a file with this step.
+async fn of_template(world: &World, step: &str) {
+    let head = "apiVersion: delivery.stoa.dev/v1alpha1\nkind: Workflow\nspec:\n  stack: ${app}\n  steps:\n";
+    *world.versions.2.lock() = format!("{head}  - {step}\n");
+    let template = json!({"project": "web", "path": "ci/flow.yaml", "parameters": {"app": "web"}});
+    world.create(json!({"version": "main", "template": template})).await;
+}
+
+#[tokio::test]
+async fn the_steps_of_a_template_are_read_once() {
+    let world = World::new().await;
+    of_template(&world, "{name: dev, run: {operation: Apply, workspaces: [dev]}}").await;
+    assert_eq!(world.look().await, Some(Duration::ZERO));
+    let read = status(&world.workflow().await).template.unwrap();
+    assert_eq!((read.commit, read.stack.as_str(), read.steps.len()), ("a".repeat(40), "web", 1));
+    assert!(world.all_runs().await.is_empty(), "what is done is recorded first");
+    // What is pushed meanwhile is another workflow's.
+    *world.versions.2.lock() = "other".to_owned();
+    world.look().await;
+    let run = world.end("dev", RunPhase::Succeeded).await;
+    assert_eq!((run.spec.stack.as_str(), status_of_run(&run).requester.username.as_str()), ("web", "ann"));
+    world.look().await;
+    let ended = world.workflow().await;
+    assert_eq!(status(&ended).phase, WorkflowPhase::Succeeded);
+    assert!(ended.spec.steps.is_empty() && ended.metadata.generation == Some(1), "the spec stays as it was sent");
+}
+
+#[tokio::test]
+async fn a_template_that_is_none_is_refused_with_file_line_and_field() {
+    for (step, why, expected) in [
+        (
+            "{name: dev, run: {operation: Apply, workspaces: [mars]}}",
+            reason::INVALID_TEMPLATE,
+            "ci/flow.yaml: line 6: spec.steps[0].run.workspaces[0]: Not found: \"mars\"",
+        ),
+        (
+            "{name: dev, run: {operation: Apply, maxParallel: 0, workspaces: [dev]}}",
+            reason::INVALID_TEMPLATE,
+            "ci/flow.yaml: line 6: spec.steps[0].run.maxParallel: Invalid value: 0: must be from 1 to 100",
+        ),
+    ] {
+        let world = World::new().await;
+        of_template(&world, step).await;
+        world.look().await;
+        let ended = status(&world.workflow().await);
+        assert_eq!((ended.phase, told(&ended, reason::FAILED)), (WorkflowPhase::Failed, (why, expected)));
+    }
+}
+
+#[tokio::test]
+async fn who_asked_for_a_template_may_create_its_runs() {
+    let world = World::new().await;
+    of_template(&world, "{name: dev, run: {operation: Apply, workspaces: [dev]}}").await;
+    world.authorizer.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    world.look().await;
+    let ended = status(&world.workflow().await);
+    let (why, message) = told(&ended, reason::FAILED);
+    assert_eq!(why, reason::PERMISSION_DENIED);
+    assert!(message.contains("User \"ann\" cannot create resource \"stacks/apply\""), "{message}");
+}
+
+#[tokio::test]
+async fn a_workflow_that_ends_before_its_template_is_read_has_done_nothing() {
+    let world = World::new().await;
+    of_template(&world, "{name: dev, run: {operation: Apply, workspaces: [dev]}}").await;
+    world.change(|workflow| workflow.spec.paused = true).await;
+    world.look().await;
+    assert_eq!(status(&world.workflow().await).phase, WorkflowPhase::Paused);
+    world.change(|workflow| workflow.spec.cancel = true).await;
+    world.look().await;
+    assert_eq!(status(&world.workflow().await).phase, WorkflowPhase::Canceled);
 }
 
 #[tokio::test]

@@ -55,7 +55,7 @@ pub(super) async fn find(services: &Services, workflow: &Workflow) -> Result<Vec
         let stack =
             stack.ok_or_else(|| Halt::failed(reason::REFERENCE_NOT_FOUND, format!("stack {name:?} does not exist")))?;
         let version = wanted(workflow, run, &stack);
-        let (source, request) = Target::version_of(services, &stack, &version).await?;
+        let (source, request) = Target::version_of(services, &namespace, &stack.spec.project, &version).await?;
         let commit = match commits.get(&(source.clone(), version.clone())) {
             Some(commit) => commit.clone(),
             None => resolve(services, request).await?,
@@ -68,7 +68,8 @@ pub(super) async fn find(services: &Services, workflow: &Workflow) -> Result<Vec
     Ok(pinned)
 }
 
-async fn resolve(services: &Services, request: stoa_proto::ResolveRequest) -> Result<String, Halt> {
+/// Asks for the commit of a version.
+pub(super) async fn resolve(services: &Services, request: stoa_proto::ResolveRequest) -> Result<String, Halt> {
     let response = tokio::time::timeout(LOOK, services.runner.resolve(request)).await;
     let response = response.map_err(|_| Halt::Retry(format!("the repository did not answer within {LOOK:?}")))?;
     Ok(response.map_err(|status| runner::halt(&status, reason::SOURCE_UNREACHABLE))?.into_inner().commit)

@@ -130,7 +130,7 @@ fn of_many_mistakes_some_are_told_and_the_others_counted() {
         (0..50_000).map(|n| FieldError::required(format!("spec.workspaces[{n}]"), "is missing")).collect();
     let content = format!("{GOOD}# {}\n", "x\n# ".repeat(2_000));
     let error = ApiError::invalid("config.stoa.dev", "Stack", "web-dev", &errors);
-    let Complaint(told) = explain(Authored::Stack, &error, content.as_bytes());
+    let Complaint(told) = explain("Stack", &error, content.as_bytes());
     assert!(told.starts_with("line 8: spec.workspaces[0]: "), "{told}");
     assert!(told.ends_with("; and 49990 more"), "{told}");
 }

@@ -151,6 +151,25 @@ async fn who_creates_a_workflow_may_create_each_of_its_runs() {
 }
 
 #[tokio::test]
+async fn who_names_a_template_may_see_its_project() {
+    let world = World::with_stack().await;
+    let spec = |project: &str| json!({ "template": { "project": project, "path": "ci/flow.yaml" } });
+    let error = world.workflow(&by("ann", &["create runs "]), "w", spec("web")).await.unwrap_err();
+    assert!(error.code() == 403 && error.message().contains("cannot get resource \"projects\""), "{error}");
+    let may = ["create runs ", "get projects web", "get projects none"];
+    let error = world.workflow(&by("ann", &may), "w", spec("none")).await.unwrap_err();
+    assert_eq!(causes(&error), ["spec.template.project: Not found: \"none\""]);
+    let mut both = spec("web");
+    both["steps"] = json!([apply("dev", &[])]);
+    both["template"]["path"] = json!("../flow.yaml");
+    let error = world.workflow(&by("ann", &may), "w", both).await.unwrap_err();
+    let path = "spec.template.path: Invalid value: \"../flow.yaml\": must be a relative path with '/' between its parts and \
+                without '..' and '.git'";
+    assert_eq!(causes(&error), ["spec.steps: Forbidden: may not be set together with template", path]);
+    world.workflow(&by("ann", &may), "w", spec("web")).await.unwrap();
+}
+
+#[tokio::test]
 async fn nobody_says_for_whom_a_workflow_is() {
     let world = World::with_stack().await;
     let status = json!({ "requester": { "username": "root" }, "phase": "Succeeded" });

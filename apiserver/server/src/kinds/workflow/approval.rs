@@ -15,6 +15,7 @@ use stoa_types::{
     delivery::{StepApproval, StepPhase},
 };
 
+use super::effective;
 use crate::kinds::{
     approval::{GROUP, LONGEST, is_same_person, require_own, verb},
     run::identity,
@@ -90,7 +91,8 @@ fn check(workflow: &Workflow, approval: &StepApproval, path: &str) -> Result<(),
     if let Some(before) = about(workflow, step) {
         return conflict(format!("{}, and that stays so", sentence(before)));
     }
-    let Some(of_step) = workflow.spec.steps.iter().find(|of_step| of_step.name == *step) else {
+    let steps = effective(workflow).steps;
+    let Some(of_step) = steps.iter().find(|of_step| of_step.name == *step) else {
         return invalid(FieldError::not_found(format!("{path}.step"), step));
     };
     if of_step.approval.is_none() {

@@ -7,7 +7,7 @@ use std::{
 
 use stoa_engine::{ResourceId, graph::Graph};
 use stoa_machinery::{selector::LabelSelector, status::FieldError};
-use stoa_types::delivery::{HealthGate, Operation, RunStep, Step, Wave, When, WorkflowSpec};
+use stoa_types::delivery::{HealthGate, Operation, RunStep, Step, Wave, When, WorkflowSpec, WorkflowTemplate};
 
 use super::run_spec;
 use crate::kinds::{check, run};
@@ -22,7 +22,10 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// Finds what is wrong with a spec.
 pub(super) fn spec(spec: &WorkflowSpec, errors: &mut Vec<FieldError>) {
-    steps(spec, errors);
+    match &spec.template {
+        None => steps(spec, errors),
+        Some(template) => self::template(spec, template, errors),
+    }
     if let Some(timeout) = &spec.timeout {
         check::duration("spec.timeout", timeout, Duration::from_secs(1)..=90 * DAY, errors);
     }
@@ -30,6 +33,18 @@ pub(super) fn spec(spec: &WorkflowSpec, errors: &mut Vec<FieldError>) {
         let detail = "must be greater than or equal to 0";
         errors.push(FieldError::invalid("spec.ttlSecondsAfterFinished", seconds, detail));
     }
+}
+
+fn template(spec: &WorkflowSpec, template: &WorkflowTemplate, errors: &mut Vec<FieldError>) {
+    if !spec.steps.is_empty() {
+        errors.push(FieldError::forbidden("spec.steps", "may not be set together with template"));
+    }
+    for (field, value) in [("project", &template.project), ("path", &template.path)] {
+        if value.is_empty() {
+            errors.push(FieldError::required(format!("spec.template.{field}"), ""));
+        }
+    }
+    check::repository_path("spec.template.path", &template.path, errors);
 }
 
 fn steps(spec: &WorkflowSpec, errors: &mut Vec<FieldError>) {
