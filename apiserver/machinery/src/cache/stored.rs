@@ -310,6 +310,9 @@ impl<'a> From<&'a str> for Encoded<'a> {
     }
 }
 
+/// So many bytes come into the processor's caches together.
+const LINE: usize = 64;
+
 impl Encoded<'_> {
     /// Appends it.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
@@ -329,6 +332,12 @@ impl Encoded<'_> {
             None => 0,
         };
         self.before.len() + version + self.after.len()
+    }
+
+    /// The sum of a byte of each line of memory that it is in.
+    pub(crate) fn lines(&self) -> u64 {
+        let bytes = [self.before, self.after].into_iter().flat_map(|part| part.iter().step_by(LINE));
+        bytes.map(|byte| u64::from(*byte)).sum()
     }
 
     /// An object from behind its opening brace, without the `beginning` that it has as a rule.

@@ -168,6 +168,9 @@ pub(crate) fn write_bookmark(
     }
 }
 
+/// How many items of a list are looked at before they are copied: as many as the nearest cache has room for.
+const AHEAD: usize = 8;
+
 /// A list in a form, to be written item by item.
 #[derive(Debug)]
 pub(crate) struct RenderedList {
@@ -282,6 +285,19 @@ impl RenderedList {
         }
     }
 
+    /// Looks at what [`write_item`](Self::write_item) is going to copy of some items.
+    ///
+    /// The objects of a list lie anywhere in memory, and a copy of one waits for it. Looks at several of them, none of which
+    /// depends on another, wait for all at once.
+    fn look_at(&self, items: &[Arc<Stored>]) {
+        let lines = |item: &Arc<Stored>| match self.form {
+            Form::Object | Form::Table(RowStyle { include: IncludeObject::Object, .. }) => item.encoded().lines(),
+            Form::Table(RowStyle { include: IncludeObject::None, .. }) => 0,
+            Form::Partial(_) | Form::PartialList(_) | Form::Table(_) => item.metadata().lines(),
+        };
+        std::hint::black_box(items.iter().map(lines).sum::<u64>());
+    }
+
     /// The whole list as it is written, with commas between the items and a line's end.
     pub(crate) fn pieces(mut self) -> Pieces {
         let mut next = 0;
@@ -291,6 +307,9 @@ impl RenderedList {
                 out.extend_from_slice(self.tail.as_bytes());
                 return false;
             };
+            if next.is_multiple_of(AHEAD) {
+                self.look_at(&self.items[next..self.items.len().min(next + AHEAD)]);
+            }
             if next > 0 {
                 out.push(b',');
             }
