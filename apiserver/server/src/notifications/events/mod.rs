@@ -10,6 +10,7 @@
 mod releases;
 mod runs;
 mod stacks;
+mod workflows;
 mod workspaces;
 
 use std::{fmt, marker::PhantomData, sync::Arc};
@@ -29,10 +30,11 @@ use stoa_machinery::{
 use crate::kinds::lookup::{Kind, Lookup};
 
 /// Everything that is told of.
-static ALL: [&dyn Watched; 4] = [
+static ALL: [&dyn Watched; 5] = [
     &Of::<runs::Run>(PhantomData),
     &Of::<releases::Release>(PhantomData),
     &Of::<stacks::Stack>(PhantomData),
+    &Of::<workflows::Workflow>(PhantomData),
     &Of::<workspaces::Workspace>(PhantomData),
 ];
 

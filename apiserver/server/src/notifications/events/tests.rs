@@ -78,6 +78,33 @@ fn a_failure_is_told_by_its_reason_and_never_by_its_message() {
 }
 
 #[test]
+fn a_workflow_waits_step_by_step_and_ends() {
+    let time = "2026-01-01T00:00:00Z";
+    let workflow = |status: &Value| object(&json!({"stack": "web", "steps": []}), status);
+    let gate = |name: &str| json!({"name": name, "phase": "AwaitingApproval", "startTime": time});
+    let approved = |step: &str| json!({"step": step, "decision": "Approved", "time": time});
+    // A step whose run waits is told of by the run.
+    let run = json!({"name": "dev", "phase": "AwaitingApproval", "counts": {"total": 1}});
+    let states = [
+        workflow(&json!({"phase": "Pending"})),
+        workflow(&json!({"phase": "AwaitingApproval", "startTime": time, "steps": [run]})),
+        workflow(&json!({"phase": "AwaitingApproval", "startTime": time, "steps": [gate("a"), gate("b")]})),
+        workflow(&json!({"phase": "AwaitingApproval", "startTime": time, "steps": [gate("b")],
+            "approvals": [approved("a")]})),
+        workflow(&json!({"phase": "Succeeded", "startTime": time, "approvals": [approved("a"), approved("b")]})),
+    ];
+    let expected = [
+        "workflow.started null",
+        r#"workflow.awaitingapproval ["a","b"]"#,
+        r#"workflow.awaitingapproval ["a","b"]"#,
+        r#"workflow.approved ["b"]"#,
+        "workflow.approved null",
+        "workflow.succeeded null",
+    ];
+    assert_eq!(told("delivery.stoa.dev/workflows/", &states, "awaitingSteps"), expected);
+}
+
+#[test]
 fn a_stack_drifts_and_is_back() {
     let stack = |drifted: Value| object(&json!({"project": "web", "workspaces": ["dev"]}), &drifted);
     let drifted = |status: &str, at: &str| {
