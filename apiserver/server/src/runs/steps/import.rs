@@ -1,6 +1,6 @@
 //! What an Import is to record, and that no other deployment has it on record.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use kube::ResourceExt as _;
@@ -70,7 +70,8 @@ pub(super) async fn check(execution: &Execution, target: &Target, plan: &Plan) -
         return Ok(());
     }
     let own = (target.namespace(), target.stack.name_any(), target.workspace.name_any());
-    let mut taken = Vec::new();
+    // By deployment, since its state is read for all of them at once.
+    let mut others: BTreeMap<Deployment, Vec<(&str, &ResourceId)>> = BTreeMap::new();
     for resource in execution.services.lookup.api::<Resource>()?.list(None, "").await? {
         let spec = &resource.spec;
         let Some((uid, id)) = spec.kubernetes.as_ref().and_then(|object| uids.get_key_value(object.uid.as_str()))
@@ -79,10 +80,16 @@ pub(super) async fn check(execution: &Execution, target: &Target, plan: &Plan) -
         };
         let of = (resource.namespace().unwrap_or_default(), spec.stack.clone(), spec.workspace.clone());
         let is_gone = resource.status.as_ref().is_some_and(|status| status.phase == ResourcePhase::Destroyed);
-        if of != own && !is_gone && is_recorded(execution, &of, uid).await? {
-            let (organization, stack, workspace) = of;
-            taken.push(format!("{id} is on record for {organization}/{stack}/{workspace}"));
+        if of != own && !is_gone {
+            others.entry(of).or_default().push((uid, id));
         }
+    }
+    let mut taken = Vec::new();
+    for (of, objects) in others {
+        let Some(recorded) = recorded(execution, &of).await? else { continue };
+        let (organization, stack, workspace) = of;
+        let had = objects.into_iter().filter(|(uid, _)| recorded.may_have(uid));
+        taken.extend(had.map(|(_, id)| format!("{id} is on record for {organization}/{stack}/{workspace}")));
     }
     if taken.is_empty() {
         return Ok(());
@@ -94,20 +101,36 @@ pub(super) async fn check(execution: &Execution, target: &Target, plan: &Plan) -
     Err(Halt::failed(reason::IMPORT_FAILED, format!("{}{more}. Nothing was recorded", taken.join("; "))))
 }
 
-/// Whether the state of a deployment has an object. What its Resources say outlives the stack.
-async fn is_recorded(
-    execution: &Execution,
-    (namespace, stack, workspace): &(String, String, String),
-    uid: &str,
-) -> Result<bool, Halt> {
+/// Organization, stack and workspace.
+type Deployment = (String, String, String);
+
+/// The objects that the state of a deployment has.
+struct Recorded {
+    uids: BTreeSet<String>,
+    /// Whether there are some that are too large for a record, and kept in documents.
+    has_large: bool,
+}
+
+impl Recorded {
+    /// Whether an object is, or may be, among them. What is kept in a document counts as any, since one of that uid is there
+    /// by all that is known.
+    fn may_have(&self, uid: &str) -> bool {
+        self.has_large || self.uids.contains(uid)
+    }
+}
+
+/// What the state of a deployment has, if its stack is there: what its Resources say outlives that.
+async fn recorded(execution: &Execution, (namespace, stack, workspace): &Deployment) -> Result<Option<Recorded>, Halt> {
     let Some(stack) = execution.services.lookup.api::<Stack>()?.get_opt(namespace, stack).await? else {
-        return Ok(false);
+        return Ok(None);
     };
     let state = State::load(&*execution.services.log, &stack.uid().unwrap_or_default(), workspace, None).await?;
-    // What is kept in a document counts as it: it is large, and one of that uid is there by all that is known.
-    let has = |record: &stoa_engine::state::Record| match (&record.resource, &record.document) {
-        (Some(resource), _) => resource.uid() == Some(uid),
-        (None, document) => document.is_some(),
-    };
-    Ok(state.entries().any(has))
+    let mut recorded = Recorded { uids: BTreeSet::new(), has_large: false };
+    for record in state.entries() {
+        match &record.resource {
+            Some(resource) => recorded.uids.extend(resource.uid().map(str::to_owned)),
+            None => recorded.has_large |= record.document.is_some(),
+        }
+    }
+    Ok(Some(recorded))
 }
