@@ -184,6 +184,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_key_of_etcds_is_not_shown() {
+        let tls = EtcdTls { client_pem: Some(("certificate".to_owned(), "hunter2".to_owned())), ..EtcdTls::default() };
+        assert!(!format!("{:?}", Mutex::new(tls)).contains("hunter2"));
+    }
+
+    #[test]
     fn a_replica_keeps_its_name_and_its_data_directory_to_itself() {
         let folder = TempDir::new().unwrap();
         let (name, lock) = identity(folder.path()).unwrap();

@@ -51,6 +51,18 @@ impl MutualTls {
         Ok(Self { certificate, authorities, protocols, current: ArcSwap::from_pointee((bundle, config)) })
     }
 
+    fn reload_authorities(&self) -> Result<bool, ReloadError> {
+        let pem = read(&self.authorities)?;
+        if self.current.load().0.pem() == pem {
+            return Ok(false);
+        }
+        let failed = |source: CaError| ReloadError::Ca { path: self.authorities.clone(), source };
+        let bundle = Arc::new(CaBundle::parse(&pem).map_err(failed)?);
+        let config = config(self.certificate.clone(), bundle.clone(), self.protocols.clone());
+        self.current.store(Arc::new((bundle, config.map_err(|e| failed(CaError::Certificate(e)))?)));
+        Ok(true)
+    }
+
     /// The settings for a connection that begins now.
     pub fn config(&self) -> Arc<ServerConfig> {
         self.current.load().1.clone()
@@ -59,15 +71,9 @@ impl MutualTls {
 
 impl Reload for MutualTls {
     fn reload(&self) -> Result<bool, ReloadError> {
-        let pem = read(&self.authorities)?;
-        let is_new = self.current.load().0.pem() != pem;
-        if is_new {
-            let failed = |source: CaError| ReloadError::Ca { path: self.authorities.clone(), source };
-            let bundle = Arc::new(CaBundle::parse(&pem).map_err(failed)?);
-            let config = config(self.certificate.clone(), bundle.clone(), self.protocols.clone());
-            self.current.store(Arc::new((bundle, config.map_err(|e| failed(CaError::Certificate(e)))?)));
-        }
-        Ok(self.certificate.reload()? || is_new)
+        // One is taken up though the other cannot be used: a server whose own certificate has expired is of no use.
+        let (authorities, certificate) = (self.reload_authorities(), self.certificate.reload());
+        Ok(authorities? | certificate?)
     }
 }
 

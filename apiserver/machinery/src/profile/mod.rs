@@ -129,6 +129,8 @@ fn take(stopped: &mpsc::Receiver<()>) -> io::Result<Option<Vec<u8>>> {
     let mut stacks = Stacks::new(&images);
     let mut buffer = Vec::new();
     let (began, clock) = (Timestamp::now(), Instant::now());
+    // Dropped after the sampling, however this ends.
+    let _leftovers = sampler::Leftovers;
     let sampling = sampler::start()?;
     loop {
         let told = stopped.recv_timeout(DRAIN_INTERVAL);

@@ -236,6 +236,16 @@ impl Drop for Sampling {
     }
 }
 
+/// Sees to it that no sample is left when it is dropped, which may hold secrets. Sampling has to have ended by then.
+#[derive(Debug)]
+pub(super) struct Leftovers;
+
+impl Drop for Leftovers {
+    fn drop(&mut self) {
+        drain(&mut Vec::new(), |_, _| {});
+    }
+}
+
 /// How many samples found no free slot since sampling began.
 pub(super) fn lost() -> usize {
     LOST.load(Relaxed)

@@ -103,7 +103,8 @@ impl Manager {
         self.stop(&name).await;
         let end = self.term.end.child_token();
         let task = if sink.spec.suspend {
-            worker::suspend(&self.services, &sink).await;
+            self.metrics.forget(&name);
+            worker::suspend(&self.services, self.term.fence.clone(), &sink).await;
             None
         } else {
             let worker = Worker {

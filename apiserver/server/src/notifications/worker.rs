@@ -165,8 +165,24 @@ async fn tell(services: &Services, sink: &NotificationSink, standing: &Standing)
     }
 }
 
-/// Says that nothing is sent for now.
-pub(super) async fn suspend(services: &Services, sink: &NotificationSink) {
+/// How far a sink was told. From here on it is told of what happens after it was made, or as far as it is known, seen first.
+async fn cursor(records: &Records, sink: &NotificationSink) -> Result<Cursor, Stopped> {
+    if let Some(cursor) = records.cursor().await? {
+        return Ok(cursor);
+    }
+    let made = sink.resource_version().and_then(|version| version.parse().ok()).unwrap_or_default();
+    let time = sink.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |Time(at)| *at);
+    let cursor = Cursor::at(Version(made), time);
+    records.write_cursor(&cursor).await?;
+    Ok(cursor)
+}
+
+/// Says that nothing is sent for now. What happens meanwhile is sent later, also to a sink that is suspended from the first.
+pub(super) async fn suspend(services: &Services, fence: Option<Fence>, sink: &NotificationSink) {
+    let records = Records::new(services.log.clone(), &sink.uid().unwrap_or_default(), fence);
+    if let Err(error) = cursor(&records, sink).await {
+        tracing::warn!(sink = sink.name_any(), error = outbound::causes(&error), "where a sink begins is not recorded");
+    }
     let change = |there: &mut NotificationSink| {
         if there.metadata.uid == sink.metadata.uid {
             let status = there.status.get_or_insert_default();
@@ -309,17 +325,7 @@ impl<'a> Delivery<'a> {
         let (name, uid) = (sink.name_any(), sink.uid().unwrap_or_default());
         let spec = &sink.spec;
         let records = Records::new(services.log.clone(), &uid, worker.fence.clone());
-        let cursor = match records.cursor().await? {
-            Some(cursor) => cursor,
-            None => {
-                // A sink is told of what happens after it was made.
-                let made = sink.resource_version().and_then(|version| version.parse().ok()).unwrap_or_default();
-                let time = sink.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |Time(at)| *at);
-                let cursor = Cursor::at(Version(made), time);
-                records.write_cursor(&cursor).await?;
-                cursor
-            }
-        };
+        let cursor = cursor(&records, sink).await?;
         let bundle = spec.ca_bundle.as_ref().map_or(&[][..], |bundle| &bundle.0);
         let tls = outbound::tls(bundle).or_else(|_| outbound::tls(&[])).expect("what the system trusts is no bundle");
         let sender = Sender {

@@ -20,6 +20,7 @@ mod metrics;
 mod proto;
 
 use std::{
+    fmt,
     sync::{Arc, atomic::AtomicI64},
     time::Duration,
 };
@@ -43,12 +44,19 @@ use crate::clock::{Clock, SystemClock};
 const PAGE: i64 = 1000;
 
 /// With which certificates to call etcd.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct EtcdTls {
     /// Who may have signed the servers' certificates, PEM.
     pub ca_pem: Option<String>,
     /// The certificate to show and its key, PEM.
     pub client_pem: Option<(String, String)>,
+}
+
+// What is reloaded is named in the server's log, which the key must not reach.
+impl fmt::Debug for EtcdTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EtcdTls").finish_non_exhaustive()
+    }
 }
 
 /// Settings of an [`EtcdLog`].

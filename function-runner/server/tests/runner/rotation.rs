@@ -66,6 +66,10 @@ async fn certificates_and_authorities_are_taken_up_without_a_restart() {
     std::fs::write(bed.path("runner.crt"), "garbage").unwrap();
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     assert!(bed.admits(&of_new, &new).await.is_some());
+    // One is taken up though the other still cannot be used.
+    let certificate = old.issue(&CertificateRequest::server("runner").loopback()).unwrap();
+    certificate.write(bed.directory.path(), "runner").unwrap();
+    eventually(async || bed.admits(&of_new, old).await.is_some()).await;
 }
 
 async fn eventually(mut is_so: impl AsyncFnMut() -> bool) {

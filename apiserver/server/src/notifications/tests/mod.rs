@@ -325,6 +325,17 @@ async fn a_suspended_sink_is_told_later() {
 }
 
 #[tokio::test]
+async fn a_sink_that_is_suspended_from_the_first_is_told_later() {
+    let bed = Bed::started().await;
+    let receiver = Receiver::start(|_| Reply::Code(200)).await;
+    bed.sink("chat", &receiver, json!({"suspend": true})).await;
+    bed.until_ready("chat", reason::SUSPENDED).await;
+    bed.begin("web-1").await;
+    bed.update("chat", |sink| sink.spec.suspend = false).await;
+    assert_eq!(told(&receiver.next().await), "run.started runs/web-1");
+}
+
+#[tokio::test]
 async fn of_a_deleted_sink_nothing_is_kept() {
     let mut bed = Bed::started().await;
     let receiver = Receiver::start(|_| Reply::Code(200)).await;

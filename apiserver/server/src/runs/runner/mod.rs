@@ -74,12 +74,19 @@ pub(crate) struct RunnerCertificates {
 }
 
 /// What was in the files, and how many of the authorities were in force.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(PartialEq, Eq)]
 struct Loaded {
     ca: String,
     certificate: String,
     key: String,
     authorities: usize,
+}
+
+// What is reloaded is named in the log, which the key must not reach.
+impl fmt::Debug for Loaded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Loaded").field("authorities", &self.authorities).finish_non_exhaustive()
+    }
 }
 
 impl RunnerCertificates {

@@ -421,3 +421,10 @@ async fn a_runner_has_to_have_a_certificate_for_its_name_wherever_that_leads() {
     let url = format!("https://localhost:{}", address.port());
     assert_eq!(resolve(&pki.client(url).0).await.unwrap_err().code(), Code::Unavailable);
 }
+
+#[test]
+fn what_is_reloaded_is_named_without_its_key() {
+    let [ca, certificate, key] = ["ca", "certificate", "hunter2"].map(str::to_owned);
+    let loaded = Mutex::new(Loaded { ca, certificate, key, authorities: 1 });
+    assert!(!format!("{loaded:?}").contains("hunter2"));
+}
