@@ -1,8 +1,9 @@
 //! Workflows: starts their runs, one step after the other, and says how far they are.
 //!
 //! A look reads the workflow and the runs that its status names, decides ([`machine`]), starts runs, and writes the
-//! status, in this order. The name of a run follows from what it is for. So whoever goes on after a crash between the two
-//! last creates the same run again, and finds it. Elsewhere: which commits are deployed is found in [`versions`], and
+//! status, in this order. The name of a run follows from what it is for, and what it is from what was recorded before: the
+//! commits, the selected workspaces. So whoever goes on after a crash between the two last creates the same run again, and
+//! finds it. Elsewhere: which commits are deployed is found in [`versions`], and
 //! whether what was deployed is healthy in [`gates`].
 
 mod gates;
@@ -20,7 +21,7 @@ use stoa_machinery::{ApiError, RequestContext};
 use stoa_types::{
     Run, Stack, Workflow,
     common::condition,
-    delivery::{RunPhase, StepPhase, WorkflowPhase, WorkflowStatus},
+    delivery::{RunPhase, RunSpec, StepPhase, WorkflowPhase, WorkflowStatus},
     labels, reason,
 };
 use tokio_util::sync::CancellationToken;
@@ -142,15 +143,14 @@ async fn go_on(services: &Services, memory: &Memory, workflow: &mut Workflow) ->
     }
     workflow.spec = effective(workflow);
     if may_begin {
+        // This, too, is recorded first: what a branch points to may be something else at the next look.
+        let mut again = Some(Duration::ZERO);
         match Box::pin(versions::find(services, workflow)).await {
-            Ok(versions) => state.versions = versions,
-            Err(halt) => {
-                let again = put_off(workflow, &mut state, halt, &now);
-                workflow.status = Some(state);
-                return Ok(again);
-            }
+            Ok(versions) => (state.versions, state.start_time) = (versions, Some(now)),
+            Err(halt) => again = put_off(workflow, &mut state, halt, &now),
         }
-        state.start_time = Some(now.clone());
+        workflow.status = Some(state);
+        return Ok(again);
     }
     state.conditions.retain(|condition| condition.type_ != reason::WAITING);
     let is_paused = workflow.spec.paused || state.start_time.is_none();
@@ -325,14 +325,20 @@ async fn create(
             // An earlier look made it, unless somebody took the name.
             let there = runs.get_opt(&namespace, &start.name).await?;
             let is_it = there.is_some_and(|there| {
-                let asked = stoa_types::delivery::RunSpec { cancel: false, ..there.spec.clone() };
-                is_own(&there, workflow) && asked == run.spec && status_of_run(&there).requester == state.requester
+                let is_asked = is_for_same(&there.spec, &run.spec);
+                is_own(&there, workflow) && is_asked && status_of_run(&there).requester == state.requester
             });
             Ok(if is_it { Ok(()) } else { Err(format!("another run is called {}", start.name)) })
         }
         Err(error) if matches!(error.code(), 400 | 403 | 404 | 409 | 422) => Ok(Err(error.message().to_owned())),
         Err(error) => Err(error),
     }
+}
+
+/// Whether two runs do the same in the same place. Admission may have changed the rest, such as the timeout.
+fn is_for_same(a: &RunSpec, b: &RunSpec) -> bool {
+    let of = |run: &RunSpec| (run.operation, run.release);
+    (&a.stack, &a.workspace, &a.version) == (&b.stack, &b.workspace, &b.version) && of(a) == of(b)
 }
 
 /// Notes that a run was refused, which counts as one that failed.
@@ -487,7 +493,7 @@ async fn keep(services: &Services, workflow: &Workflow) -> Result<Option<Duratio
     if workflow.metadata.deletion_timestamp.is_none() {
         let Some(ttl) = workflow.spec.ttl_seconds_after_finished else { return Ok(None) };
         let Some(Time(end)) = status(workflow).completion_time else { return Ok(None) };
-        let left = ttl - services.now().duration_since(end).as_secs();
+        let left = ttl.saturating_sub(services.now().duration_since(end).as_secs());
         if left > 0 {
             return Ok(Some(Duration::from_secs(u64::try_from(left).unwrap_or(1).min(3600))));
         }

@@ -244,6 +244,13 @@ impl Strategy for RunStrategy {
         }
     }
 
+    fn prepare_for_update(&self, _: &RequestContext, new: &mut Run, old: &Run) {
+        // A workflow finds its runs by it.
+        if let Some(workflow) = old.labels().get(labels::WORKFLOW) {
+            new.labels_mut().insert(labels::WORKFLOW.to_owned(), workflow.clone());
+        }
+    }
+
     fn prepare_for_part(&self, context: &RequestContext, part: &str, new: &mut Run, old: &Run) {
         if part == APPROVAL {
             approval::prepare(context, new, old);

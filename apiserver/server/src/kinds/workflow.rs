@@ -278,7 +278,12 @@ async fn admit_step(
         let namespace = workflow.namespace().unwrap_or_default();
         let (stack, operation) = (stack_of(&workflow.spec, run), run.operation.permission());
         lookup::require(context, "create", "config.stoa.dev", "stacks", operation, &namespace, stack).await?;
-        if let Some(stack) = lookup.api::<Stack>()?.get_opt(&namespace, stack).await? {
+        let stack = lookup.api::<Stack>()?.get_opt(&namespace, stack).await?;
+        if stack.is_none() {
+            // Which is what any run of it is refused for.
+            targets.push((path.to_owned(), String::new()));
+        }
+        if let Some(stack) = stack {
             for (i, names) in waves(lookup, run, &stack).await?.into_iter().enumerate() {
                 if run.waves[i].workspace_selector.is_some() {
                     let at = format!("{path}.waves[{i}].workspaceSelector");
@@ -287,7 +292,7 @@ async fn admit_step(
             }
         }
     }
-    if targets.is_empty() {
+    if targets.is_empty() && run.waves.is_empty() {
         targets.push((format!("{path}.workspaces"), String::new()));
     }
     for (at, workspace) in targets {

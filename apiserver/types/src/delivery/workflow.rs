@@ -64,7 +64,7 @@ pub struct WorkflowTemplate {
     /// The path of the file in the source: YAML of a Workflow with nothing in its spec but stack and steps, at most 64 KiB. It is
     /// read once, at the commit of the workflow's version.
     pub path: String,
-    /// What `${name}` in the texts of the file is replaced with.
+    /// What `${name}` in the texts of the file is replaced with: at most 64 KiB in all, and the file is at most 256 KiB with it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, String>,
 }
@@ -172,7 +172,8 @@ fn default_timeout() -> DurationString {
 pub struct HealthGate {
     /// For how long, without a gap, as a duration such as 5m. With 0s, one look is enough.
     pub healthy_for: DurationString,
-    /// How long to wait for that after the runs have ended; then the step fails.
+    /// How long it may be unhealthy after the runs have ended; then the step fails. What is healthy at that time is given
+    /// healthyFor to stay so.
     #[serde(default = "default_gate_timeout")]
     pub timeout: DurationString,
 }
@@ -370,6 +371,9 @@ pub struct StepStatus {
     /// When all runs of that wave had ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wave_time: Option<Time>,
+    /// When what that wave deployed had been healthy for long enough; from then on only its pause is waited for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wave_healthy_time: Option<Time>,
     /// The workspaces of each wave, where they are selected by label; until the step ends.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub selected: Vec<SelectedWave>,
@@ -396,7 +400,7 @@ pub struct RunCounts {
     pub started: i64,
     /// Those that ended well.
     pub succeeded: i64,
-    /// Those that ended otherwise.
+    /// Those that ended otherwise, but for those that were cancelled while the workflow was being ended.
     pub failed: i64,
 }
 

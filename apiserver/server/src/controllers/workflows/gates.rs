@@ -69,8 +69,9 @@ impl Gates {
                 continue;
             };
             let of_step = state.steps.iter().find(|of| of.name == step.name);
-            let is_due =
-                |of: &&stoa_types::delivery::StepStatus| of.phase == StepPhase::Running && of.wave_time.is_some();
+            let is_due = |of: &&stoa_types::delivery::StepStatus| {
+                of.phase == StepPhase::Running && of.wave_time.is_some() && of.wave_healthy_time.is_none()
+            };
             let Some(wave) = of_step.filter(is_due).and_then(|of| of.wave) else { continue };
             let names = usize::try_from(wave - 1).ok().and_then(|i| waves.get(&step.name)?.get(i));
             let of = (workflow.uid().unwrap_or_default(), step.name.clone(), wave);

@@ -200,6 +200,11 @@ fn begin(status: &mut WorkflowStatus, situation: &Situation<'_>, i: usize, decid
                 end(of_step, situation, StepPhase::Failed, message);
                 return true;
             }
+            if !of_step.selected.is_empty() {
+                // They are recorded before the first run is started: labels may be others at the next look.
+                decided.look_after(Duration::ZERO);
+                return true;
+            }
         }
         None => {
             of_step.phase = StepPhase::AwaitingApproval;
@@ -247,6 +252,7 @@ fn observe(step: &mut StepStatus, situation: &Situation<'_>) {
         }
         match run.phase {
             RunPhase::Succeeded => counts.succeeded += 1,
+            RunPhase::Canceled if situation.is_ending => {}
             phase if phase.is_terminal() => counts.failed += 1,
             _ => {}
         }
@@ -302,12 +308,13 @@ fn start_runs(step: &mut StepStatus, situation: &Situation<'_>, i: usize, run: &
             return;
         }
         step.wave = Some(wave as i64 + 1);
-        step.wave_time = None;
+        (step.wave_time, step.wave_healthy_time) = (None, None);
     }
 }
 
-/// Whether a wave is over whose runs have ended: once it was healthy for long enough, and its pause is over. A step whose wave
-/// does not become healthy in time fails here.
+/// Whether a wave is over whose runs have ended: once it was healthy for long enough, which is noted, and its pause is over. A
+/// step whose wave does not become healthy in time fails here. One that is healthy when the time is up is waited for: it ends
+/// soon, either way.
 fn is_over(
     step: &mut StepStatus,
     situation: &Situation<'_>,
@@ -325,7 +332,7 @@ fn is_over(
     }
     let since = step.wave_time.get_or_insert_with(|| situation.now.clone()).clone();
     let passed = (situation.elapsed)(&format!("{}/{wave}", step.name), &since);
-    if let Some(gate) = &run.health {
+    if let Some(gate) = run.health.as_ref().filter(|_| step.wave_healthy_time.is_none()) {
         let seen = situation.gates.get(&step.name);
         let wanted = gate.healthy_for.parse().unwrap_or_default();
         if !matches!(seen, Some(Gate::Healthy(long)) if *long >= wanted) {
@@ -336,15 +343,17 @@ fn is_over(
                 Some(Gate::Healthy(_)) => format!("{which} is healthy, and has to be for {}", gate.healthy_for),
                 None => format!("it is looked whether {which} is healthy"),
             };
-            if passed >= limit {
+            let is_late = passed >= limit;
+            if is_late && matches!(seen, Some(Gate::Unhealthy(_))) {
                 let why = format!("{} after {}", step.message, gate.timeout);
                 end(step, situation, StepPhase::Failed, why);
             } else {
                 let next = if seen.is_some() { every(gate) } else { Duration::ZERO };
-                decided.look_after(next.min(limit - passed));
+                decided.look_after(if is_late { next } else { next.min(limit - passed) });
             }
             return false;
         }
+        step.wave_healthy_time = Some(situation.now.clone());
     }
     let Some(text) = pause else { return true };
     let left = text.parse().unwrap_or_default().saturating_sub(passed);
@@ -360,7 +369,7 @@ fn end(step: &mut StepStatus, situation: &Situation<'_>, phase: StepPhase, messa
     step.phase = phase;
     step.message = message;
     step.completion_time = Some(situation.now.clone());
-    (step.wave, step.wave_time) = (None, None);
+    (step.wave, step.wave_time, step.wave_healthy_time) = (None, None, None);
     step.selected.clear();
 }
 

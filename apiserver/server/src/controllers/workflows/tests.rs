@@ -212,6 +212,14 @@ impl World {
         self.runs.registry.api::<Run>().update_status_with("shop", &run.name_any(), end).await.unwrap()
     }
 
+    /// Removes a run, whatever keeps it.
+    async fn remove(&self, run: &Run) {
+        let runs = self.runs.registry.api::<Run>();
+        runs.update_with("shop", &run.name_any(), |run: &mut Run| run.finalizers_mut().clear()).await.unwrap();
+        runs.delete("shop", &run.name_any(), &DeleteOptions::default()).await.unwrap();
+        assert!(runs.get_opt("shop", &run.name_any()).await.unwrap().is_none());
+    }
+
     async fn approve(&self, step: &str) {
         let bob = UserInfo { name: "bob".to_owned(), ..UserInfo::default() };
         let change = UpdateSource::transform(|current: &Object| {
@@ -287,6 +295,15 @@ async fn dev_goes_before_prod_with_one_commit_and_for_whoever_asked() {
 async fn a_run_that_was_started_right_before_a_crash_is_found_again() {
     let world = World::new().await;
     world.create(chain()).await;
+    assert_eq!(world.look().await, Some(Duration::ZERO));
+    assert!(world.all_runs().await.is_empty(), "the commit is recorded first");
+    // What is pushed meanwhile is another workflow's.
+    world.versions.0.lock().insert("main".to_owned(), 'b');
+    // Nor does anything start that is paused meanwhile.
+    world.change(|workflow| workflow.spec.paused = true).await;
+    world.look().await;
+    assert!(world.all_runs().await.is_empty());
+    world.change(|workflow| workflow.spec.paused = false).await;
     let before = world.workflow().await.status;
     world.look().await;
     // The status was never written.
@@ -294,8 +311,13 @@ async fn a_run_that_was_started_right_before_a_crash_is_found_again() {
     world.runs.registry.api::<Workflow>().update_status_with("shop", "w", forget).await.unwrap();
     world.look().await;
     assert_eq!(world.all_runs().await.len(), 1);
-    let run = world.run_in("dev").await.name_any();
-    assert_eq!(step_of(&status(&world.workflow().await), "dev").runs[0].name, run);
+    let run = world.run_in("dev").await;
+    assert_eq!(run.spec.version.as_deref(), Some("a".repeat(40).as_str()));
+    let dev = step_of(&status(&world.workflow().await), "dev").clone();
+    assert_eq!(
+        (dev.phase, &dev.runs[0].name, dev.runs[0].phase),
+        (StepPhase::Running, &run.name_any(), RunPhase::Pending)
+    );
     for _ in 0..3 {
         world.look().await;
     }
@@ -319,12 +341,99 @@ async fn another_run_of_that_name_is_not_taken_for_ones_own() {
     let uid = world.workflow().await.uid().unwrap();
     let name = machine::run_name("w", &uid, "dev", "dev");
     world.runs.create("Run", &name, json!({"stack": "web", "workspace": "dev", "operation": "Apply"})).await;
-    world.look().await;
-    world.look().await;
+    for _ in 0..3 {
+        world.look().await;
+    }
     let ended = status(&world.workflow().await);
     assert_eq!(ended.phase, WorkflowPhase::Failed);
     let message = format!("step dev: run {name} in workspace dev did not succeed: another run is called {name}");
     assert_eq!(told(&ended, reason::FAILED), (reason::STEP_FAILED, message.as_str()));
+}
+
+#[tokio::test]
+async fn a_run_that_admission_changed_is_found_again() {
+    let world = World::new().await;
+    world.create(chain()).await;
+    world.look().await;
+    let before = world.workflow().await.status;
+    world.look().await;
+    // As if a webhook had set these when it was created.
+    let made = world.run_in("dev").await;
+    world.remove(&made).await;
+    let mut changed = Run::new(&made.name_any(), made.spec.clone());
+    (changed.spec.timeout, changed.spec.require_approval) = ("2h".into(), true);
+    changed.metadata.namespace = Some("shop".to_owned());
+    changed.metadata.owner_references.clone_from(&made.metadata.owner_references);
+    changed.metadata.labels.clone_from(&made.metadata.labels);
+    let services = &world.runs.services;
+    let runs = world.runs.registry.api::<Run>();
+    runs.with_context(context(services, &before.clone().unwrap())).create(&changed).await.unwrap();
+    let forget = |workflow: &mut Workflow| workflow.status.clone_from(&before);
+    world.runs.registry.api::<Workflow>().update_status_with("shop", "w", forget).await.unwrap();
+    world.look().await;
+    let dev = step_of(&status(&world.workflow().await), "dev").clone();
+    assert_eq!((dev.phase, dev.runs[0].phase), (StepPhase::Running, RunPhase::Pending));
+
+    let with = |change: fn(&mut RunSpec)| {
+        let mut other = made.spec.clone();
+        change(&mut other);
+        is_for_same(&other, &made.spec)
+    };
+    assert!(with(|spec| spec.cancel = true));
+    for change in [
+        (|spec| spec.stack.push('x')) as fn(&mut RunSpec),
+        |spec| spec.workspace.push('x'),
+        |spec| spec.version = None,
+        |spec| spec.release = Some(1),
+        |spec| spec.operation = stoa_types::delivery::Operation::Preview,
+    ] {
+        assert!(!with(change));
+    }
+}
+
+#[tokio::test]
+async fn a_run_stays_the_workflows_when_its_label_is_taken_away() {
+    let world = World::new().await;
+    world.create(chain()).await;
+    world.look().await;
+    world.look().await;
+    let name = world.run_in("dev").await.name_any();
+    let runs = world.runs.registry.api::<Run>();
+    runs.update_with("shop", &name, |run: &mut Run| run.metadata.labels = None).await.unwrap();
+    world.change(|workflow| workflow.spec.cancel = true).await;
+    world.look().await;
+    assert!(world.run_in("dev").await.spec.cancel);
+}
+
+#[tokio::test]
+async fn what_ends_a_workflow_in_its_only_step_is_why_it_ended() {
+    let one = |timeout: &str| {
+        let run = json!({"operation": "Apply", "workspaces": ["dev"]});
+        json!({"stack": "web", "timeout": timeout, "steps": [{"name": "dev", "run": run}]})
+    };
+    for (timeout, phase, told_of) in [
+        ("1h", WorkflowPhase::Canceled, (reason::CANCELED, "the workflow was cancelled")),
+        ("1s", WorkflowPhase::Failed, (reason::TIMED_OUT, "the workflow took longer than 1s")),
+    ] {
+        let world = World::new().await;
+        let _controller = world.controlled();
+        world.create(one(timeout)).await;
+        world.until(|status| status.phase == WorkflowPhase::Running).await;
+        if phase == WorkflowPhase::Canceled {
+            world.change(|workflow| workflow.spec.cancel = true).await;
+        }
+        let mut changes = world.runs.registry.api::<Run>().subscribe(None);
+        let canceled = async {
+            while !world.run_in("dev").await.spec.cancel {
+                changes.next().await.unwrap();
+            }
+        };
+        tokio::time::timeout(PATIENCE, canceled).await.expect("the run is cancelled");
+        world.end("dev", RunPhase::Canceled).await;
+        let ended = world.until(|status| status.phase.is_terminal()).await;
+        assert_eq!((ended.phase, told(&ended, reason::FAILED)), (phase, told_of));
+        assert_eq!(step_of(&ended, "dev").phase, StepPhase::Canceled);
+    }
 }
 
 #[tokio::test]
@@ -421,10 +530,15 @@ async fn workspaces_are_selected_by_label_when_the_step_begins() {
     let run = json!({"operation": "Apply", "waves": waves, "maxParallel": 10, "timeout": "1h"});
     world.create(json!({"stack": "web", "steps": [{"name": "prod", "run": run}]})).await;
     world.look().await;
+    assert_eq!(world.look().await, Some(Duration::ZERO));
+    assert!(world.all_runs().await.is_empty(), "what is selected is recorded first");
     let selected = step_of(&status(&world.workflow().await), "prod").selected.clone();
     assert_eq!(selected.iter().map(|wave| wave.workspaces.join(",")).collect::<Vec<_>>(), ["us", "eu"]);
     let spec = json!({"backend": {"name": "default"}, "gitops": {"repository": "file:///deploy.git"}});
     world.runs.create("Workspace", "late", spec).await;
+    let unlabel = |workspace: &mut stoa_types::Workspace| workspace.metadata.labels = None;
+    world.runs.registry.api::<stoa_types::Workspace>().update_with("", "eu", unlabel).await.unwrap();
+    world.look().await;
     world.end("us", RunPhase::Succeeded).await;
     world.look().await;
     world.end("eu", RunPhase::Succeeded).await;
@@ -493,6 +607,7 @@ async fn the_steps_of_a_template_are_read_once() {
     // What is pushed meanwhile is another workflow's.
     *world.versions.2.lock() = "other".to_owned();
     world.look().await;
+    world.look().await;
     let run = world.end("dev", RunPhase::Succeeded).await;
     assert_eq!((run.spec.stack.as_str(), status_of_run(&run).requester.username.as_str()), ("web", "ann"));
     world.look().await;
@@ -552,6 +667,7 @@ async fn its_runs_are_cancelled_first_and_go_with_it() {
     let world = World::new().await;
     world.create(chain()).await;
     world.look().await;
+    world.look().await;
     let (workflows, runs) = (world.runs.registry.api::<Workflow>(), world.runs.registry.api::<Run>());
     workflows.delete("shop", "w", &DeleteOptions::default()).await.unwrap();
     world.look().await;
@@ -575,4 +691,20 @@ async fn it_goes_when_its_time_to_be_kept_is_over() {
     world.look().await;
     world.look().await;
     assert!(world.runs.registry.api::<Workflow>().get_opt("shop", "w").await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn clock_that_was_set_back_keeps_what_is_to_be_kept() {
+    let world = World::new().await;
+    let mut spec = chain();
+    (spec["cancel"], spec["ttlSecondsAfterFinished"]) = (json!(true), json!(i64::MAX));
+    world.create(spec).await;
+    world.look().await;
+    let hour = jiff::SignedDuration::from_hours(1);
+    let later = Time(world.runs.services.now() + hour);
+    let end_later = |workflow: &mut Workflow| {
+        workflow.status.get_or_insert_default().completion_time = Some(later.clone());
+    };
+    world.runs.registry.api::<Workflow>().update_status_with("shop", "w", end_later).await.unwrap();
+    assert_eq!(world.look().await, Some(Duration::from_secs(3600)));
 }

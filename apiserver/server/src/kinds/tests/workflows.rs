@@ -105,6 +105,32 @@ async fn what_is_wrong_with_a_workflow_is_told_field_by_field() {
 }
 
 #[tokio::test]
+async fn parameters_of_a_template_have_a_limit() {
+    let world = World::with_stack().await;
+    let spec = |size: usize| {
+        let parameters = json!({ "a": "v".repeat(size), "b": "v" });
+        json!({ "template": { "project": "none", "path": "flow.yaml", "parameters": parameters } })
+    };
+    let missing = "spec.template.project: Not found: \"none\"";
+    assert_eq!(world.refused(spec((64 << 10) - 3)).await, [missing]);
+    let large = "spec.template.parameters: Invalid value: 65537: must have at most 65536 bytes in all";
+    assert_eq!(world.refused(spec((64 << 10) - 2)).await, [large]);
+}
+
+#[tokio::test]
+async fn selectors_need_not_match_anything_yet() {
+    let world = World::with_stack().await;
+    let any = json!({ "metadata": { "name": "any" }, "spec": { "project": "web" } });
+    world.make("config.stoa.dev/v1alpha1", "Stack", "shop", any).await.unwrap();
+    let waves = json!([{ "workspaceSelector": { "matchLabels": { "tier": "none" } } }]);
+    let step = json!({ "name": "a", "run": { "operation": "Apply", "waves": waves } });
+    let spec = |stack: &str| json!({ "stack": stack, "steps": [step] });
+    assert_eq!(world.refused(spec("none")).await, ["spec.stack: Not found: \"none\""]);
+    let may = ["create runs ", "create stacks/apply any"];
+    world.workflow(&by("ann", &may), "w", spec("any")).await.unwrap();
+}
+
+#[tokio::test]
 async fn what_a_workflow_names_has_to_be_there() {
     let world = World::with_stack().await;
     let step = |name: &str, run: Value| json!({ "name": name, "run": run });

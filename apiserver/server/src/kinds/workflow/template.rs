@@ -20,6 +20,10 @@ use crate::git::{Complaint, complaints, explain};
 
 /// How large the file may be.
 pub(crate) const MOST_BYTES: u32 = 64 << 10;
+/// How large it may be as JSON with its aliases and parameters put in: it has to fit into the workflow's status.
+const MOST_FILLED: usize = 256 << 10;
+/// So many things that are wrong with parameters are told.
+const MOST_WRONG: usize = 100;
 
 static DECODER: LazyLock<Decoder> =
     LazyLock::new(|| Decoder::new(&definition()).expect("a derived schema is complete"));
@@ -43,14 +47,18 @@ pub(crate) fn read(
         parsed.strict.warnings().into_iter().map(|why| ("yaml".to_owned(), why)).collect();
     refuse(content, &twice)?;
     let mut file = parsed.value;
-    let mut filling = Filling { parameters, used: BTreeSet::new(), wrong: Vec::new() };
+    let mut filling = Filling { parameters, size: 0, used: BTreeSet::new(), wrong: Vec::new() };
     filling.fill(&mut file, "");
-    let Filling { used, mut wrong, .. } = filling;
-    let unused = parameters.keys().filter(|name| !used.contains(*name));
+    let Filling { size, used, mut wrong, .. } = filling;
+    let json = file.to_string();
+    if size.max(json.len()) > MOST_FILLED {
+        let why = format!("is more than {MOST_FILLED} bytes with its aliases and parameters put in");
+        return Err(complaints(content, &[("spec", &why)]));
+    }
+    let unused = parameters.keys().filter(|name| !used.contains(name.as_str()));
     wrong.extend(unused.map(|name| ("spec".to_owned(), format!("parameter {name:?} is not used"))));
     wrong.extend(strange(&file));
     refuse(content, &wrong)?;
-    let json = file.to_string();
     let decoded = DECODER.decode(json.as_bytes(), Format::Json, FieldValidation::Strict);
     let object = decoded.map_err(|error| explain("Workflow", &error, content))?.object;
     let errors = DECODER.structural_errors(&object);
@@ -96,7 +104,9 @@ fn strange(file: &Value) -> Vec<(String, String)> {
 /// Replaces parameters, and knows which were used and what was wrong.
 struct Filling<'a> {
     parameters: &'a BTreeMap<String, String>,
-    used: BTreeSet<String>,
+    /// How many bytes all texts have with their parameters; those beyond the limit are left out.
+    size: usize,
+    used: BTreeSet<&'a str>,
     wrong: Vec<(String, String)>,
 }
 
@@ -126,28 +136,41 @@ impl Filling<'_> {
         while let Some(at) = rest.find("${") {
             let (before, from) = rest.split_at(at);
             if let Some(before) = before.strip_suffix('$') {
-                filled.push_str(before);
-                filled.push_str("${");
+                self.push(&mut filled, before);
+                self.push(&mut filled, "${");
                 rest = &from[2..];
                 continue;
             }
-            filled.push_str(before);
+            self.push(&mut filled, before);
             let Some(end) = from.find('}') else {
-                self.wrong.push((path.to_owned(), "a parameter is not closed by }".to_owned()));
+                self.complain(path, "a parameter is not closed by }");
                 return filled;
             };
             let name = &from[2..end];
-            match self.parameters.get(name) {
-                Some(value) => {
-                    filled.push_str(value);
-                    self.used.insert(name.to_owned());
+            match self.parameters.get_key_value(name) {
+                Some((name, value)) => {
+                    self.push(&mut filled, value);
+                    self.used.insert(name);
                 }
-                None => self.wrong.push((path.to_owned(), format!("parameter {name:?} is not given"))),
+                None => self.complain(path, &format!("parameter {name:?} is not given")),
             }
             rest = &from[end + 1..];
         }
-        filled.push_str(rest);
+        self.push(&mut filled, rest);
         filled
+    }
+
+    fn push(&mut self, filled: &mut String, text: &str) {
+        self.size = self.size.saturating_add(text.len());
+        if self.size <= MOST_FILLED {
+            filled.push_str(text);
+        }
+    }
+
+    fn complain(&mut self, path: &str, why: &str) {
+        if self.wrong.len() < MOST_WRONG {
+            self.wrong.push((path.to_owned(), why.to_owned()));
+        }
     }
 }
 
@@ -217,5 +240,30 @@ spec:
             let why = read_with(json!({}), given, &file).unwrap_err();
             assert!(why.contains(part), "{why}");
         }
+    }
+
+    #[test]
+    fn file_stays_small_whatever_is_put_into_it() {
+        let most = "line 3: spec: is more than 262144 bytes with its aliases and parameters put in";
+        let value = "v".repeat(60 << 10);
+        let file = |times: usize| FILE.replace("$${app} of ${app}", &"${large}".repeat(times));
+        let given = [("app", "web"), ("region", "eu"), ("large", value.as_str())];
+        let (_, steps) = read_with(json!({}), &given, &file(4)).unwrap();
+        assert_eq!(steps[0].run.as_ref().unwrap().parameters["note"].len(), 4 * value.len());
+        // The second would be 480 MB.
+        for times in [5, 8_000] {
+            assert_eq!(read_with(json!({}), &given, &file(times)).unwrap_err(), most);
+        }
+
+        let aliases = |text: &str| {
+            let (texts, again) = (vec![format!("{text:?}"); 600].join(", "), vec!["*a"; 80].join(", "));
+            format!("apiVersion: v1\nkind: Workflow\nspec:\n  steps:\n  - &a [{texts}]\n  - [{again}]\n")
+        };
+        for text in ["${large}", "plain"] {
+            let why = read_with(json!({}), &given[2..], &aliases(text)).unwrap_err();
+            assert_eq!(why, most, "{text}");
+        }
+        let why = read_with(json!({}), &[], &aliases("${none}")).unwrap_err();
+        assert!(why.ends_with("; and 91 more"), "{why}");
     }
 }

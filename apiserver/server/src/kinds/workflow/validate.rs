@@ -18,6 +18,8 @@ const MOST_STEPS: usize = 100;
 const MOST_WAVES: usize = 100;
 /// So many runs of a step may be under way at once.
 const MOST_PARALLEL: i64 = 100;
+/// So many bytes may the parameters of a template have, with their names.
+const MOST_PARAMETERS: usize = 64 << 10;
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// Finds what is wrong with a spec.
@@ -45,6 +47,11 @@ fn template(spec: &WorkflowSpec, template: &WorkflowTemplate, errors: &mut Vec<F
         }
     }
     check::repository_path("spec.template.path", &template.path, errors);
+    let size: usize = template.parameters.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if size > MOST_PARAMETERS {
+        let detail = format!("must have at most {MOST_PARAMETERS} bytes in all");
+        errors.push(FieldError::invalid("spec.template.parameters", size, detail));
+    }
 }
 
 fn steps(spec: &WorkflowSpec, errors: &mut Vec<FieldError>) {

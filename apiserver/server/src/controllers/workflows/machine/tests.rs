@@ -256,6 +256,69 @@ fn waves_follow_each_other_once_what_was_deployed_is_healthy() {
 }
 
 #[test]
+fn wave_that_was_healthy_is_not_asked_again_while_its_pause_lasts() {
+    let health = json!({"healthyFor": "5m", "timeout": "10m"});
+    let waves = json!([{"workspaces": ["a"], "pauseAfter": "1h"}, {"workspaces": ["b"], "pauseAfter": "1m"}]);
+    let step = json!({"name": "prod", "run": {"stack": "web", "operation": "Apply", "waves": waves, "health": health}});
+    let mut model = Model::new(json!([step]));
+    model.look();
+    model.succeed("prod", &["a"]);
+    model.look();
+    let paused = "wave 1 of 2 is done, and 1h pass before it goes on";
+    // Another server, which has not looked for long, would say otherwise.
+    for (second, gate) in [
+        (300, Gate::Healthy(Duration::from_secs(300))),
+        (1_800, Gate::Healthy(Duration::ZERO)),
+        (1_801, Gate::Unhealthy("it crashes".to_owned())),
+    ] {
+        model.second = second;
+        model.gates.insert("prod".to_owned(), gate);
+        assert!(model.look().is_empty());
+        assert_eq!((model.phases().as_str(), model.step("prod").message.as_str()), ("prod Running", paused));
+        assert_eq!(model.again, Some(Duration::from_secs(3_600 - second as u64)));
+    }
+    model.gates.clear();
+    model.second = 3_600;
+    assert_eq!(model.look(), ["prod/b"]);
+    model.succeed("prod", &["b"]);
+    model.second = 4_000;
+    model.look();
+    assert_eq!(model.again, Some(Duration::ZERO), "the next wave is asked about");
+    model.gates.insert("prod".to_owned(), Gate::Unhealthy("it crashes".to_owned()));
+    model.second = 4_600;
+    model.look();
+    assert_eq!(model.phases(), "prod Failed");
+}
+
+#[test]
+fn wave_that_is_healthy_when_its_time_is_up_is_given_the_time_to_stay_so() {
+    let health = json!({"healthyFor": "5m", "timeout": "5m"});
+    let run = json!({"stack": "web", "operation": "Apply", "workspaces": ["a"], "health": health});
+    let steps = json!([{"name": "dev", "run": run}]);
+    let start = || {
+        let mut model = Model::new(steps.clone());
+        model.look();
+        model.succeed("dev", &["a"]);
+        model.look();
+        model.gates.insert("dev".to_owned(), Gate::Healthy(Duration::from_secs(290)));
+        model.second = 300;
+        assert!(model.look().is_empty());
+        assert_eq!((model.phases().as_str(), model.again), ("dev Running", Some(Duration::from_secs(15))));
+        model.second = 315;
+        model
+    };
+    for (gate, phases) in [
+        (Gate::Healthy(Duration::from_secs(305)), "dev Succeeded"),
+        (Gate::Unhealthy("it crashes".to_owned()), "dev Failed"),
+    ] {
+        let mut model = start();
+        model.gates.insert("dev".to_owned(), gate);
+        model.look();
+        assert_eq!(model.phases(), phases);
+    }
+}
+
+#[test]
 fn so_many_failures_are_tolerated_and_the_next_one_stops_the_step() {
     let step = json!({"name": "all", "run": {"stack": "web", "operation": "Apply", "maxFailures": 1, "maxParallel": 2,
         "workspaces": ["a", "b", "c", "d", "e"]}});
@@ -323,8 +386,19 @@ fn an_end_waits_for_what_is_under_way() {
     assert_eq!(model.phases(), "one Running, ok Canceled, two Canceled");
     model.succeed("one", &["b"]);
     model.look();
-    // That one of them failed is what it ends with, however it came.
-    assert_eq!(model.phases(), "one Failed, ok Canceled, two Canceled");
+    assert_eq!(model.phases(), "one Canceled, ok Canceled, two Canceled");
+
+    // That one of them failed by itself is what it ends with.
+    for phase in [RunPhase::Failed, RunPhase::Canceled] {
+        let mut model = Model::new(json!([run("one", &[], &["a", "b"])]));
+        model.look();
+        model.set("one", "a", phase);
+        model.look();
+        model.is_ending = true;
+        model.set("one", "b", RunPhase::Canceled);
+        model.look();
+        assert_eq!(model.phases(), "one Failed", "{phase:?} before the end");
+    }
 }
 
 #[test]
