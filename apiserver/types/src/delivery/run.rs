@@ -93,7 +93,7 @@ pub struct ImportResource {
     /// Its id in the Spec, such as apps/v1:Deployment:shop:web.
     pub id: String,
     /// What the infrastructure calls it, where the id does not say so. Of a Kubernetes object: its id,
-    /// <namespace>/<name>, or its name if it has no namespace; anything else is refused.
+    /// namespace/name, or its name if it has no namespace; anything else is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub infrastructure_id: Option<String>,
 }
@@ -111,8 +111,9 @@ pub struct KusionRelease {
     /// The release; absent: the latest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<i64>,
-    /// The folder that the releases are in, from where the Backend begins; absent: releases/<project>/<workspace>. Kusion's
-    /// server has releases/server/<source>/<path of the project>/<workspace>.
+    /// The folder that the releases are in, from where the Backend begins; absent: releases, and in it the folder of the
+    /// project and of the workspace. Kusion's server has releases/server, and in it those of the source, the project's path
+    /// and the workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
 }

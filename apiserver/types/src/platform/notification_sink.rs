@@ -43,7 +43,7 @@ pub struct NotificationSinkSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "bytes_schema")]
     pub ca_bundle: Option<ByteString>,
-    /// What the source of events begins with, such as https://stoa.example.com; absent: it is an API path.
+    /// What the source of events begins with, such as `https://stoa.example.com`; absent: it is an API path.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub source: String,
     /// The types of events, such as dev.stoa.run.failed, or all with the same beginning, such as dev.stoa.run.*; empty: all.
