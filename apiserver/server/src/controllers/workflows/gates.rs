@@ -5,7 +5,11 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use futures_util::{StreamExt as _, future::BoxFuture, stream};
+use futures_util::{
+    StreamExt as _,
+    future::{BoxFuture, try_join_all},
+    stream,
+};
 use kube::ResourceExt as _;
 use parking_lot::Mutex;
 use stoa_machinery::ApiError;
@@ -23,9 +27,11 @@ use crate::{
 };
 
 /// How many workspaces are looked at at once.
-const AT_ONCE: usize = 8;
+const AT_ONCE: usize = 16;
 /// How long a look at one may take.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a look at all of a wave may take: the workflow sees nothing else meanwhile, such as that it is cancelled.
+const WHOLE: Duration = Duration::from_secs(60);
 /// The shortest and the longest time between two looks.
 const EVERY: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(15);
 
@@ -63,7 +69,8 @@ impl Gates {
         state: &WorkflowStatus,
         waves: &HashMap<String, Vec<Vec<String>>>,
     ) -> Result<HashMap<String, Gate>, ApiError> {
-        let mut gates = HashMap::new();
+        let mut waiting = Vec::new();
+        let mut looks: Vec<BoxFuture<'_, Result<(), ApiError>>> = Vec::new();
         for step in &workflow.spec.steps {
             let Some((run, gate)) = step.run.as_ref().and_then(|run| Some((run, run.health.as_ref()?))) else {
                 continue;
@@ -76,12 +83,17 @@ impl Gates {
             let names = usize::try_from(wave - 1).ok().and_then(|i| waves.get(&step.name)?.get(i));
             let of = (workflow.uid().unwrap_or_default(), step.name.clone(), wave);
             if !self.is_fresh(&of, every(gate)) {
-                let message = look_at(services, workflow, state, run, names.map_or(&[], Vec::as_slice)).await?;
-                self.note(of.clone(), message);
+                let look = look_at(services, workflow, state, run, names.map_or(&[], Vec::as_slice));
+                let of = of.clone();
+                looks.push(Box::pin(async move {
+                    self.note(of, look.await?);
+                    Ok(())
+                }));
             }
-            gates.extend(self.seen(&of).map(|seen| (step.name.clone(), seen)));
+            waiting.push(of);
         }
-        Ok(gates)
+        try_join_all(looks).await?;
+        Ok(waiting.into_iter().filter_map(|of| Some((of.1.clone(), self.seen(&of)?))).collect())
     }
 
     fn is_fresh(&self, of: &Of, every: Duration) -> bool {
@@ -131,30 +143,43 @@ async fn look_at(
     let Some(stack) = services.lookup.api::<Stack>()?.get_opt(&namespace, name).await? else {
         return Ok(Some(format!("stack {name:?} does not exist")));
     };
-    let looks: Vec<BoxFuture<'_, Option<String>>> = names
+    let looks: Vec<Look<'_>> = names
         .iter()
-        .map(|workspace| -> BoxFuture<'_, _> {
+        .map(|workspace| -> Look<'_> {
             let look = Box::pin(look_in(services, workflow, state, run, stack.clone(), workspace));
-            Box::pin(async move {
-                let found = match tokio::time::timeout(PATIENCE, look).await {
-                    Ok(Ok(unhealthy)) => unhealthy,
-                    Ok(Err(Halt::Failed { message, .. })) => Some(message),
-                    Ok(Err(Halt::Retry(message) | Halt::SourceUnreachable(message) | Halt::Abandoned(message))) => {
-                        Some(message)
-                    }
-                    Ok(Err(Halt::Canceled | Halt::AwaitingApproval)) => None,
-                    Err(_) => Some(format!("nothing was heard within {PATIENCE:?}")),
-                };
-                found.map(|message| format!("workspace {workspace}: {message}"))
-            })
+            (workspace, look)
         })
         .collect();
-    let unhealthy: Vec<String> = stream::iter(looks).buffered(AT_ONCE).filter_map(std::future::ready).collect().await;
+    let unhealthy = within(WHOLE, looks).await;
     let tolerated = usize::try_from(run.max_failures).unwrap_or(0);
     Ok(unhealthy.first().filter(|_| unhealthy.len() > tolerated).map(|first| match unhealthy.len() - 1 {
         0 => first.clone(),
         more => format!("{first}; and {more} more workspaces"),
     }))
+}
+
+/// A workspace, and a look at it.
+type Look<'a> = (&'a str, BoxFuture<'a, Result<Option<String>, Halt>>);
+
+/// What is wrong with workspaces, several of which are looked at at once, for so long in all: of the others nothing is heard.
+async fn within(limit: Duration, looks: Vec<Look<'_>>) -> Vec<String> {
+    let end = Instant::now() + limit;
+    let mut heard: Vec<BoxFuture<'_, Option<String>>> = Vec::new();
+    for (workspace, look) in looks {
+        heard.push(Box::pin(async move {
+            let found = match tokio::time::timeout_at(end.min(Instant::now() + PATIENCE), look).await {
+                Ok(Ok(unhealthy)) => unhealthy,
+                Ok(Err(Halt::Failed { message, .. })) => Some(message),
+                Ok(Err(Halt::Retry(message) | Halt::SourceUnreachable(message) | Halt::Abandoned(message))) => {
+                    Some(message)
+                }
+                Ok(Err(Halt::Canceled | Halt::AwaitingApproval)) => None,
+                Err(_) => Some("nothing was heard in time".to_owned()),
+            };
+            found.map(|message| format!("workspace {workspace}: {message}"))
+        }));
+    }
+    stream::iter(heard).buffered(AT_ONCE).filter_map(std::future::ready).collect().await
 }
 
 /// Looks at what is deployed in a workspace; what is wrong with it.
@@ -183,4 +208,27 @@ async fn look_in(
         0 => format!("{}: {}", first.id, first.message),
         more => format!("{}: {}; and {more} more resources", first.id, first.message),
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_ends_in_time_however_many_clusters_do_not_answer() {
+        let look = |i: usize| -> Look<'_> {
+            let (name, is_away) = if i < 16 { ("near", false) } else { ("far", true) };
+            let wait = async move {
+                if is_away {
+                    std::future::pending::<()>().await;
+                }
+                Ok(None)
+            };
+            (name, Box::pin(wait))
+        };
+        let start = Instant::now();
+        let unhealthy = within(WHOLE, (0..400).map(look).collect()).await;
+        assert_eq!(start.elapsed().as_secs(), WHOLE.as_secs());
+        assert_eq!(unhealthy, vec!["workspace far: nothing was heard in time"; 384]);
+    }
 }

@@ -1,7 +1,8 @@
 //! Which commits a workflow deploys: found once, so that all of its steps deploy the same.
 
-use std::{collections::HashMap, time::Duration};
+use std::time::Duration;
 
+use futures_util::{StreamExt as _, TryStreamExt as _, future::BoxFuture, stream};
 use kube::ResourceExt as _;
 use stoa_types::{
     Stack, Workflow,
@@ -16,6 +17,10 @@ use crate::{
 
 /// How long a repository may take.
 const LOOK: Duration = Duration::from_secs(30);
+/// How long all of them may take.
+const WHOLE: Duration = Duration::from_secs(60);
+/// How many are asked at once.
+const AT_ONCE: usize = 8;
 
 /// What a step deploys: nothing, where it deploys no version.
 fn wanted(workflow: &Workflow, run: &RunStep, stack: &Stack) -> String {
@@ -47,8 +52,10 @@ pub(super) async fn find(services: &Services, workflow: &Workflow) -> Result<Vec
     let runs = workflow.spec.steps.iter().filter_map(|step| step.run.as_ref()).filter(|run| deploys(run));
     let (named, desired): (Vec<&RunStep>, Vec<&RunStep>) =
         runs.partition(|run| run.version.is_some() || workflow.spec.version.is_some());
-    let mut commits: HashMap<(String, String), String> = HashMap::new();
-    let mut pinned: Vec<PinnedVersion> = Vec::new();
+    // The sources and versions that are asked for, and of which of these a stack is.
+    let mut asked: Vec<(String, String)> = Vec::new();
+    let mut looks: Vec<BoxFuture<'_, Result<String, Halt>>> = Vec::new();
+    let mut stacks = Vec::new();
     for run in named.into_iter().chain(desired) {
         let name = stack_of(&workflow.spec, run);
         let stack = services.lookup.api::<Stack>()?.get_opt(&namespace, name).await?;
@@ -56,16 +63,29 @@ pub(super) async fn find(services: &Services, workflow: &Workflow) -> Result<Vec
             stack.ok_or_else(|| Halt::failed(reason::REFERENCE_NOT_FOUND, format!("stack {name:?} does not exist")))?;
         let version = wanted(workflow, run, &stack);
         let (source, request) = Target::version_of(services, &namespace, &stack.spec.project, &version).await?;
-        let commit = match commits.get(&(source.clone(), version.clone())) {
-            Some(commit) => commit.clone(),
-            None => resolve(services, request).await?,
-        };
-        commits.insert((source, version.clone()), commit.clone());
-        let found = PinnedVersion { stack: name.to_owned(), version, commit };
+        let of = (source, version.clone());
+        let place = asked.iter().position(|other| *other == of).unwrap_or(asked.len());
+        if place == asked.len() {
+            asked.push(of);
+            looks.push(Box::pin(resolve(services, request)));
+        }
+        stacks.push((name.to_owned(), version, place));
+    }
+    let commits = within(WHOLE, looks).await?;
+    let mut pinned: Vec<PinnedVersion> = Vec::new();
+    for (stack, version, place) in stacks {
+        let found = PinnedVersion { stack, version, commit: commits[place].clone() };
         pinned.retain(|other| *other != found);
         pinned.push(found);
     }
     Ok(pinned)
+}
+
+/// The commits of versions, which are asked for several at once, for so long in all.
+async fn within(limit: Duration, looks: Vec<BoxFuture<'_, Result<String, Halt>>>) -> Result<Vec<String>, Halt> {
+    let all = stream::iter(looks).buffered(AT_ONCE).try_collect();
+    let all = tokio::time::timeout(limit, all).await;
+    all.unwrap_or_else(|_| Err(Halt::Retry(format!("the repositories did not answer within {limit:?}"))))
 }
 
 /// Asks for the commit of a version.
@@ -73,4 +93,29 @@ pub(super) async fn resolve(services: &Services, request: stoa_proto::ResolveReq
     let response = tokio::time::timeout(LOOK, services.runner.resolve(request)).await;
     let response = response.map_err(|_| Halt::Retry(format!("the repository did not answer within {LOOK:?}")))?;
     Ok(response.map_err(|status| runner::halt(&status, reason::SOURCE_UNREACHABLE))?.into_inner().commit)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn many_repositories_are_asked_at_once_and_not_for_long() {
+        let look = |seconds: u64| -> BoxFuture<'static, Result<String, Halt>> {
+            Box::pin(async move {
+                sleep(Duration::from_secs(seconds)).await;
+                Ok(seconds.to_string())
+            })
+        };
+        let start = Instant::now();
+        let found = within(WHOLE, (0..16).map(look).collect()).await.unwrap();
+        assert_eq!(found, (0..16).map(|i: u64| i.to_string()).collect::<Vec<_>>(), "in their order");
+        assert!(start.elapsed().as_secs() < 30, "{:?}", start.elapsed());
+        let start = Instant::now();
+        let late = within(WHOLE, (0..100).map(|_| look(29)).collect()).await.unwrap_err();
+        assert!(matches!(late, Halt::Retry(_)), "{late:?}");
+        assert_eq!(start.elapsed().as_secs(), WHOLE.as_secs());
+    }
 }
