@@ -18,8 +18,13 @@ use stoa_types::delivery::{
 use super::gates::every;
 use crate::kinds::workflow::approval::sentence;
 
-/// So many runs of a step are listed that have ended.
+/// So many runs of a step are listed that have ended, and so many of all steps together.
 const LISTED: usize = 20;
+const LISTED_IN_ALL: usize = 400;
+/// So many runs of a workflow may be under way at once: its status names each of them.
+const MOST_ACTIVE: usize = 200;
+/// So many bytes may the names of selected workspaces have that the status keeps at once.
+const MOST_SELECTED: usize = 256 << 10;
 /// So many characters of what a run says are kept.
 const LONGEST: usize = 300;
 
@@ -93,6 +98,8 @@ pub(super) fn advance(status: &mut WorkflowStatus, situation: &Situation<'_>) ->
         let pending = |step: &Step| StepStatus { name: step.name.clone(), ..StepStatus::default() };
         status.steps = situation.steps.iter().map(pending).collect();
     }
+    // What has ended makes room for others.
+    status.steps.iter_mut().filter(|step| !step.runs.is_empty()).for_each(|step| observe(step, situation));
     for i in 0..situation.steps.len() {
         match status.steps[i].phase {
             StepPhase::Running | StepPhase::AwaitingApproval => go_on(status, situation, i, &mut decided),
@@ -182,6 +189,8 @@ fn begin(status: &mut WorkflowStatus, situation: &Situation<'_>, i: usize, decid
         Turn::Now if situation.is_paused => return false,
         Turn::Now => {}
     }
+    let size = |wave: &Vec<String>| -> usize { wave.iter().map(String::len).sum() };
+    let recorded: usize = status.steps.iter().flat_map(|of| &of.selected).map(|wave| size(&wave.workspaces)).sum();
     let of_step = &mut status.steps[i];
     of_step.start_time = Some(situation.now.clone());
     match &step.run {
@@ -197,6 +206,11 @@ fn begin(status: &mut WorkflowStatus, situation: &Situation<'_>, i: usize, decid
             }
             if total == 0 {
                 let message = "no workspace is selected".to_owned();
+                end(of_step, situation, StepPhase::Failed, message);
+                return true;
+            }
+            if !of_step.selected.is_empty() && recorded + waves.iter().map(size).sum::<usize>() > MOST_SELECTED {
+                let message = "more workspaces are selected than a workflow can keep in mind at once".to_owned();
                 end(of_step, situation, StepPhase::Failed, message);
                 return true;
             }
@@ -220,11 +234,12 @@ fn go_on(status: &mut WorkflowStatus, situation: &Situation<'_>, i: usize, decid
     let step = &situation.steps[i];
     match &step.run {
         Some(run) => {
+            let room = MOST_ACTIVE.saturating_sub(status.steps.iter().map(active).sum());
             let of_step = &mut status.steps[i];
-            observe(of_step, situation);
-            start_runs(of_step, situation, i, run, decided);
+            let most = room.min(usize::try_from(run.max_parallel).unwrap_or(1).saturating_sub(active(of_step)));
+            start_runs(of_step, situation, i, run, most, decided);
             tell_runs(of_step);
-            trim(&mut of_step.runs);
+            trim(&mut of_step.runs, (LISTED_IN_ALL / situation.steps.len()).clamp(1, LISTED));
         }
         None => {
             let approval = status.approvals.iter().find(|approval| approval.step == step.name);
@@ -240,6 +255,11 @@ fn go_on(status: &mut WorkflowStatus, situation: &Situation<'_>, i: usize, decid
             }
         }
     }
+}
+
+/// How many runs of a step are under way.
+fn active(step: &StepStatus) -> usize {
+    step.runs.iter().filter(|run| !run.phase.is_terminal()).count()
 }
 
 /// Notes what became of the runs that were under way.
@@ -259,12 +279,19 @@ fn observe(step: &mut StepStatus, situation: &Situation<'_>) {
     }
 }
 
-/// Starts what may be started of a step's runs, wave by wave, and ends it after the last.
-fn start_runs(step: &mut StepStatus, situation: &Situation<'_>, i: usize, run: &RunStep, decided: &mut Decided) {
+/// Starts what may be started of a step's runs, at most so many, wave by wave, and ends it after the last.
+fn start_runs(
+    step: &mut StepStatus,
+    situation: &Situation<'_>,
+    i: usize,
+    run: &RunStep,
+    most: usize,
+    decided: &mut Decided,
+) {
     let waves = situation.waves.get(&step.name).map_or(&[][..], Vec::as_slice);
     loop {
         let mut counts = step.counts.unwrap_or_default();
-        let mut active = step.runs.iter().filter(|run| !run.phase.is_terminal()).count();
+        let active = active(step);
         let has_failed = counts.failed > run.max_failures;
         if has_failed || situation.is_ending {
             if active == 0 {
@@ -283,16 +310,11 @@ fn start_runs(step: &mut StepStatus, situation: &Situation<'_>, i: usize, run: &
             if situation.is_paused {
                 return;
             }
-            let most = usize::try_from(run.max_parallel).unwrap_or(1);
-            for workspace in waves.iter().flatten().take(until).skip(started) {
-                if active >= most {
-                    break;
-                }
+            for workspace in waves.iter().flatten().take(until).skip(started).take(most) {
                 let name = run_name(situation.name, situation.uid, &step.name, workspace);
                 decided.starts.push(Start { step: i, name: name.clone(), workspace: workspace.clone() });
                 step.runs.push(StepRun { name, workspace: workspace.clone(), ..StepRun::default() });
                 counts.started += 1;
-                active += 1;
             }
             step.counts = Some(counts);
             return;
@@ -412,11 +434,11 @@ fn tell_runs(step: &mut StepStatus) {
     }
 }
 
-/// Keeps of the runs that have ended those that failed and the last ones.
-fn trim(runs: &mut Vec<StepRun>) {
+/// Keeps so many of the runs that have ended: those that failed, and the last ones.
+fn trim(runs: &mut Vec<StepRun>, listed: usize) {
     let has_ended = |run: &&StepRun| run.phase.is_terminal();
     let is_good = |run: &StepRun| run.phase == RunPhase::Succeeded;
-    let mut excess = runs.iter().filter(has_ended).count().saturating_sub(LISTED);
+    let mut excess = runs.iter().filter(has_ended).count().saturating_sub(listed);
     runs.retain(|run| {
         let goes = excess > 0 && is_good(run);
         excess -= usize::from(goes);

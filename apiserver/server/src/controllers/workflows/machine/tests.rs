@@ -15,6 +15,8 @@ struct Model {
     is_ending: bool,
     again: Option<Duration>,
     gates: HashMap<String, Gate>,
+    /// The workspaces that each selector finds.
+    selected: Vec<String>,
 }
 
 impl Model {
@@ -28,14 +30,19 @@ impl Model {
             is_ending: false,
             again: None,
             gates: HashMap::new(),
+            selected: Vec::new(),
         }
     }
 
     /// Looks, and starts what is to be started; that, as `step/workspace`.
     fn look(&mut self) -> Vec<String> {
+        let wave = |wave: &Wave| match wave.workspace_selector.is_some() {
+            true => self.selected.clone(),
+            false => wave.workspaces.clone(),
+        };
         let waves = |run: &RunStep| match run.waves.is_empty() {
             true => vec![run.workspaces.clone()],
-            false => run.waves.iter().map(|wave| wave.workspaces.clone()).collect(),
+            false => run.waves.iter().map(wave).collect(),
         };
         let waves: HashMap<String, Vec<Vec<String>>> =
             self.steps.iter().filter_map(|step| Some((step.name.clone(), waves(step.run.as_ref()?)))).collect();
@@ -439,6 +446,47 @@ fn status_stays_small_however_many_workspaces_there_are() {
     let counts = RunCounts { total: 400, started: 400, succeeded: 200, failed: 200 };
     assert_eq!(model.step("all").counts, Some(counts));
     assert!(largest < 8_000, "{largest} bytes");
+}
+
+#[test]
+fn status_stays_small_however_many_steps_there_are() {
+    let names: Vec<String> = (0..100).map(|i| format!("{}-{i:03}", "w".repeat(59))).collect();
+    let step = |i: usize| {
+        json!({"name": format!("step-{i:02}"), "run": {"stack": "web", "operation": "Apply", "workspaces": names,
+            "maxParallel": 100, "maxFailures": 100}})
+    };
+    let mut model = Model::new(Value::Array((0..100).map(step).collect()));
+    let (mut started, mut largest) = (0, 0);
+    loop {
+        let now = model.look();
+        let active = model.status.steps.iter().map(active).sum::<usize>();
+        if active == 0 {
+            break;
+        }
+        assert_eq!((now.len(), active), (200, 200), "after {started}");
+        started += now.len();
+        largest = largest.max(serde_json::to_vec(&model.status).unwrap().len());
+        for seen in model.runs.values_mut() {
+            *seen = Seen { phase: RunPhase::Failed, message: "m".repeat(1_000) };
+        }
+    }
+    assert_eq!(started, 10_000);
+    assert!(model.status.steps.iter().all(|step| step.phase == StepPhase::Succeeded), "{}", model.phases());
+    assert!(largest < 512 << 10, "{largest} bytes");
+}
+
+#[test]
+fn selected_workspaces_are_recorded_before_runs_start_as_far_as_there_is_room() {
+    let waves = json!([{"workspaceSelector": {}}]);
+    let step = |name: &str| json!({"name": name, "run": {"stack": "web", "operation": "Apply", "waves": waves, "maxParallel": 1}});
+    let mut model = Model::new(json!([step("a"), step("b"), step("c")]));
+    model.selected = (0..1_000).map(|i| format!("{}-{i:03}", "w".repeat(96))).collect();
+    assert!(model.look().is_empty());
+    assert_eq!((model.phases().as_str(), model.again), ("a Running, b Running, c Failed", Some(Duration::ZERO)));
+    let message = "more workspaces are selected than a workflow can keep in mind at once";
+    assert_eq!(model.step("c").message, message);
+    assert!(model.step("c").selected.is_empty());
+    assert_eq!(model.look(), [format!("a/{}", model.selected[0]), format!("b/{}", model.selected[0])]);
 }
 
 #[test]
