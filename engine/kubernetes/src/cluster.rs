@@ -249,12 +249,20 @@ impl Cluster {
     async fn call(&self, method: Method, path: &str, body: Option<(&str, Vec<u8>)>) -> Result<Vec<u8>, CallError> {
         let mut attempt = 1;
         let mut was_ready = false;
+        let mut was_refused = false;
         loop {
             let err = match self.call_once(&method, path, body.as_ref()).await {
-                Ok(body) => return Ok(body),
+                Ok(body) => {
+                    if was_refused {
+                        // It knows its roles now. When it starts once more, it has its time again.
+                        *self.unready.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                    }
+                    return Ok(body);
+                }
                 Err(err) => err,
             };
             if !was_ready && matches!(&err, CallError::Status(failure) if failure.code == 403) {
+                was_refused = true;
                 match self.readiness().await {
                     // It may have become so after the refusal: the next one counts.
                     Readiness::Ready => was_ready = true,

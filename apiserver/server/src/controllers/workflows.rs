@@ -3,8 +3,8 @@
 //! A look reads the workflow and the runs that its status names, decides ([`machine`]), starts runs, and writes the
 //! status, in this order. The name of a run follows from what it is for, and what it is from what was recorded before: the
 //! commits, the selected workspaces. So whoever goes on after a crash between the two last creates the same run again, and
-//! finds it. Elsewhere: which commits are deployed is found in [`versions`], and
-//! whether what was deployed is healthy in [`gates`].
+//! finds it. Elsewhere: which commits are deployed is found in [`versions`], and whether what was deployed is healthy in
+//! [`gates`].
 
 mod gates;
 mod machine;

@@ -165,7 +165,7 @@ async fn tell(services: &Services, sink: &NotificationSink, standing: &Standing)
     }
 }
 
-/// How far a sink was told. From here on it is told of what happens after it was made, or as far as it is known, seen first.
+/// How far a sink was told. One that was never seen before begins here: it is told of what happens after it was made.
 async fn cursor(records: &Records, sink: &NotificationSink) -> Result<Cursor, Stopped> {
     if let Some(cursor) = records.cursor().await? {
         return Ok(cursor);

@@ -23,7 +23,7 @@ use crate::common::{Condition, DurationString, SecretKeyReference, Subject, byte
     status = "NotificationSinkStatus",
     derive = "Default",
     derive = "PartialEq",
-    doc = "NotificationSink is an HTTP endpoint that is told of what happens to runs, releases, stacks and workspaces: CloudEvents, signed as in Standard Webhooks, delivered at least once and in order for each stack. What is given up is kept and can be delivered again."
+    doc = "NotificationSink is an HTTP endpoint that is told of what happens to runs, workflows, releases, stacks and workspaces: CloudEvents, signed as in Standard Webhooks, delivered at least once and in order for each stack. What is given up is kept and can be delivered again."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct NotificationSinkSpec {

@@ -26,7 +26,7 @@ fn wanted(namespace: &str, value: &str) -> String {
       selector: {{matchLabels: {{app: web}}}}
       template:
         metadata: {{labels: {{app: web}}}}
-        spec: {{containers: [{{name: web, image: \"registry.k8s.io/pause:3.10\"}}]}}
+        spec: {{containers: [{{name: web, image: \"pause:3.10\"}}]}}
 - id: v1:ConfigMap:{namespace}:settings
   type: Kubernetes
   attributes:
@@ -52,7 +52,7 @@ spec:
   selector: {{matchLabels: {{app: web}}}}
   template:
     metadata: {{labels: {{app: web}}}}
-    spec: {{containers: [{{name: web, image: \"registry.k8s.io/pause:3.10\"}}]}}
+    spec: {{containers: [{{name: web, image: \"pause:3.10\"}}]}}
 ---
 apiVersion: v1
 kind: ConfigMap

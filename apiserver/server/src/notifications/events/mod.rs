@@ -100,6 +100,18 @@ pub(super) struct Scope {
     pub(super) workspaces: Vec<String>,
 }
 
+impl Scope {
+    /// What happened to something of a stack, in some workspaces. `project` is the label.
+    fn of_stack(metadata: &Metadata, stack: &str, workspaces: Vec<String>) -> Self {
+        Self {
+            organization: metadata.namespace.clone(),
+            project: metadata.labels.project.clone(),
+            stack: stack.to_owned(),
+            workspaces,
+        }
+    }
+}
+
 /// Something that has happened to an object.
 #[derive(Clone, Debug)]
 pub(super) struct Mark {
@@ -173,6 +185,13 @@ struct Metadata {
 struct Labels {
     #[serde(default, rename = "stoa.dev/project")]
     project: String,
+}
+
+/// Who asked for something.
+#[derive(Default, Deserialize)]
+struct Requester {
+    #[serde(default)]
+    username: String,
 }
 
 /// What is read of a condition.

@@ -40,12 +40,7 @@ impl Told for Release {
     }
 
     fn scope(&self) -> Scope {
-        Scope {
-            organization: self.0.metadata.namespace.clone(),
-            project: self.0.metadata.labels.project.clone(),
-            stack: self.0.spec.stack.clone(),
-            workspaces: vec![self.0.spec.workspace.clone()],
-        }
+        Scope::of_stack(&self.0.metadata, &self.0.spec.stack, vec![self.0.spec.workspace.clone()])
     }
 
     fn marks(&self) -> Vec<Mark> {

@@ -8,7 +8,7 @@ use stoa_types::{
     reason,
 };
 
-use super::{Condition, Mark, Metadata, Parts, Scope, Told, condition};
+use super::{Condition, Mark, Metadata, Parts, Requester, Scope, Told, condition};
 
 const STARTED: &str = "dev.stoa.run.started";
 const AWAITING_APPROVAL: &str = "dev.stoa.run.awaitingapproval";
@@ -68,12 +68,6 @@ struct Source {
     spec_digest: Option<String>,
 }
 
-#[derive(Default, Deserialize)]
-struct Requester {
-    #[serde(default)]
-    username: String,
-}
-
 impl Told for Run {
     type Kind = stoa_types::Run;
     const RESOURCE: &'static str = "delivery.stoa.dev/runs/";
@@ -85,12 +79,7 @@ impl Told for Run {
     }
 
     fn scope(&self) -> Scope {
-        Scope {
-            organization: self.0.metadata.namespace.clone(),
-            project: self.0.metadata.labels.project.clone(),
-            stack: self.0.spec.stack.clone(),
-            workspaces: vec![self.0.spec.workspace.clone()],
-        }
+        Scope::of_stack(&self.0.metadata, &self.0.spec.stack, vec![self.0.spec.workspace.clone()])
     }
 
     fn marks(&self) -> Vec<Mark> {

@@ -8,7 +8,7 @@ use stoa_types::{
     reason,
 };
 
-use super::{Condition, Mark, Metadata, Parts, Scope, Told, condition};
+use super::{Condition, Mark, Metadata, Parts, Requester, Scope, Told, condition};
 
 const STARTED: &str = "dev.stoa.workflow.started";
 const AWAITING_APPROVAL: &str = "dev.stoa.workflow.awaitingapproval";
@@ -39,12 +39,6 @@ struct Status {
     steps: Vec<Step>,
     progress: Option<StepProgress>,
     conditions: Vec<Condition>,
-}
-
-#[derive(Default, Deserialize)]
-struct Requester {
-    #[serde(default)]
-    username: String,
 }
 
 #[derive(Deserialize)]
@@ -86,12 +80,7 @@ impl Told for Workflow {
     }
 
     fn scope(&self) -> Scope {
-        Scope {
-            organization: self.0.metadata.namespace.clone(),
-            project: self.0.metadata.labels.project.clone(),
-            stack: self.0.spec.stack.clone(),
-            workspaces: Vec::new(),
-        }
+        Scope::of_stack(&self.0.metadata, &self.0.spec.stack, Vec::new())
     }
 
     fn marks(&self) -> Vec<Mark> {

@@ -29,7 +29,7 @@ state:
                 namespace: web
           extensions:
             GVK: /v1, Kind=ConfigMap
-            kubeConfig: /home/ann/.kube/config
+            kubeConfig: kubeconfig.yaml
         - id: v1:Secret:web:db
           type: Kubernetes
           attributes:
