@@ -33,6 +33,11 @@ impl ControlRemote {
         remote
     }
 
+    /// Another server in front of the same repository, for tests that have to know who asked.
+    pub async fn another_server(&self) -> GitServer {
+        GitServer::start(self.folder.path(), Self::TOKEN, None).await
+    }
+
     /// The repository behind the server.
     pub fn repository(&self) -> PathBuf {
         self.folder.path().join("control.git")
@@ -40,7 +45,12 @@ impl ControlRemote {
 
     /// Where it is by `http` or `https`.
     pub fn url(&self, scheme: &str) -> String {
-        self.server.url(scheme, "control.git")
+        Self::url_at(&self.server, scheme)
+    }
+
+    /// Where a server of its folder has it.
+    pub fn url_at(server: &GitServer, scheme: &str) -> String {
+        server.url(scheme, "control.git")
     }
 
     /// The folder with the credentials.

@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeMap, ops::Deref, os::unix::fs::PermissionsExt as _, time::Duration};
 
-use stoa_git::testing::{ControlRemote, committed};
+use stoa_git::testing::{ControlRemote, GitServer, committed};
 use stoa_storage::git::RemoteOptions;
 
 use crate::support::{Bench, Clone, git};
@@ -43,6 +43,11 @@ impl Remote {
             longest_retry: Duration::from_millis(100),
             ..RemoteOptions::new(self.url("http"))
         }
+    }
+
+    /// By another server in front of it.
+    pub(crate) fn options_at(&self, server: &GitServer) -> RemoteOptions {
+        RemoteOptions { url: ControlRemote::url_at(server, "http"), ..self.options() }
     }
 
     /// By its path on this machine.
