@@ -52,6 +52,17 @@ impl<G: Clone + Eq + Hash + Send + 'static> Groups<G> {
         members.is_whole.then(|| members.by.get(group).map_or(0, HashSet::len))
     }
 
+    /// The groups that have members, of those that are asked for, once all have been seen.
+    pub(crate) fn filter(&self, is_wanted: impl Fn(&G) -> bool) -> Option<Vec<G>> {
+        let members = self.members.lock();
+        members.is_whole.then(|| members.by.keys().filter(|group| is_wanted(group)).cloned().collect())
+    }
+
+    /// Whether an object belongs to any.
+    pub(crate) fn has(&self, object: &ObjectKey) -> bool {
+        self.members.lock().of.contains_key(object)
+    }
+
     /// The objects that belong to it.
     pub(crate) fn members(&self, group: &G) -> Vec<ObjectKey> {
         self.members.lock().by.get(group).into_iter().flatten().cloned().collect()
@@ -101,14 +112,14 @@ pub(crate) trait Part: DeserializeOwned + Send + 'static {}
 impl<P: DeserializeOwned + Send + 'static> Part for P {}
 
 /// What is read of an object to see to which groups it belongs.
-#[derive(Deserialize)]
+#[derive(Deserialize, PartialEq)]
 pub(crate) struct Member<S, T> {
     metadata: MemberMetadata,
     pub(crate) spec: S,
     pub(crate) status: Option<T>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, PartialEq)]
 struct MemberMetadata {
     #[serde(default)]
     namespace: String,
@@ -165,7 +176,7 @@ mod tests {
     #[test]
     fn groups_have_the_objects_that_say_so() {
         let groups = Groups::default();
-        assert_eq!(groups.count(&"a"), None, "nobody knows yet");
+        assert_eq!((groups.count(&"a"), groups.filter(|_| true)), (None, None), "nobody knows yet");
         groups.members.lock().is_whole = true;
         let set = |name: &str, of: &[&'static str]| {
             groups.members.lock().set(&("shop".to_owned(), name.to_owned()), of.to_vec())
@@ -177,6 +188,9 @@ mod tests {
         assert!(set("api", &["b"]).is_empty(), "nothing moved");
         assert_eq!(set("web", &["b", "c"]), ["a", "c"]);
         assert_eq!(groups.members(&"c"), [("shop".to_owned(), "web".to_owned())]);
+        assert_eq!(groups.filter(|group| *group > "b").unwrap(), ["c"]);
+        let has = |name: &str| groups.has(&("shop".to_owned(), name.to_owned()));
+        assert_eq!([has("web"), has("other")], [true, false]);
         assert_eq!(set("web", &[]), ["b", "c"]);
         assert_eq!(counts(), [0, 1, 0]);
         assert_eq!(set("api", &[]), ["b"]);

@@ -23,7 +23,7 @@ use tokio_util::{
     time::{DelayQueue, delay_queue},
 };
 
-use super::groups::Part;
+use super::groups::{Member, Part};
 use crate::kinds::lookup::Kind;
 
 /// The shortest and longest wait after a failure.
@@ -66,6 +66,33 @@ impl Trigger {
         keys: impl Fn(&P) -> Vec<ObjectKey> + Send + 'static,
     ) -> Self {
         Self::of(objects.subscribe_part(None), keys)
+    }
+
+    /// The same, only when something changes that the type has: a status that is written again and again makes nothing
+    /// due that does not go by it.
+    pub(crate) fn on_change<K: Kind + Sync, S: Part + PartialEq, T: Part + PartialEq>(
+        objects: &Api<K>,
+        keys: impl Fn(&Member<S, T>) -> Vec<ObjectKey> + Send + 'static,
+    ) -> Self {
+        let mut known: HashMap<ObjectKey, Member<S, T>> = HashMap::new();
+        let keys = objects.subscribe_part(None).map(move |change: Change<Member<S, T>>| match change {
+            Change::Restarted(all) => {
+                let due = all.iter().flat_map(&keys).collect();
+                known = all.into_iter().map(|object| (object.key(), object)).collect();
+                due
+            }
+            Change::Applied(object) if known.get(&object.key()) == Some(&object) => Vec::new(),
+            Change::Applied(object) => {
+                let due = keys(&object);
+                known.insert(object.key(), object);
+                due
+            }
+            Change::Deleted(object) => {
+                known.remove(&object.key());
+                keys(&object)
+            }
+        });
+        Self::new(keys.boxed())
     }
 
     fn of<T: Send + 'static>(
@@ -193,7 +220,11 @@ pub(crate) async fn drive_some<F>(
 
 #[cfg(test)]
 mod tests {
+    use serde::de::IgnoredAny;
+    use stoa_types::Project;
+
     use super::*;
+    use crate::{controllers::runs::tests::World, runs::runner};
 
     #[tokio::test]
     async fn keys_are_due_once_and_at_the_earliest_time() {
@@ -204,6 +235,25 @@ mod tests {
         }
         assert_eq!([due.next().await, due.next().await], [key("web"), key("api")]);
         assert!(due.places.is_empty() && due.queue.is_empty(), "there is no other");
+    }
+
+    #[tokio::test]
+    async fn a_change_of_what_nobody_goes_by_makes_nothing_due() {
+        let world = World::with_runner(runner::unreachable()).await;
+        let projects = world.registry.api::<Project>();
+        let trigger = Trigger::on_change(&projects, |p: &Member<serde_json::Value, IgnoredAny>| vec![p.key()]);
+        let mut keys = trigger.keys;
+        let (web, api) = (("shop".to_owned(), "web".to_owned()), ("shop".to_owned(), "api".to_owned()));
+        assert_eq!(keys.next().await.unwrap(), std::slice::from_ref(&web), "what is there at the beginning");
+        for stacks in 1..4 {
+            let count = |p: &mut Project| p.status.get_or_insert_default().stacks = stacks;
+            projects.update_status_with("shop", "web", count).await.unwrap();
+        }
+        world.create("Project", "api", serde_json::json!({"source": {"name": "config"}})).await;
+        let describe = |p: &mut Project| p.spec.description = Some("the web".to_owned());
+        projects.update_with("shop", "web", describe).await.unwrap();
+        let mut due = keys.filter_map(async |keys| keys.into_iter().next()).boxed();
+        assert_eq!([due.next().await.unwrap(), due.next().await.unwrap()], [api, web]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -3,14 +3,14 @@
 //! One look is one question to the remote, for the source's own ref and for all versions that stacks of its projects want.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::Arc,
     time::Duration,
 };
 
+use futures_util::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
-use kube::ResourceExt as _;
 use parking_lot::Mutex;
 use rand::RngExt as _;
 use serde::{Deserialize, de::IgnoredAny};
@@ -20,12 +20,16 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    groups::Member,
+    groups::{GATHER, Groups, Member},
     queue::{self, ObjectKey, Trigger},
 };
 use crate::{
     kinds::check::set_condition,
-    runs::{Halt, Services, readiness, runner, target},
+    runs::{
+        Halt, Services,
+        readiness::{self, OfProjectSpec},
+        runner, target,
+    },
 };
 
 /// How long one look may take.
@@ -57,29 +61,36 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         return;
     };
     let looked = AllLooked::default();
+    let wanted = Groups::default();
+    let moved = wanted.follow(&stacks, |s: &Member<OfStackSpec, IgnoredAny>| {
+        let OfStackSpec { project, desired_version: version } = &s.spec;
+        let wanted = || Wanted { project: (s.namespace().to_owned(), project.clone()), version: version.clone() };
+        (!readiness::is_told_by_itself(version)).then(wanted).into_iter().collect()
+    });
     let lookup = services.lookup.clone();
-    let source_of = |project: &Project| (project.namespace().unwrap_or_default(), project.spec.source.name.clone());
+    let source_of = move |Wanted { project: (namespace, project), .. }: &Wanted| {
+        Some((namespace.clone(), readiness::source_of(&lookup, namespace, project)?))
+    };
     let triggers = vec![
         Trigger::on(&sources, |s| vec![queue::key_of(s)]),
         // A stack may want a version that nobody wanted before.
-        Trigger::on(&projects, move |p| vec![source_of(p)]),
-        Trigger::on_part(&stacks, move |s: &Member<OfStackSpec, IgnoredAny>| {
-            if readiness::is_told_by_itself(&s.spec.desired_version) {
-                return Vec::new();
-            }
-            let project = lookup.cached::<Project>(s.namespace(), &s.spec.project);
-            project.iter().map(source_of).collect()
+        Trigger::on_change(&projects, |p: &Member<OfProjectSpec, IgnoredAny>| {
+            vec![(p.namespace().to_owned(), p.spec.source.name.clone())]
         }),
+        Trigger::new(moved.map(move |moved| moved.groups.iter().filter_map(&source_of).collect()).boxed()),
     ];
-    queue::drive_some("sources", AT_ONCE, triggers, end, |key| look(services.clone(), looked.clone(), key)).await;
+    let look = |key| look(services.clone(), wanted.clone(), looked.clone(), key);
+    queue::drive_some("sources", AT_ONCE, triggers, end, look).await;
+}
+
+/// A version that stacks of a project want, which the remote has to be asked for.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Wanted {
+    project: ObjectKey,
+    version: String,
 }
 
 /// What of a stack says which version it wants.
-#[derive(Deserialize)]
-struct OfStack {
-    spec: OfStackSpec,
-}
-
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct OfStackSpec {
@@ -87,15 +98,16 @@ struct OfStackSpec {
     desired_version: String,
 }
 
-/// The versions that the remote has to be asked for, besides the latest one.
-fn wanted(services: &Services, (namespace, name): &ObjectKey) -> BTreeSet<String> {
-    let lookup = &services.lookup;
-    let projects = lookup.cached_keys::<Project>(namespace, "spec.source.name", name);
-    let stacks =
-        projects.iter().flat_map(|(_, project)| lookup.cached_keys::<Stack>(namespace, "spec.project", project));
-    let versions = stacks.filter_map(|(_, stack)| lookup.cached_part::<Stack, OfStack>(namespace, &stack));
-    let versions = versions.map(|stack| stack.spec.desired_version);
-    versions.filter(|version| !readiness::is_told_by_itself(version)).collect()
+/// The versions that the remote has to be asked for, besides the latest one, once all stacks have been seen.
+fn versions_of(
+    services: &Services,
+    wanted: &Groups<Wanted>,
+    (namespace, name): &ObjectKey,
+) -> Option<BTreeSet<String>> {
+    let projects = services.lookup.cached_keys::<Project>(namespace, "spec.source.name", name);
+    let projects: HashSet<ObjectKey> = projects.into_iter().collect();
+    let wanted = wanted.filter(|wanted| projects.contains(&wanted.project))?;
+    Some(wanted.into_iter().map(|wanted| wanted.version).collect())
 }
 
 /// How long to wait after so many failures, one after the other: ever longer, and not all sources of one server that is
@@ -108,14 +120,20 @@ fn wait_after(failures: u32, interval: Duration) -> Duration {
     wait.mul_f64(rand::rng().random_range(0.8..1.2))
 }
 
-async fn look(services: Services, looked: AllLooked, key: ObjectKey) -> Result<Option<Duration>, ApiError> {
+async fn look(
+    services: Services,
+    wanted: Groups<Wanted>,
+    looked: AllLooked,
+    key: ObjectKey,
+) -> Result<Option<Duration>, ApiError> {
     let sources = services.lookup.api::<Source>()?;
     let Some(source) = sources.get_opt(&key.0, &key.1).await? else {
         looked.lock().remove(&key);
         return Ok(None);
     };
     let interval = source.spec.poll_interval.parse().unwrap_or(Duration::from_secs(60));
-    let (generation, versions) = (source.metadata.generation, wanted(&services, &key));
+    let Some(versions) = versions_of(&services, &wanted, &key) else { return Ok(Some(GATHER)) };
+    let generation = source.metadata.generation;
     let webhook = source.status.as_ref().and_then(|status| status.last_webhook_time.clone());
     let last = looked.lock().get(&key).cloned();
     let mut failures = 0;

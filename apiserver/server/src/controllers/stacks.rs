@@ -22,7 +22,12 @@ use super::{
 use crate::{
     events::Kind,
     kinds::stack::{is_deployed, live_workspaces},
-    runs::{Services, awaits_approval, readiness, state, status, target::is_internal},
+    runs::{
+        Services, awaits_approval,
+        readiness::{self, OfSourceStatus},
+        state, status,
+        target::is_internal,
+    },
 };
 
 /// How often to look while something is going.
@@ -61,13 +66,15 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
     let triggers = vec![
         Trigger::new(changed.map(|moved| moved.objects).boxed()),
         // Stacks follow the head of their project's source.
-        Trigger::on(&sources, move |s: &Source| {
-            let namespace = s.namespace().unwrap_or_default();
-            let projects = lookup.cached_keys::<Project>(&namespace, "spec.source.name", &s.name_any());
+        Trigger::on_change(&sources, move |s: &Member<IgnoredAny, OfSourceStatus>| {
+            let (namespace, source) = s.key();
+            let projects = lookup.cached_keys::<Project>(&namespace, "spec.source.name", &source);
             projects.into_iter().flat_map(|project| of_source.members(&Reference::Project(project))).collect()
         }),
         // Stacks say when a workspace that they name does not exist.
-        Trigger::on(&workspaces, move |w: &Workspace| of_workspace.members(&Reference::Workspace(w.name_any()))),
+        Trigger::on_change(&workspaces, move |w: &Member<IgnoredAny, IgnoredAny>| {
+            of_workspace.members(&Reference::Workspace(w.key().1))
+        }),
     ];
     queue::drive("stacks", triggers, end, |key| look(services.clone(), key)).await;
 }

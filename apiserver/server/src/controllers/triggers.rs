@@ -6,10 +6,11 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use futures_util::StreamExt as _;
 use kube::ResourceExt as _;
 use parking_lot::Mutex;
 use serde::{Deserialize, de::IgnoredAny};
-use serde_json::json;
+use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use stoa_engine::digest::{canonical_json, hex};
 use stoa_machinery::{ApiError, RequestContext, registry::Api};
@@ -23,7 +24,7 @@ use stoa_types::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    groups::Member,
+    groups::{Groups, Member, Moved},
     queue::{self, ObjectKey, Trigger},
     stacks,
 };
@@ -58,22 +59,27 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         return;
     };
     let contents = Contents::default();
-    let lookup = services.lookup.clone();
+    let by_project = Groups::default();
+    let changed = by_project.follow(&of_stacks, |s: &Member<OfStackSpec, OfStackStatus>| {
+        let has_started = s.status.as_ref().is_some_and(|status| status.trigger.is_some());
+        let is_following = has_started || trigger::operation(s.spec.trigger).is_some();
+        is_following.then(|| (s.namespace().to_owned(), s.spec.project.clone())).into_iter().collect()
+    });
+    let (following, of_project) = (by_project.clone(), by_project);
+    let of_followers = move |moved: Moved<ObjectKey>| {
+        let has_left = !moved.groups.is_empty();
+        moved.objects.into_iter().filter(|stack| has_left || following.has(stack)).collect()
+    };
     let triggers = vec![
         // A source that moved comes as a stack whose observed commit did.
-        Trigger::on_part(&of_stacks, |s: &Member<OfStackSpec, OfStackStatus>| {
-            let has_started = s.status.as_ref().is_some_and(|status| status.trigger.is_some());
-            let is_due = has_started || trigger::operation(s.spec.trigger).is_some();
-            is_due.then(|| s.key()).into_iter().collect()
-        }),
+        Trigger::new(changed.map(of_followers).boxed()),
         Trigger::on_part(&runs, |run: &Member<OfRunSpec, OfRunStatus>| {
             let has_ended = |status: &OfRunStatus| status.requester.username == USER && status.phase.is_terminal();
             let is_own = run.status.as_ref().is_some_and(has_ended);
             is_own.then(|| (run.namespace().to_owned(), run.spec.stack.clone())).into_iter().collect()
         }),
-        Trigger::on(&projects, move |p: &Project| {
-            lookup.cached_keys::<Stack>(&p.namespace().unwrap_or_default(), "spec.project", &p.name_any())
-        }),
+        // A project's status counts its stacks, most of which follow nothing.
+        Trigger::on_change(&projects, move |p: &Member<Value, IgnoredAny>| of_project.members(&p.key())),
     ];
     let look = |key| look(services.clone(), contents.clone(), key);
     queue::drive_some("triggers", AT_ONCE, triggers, end, look).await;
@@ -82,6 +88,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
 /// What of a stack says whether there is anything to look at.
 #[derive(Deserialize)]
 struct OfStackSpec {
+    project: String,
     #[serde(default)]
     trigger: config::Trigger,
 }

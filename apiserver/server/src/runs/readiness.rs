@@ -35,8 +35,8 @@ pub(crate) fn head(lookup: &Lookup, stack: &Stack) -> Option<String> {
         return Some(version.clone());
     }
     let namespace = stack.namespace().unwrap_or_default();
-    let project: OfProject = lookup.cached_part::<Project, _>(&namespace, &stack.spec.project)?;
-    let source: OfSource = lookup.cached_part::<Source, _>(&namespace, &project.spec.source.name)?;
+    let source = source_of(lookup, &namespace, &stack.spec.project)?;
+    let source: OfSource = lookup.cached_part::<Source, _>(&namespace, &source)?;
     let status = source.status?;
     if version == "latest" {
         return status.observed_commit;
@@ -44,15 +44,21 @@ pub(crate) fn head(lookup: &Lookup, stack: &Stack) -> Option<String> {
     status.versions.into_iter().find(|observed| observed.version == *version)?.commit
 }
 
-/// What of a project says where its stacks come from: this is read with every write of a stack.
+/// The name of the source that the stacks of a project come from.
+pub(crate) fn source_of(lookup: &Lookup, namespace: &str, project: &str) -> Option<String> {
+    let project: OfProject = lookup.cached_part::<Project, _>(namespace, project)?;
+    Some(project.spec.source.name)
+}
+
 #[derive(Deserialize)]
 struct OfProject {
     spec: OfProjectSpec,
 }
 
-#[derive(Deserialize)]
-struct OfProjectSpec {
-    source: LocalReference,
+/// What of a project says where its stacks come from: this is read with every write of a stack.
+#[derive(Deserialize, PartialEq)]
+pub(crate) struct OfProjectSpec {
+    pub(crate) source: LocalReference,
 }
 
 /// What of a source says where it is.
@@ -61,9 +67,10 @@ struct OfSource {
     status: Option<OfSourceStatus>,
 }
 
-#[derive(Deserialize)]
+/// What the desired versions of stacks stand for.
+#[derive(Deserialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
-struct OfSourceStatus {
+pub(crate) struct OfSourceStatus {
     observed_commit: Option<String>,
     #[serde(default)]
     versions: Vec<ObservedVersion>,
