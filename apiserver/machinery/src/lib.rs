@@ -25,7 +25,6 @@ pub mod object;
 pub mod openapi;
 #[cfg(test)]
 mod oracle;
-pub mod outbound;
 pub mod profile;
 pub mod registry;
 pub mod request;
@@ -43,4 +42,5 @@ pub use object::Object;
 pub use registry::Registry;
 pub use request::RequestContext;
 pub use status::ApiError;
+pub use stoa_outbound as outbound;
 pub use strategy::Strategy;

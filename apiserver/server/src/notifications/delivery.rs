@@ -10,7 +10,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use http::{HeaderMap, Request, StatusCode, Uri, header};
 use http_body_util::Full;
-use jiff::{Timestamp, fmt::rfc2822};
+use jiff::Timestamp;
 use ring::hmac;
 use stoa_machinery::outbound;
 
@@ -157,21 +157,8 @@ fn decide(status: StatusCode, headers: &HeaderMap, now: Timestamp) -> Outcome {
         StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE | StatusCode::UNPROCESSABLE_ENTITY => {
             Outcome::Refused { why }
         }
-        _ => Outcome::Failed { why, retry_after: retry_after(headers, now) },
+        _ => Outcome::Failed { why, retry_after: outbound::retry_after(headers, now, LONGEST_WAIT) },
     }
-}
-
-/// How long an answer asks to wait: seconds, or a date.
-fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
-    let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
-    let wait = match text.parse() {
-        Ok(seconds) => Duration::from_secs(seconds),
-        Err(_) => {
-            let date = rfc2822::DateTimeParser::new().parse_timestamp(text).ok()?;
-            Duration::try_from(date.duration_since(now)).unwrap_or_default()
-        }
-    };
-    Some(wait.min(LONGEST_WAIT))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Buf;
+use http::{HeaderMap, header};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body, Incoming};
 use hyper_rustls::HttpsConnector;
@@ -10,6 +11,7 @@ use hyper_util::{
     client::legacy::{Client as Legacy, connect::HttpConnector},
     rt::{TokioExecutor, TokioTimer},
 };
+use jiff::{Timestamp, fmt::rfc2822};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::{CertificateDer, pem::PemObject as _};
 
@@ -80,6 +82,19 @@ pub async fn discard(mut body: Incoming, most: usize) {
             return;
         }
     }
+}
+
+/// How long an answer asks to wait, by its `Retry-After`: seconds, or a date. No longer than `longest`.
+pub fn retry_after(headers: &HeaderMap, now: Timestamp, longest: Duration) -> Option<Duration> {
+    let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
+    let wait = match text.parse() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(_) => {
+            let date = rfc2822::DateTimeParser::new().parse_timestamp(text).ok()?;
+            Duration::try_from(date.duration_since(now)).unwrap_or_default()
+        }
+    };
+    Some(wait.min(longest))
 }
 
 /// An error and its causes in one line, none twice.

@@ -1,0 +1,197 @@
+//! Where the API of a repository is, by the address that Git knows it by.
+
+use std::net::IpAddr;
+
+/// Which server keeps a repository.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Provider {
+    /// Gitea, and Forgejo, which has the same API.
+    Gitea,
+    /// GitHub, or GitHub Enterprise Server.
+    GitHub,
+}
+
+/// Where the API of a repository is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    pub(crate) provider: Provider,
+    /// The URL that all paths begin with, without a slash at its end.
+    pub(crate) api: String,
+    pub(crate) owner: String,
+    pub(crate) name: String,
+}
+
+/// Why an address leads to no API. It says nothing of user and password.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidAddress {
+    /// The repository is not named by an owner and a name.
+    #[error("the repository's address does not end in <owner>/<name>")]
+    Unnamed,
+    /// The repository is in a folder or has no host, so that the server has to be named.
+    #[error("the repository's address names no server; name its URL")]
+    NoServer,
+    /// The URL of the server is none.
+    #[error("the server's URL has to be like https://git.example.com, without user and password")]
+    Url,
+    /// What is sent could be read on the way.
+    #[error("the server's URL has to be https, unless it is a loopback address")]
+    InClear,
+}
+
+impl Address {
+    /// Where the API of the repository at `remote` is: at the same host, or at `url`, the address that people open the server
+    /// by.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidAddress`].
+    pub fn new(provider: Provider, remote: &str, url: Option<&str>) -> Result<Self, InvalidAddress> {
+        let (server, path) = split(remote);
+        let path = path.trim_matches('/');
+        let mut parts = path.strip_suffix(".git").unwrap_or(path).rsplitn(3, '/');
+        let (name, owner) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        let before = parts.next().unwrap_or_default();
+        if !is_name(owner) || !is_name(name) {
+            return Err(InvalidAddress::Unnamed);
+        }
+        let root = match (url.filter(|url| !url.is_empty()), server) {
+            (Some(url), _) => url.trim_end_matches('/').to_owned(),
+            (None, Some(server)) if before.is_empty() => server,
+            (None, Some(server)) => format!("{server}/{before}"),
+            (None, None) => return Err(InvalidAddress::NoServer),
+        };
+        let uri: http::Uri = root.parse().map_err(|_| InvalidAddress::Url)?;
+        let is_plain = uri.query().is_none() && uri.authority().is_some_and(|of| !of.as_str().contains('@'));
+        let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+        match uri.scheme_str() {
+            Some("https") if is_plain => {}
+            Some("http") if is_plain => {
+                let is_loopback = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+                if !is_loopback {
+                    return Err(InvalidAddress::InClear);
+                }
+            }
+            _ => return Err(InvalidAddress::Url),
+        }
+        let api = match provider {
+            Provider::Gitea => format!("{root}/api/v1"),
+            Provider::GitHub if host.eq_ignore_ascii_case("github.com") => "https://api.github.com".to_owned(),
+            Provider::GitHub => format!("{root}/api/v3"),
+        };
+        Ok(Self { provider, api, owner: owner.to_owned(), name: name.to_owned() })
+    }
+
+    /// The server as it is named to people.
+    pub(crate) fn shown(&self) -> &str {
+        &self.api
+    }
+}
+
+/// The server that people open, if the address names one, and the path there.
+fn split(remote: &str) -> (Option<String>, &str) {
+    let without_user = |authority: &str| authority.rsplit_once('@').map_or(authority, |(_, host)| host).to_owned();
+    if let Some((scheme, rest)) = remote.split_once("://") {
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let host = without_user(authority);
+        return match scheme {
+            "http" | "https" => (Some(format!("{scheme}://{host}")), path),
+            // The port is that of SSH.
+            "ssh" => (Some(format!("https://{}", host.split(':').next().unwrap_or_default())), path),
+            _ => (None, path),
+        };
+    }
+    match remote.split_once(':') {
+        // As in `git@example.com:shop/deploy.git`.
+        Some((host, path)) if !host.contains('/') => (Some(format!("https://{}", without_user(host))), path),
+        _ => (None, remote),
+    }
+}
+
+/// Whether something is the name of an owner or a repository.
+fn is_name(text: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    !text.is_empty() && text.len() <= 200 && text.chars().all(is_plain) && text.chars().any(|c| c != '.')
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn told(provider: Provider, remote: &str, url: Option<&str>) -> String {
+        match Address::new(provider, remote, url) {
+            Ok(address) => format!("{} {}/{}", address.api, address.owner, address.name),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn api_is_where_the_repository_is() {
+        use Provider::{GitHub, Gitea};
+        for (provider, remote, url, expected) in [
+            (Gitea, "https://git.example.com/shop/deploy.git", None, "https://git.example.com/api/v1 shop/deploy"),
+            (
+                Gitea,
+                "https://bot:x@git.example.com:3000/shop/deploy",
+                None,
+                "https://git.example.com:3000/api/v1 shop/deploy",
+            ),
+            (Gitea, "https://example.com/git/shop/deploy.git/", None, "https://example.com/git/api/v1 shop/deploy"),
+            (
+                Gitea,
+                "ssh://git@git.example.com:2222/shop/deploy.git",
+                None,
+                "https://git.example.com/api/v1 shop/deploy",
+            ),
+            (Gitea, "git@git.example.com:shop/deploy.git", None, "https://git.example.com/api/v1 shop/deploy"),
+            (
+                Gitea,
+                "git@git.example.com:shop/deploy.git",
+                Some("http://localhost:3000/"),
+                "http://localhost:3000/api/v1 shop/deploy",
+            ),
+            (
+                Gitea,
+                "file:///srv/shop/deploy.git",
+                Some("https://git.example.com"),
+                "https://git.example.com/api/v1 shop/deploy",
+            ),
+            (GitHub, "https://github.com/shop/deploy.git", None, "https://api.github.com shop/deploy"),
+            (GitHub, "git@github.com:shop/deploy.git", None, "https://api.github.com shop/deploy"),
+            (GitHub, "https://github.example.com/shop/deploy", None, "https://github.example.com/api/v3 shop/deploy"),
+        ] {
+            assert_eq!(told(provider, remote, url), expected);
+        }
+    }
+
+    #[test]
+    fn what_leads_to_no_api_is_told_without_the_password() {
+        for (remote, url, error) in [
+            ("https://git.example.com/deploy.git", None, InvalidAddress::Unnamed),
+            ("https://git.example.com/../deploy.git", None, InvalidAddress::Unnamed),
+            ("https://git.example.com/shop/a?b.git", None, InvalidAddress::Unnamed),
+            ("/srv/shop/deploy.git", None, InvalidAddress::NoServer),
+            ("file:///srv/shop/deploy.git", None, InvalidAddress::NoServer),
+            ("http://git.example.com/shop/deploy.git", None, InvalidAddress::InClear),
+            ("git@x:shop/deploy.git", Some("ftp://git.example.com"), InvalidAddress::Url),
+            ("git@x:shop/deploy.git", Some("https://bot:hunter2@git.example.com"), InvalidAddress::Url),
+            ("git@x:shop/deploy.git", Some("git.example.com"), InvalidAddress::Url),
+        ] {
+            let found = Address::new(Provider::Gitea, remote, url).unwrap_err();
+            assert_eq!(found, error, "{remote} {url:?}");
+            assert!(!found.to_string().contains("hunter2"));
+        }
+    }
+
+    proptest! {
+        /// Whatever the address, the owner and name are two path segments, and nothing else is sent to.
+        #[test]
+        fn names_are_path_segments(remote in ".{0,60}", url in proptest::option::of("https://[a-z./:@]{0,20}")) {
+            if let Ok(address) = Address::new(Provider::Gitea, &remote, url.as_deref()) {
+                prop_assert!(is_name(&address.owner) && is_name(&address.name));
+                prop_assert!(address.api.parse::<http::Uri>().is_ok());
+            }
+        }
+    }
+}

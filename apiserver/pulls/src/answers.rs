@@ -1,0 +1,332 @@
+//! What a server answers: which of it is read, and what its refusals mean.
+
+use std::time::Duration;
+
+use http::{HeaderMap, StatusCode, header};
+use jiff::Timestamp;
+use serde::{Deserialize, de::DeserializeOwned};
+
+use crate::{PullError, PullRequest, PullState};
+
+/// How much of what a server says of a refusal is passed on, in characters.
+const SAID: usize = 200;
+/// The longest wait that a server may ask for.
+const LONGEST: Duration = Duration::from_secs(3600);
+/// How long to wait where a server limits us and says no time.
+const UNSAID: Duration = Duration::from_secs(60);
+/// The longest name of a branch, or URL, that is taken, in bytes.
+const LONGEST_TEXT: usize = 2_000;
+
+/// A pull request as servers write it.
+#[derive(Deserialize)]
+pub(crate) struct Pull {
+    number: u64,
+    #[serde(default)]
+    html_url: Option<String>,
+    #[serde(default)]
+    title: Option<String>,
+    #[serde(default)]
+    body: Option<String>,
+    state: String,
+    #[serde(default)]
+    merged: Option<bool>,
+    #[serde(default)]
+    merged_at: Option<String>,
+    #[serde(default)]
+    merge_commit_sha: Option<String>,
+    head: Branch,
+    base: Branch,
+}
+
+#[derive(Deserialize)]
+struct Branch {
+    #[serde(rename = "ref")]
+    name: String,
+    #[serde(default)]
+    sha: Option<String>,
+    #[serde(default)]
+    repo: Option<Repository>,
+}
+
+#[derive(Deserialize)]
+struct Repository {
+    full_name: String,
+}
+
+/// A comment as servers write it.
+#[derive(Deserialize)]
+pub(crate) struct Comment {
+    pub(crate) id: u64,
+    #[serde(default)]
+    pub(crate) body: Option<String>,
+    #[serde(default)]
+    pub(crate) user: Option<User>,
+}
+
+/// Somebody with an account.
+#[derive(Deserialize)]
+pub(crate) struct User {
+    pub(crate) login: String,
+}
+
+/// What servers say of a refusal.
+#[derive(Deserialize)]
+struct Refusal {
+    message: String,
+}
+
+impl TryFrom<Pull> for PullRequest {
+    type Error = PullError;
+
+    fn try_from(pull: Pull) -> Result<Self, PullError> {
+        let malformed = |what: &str| PullError::Malformed(format!("the server told a pull request with {what}"));
+        if [&pull.head.name, &pull.base.name].iter().any(|name| name.len() > LONGEST_TEXT) {
+            return Err(malformed("a branch whose name is too long"));
+        }
+        let commit = |sha: Option<String>| sha.filter(|sha| !sha.is_empty());
+        let (head_commit, merge_commit) = (commit(pull.head.sha.clone()), commit(pull.merge_commit_sha));
+        if [&head_commit, &merge_commit].into_iter().flatten().any(|sha| !is_commit(sha)) {
+            return Err(malformed("a commit that is none"));
+        }
+        let state = match pull.state.as_str() {
+            _ if pull.merged == Some(true) || pull.merged_at.is_some() => PullState::Merged(merge_commit),
+            "open" => PullState::Open,
+            "closed" => PullState::Closed,
+            _ => return Err(malformed("a state that is not known")),
+        };
+        let name = |branch: &Branch| branch.repo.as_ref().map(|repository| repository.full_name.to_lowercase());
+        let is_fork = name(&pull.head).is_none() || name(&pull.head) != name(&pull.base);
+        let url = pull.html_url.filter(|url| {
+            let is_web = url.starts_with("https://") || url.starts_with("http://");
+            is_web && url.len() <= LONGEST_TEXT && url.chars().all(|c| c.is_ascii_graphic())
+        });
+        Ok(Self {
+            number: pull.number,
+            url: url.unwrap_or_default(),
+            title: pull.title.unwrap_or_default(),
+            body: pull.body.unwrap_or_default(),
+            state,
+            head: pull.head.name,
+            head_commit,
+            is_fork,
+            base: pull.base.name,
+        })
+    }
+}
+
+/// Whether something is the name of a commit.
+pub(crate) fn is_commit(text: &str) -> bool {
+    matches!(text.len(), 40 | 64) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// Reads what a server answered to a call that went well.
+pub(crate) fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, PullError> {
+    // What serde says may quote the answer; where is enough.
+    serde_json::from_slice(body).map_err(|error| {
+        let place = format!("line {}, column {}", error.line(), error.column());
+        PullError::Malformed(format!("the server's answer is not what was asked for, from {place} on"))
+    })
+}
+
+/// What an answer other than success means. `secrets` are in nothing that is passed on.
+pub(crate) fn refusal(
+    status: StatusCode,
+    headers: &HeaderMap,
+    body: &[u8],
+    now: Timestamp,
+    secrets: &[String],
+) -> PullError {
+    let said = said(body, secrets);
+    let message =
+        if said.is_empty() { format!("it answered {status}") } else { format!("it answered {status}: {said}") };
+    let is_exhausted = headers.get("x-ratelimit-remaining").is_some_and(|left| left == "0");
+    let is_limit = status == StatusCode::TOO_MANY_REQUESTS
+        || (status == StatusCode::FORBIDDEN && (is_exhausted || headers.contains_key(header::RETRY_AFTER)));
+    match status {
+        _ if is_limit => PullError::Limited { message, wait: wait(headers, now) },
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => PullError::Unauthorized(message),
+        StatusCode::NOT_FOUND => PullError::NotFound(message),
+        StatusCode::REQUEST_TIMEOUT => PullError::Unavailable(message),
+        _ if status.is_server_error() => PullError::Unavailable(message),
+        _ if status.is_redirection() => PullError::Refused(format!("{message}; redirects are not followed")),
+        _ => PullError::Refused(message),
+    }
+}
+
+/// How long a server that limits us wants us to wait.
+fn wait(headers: &HeaderMap, now: Timestamp) -> Duration {
+    let reset = || {
+        let at: i64 = headers.get("x-ratelimit-reset")?.to_str().ok()?.trim().parse().ok()?;
+        let left = u64::try_from(at.saturating_sub(now.as_second())).unwrap_or_default();
+        Some(Duration::from_secs(left).min(LONGEST))
+    };
+    let wait = stoa_outbound::retry_after(headers, now, LONGEST).or_else(reset).unwrap_or(UNSAID);
+    wait.max(Duration::from_secs(1))
+}
+
+/// The sentence of a refusal, on one line, cut short, and without secrets.
+fn said(body: &[u8], secrets: &[String]) -> String {
+    let Ok(Refusal { mut message }) = serde_json::from_slice(body) else { return String::new() };
+    for secret in secrets.iter().filter(|secret| secret.len() >= 3) {
+        message = message.replace(secret.as_str(), "(sensitive)");
+    }
+    let line: String = message.chars().take(SAID).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    line.trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const COMMIT: &str = "0123456789012345678901234567890123456789";
+
+    fn pull(changes: Value) -> Value {
+        let mut pull = json!({
+            "number": 7, "html_url": "https://git.example.com/shop/deploy/pulls/7", "title": "t", "body": "b", "state": "open",
+            "merged": false, "merged_at": null, "merge_commit_sha": null,
+            "head": {"ref": "stoa/x", "sha": COMMIT, "repo": {"full_name": "Shop/deploy"}},
+            "base": {"ref": "main", "sha": COMMIT, "repo": {"full_name": "shop/deploy"}},
+        });
+        json_merge(&mut pull, changes);
+        pull
+    }
+
+    fn json_merge(into: &mut Value, from: Value) {
+        match (into, from) {
+            (Value::Object(into), Value::Object(from)) => {
+                from.into_iter().for_each(|(key, value)| json_merge(into.entry(key).or_insert(Value::Null), value));
+            }
+            (into, from) => *into = from,
+        }
+    }
+
+    fn read(value: &Value) -> Result<PullRequest, PullError> {
+        decode::<Pull>(value.to_string().as_bytes())?.try_into()
+    }
+
+    #[test]
+    fn pull_request_is_read_as_its_server_tells_it() {
+        let open = read(&pull(json!({}))).unwrap();
+        assert_eq!((open.number, open.head.as_str(), open.base.as_str()), (7, "stoa/x", "main"));
+        assert_eq!((open.state, open.head_commit.as_deref(), open.is_fork), (PullState::Open, Some(COMMIT), false));
+        assert_eq!(open.url, "https://git.example.com/shop/deploy/pulls/7");
+        for (changes, state) in [
+            (json!({"state": "closed"}), PullState::Closed),
+            (
+                json!({"state": "closed", "merged": true, "merge_commit_sha": COMMIT}),
+                PullState::Merged(Some(COMMIT.to_owned())),
+            ),
+            (json!({"state": "closed", "merged_at": "2026-01-01T00:00:00Z"}), PullState::Merged(None)),
+            // GitHub has a commit there that tries whether it can be merged.
+            (json!({"merge_commit_sha": COMMIT}), PullState::Open),
+        ] {
+            assert_eq!(read(&pull(changes)).unwrap().state, state);
+        }
+        for fork in [json!({"head": {"repo": {"full_name": "eve/deploy"}}}), json!({"head": {"repo": null}})] {
+            assert!(read(&pull(fork)).unwrap().is_fork);
+        }
+        assert_eq!(read(&pull(json!({"head": {"sha": ""}}))).unwrap().head_commit, None);
+        assert_eq!(read(&pull(json!({"html_url": "javascript:alert(1)"}))).unwrap().url, "");
+    }
+
+    #[test]
+    fn what_is_no_pull_request_is_told_without_quoting_it() {
+        for changes in [
+            json!({"number": -1}),
+            json!({"state": "hunter2"}),
+            json!({"head": {"sha": "hunter2"}}),
+            json!({"head": {"ref": "x".repeat(3000)}}),
+            json!({"base": "hunter2"}),
+        ] {
+            let Err(PullError::Malformed(message)) = read(&pull(changes.clone())) else { panic!("{changes}") };
+            assert!(!message.contains("hunter2"), "{message}");
+        }
+        assert!(matches!(decode::<Pull>(b"<html>"), Err(PullError::Malformed(_))));
+    }
+
+    #[test]
+    fn refusals_say_what_to_do_and_no_secret() {
+        let now = Timestamp::from_second(1_000).unwrap();
+        let answer = |status: u16, headers: &[(&'static str, &'static str)], body: &str| {
+            let headers = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
+            let status = StatusCode::from_u16(status).unwrap();
+            refusal(status, &headers, body.as_bytes(), now, &["s3cr3t".to_owned()])
+        };
+        let limited = |error| match error {
+            PullError::Limited { wait, .. } => wait.as_secs(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(limited(answer(429, &[("retry-after", "7")], "")), 7);
+        assert_eq!(limited(answer(429, &[], "")), 60);
+        assert_eq!(limited(answer(403, &[("retry-after", "0")], "")), 1);
+        assert_eq!(limited(answer(403, &[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "1030")], "")), 30);
+        assert_eq!(limited(answer(429, &[("x-ratelimit-reset", "999999999999")], "")), 3600);
+        assert_eq!(limited(answer(429, &[("retry-after", "99999999999999999")], "")), 3600);
+        let told = answer(401, &[], r#"{"message": "token s3cr3t\nis not known"}"#);
+        assert_eq!(
+            told,
+            PullError::Unauthorized("it answered 401 Unauthorized: token (sensitive) is not known".to_owned())
+        );
+        assert!(matches!(answer(403, &[], "{}"), PullError::Unauthorized(_)));
+        assert!(matches!(answer(404, &[], "[]"), PullError::NotFound(_)));
+        assert!(matches!(answer(502, &[], "<html>"), PullError::Unavailable(_)));
+        assert!(matches!(answer(422, &[], ""), PullError::Refused(_)));
+        let PullError::Refused(message) = answer(302, &[], "") else { panic!() };
+        assert!(message.ends_with("redirects are not followed"), "{message}");
+        let long = format!(r#"{{"message": "{}"}}"#, "x".repeat(10_000));
+        assert!(answer(422, &[], &long).to_string().len() < 300);
+    }
+
+    /// JSON of the shapes that servers have, with anything in place of what should be there.
+    fn anything() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            ".{0,50}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(2, 8, 3, |inner| {
+            let keys = prop::sample::select(vec!["ref", "sha", "repo", "full_name", "message", "login"]);
+            prop::collection::hash_map(keys, inner, 0..4)
+                .prop_map(|map| Value::Object(map.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()))
+        })
+    }
+
+    proptest! {
+        /// Whatever stands in a field: it is read or refused, and what was read is within bounds.
+        #[test]
+        fn hostile_answers_are_read_or_refused(
+            field in prop::sample::select(vec!["number", "html_url", "title", "body", "state", "merged", "merged_at",
+                "merge_commit_sha", "head", "base"]),
+            value in anything(),
+        ) {
+            let mut answer = pull(json!({}));
+            answer[field] = value;
+            if let Ok(pull) = read(&answer) {
+                prop_assert!(pull.url.len() <= LONGEST_TEXT && pull.head.len() <= LONGEST_TEXT);
+                prop_assert!(pull.head_commit.is_none_or(|commit| is_commit(&commit)));
+            }
+        }
+
+        /// No refusal makes a panic, or passes on more than a line.
+        #[test]
+        fn hostile_refusals_are_a_line(
+            status in 300_u16..600,
+            wait in "[0-9a-zA-Z,: -]{0,30}",
+            reset in "-?[0-9]{0,25}",
+            body in prop::collection::vec(any::<u8>(), 0..200),
+            message in ".{0,300}",
+        ) {
+            let mut headers = HeaderMap::new();
+            headers.insert("retry-after", wait.parse().unwrap());
+            headers.insert("x-ratelimit-reset", reset.parse().unwrap());
+            for body in [body, json!({"message": message}).to_string().into_bytes()] {
+                let told = refusal(StatusCode::from_u16(status).unwrap(), &headers, &body, Timestamp::UNIX_EPOCH, &[]);
+                prop_assert!(!told.to_string().contains('\n') && told.to_string().chars().count() < SAID + 100);
+            }
+        }
+    }
+}

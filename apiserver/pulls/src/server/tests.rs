@@ -1,0 +1,210 @@
+//! The client against the server for tests; `STOA_TEST_GITEA` has the same done against Gitea (`tests/gitea.rs`).
+
+use git2::{Oid, Repository, RepositoryInitOptions};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::*;
+use crate::testing::{Forge, Merge};
+
+struct Bed {
+    directory: TempDir,
+    forge: Forge,
+}
+
+impl Bed {
+    async fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("shop/deploy.git");
+        Repository::init_opts(path, RepositoryInitOptions::new().bare(true).mkpath(true)).unwrap();
+        let forge = Forge::start(directory.path(), "s3cr3t").await;
+        let bed = Self { directory, forge };
+        bed.commit("main", "README.md", "main");
+        bed
+    }
+
+    fn commit(&self, branch: &str, path: &str, text: &str) -> Oid {
+        let repository = Repository::open_bare(self.directory.path().join("shop/deploy.git")).unwrap();
+        let of = |branch: &str| repository.find_reference(&format!("refs/heads/{branch}")).ok()?.peel_to_commit().ok();
+        let parent = of(branch).or_else(|| of("main"));
+        let mut update = git2::build::TreeUpdateBuilder::new();
+        update.upsert(path, repository.blob(text.as_bytes()).unwrap(), git2::FileMode::Blob);
+        let base = match &parent {
+            Some(parent) => parent.tree().unwrap(),
+            None => repository.find_tree(repository.treebuilder(None).unwrap().write().unwrap()).unwrap(),
+        };
+        let tree = repository.find_tree(update.create_updated(&repository, &base).unwrap()).unwrap();
+        let me = git2::Signature::now("me", "me@example.com").unwrap();
+        let parents: Vec<_> = parent.iter().collect();
+        let commit = repository.commit(None, &me, &me, text, &tree, &parents).unwrap();
+        repository.reference(&format!("refs/heads/{branch}"), commit, true, "test").unwrap();
+        commit
+    }
+
+    fn server_with(&self, token: &str) -> Server {
+        let address = Address::new(Provider::Gitea, "file:///srv/shop/deploy.git", Some(&self.forge.url())).unwrap();
+        let credentials = Credentials { token: Some(token.to_owned()), ..Credentials::default() };
+        Server::new(address, &credentials, Pauses::default()).unwrap()
+    }
+
+    fn server(&self) -> Server {
+        self.server_with("s3cr3t")
+    }
+}
+
+fn text(title: &str) -> Text {
+    Text { title: title.to_owned(), body: marked("what it does", "stoa:shop/web-dev/dev") }
+}
+
+#[tokio::test]
+async fn pull_request_is_opened_once_updated_and_found_by_its_branch() {
+    let bed = Bed::new().await;
+    let server = bed.server();
+    assert_eq!(server.find("stoa/x", "main").await.unwrap(), None);
+    assert!(matches!(server.open("stoa/x", "main", &text("one")).await, Err(PullError::NotFound(_))));
+    let head = bed.commit("stoa/x", "a", "1");
+    // Other people's pull requests, more than a page of them, and one of a fork that has a branch of the same name.
+    for branch in ["b1", "b2", "b3"] {
+        bed.commit(branch, "b", branch);
+        bed.forge.open("shop/deploy", branch, "main", None);
+    }
+    let fork = bed.commit("elsewhere", "c", "3");
+    bed.forge.open("shop/deploy", "stoa/x", "main", Some(fork));
+    assert_eq!(server.find("stoa/x", "main").await.unwrap(), None, "that is the fork's");
+
+    let opened = server.open("stoa/x", "main", &text("one")).await.unwrap();
+    assert_eq!((opened.number, opened.state.clone(), opened.is_fork), (5, PullState::Open, false));
+    assert_eq!(opened.head_commit, Some(head.to_string()));
+    assert!(is_marked(&opened.body, "stoa:shop/web-dev/dev"));
+    assert_eq!(server.open("stoa/x", "main", &text("two")).await.unwrap(), opened, "there is one already");
+    assert_eq!(server.find("stoa/x", "main").await.unwrap(), Some(opened.clone()));
+    assert_eq!(server.find("stoa/x", "other").await.unwrap(), None);
+    assert_eq!(server.list_open("main").await.unwrap().len(), 5);
+    assert_eq!(server.list_open("main").await.unwrap().iter().filter(|pull| pull.is_fork).count(), 1);
+
+    server.update(5, &text("two\nlines")).await.unwrap();
+    assert_eq!(server.get(5).await.unwrap().title, "two lines");
+    let merged = bed.forge.merge(5, Merge::Squash);
+    assert_eq!(server.get(5).await.unwrap().state, PullState::Merged(Some(merged.to_string())));
+    server.close(5).await.unwrap();
+    assert_eq!(server.find("stoa/x", "main").await.unwrap(), None);
+    server.close(1).await.unwrap();
+    assert_eq!(server.get(1).await.unwrap().state, PullState::Closed);
+    assert!(matches!(server.get(9).await, Err(PullError::NotFound(_))));
+}
+
+#[tokio::test]
+async fn comment_is_written_once_and_only_over_our_own() {
+    let bed = Bed::new().await;
+    bed.commit("b", "b", "1");
+    let number = bed.forge.open("shop/deploy", "b", "main", None);
+    let server = bed.server();
+    bed.forge.say(number, &marked("not yours", "stoa:plan"));
+    server.comment(number, "stoa:plan", "the first plan").await.unwrap();
+    server.comment(number, "stoa:plan", "the second plan").await.unwrap();
+    server.comment(number, "stoa:other", "of another stack").await.unwrap();
+    let expected = [
+        marked("not yours", "stoa:plan"),
+        marked("the second plan", "stoa:plan"),
+        marked("of another stack", "stoa:other"),
+    ];
+    assert_eq!(bed.forge.comments(number), expected);
+    let before = bed.forge.requests().len();
+    server.comment(number, "stoa:plan", "the second plan").await.unwrap();
+    assert_eq!(bed.forge.requests().len(), before + 1, "it is as it should be");
+    let long = "x".repeat(100_000);
+    server.comment(number, "stoa:plan", &long).await.unwrap();
+    let cut = &bed.forge.comments(number)[1];
+    assert!(cut.chars().count() <= BODY && is_marked(cut, "stoa:plan"), "the marker stays");
+}
+
+#[tokio::test]
+async fn status_is_said_of_a_commit() {
+    let bed = Bed::new().await;
+    let head = bed.commit("b", "b", "1").to_string();
+    let status = CommitStatus {
+        context: "stoa/web-dev/dev".to_owned(),
+        state: StatusState::Success,
+        description: "x".repeat(200),
+        url: None,
+    };
+    bed.server().set_status(&head, &status).await.unwrap();
+    let (of, said) = bed.forge.statuses().remove(0);
+    assert_eq!((of, &said["state"], &said["context"]), (head, &json!("success"), &json!("stoa/web-dev/dev")));
+    assert_eq!(said["description"].as_str().unwrap().chars().count(), DESCRIPTION);
+    assert!(matches!(bed.server().set_status("main", &status).await, Err(PullError::Refused(_))));
+}
+
+#[tokio::test]
+async fn server_that_limits_us_is_left_alone_for_as_long_as_it_asks() {
+    let bed = Bed::new().await;
+    let server = bed.server();
+    bed.forge.refuse_next(429, "30");
+    let Err(PullError::Limited { wait, message }) = server.list_open("main").await else { panic!("it is limited") };
+    assert_eq!(wait.as_secs(), 30);
+    assert!(!message.contains("s3cr3t"), "{message}");
+    let asked = bed.forge.requests().len();
+    let error = server.get(1).await.unwrap_err();
+    assert!(error.is_retryable() && matches!(error, PullError::Limited { .. }), "{error}");
+    assert_eq!(bed.forge.requests().len(), asked, "nothing was asked");
+}
+
+#[tokio::test]
+async fn errors_have_no_credentials() {
+    let bed = Bed::new().await;
+    let server = bed.server_with("hunter2-hunter2");
+    let error = server.list_open("main").await.unwrap_err();
+    assert!(matches!(&error, PullError::Unauthorized(said) if said.contains("(sensitive) is not known")), "{error}");
+    assert!(!format!("{error:?} {server:?}").contains("hunter2"));
+    let basic = Credentials::of_keys(|key| match key {
+        "username" => Some(&b"bot\n"[..]),
+        "password" => Some(&b"hunter2\n"[..]),
+        _ => None,
+    });
+    assert_eq!(basic.header().unwrap(), "Basic Ym90Omh1bnRlcjI=");
+    assert!(!format!("{basic:?}").contains("hunter2"));
+    let address = Address::new(Provider::Gitea, "git@x:shop/deploy.git", Some("http://127.0.0.1:1")).unwrap();
+    let away = Server::new(address, &basic, Pauses::default()).unwrap();
+    let error = away.get(1).await.unwrap_err();
+    assert!(matches!(error, PullError::Unavailable(_)) && !error.to_string().contains("hunter2"), "{error}");
+}
+
+/// A server that answers anything without an end, redirects, or speaks no HTTP.
+async fn answering(answer: &'static [u8], more: &'static [u8]) -> Server {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut request = [0; 4096];
+                let _ = stream.read(&mut request).await;
+                let _ = stream.write_all(answer).await;
+                while !more.is_empty() && stream.write_all(more).await.is_ok() {}
+            });
+        }
+    });
+    let address = Address::new(Provider::Gitea, "git@x:shop/deploy.git", Some(&url)).unwrap();
+    Server::new(address, &Credentials::default(), Pauses::default()).unwrap()
+}
+
+#[tokio::test]
+async fn hostile_servers_are_refused() {
+    let endless = answering(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n[", &[b' '; 65_536]).await;
+    let error = endless.list_open("main").await.unwrap_err();
+    assert!(matches!(&error, PullError::Malformed(said) if said.contains("more than")), "{error}");
+    let deep = format!("HTTP/1.1 200 OK\r\ncontent-length: 5000\r\n\r\n{}", "[".repeat(5_000));
+    let deep = answering(deep.leak().as_bytes(), b"").await;
+    assert!(matches!(deep.list_open("main").await, Err(PullError::Malformed(_))));
+    let away =
+        answering(b"HTTP/1.1 302 Found\r\nlocation: http://169.254.169.254/\r\ncontent-length: 0\r\n\r\n", b"").await;
+    assert!(matches!(away.get(1).await, Err(PullError::Refused(said)) if said.contains("not followed")));
+    let other = answering(b"SSH-2.0-OpenSSH_9.2\r\n", b"").await;
+    assert!(matches!(other.get(1).await, Err(PullError::Unavailable(_))));
+    // Pages without an end.
+    let page = br#"[{"id": 1}]"#;
+    let head = "HTTP/1.1 200 OK\r\nlink: <x>; rel=\"next\"\r\nconnection: close";
+    let pages = format!("{head}\r\ncontent-length: {}\r\n\r\n{}", page.len(), String::from_utf8_lossy(page));
+    let pages = answering(pages.leak().as_bytes(), b"").await;
+    let error = pages.comment(1, "stoa:plan", "text").await.unwrap_err();
+    assert!(matches!(&error, PullError::Refused(said) if said.contains("more than 1000")), "{error}");
+}
