@@ -4,17 +4,19 @@
 //! somebody else, and is left alone, unless it was recorded, which means that it was wanted once
 //! and is to go. [`against_preview`] compares with what the infrastructure itself says would be.
 //!
-//! Elsewhere: `equality` says which scalars mean the same, `lists` which items belong together.
+//! Elsewhere: `equality` says which scalars mean the same, `quantities` where they are amounts, `lists` which items belong
+//! together.
 
 mod equality;
 mod lists;
+mod quantities;
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
 use crate::masks::{DigestKeys, contains_mask, is_masked};
-use crate::object::{is_server_set, secret_as_stored};
+use crate::object::{is_server_set, secret_as_stored, split_api_version};
 use crate::owner::without_mark;
 use crate::path::{FieldPath, Segment};
 use crate::plan::FieldChange;
@@ -101,6 +103,7 @@ fn compare(comparison: &Comparison<'_>, previewed: Option<&Map<String, Value>>) 
     sensitive.extend(&Sensitive::of(&live, &desired.sensitive));
     let mut walker = Walker {
         kubernetes,
+        object: kubernetes.then(|| kind_of(comparison.desired)).flatten(),
         strict: previewed.is_some(),
         id: comparison.id,
         keys: comparison.keys,
@@ -118,6 +121,11 @@ fn compare(comparison: &Comparison<'_>, previewed: Option<&Map<String, Value>>) 
         None => walker.map(walker.prior, &desired.attributes, &live),
     }
     walker.changes
+}
+
+fn kind_of(desired: &Resolved) -> Option<equality::Kind<'_>> {
+    let text = |key: &str| desired.attributes.get(key).and_then(Value::as_str);
+    Some(equality::Kind { group: split_api_version(text("apiVersion")?).0, kind: text("kind")? })
 }
 
 /// An object as a server keeps it.
@@ -151,6 +159,8 @@ fn as_stored(desired: &Resolved, kubernetes: bool) -> Resolved {
 
 struct Walker<'a> {
     kubernetes: bool,
+    /// What an object of Kubernetes is one of.
+    object: Option<equality::Kind<'a>>,
     /// Whether what only the live side has is to go: true of a comparison with a preview.
     strict: bool,
     id: &'a ResourceId,
@@ -215,7 +225,7 @@ impl Walker<'_> {
                 self.list(prior.and_then(Value::as_array).map(Vec::as_slice), want, have);
             }
             (_, Some(had)) => {
-                if !equality::same(self.kubernetes, &self.raw, want, had) {
+                if !equality::same(self.object, &self.raw, want, had) {
                     self.change(Some(had), Some(want));
                 }
             }

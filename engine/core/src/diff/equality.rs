@@ -2,30 +2,20 @@
 
 use serde_json::Value;
 
-use crate::path::{FieldPath, Segment};
+use crate::diff::quantities::is_quantity;
+use crate::path::FieldPath;
 
-/// Maps whose values are quantities (`resource.Quantity` in the Kubernetes API).
-const QUANTITY_MAPS: [&str; 13] = [
-    "limits",
-    "requests",
-    "capacity",
-    "allocatable",
-    "hard",
-    "used",
-    "podFixed",
-    "default",
-    "defaultRequest",
-    "max",
-    "min",
-    "maxLimitRequestRatio",
-    "allocatedResources",
-];
+/// The group and kind of an object, which say what its fields mean.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Kind<'a> {
+    /// Empty for core.
+    pub(super) group: &'a str,
+    pub(super) kind: &'a str,
+}
 
-/// Fields that are quantities themselves.
-const QUANTITIES: [&str; 3] = ["sizeLimit", "divisor", "averageValue"];
-
-/// Whether two scalars at this path mean the same. Lists and maps do only when they are equal.
-pub(super) fn same(kubernetes: bool, path: &FieldPath, a: &Value, b: &Value) -> bool {
+/// Whether two scalars at this path mean the same. Lists and maps do only when they are equal. `kind` is that of the
+/// object, where it is one of Kubernetes.
+pub(super) fn same(kind: Option<Kind<'_>>, path: &FieldPath, a: &Value, b: &Value) -> bool {
     if a == b {
         return true;
     }
@@ -33,17 +23,7 @@ pub(super) fn same(kubernetes: bool, path: &FieldPath, a: &Value, b: &Value) -> 
         // 1 and 1.0: YAML and JSON writers disagree on whether a whole number keeps its point.
         return a.as_f64().is_some_and(|a| b.as_f64() == Some(a)) && (a.is_f64() || b.is_f64());
     }
-    kubernetes && is_quantity(path) && quantity(a).is_some_and(|a| quantity(b) == Some(a))
-}
-
-fn is_quantity(path: &FieldPath) -> bool {
-    let key = |back: usize| match path.0.len().checked_sub(back).map(|at| &path.0[at]) {
-        Some(Segment::Key(key)) => Some(key.as_str()),
-        _ => None,
-    };
-    key(2).is_some_and(|parent| QUANTITY_MAPS.contains(&parent))
-        || key(1).is_some_and(|own| QUANTITIES.contains(&own))
-        || (key(2) == Some("target") && key(1) == Some("value"))
+    kind.is_some_and(|kind| is_quantity(kind, path)) && quantity(a).is_some_and(|a| quantity(b) == Some(a))
 }
 
 /// A quantity in billionths, exactly; `None` when it is none or too large to say.
@@ -110,13 +90,15 @@ mod tests {
     use super::*;
 
     fn check(path: &[&str], a: Value, b: Value, expected: bool) {
-        let path = FieldPath(path.iter().map(|key| Segment::Key((*key).to_owned())).collect());
-        assert_eq!(same(true, &path, &a, &b), expected, "{a} and {b} at {path}");
+        let path = FieldPath::of_keys(<[&str; 3]>::try_from(path).unwrap());
+        let quota = Kind { group: "", kind: "ResourceQuota" };
+        assert_eq!(same(Some(quota), &path, &a, &b), expected, "{a} and {b} at {path}");
+        assert!(!same(None, &path, &a, &b) || a.is_number(), "{a} and {b} where nothing is known of the field");
     }
 
     #[test]
     fn quantities_are_compared_by_what_they_mean() {
-        let cpu = ["resources", "limits", "cpu"];
+        let cpu = ["spec", "hard", "cpu"];
         check(&cpu, json!("1000m"), json!("1"), true);
         check(&cpu, json!(1), json!("1"), true);
         check(&cpu, json!(0.5), json!("500m"), true);
@@ -132,14 +114,14 @@ mod tests {
 
     #[test]
     fn text_elsewhere_is_compared_as_text() {
-        check(&["data", "cpu"], json!("1000m"), json!("1"), false);
-        check(&["data", "cpu"], json!("1"), json!(1), false);
+        check(&["spec", "data", "cpu"], json!("1000m"), json!("1"), false);
+        check(&["spec", "data", "cpu"], json!("1"), json!(1), false);
     }
 
     #[test]
     fn whole_numbers_may_have_a_point() {
-        check(&["spec", "replicas"], json!(1.0), json!(1), true);
-        check(&["spec", "replicas"], json!(1.5), json!(1), false);
-        check(&["spec", "big"], json!(9_007_199_254_740_993_u64), json!(9_007_199_254_740_992_u64), false);
+        check(&["spec", "count", "replicas"], json!(1.0), json!(1), true);
+        check(&["spec", "count", "replicas"], json!(1.5), json!(1), false);
+        check(&["spec", "count", "big"], json!(9_007_199_254_740_993_u64), json!(9_007_199_254_740_992_u64), false);
     }
 }

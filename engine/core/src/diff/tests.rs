@@ -166,11 +166,66 @@ fn finalizers_of_others_stay() {
     );
 }
 
+/// An object of a kind with one value at a path, in which a digit stands for an item of a list.
+fn object_with(api_version: &str, kind: &str, path: &str, value: Value) -> Value {
+    let below = path.rsplit('.').fold(value, |below, step| match step.parse::<usize>() {
+        Ok(_) => json!([below]),
+        Err(_) => json!({ step: below }),
+    });
+    let mut object = json!({"apiVersion": api_version, "kind": kind});
+    object.as_object_mut().unwrap().extend(below.as_object().unwrap().clone());
+    object
+}
+
 #[test]
 fn quantities_are_equal_where_quantities_are() {
-    let limits = |cpu: Value| json!({"containers": [{"name": "web", "resources": {"limits": {"cpu": cpu}}}]});
-    check(limits(json!("1000m")), limits(json!("1")), "");
-    check(limits(json!(2)), limits(json!("1")), "containers[name=web].resources.limits.cpu: \"1\" > 2");
+    for (api_version, kind, path) in [
+        ("v1", "Pod", "spec.containers.0.resources.limits.cpu"),
+        ("v1", "Pod", "spec.overhead.cpu"),
+        ("v1", "Pod", "spec.resources.requests.cpu"),
+        ("v1", "PodTemplate", "template.spec.initContainers.0.resources.requests.cpu"),
+        ("v1", "LimitRange", "spec.limits.0.default.cpu"),
+        ("v1", "ResourceQuota", "spec.hard.cpu"),
+        ("v1", "PersistentVolume", "spec.capacity.storage"),
+        ("v1", "PersistentVolumeClaim", "spec.resources.requests.storage"),
+        ("apps/v1", "Deployment", "spec.template.spec.containers.0.resources.limits.nvidia/gpu"),
+        ("apps/v1", "Deployment", "spec.template.spec.containers.0.env.0.valueFrom.resourceFieldRef.divisor"),
+        ("apps/v1", "DaemonSet", "spec.template.spec.volumes.0.emptyDir.sizeLimit"),
+        ("apps/v1", "StatefulSet", "spec.volumeClaimTemplates.0.spec.resources.requests.storage"),
+        ("batch/v1", "CronJob", "spec.jobTemplate.spec.template.spec.containers.0.resources.limits.cpu"),
+        ("autoscaling/v2", "HorizontalPodAutoscaler", "spec.metrics.0.resource.target.averageValue"),
+        ("node.k8s.io/v1", "RuntimeClass", "overhead.podFixed.cpu"),
+    ] {
+        let object = |value: Value| object_with(api_version, kind, path, value);
+        check(object(json!("1000m")), object(json!("1")), "");
+        check(object(json!(0.5)), object(json!("500m")), "");
+        assert_ne!(changes(None, object(json!("2")), object(json!("1")), None), "", "{kind} {path}");
+    }
+}
+
+#[test]
+fn what_only_has_the_name_of_a_quantity_is_text() {
+    for (api_version, kind, path) in [
+        ("example.com/v1", "Widget", "spec.values.default.tag"),
+        ("example.com/v1", "Deployment", "spec.template.spec.containers.0.resources.limits.cpu"),
+        ("argoproj.io/v1alpha1", "Rollout", "spec.template.spec.containers.0.resources.limits.cpu"),
+        ("gateway.networking.k8s.io/v1", "Gateway", "spec.max.version"),
+        ("v1", "ConfigMap", "data.limits.cpu"),
+        ("v1", "Pod", "metadata.labels.max.version"),
+        ("v1", "ResourceQuota", "metadata.annotations.hard"),
+        ("autoscaling/v2", "HorizontalPodAutoscaler", "spec.scaleTargetRef.target.value"),
+    ] {
+        let object = |value: Value| object_with(api_version, kind, path, value);
+        let (old, new) = (object(json!("1.1")), object(json!("1.10")));
+        let shown = |changes: String| {
+            assert!(changes.ends_with(r#": "1.1" > "1.10""#), "{kind} {path}: {changes:?}");
+        };
+        shown(changes(Some(old.clone()), new.clone(), old.clone(), None));
+        shown(changes(Some(old.clone()), new.clone(), old.clone(), Some(new.clone())));
+        let map = |value: Value| value.as_object().cloned().unwrap();
+        let between = between(&"x".into(), ResourceType::Kubernetes, &map(old), &map(new));
+        assert_eq!(between.len(), 1, "{kind} {path}");
+    }
 }
 
 #[test]

@@ -1,0 +1,74 @@
+//! Which fields of the built-in kinds are quantities (`resource.Quantity` in the Kubernetes API).
+//!
+//! A field is one by its kind and path, never by its name alone: `spec.values.default.tag` of a custom resource may be
+//! `"1.1"` and `"1.10"`, which are two things. The server keeps what custom resources say as it is written, whatever they
+//! call quantities, so that no field of theirs is one here.
+
+use super::equality::Kind;
+use crate::path::{FieldPath, Segment};
+
+/// Fields by the kinds that have them. `*` is any key or item, `|` is between keys of which any will do.
+const QUANTITIES: [(&str, &[&str], &[&str]); 8] = [
+    ("", &["ResourceQuota"], &["spec.hard.*"]),
+    ("", &["LimitRange"], &["spec.limits.*.default|defaultRequest|max|min|maxLimitRequestRatio.*"]),
+    ("", &["PersistentVolume"], &["spec.capacity.*"]),
+    ("", &["PersistentVolumeClaim"], &["spec.resources.limits|requests.*"]),
+    ("apps", &["StatefulSet"], &["spec.volumeClaimTemplates.*.spec.resources.limits|requests.*"]),
+    (
+        "autoscaling",
+        &["HorizontalPodAutoscaler"],
+        &[
+            "spec.metrics.*.resource|containerResource|pods|object|external.target.averageValue|value",
+            "spec.metrics.*.resource|pods|object|external.targetAverageValue|targetValue|averageValue",
+            "spec.behavior.scaleUp|scaleDown.tolerance",
+        ],
+    ),
+    ("node.k8s.io", &["RuntimeClass"], &["overhead.podFixed.*"]),
+    ("storage.k8s.io", &["CSIStorageCapacity"], &["capacity", "maximumVolumeSize"]),
+];
+
+/// Where the kinds that make pods have the pod's `spec`.
+const PODS: [(&str, &[&str], &str); 6] = [
+    ("", &["Pod"], "spec"),
+    ("", &["PodTemplate"], "template.spec"),
+    ("", &["ReplicationController"], "spec.template.spec"),
+    ("apps", &["DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"], "spec.template.spec"),
+    ("batch", &["Job"], "spec.template.spec"),
+    ("batch", &["CronJob"], "spec.jobTemplate.spec.template.spec"),
+];
+
+/// Fields of a pod's `spec`.
+const POD: [&str; 8] = [
+    "containers|initContainers|ephemeralContainers.*.resources.limits|requests.*",
+    "containers|initContainers|ephemeralContainers.*.env.*.valueFrom.resourceFieldRef.divisor",
+    "volumes.*.emptyDir.sizeLimit",
+    "volumes.*.ephemeral.volumeClaimTemplate.spec.resources.limits|requests.*",
+    "volumes.*.downwardAPI.items.*.resourceFieldRef.divisor",
+    "volumes.*.projected.sources.*.downwardAPI.items.*.resourceFieldRef.divisor",
+    "resources.limits|requests.*",
+    "overhead.*",
+];
+
+/// Whether the field is a quantity.
+pub(super) fn is_quantity(kind: Kind<'_>, path: &FieldPath) -> bool {
+    let is_of = |group: &str, kinds: &[&str]| group == kind.group && kinds.contains(&kind.kind);
+    let mut own = QUANTITIES.iter().filter(|(group, kinds, _)| is_of(group, kinds)).flat_map(|(_, _, fields)| *fields);
+    let mut pods = PODS.iter().filter(|(group, kinds, _)| is_of(group, kinds)).map(|(_, _, spec)| *spec);
+    own.any(|field| fits(field, &path.0))
+        || pods.any(|spec| {
+            path.0
+                .split_at_checked(spec.split('.').count())
+                .is_some_and(|(above, below)| fits(spec, above) && POD.iter().any(|field| fits(field, below)))
+        })
+}
+
+fn fits(field: &str, path: &[Segment]) -> bool {
+    let mut steps = field.split('.');
+    let each = path.iter().all(|segment| {
+        steps.next().is_some_and(|step| match segment {
+            Segment::Key(key) => step == "*" || step.split('|').any(|name| name == key),
+            Segment::Index(_) | Segment::Item { .. } => step == "*",
+        })
+    });
+    each && steps.next().is_none()
+}
