@@ -274,7 +274,8 @@ impl Walker<'_> {
                 self.within(item, Segment::Index(want.len() + index), |walker| walker.change(Some(had), None));
             }
         }
-        if !shared && !positions.is_sorted() {
+        // Containers start, and variables are read, in the order of their lists, others' items in between or not.
+        if !positions.is_sorted() {
             let keys = |items: &[Value]| Value::from_iter(items.iter().filter_map(|item| lists::key_of(item, key)));
             self.change(Some(&keys(have)), Some(&keys(want)));
         }

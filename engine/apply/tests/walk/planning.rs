@@ -32,6 +32,24 @@ async fn only_what_differs_is_previewed() {
 }
 
 #[tokio::test]
+async fn another_order_of_a_list_is_previewed_and_applied() {
+    let stack = Stack::default();
+    let pod = |first: &str, then: &str| {
+        spec(vec![json!({"id": "v1:Pod:shop:web", "type": "Kubernetes", "attributes": {
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "shop"},
+            "spec": {"initContainers": [{"name": first, "image": "x"}, {"name": then, "image": "x"}]}}})])
+    };
+    stack.bring(&pod("a", "b")).await;
+    let planned = stack.plan(&pod("b", "a")).await.unwrap();
+    assert_eq!(names(&stack.cloud.called(Operation::Preview)), ["web"]);
+    let action = &planned.plan.actions[0];
+    assert_eq!((action.action, action.drift), (Action::Update, false));
+    assert!(planned.table.contains(r#"spec.initContainers: ["a","b"] → ["b","a"]"#), "{}", planned.table);
+    stack.bring(&pod("b", "a")).await;
+    assert!(stack.plan(&pod("b", "a")).await.unwrap().plan.is_unchanged());
+}
+
+#[tokio::test]
 async fn what_the_infrastructure_refuses_is_told_before_anything_is_done() {
     let stack = Stack::default();
     let refused = RuntimeError::Rejected {

@@ -104,7 +104,7 @@ fn drift_is_told_from_what_is_newly_wanted() {
 
 #[test]
 fn items_of_shared_lists_are_matched_by_their_key() {
-    let desired = json!({"containers": [{"name": "web", "image": "b", "env": [{"name": "A", "value": "1"}]}, {"name": "log", "image": "l"}]});
+    let desired = json!({"containers": [{"name": "log", "image": "l"}, {"name": "web", "image": "b", "env": [{"name": "A", "value": "1"}]}]});
     let live = json!({"containers": [
         {"name": "injected", "image": "i"},
         {"name": "log", "image": "l", "terminationMessagePath": "/dev/termination-log"},
@@ -122,6 +122,22 @@ fn an_item_of_a_shared_list_goes_only_when_it_was_recorded() {
         json!({"containers": [{"name": "theirs"}, web, {"name": "old"}]}),
         "containers[name=old]: {\"name\":\"old\"} > -",
     );
+}
+
+#[test]
+fn items_of_shared_lists_have_an_order() {
+    let env = |names: &[&str]| {
+        let items: Vec<Value> = names.iter().map(|name| json!({"name": name, "value": "x"})).collect();
+        json!({"containers": [{"name": "web", "env": items}]})
+    };
+    let moved = r#"containers[name=web].env: ["B","A"] > ["A","B"]"#;
+    check(env(&["A", "B"]), env(&["B", "A"]), moved);
+    check_recorded(env(&["B", "A"]), env(&["A", "B"]), env(&["B", "A"]), moved);
+    check_recorded(env(&["A", "B"]), env(&["A", "B"]), env(&["B", "A"]), &format!("!{moved}"));
+    // What others have is nobody's order.
+    check(env(&["A", "B"]), env(&["THEIRS", "A", "OTHER", "B"]), "");
+    let live = env(&["B", "A"]);
+    assert_eq!(changes(None, env(&["A", "B"]), live.clone(), Some(live)), "", "the server may not mind");
 }
 
 #[test]
