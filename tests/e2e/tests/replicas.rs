@@ -15,7 +15,7 @@ use futures_util::StreamExt as _;
 use kube::api::{Api, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kube::{Client, ResourceExt};
 use serde_json::json;
-use stoa_e2e::fixture::Organization;
+use stoa_e2e::fixture::{Organization, config_maps};
 use stoa_e2e::remote::{ControlRemote, committed};
 use stoa_e2e::{Cluster, Server as _, eventually};
 use stoa_git::testing::Behaviour;
@@ -29,6 +29,8 @@ const PATIENCE: Duration = Duration::from_secs(90);
 const FAILOVER: Duration = Duration::from_secs(20);
 /// How long a call may take before whoever made it gives it up: a process that is killed may leave one unanswered.
 const ANSWER: Duration = Duration::from_secs(10);
+/// How many objects a run has, so that whoever leads can be killed in the middle of it.
+const OBJECTS: usize = 200;
 const COUNT: &str = "test.stoa.dev/count";
 
 /// What the writers know.
@@ -230,6 +232,86 @@ async fn new_leader(clients: &[Client]) -> usize {
     found.await.expect("somebody leads")
 }
 
+/// Runs that go on whoever leads: some that are in the middle of it when the leader is killed, and one whose plan waits to
+/// be approved all the time.
+struct Runs<'a> {
+    cluster: &'a Cluster,
+    organization: &'a Organization,
+    /// By their stacks.
+    applied: BTreeMap<String, String>,
+    waiting: String,
+    digest: String,
+}
+
+impl<'a> Runs<'a> {
+    fn start(cluster: &'a Cluster, organization: &'a Organization) -> Self {
+        organization.stack("gate", &config_maps(&format!("{}-gate", organization.name), 1, "a"));
+        let waiting = organization.start("gate", "Apply", "requireApproval: true");
+        let digest = cluster.kubectl().watch(&organization.name, &format!("run/{waiting}"), PATIENCE, |run| {
+            let waits = run["status"]["phase"] == "AwaitingApproval";
+            waits.then(|| run["status"]["plan"]["digest"].as_str().unwrap().to_owned())
+        });
+        Self { cluster, organization, applied: BTreeMap::new(), waiting, digest }
+    }
+
+    /// Starts one, and returns once some of its objects are there.
+    fn begin(&mut self) {
+        let stack = format!("web-{}", self.applied.len());
+        let spec = config_maps(&format!("{}-{stack}", self.organization.name), OBJECTS, "a");
+        let run = eventually("a run can be started", PATIENCE, || self.organization.try_start(&stack, &spec));
+        let done = self.cluster.kubectl().watch(&self.organization.name, &format!("run/{run}"), PATIENCE, |run| {
+            run["status"]["progress"]["done"].as_u64().filter(|done| *done > 0)
+        });
+        eprintln!("{done} of {OBJECTS} objects of {stack} are there");
+        self.applied.insert(stack, run);
+    }
+
+    /// Approves what waits, and waits until everything has ended well, each object made once.
+    fn end(self) {
+        let Self { cluster, organization, mut applied, waiting, digest } = self;
+        assert_eq!(organization.run(&waiting)["status"]["phase"], "AwaitingApproval");
+        let approval = json!({"status": {"approval": {"planDigest": digest, "decision": "Approved"}}});
+        let patch = format!("--patch={approval}");
+        let namespace = format!("--namespace={}", organization.name);
+        cluster.kubectl().run(&[
+            "patch",
+            "run",
+            &waiting,
+            "--subresource=approval",
+            "--type=merge",
+            &patch,
+            &namespace,
+        ]);
+        applied.insert("gate".to_owned(), waiting);
+        for (stack, run) in &applied {
+            let ended = organization.ended(run, PATIENCE);
+            assert_eq!(ended["status"]["phase"], "Succeeded", "{ended:#}");
+            let releases = organization.of_stack("releases", stack);
+            let revisions: Vec<_> = releases.iter().map(|release| &release["spec"]["revision"]).collect();
+            assert_eq!(revisions, [1], "stack {stack}");
+            let objects = if stack == "gate" { 1 } else { OBJECTS };
+            assert_eq!(organization.of_stack("resources", stack).len(), objects + 1, "stack {stack}");
+        }
+        let mut made: BTreeMap<(String, String), usize> = BTreeMap::new();
+        for event in cluster.audit() {
+            let (object, dry) = (&event["objectRef"], event["requestURI"].as_str().unwrap_or_default());
+            if object["resource"] == "configmaps"
+                && event["responseStatus"]["code"] == 201
+                && !dry.contains("dryRun=")
+                && object["namespace"].as_str().unwrap_or_default().starts_with(&organization.name)
+            {
+                let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
+                *made.entry((text("namespace"), text("name"))).or_default() += 1;
+            }
+        }
+        // Those that the cluster itself puts into every namespace are there, too.
+        made.retain(|(_, name), _| name != "kube-root-ca.crt");
+        assert_eq!(made.len(), OBJECTS * (applied.len() - 1) + 1);
+        let twice: Vec<_> = made.iter().filter(|(_, count)| **count > 1).collect();
+        assert!(twice.is_empty(), "created twice: {twice:?}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replicas_lose_and_repeat_nothing_whatever_is_killed() {
     let cluster = Arc::new(tokio::task::spawn_blocking(|| Cluster::replicated(REPLICAS)).await.unwrap());
@@ -245,10 +327,12 @@ async fn replicas_lose_and_repeat_nothing_whatever_is_killed() {
     let mut shared = Project::new("shared", ProjectSpec::default());
     shared.spec.source.name = "config".to_owned();
     projects(&clients[1], &namespace).create(&PostParams::default(), &shared).await.unwrap();
+    let mut runs = tokio::task::block_in_place(|| Runs::start(&cluster, &organization));
     let traffic = Traffic::start(&clients, &namespace).await;
 
     traffic.goes_on(60).await;
     let first = new_leader(&clients).await;
+    tokio::task::block_in_place(|| runs.begin());
     blocking(Box::new(move |cluster| cluster.kill_replica(first))).await;
     let killed = Instant::now();
     let second = new_leader(&clients).await;
@@ -260,6 +344,9 @@ async fn replicas_lose_and_repeat_nothing_whatever_is_killed() {
     blocking(Box::new(Cluster::restart)).await;
     for replica in 0..REPLICAS {
         traffic.goes_on(60).await;
+        if new_leader(&clients).await == replica {
+            tokio::task::block_in_place(|| runs.begin());
+        }
         blocking(Box::new(move |cluster| cluster.kill_replica(replica))).await;
         traffic.goes_on(20).await;
         blocking(Box::new(Cluster::restart)).await;
@@ -292,6 +379,7 @@ async fn replicas_lose_and_repeat_nothing_whatever_is_killed() {
         eprintln!("a watch saw {} events", seen.len());
     }
     told.are_committed_once(&Path::new(&cluster.env("STOA_DATA_DIR")).join("control.git"));
+    tokio::task::block_in_place(|| runs.end());
 }
 
 /// A project as people write it.
