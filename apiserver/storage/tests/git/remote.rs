@@ -67,6 +67,8 @@ async fn what_people_push_there_is_applied_and_their_push_is_never_undone() {
         assert_eq!(subjects.iter().filter(|subject| subject.contains("thing api")).count(), 80);
         assert!(remote.versions().values().all(|count| *count == 1));
         remote.git(&["fsck", "--strict", "--full"]);
+        // What came since the last push would conflict with its removal.
+        clone.git(&["pull", "-q", "--rebase"]);
         clone.git(&["rm", "-rq", "things"]);
         clone.commit_and_push_rebasing("all gone");
         bench.ingested_all(&clone).await;
