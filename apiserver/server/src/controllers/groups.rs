@@ -65,7 +65,7 @@ impl<G: Clone + Eq + Hash + Send + 'static> Groups<G> {
 
     /// The objects that belong to it.
     pub(crate) fn members(&self, group: &G) -> Vec<ObjectKey> {
-        self.members.lock().by.get(group).into_iter().flatten().cloned().collect()
+        self.members.lock().by.get(group).into_iter().flatten().map(|key| key.as_ref().clone()).collect()
     }
 
     /// Follows the objects of a kind, each of which belongs to the groups that `of` finds.
@@ -80,7 +80,13 @@ impl<G: Clone + Eq + Hash + Send + 'static> Groups<G> {
             match change {
                 Change::Restarted(all) => {
                     let there: HashMap<ObjectKey, Vec<G>> = all.iter().map(|o| (o.key(), of(o))).collect();
-                    let gone: Vec<_> = members.of.keys().filter(|key| !there.contains_key(key)).cloned().collect();
+                    let gone: Vec<_> = members
+                        .of
+                        .keys()
+                        .map(|key| key.as_ref())
+                        .filter(|key| !there.contains_key(key))
+                        .cloned()
+                        .collect();
                     let mut moved: HashSet<G> = gone.iter().flat_map(|key| members.set(key, Vec::new())).collect();
                     let objects = there.keys().cloned().chain(gone).collect();
                     for (key, groups) in there {
@@ -138,8 +144,9 @@ impl<S, T> Member<S, T> {
 
 #[derive(Debug)]
 struct Members<G> {
-    of: HashMap<ObjectKey, Vec<G>>,
-    by: HashMap<G, HashSet<ObjectKey>>,
+    // There may be a hundred thousand keys, so each is there once.
+    of: HashMap<Arc<ObjectKey>, Vec<G>>,
+    by: HashMap<G, HashSet<Arc<ObjectKey>>>,
     /// Whether all there were at the beginning have been seen.
     is_whole: bool,
 }
@@ -147,11 +154,12 @@ struct Members<G> {
 impl<G: Clone + Eq + Hash> Members<G> {
     /// Puts an object into these groups and into no other; returns those that it came to or left.
     fn set(&mut self, key: &ObjectKey, groups: Vec<G>) -> Vec<G> {
-        let before = self.of.remove(key).unwrap_or_default();
+        let known = self.of.remove_entry(key);
+        let (key, before) = known.unwrap_or_else(|| (Arc::new(key.clone()), Vec::new()));
         let mut moved = Vec::new();
         for group in before.iter().filter(|group| !groups.contains(group)) {
             if let Some(members) = self.by.get_mut(group) {
-                members.remove(key);
+                members.remove(&key);
                 if members.is_empty() {
                     self.by.remove(group);
                 }
@@ -163,7 +171,7 @@ impl<G: Clone + Eq + Hash> Members<G> {
             moved.push(group.clone());
         }
         if !groups.is_empty() {
-            self.of.insert(key.clone(), groups);
+            self.of.insert(key, groups);
         }
         moved
     }

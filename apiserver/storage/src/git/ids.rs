@@ -1,7 +1,7 @@
-//! Collections by object ids, which are hashes already: their first bytes are as good as a hash of them.
+//! Maps by object ids, which are hashes already: their first bytes are as good as a hash of them.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     hash::{BuildHasherDefault, Hasher},
 };
 
@@ -9,8 +9,6 @@ use git2::Oid;
 
 /// Values by id.
 pub(super) type ById<V> = HashMap<Oid, V, BuildHasherDefault<FirstBytes>>;
-/// Ids.
-pub(super) type Ids = HashSet<Oid, BuildHasherDefault<FirstBytes>>;
 
 /// The first eight bytes of what was written last: of an id, which comes after its length.
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,7 +28,7 @@ impl Hasher for FirstBytes {
 
 #[cfg(test)]
 mod tests {
-    use std::hash::BuildHasher as _;
+    use std::{collections::HashSet, hash::BuildHasher as _};
 
     use super::*;
 

@@ -20,7 +20,7 @@ use git2::Oid;
 
 use super::{
     delta::Delta,
-    ids::Ids,
+    ids::ById,
     pack_file::{self, OFS_DELTA, PackFile, REF_DELTA, TREE},
     pack_index::{self, Place},
     trees,
@@ -102,29 +102,42 @@ impl Ahead {
 /// entries are asked for one by one; returns its name without suffix.
 pub(super) fn merge(
     folder: &Path,
-    packs: &[Pack],
+    packs: Vec<Pack>,
     others: &[Oid],
     entry: impl Fn(Oid) -> io::Result<Vec<u8>>,
 ) -> io::Result<String> {
-    let all: Ids = packs.iter().flat_map(Pack::ids).chain(others.iter().copied()).collect();
-    let mut out = PackFile::create(folder, all.len())?;
+    let (count, mut repeated) = distinct(&packs, others);
+    let mut out = PackFile::create(folder, count)?;
     // What is taken from a pack may rest on what was taken from a newer one, but never the other way round.
-    let (mut left, mut likes) = (all, Likenesses::default());
+    let mut likes = Likenesses::default();
+    let mut is_next = |id: &Oid| repeated.get_mut(id).is_none_or(|taken| !std::mem::replace(taken, true));
     for pack in packs {
         let mut ahead = Ahead::default();
         for (number, place) in pack.places.iter().enumerate() {
-            if left.remove(&place.id) {
-                let entry = copied(pack, place, pack.entry(number, &mut ahead)?, &mut likes)?;
+            if is_next(&place.id) {
+                let entry = copied(&pack, place, pack.entry(number, &mut ahead)?, &mut likes)?;
                 out.add(place.id, &entry)?;
             }
         }
     }
     for id in others {
-        if left.remove(id) {
+        if is_next(id) {
             out.add(*id, &entry(*id)?)?;
         }
     }
+    drop(likes);
     out.finish()
+}
+
+/// How many objects there are, and those that are there more than once, which are few: there may be millions in all, so
+/// that no more is kept of each than has to be.
+fn distinct(packs: &[Pack], others: &[Oid]) -> (usize, ById<bool>) {
+    let mut all = Vec::with_capacity(packs.iter().map(|pack| pack.places.len()).sum::<usize>() + others.len());
+    all.extend(packs.iter().flat_map(Pack::ids).chain(others.iter().copied()));
+    all.sort_unstable();
+    let repeated = all.windows(2).filter(|two| two[0] == two[1]).map(|two| (two[0], false)).collect();
+    all.dedup();
+    (all.len(), repeated)
 }
 
 /// An entry as it stands in another pack than its own.
@@ -293,7 +306,7 @@ mod tests {
         let sources = packs(directory.path());
         assert_eq!(sources.len(), 7);
         let entries = sources.iter().map(|pack| pack.places.len()).sum::<usize>();
-        let name = merge(&other.path().join("objects/pack"), &sources, &[loose, loose], entry).unwrap();
+        let name = merge(&other.path().join("objects/pack"), sources, &[loose, loose], entry).unwrap();
         git(other.path(), &["update-ref", MAIN, &tip.to_string()]);
 
         git(other.path(), &["fsck", "--strict", "--full", "--no-dangling"]);
@@ -324,7 +337,7 @@ mod tests {
         bytes[40] ^= 1;
         fs::remove_file(&file).unwrap();
         fs::write(&file, &bytes).unwrap();
-        let merge = || merge(directory.path(), &packs(directory.path()), &[], |_| Ok(Vec::new()));
+        let merge = || merge(directory.path(), packs(directory.path()), &[], |_| Ok(Vec::new()));
         let error = merge().unwrap_err();
         assert!(error.to_string().contains("an entry is not what its index says"), "{error}");
         fs::write(&file, &bytes[..60]).unwrap();

@@ -3,7 +3,7 @@
 use std::{
     cell::RefCell,
     fs::{self, File, OpenOptions},
-    io::{self, BufWriter, Write as _},
+    io::{self, BufWriter, Write},
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
@@ -23,18 +23,48 @@ pub(super) const TREE: u8 = 2;
 /// A pack that is being written.
 pub(super) struct PackFile {
     folder: PathBuf,
-    file: BufWriter<File>,
-    digest: Sha1,
+    file: Digested,
     length: u64,
     places: Vec<Place>,
+}
+
+/// A file that ends in the digest of what is in it.
+struct Digested {
+    file: BufWriter<File>,
+    digest: Sha1,
+}
+
+impl Digested {
+    fn create(path: &Path) -> io::Result<Self> {
+        Ok(Self { file: BufWriter::new(create(path)?), digest: Sha1::new() })
+    }
+
+    /// Ends the file, synced; returns its digest.
+    fn finish(mut self) -> io::Result<Oid> {
+        let digest = oid(&self.digest.finalize())?;
+        self.file.write_all(digest.as_bytes())?;
+        self.file.into_inner()?.sync_all()?;
+        Ok(digest)
+    }
+}
+
+impl Write for Digested {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        self.digest.update(&bytes[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
 }
 
 impl PackFile {
     /// Begins a pack of `count` objects in a folder.
     pub(super) fn create(folder: &Path, count: usize) -> io::Result<Self> {
-        let file = BufWriter::new(create(&folder.join("new.pack"))?);
-        let digest = Sha1::new();
-        let mut pack = Self { folder: folder.to_owned(), file, digest, length: 0, places: Vec::with_capacity(count) };
+        let file = Digested::create(&folder.join("new.pack"))?;
+        let mut pack = Self { folder: folder.to_owned(), file, length: 0, places: Vec::with_capacity(count) };
         let count = u32::try_from(count).map_err(io::Error::other)?;
         pack.write(b"PACK\0\0\0\x02")?;
         pack.write(&count.to_be_bytes())?;
@@ -48,23 +78,17 @@ impl PackFile {
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.digest.update(bytes);
         self.length += bytes.len() as u64;
         self.file.write_all(bytes)
     }
 
     /// Ends the pack and writes its index, both synced; returns their name without suffix.
     pub(super) fn finish(mut self) -> io::Result<String> {
-        let trailer = oid(&self.digest.finalize())?;
-        self.file.write_all(trailer.as_bytes())?;
-        self.file.into_inner()?.sync_all()?;
+        let trailer = self.file.finish()?;
         self.places.sort_unstable_by_key(|place| place.id);
-        let mut index = pack_index::encode(&self.places, trailer);
-        let checksum = sha1(&[&index])?;
-        index.extend(checksum.as_bytes());
-        let mut file = create(&self.folder.join("new.idx"))?;
-        file.write_all(&index)?;
-        file.sync_all()?;
+        let mut index = Digested::create(&self.folder.join("new.idx"))?;
+        pack_index::encode(&self.places, trailer, &mut index)?;
+        index.finish()?;
         let name = format!("pack-{trailer}");
         for suffix in ["pack", "idx"] {
             fs::rename(self.folder.join(format!("new.{suffix}")), self.folder.join(format!("{name}.{suffix}")))?;

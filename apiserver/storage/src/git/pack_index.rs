@@ -1,6 +1,8 @@
 //! The index of a pack, version 2, as in gitformat-pack(5): a header, 256 counts of the ids up to each first byte, the
 //! ids in order, a checksum and an offset of each, offsets that need more than 31 bits, and two digests.
 
+use std::io::{self, Write};
+
 use git2::Oid;
 
 /// How it begins.
@@ -19,29 +21,32 @@ pub(super) struct Place {
     pub offset: u64,
 }
 
-/// The index for these objects, in the order of their ids, of the pack that ends in `trailer`; its own digest is yet to
-/// be added.
-pub(super) fn encode(places: &[Place], trailer: Oid) -> Vec<u8> {
-    let mut index = HEADER.to_vec();
+/// Writes the index for these objects, in the order of their ids, of the pack that ends in `trailer`; its own digest is
+/// yet to be added.
+pub(super) fn encode(places: &[Place], trailer: Oid, index: &mut impl Write) -> io::Result<()> {
+    index.write_all(HEADER)?;
     let mut upto = 0;
     for first in 0..=u8::MAX {
         upto += places[upto..].iter().take_while(|place| place.id.as_bytes()[0] == first).count();
         // Git has no pack with more.
-        index.extend(u32::try_from(upto).unwrap_or(u32::MAX).to_be_bytes());
+        index.write_all(&u32::try_from(upto).unwrap_or(u32::MAX).to_be_bytes())?;
     }
-    places.iter().for_each(|place| index.extend(place.id.as_bytes()));
-    places.iter().for_each(|place| index.extend(place.crc.to_be_bytes()));
+    for place in places {
+        index.write_all(place.id.as_bytes())?;
+    }
+    for place in places {
+        index.write_all(&place.crc.to_be_bytes())?;
+    }
     let mut long = Vec::new();
     for place in places {
         let short = u32::try_from(place.offset).ok().filter(|offset| *offset < LONG);
-        index.extend(short.unwrap_or(LONG | (long.len() / 8) as u32).to_be_bytes());
+        index.write_all(&short.unwrap_or(LONG | (long.len() / 8) as u32).to_be_bytes())?;
         if short.is_none() {
             long.extend(place.offset.to_be_bytes());
         }
     }
-    index.extend(long);
-    index.extend(trailer.as_bytes());
-    index
+    index.write_all(&long)?;
+    index.write_all(trailer.as_bytes())
 }
 
 /// The objects of an index, in the order of their ids; nothing when it makes no sense.
@@ -62,7 +67,11 @@ pub(super) fn decode(index: &[u8]) -> Option<Vec<Place>> {
         };
         Some(Place { id: Oid::from_bytes(&ids[number * 20..][..20]).ok()?, crc: word(crcs, number)?, offset })
     };
-    (0..count).map(place).collect()
+    let mut places = Vec::with_capacity(count);
+    for number in 0..count {
+        places.push(place(number)?);
+    }
+    Some(places)
 }
 
 fn word(words: &[u8], number: usize) -> Option<u32> {
@@ -80,7 +89,8 @@ mod tests {
         fn what_was_encoded_is_decoded(objects in proptest::collection::btree_map(any::<[u8; 20]>(), (any::<u32>(), 0_u64..1 << 40), 0..300)) {
             let place = |(id, (crc, offset)): (&[u8; 20], &(u32, u64))| Place { id: Oid::from_bytes(id).unwrap(), crc: *crc, offset: *offset };
             let places: Vec<Place> = objects.iter().map(place).collect();
-            let index = encode(&places, Oid::ZERO_SHA1);
+            let mut index = Vec::new();
+            encode(&places, Oid::ZERO_SHA1, &mut index).unwrap();
             prop_assert_eq!(decode(&index), Some(places));
         }
 

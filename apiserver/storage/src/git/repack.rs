@@ -158,7 +158,7 @@ fn write(repository: &Repository, packs: &[Pack], loose: &[(Oid, PathBuf)]) -> R
         objects::whole(object.kind(), object.data())
     };
     let others: Vec<Oid> = loose.iter().map(|(id, _)| *id).collect();
-    let name = merge::merge(&folder, &sources, &others, entry).map_err(failed)?;
+    let name = merge::merge(&folder, sources, &others, entry).map_err(failed)?;
     packs::finish(repository, &folder, &name)?;
     Ok(name)
 }
