@@ -10,7 +10,7 @@ use stoa_e2e::{Caller, Cluster, Server as _, unique};
 const VERBS: [&str; 8] = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];
 
 /// What is asked for in a namespace, as `group/resource` and `group/resource/subresource`.
-const IN_NAMESPACE: [&str; 26] = [
+const IN_NAMESPACE: [&str; 27] = [
     "config/projects",
     "config/projects/status",
     "config/projects/graph",
@@ -28,6 +28,7 @@ const IN_NAMESPACE: [&str; 26] = [
     "delivery/runs",
     "delivery/runs/status",
     "delivery/runs/log",
+    "delivery/runs/plan",
     "delivery/runs/approval",
     "delivery/workflows",
     "delivery/workflows/status",
@@ -56,7 +57,7 @@ const IN_CLUSTER: [&str; 11] = [
 
 /// What everybody with a role in a namespace reads.
 const READS: &str = "get list watch: config/projects config/stacks config/stacks/graph config/sources delivery/runs \
-                     delivery/runs/log delivery/releases delivery/releases/diff delivery/resources\n\
+                     delivery/runs/log delivery/runs/plan delivery/releases delivery/releases/diff delivery/resources\n\
                      get list watch: delivery/workflows delivery/workflows/status\n";
 const STATUS: &str = "get list watch: config/projects/status config/projects/graph config/stacks/status \
                       config/sources/status\n";

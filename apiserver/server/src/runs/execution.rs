@@ -1,5 +1,7 @@
 //! One run on its way: its status and journal, its beginning and its end.
 
+use std::time::Duration;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use stoa_types::{
@@ -9,8 +11,16 @@ use stoa_types::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Halt, Services, deployment, garbage, journal::Journal, status, target::Target};
+use super::{
+    Halt, Services, deployment, garbage,
+    journal::{self, Journal},
+    status,
+    target::Target,
+};
 use crate::{events::Kind, kinds::check::set_condition};
+
+/// How long a run that ends waits for the Backend to take its log.
+const KEEP: Duration = Duration::from_secs(5);
 
 /// One run on its way.
 #[derive(Debug)]
@@ -105,6 +115,7 @@ impl Execution {
                     no_longer_waits(status);
                     status.start_time = Some(now.clone());
                     status.runner = Some(runner.clone());
+                    status.stack_uid = Some(uid.clone());
                 }
             })
             .await?;
@@ -153,17 +164,18 @@ impl Execution {
         let kind = if phase == RunPhase::Succeeded { Kind::Normal } else { Kind::Warning };
         // A run that never began says nothing about the deployment, which may be another's work right now.
         let has_begun = status(&self.run).start_time.is_some();
-        if self.run.spec.operation.is_mutating()
-            && has_begun
-            && let Ok(target) = Target::of_run(&self.services, &self.run).await
-        {
-            deployment::note(self, &target, phase, Some((reason, message))).await?;
-            self.services.recorder.record(
-                &target.stack,
-                kind,
-                &format!("{:?}{phase:?}", self.run.spec.operation),
-                format!("run {}: {message}", self.run.name_any()),
-            );
+        let mut log = None;
+        if has_begun && let Ok(target) = Target::of_run(&self.services, &self.run).await {
+            if self.run.spec.operation.is_mutating() {
+                deployment::note(self, &target, phase, Some((reason, message))).await?;
+                self.services.recorder.record(
+                    &target.stack,
+                    kind,
+                    &format!("{:?}{phase:?}", self.run.spec.operation),
+                    format!("run {}: {message}", self.run.name_any()),
+                );
+            }
+            log = self.kept_log(&target).await;
         }
         let now = Time(self.services.now());
         let generation = self.run.metadata.generation;
@@ -171,13 +183,45 @@ impl Execution {
             status.phase = phase;
             status.start_time.get_or_insert(now.clone());
             status.completion_time = Some(now.clone());
+            status.log.clone_from(&log);
             no_longer_waits(status);
             let type_ = if phase == RunPhase::Succeeded { reason::COMPLETE } else { reason::FAILED };
             set_condition(&mut status.conditions, type_, true, reason, message, generation);
         })
         .await?;
         self.services.recorder.record(&self.run, kind, reason, message);
+        if log.is_some()
+            && let Err(error) = journal::remove(&*self.services.log, &self.run.uid().unwrap_or_default()).await
+        {
+            // They go with the run.
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, run = self.run.name_any(), "records of a journal that is kept stay");
+        }
         Ok(())
+    }
+
+    /// Keeps the journal as a document of the Backend; its digest. Without one the journal stays where it is, as does that
+    /// of a run which has no Backend: how a run ends is not to depend on its tale.
+    async fn kept_log(&self, target: &Target) -> Option<String> {
+        // A stack by the same name would have its documents elsewhere.
+        if target.stack.uid() != status(&self.run).stack_uid || !self.journal.is_written() {
+            return None;
+        }
+        let uid = self.run.uid().unwrap_or_default();
+        let scope = target.scope();
+        let kept = journal::keep(&*self.services.log, &uid, &*target.documents, &scope);
+        match tokio::time::timeout(KEEP, kept).await {
+            Ok(Ok(digest)) => Some(digest),
+            Ok(Err(error)) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, run = self.run.name_any(), "the journal stays in the server's log");
+                None
+            }
+            Err(_) => {
+                tracing::warn!(run = self.run.name_any(), "the backend is slow: the journal stays in the server's log");
+                None
+            }
+        }
     }
 }
 

@@ -2,21 +2,34 @@
 //!
 //! Lines are gathered and appended to the log as records of their own, so that whoever follows
 //! sees them within half a second, and a crash loses at most that much of the tale, never of the
-//! state.
+//! state. When the run ends they become a document in the Backend, as its Spec and its plan are ([`keep`]); the records go,
+//! once the run's status names the document.
 
-use std::sync::Arc;
+use std::{collections::VecDeque, sync::Arc};
 
 use bytes::Bytes;
-use futures_util::{Stream, StreamExt as _};
+use futures_util::{Stream, StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use stoa_machinery::{
     Key, Version,
     log::{Change, Expect, Log, LogError, Origin, Write},
 };
-use stoa_storage::Clock;
+use stoa_storage::{
+    Clock,
+    documents::{DocumentError, DocumentStore},
+};
 
 use super::time_of;
+
+/// The largest record, in bytes of the lines in it. etcd takes little more than four times as much.
+const LARGEST: usize = 256 << 10;
+/// The longest message of one line, in bytes; a longer one goes on in the next line. As JSON it may be six times as long.
+const LONGEST: usize = 64 << 10;
+/// So many bytes wait for a log that takes none.
+const WAITING: usize = 8 << 20;
+/// So many records are removed at once.
+const AT_ONCE: usize = 16;
 
 /// One line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,11 +51,17 @@ pub(crate) struct Line {
     /// The rest, for people; may have several lines.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) message: String,
+    /// Whether the message goes on that of the line before, which became too long.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) continued: bool,
 }
 
 impl Line {
     /// The line as text, ending in a newline.
     pub(crate) fn text(&self) -> String {
+        if self.continued {
+            return format!("{}\n", self.message.trim_end_matches('\n'));
+        }
         let time = self.time.strftime("%H:%M:%S");
         let about = [&self.action, &self.id, &self.outcome].map(String::as_str);
         let about = about.iter().filter(|s| !s.is_empty()).copied().collect::<Vec<_>>().join(" ");
@@ -53,6 +72,34 @@ impl Line {
             message => format!("{head}: {}\n", message.trim_end()),
         }
     }
+
+    /// Whether it is the one with which a run ends.
+    pub(crate) fn is_end(&self) -> bool {
+        matches!(self.phase.as_str(), "Succeeded" | "Failed" | "Canceled")
+    }
+
+    /// The same in as many lines as it takes for none to be too long; they are cut where their text is, if it has lines.
+    fn split(mut self) -> Vec<Self> {
+        let message = std::mem::take(&mut self.message);
+        let mut rest = message.as_str();
+        let mut lines = Vec::new();
+        loop {
+            let end = if rest.len() > LONGEST { cut(rest, LONGEST) } else { rest.len() };
+            let (message, after) = rest.split_at(end);
+            let continued = self.continued || !lines.is_empty();
+            lines.push(Self { message: message.to_owned(), continued, ..self.clone() });
+            if after.is_empty() {
+                return lines;
+            }
+            rest = after;
+        }
+    }
+}
+
+/// Where to cut a text that is to have no more than so many bytes: behind a line, or else a character.
+fn cut(text: &str, most: usize) -> usize {
+    let most = text.floor_char_boundary(most);
+    text[..most].rfind('\n').map_or(most, |newline| newline + 1)
 }
 
 /// Where the lines of a run are.
@@ -67,25 +114,28 @@ pub(crate) struct Journal {
     clock: Arc<dyn Clock>,
     run_uid: String,
     waiting: Vec<Line>,
+    /// Records that the log has not taken yet, oldest first: where, what, and how many lines.
+    unwritten: VecDeque<(Key, Bytes, usize)>,
+    /// How many lines the log took so late that they were given up.
+    lost: usize,
 }
 
 impl Journal {
     /// The journal of a run; lines go after those of an earlier life.
     pub(crate) fn new(log: Arc<dyn Log>, clock: Arc<dyn Clock>, run_uid: &str) -> Self {
-        Self { log, clock, run_uid: run_uid.to_owned(), waiting: Vec::new() }
+        let (waiting, unwritten) = Default::default();
+        Self { log, clock, run_uid: run_uid.to_owned(), waiting, unwritten, lost: 0 }
     }
 
     /// Adds a line about the run itself.
     pub(crate) fn note(&mut self, phase: &str, message: impl Into<String>) {
+        let line = self.line(phase, message.into());
+        self.add(line);
+    }
+
+    fn line(&self, phase: &str, message: String) -> Line {
         let (id, action, outcome) = Default::default();
-        self.add(Line {
-            time: time_of(&*self.clock),
-            phase: phase.to_owned(),
-            id,
-            action,
-            outcome,
-            message: message.into(),
-        });
+        Line { time: time_of(&*self.clock), phase: phase.to_owned(), id, action, outcome, message, continued: false }
     }
 
     /// Adds a line.
@@ -93,25 +143,146 @@ impl Journal {
         self.waiting.push(line);
     }
 
-    /// Writes what is waiting. A journal that cannot be written does not fail the run.
+    /// Writes what is waiting. A journal that cannot be written does not fail the run: what the log does not take is
+    /// tried again with what comes after it, and only where that becomes too much is the oldest of it given up, which
+    /// the journal then says.
     pub(crate) async fn flush(&mut self) {
-        if self.waiting.is_empty() {
-            return;
+        let mut record = Record::default();
+        for line in std::mem::take(&mut self.waiting).into_iter().flat_map(Line::split) {
+            let json = serde_json::to_vec(&line).expect("a line serializes");
+            if !record.is_empty() && record.len() + json.len() > LARGEST {
+                self.queue(std::mem::take(&mut record));
+            }
+            record.push(&json);
         }
-        let lines = std::mem::take(&mut self.waiting);
-        // Nobody else writes under this name; what came first is told by the versions of the records.
-        let name = format!("{:020}-{}", time_of(&*self.clock).as_nanosecond(), uuid::Uuid::new_v4().simple());
-        let write = Write {
-            key: Key::new(format!("{}{name}", prefix(&self.run_uid))),
-            expect: Expect::Absent,
-            change: Change::Put(Bytes::from(serde_json::to_vec(&lines).expect("lines serialize"))),
-            fence: None,
-            origin: Origin { user: "system:stoa:runs".to_owned(), ..Origin::default() },
-        };
-        if let Err(error) = self.log.append(write).await {
-            tracing::warn!(error = &error as &dyn std::error::Error, run = self.run_uid, "journal lines are lost");
+        self.queue(record);
+        if self.lost > 0 && self.append_all().await {
+            let lost = std::mem::take(&mut self.lost);
+            let line =
+                self.line("Journal", format!("{lost} lines are missing before this one: the log could not be written"));
+            let mut record = Record::default();
+            record.push(&serde_json::to_vec(&line).expect("a line serializes"));
+            self.queue(record);
+        }
+        self.append_all().await;
+        while self.unwritten.iter().map(|(_, value, _)| value.len()).sum::<usize>() > WAITING {
+            self.lost += self.unwritten.pop_front().map_or(0, |(_, _, lines)| lines);
         }
     }
+
+    /// Whether all of it is in the log.
+    pub(crate) fn is_written(&self) -> bool {
+        self.waiting.is_empty() && self.unwritten.is_empty() && self.lost == 0
+    }
+
+    fn queue(&mut self, record: Record) {
+        if record.is_empty() {
+            return;
+        }
+        // Nobody else writes under this name; what came first is told by the versions of the records.
+        let name = format!("{:020}-{}", time_of(&*self.clock).as_nanosecond(), uuid::Uuid::new_v4().simple());
+        let key = Key::new(format!("{}{name}", prefix(&self.run_uid)));
+        let (value, lines) = record.end();
+        self.unwritten.push_back((key, value, lines));
+    }
+
+    /// Appends what the log has not taken yet; whether that is all.
+    async fn append_all(&mut self) -> bool {
+        while let Some((key, value, lines)) = self.unwritten.front() {
+            let write = Write {
+                key: key.clone(),
+                expect: Expect::Absent,
+                change: Change::Put(value.clone()),
+                fence: None,
+                origin: Origin { user: "system:stoa:runs".to_owned(), ..Origin::default() },
+            };
+            match self.log.append(write).await {
+                // What is there already is from a try whose answer was lost.
+                Ok(_) | Err(LogError::Conflict { .. }) => {}
+                Err(error @ LogError::TooLarge { .. }) => {
+                    tracing::error!(error = &error as &dyn std::error::Error, run = self.run_uid, "lines are lost");
+                    self.lost += lines;
+                }
+                Err(error) => {
+                    tracing::warn!(error = &error as &dyn std::error::Error, run = self.run_uid, "lines are kept back");
+                    return false;
+                }
+            }
+            self.unwritten.pop_front();
+        }
+        true
+    }
+}
+
+/// A record that is being made: a JSON array of lines.
+#[derive(Debug, Default)]
+struct Record {
+    json: Vec<u8>,
+    lines: usize,
+}
+
+impl Record {
+    fn is_empty(&self) -> bool {
+        self.lines == 0
+    }
+
+    fn len(&self) -> usize {
+        self.json.len()
+    }
+
+    fn push(&mut self, line: &[u8]) {
+        self.json.push(if self.is_empty() { b'[' } else { b',' });
+        self.json.extend_from_slice(line);
+        self.lines += 1;
+    }
+
+    fn end(mut self) -> (Bytes, usize) {
+        self.json.push(b']');
+        (self.json.into(), self.lines)
+    }
+}
+
+/// Keeps the journal of a run that ends as a document; the text of its digest. The records are left, for those that follow
+/// them.
+///
+/// # Errors
+///
+/// When the log cannot be read, or the Backend cannot be written.
+pub(crate) async fn keep(
+    log: &dyn Log,
+    run_uid: &str,
+    documents: &dyn DocumentStore,
+    scope: &str,
+) -> Result<String, KeepError> {
+    let (lines, _) = read(log, run_uid).await?;
+    let digest = documents.put(scope, json_lines(&lines)).await?;
+    Ok(digest.to_string())
+}
+
+/// Why a journal is not kept as a document.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum KeepError {
+    /// The log cannot be read.
+    #[error("the log cannot be read")]
+    Log(#[from] LogError),
+    /// The Backend cannot be written.
+    #[error("the backend cannot be written")]
+    Document(#[from] DocumentError),
+}
+
+/// Lines as they are kept and shown: one JSON object in each.
+pub(crate) fn json_lines(lines: &[Line]) -> Bytes {
+    let mut text = Vec::new();
+    for line in lines {
+        serde_json::to_writer(&mut text, line).expect("a line serializes");
+        text.push(b'\n');
+    }
+    text.into()
+}
+
+/// The lines of a document.
+pub(crate) fn of_document(document: &[u8]) -> Result<Vec<Line>, serde_json::Error> {
+    serde_json::Deserializer::from_slice(document).into_iter().collect()
 }
 
 /// Reads the journal of a run as of now, and the version to follow it from.
@@ -143,13 +314,14 @@ pub(crate) async fn follow(
     }))
 }
 
-/// Removes the journal of a run.
+/// Removes the records of a run's journal.
 pub(crate) async fn remove(log: &dyn Log, run_uid: &str) -> Result<(), LogError> {
-    for entry in log.scan(&prefix(run_uid), None).await?.entries {
+    let entries = log.scan(&prefix(run_uid), None).await?.entries;
+    let removed = stream::iter(entries).map(|entry| async {
         let origin = Origin { user: "system:stoa:runs".to_owned(), ..Origin::default() };
-        log.append(Write { key: entry.key, expect: Expect::Any, change: Change::Delete, fence: None, origin }).await?;
-    }
-    Ok(())
+        log.append(Write { key: entry.key, expect: Expect::Any, change: Change::Delete, fence: None, origin }).await
+    });
+    removed.buffer_unordered(AT_ONCE).try_for_each(|_| std::future::ready(Ok(()))).await
 }
 
 fn decode(value: &[u8]) -> Vec<Line> {
@@ -160,29 +332,4 @@ fn decode(value: &[u8]) -> Vec<Line> {
 }
 
 #[cfg(test)]
-mod tests {
-    use stoa_machinery::log::MemoryLog;
-
-    use super::*;
-
-    #[derive(Debug)]
-    struct At(i64);
-
-    impl Clock for At {
-        fn now_ms(&self) -> i64 {
-            self.0
-        }
-    }
-
-    #[tokio::test]
-    async fn lines_stay_in_order_though_the_clock_is_set_back() {
-        let log: Arc<dyn Log> = Arc::new(MemoryLog::new());
-        for (now, text) in [(7_200_000, "first"), (0, "second"), (3_600_000, "third")] {
-            let mut journal = Journal::new(log.clone(), Arc::new(At(now)), "uid");
-            journal.note("Applying", text);
-            journal.flush().await;
-        }
-        let (lines, _) = read(&*log, "uid").await.unwrap();
-        assert_eq!(lines.iter().map(|line| line.message.as_str()).collect::<Vec<_>>(), ["first", "second", "third"]);
-    }
-}
+pub(crate) mod tests;

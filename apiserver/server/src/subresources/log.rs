@@ -1,8 +1,10 @@
 //! `runs/log`: what happened in a run.
 
+use std::{io, time::Duration};
+
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::{Stream, StreamExt as _, stream};
+use futures_util::{Stream, StreamExt as _, TryStreamExt as _, stream};
 use http::{Response, StatusCode, header};
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Frame;
@@ -10,15 +12,19 @@ use kube::ResourceExt as _;
 use stoa_machinery::{
     ApiError,
     definition::{SubresourceCall, SubresourceHandler, SubresourceResponse},
+    log::LogError,
 };
 use stoa_types::Run;
 
-use super::{Subresources, answer, parameter, wants_json};
+use super::{Subresources, answer, kept::Place, parameter, wants_json};
 use crate::runs::{
     Services,
     journal::{self, Line},
     status,
 };
+
+/// After so much silence whoever follows a run looks whether it is still there.
+const SILENCE: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(super) struct RunLog {
@@ -31,20 +37,32 @@ impl SubresourceHandler for RunLog {
     /// object per line instead of text.
     async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
         let services = self.subresources.services()?;
-        let run = services.lookup.api::<Run>()?.get(&call.namespace, &call.name).await?;
+        let runs = services.lookup.api::<Run>()?;
+        let run = runs.get(&call.namespace, &call.name).await?;
         let uid = run.uid().unwrap_or_default();
         let as_json = wants_json(&call.headers, &call.query);
         let content_type = if as_json { "application/json" } else { "text/plain; charset=utf-8" };
+        if let Some(kept) = kept(services, &run).await? {
+            return answer(StatusCode::OK, content_type, render(&kept, as_json));
+        }
         let (lines, version) = journal::read(&*services.log, &uid).await.map_err(unreadable)?;
+        // It may have ended meanwhile: once the run names its document the records go.
+        let now = runs.get(&call.namespace, &call.name).await?;
+        if now.uid().as_deref() == Some(uid.as_str())
+            && let Some(kept) = kept(services, &now).await?
+        {
+            return answer(StatusCode::OK, content_type, render(&kept, as_json));
+        }
         let written = render(&lines, as_json);
-        if !matches!(parameter(&call.query, "follow"), Some("true" | "1" | "")) || status(&run).phase.is_terminal() {
+        let has_ended = status(&now).phase.is_terminal() || lines.iter().any(Line::is_end);
+        if !matches!(parameter(&call.query, "follow"), Some("true" | "1" | "")) || has_ended {
             return answer(StatusCode::OK, content_type, written);
         }
         let later = journal::follow(&*services.log, &uid, version).await.map_err(unreadable)?;
-        let until_end = until_ended(services.clone(), run, later, as_json);
-        let frames = stream::once(std::future::ready(written))
-            .chain(until_end)
-            .map(|bytes| Ok::<_, std::io::Error>(Frame::data(bytes)));
+        let services = services.clone();
+        let frames = stream::once(std::future::ready(Ok(written)))
+            .chain(until_ended(later, move || is_over(services.clone(), run.clone()), as_json))
+            .map_ok(Frame::data);
         Response::builder()
             .status(StatusCode::OK)
             .header(header::CONTENT_TYPE, content_type)
@@ -53,53 +71,109 @@ impl SubresourceHandler for RunLog {
     }
 }
 
-fn unreadable(error: stoa_machinery::log::LogError) -> ApiError {
+fn unreadable(error: LogError) -> ApiError {
     tracing::error!(error = &error as &dyn std::error::Error, "a journal cannot be read");
     ApiError::internal("the journal cannot be read")
 }
 
-/// New lines, until the one with which a run ends.
-fn until_ended(
-    services: Services,
-    run: Run,
-    later: impl Stream<Item = Result<Vec<Line>, stoa_machinery::log::LogError>> + Send + 'static,
+/// The journal of a run that has ended and whose Backend has it.
+async fn kept(services: &Services, run: &Run) -> Result<Option<Vec<Line>>, ApiError> {
+    let Some(digest) = status(run).log else { return Ok(None) };
+    let place = Place::of_run(services, run).await?;
+    let bytes = place.read(services, &run.spec.workspace, &digest, &format!("run {}", run.name_any())).await?;
+    journal::of_document(&bytes).map(Some).map_err(|error| {
+        tracing::error!(%error, digest, "a journal does not decode");
+        ApiError::internal("the journal cannot be read")
+    })
+}
+
+/// Whether a run has ended or is gone.
+async fn is_over(services: Services, run: Run) -> bool {
+    let Ok(runs) = services.lookup.api::<Run>() else { return true };
+    let Ok(now) = runs.get(&run.namespace().unwrap_or_default(), &run.name_any()).await else { return true };
+    now.uid() != run.uid() || status(&now).phase.is_terminal()
+}
+
+/// New lines, until the one with which a run ends. A run that is deleted may have none, so that it is looked at while there
+/// is silence. Where the log cannot be read on the answer breaks off, so that nobody takes it for whole.
+fn until_ended<F: Future<Output = bool> + Send>(
+    later: impl Stream<Item = Result<Vec<Line>, LogError>> + Send + 'static,
+    is_over: impl Fn() -> F + Send + 'static,
     as_json: bool,
-) -> impl Stream<Item = Bytes> + Send {
-    let later = later.boxed();
-    stream::unfold((later, false), move |(mut later, ended)| {
-        let (services, run) = (services.clone(), run.clone());
-        async move {
-            if ended {
-                return None;
-            }
-            loop {
-                // The end of a run is its last line; a run that is deleted has none.
-                let next = tokio::time::timeout(std::time::Duration::from_secs(5), later.next()).await;
-                match next {
-                    Ok(None | Some(Err(_))) => return None,
-                    Ok(Some(Ok(lines))) => {
-                        let ended =
-                            lines.iter().any(|l| matches!(l.phase.as_str(), "Succeeded" | "Failed" | "Canceled"));
-                        return Some((render(&lines, as_json), (later, ended)));
-                    }
-                    Err(_) => {
-                        let runs = services.lookup.api::<Run>().ok()?;
-                        let now = runs.get(&run.namespace().unwrap_or_default(), &run.name_any()).await.ok()?;
-                        if now.uid() != run.uid() || status(&now).phase.is_terminal() {
-                            return None;
-                        }
-                    }
+) -> impl Stream<Item = Result<Bytes, io::Error>> + Send {
+    stream::unfold(Some((later.boxed(), is_over)), move |state| async move {
+        let (mut later, is_over) = state?;
+        loop {
+            match tokio::time::timeout(SILENCE, later.next()).await {
+                Ok(None) => return None,
+                Ok(Some(Err(error))) => {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "a journal cannot be followed");
+                    return Some((Err(io::Error::other("the log cannot be read on")), None));
                 }
+                Ok(Some(Ok(lines))) => {
+                    let has_ended = lines.iter().any(Line::is_end);
+                    return Some((Ok(render(&lines, as_json)), (!has_ended).then_some((later, is_over))));
+                }
+                Err(_) if is_over().await => return None,
+                Err(_) => {}
             }
         }
     })
 }
 
 fn render(lines: &[Line], as_json: bool) -> Bytes {
-    let text: String = if as_json {
-        lines.iter().map(|line| serde_json::to_string(line).expect("a line serializes") + "\n").collect()
-    } else {
-        lines.iter().map(Line::text).collect()
-    };
-    Bytes::from(text)
+    if as_json { journal::json_lines(lines) } else { lines.iter().map(Line::text).collect::<String>().into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use serde_json::json;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    fn line(phase: &str, message: &str) -> Line {
+        serde_json::from_value(json!({"time": "2026-01-02T03:04:05Z", "phase": phase, "message": message})).unwrap()
+    }
+
+    /// What a follower gets of these, and whether it is whole.
+    async fn followed(later: Vec<Result<Vec<Line>, LogError>>, as_json: bool) -> (String, bool) {
+        let frames = until_ended(stream::iter(later), async || panic!("nobody is silent"), as_json);
+        let frames: Vec<_> = frames.collect().await;
+        let is_whole = frames.iter().all(Result::is_ok);
+        (frames.into_iter().flatten().map(|bytes| String::from_utf8(bytes.to_vec()).unwrap()).collect(), is_whole)
+    }
+
+    #[tokio::test]
+    async fn lines_are_followed_to_the_one_with_which_the_run_ends() {
+        for end in ["Succeeded", "Failed", "Canceled"] {
+            let later = || vec![Ok(vec![line("Applying", "a"), line(end, "b")]), Ok(vec![line("Applying", "after")])];
+            assert_eq!(followed(later(), false).await, (format!("03:04:05 Applying: a\n03:04:05 {end}: b\n"), true));
+            let (text, _) = followed(later(), true).await;
+            let lines: Vec<Line> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+            assert_eq!(lines, [line("Applying", "a"), line(end, "b")]);
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_cannot_go_on_breaks_off() {
+        let gone = LogError::Expired { asked: stoa_machinery::Version(1), oldest: stoa_machinery::Version(2) };
+        let (text, is_whole) = followed(vec![Ok(vec![line("Applying", "a")]), Err(gone)], false).await;
+        assert_eq!((text.as_str(), is_whole), ("03:04:05 Applying: a\n", false));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_run_without_a_last_line_is_looked_at_while_there_is_silence() {
+        let looks = std::sync::Arc::<AtomicUsize>::default();
+        let (counted, began) = (looks.clone(), Instant::now());
+        let is_over = move || {
+            let look = counted.fetch_add(1, Ordering::SeqCst);
+            async move { look == 2 }
+        };
+        let frames: Vec<_> = until_ended(stream::pending(), is_over, false).collect().await;
+        assert!(frames.is_empty());
+        assert_eq!((looks.load(Ordering::SeqCst), began.elapsed()), (3, 3 * SILENCE));
+    }
 }

@@ -6,9 +6,11 @@ mod dead_letters;
 mod format;
 mod generate;
 mod graph;
+mod kept;
 mod log;
 mod release_diff;
 mod release_documents;
+mod run_plan;
 mod start_run;
 
 use std::sync::{Arc, OnceLock};
@@ -117,14 +119,24 @@ impl Subresources {
 
     /// Those of runs.
     pub(crate) fn of_runs(&self) -> Vec<Subresource> {
-        vec![Subresource {
-            name: "log",
-            verbs: &["get"],
-            kind: (DELIVERY, VERSION, "Run"),
-            description: "What happened in the run, as text or as JSON lines; with follow=true until it ends.",
-            produces: &["text/plain"],
-            handler: Arc::new(log::RunLog { subresources: self.clone() }),
-        }]
+        vec![
+            Subresource {
+                name: "log",
+                verbs: &["get"],
+                kind: (DELIVERY, VERSION, "Run"),
+                description: "What happened in the run, as text or as JSON lines; with follow=true until it ends.",
+                produces: &["text/plain"],
+                handler: Arc::new(log::RunLog { subresources: self.clone() }),
+            },
+            Subresource {
+                name: "plan",
+                verbs: &["get"],
+                kind: (DELIVERY, VERSION, "Plan"),
+                description: "What the run is to change: as JSON or YAML, or as a table for people.",
+                produces: run_plan::PRODUCES,
+                handler: Arc::new(run_plan::RunPlan { subresources: self.clone() }),
+            },
+        ]
     }
 
     /// Those of releases.

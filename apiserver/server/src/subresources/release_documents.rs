@@ -8,10 +8,9 @@ use stoa_machinery::{
     ApiError,
     definition::{SubresourceCall, SubresourceHandler, SubresourceResponse},
 };
-use stoa_storage::documents::Digest;
-use stoa_types::{Release, Workspace};
+use stoa_types::Release;
 
-use super::{Subresources, document, failure, wants_json};
+use super::{Subresources, document, kept::Place, wants_json};
 use crate::runs::{Services, documents};
 
 /// Which of the two.
@@ -44,27 +43,15 @@ impl SubresourceHandler for ReleaseDocument {
 /// 404 when the Workspace is gone, or the document is not in its Backend any more; 503 when that cannot be read.
 pub(super) async fn read(services: &Services, release: &Release, document: Document) -> Result<Bytes, ApiError> {
     let spec = &release.spec;
-    let workspace = services.lookup.api::<Workspace>()?.get("", &spec.workspace).await?;
-    let backend = &workspace.spec.backend.name;
-    let store = services.backends.store(backend).await.map_err(failure)?;
-    let text = match document {
+    let digest = match document {
         Document::Spec => &spec.spec_digest,
         Document::State => &spec.state_digest,
     };
-    let digest: Digest = text.parse().map_err(|e| ApiError::internal(format!("{e}")))?;
-    let scope = format!("{}/{}", release.namespace().unwrap_or_default(), spec.stack_uid);
-    match store.get(&scope, &digest).await {
-        Ok(Some(bytes)) => match document {
-            Document::Spec => documents::shown(bytes).map_err(ApiError::internal),
-            Document::State => Ok(bytes),
-        },
-        Ok(None) => {
-            let message = format!("document {text} of release {} is not in backend {backend:?}", release.name_any());
-            Err(ApiError::new(404, "NotFound", message))
-        }
-        Err(error) => {
-            tracing::error!(error = error.in_full(), "a document cannot be read");
-            Err(ApiError::service_unavailable("the backend cannot be read").with_retry_after(5))
-        }
+    let name = format!("release {}", release.name_any());
+    let place = Place { namespace: release.namespace().unwrap_or_default(), stack_uid: spec.stack_uid.clone() };
+    let bytes = place.read(services, &spec.workspace, digest, &name).await?;
+    match document {
+        Document::Spec => documents::shown(bytes).map_err(ApiError::internal),
+        Document::State => Ok(bytes),
     }
 }

@@ -231,6 +231,12 @@ pub struct RunStatus {
     /// The function-runner that worked for it last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runner: Option<String>,
+    /// The uid of the stack, under which its documents are in the Backend.
+    #[serde(default, rename = "stackUID", skip_serializing_if = "Option::is_none")]
+    pub stack_uid: Option<String>,
+    /// The digest of the document that its log is kept as, once it has ended: what runs/log shows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<String>,
     /// When it left Pending.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,

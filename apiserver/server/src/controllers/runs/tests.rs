@@ -4,6 +4,7 @@ mod approval;
 mod buckets;
 mod fenced;
 mod full;
+mod told;
 
 use std::sync::{
     Arc,
@@ -68,11 +69,21 @@ impl World {
     }
 
     async fn with(runner: runner::Runner, more: impl FnOnce(RegistryBuilder) -> RegistryBuilder) -> Self {
+        Self::over(Arc::new(MemoryLog::new()), runner, more).await
+    }
+
+    /// The same over a log of the test's own.
+    async fn over(
+        log: Arc<dyn stoa_machinery::Log>,
+        runner: runner::Runner,
+        more: impl FnOnce(RegistryBuilder) -> RegistryBuilder,
+    ) -> Self {
         let end = CancellationToken::new();
+        let subresources = Subresources::default();
         let lookup = Lookup::default();
         let cluster: Arc<dyn Cluster> = Arc::new(StandaloneCluster { lookup: lookup.clone() });
-        let builder = Registry::builder(Arc::new(MemoryLog::new())).end_with(end.clone());
-        let builder = kinds::register(builder, &lookup, &cluster, &Subresources::default());
+        let builder = Registry::builder(log).end_with(end.clone());
+        let builder = kinds::register(builder, &lookup, &cluster, &subresources);
         let registry = more(builder).build().await.unwrap();
         lookup.set(registry.clone());
         let documents = TempDir::new().unwrap();
@@ -89,6 +100,7 @@ impl World {
             lookup,
             max_runs: 64,
         };
+        subresources.set(services.clone());
         let guard = end.clone().drop_guard();
         let world = Self { registry, services, end, _controller: None, _documents: documents, _guard: guard };
         for (kind, name, spec) in [

@@ -252,6 +252,7 @@ impl Conversation {
                         action: String::new(),
                         outcome: health.health,
                         message: health.message,
+                        continued: false,
                     });
                 }
                 Some(Event::Finished(event)) => {
@@ -303,6 +304,7 @@ impl Conversation {
                 action: event.action,
                 outcome: event.outcome,
                 message: event.message,
+                continued: false,
             });
         }
         let mut entry = state.entry(&id);

@@ -1,6 +1,9 @@
 //! The plan of a run: made once, kept, and the only one that is carried out.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use bytes::Bytes;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -20,6 +23,8 @@ use stoa_types::{
 use super::import;
 use crate::runs::{Halt, documents, execution::Execution, runner, state::State, status, target::Target};
 
+/// The longest table that is in the journal, in bytes: runs/plan has it whole.
+const LONGEST: usize = 1 << 20;
 /// So many differences are in the message that a run ends with.
 const NAMED: usize = 10;
 
@@ -41,7 +46,7 @@ pub(super) async fn plan(
     for warning in &response.warnings {
         execution.journal.note("Planning", format!("warning: {warning}"));
     }
-    execution.journal.note("Planning", format!("what is to be done\n{}", response.table));
+    execution.journal.note("Planning", format!("what is to be done\n{}", told(&response.table)));
     if let Some(name) = execution.run.spec.plan.clone() {
         require_same_plan(execution, target, &name, &plan, &response.digest).await?;
     }
@@ -58,6 +63,17 @@ pub(super) async fn plan(
         .await?;
     execution.journal.flush().await;
     Ok(response.plan)
+}
+
+/// The table of a plan as far as the journal has it, and where the rest is.
+fn told(table: &str) -> Cow<'_, str> {
+    if table.len() <= LONGEST {
+        return table.into();
+    }
+    let end = table[..table.floor_char_boundary(LONGEST)].rfind('\n').map_or(0, |newline| newline + 1);
+    let (shown, rest) = table.split_at(end);
+    let summary = table.lines().next_back().unwrap_or_default();
+    format!("{shown}… {} lines more, see runs/plan?format=table\n{summary}", rest.lines().count()).into()
 }
 
 /// What the function-runner plans as things are now, and that in the types that are known here.

@@ -2,7 +2,10 @@
 
 use std::{net::SocketAddr, sync::Mutex, time::Instant};
 
-use stoa_engine::Plan;
+use stoa_engine::{
+    Plan,
+    render::{Colour, render},
+};
 use stoa_machinery::{Key, log};
 use stoa_proto::{
     Ack, ApplyEvent, ApplyRequest, ContentRequest, ContentResponse, FinishedEvent, GenerateRequest, GenerateResponse,
@@ -94,7 +97,8 @@ impl FunctionRunner for Scripted {
     async fn plan(&self, _: Request<PlanRequest>) -> Result<Response<PlanResponse>, Status> {
         let planned = self.planned.lock().unwrap().clone();
         let plan = serde_json::to_vec(&planned).unwrap().into();
-        Ok(Response::new(PlanResponse { plan, digest: planned.digest(), ..PlanResponse::default() }))
+        let table = render(&planned, Colour::Never);
+        Ok(Response::new(PlanResponse { plan, digest: planned.digest(), table, ..PlanResponse::default() }))
     }
 
     type ApplyStream = ReceiverStream<Result<ApplyEvent, Status>>;
@@ -178,9 +182,7 @@ impl World {
     }
 
     pub(super) async fn journal(&self, run: &str) -> String {
-        let uid = self.registry.api::<Run>().get("shop", run).await.unwrap().uid().unwrap();
-        let (lines, _) = crate::runs::journal::read(&*self.services.log, &uid).await.unwrap();
-        lines.iter().map(crate::runs::journal::Line::text).collect()
+        self.get(&format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/shop/runs/{run}/log")).await.text().await
     }
 }
 

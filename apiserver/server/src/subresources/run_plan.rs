@@ -1,0 +1,81 @@
+//! `runs/plan`: what a run is to change, as it is kept: complete at any size, with sensitive values masked.
+
+use async_trait::async_trait;
+use kube::ResourceExt as _;
+use serde::{Serialize, Serializer};
+use stoa_engine::{
+    Plan, document,
+    render::{Colour, render},
+};
+use stoa_machinery::{
+    ApiError,
+    definition::{SubresourceCall, SubresourceHandler, SubresourceResponse},
+    status::FieldError,
+};
+use stoa_types::{Run, reason};
+
+use super::{
+    Subresources, failure,
+    format::{Format, PLAIN, bad_parameter},
+    kept::Place,
+    parameter,
+};
+use crate::runs::{Halt, status};
+
+/// What it comes in besides JSON and YAML.
+pub(super) const PRODUCES: &[&str] = &[PLAIN];
+const FORMATS: &[Format<Shown>] =
+    &[Format::Json, Format::Yaml, Format::Text(|shown| render(&shown.plan, shown.colour), "table", PLAIN)];
+
+/// A plan, and how its table is to be coloured.
+#[derive(Debug)]
+struct Shown {
+    plan: Plan,
+    colour: Colour,
+}
+
+impl Serialize for Shown {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.plan.serialize(serializer)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct RunPlan {
+    pub(super) subresources: Subresources,
+}
+
+#[async_trait]
+impl SubresourceHandler for RunPlan {
+    /// Query parameters: `format` is `json`, `yaml` or `table`; `colour=true` colours the table for a terminal.
+    async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
+        let format = Format::choose(&call, FORMATS)?;
+        let colour = colour(&call.query)?;
+        let services = self.subresources.services()?;
+        let run = services.lookup.api::<Run>()?.get(&call.namespace, &call.name).await?;
+        let name = run.name_any();
+        let now = status(&run);
+        let Some(plan) = now.plan.filter(|plan| !plan.document.is_empty()) else {
+            let message = format!("run {name} has no plan: it is {:?}", now.phase);
+            return Err(ApiError::new(404, "NotFound", message));
+        };
+        let place = Place::of_run(services, &run).await?;
+        let bytes = place.read(services, &run.spec.workspace, &plan.document, &format!("run {name}")).await?;
+        let plan = document::decode(&bytes).map_err(|error| {
+            let message = format!("the plan of run {name} cannot be read: {error}; {}", error.advice());
+            failure(Halt::failed(reason::PLAN_FAILED, message))
+        })?;
+        format.write(&call, &Shown { plan, colour })
+    }
+}
+
+/// # Errors
+///
+/// 400 for what is neither yes nor no.
+fn colour(query: &[(String, String)]) -> Result<Colour, ApiError> {
+    match parameter(query, "colour") {
+        None | Some("false" | "0") => Ok(Colour::Never),
+        Some("true" | "1" | "") => Ok(Colour::Always),
+        Some(other) => Err(bad_parameter(&FieldError::not_supported("colour", other, &["true", "false"]))),
+    }
+}
