@@ -35,6 +35,14 @@ pub(crate) fn definition() -> ResourceDefinition {
             SelectableField { name: "spec.type", path: &["spec", "type"] },
             SelectableField { name: "spec.module", path: &["spec", "module"] },
             SelectableField { name: "spec.appConfiguration", path: &["spec", "appConfiguration"] },
+            SelectableField { name: "spec.kubernetes.cluster", path: &["spec", "kubernetes", "cluster"] },
+            SelectableField { name: "spec.kubernetes.group", path: &["spec", "kubernetes", "group"] },
+            SelectableField { name: "spec.kubernetes.kind", path: &["spec", "kubernetes", "kind"] },
+            SelectableField { name: "spec.kubernetes.namespace", path: &["spec", "kubernetes", "namespace"] },
+            SelectableField { name: "spec.kubernetes.name", path: &["spec", "kubernetes", "name"] },
+            SelectableField { name: "spec.kubernetes.uid", path: &["spec", "kubernetes", "uid"] },
+            SelectableField { name: "spec.cloud.id", path: &["spec", "cloud", "id"] },
+            SelectableField { name: "spec.cloud.arn", path: &["spec", "cloud", "arn"] },
             SelectableField { name: "status.phase", path: &["status", "phase"] },
         ])
 }

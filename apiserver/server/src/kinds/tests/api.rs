@@ -312,6 +312,57 @@ async fn resources_are_read_and_listed_by_module_application_configuration_and_s
 }
 
 #[tokio::test]
+async fn resources_are_found_by_what_the_infrastructure_calls_them() {
+    let world = World::with_stack().await;
+    let controllers = Client::controllers(&world);
+    let collection = inside(DELIVERY, "shop", "resources");
+    let object = |cluster: &str, group: &str, kind: &str, name: &str| {
+        json!({ "cluster": cluster, "group": group, "version": "v1", "kind": kind, "namespace": "prod", "name": name,
+            "uid": format!("uid-of-{name}-in-{cluster}") })
+    };
+    let arn = "arn:aws:rds:eu-west-1:123456789012:db:orders";
+    let cloud = json!({ "provider": "hashicorp/aws", "resourceType": "aws_db_instance", "id": "db-ABC", "arn": arn });
+    for (name, id, kubernetes, cloud) in [
+        ("one", "apps/v1:Deployment:prod:web", object("east", "apps", "Deployment", "web"), Value::Null),
+        ("two", "v1:Service:prod:web.v2", object("east", "", "Service", "web.v2"), Value::Null),
+        ("three", "west/apps/v1:Deployment:prod:web", object("west", "apps", "Deployment", "web"), Value::Null),
+        ("four", "hashicorp:aws:aws_db_instance:orders", Value::Null, cloud),
+    ] {
+        let mut spec = json!({ "stack": "a", "workspace": "dev", "id": id, "type": "Kubernetes" });
+        for (field, value) in [("kubernetes", kubernetes), ("cloud", cloud)] {
+            if !value.is_null() {
+                spec[field] = value;
+            }
+        }
+        let resource =
+            json!({ "apiVersion": DELIVERY, "kind": "Resource", "metadata": { "name": name }, "spec": spec });
+        controllers.create(&collection, &resource).await;
+    }
+    let client = Client::of(&world);
+    let two: &[&str] = &["one", "three"];
+    for (selector, expected) in [
+        ("spec.id=v1:Service:prod:web.v2", &["two"] as &[&str]),
+        ("spec.id=apps/v1:Deployment:prod:web", &["one"]),
+        ("spec.kubernetes.cluster=west", &["three"]),
+        ("spec.kubernetes.group=apps", two),
+        ("spec.kubernetes.kind=Service", &["two"]),
+        ("spec.kubernetes.namespace=prod,spec.kubernetes.name=web", two),
+        ("spec.kubernetes.kind=Deployment,spec.kubernetes.name=web,spec.kubernetes.cluster=east", &["one"]),
+        ("spec.kubernetes.uid=uid-of-web-in-west", &["three"]),
+        ("spec.kubernetes.kind!=Deployment,spec.cloud.id=", &["two"]),
+        ("spec.cloud.id=db-ABC", &["four"]),
+        ("spec.cloud.arn=arn:aws:rds:eu-west-1:123456789012:db:orders", &["four"]),
+        ("spec.stack=a,spec.workspace=dev,spec.cloud.id!=", &["four"]),
+        ("spec.kubernetes.uid=nobody", &[]),
+    ] {
+        let escaped = selector.replace('=', "%3D").replace('!', "%21").replace('/', "%2F");
+        for collection in [&collection, &cluster_wide(DELIVERY, "resources")] {
+            assert_eq!(client.names(&format!("{collection}?fieldSelector={escaped}")).await, expected, "{selector}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn operations_are_those_of_delivery_and_no_procedures() {
     let world = World::with_stack().await;
     let client = Client::of(&world);
