@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, sync::Mutex, time::Instant};
 
+use prost::Message as _;
 use stoa_engine::{
     Plan,
     render::{Colour, render},
@@ -44,6 +45,9 @@ pub(super) struct Conversation {
     sequence: u64,
 }
 
+/// What a scripted runner says to whoever wants something rendered: a Destroy needs no source.
+pub(super) const BUSY: &str = "the runner has no room for more";
+
 /// A plan that deletes these.
 pub(super) fn deleting(ids: &[&str]) -> Plan {
     let actions: Vec<Value> =
@@ -71,7 +75,8 @@ impl Scripted {
 #[tonic::async_trait]
 impl FunctionRunner for Scripted {
     async fn resolve(&self, _: Request<ResolveRequest>) -> Result<Response<ResolveResponse>, Status> {
-        Err(Status::unimplemented("a Destroy needs no source"))
+        let problem = Problem { reason: "Busy".to_owned(), message: BUSY.to_owned(), ..Problem::default() };
+        Err(Status::with_details(Code::ResourceExhausted, BUSY, problem.encode_to_vec().into()))
     }
 
     async fn look(&self, _: Request<LookRequest>) -> Result<Response<LookResponse>, Status> {
@@ -227,7 +232,6 @@ async fn another_runner_begins_when_the_first_can_change_nothing_any_more() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn another_runner_begins_at_once_when_the_first_said_that_it_is_over() {
-    use prost::Message as _;
     let (address, mut conversations) = Scripted::start(&[A]).await;
     let world = World::with_runner(runner::at(address)).await.controlled();
     world.destroy("one").await;

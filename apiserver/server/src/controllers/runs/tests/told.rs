@@ -1,4 +1,4 @@
-//! What clients are told of runs: their plans and logs, however large.
+//! What clients are told of runs: their plans and logs, however large, and that there is no time for them now.
 
 use http::{HeaderMap, Method, Request};
 use http_body_util::BodyExt as _;
@@ -6,7 +6,7 @@ use stoa_engine::{Plan, document};
 use stoa_machinery::http::{ApiHandler, Body, RequestInfo, body};
 
 use super::{
-    fenced::{A, Scripted, deleting},
+    fenced::{A, BUSY, Scripted, deleting},
     *,
 };
 use crate::runs::journal::{Line, tests::Narrow};
@@ -183,4 +183,17 @@ async fn log_of_a_run_whose_backend_takes_nothing_stays_where_it_is() {
     let ended = world.ended("one").await;
     assert_eq!((ended.phase, ended.log), (RunPhase::Canceled, None));
     assert!(world.journal("one").await.contains("Canceled: the run was cancelled"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_generates_while_there_is_no_time_for_it_is_told_when_to_come_again() {
+    let (address, _conversations) = Scripted::start(&[]).await;
+    let world = World::with_runner(runner::at(address)).await;
+    let path = "/apis/config.stoa.dev/v1alpha1/namespaces/shop/stacks/web/generate?workspace=dev";
+    let answer = world.send(Method::POST, path, "application/json").await;
+    assert_eq!((answer.code, answer.headers["retry-after"].to_str().unwrap()), (429, "1"));
+    let status = answer.json().await;
+    assert_eq!((&status["kind"], &status["reason"]), (&json!("Status"), &json!("TooManyRequests")), "{status:#}");
+    assert!(status["message"].as_str().unwrap().contains(BUSY), "{status:#}");
+    assert_eq!(status["details"]["retryAfterSeconds"], 1);
 }
