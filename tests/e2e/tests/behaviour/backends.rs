@@ -6,7 +6,7 @@ use std::process::Command;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use stoa_e2e::fixture::{Organization, config_maps};
-use stoa_e2e::{Kubectl, Server as _, Standalone, run};
+use stoa_e2e::{Cluster, Kubectl, Server as _, Standalone, run};
 use stoa_test_s3::{REGION, S3Server};
 
 /// How many documents are below a folder.
@@ -18,6 +18,46 @@ fn documents(folder: &Path) -> usize {
 fn state(kubectl: &Kubectl, organization: &str, release: &str) -> String {
     let path = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{organization}/releases/{release}/state");
     kubectl.run(&["get", "--raw", &path])
+}
+
+#[test]
+fn what_is_applied_to_a_cluster_is_kept_in_a_bucket() {
+    let bucket = S3Server::start("documents");
+    let cluster = Cluster::shared();
+    let kubectl = cluster.kubectl();
+    let organization = Organization::create(&cluster);
+    let name = organization.name.as_str();
+    let backend = format!("{name}-s3");
+    kubectl.create(&format!(
+        "apiVersion: platform.stoa.dev/v1alpha1
+kind: Backend
+metadata: {{name: {backend}}}
+spec:
+  type: S3
+  s3: {{bucket: documents, region: {REGION}, endpoint: \"{url}\"}}
+  accessKey: {id}
+  secretKey: {key}
+",
+        url = bucket.url(),
+        id = bucket.access_key,
+        key = bucket.secret_key
+    ));
+    kubectl.run(&["wait", "--for=condition=Ready", "--timeout=60s", &format!("backend/{backend}")]);
+    organization.stack("web", &config_maps(&format!("{name}-web"), 2, "first"));
+    let moved = format!("--patch={{\"spec\":{{\"backend\":{{\"name\":\"{backend}\"}}}}}}");
+    kubectl.run(&["patch", "workspace", name, "--type=merge", &moved]);
+    let run = organization.succeed("web", "Apply", "");
+    let map = kubectl.get(&["configmap/c1", "--namespace", &format!("{name}-web")]);
+    assert_eq!(map["data"]["value"], "first");
+    assert!(state(&kubectl, name, &format!("web.{name}.1")).contains("first"));
+    let kept = documents(&bucket.bucket("documents").join(name));
+    assert!(kept >= 4, "a Spec, a plan, a log and a state, not {kept}");
+    let run = run["metadata"]["name"].as_str().unwrap();
+    for (what, says) in [("plan", "\"Create\""), ("log", "Succeeded")] {
+        let path = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{name}/runs/{run}/{what}");
+        assert!(kubectl.run(&["get", "--raw", &path]).contains(says));
+    }
+    organization.succeed("web", "Destroy", "");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 mod admission;
+mod applies;
 mod approvals;
 mod audit;
 mod backends;

@@ -128,7 +128,7 @@ fn edit_of_one_field_changes_one_file_in_git_and_rollback_restores_it() {
 }
 
 /// A namespace and config maps that depend on each other in a row.
-fn chain(namespace: &str, length: usize) -> String {
+pub(crate) fn chain(namespace: &str, length: usize) -> String {
     let mut spec = config_maps(namespace, length, "a");
     for number in 1..length {
         let own = format!("- id: v1:ConfigMap:{namespace}:c{number}\n  type: Kubernetes\n  dependsOn: [");
