@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bytes::Buf;
+use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, header};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body, Incoming};
@@ -72,16 +72,19 @@ where
     Legacy::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE).build(connector)
 }
 
-/// Reads a body to its end and keeps nothing of it, so that its connection can be used again; one that is longer than `most`
-/// bytes or breaks off is left, and its connection with it.
-pub async fn discard(mut body: Incoming, most: usize) {
-    let mut length = 0;
-    while let Some(Ok(frame)) = body.frame().await {
-        length += frame.data_ref().map_or(0, |data| data.remaining());
-        if length > most {
-            return;
+/// Reads a body to its end, so that its connection can be used again. One that is longer than `most` bytes or breaks off is
+/// left, and its connection with it: that is nothing.
+pub async fn read(mut body: Incoming, most: usize) -> Option<Bytes> {
+    let mut read = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        if let Ok(data) = frame.ok()?.into_data() {
+            if read.len() + data.len() > most {
+                return None;
+            }
+            read.extend_from_slice(&data);
         }
     }
+    Some(read.freeze())
 }
 
 /// How long an answer asks to wait, by its `Retry-After`: seconds, or a date. No longer than `longest`.

@@ -51,6 +51,15 @@ pub struct SecretKeyReference {
     pub key: String,
 }
 
+/// One key of a Secret beside the object that names it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LocalSecretKeyReference {
+    /// The name of the Secret.
+    pub name: String,
+    /// The key in the Secret's data.
+    pub key: String,
+}
+
 /// What happens to live infrastructure when the object that stands for it is deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum DeletionPolicy {

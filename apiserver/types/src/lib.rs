@@ -17,7 +17,8 @@ pub mod platform;
 pub mod reason;
 
 pub use common::{
-    Condition, DeletionPolicy, DurationString, LocalReference, SecretKeyReference, SecretReference, Subject,
+    Condition, DeletionPolicy, DurationString, LocalReference, LocalSecretKeyReference, SecretKeyReference,
+    SecretReference, Subject,
 };
 pub use config::{Organization, Project, Source, Stack};
 pub use delivery::{Release, Resource, Run, Workflow};

@@ -42,6 +42,10 @@ pub const STEP_STARTED: &str = "StepStarted";
 pub const STEP_SUCCEEDED: &str = "StepSucceeded";
 /// A step of a Workflow ended otherwise.
 pub const STEP_FAILED: &str = "StepFailed";
+/// A hook of a step let it go on.
+pub const HOOK_SUCCEEDED: &str = "HookSucceeded";
+/// A hook of a step did not let it go on, or could not be asked.
+pub const HOOK_FAILED: &str = "HookFailed";
 /// What is desired was started.
 pub const STARTED: &str = "Started";
 /// What is desired cannot be started now.

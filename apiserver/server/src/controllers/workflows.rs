@@ -3,17 +3,23 @@
 //! A look reads the workflow and the runs that its status names, decides ([`machine`]), starts runs, and writes the
 //! status, in this order. The name of a run follows from what it is for, and what it is from what was recorded before: the
 //! commits, the selected workspaces. So whoever goes on after a crash between the two last creates the same run again, and
-//! finds it. Elsewhere: which commits are deployed is found in [`versions`], and whether what was deployed is healthy in
-//! [`gates`].
+//! finds it. Elsewhere: which commits are deployed is found in [`versions`], whether what was deployed is healthy in
+//! [`gates`], and hooks are called in [`calls`].
 
+mod calls;
 mod gates;
 mod machine;
 mod templates;
 mod timers;
 mod versions;
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
+use futures_util::StreamExt as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use serde::Deserialize;
@@ -21,14 +27,17 @@ use stoa_machinery::{ApiError, RequestContext};
 use stoa_types::{
     Run, Stack, Workflow,
     common::condition,
-    delivery::{RunPhase, RunSpec, StepPhase, WorkflowPhase, WorkflowStatus},
+    delivery::{HookPhase, HookStatus, RunPhase, RunSpec, StepPhase, WorkflowPhase, WorkflowStatus},
     labels, reason,
 };
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_util::sync::CancellationToken;
 
 use self::{
+    calls::Calls,
     gates::Gates,
-    machine::{Seen, Situation, Start},
+    machine::{Seen, Situation, Start, Which},
     timers::Timers,
 };
 use super::queue::{self, ObjectKey, Trigger};
@@ -48,13 +57,17 @@ const COMPONENT: &str = "workflow";
 const AGAIN: Duration = Duration::from_secs(10);
 /// How many workflows are looked at at once.
 const AT_ONCE: usize = 8;
+/// How often to look whether a workflow is cancelled while repositories are waited for.
+const LISTEN: Duration = Duration::from_millis(500);
 /// What the garbage collector has on an object whose dependents are to stay.
 const ORPHAN: &str = "orphan";
 
 pub(crate) async fn run(services: Services, end: CancellationToken) {
     let (Ok(workflows), Ok(runs)) = (services.lookup.api::<Workflow>(), services.lookup.api::<Run>()) else { return };
-    let memory = Arc::new(Memory::default());
+    let (poke, pokes) = mpsc::unbounded_channel();
+    let memory = Arc::new(Memory { poke: Poke(poke), ..Memory::default() });
     let triggers = vec![
+        Trigger::new(UnboundedReceiverStream::new(pokes).map(|key| vec![key]).boxed()),
         Trigger::on(&workflows, |workflow: &Workflow| vec![queue::key_of(workflow)]),
         Trigger::on_part(&runs, |run: &OfRun| {
             let OfRunMetadata { namespace, labels } = &run.metadata;
@@ -87,12 +100,38 @@ fn status(workflow: &Workflow) -> WorkflowStatus {
 struct Memory {
     timers: Timers,
     gates: Gates,
+    calls: Calls,
+    poke: Poke,
 }
 
 impl Memory {
     fn forget(&self, uid: &str) {
         self.timers.forget(uid);
+        self.leave(uid);
+    }
+
+    /// Looks at nothing and calls nothing any longer for a workflow.
+    fn leave(&self, uid: &str) {
         self.gates.forget(uid);
+        self.calls.forget(uid);
+    }
+}
+
+/// Has workflows looked at about which something was found out.
+#[derive(Clone, Debug)]
+struct Poke(mpsc::UnboundedSender<ObjectKey>);
+
+impl Default for Poke {
+    /// Nobody looks.
+    fn default() -> Self {
+        Self(mpsc::unbounded_channel().0)
+    }
+}
+
+impl Poke {
+    fn look(&self, key: ObjectKey) {
+        // When the term ends nobody looks any more.
+        let _ = self.0.send(key);
     }
 }
 
@@ -134,7 +173,9 @@ async fn go_on(services: &Services, memory: &Memory, workflow: &mut Workflow) ->
     let (ending, until_end) = ending(workflow, &state, &elapsed);
     let may_begin = state.start_time.is_none() && ending.is_none() && !workflow.spec.paused;
     if let Some(template) = workflow.spec.template.clone().filter(|_| may_begin && state.template.is_none()) {
-        let read = Box::pin(templates::read(services, &context(services, &state), workflow, &template)).await;
+        let context = context(services, &state);
+        let read = Box::pin(templates::read(services, &context, workflow, &template));
+        let Some(read) = unless_canceled(services, workflow, read).await else { return Ok(Some(Duration::ZERO)) };
         let read = read.map(|read| state.template = Some(read));
         // It is recorded before anything else is decided.
         let again = read.map_or_else(|halt| put_off(workflow, &mut state, halt, &now), |()| Some(Duration::ZERO));
@@ -145,7 +186,9 @@ async fn go_on(services: &Services, memory: &Memory, workflow: &mut Workflow) ->
     if may_begin {
         // This, too, is recorded first: what a branch points to may be something else at the next look.
         let mut again = Some(Duration::ZERO);
-        match Box::pin(versions::find(services, workflow)).await {
+        let find = Box::pin(versions::find(services, workflow));
+        let Some(found) = unless_canceled(services, workflow, find).await else { return Ok(again) };
+        match found {
             Ok(versions) => (state.versions, state.start_time) = (versions, Some(now)),
             Err(halt) => again = put_off(workflow, &mut state, halt, &now),
         }
@@ -155,8 +198,18 @@ async fn go_on(services: &Services, memory: &Memory, workflow: &mut Workflow) ->
     state.conditions.retain(|condition| condition.type_ != reason::WAITING);
     let is_paused = workflow.spec.paused || state.start_time.is_none();
     let (runs, waves) = (runs_of(services, workflow, &state).await?, waves_of(services, workflow, &state).await?);
-    let gates =
-        if ending.is_none() { memory.gates.look(services, workflow, &state, &waves).await? } else { HashMap::new() };
+    let (mut gates, mut hooks) = (HashMap::new(), HashMap::new());
+    if ending.is_none() {
+        gates = memory.gates.look(services, workflow, &state, &waves, &memory.poke);
+        let age = |of: &HookStatus, which: &Which| {
+            let (step, name, wave) = which;
+            let moment = format!("{step}/{name}/{}", wave.unwrap_or_default());
+            of.start_time.as_ref().map_or(Duration::ZERO, |start| elapsed(&moment, start))
+        };
+        hooks = memory.calls.look(services, workflow, &state, &waves, age, &memory.poke);
+    } else {
+        memory.leave(&uid);
+    }
     let situation = Situation {
         name: &workflow.name_any(),
         uid: &uid,
@@ -166,21 +219,43 @@ async fn go_on(services: &Services, memory: &Memory, workflow: &mut Workflow) ->
         runs: &runs,
         waves: &waves,
         gates: &gates,
+        hooks: &hooks,
         now: &now,
         elapsed: &elapsed,
     };
     let decided = machine::advance(&mut state, &situation);
     let mut again = decided.again.into_iter().chain(until_end).min();
     for start in decided.starts {
-        if let Err(refusal) = create(services, workflow, &state, &start).await? {
-            again = Some(Duration::ZERO);
-            note_refusal(&mut state, &start, &refusal);
+        match create(services, workflow, &state, &start).await? {
+            Ok(uid) => note_created(&mut state, &start, uid),
+            Err(refusal) => {
+                again = Some(Duration::ZERO);
+                note_refusal(&mut state, &start, &refusal);
+            }
         }
     }
-    let is_active = ending.is_some() && cancel_runs(services, workflow).await?;
+    let is_active = ending.is_some() && cancel_runs(services, workflow, &state).await?;
     conclude(workflow, &mut state, ending, is_active, &now);
     workflow.status = Some(state);
     Ok(again)
+}
+
+/// Waits for repositories, but no longer than the workflow is wanted.
+async fn unless_canceled<T>(
+    services: &Services,
+    workflow: &Workflow,
+    mut found: impl Future<Output = T> + Unpin,
+) -> Option<T> {
+    let (namespace, name) = queue::key_of(workflow);
+    loop {
+        if let Ok(found) = tokio::time::timeout(LISTEN, &mut found).await {
+            return Some(found);
+        }
+        let now = services.lookup.cached::<Workflow>(&namespace, &name);
+        if now.is_none_or(|now| now.spec.cancel || now.metadata.deletion_timestamp.is_some()) {
+            return None;
+        }
+    }
 }
 
 /// Ends a workflow that cannot begin, or says what it waits for; when to look again.
@@ -237,7 +312,7 @@ fn timed_out(workflow: &Workflow) -> Ending {
     Ending { phase: WorkflowPhase::Failed, reason: reason::TIMED_OUT, message }
 }
 
-/// Whether a workflow started a run.
+/// Whether a workflow started a run, by what the run says.
 fn is_own(run: &Run, workflow: &Workflow) -> bool {
     run.owner_references().iter().any(|owner| Some(&owner.uid) == workflow.metadata.uid.as_ref())
 }
@@ -253,11 +328,15 @@ async fn runs_of(
     let mut seen = HashMap::new();
     let active = state.steps.iter().flat_map(|step| &step.runs).filter(|run| !run.phase.is_terminal());
     for run in active {
-        let found = runs.get_opt(&namespace, &run.name).await?.filter(|found| is_own(found, workflow));
-        if let Some(found) = found {
+        let is_it = |found: &Run| match run.uid.as_str() {
+            "" => is_own(found, workflow),
+            uid => found.metadata.uid.as_deref() == Some(uid),
+        };
+        if let Some(found) = runs.get_opt(&namespace, &run.name).await?.filter(is_it) {
             let status = status_of_run(&found);
             let why = condition(&status.conditions, reason::FAILED).map(|failed| failed.message.clone());
-            seen.insert(run.name.clone(), Seen { phase: status.phase, message: why.unwrap_or_default() });
+            let (uid, message) = (found.uid().unwrap_or_default(), why.unwrap_or_default());
+            seen.insert(run.name.clone(), Seen { uid, phase: status.phase, message });
         }
     }
     Ok(seen)
@@ -296,7 +375,7 @@ async fn waves_of(
     Ok(all)
 }
 
-/// Creates a run as who asked for the workflow, or finds it; why that is refused, if it is.
+/// Creates a run as who asked for the workflow, or finds it: its uid, or why that is refused.
 ///
 /// # Errors
 ///
@@ -306,8 +385,8 @@ async fn create(
     workflow: &Workflow,
     state: &WorkflowStatus,
     start: &Start,
-) -> Result<Result<(), String>, ApiError> {
-    let Some(step) = workflow.spec.steps[start.step].run.as_ref() else { return Ok(Ok(())) };
+) -> Result<Result<String, String>, ApiError> {
+    let Some(step) = workflow.spec.steps[start.step].run.as_ref() else { return Ok(Ok(String::new())) };
     let namespace = workflow.namespace().unwrap_or_default();
     let commit = versions::of_step(workflow, &state.versions, step);
     let mut run = run_of(workflow, step, &start.workspace, commit);
@@ -316,19 +395,20 @@ async fn create(
     let may_create = lookup::require(&context, "create", "delivery.stoa.dev", "runs", "", &namespace, "").await;
     let runs = services.lookup.api::<Run>()?.with_context(context);
     let created = match may_create {
-        Ok(()) => Box::pin(runs.create(&run)).await.map(drop),
+        Ok(()) => Box::pin(runs.create(&run)).await,
         Err(error) => Err(error),
     };
     match created {
-        Ok(()) => Ok(Ok(())),
+        Ok(made) => Ok(Ok(made.uid().unwrap_or_default())),
         Err(error) if error.is("AlreadyExists") => {
             // An earlier look made it, unless somebody took the name.
             let there = runs.get_opt(&namespace, &start.name).await?;
-            let is_it = there.is_some_and(|there| {
+            let is_it = |there: &Run| {
                 let is_asked = is_for_same(&there.spec, &run.spec);
-                is_own(&there, workflow) && is_asked && status_of_run(&there).requester == state.requester
-            });
-            Ok(if is_it { Ok(()) } else { Err(format!("another run is called {}", start.name)) })
+                is_own(there, workflow) && is_asked && status_of_run(there).requester == state.requester
+            };
+            let uid = there.filter(is_it).map(|there| there.uid().unwrap_or_default());
+            Ok(uid.ok_or_else(|| format!("another run is called {}", start.name)))
         }
         Err(error) if matches!(error.code(), 400 | 403 | 404 | 409 | 422) => Ok(Err(error.message().to_owned())),
         Err(error) => Err(error),
@@ -341,6 +421,13 @@ fn is_for_same(a: &RunSpec, b: &RunSpec) -> bool {
     (&a.stack, &a.workspace, &a.version) == (&b.stack, &b.workspace, &b.version) && of(a) == of(b)
 }
 
+/// Notes which run was made, so that it is known whatever becomes of what it says.
+fn note_created(state: &mut WorkflowStatus, start: &Start, uid: String) {
+    if let Some(run) = state.steps[start.step].runs.iter_mut().find(|run| run.name == start.name) {
+        run.uid = uid;
+    }
+}
+
 /// Notes that a run was refused, which counts as one that failed.
 fn note_refusal(state: &mut WorkflowStatus, start: &Start, refusal: &str) {
     let step = &mut state.steps[start.step];
@@ -350,19 +437,27 @@ fn note_refusal(state: &mut WorkflowStatus, start: &Start, refusal: &str) {
     }
 }
 
-/// The runs of a workflow, also those that its status does not name, since they were started right before a crash.
-async fn own_runs(services: &Services, workflow: &Workflow) -> Result<Vec<Run>, ApiError> {
+/// The runs that have a workflow's name.
+async fn labelled_runs(services: &Services, workflow: &Workflow) -> Result<Vec<Run>, ApiError> {
     let selector = format!("{}={}", labels::WORKFLOW, workflow.name_any());
-    let runs = services.lookup.api::<Run>()?.list(workflow.namespace().as_deref(), &selector).await?;
-    Ok(runs.into_iter().filter(|run| is_own(run, workflow)).collect())
+    services.lookup.api::<Run>()?.list(workflow.namespace().as_deref(), &selector).await
 }
 
-/// Cancels the runs that are under way; whether there are any.
-async fn cancel_runs(services: &Services, workflow: &Workflow) -> Result<bool, ApiError> {
+/// Cancels the runs that are under way, also those that the status does not name, since they were started right before a crash;
+/// whether there are any.
+async fn cancel_runs(services: &Services, workflow: &Workflow, state: &WorkflowStatus) -> Result<bool, ApiError> {
+    let known: HashSet<&str> = state
+        .steps
+        .iter()
+        .flat_map(|step| &step.runs)
+        .map(|run| run.uid.as_str())
+        .filter(|uid| !uid.is_empty())
+        .collect();
     let runs = services.lookup.api::<Run>()?;
     let mut is_active = false;
-    for run in own_runs(services, workflow).await? {
-        if status_of_run(&run).phase.is_terminal() {
+    for run in labelled_runs(services, workflow).await? {
+        let is_known = run.metadata.uid.as_deref().is_some_and(|uid| known.contains(uid));
+        if !(is_known || is_own(&run, workflow)) || status_of_run(&run).phase.is_terminal() {
             continue;
         }
         is_active = true;
@@ -475,6 +570,7 @@ fn tell(services: &Services, old: &Workflow, new: &Workflow) {
         let message = if step.message.is_empty() { String::new() } else { format!(": {}", step.message) };
         services.recorder.record(new, kind, why, format!("step {}{message}", step.name));
     }
+    tell_hooks(services, &before, new, &after);
     if !after.phase.is_terminal() {
         return;
     }
@@ -482,6 +578,25 @@ fn tell(services: &Services, old: &Workflow, new: &Workflow) {
     for (type_, kind) in ends {
         if let Some(end) = condition(&after.conditions, type_) {
             services.recorder.record(new, kind, &end.reason, end.message.clone());
+        }
+    }
+}
+
+/// Records how hooks ended.
+fn tell_hooks(services: &Services, before: &WorkflowStatus, new: &Workflow, after: &WorkflowStatus) {
+    for (i, step) in after.steps.iter().enumerate() {
+        let known = before.steps.get(i).map_or(&[][..], |step| step.hooks.as_slice());
+        for hook in &step.hooks {
+            let was = known.iter().find(|was| was.name == hook.name && was.wave == hook.wave);
+            let (kind, why, ended) = match hook.phase {
+                phase if was.is_some_and(|was| was.phase == phase) => continue,
+                HookPhase::Succeeded => (Kind::Normal, reason::HOOK_SUCCEEDED, "let it go on"),
+                HookPhase::Failed => (Kind::Warning, reason::HOOK_FAILED, "failed"),
+                HookPhase::Running | HookPhase::Canceled => continue,
+            };
+            let message = if hook.message.is_empty() { String::new() } else { format!(": {}", hook.message) };
+            let told = format!("hook {} of step {} {ended}{message}", hook.name, step.name);
+            services.recorder.record(new, kind, why, told);
         }
     }
 }
@@ -509,8 +624,9 @@ async fn keep(services: &Services, workflow: &Workflow) -> Result<Option<Duratio
     // Where there is a garbage collector it would do that, too, or lets them go first.
     if !workflow.finalizers().iter().any(|f| f == ORPHAN) {
         let runs = services.lookup.api::<Run>()?;
-        for run in own_runs(services, workflow).await? {
-            if run.metadata.deletion_timestamp.is_some() {
+        for run in labelled_runs(services, workflow).await? {
+            // One that it does not own any more was let go.
+            if !is_own(&run, workflow) || run.metadata.deletion_timestamp.is_some() {
                 continue;
             }
             match runs.delete(&namespace, &run.name_any(), &queue::as_read(&run)).await {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use http::Uri;
+use k8s_openapi::ByteString;
 use kube::{CustomResourceExt as _, core::Selector};
 use stoa_machinery::{
     Object, ResourceDefinition,
@@ -12,7 +13,7 @@ use stoa_machinery::{
     status::FieldError,
     strategy::Strategy,
 };
-use stoa_types::{NotificationSink, platform::RetryPolicy};
+use stoa_types::{DurationString, NotificationSink, platform::RetryPolicy};
 
 use super::check;
 use crate::{notifications::events, subresources::Subresources};
@@ -69,12 +70,7 @@ impl Strategy for NotificationSinkStrategy {
                 errors.push(FieldError::required(format!("spec.secretRef.{field}"), ""));
             }
         }
-        if let Some(bundle) = &spec.ca_bundle
-            && (bundle.0.is_empty() || outbound::tls(&bundle.0).is_err())
-        {
-            let what = "must be certificates, PEM in base64";
-            errors.push(FieldError::invalid("spec.caBundle", "<certificates>", what));
-        }
+        bundle("spec.caBundle", spec.ca_bundle.as_ref(), &mut errors);
         for (i, pattern) in spec.events.iter().enumerate() {
             let path = format!("spec.events[{i}]");
             if spec.events[..i].contains(pattern) {
@@ -110,8 +106,16 @@ impl Strategy for NotificationSinkStrategy {
     }
 }
 
+/// Finds what is wrong with the authorities that an endpoint's certificate is checked with.
+pub(super) fn bundle(path: &str, bundle: Option<&ByteString>, errors: &mut Vec<FieldError>) {
+    if bundle.is_some_and(|bundle| bundle.0.is_empty() || outbound::tls(&bundle.0).is_err()) {
+        let what = "must be certificates, PEM in base64";
+        errors.push(FieldError::invalid(path, "<certificates>", what));
+    }
+}
+
 /// Finds what is wrong with where events are posted.
-fn url(path: &str, text: &str, errors: &mut Vec<FieldError>) {
+pub(super) fn url(path: &str, text: &str, errors: &mut Vec<FieldError>) {
     if text.is_empty() {
         errors.push(FieldError::required(path, ""));
         return;
@@ -126,20 +130,27 @@ fn url(path: &str, text: &str, errors: &mut Vec<FieldError>) {
 
 /// Finds what is wrong with how often and how long events are tried.
 fn retry(path: &str, policy: &RetryPolicy, errors: &mut Vec<FieldError>) {
-    let (second, day) = (Duration::from_secs(1), Duration::from_secs(24 * 3600));
-    if let Some(attempts) = policy.max_attempts.filter(|attempts| *attempts < 1) {
+    let day = Duration::from_secs(24 * 3600);
+    attempts(path, policy.max_attempts, errors);
+    check::duration(&format!("{path}.maxAge"), &policy.max_age, Duration::from_secs(1)..=day * 30, errors);
+    backoff(path, (&policy.min_backoff, &policy.max_backoff), errors);
+}
+
+/// Finds what is wrong with how often something is tried.
+pub(super) fn attempts(path: &str, most: Option<i64>, errors: &mut Vec<FieldError>) {
+    if let Some(attempts) = most.filter(|attempts| *attempts < 1) {
         errors.push(FieldError::invalid(format!("{path}.maxAttempts"), attempts, "must be at least 1"));
     }
-    check::duration(&format!("{path}.maxAge"), &policy.max_age, second..=day * 30, errors);
-    check::duration(&format!("{path}.minBackoff"), &policy.min_backoff, second / 10..=second * 3600, errors);
-    check::duration(&format!("{path}.maxBackoff"), &policy.max_backoff, second..=day, errors);
-    if let (Ok(least), Ok(most)) = (policy.min_backoff.parse(), policy.max_backoff.parse())
-        && least > most
+}
+
+/// Finds what is wrong with how long is waited between tries.
+pub(super) fn backoff(path: &str, (least, most): (&DurationString, &DurationString), errors: &mut Vec<FieldError>) {
+    let second = Duration::from_secs(1);
+    check::duration(&format!("{path}.minBackoff"), least, second / 10..=second * 3600, errors);
+    check::duration(&format!("{path}.maxBackoff"), most, second..=second * 24 * 3600, errors);
+    if let (Ok(shortest), Ok(longest)) = (least.parse(), most.parse())
+        && shortest > longest
     {
-        errors.push(FieldError::invalid(
-            format!("{path}.maxBackoff"),
-            &policy.max_backoff,
-            "must not be shorter than minBackoff",
-        ));
+        errors.push(FieldError::invalid(format!("{path}.maxBackoff"), most, "must not be shorter than minBackoff"));
     }
 }

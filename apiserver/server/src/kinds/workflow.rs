@@ -1,9 +1,10 @@
 //! Workflow: who may start one, what its steps may be, and which runs they are.
 //!
-//! Elsewhere: what is wrong with a spec by itself is in [`validate`], who decides about a step in [`approval`], and what
-//! goes on when in `controllers::workflows`.
+//! Elsewhere: what is wrong with a spec by itself is in [`validate`], who decides about a step in [`approval`], what may be called
+//! before and after its runs in [`hook`], and what goes on when in `controllers::workflows`.
 
 pub(crate) mod approval;
+pub(crate) mod hook;
 pub(crate) mod template;
 mod validate;
 
@@ -254,6 +255,7 @@ pub(crate) async fn admissible(
             admit_step(lookup, context, workflow, run, &format!("spec.steps[{i}].run"), &mut errors).await?;
         }
     }
+    hook::require_all(context, &namespace, &workflow.spec).await?;
     Ok(errors)
 }
 

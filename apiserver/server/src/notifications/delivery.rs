@@ -1,14 +1,15 @@
-//! One try: an event is signed and posted, and what is answered is decided about.
+//! One try: an event is signed and posted, and what is answered is decided about. Hooks of workflows are called so, too, and
+//! decide otherwise.
 //!
 //! The signature is that of Standard Webhooks: `webhook-signature` has, for each key, `v1,` and the base64 of the HMAC-SHA256 of
 //! `<webhook-id>.<webhook-timestamp>.<body>`. The body is the whole event in the structured mode of CloudEvents' HTTP binding:
 //! in the binary mode its attributes would be headers, which are not signed.
 
-use std::{fmt, time::Duration};
+use std::{fmt, ops::RangeInclusive, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
-use http::{HeaderMap, Request, StatusCode, Uri, header};
+use http::{HeaderMap, Request, StatusCode, Uri, header, response::Parts};
 use http_body_util::Full;
 use jiff::Timestamp;
 use ring::hmac;
@@ -20,13 +21,13 @@ use super::events::Event;
 const SHORTEST_KEY: usize = 24;
 /// How many keys there may be.
 const MOST_KEYS: usize = 8;
-/// How much of an answer is read, to use its connection again.
+/// How much of an answer is read; beyond that its connection is not used again.
 const ANSWER: usize = 64 << 10;
 /// The longest wait that an answer may ask for.
-const LONGEST_WAIT: Duration = Duration::from_secs(3600);
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 /// What events are signed with.
-pub(super) struct Keys(Vec<hmac::Key>);
+pub(crate) struct Keys(Vec<hmac::Key>);
 
 impl fmt::Debug for Keys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -36,7 +37,7 @@ impl fmt::Debug for Keys {
 
 /// Why a text has no keys. It does not say what the text has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum InvalidKeys {
+pub(crate) enum InvalidKeys {
     #[error("there is no key in it")]
     None,
     #[error("there are more than {MOST_KEYS} keys in it")]
@@ -49,7 +50,7 @@ pub(super) enum InvalidKeys {
 
 impl Keys {
     /// Reads keys, one on each line: `whsec_` and base64, or any other text.
-    pub(super) fn parse(text: &[u8]) -> Result<Self, InvalidKeys> {
+    pub(crate) fn parse(text: &[u8]) -> Result<Self, InvalidKeys> {
         let mut keys = Vec::new();
         for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')) {
             let line = line.trim_ascii();
@@ -99,10 +100,10 @@ pub(super) enum Outcome {
 
 /// Where events are posted.
 #[derive(Clone)]
-pub(super) struct Endpoint {
-    pub(super) client: outbound::Client<Full<Bytes>>,
-    pub(super) uri: Uri,
-    pub(super) timeout: Duration,
+pub(crate) struct Endpoint {
+    pub(crate) client: outbound::Client<Full<Bytes>>,
+    pub(crate) uri: Uri,
+    pub(crate) timeout: Duration,
 }
 
 impl fmt::Debug for Endpoint {
@@ -114,7 +115,23 @@ impl fmt::Debug for Endpoint {
 impl Endpoint {
     /// Posts an event. `now` is the time of this try, which is signed, too.
     pub(super) async fn post(&self, event: &Event, keys: &Keys, now: Timestamp) -> Outcome {
-        let failed = |why: String| Outcome::Failed { why, retry_after: None };
+        match self.ask(event, keys, now).await {
+            Ok((answer, _)) => decide(answer.status, &answer.headers, now),
+            Err(why) => Outcome::Failed { why, retry_after: None },
+        }
+    }
+
+    /// The same; what is answered, with the body, if there is a whole one that is not too long.
+    ///
+    /// # Errors
+    ///
+    /// Why there is no answer, in words that tell neither the URL nor anything that was sent.
+    pub(crate) async fn ask(
+        &self,
+        event: &Event,
+        keys: &Keys,
+        now: Timestamp,
+    ) -> Result<(Parts, Option<Bytes>), String> {
         let body = serde_json::to_vec(event).expect("events serialize");
         let seconds = now.as_second();
         let request = Request::post(self.uri.clone())
@@ -123,22 +140,15 @@ impl Endpoint {
             .header("webhook-id", &event.id)
             .header("webhook-timestamp", seconds)
             .header("webhook-signature", keys.sign(&event.id, seconds, &body))
-            .body(Full::new(Bytes::from(body)));
-        let request = match request {
-            Ok(request) => request,
-            Err(error) => return failed(format!("it cannot be asked: {error}")),
-        };
+            .body(Full::new(Bytes::from(body)))
+            .map_err(|error| format!("it cannot be asked: {error}"))?;
         let answered = async {
             let response = self.client.request(request).await.map_err(|error| outbound::causes(&error))?;
             let (parts, body) = response.into_parts();
-            outbound::discard(body, ANSWER).await;
-            Ok::<_, String>(parts)
+            Ok((parts, outbound::read(body, ANSWER).await))
         };
-        match tokio::time::timeout(self.timeout, answered).await {
-            Err(_) => failed(format!("it did not answer within {:?}", self.timeout)),
-            Ok(Err(why)) => failed(why),
-            Ok(Ok(answer)) => decide(answer.status, &answer.headers, now),
-        }
+        let answered = tokio::time::timeout(self.timeout, answered).await;
+        answered.unwrap_or_else(|_| Err(format!("it did not answer within {:?}", self.timeout)))
     }
 }
 
@@ -147,11 +157,7 @@ fn decide(status: StatusCode, headers: &HeaderMap, now: Timestamp) -> Outcome {
     if status.is_success() {
         return Outcome::Delivered;
     }
-    let why = if status.is_redirection() {
-        format!("it answered {status}, and redirects are not followed")
-    } else {
-        format!("it answered {status}")
-    };
+    let why = told(status);
     match status {
         // The endpoint is there and has read it, and the next time it will be the same.
         StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE | StatusCode::UNPROCESSABLE_ENTITY => {
@@ -159,6 +165,23 @@ fn decide(status: StatusCode, headers: &HeaderMap, now: Timestamp) -> Outcome {
         }
         _ => Outcome::Failed { why, retry_after: outbound::retry_after(headers, now, LONGEST_WAIT) },
     }
+}
+
+/// What was answered otherwise than with 2xx.
+pub(crate) fn told(status: StatusCode) -> String {
+    if status.is_redirection() {
+        format!("it answered {status}, and redirects are not followed")
+    } else {
+        format!("it answered {status}")
+    }
+}
+
+/// How long to wait after so many tries, of which the first is 1: twice as long each time, between the shortest and the longest,
+/// less a random part of up to a half, since what failed together need not come together again.
+pub(crate) fn backoff(range: RangeInclusive<Duration>, attempts: u32) -> Duration {
+    let doubled = 2_u32.saturating_pow(attempts.saturating_sub(1).min(30));
+    let whole = range.start().saturating_mul(doubled).min(*range.end());
+    whole.mul_f64(1.0 - rand::random::<f64>() / 2.0)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 //!
 //! One replica does it for its term; writes are under the term's fence.
 
-mod delivery;
+pub(crate) mod delivery;
 pub(crate) mod events;
 mod feed;
 mod metrics;
@@ -147,4 +147,4 @@ impl Drop for Manager {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

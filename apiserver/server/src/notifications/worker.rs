@@ -26,7 +26,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    delivery::{Endpoint, Keys, Outcome},
+    delivery::{Endpoint, Keys, Outcome, backoff},
     events::{Happened, Scope},
     feed::{self, Fed, Feed, FeedError},
     metrics::{self, Metrics},
@@ -286,10 +286,7 @@ impl Patience {
 
     /// How long to wait after so many tries, of which the first is 1.
     fn wait(&self, attempts: u32) -> Duration {
-        let doubled = 2_u32.saturating_pow(attempts.saturating_sub(1).min(30));
-        let whole = self.least.saturating_mul(doubled).min(self.most);
-        // Events that failed together need not come together again.
-        whole.mul_f64(1.0 - rand::random::<f64>() / 2.0)
+        backoff(self.least..=self.most, attempts)
     }
 
     fn is_over(&self, pending: &Pending, now: Timestamp) -> bool {

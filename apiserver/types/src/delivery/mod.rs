@@ -1,10 +1,12 @@
 //! `delivery.stoa.dev/v1alpha1`: what Stoa does and did.
 
+mod hook;
 mod release;
 mod resource;
 mod run;
 mod workflow;
 
+pub use hook::{Hook, HookFailurePolicy, HookPhase, HookRetry, HookScope, HookStatus, StepHooks};
 pub use release::{Release, ReleaseSpec};
 pub use resource::{CloudIdentity, KubernetesIdentity, Resource, ResourcePhase, ResourceSpec, ResourceStatus};
 pub use run::{

@@ -7,6 +7,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::hook::{HookStatus, StepHooks};
 use super::run::{Decision, Operation, Requester, RunPhase};
 use crate::common::{Condition, DurationString, conditions_schema};
 
@@ -46,8 +47,8 @@ pub struct WorkflowSpec {
     /// Set to true to end the workflow: its runs are cancelled.
     #[serde(default)]
     pub cancel: bool,
-    /// How long it may take in all, as a duration such as 24h. The time in which it is paused or waits for approval counts.
-    /// Absent: as long as it takes.
+    /// How long it may take in all, as a duration such as 24h. The time in which it is paused or waits for approval counts, so
+    /// that a decision that nobody takes ends it, too. Absent: as long as it takes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<DurationString>,
     /// How long the workflow is kept after it ended, and its runs with it; absent: for ever.
@@ -102,6 +103,9 @@ pub struct Step {
     /// Waits until somebody approves, through the subresource approval of the workflow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<ApprovalStep>,
+    /// For runs: what is called before and after them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hooks: Option<StepHooks>,
 }
 
 /// After what a step begins.
@@ -193,7 +197,8 @@ pub struct Wave {
     /// decided when the step begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace_selector: Option<LabelSelector>,
-    /// How long to wait after its runs have ended, before the next wave begins, as a duration such as 10m.
+    /// How long to wait after its runs have ended, before the next wave begins, as a duration such as 10m. Hooks for it are called
+    /// after that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pause_after: Option<DurationString>,
 }
@@ -371,9 +376,20 @@ pub struct StepStatus {
     /// When all runs of that wave had ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wave_time: Option<Time>,
+    /// For how many seconds what that wave deployed had been healthy when that was last noted, while it has to be for longer.
+    /// The time goes on from here after a restart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wave_healthy_seconds: Option<i64>,
     /// When what that wave deployed had been healthy for long enough; from then on only its pause is waited for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wave_healthy_time: Option<Time>,
+    /// Why it fails though no run did, while its hooks for that are called.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub failure: String,
+    /// How its hooks fare; of one for each wave, in the last that it was called for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub hooks: Vec<HookStatus>,
     /// The workspaces of each wave, where they are selected by label; until the step ends.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub selected: Vec<SelectedWave>,
@@ -409,6 +425,9 @@ pub struct RunCounts {
 pub struct StepRun {
     /// The name of the Run.
     pub name: String,
+    /// Its uid, once it was created: by that it is known, whoever changes what it says.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub uid: String,
     /// The workspace.
     pub workspace: String,
     /// How far it is: Pending, Generating, Planning, AwaitingApproval, Applying, Verifying, and at the end Succeeded,

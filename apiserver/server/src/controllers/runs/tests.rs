@@ -65,7 +65,11 @@ impl World {
 
     /// The same with the core kinds that a standalone server serves, such as Secrets.
     pub(crate) async fn with_secrets() -> Self {
-        Self::with(runner::unreachable(), kinds::core::register).await
+        Self::with_runner_and_secrets(runner::unreachable()).await
+    }
+
+    pub(crate) async fn with_runner_and_secrets(runner: runner::Runner) -> Self {
+        Self::with(runner, kinds::core::register).await
     }
 
     async fn with(runner: runner::Runner, more: impl FnOnce(RegistryBuilder) -> RegistryBuilder) -> Self {

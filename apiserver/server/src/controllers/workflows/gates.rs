@@ -1,173 +1,255 @@
 //! Whether what a wave deployed is healthy, and for how long it has been.
 //!
-//! That is looked at from here again and again, since what happens in a cluster is in no log of ours. What was seen is in
-//! memory alone: after a restart the time begins anew, because nobody looked in between.
+//! That is looked at from here again and again, since what happens in a cluster is in no log of ours. A look at many clusters may
+//! take long, so it is a task of its own, and the workflow sees everything else meanwhile. The status notes now and then for how
+//! long it was healthy: after a restart the time goes on from there, and that in which nobody looked does not count.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use futures_util::{
-    StreamExt as _,
-    future::{BoxFuture, try_join_all},
-    stream,
-};
+use futures_util::{StreamExt as _, future::BoxFuture, stream};
 use kube::ResourceExt as _;
 use parking_lot::Mutex;
 use stoa_machinery::ApiError;
 use stoa_types::{
     Stack, Workflow,
-    delivery::{HealthGate, RunStatus, RunStep, StepPhase, WorkflowStatus},
+    delivery::{HealthGate, Requester, RunStatus, RunStep, StepPhase, StepStatus, WorkflowStatus},
     reason,
 };
-use tokio::time::Instant;
+use tokio::{sync::Semaphore, time::Instant};
+use tokio_util::task::AbortOnDropHandle;
 
-use super::machine::Gate;
+use super::{Poke, machine::Gate};
 use crate::{
+    controllers::queue,
     kinds::workflow::{run_of, stack_of},
     runs::{Halt, Services, runner, state::State, target::Target},
 };
 
-/// How many workspaces are looked at at once.
+/// How many workspaces of a wave are looked at at once, and how many of all waves.
 const AT_ONCE: usize = 16;
+const AT_ONCE_IN_ALL: usize = 64;
 /// How long a look at one may take.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long a look at all of a wave may take: the workflow sees nothing else meanwhile, such as that it is cancelled.
-const WHOLE: Duration = Duration::from_secs(60);
 /// The shortest and the longest time between two looks.
 const EVERY: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(15);
+/// The shortest time between two notes of how long something was healthy.
+const NOTE: Duration = Duration::from_secs(5);
 
 /// How often it is looked.
 pub(super) fn every(gate: &HealthGate) -> Duration {
     (gate.healthy_for.parse().unwrap_or_default() / 5).clamp(*EVERY.start(), *EVERY.end())
 }
 
+/// How often it is noted for how long something was healthy that has to be for so long.
+pub(super) fn note_every(healthy_for: Duration) -> Duration {
+    (healthy_for / 10).max(NOTE)
+}
+
 /// A wave: the workflow's uid, the step, and the wave's number.
 type Of = (String, String, i64);
 
 /// What was seen of one wave.
+#[derive(Debug, Default)]
+struct Seen {
+    /// For how long it was healthy by what was noted before.
+    before: Duration,
+    /// Since when every look found it healthy, from the end of the first to the beginning of the last.
+    healthy: Option<(Instant, Instant)>,
+    message: String,
+    /// When the last look was over.
+    looked: Option<Instant>,
+}
+
+impl Seen {
+    /// Notes what a look found that began at `begin`.
+    fn note(&mut self, begin: Instant, unhealthy: Option<String>) {
+        let now = Instant::now();
+        self.looked = Some(now);
+        match (unhealthy, &mut self.healthy) {
+            (Some(message), healthy) => {
+                *healthy = None;
+                (self.before, self.message) = (Duration::ZERO, message);
+            }
+            (None, Some((_, last))) => *last = begin,
+            (None, none) => *none = Some((now, now)),
+        }
+    }
+
+    /// Notes that a look found nothing out: what was seen before still counts.
+    fn note_error(&mut self, why: &str) {
+        self.looked = Some(Instant::now());
+        if self.healthy.is_none() {
+            why.clone_into(&mut self.message);
+        }
+    }
+
+    /// As far as it was looked at: time after the last look does not count.
+    fn gate(&self) -> Option<Gate> {
+        self.looked?;
+        Some(match self.healthy {
+            Some((since, last)) => Gate::Healthy(self.before + last.saturating_duration_since(since)),
+            None => Gate::Unhealthy(self.message.clone()),
+        })
+    }
+}
+
 #[derive(Debug)]
 struct Watched {
-    /// Since when every look found it healthy.
-    since: Option<Instant>,
-    last: Instant,
-    message: String,
+    seen: Arc<Mutex<Seen>>,
+    look: Option<AbortOnDropHandle<()>>,
 }
 
 /// What was seen of waves that have to be healthy before it goes on.
-#[derive(Debug, Default)]
-pub(super) struct Gates(Mutex<HashMap<Of, Watched>>);
+#[derive(Debug)]
+pub(super) struct Gates {
+    watched: Mutex<HashMap<Of, Watched>>,
+    turns: Arc<Semaphore>,
+}
+
+impl Default for Gates {
+    fn default() -> Self {
+        Self { watched: Mutex::default(), turns: Arc::new(Semaphore::new(AT_ONCE_IN_ALL)) }
+    }
+}
 
 impl Gates {
-    /// Looks at all waves of a workflow whose runs have ended, if it is time to; by step.
-    ///
-    /// # Errors
-    ///
-    /// When objects cannot be read.
-    pub(super) async fn look(
+    /// What was seen of all waves of a workflow whose runs have ended, by step. Begins to look at those that it is time for; when
+    /// that is over, the workflow is looked at again.
+    pub(super) fn look(
         &self,
         services: &Services,
         workflow: &Workflow,
         state: &WorkflowStatus,
         waves: &HashMap<String, Vec<Vec<String>>>,
-    ) -> Result<HashMap<String, Gate>, ApiError> {
+        poke: &Poke,
+    ) -> HashMap<String, Gate> {
+        let uid = workflow.uid().unwrap_or_default();
+        let mut seen = HashMap::new();
+        let mut watched = self.watched.lock();
         let mut waiting = Vec::new();
-        let mut looks: Vec<BoxFuture<'_, Result<(), ApiError>>> = Vec::new();
         for step in &workflow.spec.steps {
             let Some((run, gate)) = step.run.as_ref().and_then(|run| Some((run, run.health.as_ref()?))) else {
                 continue;
             };
-            let of_step = state.steps.iter().find(|of| of.name == step.name);
-            let is_due = |of: &&stoa_types::delivery::StepStatus| {
-                of.phase == StepPhase::Running && of.wave_time.is_some() && of.wave_healthy_time.is_none()
+            let is_due = |of: &&StepStatus| {
+                let is_waiting = of.wave_time.is_some() && of.wave_healthy_time.is_none() && of.failure.is_empty();
+                of.phase == StepPhase::Running && is_waiting
             };
-            let Some(wave) = of_step.filter(is_due).and_then(|of| of.wave) else { continue };
-            let names = usize::try_from(wave - 1).ok().and_then(|i| waves.get(&step.name)?.get(i));
-            let of = (workflow.uid().unwrap_or_default(), step.name.clone(), wave);
-            if !self.is_fresh(&of, every(gate)) {
-                let look = look_at(services, workflow, state, run, names.map_or(&[], Vec::as_slice));
-                let of = of.clone();
-                looks.push(Box::pin(async move {
-                    self.note(of, look.await?);
-                    Ok(())
-                }));
+            let Some(of_step) = state.steps.iter().find(|of| of.name == step.name).filter(is_due) else { continue };
+            let Some(wave) = of_step.wave else { continue };
+            let of = (uid.clone(), step.name.clone(), wave);
+            let there = watched.entry(of.clone()).or_insert_with(|| {
+                let noted = of_step.wave_healthy_seconds.and_then(|noted| u64::try_from(noted).ok());
+                let seen = Seen { before: Duration::from_secs(noted.unwrap_or(0)), ..Seen::default() };
+                Watched { seen: Arc::new(Mutex::new(seen)), look: None }
+            });
+            let is_fresh = there.seen.lock().looked.is_some_and(|looked| looked.elapsed() < every(gate));
+            if !is_fresh && there.look.as_ref().is_none_or(AbortOnDropHandle::is_finished) {
+                let names = usize::try_from(wave - 1).ok().and_then(|i| waves.get(&step.name)?.get(i));
+                let look = Look {
+                    services: services.clone(),
+                    turns: self.turns.clone(),
+                    workflow: workflow.clone(),
+                    requester: state.requester.clone(),
+                    run: run.clone(),
+                    names: names.cloned().unwrap_or_default(),
+                };
+                let task = look.note(there.seen.clone(), poke.clone());
+                there.look = Some(AbortOnDropHandle::new(tokio::spawn(task)));
             }
+            seen.extend(there.seen.lock().gate().map(|gate| (step.name.clone(), gate)));
             waiting.push(of);
         }
-        try_join_all(looks).await?;
-        Ok(waiting.into_iter().filter_map(|of| Some((of.1.clone(), self.seen(&of)?))).collect())
+        watched.retain(|of, _| of.0 != uid || waiting.contains(of));
+        seen
     }
 
-    fn is_fresh(&self, of: &Of, every: Duration) -> bool {
-        self.0.lock().get(of).is_some_and(|seen| seen.last.elapsed() < every)
-    }
-
-    fn note(&self, of: Of, unhealthy: Option<String>) {
-        let now = Instant::now();
-        let mut all = self.0.lock();
-        let seen = all.entry(of).or_insert(Watched { since: None, last: now, message: String::new() });
-        seen.last = now;
-        match unhealthy {
-            Some(message) => (seen.since, seen.message) = (None, message),
-            None => {
-                seen.since.get_or_insert(now);
-                seen.message.clear();
-            }
-        }
-    }
-
-    /// As far as it was looked at: time after the last look does not count.
-    fn seen(&self, of: &Of) -> Option<Gate> {
-        let all = self.0.lock();
-        let seen = all.get(of)?;
-        Some(match seen.since {
-            Some(since) => Gate::Healthy(seen.last.duration_since(since)),
-            None => Gate::Unhealthy(seen.message.clone()),
-        })
-    }
-
-    /// Forgets what belongs to a workflow.
+    /// Forgets what belongs to a workflow, and looks at it no longer.
     pub(super) fn forget(&self, uid: &str) {
-        self.0.lock().retain(|(of, ..), _| of != uid);
+        self.watched.lock().retain(|(of, ..), _| of != uid);
     }
 }
 
-/// Looks at some workspaces; what is wrong with more of them than may fail.
-async fn look_at(
-    services: &Services,
-    workflow: &Workflow,
-    state: &WorkflowStatus,
-    run: &RunStep,
-    names: &[String],
-) -> Result<Option<String>, ApiError> {
-    let namespace = workflow.namespace().unwrap_or_default();
-    let name = stack_of(&workflow.spec, run);
-    let Some(stack) = services.lookup.api::<Stack>()?.get_opt(&namespace, name).await? else {
-        return Ok(Some(format!("stack {name:?} does not exist")));
-    };
-    let looks: Vec<Look<'_>> = names
-        .iter()
-        .map(|workspace| -> Look<'_> {
-            let look = Box::pin(look_in(services, workflow, state, run, stack.clone(), workspace));
-            (workspace, look)
-        })
-        .collect();
-    let unhealthy = within(WHOLE, looks).await;
-    let tolerated = usize::try_from(run.max_failures).unwrap_or(0);
-    Ok(unhealthy.first().filter(|_| unhealthy.len() > tolerated).map(|first| match unhealthy.len() - 1 {
-        0 => first.clone(),
-        more => format!("{first}; and {more} more workspaces"),
-    }))
+/// A look at the workspaces of a wave.
+struct Look {
+    services: Services,
+    turns: Arc<Semaphore>,
+    workflow: Workflow,
+    requester: Requester,
+    run: RunStep,
+    names: Vec<String>,
+}
+
+impl Look {
+    /// Looks, notes what was seen, and has the workflow looked at.
+    async fn note(self, seen: Arc<Mutex<Seen>>, poke: Poke) {
+        let begin = Instant::now();
+        match self.look().await {
+            Ok(unhealthy) => seen.lock().note(begin, unhealthy),
+            Err(error) => {
+                let (namespace, name) = queue::key_of(&self.workflow);
+                tracing::warn!(namespace, name, %error, "it is not seen whether a wave is healthy");
+                seen.lock().note_error(error.message());
+            }
+        }
+        poke.look(queue::key_of(&self.workflow));
+    }
+
+    /// What is wrong with more workspaces than may fail.
+    async fn look(&self) -> Result<Option<String>, ApiError> {
+        let namespace = self.workflow.namespace().unwrap_or_default();
+        let name = stack_of(&self.workflow.spec, &self.run);
+        let Some(stack) = self.services.lookup.api::<Stack>()?.get_opt(&namespace, name).await? else {
+            return Ok(Some(format!("stack {name:?} does not exist")));
+        };
+        let looks: Vec<LookIn<'_>> = self
+            .names
+            .iter()
+            .map(|workspace| -> LookIn<'_> { (workspace, Box::pin(self.look_in(stack.clone(), workspace))) })
+            .collect();
+        let unhealthy = all(&self.turns, looks).await;
+        let tolerated = usize::try_from(self.run.max_failures).unwrap_or(0);
+        Ok(unhealthy.first().filter(|_| unhealthy.len() > tolerated).map(|first| match unhealthy.len() - 1 {
+            0 => first.clone(),
+            more => format!("{first}; and {more} more workspaces"),
+        }))
+    }
+
+    /// Looks at what is deployed in a workspace; what is wrong with it.
+    async fn look_in(&self, stack: Stack, workspace: &str) -> Result<Option<String>, Halt> {
+        let Self { services, workflow, run, .. } = self;
+        let mut of = run_of(workflow, run, workspace, None);
+        of.metadata.name = Some(workflow.name_any());
+        of.status = Some(RunStatus { requester: self.requester.clone(), ..RunStatus::default() });
+        let uid = stack.uid().unwrap_or_default();
+        let target = Target::of_stack(services, stack, workspace).await?;
+        // The credentials of the workspace are used for whoever asked for the workflow.
+        target.check_permissions(services, &of).await?;
+        let recorded = State::load(&*services.log, &uid, workspace, None).await?;
+        let recorded = recorded.with_bodies(target.documents.clone(), target.scope()).await?;
+        let request = stoa_proto::HealthRequest {
+            target: Some(target.proto(services, &of).await?),
+            state: recorded.for_runner(),
+        };
+        let response = services.runner.health(request).await;
+        let response = response.map_err(|status| runner::halt(&status, reason::UNREACHABLE))?.into_inner();
+        Ok(response.examples.first().map(|first| match response.unhealthy.saturating_sub(1) {
+            0 => format!("{}: {}", first.id, first.message),
+            more => format!("{}: {}; and {more} more resources", first.id, first.message),
+        }))
+    }
 }
 
 /// A workspace, and a look at it.
-type Look<'a> = (&'a str, BoxFuture<'a, Result<Option<String>, Halt>>);
+type LookIn<'a> = (&'a str, BoxFuture<'a, Result<Option<String>, Halt>>);
 
-/// What is wrong with workspaces, several of which are looked at at once, for so long in all: of the others nothing is heard.
-async fn within(limit: Duration, looks: Vec<Look<'_>>) -> Vec<String> {
-    let end = Instant::now() + limit;
+/// What is wrong with workspaces, several of which are looked at at once, each for so long at most.
+async fn all(turns: &Semaphore, looks: Vec<LookIn<'_>>) -> Vec<String> {
     let mut heard: Vec<BoxFuture<'_, Option<String>>> = Vec::new();
     for (workspace, look) in looks {
         heard.push(Box::pin(async move {
-            let found = match tokio::time::timeout_at(end.min(Instant::now() + PATIENCE), look).await {
+            let _turn = turns.acquire().await;
+            let found = match tokio::time::timeout(PATIENCE, look).await {
                 Ok(Ok(unhealthy)) => unhealthy,
                 Ok(Err(Halt::Failed { message, .. })) => Some(message),
                 Ok(Err(Halt::Retry(message) | Halt::SourceUnreachable(message) | Halt::Abandoned(message))) => {
@@ -182,42 +264,14 @@ async fn within(limit: Duration, looks: Vec<Look<'_>>) -> Vec<String> {
     stream::iter(heard).buffered(AT_ONCE).filter_map(std::future::ready).collect().await
 }
 
-/// Looks at what is deployed in a workspace; what is wrong with it.
-async fn look_in(
-    services: &Services,
-    workflow: &Workflow,
-    state: &WorkflowStatus,
-    run: &RunStep,
-    stack: Stack,
-    workspace: &str,
-) -> Result<Option<String>, Halt> {
-    let mut of = run_of(workflow, run, workspace, None);
-    of.metadata.name = Some(workflow.name_any());
-    of.status = Some(RunStatus { requester: state.requester.clone(), ..RunStatus::default() });
-    let uid = stack.uid().unwrap_or_default();
-    let target = Target::of_stack(services, stack, workspace).await?;
-    // The credentials of the workspace are used for whoever asked for the workflow.
-    target.check_permissions(services, &of).await?;
-    let recorded = State::load(&*services.log, &uid, workspace, None).await?;
-    let recorded = recorded.with_bodies(target.documents.clone(), target.scope()).await?;
-    let request =
-        stoa_proto::HealthRequest { target: Some(target.proto(services, &of).await?), state: recorded.for_runner() };
-    let response = services.runner.health(request).await;
-    let response = response.map_err(|status| runner::halt(&status, reason::UNREACHABLE))?.into_inner();
-    Ok(response.examples.first().map(|first| match response.unhealthy.saturating_sub(1) {
-        0 => format!("{}: {}", first.id, first.message),
-        more => format!("{}: {}; and {more} more resources", first.id, first.message),
-    }))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_look_ends_in_time_however_many_clusters_do_not_answer() {
-        let look = |i: usize| -> Look<'_> {
-            let (name, is_away) = if i < 16 { ("near", false) } else { ("far", true) };
+    async fn every_workspace_is_heard_however_many_clusters_do_not_answer() {
+        let look = |i: usize| -> LookIn<'_> {
+            let (name, is_away) = if i.is_multiple_of(2) { ("near", false) } else { ("far", true) };
             let wait = async move {
                 if is_away {
                     std::future::pending::<()>().await;
@@ -226,9 +280,33 @@ mod tests {
             };
             (name, Box::pin(wait))
         };
+        let turns = Semaphore::new(8);
         let start = Instant::now();
-        let unhealthy = within(WHOLE, (0..400).map(look).collect()).await;
-        assert_eq!(start.elapsed().as_secs(), WHOLE.as_secs());
-        assert_eq!(unhealthy, vec!["workspace far: nothing was heard in time"; 384]);
+        let unhealthy = all(&turns, (0..400).map(look).collect()).await;
+        assert_eq!(unhealthy, vec!["workspace far: nothing was heard in time"; 200]);
+        let (least, most) = (200 / 8 * PATIENCE.as_secs(), 200 / 8 * PATIENCE.as_secs() + PATIENCE.as_secs());
+        assert!((least..=most).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
+        assert_eq!(turns.available_permits(), 8);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn looks_that_take_long_count_from_the_end_of_the_first_to_the_beginning_of_the_last() {
+        let mut seen = Seen { before: Duration::from_secs(100), ..Seen::default() };
+        assert_eq!(seen.gate(), None, "nobody looked since the restart");
+        let mut look = async |unhealthy: Option<&str>| {
+            let begin = Instant::now();
+            tokio::time::advance(Duration::from_secs(75)).await;
+            seen.note(begin, unhealthy.map(str::to_owned));
+            let gate = seen.gate();
+            tokio::time::advance(Duration::from_secs(15)).await;
+            gate
+        };
+        let healthy = |seconds: u64| Some(Gate::Healthy(Duration::from_secs(seconds)));
+        assert_eq!(look(None).await, healthy(100));
+        assert_eq!(look(None).await, healthy(115));
+        assert_eq!(look(None).await, healthy(205));
+        assert_eq!(look(Some("it broke")).await, Some(Gate::Unhealthy("it broke".to_owned())));
+        assert_eq!(look(None).await, healthy(0), "what was noted before does not count any more");
+        assert_eq!(look(None).await, healthy(15));
     }
 }

@@ -3,7 +3,10 @@
 //!
 //! Start at [`advance`]. It changes nothing but the status that it is given, and that is all it remembers: of a step with
 //! many runs the number of those that were started, in the order of the workspaces, and which of them are under way. So
-//! the same status leads to the same runs, by the same names, whoever goes on from it.
+//! the same status leads to the same runs, by the same names, whoever goes on from it. Elsewhere: what is called before and after the
+//! runs of a step is in [`hooks`].
+
+mod hooks;
 
 use std::{collections::HashMap, time::Duration};
 
@@ -15,7 +18,9 @@ use stoa_types::delivery::{
     When, WorkflowStatus,
 };
 
-use super::gates::every;
+use self::hooks::Place;
+pub(super) use self::hooks::{Called, Which};
+use super::gates::{every, note_every};
 use crate::kinds::workflow::approval::sentence;
 
 /// So many runs of a step are listed that have ended, and so many of all steps together.
@@ -45,6 +50,8 @@ pub(super) struct Situation<'a> {
     pub(super) waves: &'a HashMap<String, Vec<Vec<String>>>,
     /// How healthy the waves are whose runs have ended, by step; those that were not looked at yet are missing.
     pub(super) gates: &'a HashMap<String, Gate>,
+    /// What came of the hooks that the status says are called, as far as they were.
+    pub(super) hooks: &'a HashMap<Which, Called>,
     /// What the time is.
     pub(super) now: &'a Time,
     /// How long ago a moment was that a step has noted, as far as that can be told.
@@ -54,6 +61,7 @@ pub(super) struct Situation<'a> {
 /// What is seen of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Seen {
+    pub(super) uid: String,
     pub(super) phase: RunPhase,
     /// Why it did not succeed.
     pub(super) message: String,
@@ -267,7 +275,10 @@ fn observe(step: &mut StepStatus, situation: &Situation<'_>) {
     let counts = step.counts.get_or_insert_default();
     for run in step.runs.iter_mut().filter(|run| !run.phase.is_terminal()) {
         match situation.runs.get(&run.name) {
-            Some(seen) => (run.phase, run.message) = (seen.phase, cut(&seen.message)),
+            Some(seen) => {
+                (run.phase, run.message) = (seen.phase, cut(&seen.message));
+                run.uid.clone_from(&seen.uid);
+            }
             None => (run.phase, run.message) = (RunPhase::Canceled, "it was deleted before it ended".to_owned()),
         }
         match run.phase {
@@ -279,7 +290,8 @@ fn observe(step: &mut StepStatus, situation: &Situation<'_>) {
     }
 }
 
-/// Starts what may be started of a step's runs, at most so many, wave by wave, and ends it after the last.
+/// Starts what may be started of a step's runs, at most so many, wave by wave, with what is called before and after, and ends it
+/// after the last.
 fn start_runs(
     step: &mut StepStatus,
     situation: &Situation<'_>,
@@ -289,15 +301,17 @@ fn start_runs(
     decided: &mut Decided,
 ) {
     let waves = situation.waves.get(&step.name).map_or(&[][..], Vec::as_slice);
+    let spec = &situation.steps[i];
     loop {
         let mut counts = step.counts.unwrap_or_default();
         let active = active(step);
-        let has_failed = counts.failed > run.max_failures;
-        if has_failed || situation.is_ending {
+        let failure = failure(step, spec, run);
+        if situation.is_ending {
+            hooks::cancel(step, situation);
             if active == 0 {
-                let (phase, message) = match has_failed {
-                    true => (StepPhase::Failed, why_failed(step)),
-                    false => (StepPhase::Canceled, String::new()),
+                let (phase, message) = match failure {
+                    Some(why) => (StepPhase::Failed, why),
+                    None => (StepPhase::Canceled, String::new()),
                 };
                 end(step, situation, phase, message);
             }
@@ -305,8 +319,27 @@ fn start_runs(
         }
         let wave = usize::try_from(step.wave.unwrap_or(1)).unwrap_or(1);
         let started = usize::try_from(counts.started).unwrap_or(0);
-        let until: usize = waves.iter().take(wave).map(Vec::len).sum();
+        let upto = |wave: usize| -> usize { waves.iter().take(wave).map(Vec::len).sum() };
+        let (from, until) = (upto(wave - 1), upto(wave));
+        let place = |is_end: bool| Place { wave, is_end, is_empty: from == until };
+        if let Some(why) = failure {
+            if active > 0 {
+                return;
+            }
+            if hooks::after(step, situation, spec, place(false), true, decided) {
+                end(step, situation, StepPhase::Failed, why);
+            } else {
+                step.failure = why;
+            }
+            return;
+        }
         if started < until {
+            if started == from && !hooks::before(step, situation, spec, place(started == 0), decided) {
+                return;
+            }
+            if hooks::failure(step, spec).is_some() {
+                continue;
+            }
             if situation.is_paused {
                 return;
             }
@@ -322,21 +355,34 @@ fn start_runs(
         if active > 0 {
             return;
         }
-        if !is_over(step, situation, run, wave, waves, decided) {
+        let is_last = wave >= waves.len();
+        let has_ended = is_over(step, situation, run, wave, waves, decided)
+            && hooks::after(step, situation, spec, place(is_last), false, decided);
+        if let Some(why) = hooks::failure(step, spec) {
+            step.failure = why;
+            continue;
+        }
+        if !has_ended {
             return;
         }
-        if wave >= waves.len() {
-            end(step, situation, StepPhase::Succeeded, told_of(counts));
+        if is_last {
+            end(step, situation, StepPhase::Succeeded, told_of(counts, hooks::ignored(step, spec)));
             return;
         }
         step.wave = Some(wave as i64 + 1);
-        (step.wave_time, step.wave_healthy_time) = (None, None);
+        (step.wave_time, step.wave_healthy_seconds, step.wave_healthy_time) = (None, None, None);
     }
 }
 
-/// Whether a wave is over whose runs have ended: once it was healthy for long enough, which is noted, and its pause is over. A
-/// step whose wave does not become healthy in time fails here. One that is healthy when the time is up is waited for: it ends
-/// soon, either way.
+/// Why a step fails, if it does.
+fn failure(step: &StepStatus, spec: &Step, run: &RunStep) -> Option<String> {
+    let has_failed = step.counts.is_some_and(|counts| counts.failed > run.max_failures);
+    hooks::failure(step, spec).or_else(|| has_failed.then(|| why_failed(step)))
+}
+
+/// Whether a wave is over whose runs have ended: once it was healthy for long enough, which is noted, and its pause is over. Of a
+/// wave that does not become healthy in time it is noted why the step fails. One that is healthy when the time is up is waited
+/// for: it ends soon, either way.
 fn is_over(
     step: &mut StepStatus,
     situation: &Situation<'_>,
@@ -358,6 +404,7 @@ fn is_over(
         let seen = situation.gates.get(&step.name);
         let wanted = gate.healthy_for.parse().unwrap_or_default();
         if !matches!(seen, Some(Gate::Healthy(long)) if *long >= wanted) {
+            note_healthy(step, seen, wanted);
             let limit = gate.timeout.parse().unwrap_or_default();
             let which = format!("what wave {wave} of {} deployed", waves.len());
             step.message = match seen {
@@ -367,14 +414,15 @@ fn is_over(
             };
             let is_late = passed >= limit;
             if is_late && matches!(seen, Some(Gate::Unhealthy(_))) {
-                let why = format!("{} after {}", step.message, gate.timeout);
-                end(step, situation, StepPhase::Failed, why);
+                step.failure = format!("{} after {}", step.message, gate.timeout);
             } else {
-                let next = if seen.is_some() { every(gate) } else { Duration::ZERO };
+                // What is looked at is told of once that is over.
+                let next = every(gate);
                 decided.look_after(if is_late { next } else { next.min(limit - passed) });
             }
             return false;
         }
+        step.wave_healthy_seconds = None;
         step.wave_healthy_time = Some(situation.now.clone());
     }
     let Some(text) = pause else { return true };
@@ -387,12 +435,27 @@ fn is_over(
     false
 }
 
+/// Notes for how long a wave was healthy, now and then, so that a restart does not begin anew.
+fn note_healthy(step: &mut StepStatus, seen: Option<&Gate>, wanted: Duration) {
+    match seen {
+        Some(Gate::Healthy(long)) => {
+            let noted = step.wave_healthy_seconds.and_then(|noted| u64::try_from(noted).ok()).unwrap_or(0);
+            if long.saturating_sub(Duration::from_secs(noted)) >= note_every(wanted) {
+                step.wave_healthy_seconds = i64::try_from(long.as_secs()).ok();
+            }
+        }
+        Some(Gate::Unhealthy(_)) => step.wave_healthy_seconds = None,
+        None => {}
+    }
+}
+
 fn end(step: &mut StepStatus, situation: &Situation<'_>, phase: StepPhase, message: String) {
     step.phase = phase;
     step.message = message;
     step.completion_time = Some(situation.now.clone());
-    (step.wave, step.wave_time, step.wave_healthy_time) = (None, None, None);
+    (step.wave, step.wave_time, step.wave_healthy_seconds, step.wave_healthy_time) = (None, None, None, None);
     step.selected.clear();
+    step.failure.clear();
 }
 
 /// Why a step failed, by the first of its runs that did.
@@ -406,11 +469,12 @@ fn why_failed(step: &StepStatus) -> String {
     format!("run {name} in workspace {workspace} did not succeed: {message}{more}")
 }
 
-fn told_of(counts: RunCounts) -> String {
-    match counts.failed {
-        0 => String::new(),
-        failed => format!("{failed} of {} runs failed, which is tolerated", counts.total),
-    }
+fn told_of(counts: RunCounts, ignored: Option<String>) -> String {
+    let failed = match counts.failed {
+        0 => None,
+        failed => Some(format!("{failed} of {} runs failed, which is tolerated", counts.total)),
+    };
+    failed.into_iter().chain(ignored).collect::<Vec<_>>().join("; ")
 }
 
 /// Says of a step under way what it waits for.

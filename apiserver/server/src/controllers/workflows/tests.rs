@@ -1,5 +1,7 @@
 //! Workflows over a log in memory, with a runner that knows versions by heart; how runs end is up to the tests.
 
+mod hooks;
+
 use std::{collections::BTreeMap, sync::atomic::AtomicBool};
 
 use async_trait::async_trait;
@@ -29,15 +31,33 @@ use crate::{controllers::runs::tests::World as Runs, runs::runner};
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The commits of versions, by their first letters, what is not healthy, and the text of every file.
+/// The commits of versions, by their first letters, what is not healthy, and the text of every file. Of a version or a resource
+/// that is `…` nothing is heard; that somebody asked is.
 #[derive(Clone, Debug, Default)]
-struct Versions(Arc<Mutex<BTreeMap<String, char>>>, Arc<Mutex<Vec<&'static str>>>, Arc<Mutex<String>>);
+struct Versions(
+    Arc<Mutex<BTreeMap<String, char>>>,
+    Arc<Mutex<Vec<&'static str>>>,
+    Arc<Mutex<String>>,
+    Arc<tokio::sync::Notify>,
+);
+
+impl Versions {
+    async fn never(&self) {
+        self.3.notify_one();
+        std::future::pending().await
+    }
+}
 
 #[tonic::async_trait]
 impl FunctionRunner for Versions {
     async fn resolve(&self, request: Request<ResolveRequest>) -> Result<Response<ResolveResponse>, Status> {
         let version = request.into_inner().version;
-        match self.0.lock().get(&version) {
+        let letter = self.0.lock().get(&version).copied();
+        match letter {
+            Some('…') => {
+                self.never().await;
+                Err(Status::unavailable("nothing is heard"))
+            }
             Some('!') => {
                 let problem = Problem {
                     reason: "SourceUnavailable".to_owned(),
@@ -71,6 +91,9 @@ impl FunctionRunner for Versions {
         let target = request.into_inner().target.unwrap();
         assert_eq!((target.stack.as_str(), target.requester.as_str()), ("web", "ann"));
         let bad = self.1.lock().clone();
+        if bad == ["…"] {
+            self.never().await;
+        }
         let examples = bad.iter().map(|id| Unhealthy { id: (*id).to_owned(), message: "it is InProgress".to_owned() });
         let unhealthy = bad.len() as u32;
         Ok(Response::new(HealthResponse { total: 3, unhealthy, examples: examples.collect() }))
@@ -91,7 +114,7 @@ impl FunctionRunner for Versions {
     }
 }
 
-/// Allows everything but starting an Apply, once it is told so.
+/// Allows everything but starting an Apply and having hooks called, once it is told so.
 #[derive(Debug, Default)]
 struct Revocable(AtomicBool);
 
@@ -99,7 +122,8 @@ struct Revocable(AtomicBool);
 impl Authorizer for Revocable {
     async fn authorize(&self, user: &UserInfo, asked: &Attributes) -> Result<Decision, ApiError> {
         let is_revoked = self.0.load(std::sync::atomic::Ordering::Relaxed);
-        let is_denied = is_revoked && user.name == "ann" && asked.subresource == "apply";
+        let is_denied = asked.subresource == "apply" || asked.resource == "hookhosts";
+        let is_denied = is_revoked && user.name == "ann" && is_denied;
         Ok(if is_denied { Decision::Deny(String::new()) } else { Decision::Allow })
     }
 }
@@ -120,7 +144,7 @@ impl World {
         let runner = runner::at(incoming.local_addr().unwrap());
         let service = FunctionRunnerServer::new(versions.clone());
         tokio::spawn(tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming));
-        let mut runs = Runs::with_runner(runner).await;
+        let mut runs = Runs::with_runner_and_secrets(runner).await;
         let authorizer = Arc::new(Revocable::default());
         runs.services.authorizer = authorizer.clone();
         for name in ["eu", "us"] {
@@ -145,9 +169,13 @@ impl World {
 
     /// Ann creates a workflow `w`.
     async fn create(&self, spec: Value) {
+        self.create_called("w", spec).await;
+    }
+
+    async fn create_called(&self, name: &str, spec: Value) {
         let ann = UserInfo { name: "ann".to_owned(), groups: vec!["devs".to_owned()], ..UserInfo::default() };
         let context = RequestContext::new(ann, self.authorizer.clone());
-        let Value::Object(workflow) = json!({"metadata": {"name": "w"}, "spec": spec}) else { unreachable!("a map") };
+        let Value::Object(workflow) = json!({"metadata": {"name": name}, "spec": spec}) else { unreachable!("a map") };
         self.store().create(&context, "shop", Object(workflow)).await.unwrap();
     }
 
@@ -406,6 +434,71 @@ async fn a_run_stays_the_workflows_when_its_label_is_taken_away() {
 }
 
 #[tokio::test]
+async fn a_run_stays_the_workflows_when_its_owner_is_taken_away() {
+    let world = World::new().await;
+    world.create(chain()).await;
+    world.look().await;
+    world.look().await;
+    let run = world.run_in("dev").await;
+    assert_eq!(step_of(&status(&world.workflow().await), "dev").runs[0].uid, run.uid().unwrap());
+    let runs = world.runs.registry.api::<Run>();
+    let let_go = |run: &mut Run| run.metadata.owner_references = None;
+    runs.update_with("shop", &run.name_any(), let_go).await.unwrap();
+    world.look().await;
+    assert_eq!(step_of(&status(&world.workflow().await), "dev").phase, StepPhase::Running);
+    world.end("dev", RunPhase::Succeeded).await;
+    world.look().await;
+    assert_eq!(step_of(&status(&world.workflow().await), "ok").phase, StepPhase::AwaitingApproval);
+    world.approve("ok").await;
+    world.look().await;
+    let eu = world.run_in("eu").await;
+    runs.update_with("shop", &eu.name_any(), let_go).await.unwrap();
+    world.change(|workflow| workflow.spec.cancel = true).await;
+    world.look().await;
+    assert!(world.run_in("eu").await.spec.cancel, "it is cancelled with the others");
+    // Another run of its name is none of the workflow's.
+    world.remove(&world.run_in("us").await).await;
+    let mut other = Run::new(&world.run_in("eu").await.name_any(), eu.spec.clone());
+    world.remove(&eu).await;
+    other.metadata.namespace = Some("shop".to_owned());
+    other.metadata.labels.clone_from(&eu.metadata.labels);
+    runs.create(&other).await.unwrap();
+    world.look().await;
+    assert_eq!(status(&world.workflow().await).phase, WorkflowPhase::Canceled);
+    assert!(!world.run_in("eu").await.spec.cancel);
+}
+
+#[tokio::test]
+async fn cancelling_does_not_wait_for_repositories() {
+    let world = World::new().await;
+    world.versions.0.lock().insert("main".to_owned(), '…');
+    let _controller = world.controlled();
+    world.create(chain()).await;
+    tokio::time::timeout(PATIENCE, world.versions.3.notified()).await.expect("the version is asked for");
+    let begin = tokio::time::Instant::now();
+    world.change(|workflow| workflow.spec.cancel = true).await;
+    let ended = world.until(|status| status.phase.is_terminal()).await;
+    assert_eq!((ended.phase, world.all_runs().await.len()), (WorkflowPhase::Canceled, 0));
+    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+}
+
+#[tokio::test]
+async fn cancelling_does_not_wait_for_clusters() {
+    let world = World::new().await;
+    world.versions.1.lock().push("…");
+    let _controller = world.controlled();
+    let run = json!({"operation": "Apply", "workspaces": ["dev"], "health": {"healthyFor": "0s"}});
+    world.create(json!({"stack": "web", "steps": [{"name": "dev", "run": run}]})).await;
+    world.end("dev", RunPhase::Succeeded).await;
+    tokio::time::timeout(PATIENCE, world.versions.3.notified()).await.expect("it is looked at");
+    let begin = tokio::time::Instant::now();
+    world.change(|workflow| workflow.spec.cancel = true).await;
+    let ended = world.until(|status| status.phase.is_terminal()).await;
+    assert_eq!(ended.phase, WorkflowPhase::Canceled);
+    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+}
+
+#[tokio::test]
 async fn what_ends_a_workflow_in_its_only_step_is_why_it_ended() {
     let one = |timeout: &str| {
         let run = json!({"operation": "Apply", "workspaces": ["dev"]});
@@ -572,6 +665,35 @@ async fn a_step_succeeds_once_what_it_deployed_was_healthy_for_long_enough() {
     let ended = world.until(|status| status.phase.is_terminal()).await;
     assert_eq!(ended.phase, WorkflowPhase::Succeeded);
     drop(controller);
+}
+
+#[tokio::test]
+async fn for_how_long_it_was_healthy_outlives_the_server() {
+    let world = World::new().await;
+    let run = json!({"operation": "Apply", "workspaces": ["dev"], "health": {"healthyFor": "1h", "timeout": "2h"}});
+    world.create(json!({"stack": "web", "steps": [{"name": "dev", "run": run}]})).await;
+    let controller = world.controlled();
+    world.end("dev", RunPhase::Succeeded).await;
+    world.until(|status| status.steps.first().is_some_and(|step| step.message.contains("is healthy, and"))).await;
+    drop(controller);
+    // As a server noted it that was up for longer.
+    let nearly = |workflow: &mut Workflow| {
+        workflow.status.as_mut().unwrap().steps[0].wave_healthy_seconds = Some(3_599);
+    };
+    world.runs.registry.api::<Workflow>().update_status_with("shop", "w", nearly).await.unwrap();
+    let memory = Memory::default();
+    let of = status(&world.workflow().await);
+    let waves = HashMap::from([("dev".to_owned(), vec![vec!["dev".to_owned()]])]);
+    let (poke, mut poked) = mpsc::unbounded_channel();
+    let look = async || {
+        let workflow = world.workflow().await;
+        memory.gates.look(&world.runs.services, &workflow, &of, &waves, &Poke(poke.clone()))
+    };
+    assert_eq!(look().await.get("dev"), None, "nobody looked yet");
+    tokio::time::timeout(PATIENCE, poked.recv()).await.unwrap();
+    let seen = look().await;
+    let machine::Gate::Healthy(long) = &seen["dev"] else { panic!("{seen:?}") };
+    assert!((3_599..3_601).contains(&long.as_secs()), "{long:?}");
 }
 
 #[tokio::test]

@@ -319,3 +319,103 @@ async fn nobody_approves_the_steps_of_their_own_workflow_unless_they_may() {
     let workflow = decide(&world, &by("ann", &["approve-own workflows w"]), approve).await.unwrap();
     assert_eq!(workflow["status"]["approvals"][0]["approver"]["username"], "ann");
 }
+
+fn hook(name: &str, more: Value) -> Value {
+    let mut hook =
+        json!({ "name": name, "url": "https://hooks.example.com/a", "secretRef": { "name": "keys", "key": "key" } });
+    hook.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    hook
+}
+
+/// A step with these hooks.
+fn hooked(name: &str, pre: &[Value], post: &[Value]) -> Value {
+    let mut step = apply(name, &[]);
+    step["hooks"] = json!({ "pre": pre, "post": post });
+    step
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_hooks_is_told_field_by_field() {
+    let world = World::with_stack().await;
+    let spec = |steps: Value| json!({ "stack": "web-dev", "steps": steps });
+    let approval = json!({ "name": "ok", "approval": {}, "hooks": { "pre": [hook("a", json!({}))] } });
+    let many: Vec<Value> = (0..11).map(|i| hook(&format!("h{i}"), json!({}))).collect();
+    let full = |i: usize| hooked(&format!("s{i}"), &many[..10], &[]);
+    let cases = [
+        json!([approval]),
+        json!([hooked(
+            "dev",
+            &[
+                hook(
+                    "Ask",
+                    json!({ "when": "Failure", "url": "http://hooks.example.com", "secretRef": { "name": "", "key": "" } })
+                ),
+                hook("a", json!({ "url": "https://ann:hunter2@hooks.example.com", "caBundle": "bm9uZQ==" })),
+                hook("b", json!({ "url": "", "timeout": "6m" })),
+            ],
+            &[
+                hook(
+                    "a",
+                    json!({ "retry": { "maxAttempts": 0, "maxAge": "25h", "minBackoff": "1m", "maxBackoff": "1s" } })
+                ),
+                hook("c", json!({ "url": format!("https://{}", "h".repeat(2_000)) })),
+            ],
+        )]),
+        json!([hooked("dev", &many, &[])]),
+        json!((0..11).map(full).collect::<Vec<_>>()),
+        json!([hooked("dev", &[hook("a", json!({ "each": "Run" }))], &[hook("b", json!({ "when": "Never" }))])]),
+    ];
+    let mut told = Vec::new();
+    for case in cases {
+        told.push(world.refused(spec(case)).await.join("\n"));
+    }
+    let told = told.join("\n");
+    assert!(!told.contains("hunter2"), "{told}");
+    insta::assert_snapshot!(told, @r#"
+    spec.steps[0].hooks: Forbidden: may only be set together with run
+    spec.steps[0].hooks.pre[0].name: Invalid value: "Ask": must be at most 63 characters of a-z, 0-9 and '-', beginning and ending with a letter or digit
+    spec.steps[0].hooks.pre[0].when: Forbidden: may only be set for a hook after the runs
+    spec.steps[0].hooks.pre[0].url: Invalid value: "http://hooks.example.com": must be https, unless it is a loopback address
+    spec.steps[0].hooks.pre[0].secretRef.name: Required value
+    spec.steps[0].hooks.pre[0].secretRef.key: Required value
+    spec.steps[0].hooks.pre[1].url: Forbidden: must not contain credentials; events are signed with secretRef
+    spec.steps[0].hooks.pre[1].caBundle: Invalid value: "<certificates>": must be certificates, PEM in base64
+    spec.steps[0].hooks.pre[2].url: Required value
+    spec.steps[0].hooks.pre[2].timeout: Invalid value: "6m": must be between 1s and 300s
+    spec.steps[0].hooks.post[0].name: Duplicate value: "a"
+    spec.steps[0].hooks.post[0].retry.maxAttempts: Invalid value: 0: must be at least 1
+    spec.steps[0].hooks.post[0].retry.maxAge: Invalid value: "25h": must be between 0ns and 86400s
+    spec.steps[0].hooks.post[0].retry.maxBackoff: Invalid value: "1s": must not be shorter than minBackoff
+    spec.steps[0].hooks.post[1].url: Invalid value: "<long>": must be no more than 2000 characters
+    spec.steps[0].hooks.pre: Invalid value: 11: must have at most 10 items
+    spec.steps: Invalid value: 110: must have at most 100 hooks in all
+    spec.steps[0].hooks.post[0].when: Unsupported value: "Never": supported values: "Success", "Failure", "Always"
+    spec.steps[0].hooks.pre[0].each: Unsupported value: "Run": supported values: "Step", "Wave"
+    "#);
+}
+
+#[tokio::test]
+async fn who_has_hooks_called_may_use_their_hosts_and_secrets() {
+    let world = World::with_stack().await;
+    let spec = || {
+        let other = json!({ "url": "http://127.0.0.1:8080/b", "secretRef": { "name": "other", "key": "key" } });
+        json!({ "stack": "web-dev", "steps": [hooked("dev", &[hook("a", json!({}))], &[hook("b", other)])] })
+    };
+    let wanted =
+        ["use hookhosts hooks.example.com", "use secrets keys", "use hookhosts 127.0.0.1:8080", "use secrets other"];
+    for (i, missing) in wanted.iter().enumerate() {
+        let allowed = [&ALL[..], &wanted[..i]].concat();
+        let error = world.workflow(&by("ann", &allowed), "w", spec()).await.unwrap_err();
+        let resource = missing.split(' ').nth(1).unwrap();
+        let expected = format!("User \"ann\" cannot use resource \"{resource}\"");
+        assert!(error.code() == 403 && error.message().contains(&expected), "{error}");
+    }
+    let made = world.workflow(&by("ann", &[&ALL[..], &wanted[..]].concat()), "w", spec()).await.unwrap();
+    let hook = &made.get_path(&["spec", "steps"]).unwrap()[0]["hooks"]["pre"][0];
+    assert_eq!(
+        json!({ "each": hook["each"], "when": hook["when"], "timeout": hook["timeout"], "retry": hook["retry"],
+            "failurePolicy": hook["failurePolicy"] }),
+        json!({ "each": "Step", "when": "Success", "timeout": "30s", "failurePolicy": "Fail",
+            "retry": { "maxAge": "10m", "minBackoff": "1s", "maxBackoff": "30s" } })
+    );
+}

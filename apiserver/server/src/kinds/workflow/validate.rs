@@ -9,7 +9,7 @@ use stoa_engine::{ResourceId, graph::Graph};
 use stoa_machinery::{selector::LabelSelector, status::FieldError};
 use stoa_types::delivery::{HealthGate, Operation, RunStep, Step, Wave, When, WorkflowSpec, WorkflowTemplate};
 
-use super::run_spec;
+use super::{hook, run_spec};
 use crate::kinds::{check, run};
 
 /// So many steps may a workflow have.
@@ -20,6 +20,9 @@ const MOST_WAVES: usize = 100;
 const MOST_PARALLEL: i64 = 100;
 /// So many bytes may the parameters of a template have, with their names.
 const MOST_PARAMETERS: usize = 64 << 10;
+/// What a name is that is no RFC 1123 label.
+pub(super) const NO_LABEL: &str =
+    "must be at most 63 characters of a-z, 0-9 and '-', beginning and ending with a letter or digit";
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// Finds what is wrong with a spec.
@@ -69,9 +72,7 @@ fn steps(spec: &WorkflowSpec, errors: &mut Vec<FieldError>) {
     for (i, step) in spec.steps.iter().enumerate() {
         let path = format!("spec.steps[{i}]");
         if !is_label(&step.name) {
-            let detail =
-                "must be at most 63 characters of a-z, 0-9 and '-', beginning and ending with a letter or digit";
-            errors.push(FieldError::invalid(format!("{path}.name"), &step.name, detail));
+            errors.push(FieldError::invalid(format!("{path}.name"), &step.name, NO_LABEL));
         }
         if !seen.insert(step.name.as_str()) {
             errors.push(FieldError::duplicate(format!("{path}.name"), &step.name));
@@ -88,6 +89,7 @@ fn steps(spec: &WorkflowSpec, errors: &mut Vec<FieldError>) {
         }
         self::step(spec, step, &path, errors);
     }
+    hook::validate(&spec.steps, errors);
     if is_graph {
         cycles(&spec.steps, errors);
     }
@@ -210,7 +212,7 @@ fn workspaces<'a>(names: &'a [String], path: &str, seen: &mut HashSet<&'a str>, 
 }
 
 /// As `k8s.io/apimachinery/pkg/util/validation` has it of an RFC 1123 label.
-fn is_label(name: &str) -> bool {
+pub(super) fn is_label(name: &str) -> bool {
     let is_end = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     let bytes = name.as_bytes();
     bytes.len() <= 63

@@ -292,11 +292,16 @@ pub(super) fn gap(sink: (&str, &str), from: Version, to: Version, time: Timestam
     }
 }
 
+/// Where what is in an organization happens.
+pub(crate) fn source_of(organization: &str) -> String {
+    format!("/apis/config.stoa.dev/v1alpha1/organizations/{organization}")
+}
+
 /// Where what is cluster-scoped happens.
 const PLATFORM: &str = "/apis/platform.stoa.dev/v1alpha1";
 
 /// 32 hex digits that follow from the parts.
-fn id(parts: &[&str]) -> String {
+pub(crate) fn id(parts: &[&str]) -> String {
     let mut hash = Sha256::new();
     for part in parts {
         hash.update(part.as_bytes());
@@ -383,7 +388,7 @@ impl<T: Told> Watched for Of<T> {
         };
         let source = match scope.organization.as_str() {
             "" => PLATFORM.to_owned(),
-            organization => format!("/apis/config.stoa.dev/v1alpha1/organizations/{organization}"),
+            organization => source_of(organization),
         };
         Ok(State {
             uid: metadata.uid.clone(),

@@ -2,7 +2,7 @@
 
 mod dead_letters;
 mod history;
-mod receiver;
+pub(crate) mod receiver;
 mod retries;
 
 use std::time::Duration;

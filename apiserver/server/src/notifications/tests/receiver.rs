@@ -22,10 +22,12 @@ use super::PATIENCE;
 
 /// What is answered.
 #[derive(Clone, Debug)]
-pub(super) enum Reply {
+pub(crate) enum Reply {
     Code(u16),
     /// With a header.
     With(u16, &'static str, String),
+    /// With a body in JSON.
+    Says(u16, Value),
     /// So much later than anybody waits.
     Never,
     /// The connection is closed instead.
@@ -34,20 +36,20 @@ pub(super) enum Reply {
 
 /// A request that came.
 #[derive(Clone, Debug)]
-pub(super) struct Received {
-    pub(super) event: Value,
-    pub(super) headers: HeaderMap,
-    pub(super) body: Bytes,
-    pub(super) at: Instant,
+pub(crate) struct Received {
+    pub(crate) event: Value,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+    pub(crate) at: Instant,
 }
 
 type Behaviour = Arc<Mutex<Box<dyn FnMut(&Value) -> Reply + Send>>>;
 
-pub(super) struct Receiver {
+pub(crate) struct Receiver {
     address: SocketAddr,
     scheme: &'static str,
     /// The certificate authority, PEM, with TLS.
-    pub(super) ca: String,
+    pub(crate) ca: String,
     received: tokio::sync::Mutex<mpsc::UnboundedReceiver<Received>>,
     behaviour: Behaviour,
     task: tokio::task::JoinHandle<()>,
@@ -60,12 +62,12 @@ impl Drop for Receiver {
 }
 
 impl Receiver {
-    pub(super) async fn start(reply: impl FnMut(&Value) -> Reply + Send + 'static) -> Self {
+    pub(crate) async fn start(reply: impl FnMut(&Value) -> Reply + Send + 'static) -> Self {
         Self::serve(None, String::new(), reply).await
     }
 
     /// The same with TLS.
-    pub(super) async fn start_tls(reply: impl FnMut(&Value) -> Reply + Send + 'static) -> Self {
+    pub(crate) async fn start_tls(reply: impl FnMut(&Value) -> Reply + Send + 'static) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let directory = tempfile::TempDir::new().unwrap();
         let ca = CertificateAuthority::load_or_create(directory.path(), "ca", "test").unwrap();
@@ -104,29 +106,29 @@ impl Receiver {
         Self { address, scheme, ca, received: tokio::sync::Mutex::new(received), behaviour, task }
     }
 
-    pub(super) fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("{}://{}/hook?team=shop", self.scheme, self.address)
     }
 
     /// Answers otherwise from now on.
-    pub(super) fn behave(&self, reply: impl FnMut(&Value) -> Reply + Send + 'static) {
+    pub(crate) fn behave(&self, reply: impl FnMut(&Value) -> Reply + Send + 'static) {
         *self.behaviour.lock() = Box::new(reply);
     }
 
     /// What comes next.
-    pub(super) async fn next(&self) -> Received {
+    pub(crate) async fn next(&self) -> Received {
         let mut received = self.received.lock().await;
         let next = tokio::time::timeout(PATIENCE, received.recv()).await;
         next.expect("something comes").expect("the receiver listens")
     }
 
     /// What has come already.
-    pub(super) fn try_next(&self) -> Option<Received> {
+    pub(crate) fn try_next(&self) -> Option<Received> {
         self.received.try_lock().expect("a test waits for one at a time").try_recv().ok()
     }
 
     /// How many requests come in a while.
-    pub(super) async fn count_for(&self, time: Duration) -> usize {
+    pub(crate) async fn count_for(&self, time: Duration) -> usize {
         tokio::time::sleep(time).await;
         std::iter::from_fn(|| self.try_next()).count()
     }
@@ -147,14 +149,19 @@ where
             // Nobody may care any more.
             let _ = sender.send(Received { event, headers, body, at: Instant::now() });
             let mut response = Response::builder();
+            // What is answered is nobody's business, unless it is said so.
+            let mut text = "hunter2".to_owned();
             match reply {
                 Reply::Code(code) => response = response.status(code),
                 Reply::With(code, name, value) => response = response.status(code).header(name, value),
+                Reply::Says(code, said) => {
+                    response = response.status(code).header("content-type", "application/json");
+                    text = said.to_string();
+                }
                 Reply::Never => std::future::pending().await,
                 Reply::Close => return Err("the connection is closed"),
             }
-            // What is answered is nobody's business.
-            Ok(response.body(Full::new(Bytes::from_static(b"hunter2"))).unwrap())
+            Ok(response.body(Full::new(Bytes::from(text))).unwrap())
         }
     });
     let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;

@@ -1,5 +1,7 @@
 //! What begins when, step by step.
 
+mod hooks;
+
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -15,6 +17,7 @@ struct Model {
     is_ending: bool,
     again: Option<Duration>,
     gates: HashMap<String, Gate>,
+    hooks: HashMap<Which, Called>,
     /// The workspaces that each selector finds.
     selected: Vec<String>,
 }
@@ -30,6 +33,7 @@ impl Model {
             is_ending: false,
             again: None,
             gates: HashMap::new(),
+            hooks: HashMap::new(),
             selected: Vec::new(),
         }
     }
@@ -58,6 +62,7 @@ impl Model {
             runs: &self.runs,
             waves: &waves,
             gates: &self.gates,
+            hooks: &self.hooks,
             now: &now,
             elapsed: &elapsed,
         };
@@ -75,7 +80,10 @@ impl Model {
     fn set(&mut self, step: &str, workspace: &str, phase: RunPhase) {
         let message = if phase == RunPhase::Failed { "it broke" } else { "" }.to_owned();
         let name = run_name("w", "u", step, workspace);
-        assert!(self.runs.insert(name, Seen { phase, message }).is_some(), "{step}/{workspace} was not started");
+        assert!(
+            self.runs.insert(name, Seen { phase, message, ..Seen::default() }).is_some(),
+            "{step}/{workspace} was not started"
+        );
     }
 
     fn succeed(&mut self, step: &str, workspaces: &[&str]) {
@@ -237,7 +245,7 @@ fn waves_follow_each_other_once_what_was_deployed_is_healthy() {
     assert_eq!(model.look(), ["prod/a"]);
     model.succeed("prod", &["a"]);
     assert!(model.look().is_empty());
-    assert_eq!(model.again, Some(Duration::ZERO), "it is looked at at once");
+    assert_eq!(model.again, Some(Duration::from_secs(6)), "what is found is told of before");
     let see = |model: &mut Model, second, gate: Gate| {
         model.second = second;
         model.gates.insert("prod".to_owned(), gate);
@@ -290,7 +298,7 @@ fn wave_that_was_healthy_is_not_asked_again_while_its_pause_lasts() {
     model.succeed("prod", &["b"]);
     model.second = 4_000;
     model.look();
-    assert_eq!(model.again, Some(Duration::ZERO), "the next wave is asked about");
+    assert_eq!(model.again, Some(Duration::from_secs(15)), "the next wave is asked about");
     model.gates.insert("prod".to_owned(), Gate::Unhealthy("it crashes".to_owned()));
     model.second = 4_600;
     model.look();
@@ -323,6 +331,27 @@ fn wave_that_is_healthy_when_its_time_is_up_is_given_the_time_to_stay_so() {
         model.look();
         assert_eq!(model.phases(), phases);
     }
+}
+
+#[test]
+fn for_how_long_a_wave_was_healthy_is_noted_now_and_then() {
+    let health = json!({"healthyFor": "5m", "timeout": "1h"});
+    let run = json!({"stack": "web", "operation": "Apply", "workspaces": ["a"], "health": health});
+    let mut model = Model::new(json!([{"name": "dev", "run": run}]));
+    model.look();
+    model.succeed("dev", &["a"]);
+    let mut note = |gate: Gate| {
+        model.gates.insert("dev".to_owned(), gate);
+        model.look();
+        model.step("dev").wave_healthy_seconds
+    };
+    let healthy = |seconds: u64| Gate::Healthy(Duration::from_secs(seconds));
+    let noted = [10, 29, 30, 45, 60].map(|seconds| note(healthy(seconds)));
+    assert_eq!(noted, [None, None, Some(30), Some(30), Some(60)], "a tenth of what it has to be");
+    assert_eq!(note(Gate::Unhealthy("it crashes".to_owned())), None);
+    assert_eq!(note(healthy(31)), Some(31));
+    assert_eq!(note(healthy(300)), None);
+    assert_eq!(model.phases(), "dev Succeeded");
 }
 
 #[test]
@@ -467,7 +496,7 @@ fn status_stays_small_however_many_steps_there_are() {
         started += now.len();
         largest = largest.max(serde_json::to_vec(&model.status).unwrap().len());
         for seen in model.runs.values_mut() {
-            *seen = Seen { phase: RunPhase::Failed, message: "m".repeat(1_000) };
+            *seen = Seen { phase: RunPhase::Failed, message: "m".repeat(1_000), uid: "u".repeat(36) };
         }
     }
     assert_eq!(started, 10_000);

@@ -1,0 +1,438 @@
+//! Calls the hooks that the status of a workflow says are called.
+//!
+//! Each has a task of its own, which tries until it is decided, so that no look at a workflow waits for an endpoint. What came of it is in
+//! memory until a look has noted it; whoever goes on after a crash finds in the status that it is called, and calls it again under
+//! the same id.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use http::{StatusCode, header, response::Parts};
+use kube::ResourceExt as _;
+use parking_lot::Mutex;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use stoa_machinery::{RequestContext, outbound};
+use stoa_types::{
+    DurationString, Workflow,
+    delivery::{Hook, HookPhase, HookStatus, Step, StepPhase, StepStatus, WorkflowStatus},
+};
+use tokio::{sync::Semaphore, time::Instant};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::{
+    Poke, context,
+    machine::{Called, Which, run_name},
+    versions,
+};
+use crate::{
+    controllers::queue::{self, ObjectKey},
+    kinds::workflow::{hook, stack_of},
+    notifications::{
+        delivery::{Endpoint, Keys, LONGEST_WAIT, backoff, told},
+        events::{Event, id, source_of},
+    },
+    runs::Services,
+};
+
+/// The type of the events that hooks get.
+const TYPE: &str = "dev.stoa.workflow.hook";
+/// So many hooks are called at once, and so many of one namespace.
+const AT_ONCE: usize = 64;
+const AT_ONCE_IN_NAMESPACE: usize = 16;
+/// So many characters of what is answered are kept.
+const LONGEST: usize = 200;
+/// So many runs are named to a hook.
+const MOST_NAMED: usize = 1_000;
+
+/// A hook that is called: the workflow's uid, and which of its hooks.
+type Of = (String, Which);
+
+/// The hooks that are called, and those that were and of which that is not noted yet.
+#[derive(Debug)]
+pub(super) struct Calls {
+    tasks: Mutex<HashMap<Of, Task>>,
+    turns: Arc<Semaphore>,
+    /// The turns of namespaces in which something is called.
+    in_namespaces: Mutex<HashMap<String, Weak<Semaphore>>>,
+}
+
+#[derive(Debug)]
+struct Task {
+    called: Arc<Mutex<Called>>,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl Default for Calls {
+    fn default() -> Self {
+        let turns = Arc::new(Semaphore::new(AT_ONCE));
+        Self { tasks: Mutex::default(), turns, in_namespaces: Mutex::default() }
+    }
+}
+
+impl Calls {
+    /// What came of the hooks that a workflow's status says are called, and begins to call those that are not yet. Others of the
+    /// workflow are called no longer. `age` says how long ago a hook was to be called first.
+    pub(super) fn look(
+        &self,
+        services: &Services,
+        workflow: &Workflow,
+        state: &WorkflowStatus,
+        waves: &HashMap<String, Vec<Vec<String>>>,
+        age: impl Fn(&HookStatus, &Which) -> Duration,
+        poke: &Poke,
+    ) -> HashMap<Which, Called> {
+        let uid = workflow.uid().unwrap_or_default();
+        let mut called = HashMap::new();
+        let mut tasks = self.tasks.lock();
+        for step in &workflow.spec.steps {
+            let of_step = state.steps.iter().find(|of| of.name == step.name && of.phase == StepPhase::Running);
+            let Some(of_step) = of_step else { continue };
+            for status in of_step.hooks.iter().filter(|status| status.phase == HookPhase::Running) {
+                let Some((hook, is_pre)) = hook::find(step, &status.name) else { continue };
+                let which = (step.name.clone(), hook.name.clone(), status.wave);
+                let task = tasks.entry((uid.clone(), which.clone())).or_insert_with(|| {
+                    let place = Place { step, of_step, hook, status, is_pre };
+                    let waves = waves.get(&step.name).map_or(&[][..], Vec::as_slice);
+                    let event = event(workflow, state, &place, waves);
+                    let namespace = workflow.namespace().unwrap_or_default();
+                    let known = Called { attempts: status.attempts, ..Called::default() };
+                    let called = Arc::new(Mutex::new(known));
+                    let call = Call {
+                        services: services.clone(),
+                        context: context(services, state),
+                        key: queue::key_of(workflow),
+                        turns: [self.in_namespace(&namespace), self.turns.clone()],
+                        hook: hook.clone(),
+                        event,
+                        age: age(status, &which),
+                        called: called.clone(),
+                        poke: poke.clone(),
+                    };
+                    Task { called, _task: AbortOnDropHandle::new(tokio::spawn(call.run())) }
+                });
+                called.insert(which, task.called.lock().clone());
+            }
+        }
+        tasks.retain(|(of, which), _| *of != uid || called.contains_key(which));
+        called
+    }
+
+    /// Calls nothing of a workflow any longer.
+    pub(super) fn forget(&self, uid: &str) {
+        self.tasks.lock().retain(|(of, _), _| of != uid);
+    }
+
+    fn in_namespace(&self, namespace: &str) -> Arc<Semaphore> {
+        let mut all = self.in_namespaces.lock();
+        all.retain(|_, turns| turns.strong_count() > 0);
+        if let Some(turns) = all.get(namespace).and_then(Weak::upgrade) {
+            return turns;
+        }
+        let turns = Arc::new(Semaphore::new(AT_ONCE_IN_NAMESPACE));
+        all.insert(namespace.to_owned(), Arc::downgrade(&turns));
+        turns
+    }
+}
+
+/// A hook, and where it is called.
+struct Place<'a> {
+    step: &'a Step,
+    of_step: &'a StepStatus,
+    hook: &'a Hook,
+    status: &'a HookStatus,
+    is_pre: bool,
+}
+
+/// What a hook gets: the same id on every try. It has names and numbers, and nothing that infrastructure said.
+fn event(workflow: &Workflow, state: &WorkflowStatus, place: &Place<'_>, waves: &[Vec<String>]) -> Event {
+    let Place { step, of_step, hook, status, is_pre } = place;
+    let (namespace, name) = queue::key_of(workflow);
+    let uid = workflow.uid().unwrap_or_default();
+    let wave = status.wave.map(|wave| wave.to_string()).unwrap_or_default();
+    let selected = status.wave.and_then(|wave| usize::try_from(wave - 1).ok());
+    let workspaces: Vec<&String> = match selected {
+        Some(wave) => waves.get(wave).into_iter().flatten().collect(),
+        None => waves.iter().flatten().collect(),
+    };
+    let run = |workspace: &&String| {
+        let name = run_name(&name, &uid, &step.name, workspace);
+        let phase = of_step.runs.iter().find(|run| run.name == name).map(|run| run.phase);
+        without_nothing(json!({ "name": name, "workspace": workspace, "phase": phase }))
+    };
+    let runs: Vec<Value> = workspaces.iter().take(MOST_NAMED).map(run).collect();
+    let has_failed = !of_step.failure.is_empty();
+    let outcome = (!is_pre).then_some(if has_failed { "Failed" } else { "Succeeded" });
+    let of_run = step.run.as_ref();
+    Event {
+        specversion: "1.0".to_owned(),
+        id: id(&[&uid, TYPE, &step.name, &hook.name, &wave]),
+        source: source_of(&namespace),
+        event_type: TYPE.to_owned(),
+        subject: format!("workflows/{name}"),
+        time: status.start_time.as_ref().map_or(jiff::Timestamp::UNIX_EPOCH, |time| time.0),
+        datacontenttype: "application/json".to_owned(),
+        data: without_nothing(json!({
+            "kind": "Workflow",
+            "name": name,
+            "namespace": namespace,
+            "organization": namespace,
+            "uid": uid,
+            "link": format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{namespace}/workflows/{name}"),
+            "requester": state.requester.username,
+            "step": step.name,
+            "hook": hook.name,
+            "phase": if *is_pre { "Pre" } else { "Post" },
+            "outcome": outcome,
+            "wave": status.wave,
+            "waves": waves.len(),
+            "operation": of_run.map(|run| run.operation),
+            "stack": of_run.map(|run| stack_of(&workflow.spec, run)),
+            "commit": of_run.and_then(|run| versions::of_step(workflow, &state.versions, run)),
+            "counts": of_step.counts.filter(|_| !is_pre),
+            "workspaces": workspaces.iter().take(MOST_NAMED).collect::<Vec<_>>(),
+            "runs": runs,
+            "omitted": Some(workspaces.len().saturating_sub(MOST_NAMED)).filter(|more| *more > 0),
+        })),
+    }
+}
+
+fn without_nothing(mut value: Value) -> Value {
+    if let Value::Object(fields) = &mut value {
+        fields.retain(|_, value| !value.is_null());
+    }
+    value
+}
+
+/// What came of a try.
+#[derive(Debug, PartialEq, Eq)]
+enum Answer {
+    Passed(String),
+    Failed(String),
+    /// It may pass another time, at the earliest after this.
+    Later(String, Option<Duration>),
+}
+
+/// The calls of one hook.
+struct Call {
+    services: Services,
+    /// Of whoever asked for the workflow.
+    context: RequestContext,
+    key: ObjectKey,
+    turns: [Arc<Semaphore>; 2],
+    hook: Hook,
+    event: Event,
+    /// How long ago it was to be called first.
+    age: Duration,
+    called: Arc<Mutex<Called>>,
+    poke: Poke,
+}
+
+impl Call {
+    /// Calls until it is decided, and says so each time.
+    async fn run(self) {
+        let begin = Instant::now();
+        // Its strategy has seen to it that they can be read.
+        let read = |text: &DurationString| text.parse().unwrap_or_default();
+        let bundle = self.hook.ca_bundle.as_ref().map_or(&[][..], |bundle| &bundle.0);
+        let tls = outbound::tls(bundle).or_else(|_| outbound::tls(&[])).expect("what the system trusts is no bundle");
+        let endpoint = Endpoint {
+            client: outbound::client(tls),
+            uri: self.hook.url.parse().unwrap_or_default(),
+            timeout: read(&self.hook.timeout),
+        };
+        let retry = &self.hook.retry;
+        let (most_age, range) = (read(&retry.max_age), read(&retry.min_backoff)..=read(&retry.max_backoff));
+        loop {
+            let answer = self.attempt(&endpoint).await;
+            let attempts = self.called.lock().attempts + 1;
+            let (phase, message, wait) = match answer {
+                Answer::Passed(message) => (HookPhase::Succeeded, message, None),
+                Answer::Failed(why) => (HookPhase::Failed, why, None),
+                Answer::Later(why, retry_after) => {
+                    let wait = backoff(range.clone(), u32::try_from(attempts).unwrap_or(u32::MAX));
+                    let wait = wait.max(retry_after.unwrap_or_default());
+                    let is_late = self.age + begin.elapsed() + wait > most_age;
+                    match is_late || retry.max_attempts.is_some_and(|most| attempts >= most) {
+                        true => (HookPhase::Failed, why, None),
+                        false => (HookPhase::Running, why, Some(wait)),
+                    }
+                }
+            };
+            *self.called.lock() = Called { attempts, message, phase };
+            self.poke.look(self.key.clone());
+            let Some(wait) = wait else { return };
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// One try, for whoever asked for the workflow and as far as they may.
+    async fn attempt(&self, endpoint: &Endpoint) -> Answer {
+        let mut turns = Vec::new();
+        for all in &self.turns {
+            turns.push(all.acquire().await);
+        }
+        let namespace = &self.key.0;
+        match hook::require(&self.context, namespace, &self.hook).await {
+            Ok(()) => {}
+            Err(error) if error.code() == 403 => return Answer::Failed(clean(error.message())),
+            Err(error) => return Answer::Later(clean(error.message()), None),
+        }
+        let secret = match self.secret().await {
+            Ok(secret) => secret,
+            Err(why) => return Answer::Later(why, None),
+        };
+        let keys = match Keys::parse(&secret) {
+            Ok(keys) => keys,
+            Err(error) => return Answer::Later(format!("{}: {error}", self.place()), None),
+        };
+        let now = self.services.now();
+        match endpoint.ask(&self.event, &keys, now).await {
+            Ok((answer, body)) => {
+                let message = message(&answer, body.as_deref()).filter(|message| !has_key(message, &secret));
+                decide(answer.status, message, outbound::retry_after(&answer.headers, now, LONGEST_WAIT))
+            }
+            Err(why) => Answer::Later(clean(&why), None),
+        }
+    }
+
+    fn place(&self) -> String {
+        let secret = &self.hook.secret_ref;
+        format!("key {:?} of Secret {}", secret.key, secret.name)
+    }
+
+    async fn secret(&self) -> Result<Vec<u8>, String> {
+        let secret = &self.hook.secret_ref;
+        let found = self.services.cluster.secret(&self.key.0, &secret.name).await;
+        let found = found.map_err(|error| {
+            tracing::warn!(namespace = self.key.0, workflow = self.key.1, %error, "a Secret cannot be read");
+            format!("{} cannot be read", self.place())
+        })?;
+        let text = found.and_then(|mut keys| keys.remove(&secret.key));
+        text.ok_or_else(|| format!("{} does not exist", self.place()))
+    }
+}
+
+/// What an answer means.
+fn decide(status: StatusCode, message: Option<String>, retry_after: Option<Duration>) -> Answer {
+    if status.is_success() {
+        return Answer::Passed(message.unwrap_or_default());
+    }
+    let why = match message {
+        Some(message) => clean(&format!("{}: {message}", told(status))),
+        None => told(status),
+    };
+    match status {
+        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS => {
+            Answer::Later(why, retry_after)
+        }
+        _ if status.is_client_error() || status.is_redirection() => Answer::Failed(why),
+        _ => Answer::Later(why, retry_after),
+    }
+}
+
+/// What is read of an answer.
+#[derive(Deserialize)]
+struct Said {
+    message: String,
+}
+
+/// What an answer says to people, if it says so in JSON.
+fn message(answer: &Parts, body: Option<&[u8]>) -> Option<String> {
+    let kind = answer.headers.get(header::CONTENT_TYPE)?.to_str().ok()?.split(';').next()?.trim().to_ascii_lowercase();
+    if kind != "application/json" && !kind.ends_with("+json") {
+        return None;
+    }
+    let said: Said = serde_json::from_slice(body?).ok()?;
+    Some(clean(&said.message)).filter(|message| !message.is_empty())
+}
+
+/// The beginning of a text from anywhere, in one line and without characters that are not seen but change what is.
+fn clean(text: &str) -> String {
+    let is_hidden = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+    };
+    let seen: String = text.chars().map(|c| if is_hidden(c) { ' ' } else { c }).take(4 * LONGEST).collect();
+    let words = seen.split_whitespace().collect::<Vec<_>>().join(" ");
+    match words.char_indices().nth(LONGEST) {
+        Some((at, _)) => format!("{}…", &words[..at]),
+        None => words,
+    }
+}
+
+/// Whether a text has in it what is signed with.
+fn has_key(text: &str, secret: &[u8]) -> bool {
+    let keys = secret.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+    let keys = keys.map(|key| key.strip_prefix(b"whsec_").unwrap_or(key)).filter(|key| !key.is_empty());
+    keys.into_iter().any(|key| text.as_bytes().windows(key.len()).any(|part| part == key))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, Response};
+
+    use super::*;
+
+    #[test]
+    fn answers_say_whether_a_hook_passed() {
+        let answer = |status: u16| decide(StatusCode::from_u16(status).unwrap(), Some("so".to_owned()), None);
+        for status in [200, 201, 202, 204] {
+            assert_eq!(answer(status), Answer::Passed("so".to_owned()), "{status}");
+        }
+        for status in [301, 302, 307, 400, 401, 403, 404, 409, 410, 422] {
+            assert!(matches!(answer(status), Answer::Failed(_)), "{status}");
+        }
+        for status in [408, 425, 429, 500, 502, 503, 504, 599] {
+            assert!(matches!(answer(status), Answer::Later(..)), "{status}");
+        }
+        assert_eq!(answer(403), Answer::Failed("it answered 403 Forbidden: so".to_owned()));
+        let wait = Some(Duration::from_secs(7));
+        let busy = decide(StatusCode::SERVICE_UNAVAILABLE, None, wait);
+        assert_eq!(busy, Answer::Later("it answered 503 Service Unavailable".to_owned(), wait));
+    }
+
+    #[test]
+    fn only_a_message_in_json_is_kept_short_and_clean() {
+        let said = |kind: &str, body: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::CONTENT_TYPE, kind.parse().unwrap());
+            let (mut parts, ()) = Response::new(()).into_parts();
+            parts.headers = headers;
+            message(&parts, Some(body.as_bytes()))
+        };
+        let json = "application/json; charset=utf-8";
+        assert_eq!(said(json, r#"{"message": "go", "x": 1}"#).as_deref(), Some("go"));
+        assert_eq!(said("application/problem+json", r#"{"message": "go"}"#).as_deref(), Some("go"));
+        for (kind, body) in [
+            ("text/plain", "go"),
+            ("text/html", r#"{"message": "go"}"#),
+            (json, ""),
+            (json, "[]"),
+            (json, r#"{"message": 1}"#),
+            (json, r#"{"message": " \n "}"#),
+        ] {
+            assert_eq!(said(kind, body), None, "{body}");
+        }
+        let hidden = "{\"message\": \"a\\u001b[31m\\r\\nb\\u202ec\\u200bd\"}";
+        assert_eq!(said(json, hidden).as_deref(), Some("a [31m b c d"));
+        let long = said(json, &format!("{{\"message\": \"{}\"}}", "ä".repeat(9_000))).unwrap();
+        assert_eq!((long.chars().count(), long.ends_with("ä…")), (LONGEST + 1, true));
+    }
+
+    #[test]
+    fn an_answer_with_the_key_in_it_is_known() {
+        let secret = b"\nwhsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\nplain plain plain plain plain\n";
+        for (text, is_known) in [
+            ("signed with MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", true),
+            ("plain plain plain plain plain!", true),
+            ("plain", false),
+            ("", false),
+        ] {
+            assert_eq!(has_key(text, secret), is_known, "{text}");
+        }
+    }
+}
