@@ -1,5 +1,6 @@
 //! The generator `Spec`: a Kusion Spec, read unchanged.
 
+use std::cell::LazyCell;
 use std::collections::{HashMap, hash_map::Entry};
 
 use serde_json::{Map, Value};
@@ -36,7 +37,7 @@ pub(super) fn read(file: &SourceFile) -> Result<Spec, Vec<Problem>> {
             }]);
         }
     };
-    let check = Check { file, lines: Lines::of(file), begin: document.line };
+    let check = Check { file, lines: LazyCell::new(Box::new(|| Lines::of(file))), begin: document.line };
     let problems = check.shape(&document.value);
     if !problems.is_empty() {
         return Err(problems);
@@ -58,7 +59,8 @@ const RESOURCE_FIELDS: [&str; 5] = ["id", "type", "attributes", "dependsOn", "ex
 /// Looks at a document as people wrote it. Serde would say what is wrong, and neither where nor all of it.
 struct Check<'a> {
     file: &'a SourceFile,
-    lines: Lines,
+    /// Found where something is wrong, since it takes as long as to read the file.
+    lines: LazyCell<Lines, Box<dyn Fn() -> Lines + 'a>>,
     /// Where the document begins.
     begin: u32,
 }

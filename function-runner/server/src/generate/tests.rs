@@ -162,9 +162,50 @@ fn an_alias_bomb_and_deep_nesting_are_refused() {
         let aliases = vec![format!("*a{}", n - 1); 10].join(", ");
         bomb.push_str(&format!("a{n}: &a{n} [{aliases}]\n"));
     }
-    assert_eq!(refused("Auto", &[("a.yaml", &bomb)]).reason, reason::MALFORMED_YAML);
     let deep = format!("a: {}1{}\n", "[".repeat(200), "]".repeat(200));
-    assert_eq!(refused("Auto", &[("a.yaml", &deep)]).reason, reason::MALFORMED_YAML);
+    for (generator, file) in [("Auto", "a.yaml"), ("Auto", "spec.yaml"), ("Spec", "spec.yaml")] {
+        let problem = refused(generator, &[(file, &bomb)]);
+        assert_eq!((problem.reason.as_str(), problem.file), (reason::TOO_LARGE, format!("s/{file}")));
+        assert!(problem.message.contains("anchors and aliases"), "{}", problem.message);
+        let problem = refused(generator, &[(file, &deep)]);
+        assert_eq!(problem.reason, reason::TOO_LARGE);
+        assert!(problem.message.contains("more than 64 levels"), "{}", problem.message);
+    }
+}
+
+/// A Deployment as people have them: with ports, probes, resources, variables and volumes.
+fn deployment(number: usize) -> String {
+    let container = |name: &str| {
+        let variables: String = (0..2)
+            .map(|variable| {
+                format!("        - {{name: VARIABLE_{variable}, value: \"value {variable} of {number}\"}}\n")
+            })
+            .collect();
+        format!(
+            "      - name: {name}\n        image: registry.example.com/shop/{name}:1.2.{number}\n        ports:\n        \
+             - {{name: http, containerPort: 8080}}\n        env:\n{variables}        resources:\n          \
+             requests: {{cpu: 100m, memory: 128Mi}}\n          limits: {{memory: 256Mi}}\n        \
+             readinessProbe:\n          httpGet: {{path: /ready, port: http}}\n          periodSeconds: 10\n        \
+             volumeMounts:\n        - {{name: config, mountPath: /etc/{name}, readOnly: true}}\n        \
+             securityContext: {{runAsNonRoot: true, readOnlyRootFilesystem: true}}\n"
+        )
+    };
+    format!(
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: web-{number}\n  namespace: shop\n  labels: {{app: \
+         web-{number}, team: shop}}\nspec:\n  replicas: 2\n  selector:\n    matchLabels: {{app: web-{number}}}\n  template:\n    \
+         metadata:\n      labels: {{app: web-{number}, team: shop}}\n    spec:\n      containers:\n{}      volumes:\n      \
+         - name: config\n        configMap: {{name: web-{number}}}\n",
+        container("web")
+    )
+}
+
+#[test]
+fn ten_thousand_real_objects_are_one_file() {
+    let file: String = (0..10_000).map(|number| deployment(number) + "---\n").collect();
+    let began = std::time::Instant::now();
+    let generated = generate("Auto", &folder(&[("all.yaml", &file)])).unwrap();
+    eprintln!("{} MiB of manifests were read in {:?}", file.len() >> 20, began.elapsed());
+    assert_eq!(generated.spec.resources.len(), 10_000);
 }
 
 #[test]

@@ -1,12 +1,22 @@
 //! Reads YAML as kubectl does: YAML 1.1 booleans and octal numbers, several documents in a file.
+//!
+//! A file has limits, so that none takes much more memory than it has bytes: anchors could make a few lines as large as one
+//! likes, and many small values take more than their text.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use serde_saphyr::{DeserializeError, Spanned};
+use serde_saphyr::{DeserializeError, Spanned, budget::BudgetBreach};
 use stoa_proto::Problem;
 
 use crate::failure::{problem, reason};
 use crate::source::SourceFile;
+
+/// How deep maps and lists may be in each other.
+const DEEPEST: usize = 64;
+/// The most documents of a file.
+const MOST_DOCUMENTS: usize = 20_000;
+/// The most values of a file: keys, scalars, maps and lists. 10,000 objects may have 800 each; a Deployment has some 100 to 300.
+const MOST_NODES: usize = 8_000_000;
 
 /// One document of a file.
 #[derive(Debug)]
@@ -19,10 +29,10 @@ pub(super) struct Document {
 fn options() -> serde_saphyr::Options {
     serde_saphyr::options! {
         budget: serde_saphyr::budget! {
-            max_depth: 64,
-            max_documents: 10_000,
-            max_nodes: 1_000_000,
-            max_events: 4_000_000,
+            max_depth: DEEPEST,
+            max_documents: MOST_DOCUMENTS,
+            max_nodes: MOST_NODES,
+            max_events: 4 * MOST_NODES,
             max_aliases: 10_000,
             max_anchors: 10_000,
         },
@@ -62,9 +72,73 @@ fn explain(file: &SourceFile, err: &DeserializeError) -> Box<Problem> {
     let message = err.to_string();
     // The line stands in its own field; parsers that say it again do so at the end.
     let message = message.split(" at line ").next().unwrap_or(&message);
-    malformed(file, line, message)
+    match limit(err) {
+        Some(limit) => Box::new(Problem { reason: reason::TOO_LARGE.to_owned(), ..*malformed(file, line, &limit) }),
+        None => malformed(file, line, message),
+    }
+}
+
+/// The limit that a file is over, if it is no more than that.
+fn limit(err: &DeserializeError) -> Option<String> {
+    let of_aliases = || Some("its anchors and aliases stand for more than a file may hold".to_owned());
+    let mut err = err;
+    while let DeserializeError::AliasError { error, .. } | DeserializeError::WithSnippet { error, .. } = err {
+        err = error;
+    }
+    let breach = match err {
+        DeserializeError::Budget { breach, .. } => breach,
+        DeserializeError::AliasReplayCounterOverflow { .. }
+        | DeserializeError::AliasReplayLimitExceeded { .. }
+        | DeserializeError::AliasReplayStackDepthExceeded { .. } => return of_aliases(),
+        _ => return None,
+    };
+    match breach {
+        BudgetBreach::Nodes { .. } | BudgetBreach::Events { .. } => {
+            Some(format!("has more than {MOST_NODES} values; put its objects in several files"))
+        }
+        BudgetBreach::Documents { .. } => {
+            Some(format!("has more than {MOST_DOCUMENTS} documents; put them in several files"))
+        }
+        BudgetBreach::Depth { .. } => Some(format!("has more than {DEEPEST} levels of maps and lists")),
+        BudgetBreach::SequenceUnbalanced => None,
+        BudgetBreach::Aliases { .. }
+        | BudgetBreach::Anchors { .. }
+        | BudgetBreach::AliasAnchorRatio { .. }
+        | BudgetBreach::RecordedAnchorEvents { .. }
+        | BudgetBreach::MergeKeys { .. } => of_aliases(),
+        _ => Some("is larger than a file may be".to_owned()),
+    }
 }
 
 fn malformed(file: &SourceFile, line: u32, message: &str) -> Box<Problem> {
     Box::new(Problem { file: file.path.clone(), line, ..problem(reason::MALFORMED_YAML, message) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is told of a text that is over a limit.
+    #[track_caller]
+    fn told(text: &str, budget: Option<serde_saphyr::Budget>) -> Problem {
+        let mut options = serde_saphyr::Options::default();
+        options.budget = budget;
+        let err = serde_saphyr::from_multiple_with_options::<Value>(text, options).unwrap_err();
+        *explain(&SourceFile { path: "s/a.yaml".to_owned(), bytes: text.as_bytes().to_vec() }, &err)
+    }
+
+    #[test]
+    fn a_file_over_a_limit_is_well_formed_all_the_same() {
+        for (budget, limit) in [
+            (serde_saphyr::budget! { max_nodes: 3 }, "has more than 8000000 values; put its objects in several files"),
+            (serde_saphyr::budget! { max_events: 5 }, "has more than 8000000 values; put its objects in several files"),
+            (serde_saphyr::budget! { max_documents: 1 }, "has more than 20000 documents; put them in several files"),
+            (serde_saphyr::budget! { max_depth: 1 }, "has more than 64 levels of maps and lists"),
+        ] {
+            let problem = told("a: [1, 2, {b: c}]\n---\nd: 1\n", budget);
+            assert_eq!((problem.reason.as_str(), problem.message.as_str()), (reason::TOO_LARGE, limit));
+        }
+        let problem = told("a: [1\n", Some(serde_saphyr::Budget::default()));
+        assert_eq!((problem.reason.as_str(), problem.file.as_str()), (reason::MALFORMED_YAML, "s/a.yaml"));
+    }
 }

@@ -58,10 +58,10 @@ pub(super) fn read(repository: &Repository, commit: Oid, path: &str) -> Result<C
             read_folder(repository, &tree, path)
         }
         Some(ObjectType::Blob) if !is_link(&entry) => {
-            let bytes = repository.find_blob(entry.id()).map_err(internal)?.content().to_vec();
-            if bytes.len() > MOST_BYTES {
+            if size(repository, entry.id())? > MOST_BYTES {
                 return Err(too_large(&path));
             }
+            let bytes = repository.find_blob(entry.id()).map_err(internal)?.content().to_vec();
             Ok(Content::File(SourceFile { path, bytes }))
         }
         _ => {
@@ -105,11 +105,11 @@ pub(super) fn file(repository: &Repository, commit: Oid, path: &str, most: usize
     if entry.kind() != Some(ObjectType::Blob) || is_link(&entry) {
         return Err(wrong(Code::NotFound, reason::PATH_NOT_FOUND, "is no file".to_owned()));
     }
-    let blob = repository.find_blob(entry.id()).map_err(internal)?;
-    if blob.size() > most {
+    if size(repository, entry.id())? > most {
         let message = format!("is larger than {most} bytes");
         return Err(wrong(Code::InvalidArgument, reason::TOO_LARGE, message));
     }
+    let blob = repository.find_blob(entry.id()).map_err(internal)?;
     match String::from_utf8(blob.content().to_vec()) {
         Ok(text) => Ok((path, text)),
         Err(_) => Err(wrong(Code::InvalidArgument, reason::MALFORMED_YAML, "is not UTF-8".to_owned())),
@@ -171,14 +171,20 @@ impl Walk<'_> {
     }
 
     fn file(&mut self, entry: &TreeEntry<'_>, path: String) -> Result<(), Failure> {
-        let blob = self.repository.find_blob(entry.id()).map_err(|err| Failure::internal(&err))?;
-        self.bytes += blob.size();
+        self.bytes = self.bytes.saturating_add(size(self.repository, entry.id())?);
         if self.files.len() >= MOST_FILES || self.bytes > MOST_BYTES {
             return Err(too_large(&path));
         }
+        let blob = self.repository.find_blob(entry.id()).map_err(|err| Failure::internal(&err))?;
         self.files.push(SourceFile { path, bytes: blob.content().to_vec() });
         Ok(())
     }
+}
+
+/// How many bytes a file has, which Git knows without unpacking it.
+fn size(repository: &Repository, blob: Oid) -> Result<usize, Failure> {
+    let header = repository.odb().and_then(|objects| objects.read_header(blob));
+    header.map(|(size, _)| size).map_err(|err| Failure::internal(&err))
 }
 
 fn is_link(entry: &TreeEntry<'_>) -> bool {

@@ -146,6 +146,23 @@ async fn one_file_is_read_as_text_within_a_limit() {
 }
 
 #[tokio::test]
+async fn a_folder_is_read_within_a_limit() {
+    let origin = Origin::new();
+    // One text in all files is one object in Git.
+    let text = "# nothing\n".repeat(1 << 17);
+    let paths: Vec<String> = (0..52).map(|number| format!("s/{number:02}.yaml")).collect();
+    let files: Vec<(&str, &str)> = paths.iter().map(|path| (path.as_str(), text.as_str())).collect();
+    let read = async |commit: Oid| origin.sources().read(&origin.source(), &commit.to_string(), "s").await;
+    let Content::Folder { files: found, .. } = read(origin.commit("all of it", &files[..51])).await.unwrap() else {
+        panic!("a folder")
+    };
+    assert_eq!(found.len(), 51);
+    let refused = read(origin.commit("too much", &files)).await.unwrap_err();
+    assert_eq!((refused.code(), refused.problems()[0].reason.as_str()), (Code::InvalidArgument, reason::TOO_LARGE));
+    assert_eq!(refused.problems()[0].file, "s/51.yaml");
+}
+
+#[tokio::test]
 async fn a_new_commit_is_seen_and_an_old_one_still_read() {
     let origin = Origin::new();
     let first = origin.commit("first", &[("a.yaml", "a: 1")]).to_string();

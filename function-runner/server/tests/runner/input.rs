@@ -58,6 +58,49 @@ async fn malformed_and_unknown_manifests_name_file_field_and_line() {
 }
 
 #[tokio::test]
+async fn a_file_that_is_too_large_is_refused_before_it_is_unpacked() {
+    let mut scene = Scene::new().await;
+    // It takes what it takes to read what is allowed, first.
+    scene.generate(&[("s/a.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n")]).await.unwrap();
+    let before = scene.bed.most_memory();
+    let object = |number: usize| {
+        format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: c{number}}}\ndata: {{v: x}}\n---\n")
+    };
+    let large: String = (0..1_600_000).map(object).collect();
+    assert!(large.len() > 100 << 20);
+    let allowed = "a stack's folder may hold 10000 files, 64 MiB and 32 levels";
+    let commit = scene.origin.commit(&[("s/spec.yaml", &large)]);
+    for path in ["s", "s/spec.yaml"] {
+        let status = scene.caller.generate(&scene.origin.remote(), &commit, path).await.unwrap_err();
+        let (code, problem) = problem(&status);
+        assert_eq!(
+            (code, problem.reason.as_str(), problem.file.as_str()),
+            (Code::InvalidArgument, "TooLarge", "s/spec.yaml")
+        );
+        assert_eq!(problem.message, allowed);
+    }
+    let more = scene.bed.most_memory() - before;
+    // To fetch it takes it once; to unpack and copy it would take it twice more.
+    assert!(more < 160 << 20, "{} MiB more", more >> 20);
+}
+
+#[tokio::test]
+async fn a_bomb_of_aliases_is_refused_and_costs_nothing() {
+    let mut scene = Scene::new().await;
+    let before = scene.bed.most_memory();
+    let mut bomb = "resources: []\ncontext:\n  a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+    for n in 1..30 {
+        let aliases = vec![format!("*a{}", n - 1); 10].join(", ");
+        bomb.push_str(&format!("  a{n}: &a{n} [{aliases}]\n"));
+    }
+    let (code, reason, file, _, line) = scene.wrong("spec.yaml", &bomb).await;
+    assert_eq!((code, reason.as_str(), file.as_str()), (Code::InvalidArgument, "TooLarge", "s/spec.yaml"));
+    assert!((3..33).contains(&line), "{line}");
+    let more = scene.bed.most_memory() - before;
+    assert!(more < 100 << 20, "{} MiB more", more >> 20);
+}
+
+#[tokio::test]
 async fn a_dangling_reference_names_resource_and_field() {
     let mut scene = Scene::new().await;
     let object = |name: &str, data: &str| {
