@@ -88,6 +88,8 @@ pub const PLAN_FAILED: &str = "PlanFailed";
 pub const IMPORT_FAILED: &str = "ImportFailed";
 /// The plan's premises changed since it was made.
 pub const PLAN_STALE: &str = "PlanStale";
+/// The plan removes most of what is deployed, and the run does not say that it may.
+pub const MASS_DELETION: &str = "MassDeletion";
 /// The function-runner is out of reach.
 pub const RUNNER_UNAVAILABLE: &str = "RunnerUnavailable";
 /// Another run of the same stack and workspace is under way.

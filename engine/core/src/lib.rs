@@ -8,6 +8,7 @@
 
 pub mod changes;
 pub mod conflict;
+pub mod deletion;
 mod dependencies;
 pub mod diff;
 pub mod digest;
@@ -33,6 +34,7 @@ mod validate;
 
 pub use changes::{Change, Changes, ResourceChange};
 pub use conflict::FieldConflict;
+pub use deletion::MassDeletion;
 pub use graph::{Cycle, Graph};
 pub use masks::{DigestKey, DigestKeys};
 pub use object::{KubernetesObject, ObjectRef};

@@ -152,6 +152,7 @@ pub(super) fn run_of(stack: &Stack, workspace: &str, operation: Operation) -> Ru
             import: None,
             parameters: Default::default(),
             require_approval: false,
+            allow_mass_deletion: false,
             on_conflict: OnConflict::Queue,
             cancel: false,
             timeout: "1h".into(),

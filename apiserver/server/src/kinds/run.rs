@@ -210,6 +210,9 @@ pub(super) fn validate_spec(spec: &RunSpec, path: &str) -> Vec<FieldError> {
     if spec.require_approval && !spec.operation.is_mutating() {
         errors.push(FieldError::forbidden(at("requireApproval"), "this operation changes nothing"));
     }
+    if spec.allow_mass_deletion && !matches!(spec.operation, Operation::Apply | Operation::Rollback) {
+        errors.push(FieldError::forbidden(at("allowMassDeletion"), "may only be set for an Apply or a Rollback"));
+    }
     let day = Duration::from_secs(24 * 3600);
     check::duration(&at("timeout"), &spec.timeout, Duration::from_secs(1)..=day, &mut errors);
     if let Some(seconds) = spec.ttl_seconds_after_finished.filter(|s| *s < 0) {

@@ -120,6 +120,7 @@ fn run_spec(spec: &WorkflowSpec, run: &RunStep, workspace: &str) -> RunSpec {
         import: None,
         parameters: run.parameters.clone(),
         require_approval: run.require_approval,
+        allow_mass_deletion: false,
         on_conflict: OnConflict::Queue,
         cancel: false,
         timeout: run.timeout.clone(),

@@ -52,6 +52,10 @@ pub struct RunSpec {
     /// workspace can ask for that too.
     #[serde(default)]
     pub require_approval: bool,
+    /// For Apply and Rollback: that the plan may remove most of what is deployed. Without it a run fails, and changes
+    /// nothing, whose plan keeps none of the stack's resources, or removes more than 10 that are more than half of them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub allow_mass_deletion: bool,
     /// What to do while another run of the stack in the workspace is under way.
     #[serde(default)]
     pub on_conflict: OnConflict,

@@ -148,3 +148,56 @@ fn what_cannot_be_changed_in_place_is_made_anew_where_the_resource_allows_it() {
     let preview = organization.succeed("web", "Preview", "");
     assert_eq!(preview["status"]["plan"]["summary"]["unchanged"], 1, "{preview:#}");
 }
+
+/// The reason and the message of why a run failed.
+fn failure(run: &serde_json::Value) -> (String, String) {
+    let failed = condition(run, "Failed");
+    let text = |key: &str| failed[key].as_str().unwrap_or_default().to_owned();
+    (text("reason"), text("message"))
+}
+
+#[test]
+fn plan_that_empties_a_deployment_waits_for_a_run_that_says_so() {
+    let server = Standalone::shared();
+    let organization = Organization::create(&*server);
+    organization.stack("web", &config_maps("web", 2, "a"));
+    organization.succeed("web", "Apply", "");
+    organization.stack("web", "");
+
+    let sentence = "the plan deletes 3 of 3 resources and keeps none; if that is meant, start a run with spec.allowMassDeletion: true, or a Destroy";
+    let preview = organization.succeed("web", "Preview", "");
+    let told = condition(&preview, "Complete")["message"].as_str().unwrap().to_owned();
+    assert_eq!(told, format!("the plan is made; nothing was changed; an Apply would fail: {sentence}"));
+    let log = log_of(&*server, &organization, preview["metadata"]["name"].as_str().unwrap());
+    assert!(log.contains(&format!("warning: an Apply would fail: {sentence}")), "{log}");
+
+    let plan = format!("plan: {}", preview["metadata"]["name"].as_str().unwrap());
+    for fields in ["", &plan] {
+        let refused = organization.ended(&organization.start("web", "Apply", fields), crate::PATIENCE);
+        assert_eq!(failure(&refused), ("MassDeletion".to_owned(), sentence.to_owned()), "{refused:#}");
+        assert_eq!(refused["status"]["plan"]["summary"]["delete"], 3, "{refused:#}");
+    }
+    assert_eq!(organization.of_stack("releases", "web").len(), 1);
+    assert_eq!(organization.of_stack("resources", "web").len(), 3, "something was touched");
+
+    let run = organization.succeed("web", "Apply", "allowMassDeletion: true");
+    assert_eq!(run["status"]["release"], 2, "{run:#}");
+    let after = organization.succeed("web", "Preview", "");
+    assert_eq!(after["status"]["plan"]["summary"]["delete"], 0, "{after:#}");
+}
+
+#[test]
+fn plan_that_removes_more_than_half_of_many_waits_for_a_run_that_says_so() {
+    let server = Standalone::shared();
+    let organization = Organization::create(&*server);
+    organization.stack("web", &config_maps("web", 21, "a"));
+    organization.succeed("web", "Apply", "");
+    organization.stack("web", &config_maps("web", 9, "b"));
+    let refused = organization.ended(&organization.start("web", "Apply", ""), crate::PATIENCE);
+    let (reason, message) = failure(&refused);
+    assert_eq!(reason, "MassDeletion", "{refused:#}");
+    assert!(message.starts_with("the plan deletes 12 of 22 resources; "), "{message}");
+    organization.stack("web", &config_maps("web", 10, "b"));
+    organization.succeed("web", "Apply", "");
+    organization.succeed("web", "Destroy", "");
+}

@@ -160,6 +160,9 @@ async fn approval_is_asked_for_where_something_changes() {
     let preview = json!({ "stack": "web-dev", "operation": "Preview", "requireApproval": true });
     let error = world.run(&all, preview).await.unwrap_err();
     assert_eq!(causes(&error), ["spec.requireApproval: Forbidden: this operation changes nothing"]);
+    let preview = json!({ "stack": "web-dev", "operation": "Preview", "allowMassDeletion": true });
+    let error = world.run(&all, preview).await.unwrap_err();
+    assert_eq!(causes(&error), ["spec.allowMassDeletion: Forbidden: may only be set for an Apply or a Rollback"]);
     let uid = world.registry.api::<stoa_types::Stack>().get("shop", "web-dev").await.unwrap().metadata.uid;
     let released = json!({ "stack": "web-dev", "stackUID": uid, "workspace": "dev", "revision": 1, "run": "r",
         "planDigest": "p", "specDigest": "s", "stateDigest": "t" });

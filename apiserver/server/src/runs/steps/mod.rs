@@ -5,6 +5,7 @@
 
 mod apply;
 mod approval;
+mod deletion;
 mod drift;
 mod grants;
 mod import;
@@ -51,7 +52,8 @@ pub(super) async fn take(execution: &mut Execution, target: &Target, lease: Opti
         let message = if execution.run.spec.operation == Operation::Refresh {
             drift::note(execution, target, &spec_digest, &plan).await?
         } else {
-            "the plan is made; nothing was changed".to_owned()
+            let warning = deletion::warning(execution, &plan, &state)?;
+            format!("the plan is made; nothing was changed{}", warning.map(|it| format!("; {it}")).unwrap_or_default())
         };
         return execution.finish(RunPhase::Succeeded, reason::SUCCEEDED, &message).await;
     };
@@ -60,6 +62,7 @@ pub(super) async fn take(execution: &mut Execution, target: &Target, lease: Opti
     }
     // Once the release has its number, all changes are made and recorded.
     if Some(&state.head().last_release_run) != execution.run.metadata.uid.as_ref() {
+        deletion::require_allowed(execution, &plan, &state)?;
         target.check_permissions(&execution.services, &execution.run).await?;
         approval::pass(execution, target, [&spec, &plan], &state).await?;
         if let Err(halt) = apply::apply(execution, target, lease, [&spec, &plan], &mut state).await {

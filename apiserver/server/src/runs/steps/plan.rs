@@ -20,7 +20,7 @@ use stoa_types::{
     reason,
 };
 
-use super::import;
+use super::{deletion, import};
 use crate::runs::{Halt, documents, execution::Execution, runner, state::State, status, target::Target};
 
 /// The longest table that is in the journal, in bytes: runs/plan has it whole.
@@ -49,6 +49,11 @@ pub(super) async fn plan(
     execution.journal.note("Planning", format!("what is to be done\n{}", told(&response.table)));
     if let Some(name) = execution.run.spec.plan.clone() {
         require_same_plan(execution, target, &name, &plan, &response.digest).await?;
+    }
+    if execution.run.spec.operation == Operation::Preview
+        && let Some(warning) = deletion::told(&plan, state)
+    {
+        execution.journal.note("Planning", format!("warning: {warning}"));
     }
     let document = documents::put(&*target.documents, &target.scope(), response.plan.clone()).await?;
     reached("plan-kept");
