@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use stoa_engine::{
-    Live, PlanInput, PlannedAction, Problem, ResourceId, ResourceType, Sensitive, StateResource,
+    Live, PlanInput, PlannedAction, Problem, ResourceId, ResourceType, Schemas, Sensitive, StateResource,
     import::{self, Selection},
     planner,
     problem::reason,
@@ -32,8 +32,19 @@ pub async fn import(
     }
     let Planning { spec, spec_digest, state, keys, .. } = *planning;
     let state = &lost::decide(&*runtime, spec, state).await?;
-    let (none, previews, owner) = (BTreeMap::new(), BTreeMap::new(), runtime.owner());
-    let blind = PlanInput { spec, spec_digest, state, live: &none, previews: &previews, destroy: false, owner, keys };
+    let (none, previews, schemas) = (BTreeMap::new(), BTreeMap::new(), Schemas::new());
+    let (owner, destroy) = (runtime.owner(), false);
+    let blind = PlanInput {
+        spec,
+        spec_digest,
+        state,
+        live: &none,
+        previews: &previews,
+        schemas: &schemas,
+        destroy,
+        owner,
+        keys,
+    };
     let draft = planner::draft(&blind).map_err(PlanError::Problems)?;
     let candidates = import::candidates(spec, &draft, state, selection).map_err(PlanError::Problems)?;
     let requests: Vec<ReadRequest<'_>> = candidates

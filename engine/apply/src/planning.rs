@@ -9,7 +9,7 @@ use futures_util::{StreamExt as _, future::BoxFuture, stream};
 use serde_json::{Map, Value};
 use stoa_engine::{
     Action, DigestKeys, FieldPath, Live, ObjectRef, Plan, PlanInput, PlannedAction, Preview, Problem, Resource,
-    ResourceId, Sensitive, Spec, State, StateResource, Summary,
+    ResourceId, Schemas, Sensitive, Spec, State, StateResource, Summary,
     planner::{self, Draft},
     problem::reason,
     render::{Colour, render},
@@ -76,13 +76,27 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     // Drafted once without a look, for the references that the Spec alone answers: the objects to
     // read are named only then.
     let owner = runtime.owner();
-    let blind = PlanInput { spec, spec_digest, state, live: &none, previews: &none_of(), destroy, owner, keys };
+    let unknown = Schemas::new();
+    let blind = PlanInput {
+        spec,
+        spec_digest,
+        state,
+        live: &none,
+        previews: &none_of(),
+        schemas: &unknown,
+        destroy,
+        owner,
+        keys,
+    };
     let draft = planner::draft(&blind).map_err(PlanError::Problems)?;
     let desired = resolved(spec, &draft, destroy);
     refuse_sensitive(&*runtime, &draft)?;
     let recorded: BTreeMap<&ResourceId, &StateResource> = state.resources.iter().map(|r| (&r.id, r)).collect();
     let live = read(&*runtime, &draft, &desired, &recorded).await?;
-    let looked = PlanInput { live: &live, ..blind };
+    let is_there = |resource: &&Resource| matches!(live.get(&resource.id), Some(Live::Present(_)));
+    let custom: Vec<&Resource> = desired.values().filter(|it| it.has_schema()).filter(is_there).collect();
+    let schemas = runtime.schemas(&custom).await.map_err(PlanError::Runtime)?;
+    let looked = PlanInput { live: &live, schemas: &schemas, ..blind };
     let draft = planner::draft(&looked).map_err(PlanError::Problems)?;
     let desired = resolved(spec, &draft, destroy);
     let open: BTreeSet<&ResourceId> = state.open.iter().map(|call| &call.id).collect();

@@ -16,11 +16,12 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 
 use crate::masks::{DigestKeys, contains_mask, is_masked};
-use crate::object::{is_server_set, secret_as_stored, split_api_version};
+use crate::object::{is_built_in, is_server_set, secret_as_stored, split_api_version};
 use crate::owner::without_mark;
 use crate::path::{FieldPath, Segment};
 use crate::plan::FieldChange;
 use crate::resolve::Resolved;
+use crate::schema::{ListKey, Schema};
 use crate::sensitive::{MASK, Sensitive, UNKNOWN};
 use crate::spec::{ResourceId, ResourceType};
 
@@ -39,6 +40,8 @@ pub struct Comparison<'a> {
     pub live: &'a Map<String, Value>,
     /// What the digests of sensitive values are made with.
     pub keys: &'a DigestKeys,
+    /// What the server says of its kind, if that is not built in and there is one.
+    pub schema: Option<&'a Schema>,
 }
 
 /// The fields that applying would change, as far as the engine can tell by itself.
@@ -62,7 +65,7 @@ pub fn between(
     let desired = Resolved { attributes: after.clone(), ..Resolved::default() };
     // What is not compared with what was recorded makes no digests.
     let keys = DigestKeys::new(&[0; 32], &[]);
-    let comparison = Comparison { id, kind, prior: None, desired: &desired, live: before, keys: &keys };
+    let comparison = Comparison { id, kind, prior: None, desired: &desired, live: before, keys: &keys, schema: None };
     let mut changes = against_preview(&comparison, after);
     // The order of maps depends on a feature of serde_json that any crate in the build may turn on.
     changes.sort_by(|a, b| a.path.cmp(&b.path));
@@ -101,9 +104,15 @@ fn compare(comparison: &Comparison<'_>, previewed: Option<&Map<String, Value>>) 
     let previewed = previewed.map(stored);
     let mut sensitive = Sensitive::of(&desired.attributes, &desired.sensitive);
     sensitive.extend(&Sensitive::of(&live, &desired.sensitive));
+    let object = if kubernetes { kind_of(comparison.desired) } else { None };
     let mut walker = Walker {
         kubernetes,
-        object: kubernetes.then(|| kind_of(comparison.desired)).flatten(),
+        object,
+        lists: match object {
+            _ if !kubernetes => lists::Lists::Plain,
+            Some(object) if !is_built_in(object.group) => lists::Lists::Custom(comparison.schema),
+            Some(_) | None => lists::Lists::BuiltIn,
+        },
         strict: previewed.is_some(),
         id: comparison.id,
         keys: comparison.keys,
@@ -161,6 +170,7 @@ struct Walker<'a> {
     kubernetes: bool,
     /// What an object of Kubernetes is one of.
     object: Option<equality::Kind<'a>>,
+    lists: lists::Lists<'a>,
     /// Whether what only the live side has is to go: true of a comparison with a preview.
     strict: bool,
     id: &'a ResourceId,
@@ -191,7 +201,8 @@ impl Walker<'_> {
         }
         for (key, had) in have {
             let was_wanted = prior.and_then(|prior| prior.get(key)).is_some_and(|prior| !prior.is_null());
-            if want.contains_key(key) || had.is_null() || !(was_wanted || self.strict) || self.is_server_set(key) {
+            let is_to_go = was_wanted || self.strict || self.is_atomic_map();
+            if want.contains_key(key) || had.is_null() || !is_to_go || self.is_server_set(key) {
                 continue;
             }
             let step = Segment::Key(key.clone());
@@ -233,12 +244,10 @@ impl Walker<'_> {
     }
 
     fn list(&mut self, prior: Option<&[Value]>, want: &[Value], have: &[Value]) {
-        let field = match self.raw.0.last() {
-            Some(Segment::Key(field)) => field.clone(),
-            _ => String::new(),
-        };
-        match lists::matching(self.kubernetes, &field, want, have) {
-            lists::Matching::ByKey { key, shared } => self.keyed_list(key, shared && !self.strict, prior, want, have),
+        match lists::matching(self.lists, &self.raw, want, have) {
+            lists::Matching::ByKeys { keys, shared } => {
+                self.keyed_list(&keys, shared && !self.strict, prior, want, have);
+            }
             lists::Matching::Set => self.set(prior, want, have),
             lists::Matching::ByPosition => {
                 for position in 0..want.len().max(have.len()) {
@@ -252,32 +261,40 @@ impl Walker<'_> {
         }
     }
 
-    /// Items are told apart by the value of a key. In a `shared` list others may have items too.
-    fn keyed_list(&mut self, key: &str, shared: bool, prior: Option<&[Value]>, want: &[Value], have: &[Value]) {
+    /// Items are told apart by the values of keys. In a `shared` list others may have items too.
+    fn keyed_list(&mut self, keys: &[ListKey], shared: bool, prior: Option<&[Value]>, want: &[Value], have: &[Value]) {
         let find = |items: &[Value], text: &str| {
-            items.iter().position(|item| lists::key_of(item, key).as_deref() == Some(text))
+            items.iter().position(|item| lists::key_of(item, keys).as_deref() == Some(text))
         };
         let mut positions = Vec::with_capacity(want.len());
         for (index, wanted) in want.iter().enumerate() {
-            let Some(text) = lists::key_of(wanted, key) else { continue };
+            let Some(text) = lists::key_of(wanted, keys) else { continue };
             let had = find(have, &text);
             positions.extend(had);
             let prior = prior.and_then(|prior| find(prior, &text).map(|at| &prior[at]));
-            let item = Segment::Item { key: key.to_owned(), value: text };
+            let item = lists::step_to(keys, text);
             self.within(item, Segment::Index(index), |walker| walker.value(prior, wanted, had.map(|at| &have[at])));
         }
         for (index, had) in have.iter().enumerate() {
-            let Some(text) = lists::key_of(had, key) else { continue };
+            let Some(text) = lists::key_of(had, keys) else { continue };
             let was_wanted = prior.is_some_and(|prior| find(prior, &text).is_some());
             if find(want, &text).is_none() && (was_wanted || !shared) {
-                let item = Segment::Item { key: key.to_owned(), value: text };
+                let item = lists::step_to(keys, text);
                 self.within(item, Segment::Index(want.len() + index), |walker| walker.change(Some(had), None));
             }
         }
         // Containers start, and variables are read, in the order of their lists, others' items in between or not.
         if !positions.is_sorted() {
-            let keys = |items: &[Value]| Value::from_iter(items.iter().filter_map(|item| lists::key_of(item, key)));
-            self.change(Some(&keys(have)), Some(&keys(want)));
+            let names = |items: &[Value]| Value::from_iter(items.iter().filter_map(|item| lists::key_of(item, keys)));
+            self.change(Some(&names(have)), Some(&names(want)));
+        }
+    }
+
+    /// Whether the map that we are in has one owner, so that what others add to it is to go.
+    fn is_atomic_map(&self) -> bool {
+        match self.lists {
+            lists::Lists::Custom(Some(schema)) => schema.is_atomic_map(&self.raw),
+            lists::Lists::Custom(None) | lists::Lists::BuiltIn | lists::Lists::Plain => false,
         }
     }
 

@@ -13,9 +13,9 @@ pub enum Segment {
     Index(usize),
     /// The item of a list of maps that has this value under this key.
     Item {
-        /// The key, such as `name`.
+        /// The key, such as `name`, or several with commas in between.
         key: String,
-        /// The value as text, such as `web`.
+        /// The value as text, such as `web`; as many as there are keys.
         value: String,
     },
 }
@@ -135,7 +135,7 @@ fn step<'v>(value: &'v Value, segment: &Segment) -> Found<'v> {
             key.parse().ok().and_then(|index: usize| items.get(index))
         }
         (Value::Array(items), Segment::Item { key, value }) => {
-            items.iter().find(|item| item.get(key).and_then(scalar_text).as_deref() == Some(value))
+            items.iter().find(|item| text_under(item, key).as_deref() == Some(value))
         }
         // Null is what a field is before somebody sets it.
         (Value::Null, _) => None,
@@ -154,6 +154,12 @@ pub fn type_name(value: &Value) -> &'static str {
         Value::Array(_) => "a list",
         Value::Object(_) => "a map",
     }
+}
+
+/// The text of an item under a key, or under several with commas in between.
+fn text_under(item: &Value, key: &str) -> Option<String> {
+    let values: Option<Vec<String>> = key.split(',').map(|key| item.get(key).and_then(scalar_text)).collect();
+    values.map(|values| values.join(","))
 }
 
 /// A string, number or boolean as text.

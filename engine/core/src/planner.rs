@@ -23,6 +23,7 @@ use crate::plan::{Action, FieldChange, Live, Plan, PlannedAction, Preview};
 use crate::problem::{Problem, reason};
 use crate::reference::Reference;
 use crate::resolve::{Looked, Resolved, resolve};
+use crate::schema::Schemas;
 use crate::spec::{Resource, ResourceId, ResourceType, Spec};
 use crate::state::{State, StateResource};
 use crate::validate::{check_id, identity, reference_problem};
@@ -39,6 +40,8 @@ pub struct PlanInput<'a> {
     pub live: &'a BTreeMap<ResourceId, Live>,
     /// What the infrastructure says it would make, of whatever it was asked about.
     pub previews: &'a BTreeMap<ResourceId, Preview>,
+    /// What servers say of the kinds of those wanted resources whose kinds are not built in.
+    pub schemas: &'a Schemas,
     /// Whether everything recorded is to go, whatever the Spec says.
     pub destroy: bool,
     /// For whom it is made: what others own is neither changed nor removed.
@@ -297,6 +300,7 @@ fn decide(input: &PlanInput<'_>, resource: &Resource, prior: Option<&StateResour
         desired: resolved,
         live,
         keys: input.keys,
+        schema: input.schemas.get(&resource.id).map(AsRef::as_ref),
     };
     let changes = match preview {
         Some(Preview::Changed(made) | Preview::Replaced(Some(made)) | Preview::Contested(made, _)) => {

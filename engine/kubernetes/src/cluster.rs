@@ -14,6 +14,7 @@ use kube::Client;
 use kube::client::Body;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use stoa_engine::Schema;
 use stoa_runtime::Turns;
 use tokio::{sync::OnceCell, time::Instant};
 
@@ -51,6 +52,8 @@ pub(crate) struct Cluster {
     pub(crate) turns: Turns,
     client: Client,
     served: Mutex<HashMap<String, Arc<OnceCell<Served>>>>,
+    /// What it says of its kinds, by group and version.
+    described: Mutex<HashMap<String, Arc<OnceCell<Option<Value>>>>>,
     /// Since when the server has refused calls, and did not say that it is ready.
     unready: Mutex<Option<Instant>>,
 }
@@ -112,7 +115,8 @@ struct PeekMeta {
 
 impl Cluster {
     pub(crate) fn new(name: String, url: String, client: Client) -> Self {
-        Self { name, url, turns: Turns::unlimited(), client, served: Mutex::default(), unready: Mutex::default() }
+        let (served, described, unready) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self { name, url, turns: Turns::unlimited(), client, served, described, unready }
     }
 
     pub(crate) fn client(&self) -> &Client {
@@ -147,6 +151,25 @@ impl Cluster {
     /// Forgets what a group and version serves, because it may have changed.
     pub(crate) fn forget(&self, gvk: &Gvk) {
         self.served.lock().unwrap_or_else(PoisonError::into_inner).remove(&gvk.base_path());
+        self.described.lock().unwrap_or_else(PoisonError::into_inner).remove(&gvk.base_path());
+    }
+
+    /// What this cluster says of a kind in its OpenAPI v3. Asks once per group and version; `None` where it does not tell.
+    pub(crate) async fn schema(&self, gvk: &Gvk) -> Result<Option<Schema>, CallError> {
+        let path = gvk.base_path();
+        let cell = {
+            let mut described = self.described.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(described.entry(path.clone()).or_default())
+        };
+        let document = cell
+            .get_or_try_init(async || match self.call(Method::GET, &format!("/openapi/v3{path}"), None).await {
+                Ok(body) => decode(&body).map(Some),
+                Err(CallError::Status(failure)) if matches!(failure.code, 403 | 404 | 406) => Ok(None),
+                Err(err) => Err(err),
+            })
+            .await?;
+        let document = document.as_ref();
+        Ok(document.and_then(|document| Schema::of_kind(document, &gvk.group, &gvk.version, &gvk.kind)))
     }
 
     async fn fetch_served(&self, path: &str) -> Result<Served, CallError> {

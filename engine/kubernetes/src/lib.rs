@@ -21,7 +21,7 @@ use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
 use serde_json::{Map, Value};
-use stoa_engine::{Owner, Resource, ResourceId, StateResource};
+use stoa_engine::{Owner, Resource, ResourceId, Schemas, StateResource};
 use stoa_runtime::{
     Applied, ApplyRequest, CallLimits, Deleted, Finished, Found, Grant, Health, HealthReport, Live, LostCall, Preview,
     ReadRequest, Runtime, RuntimeError,
@@ -136,6 +136,10 @@ impl Runtime for KubernetesRuntime {
 
     async fn read(&self, requests: &[ReadRequest<'_>]) -> Result<Vec<Result<Live, RuntimeError>>, RuntimeError> {
         read::read(self, requests).await
+    }
+
+    async fn schemas(&self, desired: &[&Resource]) -> Result<Schemas, RuntimeError> {
+        read::schemas(self, desired).await
     }
 
     async fn look_for(&self, calls: &[LostCall<'_>]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError> {

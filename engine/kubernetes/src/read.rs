@@ -3,13 +3,14 @@
 //! Start at [`group`]: it says which collections are asked, and how.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use serde_json::{Map, Value};
-use stoa_engine::Sensitive;
 use stoa_engine::object::without_bookkeeping;
+use stoa_engine::{Resource, ResourceId, Schemas, Sensitive};
 use stoa_runtime::{Found, Live, LostCall, ReadRequest, RuntimeError};
 
 use crate::KubernetesRuntime;
@@ -112,6 +113,26 @@ pub(crate) async fn read(runtime: &KubernetesRuntime, requests: &[ReadRequest<'_
         answers[position] = Some(answer);
     }
     Ok(answers.into_iter().map(|answer| answer.expect("every request was placed or answered")).collect())
+}
+
+/// What the clusters say of the kinds of these resources, each asked once.
+pub(crate) async fn schemas(runtime: &KubernetesRuntime, desired: &[&Resource]) -> Result<Schemas, RuntimeError> {
+    let mut kinds: BTreeMap<(usize, Gvk), Vec<ResourceId>> = BTreeMap::new();
+    for resource in desired {
+        let (cluster, target) = runtime.desired_target(resource)?;
+        kinds.entry((cluster, target.gvk)).or_default().push(resource.id.clone());
+    }
+    let found: Vec<Schemas> = stream::iter(kinds)
+        .map(async |((index, gvk), ids)| {
+            let cluster = runtime.cluster(index);
+            let schema = cluster.schema(&gvk).await;
+            let schema = schema.map_err(|err| err.into_runtime(&cluster.name, &Sensitive::default()))?.map(Arc::new);
+            Ok::<_, RuntimeError>(ids.into_iter().filter_map(|id| Some((id, schema.clone()?))).collect())
+        })
+        .buffer_unordered(PARALLEL)
+        .try_collect()
+        .await?;
+    Ok(found.into_iter().flatten().collect())
 }
 
 /// Looks for what lost calls may have made, each by its name.

@@ -14,7 +14,9 @@ use serde_json::{Map, Value, json};
 use stoa_engine::conflict::FORCE;
 use stoa_engine::owner::{MARK, TAKE_OVER_FROM};
 use stoa_engine::spec::RECREATE;
-use stoa_engine::{FieldConflict, Owner, Resource, ResourceId, ResourceType, StateResource};
+use stoa_engine::{
+    DigestKeys, FieldConflict, Owner, PlanInput, Resource, ResourceId, ResourceType, Spec, State, StateResource,
+};
 use stoa_runtime::{
     Applied, ApplyRequest, Deleted, Found, Health, Live, LostCall, Preview, ReadRequest, Runtime as _, RuntimeError,
 };
@@ -592,4 +594,73 @@ async fn a_cluster_out_of_reach_is_unavailable() {
     let err = runtime.read(&[ReadRequest { desired: Some(&desired), prior: None }]).await.unwrap_err();
     assert!(err.is_retryable() && err.to_string().starts_with("cluster edge: "), "{err:?}");
     assert!(!err.to_string().contains("secret-token"));
+}
+
+/// The changes that a plan would make of what is recorded as it is wanted, by what is live and by what the cluster says of
+/// its kind.
+async fn planned(runtime: &KubernetesRuntime, desired: &Resource) -> Vec<String> {
+    let requests = [ReadRequest { desired: Some(desired), prior: None }];
+    let live = BTreeMap::from([(desired.id.clone(), runtime.read(&requests).await.unwrap().remove(0).unwrap())]);
+    let schemas = runtime.schemas(&[desired]).await.unwrap();
+    assert_eq!(schemas.len(), 1, "the cluster says nothing of the kind");
+    let spec = Spec { resources: vec![desired.clone()], ..Spec::default() };
+    let state = State { resources: vec![recorded(desired, Map::new())], ..State::default() };
+    let (previews, keys) = (BTreeMap::new(), DigestKeys::new(&[7; 32], &[]));
+    let input = PlanInput {
+        spec: &spec,
+        state: &state,
+        live: &live,
+        previews: &previews,
+        schemas: &schemas,
+        destroy: false,
+        owner: runtime.owner(),
+        spec_digest: "",
+        keys: &keys,
+    };
+    let action = stoa_engine::plan(&input).unwrap().actions.remove(0);
+    action.changes.into_iter().map(|change| format!("{}{}", if change.drift { "!" } else { "" }, change.path)).collect()
+}
+
+#[tokio::test]
+async fn lists_of_a_custom_resource_are_compared_as_its_definition_says() {
+    let bed = Bed::new().await;
+    let group = format!("{}.example.com", unique("g"));
+    let item = json!({"type": "object", "required": ["name"], "properties": {
+        "name": {"type": "string"}, "value": {"type": "string"}}});
+    let spec = json!({"type": "object", "properties": {
+        "shared": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"], "items": item},
+        "ports": {"type": "array", "items": item}}});
+    let definition = resource(json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("widgets.{group}")},
+        "spec": {"group": group, "scope": "Namespaced", "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}}]}}));
+    let crd = bed.apply(&definition, None).await.unwrap();
+    assert_eq!(bed.runtime.wait_healthy(&definition, &ignore).await.unwrap(), Health::Current);
+    let ours = json!([{"name": "a", "value": "1"}]);
+    let widget = resource(json!({"apiVersion": format!("{group}/v1"), "kind": "Widget",
+        "metadata": {"name": "w", "namespace": bed.namespace}, "spec": {"shared": ours, "ports": ours}}));
+    bed.apply(&widget, None).await.unwrap();
+    // The server takes a moment to describe what it serves already.
+    let mut waits = 0;
+    while runtime_of("web").await.schemas(&[&widget]).await.unwrap().is_empty() {
+        waits += 1;
+        assert!(waits < 100, "the kind is never described");
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    let runtime = runtime_of("web").await;
+    assert_eq!(planned(&runtime, &widget).await, [""; 0]);
+
+    let kind = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(&group, "v1", "Widget"), "widgets");
+    let widgets: Api<DynamicObject> = Api::namespaced_with(bed.client.clone(), &bed.namespace, &kind);
+    let theirs = json!({"name": "theirs", "value": "2"});
+    let applied =
+        Patch::Apply(json!({"apiVersion": format!("{group}/v1"), "kind": "Widget", "spec": {"shared": [theirs]}}));
+    widgets.patch("w", &PatchParams::apply("others"), &applied).await.unwrap();
+    assert_eq!(planned(&runtime, &widget).await, [""; 0], "they may add to a list that is shared");
+    let by_hand = Patch::Merge(json!({"spec": {"ports": [ours[0], theirs]}}));
+    widgets.patch("w", &PatchParams::default(), &by_hand).await.unwrap();
+    assert_eq!(planned(&runtime, &widget).await, ["!spec.ports[name=theirs]"]);
+    bed.runtime.delete(&recorded(&widget, Map::new())).await.unwrap();
+    bed.runtime.delete(&recorded(&definition, crd.live)).await.unwrap();
 }

@@ -17,7 +17,7 @@ use std::fmt;
 use async_trait::async_trait;
 use serde_json::{Map, Value};
 use stoa_engine::owner::Standing;
-use stoa_engine::{FieldConflict, Owner, Resource, ResourceId, StateResource, conflict};
+use stoa_engine::{FieldConflict, Owner, Resource, ResourceId, Schemas, StateResource, conflict};
 pub use stoa_engine::{Health, KubernetesObject, Live, Preview};
 
 pub use grant::{Grant, Lapsed};
@@ -166,6 +166,17 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     /// When the infrastructure cannot be reached at all; what is wrong with one resource is told
     /// in its place.
     async fn read(&self, requests: &[ReadRequest<'_>]) -> Result<Vec<Result<Live, RuntimeError>>, RuntimeError>;
+
+    /// What the infrastructure says of the kinds of these resources, which are not built in: of those that it has. Does
+    /// as few calls outside as it can.
+    ///
+    /// # Errors
+    ///
+    /// When the infrastructure cannot be reached. What does not tell, or not to us, has no schema.
+    async fn schemas(&self, desired: &[&Resource]) -> Result<Schemas, RuntimeError> {
+        let _ = desired;
+        Ok(Schemas::new())
+    }
 
     /// Looks what is there of resources for which calls may have been made, in the order of the calls. Changes nothing,
     /// and may be called again.

@@ -41,6 +41,7 @@ pub(crate) fn specs(data: &[u8]) {
         state: &state,
         live: &live,
         previews: &previews,
+        schemas: &stoa_engine::Schemas::new(),
         destroy: false,
         owner: &owner,
         spec_digest: "",

@@ -4,15 +4,16 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use crate::path::scalar_text;
+use crate::path::{FieldPath, Segment};
+use crate::schema::{ListKey, Merge, Schema};
 
 /// How the items of two lists are matched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum Matching {
-    /// By the value of a key.
-    ByKey {
-        /// The key.
-        key: &'static str,
+    /// By the values of keys.
+    ByKeys {
+        /// The keys.
+        keys: Vec<ListKey>,
         /// Whether others may add items of their own, as to `listType=map` lists.
         shared: bool,
     },
@@ -20,6 +21,17 @@ pub(super) enum Matching {
     Set,
     /// First with first.
     ByPosition,
+}
+
+/// What an object is, as far as that says whose its lists are.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Lists<'a> {
+    /// No object of Kubernetes: every list has one owner.
+    Plain,
+    /// Of a kind whose lists are known here.
+    BuiltIn,
+    /// Of another kind, with what its server says of it: what that does not tell of has one owner.
+    Custom(Option<&'a Schema>),
 }
 
 /// Lists of the built-in kinds to which several owners contribute (`listType=map` or
@@ -45,28 +57,57 @@ const SHARED: [(&str, &[&str]); 15] = [
 /// Keys that tell items apart in lists of other kinds, if they happen to be unique.
 const COMMON: [&str; 6] = ["name", "key", "id", "type", "host", "path"];
 
-/// Decides how to match, by the field that holds the lists and by what is in them.
-pub(super) fn matching(kubernetes: bool, field: &str, want: &[Value], have: &[Value]) -> Matching {
-    if kubernetes && field == "finalizers" {
+/// Decides how to match, by where the lists are and by what is in them.
+pub(super) fn matching(lists: Lists<'_>, path: &FieldPath, want: &[Value], have: &[Value]) -> Matching {
+    let field = match path.0.last() {
+        Some(Segment::Key(field)) => field.as_str(),
+        _ => "",
+    };
+    let is_of_metadata = matches!(path.0.as_slice(), [.., Segment::Key(parent), _] if parent == "metadata");
+    let is_object = !matches!(lists, Lists::Plain);
+    if is_object && is_of_metadata && field == "finalizers" {
         return Matching::Set;
     }
+    let known = || SHARED.iter().find(|(name, _)| *name == field).map(|(_, keys)| alternatives(keys));
+    let shared: Option<Vec<Vec<ListKey>>> = match lists {
+        Lists::Plain => None,
+        Lists::BuiltIn => known(),
+        Lists::Custom(_) if path.0.len() == 2 && is_of_metadata => known(),
+        Lists::Custom(schema) => match schema.and_then(|schema| schema.list(path)) {
+            Some(Merge::Set) => return Matching::Set,
+            // One key is easier to read where it is enough.
+            Some(Merge::ByKeys(keys)) => Some(keys.iter().map(|key| vec![key.clone()]).chain([keys.clone()]).collect()),
+            Some(Merge::AtomicMap) | None => None,
+        },
+    };
     if want.iter().chain(have).any(|item| !item.is_object()) {
         return Matching::ByPosition;
     }
-    let shared = kubernetes.then(|| SHARED.iter().find(|(name, _)| *name == field)).flatten();
-    let candidates = shared.map_or(COMMON.as_slice(), |(_, keys)| keys);
-    match candidates.iter().find(|key| is_unique(want, key) && is_unique(have, key)) {
-        Some(key) => Matching::ByKey { key, shared: shared.is_some() },
+    let is_shared = shared.is_some();
+    let candidates = shared.unwrap_or_else(|| alternatives(&COMMON));
+    match candidates.into_iter().find(|keys| is_unique(want, keys) && is_unique(have, keys)) {
+        Some(keys) => Matching::ByKeys { keys, shared: is_shared },
         None => Matching::ByPosition,
     }
 }
 
-/// The text that tells an item apart.
-pub(super) fn key_of(item: &Value, key: &str) -> Option<String> {
-    item.get(key).and_then(scalar_text)
+fn alternatives(names: &[&str]) -> Vec<Vec<ListKey>> {
+    names.iter().map(|name| vec![ListKey { name: (*name).to_owned(), default: None }]).collect()
 }
 
-fn is_unique(items: &[Value], key: &str) -> bool {
+/// The text that tells an item apart: its values under the keys.
+pub(super) fn key_of(item: &Value, keys: &[ListKey]) -> Option<String> {
+    let values: Option<Vec<String>> = keys.iter().map(|key| key.of(item)).collect();
+    values.map(|values| values.join(","))
+}
+
+/// The step to the item with this text.
+pub(super) fn step_to(keys: &[ListKey], text: String) -> Segment {
+    let names: Vec<&str> = keys.iter().map(|key| key.name.as_str()).collect();
+    Segment::Item { key: names.join(","), value: text }
+}
+
+fn is_unique(items: &[Value], keys: &[ListKey]) -> bool {
     let mut seen = HashSet::with_capacity(items.len());
-    items.iter().all(|item| key_of(item, key).is_some_and(|text| seen.insert(text)))
+    items.iter().all(|item| key_of(item, keys).is_some_and(|text| seen.insert(text)))
 }

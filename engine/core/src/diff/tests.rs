@@ -20,8 +20,20 @@ fn show(
     live: &Map<String, Value>,
     preview: Option<&Map<String, Value>>,
 ) -> String {
+    show_along(None, prior, desired, live, preview)
+}
+
+/// The same where the server says this of the kind.
+fn show_along(
+    schema: Option<&Schema>,
+    prior: Option<&Map<String, Value>>,
+    desired: &Resolved,
+    live: &Map<String, Value>,
+    preview: Option<&Map<String, Value>>,
+) -> String {
     let id = "x".into();
-    let comparison = Comparison { id: &id, kind: ResourceType::Kubernetes, prior, desired, live, keys: &keys() };
+    let comparison =
+        Comparison { id: &id, kind: ResourceType::Kubernetes, prior, desired, live, keys: &keys(), schema };
     let found = match preview {
         Some(preview) => against_preview(&comparison, preview),
         None => three_way(&comparison),
@@ -167,6 +179,63 @@ fn other_lists_belong_to_one_owner() {
         "rules: [\"b\",\"a\"] > [\"a\",\"b\"]",
     );
     check(json!({"args": ["a", "b"]}), json!({"args": ["a", "c", "d"]}), "args[1]: \"c\" > \"b\"\nargs[2]: \"d\" > -");
+}
+
+/// Compares a custom resource's `spec` with what is live, when the same is recorded as wanted.
+fn check_custom(schema: Option<&Schema>, desired: Value, live: Value, expected: &str) {
+    let object = |spec: Value| {
+        let object = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": spec});
+        object.as_object().cloned().unwrap()
+    };
+    let desired = Resolved { attributes: object(desired), ..Resolved::default() };
+    let prior = desired.attributes.clone();
+    assert_eq!(show_along(schema, Some(&prior), &desired, &object(live), None), expected);
+}
+
+fn schema(spec: Value) -> Schema {
+    let document = json!({"components": {"schemas": {"Widget": {
+        "x-kubernetes-group-version-kind": [{"group": "example.com", "version": "v1", "kind": "Widget"}],
+        "properties": {"spec": {"properties": spec}},
+    }}}});
+    Schema::of_kind(&document, "example.com", "v1", "Widget").unwrap()
+}
+
+#[test]
+fn a_list_of_a_custom_resource_has_one_owner_whatever_it_is_called() {
+    let added = json!([{"name": "http", "port": 80}, {"name": "theirs", "port": 81}]);
+    for field in ["ports", "env", "volumes", "containers"] {
+        let desired = json!({field: [{"name": "http", "port": 80}]});
+        let expected = format!(r#"!spec.{field}[name=theirs]: {{"name":"theirs","port":81}} > -"#);
+        check_custom(None, desired.clone(), json!({field: added}), &expected);
+        let told = schema(json!({field: {"type": "array", "x-kubernetes-list-type": "atomic", "items": {}}}));
+        check_custom(Some(&told), desired, json!({field: added}), &expected);
+    }
+}
+
+#[test]
+fn a_list_of_a_custom_resource_is_shared_where_its_schema_says_so() {
+    let told = schema(json!({
+        "routes": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["port", "protocol"],
+            "items": {"properties": {"protocol": {"default": "TCP"}}}},
+        "tags": {"type": "array", "x-kubernetes-list-type": "set", "items": {}},
+        "selector": {"x-kubernetes-map-type": "atomic", "additionalProperties": {}},
+        "labels": {"additionalProperties": {}},
+    }));
+    let desired = json!({"routes": [{"port": 53, "to": "a"}, {"port": 53, "protocol": "UDP", "to": "b"}],
+        "tags": ["a"], "selector": {"app": "web"}, "labels": {"app": "web"}});
+    let mut live = json!({
+        "routes": [{"port": 9, "protocol": "TCP", "to": "theirs"}, {"port": 53, "protocol": "TCP", "to": "a"},
+            {"port": 53, "protocol": "UDP", "to": "b"}],
+        "tags": ["theirs", "a"], "selector": {"app": "web"}, "labels": {"app": "web", "theirs": "x"}});
+    check_custom(Some(&told), desired.clone(), live.clone(), "");
+    live["routes"][2]["to"] = json!("c");
+    live["selector"]["theirs"] = json!("x");
+    check_custom(
+        Some(&told),
+        desired,
+        live,
+        "!spec.routes[port,protocol=53,UDP].to: \"c\" > \"b\"\n!spec.selector.theirs: \"x\" > -",
+    );
 }
 
 #[test]
@@ -317,6 +386,7 @@ fn resources_that_are_no_objects_have_no_server_fields() {
         desired: &desired,
         live: &live,
         keys: &keys(),
+        schema: None,
     };
     assert_eq!(three_way(&comparison).len(), 1);
 }

@@ -5,6 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::masks::DigestKeys;
 use crate::planner::{PlanInput, draft};
+use crate::schema::Schemas;
 
 fn id(name: &str) -> ResourceId {
     ResourceId(format!("v1:ConfigMap:shop:{name}"))
@@ -49,6 +50,7 @@ fn imported(
         state,
         live: &none,
         previews: &previews,
+        schemas: &Schemas::new(),
         destroy: false,
         owner: &web,
         spec_digest: "",

@@ -11,6 +11,7 @@ struct World {
     state: State,
     live: BTreeMap<ResourceId, Live>,
     previews: BTreeMap<ResourceId, Preview>,
+    schemas: Schemas,
     owner: Owner,
     keys: DigestKeys,
 }
@@ -21,6 +22,7 @@ impl Default for World {
             state: State::default(),
             live: BTreeMap::new(),
             previews: BTreeMap::new(),
+            schemas: Schemas::new(),
             owner: Owner::default(),
             keys: DigestKeys::new(&[7; 32], &[]),
         }
@@ -48,6 +50,7 @@ impl World {
             state: &self.state,
             live,
             previews: &self.previews,
+            schemas: &self.schemas,
             destroy: false,
             owner: &self.owner,
             spec_digest: "",
