@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
 use stoa_engine::{
-    Problem, Resource, ResourceId, Sensitive, Spec, StateResource,
+    Ignored, Problem, Resource, ResourceId, Sensitive, Spec, StateResource,
     lookup::Settled,
     masks::contains_mask,
     planner::with_attributes,
@@ -80,7 +80,8 @@ impl Values {
     /// is told by whoever applies it.
     pub(crate) fn settle(&self, id: &ResourceId, live: Map<String, Value>) {
         let Some(resource) = self.wanted.get(id) else { return };
-        if let Ok(resolved) = self.resolve(resource) {
+        if let (Ok(resolved), Ok(ignored)) = (self.resolve(resource), Ignored::of(resource)) {
+            let resolved = ignored.resolved(resolved, &live);
             let settled = Settled::applied(resource, resolved, live);
             self.settled.lock().insert(id.clone(), settled);
         }
@@ -134,7 +135,11 @@ impl Values {
     /// Whether the value stands in the Spec itself, so that nothing has to be read.
     fn is_written(&self, reference: &Reference) -> bool {
         let known = |id: &str| self.wanted.contains_key(id);
-        self.wanted.get(&reference.id).and_then(|target| reference.path.get(&target.attributes)).is_some_and(|value| {
+        let target = self.wanted.get(&reference.id);
+        if target.is_some_and(|it| Ignored::of(it).is_ok_and(|ignored| ignored.touches(&reference.path))) {
+            return false;
+        }
+        target.and_then(|target| reference.path.get(&target.attributes)).is_some_and(|value| {
             let alone = Map::from_iter([("value".to_owned(), value.clone())]);
             occurrences(&alone, &known).0.is_empty()
         })

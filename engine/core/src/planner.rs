@@ -14,6 +14,7 @@ use crate::dependencies::{Before, break_cycles, dependencies};
 use crate::diff::{Comparison, against_preview, three_way};
 use crate::document::Document as _;
 use crate::graph::Graph;
+use crate::ignore::Ignored;
 use crate::import::is_to_be_left;
 use crate::lookup::Settled;
 use crate::masks::DigestKeys;
@@ -111,6 +112,17 @@ pub fn draft(input: &PlanInput<'_>) -> Result<Draft, Vec<Problem>> {
             problems.push(problem);
             continue;
         }
+        let ignored = match Ignored::of(resource) {
+            Ok(ignored) => ignored,
+            Err(problem) => {
+                problems.push(problem.of(id));
+                continue;
+            }
+        };
+        let resolved = match input.live.get(id) {
+            Some(Live::Present(live)) => ignored.resolved(resolved, live),
+            Some(Live::Absent | Live::Unverified(_)) | None => resolved,
+        };
         let standing = match input.live.get(id) {
             Some(Live::Present(live)) => input.owner.standing(taken_from(resource), live),
             Some(Live::Absent | Live::Unverified(_)) | None => Standing::Free,
@@ -125,7 +137,7 @@ pub fn draft(input: &PlanInput<'_>) -> Result<Draft, Vec<Problem>> {
         };
         let recorded_as = renamed.get(id).copied();
         let prior = recorded.get(recorded_as.unwrap_or(id)).copied();
-        let mut decision = decide(input, resource, prior, &resolved);
+        let mut decision = decide(input, resource, prior, &resolved, &ignored);
         if owned_by.is_some() && decision.action != Action::Replace {
             // Whatever is recorded is not ours any more, and the mark changes though nothing else may.
             decision.action = Action::Adopt;
@@ -275,7 +287,13 @@ impl Decision {
 }
 
 /// The table of DESIGN: what to do, by whether it is recorded, wanted and live.
-fn decide(input: &PlanInput<'_>, resource: &Resource, prior: Option<&StateResource>, resolved: &Resolved) -> Decision {
+fn decide(
+    input: &PlanInput<'_>,
+    resource: &Resource,
+    prior: Option<&StateResource>,
+    resolved: &Resolved,
+    ignored: &Ignored,
+) -> Decision {
     let preview = input.previews.get(&resource.id);
     let unverified = match preview {
         Some(Preview::Unverified(why)) => Some(why.clone()),
@@ -304,7 +322,7 @@ fn decide(input: &PlanInput<'_>, resource: &Resource, prior: Option<&StateResour
     };
     let changes = match preview {
         Some(Preview::Changed(made) | Preview::Replaced(Some(made)) | Preview::Contested(made, _)) => {
-            against_preview(&comparison, made)
+            against_preview(&comparison, &ignored.as_live(made.clone(), live))
         }
         Some(Preview::Replaced(None) | Preview::Unverified(_)) | None => three_way(&comparison),
     };

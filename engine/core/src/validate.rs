@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use serde_json::{Map, Value};
 
 use crate::dependencies::dependencies;
+use crate::ignore::Ignored;
 use crate::import::check_import_id;
 use crate::object::ObjectRef;
 use crate::path::type_name;
@@ -47,6 +48,7 @@ impl Spec {
                     problems.push(Problem::new(reason::DUPLICATE_RESOURCE, message).of(id).at("attributes"));
                 }
             }
+            problems.extend(Ignored::of(resource).err().map(|problem| problem.of(id)));
             problems.extend(check_dependencies(resource, &known));
         }
         if !problems.is_empty() {

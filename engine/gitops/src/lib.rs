@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use serde_json::{Map, Value};
 use stoa_engine::owner::taken_from;
-use stoa_engine::{Live, ObjectRef, Owner, Preview, Resource, StateResource};
+use stoa_engine::{Ignored, Live, ObjectRef, Owner, Preview, Resource, StateResource};
 use stoa_runtime::{
     Applied, ApplyRequest, CallLimits, Deleted, Finished, Found, Grant, Health, HealthReport, KubernetesObject,
     LostCall, ReadRequest, Runtime, RuntimeError, Turns,
@@ -142,6 +142,21 @@ impl GitOpsRuntime {
         self.gathered.lock().unwrap_or_else(PoisonError::into_inner).insert(path, change);
     }
 
+    /// What is wanted, with those fields as the file has them that are left to others, if there is a file.
+    async fn with_ignored(&self, desired: &Resource) -> Result<Resource, RuntimeError> {
+        let ignored = Ignored::of(desired).map_err(|problem| invalid(&problem.to_string(), "attributes"))?;
+        if ignored.is_empty() {
+            return Ok(desired.clone());
+        }
+        let attributes = desired.attributes.clone();
+        let found = self.read(&[ReadRequest { desired: Some(desired), prior: None }]).await?.into_iter().next();
+        let attributes = match found.transpose()? {
+            Some(Live::Present(live)) => ignored.as_live(attributes, &live),
+            Some(Live::Absent | Live::Unverified(_)) | None => attributes,
+        };
+        Ok(Resource { attributes, ..desired.clone() })
+    }
+
     fn path(&self, object: &ObjectRef) -> String {
         manifest::path(&self.directory, object)
     }
@@ -252,7 +267,8 @@ impl Runtime for GitOpsRuntime {
     }
 
     async fn apply(&self, request: &ApplyRequest<'_>) -> Result<Applied, RuntimeError> {
-        let Manifest { object, reference } = Manifest::of(request.desired, &self.run.owner)?;
+        let desired = self.with_ignored(request.desired).await?;
+        let Manifest { object, reference } = Manifest::of(&desired, &self.run.owner)?;
         let path = self.path(&reference);
         let from = taken_from(request.desired).map(str::to_owned);
         self.gather(path, Change::Write { bytes: manifest::render(&object)?, from });

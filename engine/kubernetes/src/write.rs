@@ -10,11 +10,11 @@ use serde_json::{Map, Value};
 use stoa_engine::object::without_bookkeeping;
 use stoa_engine::owner::taken_from;
 use stoa_engine::spec::RECREATE;
-use stoa_engine::{FieldConflict, Sensitive, StateResource};
+use stoa_engine::{FieldConflict, Ignored, Sensitive, StateResource};
 use stoa_runtime::{Applied, ApplyRequest, Deleted, KubernetesObject, Preview, RuntimeError};
 
 use crate::KubernetesRuntime;
-use crate::cluster::{ApplyOptions, Cluster, Discovered};
+use crate::cluster::{ApplyOptions, Cluster, Discovered, FIELD_MANAGER};
 use crate::error::CallError;
 use crate::read::unknown_kind;
 use crate::target::{Api, Gvk, Target};
@@ -64,8 +64,16 @@ pub(crate) async fn preview(runtime: &KubernetesRuntime, request: &ApplyRequest<
     if runtime.is_missing(index, namespace) {
         return Ok(unverified());
     }
-    let wanted = runtime.owner.marked(&request.desired.attributes);
-    match apply_taking(cluster, &cluster.path(&target, &api), &wanted, request, true).await {
+    let path = cluster.path(&target, &api);
+    let ignored = ignored(request)?;
+    let mut attributes = request.desired.attributes.clone();
+    if !ignored.is_empty() {
+        // What was read says nothing of who has which field.
+        let live = cluster.get(&path).await.map_err(|err| err.into_runtime(&cluster.name, &sensitive))?;
+        attributes = live.map_or(attributes.clone(), |live| ignored.applied(attributes, &live, FIELD_MANAGER));
+    }
+    let wanted = runtime.owner.marked(&attributes);
+    match apply_taking(cluster, &path, &wanted, request, true).await {
         Ok((object, conflicts)) if conflicts.is_empty() => Ok(Preview::Changed(without_bookkeeping(object))),
         Ok((object, conflicts)) => Ok(Preview::Contested(without_bookkeeping(object), conflicts)),
         Err(CallError::Status(failure)) if failure.is_immutable() && request.prior.is_some() => {
@@ -101,7 +109,7 @@ pub(crate) async fn apply(runtime: &KubernetesRuntime, request: &ApplyRequest<'_
     let cluster = runtime.cluster(index);
     let sensitive = Sensitive::of(&request.desired.attributes, &BTreeSet::new());
     let (owner, from) = (&runtime.owner, taken_from(request.desired));
-    let mut wanted = owner.marked(&request.desired.attributes);
+    let ignored = ignored(request)?;
     let (mut waited, mut looks) = (false, 1);
     let (api, object) = loop {
         let api = served(cluster, &target, &sensitive).await?;
@@ -111,6 +119,11 @@ pub(crate) async fn apply(runtime: &KubernetesRuntime, request: &ApplyRequest<'_
                 if let Some(live) = &live {
                     RuntimeError::unless_owned(owner, from, live)?;
                 }
+                let attributes = request.desired.attributes.clone();
+                let mut wanted = owner.marked(&match &live {
+                    Some(live) => ignored.applied(attributes, live, FIELD_MANAGER),
+                    None => attributes,
+                });
                 // Whoever takes it from here on changes its version, and is seen the next time.
                 expect(&mut wanted, live.as_ref());
                 match apply_taking(cluster, &path, &wanted, request, false).await {
@@ -136,6 +149,12 @@ pub(crate) async fn apply(runtime: &KubernetesRuntime, request: &ApplyRequest<'_
     let applied = applied(cluster, target, &api, object);
     runtime.remember(&request.desired.id, &applied.live);
     Ok(applied)
+}
+
+/// The fields that are left to others.
+fn ignored(request: &ApplyRequest<'_>) -> Result<Ignored, RuntimeError> {
+    Ignored::of(request.desired)
+        .map_err(|problem| RuntimeError::Invalid { message: problem.to_string(), field: Some(problem.field) })
 }
 
 /// Lets the server take an object only in place of what was seen.

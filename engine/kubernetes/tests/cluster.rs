@@ -12,6 +12,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Map, Value, json};
 use stoa_engine::conflict::FORCE;
+use stoa_engine::ignore::IGNORE_FIELDS;
 use stoa_engine::owner::{MARK, TAKE_OVER_FROM};
 use stoa_engine::spec::RECREATE;
 use stoa_engine::{
@@ -663,4 +664,38 @@ async fn lists_of_a_custom_resource_are_compared_as_its_definition_says() {
     assert_eq!(planned(&runtime, &widget).await, ["!spec.ports[name=theirs]"]);
     bed.runtime.delete(&recorded(&widget, Map::new())).await.unwrap();
     bed.runtime.delete(&recorded(&definition, crd.live)).await.unwrap();
+}
+
+/// The managers that have a field of `data`.
+async fn managers_of(bed: &Bed, name: &str, key: &str) -> Vec<String> {
+    let entries = bed.config_maps().get(name).await.unwrap().metadata.managed_fields.unwrap_or_default();
+    let field = format!("f:{key}");
+    let has = |fields: &Value| fields["f:data"].get(&field).is_some();
+    let holders = entries.into_iter().filter(|entry| entry.fields_v1.as_ref().is_some_and(|fields| has(&fields.0)));
+    holders.filter_map(|entry| entry.manager).collect()
+}
+
+#[tokio::test]
+async fn ignored_fields_are_left_to_who_has_them() {
+    let bed = Bed::new().await;
+    let mut desired = bed.config_map("shared", &json!({"ours": "1", "theirs": "at first"}));
+    let prior = recorded(&desired, bed.apply(&desired, None).await.unwrap().live);
+    desired.extensions.insert(IGNORE_FIELDS.to_owned(), json!(["data.theirs"]));
+    desired.attributes["data"] = json!({"ours": "2", "theirs": "written anew"});
+    let data = |applied: &Applied| applied.live["data"].clone();
+    // Nobody else has it yet: left out, it would go.
+    let first = bed.apply(&desired, Some(&prior)).await.unwrap();
+    assert_eq!(data(&first), json!({"ours": "2", "theirs": "at first"}));
+    assert_eq!(managers_of(&bed, "shared", "theirs").await, ["stoa"]);
+
+    let autoscaler = PatchParams { field_manager: Some("autoscaler".to_owned()), ..PatchParams::default() };
+    let moved = Patch::Merge(json!({"data": {"theirs": "moved"}}));
+    bed.config_maps().patch("shared", &autoscaler, &moved).await.unwrap();
+    desired.attributes["data"]["ours"] = json!("3");
+    let preview = bed.runtime.preview(&ApplyRequest::new(&desired, Some(&prior)), None).await.unwrap();
+    assert!(matches!(&preview, Preview::Changed(object) if object["data"]["theirs"] == "moved"), "{preview:?}");
+    let second = bed.apply(&desired, Some(&prior)).await.unwrap();
+    assert_eq!(data(&second), json!({"ours": "3", "theirs": "moved"}));
+    assert_eq!(managers_of(&bed, "shared", "theirs").await, ["autoscaler"]);
+    assert_eq!(managers_of(&bed, "shared", "ours").await, ["stoa"]);
 }

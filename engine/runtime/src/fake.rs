@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use stoa_engine::owner::taken_from;
 use stoa_engine::spec::RECREATE;
-use stoa_engine::{Live, ObjectRef, Owner, Preview, Resource, ResourceId, StateResource};
+use stoa_engine::{Ignored, Live, ObjectRef, Owner, Preview, Resource, ResourceId, StateResource};
 use tokio::sync::Semaphore;
 
 use crate::{
@@ -240,10 +240,14 @@ impl FakeCloud {
     /// wanted go, and all others stay.
     fn merged(&self, owner: &Owner, desired: &Resource) -> Stored {
         let before = self.lock().live.get(&Place::of(&desired.id, &desired.attributes)).cloned();
+        let mut wanted = desired.attributes.clone();
+        if let (Some(before), Ok(ignored)) = (&before, Ignored::of(desired)) {
+            wanted = ignored.as_live(wanted, &before.object);
+        }
         let (mut object, applied) = before.map(|before| (before.object, before.applied)).unwrap_or_default();
-        drop_unwanted(&mut object, &applied, &desired.attributes);
-        merge(&mut object, &owner.marked(&desired.attributes));
-        Stored { id: desired.id.clone(), object, applied: desired.attributes.clone() }
+        drop_unwanted(&mut object, &applied, &wanted);
+        merge(&mut object, &owner.marked(&wanted));
+        Stored { id: desired.id.clone(), object, applied: wanted }
     }
 
     /// Whether this would change in place what cannot be.

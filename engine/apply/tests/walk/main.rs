@@ -6,6 +6,7 @@ mod deferred;
 mod failures;
 mod grants;
 mod health;
+mod ignored;
 mod import;
 mod lost;
 mod order;

@@ -1,0 +1,77 @@
+//! Fields that are somebody else's once the object is there.
+
+use serde_json::{Value, json};
+use stoa_engine::{Spec, ignore::IGNORE_FIELDS, problem::reason};
+use stoa_runtime::fake::Operation;
+
+use crate::support::{Stack, config_map, id, names, spec};
+
+/// A ConfigMap that leaves `data.theirs` to others, and one with what it is.
+fn wanted(ours: &str, theirs: &str) -> Spec {
+    let mut map = config_map("a", &[], json!({"ours": ours, "theirs": theirs}));
+    map["extensions"] = json!({IGNORE_FIELDS: ["data.theirs"]});
+    let reference = format!("$kusion_path.{}.data.theirs", id("a"));
+    spec(vec![map, config_map("b", &[], json!({"copy": reference}))])
+}
+
+fn set(stack: &Stack, value: &str) {
+    let mut live = Value::Object(stack.cloud.live(&id("a")).unwrap());
+    live["data"]["theirs"] = json!(value);
+    stack.cloud.put(&id("a"), live);
+}
+
+fn data(stack: &Stack, name: &str) -> Value {
+    stack.cloud.live(&id(name)).unwrap()["data"].clone()
+}
+
+#[tokio::test]
+async fn an_ignored_field_is_written_once_and_then_left_to_others() {
+    let stack = Stack::default();
+    stack.bring(&wanted("1", "at first")).await;
+    assert_eq!(data(&stack, "a"), json!({"ours": "1", "theirs": "at first"}));
+    set(&stack, "moved");
+    let planned = stack.plan(&wanted("1", "at first")).await.unwrap();
+    assert_eq!(
+        planned.table,
+        "~ update   v1:ConfigMap:shop:b\n    data.copy: \"at first\" → \"moved\"\n\nPlan: 1 to update; 1 unchanged.\n"
+    );
+    assert_eq!(names(&stack.cloud.called(Operation::Preview)), ["b"], "no drift, nothing to ask");
+    stack.bring(&wanted("2", "written anew")).await;
+    assert_eq!(data(&stack, "a"), json!({"ours": "2", "theirs": "moved"}));
+    assert_eq!(data(&stack, "b"), json!({"copy": "moved"}), "what is referred to is what is there");
+    assert!(stack.plan(&wanted("2", "and again")).await.unwrap().plan.is_unchanged());
+
+    stack.cloud.remove(&id("a"));
+    stack.bring(&wanted("2", "again")).await;
+    assert_eq!(data(&stack, "a"), json!({"ours": "2", "theirs": "again"}), "what is made anew has all that is written");
+}
+
+#[tokio::test]
+async fn a_plan_holds_whatever_becomes_of_an_ignored_field() {
+    let stack = Stack::default();
+    let wanted = |value: &str| {
+        let mut map = config_map("a", &[], json!({"ours": value, "theirs": "x"}));
+        map["extensions"] = json!({IGNORE_FIELDS: "data.theirs"});
+        spec(vec![map])
+    };
+    stack.bring(&wanted("1")).await;
+    let planned = stack.plan(&wanted("2")).await.unwrap();
+    set(&stack, "moved");
+    assert_eq!(stack.plan(&wanted("2")).await.unwrap().digest, planned.digest);
+    stack.execute(&wanted("2"), &planned, &[]).await.unwrap();
+    assert_eq!(data(&stack, "a"), json!({"ours": "2", "theirs": "moved"}));
+}
+
+#[tokio::test]
+async fn a_field_that_cannot_be_ignored_is_told_with_resource_and_place() {
+    let stack = Stack::default();
+    let mut map = config_map("a", &[], json!({}));
+    map["extensions"] = json!({IGNORE_FIELDS: ["metadata.name"]});
+    let problems = stack.refusal(stack.runtime(), &spec(vec![map])).await;
+    let told: Vec<_> = problems.iter().map(|it| (it.reason.as_str(), it.to_string())).collect();
+    let message = format!(
+        "{}: extensions[\"{IGNORE_FIELDS}\"]: `metadata.name` says which object it is, and cannot be left to others",
+        id("a")
+    );
+    assert_eq!(told, [(reason::INVALID_RESOURCE, message)]);
+}

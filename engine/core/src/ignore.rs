@@ -1,0 +1,405 @@
+//! Fields that are somebody else's once the object is there: what an autoscaler sets, or a tool that puts in images.
+//!
+//! A resource names them by [`IGNORE_FIELDS`]. They are written when the object is made, and never again: no plan shows
+//! them, what others make of them is no drift, and what is applied leaves them to who has them.
+//!
+//! Kusion has `--ignore-fields`, which hides differences of a whole operation and applies the fields all the same. The paths
+//! are written as there.
+
+use serde_json::{Map, Value};
+
+use crate::object::ObjectRef;
+use crate::path::{FieldPath, Segment, scalar_text};
+use crate::problem::{Problem, reason};
+use crate::resolve::Resolved;
+use crate::spec::Resource;
+
+/// The extension, or annotation, of a resource that names fields which are somebody else's: a list of paths such as
+/// `spec.replicas`, or a text with commas in between. Items of lists are named by their index or name: `containers.web.image`,
+/// `containers[0].image`, `containers[name=web].image`, and keys with dots in quotes: `metadata.labels["a.b/c"]`.
+pub const IGNORE_FIELDS: &str = "stoa.dev/ignore-fields";
+
+/// Keys by which a plain step into a list may name an item.
+const NAMES: [&str; 3] = ["name", "key", "id"];
+
+/// The fields of a resource that are somebody else's.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ignored(Vec<FieldPath>);
+
+impl Ignored {
+    /// Reads what a resource says.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it, without the resource's id.
+    pub fn of(resource: &Resource) -> Result<Self, Problem> {
+        let texts: Vec<&str> = match resource.setting(IGNORE_FIELDS) {
+            None | Some(Value::Null) => return Ok(Self::default()),
+            Some(Value::String(text)) => text.split(',').map(str::trim).collect(),
+            Some(Value::Array(items)) if items.iter().all(Value::is_string) => {
+                items.iter().filter_map(Value::as_str).collect()
+            }
+            Some(_) => return Err(invalid(resource, "a list of paths such as spec.replicas is wanted here")),
+        };
+        let mut paths = Vec::new();
+        let is_secret = ObjectRef::of(&resource.attributes).is_some_and(|object| object.is_secret());
+        for text in texts {
+            let path = parse(text).map_err(|why| invalid(resource, &format!("`{text}` is no path: {why}")))?;
+            if is_needed(&path) {
+                return Err(invalid(
+                    resource,
+                    &format!("`{text}` says which object it is, and cannot be left to others"),
+                ));
+            }
+            // A value of a Secret has two names.
+            let other = match path.first_key() {
+                Some("data") if is_secret => Some("stringData"),
+                Some("stringData") if is_secret => Some("data"),
+                _ => None,
+            };
+            paths.extend(other.map(|other| FieldPath::of_keys([other]).concat(&path.0[1..])));
+            paths.push(path);
+        }
+        Ok(Self(paths))
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether a path is in one of these fields, or around one.
+    pub fn touches(&self, path: &FieldPath) -> bool {
+        self.0.iter().any(|ignored| path.0.starts_with(&ignored.0) || ignored.0.starts_with(&path.0))
+    }
+
+    /// An object with these fields as they are live, those that are not live left out.
+    #[must_use]
+    pub fn as_live(&self, mut object: Map<String, Value>, live: &Map<String, Value>) -> Map<String, Value> {
+        for path in &self.0 {
+            put(&mut object, path, live, false);
+        }
+        object
+    }
+
+    /// What is wanted, these fields as they are live.
+    #[must_use]
+    pub fn resolved(&self, resolved: Resolved, live: &Map<String, Value>) -> Resolved {
+        if self.is_empty() {
+            return resolved;
+        }
+        let Resolved { attributes, mut unknown, sensitive } = resolved;
+        unknown.retain(|path| !self.0.iter().any(|ignored| path.0.starts_with(&ignored.0)));
+        Resolved { attributes: self.as_live(attributes, live), unknown, sensitive }
+    }
+
+    /// What a field manager applies over an object that is live with its `managedFields`: these fields left out. One that the
+    /// manager alone has would be removed by that, and stays as it is instead, until somebody else sets it.
+    #[must_use]
+    pub fn applied(
+        &self,
+        mut wanted: Map<String, Value>,
+        live: &Map<String, Value>,
+        manager: &str,
+    ) -> Map<String, Value> {
+        let entries = live.get("metadata").and_then(|metadata| metadata.get("managedFields")).and_then(Value::as_array);
+        for path in &self.0 {
+            // Where nobody keeps who has what, nothing may be left out.
+            let stays = entries.is_none_or(|entries| is_held_alone(entries, live, path, manager));
+            put(&mut wanted, path, live, !stays);
+        }
+        wanted
+    }
+}
+
+fn invalid(resource: &Resource, message: &str) -> Problem {
+    let place =
+        if resource.extensions.contains_key(IGNORE_FIELDS) { "extensions" } else { "attributes.metadata.annotations" };
+    Problem::new(reason::INVALID_RESOURCE, message).at(format!("{place}[\"{IGNORE_FIELDS}\"]"))
+}
+
+/// Whether an object cannot be applied without the field.
+fn is_needed(path: &FieldPath) -> bool {
+    let keys: Vec<&str> = path.keys().take(2).collect();
+    matches!(keys.as_slice(), ["apiVersion" | "kind", ..] | ["metadata"] | ["metadata", "name" | "namespace"])
+}
+
+fn parse(text: &str) -> Result<FieldPath, String> {
+    let mut segments = Vec::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        if let Some(bracket) = rest.strip_prefix('[') {
+            let end = match bracket.starts_with('"') {
+                true => bracket.find("\"]").map(|end| end + 1),
+                false => bracket.find(']'),
+            };
+            let end = end.ok_or("a bracket is not closed")?;
+            segments.push(bracketed(&bracket[..end])?);
+            rest = &bracket[end + 1..];
+        } else {
+            let name = if segments.is_empty() { rest } else { rest.strip_prefix('.').ok_or("a dot is missing")? };
+            let end = name.find(['.', '[']).unwrap_or(name.len());
+            if end == 0 {
+                return Err("a name is missing".to_owned());
+            }
+            segments.push(Segment::Key(name[..end].to_owned()));
+            rest = &name[end..];
+        }
+    }
+    match segments.first() {
+        Some(Segment::Key(_)) => Ok(FieldPath(segments)),
+        Some(Segment::Index(_) | Segment::Item { .. }) => Err("it begins with the name of a field".to_owned()),
+        None => Err("it is empty".to_owned()),
+    }
+}
+
+fn bracketed(text: &str) -> Result<Segment, String> {
+    if text.starts_with('"') {
+        return serde_json::from_str(text).map(Segment::Key).map_err(|_| format!("{text} is no quoted key"));
+    }
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok(Segment::Item { key: key.to_owned(), value: value.to_owned() }),
+        _ => text.parse().map(Segment::Index).map_err(|_| format!("[{text}] is neither [0] nor [name=web]")),
+    }
+}
+
+/// The index of the item that a step into a list means.
+fn index(items: &[Value], segment: &Segment) -> Option<usize> {
+    let named = |key: &str, value: &str| {
+        items.iter().position(|item| item.get(key).and_then(scalar_text).as_deref() == Some(value))
+    };
+    match segment {
+        Segment::Index(index) => Some(*index),
+        Segment::Item { key, value } => named(key, value),
+        Segment::Key(text) => text.parse().ok().or_else(|| NAMES.iter().find_map(|key| named(key, text))),
+    }
+    .filter(|index| *index < items.len())
+}
+
+fn step<'v>(value: &'v Value, segment: &Segment) -> Option<&'v Value> {
+    match (value, segment) {
+        (Value::Object(map), Segment::Key(key)) => map.get(key),
+        (Value::Array(items), segment) => items.get(index(items, segment)?),
+        _ => None,
+    }
+}
+
+fn get<'v>(root: &'v Map<String, Value>, path: &FieldPath) -> Option<&'v Value> {
+    let first = root.get(path.first_key()?)?;
+    path.0[1..].iter().try_fold(first, step)
+}
+
+/// Makes the field of an object what it is live, or takes it away where it `is_left_out` or not live. Maps on the way are
+/// made, items of lists are not.
+fn put(root: &mut Map<String, Value>, path: &FieldPath, live: &Map<String, Value>, is_left_out: bool) {
+    let value = get(live, path).filter(|_| !is_left_out);
+    if value.is_none() && get(root, path).is_none() {
+        return;
+    }
+    let Some((Segment::Key(first), below)) = path.0.split_first() else { return };
+    let Some((last, between)) = below.split_last() else {
+        match value {
+            Some(value) => drop(root.insert(first.clone(), value.clone())),
+            None => drop(root.remove(first)),
+        }
+        return;
+    };
+    let is_map = |depth: usize| get(live, &path.up_to(depth)).is_some_and(Value::is_object);
+    if !root.contains_key(first) && !is_map(1) {
+        return;
+    }
+    let mut at = root.entry(first.clone()).or_insert_with(|| Value::Object(Map::new()));
+    for (depth, segment) in between.iter().enumerate() {
+        at = match (at, segment) {
+            (Value::Object(map), Segment::Key(key)) => {
+                if !map.contains_key(key) && !is_map(depth + 2) {
+                    return;
+                }
+                map.entry(key.clone()).or_insert_with(|| Value::Object(Map::new()))
+            }
+            (Value::Array(items), segment) => match index(items, segment) {
+                Some(found) => &mut items[found],
+                None => return,
+            },
+            _ => return,
+        };
+    }
+    match (at, last, value) {
+        (Value::Object(map), Segment::Key(key), Some(value)) => drop(map.insert(key.clone(), value.clone())),
+        (Value::Object(map), Segment::Key(key), None) => drop(map.remove(key)),
+        (Value::Array(items), segment, value) => match (index(items, segment), value) {
+            (Some(found), Some(value)) => items[found] = value.clone(),
+            (Some(found), None) => drop(items.remove(found)),
+            (None, _) => {}
+        },
+        _ => {}
+    }
+}
+
+/// How an entry of `managedFields` has a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hold {
+    No,
+    /// The field itself, or something in it.
+    Exact,
+    /// Something around it that has one owner.
+    Around,
+}
+
+/// Whether a manager has a field that nobody else has, by what it applied.
+fn is_held_alone(entries: &[Value], live: &Map<String, Value>, path: &FieldPath, manager: &str) -> bool {
+    let is_ours = |entry: &&Value| {
+        entry["manager"] == manager && entry["operation"] == "Apply" && entry.get("subresource").is_none()
+    };
+    let hold = |entry: &Value| held(&entry["fieldsV1"], live, path);
+    match entries.iter().find(is_ours).map_or(Hold::No, hold) {
+        Hold::No => false,
+        Hold::Around => true,
+        Hold::Exact => !entries.iter().filter(|entry| !is_ours(entry)).any(|entry| hold(entry) == Hold::Exact),
+    }
+}
+
+/// Follows a path into a set of fields, `f:<key>`, `k:<keys of an item>`, `v:<value>`, `i:<index>`, along what is live.
+fn held(fields: &Value, live: &Map<String, Value>, path: &FieldPath) -> Hold {
+    let root = Value::Object(live.clone());
+    let (mut fields, mut at) = (fields, Some(&root));
+    for (depth, segment) in path.0.iter().enumerate() {
+        let Some(set) = fields.as_object() else { return Hold::No };
+        if set.is_empty() && depth > 0 {
+            return Hold::Around;
+        }
+        let next = match (at, segment) {
+            (Some(Value::Array(items)), segment) => {
+                let Some(index) = index(items, segment) else { return Hold::No };
+                set.iter().find(|(step, _)| is_item(step, index, &items[index])).map(|(_, below)| below)
+            }
+            (_, Segment::Key(key)) => set.get(&format!("f:{key}")),
+            (_, Segment::Index(_) | Segment::Item { .. }) => None,
+        };
+        match next {
+            Some(next) => fields = next,
+            None => return Hold::No,
+        }
+        at = at.and_then(|value| step(value, segment));
+    }
+    Hold::Exact
+}
+
+fn is_item(step: &str, position: usize, item: &Value) -> bool {
+    let (kind, text) = step.split_once(':').unwrap_or_default();
+    match (kind, serde_json::from_str::<Value>(text)) {
+        ("k", Ok(Value::Object(keys))) => keys.iter().all(|(key, value)| item.get(key) == Some(value)),
+        ("v", Ok(value)) => *item == value,
+        ("i", _) => text == position.to_string(),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn resource(fields: Value) -> Resource {
+        serde_json::from_value(
+            json!({"id": "v1:ConfigMap:a", "type": "Kubernetes", "extensions": {IGNORE_FIELDS: fields},
+            "attributes": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}}),
+        )
+        .unwrap()
+    }
+
+    fn map(value: Value) -> Map<String, Value> {
+        value.as_object().cloned().unwrap()
+    }
+
+    #[test]
+    fn fields_are_as_they_are_live_and_others_stay() {
+        let wanted = map(json!({"spec": {"replicas": 1, "paused": true, "containers": [
+            {"name": "log", "image": "l1"}, {"name": "web", "image": "w1"}]}, "labels": {"a.b/c": "1"}}));
+        let live = map(json!({"spec": {"replicas": 5, "extra": {"deep": 1}, "others": [{"name": "web", "image": "x"}],
+            "containers": [{"name": "web", "image": "w2"}, {"name": "log", "image": "l2"}]}, "labels": {"a.b/c": "2"}}));
+        let check = |fields: Value, changed: Value| {
+            let mut expected = Value::Object(wanted.clone());
+            for (pointer, value) in changed.as_object().unwrap() {
+                *expected.pointer_mut(pointer).unwrap() = value.clone();
+            }
+            let ignored = Ignored::of(&resource(fields.clone())).unwrap();
+            assert_eq!(Value::Object(ignored.as_live(wanted.clone(), &live)), expected, "{fields}");
+        };
+        check(json!(["spec.replicas"]), json!({"/spec/replicas": 5}));
+        check(json!("spec.replicas, labels[\"a.b/c\"]"), json!({"/spec/replicas": 5, "/labels/a.b~1c": "2"}));
+        check(json!(["spec.containers[name=web].image"]), json!({"/spec/containers/1/image": "w2"}));
+        check(json!(["spec.containers.web.image"]), json!({"/spec/containers/1/image": "w2"}));
+        check(json!(["spec.containers[0].image"]), json!({"/spec/containers/0/image": "w2"}));
+        check(json!([]), json!({}));
+        check(json!(["spec.others.web.image", "spec.containers.gone.image"]), json!({}));
+        let ignored = Ignored::of(&resource(json!(["spec.paused", "spec.extra.deep"]))).unwrap();
+        let made = Value::Object(ignored.as_live(wanted.clone(), &live));
+        assert_eq!((made["spec"].get("paused"), &made["spec"]["extra"]), (None, &json!({"deep": 1})));
+    }
+
+    #[test]
+    fn what_cannot_be_ignored_is_told_with_its_place() {
+        for (fields, message) in [
+            (json!(["spec..x"]), "`spec..x` is no path: a name is missing"),
+            (json!(["spec.x[a]"]), "`spec.x[a]` is no path: [a] is neither [0] nor [name=web]"),
+            (json!(["spec.x[0"]), "`spec.x[0` is no path: a bracket is not closed"),
+            (json!([""]), "`` is no path: it is empty"),
+            (json!("metadata.name"), "`metadata.name` says which object it is, and cannot be left to others"),
+            (json!(["metadata"]), "`metadata` says which object it is, and cannot be left to others"),
+            (json!({"spec": 1}), "a list of paths such as spec.replicas is wanted here"),
+            (json!([1]), "a list of paths such as spec.replicas is wanted here"),
+        ] {
+            let problem = Ignored::of(&resource(fields)).unwrap_err();
+            assert_eq!(problem.to_string(), format!("extensions[\"{IGNORE_FIELDS}\"]: {message}"));
+        }
+    }
+
+    /// What is applied of `spec.containers[name=web].image` and `spec.replicas`, by who has them.
+    fn applied(entries: Value) -> Value {
+        let object = |replicas: u32, image: &str| {
+            map(json!({"spec": {"replicas": replicas, "containers": [{"name": "web", "image": image}]}}))
+        };
+        let mut live = object(5, "live");
+        live.insert("metadata".to_owned(), json!({"managedFields": entries}));
+        let fields = json!(["spec.replicas", "spec.containers.web.image"]);
+        Value::Object(Ignored::of(&resource(fields)).unwrap().applied(object(1, "wanted"), &live, "stoa"))
+    }
+
+    fn entry(manager: &str, fields: Value) -> Value {
+        json!({"manager": manager, "operation": if manager == "stoa" { "Apply" } else { "Update" }, "fieldsV1": fields})
+    }
+
+    #[test]
+    fn what_is_applied_leaves_a_field_to_who_has_it() {
+        let containers = |fields: Value| json!({"f:containers": {"k:{\"name\":\"web\"}": fields}});
+        let image = json!({".": {}, "f:name": {}, "f:image": {}});
+        let ours = json!({"f:spec": {"f:replicas": {}, "f:containers": {"k:{\"name\":\"web\"}": image}}});
+        let spec = |fields: Value| json!({"f:spec": fields});
+        let left_out = json!({"spec": {"containers": [{"name": "web"}]}});
+        let both = json!({"spec": {"replicas": 5, "containers": [{"name": "web", "image": "live"}]}});
+        // Nobody else has them yet: left out, they would go.
+        assert_eq!(applied(json!([entry("stoa", ours.clone())])), both);
+        // The autoscaler does, with us or without.
+        let theirs = spec(json!({"f:replicas": {}}));
+        let one = json!({"spec": {"containers": [{"name": "web", "image": "live"}]}});
+        assert_eq!(applied(json!([entry("stoa", ours.clone()), entry("hpa", theirs.clone())])), one);
+        let without = spec(containers(json!({"f:name": {}})));
+        assert_eq!(applied(json!([entry("stoa", without.clone()), entry("hpa", theirs)])), left_out);
+        assert_eq!(applied(json!([entry("stoa", without)])), left_out, "what nobody has is not taken");
+        // A list with one owner is taken whole.
+        assert_eq!(applied(json!([entry("stoa", spec(json!({"f:containers": {}})))])), one);
+    }
+
+    #[test]
+    fn a_value_of_a_secret_has_two_names() {
+        let mut secret = resource(json!(["stringData.password"]));
+        secret.attributes.insert("kind".to_owned(), "Secret".into());
+        let ignored = Ignored::of(&secret).unwrap();
+        let wanted = map(json!({"stringData": {"password": "a", "user": "u"}}));
+        let live = map(json!({"data": {"password": "Yg==", "user": "dQ=="}}));
+        let made = json!({"stringData": {"user": "u"}, "data": {"password": "Yg=="}});
+        assert_eq!(Value::Object(ignored.as_live(wanted, &live)), made);
+    }
+}
