@@ -13,6 +13,7 @@ use stoa_engine::{
     planner::{self, Draft},
     problem::reason,
     render::{Colour, render},
+    unread,
 };
 use stoa_runtime::{ApplyRequest, ReadRequest, Runtime, RuntimeError};
 
@@ -120,7 +121,8 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     let decided = PlanInput { previews: &previews, ..looked };
     let plan = planner::plan(&decided).map_err(PlanError::Problems)?;
     let (digest, summary, table) = (plan.digest(), plan.summary(), render(&plan, Colour::Never));
-    Ok(Planned { plan, digest, summary, table, notes: Vec::new() })
+    let notes = if destroy { Vec::new() } else { unread::warnings(spec) };
+    Ok(Planned { plan, digest, summary, table, notes })
 }
 
 impl From<Undecided> for PlanError {

@@ -32,6 +32,7 @@ pub mod sealed;
 pub mod sensitive;
 pub mod spec;
 pub mod state;
+pub mod unread;
 mod validate;
 
 pub use changes::{Change, Changes, ResourceChange};

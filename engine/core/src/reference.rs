@@ -149,6 +149,11 @@ pub fn parse(text: &str, known: &dyn Fn(&str) -> bool) -> Result<Option<Template
     Ok(Some(Template::Text(parts)))
 }
 
+/// Whether a text has the mark of a whole value where it is none, so that it stands for itself.
+pub(crate) fn is_misplaced(text: &str) -> bool {
+    !text.starts_with(WHOLE) && text.contains(WHOLE)
+}
+
 struct Parser<'a> {
     text: &'a str,
     /// The byte that comes next.

@@ -32,8 +32,13 @@ pub fn occurrences(
         ),
         Err(err) => errors.push((field.clone(), err)),
     };
-    strings_of_map(attributes, &mut FieldPath::default(), &mut visit);
+    texts(attributes, &mut visit);
     (found, errors)
+}
+
+/// Visits every text in the attributes, keys of maps among them, with where it stands.
+pub(crate) fn texts(attributes: &Map<String, Value>, visit: &mut dyn FnMut(&FieldPath, &str)) {
+    strings_of_map(attributes, &mut FieldPath::default(), visit);
 }
 
 fn strings_of_map(map: &Map<String, Value>, at: &mut FieldPath, visit: &mut dyn FnMut(&FieldPath, &str)) {

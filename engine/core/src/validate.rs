@@ -13,6 +13,7 @@ use crate::problem::{Problem, reason};
 use crate::reference;
 use crate::resolve;
 use crate::spec::{Resource, ResourceId, ResourceType, Spec};
+use crate::unread::check_secrets;
 
 impl Spec {
     /// Checks ids, the identity of Kubernetes objects, dependencies and references, and that the
@@ -48,6 +49,7 @@ impl Spec {
                     problems.push(Problem::new(reason::DUPLICATE_RESOURCE, message).of(id).at("attributes"));
                 }
             }
+            problems.extend(check_secrets(resource));
             problems.extend(Ignored::of(resource).err().map(|problem| problem.of(id)));
             problems.extend(check_dependencies(resource, &known));
         }

@@ -1,7 +1,7 @@
 //! Which object a resource means: its cluster, type, namespace and name.
 
 use serde_json::{Map, Value};
-use stoa_engine::{Resource, StateResource};
+use stoa_engine::{Resource, StateResource, unread::is_path_of_kubeconfig};
 use stoa_runtime::RuntimeError;
 
 /// Group, version and kind.
@@ -97,6 +97,10 @@ impl Target {
 
 /// The cluster that extensions name; empty when they name none.
 fn named_cluster(extensions: &Map<String, Value>) -> Result<&str, RuntimeError> {
+    if is_path_of_kubeconfig(extensions) {
+        let message = "is the path of a file here, which nobody reads; name one of the workspace's clusters instead, or leave it out for the first";
+        return Err(invalid(message, "extensions.kubeConfig"));
+    }
     match ["cluster", "kubeConfig"].iter().find_map(|key| extensions.get(*key)) {
         None | Some(Value::Null) => Ok(""),
         Some(Value::String(name)) => Ok(name),
@@ -150,6 +154,14 @@ mod tests {
             matches!(&err, RuntimeError::Invalid { field: Some(f), .. } if f == "attributes.metadata.name"),
             "{err:?}"
         );
+    }
+
+    #[test]
+    fn a_path_to_a_kubeconfig_is_no_cluster() {
+        let extensions = json!({"kubeConfig": "/root/.kube/config"});
+        let err = named_cluster(extensions.as_object().unwrap()).unwrap_err();
+        assert!(err.to_string().starts_with("extensions.kubeConfig: is the path of a file here"), "{err}");
+        assert_eq!(named_cluster(json!({"kubeConfig": "edge"}).as_object().unwrap()).unwrap(), "edge");
     }
 
     #[test]
