@@ -18,6 +18,7 @@ use stoa_engine::Schema;
 use stoa_runtime::Turns;
 use tokio::{sync::OnceCell, time::Instant};
 
+use crate::connections::{Connection, Served};
 use crate::error::{CallError, Failure};
 use crate::target::{Api, Gvk, Target, collection_path};
 
@@ -50,8 +51,9 @@ pub(crate) struct Cluster {
     pub(crate) url: String,
     /// What lets calls go ahead. Watches take no turn: they last, and cost a cluster little.
     pub(crate) turns: Turns,
-    client: Client,
-    served: Mutex<HashMap<String, Arc<OnceCell<Served>>>>,
+    connection: Connection,
+    /// When this use of the connection began.
+    began: Instant,
     /// What it says of its kinds, by group and version.
     described: Mutex<HashMap<String, Arc<OnceCell<Option<Value>>>>>,
     /// Since when the server has refused calls, and did not say that it is ready.
@@ -63,9 +65,6 @@ impl fmt::Debug for Cluster {
         f.debug_struct("Cluster").field("name", &self.name).finish_non_exhaustive()
     }
 }
-
-/// What a group and version serves: by kind, or nothing when it is not served at all.
-type Served = Option<HashMap<String, Api>>;
 
 /// What a cluster says about a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,18 +113,19 @@ struct PeekMeta {
 }
 
 impl Cluster {
-    pub(crate) fn new(name: String, url: String, client: Client) -> Self {
-        let (served, described, unready) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Self { name, url, turns: Turns::unlimited(), client, served, described, unready }
+    pub(crate) fn new(name: String, connection: Connection) -> Self {
+        let (url, began) = (connection.url.clone(), Instant::now());
+        let (described, unready) = (Mutex::default(), Mutex::default());
+        Self { name, url, turns: Turns::unlimited(), connection, began, described, unready }
     }
 
     pub(crate) fn client(&self) -> &Client {
-        &self.client
+        &self.connection.client
     }
 
     /// The namespace of a namespaced object that names none.
     pub(crate) fn default_namespace(&self) -> &str {
-        self.client.default_namespace()
+        self.client().default_namespace()
     }
 
     /// The path of an object.
@@ -134,13 +134,10 @@ impl Cluster {
         format!("{collection}/{}", target.name)
     }
 
-    /// How this cluster serves a kind. Asks once per group and version.
+    /// How this cluster serves a kind. Asks once per group and version, or not at all where an earlier run did.
     pub(crate) async fn discover(&self, gvk: &Gvk) -> Result<Discovered, CallError> {
         let path = gvk.base_path();
-        let cell = {
-            let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(served.entry(path.clone()).or_default())
-        };
+        let cell = self.connection.discovery.of(&path, &gvk.kind, self.began);
         let served = cell.get_or_try_init(|| self.fetch_served(&path)).await?;
         Ok(match served {
             None => Discovered::NoVersion,
@@ -150,7 +147,7 @@ impl Cluster {
 
     /// Forgets what a group and version serves, because it may have changed.
     pub(crate) fn forget(&self, gvk: &Gvk) {
-        self.served.lock().unwrap_or_else(PoisonError::into_inner).remove(&gvk.base_path());
+        self.connection.discovery.forget(&gvk.base_path());
         self.described.lock().unwrap_or_else(PoisonError::into_inner).remove(&gvk.base_path());
     }
 
@@ -170,6 +167,12 @@ impl Cluster {
             .await?;
         let document = document.as_ref();
         Ok(document.and_then(|document| Schema::of_kind(document, &gvk.group, &gvk.version, &gvk.kind)))
+    }
+
+    /// Forgets it where an earlier run asked for it, and something that follows from it is not there; whether it may be known
+    /// better now.
+    pub(crate) fn forget_older(&self, gvk: &Gvk) -> bool {
+        self.connection.discovery.forget_older(&gvk.base_path(), self.began)
     }
 
     async fn fetch_served(&self, path: &str) -> Result<Served, CallError> {
@@ -331,7 +334,7 @@ impl Cluster {
         let body = Body::from(body.map_or_else(Vec::new, |(_, bytes)| bytes.clone()));
         let request = request.body(body).map_err(|err| CallError::Unreachable(err.to_string()))?;
         let exchange = async {
-            let response = self.client.send(request).await?;
+            let response = self.client().send(request).await?;
             let code = response.status().as_u16();
             let retry_after =
                 response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
@@ -339,6 +342,9 @@ impl Cluster {
             if (200..300).contains(&code) {
                 Ok(body.to_vec())
             } else {
+                if matches!(code, 401 | 403) {
+                    self.connection.refuse();
+                }
                 Err(CallError::Status(Failure::new(code, retry_after.map(Duration::from_secs), &body)))
             }
         };
@@ -407,7 +413,7 @@ mod tests {
             let response = http::Response::builder().status(if is_allowed { 200 } else { 403 });
             std::future::ready(Ok::<_, std::convert::Infallible>(response.body(Body::from(b"{}".to_vec())).unwrap()))
         });
-        let cluster = Cluster::new("main".to_owned(), String::new(), Client::new(server, "default"));
+        let cluster = Cluster::new("main".to_owned(), Connection::new(String::new(), Client::new(server, "default")));
         let start = Instant::now();
         let code = match cluster.get("/api/v1/namespaces/shop").await {
             Ok(_) => 200,
@@ -450,7 +456,8 @@ mod tests {
         let clusters: Vec<Cluster> = (0..8)
             .map(|run| {
                 // What it is called in a workspace makes it no other cluster.
-                let mut cluster = Cluster::new(format!("name-{run}"), "https://10.0.0.1".to_owned(), client.clone());
+                let mut cluster =
+                    Cluster::new(format!("name-{run}"), Connection::new("https://10.0.0.1".to_owned(), client.clone()));
                 cluster.turns = limits.turns(&cluster.url, &format!("run-{run}"));
                 cluster
             })

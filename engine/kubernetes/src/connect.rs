@@ -4,9 +4,11 @@ use std::path::PathBuf;
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use stoa_engine::digest::digest_bytes;
 use stoa_runtime::RuntimeError;
 
 use crate::cluster::Cluster;
+use crate::connections::{Connection, Connections};
 
 /// A cluster of a workspace, and how to get into it.
 #[derive(Clone)]
@@ -39,7 +41,39 @@ pub enum Access {
 }
 
 impl ClusterConfig {
-    pub(crate) async fn connect(&self) -> Result<Cluster, RuntimeError> {
+    /// The cluster, over the connection that there is for these credentials, or another.
+    pub(crate) async fn connect(&self, connections: &Connections) -> Result<Cluster, RuntimeError> {
+        let digest = self.digest();
+        let connection = match digest.as_ref().and_then(|digest| connections.get(digest)) {
+            Some(connection) => connection,
+            None => {
+                let made = self.connection().await?;
+                if let Some(digest) = digest {
+                    connections.put(digest, made.clone());
+                }
+                made
+            }
+        };
+        Ok(Cluster::new(self.name.clone(), connection))
+    }
+
+    /// Of the place and of what opens it; nothing where that cannot be read.
+    fn digest(&self) -> Option<String> {
+        let read;
+        let (own, bytes, context) = match &self.access {
+            Access::Own { kubeconfig: None, context } => ("own", [].as_slice(), context),
+            Access::Own { kubeconfig: Some(file), context } => {
+                read = std::fs::read(file).ok()?;
+                ("file", read.as_slice(), context)
+            }
+            Access::Kubeconfig { bytes, context } => ("given", bytes.as_slice(), context),
+        };
+        let context = context.as_deref().unwrap_or_default();
+        let length = (context.len() as u64).to_be_bytes();
+        Some(digest_bytes(&[own.as_bytes(), &length, context.as_bytes(), bytes]))
+    }
+
+    async fn connection(&self) -> Result<Connection, RuntimeError> {
         let mut config = match &self.access {
             Access::Own { kubeconfig: None, .. } => Config::incluster()
                 .map_err(|err| self.invalid(&format!("the runner has no cluster of its own: {err}")))?,
@@ -63,7 +97,7 @@ impl ClusterConfig {
         config.default_retry = false;
         let url = config.cluster_url.to_string();
         let client = Client::try_from(config).map_err(|err| self.invalid(&format!("no client can be made: {err}")))?;
-        Ok(Cluster::new(self.name.clone(), url, client))
+        Ok(Connection::new(url, client))
     }
 
     async fn config(&self, kubeconfig: Kubeconfig, context: Option<&str>) -> Result<Config, RuntimeError> {
@@ -113,7 +147,7 @@ mod tests {
         );
         let access = Access::Kubeconfig { bytes: kubeconfig.into_bytes(), context: None };
         ClusterConfig { name: "edge".to_owned(), access }
-            .connect()
+            .connect(&Connections::default())
             .await
             .map(drop)
             .map_or_else(|err| err.to_string(), |()| "ok".to_owned())

@@ -9,6 +9,7 @@
 
 mod cluster;
 mod connect;
+mod connections;
 mod error;
 mod kstatus;
 mod read;
@@ -29,6 +30,7 @@ use stoa_runtime::{
 
 use crate::cluster::Cluster;
 pub use crate::connect::{Access, ClusterConfig};
+pub use crate::connections::Connections;
 use crate::target::{Target, invalid};
 
 /// Drives the objects of one workspace's clusters.
@@ -55,6 +57,19 @@ impl KubernetesRuntime {
     /// [`RuntimeError::Invalid`] when there is no cluster, two have one name, or a kubeconfig cannot
     /// be used.
     pub async fn new(configs: &[ClusterConfig], owner: Owner) -> Result<Self, RuntimeError> {
+        Self::over(&Connections::default(), configs, owner).await
+    }
+
+    /// The same over connections that runs share.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub async fn over(
+        connections: &Connections,
+        configs: &[ClusterConfig],
+        owner: Owner,
+    ) -> Result<Self, RuntimeError> {
         if configs.is_empty() {
             return Err(invalid("needs at least one cluster", "spec.kubernetes.clusters"));
         }
@@ -63,7 +78,7 @@ impl KubernetesRuntime {
             if clusters.iter().any(|cluster| cluster.name == config.name) {
                 return Err(invalid(&format!("there are two clusters {:?}", config.name), "spec.kubernetes.clusters"));
             }
-            clusters.push(config.connect().await?);
+            clusters.push(config.connect(connections).await?);
         }
         Ok(Self { clusters, owner, applied: Mutex::default(), missing: Mutex::default() })
     }

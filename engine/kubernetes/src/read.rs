@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
@@ -15,7 +16,7 @@ use stoa_runtime::{Found, Live, LostCall, ReadRequest, RuntimeError};
 
 use crate::KubernetesRuntime;
 use crate::cluster::{Cluster, Discovered};
-use crate::error::CallError;
+use crate::error::{CallError, Failure};
 use crate::target::{Api, Gvk, Target, collection_path};
 use crate::write::{applied, uid};
 
@@ -60,6 +61,18 @@ pub(crate) fn group<'a>(placed: impl IntoIterator<Item = Placed<'a>>) -> Vec<Gro
 type Read = Result<Live, RuntimeError>;
 
 pub(crate) async fn read(runtime: &KubernetesRuntime, requests: &[ReadRequest<'_>]) -> Result<Vec<Read>, RuntimeError> {
+    let renewed = AtomicBool::new(false);
+    let answers = read_known(runtime, requests, &renewed).await?;
+    // What a kind is called was known from an earlier run, and is no longer so.
+    if renewed.into_inner() { read_known(runtime, requests, &AtomicBool::default()).await } else { Ok(answers) }
+}
+
+/// Reads by what is known of the kinds; tells by `renewed` that some of that was forgotten for being outdated.
+async fn read_known(
+    runtime: &KubernetesRuntime,
+    requests: &[ReadRequest<'_>],
+    renewed: &AtomicBool,
+) -> Result<Vec<Read>, RuntimeError> {
     let mut answers: Vec<Option<Read>> = requests.iter().map(|_| None).collect();
     let mut targets = Vec::new();
     for (position, request) in requests.iter().enumerate() {
@@ -102,7 +115,7 @@ pub(crate) async fn read(runtime: &KubernetesRuntime, requests: &[ReadRequest<'_
     }
 
     let found: Vec<(usize, Read)> = stream::iter(group(placed))
-        .map(async |group| read_group(runtime.cluster(group.cluster), group).await)
+        .map(async |group| read_group(runtime.cluster(group.cluster), group, renewed).await)
         .buffer_unordered(PARALLEL)
         .try_fold(Vec::new(), async |mut all, found| {
             all.extend(found);
@@ -152,9 +165,13 @@ async fn look_for_one(runtime: &KubernetesRuntime, call: &LostCall<'_>) -> Resul
     let Discovered::Served(api) = cluster.discover(&target.gvk).await.map_err(explain)? else {
         return Ok(Found::Absent);
     };
-    let Some(object) = cluster.get(&cluster.path(&target, &api)).await.map_err(explain)? else {
-        return Ok(Found::Absent);
+    let object = match cluster.get(&cluster.path(&target, &api)).await {
+        Err(CallError::Status(failure)) if failure.is_missing_kind() && cluster.forget_older(&target.gvk) => {
+            return Box::pin(look_for_one(runtime, call)).await;
+        }
+        found => found.map_err(explain)?,
     };
+    let Some(object) = object else { return Ok(Found::Absent) };
     // What was applied before there were marks is known by its uid alone.
     let is_recorded = call.resource.uid().is_some_and(|recorded| uid(&object) == Some(recorded));
     let is_ours = runtime.owner.has(&object) || (is_recorded && runtime.owner.other(&object).is_none());
@@ -213,7 +230,11 @@ pub(crate) fn unknown_kind(target: &Target, cluster: &str) -> RuntimeError {
 
 /// Reads the objects of one collection. An error that concerns only this collection is the answer
 /// for its objects; a server that is out of reach ends the read.
-async fn read_group(cluster: &Cluster, group: Group) -> Result<Vec<(usize, Read)>, RuntimeError> {
+async fn read_group(cluster: &Cluster, group: Group, renewed: &AtomicBool) -> Result<Vec<(usize, Read)>, RuntimeError> {
+    let see = |failure: &Failure| {
+        let is_outdated = failure.is_missing_kind() && cluster.forget_older(&group.gvk);
+        renewed.fetch_or(is_outdated, Ordering::Relaxed);
+    };
     let collection = collection_path(&group.gvk, &group.api, group.namespace.as_deref());
     if group.wanted.len() > FEW {
         let names: HashSet<&str> = group.wanted.iter().map(|(_, name)| name.as_str()).collect();
@@ -227,24 +248,38 @@ async fn read_group(cluster: &Cluster, group: Group) -> Result<Vec<(usize, Read)
             }
             // Whoever may get objects by name need not be allowed to list them.
             Err(CallError::Status(failure)) if failure.code == 403 => {}
-            Err(err) => return answer_all(&group, err, cluster),
+            Err(err) => {
+                return answer_all(&group, see_in(&see, err), cluster);
+            }
         }
     }
     stream::iter(group.wanted)
-        .map(|(position, name)| get_one(cluster, format!("{collection}/{name}"), position))
+        .map(|(position, name)| get_one(cluster, format!("{collection}/{name}"), position, &see))
         .buffer_unordered(PARALLEL)
         .try_collect()
         .await
 }
 
-async fn get_one(cluster: &Cluster, path: String, position: usize) -> Result<(usize, Read), RuntimeError> {
+async fn get_one(
+    cluster: &Cluster,
+    path: String,
+    position: usize,
+    see: &(dyn Fn(&Failure) + Sync),
+) -> Result<(usize, Read), RuntimeError> {
     match cluster.get(&path).await {
         Ok(found) => Ok((position, Ok(live(found)))),
-        Err(err) => match err.into_runtime(&cluster.name, &Sensitive::default()) {
+        Err(err) => match see_in(see, err).into_runtime(&cluster.name, &Sensitive::default()) {
             err if err.is_retryable() => Err(err),
             err => Ok((position, Err(err))),
         },
     }
+}
+
+fn see_in(see: &(dyn Fn(&Failure) + Sync), err: CallError) -> CallError {
+    if let CallError::Status(failure) = &err {
+        see(failure);
+    }
+    err
 }
 
 fn answer_all(group: &Group, err: CallError, cluster: &Cluster) -> Result<Vec<(usize, Read)>, RuntimeError> {

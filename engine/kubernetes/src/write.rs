@@ -93,6 +93,9 @@ pub(crate) async fn preview(runtime: &KubernetesRuntime, request: &ApplyRequest<
                 other => Err(other),
             }
         }
+        Err(CallError::Status(failure)) if failure.is_missing_kind() && cluster.forget_older(&target.gvk) => {
+            Box::pin(preview(runtime, request)).await
+        }
         Err(CallError::Status(failure)) if failure.is_missing_namespace() => {
             runtime.set_missing(index, namespace);
             Ok(unverified())
@@ -196,7 +199,12 @@ pub(crate) async fn delete(runtime: &KubernetesRuntime, prior: &StateResource) -
         let object = match cluster.get(&path).await {
             Ok(Some(object)) => object,
             Ok(None) => return Ok(Deleted::Gone),
-            Err(CallError::Status(failure)) if failure.is_missing_kind() => return Ok(Deleted::Gone),
+            Err(CallError::Status(failure)) if failure.is_missing_kind() && !cluster.forget_older(&target.gvk) => {
+                return Ok(Deleted::Gone);
+            }
+            Err(CallError::Status(failure)) if failure.is_missing_kind() => {
+                return Box::pin(delete(runtime, prior)).await;
+            }
             Err(err) => return Err(explain(err)),
         };
         if let Some(other) = runtime.owner.other(&object) {

@@ -10,7 +10,7 @@ use stoa_engine::{Owner, ResourceId, ResourceType, Spec, State};
 use stoa_proto::{Problem, Source, Target, Workspace};
 use stoa_runtime::{CallLimits, Runtime};
 use stoa_runtime_gitops::{GitOpsConfig, GitOpsRuntime, Mode, RunInfo};
-use stoa_runtime_kubernetes::{Access, ClusterConfig, KubernetesRuntime};
+use stoa_runtime_kubernetes::{Access, ClusterConfig, Connections, KubernetesRuntime};
 
 use crate::convert;
 use crate::failure::{Failure, problem, reason};
@@ -24,6 +24,7 @@ pub(crate) struct Runtimes {
     cache: PathBuf,
     /// What all runs of the process call for at once.
     limits: Arc<Limits>,
+    connections: Connections,
 }
 
 /// How many calls of all runs may be under way at once, by runtime.
@@ -91,7 +92,7 @@ impl Runtimes {
     /// Clusters of the runner's own are reached by `kubeconfig`; copies of GitOps repositories are kept
     /// under `cache`.
     pub(crate) fn new(kubeconfig: Option<PathBuf>, cache: PathBuf, limits: Limits) -> Self {
-        Self { kubeconfig, cache, limits: Arc::new(limits) }
+        Self { kubeconfig, cache, limits: Arc::new(limits), connections: Connections::default() }
     }
 
     /// The runtime for everything that is wanted or recorded of a stack.
@@ -114,8 +115,8 @@ impl Runtimes {
                     .into_iter()
                     .map(|cluster| self.cluster(cluster, &workspace.name, &workspace.kubeconfigs))
                     .collect();
-                let runtime =
-                    KubernetesRuntime::new(&configs?, owner(target)).await.map_err(|err| Failure::runtime(&err))?;
+                let runtime = KubernetesRuntime::over(&self.connections, &configs?, owner(target)).await;
+                let runtime = runtime.map_err(|err| Failure::runtime(&err))?;
                 Ok(Arc::new(runtime.limited(&self.limits.kubernetes, &target.run_uid)))
             }
             (None, Some(gitops)) => self.gitops(gitops, target, &workspace),

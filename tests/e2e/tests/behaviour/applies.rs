@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::thread;
 
 use serde_json::Value;
-use stoa_e2e::fixture::{Organization, condition};
+use stoa_e2e::fixture::{Organization, condition, config_maps};
 use stoa_e2e::{Cluster, Kubectl, Server as _};
 
 use crate::{PATIENCE, rollouts::chain};
@@ -211,4 +211,28 @@ fn what_a_cluster_makes_difficult_is_applied_in_one_run_and_destroyed() {
     let brief = organization.start("web", "Preview", "ttlSecondsAfterFinished: 1");
     let gone = ["wait", "--for=delete", "--timeout=60s", "--namespace", name, &format!("run/{brief}")];
     kubectl.run(&gone);
+}
+
+#[test]
+fn an_apply_without_changes_makes_a_handful_of_requests() {
+    const COUNT: usize = 300;
+    let cluster = Cluster::shared();
+    let organization = Organization::create(&cluster);
+    let namespace = format!("{}-web", organization.name);
+    organization.stack("web", &config_maps(&namespace, COUNT, "a"));
+    organization.succeed("web", "Apply", "");
+    let requests = || -> Vec<String> {
+        let audit = cluster.audit();
+        let of_runner = audit
+            .iter()
+            .filter(|event| event["user"]["username"] == "system:serviceaccount:stoa-system:function-runner")
+            .filter_map(|event| event["requestURI"].as_str());
+        of_runner.filter(|uri| uri.contains(&namespace)).map(str::to_owned).collect()
+    };
+    let before = requests().len();
+    assert!(before > COUNT, "they are in the audit log");
+    let run = organization.succeed("web", "Apply", "");
+    assert_eq!(run["status"]["plan"]["summary"]["unchanged"], COUNT + 1, "{run:#}");
+    let made = requests().split_off(before);
+    assert!(!made.is_empty() && made.len() < 20, "{made:#?}");
 }

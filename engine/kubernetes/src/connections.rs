@@ -1,0 +1,168 @@
+//! What runs that go to one cluster share: its client, with the connections that it has open, and what it serves.
+//!
+//! Start at [`Connections`]. A connection belongs to the credentials that it was made with, of which only a digest is kept
+//! beside it: other credentials are another entry. It is made anew when the cluster did not let it in, and after
+//! [`OLDEST`] in any case, since a kubeconfig may name files that change. What nobody used for [`IDLE`] goes, so that
+//! credentials stay in the process for little longer than the runs that brought them.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use kube::Client;
+use tokio::sync::OnceCell;
+use tokio::time::Instant;
+
+use crate::target::Api;
+
+/// The most connections that are kept.
+const MOST: usize = 64;
+/// How long one is kept that nobody uses.
+const IDLE: Duration = Duration::from_secs(120);
+/// How long one is used at most.
+const OLDEST: Duration = Duration::from_secs(600);
+/// How often it is looked which are to go.
+const SWEEP: Duration = Duration::from_secs(15);
+
+/// What a group and version serves: by kind, or nothing when it is not served at all.
+pub(crate) type Served = Option<HashMap<String, Api>>;
+
+/// What a cluster serves, as it was last asked.
+#[derive(Debug, Default)]
+pub(crate) struct Discovery(Mutex<HashMap<String, Asked>>);
+
+#[derive(Debug)]
+struct Asked {
+    at: Instant,
+    served: Arc<OnceCell<Served>>,
+}
+
+impl Asked {
+    fn now() -> Self {
+        Self { at: Instant::now(), served: Arc::default() }
+    }
+}
+
+impl Discovery {
+    /// Where it is kept what a group and version serves. What was asked for before `began` counts only where it has the kind:
+    /// one that was not there then may be by now.
+    pub(crate) fn of(&self, path: &str, kind: &str, began: Instant) -> Arc<OnceCell<Served>> {
+        let mut groups = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let asked = groups.entry(path.to_owned()).or_insert_with(Asked::now);
+        let has_kind = || asked.served.get().and_then(Option::as_ref).is_some_and(|kinds| kinds.contains_key(kind));
+        if asked.at < began && !has_kind() {
+            *asked = Asked::now();
+        }
+        Arc::clone(&asked.served)
+    }
+
+    pub(crate) fn forget(&self, path: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(path);
+    }
+
+    /// Forgets what was asked for before `began`; whether there was something to forget.
+    pub(crate) fn forget_older(&self, path: &str, began: Instant) -> bool {
+        let mut groups = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_older = groups.get(path).is_some_and(|asked| asked.at < began);
+        if is_older {
+            groups.remove(path);
+        }
+        is_older
+    }
+}
+
+/// A way into a cluster.
+#[derive(Clone)]
+pub(crate) struct Connection {
+    pub(crate) url: String,
+    pub(crate) client: Client,
+    pub(crate) discovery: Arc<Discovery>,
+    /// Set where the cluster did not let a call in.
+    refused: Arc<AtomicBool>,
+    made: Instant,
+}
+
+// The client has the credentials.
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").field("url", &self.url).finish_non_exhaustive()
+    }
+}
+
+impl Connection {
+    pub(crate) fn new(url: String, client: Client) -> Self {
+        Self { url, client, discovery: Arc::default(), refused: Arc::default(), made: Instant::now() }
+    }
+
+    /// Notes that the cluster did not let a call in: whoever comes next makes another connection.
+    pub(crate) fn refuse(&self) {
+        self.refused.store(true, Ordering::Relaxed);
+    }
+
+    fn is_good(&self) -> bool {
+        !self.refused.load(Ordering::Relaxed) && self.made.elapsed() < OLDEST
+    }
+}
+
+/// The connections of a process to clusters. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct Connections(Arc<Mutex<Kept>>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    /// By the digest of where they lead and what opens it.
+    by_access: HashMap<String, (Connection, Instant)>,
+    is_swept: bool,
+}
+
+impl Kept {
+    fn sweep(&mut self) {
+        self.by_access.retain(|_, (connection, used)| connection.is_good() && used.elapsed() < IDLE);
+    }
+}
+
+impl Connections {
+    /// The connection of a digest, if there is a good one.
+    pub(crate) fn get(&self, access: &str) -> Option<Connection> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (connection, used) = kept.by_access.get_mut(access)?;
+        if !connection.is_good() {
+            kept.by_access.remove(access);
+            return None;
+        }
+        *used = Instant::now();
+        Some(connection.clone())
+    }
+
+    /// Keeps a connection. Where there are too many, the one goes that was not used for longest.
+    pub(crate) fn put(&self, access: String, connection: Connection) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.by_access.insert(access, (connection, Instant::now()));
+        if kept.by_access.len() > MOST {
+            let oldest = kept.by_access.iter().min_by_key(|(_, (_, used))| *used).map(|(access, _)| access.clone());
+            oldest.map(|access| kept.by_access.remove(&access));
+        }
+        if !std::mem::replace(&mut kept.is_swept, true) {
+            tokio::spawn(sweep(Arc::downgrade(&self.0)));
+        }
+    }
+}
+
+/// Lets go what is not used, until nothing is left.
+async fn sweep(kept: Weak<Mutex<Kept>>) {
+    loop {
+        tokio::time::sleep(SWEEP).await;
+        let Some(kept) = kept.upgrade() else { return };
+        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.sweep();
+        if kept.by_access.is_empty() {
+            kept.is_swept = false;
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
