@@ -26,6 +26,10 @@ const BACKOFF: std::ops::RangeInclusive<Duration> = Duration::from_millis(200)..
 /// How long a call that cannot get through is tried again.
 const PATIENCE: Duration = Duration::from_secs(90);
 
+/// How long a request may still be on its way whose call was given up. As much as the server waits for after the end of a
+/// grant.
+pub const MARGIN: Duration = Duration::from_secs(2);
+
 /// The last error that was tried again, without sensitive texts.
 type Told = Mutex<Option<String>>;
 
@@ -49,6 +53,8 @@ pub(crate) struct Caller {
     /// Resources of calls whose results nobody had, and what was found to be another object than is recorded. Whoever
     /// keeps the state has to hear of each of them again.
     pub(crate) open: HashSet<ResourceId>,
+    /// Until when something may still arrive of calls that nobody knows the end of.
+    pub(crate) on_the_way: Arc<Mutex<Option<Instant>>>,
 }
 
 impl Caller {
@@ -105,6 +111,15 @@ impl Caller {
         }
     }
 
+    /// Waits until nothing can arrive any more of the calls that nobody knows the end of. Once the grant is over, whoever
+    /// gave it waits for that.
+    pub(crate) async fn settle(&self) {
+        let until = *self.on_the_way.lock();
+        if let Some(until) = until {
+            let _ = self.grant.during(tokio::time::sleep_until(until)).await;
+        }
+    }
+
     /// Waits until a definition that was applied is established, since its instances can be created only then. What
     /// is wrong if it is not: it was applied all the same.
     async fn establish(&self, planned: &PlannedAction, until: Instant) -> Option<Problem> {
@@ -127,6 +142,9 @@ impl Caller {
     /// What is known of a call without an answer: nothing, unless the runtime only gathers.
     fn unanswered(&self, planned: &PlannedAction, problem: Problem) -> ResourceResult {
         let outcome = if self.runtime.is_deferred() { ResourceOutcome::Failed } else { ResourceOutcome::Unknown };
+        if outcome == ResourceOutcome::Unknown {
+            *self.on_the_way.lock() = Some(Instant::now() + MARGIN);
+        }
         ResourceResult { outcome, ..failed(planned, problem) }
     }
 

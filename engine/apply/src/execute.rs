@@ -151,6 +151,7 @@ pub async fn execute(
         grant: options.grant.clone(),
         keys: execution.keys.clone(),
         open: state.open.iter().map(|call| &call.id).chain(found(&state, execution.state)).cloned().collect(),
+        on_the_way: Arc::default(),
     };
     let mut walk = Walk {
         plan: execution.plan,
@@ -166,6 +167,8 @@ pub async fn execute(
         abandoned: false,
     };
     walk.run(&finished).await;
+    // Whoever hears that this is over may have somebody else begin at once.
+    walk.caller.settle().await;
     let (held, mut problems, abandoned) = (walk.held, walk.problems, walk.abandoned);
     if abandoned {
         return Err(Abandoned);

@@ -13,6 +13,7 @@ mod planning;
 mod values;
 mod verify;
 
+pub use call::MARGIN;
 pub use execute::{Execution, Options, Outcome, execute};
 pub use health::{Unhealthy, unhealthy};
 pub use importing::import;

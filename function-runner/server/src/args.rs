@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
+use stoa_apply::MARGIN;
 use stoa_runtime::CallLimits;
 
 use crate::{runtimes, service};
@@ -122,8 +123,8 @@ impl LimitArgs {
             calls: self.max_calls,
             resource_timeout: Duration::from_secs(self.resource_timeout_seconds.into()),
             health_timeout: Duration::from_secs(self.health_timeout_seconds.into()),
-            // There has to be time left to tell what became of it.
-            grace: GRACE.min(drain / 2),
+            // There has to be time left until nothing of it can arrive any more, and to tell what became of it.
+            grace: GRACE.min(drain.saturating_sub(MARGIN) / 2),
         }
     }
 

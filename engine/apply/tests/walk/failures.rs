@@ -5,6 +5,7 @@ use stoa_apply::ResourceOutcome;
 use stoa_engine::problem::reason;
 use stoa_runtime::RuntimeError;
 use stoa_runtime::fake::Operation;
+use tokio::time::Instant;
 
 use crate::support::{Stack, config_map, id, maps, secret, spec};
 
@@ -117,6 +118,38 @@ async fn a_stopped_walk_does_not_wait_for_ever() {
     let outcome = outcome.unwrap();
     assert!(outcome.canceled);
     assert_eq!(outcome.problems[0].message, "the run was stopped, and 10s later the call was still under way");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_given_up_is_waited_for_until_nothing_of_it_can_arrive_any_more() {
+    let spec = maps(&[("a", &[]), ("b", &[])]);
+    // Cut off when the grace of a stop is over, or because it took too long, or answered by nobody until the stop.
+    for (is_stopped, answer, takes) in [(true, None, 12), (false, None, 62), (true, Some(unavailable()), 2)] {
+        let stack = Stack::default();
+        let gate = stack.cloud.gate(&id("a"));
+        if let Some(error) = answer {
+            stack.cloud.fail(Operation::Apply, &id("a"), error);
+            gate.add_permits(1);
+        }
+        let planned = stack.plan(&spec).await.unwrap();
+        let start = Instant::now();
+        let (_, told) = tokio::join!(stack.execute(&spec, &planned, &[]), async {
+            stack.keeper.until(|keeper| !keeper.done().is_empty()).await;
+            if is_stopped {
+                stack.cancel.cancel();
+            }
+            stack.keeper.until(|keeper| keeper.results().len() == 2).await;
+            start.elapsed().as_secs()
+        });
+        assert_eq!(stack.keeper.result(&id("a")).outcome, ResourceOutcome::Unknown);
+        assert_eq!((told, start.elapsed().as_secs()), (takes - 2, takes), "its result is told at once");
+    }
+    // What was answered is over.
+    let stack = Stack::default();
+    let start = Instant::now();
+    stack.cloud.fail(Operation::Apply, &id("a"), rejected("no"));
+    assert!(!stack.apply(&spec).await.succeeded);
+    assert_eq!(start.elapsed().as_secs(), 0);
 }
 
 #[tokio::test]
