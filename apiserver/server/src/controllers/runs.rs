@@ -309,12 +309,17 @@ impl Scheduler {
         let is_same = |run: &Run| run.uid().as_deref() == Some(uid);
         if let Ok(Some(run)) = &found
             && is_same(run)
-            && awaits_approval(run)
+            && status(run).phase == RunPhase::AwaitingApproval
             && !wants_end(run)
             && self.has_turn(uid)
         {
-            if let Some(began) = self.began.get_mut(uid) {
-                began.pause();
+            if awaits_approval(run) {
+                if let Some(began) = self.began.get_mut(uid) {
+                    began.pause();
+                }
+            } else {
+                // It was decided while it was being put down, when nobody listened; the turn is still its own.
+                self.later.insert(key, Instant::now());
             }
             return;
         }

@@ -128,6 +128,30 @@ async fn rejected_plan_fails_the_run_and_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn run_that_is_decided_about_while_it_is_being_put_down_keeps_its_turn() {
+    let (world, _, _conversations) = guarded().await;
+    let mut scheduler = Scheduler::new(world.services.clone(), world.end.clone());
+    let runs = world.registry.api::<Run>();
+    for name in ["one", "two"] {
+        world.destroy(name).await;
+        scheduler.see(runs.get("shop", name).await.unwrap()).await;
+    }
+    world.waits("one").await;
+    world.decide("one", "Rejected").await;
+    // Its task has not ended yet, as far as the scheduler knows.
+    scheduler.see(runs.get("shop", "one").await.unwrap()).await;
+    let one = scheduler.tasks.join_next().await.unwrap().unwrap();
+    scheduler.ended(&one).await;
+    assert!(scheduler.has_turn(&one) && scheduler.tasks.is_empty());
+    scheduler.sweep().await;
+    let again = scheduler.tasks.join_next().await.expect("it goes on").unwrap();
+    assert_eq!((again.as_str(), world.ended("one").await.phase), (one.as_str(), RunPhase::Failed));
+    assert_eq!(status(&runs.get("shop", "two").await.unwrap()).phase, RunPhase::Pending);
+    scheduler.ended(&one).await;
+    world.waits("two").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn approved_plan_whose_premises_changed_is_refused_with_what_changed() {
     let (world, planned, mut conversations) = guarded().await;
     let world = world.controlled();
