@@ -3,11 +3,22 @@
 //! A run has its own bound; this is for the sum of them, so that what many runs call for does not come down on one cluster
 //! at once. Whoever waits for a place does so behind the calls of its own run alone: runs have their turns one after the
 //! other, however many calls each has waiting.
+//!
+//! A cluster that does not answer holds its places for long, and a few of them would hold them all. So a call that is under
+//! way for a while gives its place among all calls to others, as long as there are not as many such calls again; and who
+//! is slow to answer is called less at once.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+
+/// After how long a call counts as slow.
+const SLOW: Duration = Duration::from_secs(10);
+/// Which part of the calls to a place may be under way at once while one of them is slow.
+const PART: usize = 4;
 
 /// How many calls may be under way, and who waits. Clones share it.
 #[derive(Clone, Debug)]
@@ -15,20 +26,47 @@ struct Limit(Arc<Mutex<Queue>>);
 
 #[derive(Debug)]
 struct Queue {
-    free: usize,
+    most: usize,
+    taken: usize,
+    /// How many of those that have places are slow.
+    slow: usize,
     /// The runs whose calls wait, in the order of their turns.
     runs: VecDeque<Arc<str>>,
     /// Whoever waits, by run; never empty.
     waiting: HashMap<Arc<str>, VecDeque<oneshot::Sender<Place>>>,
 }
 
+impl Queue {
+    fn is_full(&self) -> bool {
+        self.taken >= if self.slow == 0 { self.most } else { (self.most / PART).max(1) }
+    }
+
+    /// Whose turn it is.
+    fn next(&mut self) -> Option<oneshot::Sender<Place>> {
+        let run = self.runs.pop_front()?;
+        let of_run = self.waiting.get_mut(&run).expect("it waits");
+        let next = of_run.pop_front();
+        if of_run.is_empty() {
+            self.waiting.remove(&run);
+        } else {
+            self.runs.push_back(run);
+        }
+        next
+    }
+}
+
 /// A place for one call, given on when it is dropped.
 #[derive(Debug)]
 struct Place(Option<Limit>);
 
+/// A mark that one of those that have places is slow, until it is dropped.
+#[derive(Debug)]
+struct Slow(Limit);
+
 impl Limit {
     fn new(calls: usize) -> Self {
-        Self(Arc::new(Mutex::new(Queue { free: calls, runs: VecDeque::new(), waiting: HashMap::new() })))
+        let (runs, waiting) = (VecDeque::new(), HashMap::new());
+        Self(Arc::new(Mutex::new(Queue { most: calls, taken: 0, slow: 0, runs, waiting })))
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -38,8 +76,8 @@ impl Limit {
     async fn place(&self, run: &Arc<str>) -> Place {
         let turn = {
             let mut queue = self.queue();
-            if queue.free > 0 {
-                queue.free -= 1;
+            if !queue.is_full() {
+                queue.taken += 1;
                 return Place(Some(self.clone()));
             }
             let (given, turn) = oneshot::channel();
@@ -52,34 +90,44 @@ impl Limit {
         turn.await.expect("whoever has a place gives it on")
     }
 
-    /// Whose turn it is; if nobody's, there is a free place more.
-    fn next(&self) -> Option<oneshot::Sender<Place>> {
-        let mut queue = self.queue();
-        let Some(run) = queue.runs.pop_front() else {
-            queue.free += 1;
-            return None;
-        };
-        let of_run = queue.waiting.get_mut(&run).expect("it waits");
-        let next = of_run.pop_front();
-        if of_run.is_empty() {
-            queue.waiting.remove(&run);
-        } else {
-            queue.runs.push_back(run);
+    fn slow(&self) -> Slow {
+        self.queue().slow += 1;
+        Slow(self.clone())
+    }
+
+    /// Gives places to those that wait, as long as there are any.
+    fn fill(&self) {
+        loop {
+            let next = {
+                let mut queue = self.queue();
+                if queue.is_full() {
+                    return;
+                }
+                let Some(next) = queue.next() else { return };
+                queue.taken += 1;
+                next
+            };
+            if let Err(mut unwanted) = next.send(Place(Some(self.clone()))) {
+                // Whoever waited went away.
+                unwanted.0 = None;
+                self.queue().taken -= 1;
+            }
         }
-        next
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         let Some(limit) = self.0.take() else { return };
-        while let Some(next) = limit.next() {
-            match next.send(Place(Some(limit.clone()))) {
-                Ok(()) => return,
-                // Whoever waited went away.
-                Err(mut unwanted) => unwanted.0 = None,
-            }
-        }
+        limit.queue().taken -= 1;
+        limit.fill();
+    }
+}
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        self.0.queue().slow -= 1;
+        self.0.fill();
     }
 }
 
@@ -87,14 +135,17 @@ impl Drop for Place {
 #[derive(Debug)]
 pub struct CallLimits {
     all: Limit,
+    /// For calls that are slow and so none of `all` any more.
+    slow: Limit,
     each: usize,
     places: Mutex<HashMap<String, Limit>>,
 }
 
 impl CallLimits {
-    /// So many in all, and so many to each place.
+    /// So many in all, slow ones aside, of which there may be as many again; and so many to each place, but a quarter
+    /// where one is slow.
     pub fn new(all: usize, each: usize) -> Self {
-        Self { all: Limit::new(all), each, places: Mutex::default() }
+        Self { all: Limit::new(all), slow: Limit::new(all), each, places: Mutex::default() }
     }
 
     /// The calls of a run to a place. Places with the same name are the same.
@@ -103,7 +154,7 @@ impl CallLimits {
         // What nobody calls any more is not remembered.
         places.retain(|_, limit| Arc::strong_count(&limit.0) > 1);
         let limit = places.entry(place.to_owned()).or_insert_with(|| Limit::new(self.each)).clone();
-        Turns(Some(Bounds { place: limit, all: self.all.clone(), run: run.into() }))
+        Turns(Some(Bounds { place: limit, all: self.all.clone(), slow: self.slow.clone(), run: run.into() }))
     }
 }
 
@@ -115,12 +166,28 @@ pub struct Turns(Option<Bounds>);
 struct Bounds {
     place: Limit,
     all: Limit,
+    slow: Limit,
     run: Arc<str>,
 }
 
 /// Leave to make one call, until it is dropped.
 #[derive(Debug)]
-pub struct Turn(#[expect(dead_code, reason = "held, and given on when it is dropped")] Option<[Place; 2]>);
+pub struct Turn(Option<(Held, AbortHandle)>);
+
+/// What a call has, until it is over.
+type Held = Arc<Mutex<Option<Places>>>;
+
+#[derive(Debug)]
+struct Places {
+    slow: Option<Slow>,
+    in_all: Place,
+    #[expect(dead_code, reason = "held, and given on when it is dropped")]
+    at_place: Place,
+}
+
+fn lock(held: &Held) -> MutexGuard<'_, Option<Places>> {
+    held.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 impl Turns {
     /// Nobody has to wait.
@@ -128,12 +195,39 @@ impl Turns {
         Self(None)
     }
 
-    /// Waits for the run's turn. Nothing is left behind when this is dropped.
+    /// Waits for the run's turn. Nothing is left behind when this is dropped. Has to be called in a runtime of Tokio.
     pub async fn next(&self) -> Turn {
-        let Some(Bounds { place, all, run }) = &self.0 else { return Turn(None) };
+        let Some(bounds) = &self.0 else { return Turn(None) };
         // In this order: what waits for one place keeps no other from being called.
-        let at_place = place.place(run).await;
-        Turn(Some([at_place, all.place(run).await]))
+        let at_place = bounds.place.place(&bounds.run).await;
+        let in_all = bounds.all.place(&bounds.run).await;
+        let held = Arc::new(Mutex::new(Some(Places { slow: None, in_all, at_place })));
+        let watch = tokio::spawn(bounds.clone().give_way(Arc::clone(&held)));
+        Turn(Some((held, watch.abort_handle())))
+    }
+}
+
+impl Bounds {
+    /// Once a call is slow, lets fewer others to its place, and others in where all are counted.
+    async fn give_way(self, held: Held) {
+        tokio::time::sleep(SLOW).await;
+        if let Some(places) = lock(&held).as_mut() {
+            places.slow = Some(self.place.slow());
+        }
+        let place = self.slow.place(&self.run).await;
+        if let Some(places) = lock(&held).as_mut() {
+            places.in_all = place;
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if let Some((held, watch)) = &self.0 {
+            watch.abort();
+            // The task may be there a little longer.
+            drop(lock(held).take());
+        }
     }
 }
 
@@ -192,6 +286,50 @@ mod tests {
         assert_eq!(*order.lock().unwrap(), ["many", "few", "one", "many", "few", "many"]);
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn places_that_do_not_answer_keep_no_others_from_being_called() {
+        let limits = CallLimits::new(8, 4);
+        let call = async |place: &str| {
+            let start = tokio::time::Instant::now();
+            let turn = tokio::time::timeout(Duration::from_secs(60), limits.turns(place, "run").next()).await;
+            (turn, start.elapsed())
+        };
+        let calls = async |place: &str| {
+            let calls = (0..4).map(|_| limits.turns(place, "run")).collect::<Vec<_>>();
+            let mut turns = Vec::new();
+            for call in calls {
+                turns.push(call.next().await);
+            }
+            turns
+        };
+        let mut a = calls("a").await;
+        let b = calls("b").await;
+        let (c, waited) = call("c").await;
+        assert!(c.is_ok() && waited == SLOW, "{waited:?}");
+        // One that answers now and then is called less at once until it has answered all.
+        a.pop();
+        assert!(call("a").await.0.is_err(), "three are slow");
+        a.truncate(1);
+        assert!(call("a").await.0.is_err(), "one is slow");
+        a.clear();
+        drop(c);
+        let a = calls("a").await;
+        assert_eq!(a.len(), 4, "none is slow");
+        // As many again may be slow, and no more.
+        let c = calls("c").await;
+        tokio::time::sleep(SLOW * 2).await;
+        let d = calls("d").await;
+        assert!(call("e").await.0.is_err());
+        drop(b);
+        assert!(call("e").await.0.is_ok());
+        drop((a, c, d));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        for limit in [&limits.all, &limits.slow] {
+            let queue = limit.queue();
+            assert_eq!((queue.taken, queue.slow, queue.runs.len(), queue.waiting.len()), (0, 0, 0, 0));
+        }
+    }
+
     #[tokio::test]
     async fn whoever_goes_away_takes_no_place_along() {
         let limits = CallLimits::new(1, 1);
@@ -206,6 +344,8 @@ mod tests {
         assert!(turns.next().now_or_never().is_some());
         assert_eq!(limits.places.lock().unwrap().len(), 1);
         drop(turns);
+        // What watches over its calls has ended, too.
+        tokio::task::yield_now().await;
         let _other = limits.turns("b", "run");
         assert_eq!(limits.places.lock().unwrap().keys().collect::<Vec<_>>(), ["b"]);
     }
