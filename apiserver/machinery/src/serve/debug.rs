@@ -19,6 +19,9 @@ pub(super) const PROFILES: &str = "/debug/pprof/";
 /// How long a profile takes that does not say, in seconds; Go's.
 const SECONDS: u64 = 30;
 
+/// How long a profile may take, in seconds: there is one at a time, so that nobody has it for hours.
+const LONGEST: u64 = 600;
+
 const INDEX: &str = "<html>
 <head>
 <title>/debug/pprof/</title>
@@ -47,7 +50,12 @@ pub(super) async fn serve(path: &str, query: Option<&str>, stop: &CancellationTo
         "" => text(StatusCode::OK, "text/html; charset=utf-8", INDEX.to_owned()),
         "profile" => {
             let seconds = seconds(&Query::parse(query.unwrap_or_default()));
-            match profile(seconds, stop).await {
+            if seconds > LONGEST {
+                // As Go's says it of what exceeds its server's WriteTimeout.
+                let why = format!("profile duration exceeds the {LONGEST} seconds that one may take");
+                return Some(refusal(StatusCode::BAD_REQUEST, &why));
+            }
+            match profile(Duration::from_secs(seconds), stop).await {
                 Ok(profile) => download(profile),
                 Err(error) => {
                     refusal(StatusCode::INTERNAL_SERVER_ERROR, &format!("Could not enable CPU profiling: {error}"))
@@ -58,10 +66,10 @@ pub(super) async fn serve(path: &str, query: Option<&str>, stop: &CancellationTo
     })
 }
 
-/// How long a profile is to take. What is no positive number is taken for none.
-fn seconds(query: &Query) -> Duration {
+/// How long a profile is to take, in seconds. What is no positive number is taken for none.
+fn seconds(query: &Query) -> u64 {
     let asked = query.first("seconds").and_then(|text| text.parse::<i64>().ok());
-    Duration::from_secs(asked.and_then(|seconds| u64::try_from(seconds).ok()).filter(|&s| s > 0).unwrap_or(SECONDS))
+    asked.and_then(|seconds| u64::try_from(seconds).ok()).filter(|&s| s > 0).unwrap_or(SECONDS)
 }
 
 async fn profile(time: Duration, stop: &CancellationToken) -> Result<Vec<u8>, ProfileError> {

@@ -32,6 +32,8 @@ pub(crate) struct Execution {
     pub(crate) cancel: CancellationToken,
     /// Fires when its time is up.
     pub(crate) overdue: CancellationToken,
+    /// Which function-runner answered last, for the next change of the status.
+    pub(crate) runner: Option<String>,
 }
 
 impl Execution {
@@ -54,9 +56,13 @@ impl Execution {
     async fn change(&mut self, mut change: impl FnMut(&mut Run) + Send) -> Result<(), Halt> {
         let (namespace, name, uid) = (self.run.namespace().unwrap_or_default(), self.run.name_any(), self.run.uid());
         let runs = self.services.lookup.api::<Run>()?;
+        let runner = &self.runner;
         self.run = runs
             .update_status_with(&namespace, &name, |run: &mut Run| {
                 if run.uid() == uid {
+                    if runner.is_some() {
+                        run.status.get_or_insert_default().runner.clone_from(runner);
+                    }
                     change(run);
                 }
             })
@@ -102,7 +108,6 @@ impl Execution {
     }
 
     pub(super) async fn begin(&mut self, target: &Target) -> Result<(), Halt> {
-        let runner = self.services.runner.address();
         if status(&self.run).start_time.is_none() {
             let (uid, backend) = (target.stack.uid().unwrap_or_default(), &target.workspace.spec.backend.name);
             garbage::note_scope(&*self.services.log, &target.namespace(), &uid, backend).await?;
@@ -114,7 +119,6 @@ impl Execution {
                     status.phase = RunPhase::Generating;
                     no_longer_waits(status);
                     status.start_time = Some(now.clone());
-                    status.runner = Some(runner.clone());
                     status.stack_uid = Some(uid.clone());
                 }
             })

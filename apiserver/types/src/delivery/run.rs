@@ -232,7 +232,7 @@ pub struct RunStatus {
     /// The commit that it made in the workspace's GitOps repository.
     #[serde(default, rename = "gitopsCommit", skip_serializing_if = "Option::is_none")]
     pub gitops_commit: Option<String>,
-    /// The function-runner that worked for it last.
+    /// The function-runner that worked for it last, by address and port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runner: Option<String>,
     /// The uid of the stack, under which its documents are in the Backend.

@@ -77,6 +77,19 @@ async fn a_profile_takes_as_long_as_is_asked_for_and_there_is_one() {
 }
 
 #[tokio::test]
+async fn a_profile_that_would_take_longer_than_ten_minutes_is_refused() {
+    let server = Setup::default().start().await;
+    let mut client = server.connect(Identity::Nobody).await;
+    for seconds in ["601", "9223372036854775807"] {
+        let answer = client.get(&format!("/debug/pprof/profile?seconds={seconds}")).await;
+        let text = "profile duration exceeds the 600 seconds that one may take\n";
+        assert_eq!((answer.code, &*answer.text), (StatusCode::BAD_REQUEST, text));
+        assert_eq!(answer.headers["x-go-pprof"], "1");
+    }
+    server.end().await;
+}
+
+#[tokio::test]
 async fn a_profile_ends_with_its_client_or_the_server() {
     let _alone = alone().await;
     let server = Setup::default().start().await;

@@ -37,6 +37,15 @@ use super::Halt;
 
 pub(crate) use self::{pool::Lent, verdict::is_of_runner};
 
+/// Which runner gave an answer, as metrics have it: kept with the answer.
+#[derive(Clone, Debug)]
+struct Answerer(String);
+
+/// Which runner gave an answer.
+pub(crate) fn answerer<T>(answer: &Response<T>) -> Option<String> {
+    answer.extensions().get::<Answerer>().map(|answerer| answerer.0.clone())
+}
+
 /// How many messages to a runner may wait for it in an apply.
 const AHEAD: usize = 256;
 
@@ -217,8 +226,9 @@ impl Runner {
         while let Some(mut lent) = search.next().await {
             // The futures of the client are large.
             match Box::pin(call(lent.client(), request.clone())).await {
-                Ok(answer) => {
+                Ok(mut answer) => {
                     lent.answered();
+                    answer.extensions_mut().insert(Answerer(lent.name().to_owned()));
                     return Ok(answer);
                 }
                 Err(status) => search.failed(lent, status)?,

@@ -234,10 +234,12 @@ impl Pool {
     }
 
     fn member(&self, address: usize, to: SocketAddr, channel: Channel) -> Member {
+        let name = to.to_string();
+        self.metrics.know(&name);
         Member {
             address,
             to,
-            name: to.to_string(),
+            name,
             channel: RwLock::new(channel),
             standing: Mutex::new(Standing::Unknown),
             is_alternative: AtomicBool::default(),
@@ -259,6 +261,11 @@ impl Pool {
     /// The addresses of the runners, in order.
     pub(super) fn names(&self) -> Vec<String> {
         self.members.read().iter().map(|member| member.name.clone()).collect()
+    }
+
+    /// The runners of which metrics are told.
+    pub(super) fn told(&self) -> Vec<String> {
+        self.metrics.told()
     }
 
     /// How many calls each has under way.
@@ -359,6 +366,11 @@ impl Lent {
         member.calls.fetch_add(1, Relaxed);
         member.metrics.began(&member.name);
         Self { member, method, code: Code::Cancelled }
+    }
+
+    /// Which runner it is, as metrics have it.
+    pub(crate) fn name(&self) -> &str {
+        &self.member.name
     }
 
     /// A client for the call.

@@ -299,6 +299,28 @@ async fn runners_come_and_go_with_what_a_name_stands_for() {
     }
 }
 
+#[tokio::test]
+async fn metrics_tell_only_of_runners_that_there_are_or_that_have_calls_under_way() {
+    let runner = at_each(&["127.0.0.1:1".parse().unwrap()]);
+    let pool = &runner.pool;
+    let known = |texts: &[&str]| pool.found(vec![Ok(texts.iter().map(|text| text.parse().unwrap()).collect())]);
+    let call = async || pool.search("Plan", None).next().await.unwrap();
+    known(&["10.0.0.1:7443"]);
+    let (mut answered, held) = (call().await, call().await);
+    answered.answered();
+    drop((answered, call().await));
+    assert_eq!(pool.told(), ["10.0.0.1:7443"]);
+    known(&["10.0.0.2:7443"]);
+    assert_eq!(pool.told(), ["10.0.0.1:7443"], "it has a call, and the other none yet");
+    // It is back before its last call is over, which is none of its own any more.
+    known(&["10.0.0.1:7443"]);
+    drop(call().await);
+    drop(held);
+    assert_eq!(pool.told(), ["10.0.0.1:7443"]);
+    known(&["10.0.0.3:7443"]);
+    assert!(pool.told().is_empty(), "{:?}", pool.told());
+}
+
 /// The certificates of both sides in a folder.
 struct Pki {
     folder: TempDir,

@@ -75,6 +75,7 @@ pub(super) async fn apply(
     let opened = execution.unless_canceled(client.apply(start, last.as_deref())).await?;
     let opened = opened.map_err(|e| runner::halt(&e, reason::APPLY_FAILED))?;
     let Opened { requests, sequence, instance, events, lent } = opened;
+    execution.runner = Some(lent.name().to_owned());
     let grants = Grants::new(lease);
     grants.admit(execution, state, &instance, total > 0).await?;
     reached("head-dirty");

@@ -99,7 +99,9 @@ async fn planned(
     };
     let runner = execution.services.runner.clone();
     let response = execution.unless_canceled(runner.plan(request)).await?;
-    let response = response.map_err(|e| runner::halt(&e, reason::PLAN_FAILED))?.into_inner();
+    let response = response.map_err(|e| runner::halt(&e, reason::PLAN_FAILED))?;
+    execution.runner = runner::answerer(&response);
+    let response = response.into_inner();
     let plan = document::decode(&response.plan).map_err(|e| unreadable(&execution.run.name_any(), &e))?;
     if is_import {
         import::check(execution, target, &plan).await?;

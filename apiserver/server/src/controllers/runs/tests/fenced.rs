@@ -322,6 +322,7 @@ async fn run_without_changes_writes_nothing_of_its_runner() {
     let mut only = conversations.recv().await.unwrap();
     only.begin("only").await;
     only.carry_out(&[]).await;
-    assert_eq!(world.ended("one").await.phase, RunPhase::Succeeded);
+    let ended = world.ended("one").await;
+    assert_eq!((ended.phase, ended.runner), (RunPhase::Succeeded, Some(address.to_string())));
     assert!(world.services.log.scan("/stoa/state/", None).await.unwrap().entries.is_empty());
 }
