@@ -12,7 +12,7 @@ pub const TRIGGERED: &str = "Triggered";
 pub const COMPLETE: &str = "Complete";
 /// Condition of a Run: it ended badly.
 pub const FAILED: &str = "Failed";
-/// Condition of a Run: something is out of reach or busy, and the run is tried again.
+/// Condition of a Run: it waits for its turn, or something is out of reach or busy and the run is tried again.
 pub const WAITING: &str = "Waiting";
 /// Condition of a Workflow: nothing of it begins.
 pub const PAUSED: &str = "Paused";
@@ -94,6 +94,12 @@ pub const MASS_DELETION: &str = "MassDeletion";
 pub const RUNNER_UNAVAILABLE: &str = "RunnerUnavailable";
 /// Another run of the same stack and workspace is under way.
 pub const CONFLICTING_RUN: &str = "ConflictingRun";
+/// Another run of the same stack and workspace comes first.
+pub const QUEUED: &str = "Queued";
+/// As many runs are carried out as may be.
+pub const NO_PLACE: &str = "NoPlace";
+/// As many runs of the namespace are carried out as may be.
+pub const NAMESPACE_SHARE_USED: &str = "NamespaceShareUsed";
 /// Somebody has to approve a plan; also a condition of a Workflow, in which they may have to approve a step.
 pub const AWAITING_APPROVAL: &str = "AwaitingApproval";
 /// Somebody rejected the plan.

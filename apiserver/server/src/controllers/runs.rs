@@ -5,6 +5,7 @@
 //! stale, and is not executed until somebody decides or cancels it: no task, lease or function-runner is held for it.
 
 mod places;
+mod waiting;
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -25,7 +26,10 @@ use stoa_types::{
 use tokio::{task::JoinSet, time::Instant};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use self::places::Places;
+use self::{
+    places::Places,
+    waiting::{Cause, Told},
+};
 use super::queue::{self, ObjectKey};
 use crate::runs::{Services, awaits_approval, drive, execution::Execution, journal, status, wants_end};
 
@@ -63,7 +67,10 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
                 Ok(uid) => scheduler.ended(&uid).await,
                 Err(error) => tracing::error!(%error, "a run's task ended badly"),
             },
-            _ = sweep.tick() => scheduler.sweep().await,
+            _ = sweep.tick() => {
+                scheduler.sweep().await;
+                scheduler.tell_waiting().await;
+            }
         }
     }
     while scheduler.tasks.join_next().await.is_some() {}
@@ -74,8 +81,8 @@ struct Scheduler {
     end: CancellationToken,
     /// The runs that are executed, by uid.
     active: HashMap<String, Active>,
-    /// For each lane the uid that is executed and those that wait.
-    lanes: HashMap<Lane, (Option<String>, VecDeque<Run>)>,
+    /// For each lane whose turn it is and those that wait.
+    lanes: HashMap<Lane, (Option<Turn>, VecDeque<Run>)>,
     /// The lane of each run that is in one.
     lane_of: HashMap<String, Lane>,
     /// Who of those that may be executed is.
@@ -84,7 +91,21 @@ struct Scheduler {
     began: HashMap<String, Began>,
     /// Runs to be taken up again, and ended runs to be deleted.
     later: HashMap<ObjectKey, Instant>,
+    /// What those that wait know of why.
+    told: Told,
     tasks: JoinSet<String>,
+}
+
+/// The run that has its turn in a lane.
+struct Turn {
+    uid: String,
+    name: String,
+}
+
+impl Turn {
+    fn of(run: &Run) -> Self {
+        Self { uid: run.uid().unwrap_or_default(), name: run.name_any() }
+    }
 }
 
 /// A run that is executed.
@@ -171,6 +192,7 @@ impl Scheduler {
             lane_of: HashMap::new(),
             began: HashMap::new(),
             later: HashMap::new(),
+            told: Told::default(),
             tasks: JoinSet::new(),
         }
     }
@@ -230,7 +252,7 @@ impl Scheduler {
         if current.is_some() {
             waiting.push_back(run);
         } else {
-            *current = Some(uid);
+            *current = Some(Turn::of(&run));
             if !awaits_approval(&run) {
                 self.start(run);
             }
@@ -240,7 +262,7 @@ impl Scheduler {
     /// Whether it is the turn of a run in its lane.
     fn has_turn(&self, uid: &str) -> bool {
         let lane = self.lane_of.get(uid).and_then(|lane| self.lanes.get(lane));
-        lane.is_some_and(|(current, _)| current.as_deref() == Some(uid))
+        lane.is_some_and(|(current, _)| current.as_ref().is_some_and(|turn| turn.uid == uid))
     }
 
     async fn refuse(&self, run: Run) -> Result<(), ApiError> {
@@ -338,7 +360,7 @@ impl Scheduler {
     fn leave_lane(&mut self, uid: &str) {
         let Some(lane) = self.lane_of.remove(uid) else { return };
         let Some((current, waiting)) = self.lanes.get_mut(&lane) else { return };
-        if current.as_deref() == Some(uid) {
+        if current.as_ref().is_some_and(|turn| turn.uid == uid) {
             *current = None;
         }
         if current.is_some() {
@@ -346,7 +368,7 @@ impl Scheduler {
         }
         match waiting.pop_front() {
             Some(next) => {
-                *current = next.uid();
+                *current = Some(Turn::of(&next));
                 self.start(next);
             }
             None => {
@@ -379,6 +401,24 @@ impl Scheduler {
         if let Some(active) = self.active.get(&uid) {
             active.cancel.cancel();
         }
+    }
+
+    /// What those wait for that have not begun.
+    fn waiting(&self) -> impl Iterator<Item = (&Run, Cause)> {
+        let in_lanes = self.lanes.values().flat_map(|(current, waiting)| {
+            let before = waiting.iter().map(|run| run.name_any());
+            let before = current.as_ref().map(|turn| turn.name.clone()).into_iter().chain(before);
+            waiting.iter().zip(before.map(Cause::Turn))
+        });
+        in_lanes.chain(self.places.waiting())
+    }
+
+    /// Has those that wait say what for.
+    async fn tell_waiting(&mut self) {
+        let Ok(runs) = self.services.lookup.api::<Run>() else { return };
+        let mut told = std::mem::take(&mut self.told);
+        told.tell(&runs, self.waiting()).await;
+        self.told = told;
     }
 
     /// Looks at what was put off.

@@ -9,6 +9,8 @@ use std::collections::{HashMap, VecDeque};
 use kube::ResourceExt as _;
 use stoa_types::Run;
 
+use super::waiting::Cause;
+
 #[derive(Debug)]
 pub(super) struct Places {
     all: usize,
@@ -48,12 +50,26 @@ impl Places {
         waiting.push_back(uid);
     }
 
+    /// How many places a namespace may have.
+    fn share(&self) -> usize {
+        (self.all / 2).max(1)
+    }
+
+    /// What waits, and what it lacks.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = (&Run, Cause)> {
+        let (all, share) = (self.all, self.share());
+        self.runs.values().map(move |run| {
+            let taken = self.taken.get(&run.namespace().unwrap_or_default()).copied().unwrap_or(0);
+            (run, if taken >= share && share < all { Cause::Share(share, all) } else { Cause::Places(all) })
+        })
+    }
+
     /// The next run that has a place now, if there is one.
     pub(super) fn next(&mut self) -> Option<Run> {
         if self.taken.values().sum::<usize>() >= self.all {
             return None;
         }
-        let most = (self.all / 2).max(1);
+        let most = self.share();
         let taken = |namespace: &String| self.taken.get(namespace).copied().unwrap_or(0);
         let at = self.turns.iter().position(|namespace| taken(namespace) < most)?;
         let namespace = self.turns.remove(at)?;

@@ -5,6 +5,7 @@ mod buckets;
 mod fenced;
 mod full;
 mod told;
+mod waiting;
 
 use std::sync::{
     Arc,

@@ -1,0 +1,102 @@
+//! What runs say that wait for their turn or a place.
+
+use super::*;
+
+fn waits<'a>(status: &'a RunStatus) -> Option<(&'a str, &'a str)> {
+    condition(&status.conditions, reason::WAITING).map(|waits| (waits.reason.as_str(), waits.message.as_str()))
+}
+
+impl World {
+    /// Waits until a run says that it waits for this reason; what it says.
+    async fn told(&self, name: &str, why: &str) -> String {
+        let status = self.until(name, |status| waits(status).is_some_and(|(reason, _)| reason == why)).await;
+        waits(&status).unwrap().1.to_owned()
+    }
+
+    async fn version(&self, name: &str) -> Option<String> {
+        self.registry.api::<Run>().get("shop", name).await.unwrap().metadata.resource_version
+    }
+}
+
+#[tokio::test]
+async fn run_that_waits_for_its_turn_names_the_one_before_it() {
+    let world = World::with_controller().await;
+    for name in ["one", "two", "three"] {
+        world.apply(name).await;
+    }
+    let after = |name: &str| {
+        format!("run {name} comes first: what changes stack web in workspace dev goes one after the other")
+    };
+    assert_eq!(world.told("two", reason::QUEUED).await, after("one"));
+    assert_eq!(world.told("three", reason::QUEUED).await, after("two"));
+    let before = world.version("three").await;
+    world.change("one", |run| run.spec.cancel = true).await;
+    world.began("two").await;
+    let second = status(&world.registry.api::<Run>().get("shop", "two").await.unwrap());
+    assert!(waits(&second).is_none_or(|(why, _)| why != reason::QUEUED), "{second:?}");
+    // The queue moved on, and whoever is behind the same run has nothing to be told.
+    tokio::time::sleep(2 * SWEEP).await;
+    assert_eq!(world.version("three").await, before);
+    world.change("three", |run| run.spec.cancel = true).await;
+    assert_eq!(waits(&world.ended("three").await), None);
+}
+
+#[tokio::test]
+async fn run_that_waits_for_a_place_says_whose_are_taken() {
+    let preview = json!({"stack": "web", "workspace": "dev", "operation": "Preview"});
+    for (places, why, message) in [
+        (1, reason::NO_PLACE, "the only place for runs is taken"),
+        (4, reason::NAMESPACE_SHARE_USED, "namespace shop has its share of the places for runs, 2 of 4"),
+    ] {
+        let mut world = World::new().await;
+        world.services.max_runs = places;
+        let world = world.controlled();
+        for name in ["one", "two", "three"] {
+            world.create("Run", name, preview.clone()).await;
+        }
+        assert_eq!(world.told("three", why).await, message);
+        world.change("one", |run| run.spec.cancel = true).await;
+        world.change("two", |run| run.spec.cancel = true).await;
+        world.began("three").await;
+    }
+}
+
+#[tokio::test]
+async fn what_changes_is_told_now_and_then_and_to_so_many_at_once() {
+    let world = World::new().await;
+    let runs = world.registry.api::<Run>();
+    for number in 0..20 {
+        world.apply(&format!("run-{number:02}")).await;
+    }
+    let all = runs.list(Some("shop"), "").await.unwrap();
+    let said = async || {
+        let all = runs.list(Some("shop"), "").await.unwrap();
+        let mut said = std::collections::BTreeMap::<String, usize>::new();
+        for run in all {
+            *said.entry(waits(&status(&run)).map_or("", |(why, _)| why).to_owned()).or_default() += 1;
+        }
+        said.into_iter().map(|(why, count)| format!("{why} {count}")).collect::<Vec<_>>()
+    };
+    let mut told = waiting::Told::default();
+    let all_places = || all.iter().map(|run| (run, Cause::Places(1)));
+    told.tell(&runs, all_places()).await;
+    assert_eq!(said().await, [" 4", "NoPlace 16"]);
+    told.tell(&runs, all_places()).await;
+    assert_eq!(said().await, ["NoPlace 20"]);
+    let share = || all.iter().map(|run| (run, Cause::Share(2, 4)));
+    told.tell(&runs, share()).await;
+    assert_eq!(said().await, ["NoPlace 20"], "they have just been told something");
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(31)).await;
+    tokio::time::resume();
+    told.tell(&runs, share()).await;
+    assert_eq!(said().await, ["NamespaceShareUsed 16", "NoPlace 4"]);
+    // One that begins or is to end meanwhile is left alone.
+    world.change("run-00", |run| run.spec.cancel = true).await;
+    let begin = |run: &mut Run| run.status.get_or_insert_default().phase = RunPhase::Generating;
+    runs.update_status_with("shop", "run-01", begin).await.unwrap();
+    let before = [world.version("run-00").await, world.version("run-01").await];
+    let mut another = waiting::Told::default();
+    another.tell(&runs, all.iter().map(|run| (run, Cause::Turn("x".to_owned())))).await;
+    assert_eq!([world.version("run-00").await, world.version("run-01").await], before);
+}

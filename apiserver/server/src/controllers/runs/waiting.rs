@@ -1,0 +1,121 @@
+//! What runs wait for that have not begun, in their condition `Waiting`.
+//!
+//! A run that waits for its turn names the one before it rather than the one under way, so that nothing has to be told anew
+//! when a queue moves on: its turn comes when that one ends. What is over within a second is not told at all, what is
+//! otherwise by now is told again after half a minute, and only so many hear of it at once, however many wait.
+
+use std::{collections::HashMap, time::Duration};
+
+use futures_util::future::join_all;
+use kube::ResourceExt as _;
+use stoa_machinery::registry::Api;
+use stoa_types::{Run, delivery::RunPhase, reason};
+use tokio::time::Instant;
+
+use crate::{
+    controllers::queue,
+    kinds::check::set_condition,
+    runs::{status, wants_end},
+};
+
+/// How soon a run is told something else.
+const AGAIN: Duration = Duration::from_secs(30);
+/// How many runs are told something at once.
+const AT_ONCE: usize = 16;
+
+/// What keeps a run from beginning.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// The run of this name comes first.
+    Turn(String),
+    /// All places are taken, so many.
+    Places(usize),
+    /// The run's namespace has as many places as it may of all that there are.
+    Share(usize, usize),
+}
+
+impl Cause {
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::Turn(_) => reason::QUEUED,
+            Self::Places(_) => reason::NO_PLACE,
+            Self::Share(..) => reason::NAMESPACE_SHARE_USED,
+        }
+    }
+
+    fn message(&self, run: &Run) -> String {
+        match self {
+            Self::Turn(first) => format!(
+                "run {first} comes first: what changes stack {} in workspace {} goes one after the other",
+                run.spec.stack, run.spec.workspace
+            ),
+            Self::Places(1) => "the only place for runs is taken".to_owned(),
+            Self::Places(all) => format!("all {all} places for runs are taken"),
+            Self::Share(share, all) => format!(
+                "namespace {} has its share of the places for runs, {share} of {all}",
+                run.namespace().unwrap_or_default()
+            ),
+        }
+    }
+}
+
+/// What runs were told.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    /// By uid: what, when, and in which round it was last still waiting.
+    told: HashMap<String, (Cause, Instant, u64)>,
+    round: u64,
+}
+
+impl Told {
+    /// Tells those that wait what for, as far as they do not know it.
+    pub(super) async fn tell(&mut self, runs: &Api<Run>, waiting: impl Iterator<Item = (&Run, Cause)>) {
+        self.round += 1;
+        let mut due = Vec::new();
+        for (run, cause) in waiting {
+            let uid = run.uid().unwrap_or_default();
+            if status(run).start_time.is_some() {
+                continue;
+            }
+            if let Some((told, at, last)) = self.told.get_mut(&uid) {
+                *last = self.round;
+                if *told == cause || at.elapsed() < AGAIN {
+                    continue;
+                }
+            }
+            if due.len() < AT_ONCE {
+                due.push((uid, run, cause));
+            }
+        }
+        let round = self.round;
+        self.told.retain(|_, (.., last)| *last == round);
+        let writes = join_all(due.iter().map(|(uid, run, cause)| tell(runs, uid, run, cause))).await;
+        for ((uid, _, cause), is_told) in due.into_iter().zip(writes) {
+            if is_told {
+                self.told.insert(uid, (cause, Instant::now(), round));
+            }
+        }
+    }
+}
+
+/// Tells one run; whether that is done.
+async fn tell(runs: &Api<Run>, uid: &str, run: &Run, cause: &Cause) -> bool {
+    let (namespace, name) = queue::key_of(run);
+    let (why, message) = (cause.reason(), cause.message(run));
+    let change = |run: &mut Run| {
+        // It may have begun since, or be about to end.
+        let is_waiting = status(run).phase == RunPhase::Pending && status(run).start_time.is_none() && !wants_end(run);
+        if run.uid().as_deref() == Some(uid) && is_waiting {
+            let generation = run.metadata.generation;
+            let conditions = &mut run.status.get_or_insert_default().conditions;
+            set_condition(conditions, reason::WAITING, true, why, message.as_str(), generation);
+        }
+    };
+    match runs.update_status_with(&namespace, &name, change).await {
+        Ok(_) => true,
+        Err(error) => {
+            tracing::debug!(run = name, %error, "a run does not show what it waits for");
+            error.code() == 404
+        }
+    }
+}
