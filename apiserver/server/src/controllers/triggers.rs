@@ -7,6 +7,8 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use futures_util::StreamExt as _;
+use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use parking_lot::Mutex;
 use serde::{Deserialize, de::IgnoredAny};
@@ -15,10 +17,10 @@ use sha2::{Digest as _, Sha256};
 use stoa_engine::digest::{canonical_json, hex};
 use stoa_machinery::{ApiError, RequestContext, registry::Api};
 use stoa_types::{
-    Project, Run, Stack,
+    Project, Run, Source, Stack,
     common::condition,
     config::{self, Started, TriggerStatus},
-    delivery::{Operation, RunPhase},
+    delivery::{Operation, RunPhase, RunStatus},
     labels, reason,
 };
 use tokio_util::sync::CancellationToken;
@@ -46,6 +48,11 @@ const AGAIN: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_secs(30);
 /// How many stacks are looked at at once.
 const AT_ONCE: usize = 8;
+/// How long after a run that failed since its source was out of reach another one is started for the same: that long, then
+/// twice as long and so on.
+const RETRY: SignedDuration = SignedDuration::from_mins(1);
+/// How often that is tried.
+const RETRIES: i64 = 5;
 /// How many names are tried if others have taken them.
 const NAMES: i64 = 5;
 
@@ -174,11 +181,14 @@ async fn follow(
     let cause = cause_of(&stack, operation, &content);
     let mut refused = None;
     for workspace in stack.spec.workspaces.clone() {
-        if started_in(&stack, &workspace).is_some_and(|started| started.cause == cause) {
-            continue;
-        }
+        let before = started_in(&stack, &workspace).filter(|started| started.cause == cause);
+        let retries = match before.map(|started| (started, time_to_retry(services, &stack, started))) {
+            None => 0,
+            Some((started, Some(left))) if left.is_zero() && is_readable(services, &stack) => started.retries + 1,
+            Some(_) => continue,
+        };
         match start(services, &stack, &workspace, operation, &commit, &cause).await {
-            Ok(started) => stack = note(services, &stack, started).await?,
+            Ok(started) => stack = note(services, &stack, Started { retries, ..started }).await?,
             // Such as without the workspace; others do not wait for it.
             Err(error) if matches!(error.code(), 403 | 404 | 409 | 422) => {
                 refused = Some(format!("workspace {workspace}: {}", error.message()));
@@ -187,7 +197,12 @@ async fn follow(
         }
     }
     stack = note_ends(services, stack).await?;
-    let again = refused.is_some().then_some(AGAIN);
+    let waits = stack.spec.workspaces.iter().filter_map(|workspace| {
+        let started = started_in(&stack, workspace).filter(|started| started.cause == cause)?;
+        // One whose time has come waits for its source.
+        time_to_retry(services, &stack, started).map(|left| if left.is_zero() { AGAIN } else { left })
+    });
+    let again = waits.chain(refused.is_some().then_some(AGAIN)).min();
     let told = match refused {
         Some(message) => (false, reason::NOT_STARTED, message),
         None => summary(&stack),
@@ -225,6 +240,39 @@ fn cause_of(stack: &Stack, operation: Operation, content: &str) -> String {
 fn started_in<'a>(stack: &'a Stack, workspace: &str) -> Option<&'a Started> {
     let trigger = stack.status.as_ref()?.trigger.as_ref()?;
     trigger.started.iter().find(|started| started.workspace == workspace)
+}
+
+/// How long until another run is started for what this one was, if one is to be.
+fn time_to_retry(services: &Services, stack: &Stack, started: &Started) -> Option<Duration> {
+    let Time(at) = started.retry_time.as_ref().filter(|_| !was_mended(stack, started))?;
+    Some(Duration::try_from(at.duration_since(services.now())).unwrap_or_default())
+}
+
+/// Whether nothing is known to keep the stack's source from being read.
+fn is_readable(services: &Services, stack: &Stack) -> bool {
+    let namespace = stack.namespace().unwrap_or_default();
+    let project = services.lookup.cached::<Project>(&namespace, &stack.spec.project);
+    let source = project.and_then(|project| services.lookup.cached::<Source>(&namespace, &project.spec.source.name));
+    let conditions = source.and_then(|source| source.status).map(|status| status.conditions).unwrap_or_default();
+    condition(&conditions, reason::READY).is_none_or(|ready| ready.status == "True")
+}
+
+/// Whether somebody else has brought to a good end what this run did not.
+fn was_mended(stack: &Stack, failed: &Started) -> bool {
+    stack.status.iter().flat_map(|status| &status.deployments).any(|deployment| {
+        deployment.workspace == failed.workspace
+            && deployment.phase == Some(RunPhase::Succeeded)
+            && deployment.commit.as_ref() == Some(&failed.commit)
+    })
+}
+
+/// When to start another run for what one was started for that ended so, after so many others.
+fn retry_time(ended: &RunStatus, retries: i64) -> Option<Time> {
+    let failed = condition(&ended.conditions, reason::FAILED)?;
+    let is_tried_again =
+        ended.phase == RunPhase::Failed && failed.reason == reason::SOURCE_UNREACHABLE && retries < RETRIES;
+    let wait = RETRY * 2_i32.saturating_pow(u32::try_from(retries).unwrap_or_default());
+    is_tried_again.then(|| Some(Time(ended.completion_time.as_ref()?.0 + wait)))?
 }
 
 /// The name of the run with this number: nothing else makes one of it.
@@ -279,6 +327,8 @@ async fn start(
             commit: commit.to_owned(),
             run: name,
             phase: None,
+            retries: 0,
+            retry_time: None,
         });
     }
 }
@@ -338,19 +388,21 @@ async fn note_ends(services: &Services, stack: Stack) -> Result<Stack, ApiError>
     let mut ended = HashMap::new();
     let started = stack.status.iter().flat_map(|status| &status.trigger).flat_map(|trigger| &trigger.started);
     for started in started.filter(|started| started.phase.is_none() && !started.run.is_empty()) {
-        let phase = match runs.get_opt(&namespace, &started.run).await? {
-            Some(run) => Some(status(&run).phase).filter(|phase| phase.is_terminal()),
+        let end = match runs.get_opt(&namespace, &started.run).await? {
+            Some(run) => Some(status(&run)).filter(|status| status.phase.is_terminal()),
             // Somebody deleted it before it ended.
-            None => Some(RunPhase::Canceled),
+            None => Some(RunStatus { phase: RunPhase::Canceled, ..RunStatus::default() }),
         };
-        ended.extend(phase.map(|phase| (started.run.clone(), phase)));
+        ended.extend(end.map(|end| (started.run.clone(), (end.phase, retry_time(&end, started.retries)))));
     }
     if ended.is_empty() {
         return Ok(stack);
     }
     change(&services.lookup.api::<Stack>()?, &stack, |trigger| {
         for started in &mut trigger.started {
-            started.phase = started.phase.or(ended.get(&started.run).copied());
+            if let (None, Some((phase, retry_time))) = (started.phase, ended.get(&started.run)) {
+                (started.phase, started.retry_time) = (Some(*phase), retry_time.clone());
+            }
         }
     })
     .await
@@ -422,23 +474,17 @@ fn summary(stack: &Stack) -> Told {
     let of_stack = |started: &&Started| stack.spec.workspaces.contains(&started.workspace);
     let started: Vec<Started> = status.trigger.unwrap_or_default().started;
     let started: Vec<&Started> = started.iter().filter(of_stack).collect();
-    // Somebody else may have brought it to a good end since.
-    let was_mended = |failed: &Started| {
-        status.deployments.iter().any(|deployment| {
-            deployment.workspace == failed.workspace
-                && deployment.phase == Some(RunPhase::Succeeded)
-                && deployment.commit.as_ref() == Some(&failed.commit)
-        })
-    };
     let is_failed = |started: &&&Started| {
-        matches!(started.phase, Some(RunPhase::Failed | RunPhase::Canceled)) && !was_mended(started)
+        matches!(started.phase, Some(RunPhase::Failed | RunPhase::Canceled)) && !was_mended(stack, started)
     };
     if let Some(failed) = started.iter().find(is_failed) {
-        let Started { run, commit, workspace, .. } = failed;
-        let message = format!(
-            "run {run} for commit {} in workspace {workspace} did not succeed; it is not started again before the source or the stack changes",
-            short(commit)
-        );
+        let Started { run, commit, workspace, retry_time, .. } = failed;
+        let then = match retry_time {
+            Some(Time(at)) => format!("another is started once the source can be read again, at {at} at the earliest"),
+            None => "it is not started again before the source or the stack changes".to_owned(),
+        };
+        let message =
+            format!("run {run} for commit {} in workspace {workspace} did not succeed; {then}", short(commit));
         return (false, reason::RUN_FAILED, message);
     }
     let told = started.iter().map(|started| {

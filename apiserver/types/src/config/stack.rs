@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -193,4 +194,15 @@ pub struct Started {
     /// How it ended; absent until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<RunPhase>,
+    /// How many runs for the same failed before it since the source was out of reach.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub retries: i64,
+    /// When another is started for the same, if the source can be read by then: this one failed since it was out of reach. Absent where that was tried often enough.
+    #[serde(default, rename = "retryTime", skip_serializing_if = "Option::is_none")]
+    pub retry_time: Option<Time>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+fn is_zero(number: &i64) -> bool {
+    *number == 0
 }

@@ -9,7 +9,7 @@ use stoa_proto::{
     ResolveRequest, ResolveResponse,
     function_runner_server::{FunctionRunner, FunctionRunnerServer},
 };
-use stoa_types::{Condition, Source};
+use stoa_types::Condition;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming, transport::server::TcpIncoming};
 
@@ -227,6 +227,85 @@ async fn what_failed_is_not_started_again_until_something_changes() {
     world.push("b", "2").await;
     world.look().await;
     assert_eq!(world.started().await, ["dev b"]);
+}
+
+/// A clock that stands at so many seconds.
+#[derive(Debug, Default)]
+struct Standing(std::sync::atomic::AtomicI64);
+
+impl stoa_storage::Clock for Standing {
+    fn now_ms(&self) -> i64 {
+        self.0.load(std::sync::atomic::Ordering::Relaxed) * 1_000
+    }
+}
+
+#[tokio::test]
+async fn what_failed_since_its_source_was_away_is_tried_again_when_it_is_back() {
+    let mut world = World::new().await;
+    let clock = Arc::new(Standing::default());
+    world.runs.services.clock = clock.clone();
+    let at = |seconds: i64| clock.0.store(seconds, std::sync::atomic::Ordering::Relaxed);
+    let source = async |is_ready: bool| {
+        let change = |source: &mut Source| {
+            let conditions = &mut source.status.get_or_insert_default().conditions;
+            set_condition(conditions, reason::READY, is_ready, reason::SOURCE_UNREACHABLE, "", None);
+        };
+        world.runs.registry.api::<Source>().update_status_with("shop", "config", change).await.unwrap();
+    };
+    let fail = async |why: &'static str| {
+        let (run, now) = (world.last().await, Time(world.runs.services.now()));
+        let fail = |run: &mut Run| {
+            let status = run.status.get_or_insert_default();
+            (status.phase, status.completion_time) = (RunPhase::Failed, Some(now.clone()));
+            set_condition(&mut status.conditions, reason::FAILED, true, why, "", None);
+        };
+        world.runs.registry.api::<Run>().update_status_with("shop", &run.name_any(), fail).await.unwrap();
+    };
+    let look = async || {
+        let key = ("shop".to_owned(), "web".to_owned());
+        let again = look(world.runs.services.clone(), world.contents.clone(), key).await.unwrap();
+        (world.started().await.len(), again.map(|again| again.as_secs()))
+    };
+    assert_eq!(look().await, (1, None));
+    fail(reason::SOURCE_UNREACHABLE).await;
+    assert_eq!(look().await, (1, Some(60)));
+    let told = world.told().await.unwrap();
+    assert_eq!(told.reason, reason::RUN_FAILED);
+    assert!(told.message.ends_with("read again, at 1970-01-01T00:01:00Z at the earliest"), "{}", told.message);
+    // However long it stays away, that uses up nothing.
+    source(false).await;
+    at(3_600);
+    assert_eq!(look().await, (1, Some(10)));
+    source(true).await;
+    assert_eq!(look().await, (2, None));
+    assert_eq!(world.started().await, ["dev a", "dev a"]);
+    assert_eq!(world.told().await.unwrap().reason, reason::STARTED);
+    for (number, wait) in [(2, 120), (3, 240), (4, 480), (5, 960)] {
+        fail(reason::SOURCE_UNREACHABLE).await;
+        assert_eq!(look().await, (number, Some(wait)));
+        at(world.runs.services.now().as_second() + i64::try_from(wait).unwrap());
+        assert_eq!(look().await, (number + 1, None));
+    }
+    fail(reason::SOURCE_UNREACHABLE).await;
+    assert_eq!(look().await, (6, None), "that was often enough");
+    assert!(world.told().await.unwrap().message.ends_with("before the source or the stack changes"));
+
+    // What changed is another matter, and so is what failed of itself or was mended by somebody.
+    world.push("b", "2").await;
+    assert_eq!(look().await, (7, None));
+    fail(reason::PLAN_FAILED).await;
+    assert_eq!(look().await, (7, None));
+    world.push("c", "3").await;
+    assert_eq!(look().await, (8, None));
+    fail(reason::SOURCE_UNREACHABLE).await;
+    assert_eq!(look().await, (8, Some(60)));
+    let deployed = json!([{"workspace": "dev", "phase": "Succeeded", "commit": "c".repeat(40)}]);
+    let mended = |stack: &mut Stack| {
+        stack.status.get_or_insert_default().deployments = serde_json::from_value(deployed.clone()).unwrap();
+    };
+    world.runs.registry.api::<Stack>().update_status_with("shop", "web", mended).await.unwrap();
+    at(1_000_000);
+    assert_eq!(look().await, (8, None));
 }
 
 #[tokio::test]
