@@ -1,15 +1,17 @@
-//! What is removed from a store on disk, and what is not.
+//! What is removed from a store, and what is not: on disk, and in a bucket of a real S3 server.
 
+use k8s_openapi::{ByteString, api::core::v1::Secret};
 use serde_json::json;
 use stoa_machinery::registry::DeleteOptions;
+use stoa_test_s3::{REGION, S3Server};
 
 use super::*;
 use crate::controllers::runs::tests::World;
 
-const GRACE: Duration = Duration::from_millis(300);
-
 struct Bed {
     world: World,
+    _server: Option<S3Server>,
+    grace: Duration,
     store: Arc<dyn DocumentStore>,
     place: Place,
     collector: Collector,
@@ -17,14 +19,41 @@ struct Bed {
 }
 
 impl Bed {
-    async fn new() -> Self {
+    async fn on_disk() -> Self {
+        Self::of(World::with_secrets().await, "default", Duration::from_millis(300), None).await
+    }
+
+    /// With a Backend that is a bucket, if there is a server for it.
+    async fn in_bucket() -> Option<Self> {
+        if S3Server::program().is_none() {
+            eprintln!("skipped: STOA_TEST_S3 names no S3 server");
+            return None;
+        }
+        let server = S3Server::start("documents");
         let world = World::with_secrets().await;
+        let keys = [("accessKey", &server.access_key), ("secretKey", &server.secret_key)];
+        let keys = keys.map(|(name, text)| (name.to_owned(), ByteString(text.clone().into_bytes())));
+        let mut secret = Secret { data: Some(keys.into()), ..Secret::default() };
+        (secret.metadata.namespace, secret.metadata.name) = (Some("platform".to_owned()), Some("s3".to_owned()));
+        world.registry.api::<Secret>().create(&secret).await.unwrap();
+        let s3 = json!({"bucket": "documents", "prefix": "team", "region": REGION, "endpoint": server.url(),
+            "credentialsSecretRef": {"namespace": "platform", "name": "s3"}});
+        world.create("Backend", "far", json!({"type": "S3", "s3": s3})).await;
+        // A put has to have come to its end well before that is over.
+        Some(Self::of(world, "far", Duration::from_secs(2), Some(server)).await)
+    }
+
+    async fn of(world: World, backend: &str, grace: Duration, server: Option<S3Server>) -> Self {
         let uid = world.registry.api::<Stack>().get("shop", "web").await.unwrap().uid().unwrap();
-        let store = world.services.backends.store("default").await.unwrap();
-        let collector = Collector::new(world.services.clone(), GRACE);
-        let place = Place { namespace: "shop".to_owned(), uid, backend: "default".to_owned() };
-        note_scope(&*world.services.log, "shop", &place.uid, "default").await.unwrap();
-        Self { world, store, place, collector, end: CancellationToken::new() }
+        let store = world.services.backends.store(backend).await.unwrap();
+        let collector = Collector::new(world.services.clone(), grace);
+        let place = Place { namespace: "shop".to_owned(), uid, backend: backend.to_owned() };
+        note_scope(&*world.services.log, "shop", &place.uid, backend).await.unwrap();
+        Self { world, _server: server, grace, store, place, collector, end: CancellationToken::new() }
+    }
+
+    async fn wait(&self) {
+        tokio::time::sleep(self.grace + Duration::from_millis(300)).await;
     }
 
     async fn put(&self, text: &'static str) -> Digest {
@@ -42,7 +71,7 @@ impl Bed {
     /// Two rounds with the grace period in between.
     async fn collect(&mut self) -> usize {
         assert_eq!(self.round().await, 0, "nothing goes at once");
-        tokio::time::sleep(GRACE * 2).await;
+        self.wait().await;
         self.round().await
     }
 
@@ -66,7 +95,53 @@ impl Bed {
 
 #[tokio::test]
 async fn documents_stay_as_long_as_anything_refers_to_them() {
-    let mut bed = Bed::new().await;
+    referred_to(Bed::on_disk().await).await;
+}
+
+#[tokio::test]
+async fn what_is_put_again_or_referred_to_at_last_is_not_removed() {
+    at_last(Bed::on_disk().await).await;
+}
+
+#[tokio::test]
+async fn nobody_puts_what_is_just_being_removed() {
+    just_being_removed(Bed::on_disk().await).await;
+}
+
+#[tokio::test]
+async fn documents_of_a_stack_that_is_gone_go_and_then_nothing_tells_of_it() {
+    stack_is_gone(Bed::on_disk().await).await;
+}
+
+mod buckets {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn documents_stay_as_long_as_anything_refers_to_them() {
+        let Some(bed) = Bed::in_bucket().await else { return };
+        referred_to(bed).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_is_put_again_or_referred_to_at_last_is_not_removed() {
+        let Some(bed) = Bed::in_bucket().await else { return };
+        at_last(bed).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn nobody_puts_what_is_just_being_removed() {
+        let Some(bed) = Bed::in_bucket().await else { return };
+        just_being_removed(bed).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn documents_of_a_stack_that_is_gone_go_and_then_nothing_tells_of_it() {
+        let Some(bed) = Bed::in_bucket().await else { return };
+        stack_is_gone(bed).await;
+    }
+}
+
+async fn referred_to(mut bed: Bed) {
     let [plan, state, body, loose] =
         [bed.put("plan").await, bed.put("state").await, bed.put("body").await, bed.put("loose").await];
     bed.world.create("Run", "one", json!({"stack": "web", "workspace": "dev", "operation": "Preview"})).await;
@@ -94,12 +169,10 @@ async fn documents_stay_as_long_as_anything_refers_to_them() {
     assert_eq!(bed.collect().await, 1);
 }
 
-#[tokio::test]
-async fn what_is_put_again_or_referred_to_at_last_is_not_removed() {
-    let mut bed = Bed::new().await;
+async fn at_last(mut bed: Bed) {
     let [again, late] = [bed.put("again").await, bed.put("late").await];
     assert_eq!(bed.round().await, 0);
-    tokio::time::sleep(GRACE * 2).await;
+    bed.wait().await;
     // A run puts what is there already, and will refer to it.
     bed.put("again").await;
     // It was found to be loose, and is referred to by the time it is to go.
@@ -111,15 +184,13 @@ async fn what_is_put_again_or_referred_to_at_last_is_not_removed() {
     assert!(bed.is_there(&again).await);
 }
 
-#[tokio::test]
-async fn nobody_puts_what_is_just_being_removed() {
-    let bed = Bed::new().await;
+async fn just_being_removed(bed: Bed) {
     let digest = bed.put("loose").await;
     let scope = bed.place.scope();
     let holds = bed.world.services.backends.holds().clone();
-    assert_eq!(holds.begin(&scope, &[digest], GRACE), [], "it was put just now");
-    tokio::time::sleep(GRACE * 2).await;
-    assert_eq!(holds.begin(&scope, &[digest], GRACE), [digest]);
+    assert_eq!(holds.begin(&scope, &[digest], bed.grace), [], "it was put just now");
+    bed.wait().await;
+    assert_eq!(holds.begin(&scope, &[digest], bed.grace), [digest]);
     let refused = bed.store.put(&scope, Bytes::from_static(b"loose")).await;
     assert!(matches!(refused, Err(DocumentError::Unavailable(_))), "{refused:?}");
     assert!(bed.store.put("shop/another", Bytes::from_static(b"loose")).await.is_ok(), "another document");
@@ -127,9 +198,7 @@ async fn nobody_puts_what_is_just_being_removed() {
     bed.put("loose").await;
 }
 
-#[tokio::test]
-async fn documents_of_a_stack_that_is_gone_go_and_then_nothing_tells_of_it() {
-    let mut bed = Bed::new().await;
+async fn stack_is_gone(mut bed: Bed) {
     let stacks = bed.world.registry.api::<Stack>();
     let digest = bed.put("state").await;
     bed.release(1, digest).await;
