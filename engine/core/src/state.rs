@@ -202,8 +202,9 @@ impl OpenCall {
     /// intent may have taken the place of another, of a call that made a new resource.
     pub fn is_to_be_looked_for(&self, is_recorded: bool) -> bool {
         match self.action {
-            Action::Create | Action::Update | Action::Replace | Action::Delete => true,
-            Action::Adopt | Action::Forget | Action::Unchanged => self.may_have_made(is_recorded),
+            // What was taken over bears our mark since, and is nowhere on record.
+            Action::Create | Action::Update | Action::Replace | Action::Delete | Action::Adopt => true,
+            Action::Forget | Action::Unchanged => self.may_have_made(is_recorded),
             // It changes nothing.
             Action::Import => false,
         }

@@ -17,9 +17,10 @@ use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestCaseError};
 use serde_json::{Map, Value, json};
 use stoa_apply::{Execution, Grant, Options, Outcome, PlanError, Planned, Planning};
+use stoa_engine::import::Selection;
 use stoa_engine::owner::MARK;
 use stoa_engine::problem::reason;
-use stoa_engine::{Action, DigestKeys, Problem, Spec};
+use stoa_engine::{Action, DigestKeys, Problem, ResourceId, Spec};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -74,6 +75,9 @@ impl Model {
 
     fn edit(&mut self, slot: usize, edit: Edit) {
         let world = &self.world;
+        if matches!(edit, Edit::Sicken | Edit::Heal) {
+            return world.sicken(slot, matches!(edit, Edit::Sicken));
+        }
         let Slotted { id, object } = Slotted::of(world, slot);
         let values = SLOTS[slot].values;
         let changed = match (edit, object) {
@@ -98,7 +102,8 @@ impl Model {
                 object
             }
             (Edit::Change | Edit::Extend | Edit::Delete | Edit::Take, None)
-            | (Edit::Make | Edit::MakeMarked, Some(_)) => return,
+            | (Edit::Make | Edit::MakeMarked, Some(_))
+            | (Edit::Sicken | Edit::Heal, _) => return,
         };
         world.cloud.put(&id, changed);
     }
@@ -109,7 +114,13 @@ impl Model {
         let spec_digest = spec.digest();
         let destroy = matches!(goal, Goal::Destroy);
         let planning = Planning { spec: &spec, spec_digest: &spec_digest, state: &state, destroy, keys: &self.keys };
-        stoa_apply::plan(Arc::new(Driven(self.world.clone())), &planning).await.map_err(|err| match err {
+        let runtime = Arc::new(Driven(self.world.clone()));
+        let planned = if matches!(goal, Goal::Import(_)) {
+            stoa_apply::import(runtime, &planning, &Selection { all: true, ..Selection::default() }).await
+        } else {
+            stoa_apply::plan(runtime, &planning).await
+        };
+        planned.map_err(|err| match err {
             PlanError::Problems(problems) => problems,
             PlanError::Runtime(err) => panic!("everything can be read: {err}"),
         })
@@ -158,7 +169,10 @@ impl Model {
             };
             let Some(outcome) = self.one_try(&spec, &planned, walk).await else { continue };
             if outcome.succeeded && run.meanwhile.is_empty() {
-                self.check_success(&run.goal).await;
+                match &run.goal {
+                    Goal::Import(wants) => self.check_import(wants),
+                    Goal::Apply(_) | Goal::Destroy => self.check_success(&run.goal).await,
+                }
             }
             return End::Ended(planned, outcome);
         }
@@ -196,6 +210,9 @@ impl Model {
             outcome = stoa_apply::execute(execution, runtime, keeper, &options, cancel) => outcome.unwrap(),
         };
         self.world.note(format!("{outcome:?}"));
+        if outcome.succeeded {
+            self.check_health(planned, &owed);
+        }
         // Whoever is suspended for so long is presumed dead; the run goes on in another process.
         (!grant.is_over() || outcome.succeeded).then_some(outcome)
     }
@@ -223,6 +240,26 @@ impl Model {
     fn is_owned(&self, want: &Want) -> bool {
         let object = self.world.objects().get(&want.slot).cloned();
         !want.take_over && object.is_some_and(|object| is_theirs(&object))
+    }
+
+    /// A run that succeeded has seen healthy what it called for, and what earlier ones did.
+    fn check_health(&self, planned: &Planned, owed: &[ResourceId]) {
+        let kept = planned.plan.actions.iter().filter(|it| it.action.keeps() && it.action != Action::Import);
+        let brought = kept.filter(|it| it.action.is_call() || owed.contains(it.recorded_as.as_ref().unwrap_or(&it.id)));
+        for id in brought.map(|it| &it.id).filter(|id| self.world.is_sick(script::slot_of(id))) {
+            self.world.broken(format!("a run succeeded, and {id} was not healthy"));
+        }
+    }
+
+    /// After an import everything that was there and nobody else's is recorded.
+    fn check_import(&self, wants: &[Want]) {
+        let objects = self.world.objects();
+        for want in wants {
+            let is_there = objects.get(&want.slot).is_some_and(|object| !is_theirs(object));
+            if is_there && !self.is_recorded(want.slot) {
+                self.world.broken(format!("{} was there and was not imported", SLOTS[want.slot].name));
+            }
+        }
     }
 
     /// After a run that succeeded nothing is left to do, and everything is as it is wanted.
@@ -268,8 +305,8 @@ impl Model {
         }
         for object in objects.values().filter(|object| self.world.is_ours(object)) {
             let uid = uid(object).unwrap();
-            if self.world.is_made(uid) && !store.records().any(|record| record.uid() == Some(uid)) {
-                broken.push(format!("{} was made by us and nobody knows it", object["metadata"]));
+            if !store.records().any(|record| record.uid() == Some(uid)) {
+                broken.push(format!("{} bears our mark and nobody knows it", object["metadata"]));
             }
         }
         broken.into_iter().for_each(|broken| self.world.broken(broken));
@@ -293,12 +330,15 @@ impl Model {
     async fn settle(&mut self, goal: &Goal) {
         self.world.note(format!("settle {goal:?}"));
         for slot in 0..SLOTS.len() {
+            self.world.sicken(slot, false);
             let Slotted { id, object } = Slotted::of(&self.world, slot);
             let Some(object) = object.as_ref().and_then(Value::as_object) else { continue };
             let is_in_the_way = match goal.want(slot) {
                 Some(want) => self.is_owned(want) || self.is_stuck(slot, object),
                 // What was made in place of what is recorded is deleted by nobody but whoever made it.
-                None => !self.world.is_ours(object) && self.is_recorded(slot),
+                None => {
+                    !self.world.is_ours(object) && self.is_recorded(slot) && !self.is_recorded_as(slot, uid(object))
+                }
             };
             if is_in_the_way {
                 self.world.cloud.remove(&id);
@@ -326,6 +366,11 @@ impl Model {
 
     fn is_recorded(&self, slot: usize) -> bool {
         [false, true].iter().any(|earlier| self.world.store().record(&SLOTS[slot].id(*earlier)).is_some())
+    }
+
+    fn is_recorded_as(&self, slot: usize, uid: Option<&str>) -> bool {
+        let store = self.world.store();
+        [false, true].iter().filter_map(|earlier| store.record(&SLOTS[slot].id(*earlier))).any(|it| it.uid() == uid)
     }
 
     fn was_not_asked(&self, planned: &Planned, outcome: &Outcome) -> bool {

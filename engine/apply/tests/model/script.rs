@@ -121,13 +121,15 @@ impl fmt::Debug for Want {
 #[derive(Clone, Debug)]
 pub(crate) enum Goal {
     Apply(Vec<Want>),
+    /// What of these is there is recorded as it is.
+    Import(Vec<Want>),
     Destroy,
 }
 
 impl Goal {
     pub(crate) fn wants(&self) -> &[Want] {
         match self {
-            Self::Apply(wants) => wants,
+            Self::Apply(wants) | Self::Import(wants) => wants,
             Self::Destroy => &[],
         }
     }
@@ -191,6 +193,10 @@ pub(crate) enum Edit {
     MakeMarked,
     /// Make it another deployment's, if it is there.
     Take,
+    /// Have it fail from now on, or once it is there.
+    Sicken,
+    /// And be well again.
+    Heal,
 }
 
 /// What goes wrong with a call.
@@ -301,11 +307,20 @@ fn one_try() -> impl Strategy<Value = Try> {
 }
 
 fn edit() -> impl Strategy<Value = Edit> {
-    prop::sample::select(vec![Edit::Change, Edit::Extend, Edit::Delete, Edit::Make, Edit::MakeMarked, Edit::Take])
+    prop::sample::select(vec![
+        Edit::Change,
+        Edit::Extend,
+        Edit::Delete,
+        Edit::Make,
+        Edit::MakeMarked,
+        Edit::Take,
+        Edit::Sicken,
+        Edit::Heal,
+    ])
 }
 
 fn goal() -> impl Strategy<Value = Goal> {
-    prop_oneof![6 => wants().prop_map(Goal::Apply), 1 => Just(Goal::Destroy)]
+    prop_oneof![6 => wants().prop_map(Goal::Apply), 2 => wants().prop_map(Goal::Import), 1 => Just(Goal::Destroy)]
 }
 
 #[derive(Clone, Debug)]

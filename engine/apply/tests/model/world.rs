@@ -48,9 +48,10 @@ struct Inner {
     store: Store,
     /// None while nothing but plans is made.
     walk: Option<Walk>,
-    /// The uids of objects that are ours, and of those that our calls made.
+    /// The uids of objects that are ours.
     ours: BTreeSet<String>,
-    made: BTreeSet<String>,
+    /// The slots of objects that are not healthy.
+    sick: BTreeSet<usize>,
     broken: Vec<String>,
     trace: Vec<String>,
 }
@@ -107,15 +108,26 @@ impl World {
         inner.walk = walk;
     }
 
-    pub(crate) fn is_made(&self, uid: &str) -> bool {
-        self.inner.lock().made.contains(uid)
-    }
-
     /// Another deployment has it from now on.
     pub(crate) fn is_theirs(&self, uid: &str) {
         let mut inner = self.inner.lock();
         inner.ours.remove(uid);
-        inner.made.remove(uid);
+    }
+
+    /// An object is not healthy from now on, or is again.
+    pub(crate) fn sicken(&self, slot: usize, is_sick: bool) {
+        let mut inner = self.inner.lock();
+        if is_sick {
+            inner.sick.insert(slot);
+        } else {
+            inner.sick.remove(&slot);
+        }
+        let health = if is_sick { Health::Failed } else { Health::Current };
+        [false, true].iter().for_each(|earlier| self.cloud.set_health(&SLOTS[slot].id(*earlier).0, &[(health, "")]));
+    }
+
+    pub(crate) fn is_sick(&self, slot: usize) -> bool {
+        self.inner.lock().sick.contains(&slot)
     }
 
     pub(crate) fn broken(&self, rule: impl Into<String>) {
@@ -270,9 +282,6 @@ impl World {
         match after {
             Some(after) if is_apply => {
                 let uid = uid(after).expect("what was applied has a uid").to_owned();
-                if before.and_then(self::uid) != Some(&uid) {
-                    inner.made.insert(uid.clone());
-                }
                 inner.ours.insert(uid);
                 if !self.is_ours(after) {
                     inner.broken.push(format!("{id} was applied and does not bear our mark"));
@@ -390,6 +399,10 @@ impl Observer for Keeper {
             let inner = &mut *inner;
             let walk = inner.walk.as_ref().ok_or(Abandoned)?;
             inner.store.result(&result, &walk.run);
+            if let (Action::Import, Some(record)) = (result.action, &result.resource) {
+                // Whoever imports says that it is theirs.
+                inner.ours.extend(record.uid().map(str::to_owned));
+            }
         }
         self.0.step(format!("recorded {}", result.id)).await;
         Ok(())

@@ -58,6 +58,28 @@ impl Stack {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_was_taken_over_without_an_answer_is_ours_and_goes_when_it_is_wanted_no_more() {
+    let theirs = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "a", "namespace": "shop", "uid": "u"}, "data": {"theirs": "1"}});
+    let wanted = maps(&[("a", &[])]);
+    let stack = Stack::default();
+    stack.cloud.put(&id("a"), theirs.clone());
+    let planned = stack.plan(&wanted).await.unwrap();
+    assert_eq!(planned.plan.actions[0].action, Action::Adopt);
+    stack.lose(&id("a"), &wanted).await;
+    assert_eq!(stack.then(&id("a"), &nothing()).await, Some(Action::Delete));
+    assert!(stack.cloud.live(&id("a")).is_none());
+
+    // Where the call was never made, it is as it was.
+    let stack = Stack::default();
+    stack.cloud.put(&id("a"), theirs);
+    let before = stack.cloud.live(&id("a"));
+    stack.hang(&id("a"), &wanted).await;
+    stack.then(&id("a"), &nothing()).await;
+    assert!(before.is_some() && stack.cloud.live(&id("a")) == before);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_was_made_without_an_answer_is_ours() {
     let (a, wanted) = (id("a"), maps(&[("a", &[])]));
     let stack = Stack::default();
