@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use super::{
     body::{self, Body},
     negotiate,
-    query::Query,
+    query::{self, Query},
     request_info::RequestInfo,
     response,
     segments::Segments,
@@ -304,6 +304,11 @@ impl Call<'_> {
         let context = match &*self.info.verb {
             "create" => self.write_context("CreateOptions")?,
             "update" | "patch" => self.write_context("UpdateOptions")?,
+            "delete" => {
+                let mut context = self.context.clone();
+                context.dry_run = query::is_dry_run(&self.query.delete()?)?;
+                context
+            }
             _ => self.context.clone(),
         };
         let call = SubresourceCall {

@@ -90,7 +90,7 @@ fn add_resource(definition: &ResourceDefinition, root: &str, schemas: &Component
         insert(paths, &format!("{base}/{{name}}/scale"), of_scale, namespaced, true);
     }
     for subresource in &definition.subresources {
-        let verbs = [("get", "get"), ("create", "post"), ("update", "put"), ("patch", "patch")];
+        let verbs = [("get", "get"), ("create", "post"), ("update", "put"), ("patch", "patch"), ("delete", "delete")];
         let operations = verbs.map(|(verb, method)| {
             subresource.verbs.contains(&verb).then(|| (method, operations.custom(subresource, verb, schemas)))
         });

@@ -173,6 +173,15 @@ impl Records {
         }
     }
 
+    /// Drops a dead letter for good, if it still is as it was read. Whoever delivers follows the log.
+    pub(crate) async fn drop_dead(&self, key: Key, version: Version) -> Result<bool, LogError> {
+        match self.append(key, Expect::At(version), Change::Delete).await {
+            Ok(()) => Ok(true),
+            Err(LogError::Conflict { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// How many dead letters were dropped for newer ones.
     pub(crate) async fn dropped(&self) -> Result<i64, RecordError> {
         Ok(self.cursor().await?.map_or(0, |cursor| cursor.dropped))

@@ -180,6 +180,11 @@ impl Window {
         self.pending.iter().filter(|pending| pending.dead.is_none()).map(|pending| pending.happened.event.time).min()
     }
 
+    /// Takes out a dead letter that is not to be delivered again after all, unless it is being tried.
+    pub(super) fn drop_dead(&mut self, key: &Key) {
+        self.pending.retain(|pending| pending.is_tried || pending.dead.as_ref() != Some(key));
+    }
+
     /// Whether a dead letter is being delivered again.
     pub(super) fn has_dead(&self, key: &Key) -> bool {
         self.pending.iter().any(|pending| pending.dead.as_ref() == Some(key))

@@ -13,7 +13,7 @@ use kube::ResourceExt as _;
 use parking_lot::Mutex;
 use stoa_machinery::{
     Key, Version,
-    log::{Change, Fence, LogError, Record},
+    log::{Change, Fence, Log, LogError, Record},
     outbound,
 };
 use stoa_types::{
@@ -166,21 +166,48 @@ async fn tell(services: &Services, sink: &NotificationSink, standing: &Standing)
 }
 
 /// How far a sink was told. One that was never seen before begins here: it is told of what happens after it was made.
-async fn cursor(records: &Records, sink: &NotificationSink) -> Result<Cursor, Stopped> {
+async fn cursor(log: &dyn Log, records: &Records, sink: &NotificationSink) -> Result<Cursor, Stopped> {
     if let Some(cursor) = records.cursor().await? {
         return Ok(cursor);
     }
-    let made = sink.resource_version().and_then(|version| version.parse().ok()).unwrap_or_default();
     let time = sink.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |Time(at)| *at);
-    let cursor = Cursor::at(Version(made), time);
+    let cursor = Cursor::at(made_at(log, sink).await?, time);
     records.write_cursor(&cursor).await?;
     Ok(cursor)
+}
+
+/// The version by which a sink was made. It may have been changed since, before anybody looked. Where history does not
+/// reach back so far it is the first of all: what is told then of objects as they are is as old as the sink at most.
+async fn made_at(log: &dyn Log, sink: &NotificationSink) -> Result<Version, LogError> {
+    let key = format!("/registry/platform.stoa.dev/notificationsinks/{}", sink.name_any());
+    let seen: u64 = sink.resource_version().and_then(|version| version.parse().ok()).unwrap_or_default();
+    // It is there at the second, and not yet, or nobody knows, at the first.
+    let (mut before, mut there) = (0_u64, seen);
+    let mut at = seen.saturating_sub(1);
+    while there - before > 1 {
+        match log.scan(&key, Some(Version(at))).await {
+            Ok(snapshot) => {
+                // Others' names may begin with this one, and others may have had it.
+                let found = snapshot.entries.iter().find(|entry| entry.key.as_str() == key);
+                let uid = found.and_then(|entry| {
+                    let object: serde_json::Value = serde_json::from_slice(&entry.value).ok()?;
+                    object["metadata"]["uid"].as_str().map(str::to_owned)
+                });
+                if uid == sink.uid() { there = at } else { before = at }
+            }
+            Err(LogError::Expired { oldest, .. }) => before = (oldest.0.saturating_sub(1)).clamp(at, there - 1),
+            Err(error) => return Err(error),
+        }
+        at = before + (there.saturating_sub(before)) / 2;
+    }
+    let is_known = before == 0 || log.scan(&key, Some(Version(before))).await.is_ok();
+    Ok(Version(if is_known { there } else { 1 }))
 }
 
 /// Says that nothing is sent for now. What happens meanwhile is sent later, also to a sink that is suspended from the first.
 pub(super) async fn suspend(services: &Services, fence: Option<Fence>, sink: &NotificationSink) {
     let records = Records::new(services.log.clone(), &sink.uid().unwrap_or_default(), fence);
-    if let Err(error) = cursor(&records, sink).await {
+    if let Err(error) = cursor(&*services.log, &records, sink).await {
         tracing::warn!(sink = sink.name_any(), error = outbound::causes(&error), "where a sink begins is not recorded");
     }
     let change = |there: &mut NotificationSink| {
@@ -322,7 +349,7 @@ impl<'a> Delivery<'a> {
         let (name, uid) = (sink.name_any(), sink.uid().unwrap_or_default());
         let spec = &sink.spec;
         let records = Records::new(services.log.clone(), &uid, worker.fence.clone());
-        let cursor = cursor(&records, sink).await?;
+        let cursor = cursor(&*services.log, &records, sink).await?;
         let bundle = spec.ca_bundle.as_ref().map_or(&[][..], |bundle| &bundle.0);
         let tls = outbound::tls(bundle).or_else(|_| outbound::tls(&[])).expect("what the system trusts is no bundle");
         let sender = Sender {
@@ -397,7 +424,13 @@ impl<'a> Delivery<'a> {
                     self.window.add_dead(again(letter), key, since);
                 }
             }
-            Fed::Besides(_) => {}
+            Fed::Besides(Record { key, change: Change::Delete, .. }) => {
+                // Another may have its number by now.
+                if self.records.letter(&key).await?.is_none() {
+                    self.letters.remove(&key);
+                    self.window.drop_dead(&key);
+                }
+            }
         }
         Ok(())
     }
@@ -436,6 +469,7 @@ impl<'a> Delivery<'a> {
         pending.attempts += u32::from(problem.is_none());
         let is_over = self.patience.is_over(pending, now);
         let wait = self.patience.wait(pending.attempts);
+        let was_deleted = pending.dead.as_ref().is_some_and(|key| !self.letters.contains_key(key));
         let (why, retry_after, is_over) = match outcome {
             Outcome::Delivered => {
                 self.count_attempt(metrics::DELIVERED);
@@ -451,6 +485,10 @@ impl<'a> Delivery<'a> {
             Outcome::Failed { why, retry_after } => (why, retry_after.unwrap_or_default(), is_over),
             Outcome::Refused { why } => (why, Duration::ZERO, true),
         };
+        if was_deleted {
+            self.window.settle(number);
+            return Ok(());
+        }
         self.complain(problem.unwrap_or_else(|| (reason::DELIVERY_FAILED, why.clone())));
         if is_over {
             self.count_attempt(metrics::DEAD);

@@ -1,11 +1,12 @@
-//! `notificationsinks/deadletters` shows what was given up, and `notificationsinks/redelivery` has it delivered again.
+//! `notificationsinks/deadletters` shows what was given up and deletes it, and `notificationsinks/redelivery` has it delivered
+//! again.
 
 use async_trait::async_trait;
-use http::StatusCode;
+use http::{Method, StatusCode};
 use kube::ResourceExt as _;
 use serde_json::json;
 use stoa_machinery::{
-    ApiError,
+    ApiError, Key, Version,
     definition::{SubresourceCall, SubresourceHandler, SubresourceResponse},
     outbound,
 };
@@ -13,11 +14,11 @@ use stoa_types::NotificationSink;
 
 use super::{Subresources, answer};
 use crate::{
-    notifications::records::{RecordError, Records},
+    notifications::records::{DeadLetter, RecordError, Records},
     runs::Services,
 };
 
-/// Shows the dead letters of a sink, oldest first.
+/// Shows the dead letters of a sink, oldest first, or deletes them.
 #[derive(Debug)]
 pub(super) struct DeadLetters {
     pub(super) subresources: Subresources,
@@ -44,10 +45,39 @@ fn unavailable(error: impl Into<RecordError>) -> ApiError {
     }
 }
 
+/// The dead letters of the events that the query parameter `id` names, as often as wanted; without it, all.
+async fn chosen(records: &Records, call: &SubresourceCall) -> Result<Vec<(Key, Version, DeadLetter)>, ApiError> {
+    let ids: Vec<&str> = call.query.iter().filter(|(name, _)| name == "id").map(|(_, id)| id.as_str()).collect();
+    let mut letters = records.dead().await.map_err(unavailable)?;
+    letters.retain(|(_, _, letter)| ids.is_empty() || ids.contains(&letter.event.id.as_str()));
+    if let Some(id) = ids.iter().find(|id| !letters.iter().any(|(_, _, letter)| letter.event.id == **id)) {
+        let message = format!("there is no dead letter of an event with the id {id:?}");
+        return Err(ApiError::new(404, "NotFound", message));
+    }
+    Ok(letters)
+}
+
+impl DeadLetters {
+    /// Deletes those that are [chosen]. The body is not read.
+    async fn delete(&self, records: &Records, call: &SubresourceCall) -> Result<SubresourceResponse, ApiError> {
+        let mut deleted = 0;
+        for (key, version, _) in chosen(records, call).await? {
+            // One that changes meanwhile is being delivered.
+            if call.context.dry_run || records.drop_dead(key, version).await.map_err(unavailable)? {
+                deleted += 1;
+            }
+        }
+        answer(StatusCode::OK, "application/json", json!({ "deleted": deleted }).to_string() + "\n")
+    }
+}
+
 #[async_trait]
 impl SubresourceHandler for DeadLetters {
     async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
         let records = records(self.subresources.services()?, &call.name).await?;
+        if call.method == Method::DELETE {
+            return self.delete(&records, &call).await;
+        }
         let letters = records.dead().await.map_err(unavailable)?;
         let items: Vec<_> = letters
             .into_iter()
@@ -74,22 +104,12 @@ impl SubresourceHandler for DeadLetters {
 
 #[async_trait]
 impl SubresourceHandler for Redelivery {
-    /// The query parameter `id`, as often as wanted, names events; without it, all are meant. The body is not read.
+    /// Of those that are [chosen]. The body is not read.
     async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
         let services = self.subresources.services()?;
         let records = records(services, &call.name).await?;
-        let ids: Vec<&str> = call.query.iter().filter(|(name, _)| name == "id").map(|(_, id)| id.as_str()).collect();
-        let mut letters = records.dead().await.map_err(unavailable)?;
-        letters.retain(|(_, _, letter)| ids.is_empty() || ids.contains(&letter.event.id.as_str()));
-        if let Some(id) = ids.iter().find(|id| !letters.iter().any(|(_, _, letter)| letter.event.id == **id)) {
-            return Err(ApiError::new(
-                404,
-                "NotFound",
-                format!("there is no dead letter of an event with the id {id:?}"),
-            ));
-        }
         let mut asked = 0;
-        for (key, version, letter) in letters {
+        for (key, version, letter) in chosen(&records, &call).await? {
             // One that changes meanwhile is being delivered.
             if call.context.dry_run || records.ask(key, version, letter, services.now()).await.map_err(unavailable)? {
                 asked += 1;

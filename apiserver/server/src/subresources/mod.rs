@@ -100,9 +100,9 @@ impl Subresources {
         vec![
             Subresource {
                 name: "deadletters",
-                verbs: &["get"],
+                verbs: &["get", "delete"],
                 kind,
-                description: "The events that were given up, oldest first, and why.",
+                description: "The events that were given up, oldest first, and why. A delete drops them for good: those that the query parameter id names, or all.",
                 produces: &[],
                 handler: Arc::new(dead_letters::DeadLetters { subresources: self.clone() }),
             },

@@ -10,6 +10,15 @@ use crate::{notifications::worker::MOST_DEAD, subresources::Subresources};
 impl Bed {
     /// Calls a subresource of a sink.
     async fn call(&self, sink: &str, name: &str, query: &[(&str, &str)]) -> (u16, Value) {
+        let method = if name == "deadletters" { Method::GET } else { Method::POST };
+        self.call_by(method, sink, name, query).await
+    }
+
+    async fn delete(&self, sink: &str, query: &[(&str, &str)]) -> (u16, Value) {
+        self.call_by(Method::DELETE, sink, "deadletters", query).await
+    }
+
+    async fn call_by(&self, method: Method, sink: &str, name: &str, query: &[(&str, &str)]) -> (u16, Value) {
         let subresources = Subresources::default();
         subresources.set(self.world.services.clone());
         let found = subresources.of_notification_sinks().into_iter().find(|there| there.name == name).unwrap();
@@ -17,7 +26,7 @@ impl Bed {
             context: RequestContext::internal("test"),
             namespace: String::new(),
             name: sink.to_owned(),
-            method: if found.verbs.contains(&"get") { Method::GET } else { Method::POST },
+            method,
             query: query.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
             headers: http::HeaderMap::new(),
             body: bytes::Bytes::new(),
@@ -96,6 +105,49 @@ async fn an_event_that_is_given_up_is_kept_and_can_be_delivered_again() {
     bed.crash().await;
     bed.start();
     assert_eq!(receiver.count_for(Duration::from_millis(300)).await, 0);
+}
+
+#[tokio::test]
+async fn what_was_given_up_can_be_deleted_also_while_it_is_delivered_again() {
+    let mut bed = Bed::started().await;
+    let receiver = Receiver::start(|_| Reply::Code(422)).await;
+    bed.sink("chat", &receiver, json!({})).await;
+    for name in ["a", "b", "c"] {
+        bed.begin(name).await;
+        receiver.next().await;
+    }
+    bed.until_dead("chat", 3).await;
+    let letters = bed.letters("chat").await;
+    let id = |number: usize| letters[number]["id"].as_str().unwrap();
+    assert_eq!(bed.delete("chat", &[("id", id(0)), ("id", "unknown")]).await.0, 404);
+    assert_eq!(bed.letters("chat").await.len(), 3, "nothing was deleted of what was named wrongly");
+    assert_eq!(bed.delete("chat", &[("id", id(0))]).await, (200, json!({"deleted": 1})));
+    bed.until_dead("chat", 2).await;
+    assert_eq!(bed.letters("chat").await, letters[1..]);
+
+    // It fails once more, and does not come back.
+    receiver.behave(|_| Reply::Never);
+    bed.update("chat", |sink| sink.spec.timeout = "2s".into()).await;
+    bed.call("chat", "redelivery", &[("id", id(1))]).await;
+    receiver.next().await;
+    receiver.behave(|_| Reply::Code(422));
+    assert_eq!(bed.delete("chat", &[("id", id(1))]).await, (200, json!({"deleted": 1})));
+    bed.until_dead("chat", 1).await;
+    // The next in its lane tells that it was settled.
+    bed.end("a", RunPhase::Failed).await;
+    assert_eq!(told(&receiver.next().await), "run.failed runs/a");
+    bed.until_dead("chat", 2).await;
+    let subjects = async || {
+        let letters = bed.letters("chat").await;
+        letters.iter().map(|it| it["event"]["subject"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(subjects().await, ["runs/c", "runs/a"]);
+    assert_eq!(bed.delete("chat", &[]).await, (200, json!({"deleted": 2})));
+    bed.until_dead("chat", 0).await;
+    bed.crash().await;
+    bed.start();
+    bed.begin("d").await;
+    assert_eq!(told(&receiver.next().await), "run.started runs/d", "nothing of before comes again");
 }
 
 #[tokio::test]

@@ -336,6 +336,42 @@ async fn a_sink_that_is_suspended_from_the_first_is_told_later() {
 }
 
 #[tokio::test]
+async fn a_sink_that_is_changed_before_anybody_looked_begins_where_it_was_made() {
+    let mut bed = Bed::new().await;
+    let receiver = Receiver::start(|_| Reply::Code(200)).await;
+    bed.begin("before").await;
+    bed.sink("chat", &receiver, json!({})).await;
+    bed.begin("web-1").await;
+    for seconds in ["6s", "7s"] {
+        bed.update("chat", |sink| sink.spec.timeout = seconds.into()).await;
+    }
+    bed.end("web-1", RunPhase::Failed).await;
+    bed.start();
+    assert_eq!(told(&receiver.next().await), "run.started runs/web-1");
+    assert_eq!(told(&receiver.next().await), "run.failed runs/web-1");
+    assert_eq!(receiver.count_for(Duration::from_millis(100)).await, 0);
+
+    // Another of its name is another, and where history is gone, that is told.
+    let sinks = bed.world.registry.api::<NotificationSink>();
+    sinks.delete("", "chat", &DeleteOptions::default()).await.unwrap();
+    bed.keeps(0).await;
+    bed.stop().await;
+    bed.begin("web-2").await;
+    bed.sink("chat", &receiver, json!({})).await;
+    bed.begin("web-3").await;
+    bed.update("chat", |sink| sink.spec.timeout = "6s".into()).await;
+    let log = bed.world.services.log.clone();
+    log.compact(log.head().await.unwrap()).await.unwrap();
+    bed.start();
+    let sink = bed.until("chat", |sink| sink.status.as_ref().is_some_and(|status| status.gaps == 1)).await;
+    assert!(sink.status.unwrap().last_gap.is_some());
+    let mut came = Vec::new();
+    while !came.contains(&"run.started runs/web-3".to_owned()) {
+        came.push(told(&receiver.next().await));
+    }
+}
+
+#[tokio::test]
 async fn of_a_deleted_sink_nothing_is_kept() {
     let mut bed = Bed::started().await;
     let receiver = Receiver::start(|_| Reply::Code(200)).await;
