@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn waits<'a>(status: &'a RunStatus) -> Option<(&'a str, &'a str)> {
+fn waits(status: &RunStatus) -> Option<(&str, &str)> {
     condition(&status.conditions, reason::WAITING).map(|waits| (waits.reason.as_str(), waits.message.as_str()))
 }
 
