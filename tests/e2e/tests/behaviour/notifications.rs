@@ -14,18 +14,18 @@ use stoa_e2e::{Cluster, Server as _, eventually};
 
 use crate::PATIENCE;
 
-const KEY: &str = "signs what the tests are told";
+pub(crate) const KEY: &str = "signs what the tests are told";
 
 /// An endpoint that answers with a code that can be set, and believes nobody else's signature.
-struct Endpoint {
-    port: u16,
-    code: Arc<AtomicU16>,
+pub(crate) struct Endpoint {
+    pub(crate) port: u16,
+    pub(crate) code: Arc<AtomicU16>,
     /// What came, with what was answered.
-    came: Arc<Mutex<Vec<(u16, Value)>>>,
+    pub(crate) came: Arc<Mutex<Vec<(u16, Value)>>>,
 }
 
 impl Endpoint {
-    fn start(code: u16) -> Self {
+    pub(crate) fn start(code: u16) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let endpoint = Self {
             port: listener.local_addr().unwrap().port(),
