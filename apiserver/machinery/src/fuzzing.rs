@@ -35,7 +35,6 @@ pub const TARGETS: &[Target] = &[
     ("front_proxy", auth::fuzzing::front_proxy),
     ("managed_fields", managed_fields::fuzzing::managed_fields),
     ("apply", managed_fields::fuzzing::apply),
-    ("cel", admission::cel::fuzzing::cel),
     ("admission_reviews", admission::webhook::fuzzing::admission_reviews),
     ("audit_policies", audit::fuzzing::audit_policies),
     ("stored", cache::fuzzing::stored),

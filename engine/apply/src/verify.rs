@@ -9,8 +9,8 @@ use tokio::{sync::mpsc, time::Instant};
 
 use crate::{observer::Observer, planning::problem, values::Ready};
 
-/// How many resources are watched at once.
-const WATCHED: usize = 256;
+/// How many resources are waited for at once.
+const WATCHED: usize = 1024;
 
 /// The pause before a resource is watched again when that failed.
 const AGAIN: Duration = Duration::from_secs(1);

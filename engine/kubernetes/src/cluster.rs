@@ -21,6 +21,7 @@ use tokio::{sync::OnceCell, time::Instant};
 use crate::connections::{Connection, Served};
 use crate::error::{CallError, Failure};
 use crate::target::{Api, Gvk, Target, collection_path};
+use crate::watch::Watches;
 
 /// The field manager of everything that is applied.
 pub(crate) const FIELD_MANAGER: &str = "stoa";
@@ -51,6 +52,7 @@ pub(crate) struct Cluster {
     pub(crate) url: String,
     /// What lets calls go ahead. Watches take no turn: they last, and cost a cluster little.
     pub(crate) turns: Turns,
+    pub(crate) watches: Watches,
     connection: Connection,
     /// When this use of the connection began.
     began: Instant,
@@ -97,9 +99,18 @@ struct Page<'a> {
 }
 
 #[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
 struct PageMeta {
-    #[serde(default, rename = "continue")]
+    #[serde(rename = "continue")]
     next: String,
+    resource_version: String,
+}
+
+/// Objects of a collection, by name.
+pub(crate) struct Listed {
+    pub(crate) objects: HashMap<String, Map<String, Value>>,
+    /// As of when.
+    pub(crate) version: String,
 }
 
 #[derive(Deserialize)]
@@ -116,7 +127,8 @@ impl Cluster {
     pub(crate) fn new(name: String, connection: Connection) -> Self {
         let (url, began) = (connection.url.clone(), Instant::now());
         let (described, unready) = (Mutex::default(), Mutex::default());
-        Self { name, url, turns: Turns::unlimited(), connection, began, described, unready }
+        let (turns, watches) = (Turns::unlimited(), Watches::default());
+        Self { name, url, turns, watches, connection, began, described, unready }
     }
 
     pub(crate) fn client(&self) -> &Client {
@@ -201,7 +213,7 @@ impl Cluster {
         gvk: &Gvk,
         collection: &str,
         wanted: &(dyn Fn(&str) -> bool + Sync),
-    ) -> Result<HashMap<String, Map<String, Value>>, CallError> {
+    ) -> Result<Listed, CallError> {
         let mut found = HashMap::new();
         let mut next = String::new();
         loop {
@@ -230,10 +242,19 @@ impl Cluster {
                 }
             }
             if page.metadata.next.is_empty() {
-                return Ok(found);
+                return Ok(Listed { objects: found, version: page.metadata.resource_version });
             }
             next = page.metadata.next;
         }
+    }
+
+    /// The object of a collection that has this name, and no other.
+    pub(crate) async fn list_one(&self, collection: &str, name: &str) -> Result<Listed, CallError> {
+        let found = self.get(&format!("{collection}/{name}")).await?;
+        let version = found.as_ref().and_then(|object| object["metadata"]["resourceVersion"].as_str());
+        // A watch from no version begins with what is there.
+        let version = version.unwrap_or_default().to_owned();
+        Ok(Listed { objects: found.map(|object| (name.to_owned(), object)).into_iter().collect(), version })
     }
 
     /// Applies an object by server-side apply and returns it as it is, or would be, afterwards.

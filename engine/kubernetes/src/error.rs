@@ -8,7 +8,7 @@ use stoa_engine::{FieldConflict, Sensitive};
 use stoa_runtime::RuntimeError;
 
 /// Why a call to a kube-apiserver failed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum CallError {
     /// It answered with a failure.
     Status(Failure),
@@ -17,7 +17,7 @@ pub(crate) enum CallError {
 }
 
 /// A failure that a kube-apiserver answered with.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) code: u16,
     pub(crate) status: Box<Status>,

@@ -60,8 +60,10 @@ pub(crate) fn health(gvk: &Gvk, object: &Map<String, Value>) -> Verdict {
     }
 }
 
-/// What the conventions of the API say for every kind.
-fn generic(o: &View<'_>) -> Option<Verdict> {
+/// The health of an object that is being deleted, or whose last change nobody has looked at yet. What else it says of
+/// itself is not about that then.
+pub(crate) fn unobserved(object: &Map<String, Value>) -> Option<Verdict> {
+    let o = View(object);
     if o.at(&["metadata", "deletionTimestamp"]).is_some() {
         return Some((Health::Terminating, "it is being deleted".to_owned()));
     }
@@ -70,6 +72,14 @@ fn generic(o: &View<'_>) -> Option<Verdict> {
         && observed != generation
     {
         return Some(in_progress(&format!("generation {generation} is not yet observed, {observed} is")));
+    }
+    None
+}
+
+/// What the conventions of the API say for every kind.
+fn generic(o: &View<'_>) -> Option<Verdict> {
+    if let Some(verdict) = unobserved(o.0) {
+        return Some(verdict);
     }
     if let Some(c) = o.condition("Reconciling").filter(|c| c.is("True")) {
         return Some((Health::InProgress, c.text()));

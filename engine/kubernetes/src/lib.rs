@@ -1,8 +1,8 @@
 //! The Kubernetes runtime: brings objects into clusters by server-side apply.
 //!
 //! Start at [`KubernetesRuntime`]. Reads are one LIST per kind and namespace (`read`), changes are
-//! server-side applies under the field manager `stoa` with the owner's mark (`write`), and health follows kstatus by
-//! watching (`watch`, `kstatus`). Calls wait where [limits](KubernetesRuntime::limited) say so, and a server that answers
+//! server-side applies under the field manager `stoa` with the owner's mark (`write`), and health follows kstatus, or the
+//! resource's own policy, by watching (`health`, `watch`, `kstatus`, `policy`). Calls wait where [limits](KubernetesRuntime::limited) say so, and a server that answers
 //! 429 with `Retry-After` is waited for.
 //!
 //! **Invariant:** no message holds a value of a Secret or of a kubeconfig.
@@ -11,14 +11,18 @@ mod cluster;
 mod connect;
 mod connections;
 mod error;
+mod health;
 mod kstatus;
+mod policy;
 mod read;
 mod target;
+#[cfg(test)]
+mod testing;
 mod watch;
 mod write;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use serde_json::{Map, Value};
@@ -31,6 +35,9 @@ use stoa_runtime::{
 use crate::cluster::Cluster;
 pub use crate::connect::{Access, ClusterConfig};
 pub use crate::connections::Connections;
+pub use crate::policy::check_health_policies;
+#[cfg(feature = "fuzzing")]
+pub use crate::policy::fuzzing;
 use crate::target::{Target, invalid};
 
 /// Drives the objects of one workspace's clusters.
@@ -39,7 +46,7 @@ use crate::target::{Target, invalid};
 /// the name of one of the workspace's clusters; without it, it goes to the first.
 #[derive(Debug)]
 pub struct KubernetesRuntime {
-    clusters: Vec<Cluster>,
+    clusters: Vec<Arc<Cluster>>,
     owner: Owner,
     /// Objects as an apply left them, until their health is waited for: saves reading them again.
     applied: Mutex<HashMap<ResourceId, Map<String, Value>>>,
@@ -73,12 +80,12 @@ impl KubernetesRuntime {
         if configs.is_empty() {
             return Err(invalid("needs at least one cluster", "spec.kubernetes.clusters"));
         }
-        let mut clusters: Vec<Cluster> = Vec::with_capacity(configs.len());
+        let mut clusters: Vec<Arc<Cluster>> = Vec::with_capacity(configs.len());
         for config in configs {
             if clusters.iter().any(|cluster| cluster.name == config.name) {
                 return Err(invalid(&format!("there are two clusters {:?}", config.name), "spec.kubernetes.clusters"));
             }
-            clusters.push(config.connect(connections).await?);
+            clusters.push(Arc::new(config.connect(connections).await?));
         }
         Ok(Self { clusters, owner, applied: Mutex::default(), missing: Mutex::default() })
     }
@@ -87,12 +94,13 @@ impl KubernetesRuntime {
     #[must_use]
     pub fn limited(mut self, limits: &CallLimits, run: &str) -> Self {
         for cluster in &mut self.clusters {
+            let cluster = Arc::get_mut(cluster).expect("no cluster is watched before the first call");
             cluster.turns = limits.turns(&cluster.url, run);
         }
         self
     }
 
-    fn cluster(&self, index: usize) -> &Cluster {
+    fn cluster(&self, index: usize) -> &Arc<Cluster> {
         &self.clusters[index]
     }
 
@@ -178,7 +186,7 @@ impl Runtime for KubernetesRuntime {
     }
 
     async fn wait_healthy(&self, desired: &Resource, report: &HealthReport<'_>) -> Result<Health, RuntimeError> {
-        watch::wait_healthy(self, desired, report).await
+        health::wait_healthy(self, desired, report).await
     }
 
     /// Every change is made when it is asked for; nothing is left to write.

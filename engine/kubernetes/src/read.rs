@@ -243,7 +243,7 @@ async fn read_group(cluster: &Cluster, group: Group, renewed: &AtomicBool) -> Re
                 return Ok(group
                     .wanted
                     .iter()
-                    .map(|(position, name)| (*position, Ok(live(found.get(name).cloned()))))
+                    .map(|(position, name)| (*position, Ok(live(found.objects.get(name).cloned()))))
                     .collect());
             }
             // Whoever may get objects by name need not be allowed to list them.

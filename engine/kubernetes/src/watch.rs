@@ -1,153 +1,474 @@
-//! Follows one object by watching it, and waits for its health.
+//! Follows objects: one watch for all objects of a kind in one place that are waited for.
+//!
+//! Start at [`Followed`]. The first that follows an object of a collection begins the watch, others join it, and it ends
+//! with the last of them. A watch that ends is taken up where it was; where the server has no history left, the
+//! collection is listed once. Whoever may not watch a collection watches each object by its name.
+//!
+//! Elsewhere: what the states of an object mean is decided in `health` and `write`.
 
-use std::collections::BTreeSet;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use futures_util::TryStreamExt as _;
+use futures_util::{AsyncBufReadExt as _, StreamExt as _};
 use http::Request;
-use kube::core::WatchEvent;
+use kube::core::Status;
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
-use stoa_engine::{Resource, Sensitive};
-use stoa_runtime::{Health, HealthReport, RuntimeError};
+use tokio::sync::watch::{Receiver, Sender};
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
-use crate::KubernetesRuntime;
-use crate::cluster::{Cluster, Discovered};
+use crate::cluster::Cluster;
 use crate::error::CallError;
-use crate::kstatus;
-use crate::target::{Api, Target, collection_path};
+use crate::target::{Api, Gvk, Target, collection_path};
 
 /// How long one watch lasts before it is renewed.
 const WATCH: Duration = Duration::from_secs(290);
 /// A connection that says nothing for this long past the end of its watch is dead.
 const GRACE: Duration = Duration::from_secs(15);
-/// Between two tries of a watch that the server ended at once.
-const AGAIN: Duration = Duration::from_millis(500);
+/// The shortest and longest pause before a watch is begun again that did not last.
+const AGAIN: std::ops::RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_secs(10);
+/// A watch that lasted this long is begun again at once.
+const LASTED: Duration = Duration::from_secs(5);
+/// How long a server may be out of reach before those who wait hear of it.
+const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a watch shows.
-pub(crate) enum Seen<'a> {
-    Object(&'a Map<String, Value>),
-    Gone,
+/// An object as it is; `None` when it is not there.
+pub(crate) type State = Option<Arc<Map<String, Value>>>;
+
+/// One object that is followed.
+pub(crate) struct Followed<'a> {
+    cluster: &'a Arc<Cluster>,
+    scope: Scope,
+    /// Where the object is.
+    path: String,
+    name: String,
+    /// What is known already, until it was told.
+    first: Option<State>,
+    /// The version of what was told last.
+    version: Option<String>,
+    place: Option<Place>,
 }
 
-/// Shows every state of an object, beginning with `first`, until `judge` gives an answer.
-pub(crate) async fn follow<T>(
-    cluster: &Cluster,
-    target: &Target,
-    api: &Api,
-    first: Option<Map<String, Value>>,
-    mut judge: impl FnMut(Seen<'_>) -> Option<T>,
-) -> Result<T, CallError> {
-    let mut latest = first;
-    loop {
-        if let Some(answer) = judge(latest.as_ref().map_or(Seen::Gone, Seen::Object)) {
-            return Ok(answer);
+impl<'a> Followed<'a> {
+    /// Follows an object from `first` on.
+    pub(crate) fn new(
+        cluster: &'a Arc<Cluster>,
+        target: &Target,
+        api: &Api,
+        first: Option<Map<String, Value>>,
+    ) -> Self {
+        let collection = collection_path(&target.gvk, api, target.namespace_in(api, cluster.default_namespace()));
+        let alone = cluster.watches.is_refused(&collection).then(|| target.name.clone());
+        Self {
+            cluster,
+            path: cluster.path(target, api),
+            scope: Scope { gvk: target.gvk.clone(), collection, alone },
+            name: target.name.clone(),
+            version: first.as_ref().and_then(version_of).map(str::to_owned),
+            first: Some(first.map(Arc::new)),
+            place: None,
         }
-        let since = latest.as_ref().and_then(resource_version).unwrap_or_default().to_owned();
-        let started = tokio::time::Instant::now();
-        if let Some(answer) = watch(cluster, target, api, &since, &mut judge).await? {
-            return Ok(answer);
+    }
+
+    /// The state that it was followed from, and then each that it comes to have; of several in between perhaps only the
+    /// last. May be called again after its future was dropped.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be watched.
+    pub(crate) async fn next(&mut self) -> Result<State, CallError> {
+        if let Some(first) = self.first.take() {
+            return Ok(first);
         }
-        if started.elapsed() < AGAIN {
-            tokio::time::sleep(AGAIN).await;
+        loop {
+            let Some(place) = &mut self.place else {
+                let (place, is_late) = join(self.cluster, &self.scope, &self.name, self.version.as_deref());
+                self.place = Some(place);
+                if is_late {
+                    return self.look().await;
+                }
+                continue;
+            };
+            // A watch that ended without a word is joined anew.
+            let seen = match place.seen.changed().await {
+                Ok(()) => place.seen.borrow_and_update().clone(),
+                Err(_) => Seen::Unsure,
+            };
+            match seen {
+                Seen::Nothing => {}
+                Seen::Is(version, state) => {
+                    if is_newer(version.as_deref(), self.version.as_deref()) {
+                        self.version = version;
+                        return Ok(state);
+                    }
+                }
+                Seen::Unsure => return self.look().await,
+                Seen::Refused => {
+                    self.cluster.watches.refuse(&self.scope.collection);
+                    self.scope.alone = Some(self.name.clone());
+                    self.place = None;
+                }
+                Seen::Failed(error) => return Err(error),
+            }
         }
-        // The watch ended, or its version is too old: look again and go on from there.
-        latest = cluster.get(&cluster.path(target, api)).await?;
+    }
+
+    /// Asks for the object itself, as what the watch has shown before may be missing.
+    async fn look(&mut self) -> Result<State, CallError> {
+        if self.place.as_ref().is_some_and(|place| place.seen.has_changed().is_err()) {
+            self.place = None;
+        }
+        let found = self.cluster.get(&self.path).await?;
+        if let Some(version) = found.as_ref().and_then(version_of) {
+            self.version = Some(version.to_owned());
+        }
+        Ok(found.map(Arc::new))
     }
 }
 
-/// One watch; `None` when it ends without an answer.
-async fn watch<T>(
-    cluster: &Cluster,
-    target: &Target,
-    api: &Api,
-    since: &str,
-    judge: &mut impl FnMut(Seen<'_>) -> Option<T>,
-) -> Result<Option<T>, CallError> {
-    let collection = collection_path(&target.gvk, api, target.namespace_in(api, cluster.default_namespace()));
+/// What one watch shows.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Scope {
+    gvk: Gvk,
+    /// Where the objects are.
+    collection: String,
+    /// The only object of it that is watched.
+    alone: Option<String>,
+}
+
+/// What a watch says of one object.
+#[derive(Clone, Debug)]
+enum Seen {
+    /// Nothing yet.
+    Nothing,
+    /// It is so since a version.
+    Is(Option<String>, State),
+    /// It may have changed unseen.
+    Unsure,
+    /// The collection may not be watched.
+    Refused,
+    /// Nothing more will be seen.
+    Failed(CallError),
+}
+
+/// The watches of a cluster.
+#[derive(Debug, Default)]
+pub(crate) struct Watches(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    open: HashMap<Scope, Weak<Watch>>,
+    /// Collections that may not be watched.
+    refused: HashSet<String>,
+}
+
+impl Watches {
+    fn is_refused(&self, collection: &str) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).refused.contains(collection)
+    }
+
+    fn refuse(&self, collection: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).refused.insert(collection.to_owned());
+    }
+}
+
+/// A watch, for as long as somebody has a place at it.
+#[derive(Debug)]
+struct Watch {
+    waiting: Arc<Waiting>,
+    task: AbortHandle,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// A place at a watch.
+struct Place {
+    seen: Receiver<Seen>,
+    _watch: Arc<Watch>,
+}
+
+/// Joins the watch of a scope, or begins it at the version that is known of the object. Whether the watch is past that.
+fn join(cluster: &Arc<Cluster>, scope: &Scope, name: &str, version: Option<&str>) -> (Place, bool) {
+    let mut known = cluster.watches.0.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(watch) = known.open.get(scope).and_then(Weak::upgrade)
+        && let Some((seen, is_late)) = watch.waiting.add(name, version)
+    {
+        return (Place { seen, _watch: watch }, is_late);
+    }
+    let waiting = Arc::new(Waiting::default());
+    let since = version.map(str::to_owned);
+    let seen = waiting.begin(name, since.clone());
+    let task = tokio::spawn(run(Arc::clone(cluster), scope.clone(), Arc::clone(&waiting), since)).abort_handle();
+    let watch = Arc::new(Watch { waiting, task });
+    known.open.retain(|_, watch| watch.strong_count() > 0);
+    known.open.insert(scope.clone(), Arc::downgrade(&watch));
+    (Place { seen, _watch: watch }, false)
+}
+
+/// Those who wait for objects of one watch.
+#[derive(Debug, Default)]
+struct Waiting(Mutex<Places>);
+
+#[derive(Debug, Default)]
+struct Places {
+    names: HashMap<String, Sender<Seen>>,
+    /// Everything up to this version was told.
+    version: Option<String>,
+    /// Who joined since a list was begun, which may be older than what they know.
+    joined: Option<HashSet<String>>,
+    has_ended: bool,
+}
+
+impl Places {
+    fn tell(&mut self, name: &str, seen: Seen) {
+        if let Some(sender) = self.names.get(name) {
+            sender.send_replace(seen);
+        }
+    }
+}
+
+impl Waiting {
+    fn places(&self) -> std::sync::MutexGuard<'_, Places> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The first place, at a watch that begins at a version.
+    fn begin(&self, name: &str, version: Option<String>) -> Receiver<Seen> {
+        let mut places = self.places();
+        let (sender, seen) = tokio::sync::watch::channel(Seen::Nothing);
+        places.names.insert(name.to_owned(), sender);
+        places.version = version;
+        seen
+    }
+
+    /// Another place, and whether something may have been shown of the object that who takes it does not know. None when
+    /// the watch has ended.
+    fn add(&self, name: &str, version: Option<&str>) -> Option<(Receiver<Seen>, bool)> {
+        let mut places = self.places();
+        if places.has_ended {
+            return None;
+        }
+        let is_late = is_newer(places.version.as_deref(), version);
+        if let Some(joined) = &mut places.joined {
+            joined.insert(name.to_owned());
+        }
+        let sender = places.names.entry(name.to_owned()).or_insert_with(|| Sender::new(Seen::Nothing));
+        Some((sender.subscribe(), is_late))
+    }
+
+    fn wants(&self, name: &str) -> bool {
+        self.places().names.get(name).is_some_and(|sender| !sender.is_closed())
+    }
+
+    /// Tells of an object, and that the watch has come so far.
+    fn tell(&self, name: &str, version: &str, state: State) {
+        let mut places = self.places();
+        places.tell(name, Seen::Is(Some(version.to_owned()), state));
+        places.version = Some(version.to_owned());
+    }
+
+    /// The watch has come so far.
+    fn reach(&self, version: &str) {
+        self.places().version = Some(version.to_owned());
+    }
+
+    /// A list is begun.
+    fn begin_list(&self) {
+        self.places().joined = Some(HashSet::new());
+    }
+
+    /// What a list found, as of its version.
+    fn listed(&self, version: &str, mut found: HashMap<String, Map<String, Value>>) {
+        let mut places = self.places();
+        let joined = places.joined.take().unwrap_or_default();
+        places.names.retain(|_, sender| !sender.is_closed());
+        for (name, sender) in &places.names {
+            sender.send_replace(match found.remove(name) {
+                _ if joined.contains(name) => Seen::Unsure,
+                Some(object) => Seen::Is(version_of(&object).map(str::to_owned), Some(Arc::new(object))),
+                None => Seen::Is(Some(version.to_owned()), None),
+            });
+        }
+        places.version = Some(version.to_owned());
+    }
+
+    fn end(&self, seen: &Seen) {
+        let mut places = self.places();
+        places.has_ended = true;
+        for sender in places.names.values() {
+            sender.send_replace(seen.clone());
+        }
+    }
+}
+
+/// How a watch, or the list before it, came out.
+enum Ended {
+    /// Everything up to this version was told.
+    At(String),
+    /// The server has no history left to go on from.
+    Behind,
+    /// It did not answer, or said to come again.
+    Away(CallError),
+    /// It will not say more.
+    Failed(CallError),
+}
+
+impl From<CallError> for Ended {
+    fn from(error: CallError) -> Self {
+        match &error {
+            CallError::Status(failure) if failure.code == 410 => Self::Behind,
+            CallError::Status(failure) if !matches!(failure.code, 408 | 429 | 500..) => Self::Failed(error),
+            CallError::Status(_) | CallError::Unreachable(_) => Self::Away(error),
+        }
+    }
+}
+
+/// Watches until everybody is gone, who then ends this task.
+async fn run(cluster: Arc<Cluster>, scope: Scope, waiting: Arc<Waiting>, mut since: Option<String>) {
+    let mut pause = *AGAIN.start();
+    let mut away: Option<Instant> = None;
+    loop {
+        let began = Instant::now();
+        let ended = match &since {
+            Some(version) => watch(&cluster, &scope, &waiting, version.clone()).await,
+            None => list(&cluster, &scope, &waiting).await,
+        };
+        let has_listed = since.is_none();
+        let error = match ended {
+            Ended::At(version) => {
+                since = Some(version);
+                away = None;
+                if has_listed {
+                    continue;
+                }
+                None
+            }
+            Ended::Behind => {
+                since = None;
+                away = None;
+                None
+            }
+            Ended::Away(error) => Some(error),
+            Ended::Failed(CallError::Status(failure)) if failure.code == 403 && scope.alone.is_none() => {
+                return waiting.end(&Seen::Refused);
+            }
+            Ended::Failed(error) => return waiting.end(&Seen::Failed(error)),
+        };
+        if let Some(error) = error
+            && away.get_or_insert(began).elapsed() >= PATIENCE
+        {
+            return waiting.end(&Seen::Failed(error));
+        }
+        if began.elapsed() >= LASTED {
+            pause = *AGAIN.start();
+            continue;
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(*AGAIN.end());
+    }
+}
+
+/// Looks how everything is that is waited for.
+async fn list(cluster: &Cluster, scope: &Scope, waiting: &Waiting) -> Ended {
+    waiting.begin_list();
+    let listed = match &scope.alone {
+        None => cluster.list(&scope.gvk, &scope.collection, &|name| waiting.wants(name)).await,
+        Some(name) => cluster.list_one(&scope.collection, name).await,
+    };
+    match listed {
+        Ok(listed) => {
+            waiting.listed(&listed.version, listed.objects);
+            Ended::At(listed.version)
+        }
+        Err(error) => Ended::from(error),
+    }
+}
+
+#[derive(Deserialize)]
+struct Event<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    #[serde(borrow)]
+    object: &'a RawValue,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Peek {
+    metadata: PeekMeta,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct PeekMeta {
+    name: String,
+    resource_version: String,
+}
+
+/// One watch from a version on. Of the objects only those are decoded that somebody waits for.
+async fn watch(cluster: &Cluster, scope: &Scope, waiting: &Waiting, mut version: String) -> Ended {
+    let only = scope.alone.as_ref().map(|name| format!("&fieldSelector=metadata.name%3D{name}")).unwrap_or_default();
     let path = format!(
-        "{collection}?watch=true&allowWatchBookmarks=true&fieldSelector=metadata.name%3D{}&resourceVersion={since}&timeoutSeconds={}",
-        target.name,
+        "{}?watch=true&allowWatchBookmarks=true{only}&resourceVersion={version}&timeoutSeconds={}",
+        scope.collection,
         WATCH.as_secs()
     );
-    let request = Request::get(path).body(Vec::new()).map_err(|err| CallError::Unreachable(err.to_string()))?;
-    let events = match cluster.client().request_events::<Map<String, Value>>(request).await {
-        Ok(events) => events,
-        Err(kube::Error::Api(status)) if status.code == 410 => return Ok(None),
-        Err(err) => return Err(err.into()),
+    let request = match Request::get(path).body(Vec::new()) {
+        Ok(request) => request,
+        Err(error) => return Ended::Failed(CallError::Unreachable(error.to_string())),
     };
-    let mut events = std::pin::pin!(events);
-    loop {
-        let Ok(event) = tokio::time::timeout(WATCH + GRACE, events.try_next()).await else { return Ok(None) };
-        let answer = match event {
-            Ok(Some(WatchEvent::Added(object) | WatchEvent::Modified(object))) => judge(Seen::Object(&object)),
-            Ok(Some(WatchEvent::Deleted(_))) => judge(Seen::Gone),
-            Ok(Some(WatchEvent::Bookmark(_))) => None,
-            // Whatever ended it, looking again says what is true now.
-            Ok(Some(WatchEvent::Error(_)) | None) | Err(_) => return Ok(None),
-        };
-        if answer.is_some() {
-            return Ok(answer);
+    let lines = match tokio::time::timeout(GRACE, cluster.client().request_stream(request)).await {
+        Ok(Ok(lines)) => lines,
+        Ok(Err(error)) => return Ended::from(CallError::from(error)),
+        Err(_) => return Ended::Away(CallError::Unreachable(format!("no answer within {GRACE:?}"))),
+    };
+    let mut lines = std::pin::pin!(lines.lines());
+    while let Ok(Some(Ok(line))) = tokio::time::timeout(WATCH + GRACE, lines.next()).await {
+        // Whatever it is that cannot be read, it is asked for again.
+        let Ok(event) = serde_json::from_str::<Event<'_>>(&line) else { break };
+        if event.kind == "ERROR" {
+            let status: Result<Status, _> = serde_json::from_str(event.object.get());
+            if status.is_ok_and(|status| status.code == 410) {
+                return Ended::Behind;
+            }
+            break;
         }
+        let Ok(Peek { metadata }) = serde_json::from_str(event.object.get()) else { break };
+        match event.kind {
+            "ADDED" | "MODIFIED" if waiting.wants(&metadata.name) => {
+                let Ok(object) = serde_json::from_str(event.object.get()) else { break };
+                waiting.tell(&metadata.name, &metadata.resource_version, Some(Arc::new(object)));
+            }
+            "DELETED" => waiting.tell(&metadata.name, &metadata.resource_version, None),
+            _ => waiting.reach(&metadata.resource_version),
+        }
+        version = metadata.resource_version;
     }
+    Ended::At(version)
 }
 
-fn resource_version(object: &Map<String, Value>) -> Option<&str> {
+fn version_of(object: &Map<String, Value>) -> Option<&str> {
     object.get("metadata")?.get("resourceVersion")?.as_str()
 }
 
-pub(crate) async fn wait_healthy(
-    runtime: &KubernetesRuntime,
-    desired: &Resource,
-    report: &HealthReport<'_>,
-) -> Result<Health, RuntimeError> {
-    let (index, target) = runtime.desired_target(desired)?;
-    let cluster = runtime.cluster(index);
-    let applied = runtime.take_remembered(&desired.id);
-    if kstatus::is_current_at_once(&target.gvk) {
-        report(Health::Current, "it is there");
-        return Ok(Health::Current);
+/// Whether one version is after another. They are numbers, of which the later is the larger; where one is not, nobody
+/// can say that it is older.
+///
+/// Follows "Resource versions" in the Kubernetes API concepts.
+fn is_newer(version: Option<&str>, than: Option<&str>) -> bool {
+    let number = |version: Option<&str>| version.and_then(|version| version.parse::<u128>().ok());
+    match (number(version), number(than)) {
+        (Some(version), Some(than)) => version > than,
+        _ => version != than || version.is_none(),
     }
-    let sensitive = Sensitive::of(&desired.attributes, &BTreeSet::new());
-    let explain = |err: CallError| err.into_runtime(&cluster.name, &sensitive);
-    let Discovered::Served(api) = cluster.discover(&target.gvk).await.map_err(explain)? else {
-        return Err(crate::read::unknown_kind(&target, &cluster.name));
-    };
-    let first = match applied {
-        Some(object) => Some(object),
-        None => cluster.get(&cluster.path(&target, &api)).await.map_err(explain)?,
-    };
-    if let Some(object) = &first
-        && let Some(message) = waits_for_consumer(cluster, &target, object).await
-    {
-        report(Health::Current, &message);
-        return Ok(Health::Current);
-    }
-    let mut last = None;
-    follow(cluster, &target, &api, first, |seen| {
-        let verdict = match seen {
-            Seen::Object(object) => kstatus::health(&target.gvk, object),
-            Seen::Gone => (Health::Failed, "it was deleted meanwhile".to_owned()),
-        };
-        if last.as_ref() != Some(&verdict) {
-            report(verdict.0, &verdict.1);
-            last = Some(verdict.clone());
-        }
-        matches!(verdict.0, Health::Current | Health::Failed).then_some(verdict.0)
-    })
-    .await
-    .map_err(explain)
 }
 
-/// A claim of a class that binds on first use stays pending until something uses it. Waiting for
-/// it before its users start would be waiting for ever.
-async fn waits_for_consumer(cluster: &Cluster, target: &Target, claim: &Map<String, Value>) -> Option<String> {
-    if !target.gvk.is("", "PersistentVolumeClaim") {
-        return None;
-    }
-    let class = claim.get("spec")?.get("storageClassName")?.as_str().filter(|class| !class.is_empty())?;
-    let path = format!("/apis/storage.k8s.io/v1/storageclasses/{class}");
-    // Whoever may not read the class waits for the claim to be bound.
-    let object = cluster.get(&path).await.ok()??;
-    let mode = object.get("volumeBindingMode")?.as_str()?;
-    (mode == "WaitForFirstConsumer").then(|| format!("storage class {class} binds it on first use"))
-}
+#[cfg(test)]
+mod tests;

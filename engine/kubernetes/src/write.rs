@@ -4,6 +4,7 @@
 //! precondition. So nothing is taken from another deployment that came between plan and call.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
@@ -18,7 +19,7 @@ use crate::cluster::{ApplyOptions, Cluster, Discovered, FIELD_MANAGER};
 use crate::error::CallError;
 use crate::read::unknown_kind;
 use crate::target::{Api, Gvk, Target};
-use crate::watch::{Seen, follow};
+use crate::watch::Followed;
 
 /// How long a kind may take from its definition being there to being served.
 const SERVED_WITHIN: Duration = Duration::from_secs(30);
@@ -240,19 +241,17 @@ fn refuse_another(cluster: &Cluster, prior: &StateResource, object: &Map<String,
 }
 
 async fn until_gone(
-    cluster: &Cluster,
+    cluster: &Arc<Cluster>,
     path: &str,
     target: &Target,
     api: &Api,
     deleted: Option<&str>,
 ) -> Result<(), CallError> {
     let first = cluster.get(path).await?;
-    follow(cluster, target, api, first, |seen| match seen {
-        Seen::Gone => Some(()),
-        // Another object of the same name is not the one that was deleted.
-        Seen::Object(object) => (uid(object) != deleted).then_some(()),
-    })
-    .await
+    let mut followed = Followed::new(cluster, target, api, first);
+    // Another object of the same name is not the one that was deleted.
+    while followed.next().await?.is_some_and(|object| uid(&object) == deleted) {}
+    Ok(())
 }
 
 /// How a cluster serves a kind that is about to be applied. A kind whose definition is there
@@ -287,7 +286,7 @@ async fn is_defined(cluster: &Cluster, gvk: &Gvk) -> Result<bool, CallError> {
         .list(&crd, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &|name| name.ends_with(&suffix))
         .await;
     match found {
-        Ok(found) => Ok(found.values().any(|object| {
+        Ok(found) => Ok(found.objects.values().any(|object| {
             let spec = object.get("spec");
             let is = |pointer: &str, wanted: &str| {
                 spec.and_then(|s| s.pointer(pointer)).and_then(Value::as_str) == Some(wanted)

@@ -7,7 +7,6 @@
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Preconditions;
-use percent_encoding::percent_decode_str;
 
 use crate::{
     registry::{DeleteOptions, ListOptions, WatchOptions},
@@ -21,12 +20,6 @@ pub(crate) mod fuzzing;
 /// The group that the options' kinds are in.
 const META: &str = "meta.k8s.io";
 
-/// Whether two hexadecimal digits follow each percent sign.
-fn is_escaped_well(text: &str) -> bool {
-    let digits = |rest: &str| rest.len() >= 2 && rest.as_bytes()[..2].iter().all(u8::is_ascii_hexdigit);
-    text.split('%').skip(1).all(digits)
-}
-
 /// The parameters of a query, decoded, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Query(Vec<(String, String)>);
@@ -34,14 +27,7 @@ pub(crate) struct Query(Vec<(String, String)>);
 impl Query {
     /// Parses what stands after the `?`. As in Go's `net/url`, a pair with a semicolon or a broken escape is none.
     pub(crate) fn parse(query: &str) -> Self {
-        let decode = |text: &str| percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned();
-        let pairs = query.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';') && is_escaped_well(pair));
-        Self(
-            pairs
-                .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
-                .map(|(name, value)| (decode(name), decode(value)))
-                .collect(),
-        )
+        Self(stoa_cel::go::query(query))
     }
 
     /// The parameters of pairs that were decoded before.

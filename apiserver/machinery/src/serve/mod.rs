@@ -43,7 +43,6 @@ mod tls;
 mod wire;
 
 pub use api::Api;
-pub(crate) use deadline::parse_duration;
 pub use health::{Health, HealthCheck, Probe};
 pub use metrics::Metrics;
 pub use stoa_tls::{CertificateError, Reload, ReloadError, ServingCertificate};

@@ -80,7 +80,7 @@ pub(super) fn read(files: &[SourceFile], warnings: &mut Vec<String>) -> Result<S
         let problem = crate::convert::problem_in(&spec, found);
         Problem { line: lines.get(&problem.resource_id).copied().unwrap_or_default(), ..problem }
     };
-    match spec.validate() {
+    match super::check(&spec) {
         Ok(()) => Ok(spec),
         Err(found) => Err(found.into_iter().map(located).collect()),
     }

@@ -91,6 +91,13 @@ fn manifests(content: &Content) -> Result<Generated, Failure> {
     Ok(Generated { spec, warnings, generator: "Manifests" })
 }
 
+/// Checks what a generator made of files.
+fn check(spec: &Spec) -> Result<(), Vec<stoa_engine::Problem>> {
+    spec.validate()?;
+    let problems = stoa_runtime_kubernetes::check_health_policies(spec);
+    if problems.is_empty() { Ok(()) } else { Err(problems) }
+}
+
 fn in_folder<'a>(content: &'a Content, name: &str) -> Option<&'a SourceFile> {
     let Content::Folder { path, files, .. } = content else { return None };
     let wanted = join(path, name);

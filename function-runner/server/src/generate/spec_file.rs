@@ -44,7 +44,8 @@ pub(super) fn read(file: &SourceFile) -> Result<Spec, Vec<Problem>> {
     }
     let mut spec: Spec =
         serde_json::from_value(document.value).map_err(|err| vec![check.document("", format!("is no Spec: {err}"))])?;
-    spec.validate().map_err(|found| found.into_iter().map(|found| check.found(&spec, found)).collect::<Vec<_>>())?;
+    super::check(&spec)
+        .map_err(|found| found.into_iter().map(|found| check.found(&spec, found)).collect::<Vec<_>>())?;
     for resource in &mut spec.resources {
         resource.extensions.insert(FILE_EXTENSION.to_owned(), file.path.as_str().into());
     }

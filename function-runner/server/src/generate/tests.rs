@@ -41,6 +41,33 @@ fn the_quick_start_spec_of_kusion_is_read_unchanged() {
 }
 
 #[test]
+fn health_policies_are_read_with_the_spec_and_what_is_wrong_has_its_line() {
+    let spec = |policy: &str| {
+        let text = format!(
+            "resources:\n- id: example.com/v1:Widget:shop:w\n  type: Kubernetes\n  attributes: {{apiVersion: example.com/v1, kind: Widget, \
+             metadata: {{name: w, namespace: shop}}}}\n  extensions:\n    healthPolicy: {policy}\n"
+        );
+        generate("Spec", &folder(&[("spec.yaml", &text)])).map_err(|failure| failure.problems()[0].clone())
+    };
+    let generated = spec("{cel: {current: \"status.phase == 'Running'\"}}").unwrap();
+    assert_eq!(generated.spec.resources[0].extensions["healthPolicy"]["cel"]["current"], "status.phase == 'Running'");
+    for (policy, field, says) in [
+        ("{health.kcl: 'assert res'}", "extensions.healthPolicy[health.kcl]", "in KCL are not evaluated"),
+        ("{cel: {current: 'status.phase =='}}", "extensions.healthPolicy.cel.current", "compilation failed"),
+        ("{cel: {failed: 'true'}}", "extensions.healthPolicy.cel.current", "is required"),
+    ] {
+        let problem = spec(policy).unwrap_err();
+        assert_eq!((problem.file.as_str(), problem.line, problem.field.as_str()), ("s/spec.yaml", 5, field));
+        assert_eq!(problem.resource_id, "example.com/v1:Widget:shop:w");
+        assert!(problem.message.contains(says), "{}", problem.message);
+    }
+    let manifest =
+        CONFIG_MAP.replace("namespace: shop", "namespace: shop, annotations: {stoa.dev/health-current: 'x'}");
+    let problem = refused("Manifests", &[("a.yaml", &manifest)]);
+    assert_eq!((problem.line, problem.field.as_str()), (1, "attributes.metadata.annotations[stoa.dev/health-current]"));
+}
+
+#[test]
 fn a_manifest_that_happens_to_be_called_spec_is_a_manifest() {
     let generated = generate("Auto", &folder(&[("spec.yaml", CONFIG_MAP)])).unwrap();
     assert_eq!((generated.generator, ids(&generated)), ("Manifests", vec!["v1:ConfigMap:shop:a"]));

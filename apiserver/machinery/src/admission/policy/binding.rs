@@ -97,7 +97,7 @@ impl Definition {
 
 /// Reads the variables of a policy.
 pub(super) fn variables(written: Option<&[Variable]>) -> Arc<Vec<cel::Variable>> {
-    let read = |variable: &Variable| cel::Variable::compile(&variable.name, &variable.expression);
+    let read = |variable: &Variable| cel::variable(&variable.name, &variable.expression);
     Arc::new(written.unwrap_or_default().iter().map(read).collect())
 }
 

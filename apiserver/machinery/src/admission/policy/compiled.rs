@@ -13,7 +13,7 @@ use super::binding::{self, Defined, Definition};
 use crate::{
     admission::{
         Attributes,
-        cel::{BUDGET, Batch, Conditions, Evaluated, Inputs, Program, evaluate},
+        cel::{self, BUDGET, Batch, Conditions, Evaluated, Inputs, Program, evaluate},
         metrics::ConditionsOf,
     },
     object::Object,
@@ -87,10 +87,9 @@ impl Policy {
             |programs: Vec<Option<Program>>| Batch { variables: variables.clone(), programs: Arc::new(programs) };
         let validations = spec.validations.unwrap_or_default();
         let annotations = spec.audit_annotations.unwrap_or_default();
-        let programs: Vec<_> = validations.iter().map(|v| Some(Program::compile(&v.expression))).collect();
-        let messages: Vec<_> =
-            validations.iter().map(|v| v.message_expression.as_deref().map(Program::compile)).collect();
-        let values: Vec<_> = annotations.iter().map(|a| Some(Program::compile(&a.value_expression))).collect();
+        let programs: Vec<_> = validations.iter().map(|v| Some(cel::program(&v.expression))).collect();
+        let messages: Vec<_> = validations.iter().map(|v| v.message_expression.as_deref().map(cel::program)).collect();
+        let values: Vec<_> = annotations.iter().map(|a| Some(cel::program(&a.value_expression))).collect();
         let errors: Vec<String> = programs
             .iter()
             .chain(&messages)

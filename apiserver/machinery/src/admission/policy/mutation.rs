@@ -16,7 +16,7 @@ use super::binding::{self, Defined, Definition};
 use crate::{
     admission::{
         Attributes,
-        cel::{BUDGET, Batch, Conditions, Evaluated, Inputs, Program, Variable, evaluate},
+        cel::{self, BUDGET, Batch, Conditions, Evaluated, Inputs, Program, Variable, evaluate},
         metrics::ConditionsOf,
     },
     http::patch::{Misapplied, apply_operations},
@@ -115,7 +115,7 @@ impl Mutation {
             "JSONPatch" => (written.json_patch.as_ref()?.expression.as_deref(), PatchType::JsonPatch),
             _ => return None,
         };
-        let program = Program::compile_mutation(source.unwrap_or_default());
+        let program = cel::mutation(source.unwrap_or_default());
         let expression = Batch { variables: variables.clone(), programs: Arc::new(vec![Some(program)]) };
         Some(Self { expression, patch_type })
     }

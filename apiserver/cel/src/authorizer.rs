@@ -6,18 +6,53 @@
 use std::collections::HashMap;
 
 use super::{eval::Error, value::Value};
-use crate::auth::{Attributes, Decision};
+
+/// What the authorizer is asked: whether the user may do something.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Question {
+    /// The verb, such as `list`.
+    pub verb: String,
+    /// The API group; empty for core.
+    pub group: String,
+    /// The version, `*` for any.
+    pub version: String,
+    /// The plural noun; empty for paths that are no resource.
+    pub resource: String,
+    /// The subresource, or empty.
+    pub subresource: String,
+    /// The namespace; empty for all.
+    pub namespace: String,
+    /// The object's name; empty for all.
+    pub name: String,
+    /// The path, for requests that are no resource's.
+    pub path: String,
+    /// The field selector.
+    pub field_selector: String,
+    /// The label selector.
+    pub label_selector: String,
+}
+
+/// What the authorizer said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The user may.
+    Allowed,
+    /// The user may not, for a reason that may be empty.
+    Denied(String),
+    /// It could not be asked, and why.
+    Errored(String),
+}
 
 /// Answers to questions that evaluations have had.
-pub(super) type Answers = HashMap<Attributes, Result<Decision, String>>;
+pub type Answers = HashMap<Question, Answer>;
 
 /// A question to the authorizer, as far as it has been put.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Check {
     stage: Stage,
-    attributes: Attributes,
+    question: Question,
     /// The resource of the request that is admitted, for `authorizer.requestResource`.
-    request: Attributes,
+    request: Question,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,7 +68,7 @@ enum Stage {
 
 impl Check {
     /// `authorizer`, while the resource of `request` is admitted.
-    pub(super) fn new(request: Attributes) -> Self {
+    pub(super) fn new(request: Question) -> Self {
         Self { request, ..Self::default() }
     }
 
@@ -49,7 +84,7 @@ impl Check {
 
     /// `authorizer.requestResource`.
     pub(super) fn request_resource(&self) -> Self {
-        Self { stage: Stage::Resource, attributes: self.request.clone(), request: self.request.clone() }
+        Self { stage: Stage::Resource, question: self.request.clone(), request: self.request.clone() }
     }
 
     /// A method of it; nothing when it has none of that name here.
@@ -65,10 +100,10 @@ impl Check {
         };
         match (self.stage, method, args.len()) {
             (Stage::Authorizer, "path", 1) => {
-                (self.stage, self.attributes.path) = (Stage::Path, text(0)?);
+                (self.stage, self.question.path) = (Stage::Path, text(0)?);
             }
             (Stage::Authorizer, "group", 1) => {
-                (self.stage, self.attributes.group) = (Stage::Group, text(0)?);
+                (self.stage, self.question.group) = (Stage::Group, text(0)?);
             }
             (Stage::Authorizer, "serviceAccount", 2) => {
                 return Some(Err(Error::Message(
@@ -76,16 +111,16 @@ impl Check {
                 )));
             }
             (Stage::Group, "resource", 1) => {
-                (self.stage, self.attributes.resource) = (Stage::Resource, text(0)?);
-                self.attributes.version = "*".to_owned();
+                (self.stage, self.question.resource) = (Stage::Resource, text(0)?);
+                self.question.version = "*".to_owned();
             }
-            (Stage::Resource, "subresource", 1) => self.attributes.subresource = text(0)?,
-            (Stage::Resource, "namespace", 1) => self.attributes.namespace = text(0)?,
-            (Stage::Resource, "name", 1) => self.attributes.name = text(0)?,
-            (Stage::Resource, "fieldSelector", 1) => self.attributes.field_selector = text(0)?,
-            (Stage::Resource, "labelSelector", 1) => self.attributes.label_selector = text(0)?,
+            (Stage::Resource, "subresource", 1) => self.question.subresource = text(0)?,
+            (Stage::Resource, "namespace", 1) => self.question.namespace = text(0)?,
+            (Stage::Resource, "name", 1) => self.question.name = text(0)?,
+            (Stage::Resource, "fieldSelector", 1) => self.question.field_selector = text(0)?,
+            (Stage::Resource, "labelSelector", 1) => self.question.label_selector = text(0)?,
             (Stage::Resource | Stage::Path, "check", 1) => {
-                (self.stage, self.attributes.verb) = (Stage::Decision, text(0)?);
+                (self.stage, self.question.verb) = (Stage::Decision, text(0)?);
             }
             (Stage::Decision, "allowed" | "reason" | "errored" | "error", 0) => {
                 return Some(self.decided(method, answers));
@@ -96,14 +131,14 @@ impl Check {
     }
 
     fn decided<'a>(self, method: &str, answers: &Answers) -> Result<Value<'a>, Error> {
-        let Some(answer) = answers.get(&self.attributes) else {
-            return Err(Error::Unanswered(Box::new(self.attributes)));
+        let Some(answer) = answers.get(&self.question) else {
+            return Err(Error::Unanswered(Box::new(self.question)));
         };
         Ok(match (method, answer) {
-            ("allowed", answer) => Value::Bool(matches!(answer, Ok(Decision::Allow))),
-            ("reason", Ok(Decision::Deny(reason))) => Value::text(reason.clone()),
-            ("errored", answer) => Value::Bool(answer.is_err()),
-            ("error", Err(error)) => Value::text(error.clone()),
+            ("allowed", answer) => Value::Bool(*answer == Answer::Allowed),
+            ("reason", Answer::Denied(reason)) => Value::text(reason.clone()),
+            ("errored", answer) => Value::Bool(matches!(answer, Answer::Errored(_))),
+            ("error", Answer::Errored(error)) => Value::text(error.clone()),
             (_, _) => Value::text(""),
         })
     }

@@ -1,11 +1,17 @@
 //! Threads with more stack than others, for what recurses deeply.
 
-use std::{thread, time::Duration};
-
-use crate::profile;
+use std::{sync::OnceLock, thread, time::Duration};
 
 /// How long to wait before each time that a thread is asked for; memory may be short for a moment only.
 const TRIES: [Duration; 3] = [Duration::ZERO, Duration::from_millis(10), Duration::from_millis(100)];
+
+static ENTERED: OnceLock<fn()> = OnceLock::new();
+
+/// Has each thread that is begun here call this first, as a profiler needs that samples threads. The first call counts.
+pub fn on_threads(entered: fn()) {
+    // Another call changes nothing.
+    let _ = ENTERED.set(entered);
+}
 
 /// Runs `work` on a thread with so much stack, in bytes, and waits for it. Nothing when there is no such thread to be
 /// had, or when it panics; the log says why.
@@ -15,7 +21,7 @@ pub(super) fn with<T: Send>(bytes: usize, work: impl Fn() -> T + Sync) -> Option
         let done = thread::scope(|scope| {
             let thread = thread::Builder::new().name("cel".to_owned()).stack_size(bytes);
             let work = || {
-                profile::enter_thread();
+                ENTERED.get().inspect(|entered| entered());
                 work()
             };
             thread.spawn_scoped(scope, work).map(|thread| thread.join())

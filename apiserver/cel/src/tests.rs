@@ -1,24 +1,42 @@
 use serde_json::json;
 
-use super::*;
+use super::{fuzzing::Policy, *};
 
-fn inputs() -> Inputs {
-    Inputs {
+/// How many steps the evaluations here may take.
+const BUDGET: u64 = 10_000_000;
+
+/// What a policy of admission may use.
+const TELLING: Declarations = Declarations {
+    variables: &["object", "oldObject", "request", "params", "namespaceObject", "authorizer", "variables"],
+    constructs: false,
+};
+const MUTATING: Declarations = Declarations { constructs: true, ..TELLING };
+
+fn compile(source: &str) -> Program {
+    Program::compile(source, &TELLING)
+}
+
+fn variable(name: &str, source: &str) -> Variable {
+    Variable::compile(name, source, &TELLING)
+}
+
+fn inputs() -> Policy {
+    Policy {
         object: json!({
             "metadata": {"name": "web", "labels": {"env": "prod"}},
             "spec": {"replicas": 3, "ratio": 0.5, "names": ["a", "b", "b"], "nothing": null,
                      "ports": [{"name": "http", "port": 80}, {"name": "https", "port": 443}]},
         }),
         request: json!({"operation": "CREATE", "userInfo": {"username": "ann", "groups": ["dev"]}}),
-        params: Arc::new(json!({"data": {"max": "5"}})),
-        ..Inputs::default()
+        params: json!({"data": {"max": "5"}}),
+        ..Policy::default()
     }
 }
 
 const WHOLE: Limits = Limits { budget: BUDGET, depth: SHALLOW };
 
 fn outcome_of(source: &str) -> Result<Evaluated, String> {
-    let batch = Batch { variables: Arc::default(), programs: Arc::new(vec![Some(Program::compile(source))]) };
+    let batch = Batch { variables: Arc::default(), programs: Arc::new(vec![Some(compile(source))]) };
     match run(&batch, &inputs(), &Answers::new(), WHOLE) {
         Ok(mut outcomes) => outcomes.results.remove(0).expect("a program was given"),
         Err(_) => Err("interrupted".to_owned()),
@@ -162,7 +180,7 @@ fn what_goes_wrong_is_told_in_the_words_of_cel_go() {
 
 #[test]
 fn names_that_nothing_has_are_refused_when_the_expression_is_read() {
-    let error = |source: &str| Program::compile(source).compile_error().map(str::to_owned);
+    let error = |source: &str| compile(source).compile_error().map(str::to_owned);
     let undeclared = |name: &str| {
         Some(format!("compilation failed: ERROR: <input>:1:1: undeclared reference to '{name}' (in container '')"))
     };
@@ -176,15 +194,15 @@ fn names_that_nothing_has_are_refused_when_the_expression_is_read() {
 #[test]
 fn variables_are_evaluated_once_and_see_those_before_them() {
     let variables = vec![
-        Variable::compile("three", "object.spec.replicas"),
-        Variable::compile("six", "variables.three * 2"),
-        Variable::compile("early", "variables.late"),
-        Variable::compile("late", "1"),
+        variable("three", "object.spec.replicas"),
+        variable("six", "variables.three * 2"),
+        variable("early", "variables.late"),
+        variable("late", "1"),
     ];
     let programs = ["variables.six == 6", "variables.early == 1", "[1].all(x, variables.three == 3)"];
     let batch = Batch {
         variables: Arc::new(variables),
-        programs: Arc::new(programs.iter().map(|source| Some(Program::compile(source))).collect()),
+        programs: Arc::new(programs.iter().map(|source| Some(compile(source))).collect()),
     };
     let Ok(outcomes) = run(&batch, &inputs(), &Answers::new(), WHOLE) else { panic!("interrupted") };
     assert_eq!(outcomes.results[0], Some(Ok(Evaluated::Bool(true))));
@@ -198,9 +216,8 @@ fn deep_expressions_are_refused_and_never_end_the_process() {
     let deep = "compilation failed: ERROR: <input>:1:1: expression recursion limit exceeded: 250";
     let long = "compilation failed: the expression is too long";
     for (begin, more) in [("1", "+1"), ("object", ".a"), ("object", "[0]"), ("1", " < 1"), ("1", " in [1]")] {
-        let error = |count: usize| {
-            Program::compile(&format!("{begin}{}", more.repeat(count))).compile_error().map(str::to_owned)
-        };
+        let error =
+            |count: usize| compile(&format!("{begin}{}", more.repeat(count))).compile_error().map(str::to_owned);
         let most = MOST_OPERATORS / if more == " in [1]" { 2 } else { 1 };
         assert_eq!((error(most).as_deref(), error(most + 1).as_deref()), (Some(deep), Some(long)), "{more}");
     }
@@ -209,9 +226,9 @@ fn deep_expressions_are_refused_and_never_end_the_process() {
     {
         let deep = |count: usize| format!("{}{middle}{}", begin.repeat(count), end.repeat(count));
         // Two of the same sign are none.
-        assert_eq!(Program::compile(&deep(40)).compile_error(), None, "{begin}");
-        let _ = Program::compile(&deep(MOST_OPERATORS - 1));
-        assert_eq!(Program::compile(&deep(20_000)).compile_error(), Some(long), "{begin}");
+        assert_eq!(compile(&deep(40)).compile_error(), None, "{begin}");
+        let _ = compile(&deep(MOST_OPERATORS - 1));
+        assert_eq!(compile(&deep(20_000)).compile_error(), Some(long), "{begin}");
     }
     hold(&[&format!("1{} == 201", "+1".repeat(200)), &format!("true{}", " && true".repeat(200))]);
     // What stands in texts is no operator.
@@ -220,19 +237,18 @@ fn deep_expressions_are_refused_and_never_end_the_process() {
 
 /// A batch of variables that each refer to the one before, and of programs.
 fn chain(next: impl Fn(usize) -> String, count: usize, programs: &[String]) -> Batch {
-    let mut variables = vec![Variable::compile("v0", "1")];
-    variables.extend((1..count).map(|n| Variable::compile(&format!("v{n}"), &next(n - 1))));
-    let programs = programs.iter().map(|source| Some(Program::compile(source))).collect();
+    let mut variables = vec![variable("v0", "1")];
+    variables.extend((1..count).map(|n| variable(&format!("v{n}"), &next(n - 1))));
+    let programs = programs.iter().map(|source| Some(compile(source))).collect();
     Batch { variables: Arc::new(variables), programs: Arc::new(programs) }
 }
 
 #[tokio::test]
 async fn variables_that_refer_to_each_other_without_end_are_an_error() {
-    let context = RequestContext::internal("test");
-    for (last, expected) in [(50, Ok(())), (1_000, Ok(())), (2_000, Err(TOO_DEEP.to_owned()))] {
+    for (last, expected) in [(50, Ok(())), (1_000, Ok(())), (2_000, Err(Interrupted::TooDeep))] {
         let program = format!("variables.v{last} == {}", last + 1);
         let batch = chain(|n| format!("variables.v{n} + 1"), last + 1, &[program]);
-        let outcomes = evaluate(&batch, &Arc::new(inputs()), &context, BUDGET).await;
+        let outcomes = evaluate(&batch, &Arc::new(inputs()), &Answers::new(), BUDGET).await;
         let results = outcomes.map(|outcomes| assert_eq!(outcomes.results[0], Some(Ok(Evaluated::Bool(true)))));
         assert_eq!(results, expected, "{last}");
     }
@@ -241,24 +257,22 @@ async fn variables_that_refer_to_each_other_without_end_are_an_error() {
 /// Dropping a value that is nested without end would end the process.
 #[tokio::test]
 async fn variables_that_are_known_nest_no_deeper_than_others() {
-    let context = RequestContext::internal("test");
-    for (last, expected) in [(1_000, Ok(())), (5_000, Err(TOO_DEEP.to_owned()))] {
+    for (last, expected) in [(1_000, Ok(())), (5_000, Err(Interrupted::TooDeep))] {
         // One after the other, so that each finds the one before it evaluated.
         let programs: Vec<String> = (0..=last).map(|n| format!("variables.v{n} != 7")).collect();
         let batch = chain(|n| format!("[variables.v{n}]"), last + 1, &programs);
-        let outcomes = evaluate(&batch, &Arc::new(inputs()), &context, BUDGET).await;
+        let outcomes = evaluate(&batch, &Arc::new(inputs()), &Answers::new(), BUDGET).await;
         assert_eq!(outcomes.map(drop), expected, "{last}");
     }
 }
 
 #[tokio::test]
 async fn what_is_made_is_nested_no_deeper_than_objects_are() {
-    let context = RequestContext::internal("test");
     for (last, fits) in [(200, true), (900, false)] {
-        let program = Program::compile_mutation(&format!("[JSONPatch{{op: 'add', value: variables.v{last}}}]"));
+        let program = Program::compile(&format!("[JSONPatch{{op: 'add', value: variables.v{last}}}]"), &MUTATING);
         let batch =
             Batch { programs: Arc::new(vec![Some(program)]), ..chain(|n| format!("[variables.v{n}]"), last + 1, &[]) };
-        let outcomes = evaluate(&batch, &Arc::new(inputs()), &context, BUDGET).await.unwrap();
+        let outcomes = evaluate(&batch, &Arc::new(inputs()), &Answers::new(), BUDGET).await.unwrap();
         let made = outcomes.results[0].clone().unwrap();
         assert_eq!(made.is_ok(), fits, "{made:?}");
         assert!(fits || made.unwrap_err().ends_with("the value is nested too deeply"));
@@ -267,22 +281,21 @@ async fn what_is_made_is_nested_no_deeper_than_objects_are() {
 
 #[tokio::test]
 async fn each_item_with_each_is_paid_for() {
-    let context = RequestContext::internal("test");
     let object = json!({ "many": (0..1_000).collect::<Vec<_>>() });
-    let inputs = Arc::new(Inputs { object, ..Inputs::default() });
+    let inputs = Arc::new(Policy { object, ..Policy::default() });
     for (source, least) in [
         ("sets.contains(object.many, object.many)", 1_000_000),
         ("sets.intersects([1], object.many)", 1_000),
         ("sets.equivalent(object.many, object.many)", 2_000_000),
         ("object.many.distinct() == object.many", 1_000_000),
     ] {
-        let batch = Batch { variables: Arc::default(), programs: Arc::new(vec![Some(Program::compile(source))]) };
-        let outcomes = evaluate(&batch, &inputs, &context, BUDGET).await.unwrap();
+        let batch = Batch { variables: Arc::default(), programs: Arc::new(vec![Some(compile(source))]) };
+        let outcomes = evaluate(&batch, &inputs, &Answers::new(), BUDGET).await.unwrap();
         assert_eq!(outcomes.results[0], Some(Ok(Evaluated::Bool(true))), "{source}");
         let cost = BUDGET - outcomes.budget;
         assert!((least..least + 2_000).contains(&cost), "{source} costs {cost}");
-        let spent = evaluate(&batch, &inputs, &context, least - 1).await;
-        assert_eq!(spent.unwrap_err(), OUT_OF_BUDGET, "{source}");
+        let spent = evaluate(&batch, &inputs, &Answers::new(), least - 1).await;
+        assert_eq!(spent.unwrap_err(), Interrupted::OutOfBudget, "{source}");
     }
 }
 
@@ -290,19 +303,38 @@ async fn each_item_with_each_is_paid_for() {
 async fn an_evaluation_ends_when_its_budget_is_spent() {
     let ten = "[0,1,2,3,4,5,6,7,8,9]";
     let nested = (0..8).fold("true".to_owned(), |inner, depth| format!("{ten}.all(x{depth}, {inner})"));
-    let batch = Batch { variables: Arc::default(), programs: Arc::new(vec![Some(Program::compile(&nested))]) };
-    let context = RequestContext::internal("test");
-    let outcome = evaluate(&batch, &Arc::new(inputs()), &context, 200_000).await;
-    assert_eq!(outcome.unwrap_err(), OUT_OF_BUDGET);
+    let batch = Batch { variables: Arc::default(), programs: Arc::new(vec![Some(compile(&nested))]) };
+    let outcome = evaluate(&batch, &Arc::new(inputs()), &Answers::new(), 200_000).await;
+    assert_eq!(outcome.unwrap_err(), Interrupted::OutOfBudget);
 }
 
 #[tokio::test]
-async fn the_authorizer_is_asked_and_the_evaluation_goes_on() {
-    let source = "authorizer.group('apps').resource('deployments').namespace('shop').check('create').allowed() && \
-                  authorizer.requestResource.check('custom').allowed() && authorizer.path('/x').check('get').reason() == ''";
-    let batch = Batch { variables: Arc::default(), programs: Arc::new(vec![Some(Program::compile(source))]) };
-    let context = RequestContext::internal("test");
-    let outcomes = evaluate(&batch, &Arc::new(inputs()), &context, BUDGET).await.unwrap();
+async fn what_the_authorizer_is_to_be_asked_is_told_and_the_answer_counts() {
+    let source = "authorizer.group('apps').resource('deployments').check('create').allowed() || \
+                  authorizer.path('/x').check('get').reason() == 'no'";
+    let batch = Batch { variables: Arc::default(), programs: Arc::new(vec![Some(compile(source))]) };
+    let mut answers = Answers::new();
+    for (verb, answer) in [("create", Answer::Errored("away".to_owned())), ("get", Answer::Denied("no".to_owned()))] {
+        let asked = evaluate(&batch, &Arc::new(inputs()), &answers, BUDGET).await.unwrap_err();
+        let Interrupted::Unanswered(question) = asked else { panic!("{asked:?}") };
+        assert_eq!(question.verb, verb);
+        answers.insert(*question, answer);
+    }
+    let outcomes = evaluate(&batch, &Arc::new(inputs()), &answers, BUDGET).await.unwrap();
     assert_eq!(outcomes.results[0], Some(Ok(Evaluated::Bool(true))));
-    assert!(outcomes.budget < BUDGET);
+}
+
+#[test]
+fn a_declared_variable_without_a_value_is_an_error_where_it_is_used() {
+    fails("params.x", "no such key: x");
+    let nothing = Declarations { variables: &["status"], constructs: false };
+    let programs = ["status.phase == 'Ready'", "has(status.phase)", "status.phase == 'Ready' || true"];
+    let programs = programs.iter().map(|source| Some(Program::compile(source, &nothing))).collect();
+    let batch = Batch { variables: Arc::default(), programs: Arc::new(programs) };
+    let Ok(outcomes) = run(&batch, &inputs(), &Answers::new(), WHOLE) else { panic!("interrupted") };
+    let told: Vec<_> = outcomes.results.into_iter().flatten().collect();
+    for error in &told[..2] {
+        assert!(error.as_ref().is_err_and(|error| error.ends_with("error: no such attribute(s): status")), "{error:?}");
+    }
+    assert_eq!(told[2], Ok(Evaluated::Bool(true)));
 }

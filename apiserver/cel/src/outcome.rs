@@ -12,9 +12,12 @@ use super::{
 
 /// The outcome of an expression.
 #[derive(Clone, Debug, PartialEq)]
-pub(in crate::admission) enum Evaluated {
+pub enum Evaluated {
+    /// `true` or `false`.
     Bool(bool),
+    /// A string.
     Text(String),
+    /// `null`.
     Null,
     /// A configuration to apply.
     Object(JsonMap<String, Json>),
@@ -51,7 +54,7 @@ impl Evaluated {
 
 impl Evaluated {
     /// The name of its type.
-    pub(in crate::admission) fn type_name(&self) -> &str {
+    pub fn type_name(&self) -> &str {
         match self {
             Self::Bool(_) => "bool",
             Self::Text(_) => "string",

@@ -15,12 +15,11 @@ use cel::common::ast::{
 
 use super::{
     Inputs, Limits, Variable,
-    authorizer::{Answers, Check},
+    authorizer::{Answers, Check, Question},
     functions::{self, Invocation},
     operators, structs,
     value::{Key, List, Map, Value},
 };
-use crate::auth::Attributes;
 
 /// Why there is no value.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,7 +31,7 @@ pub(super) enum Error {
     /// The evaluation is nested too deeply for the thread that it runs on.
     TooDeep,
     /// The authorizer has to be asked this first.
-    Unanswered(Box<Attributes>),
+    Unanswered(Box<Question>),
 }
 
 impl Error {
@@ -58,7 +57,7 @@ pub(super) type Outcome<'a> = Result<Value<'a>, Error>;
 
 /// One evaluation, or several that share variables and a budget.
 pub(super) struct Evaluation<'a> {
-    inputs: &'a Inputs,
+    inputs: &'a dyn Inputs,
     answers: &'a Answers,
     variables: &'a [Variable],
     /// How many of the variables may be referred to: those before the one that is evaluated.
@@ -74,7 +73,7 @@ pub(super) struct Evaluation<'a> {
 }
 
 impl<'a> Evaluation<'a> {
-    pub(super) fn new(inputs: &'a Inputs, answers: &'a Answers, variables: &'a [Variable], limits: Limits) -> Self {
+    pub(super) fn new(inputs: &'a dyn Inputs, answers: &'a Answers, variables: &'a [Variable], limits: Limits) -> Self {
         let visible = variables.len();
         let (known, bindings) = (HashMap::new(), Vec::new());
         Self { inputs, answers, variables, visible, known, bindings, limits, depth: 0, deepest: 0 }
@@ -158,22 +157,15 @@ impl<'a> Evaluation<'a> {
         if let Some(value) = self.bound(name) {
             return value.clone();
         }
-        let inputs = self.inputs;
-        let json = match name {
-            "object" => &inputs.object,
-            "oldObject" => &inputs.old_object,
-            "request" => &inputs.request,
-            "params" => &*inputs.params,
-            "namespaceObject" => &inputs.namespace,
-            "authorizer" => return Ok(Value::Authorizer(Box::new(Check::new(inputs.resource.clone())))),
-            _ => {
-                let type_name = functions::TYPES.iter().find(|known| **known == name);
-                return type_name
-                    .map(|name| Value::Type(name))
-                    .ok_or_else(|| Error::new(format!("undeclared reference to '{name}' (in container '')")));
-            }
-        };
-        Ok(Value::from(json))
+        if let Some(json) = self.inputs.variable(name) {
+            return Ok(Value::from(json));
+        }
+        if let Some(resource) = self.inputs.authorizer().filter(|_| name == "authorizer") {
+            return Ok(Value::Authorizer(Box::new(Check::new(resource.clone()))));
+        }
+        let type_name = functions::TYPES.iter().find(|known| **known == name);
+        // What is not declared was refused when the expression was read.
+        type_name.map(|name| Value::Type(name)).ok_or_else(|| Error::new(format!("no such attribute(s): {name}")))
     }
 
     fn select(&mut self, select: &'a SelectExpr) -> Outcome<'a> {

@@ -182,7 +182,7 @@ fn duration<'a>(text: &str) -> Outcome<'a> {
         Some(rest) => (true, rest),
         None => (false, text.strip_prefix('+').unwrap_or(text)),
     };
-    let parsed: Option<Duration> = crate::serve::parse_duration(unsigned);
+    let parsed: Option<Duration> = crate::go::parse_duration(unsigned);
     let parsed = parsed.and_then(|duration| SignedDuration::try_from(duration).ok());
     let parsed = parsed.ok_or_else(|| Error::new(format!("time: invalid duration {text:?}")))?;
     Ok(Value::Duration(if negative { -parsed } else { parsed }))

@@ -134,7 +134,7 @@ fn on_url<'a>(name: &str, url: &Uri, rest: &[Value<'a>]) -> Option<Outcome<'a>> 
         "getEscapedPath" => Value::text(url.path()),
         "getQuery" => {
             let mut found: std::collections::BTreeMap<_, Vec<Value<'a>>> = std::collections::BTreeMap::new();
-            for (key, value) in crate::http::query::Query::parse(url.query().unwrap_or("")).into_pairs() {
+            for (key, value) in crate::go::query(url.query().unwrap_or("")) {
                 found.entry(super::super::value::Key::String(key)).or_default().push(Value::text(value));
             }
             let lists = found.into_iter().map(|(key, values)| (key, Value::list(values))).collect();

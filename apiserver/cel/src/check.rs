@@ -2,10 +2,7 @@
 
 use cel::common::ast::{CallExpr, EntryExpr, Expr};
 
-use super::{Purpose, functions, structs};
-
-/// The variables that there are.
-const VARIABLES: [&str; 7] = ["object", "oldObject", "request", "params", "namespaceObject", "authorizer", "variables"];
+use super::{Declarations, functions, structs};
 
 /// How deep the tree of an expression may be, as for cel-go.
 const MAX_DEPTH: usize = 250;
@@ -15,8 +12,8 @@ const MAX_DEPTH: usize = 250;
 /// # Errors
 ///
 /// `undeclared reference to 'x' (in container '')` or `expression recursion limit exceeded: 250`.
-pub(super) fn references(expr: &Expr, purpose: Purpose) -> Result<(), String> {
-    Names { purpose, bound: Vec::new(), depth: 0 }.walk(expr)
+pub(super) fn references(expr: &Expr, declared: &Declarations) -> Result<(), String> {
+    Names { declared, bound: Vec::new(), depth: 0 }.walk(expr)
 }
 
 fn undeclared(name: &str) -> String {
@@ -25,7 +22,7 @@ fn undeclared(name: &str) -> String {
 
 /// The names that may be used at a place.
 struct Names<'e> {
-    purpose: Purpose,
+    declared: &'e Declarations,
     bound: Vec<&'e str>,
     /// How many expressions the place is in.
     depth: usize,
@@ -47,7 +44,7 @@ impl<'e> Names<'e> {
             Expr::Unspecified | Expr::Literal(_) => Ok(()),
             Expr::Ident(name) => {
                 let known = self.bound.contains(&name.as_str())
-                    || VARIABLES.contains(&name.as_str())
+                    || self.declared.variables.contains(&name.as_str())
                     || functions::TYPES.contains(&name.as_str());
                 if known { Ok(()) } else { Err(undeclared(name)) }
             }
@@ -55,7 +52,7 @@ impl<'e> Names<'e> {
             Expr::List(list) => list.elements.iter().try_for_each(|element| self.walk(&element.expr)),
             Expr::Map(map) => map.entries.iter().try_for_each(|entry| self.entry(&entry.expr)),
             Expr::Struct(message) => {
-                if self.purpose != Purpose::Mutate || !structs::is_type(&message.type_name) {
+                if !self.declared.constructs || !structs::is_type(&message.type_name) {
                     return Err(undeclared(&message.type_name));
                 }
                 message.entries.iter().try_for_each(|entry| self.entry(&entry.expr))

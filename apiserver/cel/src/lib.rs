@@ -1,0 +1,227 @@
+//! The Common Expression Language, with what Kubernetes adds to it, in bounds of time and memory.
+//!
+//! Start at [`Program`] and [`evaluate`]. Expressions are parsed by the crate `cel` when what they are part of is read,
+//! and evaluated here: the evaluation counts its steps, speaks cel-go's words, and never waits. There is no type
+//! checker: what a type checker would refuse fails when it is evaluated.
+//!
+//! What variables there are is up to whoever evaluates ([`Declarations`], [`Inputs`]). A policy of admission has those of
+//! `k8s.io/apiserver/pkg/admission/plugin/cel`, a health policy an object and its fields.
+//!
+//! Submodules: `eval` and `operators` are the language, `functions` the library, `value` what both work on, `structs`
+//! what mutations construct, `outcome` what comes out, `check` what is refused at once, `size` what is not even read.
+
+use std::{fmt, sync::Arc};
+
+use cel::{IdedExpr, parser::Parser};
+use serde_json::Value as Json;
+
+pub use self::authorizer::{Answer, Answers, Question};
+use self::eval::{Error, Evaluation};
+pub use self::outcome::Evaluated;
+pub use self::stack::on_threads;
+
+mod authorizer;
+mod check;
+mod eval;
+mod functions;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
+pub mod go;
+mod operators;
+mod outcome;
+mod quantity;
+mod size;
+mod stack;
+mod structs;
+#[cfg(test)]
+mod tests;
+mod value;
+
+/// How many steps, some milliseconds, an evaluation may take on a thread that serves others as well.
+const QUICK: u64 = 20_000;
+/// How many expressions may be evaluated one for the other on a thread as they usually are. An expression is not that
+/// deep, but variables may refer to each other one by one.
+const SHALLOW: usize = 300;
+/// How many on a thread that has [`STACK`].
+const DEEP: usize = 3_000;
+/// The longest string, in bytes, that an expression may make.
+const LARGEST_STRING: usize = 8 << 20;
+/// The longest expression that is read, in bytes.
+const LONGEST_SOURCE: usize = 64 << 10;
+/// How many operators and brackets an expression may have. The parser bounds how deeply brackets are nested, but not how
+/// long `1+1+1+…` is, of which it makes as deep a tree; [`STACK`] is enough for that many levels.
+const MOST_OPERATORS: usize = 4096;
+/// How much stack, in bytes, reading an expression may take, or an evaluation that goes deep. Only what is used of it is
+/// ever there.
+const STACK: usize = 64 << 20;
+
+/// The names that an expression may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Declarations {
+    /// The variables, besides those that it binds itself.
+    pub variables: &'static [&'static str],
+    /// Whether it may construct `Object` and `JSONPatch`, to say how an object is to be changed.
+    pub constructs: bool,
+}
+
+/// An expression that was read, or why it could not be.
+#[derive(Debug)]
+pub struct Program {
+    source: String,
+    expression: Result<IdedExpr, String>,
+}
+
+/// A named expression that others refer to as `variables.<name>`, where that is declared; evaluated once, when it is needed.
+#[derive(Debug)]
+pub struct Variable {
+    name: String,
+    expression: Result<IdedExpr, String>,
+}
+
+/// Reads an expression, on a thread of its own: a tree that is deep must neither be made nor dropped on another.
+fn parse(source: &str, declared: &Declarations) -> Result<IdedExpr, String> {
+    if source.len() > LONGEST_SOURCE || size::operators(source) > MOST_OPERATORS {
+        return Err("compilation failed: the expression is too long".to_owned());
+    }
+    stack::with(STACK, || read(source, declared))
+        .unwrap_or_else(|| Err("compilation failed: unexpected internal error".to_owned()))
+}
+
+fn read(source: &str, declared: &Declarations) -> Result<IdedExpr, String> {
+    let failed = |problem: &dyn fmt::Display| format!("compilation failed: {problem}");
+    let parser = Parser::new().enable_optional_syntax(true).enable_ident_escape_syntax(true);
+    let expression = parser.parse(source).map_err(|errors| failed(&errors))?;
+    check::references(&expression.expr, declared)
+        .map_err(|error| failed(&format_args!("ERROR: <input>:1:1: {error}")))?;
+    Ok(expression)
+}
+
+impl Program {
+    /// Reads an expression.
+    pub fn compile(source: &str, declared: &Declarations) -> Self {
+        Self { source: source.to_owned(), expression: parse(source, declared) }
+    }
+
+    /// Why it could not be read: `compilation failed: …`.
+    pub fn compile_error(&self) -> Option<&str> {
+        self.expression.as_ref().err().map(String::as_str)
+    }
+}
+
+impl Variable {
+    /// Reads a variable's expression.
+    pub fn compile(name: &str, source: &str, declared: &Declarations) -> Self {
+        Self { name: name.to_owned(), expression: parse(source, declared) }
+    }
+}
+
+/// What expressions see.
+pub trait Inputs: fmt::Debug + Send + Sync + 'static {
+    /// The value of a declared variable; `None` when it has none now.
+    fn variable(&self, name: &str) -> Option<&Json>;
+
+    /// The resource that `authorizer.requestResource` is, where there is an `authorizer` to ask.
+    fn authorizer(&self) -> Option<&Question> {
+        None
+    }
+}
+
+/// Expressions that share variables.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    /// The variables; each sees those before it.
+    pub variables: Arc<Vec<Variable>>,
+    /// The expressions; nothing where there is none.
+    pub programs: Arc<Vec<Option<Program>>>,
+}
+
+/// The outcomes of a batch.
+#[derive(Debug)]
+pub struct Outcomes {
+    /// One for each program, nothing where there is no program. An error is a sentence with the expression in it.
+    pub results: Vec<Option<Result<Evaluated, String>>>,
+    /// What is left of the budget.
+    pub budget: u64,
+}
+
+/// How far an evaluation may go.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// How many steps it may take.
+    budget: u64,
+    /// How many expressions may be evaluated one for the other.
+    depth: usize,
+}
+
+/// Why a batch has no outcomes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Interrupted {
+    /// Its budget is spent.
+    OutOfBudget,
+    /// It is nested too deeply.
+    TooDeep,
+    /// The authorizer has to be asked this first; whoever has the answer evaluates again.
+    Unanswered(Box<Question>),
+    /// Something that should not go wrong did; the log has it.
+    Unexpected,
+}
+
+/// Evaluates a batch within so many steps. What takes long or goes deep runs on a thread of its own. May be dropped at any
+/// time; a thread then ends by itself.
+///
+/// # Errors
+///
+/// [`Interrupted`]; what is wrong with one expression is its outcome.
+pub async fn evaluate<I: Inputs>(
+    batch: &Batch,
+    inputs: &Arc<I>,
+    answers: &Answers,
+    budget: u64,
+) -> Result<Outcomes, Interrupted> {
+    let quick = Limits { budget: budget.min(QUICK), depth: SHALLOW };
+    let mut outcome = run(batch, &**inputs, answers, quick);
+    if let Ok(outcomes) = &mut outcome {
+        // Whatever was left of the quick budget, the whole one was granted.
+        outcomes.budget += budget - quick.budget;
+    }
+    if matches!(outcome, Err(Interrupted::OutOfBudget)) && budget > QUICK {
+        let (batch, inputs, known) = (batch.clone(), inputs.clone(), answers.clone());
+        let slow = move || run(&batch, &*inputs, &known, Limits { budget, depth: SHALLOW });
+        outcome = tokio::task::spawn_blocking(slow).await.unwrap_or(Err(Interrupted::Unexpected));
+    }
+    if matches!(outcome, Err(Interrupted::TooDeep)) {
+        let (batch, inputs, known) = (batch.clone(), inputs.clone(), answers.clone());
+        let deep = move || stack::with(STACK, || run(&batch, &*inputs, &known, Limits { budget, depth: DEEP }));
+        let deep = tokio::task::spawn_blocking(deep).await.ok().flatten();
+        outcome = deep.unwrap_or(Err(Interrupted::Unexpected));
+    }
+    outcome
+}
+
+fn run(batch: &Batch, inputs: &dyn Inputs, answers: &Answers, limits: Limits) -> Result<Outcomes, Interrupted> {
+    let mut evaluation = Evaluation::new(inputs, answers, &batch.variables, limits);
+    let mut results = Vec::with_capacity(batch.programs.len());
+    for program in batch.programs.iter() {
+        let Some(program) = program else {
+            results.push(None);
+            continue;
+        };
+        let outcome = match &program.expression {
+            Err(error) => Err(format!("compilation error: {error}")),
+            Ok(expression) => match outcome(&mut evaluation, expression) {
+                Ok(evaluated) => Ok(evaluated),
+                Err(Error::Message(text)) => Err(format!("expression '{}' resulted in error: {text}", program.source)),
+                Err(Error::OutOfBudget) => return Err(Interrupted::OutOfBudget),
+                Err(Error::TooDeep) => return Err(Interrupted::TooDeep),
+                Err(Error::Unanswered(question)) => return Err(Interrupted::Unanswered(question)),
+            },
+        };
+        results.push(Some(outcome));
+    }
+    Ok(Outcomes { results, budget: *evaluation.budget() })
+}
+
+fn outcome<'a>(evaluation: &mut Evaluation<'a>, expression: &'a IdedExpr) -> Result<Evaluated, Error> {
+    let value = evaluation.value(&expression.expr)?;
+    Evaluated::of(value, evaluation.budget())
+}

@@ -1,0 +1,246 @@
+//! What an object's health is where its resource says so itself, by expressions in CEL.
+//!
+//! A resource has its policy in the extension `healthPolicy`, a manifest in annotations:
+//!
+//! ```yaml
+//! extensions:
+//!   healthPolicy:
+//!     cel:
+//!       current: status.phase == 'Running'     # annotation stoa.dev/health-current
+//!       failed: status.phase == 'Broken'       # annotation stoa.dev/health-failed; may be left out
+//!       inProgress: status.phase == 'Starting' # annotation stoa.dev/health-in-progress; may be left out
+//! ```
+//!
+//! Names and order are those of Flux's `healthCheckExprs`, whose expressions can be taken as they are: the fields of the
+//! object are variables. The whole is `object`, as in admission policies, for fields that other kinds do not have.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use stoa_cel::{Answers, Batch, Declarations, Evaluated, Inputs, Interrupted, Program};
+use stoa_engine::problem::reason;
+use stoa_engine::{Problem, Resource, ResourceType, Spec};
+use stoa_runtime::Health;
+
+use crate::kstatus::{self, Verdict};
+use crate::target::Gvk;
+
+/// How many steps the expressions of a policy may take together each time; upstream's `PerCallLimit`.
+const BUDGET: u64 = 1_000_000;
+/// The longest part of an error of an expression that is told, in bytes; it may quote what the object holds.
+const LONGEST_ERROR: usize = 256;
+
+/// The extension with a policy.
+const EXTENSION: &str = "healthPolicy";
+/// What may be in it, which is Kusion's form of policies, in KCL.
+const KCL: &str = "health.kcl";
+
+/// The fields of an object that are variables, and the whole object.
+const DECLARED: Declarations = Declarations {
+    variables: &["apiVersion", "kind", "metadata", "spec", "status", "data", OBJECT],
+    constructs: false,
+};
+const OBJECT: &str = "object";
+
+/// An expression of a policy: its name, the annotation that it may be in, and what it means that it holds. In the order in
+/// which they are asked.
+struct Expression {
+    name: &'static str,
+    annotation: &'static str,
+    health: Health,
+}
+
+const EXPRESSIONS: [Expression; 3] = [
+    Expression { name: "inProgress", annotation: "stoa.dev/health-in-progress", health: Health::InProgress },
+    Expression { name: "failed", annotation: "stoa.dev/health-failed", health: Health::Failed },
+    Expression { name: CURRENT, annotation: "stoa.dev/health-current", health: Health::Current },
+];
+/// The expression that every policy has.
+const CURRENT: &str = "current";
+
+/// What says of an object how it fares.
+#[derive(Debug)]
+pub(crate) struct HealthPolicy {
+    /// As they are written, in the order of [`EXPRESSIONS`].
+    sources: [Option<String>; 3],
+    batch: Batch,
+}
+
+/// What is wrong with the health policies of a Spec, in the order of the resources.
+pub fn check_health_policies(spec: &Spec) -> Vec<Problem> {
+    spec.resources.iter().filter_map(|resource| HealthPolicy::of(resource).err()).flatten().collect()
+}
+
+impl HealthPolicy {
+    /// The policy of a resource, if it has one.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong with it, with the fields.
+    pub(crate) fn of(resource: &Resource) -> Result<Option<Self>, Vec<Problem>> {
+        let wrong =
+            |field: String, message: String| Problem::new(reason::INVALID_RESOURCE, message).of(&resource.id).at(field);
+        let written = match resource.extensions.get(EXTENSION).filter(|policy| !policy.is_null()) {
+            Some(_) if resource.kind != ResourceType::Kubernetes => {
+                let message = "only Kubernetes objects have health policies";
+                return Err(vec![wrong(format!("extensions.{EXTENSION}"), message.to_owned())]);
+            }
+            Some(policy) => in_extension(policy),
+            None => in_annotations(&resource.attributes),
+        };
+        let written = written.map_err(|found| found.into_iter().map(|(f, m)| wrong(f, m)).collect::<Vec<_>>())?;
+        let Some(written) = written else { return Ok(None) };
+        let (mut sources, mut programs, mut problems) = ([const { None }; 3], Vec::new(), Vec::new());
+        for (position, found) in written.into_iter().enumerate() {
+            let program = found.as_ref().map(|(_, source)| Program::compile(source, &DECLARED));
+            if let Some((field, _)) = &found
+                && let Some(error) = program.as_ref().and_then(Program::compile_error)
+            {
+                problems.push(wrong(field.clone(), error.to_owned()));
+            }
+            sources[position] = found.map(|(_, source)| source);
+            programs.push(program);
+        }
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        Ok(Some(Self { sources, batch: Batch { programs: Arc::new(programs), ..Batch::default() } }))
+    }
+
+    /// The health of an object as a server reported it: by the expressions, once the object's last change was observed.
+    /// One that cannot be evaluated, as while a field is not there yet, leaves the object in progress.
+    ///
+    /// Follows Flux's `StatusEvaluator` (`github.com/fluxcd/pkg/runtime/cel`).
+    pub(crate) async fn health(&self, gvk: &Gvk, object: &Map<String, Value>) -> Verdict {
+        if let Some(verdict) = kstatus::unobserved(object) {
+            return verdict;
+        }
+        let seen = Arc::new(Seen(Value::Object(object.clone())));
+        let outcomes = match stoa_cel::evaluate(&self.batch, &seen, &Answers::new(), BUDGET).await {
+            Ok(outcomes) => outcomes,
+            Err(interrupted) => {
+                let why = match interrupted {
+                    Interrupted::OutOfBudget => "takes more steps than it may",
+                    Interrupted::TooDeep => "is nested too deeply",
+                    // There is no authorizer to be asked.
+                    Interrupted::Unanswered(_) | Interrupted::Unexpected => "cannot be evaluated",
+                };
+                return (Health::InProgress, format!("its health policy {why}"));
+            }
+        };
+        for ((expression, source), result) in EXPRESSIONS.iter().zip(&self.sources).zip(outcomes.results) {
+            let (name, Some(result)) = (expression.name, result) else { continue };
+            match result {
+                Ok(Evaluated::Bool(false)) => {}
+                Ok(Evaluated::Bool(true)) => {
+                    return (expression.health, format!("`{name}` of its health policy holds"));
+                }
+                Ok(other) => {
+                    let message = format!("`{name}` of its health policy is no bool but {}", other.type_name());
+                    return (Health::InProgress, message);
+                }
+                Err(error) => {
+                    let source = source.as_deref().unwrap_or_default();
+                    let message = format!("`{name}` of its health policy cannot be evaluated");
+                    // What it quotes may be a value.
+                    let told =
+                        if gvk.is("", "Secret") { message } else { format!("{message}: {}", cause(&error, source)) };
+                    return (Health::InProgress, told);
+                }
+            }
+        }
+        (Health::InProgress, format!("`{CURRENT}` of its health policy does not hold yet"))
+    }
+}
+
+/// The expressions of a policy with the fields that they are in, in the order of [`EXPRESSIONS`].
+type Written = [Option<(String, String)>; 3];
+/// Fields, and what is wrong with them.
+type Wrong = Vec<(String, String)>;
+
+fn in_extension(policy: &Value) -> Result<Option<Written>, Wrong> {
+    let field = |name: &str| format!("extensions.{EXTENSION}{name}");
+    let advice = format!(
+        "has to be a map with `cel`, such as {{cel: {{{CURRENT}: \"status.phase == 'Running'\", failed: \"status.phase == 'Broken'\"}}}}"
+    );
+    let Some(fields) = policy.as_object() else { return Err(vec![(field(""), advice)]) };
+    let mut problems = Vec::new();
+    for name in fields.keys().filter(|name| *name != "cel") {
+        problems.push(if name == KCL {
+            let message = format!(
+                "health policies in KCL are not evaluated; write in CEL what has to hold, in {}: {{cel: {{{CURRENT}: \
+                 \"status.phase == 'Running'\", failed: \"status.phase == 'Broken'\"}}}}",
+                field("")
+            );
+            (field(&format!("[{KCL}]")), message)
+        } else {
+            (field(&format!(".{name}")), "unknown field; a health policy has cel".to_owned())
+        });
+    }
+    let mut written: Written = [const { None }; 3];
+    match fields.get("cel") {
+        Some(Value::Object(expressions)) => {
+            let is_known = |name: &&String| EXPRESSIONS.iter().any(|known| known.name == **name);
+            for name in expressions.keys().filter(|name| !is_known(name)) {
+                let message = "unknown field; there are current, failed and inProgress".to_owned();
+                problems.push((field(&format!(".cel.{name}")), message));
+            }
+            for (position, Expression { name, .. }) in EXPRESSIONS.iter().enumerate() {
+                let field = field(&format!(".cel.{name}"));
+                match expressions.get(*name) {
+                    Some(Value::String(source)) if !source.trim().is_empty() => {
+                        written[position] = Some((field, source.clone()));
+                    }
+                    None | Some(Value::Null) if *name != CURRENT => {}
+                    None | Some(Value::Null) => problems.push((field, "is required".to_owned())),
+                    Some(_) => problems.push((field, "has to be an expression in CEL".to_owned())),
+                }
+            }
+        }
+        // What is to be written instead was told already.
+        None if fields.contains_key(KCL) => {}
+        _ => problems.push((field(""), advice)),
+    }
+    if problems.is_empty() { Ok(Some(written)) } else { Err(problems) }
+}
+
+fn in_annotations(attributes: &Map<String, Value>) -> Result<Option<Written>, Wrong> {
+    let annotations = attributes.get("metadata").and_then(|metadata| metadata.get("annotations"));
+    let field = |annotation: &str| format!("attributes.metadata.annotations[{annotation}]");
+    let written: Written = EXPRESSIONS.each_ref().map(|Expression { annotation, .. }| {
+        let source = annotations?.get(annotation)?.as_str()?;
+        Some((field(annotation), source.to_owned()))
+    });
+    match &written {
+        [None, None, None] => Ok(None),
+        [_, _, Some(_)] => Ok(Some(written)),
+        [_, _, None] => {
+            let message = "is required where another expression of a health policy is there";
+            Err(vec![(field(EXPRESSIONS[2].annotation), message.to_owned())])
+        }
+    }
+}
+
+/// What is wrong, without the expression, which people know, and no longer than is told.
+fn cause<'e>(error: &'e str, source: &str) -> &'e str {
+    let cause = error.strip_prefix(&format!("expression '{source}' resulted in error: ")).unwrap_or(error);
+    &cause[..cause.floor_char_boundary(LONGEST_ERROR)]
+}
+
+/// An object as expressions see it.
+#[derive(Debug)]
+struct Seen(Value);
+
+impl Inputs for Seen {
+    fn variable(&self, name: &str) -> Option<&Value> {
+        if name == OBJECT {
+            return Some(&self.0);
+        }
+        DECLARED.variables.contains(&name).then(|| self.0.get(name))?
+    }
+}
+
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,276 @@
+//! A server of one kind for tests: it keeps what was asked of it, ends watches and forgets its history when it is told to.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use futures_util::stream;
+use http::{Method, Request, Response};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::{Bytes, Frame};
+use kube::Client;
+use kube::client::Body;
+use serde_json::{Map, Value, json};
+use stoa_engine::{Owner, Resource, ResourceId, ResourceType};
+use tokio::sync::mpsc;
+
+use crate::KubernetesRuntime;
+use crate::cluster::Cluster;
+use crate::connections::Connection;
+
+/// `Widget` in `example.com/v1`, namespaced.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Server(Arc<Mutex<Kept>>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    version: u64,
+    /// By namespace and name.
+    objects: BTreeMap<(String, String), Value>,
+    /// What happened, with its version.
+    events: Vec<(u64, Value)>,
+    /// Up to which version nobody knows any more what happened.
+    forgotten: u64,
+    watches: Vec<Open>,
+    asked: Vec<String>,
+    /// Paths, or parts of them, that are answered with this code.
+    refused: Vec<(String, u16)>,
+}
+
+#[derive(Debug)]
+struct Open {
+    namespace: String,
+    name: Option<String>,
+    lines: mpsc::UnboundedSender<Bytes>,
+}
+
+impl Open {
+    fn shows(&self, object: &Value) -> bool {
+        let metadata = &object["metadata"];
+        metadata["namespace"] == self.namespace.as_str() && self.name.as_ref().is_none_or(|n| metadata["name"] == **n)
+    }
+
+    fn send(&self, event: &Value) {
+        // Whoever is gone misses nothing.
+        let _ = self.lines.send(format!("{event}\n").into());
+    }
+}
+
+/// A widget as a Spec has it.
+pub(crate) fn widget(namespace: &str, name: &str) -> Resource {
+    let object = json!({"apiVersion": "example.com/v1", "kind": "Widget",
+        "metadata": {"name": name, "namespace": namespace}});
+    Resource {
+        id: ResourceId(format!("example.com/v1:Widget:{namespace}:{name}")),
+        kind: ResourceType::Kubernetes,
+        attributes: object.as_object().unwrap().clone(),
+        depends_on: Vec::new(),
+        extensions: Map::new(),
+    }
+}
+
+impl Server {
+    /// A runtime whose only cluster is this.
+    pub(crate) fn runtime(&self) -> KubernetesRuntime {
+        runtime_of(&[("main", self)])
+    }
+
+    fn cluster(&self, name: &str) -> Cluster {
+        let server = self.clone();
+        let service = tower::service_fn(move |request| {
+            let server = server.clone();
+            async move { Ok::<_, Infallible>(server.answer(&request)) }
+        });
+        Cluster::new(
+            name.to_owned(),
+            Connection::new(format!("https://{name}.example.com"), Client::new(service, "default")),
+        )
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap()
+    }
+
+    /// Brings an object to a status, and tells those who watch it.
+    pub(crate) fn set(&self, namespace: &str, name: &str, status: Value) {
+        self.kept().put(namespace, name, status);
+    }
+
+    /// Sets the condition Ready of an object.
+    pub(crate) fn set_ready(&self, namespace: &str, name: &str, ready: &str) {
+        self.set(namespace, name, json!({"conditions": [{"type": "Ready", "status": ready, "message": ready}]}));
+    }
+
+    /// Removes an object.
+    pub(crate) fn remove(&self, namespace: &str, name: &str) {
+        let mut kept = self.kept();
+        kept.version += 1;
+        let version = kept.version;
+        let Some(mut object) = kept.objects.remove(&(namespace.to_owned(), name.to_owned())) else { return };
+        object["metadata"]["resourceVersion"] = version.to_string().into();
+        kept.happened(version, "DELETED", &object);
+    }
+
+    /// Something happens to another object.
+    pub(crate) fn tell_of_versions(&self) {
+        let mut kept = self.kept();
+        let version = kept.version.to_string();
+        kept.watches.retain(|open| !open.lines.is_closed());
+        for open in &kept.watches {
+            open.send(&json!({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": version}}}));
+        }
+    }
+
+    /// Ends the watches that are open.
+    pub(crate) fn end_watches(&self) {
+        self.kept().watches.clear();
+    }
+
+    /// Ends the watches that are open, and forgets what happened so far.
+    pub(crate) fn forget(&self) {
+        let mut kept = self.kept();
+        kept.version += 1;
+        kept.forgotten = kept.version;
+        kept.events.clear();
+        let gone = json!({"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired"}});
+        kept.watches.drain(..).for_each(|open| open.send(&gone));
+    }
+
+    /// Ends the watches that are open, and forgets what was before the last thing that happened.
+    pub(crate) fn forget_before_now(&self) {
+        let mut kept = self.kept();
+        kept.forgotten = kept.version;
+        kept.watches.clear();
+    }
+
+    /// Answers what has this in its path or query with a code, from now on.
+    pub(crate) fn refuse(&self, part: &str, code: u16) {
+        self.kept().refused.push((part.to_owned(), code));
+    }
+
+    /// Answers everything as it would by itself.
+    pub(crate) fn refuse_nothing(&self) {
+        self.kept().refused.clear();
+    }
+
+    /// How many watches are open.
+    pub(crate) fn open_watches(&self) -> usize {
+        let mut kept = self.kept();
+        kept.watches.retain(|open| !open.lines.is_closed());
+        kept.watches.len()
+    }
+
+    /// What was asked since this was called last, without what is served at all: `GET`, `LIST` and `WATCH` with what is
+    /// after the group and version.
+    pub(crate) fn asked(&self) -> Vec<String> {
+        std::mem::take(&mut self.kept().asked)
+    }
+
+    fn answer(&self, request: &Request<Body>) -> Response<UnsyncBoxBody<Bytes, Infallible>> {
+        let (code, body) = self.kept().answer(request);
+        Response::builder().status(code).body(body).unwrap()
+    }
+}
+
+/// A runtime with these clusters.
+pub(crate) fn runtime_of(servers: &[(&str, &Server)]) -> KubernetesRuntime {
+    let owner = Owner {
+        organization: "shop".to_owned(),
+        stack: "web".to_owned(),
+        workspace: "dev".to_owned(),
+        stack_uid: "uid".to_owned(),
+    };
+    let clusters = servers.iter().map(|(name, server)| Arc::new(server.cluster(name))).collect();
+    KubernetesRuntime { clusters, owner, applied: Mutex::default(), missing: Mutex::default() }
+}
+
+type Answer = (u16, UnsyncBoxBody<Bytes, Infallible>);
+
+fn document(code: u16, document: &Value) -> Answer {
+    (code, Full::from(document.to_string()).boxed_unsync())
+}
+
+fn failure(code: u16, details: Value) -> Answer {
+    document(code, &json!({"kind": "Status", "status": "Failure", "message": "no", "code": code, "details": details}))
+}
+
+impl Kept {
+    fn put(&mut self, namespace: &str, name: &str, status: Value) -> Value {
+        self.version += 1;
+        let key = (namespace.to_owned(), name.to_owned());
+        let kind = if self.objects.contains_key(&key) { "MODIFIED" } else { "ADDED" };
+        let mut object = Value::Object(widget(namespace, name).attributes);
+        object["metadata"]["resourceVersion"] = self.version.to_string().into();
+        object["metadata"]["uid"] = format!("{namespace}/{name}").into();
+        object["status"] = status;
+        self.objects.insert(key, object.clone());
+        self.happened(self.version, kind, &object);
+        object
+    }
+
+    fn happened(&mut self, version: u64, kind: &str, object: &Value) {
+        let event = json!({"type": kind, "object": object});
+        self.watches.iter().filter(|open| open.shows(object)).for_each(|open| open.send(&event));
+        self.events.push((version, event));
+    }
+
+    fn answer(&mut self, request: &Request<Body>) -> Answer {
+        let text = request.uri().to_string();
+        let path = request.uri().path();
+        if path == "/apis/example.com/v1" {
+            return document(200, &json!({"resources": [{"name": "widgets", "kind": "Widget", "namespaced": true}]}));
+        }
+        let Some(rest) = path.strip_prefix("/apis/example.com/v1/namespaces/") else { return failure(404, json!({})) };
+        let mut parts = rest.split('/');
+        let (namespace, name) = (parts.next().unwrap(), parts.nth(1));
+        let query = request.uri().query().unwrap_or_default();
+        let asks = |key: &str| query.split('&').find_map(|pair| pair.strip_prefix(key)?.strip_prefix('='));
+        let verb = match (request.method(), name, asks("watch")) {
+            (&Method::PATCH, ..) => "APPLY",
+            (_, Some(_), _) => "GET",
+            (_, None, Some(_)) => "WATCH",
+            (_, None, None) => "LIST",
+        };
+        let only = asks("fieldSelector").and_then(|selector| selector.strip_prefix("metadata.name%3D"));
+        self.asked.push(format!("{verb} {rest}{}", only.map(|name| format!(" only {name}")).unwrap_or_default()));
+        if let Some((_, code)) = self.refused.iter().find(|(part, _)| text.contains(part.as_str())) {
+            return failure(*code, json!({}));
+        }
+        match (verb, name) {
+            ("APPLY", Some(name)) => {
+                let applied = self.put(namespace, name, json!({}));
+                document(200, &applied)
+            }
+            ("GET", Some(name)) => match self.objects.get(&(namespace.to_owned(), name.to_owned())) {
+                Some(object) => document(200, object),
+                None => failure(404, json!({"name": name, "kind": "widgets"})),
+            },
+            ("LIST", _) => {
+                let items: Vec<&Value> = self
+                    .objects
+                    .iter()
+                    .filter(|((place, _), _)| place == namespace)
+                    .map(|(_, object)| object)
+                    .collect();
+                document(200, &json!({"metadata": {"resourceVersion": self.version.to_string()}, "items": items}))
+            }
+            _ => self.watch(namespace, only, asks("resourceVersion").unwrap_or_default()),
+        }
+    }
+
+    fn watch(&mut self, namespace: &str, name: Option<&str>, since: &str) -> Answer {
+        let since: u64 = since.parse().unwrap_or(self.version);
+        if since < self.forgotten {
+            return failure(410, json!({}));
+        }
+        let (lines, mut body) = mpsc::unbounded_channel();
+        let open = Open { namespace: namespace.to_owned(), name: name.map(str::to_owned), lines };
+        let shown = self.events.iter().filter(|(version, event)| *version > since && open.shows(&event["object"]));
+        shown.for_each(|(_, event)| open.send(event));
+        self.watches.push(open);
+        let body =
+            stream::poll_fn(move |context| body.poll_recv(context).map(|line| line.map(|line| Ok(Frame::data(line)))));
+        (200, StreamBody::new(body).boxed_unsync())
+    }
+}

@@ -1,0 +1,250 @@
+//! What is asked of a server by those who wait.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use stoa_engine::{Resource, StateResource};
+use stoa_runtime::{ApplyRequest, Health, Runtime as _, RuntimeError};
+use tokio::task::JoinHandle;
+
+use crate::KubernetesRuntime;
+use crate::testing::{Server, widget};
+
+type Waiting = JoinHandle<Result<Health, RuntimeError>>;
+
+/// Waits for the health of an object.
+fn wait(runtime: &Arc<KubernetesRuntime>, desired: Resource) -> Waiting {
+    let runtime = Arc::clone(runtime);
+    tokio::spawn(async move { runtime.wait_healthy(&desired, &|_, _| {}).await })
+}
+
+/// Lets everybody do what they can do now.
+async fn settle() {
+    for _ in 0..200 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Applies so many widgets that are not ready yet.
+async fn applied(server: &Server, runtime: &KubernetesRuntime, count: usize) -> Vec<Resource> {
+    let widgets: Vec<Resource> = (0..count).map(|n| widget("shop", &format!("w{n}"))).collect();
+    for desired in &widgets {
+        runtime.apply(&ApplyRequest::new(desired, None)).await.unwrap();
+        server.set_ready("shop", desired.attributes["metadata"]["name"].as_str().unwrap(), "False");
+        // The health as of the apply, which knew of no condition, is not what is waited for here.
+        runtime.take_remembered(&desired.id);
+    }
+    server.asked();
+    widgets
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_objects_of_a_kind_are_waited_for_by_one_watch_that_ends_with_them() {
+    let server = Server::default();
+    let runtime = Arc::new(server.runtime());
+    let widgets = applied(&server, &runtime, 200).await;
+    let waiting: Vec<Waiting> = widgets.iter().map(|desired| wait(&runtime, desired.clone())).collect();
+    settle().await;
+    // Of each is asked how it is, since it changed after it was applied.
+    let asked = server.asked();
+    let watches: Vec<&String> = asked.iter().filter(|asked| !asked.starts_with("GET shop/widgets/w")).collect();
+    assert_eq!((watches, asked.len()), (vec![&"WATCH shop/widgets".to_owned()], 201));
+    assert_eq!(server.open_watches(), 1);
+    // However long it takes, nothing more is asked.
+    tokio::time::sleep(Duration::from_secs(250)).await;
+    assert_eq!(server.asked(), [""; 0]);
+    for n in 0..200 {
+        server.set_ready("shop", &format!("w{n}"), "True");
+    }
+    for waiting in waiting {
+        assert_eq!(waiting.await.unwrap().unwrap(), Health::Current);
+    }
+    settle().await;
+    assert_eq!((server.asked(), server.open_watches()), (Vec::new(), 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_just_applied_is_not_asked_for_again() {
+    let server = Server::default();
+    let runtime = Arc::new(server.runtime());
+    let widgets: Vec<Resource> = (0..50).map(|n| widget("shop", &format!("w{n}"))).collect();
+    let mut states = Vec::new();
+    for desired in &widgets {
+        states.push(runtime.apply(&ApplyRequest::new(desired, None)).await.unwrap().live);
+    }
+    server.asked();
+    let cluster = runtime.cluster(0);
+    let (_, target) = runtime.desired_target(&widgets[0]).unwrap();
+    let api = crate::target::Api { plural: "widgets".to_owned(), namespaced: true };
+    let mut followed: Vec<_> = widgets
+        .iter()
+        .zip(states)
+        .map(|(desired, live)| {
+            let target = crate::target::Target {
+                name: desired.attributes["metadata"]["name"].as_str().unwrap().to_owned(),
+                ..target.clone()
+            };
+            super::Followed::new(cluster, &target, &api, Some(live))
+        })
+        .collect();
+    for followed in &mut followed {
+        assert!(followed.next().await.unwrap().is_some(), "what is known is told first");
+    }
+    for n in 0..50 {
+        server.set_ready("shop", &format!("w{n}"), "True");
+    }
+    let news = futures_util::future::join_all(followed.iter_mut().map(super::Followed::next)).await;
+    for (n, state) in news.into_iter().enumerate() {
+        let state = state.unwrap().unwrap();
+        assert_eq!(
+            (&state["metadata"]["name"], &state["status"]["conditions"][0]["status"]),
+            (&json!(format!("w{n}")), &json!("True"))
+        );
+    }
+    assert_eq!(server.asked(), ["WATCH shop/widgets"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_breaks_goes_on_where_it_was() {
+    let server = Server::default();
+    let runtime = Arc::new(server.runtime());
+    let widgets = applied(&server, &runtime, 3).await;
+    let waiting: Vec<Waiting> = widgets.iter().map(|desired| wait(&runtime, desired.clone())).collect();
+    settle().await;
+    server.asked();
+    server.set_ready("shop", "w0", "True");
+    settle().await;
+    server.end_watches();
+    // It happens while nobody watches.
+    server.set_ready("shop", "w1", "True");
+    server.set_ready("shop", "w2", "True");
+    for waiting in waiting {
+        assert_eq!(waiting.await.unwrap().unwrap(), Health::Current);
+    }
+    assert_eq!(server.asked(), ["WATCH shop/widgets"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn history_that_is_gone_is_made_up_for_by_one_list() {
+    let server = Server::default();
+    let runtime = Arc::new(server.runtime());
+    let widgets = applied(&server, &runtime, 4).await;
+    let mut waiting: Vec<Waiting> = widgets.iter().map(|desired| wait(&runtime, desired.clone())).collect();
+    settle().await;
+    server.asked();
+    server.forget();
+    // Nobody tells of these any more, and the versions before them are too old.
+    server.set_ready("shop", "w0", "True");
+    server.remove("shop", "w1");
+    server.forget();
+    assert_eq!(waiting.remove(0).await.unwrap().unwrap(), Health::Current);
+    assert_eq!(waiting.remove(0).await.unwrap().unwrap(), Health::Failed, "it was removed");
+    server.set_ready("shop", "w2", "True");
+    server.set_ready("shop", "w3", "True");
+    for waiting in waiting {
+        assert_eq!(waiting.await.unwrap().unwrap(), Health::Current);
+    }
+    assert_eq!(server.asked(), ["LIST shop/widgets", "WATCH shop/widgets"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn bookmarks_keep_a_quiet_watch_from_falling_behind() {
+    let server = Server::default();
+    let runtime = Arc::new(server.runtime());
+    let widgets = applied(&server, &runtime, 1).await;
+    let waiting = wait(&runtime, widgets[0].clone());
+    settle().await;
+    server.asked();
+    for n in 0..9 {
+        server.set("elsewhere", &format!("w{n}"), json!({}));
+    }
+    server.tell_of_versions();
+    settle().await;
+    server.forget_before_now();
+    server.set_ready("shop", "w0", "True");
+    assert_eq!(waiting.await.unwrap().unwrap(), Health::Current);
+    assert_eq!(server.asked(), ["WATCH shop/widgets"], "it was not too old");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_may_not_watch_a_collection_watches_objects_by_name() {
+    let server = Server::default();
+    server.refuse("watch=true&allowWatchBookmarks=true&resourceVersion", 403);
+    let runtime = Arc::new(server.runtime());
+    let widgets = applied(&server, &runtime, 2).await;
+    let waiting: Vec<Waiting> = widgets.iter().map(|desired| wait(&runtime, desired.clone())).collect();
+    settle().await;
+    server.set_ready("shop", "w0", "True");
+    server.end_watches();
+    server.set_ready("shop", "w1", "True");
+    for waiting in waiting {
+        assert_eq!(waiting.await.unwrap().unwrap(), Health::Current);
+    }
+    let mut asked: Vec<String> = server.asked().into_iter().filter(|asked| asked.starts_with("WATCH")).collect();
+    asked.sort();
+    asked.dedup();
+    assert_eq!(asked, ["WATCH shop/widgets", "WATCH shop/widgets only w0", "WATCH shop/widgets only w1"]);
+    // It is not tried again for the next.
+    server.set_ready("shop", "w0", "False");
+    let waiting = wait(&runtime, widgets[0].clone());
+    settle().await;
+    server.set_ready("shop", "w0", "True");
+    assert_eq!(waiting.await.unwrap().unwrap(), Health::Current);
+    assert!(!server.asked().contains(&"WATCH shop/widgets".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_comes_back_in_time_is_not_heard_of_and_one_that_stays_away_is() {
+    let server = Server::default();
+    let runtime = Arc::new(server.runtime());
+    let widgets = applied(&server, &runtime, 1).await;
+    let waiting = wait(&runtime, widgets[0].clone());
+    settle().await;
+    server.refuse("watch=true", 503);
+    server.end_watches();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    server.refuse_nothing();
+    server.set_ready("shop", "w0", "True");
+    assert_eq!(waiting.await.unwrap().unwrap(), Health::Current);
+
+    server.set_ready("shop", "w0", "False");
+    let waiting = wait(&runtime, widgets[0].clone());
+    settle().await;
+    server.refuse("watch=true", 503);
+    server.end_watches();
+    server.asked();
+    let error = waiting.await.unwrap().unwrap_err();
+    assert!(error.is_retryable(), "{error}");
+    let tries = server.asked().len();
+    assert!((3..10).contains(&tries), "{tries} tries in half a minute");
+}
+
+#[tokio::test(start_paused = true)]
+async fn deletions_are_waited_for_by_the_same_watch() {
+    let server = Server::default();
+    let runtime = Arc::new(server.runtime());
+    let widgets = applied(&server, &runtime, 3).await;
+    let cluster = runtime.cluster(0);
+    let api = crate::target::Api { plural: "widgets".to_owned(), namespaced: true };
+    let mut gone = Vec::new();
+    for desired in &widgets {
+        let record = StateResource::named_by(&desired.id).unwrap();
+        let (_, target) = runtime.prior_target(&record).unwrap();
+        let (path, api) = (cluster.path(&target, &api), api.clone());
+        gone.push(async move {
+            let first = cluster.get(&path).await.unwrap();
+            let mut followed = super::Followed::new(cluster, &target, &api, first);
+            while followed.next().await.unwrap().is_some() {}
+        });
+    }
+    let gone = futures_util::future::join_all(gone);
+    let remove = async {
+        settle().await;
+        widgets
+            .iter()
+            .for_each(|desired| server.remove("shop", desired.attributes["metadata"]["name"].as_str().unwrap()));
+    };
+    futures_util::future::join(gone, remove).await;
+    assert_eq!(server.asked().iter().filter(|asked| asked.starts_with("WATCH")).count(), 1);
+}
