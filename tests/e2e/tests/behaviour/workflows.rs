@@ -368,3 +368,69 @@ spec:
     let message = why["message"].as_str().unwrap();
     assert!(message.contains("workflows/rollout.yaml: line 4: spec.stack: Not found: \"nowhere\""), "{message}");
 }
+
+#[test]
+fn step_waits_until_what_it_deployed_is_healthy() {
+    let cluster = Cluster::shared();
+    let admin = cluster.kubectl();
+    let organization = Organization::create(&cluster);
+    let namespace = format!("{}-dev", organization.name);
+    // Nothing makes load balancers here, so that they are as healthy as the test says.
+    let service = |name: &str, after: &str| {
+        format!(
+            "- id: v1:Service:{namespace}:{name}
+  type: Kubernetes
+  dependsOn: [\"{after}\"]
+  attributes:
+    apiVersion: v1
+    kind: Service
+    metadata: {{name: {name}, namespace: {namespace}}}
+    spec: {{type: LoadBalancer, ports: [{{name: http, port: 80, protocol: TCP, targetPort: 80}}]}}
+"
+        )
+    };
+    let first = format!("v1:Service:{namespace}:first");
+    let spec = [
+        config_maps(&namespace, 0, ""),
+        service("first", &format!("v1:Namespace:{namespace}")),
+        service("second", &first),
+    ];
+    organization.stack("dev", &spec.concat());
+    let set = |service: &str, ingress: Value| {
+        let patch = format!("--patch={}", json!({"status": {"loadBalancer": {"ingress": ingress}}}));
+        let args = ["patch", "service", service, "--subresource=status", "--type=merge", &patch];
+        eventually(&format!("service {service} is there"), PATIENCE, || {
+            admin.succeeds(&[&args[..], &["--namespace", &namespace]].concat()).then_some(())
+        });
+    };
+    let (healthy, unhealthy) = (json!([{"ip": "192.0.2.1"}]), json!([]));
+    admin.create(&format!(
+        "apiVersion: delivery.stoa.dev/v1alpha1
+kind: Workflow
+metadata: {{name: release, namespace: {}}}
+spec:
+  steps:
+  - name: dev
+    run: {{stack: dev, operation: Apply, health: {{healthyFor: 1s, timeout: 2m}}}}
+",
+        organization.name
+    ));
+    set("first", healthy.clone());
+    // It is no more by the time at which the run ends.
+    eventually("the second is applied", PATIENCE, || {
+        admin.succeeds(&["get", "service", "second", "--namespace", &namespace]).then_some(())
+    });
+    set("first", unhealthy);
+    set("second", healthy.clone());
+    let step = || workflow(&admin, &organization, "release")["status"]["steps"][0].clone();
+    let message = eventually("the gate holds", PATIENCE, || {
+        let step = step();
+        let message = step["message"].as_str().unwrap_or_default();
+        message.contains("is not healthy").then(|| message.to_owned())
+    });
+    assert!(message.contains(&first) && message.contains("it is InProgress"), "{message}");
+    assert_eq!(runs(&admin, &organization, "release")[0]["status"]["phase"], "Succeeded");
+    assert_eq!((&step()["phase"], step()["waveTime"].is_string()), (&json!("Running"), true));
+    set("first", healthy);
+    wait(&admin, &organization, "release", "Complete");
+}
