@@ -47,7 +47,7 @@ fn health_policies_are_read_with_the_spec_and_what_is_wrong_has_its_line() {
             "resources:\n- id: example.com/v1:Widget:shop:w\n  type: Kubernetes\n  attributes: {{apiVersion: example.com/v1, kind: Widget, \
              metadata: {{name: w, namespace: shop}}}}\n  extensions:\n    healthPolicy: {policy}\n"
         );
-        generate("Spec", &folder(&[("spec.yaml", &text)])).map_err(|failure| failure.problems()[0].clone())
+        generate("Spec", &folder(&[("spec.yaml", &text)]))
     };
     let generated = spec("{cel: {current: \"status.phase == 'Running'\"}}").unwrap();
     assert_eq!(generated.spec.resources[0].extensions["healthPolicy"]["cel"]["current"], "status.phase == 'Running'");
@@ -56,7 +56,8 @@ fn health_policies_are_read_with_the_spec_and_what_is_wrong_has_its_line() {
         ("{cel: {current: 'status.phase =='}}", "extensions.healthPolicy.cel.current", "compilation failed"),
         ("{cel: {failed: 'true'}}", "extensions.healthPolicy.cel.current", "is required"),
     ] {
-        let problem = spec(policy).unwrap_err();
+        let failure = spec(policy).unwrap_err();
+        let problem = &failure.problems()[0];
         assert_eq!((problem.file.as_str(), problem.line, problem.field.as_str()), ("s/spec.yaml", 5, field));
         assert_eq!(problem.resource_id, "example.com/v1:Widget:shop:w");
         assert!(problem.message.contains(says), "{}", problem.message);
