@@ -33,7 +33,7 @@ pub async fn import(
     let Planning { spec, spec_digest, state, keys, .. } = *planning;
     let state = &lost::decide(&*runtime, spec, state).await?;
     let (none, previews, schemas) = (BTreeMap::new(), BTreeMap::new(), Schemas::new());
-    let (owner, destroy) = (runtime.owner(), false);
+    let (owner, destroy, clusters) = (runtime.owner(), false, runtime.clusters());
     let blind = PlanInput {
         spec,
         spec_digest,
@@ -44,9 +44,10 @@ pub async fn import(
         destroy,
         owner,
         keys,
+        clusters,
     };
     let draft = planner::draft(&blind).map_err(PlanError::Problems)?;
-    let candidates = import::candidates(spec, &draft, state, selection).map_err(PlanError::Problems)?;
+    let candidates = import::candidates(spec, &draft, state, selection, clusters).map_err(PlanError::Problems)?;
     let requests: Vec<ReadRequest<'_>> = candidates
         .values()
         .map(|candidate| match &candidate.desired {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use stoa_engine::{
-    ObjectRef, OpenCall, Problem, ResourceId, ResourceType, Sensitive, Spec, State, StateResource,
+    Clusters, ObjectRef, OpenCall, Problem, ResourceId, ResourceType, Sensitive, Spec, State, StateResource,
     planner::unknown_state,
 };
 use stoa_runtime::{Found, LostCall, Runtime, RuntimeError};
@@ -57,12 +57,17 @@ pub(crate) async fn decide(runtime: &dyn Runtime, spec: &Spec, state: &State) ->
                 let found = resource.clone().found(&applied.live, cluster);
                 if found.uid() != resource.uid() || !resources.contains_key(&id) {
                     // The same object may still be recorded under the id that it had before.
-                    let others = resources.values_mut().filter(|other| other.id != id && is_same(other, &found));
+                    let others = resources
+                        .values_mut()
+                        .filter(|other| other.id != id && is_same(runtime.clusters(), other, &found));
                     others.for_each(|other| *other = other.clone().found(&applied.live, other.cluster.clone()));
                     resources.insert(id, found);
                 }
             }
             Ok(Found::Unknowable) => drop(resources.insert(id, StateResource { unknown: true, ..resource.clone() })),
+            // A cluster that is away holds up no other: what is recorded there stays so, and open. Of what is not recorded
+            // nobody would know that it may be there.
+            Err(error) if error.is_retryable() && runtime.clusters().0.len() > 1 && resources.contains_key(&id) => {}
             Err(error) if error.is_retryable() => return Err(Undecided::Runtime(error)),
             Err(error) => problems.push(problem(&id, &error, &Sensitive::default())),
         }
@@ -73,15 +78,15 @@ pub(crate) async fn decide(runtime: &dyn Runtime, spec: &Spec, state: &State) ->
     Ok(State { resources: resources.into_values().collect(), open: state.open.clone() })
 }
 
-/// The object that a record is of, in no version.
-pub(crate) fn object(record: &StateResource) -> Option<ObjectRef> {
+/// The object that a record is of, in no version, and its cluster.
+pub(crate) fn object<'a>(clusters: &'a Clusters, record: &'a StateResource) -> Option<(&'a str, ObjectRef)> {
     let object = ObjectRef::of(&record.attributes).filter(|_| record.kind == ResourceType::Kubernetes)?;
-    Some(ObjectRef { version: String::new(), ..object })
+    Some((clusters.of_recorded(record), ObjectRef { version: String::new(), ..object }))
 }
 
 /// Whether two records are of one object.
-fn is_same(a: &StateResource, b: &StateResource) -> bool {
-    object(a).is_some_and(|a| object(b) == Some(a))
+fn is_same(clusters: &Clusters, a: &StateResource, b: &StateResource) -> bool {
+    object(clusters, a).is_some_and(|a| object(clusters, b) == Some(a))
 }
 
 /// The problem of each resource about which a person has to decide.

@@ -77,7 +77,7 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     // Drafted once without a look, for the references that the Spec alone answers: the objects to
     // read are named only then.
     let owner = runtime.owner();
-    let unknown = Schemas::new();
+    let (unknown, clusters) = (Schemas::new(), runtime.clusters());
     let blind = PlanInput {
         spec,
         spec_digest,
@@ -88,6 +88,7 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
         destroy,
         owner,
         keys,
+        clusters,
     };
     let draft = planner::draft(&blind).map_err(PlanError::Problems)?;
     let desired = resolved(spec, &draft, destroy);
@@ -101,21 +102,22 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     let draft = planner::draft(&looked).map_err(PlanError::Problems)?;
     let desired = resolved(spec, &draft, destroy);
     let open: BTreeSet<&ResourceId> = state.open.iter().map(|call| &call.id).collect();
-    let mut objects: HashMap<ObjectRef, usize> = HashMap::new();
-    for object in state.resources.iter().filter_map(lost::object) {
+    let mut objects: HashMap<(&str, ObjectRef), usize> = HashMap::new();
+    for object in state.resources.iter().filter_map(|record| lost::object(clusters, record)) {
         *objects.entry(object).or_default() += 1;
     }
     let is_asked = |planned: &PlannedAction| match planned.action {
-        Action::Create | Action::Update | Action::Adopt => true,
+        // What is in another cluster is made anew.
+        Action::Create | Action::Update | Action::Adopt | Action::Replace => true,
         // A call without a result may have set fields that no record says were ever wanted, and so may one for the same
         // object under another id.
         Action::Unchanged => {
             let prior = recorded.get(planned.recorded_as.as_ref().unwrap_or(&planned.id));
             let is_recorded_twice =
-                || prior.and_then(|prior| objects.get(&lost::object(prior)?)).is_some_and(|n| *n > 1);
+                || prior.and_then(|prior| objects.get(&lost::object(clusters, prior)?)).is_some_and(|n| *n > 1);
             open.contains(&planned.id) || prior.is_some_and(|prior| prior.is_only_found()) || is_recorded_twice()
         }
-        Action::Delete | Action::Replace | Action::Import | Action::Forget => false,
+        Action::Delete | Action::Import | Action::Forget => false,
     };
     let previews = preview(&*runtime, &draft, &is_asked, &desired, &recorded, &live).await?;
     let decided = PlanInput { previews: &previews, ..looked };
@@ -234,7 +236,8 @@ async fn preview(
                 return Ok((planned.id.clone(), Some(Preview::Unverified(format!("{waits} known after apply")))));
             }
             let recorded = planned.recorded_as.as_ref().unwrap_or(&planned.id);
-            let prior = prior.get(recorded).copied();
+            // What takes the place of another resource is new.
+            let prior = prior.get(recorded).copied().filter(|_| planned.action != Action::Replace);
             let live: Option<&Map<String, Value>> = match live.get(&planned.id) {
                 Some(Live::Present(live)) => Some(live),
                 Some(Live::Absent | Live::Unverified(_)) | None => None,

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use crate::cluster::Identity;
 use crate::diff::between;
 use crate::plan::FieldChange;
 use crate::spec::{ResourceId, ResourceType};
@@ -61,7 +62,7 @@ impl Changes {
         let mut gone: BTreeMap<&ResourceId, &StateResource> = before.resources.iter().map(|it| (&it.id, it)).collect();
         let kept: Vec<(&StateResource, Option<&StateResource>)> =
             after.resources.iter().map(|it| (it, gone.remove(&it.id))).collect();
-        let mut renamed: HashMap<[String; 4], &StateResource> =
+        let mut renamed: HashMap<Identity, &StateResource> =
             gone.values().filter_map(|it| Some((object(it)?, *it))).collect();
         let mut changes = Self::default();
         for (after, before) in kept {
@@ -106,8 +107,9 @@ fn whole(resource: &StateResource, change: Change) -> ResourceChange {
 }
 
 /// What tells an object of Kubernetes from others, whatever its id.
-fn object(resource: &StateResource) -> Option<[String; 4]> {
-    (resource.kind == ResourceType::Kubernetes).then(|| identity(&resource.attributes)).flatten()
+fn object(resource: &StateResource) -> Option<Identity> {
+    let object = identity(&resource.attributes).filter(|_| resource.kind == ResourceType::Kubernetes)?;
+    Some((resource.cluster.clone(), object))
 }
 
 /// What changed of all that is not in the attributes.

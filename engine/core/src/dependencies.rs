@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+use crate::cluster::Clusters;
 use crate::graph::{Cycle, Graph};
 use crate::object::ObjectRef;
 use crate::problem::{Problem, reason};
@@ -18,7 +19,7 @@ pub(crate) type Before = BTreeMap<ResourceId, BTreeSet<ResourceId>>;
 /// # Errors
 ///
 /// One problem for every group of resources that depend on each other.
-pub(crate) fn dependencies(resources: &[&Resource]) -> Result<Before, Vec<Problem>> {
+pub(crate) fn dependencies(resources: &[&Resource], clusters: &Clusters) -> Result<Before, Vec<Problem>> {
     let known: HashSet<&str> = resources.iter().map(|resource| resource.id.0.as_str()).collect();
     let mut before: Before = resources
         .iter()
@@ -30,7 +31,7 @@ pub(crate) fn dependencies(resources: &[&Resource]) -> Result<Before, Vec<Proble
         .collect();
     Graph::new(&before).order().map_err(|cycles| cycles.iter().map(cycle_problem).collect::<Vec<_>>())?;
     let mut inferred = Vec::new();
-    for (from, to) in implied(resources) {
+    for (from, to) in implied(resources, clusters) {
         if before.get_mut(&from).is_some_and(|known| known.insert(to.clone())) {
             inferred.push((from, to));
         }
@@ -49,8 +50,8 @@ fn cycle_problem(cycle: &Cycle) -> Problem {
 }
 
 /// An object depends on its namespace and, if it is a custom resource, on its definition, where
-/// these are in the same Spec.
-fn implied(resources: &[&Resource]) -> Vec<(ResourceId, ResourceId)> {
+/// these are in the same Spec and go to the same cluster.
+fn implied(resources: &[&Resource], clusters: &Clusters) -> Vec<(ResourceId, ResourceId)> {
     let objects: Vec<_> = resources
         .iter()
         .filter(|resource| resource.kind == ResourceType::Kubernetes)
@@ -59,22 +60,24 @@ fn implied(resources: &[&Resource]) -> Vec<(ResourceId, ResourceId)> {
     let mut namespaces = HashMap::new();
     let mut definitions = HashMap::new();
     for (resource, object) in &objects {
+        let cluster = clusters.of_wanted(resource);
         if object.is_namespace() {
-            namespaces.insert(object.name.clone(), &resource.id);
+            namespaces.insert((cluster, object.name.clone()), &resource.id);
         } else if object.is_custom_resource_definition() {
             let text = |pointer: [&str; 2]| {
                 let value = resource.attributes.get("spec")?.get(pointer[0])?;
                 if pointer[1].is_empty() { value.as_str() } else { value.get(pointer[1])?.as_str() }
             };
             if let (Some(group), Some(kind)) = (text(["group", ""]), text(["names", "kind"])) {
-                definitions.insert((group.to_owned(), kind.to_owned()), &resource.id);
+                definitions.insert((cluster, group.to_owned(), kind.to_owned()), &resource.id);
             }
         }
     }
     let mut implied = Vec::new();
     for (resource, object) in objects {
-        let namespace = namespaces.get(&object.namespace);
-        let definition = definitions.get(&(object.group, object.kind));
+        let cluster = clusters.of_wanted(resource);
+        let namespace = namespaces.get(&(cluster, object.namespace));
+        let definition = definitions.get(&(cluster, object.group, object.kind));
         implied.extend([namespace, definition].into_iter().flatten().map(|to| (resource.id.clone(), (*to).clone())));
     }
     implied

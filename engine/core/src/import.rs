@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::cluster::{Clusters, Identity};
 use crate::document::Document;
 use crate::object::{ObjectRef, uid_of};
 use crate::owner::{Owner, Standing};
@@ -114,7 +115,7 @@ pub(crate) fn check_import_id(resource: &Resource) -> Option<Problem> {
 pub fn disagreement(id: &ResourceId, attributes: &Map<String, Value>) -> Option<Problem> {
     let unnamed = || Problem::new(reason::MISSING_FIELD, "it names no object").of(id).at("attributes");
     match ObjectRef::of(attributes).filter(|_| identity(attributes).is_some()) {
-        Some(object) => check_id(id, &object),
+        Some(object) => check_id(id, &object, None),
         None => Some(unnamed()),
     }
 }
@@ -142,18 +143,19 @@ pub fn candidates(
     draft: &Draft,
     state: &State,
     selection: &Selection,
+    clusters: &Clusters,
 ) -> Result<BTreeMap<ResourceId, Candidate>, Vec<Problem>> {
     let wanted: BTreeMap<&ResourceId, &Resource> = spec.resources.iter().map(|it| (&it.id, it)).collect();
     let recorded: BTreeSet<&ResourceId> = state.resources.iter().map(|it| &it.id).collect();
     // An object may be recorded under an id that it had before.
-    let objects: BTreeSet<[String; 4]> = state.resources.iter().filter_map(|it| identity(&it.attributes)).collect();
+    let objects: BTreeSet<Identity> = state.resources.iter().filter_map(|it| clusters.recorded(it)).collect();
     let mut problems = Vec::new();
     let mut found = BTreeMap::new();
     let mut take = |id: &ResourceId, infrastructure_id: Option<&str>, asked: Asked| {
         let Some(resource) = wanted.get(id) else { return };
         match wanted_candidate(resource, draft, infrastructure_id, asked) {
             Ok(candidate) => {
-                let object = identity(&candidate.resource.attributes);
+                let object = clusters.recorded(&candidate.resource);
                 if !recorded.contains(id) && object.is_none_or(|object| !objects.contains(&object)) {
                     found.insert(id.clone(), candidate);
                 }
@@ -181,10 +183,10 @@ pub fn candidates(
             problems.push(Problem::new(reason::INVALID_RESOURCE_ID, message).of(&record.id));
             continue;
         };
-        if identity(&named.attributes).is_some_and(|object| objects.contains(&object)) {
+        let resource = StateResource { extensions: record.extensions.clone(), ..named };
+        if clusters.recorded(&resource).is_some_and(|object| objects.contains(&object)) {
             continue;
         }
-        let resource = StateResource { extensions: record.extensions.clone(), ..named };
         let resource = resource.depending_on(record.depends_on.clone());
         found.insert(record.id.clone(), Candidate { resource, desired: None, asked: Asked::Elsewhere });
     }

@@ -7,6 +7,7 @@
 //! Elsewhere: `stoa-runtime` reaches the infrastructure, `stoa-apply` carries a plan out.
 
 pub mod changes;
+pub mod cluster;
 pub mod conflict;
 pub mod deletion;
 mod dependencies;
@@ -36,6 +37,7 @@ pub mod unread;
 mod validate;
 
 pub use changes::{Change, Changes, ResourceChange};
+pub use cluster::Clusters;
 pub use conflict::FieldConflict;
 pub use deletion::MassDeletion;
 pub use graph::{Cycle, Graph};

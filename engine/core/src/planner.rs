@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
+use crate::cluster::{Clusters, Identity};
 use crate::conflict::FieldConflict;
 use crate::dependencies::{Before, break_cycles, dependencies};
 use crate::diff::{Comparison, against_preview, three_way};
@@ -27,7 +28,7 @@ use crate::resolve::{Looked, Resolved, resolve};
 use crate::schema::Schemas;
 use crate::spec::{Resource, ResourceId, ResourceType, Spec};
 use crate::state::{State, StateResource};
-use crate::validate::{check_id, identity, reference_problem};
+use crate::validate::{check_id, reference_problem};
 
 /// All that a plan is made from.
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +53,8 @@ pub struct PlanInput<'a> {
     pub spec_digest: &'a str,
     /// What the digests of sensitive values are made with.
     pub keys: &'a DigestKeys,
+    /// The clusters that resources go to.
+    pub clusters: &'a Clusters,
 }
 
 /// A plan, and what is wanted of each resource with all references replaced that can be.
@@ -86,9 +89,10 @@ pub fn draft(input: &PlanInput<'_>) -> Result<Draft, Vec<Problem>> {
         input.state.resources.iter().map(|resource| (&resource.id, resource)).collect();
     let mut problems: Vec<Problem> =
         recorded.values().filter(|resource| resource.unknown).map(|resource| unknown_state(&resource.id)).collect();
-    let before = dependencies(&wanted)?;
+    problems.extend(duplicates(input.clusters, &wanted));
+    let before = dependencies(&wanted, input.clusters)?;
     let order = Graph::new(&before).order().unwrap_or_default();
-    let renamed = renamed(&wanted, &recorded);
+    let renamed = renamed(input.clusters, &wanted, &recorded);
 
     let by_id: HashMap<&str, &Resource> = wanted.iter().map(|resource| (resource.id.0.as_str(), *resource)).collect();
     let known = |id: &str| by_id.contains_key(id);
@@ -137,7 +141,13 @@ pub fn draft(input: &PlanInput<'_>) -> Result<Draft, Vec<Problem>> {
         };
         let recorded_as = renamed.get(id).copied();
         let prior = recorded.get(recorded_as.unwrap_or(id)).copied();
-        let mut decision = decide(input, resource, prior, &resolved, &ignored);
+        let mut decision = match decide_place(input, resource, prior, &resolved, &ignored) {
+            Ok(decision) => decision,
+            Err(problem) => {
+                problems.push(problem);
+                continue;
+            }
+        };
         if owned_by.is_some() && decision.action != Action::Replace {
             // Whatever is recorded is not ours any more, and the mark changes though nothing else may.
             decision.action = Action::Adopt;
@@ -162,12 +172,15 @@ pub fn draft(input: &PlanInput<'_>) -> Result<Draft, Vec<Problem>> {
         };
         settled.insert(id.clone(), Settled::new(resource, resolved, decision.action, live));
     }
-    let kept = objects(&wanted);
+    let kept: HashSet<Identity> = wanted.iter().filter_map(|resource| input.clusters.wanted(resource)).collect();
     let unwanted: Vec<&StateResource> = recorded.values().filter(|prior| !known(&prior.id.0)).copied().collect();
-    let superseded = superseded(&unwanted, input.live);
+    let superseded = superseded(input.clusters, &unwanted, input.live);
     for prior in unwanted {
         let id = &prior.id;
-        let is_other_id = is_among(&kept, prior) || superseded.contains_key(id);
+        // Removing an object that is wanted would remove the wanted one, also where that is recorded under its new id
+        // already and the old record is left from a run that did not get to its end.
+        let is_wanted = input.clusters.recorded(prior).is_some_and(|object| kept.contains(&object));
+        let is_other_id = is_wanted || superseded.contains_key(id);
         let action = remove(input.owner, prior, input.live.get(id), is_other_id);
         actions.insert(id.clone(), action);
     }
@@ -192,27 +205,16 @@ pub fn unknown_state(id: &ResourceId) -> Problem {
     Problem::new(reason::UNKNOWN_STATE, message).of(id)
 }
 
-/// What tells the wanted objects from others, whatever ids they have.
-fn objects(wanted: &[&Resource]) -> HashSet<[String; 4]> {
-    let objects = wanted.iter().filter(|resource| resource.kind == ResourceType::Kubernetes);
-    objects.filter_map(|resource| identity(&resource.attributes)).collect()
-}
-
-/// Whether what is recorded is one of these objects. Removing it would remove the wanted one, also where that is recorded
-/// under its new id already and the old record is left from a run that did not get to its end.
-fn is_among(kept: &HashSet<[String; 4]>, prior: &StateResource) -> bool {
-    prior.kind == ResourceType::Kubernetes && identity(&prior.attributes).is_some_and(|object| kept.contains(&object))
-}
-
 /// Records of objects that are recorded under several ids, none of which is wanted, as where a run was stopped that was
 /// to bring an object to a new id; and under which id each is removed: the one that says which object is live.
 fn superseded<'a>(
+    clusters: &Clusters,
     unwanted: &[&'a StateResource],
     live: &BTreeMap<ResourceId, Live>,
 ) -> HashMap<&'a ResourceId, &'a ResourceId> {
-    let mut of_object: BTreeMap<[String; 4], Vec<&StateResource>> = BTreeMap::new();
-    for prior in unwanted.iter().filter(|prior| prior.kind == ResourceType::Kubernetes) {
-        if let Some(object) = identity(&prior.attributes) {
+    let mut of_object: BTreeMap<Identity, Vec<&StateResource>> = BTreeMap::new();
+    for prior in unwanted {
+        if let Some(object) = clusters.recorded(prior) {
             of_object.entry(object).or_default().push(prior);
         }
     }
@@ -232,19 +234,20 @@ fn superseded<'a>(
 /// Wanted ids of objects that are recorded under another id, as when only the version in
 /// `apiVersion` changed.
 fn renamed<'a>(
+    clusters: &Clusters,
     wanted: &[&Resource],
     recorded: &BTreeMap<&'a ResourceId, &'a StateResource>,
 ) -> HashMap<ResourceId, &'a ResourceId> {
     let ids: HashSet<&ResourceId> = wanted.iter().map(|resource| &resource.id).collect();
     let left: HashMap<_, &ResourceId> = recorded
         .iter()
-        .filter(|(id, prior)| !ids.contains(*id) && prior.kind == ResourceType::Kubernetes)
-        .filter_map(|(id, prior)| Some((identity(&prior.attributes)?, *id)))
+        .filter(|(id, _)| !ids.contains(*id))
+        .filter_map(|(id, prior)| Some((clusters.recorded(prior)?, *id)))
         .collect();
     wanted
         .iter()
-        .filter(|resource| resource.kind == ResourceType::Kubernetes && !recorded.contains_key(&resource.id))
-        .filter_map(|resource| Some((resource.id.clone(), *left.get(&identity(&resource.attributes)?)?)))
+        .filter(|resource| !recorded.contains_key(&resource.id))
+        .filter_map(|resource| Some((resource.id.clone(), *left.get(&clusters.wanted(resource)?)?)))
         .collect()
 }
 
@@ -262,12 +265,72 @@ fn disagreement(resource: &Resource, resolved: &Resolved) -> Option<Problem> {
         return None;
     }
     match ObjectRef::of(&resolved.attributes) {
-        Some(object) => check_id(&resource.id, &object).map(|problem| problem.of(&resource.id)),
+        Some(object) => check_id(&resource.id, &object, None).map(|problem| problem.of(&resource.id)),
         None => {
             let message = "a reference in apiVersion, kind or name leads to something that is not text";
             Some(Problem::new(reason::INVALID_REFERENCE, message).of(&resource.id).at("attributes"))
         }
     }
+}
+
+/// Objects that are wanted under two ids, as where one names the cluster that the other goes to unnamed.
+fn duplicates(clusters: &Clusters, wanted: &[&Resource]) -> Vec<Problem> {
+    let mut objects: HashMap<Identity, &ResourceId> = HashMap::new();
+    let mut problems = Vec::new();
+    for resource in wanted {
+        if let Some(object) = clusters.wanted(resource)
+            && let Some(first) = objects.insert(object, &resource.id)
+        {
+            let message = format!("this is the same object as {first}");
+            problems.push(Problem::new(reason::DUPLICATE_RESOURCE, message).of(&resource.id).at("attributes"));
+        }
+    }
+    problems
+}
+
+/// The cluster that an object is recorded in, where that is another than it goes to. A cluster may have got another name:
+/// what has the uid that is recorded is where it was.
+fn moved_from<'a>(input: &PlanInput<'a>, resource: &Resource, prior: &'a StateResource) -> Option<&'a str> {
+    let is_there = match input.live.get(&resource.id)? {
+        Live::Present(live) => prior.uid().is_some() && uid_of(live) == prior.uid(),
+        Live::Absent | Live::Unverified(_) => false,
+    };
+    let (from, to) = (input.clusters.of_recorded(prior), input.clusters.of_wanted(resource));
+    let is_object = [resource.kind, prior.kind] == [ResourceType::Kubernetes; 2];
+    (is_object && from != to && !is_there).then_some(from)
+}
+
+/// What to do, also about an object that is in another cluster than it is to be: it is made anew in this one, and goes
+/// there. One that is never removed stays there.
+fn decide_place(
+    input: &PlanInput<'_>,
+    resource: &Resource,
+    prior: Option<&StateResource>,
+    resolved: &Resolved,
+    ignored: &Ignored,
+) -> Result<Decision, Problem> {
+    let Some((prior, from)) = prior.and_then(|prior| Some((prior, moved_from(input, resource, prior)?))) else {
+        return Ok(decide(input, resource, prior, resolved, ignored));
+    };
+    let decision = decide(input, resource, None, resolved, ignored);
+    if is_to_be_left(&prior.extensions) {
+        return Ok(decision);
+    }
+    if !input.clusters.has(from) {
+        let message = format!(
+            "it is recorded in cluster {from}, which the workspace does not have; it cannot be removed there before the \
+             workspace has a cluster of that name"
+        );
+        return Err(Problem::new(reason::NO_RUNTIME, message).of(&resource.id).at("extensions.cluster"));
+    }
+    let moved = FieldChange {
+        path: "cluster".to_owned(),
+        before: Some(from.into()),
+        after: Some(input.clusters.of_wanted(resource).into()),
+        drift: false,
+    };
+    let changes = std::iter::once(moved).chain(decision.changes).collect();
+    Ok(Decision { action: Action::Replace, changes, drift: false, ..decision })
 }
 
 struct Decision {
@@ -304,8 +367,10 @@ fn decide(
         Some(Live::Absent) => {
             return Decision::create(prior.is_some(), unverified);
         }
+        // What is recorded was there before, as far as anybody knows.
         Some(Live::Unverified(why)) => {
-            return Decision::create(false, Some(why.clone()));
+            let action = if prior.is_some() { Action::Update } else { Action::Create };
+            return Decision { action, ..Decision::create(false, Some(why.clone())) };
         }
         None => {
             return Decision::create(false, Some("it was not read".to_owned()));

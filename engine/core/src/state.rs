@@ -239,12 +239,14 @@ impl StateResource {
         }
     }
 
-    /// All that the id of a Kubernetes object tells of it: which object it is. `None` for other ids.
+    /// All that the id of a Kubernetes object tells of it: which object it is, and perhaps in which cluster. `None` for
+    /// other ids.
     ///
     /// Names may hold colons in RBAC alone, as in `system:node`, and namespaces nowhere. So the kind has to say whether what
     /// is before the first colon is a namespace.
     pub fn named_by(id: &ResourceId) -> Option<Self> {
-        let mut parts = id.0.splitn(3, ':');
+        let (object, cluster) = crate::cluster::split(id);
+        let mut parts = object.splitn(3, ':');
         let (api_version, kind, rest) = (parts.next()?, parts.next()?, parts.next()?);
         let is_cluster_role = split_api_version(api_version).0 == "rbac.authorization.k8s.io"
             && matches!(kind, "ClusterRole" | "ClusterRoleBinding");
@@ -266,7 +268,7 @@ impl StateResource {
             live: Map::new(),
             depends_on: Vec::new(),
             extensions: Map::new(),
-            cluster: String::new(),
+            cluster: cluster.to_owned(),
             unknown: false,
         })
     }
@@ -348,7 +350,9 @@ mod tests {
             let named = StateResource::named_by(&ResourceId(id.clone())).unwrap();
             let object = crate::ObjectRef::of(&named.attributes).unwrap();
             assert_eq!((object.namespace.as_str(), object.name.as_str()), (namespace, name), "{id}");
-            assert!(named.is_only_found() && named.uid().is_none());
+            assert!(named.is_only_found() && named.uid().is_none() && named.cluster.is_empty());
+            let named = StateResource::named_by(&ResourceId(format!("{id}/east"))).unwrap();
+            assert_eq!((crate::ObjectRef::of(&named.attributes), named.cluster.as_str()), (Some(object), "east"));
         }
         for id in ["a", "v1:Namespace"] {
             assert_eq!(StateResource::named_by(&id.into()), None);

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use serde_json::{Map, Value};
 
+use crate::cluster::{self, Clusters};
 use crate::dependencies::dependencies;
 use crate::ignore::Ignored;
 use crate::import::check_import_id;
@@ -44,7 +45,12 @@ impl Spec {
             if resource.kind == ResourceType::Kubernetes {
                 problems
                     .extend(check_object(resource).or_else(|| check_import_id(resource)).map(|problem| problem.of(id)));
-                if let Some(first) = identity(&resource.attributes).and_then(|it| objects.insert(it, id)) {
+                let place = cluster::named(&resource.extensions).map_err(|field| {
+                    let message = "the name of a cluster is wanted here";
+                    problems.push(Problem::new(reason::INVALID_RESOURCE, message).of(id).at(field));
+                });
+                let object = identity(&resource.attributes).map(|object| (place.unwrap_or_default(), object));
+                if let Some(first) = object.and_then(|object| objects.insert(object, id)) {
                     let message = format!("this is the same object as {first}");
                     problems.push(Problem::new(reason::DUPLICATE_RESOURCE, message).of(id).at("attributes"));
                 }
@@ -56,7 +62,8 @@ impl Spec {
         if !problems.is_empty() {
             return Err(problems);
         }
-        dependencies(&self.resources.iter().collect::<Vec<_>>()).map(drop)
+        // Which cluster is the first is the workspace's to say.
+        dependencies(&self.resources.iter().collect::<Vec<_>>(), &Clusters::default()).map(drop)
     }
 }
 
@@ -135,18 +142,24 @@ fn check_object(resource: &Resource) -> Option<Problem> {
             return Some(Problem::new(reason::INVALID_RESOURCE, message).at(format!("attributes.metadata.{field}")));
         }
     }
-    check_id(&resource.id, &object)
+    // One that is no text is told of by itself.
+    check_id(&resource.id, &object, Some(cluster::named(&resource.extensions).unwrap_or_default()))
 }
 
-/// Checks that an id is `apiVersion:Kind:namespace:name` or `apiVersion:Kind:name` of the object,
-/// as far as no reference hides that.
-pub(crate) fn check_id(id: &ResourceId, object: &ObjectRef) -> Option<Problem> {
+/// Checks that an id is `apiVersion:Kind:namespace:name` or `apiVersion:Kind:name` of the object, perhaps with `/` and the
+/// name of the cluster that the resource says it goes to, as far as no reference hides that.
+pub(crate) fn check_id(id: &ResourceId, object: &ObjectRef, cluster: Option<&str>) -> Option<Problem> {
+    let (id, at) = cluster::split(id);
+    if let Some(named) = cluster.filter(|named| !at.is_empty() && at != *named) {
+        let message = format!("the id does not agree with the cluster `{named}`");
+        return Some(Problem::new(reason::INVALID_RESOURCE_ID, message).at(format!("extensions.{}", cluster::CLUSTER)));
+    }
     let api_version = object.api_version();
     let mismatch = |field: &str, text: &str| {
         let message = format!("the id does not agree with {field} `{text}`");
         Some(Problem::new(reason::INVALID_RESOURCE_ID, message).at(format!("attributes.{field}")))
     };
-    let mut rest = id.0.as_str();
+    let mut rest = id;
     for (field, text) in [("apiVersion", &api_version), ("kind", &object.kind)] {
         if is_reference(text) {
             return None;
@@ -250,6 +263,41 @@ mod tests {
              InvalidResourceID: v1:ConfigMap:other:web2: attributes.metadata.namespace: the id does not agree with metadata.namespace `shop`\n\
              InvalidResourceID: v1:ConfigMap:shop:api: attributes.metadata.name: the id does not agree with metadata.name `web3`\n\
              InvalidResourceID: v1:ConfigMap:web4: attributes.metadata.namespace: the id does not agree with metadata.namespace `shop`",
+        );
+    }
+
+    #[test]
+    fn one_object_in_two_clusters_has_two_ids_that_agree_with_the_clusters() {
+        let metadata = || json!({"name": "web", "namespace": "shop"});
+        let in_cluster = |id: &str, extensions: Value| {
+            let mut resource = config_map(id, metadata());
+            resource["extensions"] = extensions;
+            resource
+        };
+        check(
+            json!([
+                config_map("v1:ConfigMap:shop:web", metadata()),
+                in_cluster("v1:ConfigMap:shop:web/east", json!({"cluster": "east"})),
+                in_cluster("v1:ConfigMap:shop:web/west", json!({"kubeConfig": "west"})),
+                {"id": "v1:ConfigMap:shop:api", "type": "Kubernetes", "extensions": {"cluster": "east"}, "attributes": {
+                    "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "api", "namespace": "shop"},
+                    "data": {"a": "$kusion_path.v1:ConfigMap:shop:web/east.data.a", "b": "${kusion_path.v1:ConfigMap:shop:web.data.a}"}}},
+            ]),
+            "",
+        );
+        check(
+            json!([
+                in_cluster("v1:ConfigMap:shop:web/east", json!({"cluster": "west"})),
+                in_cluster("v1:ConfigMap:shop:web", json!({"cluster": "west"})),
+                in_cluster("v1:ConfigMap:shop:web/nowhere", json!({})),
+                in_cluster("v1:ConfigMap:shop:web/x", json!({"cluster": 1})),
+            ]),
+            "InvalidResourceID: v1:ConfigMap:shop:web/east: extensions.cluster: the id does not agree with the cluster `west`\n\
+             DuplicateResource: v1:ConfigMap:shop:web: attributes: this is the same object as v1:ConfigMap:shop:web/east\n\
+             InvalidResourceID: v1:ConfigMap:shop:web/nowhere: extensions.cluster: the id does not agree with the cluster ``\n\
+             InvalidResourceID: v1:ConfigMap:shop:web/x: extensions.cluster: the id does not agree with the cluster ``\n\
+             InvalidResource: v1:ConfigMap:shop:web/x: extensions.cluster: the name of a cluster is wanted here\n\
+             DuplicateResource: v1:ConfigMap:shop:web/x: attributes: this is the same object as v1:ConfigMap:shop:web/nowhere",
         );
     }
 

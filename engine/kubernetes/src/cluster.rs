@@ -35,6 +35,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 const STARTING: Duration = Duration::from_secs(20);
 /// How often it is asked meanwhile.
 const ASK: Duration = Duration::from_millis(500);
+/// How long a server may not answer before it is given up.
+const GIVE_UP: Duration = Duration::from_secs(60);
+/// How often one that was given up is asked all the same.
+const PROBE: Duration = Duration::from_secs(5);
 /// The most objects in one page of a list.
 const PAGE: u32 = 500;
 
@@ -60,6 +64,17 @@ pub(crate) struct Cluster {
     described: Mutex<HashMap<String, Arc<OnceCell<Option<Value>>>>>,
     /// Since when the server has refused calls, and did not say that it is ready.
     unready: Mutex<Option<Instant>>,
+    away: Mutex<Option<Away>>,
+}
+
+/// A server that does not answer.
+#[derive(Debug)]
+struct Away {
+    since: Instant,
+    /// When it was last asked.
+    asked: Instant,
+    /// What came of that.
+    message: String,
 }
 
 impl fmt::Debug for Cluster {
@@ -126,9 +141,9 @@ struct PeekMeta {
 impl Cluster {
     pub(crate) fn new(name: String, connection: Connection) -> Self {
         let (url, began) = (connection.url.clone(), Instant::now());
-        let (described, unready) = (Mutex::default(), Mutex::default());
+        let (described, unready, away) = (Mutex::default(), Mutex::default(), Mutex::default());
         let (turns, watches) = (Turns::unlimited(), Watches::default());
-        Self { name, url, turns, watches, connection, began, described, unready }
+        Self { name, url, turns, watches, connection, began, described, unready, away }
     }
 
     pub(crate) fn client(&self) -> &Client {
@@ -292,11 +307,48 @@ impl Cluster {
         }
     }
 
+    /// What came of the last call, if the server did not answer.
+    pub(crate) fn away(&self) -> Option<String> {
+        self.away.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|away| away.message.clone())
+    }
+
+    /// Whether the server answers, whatever it says.
+    pub(crate) async fn answers(&self) -> bool {
+        !matches!(self.call_once(&Method::GET, "/readyz", None).await, Err(CallError::Unreachable(_)))
+    }
+
+    /// Refuses calls to a server that has not answered for long, but for one now and then. Else whatever goes there would take
+    /// its time one after the other, and others would wait for it.
+    fn unless_given_up(&self) -> Result<(), CallError> {
+        let mut away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
+        match away.as_mut().filter(|away| away.since.elapsed() >= GIVE_UP) {
+            Some(away) if away.asked.elapsed() < PROBE => Err(CallError::GivenUp(away.message.clone())),
+            Some(away) => {
+                away.asked = Instant::now();
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn note(&self, answer: &Result<Vec<u8>, CallError>) {
+        let mut away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
+        *away = match answer {
+            Err(CallError::Unreachable(message)) => {
+                let now = Instant::now();
+                let since = away.as_ref().map_or(now, |away| away.since);
+                Some(Away { since, asked: now, message: message.clone() })
+            }
+            Ok(_) | Err(CallError::Status(_) | CallError::GivenUp(_)) => None,
+        };
+    }
+
     /// One call. A server that says when to come again is listened to, for a while.
     async fn call(&self, method: Method, path: &str, body: Option<(&str, Vec<u8>)>) -> Result<Vec<u8>, CallError> {
         let mut attempt = 1;
         let mut was_ready = false;
         let mut was_refused = false;
+        self.unless_given_up()?;
         loop {
             let err = match self.call_once(&method, path, body.as_ref()).await {
                 Ok(body) => {
@@ -320,7 +372,7 @@ impl Cluster {
             }
             let pause = match &err {
                 CallError::Status(failure) if attempt < ATTEMPTS => pause(failure, attempt),
-                CallError::Status(_) | CallError::Unreachable(_) => None,
+                CallError::Status(_) | CallError::Unreachable(_) | CallError::GivenUp(_) => None,
             };
             let Some(pause) = pause else { return Err(err) };
             tracing::debug!(cluster = self.name, %method, path, ?pause, "the server asks to come again");
@@ -331,7 +383,7 @@ impl Cluster {
 
     /// Whether a refusal is to be believed. A kube-apiserver that has just started answers before it knows any roles, and
     /// refuses everybody everything, `/readyz` too.
-    async fn readiness(&self) -> Readiness {
+    pub(crate) async fn readiness(&self) -> Readiness {
         let is_ready = self.call_once(&Method::GET, "/readyz", None).await.is_ok();
         let mut unready = self.unready.lock().unwrap_or_else(PoisonError::into_inner);
         if is_ready {
@@ -370,15 +422,17 @@ impl Cluster {
             }
         };
         let _turn = self.turns.next().await;
-        tokio::time::timeout(REQUEST_TIMEOUT, exchange)
+        let answer = tokio::time::timeout(REQUEST_TIMEOUT, exchange)
             .await
-            .unwrap_or_else(|_| Err(CallError::Unreachable(format!("no answer within {REQUEST_TIMEOUT:?}"))))
+            .unwrap_or_else(|_| Err(CallError::Unreachable(format!("no answer within {REQUEST_TIMEOUT:?}"))));
+        self.note(&answer);
+        answer
     }
 }
 
 /// What a server that refuses a call says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Readiness {
+pub(crate) enum Readiness {
     /// It has everything that it decides by.
     Ready,
     /// It may not have it yet.
@@ -439,7 +493,7 @@ mod tests {
         let code = match cluster.get("/api/v1/namespaces/shop").await {
             Ok(_) => 200,
             Err(CallError::Status(failure)) => failure.code,
-            Err(CallError::Unreachable(why)) => panic!("{why}"),
+            Err(CallError::Unreachable(why) | CallError::GivenUp(why)) => panic!("{why}"),
         };
         (code, called.load(SeqCst), start.elapsed())
     }

@@ -162,8 +162,33 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn contexts_of_one_kubeconfig_are_clusters_of_their_own() {
+        let kubeconfig = "apiVersion: v1\nkind: Config\ncurrent-context: one\n\
+             clusters: [{name: a, cluster: {server: 'https://10.0.0.1'}}, {name: b, cluster: {server: 'https://10.0.0.2'}}]\n\
+             users: [{name: u, user: {token: hunter2}}]\n\
+             contexts: [{name: one, context: {cluster: a, user: u}}, {name: two, context: {cluster: b, user: u, namespace: shop}}]\n";
+        let connect = async |context: Option<&str>| {
+            let context = context.map(str::to_owned);
+            let access = Access::Kubeconfig { bytes: kubeconfig.as_bytes().to_vec(), context };
+            ClusterConfig { name: "edge".to_owned(), access }.connect(&Connections::default()).await
+        };
+        for (context, url, namespace) in [
+            (None, "https://10.0.0.1/", "default"),
+            (Some("one"), "https://10.0.0.1/", "default"),
+            (Some("two"), "https://10.0.0.2/", "shop"),
+        ] {
+            let cluster = connect(context).await.unwrap();
+            assert_eq!((cluster.url.as_str(), cluster.default_namespace()), (url, namespace));
+        }
+        let said = connect(Some("three")).await.unwrap_err().to_string();
+        assert!(said.starts_with("cluster edge: ") && said.contains("three") && !said.contains("hunter2"), "{said}");
+    }
+
+    #[tokio::test]
     async fn a_broken_kubeconfig_is_not_quoted() {
         let said = check("{token: 'hunter2-is-not-shown").await;
         assert!(said.contains("not valid") && !said.contains("hunter2"), "{said}");
+        let said = check("{client-certificate-data: hunter2, client-key-data: hunter2}").await;
+        assert!(said.starts_with("cluster edge: ") && !said.contains("hunter2"), "{said}");
     }
 }

@@ -14,6 +14,8 @@ pub(crate) enum CallError {
     Status(Failure),
     /// It could not be reached, did not answer in time or answered with nonsense.
     Unreachable(String),
+    /// It was not asked, because it has not answered for long: what came of the last call.
+    GivenUp(String),
 }
 
 /// A failure that a kube-apiserver answered with.
@@ -138,12 +140,21 @@ fn field_in_message(message: &str) -> Option<String> {
 }
 
 impl CallError {
+    /// The server does not let us.
+    pub(crate) fn is_refusal(&self) -> bool {
+        matches!(self, Self::Status(failure) if failure.code == 403)
+    }
+
     /// The engine's error, its message free of the `sensitive` values.
     pub(crate) fn into_runtime(self, cluster: &str, sensitive: &Sensitive) -> RuntimeError {
         match self {
             Self::Unreachable(message) => {
                 RuntimeError::Unavailable { message: format!("cluster {cluster}: {}", sensitive.redact(&message)) }
             }
+            Self::GivenUp(message) => RuntimeError::Rejected {
+                message: format!("cluster {cluster} has not answered for long: {}", sensitive.redact(&message)),
+                field: None,
+            },
             Self::Status(failure) => {
                 let message = readable(&sensitive.redact(&failure.status.message));
                 match failure.code {

@@ -507,6 +507,41 @@ mod tests {
     }
 
     #[test]
+    fn what_a_custom_object_says_of_itself_has_an_order_and_what_is_malformed_says_nothing() {
+        let check = |object: Value, expected| check("example.com/v1", "Widget", object, expected);
+        let conditions = |conditions: &[(&str, &str)]| -> Value {
+            conditions.iter().map(|(name, status)| json!({"type": name, "status": status})).collect()
+        };
+        let with = |generation: i64, observed: Value, all: &[(&str, &str)]| json!({"metadata": {"generation": generation}, "status": {"observedGeneration": observed, "conditions": conditions(all)}});
+        // What it says was said of an earlier generation, whatever it is.
+        check(with(2, json!(1), &[("Ready", "True")]), Health::InProgress);
+        check(with(2, json!(1), &[("Stalled", "True")]), Health::InProgress);
+        check(with(2, json!(3), &[("Ready", "True")]), Health::InProgress);
+        check(with(2, json!(2), &[("Ready", "True")]), Health::Current);
+        check(with(2, json!(2), &[("Ready", "True"), ("Reconciling", "True")]), Health::InProgress);
+        check(with(2, json!(2), &[("Reconciling", "True"), ("Stalled", "True")]), Health::InProgress);
+        check(with(2, json!(2), &[("Ready", "False"), ("Stalled", "True")]), Health::Failed);
+        check(
+            with(2, json!(2), &[("Ready", "True"), ("Stalled", "False"), ("Reconciling", "Unknown")]),
+            Health::Current,
+        );
+        check(with(2, json!(2), &[("Synced", "False")]), Health::Current);
+        check(
+            json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}, "status": {"conditions": conditions(&[("Ready", "True")])}}),
+            Health::Terminating,
+        );
+        for status in [
+            json!(null),
+            json!("Ready"),
+            json!({"conditions": "Ready"}),
+            json!({"conditions": [null, 1, {"type": 7, "status": "True"}, {"type": "Stalled", "status": true}]}),
+            json!({"observedGeneration": "1", "conditions": {"type": "Ready", "status": "False"}}),
+        ] {
+            check(json!({"metadata": {"generation": 2}, "status": status}), Health::Current);
+        }
+    }
+
+    #[test]
     fn kinds_without_a_status_are_current_at_once_and_terminating_when_deleted() {
         check("v1", "ConfigMap", json!({}), Health::Current);
         check("v1", "Namespace", json!({"status": {"phase": "Active"}}), Health::Current);

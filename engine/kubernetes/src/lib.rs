@@ -15,6 +15,8 @@ mod health;
 mod kstatus;
 mod policy;
 mod read;
+#[cfg(test)]
+mod several;
 mod target;
 #[cfg(test)]
 mod testing;
@@ -26,7 +28,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use serde_json::{Map, Value};
-use stoa_engine::{Owner, Resource, ResourceId, Schemas, StateResource};
+use stoa_engine::{Clusters, Owner, Resource, ResourceId, Schemas, StateResource};
 use stoa_runtime::{
     Applied, ApplyRequest, CallLimits, Deleted, Finished, Found, Grant, Health, HealthReport, Live, LostCall, Preview,
     ReadRequest, Runtime, RuntimeError,
@@ -47,6 +49,7 @@ use crate::target::{Target, invalid};
 #[derive(Debug)]
 pub struct KubernetesRuntime {
     clusters: Vec<Arc<Cluster>>,
+    names: Clusters,
     owner: Owner,
     /// Objects as an apply left them, until their health is waited for: saves reading them again.
     applied: Mutex<HashMap<ResourceId, Map<String, Value>>>,
@@ -87,7 +90,12 @@ impl KubernetesRuntime {
             }
             clusters.push(Arc::new(config.connect(connections).await?));
         }
-        Ok(Self { clusters, owner, applied: Mutex::default(), missing: Mutex::default() })
+        Ok(Self::of(clusters, owner))
+    }
+
+    fn of(clusters: Vec<Arc<Cluster>>, owner: Owner) -> Self {
+        let names = Clusters(clusters.iter().map(|cluster| cluster.name.clone()).collect());
+        Self { clusters, names, owner, applied: Mutex::default(), missing: Mutex::default() }
     }
 
     /// Makes the calls of `run` to each cluster within these limits.
@@ -155,6 +163,10 @@ impl KubernetesRuntime {
 impl Runtime for KubernetesRuntime {
     fn owner(&self) -> &Owner {
         &self.owner
+    }
+
+    fn clusters(&self) -> &Clusters {
+        &self.names
     }
 
     async fn read(&self, requests: &[ReadRequest<'_>]) -> Result<Vec<Result<Live, RuntimeError>>, RuntimeError> {

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
@@ -20,6 +21,8 @@ use crate::error::{CallError, Failure};
 use crate::target::{Api, Gvk, Target, collection_path};
 use crate::write::{applied, uid};
 
+/// Between two looks at a cluster that does not answer while another does.
+const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(2)];
 /// Calls in flight at once.
 const PARALLEL: usize = 16;
 /// Up to this many objects of a collection, a GET of each is cheaper than a LIST.
@@ -60,15 +63,57 @@ pub(crate) fn group<'a>(placed: impl IntoIterator<Item = Placed<'a>>) -> Vec<Gro
 
 type Read = Result<Live, RuntimeError>;
 
+/// Reads everything. Of a cluster that does not answer while another does, nothing is known but that.
 pub(crate) async fn read(runtime: &KubernetesRuntime, requests: &[ReadRequest<'_>]) -> Result<Vec<Read>, RuntimeError> {
-    let renewed = AtomicBool::new(false);
-    let answers = read_known(runtime, requests, &renewed).await?;
-    // What a kind is called was known from an earlier run, and is no longer so.
-    if renewed.into_inner() { read_known(runtime, requests, &AtomicBool::default()).await } else { Ok(answers) }
+    let mut answers = ask(runtime, requests).await?;
+    let mut pauses = PAUSES.iter();
+    loop {
+        let is_away = |answer: &Read| answer.as_ref().is_err_and(RuntimeError::is_retryable);
+        let away: Vec<usize> = (0..answers.len()).filter(|position| is_away(&answers[*position])).collect();
+        let Some(first) = away.first() else { return Ok(answers) };
+        if !is_any_there(runtime).await {
+            return Err(answers.swap_remove(*first).expect_err("it is one of those without an answer"));
+        }
+        let Some(pause) = pauses.next() else {
+            for position in away {
+                let (cluster, _) = runtime.target_of(&requests[position])?;
+                answers[position] = Ok(Live::Unverified(unreachable(runtime.cluster(cluster))));
+            }
+            return Ok(answers);
+        };
+        tokio::time::sleep(*pause).await;
+        let again: Vec<ReadRequest<'_>> = away.iter().map(|position| requests[*position].clone()).collect();
+        for (position, answer) in away.into_iter().zip(ask(runtime, &again).await?) {
+            answers[position] = answer;
+        }
+    }
 }
 
-/// Reads by what is known of the kinds; tells by `renewed` that some of that was forgotten for being outdated.
-async fn read_known(
+/// What is said of objects in a cluster that does not answer, the same each time.
+pub(crate) fn unreachable(cluster: &Cluster) -> String {
+    format!("cluster {} does not answer", cluster.name)
+}
+
+/// Whether any cluster of the workspace answers.
+async fn is_any_there(runtime: &KubernetesRuntime) -> bool {
+    for cluster in &runtime.clusters {
+        if cluster.away().is_none() && cluster.answers().await {
+            return true;
+        }
+    }
+    false
+}
+
+/// Asks once. In place of the objects of a cluster that does not answer is that it is [unavailable](RuntimeError::Unavailable).
+async fn ask(runtime: &KubernetesRuntime, requests: &[ReadRequest<'_>]) -> Result<Vec<Read>, RuntimeError> {
+    let renewed = AtomicBool::new(false);
+    let answers = ask_known(runtime, requests, &renewed).await?;
+    // What a kind is called was known from an earlier run, and is no longer so.
+    if renewed.into_inner() { ask_known(runtime, requests, &AtomicBool::default()).await } else { Ok(answers) }
+}
+
+/// Asks by what is known of the kinds; tells by `renewed` that some of that was forgotten for being outdated.
+async fn ask_known(
     runtime: &KubernetesRuntime,
     requests: &[ReadRequest<'_>],
     renewed: &AtomicBool,
@@ -84,12 +129,14 @@ async fn read_known(
 
     let kinds: HashSet<(usize, Gvk)> =
         targets.iter().map(|(_, cluster, target)| (*cluster, target.gvk.clone())).collect();
-    let served: HashMap<(usize, Gvk), Discovered> = stream::iter(kinds)
+    let served: HashMap<(usize, Gvk), Option<Discovered>> = stream::iter(kinds)
         .map(async |(index, gvk)| {
             let cluster = runtime.cluster(index);
-            let found =
-                cluster.discover(&gvk).await.map_err(|err| err.into_runtime(&cluster.name, &Sensitive::default()))?;
-            Ok::<_, RuntimeError>(((index, gvk), found))
+            match cluster.discover(&gvk).await {
+                Ok(found) => Ok(((index, gvk), Some(found))),
+                Err(_) if cluster.away().is_some() => Ok(((index, gvk), None)),
+                Err(err) => Err(err.into_runtime(&cluster.name, &Sensitive::default())),
+            }
         })
         .buffer_unordered(PARALLEL)
         .try_collect()
@@ -97,27 +144,37 @@ async fn read_known(
 
     let defined = defined_kinds(requests);
     let mut placed = Vec::new();
-    for (position, cluster, target) in &targets {
-        match &served[&(*cluster, target.gvk.clone())] {
-            Discovered::Served(api) => placed.push(Placed {
+    for (position, index, target) in &targets {
+        let cluster = runtime.cluster(*index);
+        match &served[&(*index, target.gvk.clone())] {
+            Some(Discovered::Served(api)) => placed.push(Placed {
                 position: *position,
-                cluster: *cluster,
-                default_namespace: runtime.cluster(*cluster).default_namespace(),
+                cluster: *index,
+                default_namespace: cluster.default_namespace(),
                 target,
                 api: api.clone(),
             }),
-            missing => {
+            Some(missing) => {
                 let wanted = requests[*position].desired.is_some();
-                answers[*position] =
-                    Some(not_served(target, missing, wanted, &defined, &runtime.cluster(*cluster).name));
+                answers[*position] = Some(not_served(target, missing, wanted, &defined, &cluster.name));
             }
+            None => answers[*position] = Some(Err(unavailable(cluster))),
         }
     }
 
     let found: Vec<(usize, Read)> = stream::iter(group(placed))
-        .map(async |group| read_group(runtime.cluster(group.cluster), group, renewed).await)
+        .map(async |group| {
+            let cluster = runtime.cluster(group.cluster);
+            let positions: Vec<usize> = group.wanted.iter().map(|(position, _)| *position).collect();
+            match read_group(cluster, group, renewed).await {
+                Err(_) if cluster.away().is_some() => {
+                    Ok(positions.into_iter().map(|position| (position, Err(unavailable(cluster)))).collect())
+                }
+                answer => answer,
+            }
+        })
         .buffer_unordered(PARALLEL)
-        .try_fold(Vec::new(), async |mut all, found| {
+        .try_fold(Vec::new(), async |mut all, found: Vec<(usize, Read)>| {
             all.extend(found);
             Ok(all)
         })
@@ -126,6 +183,10 @@ async fn read_known(
         answers[position] = Some(answer);
     }
     Ok(answers.into_iter().map(|answer| answer.expect("every request was placed or answered")).collect())
+}
+
+fn unavailable(cluster: &Cluster) -> RuntimeError {
+    CallError::Unreachable(cluster.away().unwrap_or_default()).into_runtime(&cluster.name, &Sensitive::default())
 }
 
 /// What the clusters say of the kinds of these resources, each asked once.
@@ -138,8 +199,12 @@ pub(crate) async fn schemas(runtime: &KubernetesRuntime, desired: &[&Resource]) 
     let found: Vec<Schemas> = stream::iter(kinds)
         .map(async |((index, gvk), ids)| {
             let cluster = runtime.cluster(index);
-            let schema = cluster.schema(&gvk).await;
-            let schema = schema.map_err(|err| err.into_runtime(&cluster.name, &Sensitive::default()))?.map(Arc::new);
+            let schema = match cluster.schema(&gvk).await {
+                Ok(schema) => schema.map(Arc::new),
+                // A cluster that does not answer says nothing of its kinds either.
+                Err(_) if cluster.away().is_some() && runtime.clusters.len() > 1 => None,
+                Err(err) => return Err(err.into_runtime(&cluster.name, &Sensitive::default())),
+            };
             Ok::<_, RuntimeError>(ids.into_iter().filter_map(|id| Some((id, schema.clone()?))).collect())
         })
         .buffer_unordered(PARALLEL)

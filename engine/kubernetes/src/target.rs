@@ -1,7 +1,7 @@
 //! Which object a resource means: its cluster, type, namespace and name.
 
 use serde_json::{Map, Value};
-use stoa_engine::{Resource, StateResource, unread::is_path_of_kubeconfig};
+use stoa_engine::{Resource, StateResource, cluster, unread::is_path_of_kubeconfig};
 use stoa_runtime::RuntimeError;
 
 /// Group, version and kind.
@@ -101,11 +101,7 @@ fn named_cluster(extensions: &Map<String, Value>) -> Result<&str, RuntimeError> 
         let message = "is the path of a file here, which nobody reads; name one of the workspace's clusters instead, or leave it out for the first";
         return Err(invalid(message, "extensions.kubeConfig"));
     }
-    match ["cluster", "kubeConfig"].iter().find_map(|key| extensions.get(*key)) {
-        None | Some(Value::Null) => Ok(""),
-        Some(Value::String(name)) => Ok(name),
-        Some(_) => Err(invalid("the cluster's name has to be a string", "extensions.cluster")),
-    }
+    cluster::named(extensions).map_err(|field| invalid("the cluster's name has to be a string", &field))
 }
 
 /// The path of a collection, in a namespace or of the whole cluster.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use futures_util::stream;
@@ -34,6 +35,7 @@ struct Kept {
     forgotten: u64,
     watches: Vec<Open>,
     asked: Vec<String>,
+    is_away: bool,
     /// Paths, or parts of them, that are answered with this code.
     refused: Vec<(String, u16)>,
 }
@@ -78,9 +80,13 @@ impl Server {
 
     fn cluster(&self, name: &str) -> Cluster {
         let server = self.clone();
-        let service = tower::service_fn(move |request| {
+        let service = tower::service_fn(move |request: Request<Body>| {
             let server = server.clone();
-            async move { Ok::<_, Infallible>(server.answer(&request)) }
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = body.collect().await.map_err(std::io::Error::other)?.to_bytes();
+                server.answer(&Request::from_parts(parts, body))
+            }
         });
         Cluster::new(
             name.to_owned(),
@@ -94,7 +100,10 @@ impl Server {
 
     /// Brings an object to a status, and tells those who watch it.
     pub(crate) fn set(&self, namespace: &str, name: &str, status: Value) {
-        self.kept().put(namespace, name, status);
+        let mut object =
+            self.object(namespace, name).unwrap_or_else(|| Value::Object(widget(namespace, name).attributes));
+        object["status"] = status;
+        self.kept().put(namespace, name, object);
     }
 
     /// Sets the condition Ready of an object.
@@ -104,12 +113,7 @@ impl Server {
 
     /// Removes an object.
     pub(crate) fn remove(&self, namespace: &str, name: &str) {
-        let mut kept = self.kept();
-        kept.version += 1;
-        let version = kept.version;
-        let Some(mut object) = kept.objects.remove(&(namespace.to_owned(), name.to_owned())) else { return };
-        object["metadata"]["resourceVersion"] = version.to_string().into();
-        kept.happened(version, "DELETED", &object);
+        self.kept().delete(namespace, name);
     }
 
     /// Something happens to another object.
@@ -167,9 +171,23 @@ impl Server {
         std::mem::take(&mut self.kept().asked)
     }
 
-    fn answer(&self, request: &Request<Body>) -> Response<UnsyncBoxBody<Bytes, Infallible>> {
-        let (code, body) = self.kept().answer(request);
-        Response::builder().status(code).body(body).unwrap()
+    fn answer(&self, request: &Request<Bytes>) -> std::io::Result<Response<UnsyncBoxBody<Bytes, Infallible>>> {
+        let mut kept = self.kept();
+        if kept.is_away {
+            return Err(std::io::ErrorKind::ConnectionRefused.into());
+        }
+        let (code, body) = kept.answer(request);
+        Ok(Response::builder().status(code).body(body).unwrap())
+    }
+
+    /// Whether it can be reached, from now on.
+    pub(crate) fn be_away(&self, is_away: bool) {
+        self.kept().is_away = is_away;
+    }
+
+    /// An object as it is.
+    pub(crate) fn object(&self, namespace: &str, name: &str) -> Option<Value> {
+        self.kept().objects.get(&(namespace.to_owned(), name.to_owned())).cloned()
     }
 }
 
@@ -182,7 +200,7 @@ pub(crate) fn runtime_of(servers: &[(&str, &Server)]) -> KubernetesRuntime {
         stack_uid: "uid".to_owned(),
     };
     let clusters = servers.iter().map(|(name, server)| Arc::new(server.cluster(name))).collect();
-    KubernetesRuntime { clusters, owner, applied: Mutex::default(), missing: Mutex::default() }
+    KubernetesRuntime::of(clusters, owner)
 }
 
 type Answer = (u16, UnsyncBoxBody<Bytes, Infallible>);
@@ -196,17 +214,25 @@ fn failure(code: u16, details: Value) -> Answer {
 }
 
 impl Kept {
-    fn put(&mut self, namespace: &str, name: &str, status: Value) -> Value {
+    fn put(&mut self, namespace: &str, name: &str, mut object: Value) -> Value {
+        static UIDS: AtomicUsize = AtomicUsize::new(0);
         self.version += 1;
         let key = (namespace.to_owned(), name.to_owned());
-        let kind = if self.objects.contains_key(&key) { "MODIFIED" } else { "ADDED" };
-        let mut object = Value::Object(widget(namespace, name).attributes);
+        let before = self.objects.get(&key);
+        let kind = if before.is_some() { "MODIFIED" } else { "ADDED" };
+        let new = || format!("uid-{}", UIDS.fetch_add(1, Ordering::Relaxed)).into();
+        object["metadata"]["uid"] = before.map_or_else(new, |before| before["metadata"]["uid"].clone());
         object["metadata"]["resourceVersion"] = self.version.to_string().into();
-        object["metadata"]["uid"] = format!("{namespace}/{name}").into();
-        object["status"] = status;
         self.objects.insert(key, object.clone());
         self.happened(self.version, kind, &object);
         object
+    }
+
+    fn delete(&mut self, namespace: &str, name: &str) {
+        let Some(mut object) = self.objects.remove(&(namespace.to_owned(), name.to_owned())) else { return };
+        self.version += 1;
+        object["metadata"]["resourceVersion"] = self.version.to_string().into();
+        self.happened(self.version, "DELETED", &object);
     }
 
     fn happened(&mut self, version: u64, kind: &str, object: &Value) {
@@ -215,9 +241,12 @@ impl Kept {
         self.events.push((version, event));
     }
 
-    fn answer(&mut self, request: &Request<Body>) -> Answer {
+    fn answer(&mut self, request: &Request<Bytes>) -> Answer {
         let text = request.uri().to_string();
         let path = request.uri().path();
+        if path == "/readyz" {
+            return document(200, &json!({}));
+        }
         if path == "/apis/example.com/v1" {
             return document(200, &json!({"resources": [{"name": "widgets", "kind": "Widget", "namespaced": true}]}));
         }
@@ -227,7 +256,9 @@ impl Kept {
         let query = request.uri().query().unwrap_or_default();
         let asks = |key: &str| query.split('&').find_map(|pair| pair.strip_prefix(key)?.strip_prefix('='));
         let verb = match (request.method(), name, asks("watch")) {
+            (&Method::PATCH, ..) if query.contains("dryRun") => "PREVIEW",
             (&Method::PATCH, ..) => "APPLY",
+            (&Method::DELETE, ..) => "DELETE",
             (_, Some(_), _) => "GET",
             (_, None, Some(_)) => "WATCH",
             (_, None, None) => "LIST",
@@ -238,9 +269,16 @@ impl Kept {
             return failure(*code, json!({}));
         }
         match (verb, name) {
-            ("APPLY", Some(name)) => {
-                let applied = self.put(namespace, name, json!({}));
+            ("PREVIEW" | "APPLY", Some(name)) => {
+                let mut object: Value = serde_json::from_slice(request.body()).unwrap();
+                let before = self.objects.get(&(namespace.to_owned(), name.to_owned()));
+                object["status"] = before.map_or_else(|| json!({}), |before| before["status"].clone());
+                let applied = if verb == "APPLY" { self.put(namespace, name, object) } else { object };
                 document(200, &applied)
+            }
+            ("DELETE", Some(name)) => {
+                self.delete(namespace, name);
+                document(200, &json!({"kind": "Status", "status": "Success"}))
             }
             ("GET", Some(name)) => match self.objects.get(&(namespace.to_owned(), name.to_owned())) {
                 Some(object) => document(200, object),

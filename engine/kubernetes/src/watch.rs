@@ -20,7 +20,7 @@ use tokio::sync::watch::{Receiver, Sender};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Readiness};
 use crate::error::CallError;
 use crate::target::{Api, Gvk, Target, collection_path};
 
@@ -325,7 +325,7 @@ impl From<CallError> for Ended {
         match &error {
             CallError::Status(failure) if failure.code == 410 => Self::Behind,
             CallError::Status(failure) if !matches!(failure.code, 408 | 429 | 500..) => Self::Failed(error),
-            CallError::Status(_) | CallError::Unreachable(_) => Self::Away(error),
+            CallError::Status(_) | CallError::Unreachable(_) | CallError::GivenUp(_) => Self::Away(error),
         }
     }
 }
@@ -334,6 +334,7 @@ impl From<CallError> for Ended {
 async fn run(cluster: Arc<Cluster>, scope: Scope, waiting: Arc<Waiting>, mut since: Option<String>) {
     let mut pause = *AGAIN.start();
     let mut away: Option<Instant> = None;
+    let mut was_ready = false;
     loop {
         let began = Instant::now();
         let ended = match &since {
@@ -356,9 +357,16 @@ async fn run(cluster: Arc<Cluster>, scope: Scope, waiting: Arc<Waiting>, mut sin
                 None
             }
             Ended::Away(error) => Some(error),
-            Ended::Failed(CallError::Status(failure)) if failure.code == 403 && scope.alone.is_none() => {
-                return waiting.end(&Seen::Refused);
-            }
+            Ended::Failed(error) if error.is_refusal() => match cluster.readiness().await {
+                // It knows no roles yet, or did not when it refused.
+                Readiness::Starting => Some(error),
+                Readiness::Ready if !was_ready => {
+                    was_ready = true;
+                    continue;
+                }
+                Readiness::Ready | Readiness::Untold if scope.alone.is_none() => return waiting.end(&Seen::Refused),
+                Readiness::Ready | Readiness::Untold => return waiting.end(&Seen::Failed(error)),
+            },
             Ended::Failed(error) => return waiting.end(&Seen::Failed(error)),
         };
         if let Some(error) = error

@@ -17,7 +17,7 @@ use stoa_runtime::{Applied, ApplyRequest, Deleted, KubernetesObject, Preview, Ru
 use crate::KubernetesRuntime;
 use crate::cluster::{ApplyOptions, Cluster, Discovered, FIELD_MANAGER};
 use crate::error::CallError;
-use crate::read::unknown_kind;
+use crate::read::{unknown_kind, unreachable};
 use crate::target::{Api, Gvk, Target};
 use crate::watch::Followed;
 
@@ -51,6 +51,9 @@ async fn apply_taking(
 pub(crate) async fn preview(runtime: &KubernetesRuntime, request: &ApplyRequest<'_>) -> Result<Preview, RuntimeError> {
     let (index, target) = runtime.desired_target(request.desired)?;
     let cluster = runtime.cluster(index);
+    if cluster.away().is_some() {
+        return Ok(Preview::Unverified(unreachable(cluster)));
+    }
     let sensitive = Sensitive::of(&request.desired.attributes, &BTreeSet::new());
     let api = match cluster.discover(&target.gvk).await.map_err(|err| err.into_runtime(&cluster.name, &sensitive))? {
         Discovered::Served(api) => api,

@@ -717,6 +717,7 @@ async fn planned(runtime: &KubernetesRuntime, desired: &Resource) -> Vec<String>
         owner: runtime.owner(),
         spec_digest: "",
         keys: &keys,
+        clusters: runtime.clusters(),
     };
     let action = stoa_engine::plan(&input).unwrap().actions.remove(0);
     action.changes.into_iter().map(|change| format!("{}{}", if change.drift { "!" } else { "" }, change.path)).collect()

@@ -17,7 +17,7 @@ use std::fmt;
 use async_trait::async_trait;
 use serde_json::{Map, Value};
 use stoa_engine::owner::Standing;
-use stoa_engine::{FieldConflict, Owner, Resource, ResourceId, Schemas, StateResource, conflict};
+use stoa_engine::{Clusters, FieldConflict, Owner, Resource, ResourceId, Schemas, StateResource, conflict};
 pub use stoa_engine::{Health, KubernetesObject, Live, Preview};
 
 pub use grant::{Grant, Lapsed};
@@ -145,6 +145,13 @@ pub struct Finished {
 pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     /// The deployment that it works for.
     fn owner(&self) -> &Owner;
+
+    /// The clusters that resources go to, the first of which is where they go that name none. None where all go to one
+    /// place that something else deploys from.
+    fn clusters(&self) -> &Clusters {
+        static NONE: Clusters = Clusters(Vec::new());
+        &NONE
+    }
 
     /// Whether changes are only gathered by [`apply`](Self::apply) and [`delete`](Self::delete), and
     /// made all at once by [`finish`](Self::finish). Nothing counts as done before that then, and an

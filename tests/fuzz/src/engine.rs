@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use stoa_engine::{
-    DigestKeys, Owner, PlanInput, ResourceId, Spec, State,
+    Clusters, DigestKeys, Owner, PlanInput, ResourceId, Spec, State,
     digest::canonical_json,
     reference::{self, Part, Template},
     render::{Colour, render},
@@ -46,6 +46,7 @@ pub(crate) fn specs(data: &[u8]) {
         owner: &owner,
         spec_digest: "",
         keys: &keys,
+        clusters: &Clusters::default(),
     };
     match stoa_engine::plan(&input) {
         Ok(plan) => {

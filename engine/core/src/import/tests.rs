@@ -55,9 +55,11 @@ fn imported(
         owner: &web,
         spec_digest: "",
         keys: &keys,
+        clusters: &Clusters::default(),
     };
     let told = |problems: Vec<Problem>| problems.iter().map(|it| format!("{} {it}", it.reason)).collect::<Vec<_>>();
-    let candidates = candidates(spec, &draft(&input).map_err(told)?, state, selection).map_err(told)?;
+    let draft = draft(&input).map_err(told)?;
+    let candidates = candidates(spec, &draft, state, selection, &Clusters::default()).map_err(told)?;
     let found = |id: &ResourceId| {
         let live = live.iter().find(|(name, _)| *id == self::id(name));
         live.map_or(Live::Absent, |(_, object)| Live::Present(object.clone()))

@@ -7,6 +7,8 @@ use serde_json::json;
 use super::*;
 use crate::render::{Colour, render};
 
+static NO_CLUSTERS: Clusters = Clusters(Vec::new());
+
 struct World {
     state: State,
     live: BTreeMap<ResourceId, Live>,
@@ -55,6 +57,7 @@ impl World {
             owner: &self.owner,
             spec_digest: "",
             keys: &self.keys,
+            clusters: &NO_CLUSTERS,
         }
     }
 

@@ -63,6 +63,7 @@ fn drafted(wanted: Vec<Resource>, recorded: Vec<StateResource>, live: &[(&str, &
         owner: &owner,
         spec_digest: "",
         keys: &keys,
+        clusters: &Clusters::default(),
     };
     draft(&input).unwrap()
 }
@@ -96,8 +97,35 @@ fn planned_of_another(from: Option<&str>, is_wanted: bool, is_recorded: bool) ->
         owner: &owner,
         spec_digest: "",
         keys: &keys,
+        clusters: &Clusters::default(),
     };
     plan(&input).map(|plan| plan.actions[0].clone())
+}
+
+#[test]
+fn an_object_comes_after_the_namespace_of_its_own_cluster() {
+    let of = |id: &str, object: serde_json::Value, cluster: &str| Resource {
+        id: id.into(),
+        kind: ResourceType::Kubernetes,
+        attributes: serde_json::from_value(object).unwrap(),
+        depends_on: Vec::new(),
+        extensions: serde_json::from_value(json!({ "cluster": cluster })).unwrap(),
+    };
+    let namespace = || json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}});
+    let resources = [
+        of("v1:ConfigMap:n:a/east", json!(object("a", "")), "east"),
+        of("v1:ConfigMap:n:a", json!(object("a", "")), "main"),
+        of("v1:Namespace:n/east", namespace(), "east"),
+        wanted("b", "", &[]),
+        // It goes to the first cluster, as what names that does.
+        Resource { extensions: Map::new(), ..of("v1:Namespace:n", namespace(), "") },
+    ];
+    let clusters = Clusters(vec!["main".to_owned(), "east".to_owned()]);
+    let before = dependencies(&resources.iter().collect::<Vec<_>>(), &clusters).unwrap();
+    let needs = |id: &str| before[id].iter().map(|id| id.0.as_str()).collect::<Vec<_>>();
+    assert_eq!(needs("v1:ConfigMap:n:a/east"), ["v1:Namespace:n/east"]);
+    assert_eq!(needs("v1:ConfigMap:n:a"), ["v1:Namespace:n"]);
+    assert_eq!(needs("v1:ConfigMap:n:b"), ["v1:Namespace:n"]);
 }
 
 #[test]
@@ -211,6 +239,7 @@ fn what_nobody_knows_the_result_of_stops_everything() {
         owner: &owner,
         spec_digest: "",
         keys: &keys,
+        clusters: &Clusters::default(),
     };
     let problems = plan(&input).unwrap_err();
     assert_eq!(problems[0].reason, reason::UNKNOWN_STATE);

@@ -1,7 +1,7 @@
 //! What a Refresh finds: whether what is live is still what was released.
 
 use bytes::Bytes;
-use stoa_engine::{Plan, document};
+use stoa_engine::{Action, Plan, PlannedAction, document, problem};
 
 use super::{plan, resolve};
 use crate::runs::{Halt, deployment, execution::Execution, target::Target};
@@ -14,7 +14,8 @@ const NAMED: usize = 10;
 ///
 /// # Errors
 ///
-/// Failed when the plan cannot be read or nothing is deployed any more, Retry when the status cannot be written.
+/// Failed when the plan cannot be read, nothing is deployed any more, or something could not be looked at; Retry when the
+/// status cannot be written.
 pub(super) async fn note(
     execution: &Execution,
     target: &Target,
@@ -25,6 +26,11 @@ pub(super) async fn note(
     let release = resolve::release(execution, target).await?;
     if release.spec.spec_digest != spec_digest {
         return Ok("another release was made meanwhile; nothing was noted".to_owned());
+    }
+    let unseen: Vec<&str> = plan.actions.iter().filter(|it| is_unseen(it)).map(|it| it.id.0.as_str()).collect();
+    if let Some(first) = unseen.first() {
+        let message = format!("{} recorded resources could not be looked at, {first} among them", unseen.len());
+        return Err(Halt::failed(problem::reason::UNAVAILABLE, message));
     }
     let moved: Vec<&str> =
         plan.actions.iter().filter(|planned| planned.drift).map(|planned| planned.id.0.as_str()).collect();
@@ -40,4 +46,9 @@ pub(super) async fn note(
     };
     deployment::note_drift(execution, target, revision, !moved.is_empty(), &message).await?;
     Ok(message)
+}
+
+/// Whether nobody could look at what is recorded, as where one of several clusters does not answer.
+fn is_unseen(planned: &PlannedAction) -> bool {
+    planned.action == Action::Update && planned.unverified.is_some() && planned.changes.is_empty()
 }

@@ -1,0 +1,349 @@
+//! Runs over several clusters: what is planned and carried out, and what a cluster that is away holds up.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use stoa_apply::{
+    Abandoned, Execution, Observer, Options, Outcome, PlanError, Planned, Planning, ResourceOutcome, ResourceResult,
+};
+use stoa_engine::{Action, DigestKeys, OpenCall, Resource, ResourceId, Spec, State, StateResource};
+use stoa_runtime::{Health, Runtime};
+use tokio_util::sync::CancellationToken;
+
+use crate::testing::{Server, runtime_of, widget};
+
+/// Keeps what it is told, as the API server does.
+#[derive(Debug, Default)]
+struct Keeper {
+    records: Mutex<BTreeMap<ResourceId, StateResource>>,
+    open: Mutex<BTreeMap<ResourceId, OpenCall>>,
+    results: Mutex<Vec<(String, Action, ResourceOutcome)>>,
+}
+
+#[async_trait]
+impl Observer for Keeper {
+    async fn intent(&self, ids: &[ResourceId], action: Action) -> Result<(), Abandoned> {
+        let calls = ids.iter().map(|id| (id.clone(), OpenCall { id: id.clone(), action, run: "run".to_owned() }));
+        self.open.lock().unwrap().extend(calls);
+        Ok(())
+    }
+
+    async fn result(&self, result: ResourceResult) -> Result<(), Abandoned> {
+        let mut records = self.records.lock().unwrap();
+        match (result.outcome, result.resource) {
+            (ResourceOutcome::Done | ResourceOutcome::Failed, Some(record)) => {
+                records.insert(result.id.clone(), record);
+            }
+            (ResourceOutcome::Done, None) => drop(records.remove(&result.id)),
+            (ResourceOutcome::Failed | ResourceOutcome::Skipped | ResourceOutcome::Unknown, _) => {}
+        }
+        if result.outcome != ResourceOutcome::Unknown {
+            self.open.lock().unwrap().remove(&result.id);
+        }
+        let short = result.id.0.trim_start_matches("example.com/v1:Widget:shop:").to_owned();
+        self.results.lock().unwrap().push((short, result.action, result.outcome));
+        Ok(())
+    }
+
+    async fn health(&self, _: &ResourceId, _: Health, _: &str) {}
+}
+
+/// A deployment to the clusters `main` and `east`.
+struct Deployment {
+    main: Server,
+    east: Server,
+    keeper: Arc<Keeper>,
+    keys: DigestKeys,
+}
+
+impl Deployment {
+    fn new() -> Self {
+        let (main, east) = (Server::default(), Server::default());
+        Self { main, east, keeper: Arc::default(), keys: DigestKeys::new(&[7; 32], &[]) }
+    }
+
+    fn state(&self) -> State {
+        let (records, open) = (self.keeper.records.lock().unwrap(), self.keeper.open.lock().unwrap());
+        State { resources: records.values().cloned().collect(), open: open.values().cloned().collect() }
+    }
+
+    fn runtime(&self) -> Arc<dyn Runtime> {
+        Arc::new(runtime_of(&[("main", &self.main), ("east", &self.east)]))
+    }
+
+    async fn plan(&self, spec: &Spec) -> Result<Planned, PlanError> {
+        let state = self.state();
+        let planning = Planning { spec, spec_digest: "digest", state: &state, destroy: false, keys: &self.keys };
+        stoa_apply::plan(self.runtime(), &planning).await
+    }
+
+    /// What is planned: actions by id.
+    async fn planned(&self, spec: &Spec) -> Vec<(String, Action, Option<String>)> {
+        let planned = self.plan(spec).await.unwrap();
+        let short = |id: &ResourceId| id.0.trim_start_matches("example.com/v1:Widget:shop:").to_owned();
+        let mut actions: Vec<_> =
+            planned.plan.actions.into_iter().map(|it| (short(&it.id), it.action, it.unverified)).collect();
+        actions.sort_by(|a, b| a.0.cmp(&b.0));
+        actions
+    }
+
+    /// Plans and applies, and tells what came of each resource, in the order in which it did.
+    async fn apply(&self, spec: &Spec) -> (Outcome, Vec<(String, Action, ResourceOutcome)>) {
+        let planned = self.plan(spec).await.unwrap();
+        self.carry_out(spec, &planned).await
+    }
+
+    async fn carry_out(&self, spec: &Spec, planned: &Planned) -> (Outcome, Vec<(String, Action, ResourceOutcome)>) {
+        let state = self.state();
+        let execution = Execution {
+            spec,
+            spec_digest: "digest",
+            plan: &planned.plan,
+            state: &state,
+            done: &[],
+            owed: &[],
+            keys: &self.keys,
+        };
+        self.keeper.results.lock().unwrap().clear();
+        let (observer, cancel) = (self.keeper.clone() as Arc<dyn Observer>, CancellationToken::new());
+        let outcome = stoa_apply::execute(execution, self.runtime(), observer, &Options::default(), cancel).await;
+        let results = self.keeper.results.lock().unwrap().clone();
+        (outcome.unwrap(), results)
+    }
+
+    /// The values of an object in each cluster, if it is there.
+    fn values(&self, name: &str) -> [Option<Value>; 2] {
+        [&self.main, &self.east].map(|server| server.object("shop", name).map(|object| object["spec"]["value"].clone()))
+    }
+}
+
+/// A widget of a cluster, with its name in the id where there is one of that name in another.
+fn in_cluster(cluster: &str, name: &str, value: &str, is_twin: bool) -> Resource {
+    let mut resource = widget("shop", name);
+    resource.attributes.insert("spec".to_owned(), json!({ "value": value }));
+    if !cluster.is_empty() {
+        resource.extensions.insert("cluster".to_owned(), cluster.into());
+    }
+    if is_twin {
+        resource.id.0.push_str(&format!("/{cluster}"));
+    }
+    resource
+}
+
+fn spec(resources: Vec<Resource>) -> Spec {
+    Spec { resources, ..Spec::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_run_applies_to_two_clusters_and_values_and_order_cross_them() {
+    let deployment = Deployment::new();
+    let first = in_cluster("", "first", "a", false);
+    let mut second =
+        in_cluster("east", "second", "uid is ${kusion_path.example.com/v1:Widget:shop:first.metadata.uid}", false);
+    second.depends_on.clear();
+    let mut third = in_cluster("main", "third", "$kusion_path.example.com/v1:Widget:shop:second.spec.value", false);
+    third.depends_on.push(second.id.clone());
+    let spec = spec(vec![third, second, first]);
+    let (outcome, results) = deployment.apply(&spec).await;
+    assert!(outcome.succeeded, "{outcome:?}");
+    let order: Vec<&str> = results.iter().map(|(id, ..)| id.as_str()).collect();
+    assert_eq!(order, ["first", "second", "third"]);
+    let uid = deployment.main.object("shop", "first").unwrap()["metadata"]["uid"].clone();
+    let value = Some(json!(format!("uid is {}", uid.as_str().unwrap())));
+    assert_eq!(deployment.values("second"), [None, value.clone()]);
+    assert_eq!(deployment.values("third"), [value, None]);
+    let clusters: Vec<String> = deployment.state().resources.into_iter().map(|record| record.cluster).collect();
+    assert_eq!(clusters, ["main", "east", "main"]);
+    assert!(deployment.planned(&spec).await.iter().all(|(_, action, _)| *action == Action::Unchanged));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_name_in_two_clusters_is_two_objects_and_each_is_pruned_where_it_is() {
+    let deployment = Deployment::new();
+    let twins = || vec![in_cluster("", "web", "here", false), in_cluster("east", "web", "there", true)];
+    assert!(deployment.apply(&spec(twins())).await.0.succeeded);
+    assert_eq!(deployment.values("web"), [Some(json!("here")), Some(json!("there"))]);
+    assert_eq!(deployment.state().resources.len(), 2);
+
+    // Somebody else's object of that name in another cluster is not looked at.
+    let (outcome, results) = deployment.apply(&spec(twins()[1..].to_vec())).await;
+    assert!(outcome.succeeded);
+    assert!(results.contains(&("web".to_owned(), Action::Delete, ResourceOutcome::Done)), "{results:?}");
+    assert_eq!(deployment.values("web"), [None, Some(json!("there"))]);
+    let (outcome, _) = deployment.apply(&spec(twins()[..1].to_vec())).await;
+    assert!(outcome.succeeded);
+    assert_eq!(deployment.values("web"), [Some(json!("here")), None]);
+    assert_eq!(deployment.state().resources[0].cluster, "main");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_is_to_be_in_another_cluster_goes_where_it_was() {
+    let deployment = Deployment::new();
+    assert!(deployment.apply(&spec(vec![in_cluster("", "web", "a", false)])).await.0.succeeded);
+    let moved = spec(vec![in_cluster("east", "web", "a", false)]);
+    let planned = deployment.plan(&moved).await.unwrap();
+    let action = &planned.plan.actions[0];
+    assert_eq!((action.action, action.changes[0].path.as_str()), (Action::Replace, "cluster"));
+    assert_eq!((&action.changes[0].before, &action.changes[0].after), (&Some(json!("main")), &Some(json!("east"))));
+    let (outcome, _) = deployment.carry_out(&moved, &planned).await;
+    assert!(outcome.succeeded, "{outcome:?}");
+    assert_eq!(deployment.values("web"), [None, Some(json!("a"))]);
+    assert_eq!(deployment.planned(&moved).await, [("web".to_owned(), Action::Unchanged, None)]);
+
+    // The workspace's first cluster by its name, or by none, is the same place.
+    assert!(deployment.apply(&spec(vec![in_cluster("", "web", "a", false)])).await.0.succeeded);
+    let named = spec(vec![in_cluster("main", "web", "a", false)]);
+    assert_eq!(deployment.planned(&named).await, [("web".to_owned(), Action::Unchanged, None)]);
+    let both = spec(vec![in_cluster("", "web", "a", false), in_cluster("main", "web", "b", true)]);
+    let Err(PlanError::Problems(problems)) = deployment.plan(&both).await else { panic!("one object twice") };
+    assert!(problems[0].message.contains("the same object as"), "{problems:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_never_removed_stays_in_the_cluster_that_it_was_in() {
+    let deployment = Deployment::new();
+    let imported = |cluster: &str| {
+        let mut resource = in_cluster(cluster, "web", "a", false);
+        resource.extensions.insert("kusionstack.io/import-id".to_owned(), json!("shop/web"));
+        spec(vec![resource])
+    };
+    assert!(deployment.apply(&imported("")).await.0.succeeded);
+    let (outcome, _) = deployment.apply(&imported("east")).await;
+    assert!(outcome.succeeded, "{outcome:?}");
+    assert_eq!(deployment.values("web"), [Some(json!("a")), Some(json!("a"))]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_got_another_name_is_the_same_and_one_that_is_gone_is_told() {
+    let mut deployment = Deployment::new();
+    assert!(deployment.apply(&spec(vec![in_cluster("", "web", "a", false)])).await.0.succeeded);
+    let rename = |deployment: &Deployment| {
+        for record in deployment.keeper.records.lock().unwrap().values_mut() {
+            record.cluster = "before".to_owned();
+        }
+    };
+    rename(&deployment);
+    assert_eq!(
+        deployment.planned(&spec(vec![in_cluster("", "web", "a", false)])).await,
+        [("web".to_owned(), Action::Unchanged, None)]
+    );
+    // Another server under that name has no such object.
+    deployment.main = Server::default();
+    rename(&deployment);
+    let Err(PlanError::Problems(problems)) = deployment.plan(&spec(vec![in_cluster("", "web", "a", false)])).await
+    else {
+        panic!("what is in a cluster that nobody knows cannot be removed")
+    };
+    assert!(problems[0].message.contains("cluster before, which the workspace does not have"), "{problems:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_is_away_fails_what_goes_there_and_its_dependents_alone() {
+    let deployment = Deployment::new();
+    let resources = |value: &str| {
+        let mut after = in_cluster("", "after", value, false);
+        after.depends_on.push(in_cluster("east", "there", value, false).id);
+        vec![in_cluster("", "here", value, false), in_cluster("east", "there", value, false), after]
+    };
+    let first = spec(resources("a"));
+    assert!(deployment.apply(&first).await.0.succeeded);
+
+    // Before the plan: what is there cannot be looked at, and the rest is done.
+    deployment.east.be_away(true);
+    let second = spec(resources("b"));
+    let unknown = Some("cluster east does not answer".to_owned());
+    assert_eq!(
+        deployment.planned(&second).await,
+        [
+            ("after".to_owned(), Action::Update, None),
+            ("here".to_owned(), Action::Update, None),
+            ("there".to_owned(), Action::Update, unknown),
+        ]
+    );
+    let (outcome, mut results) = deployment.apply(&second).await;
+    results.sort_by(|a, b| a.0.cmp(&b.0));
+    assert!(!outcome.succeeded);
+    assert_eq!(
+        results,
+        [
+            ("after".to_owned(), Action::Update, ResourceOutcome::Skipped),
+            ("here".to_owned(), Action::Update, ResourceOutcome::Done),
+            ("there".to_owned(), Action::Update, ResourceOutcome::Unknown),
+        ]
+    );
+    assert_eq!(deployment.values("here"), [Some(json!("b")), None]);
+    assert_eq!(deployment.values("after"), [Some(json!("a")), None]);
+
+    // A call there is open now, and holds up nothing else either.
+    let third = spec(resources("c"));
+    let (outcome, _) = deployment.apply(&third).await;
+    assert!(!outcome.succeeded);
+    assert_eq!(
+        (deployment.values("here"), deployment.values("after")),
+        ([Some(json!("c")), None], [Some(json!("a")), None])
+    );
+    // Back again, everything comes to what is wanted.
+    deployment.east.be_away(false);
+    let (outcome, _) = deployment.apply(&third).await;
+    assert!(outcome.succeeded, "{outcome:?}");
+    assert_eq!(
+        (deployment.values("there"), deployment.values("after")),
+        ([None, Some(json!("c"))], [Some(json!("c")), None])
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_goes_away_after_the_plan_keeps_no_other_waiting() {
+    let deployment = Deployment::new();
+    let many =
+        |cluster: &str| (0..64).map(|n| in_cluster(cluster, &format!("{cluster}-{n}"), "a", false)).collect::<Vec<_>>();
+    let spec = spec(many("east").into_iter().chain(many("main")).collect());
+    let planned = deployment.plan(&spec).await.unwrap();
+    deployment.east.be_away(true);
+    let began = tokio::time::Instant::now();
+    let (outcome, results) = deployment.carry_out(&spec, &planned).await;
+    assert!(!outcome.succeeded);
+    let done = results.iter().filter(|(id, _, outcome)| id.starts_with("main-") && *outcome == ResourceOutcome::Done);
+    assert_eq!(done.count(), 64);
+    assert!(results.iter().all(|(id, _, outcome)| id.starts_with("main-") || *outcome != ResourceOutcome::Done));
+    // What is asked first is tried for a while; then the cluster is given up.
+    let took = began.elapsed();
+    assert!(took.as_secs() < 180, "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn clusters_that_are_all_away_are_an_error_that_may_pass() {
+    let deployment = Deployment::new();
+    deployment.main.be_away(true);
+    deployment.east.be_away(true);
+    let spec = spec(vec![in_cluster("", "a", "a", false), in_cluster("east", "b", "b", false)]);
+    let Err(PlanError::Runtime(error)) = deployment.plan(&spec).await else { panic!("nothing can be planned") };
+    assert!(error.is_retryable(), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn runs_and_looks_at_health_go_by_the_policy_that_is_recorded() {
+    let deployment = Deployment::new();
+    let mut web = in_cluster("east", "web", "a", false);
+    let policy = json!({"cel": {"current": "status.phase == 'Running'", "failed": "status.phase == 'Broken'"}});
+    web.extensions.insert("healthPolicy".to_owned(), policy);
+    let spec = spec(vec![web, in_cluster("", "other", "a", false)]);
+    let run = async {
+        tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+        assert!(deployment.state().resources.len() == 2, "it was applied, and is waited for");
+        deployment.east.set("shop", "web", json!({"phase": "Running"}));
+    };
+    let ((outcome, _), ()) = tokio::join!(deployment.apply(&spec), run);
+    assert!(outcome.succeeded, "{outcome:?}");
+    let runtime = deployment.runtime();
+    assert_eq!(stoa_apply::unhealthy(&*runtime, &deployment.state()).await.unwrap(), []);
+    // By the conventions both would be healthy.
+    for (phase, says) in [("Broken", "it is Failed"), ("Starting", "it is InProgress")] {
+        deployment.east.set("shop", "web", json!({ "phase": phase }));
+        let found = stoa_apply::unhealthy(&*runtime, &deployment.state()).await.unwrap();
+        let told: Vec<_> = found.iter().map(|it| (it.id.0.as_str(), it.message.as_str())).collect();
+        assert_eq!(told, [("example.com/v1:Widget:shop:web", says)]);
+    }
+}
