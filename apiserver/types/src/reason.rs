@@ -102,6 +102,10 @@ pub const NO_PLACE: &str = "NoPlace";
 pub const NAMESPACE_SHARE_USED: &str = "NamespaceShareUsed";
 /// Somebody has to approve a plan; also a condition of a Workflow, in which they may have to approve a step.
 pub const AWAITING_APPROVAL: &str = "AwaitingApproval";
+/// Somebody has to merge a pull request.
+pub const AWAITING_MERGE: &str = "AwaitingMerge";
+/// Somebody closed the pull request without merging it.
+pub const PULL_REQUEST_CLOSED: &str = "PullRequestClosed";
 /// Somebody rejected the plan.
 pub const REJECTED: &str = "Rejected";
 /// A resource's state is not known and a person must decide.

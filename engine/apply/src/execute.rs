@@ -18,7 +18,7 @@ use stoa_engine::{
     Action, DigestKeys, Plan, PlannedAction, Problem, ResourceId, Sensitive, Spec, State, StateResource,
     problem::reason,
 };
-use stoa_runtime::{Grant, Runtime};
+use stoa_runtime::{Grant, Proposal, Runtime};
 use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
@@ -91,6 +91,8 @@ pub struct Outcome {
     pub canceled: bool,
     /// The commit that a GitOps runtime wrote or found written for this run.
     pub commit: Option<String>,
+    /// What a runtime proposed to people: nothing was done, and the same plan carried out again finds what they did.
+    pub proposal: Option<Proposal>,
     /// What is wrong, by id.
     pub problems: Vec<Problem>,
 }
@@ -185,6 +187,10 @@ pub async fn execute(
             Ok(finished) => {
                 outcome.commit = finished.commit;
                 others = finished.left;
+                if finished.proposal.is_some() {
+                    written = Written::Proposed;
+                }
+                outcome.proposal = finished.proposal;
             }
             Err(error) => {
                 written = if error.is_retryable() { Written::Perhaps } else { Written::Nothing };
@@ -196,7 +202,7 @@ pub async fn execute(
     if deferred {
         tell_held(&*observer, held, written, &others).await?;
     }
-    if problems.is_empty() && !outcome.canceled {
+    if problems.is_empty() && !outcome.canceled && outcome.proposal.is_none() {
         let owed: HashSet<&ResourceId> = execution.owed.iter().collect();
         let is_owed = |planned: &PlannedAction| owed.contains(planned.recorded_as.as_ref().unwrap_or(&planned.id));
         // How something fares that was only recorded is not this run's doing; the one that applies it waits for it.
@@ -213,7 +219,7 @@ pub async fn execute(
         outcome.canceled = cancel.is_cancelled() && !problems.is_empty();
     }
     problems.sort();
-    outcome.succeeded = problems.is_empty() && !outcome.canceled;
+    outcome.succeeded = problems.is_empty() && !outcome.canceled && outcome.proposal.is_none();
     outcome.problems = problems;
     Ok(outcome)
 }
@@ -229,6 +235,8 @@ fn found<'a>(looked: &'a State, recorded: &'a State) -> impl Iterator<Item = &'a
 enum Written {
     All,
     Nothing,
+    /// People are asked to.
+    Proposed,
     /// Nobody knows: the answer was lost.
     Perhaps,
 }
@@ -248,6 +256,7 @@ async fn tell_held(
                     Written::Perhaps => {
                         (ResourceOutcome::Unknown, "nobody knows whether the changes were written".to_owned())
                     }
+                    Written::Proposed => (ResourceOutcome::Skipped, "proposed, and not merged yet".to_owned()),
                     Written::All | Written::Nothing => {
                         let why = "nothing was written, because not everything could be";
                         (ResourceOutcome::Skipped, why.to_owned())

@@ -35,11 +35,18 @@ pub(crate) struct Written {
     pub(crate) left: BTreeMap<ResourceId, String>,
 }
 
+/// Whose commits are: who committed them, and what their messages say.
+const COMMITTER: &str = "Stoa";
+const STACK: &str = "Stoa-Stack";
+const WORKSPACE: &str = "Stoa-Workspace";
+pub(crate) const RUN: &str = "Stoa-Run";
+pub(crate) const RUN_NAME: &str = "Stoa-Run-Name";
+
 /// How often somebody else may come first before it is given up for now.
-const RACES: u32 = 20;
+pub(crate) const RACES: u32 = 20;
 
 /// How far back the commit of an earlier try of the same run is looked for.
-const HISTORY: usize = 2_000;
+pub(crate) const HISTORY: usize = 2_000;
 
 /// Writes the changes as one commit on the branch, but for files of others that were to go.
 ///
@@ -52,21 +59,14 @@ const HISTORY: usize = 2_000;
 pub(crate) fn write(place: &Place, run: &RunInfo, changes: &Gathered, grant: &Grant) -> Result<Written, RuntimeError> {
     let mut last = String::new();
     for race in 0..RACES {
-        if race > 0 {
-            // This is a thread that may wait. No two runs wait alike, lest they meet again.
-            let most = Duration::from_millis(10) * 2_u32.pow(race.min(6));
-            std::thread::sleep(most.mul_f64(rand::random_range(0.1..1.0)));
-        }
+        wait_before(race);
         let (repository, head) = place.head()?;
         let Preparation { prepared, left } =
             prepare(&repository, head, run, changes).map_err(|err| place.explain(&err))?;
         let commit = match prepared {
             Prepared::Nothing(earlier) => return Ok(Written { commit: earlier, left }),
             Prepared::Owned(error) => return Err(error),
-            Prepared::Blocked(path) => {
-                let message = format!("{path} cannot be written: a file stands where its folder should be");
-                return Err(RuntimeError::Rejected { message, field: None });
-            }
+            Prepared::Blocked(path) => return Err(blocked(&path)),
             Prepared::Commit(commit) => commit,
         };
         match place.advance(&repository, head, commit, grant)? {
@@ -74,8 +74,25 @@ pub(crate) fn write(place: &Place, run: &RunInfo, changes: &Gathered, grant: &Gr
             Advance::Raced(why) => last = why,
         }
     }
-    let message = format!("others kept moving the branch before this run could: {last}");
-    Err(RuntimeError::Unavailable { message })
+    Err(outrun(&last))
+}
+
+/// Waits before another try to be first. This is a thread that may.
+pub(crate) fn wait_before(race: u32) {
+    if race > 0 {
+        // No two runs wait alike, lest they meet again.
+        let most = Duration::from_millis(10) * 2_u32.pow(race.min(6));
+        std::thread::sleep(most.mul_f64(rand::random_range(0.1..1.0)));
+    }
+}
+
+pub(crate) fn blocked(path: &str) -> RuntimeError {
+    let message = format!("{path} cannot be written: a file stands where its folder should be");
+    RuntimeError::Rejected { message, field: None }
+}
+
+pub(crate) fn outrun(last: &str) -> RuntimeError {
+    RuntimeError::Unavailable { message: format!("others kept moving the branch before this run could: {last}") }
 }
 
 struct Preparation {
@@ -94,12 +111,117 @@ enum Prepared {
     Commit(Oid),
 }
 
-/// What changes between two trees, for the message.
-#[derive(Default)]
-struct Counts {
-    created: usize,
-    updated: usize,
-    deleted: usize,
+/// What the changes make of a tree. Nothing is written but objects that nobody refers to.
+#[derive(Debug, Default)]
+pub(crate) struct Draft<'c> {
+    /// The tree with the changes; none when everything stands there already, or when they cannot be made.
+    pub(crate) tree: Option<Oid>,
+    /// What changes, by path.
+    pub(crate) files: BTreeMap<&'c str, FileChange>,
+    /// What was to go and belongs to others, and to whom.
+    pub(crate) left: BTreeMap<ResourceId, String>,
+    /// Files of others, which this run has nothing to do with.
+    pub(crate) others: BTreeSet<&'c str>,
+    /// A file is another deployment's.
+    pub(crate) owned: Option<RuntimeError>,
+    /// This path leads through a file.
+    pub(crate) blocked: Option<String>,
+}
+
+/// How a file changes between two trees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileChange {
+    Created,
+    Updated,
+    Deleted,
+}
+
+impl FileChange {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Updated => "updated",
+            Self::Deleted => "deleted",
+        }
+    }
+}
+
+impl Draft<'_> {
+    /// How many files change in which way, as words.
+    fn counts(&self) -> String {
+        let all = [FileChange::Created, FileChange::Updated, FileChange::Deleted];
+        let counted = all.map(|of| (self.files.values().filter(|change| **change == of).count(), of.word()));
+        let counted = counted.into_iter().filter(|(count, _)| *count > 0);
+        counted.map(|(count, word)| format!("{count} {word}")).collect::<Vec<_>>().join(", ")
+    }
+
+    /// What it is about, in a line: `shop/web-dev on dev: 2 created`.
+    pub(crate) fn title(&self, run: &RunInfo) -> String {
+        format!("{}: {}", one_line(&deployment(run)), self.counts())
+    }
+}
+
+/// The stack and its workspace, as people know them.
+fn deployment(run: &RunInfo) -> String {
+    let Owner { workspace, .. } = &run.owner;
+    let place = if workspace.is_empty() { String::new() } else { format!(" on {workspace}") };
+    format!("{}{place}", stack(&run.owner))
+}
+
+/// The stack with its organization, where it has one.
+pub(crate) fn stack(Owner { organization, stack, .. }: &Owner) -> String {
+    if organization.is_empty() { stack.clone() } else { format!("{organization}/{stack}") }
+}
+
+/// What the changes make of a tree.
+pub(crate) fn draft<'c>(
+    repository: &Repository,
+    base: &Tree<'_>,
+    run: &RunInfo,
+    changes: &'c Gathered,
+) -> Result<Draft<'c>, git2::Error> {
+    let mut update = TreeUpdateBuilder::new();
+    let mut draft = Draft::default();
+    for (path, change) in changes {
+        let entry = found(base.get_path(Path::new(path)))?;
+        let object = || object_in(repository, path, entry.as_ref()?);
+        let there = entry.as_ref().map(TreeEntry::id);
+        match (change, there) {
+            (Change::Remove(_), None) => {}
+            (Change::Remove(id), Some(_)) => {
+                if let Some(other) = object().and_then(|object| run.owner.other(&object)) {
+                    draft.left.insert(id.clone(), other);
+                    draft.others.insert(path.as_str());
+                    continue;
+                }
+                update.remove(path.as_str());
+                draft.files.insert(path, FileChange::Deleted);
+            }
+            (Change::Write { bytes, from }, there) => {
+                let blob = Oid::hash_object(ObjectType::Blob, bytes)?;
+                if there == Some(blob) {
+                    continue;
+                }
+                // It counts all the same: an earlier try of this run may have written it before.
+                if let Some(object) = object()
+                    && let Err(error) = RuntimeError::unless_owned(&run.owner, from.as_deref(), &object)
+                {
+                    draft.owned.get_or_insert(error);
+                }
+                if is_blocked(base, path)? {
+                    draft.blocked = Some(path.clone());
+                    return Ok(draft);
+                }
+                repository.blob(bytes)?;
+                update.upsert(path.as_str(), blob, FileMode::Blob);
+                draft.files.insert(path, if there.is_some() { FileChange::Updated } else { FileChange::Created });
+            }
+        }
+    }
+    if !draft.files.is_empty() {
+        draft.tree = Some(update.create_updated(repository, base)?);
+    }
+    Ok(draft)
 }
 
 fn prepare(
@@ -117,65 +239,41 @@ fn prepare(
         Some(head) => commits_of(repository, head, &run.uid)?,
         None => Vec::new(),
     };
-    let mut update = TreeUpdateBuilder::new();
-    let mut counts = Counts::default();
-    let (mut left, mut owned) = (BTreeMap::new(), None);
-    // Files of others, which this run has nothing to do with.
-    let mut others: BTreeSet<&str> = BTreeSet::new();
-    for (path, change) in changes {
-        let entry = found(base.get_path(Path::new(path)))?;
-        let object = || object_in(repository, path, entry.as_ref()?);
-        let there = entry.as_ref().map(TreeEntry::id);
-        match (change, there) {
-            (Change::Remove(_), None) => {}
-            (Change::Remove(id), Some(_)) => {
-                if let Some(other) = object().and_then(|object| run.owner.other(&object)) {
-                    left.insert(id.clone(), other);
-                    others.insert(path.as_str());
-                    continue;
-                }
-                update.remove(path.as_str());
-                counts.deleted += 1;
-            }
-            (Change::Write { bytes, from }, there) => {
-                let blob = Oid::hash_object(ObjectType::Blob, bytes)?;
-                if there == Some(blob) {
-                    continue;
-                }
-                // It counts all the same: an earlier try of this run may have written it before.
-                if let Some(object) = object()
-                    && let Err(error) = RuntimeError::unless_owned(&run.owner, from.as_deref(), &object)
-                {
-                    owned.get_or_insert(error);
-                }
-                if is_blocked(&base, path)? {
-                    return Ok(Preparation { prepared: Prepared::Blocked(path.clone()), left });
-                }
-                repository.blob(bytes)?;
-                update.upsert(path.as_str(), blob, FileMode::Blob);
-                *(if there.is_some() { &mut counts.updated } else { &mut counts.created }) += 1;
-            }
-        }
+    let mut draft = draft(repository, &base, run, changes)?;
+    let left = std::mem::take(&mut draft.left);
+    if let Some(path) = draft.blocked.take() {
+        return Ok(Preparation { prepared: Prepared::Blocked(path), left });
     }
-    if counts.created + counts.updated + counts.deleted == 0 {
+    let Some(tree) = draft.tree else {
         return Ok(Preparation { prepared: Prepared::Nothing(earlier.first().map(Commit::id)), left });
-    }
+    };
     // What an earlier try of this run wrote may have been changed by somebody else since; it was
     // written all the same, and is not written twice.
     for commit in &earlier {
-        if holds(&commit.tree()?, changes, &others)? {
+        if holds(&commit.tree()?, changes, &draft.others)? {
             return Ok(Preparation { prepared: Prepared::Nothing(Some(commit.id())), left });
         }
     }
-    if let Some(error) = owned {
+    if let Some(error) = draft.owned.take() {
         return Ok(Preparation { prepared: Prepared::Owned(error), left });
     }
-    let tree = repository.find_tree(update.create_updated(repository, &base)?)?;
-    let author = Signature::now(&author_name(&run.requester), &author_email(&run.requester))?;
-    let committer = Signature::now("Stoa", "noreply@stoa.dev")?;
     let parents: Vec<&Commit<'_>> = parent.iter().collect();
-    let commit = repository.commit(None, &author, &committer, &message(run, &counts), &tree, &parents)?;
+    let commit = make(repository, run, &draft, tree, &parents)?;
     Ok(Preparation { prepared: Prepared::Commit(commit), left })
+}
+
+/// A commit of the run with this tree, which no branch has yet.
+pub(crate) fn make(
+    repository: &Repository,
+    run: &RunInfo,
+    draft: &Draft<'_>,
+    tree: Oid,
+    parents: &[&Commit<'_>],
+) -> Result<Oid, git2::Error> {
+    let author = Signature::now(&author_name(&run.requester), &author_email(&run.requester))?;
+    let committer = Signature::now(COMMITTER, "noreply@stoa.dev")?;
+    let tree = repository.find_tree(tree)?;
+    repository.commit(None, &author, &committer, &message(run, draft), &tree, parents)
 }
 
 /// The object in a file, as far as it can be read: what is none is nobody's.
@@ -197,7 +295,7 @@ fn is_blocked(tree: &Tree<'_>, path: &str) -> Result<bool, git2::Error> {
 }
 
 /// Whether a tree has the changes, but for those of these files.
-fn holds(tree: &Tree<'_>, changes: &Gathered, others: &BTreeSet<&str>) -> Result<bool, git2::Error> {
+pub(crate) fn holds(tree: &Tree<'_>, changes: &Gathered, others: &BTreeSet<&str>) -> Result<bool, git2::Error> {
     for (path, change) in changes.iter().filter(|(path, _)| !others.contains(path.as_str())) {
         let there = found(tree.get_path(Path::new(path)))?.map(|entry| entry.id());
         let wanted = match change {
@@ -225,47 +323,54 @@ pub(crate) fn written_by(place: &Place, runs: BTreeSet<String>) -> Result<BTreeS
 }
 
 /// The commits of a run, newest first.
-fn commits_of<'r>(repository: &'r Repository, head: Oid, run: &str) -> Result<Vec<Commit<'r>>, git2::Error> {
+pub(crate) fn commits_of<'r>(repository: &'r Repository, head: Oid, run: &str) -> Result<Vec<Commit<'r>>, git2::Error> {
     if run.is_empty() {
         return Ok(Vec::new());
     }
-    let trailer = format!("Stoa-Run: {run}");
+    let line = format!("{RUN}: {run}");
     let mut walk = repository.revwalk()?;
     walk.set_sorting(Sort::TOPOLOGICAL)?;
     walk.push(head)?;
     let mut commits = Vec::new();
     for id in walk.take(HISTORY) {
         let commit = repository.find_commit(id?)?;
-        if String::from_utf8_lossy(commit.message_bytes()).lines().any(|line| line == trailer) {
+        if String::from_utf8_lossy(commit.message_bytes()).lines().any(|of| of == line) {
             commits.push(commit);
         }
     }
     Ok(commits)
 }
 
-fn message(run: &RunInfo, counts: &Counts) -> String {
-    let what: Vec<String> = [(counts.created, "created"), (counts.updated, "updated"), (counts.deleted, "deleted")]
-        .into_iter()
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, verb)| format!("{count} {verb}"))
-        .collect();
-    let Owner { organization, stack, workspace, .. } = &run.owner;
-    let stack = if organization.is_empty() { stack.clone() } else { format!("{organization}/{stack}") };
-    let place = if workspace.is_empty() { String::new() } else { format!(" on {workspace}") };
-    let mut message = format!("{}: {}\n\n", one_line(&format!("{stack}{place}")), what.join(", "));
+fn message(run: &RunInfo, draft: &Draft<'_>) -> String {
+    let mut message = format!("{}\n\n", draft.title(run));
     for (trailer, text) in [
-        ("Stoa-Stack", &stack),
-        ("Stoa-Workspace", workspace),
-        ("Stoa-Run-Name", &run.name),
+        (STACK, stack(&run.owner).as_str()),
+        (WORKSPACE, &run.owner.workspace),
+        (RUN_NAME, &run.name),
         ("Stoa-Source-Commit", &run.source_commit),
         ("Stoa-Requester", &run.requester),
-        ("Stoa-Run", &run.uid),
+        (RUN, &run.uid),
     ] {
         if !text.is_empty() {
             message.push_str(&format!("{trailer}: {}\n", one_line(text)));
         }
     }
     message
+}
+
+/// What a trailer of a commit says; the last of its name counts.
+pub(crate) fn trailer(commit: &Commit<'_>, name: &str) -> Option<String> {
+    let message = String::from_utf8_lossy(commit.message_bytes()).into_owned();
+    let said = message.lines().rev().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ").map(str::to_owned));
+    said.filter(|said| !said.is_empty())
+}
+
+/// Whether a commit is of this deployment, whichever run made it.
+pub(crate) fn is_of(commit: &Commit<'_>, owner: &Owner) -> bool {
+    let says = |name: &str, text: &str| trailer(commit, name).unwrap_or_default() == one_line(text);
+    commit.committer().name_bytes() == COMMITTER.as_bytes()
+        && says(STACK, &stack(owner))
+        && says(WORKSPACE, &owner.workspace)
 }
 
 /// Trailers are lines, and nobody may make up one by the name of something else.

@@ -3,7 +3,7 @@
 //!
 //! Start at [`GitOpsRuntime`]. Changes are gathered in memory; [`finish`](Runtime::finish) makes one
 //! commit of them. What is live is what stands at the head of the branch. `manifest` says which file
-//! holds an object and what is in it, `place` reaches the repository, `commit` writes.
+//! holds an object and what is in it, `place` reaches the repository, `commit` writes, `proposal` asks people to.
 //!
 //! **Invariant:** no secret enters the repository: a v1 Secret with values is refused, and the
 //! runtime says that it takes no sensitive values.
@@ -13,6 +13,7 @@
 mod commit;
 mod manifest;
 mod place;
+mod proposal;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -31,16 +32,10 @@ use stoa_runtime::{
 use crate::commit::{Change, Gathered, Written};
 use crate::manifest::Manifest;
 use crate::place::Place;
+pub use crate::proposal::Proposing;
 
-/// How changes reach the branch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
-    /// By a commit on it.
-    #[default]
-    Commit,
-    /// By a pull request; refused for now.
-    PullRequest,
-}
+/// The field of a Workspace that says how changes are proposed.
+pub(crate) const FIELD: &str = "spec.gitops.pullRequest";
 
 /// Where to write, and for whom.
 #[derive(Clone, Debug)]
@@ -52,8 +47,8 @@ pub struct GitOpsConfig {
     pub branch: String,
     /// The folder of the workspace in the repository; empty for its root.
     pub directory: String,
-    /// How changes reach the branch.
-    pub mode: Mode,
+    /// How changes are proposed, where people are to merge them; none: they are committed to the branch.
+    pub proposing: Option<Proposing>,
     /// A folder of the caller's own, where copies of remote repositories are kept between runs.
     pub cache: PathBuf,
     /// The run that writes.
@@ -95,6 +90,8 @@ impl Connect for Anonymous {
 #[derive(Clone, Debug)]
 pub struct GitOpsRuntime {
     place: Arc<Place>,
+    /// How changes are proposed, and the branch that they are proposed by.
+    proposing: Option<(Proposing, Arc<Place>)>,
     directory: String,
     run: Arc<RunInfo>,
     gathered: Arc<Mutex<Gathered>>,
@@ -109,9 +106,6 @@ impl GitOpsRuntime {
     ///
     /// [`RuntimeError::Invalid`] when the settings make no sense, named as fields of the Workspace.
     pub fn new(config: GitOpsConfig, connect: Arc<dyn Connect>) -> Result<Self, RuntimeError> {
-        if config.mode == Mode::PullRequest {
-            return Err(invalid("mode PullRequest is not available yet; use Commit", "spec.gitops.mode"));
-        }
         let directory = config.directory.trim_matches('/').to_owned();
         let is_bad = |part: &str| part.is_empty() || part == "." || part == ".." || part.eq_ignore_ascii_case(".git");
         if !directory.is_empty() && directory.split('/').any(is_bad) {
@@ -126,9 +120,25 @@ impl GitOpsRuntime {
         if config.repository.is_empty() {
             return Err(invalid("the repository is not named", "spec.gitops.repository"));
         }
-        let place = Place::new(&config.repository, reference, config.cache, &config.run.uid, connect);
+        let at = |reference: String, run: &str| {
+            Arc::new(Place::new(&config.repository, reference, config.cache.clone(), run, Arc::clone(&connect)))
+        };
+        let proposing = match config.proposing {
+            None => None,
+            Some(proposing) => {
+                let own = proposing.branch(&config.run.owner)?;
+                if own == branch {
+                    let message = format!("`{own}` is the branch that changes are proposed to");
+                    return Err(invalid(&message, "spec.gitops.pullRequest.branchPrefix"));
+                }
+                // The two are fetched into one copy, where each needs a name.
+                let place = at(format!("refs/heads/{own}"), &format!("{}-proposal", config.run.uid));
+                Some((proposing, place))
+            }
+        };
+        let place = at(reference, &config.run.uid);
         let run = Arc::new(config.run);
-        Ok(Self { place: Arc::new(place), directory, run, gathered: Arc::default(), turns: Turns::unlimited() })
+        Ok(Self { place, proposing, directory, run, gathered: Arc::default(), turns: Turns::unlimited() })
     }
 
     /// Reaches the repository within these limits.
@@ -293,10 +303,13 @@ impl Runtime for GitOpsRuntime {
 
     async fn finish(&self, grant: &Grant) -> Result<Finished, RuntimeError> {
         let changes: BTreeMap<String, Change> = self.gathered.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some((proposing, branch)) = &self.proposing {
+            return proposal::propose(self, proposing, Arc::clone(branch), changes, grant).await;
+        }
         let run = Arc::clone(&self.run);
         let grant = grant.clone();
         let Written { commit, left } = self.blocking(move |place| commit::write(place, &run, &changes, &grant)).await?;
-        Ok(Finished { commit: commit.map(|commit| commit.to_string()), left })
+        Ok(Finished { commit: commit.map(|commit| commit.to_string()), left, proposal: None })
     }
 }
 

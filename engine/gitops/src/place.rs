@@ -63,6 +63,11 @@ impl Place {
         &self.shown
     }
 
+    /// The branch as people name it.
+    pub(crate) fn branch(&self) -> &str {
+        self.reference.strip_prefix("refs/heads/").unwrap_or(&self.reference)
+    }
+
     /// What the branch holds at these paths; what is not there is left out.
     pub(crate) fn read<'p>(
         &self,

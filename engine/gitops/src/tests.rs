@@ -1,3 +1,5 @@
+mod proposals;
+
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -94,7 +96,7 @@ impl Bed {
             },
             branch: String::new(),
             directory: "dev".to_owned(),
-            mode: Mode::Commit,
+            proposing: None,
             cache: self.directory.path().join("cache"),
             run: RunInfo {
                 uid: uid.to_owned(),
@@ -415,7 +417,6 @@ fn settings_that_make_no_sense_are_refused_by_field() {
         };
         assert_eq!(field.as_deref(), Some(expected));
     };
-    check(|config| config.mode = Mode::PullRequest, "spec.gitops.mode");
     check(|config| config.branch = "a..b".to_owned(), "spec.gitops.branch");
     check(|config| config.directory = "../up".to_owned(), "spec.gitops.directory");
     check(|config| config.directory = "a/.git/hooks".to_owned(), "spec.gitops.directory");

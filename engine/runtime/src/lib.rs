@@ -133,6 +133,34 @@ pub struct Finished {
     /// What was to be deleted and was left, since it bears the mark of another deployment, whose name this is: what a
     /// runtime that [is deferred](Runtime::is_deferred) knows only now.
     pub left: BTreeMap<ResourceId, String>,
+    /// Set when nothing was done but proposed to people, by a runtime that [is deferred](Runtime::is_deferred).
+    pub proposal: Option<Proposal>,
+}
+
+/// Changes that people are asked to merge. Nothing of them is done until they do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proposal {
+    /// The number of the pull request.
+    pub number: u64,
+    /// Its page; empty when that is not known.
+    pub url: String,
+    /// The branch that it brings in.
+    pub branch: String,
+    /// The head of that branch.
+    pub commit: String,
+    /// What became of it.
+    pub state: ProposalState,
+}
+
+/// What became of a proposal that is not merged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProposalState {
+    /// It waits for people.
+    Open,
+    /// Somebody closed it.
+    Closed,
+    /// Another run of the same deployment, whose name this is, proposes something else in its place.
+    Superseded(String),
 }
 
 /// A kind of infrastructure the engine can drive, such as Kubernetes or a GitOps repository.

@@ -5,7 +5,10 @@ use stoa_apply::Planned;
 use stoa_engine::digest::canonical_json;
 use stoa_engine::problem::reason;
 use stoa_engine::{Action, DigestKey, DigestKeys, OpenCall, ResourceId, Spec, State, StateResource};
-use stoa_proto::{Intent, KubernetesObject, PlanResponse, PlannedResource, Problem, StateEntry, Summary, Target};
+use stoa_proto::{
+    Intent, KubernetesObject, PlanResponse, PlannedResource, Problem, Proposal, StateEntry, Summary, Target,
+};
+use stoa_runtime::ProposalState;
 use tonic::Code;
 
 use crate::failure::Failure;
@@ -100,6 +103,16 @@ pub(crate) fn kubernetes_object(object: stoa_runtime::KubernetesObject) -> Kuber
 }
 
 /// A plan, in all the forms in which it is looked at.
+pub(crate) fn proposal(proposal: stoa_runtime::Proposal) -> Proposal {
+    let (state, by) = match proposal.state {
+        ProposalState::Open => ("Open", String::new()),
+        ProposalState::Closed => ("Closed", String::new()),
+        ProposalState::Superseded(by) => ("Superseded", by),
+    };
+    let stoa_runtime::Proposal { number, url, branch, commit, .. } = proposal;
+    Proposal { number, url, branch, commit, state: state.to_owned(), by }
+}
+
 pub(crate) fn plan(planned: Planned) -> PlanResponse {
     let Planned { plan, digest, summary, table, notes } = planned;
     let resources = plan.actions.iter().map(|action| PlannedResource {

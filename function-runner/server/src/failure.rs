@@ -28,6 +28,8 @@ pub(crate) mod reason {
     pub(crate) const NO_RUNTIME: &str = "NoRuntime";
     pub(crate) const BUSY: &str = "Busy";
     pub(crate) const DRAINING: &str = "Draining";
+    pub(crate) const UNAVAILABLE: &str = "Unavailable";
+    pub(crate) const REJECTED: &str = "Rejected";
     pub(crate) const INTERNAL: &str = "InternalError";
 }
 

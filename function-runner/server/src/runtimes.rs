@@ -7,14 +7,16 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::Deserialize;
 use stoa_engine::{Owner, ResourceId, ResourceType, Spec, State};
-use stoa_proto::{Problem, Source, Target, Workspace};
+use stoa_proto::{Problem, Proposal, Source, Target, Workspace};
+use stoa_pulls::{Address, Credentials, Pauses, Provider, PullError, PullRequests as _, PullState, Server};
 use stoa_runtime::{CallLimits, Runtime};
-use stoa_runtime_gitops::{GitOpsConfig, GitOpsRuntime, Mode, RunInfo};
+use stoa_runtime_gitops::{GitOpsConfig, GitOpsRuntime, Proposing, RunInfo};
 use stoa_runtime_kubernetes::{Access, ClusterConfig, Connections, KubernetesRuntime};
 
 use crate::convert;
 use crate::failure::{Failure, problem, reason};
 use crate::source::{self, Authenticated};
+use tonic::Code;
 
 /// Makes the runtime of a run.
 #[derive(Clone, Debug)]
@@ -25,6 +27,8 @@ pub(crate) struct Runtimes {
     /// What all runs of the process call for at once.
     limits: Arc<Limits>,
     connections: Connections,
+    /// The servers of pull requests that asked not to be asked for a while.
+    pauses: Pauses,
 }
 
 /// How many calls of all runs may be under way at once, by runtime.
@@ -62,6 +66,7 @@ struct ClusterSpec {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct GitOpsSpec {
     repository: String,
     #[serde(default)]
@@ -70,6 +75,24 @@ struct GitOpsSpec {
     directory: String,
     #[serde(default)]
     mode: CommitMode,
+    #[serde(default)]
+    pull_request: Option<PullRequestSpec>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PullRequestSpec {
+    provider: PullRequestProvider,
+    #[serde(default)]
+    url: String,
+    #[serde(default)]
+    branch_prefix: String,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+enum PullRequestProvider {
+    Gitea,
+    GitHub,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -79,11 +102,13 @@ enum CommitMode {
     PullRequest,
 }
 
-impl From<CommitMode> for Mode {
-    fn from(mode: CommitMode) -> Self {
-        match mode {
-            CommitMode::Commit => Self::Commit,
-            CommitMode::PullRequest => Self::PullRequest,
+impl GitOpsSpec {
+    /// How changes are proposed, where they are.
+    fn pull_requests(&self) -> Result<Option<&PullRequestSpec>, Failure> {
+        match (self.mode, &self.pull_request) {
+            (CommitMode::Commit, _) => Ok(None),
+            (CommitMode::PullRequest, Some(spec)) => Ok(Some(spec)),
+            (CommitMode::PullRequest, None) => Err(unusable("is missing")),
         }
     }
 }
@@ -92,7 +117,8 @@ impl Runtimes {
     /// Clusters of the runner's own are reached by `kubeconfig`; copies of GitOps repositories are kept
     /// under `cache`.
     pub(crate) fn new(kubeconfig: Option<PathBuf>, cache: PathBuf, limits: Limits) -> Self {
-        Self { kubeconfig, cache, limits: Arc::new(limits), connections: Connections::default() }
+        let (limits, connections) = (Arc::new(limits), Connections::default());
+        Self { kubeconfig, cache, limits, connections, pauses: Pauses::default() }
     }
 
     /// The runtime for everything that is wanted or recorded of a stack.
@@ -102,12 +128,7 @@ impl Runtimes {
         if !problems.is_empty() {
             return Err(Failure::invalid(problems));
         }
-        let parsed: WorkspaceSpec = if workspace.spec.is_empty() {
-            WorkspaceSpec::default()
-        } else {
-            serde_json::from_slice(&workspace.spec)
-                .map_err(|err| Failure::request(format!("workspace.spec is no Workspace's spec: {err}")))?
-        };
+        let parsed = parse(&workspace)?;
         match (parsed.kubernetes.filter(|kubernetes| !kubernetes.clusters.is_empty()), parsed.gitops) {
             (Some(kubernetes), _) => {
                 let configs: Result<Vec<_>, _> = kubernetes
@@ -130,11 +151,19 @@ impl Runtimes {
             remote: gitops.repository.clone(),
             credentials: workspace.credentials.clone(),
         };
+        let proposing = match gitops.pull_requests()? {
+            None => None,
+            Some(spec) => Some(Proposing {
+                pulls: Arc::new(self.server(&gitops.repository, spec, workspace)?),
+                branch_prefix: spec.branch_prefix.clone(),
+                earlier: Some(target.pull_request).filter(|number| *number > 0),
+            }),
+        };
         let config = GitOpsConfig {
             repository: gitops.repository,
             branch: gitops.branch,
             directory: gitops.directory,
-            mode: gitops.mode.into(),
+            proposing,
             cache: self.cache.join("gitops").join(source::cache_name(&repository)),
             run: RunInfo {
                 uid: target.run_uid.clone(),
@@ -147,6 +176,46 @@ impl Runtimes {
         let connect = Arc::new(Authenticated::with(&repository));
         let runtime = GitOpsRuntime::new(config, connect).map_err(|err| Failure::runtime(&err))?;
         Ok(Arc::new(runtime.limited(&self.limits.gitops)))
+    }
+
+    /// The server that has the pull requests of a repository.
+    fn server(&self, repository: &str, spec: &PullRequestSpec, workspace: &Workspace) -> Result<Server, Failure> {
+        let provider = match spec.provider {
+            PullRequestProvider::Gitea => Provider::Gitea,
+            PullRequestProvider::GitHub => Provider::GitHub,
+        };
+        let address = Address::new(provider, repository, Some(&spec.url)).map_err(|err| unusable(&err.to_string()))?;
+        let shown = &workspace.pull_request_credentials;
+        let credentials = Credentials::of_keys(|key| shown.get(key).map(|value| &value[..]));
+        Server::new(address, &credentials, self.pauses.clone()).map_err(|err| unusable(&format!("ca.crt: {err}")))
+    }
+
+    /// What became of a pull request of a workspace's repository.
+    pub(crate) async fn look_at_proposal(&self, workspace: &Workspace, number: u64) -> Result<Proposal, Failure> {
+        let gitops = parse(workspace)?.gitops;
+        let gitops = gitops.ok_or_else(|| Failure::request("the workspace leads to no repository"))?;
+        let spec = gitops.pull_requests()?.ok_or_else(|| unusable("is not in use any more"))?;
+        let pull = self.server(&gitops.repository, spec, workspace)?.get(number).await;
+        let pull = pull.map_err(|err: PullError| {
+            let (code, reason) = match err.is_retryable() {
+                true => (Code::Unavailable, reason::UNAVAILABLE),
+                false => (Code::InvalidArgument, reason::REJECTED),
+            };
+            Failure::new(code, reason, format!("pull requests: {err}"))
+        })?;
+        let state = match pull.state {
+            PullState::Open => "Open",
+            PullState::Merged(_) => "Merged",
+            PullState::Closed => "Closed",
+        };
+        Ok(Proposal {
+            number: pull.number,
+            url: pull.url,
+            branch: pull.head,
+            commit: pull.head_commit.unwrap_or_default(),
+            state: state.to_owned(),
+            by: String::new(),
+        })
     }
 
     fn cluster(
@@ -167,6 +236,20 @@ impl Runtimes {
         };
         Ok(ClusterConfig { name: cluster.name, access })
     }
+}
+
+fn parse(workspace: &Workspace) -> Result<WorkspaceSpec, Failure> {
+    if workspace.spec.is_empty() {
+        return Ok(WorkspaceSpec::default());
+    }
+    serde_json::from_slice(&workspace.spec)
+        .map_err(|err| Failure::request(format!("workspace.spec is no Workspace's spec: {err}")))
+}
+
+/// What is wrong with how a workspace says that changes are proposed.
+fn unusable(what: &str) -> Failure {
+    let field = "spec.gitops.pullRequest".to_owned();
+    Failure::invalid(vec![Problem { field, ..problem(reason::NO_RUNTIME, what) }])
 }
 
 /// The deployment that a run is of: whose everything is that it applies.

@@ -10,8 +10,8 @@ use stoa_engine::Spec;
 use stoa_proto::function_runner_server::FunctionRunner;
 use stoa_proto::{
     ApplyEvent, ApplyRequest, ContentRequest, ContentResponse, GenerateRequest, GenerateResponse, HealthRequest,
-    HealthResponse, LookRequest, LookResponse, PlanRequest, PlanResponse, ReadFileRequest, ReadFileResponse,
-    ResolveRequest, ResolveResponse, Source, Unhealthy, apply_request,
+    HealthResponse, LookAtProposalRequest, LookRequest, LookResponse, PlanRequest, PlanResponse, Proposal,
+    ReadFileRequest, ReadFileResponse, ResolveRequest, ResolveResponse, Source, Unhealthy, apply_request,
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_stream::Stream;
@@ -232,6 +232,15 @@ impl FunctionRunner for Service {
                 warnings: generated.warnings,
                 generator: generated.generator.to_owned(),
             })
+        })
+        .await
+    }
+
+    async fn look_at_proposal(&self, request: Request<LookAtProposalRequest>) -> Result<Response<Proposal>, Status> {
+        let LookAtProposalRequest { workspace, number } = request.into_inner();
+        let span = tracing::info_span!("LookAtProposal", number);
+        self.call("LookAtProposal", span, async {
+            self.runtimes.look_at_proposal(&required(workspace, "workspace")?, number).await
         })
         .await
     }

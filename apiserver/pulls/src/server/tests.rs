@@ -1,4 +1,4 @@
-//! The client against the server for tests; `STOA_TEST_GITEA` has the same done against Gitea (`tests/gitea.rs`).
+//! The client against the server for tests, and against some that mean no good.
 
 use git2::{Oid, Repository, RepositoryInitOptions};
 use tempfile::TempDir;

@@ -3,6 +3,9 @@
 //!
 //! A run whose plan waits for approval keeps its turn, since whatever another one changed meanwhile would make the plan
 //! stale, and is not executed until somebody decides or cancels it: no task, lease or function-runner is held for it.
+//!
+//! A run whose pull request waits to be merged gives its turn away, since the next run proposes in its place, and takes it again
+//! every so often for a look.
 
 mod places;
 mod waiting;
@@ -20,7 +23,7 @@ use kube::ResourceExt as _;
 use stoa_machinery::{ApiError, registry::api::Change};
 use stoa_types::{
     Run,
-    delivery::{OnConflict, RunPhase},
+    delivery::{OnConflict, PullRequestStatus, RunPhase},
     labels, reason,
 };
 use tokio::{task::JoinSet, time::Instant};
@@ -31,10 +34,12 @@ use self::{
     waiting::{Cause, Told},
 };
 use super::queue::{self, ObjectKey};
-use crate::runs::{Services, awaits_approval, drive, execution::Execution, journal, status, wants_end};
+use crate::runs::{Services, awaits_approval, awaits_merge, drive, execution::Execution, journal, status, wants_end};
 
 /// How long after a run was put down it is taken up again.
 const TAKE_UP: Duration = Duration::from_secs(1);
+/// The shortest and longest wait before another look whether a pull request was merged: a twentieth of the time that it waits.
+const MERGE: std::ops::RangeInclusive<Duration> = Duration::from_secs(3)..=Duration::from_secs(60);
 /// How often ended runs are looked at whose time to be kept is running.
 const SWEEP: Duration = Duration::from_secs(1);
 
@@ -135,7 +140,13 @@ impl Began {
         let decided = status.approval.as_ref().map(|approval| approval.time.as_ref().map_or(now, |Time(at)| *at));
         let until = decided.or_else(|| awaits_approval(run).then_some(now));
         let waited = status.plan.and_then(|plan| plan.time).zip(until).map(|(Time(from), to)| between(from, to));
-        Self { at: Some(Instant::now()), before: all.saturating_sub(waited.unwrap_or_default()) }
+        let merging = |pull: PullRequestStatus| {
+            let to = pull.end_time.map_or(now, |Time(at)| at);
+            pull.time.map(|Time(from)| between(from, to))
+        };
+        let merging = status.pull_request.and_then(merging);
+        let waited = waited.unwrap_or_default() + merging.unwrap_or_default();
+        Self { at: Some(Instant::now()), before: all.saturating_sub(waited) }
     }
 
     fn spent(self) -> Duration {
@@ -150,6 +161,13 @@ impl Began {
     fn resume(&mut self) {
         self.at.get_or_insert_with(Instant::now);
     }
+}
+
+/// How long to wait before another look whether the pull request of a run was merged.
+fn look_after(run: &Run, now: Timestamp) -> Duration {
+    let since = status(run).pull_request.and_then(|pull| pull.time);
+    let waited = since.and_then(|Time(since)| Duration::try_from(now.duration_since(since)).ok());
+    (waited.unwrap_or_default() / 20).clamp(*MERGE.start(), *MERGE.end())
 }
 
 /// Executes a run as it is now: what the scheduler has seen of it may be older than its end.
@@ -227,6 +245,9 @@ impl Scheduler {
         }
         if !run.spec.operation.is_mutating() {
             self.start(run);
+            return;
+        }
+        if awaits_merge(&run) && self.later.contains_key(&queue::key_of(&run)) {
             return;
         }
         self.queue(run).await;
@@ -346,6 +367,17 @@ impl Scheduler {
             return;
         }
         self.leave_lane(uid);
+        if let Ok(Some(run)) = &found
+            && is_same(run)
+            && awaits_merge(run)
+            && !wants_end(run)
+        {
+            if let Some(began) = self.began.get_mut(uid) {
+                began.pause();
+            }
+            self.later.insert(key, Instant::now() + look_after(run, self.services.now()));
+            return;
+        }
         let is_done = match found {
             Ok(run) => run.is_none_or(|r| !is_same(&r) || status(&r).phase.is_terminal()),
             Err(_) => false,

@@ -189,7 +189,9 @@ async fn resolve(
         Halt::Retry(message) | Halt::SourceUnreachable(message) | Halt::Abandoned(message) => {
             (reason::SOURCE_UNREACHABLE, message)
         }
-        Halt::Canceled | Halt::AwaitingApproval => (reason::SOURCE_UNREACHABLE, "the look was cancelled".to_owned()),
+        Halt::Canceled | Halt::AwaitingApproval | Halt::AwaitingMerge | Halt::Superseded(_) => {
+            (reason::SOURCE_UNREACHABLE, "the look was cancelled".to_owned())
+        }
     };
     let request = stoa_proto::LookRequest {
         source: Some(target::source(services, source).await.map_err(failed)?),

@@ -174,7 +174,7 @@ async fn follow(
         Err(Halt::Retry(message) | Halt::SourceUnreachable(message) | Halt::Abandoned(message)) => {
             return Ok((stack, (false, reason::NOT_STARTED, message), Some(AGAIN)));
         }
-        Err(Halt::Canceled | Halt::AwaitingApproval) => {
+        Err(Halt::Canceled | Halt::AwaitingApproval | Halt::AwaitingMerge | Halt::Superseded(_)) => {
             return Ok((stack, (false, reason::NOT_STARTED, String::new()), Some(AGAIN)));
         }
     };

@@ -270,7 +270,7 @@ fn put_off(workflow: &Workflow, state: &mut WorkflowStatus, halt: Halt, now: &Ti
             set_condition(&mut state.conditions, reason::WAITING, true, reason::WAITING, message, generation);
             Some(AGAIN)
         }
-        Halt::Canceled | Halt::AwaitingApproval => Some(AGAIN),
+        Halt::Canceled | Halt::AwaitingApproval | Halt::AwaitingMerge | Halt::Superseded(_) => Some(AGAIN),
     }
 }
 

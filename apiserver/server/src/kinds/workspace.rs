@@ -8,7 +8,13 @@ use stoa_machinery::{
     status::FieldError,
     strategy::{Admission, Strategy},
 };
-use stoa_types::{Backend, Workspace, common::condition, platform::CommitMode, reason};
+use stoa_pulls::{Address, InvalidAddress, Provider};
+use stoa_types::{
+    Backend, Workspace,
+    common::condition,
+    platform::{CommitMode, PullRequestProvider, PullRequests},
+    reason,
+};
 
 use super::{check, lookup, lookup::Lookup, stack};
 
@@ -72,6 +78,40 @@ pub(crate) async fn require_use(
     Ok(workspace)
 }
 
+/// Finds what is wrong with where a repository has its pull requests.
+fn pull_requests(pulls: &PullRequests, repository: &str, errors: &mut Vec<FieldError>) {
+    const PATH: &str = "spec.gitops.pullRequest";
+    let provider = match pulls.provider {
+        PullRequestProvider::Gitea => Provider::Gitea,
+        PullRequestProvider::GitHub => Provider::GitHub,
+    };
+    // The values are left out of the messages, because they may hold what should not be shown.
+    match Address::new(provider, repository, Some(&pulls.url)) {
+        Ok(_) => {}
+        Err(error @ InvalidAddress::Unnamed) => {
+            errors.push(FieldError::forbidden(
+                "spec.gitops.repository",
+                format_args!("{error}, which mode PullRequest needs"),
+            ));
+        }
+        Err(error @ InvalidAddress::NoServer) => {
+            errors.push(FieldError::required(format!("{PATH}.url"), error.to_string()))
+        }
+        Err(error @ (InvalidAddress::Url | InvalidAddress::InClear)) => {
+            errors.push(FieldError::forbidden(format!("{PATH}.url"), error));
+        }
+    }
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '/');
+    let prefix = &pulls.branch_prefix;
+    if !prefix.chars().all(is_plain) || prefix.starts_with(['/', '-']) || prefix.contains("//") {
+        let message = "must be the beginning of a branch's name: letters, digits, '-' and '_', with '/' in between";
+        errors.push(FieldError::invalid(format!("{PATH}.branchPrefix"), prefix, message));
+    }
+    if let Some(secret) = &pulls.secret_ref {
+        check::secret_anywhere(&format!("{PATH}.secretRef"), secret, errors);
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct WorkspaceStrategy {
     pub(crate) lookup: Lookup,
@@ -131,8 +171,12 @@ impl Strategy for WorkspaceStrategy {
             if gitops.branch.is_empty() {
                 errors.push(FieldError::required("spec.gitops.branch", ""));
             }
-            if gitops.mode == CommitMode::PullRequest {
-                check::not_available("spec.gitops.mode", "opening pull requests", &mut errors);
+            match &gitops.pull_request {
+                Some(pulls) => pull_requests(pulls, &gitops.repository, &mut errors),
+                None if gitops.mode == CommitMode::PullRequest => {
+                    errors.push(FieldError::required("spec.gitops.pullRequest", "for mode PullRequest"));
+                }
+                None => {}
             }
             if let Some(secret) = &gitops.secret_ref {
                 check::secret_anywhere("spec.gitops.secretRef", secret, &mut errors);

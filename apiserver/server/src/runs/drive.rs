@@ -73,7 +73,8 @@ pub(crate) async fn drive(
                 Err(halt)
             }
             // Whoever decides about the plan has the run taken up again, and so does whoever cancels it.
-            Err(Halt::AwaitingApproval) => return,
+            Err(Halt::AwaitingApproval | Halt::AwaitingMerge) => return,
+            Err(Halt::Superseded(by)) => execution.finish_superseded(&by).await,
             Err(Halt::Canceled) if execution.is_overdue() => execution.finish_timed_out(&last_complaint).await,
             Err(Halt::Canceled) => execution.finish_canceled().await,
             Err(Halt::Failed { reason, message }) => execution.finish(RunPhase::Failed, reason, &message).await,
@@ -95,6 +96,7 @@ async fn attempt(execution: &mut Execution) -> Result<(), Halt> {
     }
     steps::refuse_rejected(execution).await?;
     let target = Target::of_run(&execution.services, &execution.run).await?;
+    steps::look_at_proposal(execution, &target).await?;
     if !execution.run.spec.operation.is_mutating() {
         return steps::take(execution, &target, None).await;
     }

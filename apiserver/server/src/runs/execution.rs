@@ -156,8 +156,21 @@ impl Execution {
                 let message = format!("run {by} took its place before it began");
                 self.finish(RunPhase::Canceled, reason::SUPERSEDED, &message).await
             }
-            None => self.finish(RunPhase::Canceled, reason::CANCELED, "the run was cancelled").await,
+            None => {
+                let pull = status(&self.run).pull_request;
+                let message = match pull.filter(|pull| pull.end_time.is_none()) {
+                    Some(pull) => format!("the run was cancelled; pull request {} stays as it is", pull.number),
+                    None => "the run was cancelled".to_owned(),
+                };
+                self.finish(RunPhase::Canceled, reason::CANCELED, &message).await
+            }
         }
+    }
+
+    /// Ends a run in whose place another one proposes its changes.
+    pub(super) async fn finish_superseded(&mut self, by: &str) -> Result<(), Halt> {
+        let message = format!("run {by} proposes its changes in place of those of this one");
+        self.finish(RunPhase::Canceled, reason::SUPERSEDED, &message).await
     }
 
     /// Ends the run. That it has ended is written last, so that whoever sees it sees the rest too,
@@ -166,11 +179,13 @@ impl Execution {
         self.journal.note(&format!("{phase:?}"), message);
         self.journal.flush().await;
         let kind = if phase == RunPhase::Succeeded { Kind::Normal } else { Kind::Warning };
-        // A run that never began says nothing about the deployment, which may be another's work right now.
+        // A run that never began says nothing about the deployment, which may be another's work right now; nor does one
+        // whose place another one took.
         let has_begun = status(&self.run).start_time.is_some();
+        let is_superseded = reason == stoa_types::reason::SUPERSEDED;
         let mut log = None;
         if has_begun && let Ok(target) = Target::of_run(&self.services, &self.run).await {
-            if self.run.spec.operation.is_mutating() {
+            if self.run.spec.operation.is_mutating() && !is_superseded {
                 deployment::note(self, &target, phase, Some((reason, message))).await?;
                 self.services.recorder.record(
                     &target.stack,

@@ -96,6 +96,10 @@ pub(crate) enum Halt {
     Retry(String),
     /// Somebody has to approve its plan; the run is put down until then.
     AwaitingApproval,
+    /// Somebody has to merge its pull request; the run is put down and looks every so often.
+    AwaitingMerge,
+    /// Another run, whose name this is, proposes other changes in the place of its own.
+    Superseded(String),
     /// The run's lease is lost or its object is gone: whoever has it now goes on.
     Abandoned(String),
 }
@@ -119,6 +123,11 @@ impl From<ApiError> for Halt {
 /// Whether a run is put down until somebody decides about its plan.
 pub(crate) fn awaits_approval(run: &Run) -> bool {
     run.status.as_ref().is_some_and(|status| status.phase == RunPhase::AwaitingApproval && status.approval.is_none())
+}
+
+/// Whether a run is put down until somebody merges its pull request.
+pub(crate) fn awaits_merge(run: &Run) -> bool {
+    run.status.as_ref().is_some_and(|status| status.phase == RunPhase::AwaitingMerge)
 }
 
 /// Whether a run is to end before it is done. Deleting one cancels it first, but for what the server

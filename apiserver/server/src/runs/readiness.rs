@@ -138,6 +138,10 @@ fn readiness(
             let message = format!("the plan of run {run} in workspace {workspace} waits for approval");
             return (false, reason::AWAITING_APPROVAL, message);
         }
+        if going.phase == Some(RunPhase::AwaitingMerge) {
+            let message = format!("the changes of run {run} in workspace {workspace} wait for somebody to merge them");
+            return (false, reason::AWAITING_MERGE, message);
+        }
         return (false, reason::PROGRESSING, format!("run {run} is under way in workspace {workspace}"));
     }
     let live: Vec<&Deployment> = deployments.iter().filter(|d| d.resources > 0).collect();
@@ -197,6 +201,8 @@ mod tests {
         let going = [deployment(RunPhase::Applying, 2)];
         let expected = "Progressing: run web-1 is under way in workspace dev";
         assert_eq!(check(&going, None, None, None), (false, expected.to_owned()));
+        let merging = [deployment(RunPhase::AwaitingMerge, 2)];
+        assert_eq!(readiness(&merging, None, None, None).1, reason::AWAITING_MERGE);
         let waiting = [deployment(RunPhase::AwaitingApproval, 2)];
         let expected = "AwaitingApproval: the plan of run web-1 in workspace dev waits for approval";
         assert_eq!(check(&waiting, None, None, None), (false, expected.to_owned()));

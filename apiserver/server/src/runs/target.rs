@@ -149,11 +149,18 @@ impl Target {
             None => HashMap::new(),
             Some(reference) => referenced_secret(services, "", reference).await?,
         };
+        let pulls = spec.gitops.as_ref().and_then(|gitops| gitops.pull_request.as_ref());
+        let pull_request_credentials = match pulls.map(|pulls| pulls.secret_ref.as_ref()) {
+            None => HashMap::new(),
+            Some(None) => credentials.clone(),
+            Some(Some(reference)) => referenced_secret(services, "", reference).await?,
+        };
         Ok(stoa_proto::Workspace {
             name: self.workspace.name_any(),
             spec: Bytes::from(serde_json::to_vec(spec).expect("a spec serializes")),
             kubeconfigs,
             credentials,
+            pull_request_credentials,
         })
     }
 
@@ -185,6 +192,7 @@ impl Target {
         let workspace = self.workspace.name_any();
         let digest_keys = services.sealing.digest_keys(&self.scope(), &workspace);
         let source = status.source.unwrap_or_default();
+        let pull_request = status.pull_request.map_or(0, |pull| u64::try_from(pull.number).unwrap_or_default());
         Ok(stoa_proto::Target {
             organization: self.namespace(),
             project: self.project.name_any(),
@@ -196,6 +204,7 @@ impl Target {
             requester: status.requester.username,
             commit: source.commit,
             spec_digest: source.spec_digest.unwrap_or_default(),
+            pull_request,
             digest_keys: digest_keys.iter().map(|key| Bytes::copy_from_slice(key)).collect(),
         })
     }

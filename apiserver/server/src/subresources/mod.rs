@@ -214,6 +214,8 @@ fn failure(halt: crate::runs::Halt) -> ApiError {
         Halt::Retry(message) | Halt::SourceUnreachable(message) | Halt::Abandoned(message) => {
             ApiError::service_unavailable(message).with_retry_after(1)
         }
-        Halt::Canceled | Halt::AwaitingApproval => ApiError::service_unavailable("the call was cancelled"),
+        Halt::Canceled | Halt::AwaitingApproval | Halt::AwaitingMerge | Halt::Superseded(_) => {
+            ApiError::service_unavailable("the call was cancelled")
+        }
     }
 }

@@ -62,7 +62,8 @@ pub struct RunSpec {
     /// Set to true to stop the run. Calls in flight are finished first.
     #[serde(default)]
     pub cancel: bool,
-    /// How long the run may take, as a duration such as 1h. The time in which it waits for approval does not count.
+    /// How long the run may take, as a duration such as 1h. The time in which it waits for approval, or for a pull request to be
+    /// merged, does not count.
     #[serde(default = "default_timeout")]
     pub timeout: DurationString,
     /// How long the run is kept after it ended; absent: for ever.
@@ -167,8 +168,8 @@ pub enum OnConflict {
     Refuse,
 }
 
-/// How far a run is: Pending, Generating, Planning, AwaitingApproval, Applying, Verifying, and at the end Succeeded,
-/// Failed or Canceled. Later phases compare as greater.
+/// How far a run is: Pending, Generating, Planning, AwaitingApproval, Applying, AwaitingMerge, Verifying, and at the end
+/// Succeeded, Failed or Canceled. Later phases compare as greater.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum RunPhase {
     /// It waits for its turn.
@@ -182,6 +183,8 @@ pub enum RunPhase {
     AwaitingApproval,
     /// Changes are made.
     Applying,
+    /// Changes are proposed by a pull request, which somebody must merge. Nothing was changed yet.
+    AwaitingMerge,
     /// Changes are made, and become healthy.
     Verifying,
     /// It ended well.
@@ -203,8 +206,8 @@ impl RunPhase {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunStatus {
-    /// How far it is: Pending, Generating, Planning, AwaitingApproval, Applying, Verifying, and at the end Succeeded,
-    /// Failed or Canceled.
+    /// How far it is: Pending, Generating, Planning, AwaitingApproval, Applying, AwaitingMerge, Verifying, and at the end
+    /// Succeeded, Failed or Canceled.
     #[serde(default)]
     pub phase: RunPhase,
     /// Who asked for it.
@@ -232,6 +235,9 @@ pub struct RunStatus {
     /// The commit that it made in the workspace's GitOps repository.
     #[serde(default, rename = "gitopsCommit", skip_serializing_if = "Option::is_none")]
     pub gitops_commit: Option<String>,
+    /// The pull request that it proposed its changes by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pull_request: Option<PullRequestStatus>,
     /// The function-runner that worked for it last, by address and port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runner: Option<String>,
@@ -249,10 +255,33 @@ pub struct RunStatus {
     pub completion_time: Option<Time>,
     /// Complete: it ended well. Failed: it ended otherwise, and the message says why. Approved: whether its plan was
     /// approved, once that is decided. Waiting: something is out of reach, or, with the reason AwaitingApproval, somebody
-    /// has to approve the plan that the message names.
+    /// has to approve the plan that the message names, or, with the reason AwaitingMerge, merge the pull request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions_schema")]
     pub conditions: Vec<Condition>,
+}
+
+/// The pull request that a run proposed its changes by. They are made once it is merged.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PullRequestStatus {
+    /// Its number in the workspace's GitOps repository.
+    pub number: i64,
+    /// Its page.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub url: String,
+    /// The branch that it brings in.
+    #[serde(default)]
+    pub branch: String,
+    /// The commit of that branch when it was last looked at.
+    #[serde(default)]
+    pub commit: String,
+    /// When the run began to wait for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<Time>,
+    /// When the run went on, since it was merged, closed, or changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end_time: Option<Time>,
 }
 
 /// What somebody decided about the plan of a run. Once it is there it stays as it is.

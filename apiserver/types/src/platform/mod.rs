@@ -7,5 +7,6 @@ mod workspace;
 pub use backend::{Backend, BackendSpec, BackendStatus, BackendType, LocalBackend, S3Backend, WriteOnly};
 pub use notification_sink::{Gap, NotificationSink, NotificationSinkSpec, NotificationSinkStatus, RetryPolicy};
 pub use workspace::{
-    Cluster, CommitMode, GitOpsTarget, KubernetesTarget, Retention, Workspace, WorkspaceSpec, WorkspaceStatus,
+    Cluster, CommitMode, GitOpsTarget, KubernetesTarget, PullRequestProvider, PullRequests, Retention, Workspace,
+    WorkspaceSpec, WorkspaceStatus,
 };

@@ -112,9 +112,41 @@ pub struct GitOpsTarget {
     /// Whether to commit to the branch or to open a pull request.
     #[serde(default)]
     pub mode: CommitMode,
+    /// Where pull requests are opened; for mode PullRequest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pull_request: Option<PullRequests>,
     /// The Secret with the repository's credentials.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<SecretReference>,
+}
+
+/// Where a repository has its pull requests.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PullRequests {
+    /// Which kind of server it is.
+    pub provider: PullRequestProvider,
+    /// The address that people open the server by, such as `https://git.example.com`: https, or http of a loopback address;
+    /// empty: that of the repository.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub url: String,
+    /// What the names of branches begin with; organization, stack and workspace follow. Empty: `stoa/`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub branch_prefix: String,
+    /// The Secret with what is shown to the server: `token`, or `username` and `password`, and `ca.crt` for a private authority.
+    /// Absent: that of the repository.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<SecretReference>,
+}
+
+/// A kind of server that has pull requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum PullRequestProvider {
+    /// Gitea, and Forgejo.
+    #[default]
+    Gitea,
+    /// GitHub, and GitHub Enterprise Server.
+    GitHub,
 }
 
 fn default_branch() -> String {

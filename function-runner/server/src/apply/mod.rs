@@ -148,6 +148,7 @@ impl Apply {
             succeeded: outcome.succeeded,
             canceled: outcome.canceled,
             gitops_commit: outcome.commit.unwrap_or_default(),
+            proposal: outcome.proposal.map(convert::proposal),
             problems: outcome.problems.into_iter().map(|problem| convert::problem_in(spec, problem)).collect(),
         })
     }

@@ -74,6 +74,7 @@ impl Caller {
             requester: "ann".to_owned(),
             commit: "1".repeat(40),
             spec_digest: String::new(),
+            pull_request: 0,
             digest_keys: vec![vec![7; 32].into()],
         };
         Self { client, target, state: BTreeMap::new(), lease: Duration::from_secs(6) }

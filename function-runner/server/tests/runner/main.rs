@@ -11,4 +11,5 @@ mod grants;
 mod input;
 mod ownership;
 mod process;
+mod proposals;
 mod rotation;

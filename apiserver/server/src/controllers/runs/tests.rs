@@ -4,6 +4,7 @@ mod approval;
 mod buckets;
 mod fenced;
 mod full;
+mod proposals;
 mod told;
 mod waiting;
 

@@ -255,7 +255,7 @@ async fn all(turns: &Semaphore, looks: Vec<LookIn<'_>>) -> Vec<String> {
                 Ok(Err(Halt::Retry(message) | Halt::SourceUnreachable(message) | Halt::Abandoned(message))) => {
                     Some(message)
                 }
-                Ok(Err(Halt::Canceled | Halt::AwaitingApproval)) => None,
+                Ok(Err(Halt::Canceled | Halt::AwaitingApproval | Halt::AwaitingMerge | Halt::Superseded(_))) => None,
                 Err(_) => Some("nothing was heard in time".to_owned()),
             };
             found.map(|message| format!("workspace {workspace}: {message}"))

@@ -103,6 +103,13 @@ impl FunctionRunner for Versions {
         Err(Status::unavailable("nothing is run"))
     }
 
+    async fn look_at_proposal(
+        &self,
+        _: Request<stoa_proto::LookAtProposalRequest>,
+    ) -> Result<Response<stoa_proto::Proposal>, Status> {
+        Err(Status::unimplemented("nobody asks for it"))
+    }
+
     async fn plan(&self, _: Request<PlanRequest>) -> Result<Response<PlanResponse>, Status> {
         Err(Status::unavailable("nothing is run"))
     }

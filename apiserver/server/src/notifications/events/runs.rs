@@ -107,6 +107,7 @@ impl Told for Run {
             | RunPhase::Planning
             | RunPhase::AwaitingApproval
             | RunPhase::Applying
+            | RunPhase::AwaitingMerge
             | RunPhase::Verifying => None,
         };
         marks.extend(ended.map(|ended| Mark::new(ended, status.completion_time)));

@@ -18,9 +18,9 @@ use parking_lot::Mutex;
 use rustls_pki_types::UnixTime;
 use stoa_proto::{
     ApplyEvent, ApplyRequest, ApplyStart, ContentRequest, ContentResponse, GenerateRequest, GenerateResponse,
-    HealthRequest, HealthResponse, LookRequest, LookResponse, PlanRequest, PlanResponse, Problem, ReadFileRequest,
-    ReadFileResponse, ResolveRequest, ResolveResponse, apply_event::Event, apply_request::Message,
-    function_runner_client::FunctionRunnerClient,
+    HealthRequest, HealthResponse, LookAtProposalRequest, LookRequest, LookResponse, PlanRequest, PlanResponse,
+    Problem, Proposal, ReadFileRequest, ReadFileResponse, ResolveRequest, ResolveResponse, apply_event::Event,
+    apply_request::Message, function_runner_client::FunctionRunnerClient,
 };
 use stoa_tls::{CaBundle, Reload, ReloadError, read};
 use stoa_types::reason;
@@ -203,6 +203,16 @@ impl Runner {
     /// Looks how everything that is recorded fares.
     pub(crate) async fn health(&self, request: HealthRequest) -> Result<Response<HealthResponse>, Status> {
         self.call("Health", request, |mut client, request| async move { client.health(request).await }).await
+    }
+
+    /// Looks what became of a pull request.
+    pub(crate) async fn look_at_proposal(&self, request: LookAtProposalRequest) -> Result<Response<Proposal>, Status> {
+        self.call(
+            "LookAtProposal",
+            request,
+            |mut client, request| async move { client.look_at_proposal(request).await },
+        )
+        .await
     }
 
     /// Renders a Spec.

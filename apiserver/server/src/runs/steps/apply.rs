@@ -24,7 +24,10 @@ use stoa_types::{
 };
 use tokio::sync::mpsc;
 
-use super::grants::{Grants, Told, answered};
+use super::{
+    grants::{Grants, Told, answered},
+    proposal,
+};
 use crate::{
     lease::Held,
     runs::{
@@ -101,6 +104,11 @@ pub(super) async fn apply(
         state.set_head(&*execution.services.log, head).await?;
     }
     let finished = finished?;
+    if let Some(proposal) = &finished.proposal {
+        conversation.progress.failed = 0;
+        conversation.show(execution).await?;
+        return Err(proposal::settle(execution, target, proposal).await?);
+    }
     conversation.show(execution).await?;
     settle(execution, finished).await
 }

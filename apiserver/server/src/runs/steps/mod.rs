@@ -10,6 +10,7 @@ mod drift;
 mod grants;
 mod import;
 mod plan;
+mod proposal;
 mod release;
 mod render;
 mod resolve;
@@ -22,6 +23,7 @@ use stoa_types::{
 };
 
 pub(super) use approval::refuse_rejected;
+pub(super) use proposal::look as look_at_proposal;
 
 use super::{Halt, execution::Execution, resources, state::State, status, target::Target};
 use crate::lease::Held;

@@ -68,7 +68,7 @@ impl World {
     }
 }
 
-fn told<'a>(status: &'a RunStatus, type_: &str) -> (&'a str, &'a str, &'a str) {
+pub(super) fn told<'a>(status: &'a RunStatus, type_: &str) -> (&'a str, &'a str, &'a str) {
     let found = condition(&status.conditions, type_).unwrap_or_else(|| panic!("{type_} is told in {status:?}"));
     (found.status.as_str(), found.reason.as_str(), found.message.as_str())
 }

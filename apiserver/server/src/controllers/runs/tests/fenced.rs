@@ -9,9 +9,10 @@ use stoa_engine::{
 };
 use stoa_machinery::{Key, log};
 use stoa_proto::{
-    Ack, ApplyEvent, ApplyRequest, ContentRequest, ContentResponse, FinishedEvent, GenerateRequest, GenerateResponse,
-    HealthRequest, HealthResponse, HeartbeatEvent, IntentEvent, LookRequest, LookResponse, PlanRequest, PlanResponse,
-    Problem, ReadFileRequest, ReadFileResponse, ResolveRequest, ResolveResponse, ResultEvent,
+    Ack, ApplyEvent, ApplyRequest, ApplyStart, ContentRequest, ContentResponse, FinishedEvent, GenerateRequest,
+    GenerateResponse, HealthRequest, HealthResponse, HeartbeatEvent, IntentEvent, LookAtProposalRequest, LookRequest,
+    LookResponse, PlanRequest, PlanResponse, Problem, Proposal, ReadFileRequest, ReadFileResponse, ResolveRequest,
+    ResolveResponse, ResultEvent,
     apply_event::Event,
     apply_request::Message,
     function_runner_server::{FunctionRunner, FunctionRunnerServer},
@@ -30,16 +31,21 @@ const SOON: Duration = Duration::from_secs(4);
 /// What a scripted runner plans, which may change while it is at work.
 pub(super) type Planned = Arc<Mutex<Plan>>;
 
+/// What a scripted runner finds of pull request 7, which may change meanwhile.
+pub(super) type Proposed = Arc<Mutex<Result<Proposal, Status>>>;
+
 /// A runner that plans what it is told, and lets the test carry it out.
 #[derive(Debug)]
 pub(super) struct Scripted {
     planned: Planned,
+    proposal: Proposed,
     conversations: mpsc::UnboundedSender<Conversation>,
 }
 
 /// The runner's side of an apply.
 #[derive(Debug)]
 pub(super) struct Conversation {
+    pub(super) start: ApplyStart,
     requests: Streaming<ApplyRequest>,
     events: mpsc::Sender<Result<ApplyEvent, Status>>,
     sequence: u64,
@@ -63,10 +69,18 @@ impl Scripted {
 
     /// Starts one that plans what it finds there.
     pub(super) async fn planning(planned: Planned) -> (SocketAddr, mpsc::UnboundedReceiver<Conversation>) {
+        Self::proposing(planned, Arc::new(Mutex::new(Err(Status::not_found("there is none"))))).await
+    }
+
+    /// Starts one that finds this of a pull request.
+    pub(super) async fn proposing(
+        planned: Planned,
+        proposal: Proposed,
+    ) -> (SocketAddr, mpsc::UnboundedReceiver<Conversation>) {
         let (conversations, received) = mpsc::unbounded_channel();
         let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = incoming.local_addr().unwrap();
-        let service = FunctionRunnerServer::new(Self { planned, conversations });
+        let service = FunctionRunnerServer::new(Self { planned, proposal, conversations });
         tokio::spawn(tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming));
         (address, received)
     }
@@ -99,6 +113,12 @@ impl FunctionRunner for Scripted {
         Err(Status::unimplemented("a Destroy needs no source"))
     }
 
+    async fn look_at_proposal(&self, request: Request<LookAtProposalRequest>) -> Result<Response<Proposal>, Status> {
+        let LookAtProposalRequest { workspace, number } = request.into_inner();
+        assert_eq!((workspace.unwrap().name.as_str(), number), ("dev", 7));
+        Ok(Response::new(self.proposal.lock().unwrap().clone()?))
+    }
+
     async fn plan(&self, _: Request<PlanRequest>) -> Result<Response<PlanResponse>, Status> {
         let planned = self.planned.lock().unwrap().clone();
         let plan = serde_json::to_vec(&planned).unwrap().into();
@@ -111,9 +131,9 @@ impl FunctionRunner for Scripted {
     async fn apply(&self, request: Request<Streaming<ApplyRequest>>) -> Result<Response<Self::ApplyStream>, Status> {
         let mut requests = request.into_inner();
         let start = requests.message().await?;
-        assert!(matches!(start, Some(ApplyRequest { message: Some(Message::Start(_)) })));
+        let Some(ApplyRequest { message: Some(Message::Start(start)) }) = start else { panic!("{start:?}") };
         let (events, stream) = mpsc::channel(16);
-        self.conversations.send(Conversation { requests, events, sequence: 0 }).unwrap();
+        self.conversations.send(Conversation { start, requests, events, sequence: 0 }).unwrap();
         Ok(Response::new(ReceiverStream::new(stream)))
     }
 }
@@ -148,6 +168,15 @@ impl Conversation {
             self.ask(Event::Result(ResultEvent { id, action, outcome, ..ResultEvent::default() })).await;
         }
         self.tell(Event::Finished(FinishedEvent { succeeded: true, ..FinishedEvent::default() })).await;
+    }
+
+    /// Proposes to delete the resource.
+    pub(super) async fn propose(mut self, id: &str, proposal: Proposal) {
+        self.ask(Event::Intent(IntentEvent { ids: vec![id.to_owned()], action: "Delete".to_owned() })).await;
+        let (action, outcome) = ("Delete".to_owned(), "Skipped".to_owned());
+        let result = ResultEvent { id: id.to_owned(), action, outcome, ..ResultEvent::default() };
+        self.ask(Event::Result(result)).await;
+        self.tell(Event::Finished(FinishedEvent { proposal: Some(proposal), ..FinishedEvent::default() })).await;
     }
 
     /// Ends with an error.

@@ -1,0 +1,192 @@
+//! Runs whose changes somebody has to merge.
+
+use std::{sync::Mutex, time::Instant};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use stoa_proto::Proposal;
+use stoa_types::{
+    Release, Workspace,
+    platform::{CommitMode, GitOpsTarget, PullRequests},
+};
+use tokio::sync::mpsc;
+use tonic::Status;
+
+use super::{
+    approval::told,
+    fenced::{A, Conversation, Proposed, Scripted, deleting},
+    *,
+};
+
+/// Longer than a look takes to come.
+const LOOKED: Duration = Duration::from_secs(12);
+
+/// A world whose workspace has a repository with pull requests, and what is found of number 7.
+async fn proposing() -> (World, Proposed, mpsc::UnboundedReceiver<Conversation>) {
+    let proposed: Proposed = Arc::new(Mutex::new(Ok(pull("Open", "c1"))));
+    let (address, conversations) = Scripted::proposing(Arc::new(Mutex::new(deleting(&[A]))), proposed.clone()).await;
+    let world = World::with_runner(runner::at(address)).await;
+    let change = |workspace: &mut Workspace| {
+        workspace.spec.gitops = Some(GitOpsTarget {
+            repository: "https://git.example.com/shop/deploy.git".to_owned(),
+            branch: "main".to_owned(),
+            mode: CommitMode::PullRequest,
+            pull_request: Some(PullRequests::default()),
+            ..GitOpsTarget::default()
+        });
+    };
+    world.registry.api::<Workspace>().update_with("", "dev", change).await.unwrap();
+    (world, proposed, conversations)
+}
+
+fn pull(state: &str, commit: &str) -> Proposal {
+    Proposal {
+        number: 7,
+        url: "https://git.example.com/shop/deploy/pulls/7".to_owned(),
+        branch: "stoa/shop/web/dev".to_owned(),
+        commit: commit.to_owned(),
+        state: state.to_owned(),
+        by: String::new(),
+    }
+}
+
+async fn next(conversations: &mut mpsc::UnboundedReceiver<Conversation>) -> Conversation {
+    let mut next = tokio::time::timeout(LOOKED, conversations.recv()).await.expect("a runner is asked").unwrap();
+    next.begin("only").await;
+    next
+}
+
+impl World {
+    async fn awaits_merge(&self, run: &str) -> RunStatus {
+        self.until(run, |status| status.phase == RunPhase::AwaitingMerge).await
+    }
+
+    async fn releases(&self) -> usize {
+        self.registry.api::<Release>().list(Some("shop"), "").await.unwrap().len()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn run_waits_until_its_pull_request_is_merged_with_nothing_held_or_recorded() {
+    let (world, proposed, mut conversations) = proposing().await;
+    let world = world.controlled();
+    let spec = json!({"stack": "web", "workspace": "dev", "operation": "Destroy", "timeout": "4s"});
+    world.create("Run", "one", spec).await;
+    let first = next(&mut conversations).await;
+    assert_eq!(first.start.target.as_ref().unwrap().pull_request, 0);
+    first.propose(A, pull("Open", "c1")).await;
+    let waiting = world.awaits_merge("one").await;
+    let page = "https://git.example.com/shop/deploy/pulls/7";
+    let message = format!("pull request 7 ({page}) waits for somebody to merge it");
+    assert_eq!(told(&waiting, reason::WAITING), ("True", reason::AWAITING_MERGE, message.as_str()));
+    let noted = waiting.pull_request.clone().unwrap();
+    assert_eq!((noted.number, noted.url.as_str(), noted.commit.as_str()), (7, page, "c1"));
+    assert_eq!(waiting.progress.map(|progress| (progress.done, progress.failed)), Some((0, 0)));
+    assert!(waiting.resources.iter().all(|resource| resource.phase == "Pending"), "{:?}", waiting.resources);
+    let stack = world.registry.api::<Stack>().get("shop", "web").await.unwrap();
+    let ready = condition(&stack.status.as_ref().unwrap().conditions, reason::READY).unwrap();
+    assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", reason::AWAITING_MERGE));
+    let recorded = world.services.log.scan("/stoa/state/", None).await.unwrap().entries;
+    assert!(
+        !recorded.iter().any(|entry| String::from_utf8_lossy(&entry.value).contains("\"intent\"")),
+        "no call is open"
+    );
+    let lease = format!("run/{}/dev", stack.uid().unwrap());
+
+    // Its time does not pass, and it is looked at by looking at the pull request alone.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(world.awaits_merge("one").await.pull_request, Some(noted));
+    assert!(conversations.try_recv().is_err(), "nothing is carried out");
+    let held = world.services.log.acquire(&lease, "somebody", Duration::from_secs(30)).await.expect("nobody has it");
+    world.services.log.release(&held).await.unwrap();
+    // A server that is away ends nothing.
+    *proposed.lock().unwrap() = Err(Status::invalid_argument("it answered 401 Unauthorized"));
+    let is_told = |status: &RunStatus| {
+        told(status, reason::WAITING).2.ends_with("it is not known whether: it answered 401 Unauthorized")
+    };
+    assert_eq!(world.until("one", is_told).await.phase, RunPhase::AwaitingMerge);
+    assert_eq!(world.releases().await, 0);
+
+    *proposed.lock().unwrap() = Ok(pull("Merged", "c1"));
+    let second = next(&mut conversations).await;
+    assert_eq!(second.start.target.as_ref().unwrap().pull_request, 7);
+    second.carry_out(&[A]).await;
+    let ended = world.ended("one").await;
+    assert_eq!(ended.phase, RunPhase::Succeeded, "{ended:?}");
+    assert!(ended.pull_request.unwrap().end_time.is_some() && condition(&ended.conditions, reason::WAITING).is_none());
+    assert_eq!(world.releases().await, 1);
+    assert!(world.journal("one").await.contains("pull request 7 is merged"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn next_run_has_its_turn_and_the_one_before_ends_for_it() {
+    let (world, proposed, mut conversations) = proposing().await;
+    let world = world.controlled();
+    world.destroy("one").await;
+    next(&mut conversations).await.propose(A, pull("Open", "c1")).await;
+    world.awaits_merge("one").await;
+    let asked = Instant::now();
+    world.destroy("two").await;
+    let second = next(&mut conversations).await;
+    assert_eq!(second.start.target.as_ref().unwrap().run_name, "two");
+    assert!(asked.elapsed() < Duration::from_secs(3), "it need not wait for a look");
+    *proposed.lock().unwrap() = Ok(pull("Open", "c2"));
+    second.propose(A, pull("Open", "c2")).await;
+    world.awaits_merge("two").await;
+    let first = next(&mut conversations).await;
+    assert_eq!(first.start.target.as_ref().unwrap().run_name, "one", "the branch moved on from its commit");
+    first.propose(A, Proposal { by: "two".to_owned(), ..pull("Superseded", "c2") }).await;
+    let ended = world.ended("one").await;
+    assert_eq!((ended.phase, why(&ended.conditions)), (RunPhase::Canceled, reason::SUPERSEDED));
+    assert_eq!(world.deployment().await, (Some("two".to_owned()), Some(RunPhase::AwaitingMerge)));
+    assert_eq!(world.releases().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pull_request_that_is_closed_is_no_success() {
+    let (world, proposed, mut conversations) = proposing().await;
+    let world = world.controlled();
+    world.destroy("one").await;
+    next(&mut conversations).await.propose(A, pull("Open", "c1")).await;
+    world.awaits_merge("one").await;
+    *proposed.lock().unwrap() = Ok(pull("Closed", "c1"));
+    next(&mut conversations).await.propose(A, pull("Closed", "c1")).await;
+    let ended = world.ended("one").await;
+    assert_eq!((ended.phase, why(&ended.conditions)), (RunPhase::Failed, reason::PULL_REQUEST_CLOSED));
+    assert_eq!(world.releases().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn run_that_waits_for_a_merge_is_cancelled_at_once() {
+    let (world, _, mut conversations) = proposing().await;
+    let world = world.controlled();
+    world.destroy("one").await;
+    next(&mut conversations).await.propose(A, pull("Open", "c1")).await;
+    world.awaits_merge("one").await;
+    world.change("one", |run| run.spec.cancel = true).await;
+    let ended = tokio::time::timeout(Duration::from_secs(2), world.ended("one")).await.expect("it ends at once");
+    assert_eq!(
+        told(&ended, reason::FAILED),
+        ("True", reason::CANCELED, "the run was cancelled; pull request 7 stays as it is")
+    );
+}
+
+#[test]
+fn time_in_which_a_pull_request_waits_does_not_count() {
+    let now: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
+    let run = |end_time: Option<&str>| -> Run {
+        let pull = json!({"number": 7, "time": "2026-01-01T01:00:10Z", "endTime": end_time});
+        let status = json!({"startTime": "2026-01-01T01:00:00Z", "phase": "AwaitingMerge", "pullRequest": pull});
+        let spec = json!({"stack": "web", "operation": "Apply"});
+        serde_json::from_value(json!({"metadata": {"name": "one"}, "spec": spec, "status": status})).unwrap()
+    };
+    assert_eq!(Began::new(&run(None), now).before, Duration::from_secs(10));
+    assert_eq!(Began::new(&run(Some("2026-01-01T11:59:00Z")), now).before, Duration::from_secs(70));
+    // It is looked at less and less often.
+    let waits = |minutes: i64| {
+        let mut run = run(None);
+        let since = now.checked_sub(jiff::SignedDuration::from_mins(minutes)).unwrap();
+        run.status.as_mut().unwrap().pull_request.as_mut().unwrap().time = Some(Time(since));
+        look_after(&run, now).as_secs()
+    };
+    assert_eq!([0, 1, 10, 100, -5].map(waits), [3, 3, 30, 60, 3]);
+}

@@ -1,0 +1,136 @@
+//! Whether what a run proposed was merged. Until it is, the run is put down, and has neither a lease nor a function-runner.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt as _;
+use stoa_proto::{LookAtProposalRequest, Proposal};
+use stoa_types::{
+    delivery::{PullRequestStatus, RunPhase, RunStatus},
+    platform::CommitMode,
+    reason,
+};
+
+use crate::{
+    events::Kind,
+    kinds::check::set_condition,
+    runs::{Halt, awaits_merge, deployment, execution::Execution, status, target::Target},
+};
+
+/// Lets a run go on that proposed nothing, or whose pull request is not as it was left. Asks the server of the pull request
+/// alone.
+///
+/// # Errors
+///
+/// AwaitingMerge when nobody did anything yet, or the server does not tell; Canceled when the run is.
+pub(in crate::runs) async fn look(execution: &mut Execution, target: &Target) -> Result<(), Halt> {
+    let now = status(&execution.run);
+    let Some(pull) = now.pull_request.clone().filter(|_| awaits_merge(&execution.run)) else { return Ok(()) };
+    if execution.cancel.is_cancelled() {
+        return Err(Halt::Canceled);
+    }
+    let mode = target.workspace.spec.gitops.as_ref().map(|gitops| gitops.mode);
+    if mode != Some(CommitMode::PullRequest) {
+        return Ok(());
+    }
+    let request = LookAtProposalRequest {
+        workspace: Some(target.proto_workspace(&execution.services).await?),
+        number: u64::try_from(pull.number).unwrap_or_default(),
+    };
+    let runner = execution.services.runner.clone();
+    let found = match execution.unless_canceled(runner.look_at_proposal(request)).await? {
+        Ok(found) => found.into_inner(),
+        Err(error) => {
+            // Whoever mends it has nothing to start again.
+            tell(execution, &format!("{}; it is not known whether: {}", waits(&pull), error.message())).await?;
+            return Err(Halt::AwaitingMerge);
+        }
+    };
+    if found.state == "Open" && found.commit == pull.commit {
+        tell(execution, &waits(&pull)).await?;
+        return Err(Halt::AwaitingMerge);
+    }
+    if found.state != "Open" {
+        let now = Time(execution.services.now());
+        execution.note(format!("pull request {} is {}", pull.number, found.state.to_lowercase()));
+        execution.update(|status| end(status, &now)).await?;
+    }
+    Ok(())
+}
+
+/// What it means for the run that its changes are proposed.
+///
+/// # Errors
+///
+/// What keeps it from being recorded.
+pub(super) async fn settle(execution: &mut Execution, target: &Target, proposal: &Proposal) -> Result<Halt, Halt> {
+    let number = proposal.number;
+    match proposal.state.as_str() {
+        "Open" => {}
+        "Superseded" => return Ok(Halt::Superseded(proposal.by.clone())),
+        _ => {
+            let message = format!("pull request {number} was closed and not merged; nothing was changed");
+            return Ok(Halt::failed(reason::PULL_REQUEST_CLOSED, message));
+        }
+    }
+    let before = status(&execution.run).pull_request;
+    let pull = PullRequestStatus {
+        number: i64::try_from(number).unwrap_or(i64::MAX),
+        url: proposal.url.clone(),
+        branch: proposal.branch.clone(),
+        commit: proposal.commit.clone(),
+        time: before.as_ref().and_then(|before| before.time.clone()).or_else(|| Some(Time(execution.services.now()))),
+        end_time: None,
+    };
+    let message = waits(&pull);
+    if before.is_none() {
+        deployment::note(execution, target, RunPhase::AwaitingMerge, None).await?;
+        execution.journal.note("AwaitingMerge", message.clone());
+        execution.journal.flush().await;
+    }
+    let generation = execution.run.metadata.generation;
+    execution
+        .update(|status| {
+            status.phase = status.phase.max(RunPhase::AwaitingMerge);
+            status.pull_request = Some(pull.clone());
+            for resource in status.resources.iter_mut().filter(|of| of.phase == "Skipped" || of.phase == "InProgress") {
+                resource.phase = "Pending".to_owned();
+            }
+            let reason = reason::AWAITING_MERGE;
+            set_condition(&mut status.conditions, reason::WAITING, true, reason, message.as_str(), generation);
+        })
+        .await?;
+    if before.is_none() {
+        execution.services.recorder.record(&execution.run, Kind::Normal, reason::AWAITING_MERGE, &message);
+    }
+    Ok(Halt::AwaitingMerge)
+}
+
+/// Notes that the run waits no more.
+fn end(status: &mut RunStatus, now: &Time) {
+    if let Some(pull) = &mut status.pull_request {
+        pull.end_time.get_or_insert_with(|| now.clone());
+    }
+}
+
+fn waits(pull: &PullRequestStatus) -> String {
+    let page = if pull.url.is_empty() { String::new() } else { format!(" ({})", pull.url) };
+    format!("pull request {}{page} waits for somebody to merge it", pull.number)
+}
+
+/// Says why the run waits, where that is news.
+async fn tell(execution: &mut Execution, message: &str) -> Result<(), Halt> {
+    let is_told = |status: &RunStatus| {
+        let mut conditions = status.conditions.iter();
+        conditions.any(|condition| condition.type_ == reason::WAITING && condition.message == message)
+    };
+    if is_told(&status(&execution.run)) {
+        return Ok(());
+    }
+    tracing::info!(run = execution.run.name_any(), message, "the run waits");
+    let generation = execution.run.metadata.generation;
+    execution
+        .update(|status| {
+            let reason = reason::AWAITING_MERGE;
+            set_condition(&mut status.conditions, reason::WAITING, true, reason, message, generation);
+        })
+        .await
+}

@@ -1,0 +1,410 @@
+//! Proposes what a run gathered: a commit on a branch of the deployment's own, and one pull request of that.
+//!
+//! Start at [`propose`]. The world is the branch that the pull request goes to (the *base*): what stands there is done, and
+//! what is only proposed is not. So the same run, carried out again, sees by the base whether people merged it.
+//!
+//! **Invariant:** no push is forced. The branch is only ever moved to a commit that goes on from where it is, and not at all
+//! when somebody else's commits are on it.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use git2::{Commit, Oid, Repository, Sort};
+use stoa_engine::Owner;
+use stoa_pulls::{PullError, PullRequest, PullRequests, PullState, Text, is_marked, marked, quoted};
+use stoa_runtime::{Finished, Grant, Proposal, ProposalState, RuntimeError};
+
+use crate::commit::{self, Draft, FileChange, Gathered};
+use crate::place::{Advance, Place, found};
+use crate::{FIELD, GitOpsRuntime, RunInfo, invalid};
+
+/// How many files are named in a description.
+const NAMED: usize = 100;
+
+/// How changes are proposed.
+#[derive(Clone)]
+pub struct Proposing {
+    /// The pull requests of the repository.
+    pub pulls: Arc<dyn PullRequests>,
+    /// What the names of branches begin with, before the organization; empty means `stoa/`.
+    pub branch_prefix: String,
+    /// The pull request that an earlier try of the same run opened or found.
+    pub earlier: Option<u64>,
+}
+
+impl fmt::Debug for Proposing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Proposing").field("pulls", &self.pulls).field("earlier", &self.earlier).finish_non_exhaustive()
+    }
+}
+
+impl Proposing {
+    /// The branch of a deployment: `stoa/<organization>/<stack>/<workspace>`.
+    ///
+    /// # Errors
+    ///
+    /// [`RuntimeError::Invalid`] when that is no name of a branch.
+    pub(crate) fn branch(&self, owner: &Owner) -> Result<String, RuntimeError> {
+        let prefix = if self.branch_prefix.is_empty() { "stoa/" } else { &self.branch_prefix };
+        let parts = [owner.organization.as_str(), &owner.stack, &owner.workspace];
+        let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        let branch = format!("{prefix}{}", parts.join("/"));
+        if !git2::Reference::is_valid_name(&format!("refs/heads/{branch}")) {
+            let message = format!("`{branch}` would be the branch of the pull request, and is no name of one");
+            return Err(invalid(&message, "spec.gitops.pullRequest.branchPrefix"));
+        }
+        Ok(branch)
+    }
+}
+
+/// What the marker of a deployment's pull request says.
+fn marker(owner: &Owner) -> String {
+    format!("stoa:proposal:{}/{}", commit::stack(owner), owner.workspace)
+}
+
+/// Has the changes merged into the base, or asks people to.
+///
+/// # Errors
+///
+/// [`RuntimeError::Rejected`] when somebody else's commits are in the way, or the proposal was merged as something else.
+pub(crate) async fn propose(
+    runtime: &GitOpsRuntime,
+    proposing: &Proposing,
+    branch: Arc<Place>,
+    changes: Gathered,
+    grant: &Grant,
+) -> Result<Finished, RuntimeError> {
+    let pulls = &*proposing.pulls;
+    // Before the base is looked at, which then has what was merged.
+    let (base_name, head_name) = (runtime.place.branch().to_owned(), branch.branch().to_owned());
+    let earlier = match proposing.earlier {
+        Some(number) => Some(pulls.get(number).await.map_err(|err| explain(&err))?),
+        None => None,
+    };
+    // The workspace may lead to another branch by now.
+    let earlier = earlier.filter(|pull| pull.base == base_name && pull.head == head_name && !pull.is_fork);
+    let (run, of_grant) = (Arc::clone(&runtime.run), grant.clone());
+    let state = earlier.as_ref().map(|pull| pull.state.clone());
+    let work = Branching { run, changes, earlier: state, grant: of_grant };
+    let branched = runtime.blocking(move |base| work.write(base, &branch)).await?;
+    let proposal = |pull: &PullRequest, commit: String, state| {
+        let proposal =
+            Proposal { number: pull.number, url: pull.url.clone(), branch: head_name.clone(), commit, state };
+        Finished { proposal: Some(proposal), ..Finished::default() }
+    };
+    match branched {
+        Branched::InBase { finished, is_stale } => {
+            if is_stale {
+                withdraw(pulls, &runtime.run.owner, &head_name, &base_name, grant).await?;
+            }
+            Ok(finished)
+        }
+        Branched::Ended { commit, state } => {
+            let pull = match earlier {
+                Some(pull) => Some(pull),
+                None => pulls.find(&head_name, &base_name).await.map_err(|err| explain(&err))?,
+            };
+            let pull = pull.ok_or_else(|| rejected("another run of the deployment has taken the branch".to_owned()))?;
+            Ok(proposal(&pull, commit, state))
+        }
+        Branched::Ready { commit, text } => {
+            let pull = match earlier {
+                Some(pull) => Some(pull),
+                None => pulls.find(&head_name, &base_name).await.map_err(|err| explain(&err))?,
+            };
+            grant.check()?;
+            let pull = match pull {
+                None => pulls.open(&head_name, &base_name, &text).await.map_err(|err| explain(&err))?,
+                Some(pull) => {
+                    let is_same = pull.title == text.title && pull.body.trim_end() == text.body.trim_end();
+                    // One that a person opened has their words.
+                    if !is_same && is_marked(&pull.body, &marker(&runtime.run.owner)) {
+                        pulls.update(pull.number, &text).await.map_err(|err| explain(&err))?;
+                    }
+                    pull
+                }
+            };
+            Ok(proposal(&pull, commit, ProposalState::Open))
+        }
+    }
+}
+
+/// Closes our pull request, if it is open: there is nothing left to propose.
+async fn withdraw(
+    pulls: &dyn PullRequests,
+    owner: &Owner,
+    head: &str,
+    base: &str,
+    grant: &Grant,
+) -> Result<(), RuntimeError> {
+    let Some(pull) = pulls.find(head, base).await.map_err(|err| explain(&err))? else { return Ok(()) };
+    if !is_marked(&pull.body, &marker(owner)) {
+        return Ok(());
+    }
+    grant.check()?;
+    let why = format!("Branch {} has all of it already, so that there is nothing left to merge.", quoted(base));
+    pulls.comment(pull.number, "stoa:withdrawn", &why).await.map_err(|err| explain(&err))?;
+    pulls.close(pull.number).await.map_err(|err| explain(&err))
+}
+
+fn explain(err: &PullError) -> RuntimeError {
+    let message = format!("pull requests: {err}");
+    match err {
+        PullError::Limited { .. } | PullError::Unavailable(_) => RuntimeError::Unavailable { message },
+        PullError::Unauthorized(_) | PullError::NotFound(_) | PullError::Refused(_) | PullError::Malformed(_) => {
+            RuntimeError::Rejected { message, field: Some(FIELD.to_owned()) }
+        }
+    }
+}
+
+fn rejected(message: String) -> RuntimeError {
+    RuntimeError::Rejected { message, field: None }
+}
+
+/// What became of the branch.
+enum Branched {
+    /// The base has everything. `is_stale`: what is proposed, if anything is, was so by this run or earlier ones alone.
+    InBase { finished: Finished, is_stale: bool },
+    /// The proposal is no more.
+    Ended { commit: String, state: ProposalState },
+    /// The branch has the changes; people are to be asked.
+    Ready { commit: String, text: Text },
+}
+
+/// What is done with the repository, on a thread that may wait.
+struct Branching {
+    run: Arc<RunInfo>,
+    changes: Gathered,
+    /// What became of the pull request of an earlier try.
+    earlier: Option<PullState>,
+    grant: Grant,
+}
+
+/// The commits that the branch has and the base has not.
+#[derive(Default)]
+struct Unmerged {
+    /// The newest that is not ours: what it is called and who made it.
+    foreign: Option<String>,
+    /// The run of the newest that is ours, by uid and name.
+    newest: Option<(String, String)>,
+    /// Whether one of them is of this run.
+    has_own: bool,
+    is_empty: bool,
+}
+
+impl Branching {
+    fn write(&self, base: &Place, head: &Place) -> Result<Branched, RuntimeError> {
+        let mut last = String::new();
+        for race in 0..commit::RACES {
+            commit::wait_before(race);
+            let (repository, tip) = base.head()?;
+            let Some(tip) = tip else {
+                let message = format!("there is no branch {}, which a pull request could go to", base.branch());
+                return Err(RuntimeError::Rejected { message, field: Some("spec.gitops.branch".to_owned()) });
+            };
+            let (_, on_branch) = head.head()?;
+            match self.decide(&repository, tip, on_branch, head).map_err(|err| base.explain(&err))? {
+                Decision::Done(branched) => return Ok(branched),
+                Decision::Refused(error) => return Err(error),
+                Decision::Push { commit, text } => match head.advance(&repository, on_branch, commit, &self.grant)? {
+                    Advance::Done => return Ok(Branched::Ready { commit: commit.to_string(), text }),
+                    Advance::Raced(why) => last = why,
+                },
+            }
+        }
+        Err(commit::outrun(&last))
+    }
+
+    fn decide(
+        &self,
+        repository: &Repository,
+        tip: Oid,
+        on_branch: Option<Oid>,
+        head: &Place,
+    ) -> Result<Decision, git2::Error> {
+        let run = &*self.run;
+        let base = repository.find_commit(tip)?;
+        let mut draft = commit::draft(repository, &base.tree()?, run, &self.changes)?;
+        let unmerged = match on_branch {
+            Some(branch) => self.unmerged(repository, tip, branch)?,
+            None => Unmerged { is_empty: true, ..Unmerged::default() },
+        };
+        let has_proposed = self.earlier.is_some() || !commit::commits_of(repository, tip, &run.uid)?.is_empty();
+        let in_base = |commit: Oid, draft: &mut Draft<'_>| {
+            // Once this run has proposed something, what another one proposes is later.
+            let is_later = unmerged.newest.as_ref().is_some_and(|(uid, _)| *uid != run.uid) && has_proposed;
+            let is_stale = unmerged.foreign.is_none() && !is_later;
+            let left = std::mem::take(&mut draft.left);
+            let commit = (!self.changes.is_empty()).then(|| commit.to_string());
+            let finished = Finished { commit, left, proposal: None };
+            Decision::Done(Branched::InBase { finished, is_stale })
+        };
+        let is_blocked = draft.blocked.is_some();
+        if draft.tree.is_none() && !is_blocked {
+            return Ok(in_base(tip, &mut draft));
+        }
+        if let Some(merged) = self.merged(repository, tip, &draft)? {
+            return Ok(in_base(merged, &mut draft));
+        }
+        match &self.earlier {
+            Some(PullState::Merged(_)) => {
+                let paths: Vec<&str> = draft.files.keys().take(3).copied().collect();
+                let message = format!(
+                    "the pull request was merged, but not with what was planned ({} otherwise); start another run",
+                    paths.join(", ")
+                );
+                return Ok(Decision::Refused(rejected(message)));
+            }
+            Some(PullState::Closed) => {
+                let commit = on_branch.map(|commit| commit.to_string()).unwrap_or_default();
+                return Ok(Decision::Done(Branched::Ended { commit, state: ProposalState::Closed }));
+            }
+            Some(PullState::Open) | None => {}
+        }
+        if let Some(path) = &draft.blocked {
+            return Ok(Decision::Refused(commit::blocked(path)));
+        }
+        if let Some(error) = draft.owned.take() {
+            return Ok(Decision::Refused(error));
+        }
+        let Some(tree) = draft.tree else { return Ok(in_base(tip, &mut draft)) };
+        if let (Some(branch), true, Some((uid, name))) = (on_branch, unmerged.has_own, &unmerged.newest)
+            && *uid != run.uid
+        {
+            let state = ProposalState::Superseded(name.clone());
+            return Ok(Decision::Done(Branched::Ended { commit: branch.to_string(), state }));
+        }
+        let text = self.text(&draft);
+        let Some(branch) = on_branch else {
+            let commit = commit::make(repository, run, &draft, tree, &[&base])?;
+            return Ok(Decision::Push { commit, text });
+        };
+        if self.is_proposed(repository, &base, branch, &draft, &unmerged)? {
+            return Ok(Decision::Done(Branched::Ready { commit: branch.to_string(), text }));
+        }
+        if let Some(foreign) = &unmerged.foreign {
+            let message = format!(
+                "branch {} has commits of others, which are not overwritten: {foreign}; merge or close its pull request, or \
+                 delete the branch, and start another run",
+                head.branch()
+            );
+            return Ok(Decision::Refused(rejected(message)));
+        }
+        let branch = repository.find_commit(branch)?;
+        let parents: Vec<&Commit<'_>> = match found(repository.merge_base(tip, branch.id()))? {
+            // It was merged and left behind.
+            _ if unmerged.is_empty => vec![&base],
+            Some(forked) if forked == tip => vec![&branch],
+            _ => vec![&branch, &base],
+        };
+        let commit = commit::make(repository, run, &draft, tree, &parents)?;
+        Ok(Decision::Push { commit, text })
+    }
+
+    /// The commit by which the changes came into the base, though it may have moved on from them.
+    fn merged(&self, repository: &Repository, tip: Oid, draft: &Draft<'_>) -> Result<Option<Oid>, git2::Error> {
+        let by_server = match &self.earlier {
+            Some(PullState::Merged(Some(commit))) => Oid::from_str(commit).ok(),
+            Some(PullState::Merged(None) | PullState::Open | PullState::Closed) | None => None,
+        };
+        let by_server = by_server.and_then(|commit| repository.find_commit(commit).ok());
+        let by_server =
+            by_server.filter(|of| of.id() == tip || repository.graph_descendant_of(tip, of.id()).unwrap_or_default());
+        let own = commit::commits_of(repository, tip, &self.run.uid)?;
+        for commit in by_server.into_iter().chain(own) {
+            if commit::holds(&commit.tree()?, &self.changes, &draft.others)? {
+                return Ok(Some(commit.id()));
+            }
+        }
+        Ok(None)
+    }
+
+    fn unmerged(&self, repository: &Repository, tip: Oid, branch: Oid) -> Result<Unmerged, git2::Error> {
+        let mut walk = repository.revwalk()?;
+        walk.set_sorting(Sort::TOPOLOGICAL)?;
+        walk.push(branch)?;
+        walk.hide(tip)?;
+        let mut unmerged = Unmerged { is_empty: true, ..Unmerged::default() };
+        for id in walk.take(commit::HISTORY) {
+            let commit = repository.find_commit(id?)?;
+            unmerged.is_empty = false;
+            if !commit::is_of(&commit, &self.run.owner) {
+                let by = String::from_utf8_lossy(commit.author().name_bytes()).into_owned();
+                let by: String = by.chars().filter(|c| !c.is_control()).take(100).collect();
+                unmerged.foreign.get_or_insert_with(|| format!("{:.10} by {by}", commit.id().to_string()));
+                continue;
+            }
+            let uid = commit::trailer(&commit, commit::RUN).unwrap_or_default();
+            unmerged.has_own |= uid == self.run.uid;
+            let name = commit::trailer(&commit, commit::RUN_NAME).unwrap_or_else(|| uid.clone());
+            unmerged.newest.get_or_insert((uid, name));
+        }
+        Ok(unmerged)
+    }
+
+    /// Whether the branch proposes the changes as it is, and can be merged as far as they go. What others added to this run's
+    /// proposal stays, as long as that holds.
+    fn is_proposed(
+        &self,
+        repository: &Repository,
+        base: &Commit<'_>,
+        branch: Oid,
+        draft: &Draft<'_>,
+        unmerged: &Unmerged,
+    ) -> Result<bool, git2::Error> {
+        let Some(forked) = found(repository.merge_base(base.id(), branch))? else { return Ok(false) };
+        let (forked, now) = (repository.find_commit(forked)?.tree()?, base.tree()?);
+        for path in draft.files.keys() {
+            let of = |tree: &git2::Tree<'_>| found(tree.get_path(Path::new(path))).map(|it| it.map(|entry| entry.id()));
+            if of(&forked)? != of(&now)? {
+                return Ok(false);
+            }
+        }
+        let there = repository.find_commit(branch)?.tree()?;
+        if unmerged.has_own && commit::holds(&there, &self.changes, &draft.others)? {
+            return Ok(true);
+        }
+        let wanted = commit::draft(repository, &forked, &self.run, &self.changes)?.tree;
+        Ok(wanted == Some(there.id()))
+    }
+
+    /// What people read.
+    fn text(&self, draft: &Draft<'_>) -> Text {
+        let run = &*self.run;
+        let mut body = format!(
+            "Stoa proposes this for stack {} in workspace {}.\n\n",
+            quoted(&commit::stack(&run.owner)),
+            quoted(&run.owner.workspace)
+        );
+        for (what, text) in
+            [("run", &run.name), ("asked for by", &run.requester), ("commit of the source", &run.source_commit)]
+        {
+            if !text.is_empty() {
+                body.push_str(&format!("- {what} {}\n", quoted(text)));
+            }
+        }
+        body.push('\n');
+        for (path, change) in draft.files.iter().take(NAMED) {
+            body.push_str(&format!("- {} {}\n", FileChange::word(*change), quoted(path)));
+        }
+        if draft.files.len() > NAMED {
+            body.push_str(&format!("- and {} more\n", draft.files.len() - NAMED));
+        }
+        body.push_str(
+            "\nIt is deployed, and the run ends, once this is merged. Later runs change this pull request; closing it ends the \
+             run. Stoa overwrites no commit of others on the branch.",
+        );
+        Text { title: draft.title(run), body: marked(&body, &marker(&run.owner)) }
+    }
+}
+
+enum Decision {
+    Done(Branched),
+    Refused(RuntimeError),
+    /// The branch is to be moved here.
+    Push {
+        commit: Oid,
+        text: Text,
+    },
+}

@@ -1,0 +1,397 @@
+//! What is proposed, against a server with pull requests of the repository.
+
+use stoa_engine::Action;
+use stoa_pulls::testing::{Forge, Merge};
+use stoa_pulls::{Address, Credentials, Pauses, Provider, Server as Pulls};
+use stoa_runtime::{Finished, Proposal, ProposalState};
+
+use super::*;
+
+const BRANCH: &str = "stoa/shop/web-dev/dev";
+
+/// A repository with a branch `main`, and a server with its pull requests.
+struct Scene {
+    bed: Bed,
+    forge: Forge,
+}
+
+impl Scene {
+    async fn new(bed: Bed) -> Self {
+        let root = bed.directory.path().parent().unwrap().to_owned();
+        let forge = Forge::start(&root, "s3cr3t").await;
+        let scene = Self { bed, forge };
+        scene.push("main", "README.md", "by hand\n");
+        scene
+    }
+
+    async fn both() -> [Self; 2] {
+        let [local, remote] = Bed::both();
+        [Self::new(local).await, Self::new(remote).await]
+    }
+
+    fn name(&self) -> String {
+        format!("{}/deploy", self.bed.directory.path().file_name().unwrap().to_str().unwrap())
+    }
+
+    fn pulls(&self) -> Arc<Pulls> {
+        let remote = format!("file:///srv/{}.git", self.name());
+        let address = Address::new(Provider::Gitea, &remote, Some(&self.forge.url())).unwrap();
+        let credentials = Credentials { token: Some("s3cr3t".to_owned()), ..Credentials::default() };
+        Arc::new(Pulls::new(address, &credentials, Pauses::default()).unwrap())
+    }
+
+    fn runtime(&self, uid: &str, earlier: Option<u64>) -> GitOpsRuntime {
+        let mut config = self.bed.config(uid);
+        config.run.name = format!("run-{uid}");
+        config.proposing = Some(Proposing { pulls: self.pulls(), branch_prefix: String::new(), earlier });
+        GitOpsRuntime::new(config, Arc::new(Anonymous)).unwrap()
+    }
+
+    /// Carries a run out that wants these values of ConfigMaps.
+    async fn finish(&self, uid: &str, earlier: Option<u64>, wanted: &[(&str, &str)]) -> Result<Finished, RuntimeError> {
+        let runtime = self.runtime(uid, earlier);
+        for (name, value) in wanted {
+            apply(&runtime, &config_map(name, value)).await;
+        }
+        runtime.finish(&Grant::unlimited()).await
+    }
+
+    async fn propose(&self, uid: &str, earlier: Option<u64>, wanted: &[(&str, &str)]) -> Proposal {
+        self.finish(uid, earlier, wanted).await.unwrap().proposal.expect("it is proposed")
+    }
+
+    /// Carries a run out that proposes nothing; the commit that has its changes.
+    async fn done(&self, uid: &str, earlier: Option<u64>, wanted: &[(&str, &str)]) -> Option<String> {
+        let finished = self.finish(uid, earlier, wanted).await.unwrap();
+        assert_eq!(finished.proposal, None);
+        finished.commit
+    }
+
+    async fn refusal(&self, uid: &str, earlier: Option<u64>, wanted: &[(&str, &str)]) -> String {
+        let err = self.finish(uid, earlier, wanted).await.unwrap_err();
+        assert!(!err.is_retryable(), "{err}");
+        err.to_string()
+    }
+
+    fn head(&self, branch: &str) -> Option<Oid> {
+        self.bed.repository().refname_to_id(&format!("refs/heads/{branch}")).ok()
+    }
+
+    /// Somebody pushes a file.
+    fn push(&self, branch: &str, path: &str, content: &str) -> Oid {
+        let repository = self.bed.repository();
+        let parent = self.head(branch).map(|head| repository.find_commit(head).unwrap());
+        let base = match &parent {
+            Some(parent) => parent.tree().unwrap(),
+            None => repository.find_tree(repository.treebuilder(None).unwrap().write().unwrap()).unwrap(),
+        };
+        let mut update = git2::build::TreeUpdateBuilder::new();
+        update.upsert(path, repository.blob(content.as_bytes()).unwrap(), git2::FileMode::Blob);
+        let tree = repository.find_tree(update.create_updated(&repository, &base).unwrap()).unwrap();
+        let bob = git2::Signature::now("Bob", "bob@example.com").unwrap();
+        let parents: Vec<_> = parent.iter().collect();
+        repository.commit(Some(&format!("refs/heads/{branch}")), &bob, &bob, "by hand", &tree, &parents).unwrap()
+    }
+
+    /// The files that a branch has and main does not have so.
+    fn proposed(&self) -> Vec<String> {
+        let repository = self.bed.repository();
+        let tree = |branch: &str| repository.find_commit(self.head(branch).unwrap()).unwrap().tree().unwrap();
+        let diff = repository.diff_tree_to_tree(Some(&tree("main")), Some(&tree(BRANCH)), None).unwrap();
+        diff.deltas().map(|delta| delta.new_file().path().unwrap().display().to_string()).collect()
+    }
+
+    fn is_after(&self, commit: Oid, earlier: Oid) -> bool {
+        commit == earlier || self.bed.repository().graph_descendant_of(commit, earlier).unwrap()
+    }
+}
+
+#[tokio::test]
+async fn run_is_one_pull_request_and_nothing_is_done_before_it_is_merged() {
+    for (scene, how) in Scene::both().await.into_iter().zip([Merge::Commit, Merge::Squash]) {
+        let base = scene.head("main");
+        let proposal = scene.propose("u-1", None, &[("a", "1"), ("b", "1")]).await;
+        assert_eq!((proposal.number, proposal.branch.as_str(), &proposal.state), (1, BRANCH, &ProposalState::Open));
+        assert_eq!(Some(proposal.commit.clone()), scene.head(BRANCH).map(|head| head.to_string()));
+        assert_eq!(scene.head("main"), base, "the base is left alone");
+        assert_eq!(scene.proposed(), ["dev/shop/configmap-a.yaml", "dev/shop/configmap-b.yaml"]);
+        let pull = &scene.forge.pulls()[0];
+        assert_eq!(pull["title"], "shop/web-dev on dev: 2 created");
+        let body = pull["body"].as_str().unwrap();
+        assert!(
+            body.contains("- created `dev/shop/configmap-a.yaml`") && body.contains("asked for by `ann`"),
+            "{body}"
+        );
+
+        // However often it is carried out again, before it is known that there was an earlier try or after.
+        for earlier in [None, Some(1)] {
+            assert_eq!(scene.propose("u-1", earlier, &[("a", "1"), ("b", "1")]).await, proposal);
+        }
+        assert_eq!(scene.forge.pulls().len(), 1);
+
+        let merged = scene.forge.merge(1, how);
+        let done = scene.done("u-1", Some(1), &[("a", "1"), ("b", "1")]).await;
+        assert_eq!(done, Some(merged.to_string()));
+        // Once it is merged, others may change it.
+        scene.push("main", "dev/shop/configmap-a.yaml", "changed: since\n");
+        assert_eq!(scene.done("u-1", Some(1), &[("a", "1"), ("b", "1")]).await, Some(merged.to_string()));
+        // What was changed by hand is proposed to be as it should be, by another pull request.
+        assert_eq!(scene.propose("u-2", None, &[("a", "1"), ("b", "1")]).await.number, 2);
+        assert_eq!(scene.proposed(), ["dev/shop/configmap-a.yaml"]);
+        assert_eq!(scene.forge.pulls()[1]["title"], "shop/web-dev on dev: 1 updated");
+    }
+}
+
+#[tokio::test]
+async fn next_run_changes_the_pull_request_and_ends_the_one_before() {
+    for scene in Scene::both().await {
+        scene.propose("u-1", None, &[("a", "1"), ("gone", "1")]).await;
+        let first = scene.head(BRANCH).unwrap();
+        let proposal = scene.propose("u-2", None, &[("a", "2"), ("b", "2")]).await;
+        assert_eq!((proposal.number, scene.forge.pulls().len()), (1, 1));
+        let second = scene.head(BRANCH).unwrap();
+        assert!(scene.is_after(second, first), "it goes on from what was there");
+        assert_eq!(scene.proposed(), ["dev/shop/configmap-a.yaml", "dev/shop/configmap-b.yaml"], "and nothing else");
+        for earlier in [None, Some(1)] {
+            let ended = scene.propose("u-1", earlier, &[("a", "1"), ("gone", "1")]).await;
+            assert_eq!(ended.state, ProposalState::Superseded("run-u-2".to_owned()));
+        }
+        assert_eq!(scene.head(BRANCH), Some(second));
+        scene.forge.merge(1, Merge::Commit);
+        assert!(scene.done("u-2", Some(1), &[("a", "2"), ("b", "2")]).await.is_some());
+    }
+}
+
+#[tokio::test]
+async fn commits_of_others_on_the_branch_stay() {
+    for scene in Scene::both().await {
+        scene.propose("u-1", None, &[("a", "1")]).await;
+        let by_bob = scene.push(BRANCH, "notes.md", "why\n");
+        // It is still what was planned.
+        let proposal = scene.propose("u-1", Some(1), &[("a", "1")]).await;
+        assert_eq!((proposal.state, proposal.commit), (ProposalState::Open, by_bob.to_string()));
+        let refusal = scene.refusal("u-2", None, &[("a", "2")]).await;
+        assert!(refusal.contains(&format!("{:.10} by Bob", by_bob.to_string())), "{refusal}");
+        assert_eq!(scene.head(BRANCH), Some(by_bob), "nothing was overwritten");
+
+        let changed = scene.push(BRANCH, "dev/shop/configmap-a.yaml", "changed: by hand\n");
+        let refusal = scene.refusal("u-1", Some(1), &[("a", "1")]).await;
+        assert!(refusal.contains("has commits of others"), "{refusal}");
+        assert_eq!(scene.head(BRANCH), Some(changed));
+        // Nor is it done when they merge it.
+        scene.forge.merge(1, Merge::Squash);
+        let refusal = scene.refusal("u-1", Some(1), &[("a", "1")]).await;
+        assert!(refusal.starts_with("the pull request was merged, but not with what was planned"), "{refusal}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_closed_is_not_done_and_the_next_run_asks_again() {
+    for scene in Scene::both().await {
+        scene.propose("u-1", None, &[("a", "1")]).await;
+        scene.forge.close(1);
+        assert_eq!(scene.propose("u-1", Some(1), &[("a", "1")]).await.state, ProposalState::Closed);
+        assert_eq!(scene.forge.pulls().len(), 1);
+        let again = scene.propose("u-2", None, &[("a", "1")]).await;
+        assert_eq!((again.number, again.state), (2, ProposalState::Open));
+    }
+}
+
+#[tokio::test]
+async fn nothing_new_is_no_pull_request_and_ends_the_one_that_is_open() {
+    for scene in Scene::both().await {
+        assert_eq!(scene.done("u-0", None, &[]).await, None);
+        scene.propose("u-1", None, &[("a", "1")]).await;
+        scene.forge.merge(1, Merge::Commit);
+        assert!(scene.done("u-1", Some(1), &[("a", "1")]).await.is_some());
+        assert!(scene.done("u-2", None, &[("a", "1")]).await.is_some());
+        assert_eq!(scene.forge.pulls().len(), 1);
+
+        // What was wanted meanwhile is wanted no more.
+        scene.push("others", "notes.md", "mine\n");
+        let by_hand = scene.forge.open(&scene.name(), "others", "main", None);
+        scene.propose("u-3", None, &[("a", "2")]).await;
+        assert_eq!(scene.done("u-4", None, &[]).await, None);
+        let states = scene.forge.pulls();
+        assert_eq!((&states[1]["state"], &states[2]["state"]), (&json!("open"), &json!("closed")));
+        assert_eq!(by_hand, 2);
+        assert!(scene.forge.comments(3)[0].contains("nothing left to merge"));
+        // One that a person opened from our branch is theirs.
+        scene.propose("u-5", None, &[("a", "3")]).await;
+        scene.forge.describe(4, "mine now");
+        scene.propose("u-6", None, &[("a", "4")]).await;
+        assert_eq!(scene.forge.pulls()[3]["body"], "mine now");
+        assert_eq!(scene.done("u-7", None, &[]).await, None);
+        assert_eq!(scene.forge.pulls()[3]["state"], "open");
+    }
+}
+
+#[tokio::test]
+async fn earlier_run_that_finds_itself_merged_leaves_the_next_proposal_alone() {
+    let scene = Scene::new(Bed::local()).await;
+    scene.propose("u-1", None, &[("a", "1")]).await;
+    scene.forge.merge(1, Merge::Commit);
+    scene.propose("u-2", None, &[("b", "1")]).await;
+    assert!(scene.done("u-1", Some(1), &[("a", "1")]).await.is_some());
+    assert_eq!(scene.forge.pulls()[1]["state"], "open");
+}
+
+#[tokio::test]
+async fn base_that_moved_is_taken_in_without_force() {
+    for scene in Scene::both().await {
+        scene.propose("u-1", None, &[("a", "1")]).await;
+        let first = scene.head(BRANCH).unwrap();
+        // What does not matter changes nothing.
+        scene.push("main", "notes.md", "others\n");
+        scene.propose("u-1", Some(1), &[("a", "1")]).await;
+        assert_eq!(scene.head(BRANCH), Some(first));
+        // A file that is proposed would be in conflict.
+        let base = scene.push("main", "dev/shop/configmap-a.yaml", "others: too\n");
+        scene.propose("u-1", Some(1), &[("a", "1")]).await;
+        let second = scene.head(BRANCH).unwrap();
+        assert!(scene.is_after(second, first) && scene.is_after(second, base));
+        assert_eq!(scene.proposed(), ["dev/shop/configmap-a.yaml"]);
+        scene.forge.merge(1, Merge::Commit);
+        assert!(scene.done("u-1", Some(1), &[("a", "1")]).await.is_some());
+    }
+}
+
+#[tokio::test]
+async fn removal_is_proposed_too_and_files_of_others_are_left() {
+    let scene = Scene::new(Bed::local()).await;
+    scene.propose("u-1", None, &[("a", "1")]).await;
+    scene.forge.merge(1, Merge::Squash);
+    let runtime = scene.runtime("u-2", None);
+    let desired = config_map("a", "1");
+    let prior =
+        recorded(&desired, &scene.runtime("u-2", None).apply(&ApplyRequest::new(&desired, None)).await.unwrap());
+    runtime.delete(&prior).await.unwrap();
+    let finished = runtime.finish(&Grant::unlimited()).await.unwrap();
+    assert_eq!(finished.proposal.unwrap().number, 2);
+    assert_eq!(
+        scene.forge.pulls()[1]["title"],
+        format!("shop/web-dev on dev: 1 {}d", Action::Delete.to_string().to_lowercase())
+    );
+    // Another deployment's file is not proposed to change.
+    let mut config = scene.bed.config("u-3");
+    config.run.owner = owner("other");
+    config.proposing = Some(Proposing { pulls: scene.pulls(), branch_prefix: "bot/".to_owned(), earlier: None });
+    let other = GitOpsRuntime::new(config, Arc::new(Anonymous)).unwrap();
+    apply(&other, &config_map("a", "2")).await;
+    assert!(matches!(other.finish(&Grant::unlimited()).await, Err(RuntimeError::Owned(_))));
+    assert_eq!(scene.head("bot/shop/other/dev"), None);
+}
+
+#[tokio::test]
+async fn server_that_is_away_or_refuses_is_told_and_nothing_is_lost() {
+    let scene = Scene::new(Bed::local()).await;
+    scene.forge.refuse_next(502, "1");
+    let err = scene.finish("u-1", None, &[("a", "1")]).await.unwrap_err();
+    assert!(err.is_retryable() && !err.to_string().contains("s3cr3t"), "{err}");
+    let pushed = scene.head(BRANCH);
+    assert!(pushed.is_some(), "the branch was there first");
+    assert_eq!(scene.propose("u-1", None, &[("a", "1")]).await.number, 1);
+    assert_eq!(scene.head(BRANCH), pushed);
+    // When the time is over nothing is opened or moved.
+    let grant = Grant::until(tokio::time::Instant::now());
+    let other = scene.runtime("u-2", None);
+    apply(&other, &config_map("a", "2")).await;
+    assert!(other.finish(&grant).await.is_err());
+    assert_eq!(scene.head(BRANCH), pushed);
+}
+
+#[tokio::test]
+async fn branches_that_make_no_sense_are_refused_by_field() {
+    let scene = Scene::new(Bed::local()).await;
+    for prefix in ["a..b/", "/", "x.lock/"] {
+        let mut config = scene.bed.config("u-1");
+        config.proposing = Some(Proposing { pulls: scene.pulls(), branch_prefix: prefix.to_owned(), earlier: None });
+        let Err(RuntimeError::Invalid { field, .. }) = GitOpsRuntime::new(config, Arc::new(Anonymous)) else {
+            panic!("{prefix} is accepted")
+        };
+        assert_eq!(field.as_deref(), Some("spec.gitops.pullRequest.branchPrefix"));
+    }
+    let mut config = scene.bed.config("u-1");
+    config.branch = BRANCH.to_owned();
+    config.proposing = Some(Proposing { pulls: scene.pulls(), branch_prefix: String::new(), earlier: None });
+    assert!(matches!(GitOpsRuntime::new(config, Arc::new(Anonymous)), Err(RuntimeError::Invalid { .. })));
+    let mut config = scene.bed.config("u-1");
+    config.branch = "nowhere".to_owned();
+    config.proposing = Some(Proposing { pulls: scene.pulls(), branch_prefix: String::new(), earlier: None });
+    let runtime = GitOpsRuntime::new(config, Arc::new(Anonymous)).unwrap();
+    apply(&runtime, &config_map("a", "1")).await;
+    let err = runtime.finish(&Grant::unlimited()).await.unwrap_err();
+    assert_eq!(err.to_string(), "there is no branch nowhere, which a pull request could go to");
+}
+
+/// Whatever people and runs do, in any order: no commit of a person is lost, only people move the base, and there is one pull
+/// request at most.
+#[tokio::test]
+async fn nobody_loses_a_commit_whatever_the_order() {
+    let scene = Scene::new(Bed::local()).await;
+    // A fixed sequence of numbers that looks like none.
+    let mut seed = 7_u32;
+    let mut draw = |of: u32| {
+        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (seed >> 16) % of
+    };
+    let (mut by_people, mut run) = (Vec::new(), 0);
+    for step in 0..60 {
+        let base = scene.head("main").unwrap();
+        let (value, open) = (draw(3).to_string(), open_pull(&scene));
+        match draw(8) {
+            0 => drop(scene.push("main", "dev/shop/configmap-a.yaml", &format!("by: hand-{step}\n"))),
+            1 if scene.head(BRANCH).is_some() && draw(3) == 0 => {
+                by_people.push(scene.push(BRANCH, "notes.md", &format!("{step}\n")));
+            }
+            2 if let Some(number) = open => {
+                let tip = scene.head(BRANCH).unwrap();
+                let repository = scene.bed.repository();
+                let commit = |id| repository.find_commit(id).unwrap();
+                if !repository.merge_commits(&commit(base), &commit(tip), None).unwrap().has_conflicts() {
+                    scene.forge.merge(number, if draw(2) == 0 { Merge::Commit } else { Merge::Squash });
+                }
+            }
+            3 if let Some(number) = open => scene.forge.close(number),
+            4 if scene.head(BRANCH).is_some() && draw(2) == 0 => {
+                // Whoever deletes the branch knows what is on it.
+                by_people.clear();
+                let repository = scene.bed.repository();
+                repository.find_reference(&format!("refs/heads/{BRANCH}")).unwrap().delete().unwrap();
+                if let Some(number) = open {
+                    scene.forge.close(number);
+                }
+            }
+            kind => {
+                run += u32::from(kind % 2 == 0);
+                let earlier = open.filter(|_| kind % 2 == 1);
+                let before = scene.head(BRANCH);
+                let wanted = [("a", value.as_str()), ("b", value.as_str())];
+                let finished = scene.finish(&format!("u-{run}"), earlier, &wanted).await;
+                if let Err(err) = &finished {
+                    assert!(!err.is_retryable(), "step {step}: {err}");
+                }
+                assert_eq!(scene.head("main"), Some(base), "step {step}: a run moved the base");
+                if let (Some(before), Some(after)) = (before, scene.head(BRANCH)) {
+                    assert!(scene.is_after(after, before), "step {step}: a push was forced");
+                }
+                if let Ok(Finished { proposal: Some(Proposal { state: ProposalState::Open, .. }), .. }) = finished {
+                    assert!(open_pull(&scene).is_some(), "step {step}");
+                }
+            }
+        }
+        if let Some(head) = scene.head(BRANCH) {
+            assert!(by_people.iter().all(|commit| scene.is_after(head, *commit)), "step {step}: a commit is lost");
+        }
+    }
+    assert!(run > 5);
+}
+
+/// The pull request that is open, of which there is one at most.
+fn open_pull(scene: &Scene) -> Option<u64> {
+    let pulls = scene.forge.pulls();
+    let open: Vec<u64> =
+        pulls.iter().filter(|it| it["state"] == "open").filter_map(|it| it["number"].as_u64()).collect();
+    assert!(open.len() <= 1, "{open:?}");
+    open.first().copied()
+}
