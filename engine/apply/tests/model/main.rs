@@ -43,7 +43,7 @@ struct Model {
 enum End {
     /// No plan could be made, for these reasons.
     Refused(Vec<Problem>),
-    Ended(Planned, Outcome),
+    Ended(Planned, Box<Outcome>),
     /// The last of its tries crashed or was suspended.
     Interrupted,
 }
@@ -174,7 +174,7 @@ impl Model {
                     Goal::Apply(_) | Goal::Destroy => self.check_success(&run.goal).await,
                 }
             }
-            return End::Ended(planned, outcome);
+            return End::Ended(planned, Box::new(outcome));
         }
         End::Interrupted
     }
