@@ -91,6 +91,10 @@ impl<'a> Evaluation<'a> {
         self.depth += 1;
         let outcome = self.evaluate(expr);
         self.depth -= 1;
+        // What is large costs wherever it comes from, a variable too: else a few steps could have it many times.
+        if let Ok(value) = &outcome {
+            self.spend(value.size())?;
+        }
         outcome
     }
 

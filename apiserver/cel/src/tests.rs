@@ -309,6 +309,16 @@ async fn an_evaluation_ends_when_its_budget_is_spent() {
 }
 
 #[tokio::test]
+async fn what_is_large_costs_wherever_it_comes_from() {
+    let text = "a".repeat(2_000);
+    let many = vec!["s"; 100].join(", ");
+    let source = format!("cel.bind(s, '{text}'.replace('a', '{text}'), [{many}].join('') != '')");
+    let batch = Batch { variables: Arc::default(), programs: Arc::new(vec![Some(compile(&source))]) };
+    let outcome = evaluate(&batch, &Arc::new(inputs()), &Answers::new(), 1_000_000).await;
+    assert_eq!(outcome.unwrap_err(), Interrupted::OutOfBudget);
+}
+
+#[tokio::test]
 async fn what_the_authorizer_is_to_be_asked_is_told_and_the_answer_counts() {
     let source = "authorizer.group('apps').resource('deployments').check('create').allowed() || \
                   authorizer.path('/x').check('get').reason() == 'no'";

@@ -42,6 +42,9 @@ pub(crate) struct Pull {
 struct Branch {
     #[serde(rename = "ref")]
     name: String,
+    /// The branch's name, also once there is no such branch; at GitHub with its owner before it.
+    #[serde(default)]
+    label: Option<String>,
     #[serde(default)]
     sha: Option<String>,
     #[serde(default)]
@@ -80,6 +83,13 @@ impl TryFrom<Pull> for PullRequest {
 
     fn try_from(pull: Pull) -> Result<Self, PullError> {
         let malformed = |what: &str| PullError::Malformed(format!("the server told a pull request with {what}"));
+        let mut pull = pull;
+        // Gitea calls a branch that is gone by the ref of its pull request.
+        if pull.head.name.starts_with("refs/pull/")
+            && let Some(label) = pull.head.label.take()
+        {
+            pull.head.name = label.rsplit_once(':').map_or(label.as_str(), |(_, name)| name).to_owned();
+        }
         if [&pull.head.name, &pull.base.name].iter().any(|name| name.len() > LONGEST_TEXT) {
             return Err(malformed("a branch whose name is too long"));
         }

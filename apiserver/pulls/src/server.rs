@@ -157,7 +157,8 @@ impl Server {
     async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<(HeaderMap, Bytes), PullError> {
         let shown = self.address.shown();
         if let Some(wait) = self.pauses.left(self.limited) {
-            let message = format!("{shown} asked to wait for another {} s", wait.as_secs() + 1);
+            // Without the time: what is told of it is to change no more often than what it says.
+            let message = format!("{shown} asked to be left alone for a while");
             return Err(PullError::Limited { message, wait });
         }
         let failed = |why: &str| PullError::Unavailable(format!("{shown} {why}"));

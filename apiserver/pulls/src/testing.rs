@@ -202,11 +202,14 @@ impl Pull {
             None => (self.repository.clone(), self.last_head),
         };
         let url = format!("https://git.example.com/{}/pulls/{}", self.repository, self.number);
+        // As Gitea has it.
+        let is_there = self.fork.is_some() || commit(root, &self.repository, &self.head).is_some();
+        let head = if is_there { self.head.clone() } else { format!("refs/pull/{}/head", self.number) };
         json!({
             "number": self.number, "html_url": url, "title": self.title, "body": self.body, "state": self.state,
             "merged": self.merged.is_some(), "merge_commit_sha": self.merged.map(|it| it.to_string()),
             "user": {"login": self.author},
-            "head": {"ref": self.head, "sha": sha.to_string(), "repo": {"full_name": of}},
+            "head": {"ref": head, "label": self.head, "sha": sha.to_string(), "repo": {"full_name": of}},
             "base": {"ref": self.base, "sha": "", "repo": {"full_name": self.repository}},
         })
     }

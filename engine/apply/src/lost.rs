@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use stoa_engine::{
-    Clusters, ObjectRef, OpenCall, Problem, ResourceId, ResourceType, Sensitive, Spec, State, StateResource,
+    Action, Clusters, ObjectRef, OpenCall, Problem, ResourceId, ResourceType, Sensitive, Spec, State, StateResource,
     planner::unknown_state,
 };
 use stoa_runtime::{Found, LostCall, Runtime, RuntimeError};
@@ -29,6 +29,10 @@ pub(crate) async fn decide(runtime: &dyn Runtime, spec: &Spec, state: &State) ->
     let sought: Vec<(StateResource, &OpenCall)> = open
         .filter_map(|call| {
             let wanted = spec.resources.iter().find(|resource| resource.id == call.id);
+            // It was there before us, and only its resource, which is gone, said whether it may ever be removed.
+            if call.action == Action::Adopt && wanted.is_none() && !resources.contains_key(&call.id) {
+                return None;
+            }
             let named = resources.get(&call.id).cloned().or_else(|| {
                 let named = StateResource::named_by(&call.id)?;
                 let extensions = wanted.map(|wanted| wanted.extensions.clone()).unwrap_or_default();

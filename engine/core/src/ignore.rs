@@ -6,6 +6,8 @@
 //! Kusion has `--ignore-fields`, which hides differences of a whole operation and applies the fields all the same. The paths
 //! are written as there.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value};
 
 use crate::object::ObjectRef;
@@ -94,7 +96,8 @@ impl Ignored {
     }
 
     /// What a field manager applies over an object that is live with its `managedFields`: these fields left out. One that the
-    /// manager alone has would be removed by that, and stays as it is instead, until somebody else sets it.
+    /// manager alone has would be removed by that, and stays as it is instead, until somebody else sets it; in a map that
+    /// is for each field, since several may have some of it.
     #[must_use]
     pub fn applied(
         &self,
@@ -104,9 +107,17 @@ impl Ignored {
     ) -> Map<String, Value> {
         let entries = live.get("metadata").and_then(|metadata| metadata.get("managedFields")).and_then(Value::as_array);
         for path in &self.0 {
-            // Where nobody keeps who has what, nothing may be left out.
-            let stays = entries.is_none_or(|entries| is_held_alone(entries, live, path, manager));
-            put(&mut wanted, path, live, !stays);
+            let mut leaves = Vec::new();
+            leaves_of(get(&wanted, path), get(live, path), path.clone(), &mut leaves);
+            let is_map = leaves.first() != Some(path);
+            for leaf in &leaves {
+                // Where nobody keeps who has what, nothing may be left out.
+                let stays = entries.is_none_or(|entries| is_held_alone(entries, live, leaf, manager));
+                put(&mut wanted, leaf, live, !stays);
+            }
+            if is_map && get(&wanted, path).is_some_and(is_hollow) {
+                put(&mut wanted, path, live, true);
+            }
         }
         wanted
     }
@@ -236,6 +247,26 @@ fn put(root: &mut Map<String, Value>, path: &FieldPath, live: &Map<String, Value
     }
 }
 
+/// The fields without fields of their own at and below a path, of what is wanted and what is live.
+fn leaves_of(wanted: Option<&Value>, live: Option<&Value>, path: FieldPath, leaves: &mut Vec<FieldPath>) {
+    let maps: Vec<&Map<String, Value>> = [wanted, live].into_iter().flatten().filter_map(Value::as_object).collect();
+    let is_map = maps.len() == [wanted, live].into_iter().flatten().count();
+    let keys: BTreeSet<&String> = maps.iter().flat_map(|map| map.keys()).collect();
+    if !is_map || keys.is_empty() {
+        leaves.push(path);
+        return;
+    }
+    for key in keys {
+        let below = path.concat(&[Segment::Key(key.clone())]);
+        leaves_of(wanted.and_then(|it| it.get(key)), live.and_then(|it| it.get(key)), below, leaves);
+    }
+}
+
+/// Whether a map has nothing but maps in it.
+fn is_hollow(value: &Value) -> bool {
+    value.as_object().is_some_and(|map| map.values().all(is_hollow))
+}
+
 /// How an entry of `managedFields` has a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hold {
@@ -255,6 +286,8 @@ fn is_held_alone(entries: &[Value], live: &Map<String, Value>, path: &FieldPath,
     match entries.iter().find(is_ours).map_or(Hold::No, hold) {
         Hold::No => false,
         Hold::Around => true,
+        // Of a list, others may have other items than we, which would go.
+        Hold::Exact if get(live, path).is_some_and(Value::is_array) => true,
         Hold::Exact => !entries.iter().filter(|entry| !is_ours(entry)).any(|entry| hold(entry) == Hold::Exact),
     }
 }
@@ -390,6 +423,24 @@ mod tests {
         assert_eq!(applied(json!([entry("stoa", without)])), left_out, "what nobody has is not taken");
         // A list with one owner is taken whole.
         assert_eq!(applied(json!([entry("stoa", spec(json!({"f:containers": {}})))])), one);
+    }
+
+    #[test]
+    fn what_several_have_of_a_map_is_left_to_each() {
+        let fields = json!(["metadata.annotations", "data"]);
+        let annotations = |annotations: Value| json!({"metadata": {"annotations": annotations}});
+        let wanted = map(annotations(json!({"scrape": "true", "theirs": "1", "new": "1"})));
+        let mut live = map(annotations(json!({"scrape": "live", "theirs": "2", "restartedAt": "now"})));
+        let ours = json!({"f:metadata": {"f:annotations": {"f:scrape": {}, "f:theirs": {}}}});
+        let theirs = json!({"f:metadata": {"f:annotations": {"f:theirs": {}, "f:restartedAt": {}}}});
+        let entries = json!([entry("stoa", ours), entry("kubectl", theirs.clone())]);
+        live["metadata"].as_object_mut().unwrap().insert("managedFields".to_owned(), entries);
+        let ignored = Ignored::of(&resource(fields)).unwrap();
+        // Ours stays as it is, or it would go; theirs is left to them; what nobody has is not taken.
+        let applied = Value::Object(ignored.applied(wanted.clone(), &live, "stoa"));
+        assert_eq!(applied, annotations(json!({"scrape": "live"})));
+        live["metadata"]["managedFields"] = json!([entry("kubectl", theirs)]);
+        assert_eq!(Value::Object(ignored.applied(wanted, &live, "stoa")), json!({"metadata": {}}));
     }
 
     #[test]

@@ -316,6 +316,13 @@ fn decide_place(
     if is_to_be_left(&prior.extensions) {
         return Ok(decision);
     }
+    if let Some(Live::Unverified(why)) = input.live.get(&resource.id) {
+        let to = input.clusters.of_wanted(resource);
+        let message = format!(
+            "it is to go from cluster {from} to {to}, and stays where it is while {to} cannot be looked at: {why}"
+        );
+        return Err(Problem::new(reason::UNAVAILABLE, message).of(&resource.id).at("extensions.cluster"));
+    }
     if !input.clusters.has(from) {
         let message = format!(
             "it is recorded in cluster {from}, which the workspace does not have; it cannot be removed there before the \

@@ -458,14 +458,16 @@ impl Scheduler {
         let now = Instant::now();
         let due: Vec<_> = self.later.iter().filter(|(_, at)| **at <= now).map(|(key, _)| key.clone()).collect();
         for key in due {
-            self.later.remove(&key);
             let Ok(runs) = self.services.lookup.api::<Run>() else { return };
-            let Ok(Some(run)) = runs.get_opt(&key.0, &key.1).await else { continue };
+            // Nothing else may tell of one that cannot be read now.
+            let Ok(found) = runs.get_opt(&key.0, &key.1).await else { continue };
+            self.later.remove(&key);
+            let Some(run) = found else { continue };
             let state = status(&run);
             let (Some(ttl), Some(completed), true) =
                 (run.spec.ttl_seconds_after_finished, state.completion_time, state.phase.is_terminal())
             else {
-                self.see(run).await;
+                Box::pin(self.see(run)).await;
                 continue;
             };
             let kept = self.services.now().duration_since(completed.0).as_secs();

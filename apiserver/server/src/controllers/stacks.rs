@@ -23,7 +23,7 @@ use crate::{
     events::Kind,
     kinds::stack::{is_deployed, live_workspaces},
     runs::{
-        Services, awaits_approval,
+        Services, awaits_approval, awaits_merge,
         readiness::{self, OfSourceStatus},
         state, status,
         target::is_internal,
@@ -189,6 +189,14 @@ async fn remove(services: &Services, stack: &Stack) -> Result<Option<Duration>, 
     let mut is_busy = false;
     for run in active_runs(services, stack).await? {
         is_busy = true;
+        // Merged after its run has ended, what it proposes would be deployed and nobody would know of it.
+        if awaits_merge(&run) && stack.spec.deletion_policy != DeletionPolicy::Orphan {
+            let pull = status(&run).pull_request.map(|pull| pull.number).unwrap_or_default();
+            let run = run.name_any();
+            let message = format!("the stack waits until pull request {pull} of run {run} is merged or closed");
+            services.recorder.record(stack, Kind::Warning, reason::TERMINATING, message);
+            return Ok(Some(Duration::from_secs(5)));
+        }
         if !run.spec.cancel {
             let runs = services.lookup.api::<Run>()?;
             runs.update_with(&namespace, &run.name_any(), |r: &mut Run| r.spec.cancel = true).await?;

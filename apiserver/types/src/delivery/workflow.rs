@@ -430,8 +430,8 @@ pub struct StepRun {
     pub uid: String,
     /// The workspace.
     pub workspace: String,
-    /// How far it is: Pending, Generating, Planning, AwaitingApproval, Applying, Verifying, and at the end Succeeded,
-    /// Failed or Canceled.
+    /// How far it is: Pending, Generating, Planning, AwaitingApproval, Applying, AwaitingMerge, Verifying, and at the end
+    /// Succeeded, Failed or Canceled.
     #[serde(default)]
     pub phase: RunPhase,
     /// Why it did not succeed.

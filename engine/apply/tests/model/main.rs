@@ -307,7 +307,8 @@ impl Model {
         }
         for object in objects.values().filter(|object| self.world.is_ours(object)) {
             let uid = uid(object).unwrap();
-            if !store.records().any(|record| record.uid() == Some(uid)) {
+            // What was taken over in a call without an answer, and is not wanted any more, was there before.
+            if self.world.is_made(uid) && !store.records().any(|record| record.uid() == Some(uid)) {
                 broken.push(format!("{} bears our mark and nobody knows it", object["metadata"]));
             }
         }

@@ -50,6 +50,8 @@ struct Inner {
     walk: Option<Walk>,
     /// The uids of objects that are ours.
     ours: BTreeSet<String>,
+    /// The uids of those that were made by our calls, and not taken over.
+    made: BTreeSet<String>,
     /// The slots of objects that are not healthy.
     sick: BTreeSet<usize>,
     broken: Vec<String>,
@@ -84,6 +86,11 @@ pub(crate) fn is_theirs(object: &Map<String, Value>) -> bool {
 impl World {
     pub(crate) fn is_ours(&self, object: &Map<String, Value>) -> bool {
         mark(object) == Some(&self.runtime.owner().mark())
+    }
+
+    /// Whether one of our calls made it.
+    pub(crate) fn is_made(&self, uid: &str) -> bool {
+        self.inner.lock().made.contains(uid)
     }
 
     pub(crate) fn new() -> Arc<Self> {
@@ -282,6 +289,9 @@ impl World {
         match after {
             Some(after) if is_apply => {
                 let uid = uid(after).expect("what was applied has a uid").to_owned();
+                if before.and_then(self::uid) != Some(&uid) {
+                    inner.made.insert(uid.clone());
+                }
                 inner.ours.insert(uid);
                 if !self.is_ours(after) {
                     inner.broken.push(format!("{id} was applied and does not bear our mark"));

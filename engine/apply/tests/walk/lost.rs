@@ -58,7 +58,7 @@ impl Stack {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_taken_over_without_an_answer_is_ours_and_goes_when_it_is_wanted_no_more() {
+async fn what_was_taken_over_without_an_answer_is_ours_as_long_as_it_is_wanted() {
     let theirs = json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "a", "namespace": "shop", "uid": "u"}, "data": {"theirs": "1"}});
     let wanted = maps(&[("a", &[])]);
@@ -67,8 +67,15 @@ async fn what_was_taken_over_without_an_answer_is_ours_and_goes_when_it_is_wante
     let planned = stack.plan(&wanted).await.unwrap();
     assert_eq!(planned.plan.actions[0].action, Action::Adopt);
     stack.lose(&id("a"), &wanted).await;
-    assert_eq!(stack.then(&id("a"), &nothing()).await, Some(Action::Delete));
-    assert!(stack.cloud.live(&id("a")).is_none());
+    assert_eq!(stack.then(&id("a"), &wanted).await, Some(Action::Unchanged));
+    assert_eq!(stack.keeper.record(&id("a")).uid(), Some("u"));
+
+    // It was there before, and nobody knows any more whether it may go.
+    let stack = Stack::default();
+    stack.cloud.put(&id("a"), theirs.clone());
+    stack.lose(&id("a"), &wanted).await;
+    assert_eq!(stack.then(&id("a"), &nothing()).await, Some(Action::Forget));
+    assert!(stack.cloud.live(&id("a")).is_some());
 
     // Where the call was never made, it is as it was.
     let stack = Stack::default();

@@ -15,8 +15,9 @@ use crate::source::SourceFile;
 const DEEPEST: usize = 64;
 /// The most documents of a file.
 const MOST_DOCUMENTS: usize = 20_000;
-/// The most values of a file: keys, scalars, maps and lists. 10,000 objects may have 800 each; a Deployment has some 100 to 300.
-const MOST_NODES: usize = 8_000_000;
+/// The most values of a file: keys, scalars, maps and lists. 10,000 objects may have 300 each, as large Deployments
+/// have; a map takes some 600 bytes, however short its text.
+const MOST_NODES: usize = 3_000_000;
 
 /// One document of a file.
 #[derive(Debug)]
@@ -130,7 +131,7 @@ mod tests {
     #[test]
     fn a_file_over_a_limit_is_well_formed_all_the_same() {
         for (budget, limit) in [
-            (serde_saphyr::budget! { max_nodes: 3 }, "has more than 8000000 values; put its objects in several files"),
+            (serde_saphyr::budget! { max_nodes: 3 }, "has more than 3000000 values; put its objects in several files"),
             (serde_saphyr::budget! { max_events: 5 }, "has more than 8000000 values; put its objects in several files"),
             (serde_saphyr::budget! { max_documents: 1 }, "has more than 20000 documents; put them in several files"),
             (serde_saphyr::budget! { max_depth: 1 }, "has more than 64 levels of maps and lists"),

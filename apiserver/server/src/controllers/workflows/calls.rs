@@ -292,7 +292,7 @@ impl Call {
         let now = self.services.now();
         match endpoint.ask(&self.event, &keys, now).await {
             Ok((answer, body)) => {
-                let message = message(&answer, body.as_deref()).filter(|message| !has_key(message, &secret));
+                let message = message(&answer, body.as_deref(), &secret);
                 decide(answer.status, message, outbound::retry_after(&answer.headers, now, LONGEST_WAIT))
             }
             Err(why) => Answer::Later(clean(&why), None),
@@ -341,13 +341,14 @@ struct Said {
 }
 
 /// What an answer says to people, if it says so in JSON.
-fn message(answer: &Parts, body: Option<&[u8]>) -> Option<String> {
+fn message(answer: &Parts, body: Option<&[u8]>, secret: &[u8]) -> Option<String> {
     let kind = answer.headers.get(header::CONTENT_TYPE)?.to_str().ok()?.split(';').next()?.trim().to_ascii_lowercase();
     if kind != "application/json" && !kind.ends_with("+json") {
         return None;
     }
     let said: Said = serde_json::from_slice(body?).ok()?;
-    Some(clean(&said.message)).filter(|message| !message.is_empty())
+    // Before it is cut: the beginning of a key tells much of it.
+    Some(said.message).filter(|said| !has_key(said, secret)).map(|said| clean(&said)).filter(|said| !said.is_empty())
 }
 
 /// The beginning of a text from anywhere, in one line and without characters that are not seen but change what is.
@@ -377,6 +378,8 @@ mod tests {
 
     use super::*;
 
+    const KEY: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+
     #[test]
     fn answers_say_whether_a_hook_passed() {
         let answer = |status: u16| decide(StatusCode::from_u16(status).unwrap(), Some("so".to_owned()), None);
@@ -402,7 +405,7 @@ mod tests {
             headers.insert(header::CONTENT_TYPE, kind.parse().unwrap());
             let (mut parts, ()) = Response::new(()).into_parts();
             parts.headers = headers;
-            message(&parts, Some(body.as_bytes()))
+            message(&parts, Some(body.as_bytes()), KEY.as_bytes())
         };
         let json = "application/json; charset=utf-8";
         assert_eq!(said(json, r#"{"message": "go", "x": 1}"#).as_deref(), Some("go"));
@@ -419,6 +422,8 @@ mod tests {
         }
         let hidden = "{\"message\": \"a\\u001b[31m\\r\\nb\\u202ec\\u200bd\"}";
         assert_eq!(said(json, hidden).as_deref(), Some("a [31m b c d"));
+        let echoed = format!("{{\"message\": \"signed with {}{KEY}\"}}", "x".repeat(LONGEST - 20));
+        assert_eq!(said(json, &echoed), None, "not even its beginning");
         let long = said(json, &format!("{{\"message\": \"{}\"}}", "ä".repeat(9_000))).unwrap();
         assert_eq!((long.chars().count(), long.ends_with("ä…")), (LONGEST + 1, true));
     }
