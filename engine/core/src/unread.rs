@@ -99,8 +99,14 @@ mod tests {
     #[test]
     fn a_path_is_told_from_a_name() {
         let check = |extensions: Value| is_path_of_kubeconfig(extensions.as_object().unwrap());
-        assert!(check(json!({"kubeConfig": "/root/.kube/config"})) && check(json!({"kubeConfig": "~/.kube/config"})));
+        assert!(
+            check(json!({"kubeConfig": "/home/deployer/.kube/config"}))
+                && check(json!({"kubeConfig": "~/.kube/config"}))
+        );
         assert!(!check(json!({"kubeConfig": "edge"})) && !check(json!({})));
-        assert!(!check(json!({"kubeConfig": "/root/.kube/config", "cluster": "edge"})), "the other one counts");
+        assert!(
+            !check(json!({"kubeConfig": "/home/deployer/.kube/config", "cluster": "edge"})),
+            "the other one counts"
+        );
     }
 }

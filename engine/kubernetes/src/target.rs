@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn a_path_to_a_kubeconfig_is_no_cluster() {
-        let extensions = json!({"kubeConfig": "/root/.kube/config"});
+        let extensions = json!({"kubeConfig": "/home/deployer/.kube/config"});
         let err = named_cluster(extensions.as_object().unwrap()).unwrap_err();
         assert!(err.to_string().starts_with("extensions.kubeConfig: is the path of a file here"), "{err}");
         assert_eq!(named_cluster(json!({"kubeConfig": "edge"}).as_object().unwrap()).unwrap(), "edge");

@@ -53,7 +53,7 @@ async fn another_order_of_a_list_is_previewed_and_applied() {
 async fn what_is_not_read_of_a_spec_is_told_with_the_plan() {
     let stack = Stack::default();
     let mut wanted = spec(vec![config_map("a", &[], json!({"url": "http://$kusion_path.v1:ConfigMap:shop:a.x"}))]);
-    wanted.context = Some(json!({"KUBECONFIG_PATH": "/root/.kube/config"}));
+    wanted.context = Some(json!({"KUBECONFIG_PATH": "/home/deployer/.kube/config"}));
     let notes = stack.plan(&wanted).await.unwrap().notes;
     assert_eq!(notes.len(), 2, "{notes:?}");
     assert!(notes[0].starts_with("context of the Spec is not read") && notes[1].contains("data.url"), "{notes:?}");

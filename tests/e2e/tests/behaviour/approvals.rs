@@ -60,24 +60,30 @@ pub(crate) fn bind(admin: &Kubectl, organization: &Organization, user: &str, rol
     ]);
 }
 
+/// Lets somebody deploy to the organization's workspace.
+pub(crate) fn may_use(admin: &Kubectl, organization: &Organization, user: &str) {
+    let name = &organization.name;
+    admin.apply(&format!(
+        "apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {{name: {user}}}
+rules: [{{apiGroups: [platform.stoa.dev], resources: [workspaces, backends], verbs: [use], resourceNames: [{name}]}}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {{name: {user}}}
+roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: {user}}}
+subjects: [{{apiGroup: rbac.authorization.k8s.io, kind: User, name: {user}}}]
+"
+    ));
+}
+
 /// Two people of an organization whose workspace wants plans approved: a developer and an approver.
 fn people(admin: &Kubectl, organization: &Organization) -> [(String, Kubectl); 2] {
     let name = &organization.name;
     set_require_approval(admin, &format!("workspace/{name}"), "");
     let (ann, bob) = (unique("ann"), unique("bob"));
-    admin.apply(&format!(
-        "apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {{name: {ann}}}
-rules: [{{apiGroups: [platform.stoa.dev], resources: [workspaces, backends], verbs: [use], resourceNames: [{name}]}}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {{name: {ann}}}
-roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: {ann}}}
-subjects: [{{apiGroup: rbac.authorization.k8s.io, kind: User, name: {ann}}}]
-"
-    ));
+    may_use(admin, organization, &ann);
     bind(admin, organization, &ann, "stoa:developer");
     bind(admin, organization, &bob, "stoa:approver");
     [ann, bob].map(|user| (user.clone(), admin.impersonate(&user)))

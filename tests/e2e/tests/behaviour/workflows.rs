@@ -8,7 +8,7 @@ use stoa_e2e::{Cluster, Kubectl, Server, Standalone, eventually, unique};
 
 use crate::{
     PATIENCE,
-    approvals::bind,
+    approvals::{bind, may_use},
     notifications::{Endpoint, KEY},
 };
 
@@ -81,19 +81,7 @@ fn prod_follows_dev_once_somebody_else_approves() {
         refused.contains("cannot use resource \"workspaces\"").then_some(refused)
     });
     assert!(refused.contains("Forbidden"), "{refused}");
-    admin.apply(&format!(
-        "apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {{name: {ann_name}}}
-rules: [{{apiGroups: [platform.stoa.dev], resources: [workspaces, backends], verbs: [use], resourceNames: [{name}]}}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {{name: {ann_name}}}
-roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: {ann_name}}}
-subjects: [{{apiGroup: rbac.authorization.k8s.io, kind: User, name: {ann_name}}}]
-"
-    ));
+    may_use(&admin, &organization, &ann_name);
     eventually("she may use the workspace", PATIENCE, || ann.try_create(&chain(&organization, "release")).ok());
     wait(&admin, &organization, "release", "AwaitingApproval");
     assert!(admin.succeeds(&["get", "namespace", &format!("{name}-dev")]), "dev is deployed");
@@ -221,19 +209,7 @@ fn hooks_decide_about_a_step_for_who_may_have_them_called() {
     let ann_name = unique("ann");
     let ann = admin.impersonate(&ann_name);
     bind(&admin, &organization, &ann_name, "stoa:developer");
-    admin.apply(&format!(
-        "apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {{name: {ann_name}}}
-rules: [{{apiGroups: [platform.stoa.dev], resources: [workspaces, backends], verbs: [use], resourceNames: [{name}]}}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {{name: {ann_name}}}
-roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: {ann_name}}}
-subjects: [{{apiGroup: rbac.authorization.k8s.io, kind: User, name: {ann_name}}}]
-"
-    ));
+    may_use(&admin, &organization, &ann_name);
     let refused = eventually("she may use the workspace", PATIENCE, || {
         let refused = ann.try_create(&hooked(&organization, &endpoint)).unwrap_err();
         refused.contains("cannot use resource \"hookhosts\"").then_some(refused)
