@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use git2::{Config, ConfigLevel, Direction, ErrorClass, ErrorCode, FetchOptions, Oid, PushOptions, Remote, Repository};
 use sha2::{Digest as _, Sha256};
+use stoa_git::{Credentials, Explanation, Problem, cache, without_userinfo};
 use stoa_runtime::{Grant, RuntimeError};
 
 use crate::Connect;
@@ -153,7 +153,7 @@ impl Place {
     /// somebody else's.
     fn make_durable(&self, repository: &Repository) -> Result<(), git2::Error> {
         let settings = self.cache.join("durable.gitconfig");
-        self.put(&settings, |path| std::fs::write(path, "[core]\n\tfsyncObjectFiles = true\n").map_err(io))?;
+        cache::put(&settings, |path| std::fs::write(path, "[core]\n\tfsyncObjectFiles = true\n").map_err(io))?;
         let mut config = Config::new()?;
         config.add_file(&repository.commondir().join("config"), ConfigLevel::Local, false)?;
         config.add_file(&settings, ConfigLevel::App, false)?;
@@ -163,25 +163,7 @@ impl Place {
     /// The bare copy of a remote repository.
     fn copy(&self, url: &str) -> Result<Repository, git2::Error> {
         let path = self.cache.join(hex(&Sha256::digest(url.as_bytes())));
-        self.put(&path, |path| Repository::init_bare(path).map(drop))?;
-        Repository::open_bare(&path)
-    }
-
-    /// Makes a file or folder of the cache, unless it is there. Runs may do so at once, so it is
-    /// made under a name of its own first.
-    fn put(&self, path: &Path, make: impl FnOnce(&Path) -> Result<(), git2::Error>) -> Result<(), git2::Error> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        if path.exists() {
-            return Ok(());
-        }
-        std::fs::create_dir_all(&self.cache).map_err(io)?;
-        let own = format!("new-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let own = self.cache.join(own);
-        make(&own)?;
-        match std::fs::rename(&own, path) {
-            Err(_) if path.exists() => std::fs::remove_dir_all(&own).map_err(io),
-            renamed => renamed.map_err(io),
-        }
+        cache::open_or_make_bare(&path)
     }
 
     /// Moves the branch, provided that it still is where `from` says, and the grant is not over.
@@ -282,36 +264,17 @@ impl Place {
 
     /// Sorts libgit2's errors by whether trying again may help.
     pub(crate) fn explain(&self, err: &git2::Error) -> RuntimeError {
-        let raw = match &self.location {
+        let remote = match &self.location {
             Location::Remote(url) => url.as_str(),
-            Location::Local(_) => "",
+            Location::Local(_) => &self.shown,
         };
-        let said = if raw.is_empty() { err.message().to_owned() } else { err.message().replace(raw, &self.shown) };
-        let lower = said.to_lowercase();
-        let shown = &self.shown;
-        let is_absent = lower.contains("status code: 404")
-            || lower.contains("repository not found")
-            || lower.contains("could not find repository")
-            || lower.contains("does not appear to be a git repository")
-            || lower.contains("does not exist")
-            || (err.class() == ErrorClass::Repository && err.code() == ErrorCode::NotFound);
-        let is_refused = err.code() == ErrorCode::Auth
-            || ["status code: 401", "status code: 403", "authentication"].iter().any(|text| lower.contains(text));
-        let rejected =
-            |message: String| RuntimeError::Rejected { message, field: Some("spec.gitops.repository".to_owned()) };
-        match err.class() {
-            _ if is_refused => rejected(format!("repository {shown} refuses the credentials: {said}")),
-            _ if err.code() == ErrorCode::Certificate => {
-                rejected(format!("repository {shown} is not who it should be: {said}"))
+        let Explanation { problem, message } = stoa_git::explain(err, remote, &Credentials::default());
+        let message = format!("repository {message}");
+        match problem {
+            Problem::Unauthorized | Problem::Untrusted | Problem::NotFound => {
+                RuntimeError::Rejected { message, field: Some("spec.gitops.repository".to_owned()) }
             }
-            _ if err.code() == ErrorCode::Owner => {
-                rejected(format!("repository {shown} belongs to another user of this machine"))
-            }
-            _ if is_absent => rejected(format!("repository {shown} does not exist: {said}")),
-            ErrorClass::Net | ErrorClass::Http | ErrorClass::Ssh | ErrorClass::Ssl | ErrorClass::Os => {
-                RuntimeError::Unavailable { message: format!("repository {shown} cannot be reached: {said}") }
-            }
-            _ => RuntimeError::Unavailable { message: format!("repository {shown} cannot be used: {said}") },
+            Problem::Unreachable | Problem::Other => RuntimeError::Unavailable { message },
         }
     }
 }
@@ -331,14 +294,4 @@ fn io(err: std::io::Error) -> git2::Error {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// A URL without user and password.
-fn without_userinfo(remote: &str) -> String {
-    let Some((scheme, rest)) = remote.split_once("://") else { return remote.to_owned() };
-    let end = rest.find('/').unwrap_or(rest.len());
-    match rest[..end].rfind('@') {
-        Some(at) => format!("{scheme}://{}", &rest[at + 1..]),
-        None => remote.to_owned(),
-    }
 }

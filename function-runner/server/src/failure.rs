@@ -68,6 +68,11 @@ impl Failure {
         Self::new(Code::Internal, reason::INTERNAL, "internal error")
     }
 
+    /// Whether something here is broken.
+    pub(crate) fn is_internal(&self) -> bool {
+        self.code == Code::Internal
+    }
+
     /// What a runtime says of a workspace or a cluster as a whole.
     pub(crate) fn runtime(err: &RuntimeError) -> Self {
         let code = if err.is_retryable() { Code::Unavailable } else { Code::InvalidArgument };

@@ -8,6 +8,7 @@
 
 mod apply;
 mod args;
+mod cache;
 mod convert;
 mod failure;
 mod generate;

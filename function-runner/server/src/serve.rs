@@ -22,6 +22,7 @@ use tonic_health::pb::health_server::{Health, HealthServer};
 use tonic_health::server::HealthReporter;
 
 use crate::args::Args;
+use crate::cache::CacheFolder;
 use crate::incoming;
 use crate::metrics::{self, Metrics};
 use crate::runtimes::Runtimes;
@@ -38,7 +39,7 @@ const KEEPALIVE: Duration = Duration::from_secs(10);
 /// Serves until a signal or the end of standard input.
 pub(crate) async fn serve(args: Args) -> anyhow::Result<()> {
     let metrics = Metrics::new()?;
-    std::fs::create_dir_all(&args.cache_dir).with_context(|| format!("creating {}", args.cache_dir.display()))?;
+    let cache = CacheFolder::take(&args.cache_dir).with_context(|| format!("taking {}", args.cache_dir.display()))?;
     let certificate = ServingCertificate::from_files(&args.tls_cert, &args.tls_key)?;
     let tls = Arc::new(MutualTls::new(certificate, &args.client_ca, &[b"h2"])?);
     let listener = TcpListener::bind(args.listen).await.with_context(|| format!("listening on {}", args.listen))?;
@@ -59,8 +60,8 @@ pub(crate) async fn serve(args: Args) -> anyhow::Result<()> {
         tell_health(listen, health.clone(), ended.clone())?;
     }
     let service = Service::new(
-        Sources::new(args.cache_dir.clone()),
-        Runtimes::new(args.kubeconfig.clone(), args.cache_dir.clone(), args.limits.of_runtimes()),
+        Sources::new(cache.path().to_owned()),
+        Runtimes::new(args.kubeconfig.clone(), cache.path().to_owned(), args.limits.of_runtimes()),
         metrics,
         args.limits.of_calls(args.drain_limit()),
         asked.clone(),

@@ -70,29 +70,19 @@ impl Sources {
         versions: Vec<String>,
     ) -> Result<Looked, Failure> {
         let reference = reference.to_owned();
-        self.with_cache(source, move |cache| cache.look(&reference, versions)).await
+        self.with_cache(source, move |cache| cache.look(&reference, &versions)).await
     }
 
     /// The id in Git of what is at a path of a commit: it covers all that generators read.
     pub(crate) async fn content(&self, source: &Source, commit: &str, path: &str) -> Result<String, Failure> {
-        let (commit, path) = (commit.to_owned(), path.to_owned());
-        self.with_cache(source, move |cache| {
-            let oid = refs::parse_commit(&commit)?;
-            cache.ensure(oid)?;
-            content::id(&cache.repository, oid, &path)
-        })
-        .await
+        let path = path.to_owned();
+        self.at_commit(source, commit, move |repository, commit| content::id(repository, commit, &path)).await
     }
 
     /// What is at a path of a commit, as far as generators look at it.
     pub(crate) async fn read(&self, source: &Source, commit: &str, path: &str) -> Result<Content, Failure> {
-        let (commit, path) = (commit.to_owned(), path.to_owned());
-        self.with_cache(source, move |cache| {
-            let oid = refs::parse_commit(&commit)?;
-            cache.ensure(oid)?;
-            content::read(&cache.repository, oid, &path)
-        })
-        .await
+        let path = path.to_owned();
+        self.at_commit(source, commit, move |repository, commit| content::read(repository, commit, &path)).await
     }
 
     /// The text of a file at a path of a commit, and that path from the root of the source.
@@ -103,19 +93,28 @@ impl Sources {
         path: &str,
         most: usize,
     ) -> Result<(String, String), Failure> {
-        let (commit, path) = (commit.to_owned(), path.to_owned());
-        self.with_cache(source, move |cache| {
-            let oid = refs::parse_commit(&commit)?;
-            cache.ensure(oid)?;
-            content::file(&cache.repository, oid, &path, most)
-        })
-        .await
+        let path = path.to_owned();
+        self.at_commit(source, commit, move |repository, commit| content::file(repository, commit, &path, most)).await
+    }
+
+    async fn at_commit<T: Send + 'static>(
+        &self,
+        source: &Source,
+        commit: &str,
+        read: impl Fn(&Repository, Oid) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let commit = refs::parse_commit(commit)?;
+        let work = move |cache: &Cache| {
+            cache.ensure(commit)?;
+            read(&cache.repository, commit)
+        };
+        self.with_cache(source, work).await
     }
 
     async fn with_cache<T: Send + 'static>(
         &self,
         source: &Source,
-        work: impl FnOnce(&Cache) -> Result<T, Failure> + Send + 'static,
+        work: impl Fn(&Cache) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, Failure> {
         if source.provider != "Git" {
             let message = format!("source provider {:?} is not available yet", source.provider);
@@ -133,7 +132,16 @@ impl Sources {
         let source = source.clone();
         let work = tokio::task::spawn_blocking(move || {
             let _guard = guard;
-            work(&Cache::open(&directory, source)?)
+            let work = || work(&Cache::open(&directory, source.clone())?);
+            match work() {
+                // All that is here can be had again; a machine that lost its power may have left files that are empty.
+                Err(failure) if failure.is_internal() => {
+                    tracing::warn!(directory = %directory.display(), "a source that cannot be read here is fetched anew");
+                    std::fs::remove_dir_all(&directory).map_err(|err| Failure::internal(&err))?;
+                    work()
+                }
+                done => done,
+            }
         });
         work.await.unwrap_or_else(|err| Err(Failure::internal(&err)))
     }
@@ -164,12 +172,7 @@ struct Cache {
 
 impl Cache {
     fn open(directory: &Path, source: Source) -> Result<Self, Failure> {
-        let repository = Repository::open_bare(directory)
-            .or_else(|_| {
-                std::fs::create_dir_all(directory).map_err(|err| git2::Error::from_str(&err.to_string()))?;
-                Repository::init_bare(directory)
-            })
-            .map_err(|err| Failure::internal(&err))?;
+        let repository = stoa_git::cache::open_or_make_bare(directory).map_err(|err| Failure::internal(&err))?;
         Ok(Self { repository, source })
     }
 
@@ -182,11 +185,11 @@ impl Cache {
         })
     }
 
-    fn look(&self, reference: &str, versions: Vec<String>) -> Result<Looked, Failure> {
+    fn look(&self, reference: &str, versions: &[String]) -> Result<Looked, Failure> {
         let heads = self.list()?;
         let latest = heads.latest(reference).ok_or_else(|| self.no_version(true, reference))?;
         let found: Vec<(String, Option<&refs::Head>)> =
-            versions.into_iter().map(|version| (version.clone(), heads.find(&version))).collect();
+            versions.iter().map(|version| (version.clone(), heads.find(version))).collect();
         let is_abbreviated = |(version, head): &(String, Option<_>)| {
             head.is_none() && (refs::is_abbreviated_commit(version) || refs::parse_commit(version).is_ok())
         };

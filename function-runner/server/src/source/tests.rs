@@ -250,3 +250,35 @@ fn caches_are_kept_apart_by_credentials() {
     let with = Source { credentials: [("token".to_owned(), vec![1].into())].into(), ..source.clone() };
     assert_ne!(cache_name(&source), cache_name(&with));
 }
+
+/// Empties all files below a folder, as a machine may that lost its power.
+fn empty_files(folder: &Path) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            empty_files(&path);
+        } else {
+            std::fs::remove_file(&path).unwrap();
+            std::fs::write(&path, "").unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_cache_that_is_broken_is_fetched_anew() {
+    let origin = Origin::new();
+    let commit = origin.commit("first", &[("a.yaml", "a: 1")]).to_string();
+    let breaks: [fn(&Path); 4] = [
+        |cache| empty_files(&cache.join("objects")),
+        |cache| empty_files(&cache.join("refs")),
+        |cache| std::fs::write(cache.join("config"), "[core").unwrap(),
+        |cache| std::fs::remove_file(cache.join("HEAD")).unwrap(),
+    ];
+    for (nth, damage) in breaks.into_iter().enumerate() {
+        assert_eq!(origin.resolve("main", "").await.unwrap(), commit);
+        damage(&origin.caches.path().join("git").join(cache_name(&origin.source())));
+        assert_eq!(origin.resolve("main", "").await.unwrap(), commit, "after break {nth}");
+        let text = origin.sources().file(&origin.source(), &commit, "a.yaml", 10).await.unwrap().1;
+        assert_eq!(text, "a: 1", "after break {nth}");
+    }
+}

@@ -1,0 +1,123 @@
+//! What a process keeps of repositories for later: made whole or not at all, so that one that is killed leaves nothing
+//! that the next one stumbles over.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use git2::{ErrorClass, ErrorCode, Repository};
+
+/// What the names of things that are being made begin with.
+const UNFINISHED: &str = "new-";
+
+/// Makes a file or folder, unless it is there. Several may do so at once: each makes its own, and one of them stays.
+///
+/// # Errors
+///
+/// Those of `make`, and of class [`ErrorClass::Os`] when the folder around it cannot be written.
+pub fn put(path: &Path, make: impl FnOnce(&Path) -> Result<(), git2::Error>) -> Result<(), git2::Error> {
+    if path.exists() {
+        return Ok(());
+    }
+    let around = path.parent().ok_or_else(|| git2::Error::from_str("the root is no place to make anything"))?;
+    fs::create_dir_all(around).map_err(|err| os(&err))?;
+    let unfinished = tempfile::Builder::new().prefix(UNFINISHED).tempdir_in(around).map_err(|err| os(&err))?;
+    let made = unfinished.path().join("made");
+    make(&made)?;
+    match fs::rename(&made, path) {
+        Err(_) if path.exists() => Ok(()),
+        renamed => renamed.map_err(|err| os(&err)),
+    }
+}
+
+/// The bare repository at a path, which is made when nothing is there.
+///
+/// # Errors
+///
+/// Those of libgit2, and those of [`put`].
+pub fn open_or_make_bare(path: &Path) -> Result<Repository, git2::Error> {
+    put(path, |path| Repository::init_bare(path).map(drop))?;
+    Repository::open_bare(path)
+}
+
+/// Removes what a process left that was killed: files that lock references and settings of the bare repositories below a
+/// folder, and what it had not finished making. Nobody else may use them at that time.
+///
+/// # Errors
+///
+/// When a folder cannot be read or a file not removed; a folder that is not there has nothing to remove.
+pub fn remove_leftovers(folder: &Path) -> io::Result<()> {
+    let entries = match fs::read_dir(folder) {
+        Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        let (path, name) = (entry.path(), entry.file_name());
+        let name = name.to_string_lossy();
+        match entry.file_type()?.is_dir() {
+            true if name.starts_with(UNFINISHED) => fs::remove_dir_all(path)?,
+            // Objects are written under names of their own, and there are many of them.
+            true if name != "objects" => remove_leftovers(&path)?,
+            false if name.ends_with(".lock") => fs::remove_file(path)?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn os(err: &io::Error) -> git2::Error {
+    git2::Error::new(ErrorCode::GenericError, ErrorClass::Os, err.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_could_not_be_made_is_not_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a/b");
+        let failed = put(&path, |path| {
+            fs::write(path, "half").unwrap();
+            Err(git2::Error::from_str("no"))
+        });
+        assert_eq!(failed.unwrap_err().message(), "no");
+        assert_eq!(fs::read_dir(folder.path().join("a")).unwrap().count(), 0);
+
+        put(&path, |path| fs::write(path, "whole").map_err(|err| os(&err))).unwrap();
+        put(&path, |_| panic!("it is there")).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "whole");
+    }
+
+    #[test]
+    fn repositories_are_made_by_many_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("r");
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| open_or_make_bare(&path).unwrap());
+            }
+        });
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing unfinished is left");
+    }
+
+    #[test]
+    fn leftovers_of_a_killed_process_go_and_all_else_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        remove_leftovers(&folder.path().join("absent")).unwrap();
+        let path = folder.path().join("git/r");
+        let repository = open_or_make_bare(&path).unwrap();
+        let blob = repository.blob(b"kept").unwrap();
+        fs::create_dir(folder.path().join("git/new-1")).unwrap();
+        fs::write(folder.path().join("git/new-1/made"), "half").unwrap();
+        fs::write(path.join("refs/heads/main.lock"), "").unwrap();
+        fs::write(path.join("config.lock"), "").unwrap();
+        assert!(repository.config().unwrap().set_str("a.b", "c").is_err(), "the lock is in the way");
+
+        remove_leftovers(folder.path()).unwrap();
+        repository.config().unwrap().set_str("a.b", "c").unwrap();
+        assert!(!path.join("refs/heads/main.lock").exists() && !folder.path().join("git/new-1").exists());
+        assert_eq!(repository.find_blob(blob).unwrap().content(), b"kept");
+    }
+}
