@@ -31,7 +31,7 @@ pub(crate) struct Ready {
 #[derive(Debug)]
 pub(crate) struct Values {
     wanted: HashMap<ResourceId, Resource>,
-    settled: Mutex<HashMap<ResourceId, Settled>>,
+    settled: Mutex<HashMap<ResourceId, Settled<'static>>>,
     /// What was read of resources that are not called for.
     read: Mutex<HashMap<ResourceId, Map<String, Value>>>,
 }

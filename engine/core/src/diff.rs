@@ -11,13 +11,14 @@ mod equality;
 mod lists;
 mod quantities;
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
 use crate::masks::{DigestKeys, contains_mask, is_masked};
 use crate::object::{is_built_in, is_server_set, secret_as_stored, split_api_version};
-use crate::owner::without_mark;
+use crate::owner::{remove_mark, without_mark, written_mark};
 use crate::path::{FieldPath, Segment};
 use crate::plan::FieldChange;
 use crate::resolve::Resolved;
@@ -97,11 +98,15 @@ fn hide_digests(value: &mut Value) {
 
 fn compare(comparison: &Comparison<'_>, previewed: Option<&Map<String, Value>>) -> Vec<FieldChange> {
     let kubernetes = comparison.kind == ResourceType::Kubernetes;
-    let stored = |object: &Map<String, Value>| stored(object, kubernetes);
     let desired = as_stored(comparison.desired, kubernetes);
-    let live = stored(comparison.live);
-    let prior = comparison.prior.map(stored);
-    let previewed = previewed.map(stored);
+    // The mark is in nearly every live object, which is not copied for that.
+    let live = match kubernetes {
+        true => secret_as_stored(comparison.live).map_or(Cow::Borrowed(comparison.live), Cow::Owned),
+        false => Cow::Borrowed(comparison.live),
+    };
+    let prior = comparison.prior.map(|prior| stored(prior, kubernetes));
+    let previewed = previewed.map(|previewed| stored(previewed, kubernetes));
+    let live_metadata = if kubernetes { metadata_without_mark(&live) } else { None };
     let mut sensitive = Sensitive::of(&desired.attributes, &desired.sensitive);
     sensitive.extend(&Sensitive::of(&live, &desired.sensitive));
     let object = if kubernetes { kind_of(comparison.desired) } else { None };
@@ -116,7 +121,8 @@ fn compare(comparison: &Comparison<'_>, previewed: Option<&Map<String, Value>>) 
         strict: previewed.is_some(),
         id: comparison.id,
         keys: comparison.keys,
-        prior: prior.as_ref(),
+        prior: prior.as_deref(),
+        live_metadata: live_metadata.as_ref(),
         recorded: Vec::new(),
         wanted: comparison.desired,
         desired: &desired,
@@ -138,23 +144,37 @@ fn kind_of(desired: &Resolved) -> Option<equality::Kind<'_>> {
 }
 
 /// An object as a server keeps it.
-fn stored(object: &Map<String, Value>, kubernetes: bool) -> Map<String, Value> {
+fn stored(object: &Map<String, Value>, kubernetes: bool) -> Cow<'_, Map<String, Value>> {
     if !kubernetes {
-        return object.clone();
+        return Cow::Borrowed(object);
     }
-    without_mark(secret_as_stored(object).unwrap_or_else(|| object.clone()))
+    without_mark(secret_as_stored(object).map_or(Cow::Borrowed(object), Cow::Owned))
+}
+
+/// What is compared of the metadata of a live object that has a mark.
+fn metadata_without_mark(live: &Map<String, Value>) -> Option<Map<String, Value>> {
+    written_mark(live)?;
+    let mut metadata: Map<String, Value> = live
+        .get("metadata")?
+        .as_object()?
+        .iter()
+        .filter(|(key, _)| !is_server_set(&["metadata"], key))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
+    remove_mark(&mut metadata);
+    Some(metadata)
 }
 
 /// What is wanted, as a server would keep it.
-fn as_stored(desired: &Resolved, kubernetes: bool) -> Resolved {
-    if !kubernetes {
-        return desired.clone();
-    }
-    let Some(attributes) = secret_as_stored(&desired.attributes) else {
-        return Resolved { attributes: without_mark(desired.attributes.clone()), ..desired.clone() };
+fn as_stored(desired: &Resolved, kubernetes: bool) -> Cow<'_, Resolved> {
+    let attributes = match stored(&desired.attributes, kubernetes) {
+        Cow::Borrowed(_) => return Cow::Borrowed(desired),
+        Cow::Owned(attributes) => attributes,
     };
-    let attributes = without_mark(attributes);
     let moved = |paths: &BTreeSet<FieldPath>| {
+        if attributes.contains_key("stringData") || !desired.attributes.contains_key("stringData") {
+            return paths.clone();
+        }
         paths
             .iter()
             .map(|path| match path.0.split_first() {
@@ -163,7 +183,8 @@ fn as_stored(desired: &Resolved, kubernetes: bool) -> Resolved {
             })
             .collect()
     };
-    Resolved { attributes, unknown: moved(&desired.unknown), sensitive: moved(&desired.sensitive) }
+    let (unknown, sensitive) = (moved(&desired.unknown), moved(&desired.sensitive));
+    Cow::Owned(Resolved { attributes, unknown, sensitive })
 }
 
 struct Walker<'a> {
@@ -176,6 +197,8 @@ struct Walker<'a> {
     id: &'a ResourceId,
     keys: &'a DigestKeys,
     prior: Option<&'a Map<String, Value>>,
+    /// What is compared of the live metadata, where that has a mark.
+    live_metadata: Option<&'a Map<String, Value>>,
     /// What is wanted in every way in which it may be recorded; made when the first change is found.
     recorded: Vec<Map<String, Value>>,
     /// What is wanted, as it is written and as a server would keep it.
@@ -195,9 +218,13 @@ impl Walker<'_> {
             if self.is_server_set(key) {
                 continue;
             }
+            let had = have.get(key);
+            if had == Some(wanted) && (self.strict || self.desired.unknown.is_empty()) {
+                continue;
+            }
             let prior = prior.and_then(|prior| prior.get(key));
             let step = Segment::Key(key.clone());
-            self.within(step.clone(), step, |walker| walker.value(prior, wanted, have.get(key)));
+            self.within(step.clone(), step, |walker| walker.value(prior, wanted, had));
         }
         for (key, had) in have {
             let was_wanted = prior.and_then(|prior| prior.get(key)).is_some_and(|prior| !prior.is_null());
@@ -230,6 +257,8 @@ impl Walker<'_> {
                 }
             }
             (Value::Object(want), Some(Value::Object(have))) => {
+                let is_metadata = matches!(self.raw.0.as_slice(), [Segment::Key(key)] if key == "metadata");
+                let have = self.live_metadata.filter(|_| is_metadata).unwrap_or(have);
                 self.map(prior.and_then(Value::as_object), want, have);
             }
             (Value::Array(want), Some(Value::Array(have))) => {
@@ -360,7 +389,7 @@ impl Walker<'_> {
             let mut sensitive = Sensitive::of(&wanted.attributes, &wanted.sensitive);
             sensitive.extend(self.sensitive);
             let ways = sensitive.recorded_ways(self.id, &wanted.attributes, self.keys);
-            self.recorded = ways.iter().map(|recorded| stored(recorded, self.kubernetes)).collect();
+            self.recorded = ways.iter().map(|recorded| stored(recorded, self.kubernetes).into_owned()).collect();
         }
         let prior = self.shown.get(prior);
         self.recorded.iter().any(|recorded| match (prior, self.shown.get(recorded)) {

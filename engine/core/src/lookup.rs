@@ -1,5 +1,7 @@
 //! What a reference to a resource leads to, once it is decided what is done about that resource.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value};
 
 use crate::object::{is_volatile, may_exist, secret_as_stored};
@@ -12,35 +14,42 @@ use crate::spec::{Resource, ResourceType};
 
 /// A wanted resource whose references are replaced and whose action is decided.
 #[derive(Clone, Debug)]
-pub struct Settled {
+pub struct Settled<'l> {
     kind: ResourceType,
     resolved: Resolved,
     /// The attributes as a server keeps them, where that differs: a Secret's.
     stored: Option<Map<String, Value>>,
     action: Action,
-    live: Option<Map<String, Value>>,
+    live: Option<Cow<'l, Map<String, Value>>>,
     sensitive: Sensitive,
 }
 
-impl Settled {
+impl Settled<'static> {
+    /// A resource whose action was carried out: what is live now is certain.
+    #[must_use]
+    pub fn applied(resource: &Resource, resolved: Resolved, live: Map<String, Value>) -> Self {
+        Self::new(resource, resolved, Action::Unchanged, Some(Cow::Owned(live)))
+    }
+}
+
+impl<'l> Settled<'l> {
     /// Takes what is known of a resource. `live` is the resource as the infrastructure reports it:
     /// before the action while planning, after it while applying.
-    pub fn new(resource: &Resource, resolved: Resolved, action: Action, live: Option<Map<String, Value>>) -> Self {
+    pub fn new(
+        resource: &Resource,
+        resolved: Resolved,
+        action: Action,
+        live: Option<Cow<'l, Map<String, Value>>>,
+    ) -> Self {
         let stored = match resource.kind {
             ResourceType::Kubernetes => secret_as_stored(&resolved.attributes),
             ResourceType::Terraform => None,
         };
         let mut sensitive = Sensitive::of(&resolved.attributes, &resolved.sensitive);
-        for object in [&stored, &live].into_iter().flatten() {
+        for object in [stored.as_ref(), live.as_deref()].into_iter().flatten() {
             sensitive.extend(&Sensitive::of(object, &resolved.sensitive));
         }
         Self { kind: resource.kind, resolved, stored, action, live, sensitive }
-    }
-
-    /// The same after its action was carried out: what is live now is certain.
-    #[must_use]
-    pub fn applied(resource: &Resource, resolved: Resolved, live: Map<String, Value>) -> Self {
-        Self::new(resource, resolved, Action::Unchanged, Some(live))
     }
 
     /// What is wanted.

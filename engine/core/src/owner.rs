@@ -8,6 +8,7 @@
 //! [`TAKE_OVER_FROM`] from whom it is to be taken. What an earlier deployment of the same name left behind is taken over,
 //! which the plan shows; it is not deleted before that.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde_json::{Map, Value};
@@ -137,9 +138,14 @@ pub fn is_marked(live: &Map<String, Value>) -> bool {
     mark_of(live).is_some()
 }
 
+/// The annotation as it stands, which may be empty and then marks nothing.
+pub(crate) fn written_mark(object: &Map<String, Value>) -> Option<&Value> {
+    object.get("metadata")?.get("annotations")?.get(MARK)
+}
+
 /// The mark of an object. One that is no text is told as JSON.
 fn mark_of(object: &Map<String, Value>) -> Option<String> {
-    match object.get("metadata")?.get("annotations")?.get(MARK)? {
+    match written_mark(object)? {
         Value::Null => None,
         Value::String(mark) => Some(mark.clone()).filter(|mark| !mark.is_empty()),
         other => Some(other.to_string()),
@@ -152,15 +158,25 @@ fn name_in(mark: &str) -> Option<&str> {
 }
 
 /// The object without a mark, which is nothing that anybody wants or changes.
-pub(crate) fn without_mark(mut object: Map<String, Value>) -> Map<String, Value> {
-    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut)
-        && let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut)
+pub(crate) fn without_mark(object: Cow<'_, Map<String, Value>>) -> Cow<'_, Map<String, Value>> {
+    if written_mark(&object).is_none() {
+        return object;
+    }
+    let mut object = object.into_owned();
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        remove_mark(metadata);
+    }
+    Cow::Owned(object)
+}
+
+/// Takes the mark out of an object's metadata, and with it annotations that had nothing else.
+pub(crate) fn remove_mark(metadata: &mut Map<String, Value>) {
+    if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut)
         && annotations.remove(MARK).is_some()
         && annotations.is_empty()
     {
         metadata.remove("annotations");
     }
-    object
 }
 
 #[cfg(test)]
@@ -193,7 +209,9 @@ mod tests {
         }
         let marked = web.marked(&object(json!({"name": "a", "annotations": {"a": "b"}})));
         assert_eq!(marked["metadata"]["annotations"], json!({"a": "b", MARK: "shop/web/dev/u-1"}));
-        assert_eq!(without_mark(marked), object(json!({"name": "a", "annotations": {"a": "b"}})));
+        let unmarked = object(json!({"name": "a", "annotations": {"a": "b"}}));
+        assert_eq!(*without_mark(Cow::Owned(marked)), unmarked);
+        assert!(matches!(without_mark(Cow::Borrowed(&unmarked)), Cow::Borrowed(_)));
         let broken = object(json!({"name": "a", "annotations": "none"}));
         assert_eq!(web.marked(&broken), broken, "its server says what is wrong with it");
     }

@@ -5,6 +5,7 @@
 //!
 //! Elsewhere: `dependencies` and `graph` decide the order, `diff` compares fields.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use serde_json::{Map, Value};
@@ -96,7 +97,7 @@ pub fn draft(input: &PlanInput<'_>) -> Result<Draft, Vec<Problem>> {
 
     let by_id: HashMap<&str, &Resource> = wanted.iter().map(|resource| (resource.id.0.as_str(), *resource)).collect();
     let known = |id: &str| by_id.contains_key(id);
-    let mut settled: HashMap<ResourceId, Settled> = HashMap::with_capacity(order.len());
+    let mut settled: HashMap<ResourceId, Settled<'_>> = HashMap::with_capacity(order.len());
     let mut actions: BTreeMap<ResourceId, PlannedAction> = BTreeMap::new();
     for id in &order {
         let resource = by_id[id.0.as_str()];
@@ -167,8 +168,8 @@ pub fn draft(input: &PlanInput<'_>) -> Result<Draft, Vec<Problem>> {
             },
         );
         let live = match input.live.get(id) {
-            Some(Live::Present(live)) => Some(live.clone()),
-            _ => None,
+            Some(Live::Present(live)) => Some(Cow::Borrowed(live)),
+            Some(Live::Absent | Live::Unverified(_)) | None => None,
         };
         settled.insert(id.clone(), Settled::new(resource, resolved, decision.action, live));
     }

@@ -104,6 +104,11 @@ impl ReferenceError {
     }
 }
 
+/// Whether a string may hold a reference, which is quickly told.
+pub(crate) fn may_refer(text: &str) -> bool {
+    text.contains("kusion_path.")
+}
+
 /// Parses a string; `None` when it holds no reference, which is nearly always.
 ///
 /// `known` tells whether a text is the id of a resource.
@@ -112,7 +117,7 @@ impl ReferenceError {
 ///
 /// [`ReferenceError::Syntax`] and [`ReferenceError::UnknownId`].
 pub fn parse(text: &str, known: &dyn Fn(&str) -> bool) -> Result<Option<Template>, ReferenceError> {
-    if !text.contains("kusion_path.") {
+    if !may_refer(text) {
         return Ok(None);
     }
     if text.starts_with(WHOLE) {

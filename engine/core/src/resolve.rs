@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 
 use crate::path::{FieldPath, Segment, scalar_text, type_name};
-use crate::reference::{Part, Reference, ReferenceError, Template, parse};
+use crate::reference::{Part, Reference, ReferenceError, Template, may_refer, parse};
 
 /// A reference and where it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +25,9 @@ pub fn occurrences(
 ) -> (Vec<Occurrence>, Vec<(FieldPath, ReferenceError)>) {
     let mut found = Vec::new();
     let mut errors = Vec::new();
+    if !may_refer_in(attributes) {
+        return (found, errors);
+    }
     let mut visit = |field: &FieldPath, text: &str| match parse(text, known) {
         Ok(None) => {}
         Ok(Some(template)) => found.extend(
@@ -34,6 +37,19 @@ pub fn occurrences(
     };
     texts(attributes, &mut visit);
     (found, errors)
+}
+
+/// Whether any text may hold a reference: most resources have none, and then no field has to be named.
+fn may_refer_in(map: &Map<String, Value>) -> bool {
+    fn in_value(value: &Value) -> bool {
+        match value {
+            Value::String(text) => may_refer(text),
+            Value::Array(items) => items.iter().any(in_value),
+            Value::Object(map) => may_refer_in(map),
+            Value::Null | Value::Bool(_) | Value::Number(_) => false,
+        }
+    }
+    map.iter().any(|(key, value)| may_refer(key) || in_value(value))
 }
 
 /// Visits every text in the attributes, keys of maps among them, with where it stands.
@@ -109,6 +125,9 @@ pub fn resolve(
     known: &dyn Fn(&str) -> bool,
     lookup: &mut dyn FnMut(&Reference) -> Result<Looked, ReferenceError>,
 ) -> Result<Resolved, Vec<(FieldPath, ReferenceError)>> {
+    if !may_refer_in(attributes) {
+        return Ok(Resolved { attributes: attributes.clone(), ..Resolved::default() });
+    }
     let mut resolver =
         Resolver { known, lookup, at: FieldPath::default(), out: Resolved::default(), errors: Vec::new() };
     let attributes = resolver.map(attributes);

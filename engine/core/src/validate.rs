@@ -11,7 +11,7 @@ use crate::import::check_import_id;
 use crate::object::ObjectRef;
 use crate::path::type_name;
 use crate::problem::{Problem, reason};
-use crate::reference;
+use crate::reference::{self, may_refer};
 use crate::resolve;
 use crate::spec::{Resource, ResourceId, ResourceType, Spec};
 use crate::unread::check_secrets;
@@ -72,11 +72,7 @@ impl Spec {
 pub(crate) fn identity(attributes: &Map<String, Value>) -> Option<[String; 4]> {
     let object = ObjectRef::of(attributes)?;
     let parts = [object.group, object.kind, object.namespace, object.name];
-    (!parts.iter().any(|part| is_reference(part))).then_some(parts)
-}
-
-fn is_reference(text: &str) -> bool {
-    text.contains("kusion_path.")
+    (!parts.iter().any(|part| may_refer(part))).then_some(parts)
 }
 
 fn check_dependencies(resource: &Resource, known: &HashSet<&str>) -> Vec<Problem> {
@@ -137,7 +133,7 @@ fn check_object(resource: &Resource) -> Option<Problem> {
     let object = ObjectRef::of(attributes)?;
     for (field, text) in [("name", &object.name), ("namespace", &object.namespace)] {
         // What Kubernetes itself asks of every name, since names become parts of paths.
-        if matches!(text.as_str(), "." | "..") || (!is_reference(text) && text.contains(['/', '%'])) {
+        if matches!(text.as_str(), "." | "..") || (!may_refer(text) && text.contains(['/', '%'])) {
             let message = format!("`{text}` cannot be a {field}: it may not be `.` or `..` nor contain `/` or `%`");
             return Some(Problem::new(reason::INVALID_RESOURCE, message).at(format!("attributes.metadata.{field}")));
         }
@@ -161,7 +157,7 @@ pub(crate) fn check_id(id: &ResourceId, object: &ObjectRef, cluster: Option<&str
     };
     let mut rest = id;
     for (field, text) in [("apiVersion", &api_version), ("kind", &object.kind)] {
-        if is_reference(text) {
+        if may_refer(text) {
             return None;
         }
         match rest.strip_prefix(text.as_str()).and_then(|rest| rest.strip_prefix(':')) {
@@ -169,7 +165,7 @@ pub(crate) fn check_id(id: &ResourceId, object: &ObjectRef, cluster: Option<&str
             None => return mismatch(field, text),
         }
     }
-    if is_reference(&object.name) {
+    if may_refer(&object.name) {
         return None;
     }
     let Some(before) = rest.strip_suffix(object.name.as_str()) else { return mismatch("metadata.name", &object.name) };
@@ -179,7 +175,7 @@ pub(crate) fn check_id(id: &ResourceId, object: &ObjectRef, cluster: Option<&str
         ("", _) if object.namespace.is_empty() => None,
         // An object that names no namespace goes to this one.
         (_, Some("default")) if object.namespace.is_empty() => None,
-        (_, Some(namespace)) if namespace == object.namespace || is_reference(&object.namespace) => None,
+        (_, Some(namespace)) if namespace == object.namespace || may_refer(&object.namespace) => None,
         ("", _) | (_, Some(_)) => mismatch("metadata.namespace", &object.namespace),
         (_, None) => mismatch("metadata.name", &object.name),
     }

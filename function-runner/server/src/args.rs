@@ -41,7 +41,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 10, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) tls_reload_seconds: u32,
 
-    /// Directory for fetched sources; it may be emptied at any time between runs
+    /// Directory for fetched sources, a folder in it for each runner that uses it; it may be emptied while there is none
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) cache_dir: PathBuf,
 

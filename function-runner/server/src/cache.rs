@@ -40,7 +40,8 @@ impl CacheFolder {
                 Err(TryLockError::Error(err)) => return Err(err),
             }
         }
-        let folder = taken.ok_or_else(|| io::Error::other(format!("{} is used by {MOST} processes", root.display())))?;
+        let folder =
+            taken.ok_or_else(|| io::Error::other(format!("{} is used by {MOST} processes", root.display())))?;
         stoa_git::cache::remove_leftovers(&folder.path)?;
         fs::create_dir_all(&folder.path)?;
         Ok(folder)

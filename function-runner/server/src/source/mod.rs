@@ -13,7 +13,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use git2::{Direction, FetchOptions, Oid, Remote, Repository};
+use git2::{Direction, ErrorCode, FetchOptions, Oid, Remote, Repository};
 use sha2::{Digest as _, Sha256};
 use stoa_proto::Source;
 use tonic::Code;
@@ -207,7 +207,10 @@ impl Cache {
         let mut looked = Looked { latest: self.peel(latest.oid)?.to_string(), ..Looked::default() };
         for (version, head) in found {
             let commit = match head {
-                Some(head) => self.peel(head.oid).ok(),
+                Some(head) => match self.peel(head.oid) {
+                    Err(failure) if failure.is_internal() => return Err(failure),
+                    peeled => peeled.ok(),
+                },
                 None if is_abbreviated(&(version.clone(), None)) => {
                     self.repository.find_commit_by_prefix(&version).ok().map(|commit| commit.id())
                 }
@@ -278,9 +281,13 @@ impl Cache {
 
     fn peel(&self, oid: Oid) -> Result<Oid, Failure> {
         let object = self.repository.find_object(oid, None).and_then(|object| object.peel_to_commit());
-        object.map(|commit| commit.id()).map_err(|_| {
-            let message = format!("{oid} in {} is no commit", self.remote());
-            Failure::new(Code::NotFound, reason::VERSION_NOT_FOUND, message)
+        object.map(|commit| commit.id()).map_err(|err| match err.code() {
+            ErrorCode::Peel | ErrorCode::InvalidSpec => {
+                let message = format!("{oid} in {} is no commit", self.remote());
+                Failure::new(Code::NotFound, reason::VERSION_NOT_FOUND, message)
+            }
+            // What a reference of the remote leads to was fetched.
+            _ => Failure::internal(&err),
         })
     }
 
