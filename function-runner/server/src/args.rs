@@ -7,8 +7,9 @@ use std::time::Duration;
 use clap::{Parser, ValueEnum};
 use stoa_apply::MARGIN;
 use stoa_runtime::CallLimits;
+use stoa_workers::{Limits, PoolConfig};
 
-use crate::{runtimes, service};
+use crate::{runtimes, service, worker};
 
 /// The longest that what is under way for a resource may go on when its apply is stopped.
 const GRACE: Duration = Duration::from_secs(30);
@@ -51,6 +52,9 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
+
+    #[command(flatten)]
+    pub(crate) pool: PoolArgs,
 
     /// How long calls may take to end after SIGTERM, in seconds. Until then no more are taken, and applies hand over to
     /// another runner
@@ -137,10 +141,79 @@ impl LimitArgs {
     }
 }
 
+/// The processes in which generators run, and what one job may take there.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct PoolArgs {
+    /// Worker processes, in which sources are read; each does one job at a time. By default as many as there are
+    /// processors, and 2 at least
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) workers: Option<u32>,
+
+    /// Memory that a worker may have, in MiB
+    #[arg(long, default_value_t = 1024, value_name = "MIB", value_parser = clap::value_parser!(u32).range(64..))]
+    pub(crate) worker_memory_mib: u32,
+
+    /// Time of the processor that one job may take, in seconds
+    #[arg(long, default_value_t = 30, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) worker_cpu_seconds: u32,
+
+    /// Time that one job may take in a worker, in seconds
+    #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) worker_timeout_seconds: u32,
+
+    /// The largest Spec that a job may make, in MiB
+    #[arg(long, default_value_t = 256, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=2048))]
+    pub(crate) worker_output_mib: u32,
+
+    /// Jobs that may wait for a worker; more calls are refused as busy
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_waiting_jobs: u32,
+
+    /// How much the sources of jobs that wait may have together, in MiB; more calls are refused as busy
+    #[arg(long, default_value_t = 256, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_waiting_mib: u32,
+}
+
+impl PoolArgs {
+    /// Workers of this binary.
+    pub(crate) fn of_pool(&self) -> PoolConfig {
+        let processors = || std::thread::available_parallelism().map_or(2, |number| number.get().max(2));
+        let memory = u64::from(self.worker_memory_mib) << 20;
+        PoolConfig {
+            program: worker::program(),
+            arguments: worker::command(memory),
+            environment: worker::environment(),
+            workers: self.workers.map_or_else(processors, |workers| workers as usize),
+            limits: Limits {
+                memory,
+                processor: Duration::from_secs(self.worker_cpu_seconds.into()),
+                time: Duration::from_secs(self.worker_timeout_seconds.into()),
+                answer: (self.worker_output_mib as usize) << 20,
+            },
+            waiting: self.max_waiting_jobs as usize,
+            waiting_bytes: (self.max_waiting_mib as usize) << 20,
+        }
+    }
+}
+
+#[cfg(test)]
+impl Args {
+    fn of_tests() -> Self {
+        Self::parse_from(["function-runner", "--tls-cert=a", "--tls-key=b", "--client-ca=c", "--cache-dir=d"])
+    }
+}
+
 #[cfg(test)]
 impl Default for LimitArgs {
     fn default() -> Self {
-        Args::parse_from(["function-runner", "--tls-cert=a", "--tls-key=b", "--client-ca=c", "--cache-dir=d"]).limits
+        Args::of_tests().limits
+    }
+}
+
+#[cfg(test)]
+impl Default for PoolArgs {
+    fn default() -> Self {
+        Args::of_tests().pool
     }
 }
 

@@ -20,6 +20,7 @@ pub(crate) mod reason {
     pub(crate) const VERSION_NOT_FOUND: &str = "VersionNotFound";
     pub(crate) const PATH_NOT_FOUND: &str = "PathNotFound";
     pub(crate) const TOO_LARGE: &str = "TooLarge";
+    pub(crate) const TOOK_TOO_LONG: &str = "TookTooLong";
     pub(crate) const MALFORMED_YAML: &str = "MalformedYAML";
     pub(crate) const INVALID_MANIFEST: &str = "InvalidManifest";
     pub(crate) const MISSING_FIELD: &str = "MissingField";
@@ -77,6 +78,11 @@ impl Failure {
     pub(crate) fn runtime(err: &RuntimeError) -> Self {
         let code = if err.is_retryable() { Code::Unavailable } else { Code::InvalidArgument };
         Self::of(code, vec![runtime_problem(err)])
+    }
+
+    /// The code, and everything that is wrong.
+    pub(crate) fn into_parts(self) -> (Code, Vec<Problem>) {
+        (self.code, self.problems)
     }
 
     #[cfg(test)]

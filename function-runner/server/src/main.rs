@@ -1,7 +1,7 @@
 //! The binary `function-runner`: engine, generators and runtimes behind gRPC.
 //!
 //! Start at `service`, which has one method per call of the proto. `source` and `generate` turn a
-//! path in Git into a Spec, `runtimes` finds what drives a workspace's resources, and `apply` is the
+//! path in Git into a Spec, the latter in processes of its own (`worker`), `runtimes` finds what drives a workspace's resources, and `apply` is the
 //! conversation in which a plan is carried out. `serve` holds sockets, health and shutdown, `incoming` TLS.
 //!
 //! **Invariant:** nothing about a run is kept here after its call ends but fetched Git objects.
@@ -18,6 +18,7 @@ mod runtimes;
 mod serve;
 mod service;
 mod source;
+mod worker;
 
 use anyhow::Context as _;
 use clap::Parser as _;
@@ -26,6 +27,9 @@ use tracing_subscriber::EnvFilter;
 use crate::args::{Args, LogFormat};
 
 fn main() -> anyhow::Result<()> {
+    if let Some(worker) = worker::arguments() {
+        return worker.serve();
+    }
     let args = Args::parse();
     args.check()?;
     start_logging(&args)?;

@@ -11,6 +11,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use prometheus::{Encoder as _, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry, TextEncoder};
+use stoa_workers::PoolMetrics;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
@@ -24,6 +25,8 @@ pub(crate) struct Metrics {
     applied: IntCounterVec,
     /// Apply calls in flight.
     pub(crate) active: IntGauge,
+    /// Those of the workers.
+    pub(crate) workers: PoolMetrics,
 }
 
 impl Metrics {
@@ -46,7 +49,8 @@ impl Metrics {
         registry.register(Box::new(applied.clone()))?;
         registry.register(Box::new(active.clone()))?;
         registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))?;
-        Ok(Self { registry, calls, duration, applied, active })
+        let workers = PoolMetrics::new(&registry)?;
+        Ok(Self { registry, calls, duration, applied, active, workers })
     }
 
     /// Counts a call that began at `start`.

@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use stoa_proto::function_runner_server::FunctionRunnerServer;
 use stoa_tls::{MutualTls, Reload, ServingCertificate, keep_reloading};
+use stoa_workers::Pool;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -23,6 +24,7 @@ use tonic_health::server::HealthReporter;
 
 use crate::args::Args;
 use crate::cache::CacheFolder;
+use crate::generate::Generators;
 use crate::incoming;
 use crate::metrics::{self, Metrics};
 use crate::runtimes::Runtimes;
@@ -59,8 +61,11 @@ pub(crate) async fn serve(args: Args) -> anyhow::Result<()> {
     if let Some(listen) = args.health_listen {
         tell_health(listen, health.clone(), ended.clone())?;
     }
+    let pool = Pool::new(args.pool.of_pool(), metrics.workers.clone());
+    let workers = pool.start().await?;
     let service = Service::new(
         Sources::new(cache.path().to_owned()),
+        Generators::new(pool),
         Runtimes::new(args.kubeconfig.clone(), cache.path().to_owned(), args.limits.of_runtimes()),
         metrics,
         args.limits.of_calls(args.drain_limit()),
@@ -82,6 +87,9 @@ pub(crate) async fn serve(args: Args) -> anyhow::Result<()> {
         not_serving(&reporter).await;
         if tokio::time::timeout(args.drain_limit(), idle).await.is_err() {
             tracing::warn!("ending though calls are still under way");
+        }
+        if tokio::time::timeout(CLOSE, workers.close()).await.is_err() {
+            tracing::warn!("ending though workers are still at work");
         }
         stop.cancel();
         tokio::time::sleep(CLOSE).await;

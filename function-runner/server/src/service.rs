@@ -22,11 +22,12 @@ use tonic::{Code, Request, Response, Status, Streaming};
 use tracing::Instrument as _;
 
 use crate::apply::{self, ActiveRuns, Conversation};
+use crate::convert;
 use crate::failure::{Failure, reason};
+use crate::generate::{Generators, Rendered};
 use crate::metrics::Metrics;
 use crate::runtimes::Runtimes;
 use crate::source::Sources;
-use crate::{convert, generate};
 
 /// How many events may wait for a caller that reads slowly.
 const EVENTS_AHEAD: usize = 64;
@@ -52,6 +53,7 @@ pub(crate) struct Limits {
 /// Answers the calls. Holds nothing of a run but while its call lasts.
 pub(crate) struct Service {
     sources: Sources,
+    generators: Generators,
     runtimes: Runtimes,
     metrics: Metrics,
     limits: Limits,
@@ -72,6 +74,7 @@ impl fmt::Debug for Service {
 impl Service {
     pub(crate) fn new(
         sources: Sources,
+        generators: Generators,
         runtimes: Runtimes,
         metrics: Metrics,
         limits: Limits,
@@ -79,7 +82,7 @@ impl Service {
     ) -> Self {
         let instance = uuid::Uuid::new_v4().to_string().into();
         let places = Arc::new(Semaphore::new(limits.calls as usize));
-        Self { sources, runtimes, metrics, limits, places, instance, shutdown, active: Arc::default() }
+        Self { sources, generators, runtimes, metrics, limits, places, instance, shutdown, active: Arc::default() }
     }
 
     /// Waits until no call is under way.
@@ -220,18 +223,15 @@ impl FunctionRunner for Service {
         self.call("Generate", span, async {
             let source: Source = required(request.source, "source")?;
             let content = self.sources.read(&source, &request.commit, &request.path).await?;
-            let mut generated = generate::generate(&request.generator, &content)?;
+            let mut generated = self.generators.run(&request.organization, &request.generator, content).await?;
             if !request.parameters.is_empty() {
                 let mut names: Vec<_> = request.parameters.keys().map(String::as_str).collect();
                 names.sort_unstable();
                 let message = format!("generator {} takes no parameters: {}", generated.generator, names.join(", "));
                 generated.warnings.push(message);
             }
-            Ok(GenerateResponse {
-                spec: stoa_engine::digest::canonical_json(&generated.spec).into(),
-                warnings: generated.warnings,
-                generator: generated.generator.to_owned(),
-            })
+            let Rendered { spec, warnings, generator } = generated;
+            Ok(GenerateResponse { spec, warnings, generator })
         })
         .await
     }
@@ -307,9 +307,10 @@ pub(crate) fn required<T>(value: Option<T>, field: &str) -> Result<T, Failure> {
 mod tests {
     use prost::Message as _;
     use stoa_proto::Problem;
+    use stoa_workers::Pool;
 
     use super::*;
-    use crate::args::LimitArgs;
+    use crate::args::{LimitArgs, PoolArgs};
 
     #[tokio::test]
     async fn more_calls_than_may_be_are_refused_at_once() {
@@ -318,8 +319,10 @@ mod tests {
         let limits = LimitArgs { max_calls: 1, ..LimitArgs::default() };
         let (sources, runtimes) = (Sources::new(cache.clone()), Runtimes::new(None, cache, limits.of_runtimes()));
         let shutdown = CancellationToken::new();
-        let service =
-            Service::new(sources, runtimes, Metrics::new().unwrap(), limits.of_calls(Duration::ZERO), shutdown.clone());
+        let metrics = Metrics::new().unwrap();
+        let generators = Generators::new(Pool::new(PoolArgs::default().of_pool(), metrics.workers.clone()));
+        let limits = limits.of_calls(Duration::ZERO);
+        let service = Service::new(sources, generators, runtimes, metrics, limits, shutdown.clone());
         let code = async || service.look(Request::new(LookRequest::default())).await.unwrap_err();
         let place = service.place().unwrap();
         let busy = code().await;

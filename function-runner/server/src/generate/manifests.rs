@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use stoa_engine::{Resource, ResourceId, ResourceType, Spec};
 use stoa_proto::Problem;
 
-use super::{FILE_EXTENSION, kinds, yaml};
+use super::{At, FILE_EXTENSION, kinds, yaml};
 use crate::failure::{problem, reason};
 use crate::source::SourceFile;
 
@@ -51,15 +51,16 @@ impl Manifest {
 }
 
 /// Reads all files; says everything that is wrong with any.
-pub(super) fn read(files: &[SourceFile], warnings: &mut Vec<String>) -> Result<Spec, Vec<Problem>> {
+pub(super) fn read(files: &[SourceFile], warnings: &mut Vec<String>, at: At<'_>) -> Result<Spec, Vec<Problem>> {
     let mut manifests = Vec::new();
     let mut problems = Vec::new();
-    for file in files {
+    for (position, file) in files.iter().enumerate() {
         let name = file.path.rsplit('/').next().unwrap_or(&file.path);
         if NOT_MANIFESTS.contains(&name) {
             warnings.push(format!("{}: is no manifest and was passed over", file.path));
             continue;
         }
+        at(Some(position));
         match yaml::documents(file) {
             Ok(documents) => {
                 for document in documents {
@@ -70,6 +71,7 @@ pub(super) fn read(files: &[SourceFile], warnings: &mut Vec<String>) -> Result<S
             Err(problem) => problems.push(*problem),
         }
     }
+    at(None);
     report_duplicates(&manifests, &mut problems);
     if !problems.is_empty() {
         return Err(problems);

@@ -1,12 +1,15 @@
 //! Generators: turn what is at a path of a source into a Spec.
 //!
 //! Start at [`generate`]. It reads no clock, file or socket: the same content always gives the same
-//! Spec.
+//! Spec. What is in a source is anybody's, so that it is called in workers alone: [`Generators`] has it done there.
 
+mod job;
 mod kinds;
 mod lines;
 mod manifests;
 mod spec_file;
+#[cfg(debug_assertions)]
+pub(crate) mod trials;
 mod yaml;
 
 use stoa_engine::Spec;
@@ -15,6 +18,7 @@ use tonic::Code;
 
 use crate::failure::{Failure, problem, reason};
 use crate::source::{Content, SourceFile};
+pub(crate) use job::{Generators, Rendered, work};
 
 /// The name of a Kusion Spec file in a folder.
 const SPEC_FILE: &str = "spec.yaml";
@@ -31,12 +35,15 @@ pub(crate) struct Generated {
     pub(crate) generator: &'static str,
 }
 
+/// Told which file of the content is read next, by its position, and that none is any more.
+type At<'a> = &'a dyn Fn(Option<usize>);
+
 /// Runs the generator of that name, or the one that fits when it is `Auto` or empty.
-pub(crate) fn generate(generator: &str, content: &Content) -> Result<Generated, Failure> {
+fn generate(generator: &str, content: &Content, at: At<'_>) -> Result<Generated, Failure> {
     let mut generated = match generator {
-        "" | "Auto" => automatic(content),
-        "Spec" => spec(content),
-        "Manifests" => manifests(content),
+        "" | "Auto" => automatic(content, at),
+        "Spec" => spec(content, at),
+        "Manifests" => manifests(content, at),
         "Kpt" | "KCL" => Err(not_available(generator)),
         _ => Err(Failure::request(format!("there is no generator {generator:?}; there are Auto, Spec and Manifests"))),
     }?;
@@ -46,13 +53,13 @@ pub(crate) fn generate(generator: &str, content: &Content) -> Result<Generated, 
     Ok(generated)
 }
 
-fn automatic(content: &Content) -> Result<Generated, Failure> {
+fn automatic(content: &Content, at: At<'_>) -> Result<Generated, Failure> {
     match content {
-        Content::File(file) if spec_file::is_spec(file) => spec(content),
-        Content::File(_) => manifests(content),
+        Content::File(file) if spec_file::is_spec(file) => spec(content, at),
+        Content::File(_) => manifests(content, at),
         Content::Folder { others, .. } => {
-            if in_folder(content, SPEC_FILE).is_some_and(spec_file::is_spec) {
-                return spec(content);
+            if in_folder(content, SPEC_FILE, at).is_some_and(spec_file::is_spec) {
+                return spec(content, at);
             }
             // Applying the manifests of such a folder as they are would leave out what makes them.
             if others.iter().any(|name| name == "Kptfile") {
@@ -61,15 +68,15 @@ fn automatic(content: &Content) -> Result<Generated, Failure> {
             if others.iter().any(|name| name == "kcl.mod" || name.ends_with(".k")) {
                 return Err(not_available("KCL"));
             }
-            manifests(content)
+            manifests(content, at)
         }
     }
 }
 
-fn spec(content: &Content) -> Result<Generated, Failure> {
+fn spec(content: &Content, at: At<'_>) -> Result<Generated, Failure> {
     let file = match content {
         Content::File(file) => file,
-        Content::Folder { path, .. } => in_folder(content, SPEC_FILE).ok_or_else(|| {
+        Content::Folder { path, .. } => in_folder(content, SPEC_FILE, at).ok_or_else(|| {
             let wrong = Problem { file: join(path, SPEC_FILE), ..problem(reason::PATH_NOT_FOUND, "does not exist") };
             Failure::of(Code::NotFound, vec![wrong])
         })?,
@@ -78,13 +85,9 @@ fn spec(content: &Content) -> Result<Generated, Failure> {
     Ok(Generated { spec, warnings: Vec::new(), generator: "Spec" })
 }
 
-fn manifests(content: &Content) -> Result<Generated, Failure> {
-    let files = match content {
-        Content::File(file) => std::slice::from_ref(file),
-        Content::Folder { files, .. } => files,
-    };
+fn manifests(content: &Content, at: At<'_>) -> Result<Generated, Failure> {
     let mut warnings = Vec::new();
-    let spec = manifests::read(files, &mut warnings).map_err(Failure::invalid)?;
+    let spec = manifests::read(content.files(), &mut warnings, at).map_err(Failure::invalid)?;
     if spec.resources.is_empty() {
         warnings.push("there are no manifests here".to_owned());
     }
@@ -98,10 +101,13 @@ fn check(spec: &Spec) -> Result<(), Vec<stoa_engine::Problem>> {
     if problems.is_empty() { Ok(()) } else { Err(problems) }
 }
 
-fn in_folder<'a>(content: &'a Content, name: &str) -> Option<&'a SourceFile> {
+/// A file right in the folder, which is read next.
+fn in_folder<'a>(content: &'a Content, name: &str, at: At<'_>) -> Option<&'a SourceFile> {
     let Content::Folder { path, files, .. } = content else { return None };
     let wanted = join(path, name);
-    files.iter().find(|file| file.path == wanted)
+    let position = files.iter().position(|file| file.path == wanted)?;
+    at(Some(position));
+    files.get(position)
 }
 
 fn join(folder: &str, name: &str) -> String {

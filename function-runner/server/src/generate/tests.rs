@@ -7,6 +7,10 @@ use stoa_proto::{Intent, StateEntry};
 use super::*;
 use crate::convert;
 
+fn generate(generator: &str, content: &Content) -> Result<Generated, Failure> {
+    super::generate(generator, content, &|_| {})
+}
+
 fn folder(files: &[(&str, &str)]) -> Content {
     let mut others = Vec::new();
     let mut read = Vec::new();

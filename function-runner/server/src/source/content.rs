@@ -38,6 +38,16 @@ pub(crate) enum Content {
     },
 }
 
+impl Content {
+    /// All files that are read.
+    pub(crate) fn files(&self) -> &[SourceFile] {
+        match self {
+            Self::File(file) => std::slice::from_ref(file),
+            Self::Folder { files, .. } => files,
+        }
+    }
+}
+
 /// Whether generators read such a file.
 fn is_readable(name: &str) -> bool {
     let extension = name.rsplit_once('.').map(|(_, extension)| extension.to_ascii_lowercase());

@@ -29,6 +29,11 @@ impl Bed {
 
     /// The same with more arguments.
     pub(crate) fn start_with(arguments: &[&str]) -> Self {
+        Self::start_in(&[], arguments)
+    }
+
+    /// The same with more variables of the environment.
+    pub(crate) fn start_in(environment: &[(&str, &str)], arguments: &[&str]) -> Self {
         let directory = TempDir::new().unwrap();
         let authority = CertificateAuthority::new("runner test").unwrap();
         let server = authority.issue(&CertificateRequest::server("runner").loopback()).unwrap();
@@ -48,6 +53,7 @@ impl Bed {
             .arg("--address-file")
             .arg(file("address"))
             .args(arguments)
+            .envs(environment.iter().copied())
             .stdin(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -106,6 +112,13 @@ impl Bed {
         assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
     }
 
+    /// The processes that it started and that have not ended.
+    pub(crate) fn children(&self) -> Vec<u32> {
+        let processes =
+            std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        processes.filter(|pid| parent(*pid) == Some(self.child.id())).collect()
+    }
+
     /// The most memory that the process ever had, in bytes.
     pub(crate) fn most_memory(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
@@ -128,6 +141,15 @@ impl Bed {
         .await
         .unwrap()
     }
+}
+
+/// Who started a process; nothing once it has ended.
+pub(crate) fn parent(pid: u32) -> Option<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name may have spaces and stands in parentheses.
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    fields.next().filter(|state| *state != "Z")?;
+    fields.next()?.parse().ok()
 }
 
 impl Drop for Bed {

@@ -13,3 +13,5 @@ mod ownership;
 mod process;
 mod proposals;
 mod rotation;
+#[cfg(debug_assertions)]
+mod workers;

@@ -1,0 +1,292 @@
+//! What generators are given and what they answer, between this process and the workers that run them.
+//!
+//! Both ends are one binary, so that the messages have no other version.
+
+use std::cell::Cell;
+
+use prost::Message as _;
+use prost::bytes::Bytes;
+use stoa_engine::digest::canonical_json;
+use stoa_proto::Problem;
+use stoa_workers::worker::Progress;
+use stoa_workers::{Failed, Fault, Limits, Pool};
+use tonic::Code;
+
+use super::generate;
+use crate::failure::{Failure, problem, reason};
+use crate::source::{Content, SourceFile};
+
+/// A file that is smaller is not named when a job takes too much: to tell the pool of each would take longer than to read it.
+const TOLD: usize = 64 << 10;
+
+/// Content, and the generator that is wanted.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Job {
+    #[prost(string, tag = "1")]
+    generator: String,
+    #[prost(message, repeated, tag = "2")]
+    files: Vec<JobFile>,
+    /// Only of a folder.
+    #[prost(message, optional, tag = "3")]
+    folder: Option<Folder>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct JobFile {
+    #[prost(string, tag = "1")]
+    path: String,
+    #[prost(bytes = "vec", tag = "2")]
+    bytes: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Folder {
+    #[prost(string, tag = "1")]
+    path: String,
+    #[prost(string, repeated, tag = "2")]
+    others: Vec<String>,
+    #[prost(string, repeated, tag = "3")]
+    warnings: Vec<String>,
+}
+
+/// A Spec, or with another code than 0 all that is wrong.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Answer {
+    #[prost(int32, tag = "1")]
+    code: i32,
+    #[prost(message, repeated, tag = "2")]
+    problems: Vec<Problem>,
+    #[prost(bytes = "bytes", tag = "3")]
+    spec: Bytes,
+    #[prost(string, repeated, tag = "4")]
+    warnings: Vec<String>,
+    #[prost(string, tag = "5")]
+    generator: String,
+}
+
+/// What a generator made, in a worker.
+#[derive(Debug)]
+pub(crate) struct Rendered {
+    /// The Spec in canonical JSON.
+    pub(crate) spec: Bytes,
+    pub(crate) warnings: Vec<String>,
+    /// The generator that did it.
+    pub(crate) generator: String,
+}
+
+/// Generators, in workers.
+#[derive(Clone, Debug)]
+pub(crate) struct Generators(Pool);
+
+impl Generators {
+    pub(crate) fn new(pool: Pool) -> Self {
+        Self(pool)
+    }
+
+    /// Runs a generator for an organization.
+    pub(crate) async fn run(&self, organization: &str, generator: &str, content: Content) -> Result<Rendered, Failure> {
+        let job = Job::new(generator, content);
+        let bytes = Bytes::from(job.encode_to_vec());
+        let paths = Paths::of(job);
+        let answer = self.0.run(organization, bytes).await.map_err(|failed| paths.explain(failed, self.0.limits()))?;
+        let answer = Answer::decode(answer).map_err(|err| Failure::internal(&err))?;
+        if answer.code != 0 {
+            return Err(Failure::of(Code::from_i32(answer.code), answer.problems));
+        }
+        let Answer { spec, warnings, generator, .. } = answer;
+        Ok(Rendered { spec, warnings, generator })
+    }
+}
+
+/// Does a job: what workers are for.
+pub(crate) fn work(job: Vec<u8>, progress: &Progress) -> Vec<u8> {
+    // A copy of the files is in the job from here on.
+    let decoded = Job::decode(job.as_slice());
+    drop(job);
+    let answer = match decoded {
+        Ok(job) => {
+            #[cfg(debug_assertions)]
+            if let Some(warnings) = super::trials::run(&job.generator) {
+                return Answer { warnings, ..Answer::default() }.encode_to_vec();
+            }
+            answer(job, progress)
+        }
+        Err(err) => Answer::from(Failure::internal(&err)),
+    };
+    answer.encode_to_vec()
+}
+
+fn answer(job: Job, progress: &Progress) -> Answer {
+    let (generator, content) = job.into_parts();
+    let files = content.files();
+    let was_told = Cell::new(false);
+    let at = |file: Option<usize>| {
+        let file = file.filter(|file| files.get(*file).is_some_and(|file| file.bytes.len() >= TOLD));
+        if file.is_some() || was_told.get() {
+            progress.at(file.and_then(|file| file.try_into().ok()));
+        }
+        was_told.set(file.is_some());
+    };
+    match generate(&generator, &content, &at) {
+        Ok(generated) => Answer {
+            spec: canonical_json(&generated.spec).into(),
+            warnings: generated.warnings,
+            generator: generated.generator.to_owned(),
+            ..Answer::default()
+        },
+        Err(failure) => failure.into(),
+    }
+}
+
+impl From<Failure> for Answer {
+    fn from(failure: Failure) -> Self {
+        let (code, problems) = failure.into_parts();
+        Self { code: code.into(), problems, ..Self::default() }
+    }
+}
+
+impl Job {
+    fn new(generator: &str, content: Content) -> Self {
+        let (files, folder) = match content {
+            Content::File(file) => (vec![file], None),
+            Content::Folder { path, files, others, warnings } => (files, Some(Folder { path, others, warnings })),
+        };
+        let files = files.into_iter().map(|SourceFile { path, bytes }| JobFile { path, bytes }).collect();
+        Self { generator: generator.to_owned(), files, folder }
+    }
+
+    fn into_parts(self) -> (String, Content) {
+        let mut files = self.files.into_iter().map(|JobFile { path, bytes }| SourceFile { path, bytes });
+        let content = match self.folder {
+            Some(Folder { path, others, warnings }) => {
+                Content::Folder { path, files: files.collect(), others, warnings }
+            }
+            None => {
+                Content::File(files.next().unwrap_or_else(|| SourceFile { path: String::new(), bytes: Vec::new() }))
+            }
+        };
+        (self.generator, content)
+    }
+}
+
+/// Where a job is from, when nothing more is left of it.
+struct Paths {
+    folder: Option<String>,
+    files: Vec<String>,
+}
+
+impl Paths {
+    fn of(job: Job) -> Self {
+        let files = job.files.into_iter().map(|file| file.path).collect();
+        Self { folder: job.folder.map(|folder| folder.path), files }
+    }
+
+    /// What a caller makes of it that a job has no answer.
+    fn explain(&self, failed: Failed, limits: &Limits) -> Failure {
+        let Failed { fault, at } = failed;
+        let of_source = |reason, message: String| {
+            let part = at.and_then(|at| self.files.get(at as usize));
+            let file = part.or(self.folder.as_ref()).or(self.files.first()).cloned().unwrap_or_default();
+            Failure::invalid(vec![Problem { file, ..problem(reason, message) }])
+        };
+        match fault {
+            Fault::Memory => of_source(reason::TOO_LARGE, format!("took more than {} of memory", size(limits.memory))),
+            Fault::Processor => {
+                let seconds = limits.processor.as_secs();
+                of_source(reason::TOOK_TOO_LONG, format!("took more than {seconds} s of the processor"))
+            }
+            Fault::Time => of_source(reason::TOOK_TOO_LONG, format!("took more than {} s", limits.time.as_secs())),
+            Fault::Answer => {
+                let most = size(limits.answer.try_into().unwrap_or(u64::MAX));
+                of_source(reason::TOO_LARGE, format!("makes a Spec of more than {most}"))
+            }
+            Fault::Busy => {
+                Failure::new(Code::ResourceExhausted, reason::BUSY, "too much waits for a worker already; try again")
+            }
+            Fault::Killed(signal) => {
+                let message = format!("the worker was killed by signal {signal}; try again");
+                Failure::new(Code::Unavailable, reason::UNAVAILABLE, message)
+            }
+            Fault::NoWorker(why) => {
+                tracing::error!(why, "there is no worker");
+                Failure::new(Code::Unavailable, reason::UNAVAILABLE, "no worker can be started; try again")
+            }
+            Fault::Closed => crate::apply::draining(),
+            Fault::Panicked(place) => Failure::internal(&format!("a worker panicked at {place}")),
+            Fault::Died(how) => Failure::internal(&format!("a worker died: {how}")),
+        }
+    }
+}
+
+/// Bytes in whole GiB, or else in MiB.
+fn size(bytes: u64) -> String {
+    if bytes >= 1 << 30 && bytes.is_multiple_of(1 << 30) {
+        format!("{} GiB", bytes >> 30)
+    } else {
+        format!("{} MiB", bytes >> 20)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn file(path: &str, text: &str) -> SourceFile {
+        SourceFile { path: path.to_owned(), bytes: text.as_bytes().to_vec() }
+    }
+
+    #[test]
+    fn a_job_is_the_content_and_its_answer_the_spec() {
+        let object = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n";
+        let folder = Content::Folder {
+            path: "s".to_owned(),
+            files: vec![file("s/a.yaml", object)],
+            others: vec!["README".to_owned()],
+            warnings: vec!["s/b: symbolic links are not followed".to_owned()],
+        };
+        for content in [folder, Content::File(file("a.yaml", object))] {
+            let bytes = Job::new("Auto", content.clone()).encode_to_vec();
+            let job = Job::decode(bytes.as_slice()).unwrap();
+            assert_eq!(job.clone().into_parts(), ("Auto".to_owned(), content.clone()));
+            let answer = answer(job, &Progress::unheard());
+            let expected = generate("Auto", &content, &|_| {}).unwrap();
+            assert_eq!((answer.code, &answer.warnings), (0, &expected.warnings));
+            assert_eq!((answer.spec, answer.generator.as_str()), (canonical_json(&expected.spec).into(), "Manifests"));
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_arrives_as_it_was_found() {
+        let content = Content::File(file("a.yaml", "apiVersion: v1\nkind: [\n"));
+        let expected = generate("Auto", &content, &|_| {}).unwrap_err();
+        let answer = answer(Job::new("Auto", content), &Progress::unheard());
+        let answer = Answer::decode(answer.encode_to_vec().as_slice()).unwrap();
+        assert_eq!((Code::from_i32(answer.code), answer.problems.as_slice()), (expected.code(), expected.problems()));
+    }
+
+    #[test]
+    fn a_limit_is_told_with_the_file_that_was_read_or_else_the_folder() {
+        let limits = Limits {
+            memory: 3 << 29,
+            processor: Duration::from_secs(30),
+            time: Duration::from_secs(60),
+            answer: 2 << 30,
+        };
+        let folder = Paths { folder: Some("s".to_owned()), files: vec!["s/a.yaml".to_owned(), "s/b.yaml".to_owned()] };
+        let alone = Paths { folder: None, files: vec!["spec.yaml".to_owned()] };
+        let told = |paths: &Paths, fault: Fault, at| {
+            let failure = paths.explain(Failed { fault, at }, &limits);
+            (failure.code(), crate::failure::sentence(&failure.problems()[0]))
+        };
+        let invalid = |text: &str| (Code::InvalidArgument, text.to_owned());
+        assert_eq!(told(&folder, Fault::Memory, Some(1)), invalid("s/b.yaml: took more than 1536 MiB of memory"));
+        assert_eq!(told(&folder, Fault::Time, None), invalid("s: took more than 60 s"));
+        assert_eq!(told(&alone, Fault::Processor, None), invalid("spec.yaml: took more than 30 s of the processor"));
+        assert_eq!(told(&alone, Fault::Answer, None), invalid("spec.yaml: makes a Spec of more than 2 GiB"));
+        assert_eq!(told(&alone, Fault::Busy, None).0, Code::ResourceExhausted);
+        assert_eq!(told(&alone, Fault::Killed(9), None).0, Code::Unavailable);
+        assert_eq!(told(&alone, Fault::Panicked("x.rs:1:1".to_owned()), None).0, Code::Internal);
+    }
+}

@@ -1,0 +1,243 @@
+//! Sources are read in processes that can do no harm: what takes too much, never ends or dies there fails alone.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use stoa_proto::{GenerateRequest, GenerateResponse};
+use tokio::task::JoinHandle;
+use tonic::{Code, Response, Status};
+
+use crate::bed::{Bed, Origin, parent, problem};
+use crate::caller::git;
+
+/// Longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const OBJECT: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n";
+
+struct Scene {
+    bed: Bed,
+    origin: Origin,
+    metrics: String,
+}
+
+impl Scene {
+    fn new(arguments: &[&str]) -> Self {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let metrics = format!("127.0.0.1:{port}");
+        let listen = format!("--metrics-listen={metrics}");
+        let arguments: Vec<&str> = arguments.iter().copied().chain([listen.as_str()]).collect();
+        let bed = Bed::start_in(&[("STOA_WORKER_TRIALS", "1"), ("STOA_TEST_SECRET", "hidden")], &arguments);
+        let origin = Origin::new(&bed.path("origin"));
+        Self { bed, origin, metrics }
+    }
+
+    /// Begins to generate what is in a file, for an organization.
+    async fn begin(
+        &self,
+        organization: &str,
+        generator: &str,
+        text: &str,
+    ) -> JoinHandle<Result<Response<GenerateResponse>, Status>> {
+        let request = GenerateRequest {
+            source: Some(git(&self.origin.remote())),
+            commit: self.origin.commit(&[("s/a.yaml", text)]),
+            path: "s".to_owned(),
+            generator: generator.to_owned(),
+            organization: organization.to_owned(),
+            ..GenerateRequest::default()
+        };
+        let mut client = self.bed.client().await;
+        tokio::spawn(async move { client.generate(request).await })
+    }
+
+    async fn generate(&self, generator: &str, text: &str) -> Result<GenerateResponse, Status> {
+        let answer = tokio::time::timeout(PATIENCE, self.begin("shop", generator, text).await).await;
+        answer.unwrap().unwrap().map(Response::into_inner)
+    }
+
+    /// What a trial came to.
+    async fn trial(&self, name: &str) -> Result<Vec<String>, Status> {
+        self.generate(&format!("Trial:{name}"), OBJECT).await.map(|answer| answer.warnings)
+    }
+
+    async fn still_works(&self) {
+        let answer = self.generate("Auto", OBJECT).await.unwrap();
+        assert_eq!(answer.generator, "Manifests");
+    }
+
+    /// The value of a metric; 0 when there is none.
+    fn metric(&self, name: &str) -> u64 {
+        let mut connection = TcpStream::connect(&self.metrics).unwrap();
+        connection.write_all(b"GET /metrics HTTP/1.1\r\nHost: runner\r\nConnection: close\r\n\r\n").unwrap();
+        let mut text = String::new();
+        connection.read_to_string(&mut text).unwrap();
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
+        value.unwrap_or_default()
+    }
+
+    /// Waits until a metric has a value.
+    async fn until(&self, name: &str, value: u64) {
+        let start = Instant::now();
+        while self.metric(name) != value {
+            assert!(start.elapsed() < PATIENCE, "{name} is {} and not {value}", self.metric(name));
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+const BUSY: &str = r#"runner_workers{state="busy"}"#;
+const IDLE: &str = r#"runner_workers{state="idle"}"#;
+
+fn ended(cause: &str) -> String {
+    format!("runner_workers_ended_total{{cause={cause:?}}}")
+}
+
+/// The code, reason, file and message of what is wrong.
+fn told(status: &Status) -> (Code, String, String, String) {
+    let (code, problem) = problem(status);
+    (code, problem.reason, problem.file, problem.message)
+}
+
+fn wrong(reason: &str, file: &str, message: &str) -> (Code, String, String, String) {
+    (Code::InvalidArgument, reason.to_owned(), file.to_owned(), message.to_owned())
+}
+
+async fn until_gone(processes: &[u32]) {
+    let start = Instant::now();
+    while processes.iter().any(|pid| parent(*pid).is_some()) {
+        assert!(start.elapsed() < PATIENCE, "{processes:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_that_takes_too_much_memory_fails_alone() {
+    let scene = Scene::new(&["--workers=2", "--worker-memory-mib=192"]);
+    scene.still_works().await;
+    let before = scene.bed.most_memory();
+    // As many values as a file may have, and each takes a hundred times its text.
+    let bomb = format!("{OBJECT}x: [{}]\n", "{a: 1},".repeat(900_000));
+    let begun = scene.begin("hostile", "Auto", &bomb).await;
+    scene.until(BUSY, 1).await;
+    scene.still_works().await;
+    let status = begun.await.unwrap().unwrap_err();
+    assert_eq!(told(&status), wrong("TooLarge", "s/a.yaml", "took more than 192 MiB of memory"));
+    let more = scene.bed.most_memory() - before;
+    assert!(more < 96 << 20, "{} MiB more in the runner", more >> 20);
+    assert_eq!(scene.metric(&ended("memory")), 1);
+    scene.until(IDLE, 2).await;
+    let status = scene.trial("memory").await.unwrap_err();
+    assert_eq!(told(&status), wrong("TooLarge", "s", "took more than 192 MiB of memory"));
+    scene.still_works().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_never_ends_is_ended() {
+    let scene = Scene::new(&["--workers=1", "--worker-cpu-seconds=1"]);
+    let status = scene.trial("spin").await.unwrap_err();
+    assert_eq!(told(&status), wrong("TookTooLong", "s", "took more than 1 s of the processor"));
+    assert_eq!(scene.metric(&ended("processor")), 1);
+    scene.still_works().await;
+
+    let scene = Scene::new(&["--workers=1", "--worker-timeout-seconds=2"]);
+    let status = scene.trial("wait").await.unwrap_err();
+    assert_eq!(told(&status), wrong("TookTooLong", "s", "took more than 2 s"));
+    assert_eq!(scene.metric(&ended("time")), 1);
+    scene.still_works().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_spec_that_is_too_large_is_refused() {
+    let scene = Scene::new(&["--worker-output-mib=1"]);
+    let large = format!("{OBJECT}data: {{v: {}}}\n", "x".repeat(2 << 20));
+    let status = scene.generate("Auto", &large).await.unwrap_err();
+    assert_eq!(told(&status), wrong("TooLarge", "s", "makes a Spec of more than 1 MiB"));
+    scene.still_works().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_dies_fails_its_job_alone_and_is_replaced() {
+    let scene = Scene::new(&["--workers=1"]);
+    let first = scene.bed.children();
+    let begun = scene.begin("shop", "Trial:wait", OBJECT).await;
+    scene.until(BUSY, 1).await;
+    let [worker] = first.as_slice() else { panic!("{first:?}") };
+    assert!(std::process::Command::new("kill").args(["-9", &worker.to_string()]).status().unwrap().success());
+    let (code, reason, ..) = told(&begun.await.unwrap().unwrap_err());
+    assert_eq!((code, reason.as_str()), (Code::Unavailable, "Unavailable"));
+    scene.still_works().await;
+    assert!(parent(*worker).is_none() && scene.bed.children().len() == 1, "{:?}", scene.bed.children());
+    for trial in ["abort", "panic"] {
+        let (code, reason, ..) = told(&scene.trial(trial).await.unwrap_err());
+        assert_eq!((code, reason.as_str()), (Code::Internal, "InternalError"), "{trial}");
+        scene.still_works().await;
+    }
+    let causes = ["killed", "died", "panic"].map(|cause| scene.metric(&ended(cause)));
+    assert_eq!(causes, [1, 1, 1]);
+
+    let last = scene.bed.children();
+    scene.bed.terminate();
+    let status = tokio::time::timeout(PATIENCE, scene.bed.ended()).await.unwrap();
+    assert!(status.success(), "{status:?}");
+    until_gone(&last).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_reaches_nothing_outside() {
+    let scene = Scene::new(&["--workers=1"]);
+    let found = scene.trial("reach").await.unwrap();
+    assert_eq!(found.len(), 11, "{found:?}");
+    for reached in &found {
+        assert!(reached.ends_with(": PermissionDenied"), "{reached}");
+    }
+    assert_eq!(scene.trial("environment").await.unwrap(), ["STOA_WORKER_TRIALS"]);
+    let workers = scene.bed.children();
+    let [worker] = workers.as_slice() else { panic!("{workers:?}") };
+    let status = std::fs::read_to_string(format!("/proc/{worker}/status")).unwrap();
+    let says = |field: &str| status.lines().find_map(|line| line.strip_prefix(field)).map(str::trim);
+    assert_eq!((says("NoNewPrivs:"), says("Threads:")), (Some("1"), Some("1")), "{status}");
+    // A process that may not be looked into shows these to root alone.
+    if let Ok(open) = std::fs::read_dir(format!("/proc/{worker}/fd")) {
+        assert_eq!(open.count(), 3, "two pipes and the one for its last words");
+    }
+    for mechanism in ["landlock", "seccomp"] {
+        assert_eq!(scene.metric(&format!("runner_worker_restricted{{mechanism={mechanism:?}}}")), 1, "{mechanism}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_worker_outlives_a_runner_that_is_killed() {
+    let scene = Scene::new(&["--workers=3"]);
+    let (_spins, _waits) = (scene.begin("a", "Trial:spin", OBJECT).await, scene.begin("b", "Trial:wait", OBJECT).await);
+    scene.until(BUSY, 2).await;
+    scene.until(IDLE, 1).await;
+    let workers = scene.bed.children();
+    assert_eq!(workers.len(), 3, "{workers:?}");
+    scene.bed.signal("KILL");
+    until_gone(&workers).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_its_caller_gives_up_is_ended_at_once() {
+    let scene = Scene::new(&["--workers=1", "--worker-cpu-seconds=3600", "--worker-timeout-seconds=3600"]);
+    let begun = scene.begin("shop", "Trial:spin", OBJECT).await;
+    scene.until(BUSY, 1).await;
+    begun.abort();
+    scene.still_works().await;
+    assert_eq!(scene.metric(&ended("cancelled")), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_jobs_than_may_wait_are_refused_as_busy() {
+    let scene = Scene::new(&["--workers=1", "--max-waiting-jobs=1"]);
+    let first = scene.begin("a", "Trial:wait", OBJECT).await;
+    scene.until(BUSY, 1).await;
+    let second = scene.begin("a", "Auto", OBJECT).await;
+    scene.until("runner_worker_jobs_waiting", 1).await;
+    let (code, reason, ..) = told(&scene.generate("Auto", OBJECT).await.unwrap_err());
+    assert_eq!((code, reason.as_str()), (Code::ResourceExhausted, "Busy"));
+    first.abort();
+    second.await.unwrap().unwrap();
+}

@@ -1,0 +1,210 @@
+//! What a worker gives up before it reads its first job. None of it can be had back.
+//!
+//! Each mechanism alone would keep a worker from files and from the network; a kernel may lack one, and either may have a
+//! mistake.
+
+use std::io;
+
+use landlock::{ABI, Access as _, AccessFs, AccessNet, Ruleset, RulesetAttr as _, RulesetStatus, Scope};
+use rustix::process::{DumpableBehavior, Resource, Rlimit};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
+};
+
+/// How many descriptors are closed one by one where they cannot be at once.
+const MOST_DESCRIPTORS: u64 = 65_536;
+
+/// The mechanisms of the kernel that hold a worker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Restrictions {
+    /// Landlock: no path may be opened, and where the kernel knows how, no port connected to and nobody outside sent a signal.
+    pub landlock: bool,
+    /// A filter of system calls: those that memory, the pipes and the end of the process need, and no others.
+    pub seccomp: bool,
+}
+
+impl Restrictions {
+    /// Each mechanism by its name, and whether it is there.
+    pub fn by_name(self) -> [(&'static str, bool); 2] {
+        [("landlock", self.landlock), ("seccomp", self.seccomp)]
+    }
+
+    pub(crate) fn byte(self) -> u8 {
+        u8::from(self.landlock) | u8::from(self.seccomp) << 1
+    }
+
+    pub(crate) fn of_byte(byte: u8) -> Self {
+        Self { landlock: byte & 1 != 0, seccomp: byte & 2 != 0 }
+    }
+}
+
+/// Shuts in a process with one thread, which may have so many bytes of memory of its own.
+///
+/// # Errors
+///
+/// When the system refuses what every Linux has: limits, and to gain no privileges.
+pub(crate) fn enter(memory: u64) -> io::Result<Restrictions> {
+    close_all_but_the_pipes();
+    // Where memory runs out this is who goes, not the pool.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
+    // Memory of the heap counts, by brk and by mmap; the program itself, as large as it may be, does not.
+    limit(Resource::Data, memory)?;
+    limit(Resource::Core, 0)?;
+    limit(Resource::Fsize, 0)?;
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    rustix::thread::set_no_new_privs(true)?;
+    let landlock = no_paths();
+    limit(Resource::Nofile, 3)?;
+    let seccomp = no_calls();
+    Ok(Restrictions { landlock, seccomp })
+}
+
+/// Lowers a limit. It is not raised where it is lower already.
+pub(crate) fn limit(resource: Resource, most: u64) -> io::Result<()> {
+    let hard = rustix::process::getrlimit(resource).maximum;
+    let most = hard.map_or(most, |hard| hard.min(most));
+    rustix::process::setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?;
+    Ok(())
+}
+
+#[expect(unsafe_code, reason = "file descriptors are closed by their numbers")]
+fn close_all_but_the_pipes() {
+    // SAFETY: the process has one thread, which has opened no file.
+    if unsafe { libc::close_range(3, libc::c_uint::MAX, 0) } == 0 {
+        return;
+    }
+    // Linux before 5.9, or a container that does not know the call.
+    let most = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(MOST_DESCRIPTORS).min(MOST_DESCRIPTORS);
+    for number in 3..i32::try_from(most).unwrap_or(i32::MAX) {
+        // SAFETY: as above.
+        unsafe { libc::close(number) };
+    }
+}
+
+/// Keeps the thread from opening anything; says whether the kernel does that.
+fn no_paths() -> bool {
+    let restricted = Ruleset::default()
+        .handle_access(AccessFs::from_all(ABI::V7))
+        .and_then(|rules| rules.handle_access(AccessNet::from_all(ABI::V7)))
+        .and_then(|rules| rules.scope(Scope::from_all(ABI::V7)))
+        .and_then(Ruleset::create)
+        .and_then(|rules| rules.restrict_self());
+    restricted.is_ok_and(|restricted| restricted.ruleset != RulesetStatus::NotEnforced)
+}
+
+/// Keeps the thread from all system calls but a few; says whether the kernel does that.
+fn no_calls() -> bool {
+    let Ok(architecture) = std::env::consts::ARCH.try_into() else { return false };
+    filter(architecture).is_ok_and(|filter| seccompiler::apply_filter(&filter).is_ok())
+}
+
+/// What else is called fails with `EPERM`: libraries take that for an answer, and it is what tests see.
+fn filter(architecture: TargetArch) -> Result<BpfProgram, seccompiler::BackendError> {
+    let always = [
+        // The pipes.
+        libc::SYS_read,
+        libc::SYS_write,
+        libc::SYS_writev,
+        libc::SYS_close,
+        // Memory.
+        libc::SYS_brk,
+        libc::SYS_munmap,
+        libc::SYS_mremap,
+        libc::SYS_madvise,
+        // Time, locks and seeds of hash maps.
+        libc::SYS_clock_gettime,
+        libc::SYS_gettimeofday,
+        libc::SYS_futex,
+        libc::SYS_sched_yield,
+        libc::SYS_getrandom,
+        // Ends, in order or by a signal.
+        libc::SYS_getpid,
+        libc::SYS_gettid,
+        libc::SYS_rt_sigaction,
+        libc::SYS_rt_sigprocmask,
+        libc::SYS_rt_sigreturn,
+        libc::SYS_sigaltstack,
+        libc::SYS_restart_syscall,
+        libc::SYS_exit,
+        libc::SYS_exit_group,
+    ];
+    let only_if = |argument, operator, value| {
+        SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)
+            .and_then(|condition| SeccompRule::new(vec![condition]))
+            .map(|rule| vec![rule])
+    };
+    let executable = u64::from(libc::PROT_EXEC.cast_unsigned());
+    let no_code = || only_if(2, SeccompCmpOp::MaskedEq(executable), 0);
+    let mut rules: std::collections::BTreeMap<i64, Vec<SeccompRule>> =
+        always.into_iter().map(|call| (call, Vec::new())).collect();
+    rules.insert(libc::SYS_mmap, no_code()?);
+    rules.insert(libc::SYS_mprotect, no_code()?);
+    // What aborts sends itself a signal, and nobody else.
+    rules.insert(libc::SYS_tgkill, only_if(0, SeccompCmpOp::Eq, std::process::id().into())?);
+    let refuse = SeccompAction::Errno(libc::EPERM.cast_unsigned());
+    SeccompFilter::new(rules, refuse, SeccompAction::Allow, architecture)?.try_into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::io::ErrorKind;
+
+    /// What a thread of its own comes to, which may shut itself in.
+    fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+        std::thread::spawn(work).join().unwrap()
+    }
+
+    /// Whether this kernel has a mechanism. Where it has not, there is nothing to test.
+    fn is_there(restricted: bool, mechanism: &str) -> bool {
+        if !restricted {
+            eprintln!("skipped: the kernel has no {mechanism}");
+        }
+        restricted
+    }
+
+    #[test]
+    fn landlock_alone_keeps_files_away() {
+        let program = std::env::current_exe().unwrap();
+        std::fs::File::open(&program).unwrap();
+        let found = apart(move || {
+            let restricted = no_paths();
+            let files = [std::fs::File::open(&program).err(), std::fs::File::create("/tmp/stoa-landlock").err()];
+            let programs = std::process::Command::new(&program).arg("--list").output().err();
+            (restricted, files.into_iter().chain([programs]).map(|err| err.map(|err| err.kind())).collect::<Vec<_>>())
+        });
+        if is_there(found.0, "landlock") {
+            assert_eq!(found.1, [Some(ErrorKind::PermissionDenied); 3]);
+        }
+    }
+
+    #[test]
+    fn the_filter_alone_keeps_files_sockets_programs_and_threads_away() {
+        let program = std::env::current_exe().unwrap();
+        let found = apart(move || {
+            let restricted = no_calls();
+            let found = [
+                std::fs::File::open(&program).err(),
+                std::net::UdpSocket::bind("127.0.0.1:0").err(),
+                std::os::unix::net::UnixStream::pair().err(),
+                std::process::Command::new(&program).arg("--list").output().err(),
+                std::thread::Builder::new().spawn(|| {}).err(),
+                rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::CONT)
+                    .err()
+                    .map(Into::into),
+            ];
+            (restricted, found.map(|err| err.map(|err| err.kind())))
+        });
+        if is_there(found.0, "seccomp") {
+            assert_eq!(found.1, [Some(ErrorKind::PermissionDenied); 6]);
+        }
+    }
+
+    #[test]
+    fn what_holds_a_worker_is_told_by_a_byte() {
+        for byte in 0..4 {
+            assert_eq!(Restrictions::of_byte(byte).byte(), byte);
+        }
+    }
+}
