@@ -57,7 +57,7 @@ const MAX_VALUE: usize = 256 << 20;
 pub struct LocalOptions {
     /// A segment file is closed when it is this long, in bytes.
     pub segment_bytes: u64,
-    /// Tells the time for records and leases.
+    /// Tells the time for records, and how much of it passes for leases.
     pub clock: Arc<dyn Clock>,
 }
 
@@ -172,7 +172,8 @@ impl LocalLog {
         options: LocalOptions,
     ) -> Result<(Self, Writer, mpsc::Receiver<Request>), LogError> {
         let lock = disk.lock().map_err(unavailable)?;
-        let recovered = files::recover(disk.as_ref())?;
+        let mut recovered = files::recover(disk.as_ref())?;
+        recovered.state.extend_leases(options.clock.steady_ms());
         let state = &recovered.state;
         tracing::info!(
             head = %state.head,

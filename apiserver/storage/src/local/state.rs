@@ -20,7 +20,7 @@ pub(super) struct Holding {
     pub holder: String,
     pub token: u64,
     pub ttl: Duration,
-    /// When it expires, in milliseconds since the Unix epoch.
+    /// When it expires, by the steady clock of the process that wrote this. To another process it says nothing.
     pub deadline_ms: i64,
 }
 
@@ -60,10 +60,10 @@ impl State {
         expect: Expect,
         deletes: bool,
         fence: Option<&Fence>,
-        now_ms: i64,
+        steady_ms: i64,
     ) -> Result<(), LogError> {
         if let Some(fence) = fence {
-            self.held(&fence.lease, fence.token, now_ms)?;
+            self.held(&fence.lease, fence.token, steady_ms)?;
         }
         let found = self.values.get(key).map(|current| current.version);
         let holds = match expect {
@@ -75,10 +75,10 @@ impl State {
     }
 
     /// The lease, if it is held with `token` and has not expired.
-    pub(super) fn held(&self, name: &str, token: u64, now_ms: i64) -> Result<&Holding, LogError> {
+    pub(super) fn held(&self, name: &str, token: u64, steady_ms: i64) -> Result<&Holding, LogError> {
         self.leases
             .get(name)
-            .filter(|held| held.token == token && now_ms < held.deadline_ms)
+            .filter(|held| held.token == token && steady_ms < held.deadline_ms)
             .ok_or_else(|| LogError::Fenced { lease: name.to_owned(), token })
     }
 
@@ -93,6 +93,17 @@ impl State {
         }
     }
 
+    /// Lets every lease last as long again as when it was renewed: how much time has passed since another process wrote
+    /// when they expire is not known here.
+    pub(super) fn extend_leases(&mut self, steady_ms: i64) {
+        let names: Vec<String> = self.leases.keys().cloned().collect();
+        for name in names {
+            if let Some(held) = self.leases.get_mut(&name) {
+                held.deadline_ms = deadline(steady_ms, held.ttl);
+            }
+        }
+    }
+
     pub(super) fn hold(&mut self, held: Holding) {
         self.token = self.token.max(held.token);
         self.leases.insert(held.name.clone(), held);
@@ -103,6 +114,11 @@ impl State {
             self.leases.remove(name);
         }
     }
+}
+
+/// When a lease expires that is renewed now.
+pub(super) fn deadline(steady_ms: i64, ttl: Duration) -> i64 {
+    steady_ms.saturating_add(i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX))
 }
 
 /// Everything in `values` whose key begins with `prefix`.

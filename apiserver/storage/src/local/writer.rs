@@ -17,7 +17,7 @@ use super::{
     codec::{BatchWriter, Frame},
     disk::DiskFile,
     files::{self, unavailable},
-    state::{Holding, Past, State},
+    state::{Holding, Past, State, deadline},
 };
 
 /// A batch is closed when its payload gets this long, in bytes.
@@ -58,7 +58,10 @@ struct Draft {
     state: State,
     past: Vec<Past>,
     bytes: BatchWriter,
+    /// The time for people, in records.
     now_ms: i64,
+    /// The time that leases are measured by.
+    steady_ms: i64,
 }
 
 impl Draft {
@@ -85,7 +88,7 @@ impl Draft {
 
     fn append(&mut self, write: Write) -> Result<Version, LogError> {
         let deletes = write.change == Change::Delete;
-        self.state.check(&write.key, write.expect, deletes, write.fence.as_ref(), self.now_ms)?;
+        self.state.check(&write.key, write.expect, deletes, write.fence.as_ref(), self.steady_ms)?;
         let version = Version(self.state.head.0 + 1);
         let record =
             Record { version, key: write.key, change: write.change, origin: write.origin, time_ms: self.now_ms };
@@ -99,7 +102,7 @@ impl Draft {
     }
 
     fn acquire(&mut self, name: String, holder: String, ttl: Duration) -> Result<Lease, LogError> {
-        let held = self.state.leases.get(&name).filter(|held| self.now_ms < held.deadline_ms);
+        let held = self.state.leases.get(&name).filter(|held| self.steady_ms < held.deadline_ms);
         if let Some(held) = held.filter(|held| held.holder != holder) {
             return Err(LogError::Held { lease: name, holder: held.holder.clone() });
         }
@@ -109,7 +112,7 @@ impl Draft {
     }
 
     fn renew(&mut self, lease: &Lease) -> Result<(), LogError> {
-        let held = self.state.held(&lease.name, lease.token, self.now_ms)?.clone();
+        let held = self.state.held(&lease.name, lease.token, self.steady_ms)?.clone();
         self.hold(Holding { deadline_ms: self.deadline(held.ttl), ..held });
         Ok(())
     }
@@ -127,7 +130,7 @@ impl Draft {
     }
 
     fn deadline(&self, ttl: Duration) -> i64 {
-        self.now_ms.saturating_add(i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX))
+        deadline(self.steady_ms, ttl)
     }
 }
 
@@ -151,6 +154,7 @@ impl Writer {
             state,
             past: Vec::new(),
             now_ms: self.shared.clock.now_ms(),
+            steady_ms: self.shared.clock.steady_ms(),
         };
         let mut answers = vec![draft.decide(request)];
         while draft.bytes.payload_len() < BATCH_BYTES

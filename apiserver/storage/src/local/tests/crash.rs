@@ -161,7 +161,7 @@ impl Life {
     fn write_some(&mut self) {
         let count = 1 + self.random.below(5);
         let writes: Vec<Write> = (0..count).map(|_| self.some_write()).collect();
-        let now = self.clock.now_ms();
+        let now = self.clock.steady_ms();
         let calls = writes.clone();
         let call = |write| {
             let log = Arc::clone(&self.log);
@@ -189,7 +189,7 @@ impl Life {
 
     fn lease_some(&mut self) {
         let (name, holder) = (self.pick(&LEASES), self.pick(&["x", "y"]));
-        let now = self.clock.now_ms();
+        let now = self.clock.steady_ms();
         let known = self.model.held.get(name).copied();
         let lease = |token| Lease { name: name.to_owned(), holder: String::new(), token, ttl: TTL };
         match (self.random.below(4), known) {
@@ -235,8 +235,17 @@ impl Life {
         self.model.maybe_compacted = self.model.maybe_compacted.max(before);
     }
 
-    /// Ends the process, or the machine, and starts it again, which may take several attempts.
-    fn restart(mut self) -> Self {
+    /// Ends the process, or the machine, and starts it again.
+    fn restart(self) -> Self {
+        let mut again = self.begin_again();
+        // How much time had passed is not known: whoever held a lease has all of its time once more.
+        let until = again.clock.steady_ms() + 10_000;
+        again.model.held.values_mut().for_each(|held| held.1 = until);
+        again
+    }
+
+    /// It may take several attempts.
+    fn begin_again(mut self) -> Self {
         loop {
             let power_cut = self.random.one_in(2);
             drop((self.writer, self.requests, self.log));
@@ -340,7 +349,11 @@ fn live(seed: u64) {
             match life.random.below(10) {
                 0 => life.compact(),
                 1 | 2 => life.lease_some(),
-                3 => drop(life.clock.0.fetch_add(life.random.below(12_000) as i64, Relaxed)),
+                3 => {
+                    life.clock.0.fetch_add(life.random.below(12_000) as i64, Relaxed);
+                    // Somebody sets the clock of the machine, which is for people alone.
+                    life.clock.1.store(life.random.below(60_000) as i64 - 30_000, Relaxed);
+                }
                 _ => life.write_some(),
             }
         }

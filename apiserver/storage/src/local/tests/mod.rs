@@ -22,12 +22,16 @@ pub(super) fn seeds(count: u64, live: impl Fn(u64) + std::panic::RefUnwindSafe) 
     }
 }
 
-/// A clock that stands where the test puts it.
+/// A clock that stands where the test puts it: how much time has passed, and how far the machine's was set besides.
 #[derive(Debug, Default)]
-pub(super) struct ManualClock(pub AtomicI64);
+pub(super) struct ManualClock(pub AtomicI64, pub AtomicI64);
 
 impl Clock for ManualClock {
     fn now_ms(&self) -> i64 {
+        self.steady_ms() + self.1.load(Relaxed)
+    }
+
+    fn steady_ms(&self) -> i64 {
         self.0.load(Relaxed)
     }
 }
@@ -235,6 +239,33 @@ async fn leases_survive_a_restart_and_tokens_only_grow() {
     let stale =
         Write { fence: Some(Fence { lease: "run/a".into(), token: second.token }), ..put("/b", Expect::Any, "x") };
     assert!(matches!(log.append(stale).await, Err(LogError::Fenced { .. })));
+}
+
+#[tokio::test]
+async fn leases_last_as_long_whatever_the_clock_is_set_to() {
+    let directory = TempDir::new().unwrap();
+    let clock = Arc::new(ManualClock::default());
+    let options = LocalOptions { clock: Arc::clone(&clock) as _, ..small() };
+    let log = LocalLog::open(directory.path(), options.clone()).unwrap();
+    let ttl = Duration::from_secs(10);
+    let lease = log.acquire("run/a", "one", ttl).await.unwrap();
+    let others = async |log: &LocalLog| log.acquire("run/a", "two", ttl).await;
+    for set in [3_600_000, -3_600_000, 0] {
+        clock.1.store(set, Relaxed);
+        clock.0.fetch_add(9_000, Relaxed);
+        let write = Write { fence: Some(lease.fence()), ..put("/a", Expect::Any, "x") };
+        log.append(write).await.unwrap_or_else(|error| panic!("set by {set} ms: {error}"));
+        assert!(matches!(others(&log).await, Err(LogError::Held { .. })), "set by {set} ms");
+        log.renew(&lease).await.unwrap();
+    }
+    drop(log);
+
+    // Set back while nobody looks: it does not last an hour longer.
+    clock.1.store(-3_600_000, Relaxed);
+    let log = LocalLog::open(directory.path(), options).unwrap();
+    assert!(matches!(others(&log).await, Err(LogError::Held { .. })));
+    clock.0.fetch_add(10_000, Relaxed);
+    others(&log).await.unwrap();
 }
 
 #[tokio::test]
