@@ -58,15 +58,15 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// Carries out one action.
-    pub(crate) async fn call(&self, planned: &PlannedAction, prior: Option<&StateResource>) -> ResourceResult {
+    /// Carries out one action. `records` has what is recorded under its id, then what is under another.
+    pub(crate) async fn call(&self, planned: &PlannedAction, records: &[StateResource]) -> ResourceResult {
         let _permit = self.permits.acquire().await.expect("nobody closes the semaphore");
         if self.stop.is_cancelled() || self.grant.check().is_err() {
             return skipped(planned, "the run was stopped");
         }
         let told = Told::default();
         let until = Instant::now() + self.timeout;
-        let mut result = match self.in_time(until, self.attempt(planned, prior, &told)).await {
+        let mut result = match self.in_time(until, self.attempt(planned, records, &told)).await {
             Ok(result) => result,
             Err(message) => {
                 let message = match told.into_inner() {
@@ -84,6 +84,7 @@ impl Caller {
         }
         if result.outcome == ResourceOutcome::Failed && self.open.contains(&planned.id) {
             // What an earlier call made is there all the same, whatever its fields are.
+            let prior = records.first();
             result.resource = prior.filter(|prior| prior.id == planned.id).cloned().map(StateResource::as_found);
         }
         result
@@ -162,7 +163,7 @@ impl Caller {
         if is_unanswered { self.unanswered(planned, problem) } else { failed(planned, problem) }
     }
 
-    async fn attempt(&self, planned: &PlannedAction, prior: Option<&StateResource>, told: &Told) -> ResourceResult {
+    async fn attempt(&self, planned: &PlannedAction, records: &[StateResource], told: &Told) -> ResourceResult {
         match planned.action {
             Action::Forget => match &planned.owned_by {
                 Some(owner) => left(done(planned, None, None), owner),
@@ -180,14 +181,14 @@ impl Caller {
                     Err(error) => failed(planned, problem(&planned.id, &error, &Sensitive::default())),
                 }
             }
-            Action::Delete => match self.delete(prior, &Sensitive::default(), told).await {
+            Action::Delete => match self.delete(records, &Sensitive::default(), told).await {
                 Ok(Deleted::Gone) => done(planned, None, None),
                 Ok(Deleted::Left(owner)) => left(done(planned, None, None), &owner),
                 Err(error) => self.refused(planned, &error, &Sensitive::default(), told),
             },
             Action::Create | Action::Update | Action::Adopt | Action::Replace | Action::Unchanged => {
                 match self.values.ready(&planned.id) {
-                    Ok(ready) => self.bring(planned, prior, &ready, told).await,
+                    Ok(ready) => self.bring(planned, records, &ready, told).await,
                     Err(problem) => failed(planned, problem),
                 }
             }
@@ -220,32 +221,39 @@ impl Caller {
         is_told.then(|| done(planned, Some(record), place))
     }
 
+    /// Removes an object by the record of it that says which it is: the others are of one that was there before.
     async fn delete(
         &self,
-        prior: Option<&StateResource>,
+        records: &[StateResource],
         sensitive: &Sensitive,
         told: &Told,
     ) -> Result<Deleted, RuntimeError> {
         // What is not recorded any more was removed by an earlier try.
-        let Some(prior) = prior else { return Ok(Deleted::Gone) };
-        retried(&self.stop, sensitive, told, || self.runtime.delete(prior)).await
+        let mut outcome = Ok(Deleted::Gone);
+        for record in records {
+            outcome = retried(&self.stop, sensitive, told, || self.runtime.delete(record)).await;
+            if !matches!(outcome, Err(RuntimeError::Conflict(_))) {
+                break;
+            }
+        }
+        outcome
     }
 
     async fn bring(
         &self,
         planned: &PlannedAction,
-        prior: Option<&StateResource>,
+        records: &[StateResource],
         ready: &Ready,
         told: &Told,
     ) -> ResourceResult {
         let sensitive = &ready.sensitive;
         // What turns out to be another's here is refused when it is applied.
         if planned.action == Action::Replace
-            && let Err(error) = self.delete(prior, sensitive, told).await
+            && let Err(error) = self.delete(records, sensitive, told).await
         {
             return self.refused(planned, &error, sensitive, told);
         }
-        let prior = prior.filter(|_| planned.action != Action::Replace);
+        let prior = records.first().filter(|_| planned.action != Action::Replace);
         let request = ApplyRequest {
             adopt: planned.action == Action::Adopt,
             // What could not be asked about says nothing of other managers.

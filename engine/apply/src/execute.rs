@@ -353,8 +353,12 @@ impl Walk<'_> {
     /// What is recorded of a resource, perhaps under an id that it had before. What is recorded under its own is of an
     /// earlier try.
     fn prior(&self, planned: &PlannedAction) -> Option<&StateResource> {
+        self.records(planned).next()
+    }
+
+    fn records(&self, planned: &PlannedAction) -> impl Iterator<Item = &StateResource> {
         let ids = [Some(&planned.id), planned.recorded_as.as_ref()];
-        ids.into_iter().flatten().find_map(|id| self.recorded.get(id)).copied()
+        ids.into_iter().flatten().filter_map(|id| self.recorded.get(id)).copied()
     }
 
     /// What is left alone: only its record may have to be brought up to date.
@@ -390,7 +394,7 @@ impl Walk<'_> {
             let gate = gates[&planned.action].clone();
             let (caller, observer) = (self.caller.clone(), self.observer.clone());
             let planned = planned.clone();
-            let prior = self.prior(&planned).cloned();
+            let records: Vec<StateResource> = self.records(&planned).cloned().collect();
             let deferred = self.deferred;
             let id = planned.id.clone();
             // A task of its own, so that calls go on while results are being kept.
@@ -398,7 +402,7 @@ impl Walk<'_> {
                 if gate.await.is_err() {
                     return (skipped(&planned, "its intent could not be kept"), Err(Abandoned));
                 }
-                let result = caller.call(&planned, prior.as_ref()).await;
+                let result = caller.call(&planned, &records).await;
                 let told = if deferred { Ok(()) } else { observer.result(result.clone()).await };
                 (result, told)
             }));

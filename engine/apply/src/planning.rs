@@ -110,12 +110,14 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
         // What is in another cluster is made anew.
         Action::Create | Action::Update | Action::Adopt | Action::Replace => true,
         // A call without a result may have set fields that no record says were ever wanted, and so may one for the same
-        // object under another id.
+        // object under another id, be it that by which it is recorded alone.
         Action::Unchanged => {
+            let is_open =
+                open.contains(&planned.id) || planned.recorded_as.as_ref().is_some_and(|id| open.contains(id));
             let prior = recorded.get(planned.recorded_as.as_ref().unwrap_or(&planned.id));
             let is_recorded_twice =
                 || prior.and_then(|prior| objects.get(&lost::object(clusters, prior)?)).is_some_and(|n| *n > 1);
-            open.contains(&planned.id) || prior.is_some_and(|prior| prior.is_only_found()) || is_recorded_twice()
+            is_open || prior.is_some_and(|prior| prior.is_only_found()) || is_recorded_twice()
         }
         Action::Delete | Action::Import | Action::Forget => false,
     };

@@ -93,7 +93,7 @@ pub fn draft(input: &PlanInput<'_>) -> Result<Draft, Vec<Problem>> {
     problems.extend(duplicates(input.clusters, &wanted));
     let before = dependencies(&wanted, input.clusters)?;
     let order = Graph::new(&before).order().unwrap_or_default();
-    let renamed = renamed(input.clusters, &wanted, &recorded);
+    let renamed = renamed(input, &wanted, &recorded);
 
     let by_id: HashMap<&str, &Resource> = wanted.iter().map(|resource| (resource.id.0.as_str(), *resource)).collect();
     let known = |id: &str| by_id.contains_key(id);
@@ -141,7 +141,8 @@ pub fn draft(input: &PlanInput<'_>) -> Result<Draft, Vec<Problem>> {
             }
         };
         let recorded_as = renamed.get(id).copied();
-        let prior = recorded.get(recorded_as.unwrap_or(id)).copied();
+        let own = recorded.get(id).copied();
+        let prior = own.or_else(|| recorded.get(recorded_as?).copied());
         let mut decision = match decide_place(input, resource, prior, &resolved, &ignored) {
             Ok(decision) => decision,
             Err(problem) => {
@@ -160,7 +161,8 @@ pub fn draft(input: &PlanInput<'_>) -> Result<Draft, Vec<Problem>> {
                 changes: decision.changes,
                 depends_on: before[id].iter().cloned().collect(),
                 unverified: decision.unverified,
-                recorded_as: recorded_as.cloned(),
+                // What is made anew has to go first, by the record that says which object is there.
+                recorded_as: recorded_as.filter(|_| own.is_none() || decision.action == Action::Replace).cloned(),
                 owned_by,
                 taken: decision.taken,
                 imported: decision.imported,
@@ -232,23 +234,31 @@ fn superseded<'a>(
         .collect()
 }
 
-/// Wanted ids of objects that are recorded under another id, as when only the version in
-/// `apiVersion` changed.
+/// Wanted ids of objects that are recorded under another id, as when only the version in `apiVersion` changed: that alone,
+/// or that rather than under their own, as where an object was made anew under the other id since.
 fn renamed<'a>(
-    clusters: &Clusters,
+    input: &PlanInput<'_>,
     wanted: &[&Resource],
     recorded: &BTreeMap<&'a ResourceId, &'a StateResource>,
 ) -> HashMap<ResourceId, &'a ResourceId> {
     let ids: HashSet<&ResourceId> = wanted.iter().map(|resource| &resource.id).collect();
-    let left: HashMap<_, &ResourceId> = recorded
+    let left: HashMap<_, &StateResource> = recorded
         .iter()
         .filter(|(id, _)| !ids.contains(*id))
-        .filter_map(|(id, prior)| Some((clusters.recorded(prior)?, *id)))
+        .filter_map(|(_, prior)| Some((input.clusters.recorded(prior)?, *prior)))
         .collect();
+    let is_live = |id: &ResourceId, record: &StateResource| match input.live.get(id) {
+        Some(Live::Present(live)) => record.uid().is_some() && uid_of(live) == record.uid(),
+        Some(Live::Absent | Live::Unverified(_)) | None => false,
+    };
     wanted
         .iter()
-        .filter(|resource| !recorded.contains_key(&resource.id))
-        .filter_map(|resource| Some((resource.id.clone(), *left.get(&clusters.wanted(resource)?)?)))
+        .filter_map(|resource| {
+            let id = &resource.id;
+            let other = *left.get(&input.clusters.wanted(resource)?)?;
+            let is_other = recorded.get(id).is_none_or(|own| is_live(id, other) && !is_live(id, own));
+            is_other.then(|| (id.clone(), &other.id))
+        })
         .collect()
 }
 

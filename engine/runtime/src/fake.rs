@@ -2,7 +2,7 @@
 //!
 //! It counts and records its calls, sets a uid and a resourceVersion as a server does, knows an object by its group, kind,
 //! namespace and name as a cluster does, keeps fields that others set, removes those that it applied before and that are
-//! not wanted any more, and fails, hangs or waits as it is told.
+//! not wanted any more, keeps fields for those who manage them, and fails, hangs or waits as it is told.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use stoa_engine::owner::taken_from;
 use stoa_engine::spec::RECREATE;
-use stoa_engine::{Ignored, Live, ObjectRef, Owner, Preview, Resource, ResourceId, StateResource};
+use stoa_engine::{FieldConflict, Ignored, Live, ObjectRef, Owner, Preview, Resource, ResourceId, StateResource};
 use tokio::sync::Semaphore;
 
 use crate::{
@@ -71,6 +71,28 @@ struct Stored {
     object: Map<String, Value>,
     /// What was applied last: the fields that go when they are no longer wanted.
     applied: Map<String, Value>,
+    /// The fields that others manage.
+    claims: Vec<Claim>,
+}
+
+/// A field, two deep, that another manager has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Claim {
+    manager: String,
+    /// Whether it applies the field, rather than having changed it once.
+    applies: bool,
+    field: [String; 2],
+}
+
+impl Claim {
+    fn value<'a>(&self, object: &'a Map<String, Value>) -> Option<&'a Value> {
+        object.get(&self.field[0])?.get(&self.field[1])
+    }
+
+    fn as_conflict(&self) -> FieldConflict {
+        let fields = vec![format!(".{}", self.field.join("."))];
+        FieldConflict { manager: self.manager.clone(), applies: self.applies, fields }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -129,8 +151,32 @@ impl FakeCloud {
         let (id, object) = (ResourceId::from(id), object.as_object().cloned().unwrap_or_default());
         let mut state = self.lock();
         let place = Place::of(&id, &object);
-        let applied = state.live.remove(&place).map(|stored| stored.applied).unwrap_or_default();
-        state.live.insert(place, Stored { id, object, applied });
+        let before = state.live.remove(&place);
+        let (applied, claims) = before.map(|stored| (stored.applied, stored.claims)).unwrap_or_default();
+        state.live.insert(place, Stored { id, object, applied, claims });
+    }
+
+    /// Lets another manager have a field of what is there, such as `["data", "a"]`, with the value that it has.
+    /// `applies` when it applies the field, rather than having changed it once.
+    pub fn claim(&self, id: &str, field: [&str; 2], manager: &str, applies: bool) {
+        let claim = Claim { manager: manager.to_owned(), applies, field: field.map(str::to_owned) };
+        let mut state = self.lock();
+        let Some(stored) = state.live.values_mut().find(|stored| stored.id.0 == id) else { return };
+        stored.claims.retain(|other| other.field != claim.field);
+        stored.claims.push(claim);
+    }
+
+    /// Lets nobody else have fields of what is there any more.
+    pub fn release(&self, id: &str) {
+        let mut state = self.lock();
+        state.live.values_mut().filter(|stored| stored.id.0 == id).for_each(|stored| stored.claims.clear());
+    }
+
+    /// The fields of what is there that others have.
+    pub fn claims(&self, id: &str) -> Vec<FieldConflict> {
+        let state = self.lock();
+        let stored = state.live.values().filter(|stored| stored.id.0 == id);
+        stored.flat_map(|stored| stored.claims.iter().map(Claim::as_conflict)).collect()
     }
 
     /// Removes something, as somebody else would.
@@ -244,10 +290,33 @@ impl FakeCloud {
         if let (Some(before), Ok(ignored)) = (&before, Ignored::of(desired)) {
             wanted = ignored.as_live(wanted, &before.object);
         }
-        let (mut object, applied) = before.map(|before| (before.object, before.applied)).unwrap_or_default();
-        drop_unwanted(&mut object, &applied, &wanted);
+        let before = before.unwrap_or_else(|| Stored {
+            id: desired.id.clone(),
+            object: Map::new(),
+            applied: Map::new(),
+            claims: Vec::new(),
+        });
+        let mut object = before.object.clone();
+        drop_unwanted(&mut object, &before.applied, &wanted);
+        for claim in before.claims.iter().filter(|claim| claim.value(&wanted).is_none()) {
+            if let (Some(Value::Object(fields)), Some(value)) =
+                (object.get_mut(&claim.field[0]), claim.value(&before.object))
+            {
+                fields.insert(claim.field[1].clone(), value.clone());
+            }
+        }
         merge(&mut object, &owner.marked(&wanted));
-        Stored { id: desired.id.clone(), object, applied: wanted }
+        Stored { id: desired.id.clone(), object, applied: wanted, claims: before.claims }
+    }
+
+    /// The fields that others have and that this would change.
+    fn contested(&self, merged: &Stored) -> Vec<FieldConflict> {
+        let state = self.lock();
+        let Some(before) = state.live.get(&Place::of(&merged.id, &merged.object)) else { return Vec::new() };
+        let changed = |claim: &&Claim| claim.value(&before.object) != claim.value(&merged.object);
+        let mut conflicts: Vec<_> = before.claims.iter().filter(changed).map(Claim::as_conflict).collect();
+        conflicts.sort();
+        conflicts
     }
 
     /// Whether this would change in place what cannot be.
@@ -268,6 +337,11 @@ impl FakeCloud {
         {
             (before.id, before.applied) = (stored.id, stored.applied);
             return before.object.clone();
+        }
+        if let Some(before) = state.live.get(&place) {
+            // What was changed was taken from whoever had it.
+            stored.claims = before.claims.clone();
+            stored.claims.retain(|claim| claim.value(&before.object) == claim.value(&stored.object));
         }
         state.version += 1;
         let version = state.version;
@@ -366,6 +440,16 @@ impl FakeRuntime {
         live.map_or(Ok(()), |live| RuntimeError::unless_owned(&self.owner, from, &live))
     }
 
+    /// The fields that are taken from others; refuses what is not to be taken.
+    fn taken(&self, request: &ApplyRequest<'_>, merged: &Stored) -> Result<Vec<FieldConflict>, RuntimeError> {
+        let conflicts = self.cloud.contested(merged);
+        if conflicts.is_empty() || request.takes(&conflicts) {
+            return Ok(conflicts);
+        }
+        let managers: Vec<&str> = conflicts.iter().map(|conflict| conflict.manager.as_str()).collect();
+        Err(RuntimeError::Conflict(format!("fields are managed by {}", managers.join(", "))))
+    }
+
     /// The same, but changes are made by [`finish`](Runtime::finish).
     #[must_use]
     pub fn deferred(self) -> Self {
@@ -455,11 +539,15 @@ impl Runtime for FakeRuntime {
         self.cloud.begin(Operation::Preview, &request.desired.id)?;
         check(request.desired)?;
         let merged = self.cloud.merged(&self.owner, request.desired);
+        let conflicts = self.taken(request, &merged)?;
         if self.cloud.is_fixed(&merged) {
             let may_be_replaced = request.prior.is_some() && request.desired.is_set(RECREATE);
             return if may_be_replaced { Ok(Preview::Replaced(None)) } else { Err(fixed()) };
         }
-        Ok(Preview::Changed(merged.object))
+        if conflicts.is_empty() {
+            return Ok(Preview::Changed(merged.object));
+        }
+        Ok(Preview::Contested(merged.object, conflicts))
     }
 
     async fn apply(&self, request: &ApplyRequest<'_>) -> Result<Applied, RuntimeError> {
@@ -473,6 +561,7 @@ impl Runtime for FakeRuntime {
             merged.object
         } else {
             self.guard(&Place::of(id, &request.desired.attributes), from.as_deref())?;
+            self.taken(request, &merged)?;
             if self.cloud.is_fixed(&merged) {
                 return Err(fixed());
             }

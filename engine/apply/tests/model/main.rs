@@ -27,8 +27,19 @@ use tokio_util::sync::CancellationToken;
 use script::{Edit, FIXED, Goal, Look, OTHERS_MARK, Operation, Run, SLOTS, Try, Want, reference_key, value_of};
 use world::{Driven, Keeper, Walk, World, is_theirs, uid};
 
+/// How long a case that breaks a rule is made smaller, in milliseconds: nothing is told before.
+const SHRINK: u32 = 120_000;
+
+/// Others that have fields, and whether they apply them.
+const APPLIER: (&str, bool) = ("flux", true);
+const EDITOR: (&str, bool) = ("kubectl-edit", false);
+
 /// How many random cases are tried, if nothing else is said.
 const CASES: u32 = 500;
+
+/// Longer than all runs of a case, by the clock of the test, which stands while anything is done: each may be suspended as
+/// often as it is tried.
+const LONGEST: Duration = Duration::from_secs(1_000 * world::SUSPENDED.as_secs());
 
 struct Model {
     world: Arc<World>,
@@ -81,9 +92,14 @@ impl Model {
         let Slotted { id, object } = Slotted::of(world, slot);
         let values = SLOTS[slot].values;
         let changed = match (edit, object) {
-            (Edit::Change | Edit::Extend, Some(mut object)) => {
-                let key = if matches!(edit, Edit::Change) { "v" } else { "theirs" };
-                object[values][key] = json!("edited");
+            (Edit::Change | Edit::Claim, Some(mut object)) => {
+                let (manager, applies) = if matches!(edit, Edit::Claim) { APPLIER } else { EDITOR };
+                object[values]["v"] = json!("edited");
+                world.cloud.put(&id, object);
+                return world.cloud.claim(&id, [values, "v"], manager, applies);
+            }
+            (Edit::Extend, Some(mut object)) => {
+                object[values]["theirs"] = json!("edited");
                 object
             }
             (Edit::Delete, Some(_)) => return world.cloud.remove(&id),
@@ -101,7 +117,7 @@ impl Model {
                 }
                 object
             }
-            (Edit::Change | Edit::Extend | Edit::Delete | Edit::Take, None)
+            (Edit::Change | Edit::Claim | Edit::Extend | Edit::Delete | Edit::Take, None)
             | (Edit::Make | Edit::MakeMarked, Some(_))
             | (Edit::Sicken | Edit::Heal, _) => return,
         };
@@ -228,12 +244,23 @@ impl Model {
             let is_right = match problem.reason.as_ref() {
                 reason::OWNED_BY_ANOTHER => id.is_some_and(|id| owned.contains(id)),
                 reason::REJECTED => goal.wants().iter().any(|want| goal.id(want.slot).as_ref() == id && is_fixed(want)),
+                reason::CONFLICT => {
+                    goal.wants().iter().any(|want| goal.id(want.slot).as_ref() == id && self.is_claimed(want))
+                }
                 _ => false,
             };
             if !is_right {
                 self.world.broken(format!("there is no plan: {problem:?}"));
             }
         }
+    }
+
+    /// Whether somebody else has a field that is wanted, and that is not to be taken: one that others apply, or any at
+    /// all of what is not recorded or is taken over.
+    fn is_claimed(&self, want: &Want) -> bool {
+        let claims = self.world.claims(want.slot);
+        let is_ours = self.is_recorded(want.slot) && !self.world.objects().get(&want.slot).is_some_and(is_theirs);
+        !want.force && claims.iter().any(|claim| claim.applies || !is_ours)
     }
 
     /// Whether another deployment has what is wanted.
@@ -320,10 +347,17 @@ impl Model {
         let mut values = json!({"v": value_of(want)});
         for (to, look) in &want.refers {
             let value = goal.want(*to).map(value_of).unwrap();
+            let uid = objects.get(to).and_then(|object| uid(object));
             values[reference_key(*to)] = match look {
                 Look::Value => json!(value),
                 Look::Text => json!(format!("x-{value}")),
-                Look::Uid => json!(objects.get(to).and_then(|object| uid(object))),
+                Look::Uid => json!(uid),
+                Look::UidText => json!(uid.map(|uid| format!("x-{uid}"))),
+                Look::Passed => {
+                    let other = goal.want(*to).unwrap();
+                    let key = other.refers.first().map_or("v".to_owned(), |(to, _)| reference_key(*to));
+                    self.values(goal, other)[key].clone()
+                }
             };
         }
         values
@@ -335,6 +369,7 @@ impl Model {
         for slot in 0..SLOTS.len() {
             self.world.sicken(slot, false);
             let Slotted { id, object } = Slotted::of(&self.world, slot);
+            self.world.cloud.release(&id);
             let Some(object) = object.as_ref().and_then(Value::as_object) else { continue };
             let is_in_the_way = match goal.want(slot) {
                 Some(want) => self.is_owned(want) || self.is_stuck(slot, object),
@@ -402,12 +437,27 @@ impl Slotted {
 
 fn check(operations: &[Operation]) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    runtime.block_on(Model::new().all(operations))
+    let mut model = Model::new();
+    let world = model.world.clone();
+    runtime.block_on(async {
+        match tokio::time::timeout(LONGEST, model.all(operations)).await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                world.broken("a run neither ends nor gets on");
+                world.verdict()
+            }
+        }
+    })
 }
 
 /// The same cases every time, as many as take some seconds; with `PROPTEST_CASES` so many others.
 fn cases() -> ProptestConfig {
-    let config = ProptestConfig { max_shrink_iters: 20_000, failure_persistence: None, ..ProptestConfig::default() };
+    let config = ProptestConfig {
+        max_shrink_iters: 20_000,
+        max_shrink_time: SHRINK,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    };
     if std::env::var_os("PROPTEST_CASES").is_some() {
         return config;
     }

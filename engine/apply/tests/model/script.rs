@@ -4,6 +4,7 @@ use std::fmt;
 
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
+use stoa_engine::conflict::FORCE;
 use stoa_engine::owner::TAKE_OVER_FROM;
 use stoa_engine::spec::RECREATE;
 use stoa_engine::{ResourceId, Spec};
@@ -84,6 +85,10 @@ pub(crate) enum Look {
     Text,
     /// What the infrastructure chose.
     Uid,
+    /// The same inside a text.
+    UidText,
+    /// What the other refers to itself; its value where it refers to nothing. Unknown as long as that is.
+    Passed,
 }
 
 /// One wanted resource.
@@ -95,6 +100,8 @@ pub(crate) struct Want {
     pub(crate) after: Vec<usize>,
     pub(crate) refers: Vec<(usize, Look)>,
     pub(crate) take_over: bool,
+    /// Whether fields are taken from those who manage them.
+    pub(crate) force: bool,
     /// Whether it is written in the version before.
     pub(crate) earlier: bool,
 }
@@ -109,10 +116,13 @@ impl fmt::Debug for Want {
                 Look::Value => "value",
                 Look::Text => "text",
                 Look::Uid => "uid",
+                Look::UidText => "uid text",
+                Look::Passed => "what is passed",
             };
             write!(f, " {what} of {}", SLOTS[*to].name)?;
         }
         f.write_str(if self.earlier { " earlier" } else { "" })?;
+        f.write_str(if self.force { " force" } else { "" })?;
         f.write_str(if self.take_over { " take over}" } else { "}" })
     }
 }
@@ -152,6 +162,12 @@ impl Goal {
                     Look::Value => format!("$kusion_path.{id}.{}.v", SLOTS[*to].values),
                     Look::Text => format!("x-${{kusion_path.{id}.{}.v}}", SLOTS[*to].values),
                     Look::Uid => format!("$kusion_path.{id}.metadata.uid"),
+                    Look::UidText => format!("x-${{kusion_path.{id}.metadata.uid}}"),
+                    Look::Passed => {
+                        let first = self.want(*to).and_then(|want| want.refers.first());
+                        let key = first.map_or(".v".to_owned(), |(to, _)| format!("[{:?}]", reference_key(*to)));
+                        format!("$kusion_path.{id}.{}{key}", SLOTS[*to].values)
+                    }
                 };
                 values.insert(reference_key(*to), json!(text));
             }
@@ -160,6 +176,9 @@ impl Goal {
             let mut extensions = json!({RECREATE: "true"});
             if want.take_over {
                 extensions[TAKE_OVER_FROM] = json!(OTHER);
+            }
+            if want.force {
+                extensions[FORCE] = json!("true");
             }
             let after: Vec<_> = want.after.iter().filter_map(|slot| self.id(*slot)).collect();
             json!({"id": self.id(want.slot), "type": "Kubernetes", "attributes": attributes,
@@ -183,6 +202,8 @@ pub(crate) fn reference_key(to: usize) -> String {
 pub(crate) enum Edit {
     /// Change a value, if it is there.
     Change,
+    /// Change a value, if it is there, and go on applying it.
+    Claim,
     /// Add a value, if it is there.
     Extend,
     /// Delete it, whosever it is.
@@ -309,6 +330,7 @@ fn one_try() -> impl Strategy<Value = Try> {
 fn edit() -> impl Strategy<Value = Edit> {
     prop::sample::select(vec![
         Edit::Change,
+        Edit::Claim,
         Edit::Extend,
         Edit::Delete,
         Edit::Make,
@@ -330,25 +352,28 @@ struct Drawn {
     after: Vec<usize>,
     refers: Vec<(usize, Look)>,
     take_over: bool,
+    force: bool,
     earlier: bool,
 }
 
 fn drawn() -> impl Strategy<Value = Drawn> {
-    let look = prop::sample::select(vec![Look::Value, Look::Text, Look::Uid]);
+    let look = prop::sample::select(vec![Look::Value, Look::Text, Look::Uid, Look::UidText, Look::Passed]);
     (
         0..3_u8,
         prop::option::weighted(0.3, 0..2_u8),
         prop::collection::vec(0..SLOTS.len(), 0..3),
         prop::collection::vec((0..SLOTS.len(), look), 0..3),
         prop::bool::weighted(0.3),
+        prop::bool::weighted(0.3),
         any::<bool>(),
     )
-        .prop_map(|(value, fixed, after, refers, take_over, earlier)| Drawn {
+        .prop_map(|(value, fixed, after, refers, take_over, force, earlier)| Drawn {
             value,
             fixed,
             after,
             refers,
             take_over,
+            force,
             earlier,
         })
 }
@@ -381,6 +406,7 @@ fn wants() -> impl Strategy<Value = Vec<Want>> {
                     after,
                     refers,
                     take_over: drawn.take_over,
+                    force: drawn.force,
                     earlier,
                 }
             })

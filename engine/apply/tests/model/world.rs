@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use serde_json::{Map, Value};
 use stoa_apply::{Abandoned, Grant, Observer, ResourceResult};
 use stoa_engine::owner::MARK;
-use stoa_engine::{Action, Owner, Plan, PlannedAction, Preview, Resource, ResourceId, StateResource};
+use stoa_engine::{Action, FieldConflict, Owner, Plan, PlannedAction, Preview, Resource, ResourceId, StateResource};
 use stoa_runtime::fake::{FakeCloud, FakeRuntime};
 use stoa_runtime::{
     Applied, ApplyRequest, Deleted, Finished, Found, Health, HealthReport, Live, LostCall, ReadRequest, Runtime,
@@ -102,6 +102,12 @@ impl World {
     pub(crate) fn objects(&self) -> Objects {
         let ids = self.cloud.ids();
         ids.iter().filter_map(|id| Some((slot_of(id), self.cloud.live(&id.0)?))).collect()
+    }
+
+    /// The fields of an object that others have.
+    pub(crate) fn claims(&self, slot: usize) -> Vec<FieldConflict> {
+        let ids = self.cloud.ids();
+        ids.iter().filter(|id| slot_of(id) == slot).flat_map(|id| self.cloud.claims(&id.0)).collect()
     }
 
     pub(crate) fn store(&self) -> Store {
@@ -263,7 +269,7 @@ impl World {
     }
 
     /// Checks what a call did to the objects.
-    fn check_effect(&self, is_apply: bool, id: &ResourceId, before: &Objects) {
+    fn check_effect(&self, is_apply: bool, id: &ResourceId, before: &Objects, claims: &[FieldConflict]) {
         let after = self.objects();
         let slot = slot_of(id);
         let mut inner = self.inner.lock();
@@ -284,6 +290,22 @@ impl World {
             });
             if !(is_apply && is_wanted && is_planned) {
                 inner.broken.push(format!("{id} is another deployment's and was changed"));
+            }
+        }
+        // The only field that others ever have.
+        let value = |object: &Map<String, Value>| object[SLOTS[slot].values].get("v").cloned();
+        if let (Some(before), Some(after)) = (before, after)
+            && value(before) != value(after)
+        {
+            let walk = inner.walk.as_ref();
+            let says_so = walk.and_then(|walk| walk.goal.want(slot)).is_some_and(|want| want.force);
+            let planned = walk.and_then(|walk| named(&walk.plan, is_apply, id));
+            for claim in claims.iter().filter(|claim| claim.applies) {
+                // What could not be asked before is decided about by the resource alone.
+                let is_planned = planned.is_some_and(|it| it.unverified.is_some() || it.taken.contains(claim));
+                if !(says_so && is_planned) {
+                    inner.broken.push(format!("{id} was changed where {} has it", claim.manager));
+                }
             }
         }
         match after {
@@ -357,9 +379,9 @@ impl Runtime for Driven {
     async fn apply(&self, request: &ApplyRequest<'_>) -> Result<Applied, RuntimeError> {
         let id = &request.desired.id;
         let fault = self.0.before(true, id).await?;
-        let before = self.0.objects();
+        let (before, claims) = (self.0.objects(), self.0.claims(slot_of(id)));
         let applied = self.0.runtime.apply(request).await;
-        self.0.check_effect(true, id, &before);
+        self.0.check_effect(true, id, &before, &claims);
         self.0.after(id, fault).await?;
         applied
     }
@@ -368,7 +390,7 @@ impl Runtime for Driven {
         let fault = self.0.before(false, &prior.id).await?;
         let before = self.0.objects();
         let deleted = self.0.runtime.delete(prior).await;
-        self.0.check_effect(false, &prior.id, &before);
+        self.0.check_effect(false, &prior.id, &before, &[]);
         self.0.after(&prior.id, fault).await?;
         deleted
     }

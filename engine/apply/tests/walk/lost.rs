@@ -1,6 +1,6 @@
 //! Calls without an answer: what they left behind is found out by looking, the next time.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use stoa_apply::ResourceOutcome;
 use stoa_engine::problem::reason;
 use stoa_engine::{Action, ResourceId, Spec};
@@ -214,6 +214,21 @@ async fn fields_that_only_a_lost_call_set_go() {
             assert_eq!(stack.cloud.live(&a).unwrap()["data"], json!({"a": "1"}));
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn fields_that_only_a_lost_call_under_the_old_id_set_go() {
+    let web = |version: &str, data: Value| {
+        json!({"id": format!("{version}:Deployment:shop:web"), "type": "Kubernetes", "attributes": {
+            "apiVersion": version, "kind": "Deployment", "metadata": {"name": "web", "namespace": "shop"}, "data": data}})
+    };
+    let old = "apps/v1beta1:Deployment:shop:web";
+    let stack = Stack::default();
+    stack.bring(&spec(vec![web("apps/v1beta1", json!({"a": "1"}))])).await;
+    stack.lose(old, &spec(vec![web("apps/v1beta1", json!({"a": "1", "more": "2"}))])).await;
+    let new = "apps/v1:Deployment:shop:web";
+    assert_eq!(stack.then(new, &spec(vec![web("apps/v1", json!({"a": "1"}))])).await, Some(Action::Update));
+    assert_eq!(stack.cloud.live(new).unwrap()["data"], json!({"a": "1"}));
 }
 
 #[tokio::test(start_paused = true)]

@@ -112,3 +112,21 @@ async fn fields_of_an_id_that_is_given_up_go() {
     assert!(!stack.cloud.live(OLD).unwrap().contains_key("more"));
     assert!(stack.plan(&old).await.unwrap().plan.is_unchanged());
 }
+
+#[tokio::test]
+async fn what_was_made_anew_under_a_new_id_is_made_anew_under_the_old_one() {
+    let stack = Stack::default();
+    stack.of_old().await;
+    // It was made anew under its new id, and the old record is still there, of an object that is not.
+    stack.apply_until(1, &spec(vec![web(NEW, "b"), config_map("a", &[], json!({}))])).await;
+    let wanted = spec(vec![web(OLD, "c"), config_map("a", &[], json!({}))]);
+    assert_eq!(
+        stack.actions(&wanted).await,
+        [(Action::Replace, OLD.to_owned()), (Action::Forget, NEW.to_owned()), (Action::Unchanged, id("a"))]
+    );
+    let outcome = stack.apply(&wanted).await;
+    assert!(outcome.succeeded, "{outcome:?}");
+    assert_eq!(stack.cloud.live(OLD).unwrap()["type"], "c");
+    assert_eq!(stack.keeper.record(OLD).uid(), stack.cloud.live(OLD).unwrap()["metadata"]["uid"].as_str());
+    assert!(stack.plan(&wanted).await.unwrap().plan.is_unchanged());
+}
