@@ -102,7 +102,7 @@ fn heading(name: &str) {
 }
 
 /// Installs the packages that the build links against, where that is possible, and says what else is missing.
-fn prerequisites() -> Result<()> {
+pub(crate) fn prerequisites() -> Result<()> {
     let missing: Vec<&str> = [
         ("cc", succeeds("cc", &["--version"]), "gcc"),
         ("git", succeeds("git", &["--version"]), "git"),
@@ -215,7 +215,7 @@ fn documentation() -> Result<()> {
 }
 
 /// Copies the running program to where no build replaces it: the tests call it while cargo builds xtask anew.
-fn keep_this_program(work: &Path) -> Result<PathBuf> {
+pub(crate) fn keep_this_program(work: &Path) -> Result<PathBuf> {
     let kept = work.join("xtask");
     fs::copy(env::current_exe().context("finding xtask")?, &kept).context("copying xtask")?;
     Ok(kept)
@@ -253,7 +253,14 @@ fn benchmark(bed: &Path) -> Result<()> {
     execute(&["cargo", "run", "--quiet", "--package=stoa-bench", "--", "--small", "--dir", bed], &[])
 }
 
-/// Runs every test, with the test bed's address in the environment:
+/// Runs every test.
+fn tests(work: &Path, bed: &Path, xtask: &Path) -> Result<()> {
+    let environment = environment(work, bed, xtask)?;
+    let real = "--features=stoa-runtime-kubernetes/cluster-tests,stoa-storage/etcd-tests,stoa-storage/s3-tests";
+    execute(&["cargo", "test", "--workspace", "--no-fail-fast", real], &borrowed(&environment))
+}
+
+/// What tests are told in the environment, the test bed's address above all:
 ///
 /// * `STOA_TEST_KUBECONFIG`: the admin's kubeconfig of the cluster with Stoa behind it;
 /// * `STOA_TEST_CLUSTER_DIR`: the test bed's folder, for `xtask cluster … --dir`;
@@ -265,7 +272,7 @@ fn benchmark(bed: &Path) -> Result<()> {
 /// * `STOA_TEST_ORACLE`: the program that says what Kubernetes' own libraries make of a write;
 /// * `STOA_TEST_ETCD`: the program etcd;
 /// * `STOA_TEST_S3`: the program versitygw, an S3 server.
-fn tests(work: &Path, bed: &Path, xtask: &Path) -> Result<()> {
+pub(crate) fn environment(work: &Path, bed: &Path, xtask: &Path) -> Result<Vec<(&'static str, String)>> {
     let text = |path: PathBuf| path.into_os_string().into_string().ok().context("a path is not UTF-8");
     let kubectls = env::join_paths(kubectl::versions()?).context("a path with a colon")?;
     let mut environment = vec![
@@ -282,9 +289,11 @@ fn tests(work: &Path, bed: &Path, xtask: &Path) -> Result<()> {
     for (module, setting) in GO_TESTS {
         environment.push((setting, text(go_tests_program(work, module))?));
     }
-    let environment: Vec<(&str, &str)> = environment.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    let real = "--features=stoa-runtime-kubernetes/cluster-tests,stoa-storage/etcd-tests,stoa-storage/s3-tests";
-    execute(&["cargo", "test", "--workspace", "--no-fail-fast", real], &environment)
+    Ok(environment)
+}
+
+pub(crate) fn borrowed<'a>(environment: &'a [(&'static str, String)]) -> Vec<(&'a str, &'a str)> {
+    environment.iter().map(|(name, value)| (*name, value.as_str())).collect()
 }
 
 fn cargo(args: &[&str]) -> Result<()> {
@@ -292,7 +301,7 @@ fn cargo(args: &[&str]) -> Result<()> {
 }
 
 /// Runs a command at the root of the repository.
-fn execute(words: &[&str], environment: &[(&str, &str)]) -> Result<()> {
+pub(crate) fn execute(words: &[&str], environment: &[(&str, &str)]) -> Result<()> {
     let (program, args) = words.split_first().context("no command")?;
     let mut command = Command::new(program);
     command.current_dir(paths::repository()).args(args).envs(environment.iter().copied()).stdin(Stdio::null());

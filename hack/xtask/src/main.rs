@@ -13,6 +13,7 @@ mod paths;
 mod ports;
 mod process;
 mod quickstart;
+mod soak;
 
 use std::process::ExitCode;
 
@@ -30,6 +31,8 @@ enum Command {
     Conformance(conformance::Conformance),
     /// Every check there is
     Test(checks::Checks),
+    /// The tests of faults, again and again
+    Soak(soak::Soak),
     /// Whether docs/coverage.md names tests that exist
     CheckCoverage,
 }
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
         Command::Quickstart(args) => quickstart::run(&args),
         Command::Conformance(args) => conformance::run(&args),
         Command::Test(args) => checks::run(&args),
+        Command::Soak(args) => soak::run(&args),
         Command::CheckCoverage => coverage::check(),
     };
     match result {

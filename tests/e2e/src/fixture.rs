@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -51,6 +52,8 @@ pub fn condition(object: &Value, kind: &str) -> Value {
 #[derive(Debug)]
 pub struct Repository {
     folder: TempDir,
+    /// Git refuses who commits while somebody else does.
+    turn: Mutex<()>,
 }
 
 impl Default for Repository {
@@ -62,7 +65,7 @@ impl Default for Repository {
 impl Repository {
     /// Makes an empty one with the branch `main`.
     pub fn new() -> Self {
-        let repository = Self { folder: tempfile::tempdir().unwrap() };
+        let repository = Self { folder: tempfile::tempdir().unwrap(), turn: Mutex::default() };
         repository.git(&["init", "--quiet", "--initial-branch=main"]);
         repository
     }
@@ -79,6 +82,7 @@ impl Repository {
 
     /// Writes a file and commits it; returns the commit.
     pub fn commit(&self, path: &str, text: &str) -> String {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let file = self.path().join(path);
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         fs::write(&file, text).unwrap();
@@ -182,6 +186,11 @@ spec: {{project: {name}, workspaces: [{name}]}}
     /// Creates a Run; `fields` are further fields of its spec, as one YAML flow line: `plan: x, cancel: true`.
     pub fn start(&self, stack: &str, operation: &str, fields: &str) -> String {
         self.kubectl.create(&self.manifest(stack, operation, fields))
+    }
+
+    /// The same; nothing when the server cannot be reached now, or went away before it answered.
+    pub fn try_to_start(&self, stack: &str, operation: &str, fields: &str) -> Option<String> {
+        self.kubectl.try_create(&self.manifest(stack, operation, fields)).ok()
     }
 
     fn manifest(&self, stack: &str, operation: &str, fields: &str) -> String {

@@ -4,19 +4,22 @@
 //! describes the test bed in the environment; CONTRIBUTING.md says how to do that by hand. Without it these tests fail.
 //!
 //! Elsewhere: [`remote`] is a Git server for the control repository, [`transcript`] compares what commands print, [`Caller`] sends what kubectl would not, [`fixture`] makes
-//! what stacks are rendered from, [`webhook`] answers admission reviews, [`Proxy`] stands between two processes.
+//! what stacks are rendered from, [`webhook`] answers admission reviews, [`repeat`] says how often faults are tried, [`Proxy`] stands between two processes, [`Disk`] and [`Clock`] are a machine's that fails them.
 #![expect(clippy::unwrap_used, reason = "a test's harness fails its test")]
 
 mod caller;
 mod command;
 pub mod fixture;
+mod machine;
 mod proxy;
 pub mod remote;
+pub mod repeat;
 mod server;
 pub mod transcript;
 pub mod webhook;
 
 pub use caller::{Answer, Caller};
 pub use command::{eventually, kubectl_versions, kubectls, kubectls_of_interest, run, unique};
+pub use machine::{Clock, Disk};
 pub use proxy::Proxy;
 pub use server::{Cluster, Kubectl, Runner, Server, Standalone, free_port};

@@ -202,6 +202,7 @@ pub trait Server: Send + Sync {
 #[derive(Debug)]
 pub struct Standalone {
     folder: TempDir,
+    data: PathBuf,
     /// The same after a restart, so that clients find it.
     port: u16,
     arguments: Vec<String>,
@@ -230,20 +231,30 @@ impl Standalone {
     /// The same with more arguments.
     pub fn start_with(arguments: &[String]) -> Self {
         let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data");
+        Self::start_in(folder, data, arguments)
+    }
+
+    /// Starts it with its data in a folder, which it makes.
+    pub fn start_at(data: PathBuf) -> Self {
+        Self::start_in(tempfile::tempdir().unwrap(), data, &[])
+    }
+
+    fn start_in(folder: TempDir, data: PathBuf, arguments: &[String]) -> Self {
         let port = free_port();
-        let process = Self::spawn(folder.path(), port, arguments, &[]);
-        let server = Self { folder, port, arguments: arguments.to_vec(), process };
+        let process = Self::spawn(folder.path(), &data, port, arguments, &[]);
+        let server = Self { folder, data, port, arguments: arguments.to_vec(), process };
         server.wait();
         server
     }
 
-    fn spawn(folder: &Path, port: u16, arguments: &[String], variables: &[(&str, &str)]) -> Child {
+    fn spawn(folder: &Path, data: &Path, port: u16, arguments: &[String], variables: &[(&str, &str)]) -> Child {
         let binaries = setting("STOA_TEST_BIN_DIR");
         let log = File::options().create(true).append(true).open(folder.join("stoa-apiserver.log")).unwrap();
         Command::new(binaries.join("stoa-apiserver"))
             .arg("standalone")
             .arg("--data-dir")
-            .arg(folder.join("data"))
+            .arg(data)
             .arg("--runner-binary")
             .arg(binaries.join("function-runner"))
             .arg(format!("--secure-port={port}"))
@@ -269,7 +280,7 @@ impl Standalone {
 
     /// Its data folder.
     pub fn data(&self) -> PathBuf {
-        self.folder.path().join("data")
+        self.data.clone()
     }
 
     /// Ends it as a crash does. Its runner ends by itself then.
@@ -304,7 +315,7 @@ impl Standalone {
 
     /// The same with these environment variables, which its runner has, too.
     pub fn restart_with(&mut self, variables: &[(&str, &str)]) {
-        self.process = Self::spawn(self.folder.path(), self.port, &self.arguments, variables);
+        self.process = Self::spawn(self.folder.path(), &self.data, self.port, &self.arguments, variables);
         self.wait();
     }
 }

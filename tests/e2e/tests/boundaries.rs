@@ -1,7 +1,12 @@
 //! Either process ends, as by a crash, at every named boundary of an apply (`stoa_failpoint`). Afterwards the run ends
 //! well by itself, what is recorded is what is there, nothing happened twice, and nothing is left to do.
+//!
+//! Of what runs do to objects that are there, [`Change`], each round ([`stoa_e2e::repeat`]) tries one boundary, so that as
+//! many rounds as there are boundaries try them all.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 use std::thread;
@@ -9,6 +14,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use stoa_e2e::fixture::{Organization, config_maps};
+use stoa_e2e::repeat::{Random, repeat, rounds, seed};
 use stoa_e2e::{Cluster, Server, Standalone, eventually, run};
 
 const OBJECTS: usize = 3;
@@ -72,11 +78,16 @@ fn crash_at(server: &mut dyn Armed, organization: &Organization, point: &str) ->
         organization.of_stack("releases", point).iter().map(|release| release["spec"]["revision"].clone()).collect();
     assert_eq!(revisions, [1], "releases after a crash at {point}");
     assert_eq!(organization.of_stack("resources", point).len(), OBJECTS + 1, "records after a crash at {point}");
-    let preview = organization.succeed(point, "Preview", "");
-    let summary = preview["status"]["plan"]["summary"].clone();
-    let left = ["create", "update", "delete", "replace", "adopt", "forget"].map(|what| summary[what].as_i64());
-    assert!(left.iter().all(|count| count.unwrap_or(0) == 0), "left to do after a crash at {point}: {summary}");
+    nothing_is_left(organization, point, "Preview");
     name
+}
+
+/// Plans without changing anything, and finds nothing to do.
+fn nothing_is_left(organization: &Organization, stack: &str, operation: &str) {
+    let planned = organization.succeed(stack, operation, "");
+    let summary = planned["status"]["plan"]["summary"].clone();
+    let left = ["create", "update", "delete", "replace", "adopt", "forget"].map(|what| summary[what].as_i64());
+    assert!(left.iter().all(|count| count.unwrap_or(0) == 0), "left to do after a crash of {stack}: {summary}");
 }
 
 /// Imports objects that others made, with a crash at a boundary: they are on record once, and none has changed.
@@ -109,8 +120,221 @@ fn crash_import_at(cluster: &mut Cluster, organization: &Organization, point: &s
     assert_eq!(versions(), before, "after a crash at {point}");
 }
 
+/// What a run does to objects that are there.
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    Update,
+    Replace,
+    Delete,
+    Destroy,
+    Rollback,
+}
+
+const CHANGES: [Change; 5] = [Change::Update, Change::Replace, Change::Delete, Change::Destroy, Change::Rollback];
+
+/// The config maps of a namespace: uid and value by name.
+type Objects = BTreeMap<String, (String, String)>;
+
+impl Change {
+    fn operation(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Update | Self::Replace | Self::Delete => ("Apply", ""),
+            Self::Destroy => ("Destroy", ""),
+            Self::Rollback => ("Rollback", "release: 1"),
+        }
+    }
+
+    /// A Spec of so many config maps with this value; they are made anew for another one where that is the change.
+    fn spec(self, namespace: &str, count: usize, value: &str) -> String {
+        let spec = config_maps(namespace, count, value);
+        if !matches!(self, Self::Replace) {
+            return spec;
+        }
+        let fixed = "    immutable: true\n  extensions: {stoa.dev/recreate: \"true\"}\n";
+        spec.lines().fold(String::new(), |mut spec, line| {
+            let _ = writeln!(spec, "{line}");
+            if line.trim_start().starts_with("data:") {
+                spec.push_str(fixed);
+            }
+            spec
+        })
+    }
+
+    /// Deploys what the run is to change; how many releases there are then.
+    fn prepare(self, organization: &Organization, stack: &str, namespace: &str) -> u64 {
+        organization.stack(stack, &self.spec(namespace, OBJECTS, "a"));
+        organization.succeed(stack, "Apply", "");
+        if let Self::Rollback = self {
+            organization.stack(stack, &self.spec(namespace, OBJECTS, "b"));
+            organization.succeed(stack, "Apply", "");
+        }
+        let wanted = match self {
+            Self::Update | Self::Replace => self.spec(namespace, OBJECTS, "b"),
+            Self::Delete => self.spec(namespace, OBJECTS - 1, "a"),
+            Self::Destroy => return 1,
+            Self::Rollback => return 2,
+        };
+        organization.stack(stack, &wanted);
+        1
+    }
+
+    /// Whether the run has made this of what was there.
+    fn has_made(self, before: &Objects, after: &Objects) -> bool {
+        let have = |objects: &Objects, value: &str| objects.values().all(|(_, there)| there == value);
+        let same = |name: &String| before[name].0 == after[name].0;
+        match self {
+            Self::Destroy => after.is_empty(),
+            Self::Delete => {
+                after.len() == OBJECTS - 1 && after.iter().all(|(name, there)| before.get(name) == Some(there))
+            }
+            Self::Update => after.keys().eq(before.keys()) && have(after, "b") && after.keys().all(same),
+            Self::Rollback => after.keys().eq(before.keys()) && have(after, "a") && after.keys().all(same),
+            Self::Replace => after.keys().eq(before.keys()) && have(after, "b") && !after.keys().any(same),
+        }
+    }
+
+    /// How many objects are left, the namespace included.
+    fn left(self) -> usize {
+        match self {
+            Self::Update | Self::Replace | Self::Rollback => OBJECTS + 1,
+            Self::Delete => OBJECTS,
+            Self::Destroy => 0,
+        }
+    }
+}
+
+fn objects(cluster: &Cluster, namespace: &str) -> Objects {
+    let list = cluster.kubectl().get(&["configmaps", "--namespace", namespace]);
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let all = list["items"].as_array().unwrap().iter().map(|object| {
+        let metadata = &object["metadata"];
+        (text(&metadata["name"]), (text(&metadata["uid"]), text(&object["data"]["value"])))
+    });
+    // The cluster makes one of its own in every namespace.
+    all.filter(|(name, _)| name != "kube-root-ca.crt").collect()
+}
+
+/// What a run is to change, and what there is of it.
+struct Prepared {
+    change: Change,
+    point: &'static str,
+    stack: String,
+    namespace: String,
+    releases: u64,
+    before: Objects,
+}
+
+impl Prepared {
+    fn new(cluster: &Cluster, organization: &Organization, change: Change, point: &'static str) -> Self {
+        let stack = format!("{change:?}-{point}").to_lowercase();
+        let namespace = format!("{}-{stack}", organization.name);
+        let releases = change.prepare(organization, &stack, &namespace);
+        let before = objects(cluster, &namespace);
+        assert_eq!(before.len(), OBJECTS, "{stack}: {before:?}");
+        Self { change, point, stack, namespace, releases, before }
+    }
+
+    /// Makes the change, with a crash at the boundary, and checks what came of it.
+    fn crash(&self, cluster: &mut Cluster, organization: &Organization) {
+        let Self { change, point, stack, namespace, .. } = self;
+        let runs = || organization.of_stack("runs", stack).into_iter().map(|run| run["metadata"]["name"].clone());
+        let known: Vec<Value> = runs().collect();
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("reached");
+        cluster.arm(point, &file);
+        let (operation, fields) = change.operation();
+        let begun = organization.try_to_start(stack, operation, fields);
+        eventually(&format!("{stack} is reached"), PATIENCE, || file.exists().then_some(()));
+        cluster.recover(point);
+        let name = begun.unwrap_or_else(|| {
+            let mut new = runs().filter(|name| !known.contains(name));
+            new.next().unwrap().as_str().unwrap().to_owned()
+        });
+
+        let ended = organization.ended(&name, PATIENCE);
+        assert_eq!(ended["status"]["phase"], "Succeeded", "{stack}: {ended:#}");
+        let after = objects(cluster, namespace);
+        assert!(change.has_made(&self.before, &after), "{stack}: of {:?} it made {after:?}", self.before);
+        let releases = organization.of_stack("releases", stack);
+        let mut revisions: Vec<u64> = releases.iter().map(|it| it["spec"]["revision"].as_u64().unwrap()).collect();
+        revisions.sort_unstable();
+        assert_eq!(revisions, (1..=self.releases + 1).collect::<Vec<_>>(), "{stack}");
+        assert_eq!(ended["status"]["release"], self.releases + 1, "{stack}: {ended:#}");
+        let resources = organization.of_stack("resources", stack);
+        let gone = resources.iter().filter(|resource| resource["status"]["phase"] == "Destroyed").count();
+        assert_eq!((resources.len(), gone), (OBJECTS + 1, OBJECTS + 1 - change.left()), "{stack}: {resources:#?}");
+        if change.left() > 0 {
+            nothing_is_left(organization, stack, "Refresh");
+        }
+    }
+
+    /// How often an object may have been created. What was made anew without a record of it is made anew once more.
+    fn creations(&self) -> usize {
+        if let Change::Replace = self.change { 3 } else { 1 }
+    }
+}
+
+#[test]
+fn a_crash_at_a_boundary_of_a_change_in_a_cluster_changes_everything_once() {
+    let mut cluster = Cluster::start();
+    let organization = Organization::create(&cluster);
+    let seed = seed();
+    eprintln!("STOA_TEST_SEED={seed}");
+    let mut random = Random::new(seed);
+    let mut cases: Vec<(Change, &'static str)> = Vec::new();
+    for change in CHANGES {
+        let mut points: Vec<&'static str> = [stoa_failpoint::SERVER, stoa_failpoint::RUNNER].concat();
+        random.shuffle(&mut points);
+        cases.extend(points.into_iter().take(repeat()).map(|point| (change, point)));
+    }
+    eprintln!("{cases:?}");
+    let all: Vec<Prepared> = thread::scope(|scope| {
+        let (cluster, organization) = (&cluster, &organization);
+        let share = cases.len().div_ceil(CHANGES.len());
+        let prepare = |(change, point): &(Change, &'static str)| Prepared::new(cluster, organization, *change, point);
+        let begun: Vec<_> = cases
+            .chunks(share)
+            .map(|cases| scope.spawn(move || cases.iter().map(prepare).collect::<Vec<_>>()))
+            .collect();
+        begun.into_iter().flat_map(|prepared| prepared.join().unwrap()).collect()
+    });
+    for prepared in &all {
+        prepared.crash(&mut cluster, &organization);
+    }
+    let audit = cluster.audit();
+    for prepared in &all {
+        let created = created_in(&audit, &prepared.namespace);
+        let often: Vec<_> = created.iter().filter(|(_, count)| **count > prepared.creations()).collect();
+        assert!(often.is_empty() && created.len() <= OBJECTS, "{} created {created:?}", prepared.stack);
+    }
+}
+
+/// How often each config map of a namespace was created, by what kube-apiserver answered.
+fn created_in<'a>(audit: &'a [Value], namespace: &str) -> BTreeMap<&'a str, usize> {
+    let mut created: BTreeMap<&str, usize> = BTreeMap::new();
+    for event in audit {
+        let object = &event["objectRef"];
+        let name = object["name"].as_str().unwrap_or_default();
+        // A dry run answers 201 too, and creates nothing.
+        let is_dry = event["requestURI"].as_str().is_some_and(|uri| uri.contains("dryRun="));
+        if object["resource"] == "configmaps"
+            && object["namespace"] == *namespace
+            && name != "kube-root-ca.crt"
+            && event["responseStatus"]["code"] == 201
+            && !is_dry
+        {
+            *created.entry(name).or_default() += 1;
+        }
+    }
+    created
+}
+
 #[test]
 fn a_crash_at_any_boundary_of_a_rollout_to_git_leaves_one_commit() {
+    rounds(|_| roll_out_to_git());
+}
+
+fn roll_out_to_git() {
     let points: Vec<&str> = [stoa_failpoint::SERVER, stoa_failpoint::RUNNER].concat();
     let share = points.len().div_ceil(4);
     thread::scope(|scope| {
@@ -137,32 +361,20 @@ fn a_crash_at_any_boundary_of_a_rollout_to_git_leaves_one_commit() {
 #[test]
 fn a_crash_at_a_boundary_of_a_call_to_a_cluster_creates_nothing_twice() {
     let mut cluster = Cluster::start();
-    let organization = Organization::create(&cluster);
+    rounds(|_| roll_out_to_a_cluster(&mut cluster));
+}
+
+fn roll_out_to_a_cluster(cluster: &mut Cluster) {
+    let organization = Organization::create(cluster);
     let points = ["intent-recorded", "call-allowed", "call-made", "result-heard", "result-recorded", "result-kept"];
     for point in points {
-        crash_at(&mut cluster, &organization, point);
+        crash_at(cluster, &organization, point);
     }
-    crash_import_at(&mut cluster, &organization, "result-recorded");
-    let created = |event: &Value| {
-        event["objectRef"]["resource"] == "configmaps"
-            && event["responseStatus"]["code"] == 201
-            && !event["requestURI"].as_str().is_some_and(|uri| uri.contains("dryRun="))
-    };
+    crash_import_at(cluster, &organization, "result-recorded");
     let audit = cluster.audit();
     for point in points {
-        let namespace = format!("{}-{point}", organization.name);
-        let of_point = |event: &&Value| {
-            event["objectRef"]["namespace"] == *namespace && event["objectRef"]["name"] != "kube-root-ca.crt"
-        };
-        let mut names: Vec<&str> = audit
-            .iter()
-            .filter(of_point)
-            .filter(|event| created(event))
-            .map(|event| event["objectRef"]["name"].as_str().unwrap())
-            .collect();
-        names.sort_unstable();
-        let count = names.len();
-        names.dedup();
-        assert!(count == names.len() && count <= OBJECTS, "created after a crash at {point}: {names:?}");
+        let created = created_in(&audit, &format!("{}-{point}", organization.name));
+        let is_once = created.values().all(|count| *count == 1);
+        assert!(is_once && created.len() <= OBJECTS, "created after a crash at {point}: {created:?}");
     }
 }

@@ -1,13 +1,10 @@
 //! Either process is killed at ten random moments while 200 objects are rolled out and others write. After the last
 //! restart every run ends well by itself, nothing happened twice, and nothing that was acknowledged is lost.
 //!
-//! The moments are drawn from a seed that is printed; `STOA_TEST_SEED` repeats it.
+//! The moments are drawn from a seed ([`stoa_e2e::repeat`]).
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::collections::BTreeMap;
-use std::collections::hash_map::RandomState;
-use std::env;
-use std::hash::BuildHasher as _;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -18,6 +15,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::{Value, json};
 use stoa_e2e::fixture::{Organization, config_maps};
+use stoa_e2e::repeat::{Random, rounds};
 use stoa_e2e::{Cluster, Kubectl, Server, Standalone, eventually, run};
 use stoa_types::config::{Project, ProjectSpec};
 
@@ -29,28 +27,6 @@ const LONGEST: Duration = Duration::from_secs(4);
 const RECOVERY: Duration = Duration::from_secs(60);
 /// How long a request may find nobody at home after a restart.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Random numbers that a seed repeats: the generator of Knuth's MMIX.
-struct Random(u64);
-
-impl Random {
-    fn new() -> Self {
-        let seed = env::var("STOA_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
-        let seed = seed.unwrap_or_else(|| RandomState::new().hash_one(0));
-        eprintln!("STOA_TEST_SEED={seed}");
-        Self(seed)
-    }
-
-    /// A number below `limit`.
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % limit
-    }
-
-    fn delay(&mut self) -> Duration {
-        Duration::from_millis(self.below(u64::try_from(LONGEST.as_millis()).expect("some seconds")))
-    }
-}
 
 /// What crashes and comes back.
 trait Crashing: Server {
@@ -78,8 +54,11 @@ impl Crashing for Standalone {
 }
 
 /// Rolls out one stack after another until there were enough crashes; returns the stacks' runs.
-fn roll_out_and_crash(server: &mut dyn Crashing, organization: &Organization) -> Vec<(String, String)> {
-    let mut random = Random::new();
+fn roll_out_and_crash(
+    server: &mut dyn Crashing,
+    organization: &Organization,
+    random: &mut Random,
+) -> Vec<(String, String)> {
     let mut runs: Vec<(String, String)> = Vec::new();
     let mut crashes = 0;
     while crashes < CRASHES {
@@ -95,7 +74,7 @@ fn roll_out_and_crash(server: &mut dyn Crashing, organization: &Organization) ->
             if crashes == CRASHES || matches!(state.as_str(), "Succeeded" | "Failed" | "Canceled") {
                 break;
             }
-            let (delay, whole) = (random.delay(), random.below(2) == 0);
+            let (delay, whole) = (random.delay(LONGEST), random.below(2) == 0);
             thread::sleep(delay);
             server.crash(whole);
             crashes += 1;
@@ -176,7 +155,7 @@ fn check_writes(kubectl: &Kubectl, namespace: &str, acknowledged: &Acknowledged)
 }
 
 /// Crashes while one thread writes; then everything has to be as it should.
-fn survive(server: &mut dyn Crashing, organization: &Organization) -> Vec<(String, String)> {
+fn survive(server: &mut dyn Crashing, organization: &Organization, random: &mut Random) -> Vec<(String, String)> {
     let end = AtomicBool::new(false);
     let kubectl = server.kubectl();
     let (runs, acknowledged) = thread::scope(|scope| {
@@ -185,7 +164,8 @@ fn survive(server: &mut dyn Crashing, organization: &Organization) -> Vec<(Strin
             runtime.block_on(write(kubectl.clone(), organization.name.clone(), &end))
         });
         // However this ends, the writer has to hear of it.
-        let runs = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| roll_out_and_crash(server, organization)));
+        let runs = std::panic::AssertUnwindSafe(|| roll_out_and_crash(server, organization, random));
+        let runs = std::panic::catch_unwind(runs);
         end.store(true, Ordering::Relaxed);
         let acknowledged = writer.join().unwrap();
         (runs.unwrap_or_else(|panic| std::panic::resume_unwind(panic)), acknowledged)
@@ -204,8 +184,12 @@ fn survive(server: &mut dyn Crashing, organization: &Organization) -> Vec<(Strin
 #[test]
 fn killed_rollouts_to_a_cluster_end_well_and_create_nothing_twice() {
     let mut cluster = Cluster::start();
-    let organization = Organization::create(&cluster);
-    let runs = survive(&mut cluster, &organization);
+    rounds(|random| roll_out_to_a_cluster(&mut cluster, random));
+}
+
+fn roll_out_to_a_cluster(cluster: &mut Cluster, random: &mut Random) {
+    let organization = Organization::create(cluster);
+    let runs = survive(cluster, &organization, random);
 
     let mut requests: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     for event in cluster.audit() {
@@ -244,8 +228,12 @@ fn is_created_once(answers: &[Value]) -> bool {
 #[test]
 fn killed_rollouts_to_git_end_well_in_one_commit_each() {
     let mut server = Standalone::start();
-    let organization = Organization::create(&server);
-    let runs = survive(&mut server, &organization);
+    rounds(|random| roll_out_to_git(&mut server, random));
+}
+
+fn roll_out_to_git(server: &mut Standalone, random: &mut Random) {
+    let organization = Organization::create(server);
+    let runs = survive(server, &organization, random);
 
     let git = |args: &[&str]| run(Command::new("git").arg("--git-dir").arg(&organization.deploy).args(args));
     let mut commits: Vec<String> = git(&["log", "--format=%H", "main"]).lines().map(str::to_owned).collect();

@@ -17,6 +17,7 @@ use kube::{Client, ResourceExt};
 use serde_json::json;
 use stoa_e2e::fixture::{Organization, config_maps};
 use stoa_e2e::remote::{ControlRemote, committed};
+use stoa_e2e::repeat::repeat;
 use stoa_e2e::{Cluster, Server as _, eventually};
 use stoa_git::testing::Behaviour;
 use stoa_types::config::{Project, ProjectSpec, Source};
@@ -314,6 +315,12 @@ impl<'a> Runs<'a> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replicas_lose_and_repeat_nothing_whatever_is_killed() {
+    for _ in 0..repeat() {
+        kill_everything_once().await;
+    }
+}
+
+async fn kill_everything_once() {
     let cluster = Arc::new(tokio::task::spawn_blocking(|| Cluster::replicated(REPLICAS)).await.unwrap());
     let of_cluster = cluster.clone();
     let blocking = move |work: Box<dyn FnOnce(&Cluster) + Send>| {

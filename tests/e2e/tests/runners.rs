@@ -1,5 +1,8 @@
 //! Faults between the processes: function-runners that are restarted one after the other, a network that is cut, and a
 //! kube-apiserver that crashes, each in the middle of an apply. Every run ends well by itself, and nothing happens twice.
+//!
+//! When that happens and how long a cut lasts is drawn from a seed ([`stoa_e2e::repeat`]): some seconds, or more than a minute where there are more
+//! rounds than one.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,14 +10,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use serde_json::Value;
 use stoa_e2e::fixture::{Organization, config_maps};
+use stoa_e2e::repeat::{Random, repeat, rounds};
 use stoa_e2e::{Cluster, Proxy, Server as _, eventually, free_port};
 
 /// So many that something can happen while they are applied.
 const OBJECTS: usize = 800;
-/// How many of them are there before it does.
-const BEFORE: u64 = 20;
+/// How many of them are there before it does, at least and at most.
+const BEFORE: std::ops::Range<u64> = 20..200;
 /// How long anything that has to happen may take on a machine that is busy building.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How long a runner may take to end that has calls under way for ConfigMaps.
@@ -54,13 +60,17 @@ fn bed() -> (MutexGuard<'static, ()>, Arc<Bed>) {
 
 impl Bed {
     /// Begins to apply many objects and returns when some are there: the organization, the run, the namespace.
-    fn begin(&self) -> (Organization, String, String) {
-        let organization = Organization::create(&self.cluster);
+    fn begin(&self, random: &mut Random) -> (Organization, String, String) {
+        self.begin_in(Organization::create(&self.cluster), random)
+    }
+
+    fn begin_in(&self, organization: Organization, random: &mut Random) -> (Organization, String, String) {
+        let before = BEFORE.start + random.below(BEFORE.end - BEFORE.start);
         let namespace = format!("{}-web", organization.name);
         organization.stack("web", &config_maps(&namespace, OBJECTS, "a"));
         let run = organization.start("web", "Apply", "");
         let done = self.cluster.kubectl().watch(&organization.name, &format!("run/{run}"), PATIENCE, |run| {
-            run["status"]["progress"]["done"].as_u64().filter(|done| *done > BEFORE)
+            run["status"]["progress"]["done"].as_u64().filter(|done| *done > before)
         });
         eprintln!("{done} of {OBJECTS} objects are there");
         (organization, run, namespace)
@@ -115,49 +125,127 @@ impl Bed {
 #[test]
 fn runners_that_are_restarted_one_after_the_other_hand_an_apply_over_without_a_call_more_or_less() {
     let (_turn, bed) = bed();
-    let ports = [free_port(), bed.second];
-    let mut runners = ports.map(|port| Some(bed.cluster.another_runner_at(port)));
-    bed.proxy.lead_to(ports[0]);
-    let (organization, run, namespace) = bed.begin();
-    for (runner, port) in runners.iter_mut().zip(ports) {
-        runner.take().unwrap().end(DRAIN);
-        *runner = Some(bed.cluster.another_runner_at(port));
-    }
-    let log = bed.check(&organization, &run, &namespace);
-    let handed_over = ports.iter().any(|port| {
-        let log = bed.cluster.logs().into_iter().find(|log| log.ends_with(format!("function-runner-at-{port}.log")));
-        fs::read_to_string(log.unwrap()).unwrap().contains("another one goes on")
+    rounds(|random| {
+        let ports = [free_port(), bed.second];
+        let mut runners = ports.map(|port| Some(bed.cluster.another_runner_at(port)));
+        bed.proxy.lead_to(ports[0]);
+        let (organization, run, namespace) = bed.begin(random);
+        for (runner, port) in runners.iter_mut().zip(ports) {
+            runner.take().unwrap().end(DRAIN);
+            *runner = Some(bed.cluster.another_runner_at(port));
+        }
+        let log = bed.check(&organization, &run, &namespace);
+        let handed_over = ports.iter().any(|port| {
+            let log =
+                bed.cluster.logs().into_iter().find(|log| log.ends_with(format!("function-runner-at-{port}.log")));
+            fs::read_to_string(log.unwrap()).unwrap().contains("another one goes on")
+        });
+        assert!(handed_over, "the apply was over before the runners were restarted");
+        assert!(!log.contains("broke off"), "the next runner had to wait:\n{log}");
+        let others: Vec<_> = bed.calls(&namespace, None).into_iter().filter(|(_, codes)| *codes != [201]).collect();
+        assert!(others.is_empty(), "not called for exactly once: {others:?}");
     });
-    assert!(handed_over, "the apply was over before the runners were restarted");
-    assert!(!log.contains("broke off"), "the next runner had to wait:\n{log}");
-    let others: Vec<_> = bed.calls(&namespace, None).into_iter().filter(|(_, codes)| *codes != [201]).collect();
-    assert!(others.is_empty(), "not called for exactly once: {others:?}");
 }
 
 #[test]
 fn an_apply_whose_runner_is_cut_off_goes_on_with_another() {
     let (_turn, bed) = bed();
-    bed.proxy.lead_to(bed.cluster.env("RUNNER_URL").rsplit(':').next().unwrap().parse().unwrap());
-    let (organization, run, namespace) = bed.begin();
-    bed.proxy.cut();
-    let _second = bed.cluster.another_runner_at(bed.second);
-    eventually("the other runner goes on", PATIENCE, || {
-        (!bed.calls(&namespace, Some(SECOND)).is_empty()).then_some(())
+    rounds(|random| {
+        bed.proxy.lead_to(bed.cluster.env("RUNNER_URL").rsplit(':').next().unwrap().parse().unwrap());
+        let (organization, run, namespace) = bed.begin(random);
+        bed.proxy.cut();
+        let _second = bed.cluster.another_runner_at(bed.second);
+        eventually("the other runner goes on", PATIENCE, || {
+            (!bed.calls(&namespace, Some(SECOND)).is_empty()).then_some(())
+        });
+        let before = bed.calls(&namespace, Some(FIRST));
+        assert!(before.len() < OBJECTS, "the first runner had made all its calls");
+        bed.proxy.heal();
+        thread::sleep(AFTERWARDS);
+        assert_eq!(bed.calls(&namespace, Some(FIRST)), before, "it was presumed dead, and went on with its calls");
+        bed.check(&organization, &run, &namespace);
     });
-    let before = bed.calls(&namespace, Some(FIRST));
-    assert!(before.len() < OBJECTS, "the first runner had made all its calls");
-    bed.proxy.heal();
-    thread::sleep(AFTERWARDS);
-    assert_eq!(bed.calls(&namespace, Some(FIRST)), before, "it was presumed dead, and went on with its calls");
-    bed.check(&organization, &run, &namespace);
 }
 
 #[test]
 fn an_apply_goes_on_when_its_cluster_comes_back() {
     let (_turn, bed) = bed();
-    bed.proxy.lead_to(bed.cluster.env("RUNNER_URL").rsplit(':').next().unwrap().parse().unwrap());
-    let (organization, run, namespace) = bed.begin();
-    bed.cluster.kill("kube-apiserver");
-    bed.cluster.restart();
-    bed.check(&organization, &run, &namespace);
+    rounds(|random| {
+        bed.proxy.lead_to(bed.cluster.env("RUNNER_URL").rsplit(':').next().unwrap().parse().unwrap());
+        let (organization, run, namespace) = bed.begin(random);
+        bed.cluster.kill("kube-apiserver");
+        bed.cluster.restart();
+        bed.check(&organization, &run, &namespace);
+    });
+}
+
+/// How long a network stays cut.
+fn outage(random: &mut Random) -> Duration {
+    // A runner that nobody hears of is given up after 8 s, and a call after 65 s.
+    let longest = if repeat() > 1 { 70 } else { 6 };
+    Duration::from_secs(2) + random.delay(Duration::from_secs(longest))
+}
+
+#[test]
+fn an_apply_goes_on_with_its_runner_once_the_network_between_them_is_whole_again() {
+    let (_turn, bed) = bed();
+    rounds(|random| {
+        bed.proxy.lead_to(bed.cluster.env("RUNNER_URL").rsplit(':').next().unwrap().parse().unwrap());
+        let (organization, run, namespace) = bed.begin(random);
+        bed.proxy.cut();
+        let outage = outage(random);
+        eprintln!("cut for {outage:?}");
+        thread::sleep(outage);
+        let before = bed.calls(&namespace, None).len();
+        assert!(before < OBJECTS, "the runner had made all its calls");
+        bed.proxy.heal();
+        bed.check(&organization, &run, &namespace);
+    });
+}
+
+#[test]
+fn an_apply_goes_on_when_the_network_between_its_runner_and_the_cluster_is_whole_again() {
+    let (_turn, bed) = bed();
+    rounds(|random| {
+        bed.proxy.lead_to(bed.cluster.env("RUNNER_URL").rsplit(':').next().unwrap().parse().unwrap());
+        let kubectl = bed.cluster.kubectl();
+        let (url, way) = (bed.cluster.env("APISERVER_URL"), Proxy::start());
+        let (host, port) = url.rsplit_once(':').unwrap();
+        way.lead_to(port.parse().unwrap());
+        let kubeconfig = fs::read_to_string(&kubectl.kubeconfig).unwrap();
+        assert!(kubeconfig.contains(&url));
+        let kubeconfig = kubeconfig.replace(&url, &format!("{host}:{}", way.port()));
+        let organization = Organization::create(&bed.cluster);
+        kubectl.apply(&format!(
+            "apiVersion: v1
+kind: Secret
+metadata: {{name: far, namespace: {name}}}
+data: {{kubeconfig: {kubeconfig}}}
+---
+apiVersion: platform.stoa.dev/v1alpha1
+kind: Workspace
+metadata: {{name: {name}}}
+spec:
+  backend: {{name: {name}}}
+  kubernetes:
+    clusters:
+    - {{name: far, kubeconfigSecretRef: {{namespace: {name}, name: far, key: kubeconfig}}}}
+",
+            name = organization.name,
+            kubeconfig = BASE64_STANDARD.encode(kubeconfig),
+        ));
+        let (organization, run, namespace) = bed.begin_in(organization, random);
+        way.cut();
+        let outage = outage(random);
+        eprintln!("cut for {outage:?}");
+        thread::sleep(outage);
+        let before = bed.calls(&namespace, None).len();
+        assert!(before < OBJECTS, "the runner had made all its calls");
+        // Whether what was sent arrives late or its connection breaks.
+        if random.below(2) == 0 {
+            way.lead_to(port.parse().unwrap());
+        }
+        way.heal();
+        bed.check(&organization, &run, &namespace);
+    });
 }

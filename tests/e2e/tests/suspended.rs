@@ -1,15 +1,18 @@
 //! A function-runner is suspended in the middle of its calls, and goes on when another has long taken over.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
 use stoa_e2e::fixture::{Organization, config_maps};
+use stoa_e2e::repeat::{Random, rounds};
 use stoa_e2e::{Cluster, Proxy, Server as _, eventually, run};
 
 const OBJECTS: usize = 600;
-/// How many of them are there before the runner is suspended, so that it is in the middle of calls for others.
-const BEFORE: u64 = 20;
+/// How many of them are there before the runner is suspended, at least and at most, so that it is in the middle of calls
+/// for others.
+const BEFORE: std::ops::Range<u64> = 20..200;
 /// How long anything that has to happen may take on a machine that is busy building.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Longer than a runner takes that goes on with its calls.
@@ -34,6 +37,10 @@ fn calls(cluster: &Cluster, user: &str, namespace: &str) -> usize {
 
 #[test]
 fn a_runner_that_was_suspended_calls_for_nothing_once_another_goes_on() {
+    rounds(suspend);
+}
+
+fn suspend(random: &mut Random) {
     let proxy = Proxy::start();
     let cluster = Cluster::replicated_with(1, &[format!("--runner=https://localhost:{}", proxy.port())]);
     let first = cluster.env("RUNNER_URL").rsplit(':').next().unwrap().parse().unwrap();
@@ -44,8 +51,9 @@ fn a_runner_that_was_suspended_calls_for_nothing_once_another_goes_on() {
     let namespace = format!("{}-web", organization.name);
     organization.stack("web", &config_maps(&namespace, OBJECTS, "a"));
     let started = organization.start("web", "Apply", "");
+    let before = BEFORE.start + random.below(BEFORE.end - BEFORE.start);
     let done = cluster.kubectl().watch(&organization.name, &format!("run/{started}"), PATIENCE, |run| {
-        run["status"]["progress"]["done"].as_u64().filter(|done| *done > BEFORE)
+        run["status"]["progress"]["done"].as_u64().filter(|done| *done > before)
     });
     signal("STOP");
     eprintln!("suspended when {done} of {OBJECTS} objects were seen to be there");

@@ -12,6 +12,7 @@ mod bad_input;
 mod clusters;
 mod control_repository;
 mod drift;
+mod faults;
 mod health;
 mod imports;
 mod kinds;

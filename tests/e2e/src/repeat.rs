@@ -1,0 +1,94 @@
+//! How often a fault test does what it does, and with which random numbers.
+
+use std::collections::hash_map::RandomState;
+use std::env;
+use std::hash::BuildHasher as _;
+use std::thread;
+use std::time::Duration;
+
+/// Random numbers that a seed repeats: the generator of Knuth's MMIX.
+#[derive(Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// The numbers of a seed.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// A number below `limit`.
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % limit
+    }
+
+    /// A time below `limit`, in whole milliseconds.
+    pub fn delay(&mut self, limit: Duration) -> Duration {
+        Duration::from_millis(self.below(u64::try_from(limit.as_millis()).expect("some minutes at most")))
+    }
+
+    /// The same things in another order.
+    pub fn shuffle<T>(&mut self, things: &mut [T]) {
+        for end in (1..things.len()).rev() {
+            let other = self.below(end as u64 + 1);
+            things.swap(end, usize::try_from(other).expect("it is an index"));
+        }
+    }
+}
+
+/// How many rounds a fault test has: `STOA_TEST_REPEAT`, or one.
+pub fn repeat() -> usize {
+    let told = env::var("STOA_TEST_REPEAT").ok();
+    told.map_or(1, |told| told.parse().expect("STOA_TEST_REPEAT is a number"))
+}
+
+/// The seed of the first round: `STOA_TEST_SEED`, or another one every time.
+pub fn seed() -> u64 {
+    let told = env::var("STOA_TEST_SEED").ok();
+    told.map_or_else(|| RandomState::new().hash_one(0), |told| told.parse().expect("STOA_TEST_SEED is a number"))
+}
+
+/// Does a round as often as [`repeat`] says, each with random numbers of a seed of its own. A round that fails says what
+/// repeats it.
+pub fn rounds(mut round: impl FnMut(&mut Random)) {
+    let (first, count) = (seed(), repeat());
+    for number in 0..count {
+        let seed = first.wrapping_add(number as u64);
+        if count > 1 {
+            eprintln!("round {} of {count}, STOA_TEST_SEED={seed}", number + 1);
+        }
+        let _told = ToldOnFailure(seed);
+        round(&mut Random::new(seed));
+    }
+}
+
+/// Prints a seed when the test fails while it is there.
+struct ToldOnFailure(u64);
+
+impl Drop for ToldOnFailure {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("STOA_TEST_SEED={} STOA_TEST_REPEAT=1 repeats this round", self.0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seed_repeats_its_numbers() {
+        let draw = |seed| {
+            let mut random = Random::new(seed);
+            let mut order: Vec<u64> = (0..20).collect();
+            random.shuffle(&mut order);
+            (order, random.below(1000), random.delay(Duration::from_secs(1)))
+        };
+        assert_eq!(draw(7), draw(7));
+        assert_ne!(draw(7), draw(8));
+        let (mut order, ..) = draw(7);
+        order.sort_unstable();
+        assert_eq!(order, (0..20).collect::<Vec<_>>());
+    }
+}
