@@ -222,7 +222,7 @@ impl FunctionRunner for Service {
         let span = tracing::info_span!("Generate", organization, project, stack, commit);
         self.call("Generate", span, async {
             let source: Source = required(request.source, "source")?;
-            let content = self.sources.read(&source, &request.commit, &request.path).await?;
+            let content = self.sources.read_in_turn(&source, &request.commit, &request.path).await?;
             let mut generated = self.generators.run(&request.organization, &request.generator, content).await?;
             if !request.parameters.is_empty() {
                 let mut names: Vec<_> = request.parameters.keys().map(String::as_str).collect();

@@ -19,5 +19,5 @@ pub mod sandbox;
 pub mod worker;
 
 pub use metrics::PoolMetrics;
-pub use pool::{Pool, PoolConfig, Running};
+pub use pool::{Pending, Pool, PoolConfig, Running};
 pub use process::{Failed, Fault, Limits, StartError};

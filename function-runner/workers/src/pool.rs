@@ -55,6 +55,22 @@ struct Shared {
     closed: CancellationToken,
 }
 
+/// A job that waits or is worked on. When this is dropped it is given up, and its worker killed.
+#[derive(Debug)]
+#[must_use = "a job that nobody waits for is given up"]
+pub struct Pending(oneshot::Receiver<Result<Bytes, Failed>>);
+
+impl Pending {
+    /// Waits for the answer.
+    ///
+    /// # Errors
+    ///
+    /// Why there is none. What [`Fault::Killed`] or [`Fault::NoWorker`] met may be tried again.
+    pub async fn answer(self) -> Result<Bytes, Failed> {
+        self.0.await.unwrap_or_else(|_| Err(Fault::Closed.into()))
+    }
+}
+
 /// Workers at work. When it is dropped they are killed.
 #[derive(Debug)]
 #[must_use = "without it there are no workers"]
@@ -94,18 +110,18 @@ impl Pool {
         Ok(Running { shared: Arc::clone(&self.0), keepers })
     }
 
-    /// Has a job done, and waits for its answer. It is given up, and its worker killed, when this is dropped.
+    /// Has a job done, as soon as a worker has time for it.
     ///
     /// # Errors
     ///
-    /// Why it was not done. What [`Fault::Busy`], [`Fault::Killed`] or [`Fault::NoWorker`] met may be tried again.
-    pub async fn run(&self, tenant: &str, job: Bytes) -> Result<Bytes, Failed> {
+    /// [`Fault::Busy`] when too much waits already, and [`Fault::Closed`] when nothing is done any more.
+    pub fn submit(&self, tenant: &str, job: Bytes) -> Result<Pending, Failed> {
         if self.0.closed.is_cancelled() {
             return Err(Fault::Closed.into());
         }
         let (reply, answer) = oneshot::channel();
         self.0.queue.put(tenant, Ticket { job, reply }).map_err(|_| Fault::Busy)?;
-        answer.await.unwrap_or_else(|_| Err(Fault::Closed.into()))
+        Ok(Pending(answer))
     }
 
     /// What one job may take.

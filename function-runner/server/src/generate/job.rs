@@ -14,7 +14,7 @@ use tonic::Code;
 
 use super::generate;
 use crate::failure::{Failure, problem, reason};
-use crate::source::{Content, SourceFile};
+use crate::source::{Content, Place, SourceFile};
 
 /// A file that is smaller is not named when a job takes too much: to tell the pool of each would take longer than to read it.
 const TOLD: usize = 64 << 10;
@@ -83,12 +83,21 @@ impl Generators {
         Self(pool)
     }
 
-    /// Runs a generator for an organization.
-    pub(crate) async fn run(&self, organization: &str, generator: &str, content: Content) -> Result<Rendered, Failure> {
+    /// Runs a generator for an organization. The content counts as a job that waits from here on, and gives its place to
+    /// what is read next.
+    pub(crate) async fn run(
+        &self,
+        organization: &str,
+        generator: &str,
+        (content, place): (Content, Place),
+    ) -> Result<Rendered, Failure> {
         let job = Job::new(generator, content);
         let bytes = Bytes::from(job.encode_to_vec());
         let paths = Paths::of(job);
-        let answer = self.0.run(organization, bytes).await.map_err(|failed| paths.explain(failed, self.0.limits()))?;
+        let explain = |failed| paths.explain(failed, self.0.limits());
+        let pending = self.0.submit(organization, bytes).map_err(explain)?;
+        drop(place);
+        let answer = pending.answer().await.map_err(explain)?;
         let answer = Answer::decode(answer).map_err(|err| Failure::internal(&err))?;
         if answer.code != 0 {
             return Err(Failure::of(Code::from_i32(answer.code), answer.problems));

@@ -16,6 +16,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use git2::{Direction, ErrorCode, FetchOptions, Oid, Remote, Repository};
 use sha2::{Digest as _, Sha256};
 use stoa_proto::Source;
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::Code;
 
 use crate::failure::{Failure, reason};
@@ -47,11 +49,19 @@ pub(crate) struct Sources {
     root: PathBuf,
     /// One fetch at a time into each cache; a second caller finds what the first brought.
     locks: Arc<Mutex<HashMap<PathBuf, Arc<tokio::sync::Mutex<()>>>>>,
+    /// A place for each content that may be in memory before it waits for a worker.
+    places: Arc<Semaphore>,
 }
+
+/// The place of a content in memory, until it is dropped.
+pub(crate) type Place = OwnedSemaphorePermit;
+
+/// How many contents may be read at once. Each may have 64 MiB, and is copied once.
+const READS: usize = 4;
 
 impl Sources {
     pub(crate) fn new(root: PathBuf) -> Self {
-        Self { root, locks: Arc::default() }
+        Self { root, locks: Arc::default(), places: Arc::new(Semaphore::new(READS)) }
     }
 
     /// The commit that a version means now. Empty and `latest` are the head of `reference`, or of the
@@ -79,10 +89,20 @@ impl Sources {
         self.at_commit(source, commit, move |repository, commit| content::id(repository, commit, &path)).await
     }
 
-    /// What is at a path of a commit, as far as generators look at it.
-    pub(crate) async fn read(&self, source: &Source, commit: &str, path: &str) -> Result<Content, Failure> {
-        let path = path.to_owned();
-        self.at_commit(source, commit, move |repository, commit| content::read(repository, commit, &path)).await
+    /// What is at a path of a commit, as far as generators look at it, once there is a place for it in memory.
+    pub(crate) async fn read_in_turn(
+        &self,
+        source: &Source,
+        commit: &str,
+        path: &str,
+    ) -> Result<(Content, Place), Failure> {
+        let (path, places, runtime) = (path.to_owned(), Arc::clone(&self.places), Handle::current());
+        let read = move |repository: &Repository, commit| {
+            // Only now, so that nobody has a place who waits for a server or for another's fetch.
+            let place = runtime.block_on(Arc::clone(&places).acquire_owned()).expect("nobody closes the semaphore");
+            Ok((content::read(repository, commit, &path)?, place))
+        };
+        self.at_commit(source, commit, read).await
     }
 
     /// The text of a file at a path of a commit, and that path from the root of the source.

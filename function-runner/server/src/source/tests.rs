@@ -56,6 +56,12 @@ impl Origin {
     }
 }
 
+impl Sources {
+    async fn read(&self, source: &Source, commit: &str, path: &str) -> Result<Content, Failure> {
+        self.read_in_turn(source, commit, path).await.map(|(content, _)| content)
+    }
+}
+
 #[tokio::test]
 async fn a_version_is_a_branch_a_tag_or_a_commit() {
     let origin = Origin::new();
@@ -281,4 +287,21 @@ async fn a_cache_that_is_broken_is_fetched_anew() {
         let text = origin.sources().file(&origin.source(), &commit, "a.yaml", 10).await.unwrap().1;
         assert_eq!(text, "a: 1", "after break {nth}");
     }
+}
+
+#[tokio::test]
+async fn no_more_is_read_at_once_than_has_a_place_in_memory() {
+    let origin = Origin::new();
+    let commit = origin.commit("one", &[("a.yaml", "a: 1\n")]).to_string();
+    let sources = origin.sources();
+    let read = async || sources.read_in_turn(&origin.source(), &commit, "a.yaml").await.unwrap();
+    let mut held = Vec::new();
+    for _ in 0..READS {
+        held.push(read().await);
+    }
+    let mut next = Box::pin(read());
+    let patience = std::time::Duration::from_millis(100);
+    assert!(tokio::time::timeout(patience, &mut next).await.is_err(), "all places are taken");
+    held.pop();
+    drop(next.await);
 }

@@ -160,25 +160,37 @@ async fn a_spec_that_is_too_large_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_dies_fails_its_job_alone_and_is_replaced() {
     let scene = Scene::new(&["--workers=1"]);
-    let first = scene.bed.children();
+    let kill = |workers: Vec<u32>| {
+        let [worker] = workers.as_slice() else { panic!("{workers:?}") };
+        assert!(std::process::Command::new("kill").args(["-9", &worker.to_string()]).status().unwrap().success());
+        *worker
+    };
+    let idle = kill(scene.bed.children());
+    until_gone(&[idle]).await;
+    scene.still_works().await;
     let begun = scene.begin("shop", "Trial:wait", OBJECT).await;
     scene.until(BUSY, 1).await;
-    let [worker] = first.as_slice() else { panic!("{first:?}") };
-    assert!(std::process::Command::new("kill").args(["-9", &worker.to_string()]).status().unwrap().success());
+    let worker = kill(scene.bed.children());
     let (code, reason, ..) = told(&begun.await.unwrap().unwrap_err());
     assert_eq!((code, reason.as_str()), (Code::Unavailable, "Unavailable"));
     scene.still_works().await;
-    assert!(parent(*worker).is_none() && scene.bed.children().len() == 1, "{:?}", scene.bed.children());
+    assert!(parent(worker).is_none() && scene.bed.children().len() == 1, "{:?}", scene.bed.children());
     for trial in ["abort", "panic"] {
         let (code, reason, ..) = told(&scene.trial(trial).await.unwrap_err());
         assert_eq!((code, reason.as_str()), (Code::Internal, "InternalError"), "{trial}");
         scene.still_works().await;
     }
     let causes = ["killed", "died", "panic"].map(|cause| scene.metric(&ended(cause)));
-    assert_eq!(causes, [1, 1, 1]);
+    assert_eq!(causes, [2, 1, 1]);
 
+    // A worker comes to the end of its job when the runner is told to end, though it is told, too.
+    let large = format!("{OBJECT}x: [{}]\n", "{a: 1},".repeat(150_000));
+    let begun = scene.begin("shop", "Auto", &large).await;
+    scene.until(BUSY, 1).await;
     let last = scene.bed.children();
     scene.bed.terminate();
+    assert!(std::process::Command::new("kill").arg(last[0].to_string()).status().unwrap().success());
+    begun.await.unwrap().unwrap();
     let status = tokio::time::timeout(PATIENCE, scene.bed.ended()).await.unwrap();
     assert!(status.success(), "{status:?}");
     until_gone(&last).await;
