@@ -158,7 +158,7 @@ pub(crate) struct PoolArgs {
     pub(crate) worker_cpu_seconds: u32,
 
     /// Time that one job may take in a worker, in seconds
-    #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 120, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) worker_timeout_seconds: u32,
 
     /// The largest Spec that a job may make, in MiB
