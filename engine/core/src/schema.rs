@@ -2,7 +2,8 @@
 //! of the others are told apart.
 //!
 //! [`Schema::of_kind`] reads it from the OpenAPI v3 document of a group and version. What no schema tells of counts as
-//! atomic, as for a server: a list has one owner, and what others add to it is to go.
+//! atomic, as for a server: a list has one owner, and what others add to it is to go. So does what is nested deeper, or of
+//! a larger document, than anybody looks.
 //!
 //! Follows "Merge strategy" of server-side apply in the Kubernetes documentation.
 
@@ -20,6 +21,13 @@ pub type Schemas = BTreeMap<ResourceId, Arc<Schema>>;
 
 /// Schemas may refer to themselves; nobody looks deeper than that.
 const DEPTH: usize = 48;
+/// How many parts, references among them, may be within each other until the next step down: more than any generator
+/// writes.
+const NESTED: usize = 16;
+/// How much of a document is read, since a cluster may say what it likes: what a few definitions refer to over and over
+/// grows without end. A visit of a part costs [`VISIT`], and what is kept or looked through costs as many bytes as it has.
+const LARGEST: usize = 4 << 20;
+const VISIT: usize = 16;
 /// The step into any item of a list and any value of a map.
 const ANY: &str = "*";
 
@@ -72,7 +80,8 @@ impl Schema {
             let kinds = schema.get("x-kubernetes-group-version-kind").and_then(Value::as_array);
             kinds.into_iter().flatten().any(|it| it["group"] == group && it["version"] == version && it["kind"] == kind)
         };
-        let mut reader = Reader { schemas, open: Vec::new(), path: Vec::new(), fields: BTreeMap::new() };
+        let mut reader =
+            Reader { schemas, open: Vec::new(), nested: 0, left: LARGEST, path: Vec::new(), fields: BTreeMap::new() };
         reader.read(schemas.values().find(is_kind)?);
         // What all kinds have is known, and what the server writes is not compared.
         reader.fields.retain(|path, _| !matches!(path.first().map(String::as_str), Some("metadata" | "status")));
@@ -104,15 +113,39 @@ struct Reader<'a> {
     schemas: &'a Map<String, Value>,
     /// Those that are being read, by name.
     open: Vec<&'a str>,
+    /// How many parts are within each other since the last step down.
+    nested: usize,
+    /// How much may still be read.
+    left: usize,
     path: Vec<String>,
     fields: BTreeMap<Vec<String>, Merge>,
 }
 
 impl<'a> Reader<'a> {
     fn read(&mut self, schema: &'a Value) {
-        if self.path.len() > DEPTH {
+        if self.path.len() > DEPTH || self.nested > NESTED || !self.may_spend(VISIT) {
             return;
         }
+        self.nested += 1;
+        self.read_part(schema);
+        self.nested -= 1;
+    }
+
+    /// Whether so much may still be read; it counts as read then.
+    fn may_spend(&mut self, cost: usize) -> bool {
+        let left = self.left.checked_sub(cost);
+        self.left = left.unwrap_or_default();
+        left.is_some()
+    }
+
+    fn keep(&mut self, merge: Merge) {
+        let cost: usize = self.path.iter().map(|step| step.len() + VISIT).sum();
+        if self.may_spend(cost) {
+            self.fields.insert(self.path.clone(), merge);
+        }
+    }
+
+    fn read_part(&mut self, schema: &'a Value) {
         if let Some(name) = schema.get("$ref").and_then(Value::as_str).and_then(|name| name.rsplit('/').next()) {
             if let Some(target) = self.schemas.get(name)
                 && !self.open.contains(&name)
@@ -128,17 +161,19 @@ impl<'a> Reader<'a> {
         }
         if let Some(items) = schema.get("items") {
             let merge = match schema.get("x-kubernetes-list-type").and_then(Value::as_str) {
-                Some("map") => Merge::ByKeys(self.keys(schema, items)),
+                Some("map") => match self.keys(schema, items) {
+                    Some(keys) => Merge::ByKeys(keys),
+                    None => return,
+                },
                 Some("set") => Merge::Set,
                 // Whatever is in it has the owner of the list.
                 Some(_) | None => return,
             };
-            self.fields.insert(self.path.clone(), merge);
+            self.keep(merge);
             return self.below(ANY, items);
         }
         if schema.get("x-kubernetes-map-type").and_then(Value::as_str) == Some("atomic") {
-            self.fields.insert(self.path.clone(), Merge::AtomicMap);
-            return;
+            return self.keep(Merge::AtomicMap);
         }
         for (key, property) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
             self.below(key, property);
@@ -149,19 +184,26 @@ impl<'a> Reader<'a> {
     }
 
     fn below(&mut self, step: &str, schema: &'a Value) {
+        if !self.may_spend(step.len()) {
+            return;
+        }
+        let nested = std::mem::take(&mut self.nested);
         self.path.push(step.to_owned());
         self.read(schema);
         self.path.pop();
+        self.nested = nested;
     }
 
-    fn keys(&self, list: &Value, items: &'a Value) -> Vec<ListKey> {
+    /// The keys of a list; `None` when there are more than may be read.
+    fn keys(&mut self, list: &Value, items: &'a Value) -> Option<Vec<ListKey>> {
         let names = list.get("x-kubernetes-list-map-keys").and_then(Value::as_array).into_iter().flatten();
         let properties = self.properties(items);
         names
             .filter_map(Value::as_str)
             .map(|name| {
                 let default = properties.and_then(|all| all.get(name)?.get("default")).and_then(scalar_text);
-                ListKey { name: name.to_owned(), default }
+                let cost = VISIT + name.len() + default.as_ref().map_or(0, String::len);
+                self.may_spend(cost).then(|| ListKey { name: name.to_owned(), default })
             })
             .collect()
     }
@@ -232,5 +274,75 @@ mod tests {
         assert!(!schema.is_atomic_map(&spec(&[])) && !schema.is_atomic_map(&spec(&["by"])));
         assert_eq!(schema.list(&FieldPath::of_keys(["status", "x"])), None);
         assert_eq!(Schema::of_kind(&document(), "example.com", "v2", "Widget"), None);
+    }
+
+    /// What is read of a kind whose `spec` is this, with these schemas besides.
+    fn of(spec: Value, others: impl IntoIterator<Item = (String, Value)>) -> Schema {
+        let kind = json!([{"group": "example.com", "version": "v1", "kind": "Widget"}]);
+        let widget = json!({"x-kubernetes-group-version-kind": kind, "properties": {"spec": spec}});
+        let schemas: Map<String, Value> = [("Widget".to_owned(), widget)].into_iter().chain(others).collect();
+        Schema::of_kind(&json!({"components": {"schemas": schemas}}), "example.com", "v1", "Widget").unwrap()
+    }
+
+    fn reference(name: impl std::fmt::Display) -> Value {
+        json!({"$ref": format!("#/components/schemas/{name}")})
+    }
+
+    /// Where lists are that are sets.
+    fn sets(schema: &Schema) -> Vec<String> {
+        let is_set = |(_, merge): &(_, &Merge)| **merge == Merge::Set;
+        schema.fields.iter().filter(is_set).map(|(path, _)| path.join(".")).collect()
+    }
+
+    fn set() -> Value {
+        json!({"type": "array", "x-kubernetes-list-type": "set", "items": {}})
+    }
+
+    #[test]
+    fn references_behind_references_are_followed_as_far_as_generators_write_them() {
+        let chain = |length: usize| {
+            let link = |n: usize| if n == length { json!({"properties": {"tags": set()}}) } else { reference(n + 1) };
+            let others = (1..=length).map(|n| (n.to_string(), json!({ "allOf": [link(n)] })));
+            sets(&of(reference(1), others))
+        };
+        assert_eq!(chain(4), ["spec.tags"]);
+        assert_eq!(chain(100_000), [""; 0], "nobody goes so far, nor is the stack used up");
+    }
+
+    #[test]
+    fn schemas_that_contain_themselves_end() {
+        let others = [
+            (
+                "A".to_owned(),
+                json!({"allOf": [reference("B")], "properties": {"tags": set(), "again": reference("A")}}),
+            ),
+            (
+                "B".to_owned(),
+                json!({"allOf": [reference("A"), reference("B")], "additionalProperties": reference("B")}),
+            ),
+        ];
+        assert_eq!(sets(&of(reference("A"), others)), ["spec.tags"]);
+        let list = json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
+            "items": reference("List")});
+        assert_eq!(of(reference("List"), [("List".to_owned(), list)]).fields.len(), 1);
+        assert!(of(reference("Missing"), []).fields.is_empty());
+    }
+
+    #[test]
+    fn what_grows_without_end_is_read_as_far_as_is_worth_it() {
+        // Each refers to the next twice: all paths are 2^40.
+        let name = "n".repeat(100);
+        let twice =
+            |n: usize| json!({"properties": {"a": reference(n + 1), "tags": set(), (name.clone()): reference(n + 1)}});
+        let others = (1..=40).map(|n| (n.to_string(), twice(n)));
+        let schema = of(reference(1), others);
+        let kept: usize = schema.fields.keys().flatten().map(String::len).sum();
+        assert!((1..LARGEST).contains(&kept), "{kept} bytes are kept");
+
+        // A list whose keys are too many has none, rather than some of them.
+        let keys: Vec<String> = (0..LARGEST / VISIT).map(|n| n.to_string()).collect();
+        let list =
+            json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": keys, "items": {}});
+        assert!(of(list, []).fields.is_empty());
     }
 }

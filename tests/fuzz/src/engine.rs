@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use stoa_engine::{
-    Clusters, DigestKeys, Owner, PlanInput, ResourceId, Spec, State,
+    Clusters, DigestKeys, Owner, PlanInput, ResourceId, Schema, Spec, State,
     digest::canonical_json,
     reference::{self, Part, Template},
     render::{Colour, render},
@@ -96,4 +96,23 @@ pub(crate) fn references(data: &[u8]) {
             assert_eq!(within, Ok(Some(Template::Text(parts.to_vec()))), "{found}");
         }
     }
+}
+
+/// What a cluster says of its kinds, an OpenAPI v3 document: each kind that it names is read, the same each time, and no
+/// other.
+pub(crate) fn schemas(data: &[u8]) {
+    let Ok(document) = serde_json::from_slice::<Value>(&data[..data.len().min(LARGEST)]) else { return };
+    let schemas = document.pointer("/components/schemas").and_then(Value::as_object);
+    let kinds = schemas.into_iter().flat_map(|schemas| schemas.values());
+    let kinds = kinds.filter_map(|schema| schema.get("x-kubernetes-group-version-kind")?.as_array()).flatten();
+    for kind in kinds.take(8) {
+        let [Some(group), Some(version), Some(name)] = ["group", "version", "kind"].map(|key| kind[key].as_str())
+        else {
+            continue;
+        };
+        let read = Schema::of_kind(&document, group, version, name);
+        assert!(read.is_some(), "{kind}");
+        assert_eq!(read, Schema::of_kind(&document, group, version, name));
+    }
+    assert_eq!(Schema::of_kind(&document, "nobody.example.com", "v0", "\u{0}"), None);
 }

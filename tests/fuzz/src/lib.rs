@@ -35,8 +35,12 @@ impl Target {
 /// All targets of libraries.
 #[cfg(feature = "targets")]
 pub fn targets() -> Vec<Target> {
-    let own: &[stoa_machinery::fuzzing::Target] =
-        &[("specs", engine::specs), ("references", engine::references), ("kinds", kinds::kinds)];
+    let own: &[stoa_machinery::fuzzing::Target] = &[
+        ("specs", engine::specs),
+        ("references", engine::references),
+        ("schemas", engine::schemas),
+        ("kinds", kinds::kinds),
+    ];
     let all = stoa_machinery::fuzzing::TARGETS
         .iter()
         .chain(stoa_cel::fuzzing::TARGETS)
