@@ -19,6 +19,11 @@ use crate::spec::Resource;
 /// The extension, or annotation, of a resource that names fields which are somebody else's: a list of paths such as
 /// `spec.replicas`, or a text with commas in between. Items of lists are named by their index or name: `containers.web.image`,
 /// `containers[0].image`, `containers[name=web].image`, and keys with dots in quotes: `metadata.labels["a.b/c"]`.
+///
+/// A number means one thing in each place: `[0]` is an item of a list and never a key, and `.0` the key of a map, and where
+/// there is a list the item with this index, as in references, whatever the items are called. An item whose name is a
+/// number is `[name=8080]`, and one of a list of values can be named by its index alone. Indexes count in the list that the
+/// Spec has: what is live of an item with a name is looked for by that name.
 pub const IGNORE_FIELDS: &str = "stoa.dev/ignore-fields";
 
 /// Keys by which a plain step into a list may name an item.
@@ -70,16 +75,23 @@ impl Ignored {
         self.0.is_empty()
     }
 
-    /// Whether a path is in one of these fields, or around one.
+    /// Whether a path is, or may be, in one of these fields or around one: which item of a list a step means may not be
+    /// known without the list.
     pub fn touches(&self, path: &FieldPath) -> bool {
-        self.0.iter().any(|ignored| path.0.starts_with(&ignored.0) || ignored.0.starts_with(&path.0))
+        self.0.iter().any(|ignored| path.0.iter().zip(&ignored.0).all(|(a, b)| may_be_same(a, b)))
+    }
+
+    /// The fields of an object that are somebody else's now: not those of an item that is yet to be made.
+    fn left(&self, object: &Map<String, Value>, live: &Map<String, Value>) -> Vec<FieldPath> {
+        let paths = self.0.iter().map(|path| by_name(path, object));
+        paths.filter(|path| !is_in_missing_item(path, live)).collect()
     }
 
     /// An object with these fields as they are live, those that are not live left out.
     #[must_use]
     pub fn as_live(&self, mut object: Map<String, Value>, live: &Map<String, Value>) -> Map<String, Value> {
-        for path in &self.0 {
-            put(&mut object, path, live, false);
+        for path in self.left(&object, live) {
+            put(&mut object, &path, live, false);
         }
         object
     }
@@ -91,7 +103,8 @@ impl Ignored {
             return resolved;
         }
         let Resolved { attributes, mut unknown, sensitive } = resolved;
-        unknown.retain(|path| !self.0.iter().any(|ignored| path.0.starts_with(&ignored.0)));
+        let ignored = self.left(&attributes, live).iter().map(|path| by_index(path, &attributes)).collect::<Vec<_>>();
+        unknown.retain(|path| !ignored.iter().any(|ignored| path.0.starts_with(&ignored.0)));
         Resolved { attributes: self.as_live(attributes, live), unknown, sensitive }
     }
 
@@ -106,7 +119,7 @@ impl Ignored {
         manager: &str,
     ) -> Map<String, Value> {
         let entries = live.get("metadata").and_then(|metadata| metadata.get("managedFields")).and_then(Value::as_array);
-        for path in &self.0 {
+        for path in &self.left(&wanted, live) {
             let mut leaves = Vec::new();
             leaves_of(get(&wanted, path), get(live, path), path.clone(), &mut leaves);
             let is_map = leaves.first() != Some(path);
@@ -172,6 +185,75 @@ fn bracketed(text: &str) -> Result<Segment, String> {
         Some((key, value)) if !key.is_empty() => Ok(Segment::Item { key: key.to_owned(), value: value.to_owned() }),
         _ => text.parse().map(Segment::Index).map_err(|_| format!("[{text}] is neither [0] nor [name=web]")),
     }
+}
+
+/// Whether two steps may lead to the same value.
+fn may_be_same(a: &Segment, b: &Segment) -> bool {
+    use Segment::{Index, Item, Key};
+    match (a, b) {
+        (Key(a), Key(b)) if a == b => true,
+        // Two keys of a map, or an index and the name of an item.
+        (Key(a), Key(b)) => is_index(a) != is_index(b),
+        (Index(index), Key(key)) | (Key(key), Index(index)) => !is_index(key) || key.parse() == Ok(*index),
+        (Index(a), Index(b)) => a == b,
+        (Item { key: a, value: x }, Item { key: b, value: y }) => a != b || x == y,
+        (Item { .. }, Index(_)) | (Index(_), Item { .. }) => true,
+        (Item { value, .. }, Key(key)) | (Key(key), Item { value, .. }) => is_index(key) || value == key,
+    }
+}
+
+fn is_index(key: &str) -> bool {
+    !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// A path with the steps into the lists of an object as indexes, as far as they lead to something.
+fn by_index(path: &FieldPath, root: &Map<String, Value>) -> FieldPath {
+    located(path, root, &|_, index, _| Segment::Index(index))
+}
+
+/// A path with the steps into the lists of an object by the names of their items, where they have one: lists in another
+/// order have them, too.
+fn by_name(path: &FieldPath, root: &Map<String, Value>) -> FieldPath {
+    located(path, root, &|items, index, step| {
+        if matches!(step, Segment::Item { .. }) {
+            return step.clone();
+        }
+        let name = |key: &str| {
+            let value = items[index].get(key).and_then(scalar_text)?;
+            let has_it = |item: &&Value| item.get(key).and_then(scalar_text).as_ref() == Some(&value);
+            let is_only = items.iter().filter(has_it).count() == 1;
+            is_only.then(|| Segment::Item { key: key.to_owned(), value })
+        };
+        NAMES.iter().find_map(|key| name(key)).unwrap_or(Segment::Index(index))
+    })
+}
+
+/// A path with the steps that lead to an item of a list, by its index, written anew.
+fn located(
+    path: &FieldPath,
+    root: &Map<String, Value>,
+    write: &dyn Fn(&[Value], usize, &Segment) -> Segment,
+) -> FieldPath {
+    let mut at = path.first_key().and_then(|key| root.get(key));
+    let mut located = path.up_to(1);
+    for segment in path.0.iter().skip(1) {
+        let found = match at {
+            Some(Value::Array(items)) => index(items, segment).map(|index| write(items, index, segment)),
+            _ => None,
+        };
+        at = at.and_then(|value| step(value, segment));
+        located.0.push(found.unwrap_or_else(|| segment.clone()));
+    }
+    located
+}
+
+/// Whether a field is in an item of a list that is not there, so that nobody can have it.
+fn is_in_missing_item(path: &FieldPath, live: &Map<String, Value>) -> bool {
+    let above = |depth: usize| match get(live, &path.up_to(depth)) {
+        Some(Value::Array(items)) => index(items, &path.0[depth]).is_none(),
+        _ => false,
+    };
+    (1..path.0.len().saturating_sub(1)).any(above)
 }
 
 /// The index of the item that a step into a list means.
@@ -364,12 +446,91 @@ mod tests {
         check(json!("spec.replicas, labels[\"a.b/c\"]"), json!({"/spec/replicas": 5, "/labels/a.b~1c": "2"}));
         check(json!(["spec.containers[name=web].image"]), json!({"/spec/containers/1/image": "w2"}));
         check(json!(["spec.containers.web.image"]), json!({"/spec/containers/1/image": "w2"}));
-        check(json!(["spec.containers[0].image"]), json!({"/spec/containers/0/image": "w2"}));
+        // An index counts in what is wanted.
+        check(json!(["spec.containers[0].image"]), json!({"/spec/containers/0/image": "l2"}));
+        check(json!(["spec.containers.1.image"]), json!({"/spec/containers/1/image": "w2"}));
         check(json!([]), json!({}));
         check(json!(["spec.others.web.image", "spec.containers.gone.image"]), json!({}));
         let ignored = Ignored::of(&resource(json!(["spec.paused", "spec.extra.deep"]))).unwrap();
         let made = Value::Object(ignored.as_live(wanted.clone(), &live));
         assert_eq!((made["spec"].get("paused"), &made["spec"]["extra"]), (None, &json!({"deep": 1})));
+    }
+
+    #[test]
+    fn a_number_is_an_index_in_lists_and_a_key_in_maps() {
+        let object = |value: &str| {
+            map(json!({"data": {"0": value, "1": value}, "args": [value, value], "ports": [
+                {"name": "a", "x": value}, {"name": "0", "x": value}, {"name": "8080", "x": value}]}))
+        };
+        let check = |field: &str, changed: &[&str]| {
+            let mut expected = Value::Object(object("wanted"));
+            changed.iter().for_each(|pointer| *expected.pointer_mut(pointer).unwrap() = "live".into());
+            let ignored = Ignored::of(&resource(json!([field]))).unwrap();
+            assert_eq!(Value::Object(ignored.as_live(object("wanted"), &object("live"))), expected, "{field}");
+        };
+        check("data.0", &["/data/0"]);
+        check("data[\"1\"]", &["/data/1"]);
+        check("data[0]", &[]);
+        check("args.1", &["/args/1"]);
+        check("args[1]", &["/args/1"]);
+        check("ports.0.x", &["/ports/0/x"]);
+        check("ports[1].x", &["/ports/1/x"]);
+        check("ports[name=0].x", &["/ports/1/x"]);
+        check("ports[name=8080].x", &["/ports/2/x"]);
+        check("ports.8080.x", &[]);
+        check("ports.a.x", &["/ports/0/x"]);
+    }
+
+    #[test]
+    fn a_field_is_touched_however_its_path_is_written() {
+        let check = |field: &str, path: &str| {
+            let ignored = Ignored::of(&resource(json!([field]))).unwrap();
+            ignored.touches(&parse(path).unwrap())
+        };
+        for same in ["a.0.x", "a[0].x", "a[name=web].x", "a.web.x"] {
+            for path in ["a", "a.0", "a[0].x", "a.web.x.y", "a[name=web].x", "a[name=web]"] {
+                assert!(check(same, path), "{same} and {path}");
+            }
+        }
+        for (one, other) in [
+            ("a.0.x", "a.1.x"),
+            ("a[0].x", "a.1.x"),
+            ("a.web.x", "a.log.x"),
+            ("a[name=web]", "a[name=log]"),
+            ("a", "b"),
+        ] {
+            assert!(!check(one, other) && !check(other, one), "{one} and {other}");
+        }
+    }
+
+    #[test]
+    fn unknown_values_of_ignored_items_are_known_once_they_are_live() {
+        let containers = |image: Value| map(json!({"spec": {"containers": [{"name": "web", "image": image}]}}));
+        let image = FieldPath::of_keys(["spec", "containers"]).index(0).key("image");
+        for field in ["spec.containers[0].image", "spec.containers.0.image", "spec.containers[name=web].image"] {
+            let resolved = Resolved {
+                attributes: containers(Value::Null),
+                unknown: BTreeSet::from([image.clone()]),
+                sensitive: BTreeSet::new(),
+            };
+            let live = containers("live".into());
+            let known = Ignored::of(&resource(json!([field]))).unwrap().resolved(resolved, &live);
+            assert_eq!((known.unknown.len(), known.attributes), (0, live), "{field}");
+        }
+    }
+
+    #[test]
+    fn an_item_that_is_yet_to_be_made_has_all_its_fields() {
+        let containers = |names: &[&str]| {
+            let items: Vec<Value> = names.iter().map(|name| json!({"name": name, "image": "wanted"})).collect();
+            map(json!({"spec": {"containers": items}}))
+        };
+        let (wanted, live) = (containers(&["web", "new"]), containers(&["web"]));
+        for field in ["spec.containers[name=new].image", "spec.containers.new.image", "spec.containers[1].image"] {
+            let ignored = Ignored::of(&resource(json!([field]))).unwrap();
+            assert_eq!(ignored.as_live(wanted.clone(), &live), wanted, "{field}");
+            assert_eq!(ignored.applied(wanted.clone(), &live, "stoa"), wanted, "{field}");
+        }
     }
 
     #[test]
