@@ -50,6 +50,8 @@ pub(crate) struct Followed<'a> {
     /// The version of what was told last.
     version: Option<String>,
     place: Option<Place>,
+    /// It may have changed unseen, and was not asked for since.
+    is_unsure: bool,
 }
 
 impl<'a> Followed<'a> {
@@ -70,6 +72,7 @@ impl<'a> Followed<'a> {
             version: first.as_ref().and_then(version_of).map(str::to_owned),
             first: Some(first.map(Arc::new)),
             place: None,
+            is_unsure: false,
         }
     }
 
@@ -84,12 +87,13 @@ impl<'a> Followed<'a> {
             return Ok(first);
         }
         loop {
+            if self.is_unsure {
+                return self.look().await;
+            }
             let Some(place) = &mut self.place else {
                 let (place, is_late) = join(self.cluster, &self.scope, &self.name, self.version.as_deref());
                 self.place = Some(place);
-                if is_late {
-                    return self.look().await;
-                }
+                self.is_unsure = is_late;
                 continue;
             };
             // A watch that ended without a word is joined anew.
@@ -105,7 +109,7 @@ impl<'a> Followed<'a> {
                         return Ok(state);
                     }
                 }
-                Seen::Unsure => return self.look().await,
+                Seen::Unsure => self.is_unsure = true,
                 Seen::Refused => {
                     self.cluster.watches.refuse(&self.scope.collection);
                     self.scope.alone = Some(self.name.clone());
@@ -122,6 +126,7 @@ impl<'a> Followed<'a> {
             self.place = None;
         }
         let found = self.cluster.get(&self.path).await?;
+        self.is_unsure = false;
         if let Some(version) = found.as_ref().and_then(version_of) {
             self.version = Some(version.to_owned());
         }
@@ -227,6 +232,10 @@ struct Places {
 }
 
 impl Places {
+    fn wants(&self, name: &str) -> bool {
+        self.names.get(name).is_some_and(|sender| !sender.is_closed())
+    }
+
     fn tell(&mut self, name: &str, seen: Seen) {
         if let Some(sender) = self.names.get(name) {
             sender.send_replace(seen);
@@ -264,7 +273,7 @@ impl Waiting {
     }
 
     fn wants(&self, name: &str) -> bool {
-        self.places().names.get(name).is_some_and(|sender| !sender.is_closed())
+        self.places().wants(name)
     }
 
     /// Tells of an object, and that the watch has come so far.
@@ -277,6 +286,17 @@ impl Waiting {
     /// The watch has come so far.
     fn reach(&self, version: &str) {
         self.places().version = Some(version.to_owned());
+    }
+
+    /// Goes past a change of an object that nobody waits for; whether that is so. All at once: who joins meanwhile is
+    /// either waited for here, or late.
+    fn pass(&self, name: &str, version: &str) -> bool {
+        let mut places = self.places();
+        let is_passed = !places.wants(name);
+        if is_passed {
+            places.version = Some(version.to_owned());
+        }
+        is_passed
     }
 
     /// A list is begun.
@@ -450,9 +470,11 @@ async fn watch(cluster: &Cluster, scope: &Scope, waiting: &Waiting, mut version:
         }
         let Ok(Peek { metadata }) = serde_json::from_str(event.object.get()) else { break };
         match event.kind {
-            "ADDED" | "MODIFIED" if waiting.wants(&metadata.name) => {
-                let Ok(object) = serde_json::from_str(event.object.get()) else { break };
-                waiting.tell(&metadata.name, &metadata.resource_version, Some(Arc::new(object)));
+            "ADDED" | "MODIFIED" => {
+                if !waiting.pass(&metadata.name, &metadata.resource_version) {
+                    let Ok(object) = serde_json::from_str(event.object.get()) else { break };
+                    waiting.tell(&metadata.name, &metadata.resource_version, Some(Arc::new(object)));
+                }
             }
             "DELETED" => waiting.tell(&metadata.name, &metadata.resource_version, None),
             _ => waiting.reach(&metadata.resource_version),

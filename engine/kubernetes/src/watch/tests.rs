@@ -1,6 +1,6 @@
 //! What is asked of a server by those who wait.
 
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use serde_json::json;
@@ -247,4 +247,54 @@ async fn deletions_are_waited_for_by_the_same_watch() {
     };
     futures_util::future::join(gone, remove).await;
     assert_eq!(server.asked().iter().filter(|asked| asked.starts_with("WATCH")).count(), 1);
+}
+
+#[test]
+fn who_joins_while_a_change_goes_by_hears_of_it_or_is_late() {
+    for version in 1..20_000_u64 {
+        let (before, now) = ((version - 1).to_string(), version.to_string());
+        let waiting = super::Waiting::default();
+        let _first = waiting.begin("first", Some(before.clone()));
+        let barrier = Barrier::new(2);
+        let (seen, is_late) = std::thread::scope(|scope| {
+            let watch = scope.spawn(|| {
+                barrier.wait();
+                if !waiting.pass("w", &now) {
+                    waiting.tell("w", &now, None);
+                }
+            });
+            barrier.wait();
+            let joined = waiting.add("w", Some(&before)).unwrap();
+            watch.join().unwrap();
+            joined
+        });
+        assert!(is_late || seen.has_changed().unwrap(), "the change of version {version} is lost");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_to_be_looked_at_still_is_when_a_look_was_given_up() {
+    let server = Server::default();
+    let runtime = Arc::new(server.runtime());
+    let widgets = applied(&server, &runtime, 2).await;
+    let cluster = runtime.cluster(0);
+    let api = crate::target::Api { plural: "widgets".to_owned(), namespaced: true };
+    let object = |name: &str| server.object("shop", name).unwrap().as_object().cloned();
+    let follow = |n: usize| {
+        let (_, target) = runtime.desired_target(&widgets[n]).unwrap();
+        super::Followed::new(cluster, &target, &api, object(&format!("w{n}")))
+    };
+    let (mut first, mut late) = (follow(0), follow(1));
+    assert!(first.next().await.unwrap().is_some() && late.next().await.unwrap().is_some());
+    // The watch is past a change of the other when that one joins.
+    let join = async { first.next().await.unwrap() };
+    let change = async {
+        settle().await;
+        server.set_ready("shop", "w1", "True");
+        server.set_ready("shop", "w0", "True");
+    };
+    tokio::join!(join, change);
+    assert!(tokio::time::timeout(Duration::ZERO, late.next()).await.is_err(), "it takes an answer");
+    let state = tokio::time::timeout(Duration::from_secs(60), late.next()).await.expect("it is not lost");
+    assert_eq!(state.unwrap().unwrap()["status"]["conditions"][0]["status"], json!("True"));
 }
