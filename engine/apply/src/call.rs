@@ -6,7 +6,8 @@ use parking_lot::Mutex;
 use stoa_engine::import::LEFT_AS_IMPORTED;
 use stoa_engine::owner::left_alone;
 use stoa_engine::{
-    Action, DigestKeys, ObjectRef, PlannedAction, Problem, ResourceId, Sensitive, StateResource, problem::reason,
+    Action, DigestKeys, ObjectRef, PlannedAction, Problem, Resource, ResourceId, Sensitive, StateResource,
+    problem::reason,
 };
 use stoa_runtime::{ApplyRequest, Deleted, Finished, Grant, Health, KubernetesObject, Runtime, RuntimeError};
 use tokio::{sync::Semaphore, time::Instant};
@@ -31,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(90);
 pub const MARGIN: Duration = Duration::from_secs(2);
 
 /// The last error that was tried again, without sensitive texts.
-type Told = Mutex<Option<String>>;
+pub(crate) type Told = Mutex<Option<String>>;
 
 /// What a call needs.
 #[derive(Clone, Debug)]
@@ -132,11 +133,15 @@ impl Caller {
             return None;
         }
         let unhealthy = |message: String| Some(Problem::new(reason::UNHEALTHY, message).of(&planned.id));
-        match self.in_time(until, verify::wait(&*self.runtime, &ready, &|_, _| {})).await {
+        let told = Told::default();
+        match self.in_time(until, verify::wait(&*self.runtime, &ready, &|_, _| {}, &told)).await {
             Ok(Ok(Health::Failed)) => unhealthy("the definition is not accepted by the cluster".to_owned()),
             Ok(Ok(_)) => None,
             Ok(Err(error)) => Some(problem(&planned.id, &error, &ready.sensitive)),
-            Err(late) => unhealthy(format!("it was applied and is not established: {late}")),
+            Err(late) => {
+                let because = told.lock().take().map_or_else(String::new, |error| format!("; {error}"));
+                unhealthy(format!("it was applied and is not established: {late}{because}"))
+            }
         }
     }
 
@@ -149,8 +154,8 @@ impl Caller {
         ResourceResult { outcome, ..failed(planned, problem) }
     }
 
-    /// What is known of a call that failed. A refusal is an answer to its own try alone; what may pass by itself may also
-    /// have come after the call was made, whether that was tried again or not.
+    /// What is known of a call that failed. A refusal, or not having been asked, is an answer to its own try alone; what may
+    /// pass by itself may also have come after the call was made, whether that was tried again or not.
     fn refused(
         &self,
         planned: &PlannedAction,
@@ -159,7 +164,7 @@ impl Caller {
         told: &Told,
     ) -> ResourceResult {
         let problem = problem(&planned.id, error, sensitive);
-        let is_unanswered = error.is_retryable() || told.lock().is_some();
+        let is_unanswered = error.is_unanswered() || told.lock().is_some();
         if is_unanswered { self.unanswered(planned, problem) } else { failed(planned, problem) }
     }
 
@@ -180,6 +185,10 @@ impl Caller {
                     // It changes nothing, so that no answer leaves nothing open.
                     Err(error) => failed(planned, problem(&planned.id, &error, &Sensitive::default())),
                 }
+            }
+            Action::Delete if let Some(kept) = self.kept_as(planned, records.first()) => {
+                let message = format!("it is the object of {kept}, which is wanted, and is left alone");
+                ResourceResult { message, ..done(planned, None, None) }
             }
             Action::Delete => match self.delete(records, &Sensitive::default(), told).await {
                 Ok(Deleted::Gone) => done(planned, None, None),
@@ -206,6 +215,7 @@ impl Caller {
             live: self.keys.rekeyed(&planned.id, prior.live.clone()),
             depends_on: planned.depends_on.clone(),
             extensions: ready.desired.extensions.clone(),
+            cluster: self.cluster(&ready.desired, prior),
             ..prior.clone()
         };
         let place = ObjectRef::of(&record.attributes).map(|object| KubernetesObject {
@@ -219,6 +229,21 @@ impl Caller {
         });
         let is_told = record != *prior || self.open.contains(&planned.id);
         is_told.then(|| done(planned, Some(record), place))
+    }
+
+    /// The other resource that has the object which is to be removed, as where two names of clusters lead to one server and
+    /// nobody could see that for the plan.
+    fn kept_as(&self, planned: &PlannedAction, prior: Option<&StateResource>) -> Option<ResourceId> {
+        self.values.of_uid(prior?.uid()?).filter(|kept| *kept != planned.id)
+    }
+
+    /// The cluster that a resource is in which is left as it is: it was found where it is wanted, perhaps under another name
+    /// than is recorded.
+    fn cluster(&self, desired: &Resource, prior: &StateResource) -> String {
+        match self.runtime.clusters() {
+            clusters if clusters.0.is_empty() => prior.cluster.clone(),
+            clusters => clusters.of_wanted(desired).to_owned(),
+        }
     }
 
     /// Removes an object by the record of it that says which it is: the others are of one that was there before.
@@ -282,8 +307,9 @@ pub(crate) async fn finish(
     grant.during(retried(stop, &sensitive, &told, || runtime.finish(grant))).await?
 }
 
-/// Makes a call again while its error may pass and nobody wants to stop. The waits grow, and no two
-/// callers wait alike, so that they do not all come back at once.
+/// Makes a call again while its error may pass soon and nobody wants to stop. The waits grow, and no two
+/// callers wait alike, so that they do not all come back at once. What was given up is not waited for: others would wait
+/// for their turn meanwhile.
 async fn retried<T, F>(
     stop: &CancellationToken,
     sensitive: &Sensitive,
@@ -297,7 +323,7 @@ where
     let patience = Instant::now() + PATIENCE;
     loop {
         match call().await {
-            Err(error) if error.is_retryable() && Instant::now() < patience => {
+            Err(error @ RuntimeError::Unavailable { .. }) if Instant::now() < patience => {
                 let said = sensitive.redact(&error.to_string());
                 tracing::debug!(error = said, ?wait, "trying again");
                 *told.lock() = Some(said);

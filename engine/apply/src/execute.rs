@@ -16,7 +16,7 @@ use futures_util::{
 };
 use stoa_engine::{
     Action, DigestKeys, Plan, PlannedAction, Problem, ResourceId, Sensitive, Spec, State, StateResource,
-    problem::reason,
+    problem::reason, state::Place,
 };
 use stoa_runtime::{Grant, Proposal, Runtime};
 use tokio::sync::Semaphore;
@@ -25,7 +25,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use crate::{
     call::{Caller, finish, left, skipped},
     lost::{self, Undecided},
-    observer::{Abandoned, Observer, ResourceOutcome, ResourceResult},
+    observer::{Abandoned, Intended, Observer, ResourceOutcome, ResourceResult},
     planning::said,
     values::Values,
     verify::verify,
@@ -158,6 +158,7 @@ pub async fn execute(
     let mut walk = Walk {
         plan: execution.plan,
         recorded,
+        open: state.open.iter().map(|call| (&call.id, &call.place)).collect(),
         caller,
         observer: observer.clone(),
         // While some are called, the intents and results of others are being kept. What a deferred
@@ -193,7 +194,7 @@ pub async fn execute(
                 outcome.proposal = finished.proposal;
             }
             Err(error) => {
-                written = if error.is_retryable() { Written::Perhaps } else { Written::Nothing };
+                written = if error.is_unanswered() { Written::Perhaps } else { Written::Nothing };
                 problems.push(said(&error, &Sensitive::default()));
             }
         }
@@ -281,6 +282,8 @@ type Running = FuturesUnordered<BoxFuture<'static, (ResourceId, ResourceResult, 
 struct Walk<'a> {
     plan: &'a Plan,
     recorded: HashMap<&'a ResourceId, &'a StateResource>,
+    /// Where calls may have left something behind that nobody knows the results of.
+    open: HashMap<&'a ResourceId, &'a Place>,
     caller: Caller,
     observer: Arc<dyn Observer>,
     /// How many resources are begun and not ended at once.
@@ -379,15 +382,17 @@ impl Walk<'_> {
 
     /// Begins a batch: one intent for all resources of the same action.
     fn start(&self, batch: Vec<&PlannedAction>, running: &Running) {
-        let mut by_action: BTreeMap<Action, Vec<ResourceId>> = BTreeMap::new();
+        let mut by_action: BTreeMap<Action, Vec<Intended>> = BTreeMap::new();
         for planned in &batch {
-            by_action.entry(planned.action).or_default().push(planned.id.clone());
+            let (wanted, open) = (self.caller.values.wanted(&planned.id), self.open.get(&planned.id).copied());
+            let place = lost::place(self.caller.runtime.clusters(), planned, wanted, self.prior(planned), open);
+            by_action.entry(planned.action).or_default().push(Intended { id: planned.id.clone(), place });
         }
         let gates: BTreeMap<Action, Gate> = by_action
             .into_iter()
-            .map(|(action, ids)| {
+            .map(|(action, calls)| {
                 let observer = self.observer.clone();
-                (action, async move { observer.intent(&ids, action).await }.boxed().shared())
+                (action, async move { observer.intent(&calls, action).await }.boxed().shared())
             })
             .collect();
         for planned in batch {

@@ -17,6 +17,6 @@ pub use call::MARGIN;
 pub use execute::{Execution, Options, Outcome, execute};
 pub use health::{Unhealthy, unhealthy};
 pub use importing::import;
-pub use observer::{Abandoned, Observer, ResourceOutcome, ResourceResult};
+pub use observer::{Abandoned, Intended, Observer, ResourceOutcome, ResourceResult};
 pub use planning::{PlanError, Planned, Planning, plan};
 pub use stoa_runtime::Grant;

@@ -1,13 +1,17 @@
 //! Calls that may have been made and whose results nobody knows: what became of them is found out by looking, before
 //! anything else is decided.
+//!
+//! Start at [`decide`]. A call is looked for where its intent says that it went, and where its resource is recorded;
+//! where its resource is to be now may be elsewhere. What was kept of a call before it said where it went is looked for as
+//! its record or the Spec say.
 
 use std::collections::BTreeMap;
 
 use stoa_engine::{
-    Action, Clusters, ObjectRef, OpenCall, Problem, ResourceId, ResourceType, Sensitive, Spec, State, StateResource,
-    planner::unknown_state,
+    Action, Clusters, ObjectRef, OpenCall, PlannedAction, Problem, Resource, ResourceId, ResourceType, Sensitive, Spec,
+    State, StateResource, import::IMPORT_ID, planner::unknown_state, problem::reason, state::Place,
 };
-use stoa_runtime::{Found, LostCall, Runtime, RuntimeError};
+use stoa_runtime::{Applied, Found, LostCall, Runtime, RuntimeError};
 
 use crate::planning::problem;
 
@@ -19,6 +23,23 @@ pub(crate) enum Undecided {
     Problems(Vec<Problem>),
 }
 
+/// A call, and what is looked at for it.
+struct Sought<'a> {
+    call: &'a OpenCall,
+    /// Where it is recorded, when it is.
+    own: Option<StateResource>,
+    /// Where else it may be, or where it may be at all.
+    others: Vec<StateResource>,
+    /// Where nobody can look: a cluster that the workspace does not have.
+    beyond: Option<String>,
+}
+
+/// What was found there.
+struct Looked {
+    own: Option<Result<Found, RuntimeError>>,
+    others: Vec<Result<Found, RuntimeError>>,
+}
+
 /// The state with what open calls left behind. What bears our mark is recorded as ours, so that it is brought to what
 /// is wanted, or removed; what others made in place of what is recorded is not. The open calls stay in the state, since
 /// whoever keeps it has to hear how each of them ended.
@@ -26,60 +47,185 @@ pub(crate) async fn decide(runtime: &dyn Runtime, spec: &Spec, state: &State) ->
     let mut resources: BTreeMap<ResourceId, StateResource> =
         state.resources.iter().map(|resource| (resource.id.clone(), resource.clone())).collect();
     let open = state.open.iter().filter(|call| call.is_to_be_looked_for(resources.contains_key(&call.id)));
-    let sought: Vec<(StateResource, &OpenCall)> = open
+    let sought: Vec<Sought<'_>> = open
         .filter_map(|call| {
             let wanted = spec.resources.iter().find(|resource| resource.id == call.id);
-            // It was there before us, and only its resource, which is gone, said whether it may ever be removed.
-            if call.action == Action::Adopt && wanted.is_none() && !resources.contains_key(&call.id) {
-                return None;
-            }
-            let named = resources.get(&call.id).cloned().or_else(|| {
-                let named = StateResource::named_by(&call.id)?;
-                let extensions = wanted.map(|wanted| wanted.extensions.clone()).unwrap_or_default();
-                Some(StateResource { extensions, ..named })
-            });
-            Some((named?, call))
+            sought(runtime.clusters(), call, wanted, resources.get(&call.id))
         })
         .collect();
     if sought.is_empty() {
         return Ok(state.clone());
     }
-    let calls: Vec<LostCall<'_>> =
-        sought.iter().map(|(resource, call)| LostCall { resource, run: &call.run }).collect();
-    let found = runtime.look_for(&calls).await.map_err(Undecided::Runtime)?;
+    let looks = sought.iter().flat_map(|it| it.own.iter().chain(&it.others).map(|resource| (resource, it.call)));
+    let calls: Vec<LostCall<'_>> = looks.map(|(resource, call)| LostCall { resource, run: &call.run }).collect();
+    let mut found = runtime.look_for(&calls).await.map_err(Undecided::Runtime)?.into_iter();
     let mut problems = Vec::new();
-    for ((resource, call), found) in sought.iter().zip(found) {
-        let id = resource.id.clone();
-        let may_have_made = call.may_have_made(resources.contains_key(&id));
-        match found {
-            Ok(Found::Absent) => {}
-            // The call can be repeated, and whose the object is by now is decided as ever.
-            Ok(Found::Foreign | Found::Unknowable) if !may_have_made => {}
-            Ok(Found::Foreign) => drop(resources.remove(&id)),
-            Ok(Found::Ours(applied)) => {
-                let cluster = applied.kubernetes.map(|object| object.cluster).unwrap_or_default();
-                let found = resource.clone().found(&applied.live, cluster);
-                if found.uid() != resource.uid() || !resources.contains_key(&id) {
-                    // The same object may still be recorded under the id that it had before.
-                    let others = resources
-                        .values_mut()
-                        .filter(|other| other.id != id && is_same(runtime.clusters(), other, &found));
-                    others.for_each(|other| *other = other.clone().found(&applied.live, other.cluster.clone()));
-                    resources.insert(id, found);
-                }
-            }
-            Ok(Found::Unknowable) => drop(resources.insert(id, StateResource { unknown: true, ..resource.clone() })),
-            // A cluster that is away holds up no other: what is recorded there stays so, and open. Of what is not recorded
-            // nobody would know that it may be there.
-            Err(error) if error.is_retryable() && runtime.clusters().0.len() > 1 && resources.contains_key(&id) => {}
-            Err(error) if error.is_retryable() => return Err(Undecided::Runtime(error)),
-            Err(error) => problems.push(problem(&id, &error, &Sensitive::default())),
-        }
+    for sought in &sought {
+        let own = sought.own.as_ref().and_then(|_| found.next());
+        let looked = Looked { own, others: found.by_ref().take(sought.others.len()).collect() };
+        problems.extend(take(runtime, &mut resources, sought, looked)?);
     }
     if !problems.is_empty() {
         return Err(Undecided::Problems(problems));
     }
     Ok(State { resources: resources.into_values().collect(), open: state.open.clone() })
+}
+
+/// Where a call is looked for; nowhere when it may have left nothing that anybody could decide about.
+fn sought<'a>(
+    clusters: &Clusters,
+    call: &'a OpenCall,
+    wanted: Option<&Resource>,
+    recorded: Option<&StateResource>,
+) -> Option<Sought<'a>> {
+    // It was there before us, and only its resource, which is gone, said whether it may ever be removed.
+    if call.action == Action::Adopt && wanted.is_none() && recorded.is_none() {
+        return None;
+    }
+    let named = recorded.cloned().or_else(|| {
+        let named = StateResource::named_by(&call.id)?;
+        let extensions = wanted.map_or_else(|| call.place.extensions(), |wanted| wanted.extensions.clone());
+        Some(StateResource { extensions, ..named })
+    })?;
+    if clusters.0.is_empty() {
+        let (own, others) = if recorded.is_some() { (Some(named), Vec::new()) } else { (None, vec![named]) };
+        return Some(Sought { call, own, others, beyond: None });
+    }
+    let is_there = |cluster: &str| named.clone().in_cluster(cluster.to_owned());
+    let home = clusters.of_recorded(&named);
+    let goal = wanted.map(|wanted| clusters.of_wanted(wanted));
+    // What was taken over is ours only where it is wanted.
+    let said = call.place.clusters.iter().map(String::as_str).filter(|_| call.action != Action::Adopt);
+    let mut places: Vec<&str> = said.filter(|cluster| recorded.is_none() || *cluster != home).collect();
+    if recorded.is_none() && places.is_empty() {
+        places.push(home);
+    }
+    let beyond = places.iter().find(|cluster| !clusters.has(cluster)).map(|cluster| (*cluster).to_owned());
+    places.retain(|cluster| clusters.has(cluster));
+    let has_home = recorded.is_some() && clusters.has(home);
+    if let Some(goal) = goal.filter(|goal| !places.contains(goal))
+        && (beyond.is_some() || (recorded.is_some() && !has_home))
+    {
+        // A cluster may have got another name.
+        places.push(goal);
+    }
+    // Of several, what is where it is wanted stays.
+    places.sort_by_key(|cluster| Some(*cluster) != goal);
+    let own = has_home.then(|| is_there(home));
+    let others: Vec<StateResource> = places.into_iter().map(is_there).collect();
+    // Nobody can look where it is recorded: whoever plans says so.
+    (own.is_some() || !others.is_empty() || beyond.is_some()).then_some(Sought { call, own, others, beyond })
+}
+
+/// Decides about one call; what is wrong with it, if anything.
+fn take(
+    runtime: &dyn Runtime,
+    resources: &mut BTreeMap<ResourceId, StateResource>,
+    sought: &Sought<'_>,
+    looked: Looked,
+) -> Result<Option<Problem>, Undecided> {
+    let id = &sought.call.id;
+    let is_recorded = resources.contains_key(id);
+    let may_have_made = sought.call.may_have_made(is_recorded);
+    let mut others = sought.others.iter().zip(looked.others);
+    let (own, own_place) = match (looked.own, &sought.own) {
+        (Some(found), Some(place)) => (found, place.clone()),
+        // It is recorded nowhere: what there is of it decides, and the first of what there is not.
+        _ => match others.next() {
+            Some((place, found)) => (found, place.clone()),
+            None => return Ok(beyond(sought)),
+        },
+    };
+    // As long as it is where it is recorded, it was not removed there, and so not made elsewhere.
+    if let Ok(Found::Ours(applied)) = &own {
+        keep(runtime, resources, own_place, applied);
+        return Ok(None);
+    }
+    let mut failed = None;
+    for (place, found) in others {
+        match found {
+            Ok(Found::Ours(applied)) => {
+                keep(runtime, resources, place.clone(), &applied);
+                return Ok(None);
+            }
+            Ok(Found::Absent | Found::Foreign | Found::Unknowable) => {}
+            Err(error) => failed = failed.or(Some(error)),
+        }
+    }
+    match failed {
+        // Of what is not recorded nobody would know that it may be there.
+        Some(error) if error.is_retryable() => return Err(Undecided::Runtime(error)),
+        Some(error) => return Ok(Some(problem(id, &error, &Sensitive::default()))),
+        None => {}
+    }
+    if may_have_made && let Some(problem) = beyond(sought) {
+        return Ok(Some(problem));
+    }
+    match own {
+        Ok(Found::Absent | Found::Ours(_)) => {}
+        // The call can be repeated, and whose the object is by now is decided as ever.
+        Ok(Found::Foreign | Found::Unknowable) if !may_have_made => {}
+        Ok(Found::Foreign) => drop(resources.remove(id)),
+        Ok(Found::Unknowable) => drop(resources.insert(id.clone(), StateResource { unknown: true, ..own_place })),
+        // A cluster that is away holds up no other: what is recorded there stays so, and open. Of what is not recorded
+        // nobody would know that it may be there.
+        Err(error) if error.is_retryable() && runtime.clusters().0.len() > 1 && is_recorded => {}
+        Err(error) if error.is_retryable() => return Err(Undecided::Runtime(error)),
+        Err(error) => return Ok(Some(problem(id, &error, &Sensitive::default()))),
+    }
+    Ok(None)
+}
+
+/// Records what was found, unless it is what is recorded.
+fn keep(
+    runtime: &dyn Runtime,
+    resources: &mut BTreeMap<ResourceId, StateResource>,
+    place: StateResource,
+    applied: &Applied,
+) {
+    let cluster = applied.kubernetes.as_ref().map(|object| object.cluster.clone()).unwrap_or_default();
+    let found = place.clone().found(&applied.live, cluster);
+    if found.uid() == place.uid() && resources.contains_key(&place.id) {
+        return;
+    }
+    // The same object may still be recorded under the id that it had before.
+    let others =
+        resources.values_mut().filter(|other| other.id != place.id && is_same(runtime.clusters(), other, &found));
+    others.for_each(|other| *other = other.clone().found(&applied.live, other.cluster.clone()));
+    resources.insert(place.id, found);
+}
+
+/// What is said of a call that went to a cluster which the workspace does not have.
+fn beyond(sought: &Sought<'_>) -> Option<Problem> {
+    let cluster = sought.beyond.as_ref()?;
+    let message = format!(
+        "an earlier call may have made it in cluster {cluster}, which the workspace does not have; nobody can look for it \
+         there before the workspace has a cluster of that name"
+    );
+    Some(Problem::new(reason::NO_RUNTIME, message).of(&sought.call.id).at("extensions.cluster"))
+}
+
+/// Where what is planned goes, and whatever open calls may have left behind before it.
+pub(crate) fn place(
+    clusters: &Clusters,
+    planned: &PlannedAction,
+    wanted: Option<&Resource>,
+    prior: Option<&StateResource>,
+    open: Option<&Place>,
+) -> Place {
+    let wanted = wanted.filter(|_| planned.action.keeps());
+    let mut place = Place { clusters: open.map(|open| open.clusters.clone()).unwrap_or_default(), ..Place::default() };
+    let objects =
+        [prior.map(|it| (it.kind, clusters.of_recorded(it))), wanted.map(|it| (it.kind, clusters.of_wanted(it)))];
+    for (kind, cluster) in objects.into_iter().flatten() {
+        if kind == ResourceType::Kubernetes && !cluster.is_empty() && !place.clusters.iter().any(|it| it == cluster) {
+            place.clusters.push(cluster.to_owned());
+        }
+    }
+    let extensions = wanted.map(|it| &it.extensions).or(prior.map(|it| &it.extensions));
+    let import_id = extensions.map(|it| it.get(IMPORT_ID).and_then(|id| id.as_str()).unwrap_or_default());
+    place.import_id = import_id.or(open.map(|open| open.import_id.as_str())).unwrap_or_default().to_owned();
+    place
 }
 
 /// The object that a record is of, in no version, and its cluster.

@@ -4,13 +4,22 @@ use std::fmt;
 
 use async_trait::async_trait;
 pub use stoa_engine::ResourceOutcome;
-use stoa_engine::{Action, Problem, ResourceId, StateResource};
+use stoa_engine::{Action, Problem, ResourceId, StateResource, state::Place};
 use stoa_runtime::{Health, KubernetesObject};
 
 /// The observer can keep no more, so the walk must not go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("whoever keeps the results is gone")]
 pub struct Abandoned;
+
+/// A resource that is about to be called for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Intended {
+    /// Which.
+    pub id: ResourceId,
+    /// Where, which whoever keeps the intent keeps with it: by that it is looked for when the answer is lost.
+    pub place: Place,
+}
 
 /// What came of one resource, and what to record of it.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,7 +53,7 @@ pub trait Observer: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// [`Abandoned`] when it cannot be kept; the calls are then not made.
-    async fn intent(&self, ids: &[ResourceId], action: Action) -> Result<(), Abandoned>;
+    async fn intent(&self, calls: &[Intended], action: Action) -> Result<(), Abandoned>;
 
     /// This came of a resource. Nothing that depends on it starts before this completes.
     ///

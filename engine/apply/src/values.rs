@@ -9,6 +9,7 @@ use stoa_engine::{
     Ignored, Problem, Resource, ResourceId, Sensitive, Spec, StateResource,
     lookup::Settled,
     masks::contains_mask,
+    object::uid_of,
     planner::with_attributes,
     problem::reason,
     reference::{Reference, ReferenceError},
@@ -32,6 +33,8 @@ pub(crate) struct Ready {
 pub(crate) struct Values {
     wanted: HashMap<ResourceId, Resource>,
     settled: Mutex<HashMap<ResourceId, Settled<'static>>>,
+    /// Which of them has which object.
+    uids: Mutex<HashMap<String, ResourceId>>,
     /// What was read of resources that are not called for.
     read: Mutex<HashMap<ResourceId, Map<String, Value>>>,
 }
@@ -39,7 +42,17 @@ pub(crate) struct Values {
 impl Values {
     pub(crate) fn new(spec: &Spec) -> Self {
         let wanted = spec.resources.iter().map(|r| (r.id.clone(), r.clone())).collect();
-        Self { wanted, settled: Mutex::default(), read: Mutex::default() }
+        Self { wanted, settled: Mutex::default(), uids: Mutex::default(), read: Mutex::default() }
+    }
+
+    /// A wanted resource as the Spec has it.
+    pub(crate) fn wanted(&self, id: &ResourceId) -> Option<&Resource> {
+        self.wanted.get(id)
+    }
+
+    /// The wanted resource whose object has this uid, as far as it is settled.
+    pub(crate) fn of_uid(&self, uid: &str) -> Option<ResourceId> {
+        self.uids.lock().get(uid).cloned()
     }
 
     /// Replaces the references of a resource; everything it refers to is settled by then.
@@ -80,6 +93,9 @@ impl Values {
     /// is told by whoever applies it.
     pub(crate) fn settle(&self, id: &ResourceId, live: Map<String, Value>) {
         let Some(resource) = self.wanted.get(id) else { return };
+        if let Some(uid) = uid_of(&live) {
+            self.uids.lock().insert(uid.to_owned(), id.clone());
+        }
         if let (Ok(resolved), Ok(ignored)) = (self.resolve(resource), Ignored::of(resource)) {
             let resolved = ignored.resolved(resolved, &live);
             let settled = Settled::applied(resource, resolved, live);

@@ -3,11 +3,12 @@
 use std::{pin::pin, time::Duration};
 
 use futures_util::{StreamExt as _, future::BoxFuture, stream};
+use parking_lot::Mutex;
 use stoa_engine::{Problem, ResourceId, problem::reason};
 use stoa_runtime::{Health, Runtime, RuntimeError};
 use tokio::{sync::mpsc, time::Instant};
 
-use crate::{observer::Observer, planning::problem, values::Ready};
+use crate::{call::Told, observer::Observer, planning::problem, values::Ready};
 
 /// How many resources are waited for at once.
 const WATCHED: usize = 1024;
@@ -42,7 +43,8 @@ async fn check(
         // The receiver lives as long as the wait does.
         let _ = reports.send((health, message.to_owned()));
     };
-    let mut wait = pin!(tokio::time::timeout_at(deadline, wait(runtime, ready, &report)));
+    let told = Mutex::default();
+    let mut wait = pin!(tokio::time::timeout_at(deadline, wait(runtime, ready, &report, &told)));
     let mut last = (None, String::new());
     loop {
         tokio::select! {
@@ -73,6 +75,8 @@ async fn check(
                     }
                     Ok(Err(error)) => Some(problem(id, &error, &ready.sensitive)),
                     Err(_) => {
+                        // Why nobody could look counts for more than what was seen before.
+                        let because = told.lock().take().map_or(because, |error| format!(": {error}"));
                         let message = format!("it was applied and is not healthy in time{because}");
                         Some(Problem::new(reason::TIMED_OUT, message).of(id))
                     }
@@ -82,15 +86,24 @@ async fn check(
     }
 }
 
-/// Waits until it is Current or Failed, however often the wait has to be begun again.
+/// Waits until it is Current or Failed, however often the wait has to be begun again, and tells why it was last, until
+/// something is heard again.
 pub(crate) async fn wait(
     runtime: &dyn Runtime,
     ready: &Ready,
     report: &(dyn Fn(Health, &str) + Send + Sync),
+    told: &Told,
 ) -> Result<Health, RuntimeError> {
+    let report = |health: Health, message: &str| {
+        told.lock().take();
+        report(health, message);
+    };
     loop {
-        match runtime.wait_healthy(&ready.desired, report).await {
-            Err(error) if error.is_retryable() => tokio::time::sleep(AGAIN).await,
+        match runtime.wait_healthy(&ready.desired, &report).await {
+            Err(error) if error.is_retryable() => {
+                *told.lock() = Some(ready.sensitive.redact(&error.to_string()));
+                tokio::time::sleep(AGAIN).await;
+            }
             ended => return ended,
         }
     }

@@ -183,8 +183,13 @@ pub(crate) fn is_volatile(path: &FieldPath) -> bool {
 }
 
 /// The uid that its server gave a live object.
-pub(crate) fn uid_of(live: &Map<String, Value>) -> Option<&str> {
+pub fn uid_of(live: &Map<String, Value>) -> Option<&str> {
     live.get("metadata")?.get("uid")?.as_str()
+}
+
+/// Whether a live object is being deleted: nothing keeps it any more, whatever is applied to it.
+pub fn is_going(live: &Map<String, Value>) -> bool {
+    live.get("metadata").and_then(|metadata| metadata.get("deletionTimestamp")).is_some_and(|time| !time.is_null())
 }
 
 /// The live object without what is no use to keep: managedFields, and the copy of itself that

@@ -20,7 +20,7 @@ use crate::ignore::Ignored;
 use crate::import::is_to_be_left;
 use crate::lookup::Settled;
 use crate::masks::DigestKeys;
-use crate::object::{ObjectRef, uid_of};
+use crate::object::{ObjectRef, is_going, uid_of};
 use crate::owner::{Owner, Standing, is_marked, taken_from};
 use crate::plan::{Action, FieldChange, Live, Plan, PlannedAction, Preview};
 use crate::problem::{Problem, reason};
@@ -90,9 +90,10 @@ pub fn draft(input: &PlanInput<'_>) -> Result<Draft, Vec<Problem>> {
         input.state.resources.iter().map(|resource| (&resource.id, resource)).collect();
     let mut problems: Vec<Problem> =
         recorded.values().filter(|resource| resource.unknown).map(|resource| unknown_state(&resource.id)).collect();
-    problems.extend(duplicates(input.clusters, &wanted));
+    problems.extend(duplicates(input, &wanted));
     let before = dependencies(&wanted, input.clusters)?;
     let order = Graph::new(&before).order().unwrap_or_default();
+    let kept = Kept::of(input, &wanted, &recorded);
     let renamed = renamed(input, &wanted, &recorded);
 
     let by_id: HashMap<&str, &Resource> = wanted.iter().map(|resource| (resource.id.0.as_str(), *resource)).collect();
@@ -175,15 +176,13 @@ pub fn draft(input: &PlanInput<'_>) -> Result<Draft, Vec<Problem>> {
         };
         settled.insert(id.clone(), Settled::new(resource, resolved, decision.action, live));
     }
-    let kept: HashSet<Identity> = wanted.iter().filter_map(|resource| input.clusters.wanted(resource)).collect();
     let unwanted: Vec<&StateResource> = recorded.values().filter(|prior| !known(&prior.id.0)).copied().collect();
     let superseded = superseded(input.clusters, &unwanted, input.live);
     for prior in unwanted {
         let id = &prior.id;
         // Removing an object that is wanted would remove the wanted one, also where that is recorded under its new id
         // already and the old record is left from a run that did not get to its end.
-        let is_wanted = input.clusters.recorded(prior).is_some_and(|object| kept.contains(&object));
-        let is_other_id = is_wanted || superseded.contains_key(id);
+        let is_other_id = kept.has(input, prior) || superseded.contains_key(id);
         let action = remove(input.owner, prior, input.live.get(id), is_other_id);
         actions.insert(id.clone(), action);
     }
@@ -195,7 +194,8 @@ pub fn draft(input: &PlanInput<'_>) -> Result<Draft, Vec<Problem>> {
     if !problems.is_empty() {
         return Err(problems);
     }
-    let actions = ordered(before, actions, &recorded, &renamed, &superseded);
+    let unclear = kept.unclear(input, &recorded, &actions);
+    let actions = ordered(before, actions, &recorded, &renamed, &superseded, &unclear);
     let plan = Plan { schema_version: Plan::SCHEMA_VERSION, spec_digest: input.spec_digest.to_owned(), actions };
     let desired = settled.into_iter().map(|(id, settled)| (id, settled.into_resolved())).collect();
     Ok(Draft { plan, desired })
@@ -234,32 +234,99 @@ fn superseded<'a>(
         .collect()
 }
 
-/// Wanted ids of objects that are recorded under another id, as when only the version in `apiVersion` changed: that alone,
-/// or that rather than under their own, as where an object was made anew under the other id since.
+/// Wanted ids of objects that are recorded under another id, as when only the version in `apiVersion` changed, or when
+/// another name of a cluster leads to the same server: that alone, or that rather than under their own, as where an object
+/// was made anew under the other id since.
 fn renamed<'a>(
     input: &PlanInput<'_>,
     wanted: &[&Resource],
     recorded: &BTreeMap<&'a ResourceId, &'a StateResource>,
 ) -> HashMap<ResourceId, &'a ResourceId> {
     let ids: HashSet<&ResourceId> = wanted.iter().map(|resource| &resource.id).collect();
-    let left: HashMap<_, &StateResource> = recorded
-        .iter()
-        .filter(|(id, _)| !ids.contains(*id))
-        .filter_map(|(_, prior)| Some((input.clusters.recorded(prior)?, *prior)))
-        .collect();
-    let is_live = |id: &ResourceId, record: &StateResource| match input.live.get(id) {
-        Some(Live::Present(live)) => record.uid().is_some() && uid_of(live) == record.uid(),
-        Some(Live::Absent | Live::Unverified(_)) | None => false,
-    };
+    let left = || recorded.iter().filter(|(id, _)| !ids.contains(*id)).map(|(_, prior)| *prior);
+    let objects: HashMap<_, &StateResource> =
+        left().filter_map(|prior| Some((input.clusters.recorded(prior)?, prior))).collect();
+    let uids: HashMap<_, &StateResource> = left().filter_map(|prior| Some((prior.uid()?, prior))).collect();
+    let is_live =
+        |id: &ResourceId, record: &StateResource| record.uid().is_some() && live_uid(input, id) == record.uid();
     wanted
         .iter()
         .filter_map(|resource| {
             let id = &resource.id;
-            let other = *left.get(&input.clusters.wanted(resource)?)?;
+            let by_uid = || uids.get(live_uid(input, id)?);
+            let other = *objects.get(&input.clusters.wanted(resource)?).or_else(by_uid)?;
             let is_other = recorded.get(id).is_none_or(|own| is_live(id, other) && !is_live(id, own));
             is_other.then(|| (id.clone(), &other.id))
         })
         .collect()
+}
+
+/// The uid of the object that is live of a resource.
+fn live_uid<'a>(input: &PlanInput<'a>, id: &ResourceId) -> Option<&'a str> {
+    match input.live.get(id)? {
+        Live::Present(live) => uid_of(live),
+        Live::Absent | Live::Unverified(_) => None,
+    }
+}
+
+/// The objects that are wanted, under whatever id, which nothing may remove.
+struct Kept<'a> {
+    /// By where they are to be.
+    objects: HashSet<Identity>,
+    /// By their uids, as far as these are known: two names of clusters may lead to one server, and two groups to one object.
+    uids: HashSet<&'a str>,
+    /// What may be the same object as what has its kind and name in another cluster, since nobody can look.
+    unseen: BTreeMap<[String; 4], Vec<&'a ResourceId>>,
+}
+
+impl<'a> Kept<'a> {
+    fn of(
+        input: &PlanInput<'a>,
+        wanted: &[&'a Resource],
+        recorded: &BTreeMap<&'a ResourceId, &'a StateResource>,
+    ) -> Self {
+        let mut kept = Self { objects: HashSet::new(), uids: HashSet::new(), unseen: BTreeMap::new() };
+        for resource in wanted.iter().filter(|resource| resource.kind == ResourceType::Kubernetes) {
+            let identity = input.clusters.wanted(resource);
+            let prior = || recorded.get(&resource.id).and_then(|prior| prior.uid());
+            match input.live.get(&resource.id) {
+                Some(Live::Present(live)) => kept.uids.extend(uid_of(live)),
+                Some(Live::Absent) => {}
+                Some(Live::Unverified(_)) | None => match (prior(), &identity) {
+                    (Some(uid), _) => drop(kept.uids.insert(uid)),
+                    (None, Some((_, object))) => kept.unseen.entry(object.clone()).or_default().push(&resource.id),
+                    (None, None) => {}
+                },
+            }
+            kept.objects.extend(identity);
+        }
+        kept
+    }
+
+    /// Whether a record is of one of them.
+    fn has(&self, input: &PlanInput<'_>, prior: &StateResource) -> bool {
+        let uids = [prior.uid(), live_uid(input, &prior.id)];
+        input.clusters.recorded(prior).is_some_and(|object| self.objects.contains(&object))
+            || uids.into_iter().flatten().any(|uid| self.uids.contains(uid))
+    }
+
+    /// What is removed only after something else that may turn out to be the same object.
+    fn unclear(
+        &self,
+        input: &PlanInput<'_>,
+        recorded: &BTreeMap<&'a ResourceId, &'a StateResource>,
+        actions: &BTreeMap<ResourceId, PlannedAction>,
+    ) -> Vec<(&'a ResourceId, &'a ResourceId)> {
+        if self.unseen.is_empty() {
+            return Vec::new();
+        }
+        let is_removed = |id: &ResourceId| actions.get(id).is_some_and(|action| action.action == Action::Delete);
+        let removed = recorded.values().filter(|prior| is_removed(&prior.id));
+        removed
+            .filter_map(|prior| Some((prior, self.unseen.get(&input.clusters.recorded(prior)?.1)?)))
+            .flat_map(|(prior, unseen)| unseen.iter().map(|wanted| (&prior.id, *wanted)))
+            .collect()
+    }
 }
 
 /// Checks the id again now that references are replaced.
@@ -284,16 +351,26 @@ fn disagreement(resource: &Resource, resolved: &Resolved) -> Option<Problem> {
     }
 }
 
-/// Objects that are wanted under two ids, as where one names the cluster that the other goes to unnamed.
-fn duplicates(clusters: &Clusters, wanted: &[&Resource]) -> Vec<Problem> {
+/// Objects that are wanted under two ids, as where one names the cluster that the other goes to unnamed, or where two names
+/// lead to one server.
+fn duplicates(input: &PlanInput<'_>, wanted: &[&Resource]) -> Vec<Problem> {
+    let clusters = input.clusters;
     let mut objects: HashMap<Identity, &ResourceId> = HashMap::new();
+    let mut uids: HashMap<&str, &Resource> = HashMap::new();
     let mut problems = Vec::new();
+    let mut tell = |resource: &Resource, message: String, field: &str| {
+        problems.push(Problem::new(reason::DUPLICATE_RESOURCE, message).of(&resource.id).at(field));
+    };
     for resource in wanted {
-        if let Some(object) = clusters.wanted(resource)
-            && let Some(first) = objects.insert(object, &resource.id)
-        {
-            let message = format!("this is the same object as {first}");
-            problems.push(Problem::new(reason::DUPLICATE_RESOURCE, message).of(&resource.id).at("attributes"));
+        let Some(object) = clusters.wanted(resource) else { continue };
+        if let Some(first) = objects.insert(object, &resource.id) {
+            tell(resource, format!("this is the same object as {first}"), "attributes");
+        } else if let Some(first) = live_uid(input, &resource.id).and_then(|uid| uids.insert(uid, resource)) {
+            let (one, other) = (clusters.of_wanted(first), clusters.of_wanted(resource));
+            if one != other {
+                let same = format!("this is the same object as {}: clusters {one} and {other} are one", first.id);
+                tell(resource, same, "extensions.cluster");
+            }
         }
     }
     problems
@@ -381,8 +458,9 @@ fn decide(
         _ => None,
     };
     let live = match input.live.get(&resource.id) {
-        Some(Live::Present(live)) => live,
-        Some(Live::Absent) => {
+        // What is being deleted is as good as gone.
+        Some(Live::Present(live)) if !is_going(live) => live,
+        Some(Live::Present(_) | Live::Absent) => {
             return Decision::create(prior.is_some(), unverified);
         }
         // What is recorded was there before, as far as anybody knows.
@@ -465,6 +543,7 @@ fn ordered(
     recorded: &BTreeMap<&ResourceId, &StateResource>,
     renamed: &HashMap<ResourceId, &ResourceId>,
     superseded: &HashMap<&ResourceId, &ResourceId>,
+    unclear: &[(&ResourceId, &ResourceId)],
 ) -> Vec<PlannedAction> {
     let mut deletions = BTreeSet::new();
     for id in actions.values().filter(|action| !action.action.keeps()).map(|action| &action.id) {
@@ -478,7 +557,8 @@ fn ordered(
         .flat_map(|prior| prior.depends_on.iter().map(|dependency| (dependency, &prior.id)))
         .flat_map(|(gone, dependent)| [Some(gone), last_id(gone)].into_iter().flatten().map(move |it| (it, dependent)))
         .chain(renamed.iter().map(|(new, old)| (*old, new)))
-        .chain(superseded.iter().map(|(old, last)| (*old, *last)));
+        .chain(superseded.iter().map(|(old, last)| (*old, *last)))
+        .chain(unclear.iter().copied());
     for (gone, dependent) in dependents {
         if gone != dependent
             && actions.get(gone).is_some_and(|action| !action.action.keeps())

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::document::Document;
+use crate::import::IMPORT_ID;
 use crate::masks::DigestKeys;
 use crate::object::{KubernetesObject, split_api_version, uid_of, without_bookkeeping};
 use crate::plan::Action;
@@ -123,6 +124,35 @@ pub struct Intent {
     pub action: Action,
     /// The uid of the run.
     pub run: String,
+    /// Where it goes.
+    #[serde(default, skip_serializing_if = "Place::is_empty")]
+    pub place: Place,
+}
+
+/// Where a call may leave something behind, and what has to be known of that when its answer is lost: no record may say so,
+/// and by the next run its resource may have left the Spec, or go elsewhere.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Place {
+    /// The Kubernetes clusters by their names in the workspace: several where the object goes from one to another, or where
+    /// an earlier call without a result went. None for other runtimes, and from before they were kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clusters: Vec<String>,
+    /// What the resource is called outside, when it says so ([`IMPORT_ID`](crate::import::IMPORT_ID)): it is not removed.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub import_id: String,
+}
+
+impl Place {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The extensions of a resource of which nothing else is known.
+    pub fn extensions(&self) -> Map<String, Value> {
+        let import_id = Some(&self.import_id).filter(|id| !id.is_empty());
+        import_id.map(|id| (IMPORT_ID.to_owned(), Value::from(id.as_str()))).into_iter().collect()
+    }
 }
 
 /// What came of a call.
@@ -195,6 +225,9 @@ pub struct OpenCall {
     pub action: Action,
     /// The uid of the run that made it.
     pub run: String,
+    /// Where it went.
+    #[serde(default, skip_serializing_if = "Place::is_empty")]
+    pub place: Place,
 }
 
 impl OpenCall {
@@ -335,6 +368,22 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_intent_says_where_its_call_goes_and_one_of_before_that_reads_as_it_was() {
+        let place = Place { clusters: vec!["east".to_owned()], import_id: "shop/a".to_owned() };
+        let intent = Intent { action: Action::Create, run: "r".to_owned(), place };
+        let kept =
+            serde_json::json!({"action": "Create", "run": "r", "place": {"clusters": ["east"], "importId": "shop/a"}});
+        assert_eq!(serde_json::to_value(&intent).unwrap(), kept);
+        assert_eq!(serde_json::from_value::<Intent>(kept).unwrap(), intent);
+        assert_eq!(intent.place.extensions()[IMPORT_ID], "shop/a");
+
+        let kept = serde_json::json!({"action": "Create", "run": "r"});
+        let before: Intent = serde_json::from_value(kept.clone()).unwrap();
+        assert!(before.place.is_empty() && before.place.extensions().is_empty());
+        assert_eq!(serde_json::to_value(&before).unwrap(), kept);
+    }
 
     #[test]
     fn an_id_tells_namespace_and_name_though_the_name_has_colons() {

@@ -52,6 +52,12 @@ impl Failure {
         self.code == 404 && self.status.details.as_ref().is_some_and(|d| d.kind == "namespaces" && !d.name.is_empty())
     }
 
+    /// The namespace is being deleted, and nothing new can be in it (k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle).
+    pub(crate) fn is_terminating_namespace(&self) -> bool {
+        let causes = self.status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
+        self.code == 403 && causes.iter().any(|cause| cause.reason == "NamespaceTerminating")
+    }
+
     /// The server does not serve the path at all.
     pub(crate) fn is_missing_kind(&self) -> bool {
         self.code == 404 && self.status.details.as_ref().is_none_or(|d| d.name.is_empty())
@@ -145,15 +151,22 @@ impl CallError {
         matches!(self, Self::Status(failure) if failure.code == 403)
     }
 
+    /// The same after something was asked for: what became of that is not known, though nobody is asked any more.
+    pub(crate) fn after_a_call(self) -> Self {
+        match self {
+            Self::GivenUp(message) => Self::Unreachable(message),
+            Self::Status(_) | Self::Unreachable(_) => self,
+        }
+    }
+
     /// The engine's error, its message free of the `sensitive` values.
     pub(crate) fn into_runtime(self, cluster: &str, sensitive: &Sensitive) -> RuntimeError {
         match self {
             Self::Unreachable(message) => {
                 RuntimeError::Unavailable { message: format!("cluster {cluster}: {}", sensitive.redact(&message)) }
             }
-            Self::GivenUp(message) => RuntimeError::Rejected {
+            Self::GivenUp(message) => RuntimeError::GivenUp {
                 message: format!("cluster {cluster} has not answered for long: {}", sensitive.redact(&message)),
-                field: None,
             },
             Self::Status(failure) => {
                 let message = readable(&sensitive.redact(&failure.status.message));

@@ -28,6 +28,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use serde_json::{Map, Value};
+use stoa_engine::object::is_going;
 use stoa_engine::{Clusters, Owner, Resource, ResourceId, Schemas, StateResource};
 use stoa_runtime::{
     Applied, ApplyRequest, CallLimits, Deleted, Finished, Found, Grant, Health, HealthReport, Live, LostCall, Preview,
@@ -184,8 +185,11 @@ impl Runtime for KubernetesRuntime {
     async fn preview(
         &self,
         request: &ApplyRequest<'_>,
-        _live: Option<&Map<String, Value>>,
+        live: Option<&Map<String, Value>>,
     ) -> Result<Preview, RuntimeError> {
+        if live.is_some_and(is_going) {
+            return Ok(Preview::Unverified("what is there is being deleted, and has to be gone first".to_owned()));
+        }
         write::preview(self, request).await
     }
 

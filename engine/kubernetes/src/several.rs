@@ -1,12 +1,15 @@
 //! Runs over several clusters: what is planned and carried out, and what a cluster that is away holds up.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use stoa_apply::{
-    Abandoned, Execution, Observer, Options, Outcome, PlanError, Planned, Planning, ResourceOutcome, ResourceResult,
+    Abandoned, Execution, Intended, Observer, Options, Outcome, PlanError, Planned, Planning, ResourceOutcome,
+    ResourceResult,
 };
 use stoa_engine::{Action, DigestKeys, OpenCall, Resource, ResourceId, Spec, State, StateResource};
 use stoa_runtime::{Health, Runtime};
@@ -14,23 +17,33 @@ use tokio_util::sync::CancellationToken;
 
 use crate::testing::{Server, runtime_of, widget};
 
+mod away;
+mod going;
+mod lost;
+mod names;
+
 /// Keeps what it is told, as the API server does.
 #[derive(Debug, Default)]
 struct Keeper {
     records: Mutex<BTreeMap<ResourceId, StateResource>>,
     open: Mutex<BTreeMap<ResourceId, OpenCall>>,
     results: Mutex<Vec<(String, Action, ResourceOutcome)>>,
+    /// It keeps no result any more.
+    is_gone: AtomicBool,
 }
 
 #[async_trait]
 impl Observer for Keeper {
-    async fn intent(&self, ids: &[ResourceId], action: Action) -> Result<(), Abandoned> {
-        let calls = ids.iter().map(|id| (id.clone(), OpenCall { id: id.clone(), action, run: "run".to_owned() }));
-        self.open.lock().unwrap().extend(calls);
+    async fn intent(&self, calls: &[Intended], action: Action) -> Result<(), Abandoned> {
+        let open = |Intended { id, place }| (id.clone(), OpenCall { id, action, run: "run".to_owned(), place });
+        self.open.lock().unwrap().extend(calls.iter().cloned().map(open));
         Ok(())
     }
 
     async fn result(&self, result: ResourceResult) -> Result<(), Abandoned> {
+        if self.is_gone.load(Ordering::SeqCst) {
+            return Err(Abandoned);
+        }
         let mut records = self.records.lock().unwrap();
         match (result.outcome, result.resource) {
             (ResourceOutcome::Done | ResourceOutcome::Failed, Some(record)) => {
@@ -60,7 +73,16 @@ struct Deployment {
 
 impl Deployment {
     fn new() -> Self {
-        let (main, east) = (Server::default(), Server::default());
+        Self::over(Server::default(), Server::default())
+    }
+
+    /// To one server that has two names.
+    fn to_one_server() -> Self {
+        let server = Server::default();
+        Self::over(server.clone(), server)
+    }
+
+    fn over(main: Server, east: Server) -> Self {
         Self { main, east, keeper: Arc::default(), keys: DigestKeys::new(&[7; 32], &[]) }
     }
 
@@ -95,7 +117,37 @@ impl Deployment {
         self.carry_out(spec, &planned).await
     }
 
+    /// Plans and makes the calls, and keeps what comes of none of them.
+    async fn crash(&self, spec: &Spec) {
+        let planned = self.plan(spec).await.unwrap();
+        self.keeper.is_gone.store(true, Ordering::SeqCst);
+        assert_eq!(self.execute(spec, &planned).await, Err(Abandoned));
+        self.keeper.is_gone.store(false, Ordering::SeqCst);
+    }
+
+    /// Plans and applies what has to succeed and leave no call open; the actions by id.
+    async fn brings(&self, spec: &Spec) -> Vec<(String, Action)> {
+        let (outcome, results) = self.apply(spec).await;
+        assert!(outcome.succeeded, "{outcome:?}");
+        assert_eq!(self.state().open, []);
+        let mut actions: Vec<_> = results.into_iter().map(|(id, action, _)| (id, action)).collect();
+        actions.sort();
+        actions
+    }
+
+    /// In which clusters the open call for an object may have left something.
+    fn open(&self) -> Vec<String> {
+        let [open] = &self.state().open[..] else { panic!("one call is open: {:?}", self.state().open) };
+        open.place.clusters.clone()
+    }
+
     async fn carry_out(&self, spec: &Spec, planned: &Planned) -> (Outcome, Vec<(String, Action, ResourceOutcome)>) {
+        self.keeper.results.lock().unwrap().clear();
+        let outcome = self.execute(spec, planned).await.unwrap();
+        (outcome, self.keeper.results.lock().unwrap().clone())
+    }
+
+    async fn execute(&self, spec: &Spec, planned: &Planned) -> Result<Outcome, Abandoned> {
         let state = self.state();
         let execution = Execution {
             spec,
@@ -106,11 +158,12 @@ impl Deployment {
             owed: &[],
             keys: &self.keys,
         };
-        self.keeper.results.lock().unwrap().clear();
         let (observer, cancel) = (self.keeper.clone() as Arc<dyn Observer>, CancellationToken::new());
-        let outcome = stoa_apply::execute(execution, self.runtime(), observer, &Options::default(), cancel).await;
-        let results = self.keeper.results.lock().unwrap().clone();
-        (outcome.unwrap(), results)
+        stoa_apply::execute(execution, self.runtime(), observer, &Options::default(), cancel).await
+    }
+
+    fn uid(&self, name: &str) -> Value {
+        self.main.object("shop", name).unwrap()["metadata"]["uid"].clone()
     }
 
     /// The values of an object in each cluster, if it is there.
@@ -331,7 +384,7 @@ async fn runs_and_looks_at_health_go_by_the_policy_that_is_recorded() {
     web.extensions.insert("healthPolicy".to_owned(), policy);
     let spec = spec(vec![web, in_cluster("", "other", "a", false)]);
     let run = async {
-        tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
         assert!(deployment.state().resources.len() == 2, "it was applied, and is waited for");
         deployment.east.set("shop", "web", json!({"phase": "Running"}));
     };

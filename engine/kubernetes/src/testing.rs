@@ -36,7 +36,8 @@ struct Kept {
     watches: Vec<Open>,
     asked: Vec<String>,
     is_away: bool,
-    /// Paths, or parts of them, that are answered with this code.
+    away_as: Option<String>,
+    /// Verbs and paths, or parts of them, that are answered with this code.
     refused: Vec<(String, u16)>,
 }
 
@@ -79,13 +80,13 @@ impl Server {
     }
 
     fn cluster(&self, name: &str) -> Cluster {
-        let server = self.clone();
+        let (server, called) = (self.clone(), name.to_owned());
         let service = tower::service_fn(move |request: Request<Body>| {
-            let server = server.clone();
+            let (server, called) = (server.clone(), called.clone());
             async move {
                 let (parts, body) = request.into_parts();
                 let body = body.collect().await.map_err(std::io::Error::other)?.to_bytes();
-                server.answer(&Request::from_parts(parts, body))
+                server.answer(&called, &Request::from_parts(parts, body))
             }
         });
         Cluster::new(
@@ -109,6 +110,13 @@ impl Server {
     /// Sets the condition Ready of an object.
     pub(crate) fn set_ready(&self, namespace: &str, name: &str, ready: &str) {
         self.set(namespace, name, json!({"conditions": [{"type": "Ready", "status": ready, "message": ready}]}));
+    }
+
+    /// Begins to delete an object, which something holds.
+    pub(crate) fn begin_to_remove(&self, namespace: &str, name: &str) {
+        let mut object = self.object(namespace, name).unwrap();
+        object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        self.kept().put(namespace, name, object);
     }
 
     /// Removes an object.
@@ -148,7 +156,7 @@ impl Server {
         kept.watches.clear();
     }
 
-    /// Answers what has this in its path or query with a code, from now on.
+    /// Answers what has this in its verb, a space, its path and query with a code, from now on.
     pub(crate) fn refuse(&self, part: &str, code: u16) {
         self.kept().refused.push((part.to_owned(), code));
     }
@@ -171,9 +179,13 @@ impl Server {
         std::mem::take(&mut self.kept().asked)
     }
 
-    fn answer(&self, request: &Request<Bytes>) -> std::io::Result<Response<UnsyncBoxBody<Bytes, Infallible>>> {
+    fn answer(
+        &self,
+        called: &str,
+        request: &Request<Bytes>,
+    ) -> std::io::Result<Response<UnsyncBoxBody<Bytes, Infallible>>> {
         let mut kept = self.kept();
-        if kept.is_away {
+        if kept.is_away || kept.away_as.as_deref() == Some(called) {
             return Err(std::io::ErrorKind::ConnectionRefused.into());
         }
         let (code, body) = kept.answer(request);
@@ -183,6 +195,11 @@ impl Server {
     /// Whether it can be reached, from now on.
     pub(crate) fn be_away(&self, is_away: bool) {
         self.kept().is_away = is_away;
+    }
+
+    /// Under which of its names it cannot be reached, from now on.
+    pub(crate) fn be_away_as(&self, name: Option<&str>) {
+        self.kept().away_as = name.map(str::to_owned);
     }
 
     /// An object as it is.
@@ -222,6 +239,9 @@ impl Kept {
         let kind = if before.is_some() { "MODIFIED" } else { "ADDED" };
         let new = || format!("uid-{}", UIDS.fetch_add(1, Ordering::Relaxed)).into();
         object["metadata"]["uid"] = before.map_or_else(new, |before| before["metadata"]["uid"].clone());
+        if let Some(going) = before.and_then(|before| before["metadata"].get("deletionTimestamp")) {
+            object["metadata"]["deletionTimestamp"] = going.clone();
+        }
         object["metadata"]["resourceVersion"] = self.version.to_string().into();
         self.objects.insert(key, object.clone());
         self.happened(self.version, kind, &object);
@@ -265,7 +285,8 @@ impl Kept {
         };
         let only = asks("fieldSelector").and_then(|selector| selector.strip_prefix("metadata.name%3D"));
         self.asked.push(format!("{verb} {rest}{}", only.map(|name| format!(" only {name}")).unwrap_or_default()));
-        if let Some((_, code)) = self.refused.iter().find(|(part, _)| text.contains(part.as_str())) {
+        let asked = format!("{verb} {text}");
+        if let Some((_, code)) = self.refused.iter().find(|(part, _)| asked.contains(part.as_str())) {
             return failure(*code, json!({}));
         }
         match (verb, name) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
-use stoa_engine::object::without_bookkeeping;
+use stoa_engine::object::{is_going, without_bookkeeping};
 use stoa_engine::owner::taken_from;
 use stoa_engine::spec::RECREATE;
 use stoa_engine::{FieldConflict, Ignored, Sensitive, StateResource};
@@ -104,6 +104,9 @@ pub(crate) async fn preview(runtime: &KubernetesRuntime, request: &ApplyRequest<
             runtime.set_missing(index, namespace);
             Ok(unverified())
         }
+        Err(CallError::Status(failure)) if failure.is_terminating_namespace() => {
+            Ok(Preview::Unverified(format!("namespace {namespace} in cluster {} is being deleted", cluster.name)))
+        }
         Err(CallError::Status(failure)) if failure.is_dry_run_unsupported() => {
             Ok(Preview::Unverified(sensitive.redact(&failure.status.message)))
         }
@@ -125,6 +128,12 @@ pub(crate) async fn apply(runtime: &KubernetesRuntime, request: &ApplyRequest<'_
             Ok(live) => {
                 if let Some(live) = &live {
                     RuntimeError::unless_owned(owner, from, live)?;
+                    if is_going(live) {
+                        // It would go with what is applied to it.
+                        let gone = until_gone(cluster, &path, &target, &api, uid(live)).await;
+                        gone.map_err(|err| err.into_runtime(&cluster.name, &sensitive))?;
+                        continue;
+                    }
                 }
                 let attributes = request.desired.attributes.clone();
                 let mut wanted = owner.marked(&match &live {
@@ -214,8 +223,8 @@ pub(crate) async fn delete(runtime: &KubernetesRuntime, prior: &StateResource) -
         if let Some(other) = runtime.owner.other(&object) {
             return Ok(Deleted::Left(other));
         }
-        refuse_another(cluster, prior, &object)?;
-        if object["metadata"].get("deletionTimestamp").is_some() {
+        refuse_another(runtime, cluster, prior, &object)?;
+        if is_going(&object) {
             break object;
         }
         match cluster.delete(&path, propagation(&target.gvk), &object).await {
@@ -224,22 +233,36 @@ pub(crate) async fn delete(runtime: &KubernetesRuntime, prior: &StateResource) -
             Err(err) => return Err(explain(err)),
         }
     };
-    until_gone(cluster, &path, &target, &api, uid(&seen)).await.map_err(explain)?;
+    match until_gone(cluster, &path, &target, &api, uid(&seen)).await {
+        // Its kind went with it.
+        Err(CallError::Status(failure)) if failure.is_missing_kind() => {}
+        gone => gone.map_err(|err| explain(err.after_a_call()))?,
+    }
     if target.gvk.is("apiextensions.k8s.io", "CustomResourceDefinition") {
         forget_defined(cluster, &prior.attributes);
     }
     Ok(Deleted::Gone)
 }
 
-/// Refuses to delete an object that is not the one that is recorded, where that is known.
-fn refuse_another(cluster: &Cluster, prior: &StateResource, object: &Map<String, Value>) -> Result<(), RuntimeError> {
+/// Refuses to delete an object that is not the one that is recorded, or that nothing says to be.
+fn refuse_another(
+    runtime: &KubernetesRuntime,
+    cluster: &Cluster,
+    prior: &StateResource,
+    object: &Map<String, Value>,
+) -> Result<(), RuntimeError> {
     match prior.uid() {
         Some(recorded) if uid(object) != Some(recorded) => Err(RuntimeError::Conflict(format!(
             "the object in cluster {} is not the one that was applied (uid {}, recorded {recorded}); delete it by hand, or apply to take it over",
             cluster.name,
             uid(object).unwrap_or_default(),
         ))),
-        _ => Ok(()),
+        // Of what went to a repository no uid is known.
+        None if !runtime.owner.has(object) => Err(RuntimeError::Conflict(format!(
+            "the object in cluster {} has no mark of this deployment, and no uid of it is recorded; delete it by hand, or apply to take it over",
+            cluster.name,
+        ))),
+        Some(_) | None => Ok(()),
     }
 }
 

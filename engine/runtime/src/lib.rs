@@ -278,6 +278,12 @@ pub enum RuntimeError {
         /// What happened.
         message: String,
     },
+    /// It has not answered for so long that it was not asked: nothing was done. Trying again may help, but not soon.
+    #[error("{message}")]
+    GivenUp {
+        /// What came of the last that was asked.
+        message: String,
+    },
     /// The resource cannot be handled by this runtime as it is written.
     #[error("{message}")]
     Invalid {
@@ -302,8 +308,13 @@ impl RuntimeError {
         }
     }
 
+    /// Whether the call may have been made all the same.
+    pub fn is_unanswered(&self) -> bool {
+        matches!(self, Self::Unavailable { .. })
+    }
+
     /// Whether the same call may succeed later.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::Unavailable { .. })
+        matches!(self, Self::Unavailable { .. } | Self::GivenUp { .. })
     }
 }

@@ -4,6 +4,7 @@ use prost::bytes::Bytes;
 use stoa_apply::Planned;
 use stoa_engine::digest::canonical_json;
 use stoa_engine::problem::reason;
+use stoa_engine::state::Place;
 use stoa_engine::{Action, DigestKey, DigestKeys, OpenCall, ResourceId, Spec, State, StateResource};
 use stoa_proto::{
     Intent, KubernetesObject, PlanResponse, PlannedResource, Problem, Proposal, StateEntry, Summary, Target,
@@ -69,12 +70,14 @@ pub(crate) fn digest_keys(target: &Target) -> Result<DigestKeys, Failure> {
 pub(crate) fn state(entries: &[StateEntry]) -> Result<State, Failure> {
     let mut state = State::default();
     for entry in entries {
-        if let Some(Intent { action, run }) = &entry.intent {
+        if let Some(Intent { action, run, place }) = &entry.intent {
             let action = Action::ALL
                 .into_iter()
                 .find(|known| known.to_string() == *action)
                 .ok_or_else(|| Failure::request(format!("state of {} has the intent {action:?}", entry.id)))?;
-            state.open.push(OpenCall { id: ResourceId(entry.id.clone()), action, run: run.clone() });
+            let stoa_proto::Place { clusters, import_id } = place.clone().unwrap_or_default();
+            let place = Place { clusters, import_id };
+            state.open.push(OpenCall { id: ResourceId(entry.id.clone()), action, run: run.clone(), place });
         }
         if entry.resource.is_empty() {
             continue;
@@ -151,7 +154,11 @@ mod tests {
         StateEntry {
             id: id.to_owned(),
             resource: resource.as_bytes().to_vec().into(),
-            intent: (!intent.is_empty()).then(|| Intent { action: intent.to_owned(), run: "r".to_owned() }),
+            intent: (!intent.is_empty()).then(|| Intent {
+                action: intent.to_owned(),
+                run: "r".to_owned(),
+                ..Intent::default()
+            }),
         }
     }
 
@@ -172,10 +179,15 @@ mod tests {
     #[test]
     fn a_state_is_what_is_recorded_and_what_is_open() {
         let recorded = json!({"id": "v1:Namespace:a", "type": "Kubernetes", "attributes": {}}).to_string();
-        let entries = [entry("v1:Namespace:a", &recorded, ""), entry("v1:Namespace:b", "", "Create")];
+        let mut entries = [entry("v1:Namespace:a", &recorded, ""), entry("v1:Namespace:b", "", "Create")];
+        let before = state(&entries).unwrap();
+        assert_eq!(before.open[0].place, Place::default(), "an earlier version did not say");
+        let place = stoa_proto::Place { clusters: vec!["east".to_owned()], import_id: "b".to_owned() };
+        entries[1].intent.as_mut().unwrap().place = Some(place);
         let state = state(&entries).unwrap();
         assert_eq!(state.resources.iter().map(|resource| &*resource.id.0).collect::<Vec<_>>(), ["v1:Namespace:a"]);
-        let open = OpenCall { id: "v1:Namespace:b".into(), action: Action::Create, run: "r".to_owned() };
+        let place = Place { clusters: vec!["east".to_owned()], import_id: "b".to_owned() };
+        let open = OpenCall { id: "v1:Namespace:b".into(), action: Action::Create, run: "r".to_owned(), place };
         assert_eq!(state.open, [open]);
     }
 

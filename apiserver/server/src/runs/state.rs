@@ -306,10 +306,14 @@ impl State {
             .map(|e| stoa_proto::StateEntry {
                 id: e.id.0.clone(),
                 resource: e.resource.as_ref().map(resource).unwrap_or_default().into(),
-                intent: e
-                    .intent
-                    .as_ref()
-                    .map(|i| stoa_proto::Intent { action: i.action.to_string(), run: i.run.clone() }),
+                intent: e.intent.as_ref().map(|i| stoa_proto::Intent {
+                    action: i.action.to_string(),
+                    run: i.run.clone(),
+                    place: Some(stoa_proto::Place {
+                        clusters: i.place.clusters.clone(),
+                        import_id: i.place.import_id.clone(),
+                    }),
+                }),
             })
             .collect()
     }
@@ -367,7 +371,7 @@ pub(crate) fn halt(error: &LogError) -> Halt {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
-    use stoa_engine::state::Intent;
+    use stoa_engine::state::{Intent, Place};
     use stoa_machinery::log::MemoryLog;
     use stoa_storage::documents::LocalDocuments;
 
@@ -456,7 +460,7 @@ mod tests {
         let mut state = load(&log).await.unwrap();
         assert!(state.owed().is_empty(), "the release says that all were healthy");
         // A call that may have changed one owes it again, and nothing else.
-        let intent = Intent { action: Action::Update, run: "r2".to_owned() };
+        let intent = Intent { action: Action::Update, run: "r2".to_owned(), place: Place::default() };
         let entry = Record { intent: Some(intent), ..state.entry(&b) };
         state.record(&log, vec![entry]).await.unwrap();
         let mut state = load(&log).await.unwrap();

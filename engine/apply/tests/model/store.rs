@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use stoa_apply::{ResourceOutcome, ResourceResult};
+use stoa_apply::{Intended, ResourceOutcome, ResourceResult};
 use stoa_engine::{Action, OpenCall, ResourceId, State, StateResource};
 
 #[derive(Clone, Debug, Default)]
@@ -22,9 +22,9 @@ impl Store {
         self.intended.clear();
     }
 
-    pub(crate) fn intent(&mut self, ids: &[ResourceId], action: Action, run: &str) {
-        for id in ids {
-            let call = OpenCall { id: id.clone(), action, run: run.to_owned() };
+    pub(crate) fn intent(&mut self, calls: &[Intended], action: Action, run: &str) {
+        for Intended { id, place } in calls {
+            let call = OpenCall { id: id.clone(), action, run: run.to_owned(), place: place.clone() };
             if self.open.insert(id.clone(), call).is_none() {
                 self.intended.insert(id.clone());
             }

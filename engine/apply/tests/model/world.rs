@@ -9,7 +9,7 @@ use std::{fmt, sync::Arc};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
-use stoa_apply::{Abandoned, Grant, Observer, ResourceResult};
+use stoa_apply::{Abandoned, Grant, Intended, Observer, ResourceResult};
 use stoa_engine::owner::MARK;
 use stoa_engine::{Action, FieldConflict, Owner, Plan, PlannedAction, Preview, Resource, ResourceId, StateResource};
 use stoa_runtime::fake::{FakeCloud, FakeRuntime};
@@ -411,14 +411,14 @@ pub(crate) struct Keeper(pub(crate) Arc<World>);
 
 #[async_trait]
 impl Observer for Keeper {
-    async fn intent(&self, ids: &[ResourceId], action: Action) -> Result<(), Abandoned> {
-        let names = ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    async fn intent(&self, calls: &[Intended], action: Action) -> Result<(), Abandoned> {
+        let names = calls.iter().map(|call| call.id.to_string()).collect::<Vec<_>>().join(", ");
         self.0.step(format!("intent {action} {names}")).await;
         {
             let mut inner = self.0.inner.lock();
             let inner = &mut *inner;
             let walk = inner.walk.as_ref().ok_or(Abandoned)?;
-            inner.store.intent(ids, action, &walk.run);
+            inner.store.intent(calls, action, &walk.run);
         }
         self.0.step(format!("recorded {action} {names}")).await;
         Ok(())

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use stoa_apply::{
-    Abandoned, Execution, Grant, Observer, Options, Outcome, PlanError, Planned, Planning, ResourceOutcome,
+    Abandoned, Execution, Grant, Intended, Observer, Options, Outcome, PlanError, Planned, Planning, ResourceOutcome,
     ResourceResult,
 };
 use stoa_engine::{Action, DigestKeys, OpenCall, Owner, Problem, ResourceId, Spec, State, StateResource};
@@ -41,15 +41,15 @@ struct Kept {
 
 #[async_trait]
 impl Observer for Keeper {
-    async fn intent(&self, ids: &[ResourceId], action: Action) -> Result<(), Abandoned> {
+    async fn intent(&self, calls: &[Intended], action: Action) -> Result<(), Abandoned> {
         let gate = self.gate.lock().clone();
         if let Some(gate) = gate {
             gate.acquire().await.map_err(|_| Abandoned)?.forget();
         }
         let mut kept = self.kept.lock();
-        kept.intents.push((action, ids.to_vec()));
-        for id in ids {
-            kept.open.insert(id.clone(), OpenCall { id: id.clone(), action, run: "run".to_owned() });
+        kept.intents.push((action, calls.iter().map(|call| call.id.clone()).collect()));
+        for Intended { id, place } in calls.iter().cloned() {
+            kept.open.insert(id.clone(), OpenCall { id, action, run: "run".to_owned(), place });
         }
         drop(kept);
         self.changed.notify_waiters();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stoa_apply::{Abandoned, Observer, ResourceResult};
+use stoa_apply::{Abandoned, Intended, Observer, ResourceResult};
 use stoa_engine::{Action, ResourceId, Spec};
 use stoa_failpoint::reached;
 use stoa_proto::apply_event::Event;
@@ -30,9 +30,14 @@ impl From<Broken> for Abandoned {
 
 #[tonic::async_trait]
 impl Observer for Relay {
-    async fn intent(&self, ids: &[ResourceId], action: Action) -> Result<(), Abandoned> {
-        let ids = ids.iter().map(|id| id.0.clone()).collect();
-        self.conversation.ask(Event::Intent(IntentEvent { ids, action: action.to_string() })).await?;
+    async fn intent(&self, calls: &[Intended], action: Action) -> Result<(), Abandoned> {
+        let ids = calls.iter().map(|call| call.id.0.clone()).collect();
+        let places = calls.iter().map(|Intended { place, .. }| stoa_proto::Place {
+            clusters: place.clusters.clone(),
+            import_id: place.import_id.clone(),
+        });
+        let event = IntentEvent { ids, action: action.to_string(), places: places.collect() };
+        self.conversation.ask(Event::Intent(event)).await?;
         reached("call-allowed");
         Ok(())
     }

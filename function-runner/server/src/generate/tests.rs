@@ -431,7 +431,7 @@ proptest! {
     fn any_document_is_read_or_refused(bytes in text(), id in "[a-z1/:.]{0,20}", intent: bool) {
         let spec = convert::spec(&bytes);
         prop_assert!(spec.is_ok() || spec.is_err_and(|failure| failure.code() == Code::InvalidArgument));
-        let intent = intent.then(|| Intent { action: "Create".to_owned(), run: "r".to_owned() });
+        let intent = intent.then(|| Intent { action: "Create".to_owned(), run: "r".to_owned(), place: None });
         let entry = StateEntry { id, resource: bytes.into(), intent };
         if let Err(failure) = convert::state(&[entry]) {
             prop_assert_eq!(failure.code(), Code::InvalidArgument);

@@ -172,10 +172,15 @@ impl Caller {
     fn keep(&mut self, event: Event, applied: &mut Applied) -> bool {
         match event {
             Event::Intent(intent) => {
-                for id in intent.ids {
+                assert_eq!(intent.places.len(), intent.ids.len());
+                for (id, place) in intent.ids.into_iter().zip(intent.places) {
                     let entry = self.state.entry(id.clone()).or_default();
                     entry.id = id;
-                    entry.intent = Some(Intent { action: intent.action.clone(), run: self.target.run_uid.clone() });
+                    entry.intent = Some(Intent {
+                        action: intent.action.clone(),
+                        run: self.target.run_uid.clone(),
+                        place: Some(place),
+                    });
                 }
                 true
             }

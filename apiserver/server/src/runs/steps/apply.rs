@@ -12,7 +12,7 @@ use kube::ResourceExt as _;
 use serde::de::{DeserializeOwned, IntoDeserializer as _, value::StrDeserializer};
 use stoa_engine::{
     Action, KubernetesObject, ResourceId, ResourceOutcome,
-    state::{Intent, Outcome, Record},
+    state::{Intent, Outcome, Place, Record},
 };
 use stoa_failpoint::reached;
 use stoa_proto::{
@@ -232,12 +232,15 @@ impl Conversation {
                 Some(Event::Intent(intent)) => {
                     has_intents = true;
                     let action: Action = word(&intent.action)?;
+                    let mut places = intent.places.into_iter();
                     for id in intent.ids.into_iter().map(ResourceId) {
+                        let stoa_proto::Place { clusters, import_id } = places.next().unwrap_or_default();
                         let mut entry = state.entry(&id);
                         if entry.intent.is_none() {
                             self.intended.insert(id.clone());
                         }
-                        entry.intent = Some(Intent { action, run: self.run_uid.clone() });
+                        let place = Place { clusters, import_id };
+                        entry.intent = Some(Intent { action, run: self.run_uid.clone(), place });
                         entries.push(entry);
                         self.shown.push((id, "InProgress".to_owned(), String::new()));
                     }

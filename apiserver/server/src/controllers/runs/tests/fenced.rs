@@ -11,8 +11,8 @@ use stoa_machinery::{Key, log};
 use stoa_proto::{
     Ack, ApplyEvent, ApplyRequest, ApplyStart, ContentRequest, ContentResponse, FinishedEvent, GenerateRequest,
     GenerateResponse, HealthRequest, HealthResponse, HeartbeatEvent, IntentEvent, LookAtProposalRequest, LookRequest,
-    LookResponse, PlanRequest, PlanResponse, Problem, Proposal, ReadFileRequest, ReadFileResponse, ResolveRequest,
-    ResolveResponse, ResultEvent,
+    LookResponse, Place, PlanRequest, PlanResponse, Problem, Proposal, ReadFileRequest, ReadFileResponse,
+    ResolveRequest, ResolveResponse, ResultEvent,
     apply_event::Event,
     apply_request::Message,
     function_runner_server::{FunctionRunner, FunctionRunnerServer},
@@ -53,6 +53,11 @@ pub(super) struct Conversation {
 
 /// What a scripted runner says to whoever wants something rendered: a Destroy needs no source.
 pub(super) const BUSY: &str = "the runner has no room for more";
+
+/// Before deletions: where they go, which an earlier runner does not say.
+fn intent(ids: &[String], places: Vec<Place>) -> Event {
+    Event::Intent(IntentEvent { ids: ids.to_vec(), action: "Delete".to_owned(), places })
+}
 
 /// A plan that deletes these.
 pub(super) fn deleting(ids: &[&str]) -> Plan {
@@ -162,7 +167,7 @@ impl Conversation {
     /// Deletes the resources and ends in order.
     pub(super) async fn carry_out(mut self, ids: &[&str]) {
         let ids: Vec<String> = ids.iter().map(|id| (*id).to_owned()).collect();
-        self.ask(Event::Intent(IntentEvent { ids: ids.clone(), action: "Delete".to_owned() })).await;
+        self.ask(intent(&ids, Vec::new())).await;
         for id in ids {
             let (action, outcome) = ("Delete".to_owned(), "Done".to_owned());
             self.ask(Event::Result(ResultEvent { id, action, outcome, ..ResultEvent::default() })).await;
@@ -172,7 +177,7 @@ impl Conversation {
 
     /// Proposes to delete the resource.
     pub(super) async fn propose(mut self, id: &str, proposal: Proposal) {
-        self.ask(Event::Intent(IntentEvent { ids: vec![id.to_owned()], action: "Delete".to_owned() })).await;
+        self.ask(intent(&[id.to_owned()], Vec::new())).await;
         let (action, outcome) = ("Delete".to_owned(), "Skipped".to_owned());
         let result = ResultEvent { id: id.to_owned(), action, outcome, ..ResultEvent::default() };
         self.ask(Event::Result(result)).await;
@@ -235,13 +240,20 @@ async fn another_runner_begins_when_the_first_can_change_nothing_any_more() {
     let head = world.services.log.scan(key.as_str(), None).await.unwrap().entries.remove(0);
     let written: Value = serde_json::from_slice(&head.value).unwrap();
     assert_eq!((&written["runner"], &written["dirty"]), (&json!("first"), &json!(true)));
-    let ack = first.ask(Event::Intent(IntentEvent { ids: vec![A.to_owned()], action: "Delete".to_owned() })).await;
+    let place = Place { clusters: vec!["east".to_owned(), "main".to_owned()], import_id: "shop/a".to_owned() };
+    let ack = first.ask(intent(&[A.to_owned()], vec![place.clone()])).await;
     assert!(ack.lease_millis > 1_000, "{ack:?}");
 
     // The same process sees itself to it that nothing of the first conversation is under way any more.
     drop(first);
     let mut second = tokio::time::timeout(SOON, conversations.recv()).await.unwrap().unwrap();
     tokio::time::timeout(SOON, second.begin("first")).await.expect("it begins at once");
+    let [entry] = &second.start.state[..] else { panic!("{:?}", second.start.state) };
+    assert_eq!(
+        (&*entry.id, entry.intent.as_ref().unwrap().place.as_ref()),
+        (A, Some(&place)),
+        "it knows where to look"
+    );
     let now = world.services.log.scan(key.as_str(), None).await.unwrap().entries.remove(0);
     assert_eq!(now.version, head.version, "nothing new had to be written");
 

@@ -1,0 +1,65 @@
+//! Clusters that are away for long.
+
+use stoa_runtime::{LostCall, RuntimeError};
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_was_given_up_is_away_and_refuses_nothing() {
+    let deployment = Deployment::new();
+    let web = in_cluster("east", "web", "a", false);
+    deployment.brings(&spec(vec![web.clone()])).await;
+    deployment.east.be_away(true);
+    let (runtime, record) = (deployment.runtime(), deployment.state().resources[0].clone());
+    let look = async || {
+        let call = LostCall { resource: &record, run: "r" };
+        let found = runtime.look_for(&[call]).await.unwrap().remove(0).unwrap_err();
+        let health = runtime.wait_healthy(&web, &|_, _| {}).await.unwrap_err();
+        assert!(found.is_retryable() && health.is_retryable(), "{found:?}, {health:?}");
+        [found, health].map(|error| matches!(error, RuntimeError::GivenUp { .. }))
+    };
+    assert_eq!(look().await, [false, false]);
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    // One asks now and then, and nobody else.
+    assert_eq!(look().await, [false, true]);
+    assert_eq!(look().await, [true, true]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn health_is_waited_for_though_the_cluster_is_away_for_longer() {
+    let deployment = Deployment::new();
+    let mut web = in_cluster("east", "web", "a", false);
+    let policy = json!({"cel": {"current": "status.conditions.exists(c, c.type == 'Ready' && c.status == 'True')"}});
+    web.extensions.insert("healthPolicy".to_owned(), policy);
+    let run = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        deployment.east.set_ready("shop", "web", "False");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        deployment.east.be_away(true);
+        deployment.east.end_watches();
+        tokio::time::sleep(Duration::from_secs(150)).await;
+        deployment.east.be_away(false);
+        deployment.east.set_ready("shop", "web", "True");
+    };
+    let wanted = spec(vec![web]);
+    let ((outcome, _), ()) = tokio::join!(deployment.apply(&wanted), run);
+    assert!(outcome.succeeded, "{outcome:?}");
+
+    // Where it stays away, that is what is told.
+    let run = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        deployment.east.be_away(true);
+        deployment.east.end_watches();
+    };
+    deployment.east.set_ready("shop", "web", "False");
+    let again = spec(vec![Resource { attributes: changed(&wanted.resources[0]), ..wanted.resources[0].clone() }]);
+    let ((outcome, _), ()) = tokio::join!(deployment.apply(&again), run);
+    let told = &outcome.problems[0].message;
+    assert!(told.starts_with("it was applied and is not healthy in time: cluster east"), "{told}");
+}
+
+fn changed(resource: &Resource) -> serde_json::Map<String, Value> {
+    let mut attributes = resource.attributes.clone();
+    attributes.insert("spec".to_owned(), json!({"value": "changed"}));
+    attributes
+}

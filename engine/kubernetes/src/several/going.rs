@@ -1,0 +1,70 @@
+//! Objects that go: by others though they are wanted, and by us.
+
+use stoa_runtime::{Deleted, RuntimeError};
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn what_is_being_deleted_is_made_anew_once_it_is_gone() {
+    let wanted = spec(vec![in_cluster("", "web", "a", false)]);
+    let deployment = Deployment::new();
+    deployment.brings(&wanted).await;
+    let before = deployment.uid("web");
+    deployment.main.begin_to_remove("shop", "web");
+    let why = "what is there is being deleted, and has to be gone first".to_owned();
+    assert_eq!(deployment.planned(&wanted).await, [("web".to_owned(), Action::Create, Some(why))]);
+    let held = async {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(deployment.uid("web"), before);
+        deployment.main.remove("shop", "web");
+    };
+    let (actions, ()) = tokio::join!(deployment.brings(&wanted), held);
+    assert_eq!(actions, [("web".to_owned(), Action::Create)]);
+    assert_eq!(deployment.values("web"), [Some(json!("a")), None]);
+    assert_ne!(deployment.uid("web"), before);
+    assert_eq!(deployment.planned(&wanted).await, [("web".to_owned(), Action::Unchanged, None)]);
+
+    // What holds it for longer is no success.
+    deployment.main.begin_to_remove("shop", "web");
+    let (outcome, results) = deployment.apply(&wanted).await;
+    assert!(!outcome.succeeded);
+    assert_eq!(results, [("web".to_owned(), Action::Create, ResourceOutcome::Unknown)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_goes_with_its_kind_is_gone() {
+    let wanted = spec(vec![in_cluster("", "web", "a", false)]);
+    let deployment = Deployment::new();
+    deployment.brings(&wanted).await;
+    deployment.main.begin_to_remove("shop", "web");
+    let planned = deployment.plan(&spec(Vec::new())).await.unwrap();
+    let gone = async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        deployment.main.refuse("widgets", 404);
+        deployment.main.end_watches();
+    };
+    let nothing = spec(Vec::new());
+    let ((outcome, _), ()) = tokio::join!(deployment.carry_out(&nothing, &planned), gone);
+    assert!(outcome.succeeded, "{outcome:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nothing_says_to_be_ours_is_not_deleted() {
+    let deployment = Deployment::new();
+    let web = in_cluster("", "web", "a", false);
+    let record = StateResource::named_by(&web.id).unwrap();
+    // Somebody else made it, and only the name is known of what was applied.
+    deployment.main.set("shop", "web", json!({}));
+    let runtime = deployment.runtime();
+    let refused = runtime.delete(&record).await.unwrap_err();
+    assert!(
+        matches!(&refused, RuntimeError::Conflict(text) if text.contains("no mark of this deployment")),
+        "{refused:?}"
+    );
+    let uid = deployment.uid("web");
+    assert_eq!(runtime.delete(&record.clone().with_uid(uid.as_str().unwrap())).await.unwrap(), Deleted::Gone);
+    // What bears our mark is ours.
+    deployment.brings(&spec(vec![web])).await;
+    assert_eq!(runtime.delete(&record).await.unwrap(), Deleted::Gone);
+    assert_eq!(deployment.values("web"), [None, None]);
+}

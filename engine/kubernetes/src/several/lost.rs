@@ -1,0 +1,117 @@
+//! Calls over several clusters without an answer: what they left behind is found where they went.
+
+use stoa_engine::state::Place;
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn what_was_made_in_another_cluster_without_an_answer_is_found_there() {
+    let made = spec(vec![in_cluster("east", "web", "a", false)]);
+    let there = [None, Some(json!("a"))];
+    // Its resource left the Spec.
+    let deployment = Deployment::new();
+    deployment.crash(&made).await;
+    assert_eq!((deployment.values("web"), deployment.state().resources.len()), (there.clone(), 0));
+    assert_eq!(deployment.open(), ["east"]);
+    assert_eq!(deployment.brings(&spec(Vec::new())).await, [("web".to_owned(), Action::Delete)]);
+    assert_eq!(deployment.values("web"), [None, None]);
+
+    // It is still wanted.
+    let deployment = Deployment::new();
+    deployment.crash(&made).await;
+    assert_eq!(deployment.brings(&made).await, [("web".to_owned(), Action::Unchanged)]);
+    assert_eq!((deployment.values("web"), &*deployment.state().resources[0].cluster), (there, "east"));
+
+    // It is wanted elsewhere, and that is not answered either.
+    let moved = spec(vec![in_cluster("", "web", "a", false)]);
+    for is_lost in [false, true] {
+        let deployment = Deployment::new();
+        deployment.crash(&made).await;
+        if is_lost {
+            deployment.crash(&moved).await;
+            assert_eq!(deployment.open(), ["east", "main"]);
+        }
+        let action = if is_lost { Action::Unchanged } else { Action::Replace };
+        assert_eq!(deployment.brings(&moved).await, [("web".to_owned(), action)]);
+        assert_eq!(deployment.values("web"), [Some(json!("a")), None]);
+    }
+
+    // The call that was to remove it there was never made: it is not forgotten that it may be there.
+    let deployment = Deployment::new();
+    deployment.crash(&made).await;
+    let planned = deployment.plan(&moved).await.unwrap();
+    deployment.east.refuse("DELETE /apis", 503);
+    assert!(!deployment.carry_out(&moved, &planned).await.0.succeeded);
+    deployment.east.refuse_nothing();
+    assert_eq!(deployment.open(), ["east", "main"]);
+    deployment.brings(&spec(Vec::new())).await;
+    assert_eq!(deployment.values("web"), [None, None]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_to_go_to_another_cluster_is_found_where_it_got_to() {
+    let (here, there) = (vec![in_cluster("", "web", "a", false)], vec![in_cluster("east", "web", "a", false)]);
+    let deployment = Deployment::new();
+    deployment.brings(&spec(here.clone())).await;
+    deployment.crash(&spec(there)).await;
+    assert_eq!(
+        (deployment.values("web"), deployment.open()),
+        ([None, Some(json!("a"))], vec!["main".into(), "east".into()])
+    );
+    assert_eq!(deployment.state().resources[0].cluster, "main");
+    assert_eq!(deployment.brings(&spec(Vec::new())).await, [("web".to_owned(), Action::Delete)]);
+    assert_eq!(deployment.values("web"), [None, None]);
+    // As long as it is where it was, nobody has to know of the other cluster.
+    deployment.brings(&spec(here.clone())).await;
+    let open = OpenCall {
+        id: here[0].id.clone(),
+        action: Action::Replace,
+        run: "r".to_owned(),
+        place: Place { clusters: vec!["main".to_owned(), "gone".to_owned()], ..Place::default() },
+    };
+    deployment.keeper.open.lock().unwrap().insert(open.id.clone(), open);
+    deployment.east.be_away(true);
+    assert_eq!(deployment.brings(&spec(here)).await, [("web".to_owned(), Action::Unchanged)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_to_stay_stays_though_the_answer_was_lost() {
+    for cluster in ["", "east"] {
+        let deployment = Deployment::new();
+        let mut web = in_cluster(cluster, "web", "a", false);
+        web.extensions.insert("kusionstack.io/import-id".to_owned(), json!("shop/web"));
+        deployment.crash(&spec(vec![web])).await;
+        let made = deployment.values("web");
+        assert_eq!(deployment.state().open[0].place.import_id, "shop/web");
+        assert_eq!(deployment.brings(&spec(Vec::new())).await, [("web".to_owned(), Action::Forget)]);
+        assert_eq!(deployment.values("web"), made);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_decided_of_a_call_to_a_cluster_where_nobody_can_look() {
+    let (made, nothing) = (spec(vec![in_cluster("east", "web", "a", false)]), spec(Vec::new()));
+    let deployment = Deployment::new();
+    deployment.crash(&made).await;
+    deployment.east.be_away(true);
+    let Err(PlanError::Runtime(error)) = deployment.plan(&nothing).await else { panic!("it may be there") };
+    assert!(error.is_retryable(), "{error}");
+    deployment.east.be_away(false);
+
+    let said = |clusters: &[&str]| {
+        for call in deployment.keeper.open.lock().unwrap().values_mut() {
+            let clusters = clusters.iter().map(|cluster| (*cluster).to_owned()).collect();
+            call.place = Place { clusters, ..Place::default() };
+        }
+    };
+    // The workspace has it no more.
+    said(&["before"]);
+    let Err(PlanError::Problems(problems)) = deployment.plan(&nothing).await else { panic!("it may be there") };
+    assert!(problems[0].message.contains("in cluster before, which the workspace does not have"), "{problems:?}");
+    // It got another name, by which its resource goes to it.
+    assert_eq!(deployment.planned(&made).await, [("web".to_owned(), Action::Unchanged, None)]);
+    // An intent of before there were places is looked for where its resource goes.
+    said(&[]);
+    assert_eq!(deployment.planned(&made).await, [("web".to_owned(), Action::Unchanged, None)]);
+    assert_eq!(deployment.planned(&nothing).await, [("web".to_owned(), Action::Forget, None)]);
+}

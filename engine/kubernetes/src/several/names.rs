@@ -1,0 +1,67 @@
+//! Two names of clusters that lead to one server.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn two_names_of_one_server_remove_nothing_that_is_wanted() {
+    let one = |cluster: &str, is_twin| spec(vec![in_cluster(cluster, "web", "a", is_twin)]);
+    let deployment = Deployment::to_one_server();
+    deployment.brings(&one("", false)).await;
+    let uid = deployment.uid("web");
+    // By another id, by none but the other name, and back.
+    for (wanted, id, cluster) in [
+        (one("east", true), "web/east", "east"),
+        (one("", false), "web", "main"),
+        (one("east", false), "web", "east"),
+        (one("main", true), "web/main", "main"),
+    ] {
+        let actions = deployment.brings(&wanted).await;
+        assert!(actions.iter().all(|(_, action)| matches!(action, Action::Unchanged | Action::Forget)), "{actions:?}");
+        assert_eq!(deployment.uid("web"), uid, "it is the same object");
+        let [record] = &deployment.state().resources[..] else { panic!("{:?}", deployment.state()) };
+        assert_eq!((record.id.0.rsplit(':').next().unwrap(), &*record.cluster), (id, cluster));
+    }
+    // Both records may be there, from a run that did not get to its end.
+    let mut twin = deployment.state().resources[0].clone().in_cluster("east".to_owned());
+    twin.id = in_cluster("east", "web", "a", true).id;
+    deployment.keeper.records.lock().unwrap().insert(twin.id.clone(), twin);
+    assert_eq!(deployment.brings(&one("main", true)).await, [("web/east".to_owned(), Action::Forget)]);
+    assert_eq!(deployment.uid("web"), uid);
+    // Nobody can want it twice.
+    let both = spec(vec![in_cluster("main", "web", "a", true), in_cluster("east", "web", "b", true)]);
+    let Err(PlanError::Problems(problems)) = deployment.plan(&both).await else { panic!("one object twice") };
+    assert!(problems[0].message.contains("clusters main and east are one"), "{problems:?}");
+    // What nobody wants goes.
+    assert_eq!(deployment.brings(&spec(Vec::new())).await, [("web/main".to_owned(), Action::Delete)]);
+    assert_eq!(deployment.values("web"), [None, None]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_names_of_one_server_remove_nothing_though_one_did_not_answer_for_the_plan() {
+    let deployment = Deployment::to_one_server();
+    deployment.brings(&spec(vec![in_cluster("", "web", "a", false)])).await;
+    let uid = deployment.uid("web");
+    let wanted = spec(vec![in_cluster("east", "web", "a", true)]);
+    deployment.main.be_away_as(Some("east"));
+    let planned = deployment.plan(&wanted).await.unwrap();
+    let order: Vec<_> = planned.plan.actions.iter().map(|it| it.action).collect();
+    assert_eq!(order, [Action::Create, Action::Delete]);
+    // As long as it does not, nothing is removed.
+    let (outcome, results) = deployment.carry_out(&wanted, &planned).await;
+    assert!(!outcome.succeeded);
+    assert!(results.contains(&("web".to_owned(), Action::Delete, ResourceOutcome::Skipped)), "{results:?}");
+    deployment.main.be_away_as(None);
+    let (outcome, results) = deployment.carry_out(&wanted, &planned).await;
+    assert!(outcome.succeeded, "{outcome:?}");
+    assert!(results.contains(&("web".to_owned(), Action::Delete, ResourceOutcome::Done)), "{results:?}");
+    assert_eq!(deployment.uid("web"), uid, "it is left alone");
+    assert_eq!(deployment.planned(&wanted).await, [("web/east".to_owned(), Action::Unchanged, None)]);
+
+    // What is known to be another object is removed at once.
+    let deployment = Deployment::new();
+    let twins = || vec![in_cluster("", "web", "a", false), in_cluster("east", "web", "a", true)];
+    deployment.brings(&spec(twins())).await;
+    deployment.east.be_away(true);
+    let (_, results) = deployment.apply(&spec(twins()[1..].to_vec())).await;
+    assert!(results.contains(&("web".to_owned(), Action::Delete, ResourceOutcome::Done)), "{results:?}");
+}
