@@ -54,6 +54,26 @@ struct Branch {
 #[derive(Deserialize)]
 struct Repository {
     full_name: String,
+    #[serde(default)]
+    default_branch: Option<String>,
+}
+
+/// What is said of a commit, the last in each context.
+#[derive(Deserialize)]
+pub(crate) struct Combined {
+    #[serde(default)]
+    pub(crate) statuses: Option<Vec<Said>>,
+}
+
+/// One of the things that are said of a commit.
+#[derive(Deserialize)]
+pub(crate) struct Said {
+    pub(crate) context: String,
+    /// How it is; Gitea calls it the status.
+    #[serde(alias = "status")]
+    pub(crate) state: String,
+    #[serde(default)]
+    pub(crate) description: Option<String>,
 }
 
 /// A comment as servers write it.
@@ -106,6 +126,8 @@ impl TryFrom<Pull> for PullRequest {
         };
         let name = |branch: &Branch| branch.repo.as_ref().map(|repository| repository.full_name.to_lowercase());
         let is_fork = name(&pull.head).is_none() || name(&pull.head) != name(&pull.base);
+        let default = pull.base.repo.as_ref().and_then(|repository| repository.default_branch.as_deref());
+        let is_to_default = default == Some(&pull.base.name);
         let url = pull.html_url.filter(|url| {
             let is_web = url.starts_with("https://") || url.starts_with("http://");
             is_web && url.len() <= LONGEST_TEXT && url.chars().all(|c| c.is_ascii_graphic())
@@ -120,6 +142,7 @@ impl TryFrom<Pull> for PullRequest {
             head_commit,
             is_fork,
             base: pull.base.name,
+            is_to_default,
         })
     }
 }

@@ -42,6 +42,8 @@ pub struct PullRequest {
     pub is_fork: bool,
     /// The branch that it goes to, without `refs/heads/`.
     pub base: String,
+    /// Whether that is the repository's default branch.
+    pub is_to_default: bool,
 }
 
 /// What became of a pull request.
@@ -140,7 +142,7 @@ pub trait PullRequests: fmt::Debug + Send + Sync + 'static {
     /// The open pull request that brings the branch `head` of the repository itself into `base`.
     async fn find(&self, head: &str, base: &str) -> Result<Option<PullRequest>, PullError>;
 
-    /// All open pull requests that go to `base`, those of forks too.
+    /// All open pull requests that go to `base`, or to the repository's default branch where that is empty; those of forks too.
     ///
     /// # Errors
     ///
@@ -160,7 +162,7 @@ pub trait PullRequests: fmt::Debug + Send + Sync + 'static {
     /// Closes a pull request without merging it. One that is closed or merged stays so.
     async fn close(&self, number: u64) -> Result<(), PullError>;
 
-    /// Says something of a commit.
+    /// Says something of a commit, unless it is what was said of it last in the same context.
     async fn set_status(&self, commit: &str, status: &CommitStatus) -> Result<(), PullError>;
 
     /// Writes a comment under a pull request, in the place of the one with this marker if we wrote that.

@@ -22,7 +22,7 @@ use tokio::sync::OnceCell;
 
 use crate::{
     Address, CommitStatus, Provider, PullError, PullRequest, PullRequests, PullState, StatusState, Text,
-    answers::{self, Comment, Pull, User},
+    answers::{self, Combined, Comment, Pull, User},
     is_marked, marked,
 };
 
@@ -302,7 +302,7 @@ impl PullRequests for Server {
 
     async fn list_open(&self, base: &str) -> Result<Vec<PullRequest>, PullError> {
         let mut pulls = self.open_pulls("").await?;
-        pulls.retain(|pull| pull.base == base);
+        pulls.retain(|pull| if base.is_empty() { pull.is_to_default } else { pull.base == base });
         Ok(pulls)
     }
 
@@ -342,6 +342,19 @@ impl PullRequests for Server {
             StatusState::Error => "error",
         };
         let description = cut(&one_line(&status.description), DESCRIPTION);
+        // Servers keep everything that was ever said of a commit.
+        let said = match self.get_json::<Combined>(&self.path(&format!("commits/{commit}/status"))).await {
+            Ok(said) => said.statuses.unwrap_or_default(),
+            Err(error) if error.is_retryable() => return Err(error),
+            // Whether it may be said of this commit is told when it is.
+            Err(_) => Vec::new(),
+        };
+        let is_same = |said: &answers::Said| {
+            said.context == status.context && said.state == state && said.description.as_deref() == Some(&description)
+        };
+        if said.iter().any(is_same) {
+            return Ok(());
+        }
         let mut body = json!({"context": status.context, "state": state, "description": description});
         if let Some(url) = &status.url {
             body["target_url"] = url.as_str().into();

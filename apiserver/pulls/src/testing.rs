@@ -210,7 +210,7 @@ impl Pull {
             "merged": self.merged.is_some(), "merge_commit_sha": self.merged.map(|it| it.to_string()),
             "user": {"login": self.author},
             "head": {"ref": head, "label": self.head, "sha": sha.to_string(), "repo": {"full_name": of}},
-            "base": {"ref": self.base, "sha": "", "repo": {"full_name": self.repository}},
+            "base": {"ref": self.base, "sha": "", "repo": {"full_name": self.repository, "default_branch": "main"}},
         })
     }
 }
@@ -295,6 +295,15 @@ impl Shared {
                     }
                 }
                 (StatusCode::OK, state.pulls[at].json(&self.root))
+            }
+            ("GET", ["commits", sha, "status"]) => {
+                // Of each context the last; Gitea says `status` for what it takes as `state`.
+                let mut last: Vec<Value> = Vec::new();
+                for (_, said) in state.statuses.iter().filter(|(of, _)| of == sha) {
+                    last.retain(|other| other["context"] != said["context"]);
+                    last.push(json!({"context": said["context"], "status": said["state"], "description": said["description"]}));
+                }
+                (StatusCode::OK, json!({"state": "pending", "statuses": last}))
             }
             ("POST", ["statuses", sha]) => {
                 state.statuses.push(((*sha).to_owned(), body.clone()));

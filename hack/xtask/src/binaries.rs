@@ -23,6 +23,8 @@ pub(crate) struct GoCommand {
     folder: &'static str,
     versions: &'static str,
     package: &'static str,
+    /// The build tags, with spaces in between; a command that has some is linked with C.
+    tags: &'static str,
 }
 
 pub(crate) const ETCD: GoCommand = GoCommand::of_cluster("etcd", "go.etcd.io/etcd/server/v3", "./cmd/etcd");
@@ -41,6 +43,17 @@ pub(crate) const S3: GoCommand = GoCommand {
     folder: "tests/s3",
     versions: "go.mod",
     package: "github.com/versity/versitygw/cmd/versitygw",
+    tags: "",
+};
+
+/// The Git server with pull requests: Gitea, with its database in it.
+pub(crate) const GITEA: GoCommand = GoCommand {
+    name: "gitea",
+    module: "code.gitea.io/gitea",
+    folder: "tests/gitea",
+    versions: "go.mod",
+    package: "code.gitea.io/gitea",
+    tags: "sqlite sqlite_unlock_notify",
 };
 
 /// kubectl of the versions before the cluster's that are still about, by what they are called elsewhere.
@@ -53,11 +66,11 @@ pub(crate) const OLD_KUBECTLS: [(&str, GoCommand); 4] = [
 
 impl GoCommand {
     const fn of_cluster(name: &'static str, module: &'static str, package: &'static str) -> Self {
-        Self { name, module, folder: "tests/cluster", versions: "go.mod", package }
+        Self { name, module, folder: "tests/cluster", versions: "go.mod", package, tags: "" }
     }
 
     const fn old_kubectl(versions: &'static str) -> Self {
-        Self { name: "kubectl", module: "k8s.io/kubectl", folder: "tests/kubectl", versions, package: "." }
+        Self { name: "kubectl", module: "k8s.io/kubectl", folder: "tests/kubectl", versions, package: ".", tags: "" }
     }
 
     /// The path of the binary, which is built first when the cache does not have it.
@@ -79,6 +92,17 @@ impl GoCommand {
             self.build(&source, version, &binary)?;
         }
         Ok(binary)
+    }
+
+    /// The folder with the source of its module, which some commands read while they run.
+    pub(crate) fn source(self) -> Result<PathBuf> {
+        let folder = paths::repository().join(self.folder);
+        let mut go = self.go(&folder, &["mod", "download", "-json"]);
+        let output = go.arg(self.module).stderr(Stdio::inherit()).output();
+        let output = output.context("running go; Go 1.26 is needed to build it")?;
+        ensure!(output.status.success(), "go mod download of {} failed", self.module);
+        let told: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+        Ok(told["Dir"].as_str().context("go mod download names no folder")?.into())
     }
 
     fn build(self, source: &Path, version: &str, binary: &Path) -> Result<()> {
@@ -109,7 +133,11 @@ impl GoCommand {
 
     fn go(self, source: &Path, words: &[&str]) -> Command {
         let mut go = Command::new("go");
-        go.current_dir(source).env("CGO_ENABLED", "0").args(words);
+        let cgo = if self.tags.is_empty() { "0" } else { "1" };
+        go.current_dir(source).env("CGO_ENABLED", cgo).args(words);
+        if !self.tags.is_empty() && matches!(words, ["build" | "list", ..]) {
+            go.args(["-tags", self.tags]);
+        }
         if self.versions != "go.mod" {
             go.arg(format!("-modfile={}", self.versions));
         }

@@ -271,7 +271,8 @@ fn tests(work: &Path, bed: &Path, xtask: &Path) -> Result<()> {
 /// * `STOA_TEST_CLIENT_GO`, `STOA_TEST_CONTROLLER_RUNTIME`: the tests of these Go modules as one program each;
 /// * `STOA_TEST_ORACLE`: the program that says what Kubernetes' own libraries make of a write;
 /// * `STOA_TEST_ETCD`: the program etcd;
-/// * `STOA_TEST_S3`: the program versitygw, an S3 server.
+/// * `STOA_TEST_S3`: the program versitygw, an S3 server;
+/// * `STOA_TEST_GITEA`, `STOA_TEST_GITEA_FILES`: the program gitea, a Git server with pull requests, and the files that it reads.
 pub(crate) fn environment(work: &Path, bed: &Path, xtask: &Path) -> Result<Vec<(&'static str, String)>> {
     let text = |path: PathBuf| path.into_os_string().into_string().ok().context("a path is not UTF-8");
     let kubectls = env::join_paths(kubectl::versions()?).context("a path with a colon")?;
@@ -285,6 +286,8 @@ pub(crate) fn environment(work: &Path, bed: &Path, xtask: &Path) -> Result<Vec<(
         ("STOA_TEST_ORACLE", text(oracle_program(work))?),
         ("STOA_TEST_ETCD", text(binaries::ETCD.binary()?)?),
         ("STOA_TEST_S3", text(binaries::S3.binary()?)?),
+        ("STOA_TEST_GITEA", text(binaries::GITEA.binary()?)?),
+        ("STOA_TEST_GITEA_FILES", text(binaries::GITEA.source()?)?),
     ];
     for (module, setting) in GO_TESTS {
         environment.push((setting, text(go_tests_program(work, module))?));

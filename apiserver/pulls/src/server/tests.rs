@@ -80,6 +80,8 @@ async fn pull_request_is_opened_once_updated_and_found_by_its_branch() {
     assert_eq!(server.find("stoa/x", "main").await.unwrap(), Some(opened.clone()));
     assert_eq!(server.find("stoa/x", "other").await.unwrap(), None);
     assert_eq!(server.list_open("main").await.unwrap().len(), 5);
+    assert_eq!(server.list_open("").await.unwrap().len(), 5, "main is the default branch");
+    assert!(server.list_open("other").await.unwrap().is_empty());
     assert_eq!(server.list_open("main").await.unwrap().iter().filter(|pull| pull.is_fork).count(), 1);
 
     server.update(5, &text("two\nlines")).await.unwrap();
@@ -132,6 +134,15 @@ async fn status_is_said_of_a_commit() {
     let (of, said) = bed.forge.statuses().remove(0);
     assert_eq!((of, &said["state"], &said["context"]), (head, &json!("success"), &json!("stoa/web-dev/dev")));
     assert_eq!(said["description"].as_str().unwrap().chars().count(), DESCRIPTION);
+    let of = bed.forge.statuses().remove(0).0;
+    bed.server().set_status(&of, &status).await.unwrap();
+    assert_eq!(bed.forge.statuses().len(), 1, "that was said");
+    for (state, context) in [(StatusState::Failure, "stoa/web-dev/dev"), (StatusState::Success, "stoa/web-dev/prod")] {
+        let other = CommitStatus { state, context: context.to_owned(), ..status.clone() };
+        bed.server().set_status(&of, &other).await.unwrap();
+    }
+    bed.server().set_status(&of, &status).await.unwrap();
+    assert_eq!(bed.forge.statuses().len(), 4, "it holds again");
     assert!(matches!(bed.server().set_status("main", &status).await, Err(PullError::Refused(_))));
 }
 
