@@ -106,6 +106,16 @@ pub const AWAITING_APPROVAL: &str = "AwaitingApproval";
 pub const AWAITING_MERGE: &str = "AwaitingMerge";
 /// Somebody closed the pull request without merging it.
 pub const PULL_REQUEST_CLOSED: &str = "PullRequestClosed";
+/// Clusters have what was committed for them; also a condition of a Stack.
+pub const COMPLIANT: &str = "Compliant";
+/// Not all clusters have what was committed for them yet.
+pub const RECONCILING: &str = "Reconciling";
+/// What was committed was tried in a cluster, and failed.
+pub const NON_COMPLIANT: &str = "NonCompliant";
+/// It cannot be read whether clusters have what was committed for them.
+pub const COMPLIANCE_UNKNOWN: &str = "ComplianceUnknown";
+/// Clusters did not have what a run committed in the time for which it waited.
+pub const NOT_RECONCILED: &str = "NotReconciled";
 /// Somebody rejected the plan.
 pub const REJECTED: &str = "Rejected";
 /// A resource's state is not known and a person must decide.

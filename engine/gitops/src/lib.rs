@@ -3,7 +3,8 @@
 //!
 //! Start at [`GitOpsRuntime`]. Changes are gathered in memory; [`finish`](Runtime::finish) makes one
 //! commit of them. What is live is what stands at the head of the branch. `manifest` says which file
-//! holds an object and what is in it, `place` reaches the repository, `commit` writes, `proposal` asks people to.
+//! holds an object and what is in it, `place` reaches the repository, `commit` writes, `proposal` asks people to, and
+//! `compliance` compares what clusters have with what is committed.
 //!
 //! **Invariant:** no secret enters the repository: a v1 Secret with values is refused, and the
 //! runtime says that it takes no sensitive values.
@@ -11,6 +12,7 @@
 //! **Invariant:** a commit changes no file that bears the mark of another deployment in the tree that it is made on.
 
 mod commit;
+mod compliance;
 mod manifest;
 mod place;
 mod proposal;
@@ -30,6 +32,7 @@ use stoa_runtime::{
 };
 
 use crate::commit::{Change, Gathered, Written};
+pub use crate::compliance::{Compliance, Lineage, Reading};
 use crate::manifest::Manifest;
 use crate::place::Place;
 pub use crate::proposal::Proposing;

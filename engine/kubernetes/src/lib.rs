@@ -13,6 +13,7 @@ mod connections;
 mod error;
 mod health;
 mod kstatus;
+mod object;
 mod policy;
 mod read;
 #[cfg(test)]
@@ -38,6 +39,7 @@ use stoa_runtime::{
 use crate::cluster::Cluster;
 pub use crate::connect::{Access, ClusterConfig};
 pub use crate::connections::Connections;
+pub use crate::object::ObjectName;
 pub use crate::policy::check_health_policies;
 #[cfg(feature = "fuzzing")]
 pub use crate::policy::fuzzing;

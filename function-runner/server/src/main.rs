@@ -9,6 +9,7 @@
 mod apply;
 mod args;
 mod cache;
+mod compliance;
 mod convert;
 mod failure;
 mod generate;

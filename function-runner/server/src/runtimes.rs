@@ -13,6 +13,7 @@ use stoa_runtime::{CallLimits, Runtime};
 use stoa_runtime_gitops::{GitOpsConfig, GitOpsRuntime, Proposing, RunInfo};
 use stoa_runtime_kubernetes::{Access, ClusterConfig, Connections, KubernetesRuntime};
 
+use crate::compliance;
 use crate::convert;
 use crate::failure::{Failure, problem, reason};
 use crate::source::{self, Authenticated};
@@ -77,6 +78,8 @@ struct GitOpsSpec {
     mode: CommitMode,
     #[serde(default)]
     pull_request: Option<PullRequestSpec>,
+    #[serde(default)]
+    compliance: Option<compliance::Spec>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -146,11 +149,6 @@ impl Runtimes {
     }
 
     fn gitops(&self, gitops: GitOpsSpec, target: &Target, workspace: &Workspace) -> Result<Arc<dyn Runtime>, Failure> {
-        let repository = Source {
-            provider: "Git".to_owned(),
-            remote: gitops.repository.clone(),
-            credentials: workspace.credentials.clone(),
-        };
         let proposing = match gitops.pull_requests()? {
             None => None,
             Some(spec) => Some(Proposing {
@@ -159,23 +157,64 @@ impl Runtimes {
                 earlier: Some(target.pull_request).filter(|number| *number > 0),
             }),
         };
+        let run = RunInfo {
+            uid: target.run_uid.clone(),
+            name: target.run_name.clone(),
+            owner: owner(target),
+            requester: target.requester.clone(),
+            source_commit: target.commit.clone(),
+        };
+        Ok(Arc::new(self.gitops_runtime(gitops, workspace, proposing, run)?))
+    }
+
+    fn gitops_runtime(
+        &self,
+        gitops: GitOpsSpec,
+        workspace: &Workspace,
+        proposing: Option<Proposing>,
+        run: RunInfo,
+    ) -> Result<GitOpsRuntime, Failure> {
+        let repository = Source {
+            provider: "Git".to_owned(),
+            remote: gitops.repository.clone(),
+            credentials: workspace.credentials.clone(),
+        };
         let config = GitOpsConfig {
             repository: gitops.repository,
             branch: gitops.branch,
             directory: gitops.directory,
             proposing,
             cache: self.cache.join("gitops").join(source::cache_name(&repository)),
-            run: RunInfo {
-                uid: target.run_uid.clone(),
-                name: target.run_name.clone(),
-                owner: owner(target),
-                requester: target.requester.clone(),
-                source_commit: target.commit.clone(),
-            },
+            run,
         };
         let connect = Arc::new(Authenticated::with(&repository));
         let runtime = GitOpsRuntime::new(config, connect).map_err(|err| Failure::runtime(&err))?;
-        Ok(Arc::new(runtime.limited(&self.limits.gitops)))
+        Ok(runtime.limited(&self.limits.gitops))
+    }
+
+    /// The repository that a workspace leads to, if it leads to one, for somebody who writes nothing there; and where it is read
+    /// whether clusters have what is in it.
+    pub(crate) fn repository(
+        &self,
+        workspace: &Workspace,
+        who: &str,
+    ) -> Result<Option<(GitOpsRuntime, Option<compliance::Spec>)>, Failure> {
+        let Some(mut gitops) = parse(workspace)?.gitops else { return Ok(None) };
+        let compliance = gitops.compliance.take();
+        let run = RunInfo { uid: who.to_owned(), ..RunInfo::default() };
+        Ok(Some((self.gitops_runtime(gitops, workspace, None, run)?, compliance)))
+    }
+
+    pub(crate) fn kubeconfig(&self) -> Option<&PathBuf> {
+        self.kubeconfig.as_ref()
+    }
+
+    pub(crate) fn connections(&self) -> &Connections {
+        &self.connections
+    }
+
+    pub(crate) fn kubernetes_limits(&self) -> &CallLimits {
+        &self.limits.kubernetes
     }
 
     /// The server that has the pull requests of a repository.

@@ -10,8 +10,9 @@ use stoa_engine::Spec;
 use stoa_proto::function_runner_server::FunctionRunner;
 use stoa_proto::{
     ApplyEvent, ApplyRequest, ContentRequest, ContentResponse, GenerateRequest, GenerateResponse, HealthRequest,
-    HealthResponse, LookAtProposalRequest, LookRequest, LookResponse, PlanRequest, PlanResponse, Proposal,
-    ReadFileRequest, ReadFileResponse, ResolveRequest, ResolveResponse, Source, Unhealthy, apply_request,
+    HealthResponse, LookAtComplianceRequest, LookAtComplianceResponse, LookAtProposalRequest, LookRequest,
+    LookResponse, PlanRequest, PlanResponse, Proposal, ReadFileRequest, ReadFileResponse, ResolveRequest,
+    ResolveResponse, Source, Unhealthy, apply_request,
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_stream::Stream;
@@ -243,6 +244,16 @@ impl FunctionRunner for Service {
             self.runtimes.look_at_proposal(&required(workspace, "workspace")?, number).await
         })
         .await
+    }
+
+    async fn look_at_compliance(
+        &self,
+        request: Request<LookAtComplianceRequest>,
+    ) -> Result<Response<LookAtComplianceResponse>, Status> {
+        let request = request.into_inner();
+        let workspace = request.workspace.as_ref().map(|workspace| workspace.name.clone()).unwrap_or_default();
+        let span = tracing::info_span!("LookAtCompliance", workspace, commits = request.commits.len());
+        self.call("LookAtCompliance", span, self.runtimes.look_at_compliance(request)).await
     }
 
     async fn plan(&self, request: Request<PlanRequest>) -> Result<Response<PlanResponse>, Status> {

@@ -4,6 +4,7 @@
 //! objects belong to which others.
 
 pub(crate) mod backends;
+pub(crate) mod compliance;
 mod groups;
 mod members;
 pub(crate) mod namespaces;
@@ -34,6 +35,7 @@ pub(crate) fn start(services: &Services, end: &CancellationToken, tasks: &mut Jo
     tasks.spawn(garbage::run(services.clone(), end.clone()));
     tasks.spawn(workspaces::run(services.clone(), end.clone()));
     tasks.spawn(backends::run(services.clone(), end.clone()));
+    tasks.spawn(compliance::run(services.clone(), end.clone()));
     tasks.spawn(runs::run(services.clone(), end.clone()));
     tasks.spawn(workflows::run(services.clone(), end.clone()));
 }

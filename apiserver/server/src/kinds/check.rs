@@ -212,6 +212,18 @@ pub(crate) fn set_condition(
     generation: Option<i64>,
 ) -> bool {
     let status = if status { "True" } else { "False" };
+    set_condition_to(conditions, type_, status, reason, message, generation)
+}
+
+/// The same for a condition that may be `Unknown`.
+pub(crate) fn set_condition_to(
+    conditions: &mut Vec<Condition>,
+    type_: &str,
+    status: &str,
+    reason: &str,
+    message: impl Into<String>,
+    generation: Option<i64>,
+) -> bool {
     let now = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::now());
     let mut next = Condition {
         type_: type_.to_owned(),

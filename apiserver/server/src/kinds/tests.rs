@@ -18,6 +18,7 @@ use crate::{cluster::standalone::StandaloneCluster, subresources::Subresources};
 mod api;
 mod approval;
 mod backends;
+mod compliance;
 mod imports;
 mod notification_sinks;
 mod workflows;

@@ -1,5 +1,7 @@
 //! Workspace: a place to deploy to, with exactly one way to get there.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use kube::{CustomResourceExt as _, ResourceExt as _};
 use stoa_machinery::{
@@ -11,8 +13,8 @@ use stoa_machinery::{
 use stoa_pulls::{Address, InvalidAddress, Provider};
 use stoa_types::{
     Backend, Workspace,
-    common::condition,
-    platform::{CommitMode, PullRequestProvider, PullRequests},
+    common::{SecretKeyReference, condition},
+    platform::{CommitMode, Compliance, PullRequestProvider, PullRequests},
     reason,
 };
 
@@ -112,6 +114,62 @@ fn pull_requests(pulls: &PullRequests, repository: &str, errors: &mut Vec<FieldE
     }
 }
 
+/// Finds what is wrong with where it is read whether clusters have what is committed.
+fn compliance(settings: &Compliance, errors: &mut Vec<FieldError>) {
+    const PATH: &str = "spec.gitops.compliance";
+    let range = Duration::from_secs(3)..=Duration::from_secs(24 * 3600);
+    check::duration(&format!("{PATH}.interval"), &settings.interval, range.clone(), errors);
+    if let Some(wait) = &settings.wait {
+        check::duration(&format!("{PATH}.wait"), wait, range, errors);
+    }
+    if settings.reconcilers.is_empty() {
+        errors.push(FieldError::required(format!("{PATH}.reconcilers"), "at least one reconciler"));
+    }
+    for (i, reconciler) in settings.reconcilers.iter().enumerate() {
+        let path = format!("{PATH}.reconcilers[{i}]");
+        if reconciler.name.is_empty() {
+            errors.push(FieldError::required(format!("{path}.name"), ""));
+        } else if settings.reconcilers[..i].iter().any(|of| of.name == reconciler.name) {
+            errors.push(FieldError::duplicate(format!("{path}.name"), &reconciler.name));
+        }
+        access(&path, reconciler.in_cluster, reconciler.kubeconfig_secret_ref.as_ref(), errors);
+        let named = match (&reconciler.kustomization, &reconciler.application) {
+            (Some(named), None) => Some(("kustomization", named)),
+            (None, Some(named)) => Some(("application", named)),
+            (None, None) => {
+                errors.push(FieldError::required(format!("{path}.kustomization"), "either this or application"));
+                None
+            }
+            (Some(_), Some(_)) => {
+                let message = "may not be set together with kustomization";
+                errors.push(FieldError::forbidden(format!("{path}.application"), message));
+                None
+            }
+        };
+        let Some((field, named)) = named else { continue };
+        // They are parts of a URL.
+        let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+        for (part, text) in [("namespace", &named.namespace), ("name", &named.name)] {
+            let path = format!("{path}.{field}.{part}");
+            if text.is_empty() {
+                errors.push(FieldError::required(path, ""));
+            } else if text.len() > 253 || !text.chars().all(is_name) || text.starts_with('.') {
+                errors.push(FieldError::invalid(path, text, "must be a name: small letters, digits, '-' and '.'"));
+            }
+        }
+    }
+}
+
+/// Finds what is wrong with how a cluster is reached.
+fn access(path: &str, in_cluster: bool, kubeconfig: Option<&SecretKeyReference>, errors: &mut Vec<FieldError>) {
+    let field = format!("{path}.kubeconfigSecretRef");
+    match (in_cluster, kubeconfig) {
+        (true, Some(_)) => errors.push(FieldError::forbidden(field, "may not be set together with inCluster")),
+        (false, None) => errors.push(FieldError::required(field, "either this or inCluster")),
+        (true, None) | (false, Some(_)) => {}
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct WorkspaceStrategy {
     pub(crate) lookup: Lookup,
@@ -154,15 +212,7 @@ impl Strategy for WorkspaceStrategy {
                 } else if kubernetes.clusters[..i].iter().any(|c| c.name == cluster.name) {
                     errors.push(FieldError::duplicate(format!("{path}.name"), &cluster.name));
                 }
-                match (cluster.in_cluster, &cluster.kubeconfig_secret_ref) {
-                    (true, Some(_)) => errors.push(FieldError::forbidden(
-                        format!("{path}.kubeconfigSecretRef"),
-                        "may not be set together with inCluster",
-                    )),
-                    (false, None) => errors
-                        .push(FieldError::required(format!("{path}.kubeconfigSecretRef"), "either this or inCluster")),
-                    (true, None) | (false, Some(_)) => {}
-                }
+                access(&path, cluster.in_cluster, cluster.kubeconfig_secret_ref.as_ref(), &mut errors);
             }
         }
         if let Some(gitops) = &spec.gitops {
@@ -180,6 +230,9 @@ impl Strategy for WorkspaceStrategy {
             }
             if let Some(secret) = &gitops.secret_ref {
                 check::secret_anywhere("spec.gitops.secretRef", secret, &mut errors);
+            }
+            if let Some(settings) = &gitops.compliance {
+                compliance(settings, &mut errors);
             }
         }
         let retention = spec.retention.clone().unwrap_or_default();

@@ -8,7 +8,7 @@ use stoa_types::{
     delivery::{Operation, RunPhase},
 };
 
-use super::{Halt, execution::Execution, readiness, state::State, status, target::Target};
+use super::{Halt, compliance, execution::Execution, readiness, state::State, status, target::Target};
 
 /// Notes in the stack's status how its deployment to the run's workspace fares. `phase` is the
 /// one that the run is in or about to be in, `ended` the reason and message that it ends with.
@@ -51,6 +51,12 @@ pub(super) async fn note(
                 deployment.release = Some(state.head().last_release);
             }
         }
+        if let Some(commit) = &run_status.gitops_commit
+            && deployment.gitops_commit.as_ref() != Some(commit)
+        {
+            deployment.gitops_commit = Some(commit.clone());
+            compliance::begin(deployment, commit, execution.services.now());
+        }
         if phase == RunPhase::Succeeded {
             deployment.drifted = false;
             // What was only recorded is not as the commit says.
@@ -63,6 +69,7 @@ pub(super) async fn note(
         if phase == RunPhase::Succeeded {
             readiness::set_drifted(stack, None);
         }
+        compliance::set_condition(stack);
         let ended = ended.map(|(_, message)| (run.name_any(), message));
         readiness::set(
             &execution.services.lookup,

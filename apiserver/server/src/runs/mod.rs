@@ -8,6 +8,7 @@
 //! - [`state`]: what is recorded of each resource, in the log, under the run's lease;
 //! - [`documents`]: what is kept by digest in the Backend; [`backends`]: which store that is; [`garbage`]: what goes again;
 //! - [`resources`], [`deployment`], [`readiness`]: what people see of it, in Resources and in the stack's status;
+//! - [`compliance`]: whether clusters have what was committed for them;
 //! - [`journal`]: what `runs/log` shows;
 //! - [`kusion`]: what Kusion has on record, for imports;
 //! - [`target`]: everything a run refers to, gathered and checked;
@@ -16,6 +17,7 @@
 //! Which runs are executed when is decided in `controllers::runs`.
 
 pub(crate) mod backends;
+pub(crate) mod compliance;
 pub(crate) mod deployment;
 pub(crate) mod documents;
 pub(crate) mod drive;

@@ -132,36 +132,7 @@ impl Target {
 
     /// The workspace with its credentials.
     pub(crate) async fn proto_workspace(&self, services: &Services) -> Result<stoa_proto::Workspace, Halt> {
-        let spec = &self.workspace.spec;
-        let mut kubeconfigs = HashMap::new();
-        for cluster in spec.kubernetes.iter().flat_map(|k| &k.clusters) {
-            let Some(reference) = &cluster.kubeconfig_secret_ref else { continue };
-            let mut keys = secret(services, &reference.namespace, &reference.name).await?;
-            let kubeconfig = keys.remove(&reference.key).ok_or_else(|| {
-                Halt::failed(
-                    reason::REFERENCE_NOT_FOUND,
-                    format!("secret {}/{} has no key {:?}", reference.namespace, reference.name, reference.key),
-                )
-            })?;
-            kubeconfigs.insert(cluster.name.clone(), kubeconfig);
-        }
-        let credentials = match spec.gitops.as_ref().and_then(|g| g.secret_ref.as_ref()) {
-            None => HashMap::new(),
-            Some(reference) => referenced_secret(services, "", reference).await?,
-        };
-        let pulls = spec.gitops.as_ref().and_then(|gitops| gitops.pull_request.as_ref());
-        let pull_request_credentials = match pulls.map(|pulls| pulls.secret_ref.as_ref()) {
-            None => HashMap::new(),
-            Some(None) => credentials.clone(),
-            Some(Some(reference)) => referenced_secret(services, "", reference).await?,
-        };
-        Ok(stoa_proto::Workspace {
-            name: self.workspace.name_any(),
-            spec: Bytes::from(serde_json::to_vec(spec).expect("a spec serializes")),
-            kubeconfigs,
-            credentials,
-            pull_request_credentials,
-        })
+        workspace(services, &self.workspace).await
     }
 
     /// What is to be rendered.
@@ -229,6 +200,44 @@ impl Target {
         lookup::require_use(&context, "backends", &self.workspace.spec.backend.name).await?;
         Ok(())
     }
+}
+
+/// A workspace with its credentials.
+///
+/// # Errors
+///
+/// Failed with the name of what does not exist.
+pub(crate) async fn workspace(services: &Services, workspace: &Workspace) -> Result<stoa_proto::Workspace, Halt> {
+    let spec = &workspace.spec;
+    let mut kubeconfigs = HashMap::new();
+    for cluster in spec.kubernetes.iter().flat_map(|k| &k.clusters) {
+        let Some(reference) = &cluster.kubeconfig_secret_ref else { continue };
+        let mut keys = secret(services, &reference.namespace, &reference.name).await?;
+        let kubeconfig = keys.remove(&reference.key).ok_or_else(|| {
+            Halt::failed(
+                reason::REFERENCE_NOT_FOUND,
+                format!("secret {}/{} has no key {:?}", reference.namespace, reference.name, reference.key),
+            )
+        })?;
+        kubeconfigs.insert(cluster.name.clone(), kubeconfig);
+    }
+    let credentials = match spec.gitops.as_ref().and_then(|g| g.secret_ref.as_ref()) {
+        None => HashMap::new(),
+        Some(reference) => referenced_secret(services, "", reference).await?,
+    };
+    let pulls = spec.gitops.as_ref().and_then(|gitops| gitops.pull_request.as_ref());
+    let pull_request_credentials = match pulls.map(|pulls| pulls.secret_ref.as_ref()) {
+        None => HashMap::new(),
+        Some(None) => credentials.clone(),
+        Some(Some(reference)) => referenced_secret(services, "", reference).await?,
+    };
+    Ok(stoa_proto::Workspace {
+        name: workspace.name_any(),
+        spec: Bytes::from(serde_json::to_vec(spec).expect("a spec serializes")),
+        kubeconfigs,
+        credentials,
+        pull_request_credentials,
+    })
 }
 
 /// The source with its credentials.

@@ -8,4 +8,7 @@ mod stack;
 pub use organization::{Member, Organization, OrganizationSpec, OrganizationStatus, Role};
 pub use project::{Access, Project, ProjectSpec, ProjectStatus, Template};
 pub use source::{ObservedVersion, Source, SourceProvider, SourceSpec, SourceStatus, Webhook};
-pub use stack::{Deployment, Generator, GeneratorType, Stack, StackSpec, StackStatus, Started, Trigger, TriggerStatus};
+pub use stack::{
+    ComplianceState, Deployment, DeploymentCompliance, Generator, GeneratorType, ReconcilerCompliance, Stack,
+    StackSpec, StackStatus, Started, Trigger, TriggerStatus,
+};

@@ -131,6 +131,7 @@ pub struct StackStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trigger: Option<TriggerStatus>,
     /// Ready: everything that was asked for was deployed. Triggered: what is desired was started. Drifted: live infrastructure moved away from it.
+    /// Compliant: clusters have what was committed for them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions_schema")]
     pub conditions: Vec<Condition>,
@@ -160,6 +161,57 @@ pub struct Deployment {
     /// Whether the last look found drift.
     #[serde(default)]
     pub drifted: bool,
+    /// The commit in the workspace's GitOps repository that last changed something; absent before the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gitops_commit: Option<String>,
+    /// Whether clusters have that commit, where the workspace says where to read it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compliance: Option<DeploymentCompliance>,
+}
+
+/// Whether clusters have what a deployment committed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DeploymentCompliance {
+    /// Compliant when all of them have it, otherwise the worst of them: NonCompliant, Unknown or Pending.
+    pub state: ComplianceState,
+    /// The commit that this is about.
+    pub commit: String,
+    /// Since when it is so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<Time>,
+    /// What each reconciler says.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub reconcilers: Vec<ReconcilerCompliance>,
+}
+
+/// Whether one cluster has what a deployment committed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ReconcilerCompliance {
+    /// The reconciler, as the workspace names it.
+    pub name: String,
+    /// How it is.
+    pub state: ComplianceState,
+    /// The revision that it last brought about, as it writes it; absent when it tells none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<String>,
+    /// Why it is not compliant; empty when it is.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+}
+
+/// How what is committed and what clusters have compare.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub enum ComplianceState {
+    /// The commit was brought about, by itself or with later ones, and is healthy.
+    Compliant,
+    /// It is not there yet, or not healthy yet.
+    Pending,
+    /// Nobody can say: the reconciler cannot be read.
+    #[default]
+    Unknown,
+    /// It was tried, and failed.
+    NonCompliant,
 }
 
 /// What a stack's trigger did.

@@ -1,10 +1,12 @@
 //! `platform.stoa.dev/v1alpha1`: what the platform team writes. All kinds are cluster-scoped.
 
 mod backend;
+mod compliance;
 mod notification_sink;
 mod workspace;
 
 pub use backend::{Backend, BackendSpec, BackendStatus, BackendType, LocalBackend, S3Backend, WriteOnly};
+pub use compliance::{Compliance, Reconciler, ReconcilerObject};
 pub use notification_sink::{Gap, NotificationSink, NotificationSinkSpec, NotificationSinkStatus, RetryPolicy};
 pub use workspace::{
     Cluster, CommitMode, GitOpsTarget, KubernetesTarget, PullRequestProvider, PullRequests, Retention, Workspace,

@@ -5,8 +5,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::common::{
-    Condition, LocalReference, SecretKeyReference, SecretReference, Subject, any_object_schema, conditions_schema,
+use crate::{
+    common::{
+        Condition, LocalReference, SecretKeyReference, SecretReference, Subject, any_object_schema, conditions_schema,
+    },
+    platform::Compliance,
 };
 
 /// What a Workspace is to be.
@@ -118,6 +121,9 @@ pub struct GitOpsTarget {
     /// The Secret with the repository's credentials.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<SecretReference>,
+    /// Where it is read back whether clusters have what is committed; absent: nobody looks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compliance: Option<Compliance>,
 }
 
 /// Where a repository has its pull requests.

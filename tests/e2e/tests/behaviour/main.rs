@@ -10,6 +10,7 @@ mod audit;
 mod backends;
 mod bad_input;
 mod clusters;
+mod compliance;
 mod control_repository;
 mod drift;
 mod faults;

@@ -2,6 +2,7 @@
 
 mod approval;
 mod buckets;
+mod compliance;
 mod fenced;
 mod full;
 mod proposals;

@@ -50,6 +50,13 @@ impl FunctionRunner for Commits {
         Err(Status::unavailable("nothing is run"))
     }
 
+    async fn look_at_compliance(
+        &self,
+        _: Request<stoa_proto::LookAtComplianceRequest>,
+    ) -> Result<Response<stoa_proto::LookAtComplianceResponse>, Status> {
+        Err(Status::unimplemented("nobody asks for it"))
+    }
+
     async fn look_at_proposal(
         &self,
         _: Request<stoa_proto::LookAtProposalRequest>,
@@ -370,7 +377,7 @@ async fn run_that_is_cancelled_before_it_began_never_does() {
     runs.update_with("shop", &seen.name_any(), |run: &mut Run| run.spec.cancel = true).await.unwrap();
     // Taken up as it was before, by a task that has not heard of it.
     let [cancel, overdue, end] = [(); 3].map(|()| CancellationToken::new());
-    drive::drive(world.runs.services.clone(), seen.clone(), cancel, overdue, end).await;
+    Box::pin(drive::drive(world.runs.services.clone(), seen.clone(), cancel, overdue, end)).await;
     let ended = runs.get("shop", &seen.name_any()).await.unwrap();
     assert_eq!(status(&ended).phase, RunPhase::Canceled);
     assert!(world.stack().await.status.unwrap().deployments.is_empty(), "it says nothing about the deployment");

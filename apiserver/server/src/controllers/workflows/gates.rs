@@ -22,7 +22,7 @@ use super::{Poke, machine::Gate};
 use crate::{
     controllers::queue,
     kinds::workflow::{run_of, stack_of},
-    runs::{Halt, Services, runner, state::State, target::Target},
+    runs::{Halt, Services, compliance, runner, state::State, target::Target},
 };
 
 /// How many workspaces of a wave are looked at at once, and how many of all waves.
@@ -225,6 +225,10 @@ impl Look {
         let target = Target::of_stack(services, stack, workspace).await?;
         // The credentials of the workspace are used for whoever asked for the workflow.
         target.check_permissions(services, &of).await?;
+        // What Git deploys is there once clusters say so.
+        if let Some(lacking) = compliance::lacking(&target.stack, &target.workspace) {
+            return Ok(Some(lacking));
+        }
         let recorded = State::load(&*services.log, &uid, workspace, None).await?;
         let recorded = recorded.with_bodies(target.documents.clone(), target.scope()).await?;
         let request = stoa_proto::HealthRequest {

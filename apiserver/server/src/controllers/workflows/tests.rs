@@ -103,6 +103,13 @@ impl FunctionRunner for Versions {
         Err(Status::unavailable("nothing is run"))
     }
 
+    async fn look_at_compliance(
+        &self,
+        _: Request<stoa_proto::LookAtComplianceRequest>,
+    ) -> Result<Response<stoa_proto::LookAtComplianceResponse>, Status> {
+        Err(Status::unimplemented("nobody asks for it"))
+    }
+
     async fn look_at_proposal(
         &self,
         _: Request<stoa_proto::LookAtProposalRequest>,

@@ -18,9 +18,10 @@ use parking_lot::Mutex;
 use rustls_pki_types::UnixTime;
 use stoa_proto::{
     ApplyEvent, ApplyRequest, ApplyStart, ContentRequest, ContentResponse, GenerateRequest, GenerateResponse,
-    HealthRequest, HealthResponse, LookAtProposalRequest, LookRequest, LookResponse, PlanRequest, PlanResponse,
-    Problem, Proposal, ReadFileRequest, ReadFileResponse, ResolveRequest, ResolveResponse, apply_event::Event,
-    apply_request::Message, function_runner_client::FunctionRunnerClient,
+    HealthRequest, HealthResponse, LookAtComplianceRequest, LookAtComplianceResponse, LookAtProposalRequest,
+    LookRequest, LookResponse, PlanRequest, PlanResponse, Problem, Proposal, ReadFileRequest, ReadFileResponse,
+    ResolveRequest, ResolveResponse, apply_event::Event, apply_request::Message,
+    function_runner_client::FunctionRunnerClient,
 };
 use stoa_tls::{CaBundle, Reload, ReloadError, read};
 use stoa_types::reason;
@@ -211,6 +212,19 @@ impl Runner {
             "LookAtProposal",
             request,
             |mut client, request| async move { client.look_at_proposal(request).await },
+        )
+        .await
+    }
+
+    /// Reads whether clusters have what was committed for them.
+    pub(crate) async fn look_at_compliance(
+        &self,
+        request: LookAtComplianceRequest,
+    ) -> Result<Response<LookAtComplianceResponse>, Status> {
+        self.call(
+            "LookAtCompliance",
+            request,
+            |mut client, request| async move { client.look_at_compliance(request).await },
         )
         .await
     }

@@ -118,6 +118,13 @@ impl FunctionRunner for Fake {
         Err(Status::unimplemented("nobody asks"))
     }
 
+    async fn look_at_compliance(
+        &self,
+        _: Request<stoa_proto::LookAtComplianceRequest>,
+    ) -> Result<Response<stoa_proto::LookAtComplianceResponse>, Status> {
+        Err(Status::unimplemented("nobody asks for it"))
+    }
+
     async fn look_at_proposal(
         &self,
         _: Request<stoa_proto::LookAtProposalRequest>,

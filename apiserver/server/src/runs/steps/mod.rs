@@ -5,6 +5,7 @@
 
 mod apply;
 mod approval;
+mod compliance;
 mod deletion;
 mod drift;
 mod grants;
@@ -67,7 +68,11 @@ pub(super) async fn take(execution: &mut Execution, target: &Target, lease: Opti
         deletion::require_allowed(execution, &plan, &state)?;
         target.check_permissions(&execution.services, &execution.run).await?;
         approval::pass(execution, target, [&spec, &plan], &state).await?;
-        if let Err(halt) = apply::apply(execution, target, lease, [&spec, &plan], &mut state).await {
+        let mut applied = apply::apply(execution, target, lease, [&spec, &plan], &mut state).await;
+        if applied.is_ok() {
+            applied = compliance::wait(execution, target).await;
+        }
+        if let Err(halt) = applied {
             // What was changed until then is there, and people look for it.
             if matches!(halt, Halt::Failed { .. } | Halt::Canceled) {
                 state.record_health(&*log).await?;

@@ -10,9 +10,9 @@ use stoa_engine::{
 use stoa_machinery::{Key, log};
 use stoa_proto::{
     Ack, ApplyEvent, ApplyRequest, ApplyStart, ContentRequest, ContentResponse, FinishedEvent, GenerateRequest,
-    GenerateResponse, HealthRequest, HealthResponse, HeartbeatEvent, IntentEvent, LookAtProposalRequest, LookRequest,
-    LookResponse, Place, PlanRequest, PlanResponse, Problem, Proposal, ReadFileRequest, ReadFileResponse,
-    ResolveRequest, ResolveResponse, ResultEvent,
+    GenerateResponse, HealthRequest, HealthResponse, HeartbeatEvent, IntentEvent, LookAtComplianceRequest,
+    LookAtComplianceResponse, LookAtProposalRequest, LookRequest, LookResponse, Place, PlanRequest, PlanResponse,
+    Problem, Proposal, ReadFileRequest, ReadFileResponse, ResolveRequest, ResolveResponse, ResultEvent,
     apply_event::Event,
     apply_request::Message,
     function_runner_server::{FunctionRunner, FunctionRunnerServer},
@@ -34,11 +34,15 @@ pub(super) type Planned = Arc<Mutex<Plan>>;
 /// What a scripted runner finds of pull request 7, which may change meanwhile.
 pub(super) type Proposed = Arc<Mutex<Result<Proposal, Status>>>;
 
+/// What a scripted runner finds in the clusters of a workspace, which may change meanwhile.
+pub(super) type Clusters = Arc<Mutex<Vec<stoa_proto::ReconcilerCompliance>>>;
+
 /// A runner that plans what it is told, and lets the test carry it out.
 #[derive(Debug)]
 pub(super) struct Scripted {
     planned: Planned,
     proposal: Proposed,
+    clusters: Clusters,
     conversations: mpsc::UnboundedSender<Conversation>,
 }
 
@@ -82,10 +86,26 @@ impl Scripted {
         planned: Planned,
         proposal: Proposed,
     ) -> (SocketAddr, mpsc::UnboundedReceiver<Conversation>) {
+        Self::serve(planned, proposal, Clusters::default()).await
+    }
+
+    /// Starts one that finds this in the clusters.
+    pub(super) async fn reconciling(
+        planned: Planned,
+        clusters: Clusters,
+    ) -> (SocketAddr, mpsc::UnboundedReceiver<Conversation>) {
+        Self::serve(planned, Arc::new(Mutex::new(Err(Status::not_found("there is none")))), clusters).await
+    }
+
+    async fn serve(
+        planned: Planned,
+        proposal: Proposed,
+        clusters: Clusters,
+    ) -> (SocketAddr, mpsc::UnboundedReceiver<Conversation>) {
         let (conversations, received) = mpsc::unbounded_channel();
         let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = incoming.local_addr().unwrap();
-        let service = FunctionRunnerServer::new(Self { planned, proposal, conversations });
+        let service = FunctionRunnerServer::new(Self { planned, proposal, clusters, conversations });
         tokio::spawn(tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming));
         (address, received)
     }
@@ -122,6 +142,16 @@ impl FunctionRunner for Scripted {
         let LookAtProposalRequest { workspace, number } = request.into_inner();
         assert_eq!((workspace.unwrap().name.as_str(), number), ("dev", 7));
         Ok(Response::new(self.proposal.lock().unwrap().clone()?))
+    }
+
+    async fn look_at_compliance(
+        &self,
+        request: Request<LookAtComplianceRequest>,
+    ) -> Result<Response<LookAtComplianceResponse>, Status> {
+        let reconcilers = self.clusters.lock().unwrap().clone();
+        let of = |commit| stoa_proto::Compliance { commit, reconcilers: reconcilers.clone() };
+        let commits = request.into_inner().commits.into_iter().map(of).collect();
+        Ok(Response::new(LookAtComplianceResponse { commits }))
     }
 
     async fn plan(&self, _: Request<PlanRequest>) -> Result<Response<PlanResponse>, Status> {
@@ -165,14 +195,20 @@ impl Conversation {
     }
 
     /// Deletes the resources and ends in order.
-    pub(super) async fn carry_out(mut self, ids: &[&str]) {
+    pub(super) async fn carry_out(self, ids: &[&str]) {
+        self.commit(ids, "").await;
+    }
+
+    /// The same by a commit in a repository.
+    pub(super) async fn commit(mut self, ids: &[&str], commit: &str) {
         let ids: Vec<String> = ids.iter().map(|id| (*id).to_owned()).collect();
         self.ask(intent(&ids, Vec::new())).await;
         for id in ids {
             let (action, outcome) = ("Delete".to_owned(), "Done".to_owned());
             self.ask(Event::Result(ResultEvent { id, action, outcome, ..ResultEvent::default() })).await;
         }
-        self.tell(Event::Finished(FinishedEvent { succeeded: true, ..FinishedEvent::default() })).await;
+        let gitops_commit = commit.to_owned();
+        self.tell(Event::Finished(FinishedEvent { succeeded: true, gitops_commit, ..FinishedEvent::default() })).await;
     }
 
     /// Proposes to delete the resource.

@@ -1,0 +1,205 @@
+//! Compliance: reads back whether clusters have what was committed for them, one look for all stacks of a workspace.
+//!
+//! Elsewhere: what is asked and how it is kept is in `runs::compliance`.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    time::Duration,
+};
+
+use futures_util::StreamExt as _;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde::{Deserialize, de::IgnoredAny};
+use serde_json::Value;
+use stoa_machinery::ApiError;
+use stoa_types::{
+    Stack, Workspace,
+    config::{ComplianceState, Deployment, DeploymentCompliance},
+    reason,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    groups::{Groups, Member},
+    queue::{self, ObjectKey, Trigger},
+};
+use crate::{
+    events::Kind,
+    runs::{Halt, Services, compliance},
+};
+
+/// The shortest wait before another look while something is not compliant: a twentieth of the time for which it is so.
+const SOONEST: Duration = Duration::from_secs(3);
+/// How many workspaces are looked at at once.
+const AT_ONCE: usize = 8;
+/// How many commits are asked for at once: an answer says of each what every reconciler says.
+const ASKED: usize = 200;
+
+/// What of a stack says what it committed.
+#[derive(Deserialize, PartialEq)]
+struct Committed {
+    #[serde(default)]
+    deployments: Vec<CommittedTo>,
+}
+
+#[derive(Deserialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+struct CommittedTo {
+    workspace: String,
+    gitops_commit: Option<String>,
+}
+
+fn workspaces_of(stack: &Member<IgnoredAny, Committed>) -> impl Iterator<Item = &str> {
+    let deployments = stack.status.iter().flat_map(|status| &status.deployments);
+    deployments.filter(|of| of.gitops_commit.is_some()).map(|of| of.workspace.as_str())
+}
+
+pub(crate) async fn run(services: Services, end: CancellationToken) {
+    let (Ok(workspaces), Ok(stacks)) = (services.lookup.api::<Workspace>(), services.lookup.api::<Stack>()) else {
+        return;
+    };
+    let by_workspace: Groups<String> = Groups::default();
+    let key = |workspace: &str| (String::new(), workspace.to_owned());
+    let of_stack = |stack: &Member<IgnoredAny, Committed>| workspaces_of(stack).map(str::to_owned).collect();
+    let moved = by_workspace.follow(&stacks, of_stack);
+    let triggers = vec![
+        Trigger::on_change(&workspaces, |workspace: &Member<Value, IgnoredAny>| vec![workspace.key()]),
+        Trigger::new(moved.map(move |moved| moved.groups.iter().map(|workspace| key(workspace)).collect()).boxed()),
+        Trigger::on_change(&stacks, move |stack: &Member<IgnoredAny, Committed>| {
+            workspaces_of(stack).map(key).collect()
+        }),
+    ];
+    queue::drive_some("compliance", AT_ONCE, triggers, end, |key| look(services.clone(), by_workspace.clone(), key))
+        .await;
+}
+
+async fn look(
+    services: Services,
+    by_workspace: Groups<String>,
+    (_, name): ObjectKey,
+) -> Result<Option<Duration>, ApiError> {
+    let Some(workspace) = services.lookup.api::<Workspace>()?.get_opt("", &name).await? else { return Ok(None) };
+    let members = by_workspace.members(&name);
+    let stacks = members.iter().filter_map(|(namespace, name)| services.lookup.cached::<Stack>(namespace, name));
+    let stacks: Vec<Stack> = stacks.collect();
+    let Some(settings) = compliance::of(&workspace) else {
+        for stack in stacks.iter().filter(|stack| of(stack, &name).is_some_and(|of| of.compliance.is_some())) {
+            write(&services, stack, &name, None).await?;
+        }
+        return Ok(None);
+    };
+    let commits: BTreeSet<&str> =
+        stacks.iter().filter_map(|stack| of(stack, &name)?.gitops_commit.as_deref()).collect();
+    if commits.is_empty() {
+        return Ok(None);
+    }
+    let found = find(&services, &workspace, &commits.into_iter().map(str::to_owned).collect::<Vec<_>>()).await?;
+    let mut lacking: Option<Timestamp> = None;
+    for stack in &stacks {
+        let Some(deployment) = of(stack, &name) else { continue };
+        let Some(found) = deployment.gitops_commit.as_ref().and_then(|commit| found.get(commit)) else { continue };
+        let mut noted = deployment.clone();
+        compliance::note(&mut noted, found);
+        if noted != *deployment {
+            write(&services, stack, &name, Some(found)).await?;
+        }
+        if found.state != ComplianceState::Compliant {
+            let since = noted.compliance.and_then(|noted| noted.time).map(|Time(since)| since);
+            lacking = lacking.max(since.or(Some(Timestamp::MIN)));
+        }
+    }
+    let interval = settings.interval.parse().unwrap_or(SOONEST).max(SOONEST);
+    Ok(Some(match lacking {
+        None => interval,
+        Some(since) => look_after(since, services.now()).min(interval),
+    }))
+}
+
+/// How long to wait before another look at what is not compliant since then.
+fn look_after(since: Timestamp, now: Timestamp) -> Duration {
+    let waited = Duration::try_from(now.duration_since(since)).unwrap_or_default();
+    (waited / 20).max(SOONEST)
+}
+
+/// The deployment of a stack to a workspace.
+fn of<'a>(stack: &'a Stack, workspace: &str) -> Option<&'a Deployment> {
+    stack.status.as_ref()?.deployments.iter().find(|of| of.workspace == workspace)
+}
+
+async fn find(
+    services: &Services,
+    workspace: &Workspace,
+    commits: &[String],
+) -> Result<HashMap<String, DeploymentCompliance>, ApiError> {
+    let mut found = HashMap::new();
+    for commits in commits.chunks(ASKED) {
+        match compliance::look(services, workspace, commits.to_vec()).await {
+            Ok(looked) => found.extend(looked),
+            Err(Halt::Failed { message, .. }) => found.extend(
+                commits
+                    .iter()
+                    .map(|commit| (commit.clone(), compliance::unknown(workspace, commit, &message, services.now()))),
+            ),
+            Err(halt) => return Err(ApiError::internal(format!("{halt:?}"))),
+        }
+    }
+    Ok(found)
+}
+
+/// Notes what was found in the stack's status, or that nobody looks any more.
+async fn write(
+    services: &Services,
+    stack: &Stack,
+    workspace: &str,
+    found: Option<&DeploymentCompliance>,
+) -> Result<(), ApiError> {
+    let (namespace, name) = queue::key_of(stack);
+    let mut is_news = false;
+    let update = |stack: &mut Stack| {
+        let deployments = stack.status.iter_mut().flat_map(|status| &mut status.deployments);
+        let Some(deployment) = deployments.into_iter().find(|of| of.workspace == workspace) else { return };
+        match found {
+            None => deployment.compliance = None,
+            // Another run may have committed meanwhile.
+            Some(found) if deployment.gitops_commit.as_ref() == Some(&found.commit) => {
+                is_news = compliance::note(deployment, found);
+            }
+            Some(_) => return,
+        }
+        compliance::set_condition(stack);
+    };
+    match services.lookup.api::<Stack>()?.update_status_with(&namespace, &name, update).await {
+        Ok(_) => {}
+        Err(error) if error.code() == 404 => return Ok(()),
+        Err(error) => return Err(error),
+    }
+    if let Some(found) = found.filter(|_| is_news) {
+        let commit = &found.commit;
+        match found.state {
+            ComplianceState::Compliant => {
+                let message = format!("clusters of workspace {workspace} have commit {commit}");
+                services.recorder.record(stack, Kind::Normal, reason::COMPLIANT, message);
+            }
+            ComplianceState::NonCompliant => {
+                let why = compliance::reasons(found);
+                let message = format!("commit {commit} failed in clusters of workspace {workspace}: {why}");
+                services.recorder.record(stack, Kind::Warning, reason::NON_COMPLIANT, message);
+            }
+            ComplianceState::Pending | ComplianceState::Unknown => {}
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_compliant_is_looked_at_less_and_less_often() {
+        let since = Timestamp::from_second(1_000).unwrap();
+        let after = |seconds: i64| look_after(since, Timestamp::from_second(1_000 + seconds).unwrap()).as_secs();
+        assert_eq!([-10, 0, 60, 600, 6_000].map(after), [3, 3, 3, 30, 300]);
+    }
+}

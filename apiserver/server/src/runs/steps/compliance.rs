@@ -1,0 +1,85 @@
+//! Waits until clusters have what a run committed, where the workspace says that runs do.
+
+use std::time::Duration;
+
+use stoa_types::{
+    config::ComplianceState,
+    delivery::{RunPhase, RunStatus},
+    reason,
+};
+use tokio::time::Instant;
+
+use crate::{
+    kinds::check,
+    runs::{Halt, compliance, deployment, execution::Execution, status, target::Target},
+};
+
+/// How often it is looked.
+const LOOK: Duration = Duration::from_secs(3);
+
+/// Returns once all clusters have the commit of the run, or that of the last one if this one had nothing to commit.
+///
+/// # Errors
+///
+/// Failed with NotReconciled when they do not in time, Canceled when the run is.
+pub(super) async fn wait(execution: &mut Execution, target: &Target) -> Result<(), Halt> {
+    let settings = compliance::of(&target.workspace);
+    let limit = settings.and_then(|settings| settings.wait.as_ref()?.parse().ok()).unwrap_or_default();
+    if limit == Duration::ZERO {
+        return Ok(());
+    }
+    execution.enter(RunPhase::Verifying).await?;
+    deployment::note(execution, target, RunPhase::Verifying, None).await?;
+    let Some(commit) = status(&execution.run).gitops_commit.or_else(|| last(target)) else { return Ok(()) };
+    let end = Instant::now() + limit;
+    loop {
+        let services = execution.services.clone();
+        let look = compliance::look(&services, &target.workspace, vec![commit.clone()]);
+        let why = match execution.unless_canceled(look).await? {
+            Ok(found) => match found.get(&commit) {
+                Some(found) if found.state == ComplianceState::Compliant => {
+                    execution.note(format!("clusters have commit {commit}"));
+                    return execution.update(no_longer_waits).await;
+                }
+                Some(found) => compliance::reasons(found),
+                None => "nothing was told".to_owned(),
+            },
+            Err(Halt::Failed { message, .. } | Halt::Retry(message) | Halt::SourceUnreachable(message)) => message,
+            Err(halt) => return Err(halt),
+        };
+        if Instant::now() >= end {
+            let message = format!("not all clusters had commit {commit} after {limit:?}: {why}");
+            return Err(Halt::failed(reason::NOT_RECONCILED, message));
+        }
+        tell(execution, &format!("clusters are to have commit {commit}: {why}")).await?;
+        execution.unless_canceled(tokio::time::sleep(LOOK)).await?;
+    }
+}
+
+/// The commit by which what is deployed was last changed.
+fn last(target: &Target) -> Option<String> {
+    let deployments = target.stack.status.iter().flat_map(|status| &status.deployments);
+    let workspace = target.workspace.metadata.name.as_deref();
+    deployments.into_iter().find(|of| Some(of.workspace.as_str()) == workspace)?.gitops_commit.clone()
+}
+
+fn no_longer_waits(status: &mut RunStatus) {
+    status.conditions.retain(|condition| condition.type_ != reason::WAITING);
+}
+
+/// Says what the run waits for, where that is news.
+async fn tell(execution: &mut Execution, message: &str) -> Result<(), Halt> {
+    let is_told =
+        status(&execution.run).conditions.iter().any(|of| of.type_ == reason::WAITING && of.message == message);
+    if is_told {
+        return Ok(());
+    }
+    execution.note(message.to_owned());
+    let generation = execution.run.metadata.generation;
+    execution
+        .update(|status| {
+            let why = reason::RECONCILING;
+            check::set_condition(&mut status.conditions, reason::WAITING, true, why, message, generation);
+        })
+        .await
+}

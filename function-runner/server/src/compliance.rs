@@ -1,0 +1,128 @@
+//! Reads whether clusters have what was committed for them: each reconciler of the workspace, and the repository once.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use serde::Deserialize;
+use stoa_proto::{Compliance, LookAtComplianceRequest, LookAtComplianceResponse, ReconcilerCompliance};
+use stoa_runtime_gitops::{Compliance as State, Lineage, Reading};
+use stoa_runtime_kubernetes::{Access, ClusterConfig, ObjectName};
+
+use crate::failure::Failure;
+use crate::runtimes::Runtimes;
+use crate::service::required;
+
+/// How long one reconciler may take to be read.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// The part of a Workspace's spec that says where to read.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Spec {
+    reconcilers: Vec<Reconciler>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Reconciler {
+    name: String,
+    #[serde(default)]
+    in_cluster: bool,
+    #[serde(default)]
+    context: Option<String>,
+    #[serde(default)]
+    kustomization: Option<Named>,
+    #[serde(default)]
+    application: Option<Named>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Named {
+    namespace: String,
+    name: String,
+}
+
+impl Named {
+    fn object<'a>(&'a self, group: &'a str, versions: &'a [&'a str], plural: &'a str) -> ObjectName<'a> {
+        ObjectName { group, versions, plural, namespace: &self.namespace, name: &self.name }
+    }
+}
+
+impl Runtimes {
+    /// How each of the commits and what the clusters have compare. What cannot be read is not known.
+    pub(crate) async fn look_at_compliance(
+        &self,
+        request: LookAtComplianceRequest,
+    ) -> Result<LookAtComplianceResponse, Failure> {
+        let LookAtComplianceRequest { workspace, kubeconfigs, commits } = request;
+        let workspace = required(workspace, "workspace")?;
+        // Whose calls these are among those of runs.
+        let who = format!("compliance of {}", workspace.name);
+        let Some((runtime, spec)) = self.repository(&workspace, &who)? else {
+            return Err(Failure::request("the workspace leads to no repository"));
+        };
+        let reconcilers = spec.map(|spec| spec.reconcilers).unwrap_or_default();
+        let readings = join_all(reconcilers.iter().map(|reconciler| async {
+            let kubeconfig = kubeconfigs.get(&reconciler.name).map(|bytes| bytes.to_vec());
+            let read = tokio::time::timeout(PATIENCE, self.read(&who, reconciler, kubeconfig)).await;
+            read.unwrap_or_else(|_| Err(format!("it was not told within {PATIENCE:?}")))
+        }))
+        .await;
+        let revisions: BTreeSet<String> =
+            readings.iter().flatten().flat_map(Reading::commits).map(str::to_owned).collect();
+        let lineage = match commits.is_empty() {
+            true => Lineage::default(),
+            false => match runtime.lineage(commits.iter().cloned().collect(), revisions).await {
+                Ok(lineage) => lineage,
+                Err(err) => Lineage::unknown(err.to_string()),
+            },
+        };
+        let of = |commit: String| {
+            let compare = |(reconciler, read): (&Reconciler, &Result<Reading, String>)| {
+                let (state, message) = match read {
+                    Ok(reading) => reading.of(&commit, &lineage),
+                    Err(why) => (State::Unknown, why.clone()),
+                };
+                ReconcilerCompliance {
+                    name: reconciler.name.clone(),
+                    state: format!("{state:?}"),
+                    revision: read.as_ref().map(|reading| reading.revision.clone()).unwrap_or_default(),
+                    message,
+                }
+            };
+            let compared = reconcilers.iter().zip(&readings).map(compare).collect();
+            Compliance { commit, reconcilers: compared }
+        };
+        Ok(LookAtComplianceResponse { commits: commits.into_iter().map(of).collect() })
+    }
+
+    /// What a reconciler says, or why that is not known.
+    async fn read(&self, who: &str, reconciler: &Reconciler, kubeconfig: Option<Vec<u8>>) -> Result<Reading, String> {
+        let Reconciler { name, in_cluster, context, kustomization, application } = reconciler;
+        let context = context.clone();
+        let access = match (in_cluster, kubeconfig) {
+            (true, _) => Access::Own { kubeconfig: self.kubeconfig().cloned(), context },
+            (false, Some(bytes)) => Access::Kubeconfig { bytes, context },
+            (false, None) => return Err("its kubeconfig is not there".to_owned()),
+        };
+        let cluster = ClusterConfig { name: name.clone(), access };
+        type Read = fn(&serde_json::Map<String, serde_json::Value>) -> Reading;
+        let (object, kind, read): (_, _, Read) = match (kustomization, application) {
+            (Some(of), _) => {
+                let object = of.object("kustomize.toolkit.fluxcd.io", &["v1", "v1beta2"], "kustomizations");
+                (object, "Kustomization", Reading::kustomization)
+            }
+            (None, Some(of)) => {
+                (of.object("argoproj.io", &["v1alpha1"], "applications"), "Application", Reading::application)
+            }
+            (None, None) => return Err("it names no object".to_owned()),
+        };
+        match cluster.object(self.connections(), self.kubernetes_limits(), who, &object).await {
+            Ok(Some(object)) => Ok(read(&object)),
+            Ok(None) => {
+                let ObjectName { namespace, name, .. } = object;
+                Err(format!("there is no {kind} {namespace}/{name} in the cluster"))
+            }
+            Err(err) => Err(err.to_string()),
+        }
+    }
+}
