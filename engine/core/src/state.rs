@@ -138,7 +138,7 @@ pub struct Place {
     /// an earlier call without a result went. None for other runtimes, and from before they were kept.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub clusters: Vec<String>,
-    /// What the resource is called outside, when it says so ([`IMPORT_ID`](crate::import::IMPORT_ID)): it is not removed.
+    /// What the resource is called outside, when it says so ([`IMPORT_ID`]): it is not removed.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub import_id: String,
 }
