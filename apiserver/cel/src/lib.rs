@@ -18,7 +18,7 @@ use serde_json::Value as Json;
 pub use self::authorizer::{Answer, Answers, Question};
 use self::eval::{Error, Evaluation};
 pub use self::outcome::Evaluated;
-pub use self::stack::on_threads;
+pub use self::stack::{STACK, on_the_calling_thread, on_threads};
 
 mod authorizer;
 mod check;
@@ -51,10 +51,6 @@ const LONGEST_SOURCE: usize = 64 << 10;
 /// How many operators and brackets an expression may have. The parser bounds how deeply brackets are nested, but not how
 /// long `1+1+1+…` is, of which it makes as deep a tree; [`STACK`] is enough for that many levels.
 const MOST_OPERATORS: usize = 4096;
-/// How much stack, in bytes, reading an expression may take, or an evaluation that goes deep. Only what is used of it is
-/// ever there.
-const STACK: usize = 64 << 20;
-
 /// The names that an expression may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Declarations {

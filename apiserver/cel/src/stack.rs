@@ -1,6 +1,13 @@
 //! Threads with more stack than others, for what recurses deeply.
 
-use std::{sync::OnceLock, thread, time::Duration};
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::{thread, time::Duration};
+
+/// How much stack, in bytes, reading an expression may take, or an evaluation that goes deep. Only what is used of it is
+/// ever there.
+pub const STACK: usize = 64 << 20;
 
 /// How long to wait before each time that a thread is asked for; memory may be short for a moment only.
 const TRIES: [Duration; 3] = [Duration::ZERO, Duration::from_millis(10), Duration::from_millis(100)];
@@ -13,9 +20,21 @@ pub fn on_threads(entered: fn()) {
     let _ = ENTERED.set(entered);
 }
 
+/// Whether there are no other threads to be had.
+static ALONE: AtomicBool = AtomicBool::new(false);
+
+/// Has everything done by whoever asks for it, in a process that may begin no threads. Its stack has to have room for
+/// [`STACK`], or an expression can end the process.
+pub fn on_the_calling_thread() {
+    ALONE.store(true, Ordering::Relaxed);
+}
+
 /// Runs `work` on a thread with so much stack, in bytes, and waits for it. Nothing when there is no such thread to be
 /// had, or when it panics; the log says why.
 pub(super) fn with<T: Send>(bytes: usize, work: impl Fn() -> T + Sync) -> Option<T> {
+    if ALONE.load(Ordering::Relaxed) {
+        return panic::catch_unwind(AssertUnwindSafe(work)).ok();
+    }
     for wait in TRIES {
         thread::sleep(wait);
         let done = thread::scope(|scope| {

@@ -12,6 +12,8 @@ use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 
+use crate::lingering::Lingering;
+
 /// How long a handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// How many of them there may be at once: none of these clients has proved anything yet.
@@ -19,18 +21,21 @@ const HANDSHAKES: usize = 256;
 /// How long to wait when no connection can be accepted, as without file descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// A connection of a client that was let in.
+type Secured = Lingering<TlsStream<TcpStream>>;
+
 /// The connections of clients that are let in, until `stop`.
 pub(crate) fn secured(
     listener: TcpListener,
     tls: Arc<MutualTls>,
     stop: CancellationToken,
-) -> ReceiverStream<io::Result<TlsStream<TcpStream>>> {
+) -> ReceiverStream<io::Result<Secured>> {
     let (secured, accepted) = mpsc::channel(1);
     tokio::spawn(async move { stop.run_until_cancelled(accept(listener, tls, secured)).await });
     ReceiverStream::new(accepted)
 }
 
-async fn accept(listener: TcpListener, tls: Arc<MutualTls>, secured: mpsc::Sender<io::Result<TlsStream<TcpStream>>>) {
+async fn accept(listener: TcpListener, tls: Arc<MutualTls>, secured: mpsc::Sender<io::Result<Secured>>) {
     let places = Arc::new(Semaphore::new(HANDSHAKES));
     loop {
         let place = Arc::clone(&places).acquire_owned().await.expect("nobody closes the semaphore");
@@ -50,7 +55,7 @@ async fn accept(listener: TcpListener, tls: Arc<MutualTls>, secured: mpsc::Sende
             };
             match tokio::time::timeout(HANDSHAKE, handshake).await {
                 // Nobody takes it once the server ends.
-                Ok(Ok(stream)) => drop(secured.send(Ok(stream)).await),
+                Ok(Ok(stream)) => drop(secured.send(Ok(Lingering::new(stream))).await),
                 Ok(Err(error)) => tracing::info!(%error, %peer, "a client is not let in"),
                 Err(_) => tracing::info!(%peer, "a client did not finish its handshake"),
             }

@@ -14,6 +14,7 @@ mod convert;
 mod failure;
 mod generate;
 mod incoming;
+mod lingering;
 mod metrics;
 mod runtimes;
 mod serve;

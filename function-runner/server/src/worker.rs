@@ -15,6 +15,9 @@ const COMMAND: &str = "worker";
 /// This binary, even if another one is at its path by now.
 const THIS: &str = "/proc/self/exe";
 
+/// How large the stack of a worker may become, in bytes: what reading an expression takes, beside what programs have anyway.
+const STACK: u64 = stoa_cel::STACK as u64 + (8 << 20);
+
 /// What a worker is told.
 #[derive(Debug, Parser)]
 pub(crate) struct WorkerArgs {
@@ -58,7 +61,9 @@ pub(crate) fn arguments() -> Option<WorkerArgs> {
 impl WorkerArgs {
     /// Does jobs until the pool wants no more.
     pub(crate) fn serve(&self) -> anyhow::Result<()> {
-        let terms = Terms { parent: self.parent, memory: self.memory };
+        // Expressions are read on the thread that there is.
+        stoa_cel::on_the_calling_thread();
+        let terms = Terms { parent: self.parent, memory: self.memory, stack: STACK };
         serve(terms, generate::work).context("this worker cannot work")
     }
 }

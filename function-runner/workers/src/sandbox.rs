@@ -11,6 +11,8 @@ use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
 };
 
+use crate::worker::Terms;
+
 /// How many descriptors are closed one by one where they cannot be at once.
 const MOST_DESCRIPTORS: u64 = 65_536;
 
@@ -38,17 +40,18 @@ impl Restrictions {
     }
 }
 
-/// Shuts in a process with one thread, which may have so many bytes of memory of its own.
+/// Shuts in a process with one thread.
 ///
 /// # Errors
 ///
 /// When the system refuses what every Linux has: limits, and to gain no privileges.
-pub(crate) fn enter(memory: u64) -> io::Result<Restrictions> {
+pub(crate) fn enter(terms: &Terms) -> io::Result<Restrictions> {
     close_all_but_the_pipes();
     // Where memory runs out this is who goes, not the pool.
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     // Memory of the heap counts, by brk and by mmap; the program itself, as large as it may be, does not.
-    limit(Resource::Data, memory)?;
+    limit(Resource::Data, terms.memory)?;
+    limit(Resource::Stack, terms.stack)?;
     limit(Resource::Core, 0)?;
     limit(Resource::Fsize, 0)?;
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
@@ -59,7 +62,7 @@ pub(crate) fn enter(memory: u64) -> io::Result<Restrictions> {
     Ok(Restrictions { landlock, seccomp })
 }
 
-/// Lowers a limit. It is not raised where it is lower already.
+/// Sets a limit for good, to no more than it may be raised to.
 pub(crate) fn limit(resource: Resource, most: u64) -> io::Result<()> {
     let hard = rustix::process::getrlimit(resource).maximum;
     let most = hard.map_or(most, |hard| hard.min(most));

@@ -18,6 +18,8 @@ pub struct Terms {
     pub parent: u32,
     /// How much memory it may have, in bytes.
     pub memory: u64,
+    /// How large its stack may become, in bytes, where it may be as large. Up to 128 MiB are left free for it by the kernel.
+    pub stack: u64,
 }
 
 /// Tells the pool which part of a job is at work, so that it can be named if it is one too many.
@@ -57,7 +59,7 @@ pub fn serve(terms: Terms, work: impl Fn(Vec<u8>, &Progress) -> Vec<u8>) -> io::
         return Ok(());
     }
     let place = where_it_panics();
-    let restrictions = sandbox::enter(terms.memory)?;
+    let restrictions = sandbox::enter(&terms)?;
     say(Tag::Ready, &[&[restrictions.byte()]])?;
     while let Some(job) = next_job()? {
         // What a panic leaves behind is not looked at: the process ends.

@@ -202,6 +202,25 @@ async fn a_worker_that_dies_fails_its_job_alone_and_is_replaced() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn expressions_are_read_in_workers_however_deep_they_are() {
+    let scene = Scene::new(&["--workers=1"]);
+    let widget = |expression: &str| {
+        let annotations = format!("{{stoa.dev/health-current: \"{expression}\"}}");
+        format!("apiVersion: a.example.com/v1\nkind: Widget\nmetadata: {{name: w, annotations: {annotations}}}\n")
+    };
+    let generate = async |expression: &str| scene.begin("shop", "Auto", &widget(expression)).await.await.unwrap();
+    generate("status.phase == 'Running'").await.unwrap();
+    let deep = format!("{}1", "1+".repeat(4_000));
+    for (expression, why) in [("status.phase ==", "compilation failed"), (&deep, "recursion limit")] {
+        let (code, _, file, message) = told(&generate(expression).await.unwrap_err());
+        assert_eq!((code, file.as_str()), (Code::InvalidArgument, "s/a.yaml"));
+        assert!(message.contains(why), "{message}");
+    }
+    let replaced = ["panic", "died", "killed"].map(|cause| scene.metric(&ended(cause)));
+    assert_eq!(replaced, [0, 0, 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_worker_reaches_nothing_outside() {
     let scene = Scene::new(&["--workers=1"]);
     let found = scene.trial("reach").await.unwrap();
