@@ -82,7 +82,7 @@ impl Servers {
         let optional = |pid: Option<u32>| pid.map_or(Ok(Duration::ZERO), own_time);
         Ok(CpuTime([
             own_time(self.stoa)?,
-            own_time(self.runner)?,
+            with_workers_time(self.runner)?,
             own_time(self.apiserver)?,
             own_time(self.etcd)?,
             optional(self.sample)?,
@@ -107,13 +107,25 @@ pub(crate) fn resident(pid: u32) -> Result<u64> {
     memory(pid, "VmRSS:")
 }
 
-/// The most that it ever had.
+/// The most that a process ever had, and its workers that are there, all together.
 ///
 /// # Errors
 ///
 /// When it is gone.
-pub(crate) fn peak(pid: u32) -> Result<u64> {
-    memory(pid, "VmHWM:")
+pub(crate) fn peak_with_workers(pid: u32) -> Result<u64> {
+    // A worker that ends meanwhile has nothing any more.
+    let workers: u64 = children(pid)?.into_iter().filter_map(|worker| memory(worker, "VmHWM:").ok()).sum();
+    Ok(memory(pid, "VmHWM:")? + workers)
+}
+
+/// The processes that a process runs.
+fn children(pid: u32) -> Result<Vec<u32>> {
+    let processes = fs::read_dir("/proc")?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    let is_child = |process: &u32| {
+        let fields = stat(&process.to_string()).ok();
+        fields.and_then(|fields| fields.get(PARENT - 3)?.parse().ok()) == Some(pid)
+    };
+    Ok(processes.filter(is_child).collect())
 }
 
 fn memory(pid: u32, field: &str) -> Result<u64> {
@@ -128,6 +140,14 @@ fn own_time(pid: u32) -> Result<Duration> {
     time(&pid.to_string(), OWN)
 }
 
+/// The same with its workers, those that ended and those that are there.
+fn with_workers_time(pid: u32) -> Result<Duration> {
+    let workers: Duration = children(pid)?.into_iter().filter_map(|worker| own_time(worker).ok()).sum();
+    Ok(own_time(pid)? + time(&pid.to_string(), CHILDREN)? + workers)
+}
+
+/// The number of the field with who started a process, as proc(5) counts.
+const PARENT: usize = 4;
 /// The number of the field with a process's own user time, as proc(5) counts; its system time follows.
 const OWN: usize = 14;
 /// The same of the programs that it ran and waited for.
@@ -135,10 +155,14 @@ const CHILDREN: usize = 16;
 
 /// User and system time, from `/proc/<process>/stat`.
 fn time(process: &str, first: usize) -> Result<Duration> {
+    let ticks: u32 = stat(process)?.iter().skip(first - 3).take(2).map(|ticks| ticks.parse().unwrap_or(0)).sum();
+    Ok(TICK * ticks)
+}
+
+/// The fields of `/proc/<process>/stat` from the third on.
+fn stat(process: &str) -> Result<Vec<String>> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).with_context(|| format!("process {process}"))?;
     // The program's name, field 2, may contain anything, but ends with the last parenthesis.
     let (_, fields) = stat.rsplit_once(')').context("/proc/…/stat has no name in it")?;
-    let ticks = fields.split_whitespace().skip(first - 3).take(2);
-    let ticks: u32 = ticks.map(|ticks| ticks.parse::<u32>().unwrap_or(0)).sum();
-    Ok(TICK * ticks)
+    Ok(fields.split_whitespace().map(str::to_owned).collect())
 }

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use crate::client::{Call, Client};
 use crate::measure::{Bench, Side};
-use crate::process::peak;
+use crate::process::peak_with_workers;
 use crate::report::{Better, Numbers};
 use crate::scene::{Scene, git};
 use crate::size::MANY_CLIENTS;
@@ -25,6 +25,10 @@ const PATIENCE: Duration = Duration::from_secs(900);
 const TENANTS: usize = 10;
 /// Resources of a stack.
 const RESOURCES: usize = 10;
+/// Runs that the server has carried out at once, if it is not told otherwise.
+const PLACES: usize = 64;
+/// What the function-runner and its workers may have in memory, in bytes.
+const MEMORY: u64 = 1 << 30;
 const VERSION: &str = "v1alpha1";
 /// The label that tells runs of one kind from others.
 const BATCH: &str = "bench.stoa.dev/batch";
@@ -70,14 +74,23 @@ pub(crate) async fn measure(bench: &mut Bench, scene: &Scene) -> Result<()> {
     bench.report.row("previews at once, no change", "s, others", Better::Less, stoa(others));
     let megabytes = |bytes: u64| bytes as f64 / 1e6;
     let runner = bench.bed.servers.runner;
-    bench.report.row("function-runner, at most", "MB", Better::Less, stoa(megabytes(peak(runner)?)));
+    bench.report.row("function-runner, at most", "MB", Better::Less, stoa(megabytes(peak_with_workers(runner)?)));
+    // With fewer all of them have a place at once.
+    if stacks > 2 * PLACES {
+        ensure!(
+            others < all,
+            "tenants who have little to do waited for the one who asked for half of all and came first"
+        );
+    }
     bench.report.section(format!("one stack of {large} resources"));
     for (operation, title) in [("Apply", "apply, all new"), ("Preview", "preview, no change")] {
         let ends = stage.run(bench, std::slice::from_ref(&one), operation).await.context(title)?;
         bench.report.row(title, "s", Better::Less, stoa(last(&mut ends.values().flatten())));
         bench.settle().await?;
     }
-    bench.report.row("function-runner, at most", "MB", Better::Less, stoa(megabytes(peak(runner)?)));
+    let most = peak_with_workers(runner)?;
+    bench.report.row("function-runner, at most", "MB", Better::Less, stoa(megabytes(most)));
+    ensure!(most < MEMORY, "the function-runner and its workers had {} MB", megabytes(most));
     bench.report.note(
         "Of the stacks that are previewed at once one tenant has half, and asks first; the others are those of nine more",
     );
