@@ -5,6 +5,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 use parking_lot::Mutex;
 use stoa_engine::import::LEFT_AS_IMPORTED;
 use stoa_engine::owner::left_alone;
+use stoa_engine::timeout::timeout;
 use stoa_engine::{
     Action, DigestKeys, ObjectRef, PlannedAction, Problem, Resource, ResourceId, Sensitive, StateResource,
     problem::reason,
@@ -41,7 +42,7 @@ pub(crate) struct Caller {
     pub(crate) values: Arc<Values>,
     /// One for each call that may be under way.
     pub(crate) permits: Arc<Semaphore>,
-    /// How long one resource may take, waiting for its permit aside.
+    /// How long a resource may take that does not say it itself, waiting for its permit aside.
     pub(crate) timeout: Duration,
     /// No new try is begun when it fires.
     pub(crate) stop: CancellationToken,
@@ -58,6 +59,19 @@ pub(crate) struct Caller {
     pub(crate) on_the_way: Arc<Mutex<Option<Instant>>>,
 }
 
+/// How long something may take, and when that is over.
+#[derive(Clone, Copy)]
+struct Limit {
+    length: Duration,
+    end: Instant,
+}
+
+impl Limit {
+    fn from_now(length: Duration) -> Self {
+        Self { length, end: Instant::now() + length }
+    }
+}
+
 impl Caller {
     /// Carries out one action. `records` has what is recorded under its id, then what is under another.
     pub(crate) async fn call(&self, planned: &PlannedAction, records: &[StateResource]) -> ResourceResult {
@@ -66,8 +80,8 @@ impl Caller {
             return skipped(planned, "the run was stopped");
         }
         let told = Told::default();
-        let until = Instant::now() + self.timeout;
-        let mut result = match self.in_time(until, self.attempt(planned, records, &told)).await {
+        let limit = self.limit(planned, records);
+        let mut result = match self.in_time(limit, self.attempt(planned, records, &told)).await {
             Ok(result) => result,
             Err(message) => {
                 let message = match told.into_inner() {
@@ -78,7 +92,7 @@ impl Caller {
             }
         };
         if result.outcome == ResourceOutcome::Done
-            && let Some(problem) = self.establish(planned, until).await
+            && let Some(problem) = self.establish(planned, limit).await
         {
             result.message = problem.message.clone();
             result.problem = Some(problem);
@@ -91,9 +105,17 @@ impl Caller {
         result
     }
 
-    /// Waits for something, unless time is up, the run is stopped and its grace is over, or the grant is: the reason
-    /// then.
-    async fn in_time<T>(&self, until: Instant, work: impl Future<Output = T>) -> Result<T, String> {
+    /// How long a resource may take: as it is wanted, or else as it is recorded, says.
+    fn limit(&self, planned: &PlannedAction, records: &[StateResource]) -> Limit {
+        let wanted = self.values.wanted(&planned.id).map(|wanted| (&wanted.extensions, &wanted.attributes));
+        let said = wanted.or_else(|| records.first().map(|prior| (&prior.extensions, &prior.attributes)));
+        let length = said.and_then(|(extensions, attributes)| timeout(extensions, attributes).ok()?);
+        Limit::from_now(length.unwrap_or(self.timeout))
+    }
+
+    /// Waits for something, unless it takes longer than it may, the run is stopped and its grace is over, or the grant is:
+    /// the reason then.
+    async fn in_time<T>(&self, limit: Limit, work: impl Future<Output = T>) -> Result<T, String> {
         let stopped = async {
             self.stop.cancelled().await;
             tokio::time::sleep(self.grace).await;
@@ -101,7 +123,7 @@ impl Caller {
         let ended = async {
             tokio::select! {
                 done = work => Ok(done),
-                () = tokio::time::sleep_until(until) => Err(format!("it took longer than {:?}", self.timeout)),
+                () = tokio::time::sleep_until(limit.end) => Err(format!("it took longer than {:?}", limit.length)),
                 () = stopped => {
                     Err(format!("the run was stopped, and {:?} later the call was still under way", self.grace))
                 }
@@ -124,7 +146,7 @@ impl Caller {
 
     /// Waits until a definition that was applied is established, since its instances can be created only then. What
     /// is wrong if it is not: it was applied all the same.
-    async fn establish(&self, planned: &PlannedAction, until: Instant) -> Option<Problem> {
+    async fn establish(&self, planned: &PlannedAction, limit: Limit) -> Option<Problem> {
         if !planned.action.keeps() || !planned.action.is_call() || self.runtime.is_deferred() {
             return None;
         }
@@ -134,7 +156,7 @@ impl Caller {
         }
         let unhealthy = |message: String| Some(Problem::new(reason::UNHEALTHY, message).of(&planned.id));
         let told = Told::default();
-        match self.in_time(until, verify::wait(&*self.runtime, &ready, &|_, _| {}, &told)).await {
+        match self.in_time(limit, verify::wait(&*self.runtime, &ready, &|_, _| {}, &told)).await {
             Ok(Ok(Health::Failed)) => unhealthy("the definition is not accepted by the cluster".to_owned()),
             Ok(Ok(_)) => None,
             Ok(Err(error)) => Some(problem(&planned.id, &error, &ready.sensitive)),

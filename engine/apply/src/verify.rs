@@ -4,7 +4,7 @@ use std::{pin::pin, time::Duration};
 
 use futures_util::{StreamExt as _, future::BoxFuture, stream};
 use parking_lot::Mutex;
-use stoa_engine::{Problem, ResourceId, problem::reason};
+use stoa_engine::{Problem, ResourceId, problem::reason, timeout::timeout};
 use stoa_runtime::{Health, Runtime, RuntimeError};
 use tokio::{sync::mpsc, time::Instant};
 
@@ -16,17 +16,21 @@ const WATCHED: usize = 1024;
 /// The pause before a resource is watched again when that failed.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Waits for all of them, at most until the deadline, and returns what is wrong.
+/// Waits for all of them, each as long as it says or else as the limit is, and returns what is wrong.
 pub(crate) async fn verify(
     runtime: &dyn Runtime,
     observer: &dyn Observer,
     applied: &[(ResourceId, Ready)],
     limit: Duration,
 ) -> Vec<Problem> {
-    let deadline = Instant::now() + limit;
+    let start = Instant::now();
+    let until = |ready: &Ready| {
+        let said = timeout(&ready.desired.extensions, &ready.desired.attributes).ok().flatten();
+        start + said.unwrap_or(limit)
+    };
     let checks: Vec<BoxFuture<'_, Option<Problem>>> = applied
         .iter()
-        .map(|(id, ready)| -> BoxFuture<'_, _> { Box::pin(check(runtime, observer, id, ready, deadline)) })
+        .map(|(id, ready)| -> BoxFuture<'_, _> { Box::pin(check(runtime, observer, id, ready, until(ready))) })
         .collect();
     stream::iter(checks).buffer_unordered(WATCHED).filter_map(std::future::ready).collect().await
 }

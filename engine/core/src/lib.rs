@@ -33,6 +33,7 @@ pub mod sealed;
 pub mod sensitive;
 pub mod spec;
 pub mod state;
+pub mod timeout;
 pub mod unread;
 mod validate;
 

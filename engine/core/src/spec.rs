@@ -62,7 +62,8 @@ pub struct Resource {
     /// Whatever else the generator says: `GVK`, `kubeConfig`, `provider`,
     /// [`kusionstack.io/import-id`](crate::import::IMPORT_ID),
     /// [`stoa.dev/take-over-from`](crate::owner::TAKE_OVER_FROM), [`stoa.dev/force-conflicts`](crate::conflict::FORCE),
-    /// [`stoa.dev/recreate`](RECREATE), [`stoa.dev/ignore-fields`](crate::ignore::IGNORE_FIELDS), `healthPolicy` ….
+    /// [`stoa.dev/recreate`](RECREATE), [`stoa.dev/ignore-fields`](crate::ignore::IGNORE_FIELDS),
+    /// [`stoa.dev/timeout`](crate::timeout::TIMEOUT), `healthPolicy` ….
     #[serde(default, skip_serializing_if = "Map::is_empty", deserialize_with = "null_as_default")]
     pub extensions: Map<String, Value>,
 }
@@ -79,9 +80,18 @@ impl Resource {
 
     /// What the resource says of itself under a name, in its extensions or else in its annotations, which manifests have.
     pub fn setting(&self, name: &str) -> Option<&Value> {
-        let annotated = || self.attributes.get("metadata")?.get("annotations")?.get(name);
-        self.extensions.get(name).or_else(annotated)
+        setting(&self.extensions, &self.attributes, name)
     }
+}
+
+/// What is said under a name in extensions, or else in the annotations of attributes.
+pub(crate) fn setting<'r>(
+    extensions: &'r Map<String, Value>,
+    attributes: &'r Map<String, Value>,
+    name: &str,
+) -> Option<&'r Value> {
+    let annotated = || attributes.get("metadata")?.get("annotations")?.get(name);
+    extensions.get(name).or_else(annotated)
 }
 
 /// Everything that is wanted of one stack in one workspace.

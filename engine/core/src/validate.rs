@@ -14,6 +14,7 @@ use crate::problem::{Problem, reason};
 use crate::reference::{self, may_refer};
 use crate::resolve;
 use crate::spec::{Resource, ResourceId, ResourceType, Spec};
+use crate::timeout::timeout;
 use crate::unread::check_secrets;
 
 impl Spec {
@@ -57,6 +58,7 @@ impl Spec {
             }
             problems.extend(check_secrets(resource));
             problems.extend(Ignored::of(resource).err().map(|problem| problem.of(id)));
+            problems.extend(timeout(&resource.extensions, &resource.attributes).err().map(|problem| problem.of(id)));
             problems.extend(check_dependencies(resource, &known));
         }
         if !problems.is_empty() {

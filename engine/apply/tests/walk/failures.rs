@@ -1,8 +1,11 @@
 //! What happens when calls fail, hang or are stopped.
 
+use std::time::Duration;
+
 use serde_json::json;
 use stoa_apply::ResourceOutcome;
 use stoa_engine::problem::reason;
+use stoa_engine::timeout::TIMEOUT;
 use stoa_runtime::RuntimeError;
 use stoa_runtime::fake::Operation;
 use tokio::time::Instant;
@@ -82,6 +85,27 @@ async fn a_call_that_hangs_is_dropped_after_its_time() {
     assert_eq!(outcome.problems[0].message, "it took longer than 60s");
     assert_eq!(stack.keeper.result(&id("b")).outcome, ResourceOutcome::Done);
     assert_eq!(stack.keeper.result(&id("c")).outcome, ResourceOutcome::Skipped);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resource_may_take_as_long_as_it_says() {
+    let stack = Stack::default();
+    let slow = |name: &str, timeout: &str| {
+        let mut map = config_map(name, &[], json!({"a": "1"}));
+        map["extensions"] = json!({TIMEOUT: timeout});
+        map
+    };
+    let _hang = [stack.cloud.gate(&id("a")), stack.cloud.gate(&id("b"))];
+    let start = Instant::now();
+    let outcome = stack.apply(&spec(vec![slow("a", "5s"), slow("b", "10m"), config_map("c", &[], json!({}))])).await;
+    let messages: Vec<&str> = outcome.problems.iter().map(|problem| problem.message.as_str()).collect();
+    assert_eq!(messages, ["it took longer than 5s", "it took longer than 600s"]);
+    assert!(start.elapsed() >= Duration::from_secs(600));
+
+    let problems = stack.refusal(stack.runtime(), &spec(vec![slow("d", "soon")])).await;
+    let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    let message = "`soon` is no duration such as 90s, 15m or 1h30m";
+    assert_eq!(told, [format!("{}: extensions[\"{TIMEOUT}\"]: {message}", id("d"))]);
 }
 
 #[tokio::test]

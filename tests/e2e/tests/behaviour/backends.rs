@@ -1,7 +1,8 @@
-//! Documents in a bucket of a real S3 server, set up with kubectl.
+//! Documents in directories and in a bucket of a real S3 server, set up with kubectl.
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -9,10 +10,19 @@ use stoa_e2e::fixture::{Organization, config_maps};
 use stoa_e2e::{Cluster, Kubectl, Server as _, Standalone, run};
 use stoa_test_s3::{REGION, S3Server};
 
+/// The documents below a folder, by their paths.
+fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let of = |path: PathBuf| match path.is_dir() {
+        true => contents(&path),
+        false => BTreeMap::from([(path.clone(), fs::read(path).unwrap())]),
+    };
+    entries.flat_map(|entry| of(entry.path())).collect()
+}
+
 /// How many documents are below a folder.
 fn documents(folder: &Path) -> usize {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.map(|entry| if entry.path().is_dir() { documents(&entry.path()) } else { 1 }).sum()
+    contents(folder).len()
 }
 
 fn state(kubectl: &Kubectl, organization: &str, release: &str) -> String {
@@ -141,4 +151,26 @@ stringData: {{accessKey: {id}, secretKey: {key}}}
             assert!(!is_there, "{key} is in {place}");
         }
     }
+}
+
+#[test]
+fn damaged_documents_are_told_of_and_stay_as_they_are() {
+    let server = Standalone::shared();
+    let organization = Organization::create(&*server);
+    let name = organization.name.as_str();
+    organization.stack("web", &config_maps("web", 2, "first"));
+    organization.succeed("web", "Apply", "");
+    organization.stack("web", &config_maps("web", 2, "second"));
+    organization.succeed("web", "Apply", "");
+    let folder = server.data().join("documents").join(name);
+    let whole = contents(&folder);
+    let damaged: BTreeMap<_, _> = whole.iter().map(|(path, bytes)| (path, bytes[..bytes.len() / 2].to_vec())).collect();
+    damaged.iter().for_each(|(path, bytes)| fs::write(path, bytes).unwrap());
+    let said = organization.fail("web", "Rollback", "release: 1");
+    assert!(said.contains("is corrupt"), "{said}");
+    for (path, bytes) in damaged {
+        assert_eq!(fs::read(path).unwrap(), bytes, "{} was overwritten", path.display());
+    }
+    whole.iter().for_each(|(path, bytes)| fs::write(path, bytes).unwrap());
+    organization.succeed("web", "Rollback", "release: 1");
 }

@@ -81,6 +81,12 @@ fn custom_resource_and_its_definition_are_one_run_that_waits_for_what_the_resour
     let said = organization.fail("web", "Apply", "");
     assert!(said.contains("`failed` of its health policy holds"), "{said}");
 
+    set("Starting");
+    let impatient = spec(&namespace, policy).replace("healthPolicy:", "stoa.dev/timeout: 2s\n    healthPolicy:");
+    organization.stack("web", &impatient.replace("size: 1", "size: 3"));
+    let said = organization.fail("web", "Apply", "");
+    assert!(said.contains("is not healthy in time: `current` of its health policy does not hold yet"), "{said}");
+
     organization.stack("web", &spec(&namespace, "{health.kcl: 'assert res.status.ready'}"));
     let run = organization.ended(&organization.start("web", "Preview", ""), PATIENCE);
     let message = condition(&run, "Failed")["message"].as_str().unwrap_or_default().to_owned();
