@@ -34,6 +34,8 @@ pub(crate) struct Pull {
     merged_at: Option<String>,
     #[serde(default)]
     merge_commit_sha: Option<String>,
+    #[serde(default)]
+    mergeable: Option<bool>,
     head: Branch,
     base: Branch,
 }
@@ -115,7 +117,8 @@ impl TryFrom<Pull> for PullRequest {
         }
         let commit = |sha: Option<String>| sha.filter(|sha| !sha.is_empty());
         let (head_commit, merge_commit) = (commit(pull.head.sha.clone()), commit(pull.merge_commit_sha));
-        if [&head_commit, &merge_commit].into_iter().flatten().any(|sha| !is_commit(sha)) {
+        let base_commit = commit(pull.base.sha.clone());
+        if [&head_commit, &merge_commit, &base_commit].into_iter().flatten().any(|sha| !is_commit(sha)) {
             return Err(malformed("a commit that is none"));
         }
         let state = match pull.state.as_str() {
@@ -143,6 +146,8 @@ impl TryFrom<Pull> for PullRequest {
             is_fork,
             base: pull.base.name,
             is_to_default,
+            base_commit,
+            is_mergeable: pull.mergeable,
         })
     }
 }

@@ -44,6 +44,10 @@ pub struct PullRequest {
     pub base: String,
     /// Whether that is the repository's default branch.
     pub is_to_default: bool,
+    /// The commit of that branch, as far as the server tells.
+    pub base_commit: Option<String>,
+    /// Whether it can be merged as it is; nothing while the server does not know.
+    pub is_mergeable: Option<bool>,
 }
 
 /// What became of a pull request.

@@ -214,29 +214,71 @@ impl Server {
 
     /// Everything of a list, however many pages that are.
     async fn all<T: DeserializeOwned>(&self, path: &str, query: &str) -> Result<Vec<T>, PullError> {
-        let size = match self.address.provider {
-            Provider::Gitea => "limit",
-            Provider::GitHub => "per_page",
-        };
         let mut all = Vec::new();
-        for page in 1..=PAGES {
-            let path = format!("{path}?{query}{size}={PAGE}&page={page}");
-            let (headers, body) = self.call(Method::GET, &path, None).await?;
-            let of_page: Vec<T> = answers::decode(&body)?;
-            let links = headers.get_all(header::LINK).iter().filter_map(|link| link.to_str().ok());
-            let is_last = of_page.is_empty() || !links.into_iter().any(|link| link.contains("rel=\"next\""));
+        for number in 1..=PAGES {
+            let (of_page, is_last) = self.page(path, query, number).await?;
             all.extend(of_page);
             if is_last {
                 return Ok(all);
             }
         }
+        Err(self.too_many())
+    }
+
+    /// One page of a list, from 1 on, and whether it is the last.
+    async fn page<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        query: &str,
+        number: usize,
+    ) -> Result<(Vec<T>, bool), PullError> {
+        let size = match self.address.provider {
+            Provider::Gitea => "limit",
+            Provider::GitHub => "per_page",
+        };
+        let path = format!("{path}?{query}{size}={PAGE}&page={number}");
+        let (headers, body) = self.call(Method::GET, &path, None).await?;
+        let of_page: Vec<T> = answers::decode(&body)?;
+        let mut links = headers.get_all(header::LINK).iter().filter_map(|link| link.to_str().ok());
+        let is_last = of_page.is_empty() || !links.any(|link| link.contains("rel=\"next\""));
+        Ok((of_page, is_last))
+    }
+
+    fn too_many(&self) -> PullError {
         let message = format!("{} has more than {} of what was asked for", self.address.shown(), PAGES * PAGE);
-        Err(PullError::Refused(message))
+        PullError::Refused(message)
     }
 
     async fn open_pulls(&self, query: &str) -> Result<Vec<PullRequest>, PullError> {
         let pulls: Vec<Pull> = self.all(&self.path("pulls"), &format!("state=open&{query}")).await?;
         pulls.into_iter().map(PullRequest::try_from).collect()
+    }
+
+    /// The open pull request of two branches, among all that are open: those that were changed last come first, and no more are
+    /// read than it takes.
+    async fn find_listed(&self, head: &str, base: &str) -> Result<Option<PullRequest>, PullError> {
+        let query = match self.address.provider {
+            Provider::Gitea => "state=open&sort=recentupdate&".to_owned(),
+            Provider::GitHub => {
+                let of = escaped(&format!("{}:{head}", self.address.owner));
+                format!("state=open&head={of}&base={}&", escaped(base))
+            }
+        };
+        let is_it = |pull: &PullRequest| pull.head == head && pull.base == base && !pull.is_fork;
+        let path = self.path("pulls");
+        for number in 1..=PAGES {
+            let (of_page, is_last) = self.page::<Pull>(&path, &query, number).await?;
+            for pull in of_page {
+                let pull = PullRequest::try_from(pull)?;
+                if is_it(&pull) {
+                    return Ok(Some(pull));
+                }
+            }
+            if is_last {
+                return Ok(None);
+            }
+        }
+        Err(self.too_many())
     }
 
     /// Who we are; nobody where the server does not tell, as GitHub does not tell an app.
@@ -250,6 +292,11 @@ impl Server {
         });
         Ok(login.await?.as_deref())
     }
+}
+
+/// A text as a part of a path or query.
+fn escaped(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
 /// At most so many characters, and how much that leaves out.
@@ -288,16 +335,18 @@ impl PullRequests for Server {
     }
 
     async fn find(&self, head: &str, base: &str) -> Result<Option<PullRequest>, PullError> {
-        let escaped = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
-        let query = match self.address.provider {
-            // Gitea has no such filter.
-            Provider::Gitea => String::new(),
-            Provider::GitHub => {
-                format!("head={}&base={}&", escaped(&format!("{}:{head}", self.address.owner)), escaped(base))
+        // Gitea tells one of the two branches, which may be closed; without any, there is no open one either.
+        if self.address.provider == Provider::Gitea && !base.contains('/') {
+            let head: String = head.split('/').map(escaped).collect::<Vec<_>>().join("/");
+            let path = self.path(&format!("pulls/{}/{head}", escaped(base)));
+            match self.get_json::<Pull>(&path).await.and_then(PullRequest::try_from) {
+                Ok(pull) if pull.state == PullState::Open => return Ok(Some(pull)),
+                Err(PullError::NotFound(_)) => return Ok(None),
+                Ok(_) => {}
+                Err(error) => return Err(error),
             }
-        };
-        let pulls = self.open_pulls(&query).await?;
-        Ok(pulls.into_iter().find(|pull| pull.head == head && pull.base == base && !pull.is_fork))
+        }
+        self.find_listed(head, base).await
     }
 
     async fn list_open(&self, base: &str) -> Result<Vec<PullRequest>, PullError> {
@@ -313,7 +362,7 @@ impl PullRequests for Server {
         match self.send::<Pull>(Method::POST, &self.path("pulls"), body).await {
             Ok(pull) => pull.try_into(),
             // Gitea answers 409 and GitHub 422 where there is one already, as after a try whose answer was lost.
-            Err(PullError::Refused(why)) => self.find(head, base).await?.ok_or(PullError::Refused(why)),
+            Err(PullError::Refused(why)) => self.find_listed(head, base).await?.ok_or(PullError::Refused(why)),
             Err(error) => Err(error),
         }
     }

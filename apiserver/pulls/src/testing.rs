@@ -204,14 +204,26 @@ impl Pull {
         let url = format!("https://git.example.com/{}/pulls/{}", self.repository, self.number);
         // As Gitea has it.
         let is_there = self.fork.is_some() || commit(root, &self.repository, &self.head).is_some();
+        let base = commit(root, &self.repository, &self.base).map(|it| it.to_string()).unwrap_or_default();
         let head = if is_there { self.head.clone() } else { format!("refs/pull/{}/head", self.number) };
         json!({
             "number": self.number, "html_url": url, "title": self.title, "body": self.body, "state": self.state,
             "merged": self.merged.is_some(), "merge_commit_sha": self.merged.map(|it| it.to_string()),
-            "user": {"login": self.author},
+            "user": {"login": self.author}, "mergeable": self.is_mergeable(root),
             "head": {"ref": head, "label": self.head, "sha": sha.to_string(), "repo": {"full_name": of}},
-            "base": {"ref": self.base, "sha": "", "repo": {"full_name": self.repository, "default_branch": "main"}},
+            "base": {
+                "ref": self.base, "sha": base, "repo": {"full_name": self.repository, "default_branch": "main"},
+            },
         })
+    }
+
+    fn is_mergeable(&self, root: &Path) -> bool {
+        let repository = Repository::open_bare(root.join(format!("{}.git", self.repository))).unwrap();
+        let branches = [&self.base, &self.head].map(|branch| commit(root, &self.repository, branch));
+        let [Some(base), Some(head)] = branches.map(|id| id.and_then(|id| repository.find_commit(id).ok())) else {
+            return false;
+        };
+        self.state == "open" && !repository.merge_commits(&base, &head, None).unwrap().has_conflicts()
     }
 }
 
@@ -250,10 +262,23 @@ impl Shared {
             ("GET", ["pulls"]) => {
                 let page = query.split('&').find_map(|pair| pair.strip_prefix("page=")).unwrap_or("1").to_owned();
                 let open = state.pulls.iter().filter(|pull| pull.repository == repository && pull.state == "open");
+                let mut open: Vec<&Pull> = open.collect();
+                if query.contains("sort=recentupdate") {
+                    open.reverse();
+                }
                 // Small pages, as administrators may set.
                 let skipped = (page.parse::<usize>().unwrap() - 1) * 2;
-                let of_page: Vec<Value> = open.skip(skipped).take(2).map(|pull| pull.json(&self.root)).collect();
+                let of_page: Vec<Value> = open.iter().skip(skipped).take(2).map(|pull| pull.json(&self.root)).collect();
                 (StatusCode::OK, of_page.into())
+            }
+            // The first by base and head, whatever became of it, as at Gitea.
+            ("GET", ["pulls", base, of @ ..]) if !of.is_empty() => {
+                let head = of.join("/");
+                let head = percent_encoding::percent_decode_str(&head).decode_utf8_lossy().into_owned();
+                let is_it = |pull: &&Pull| {
+                    pull.repository == repository && pull.fork.is_none() && pull.base == *base && pull.head == head
+                };
+                state.pulls.iter().find(is_it).map_or(not_found, |pull| (StatusCode::OK, pull.json(&self.root)))
             }
             ("POST", ["pulls"]) => {
                 let (head, base) = (text("head").unwrap(), text("base").unwrap());

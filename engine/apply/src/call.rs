@@ -342,9 +342,19 @@ where
     F: Future<Output = Result<T, RuntimeError>>,
 {
     let mut wait = *BACKOFF.start();
-    let patience = Instant::now() + PATIENCE;
+    let mut patience = Instant::now() + PATIENCE;
     loop {
         match call().await {
+            // Who says when to come again is there, and whoever waits for that has no less patience left.
+            Err(RuntimeError::Limited { message, wait: asked }) => {
+                let said = sensitive.redact(&message);
+                tracing::info!(error = said, wait = ?asked, "waiting as long as a server asks to");
+                *told.lock() = Some(said);
+                if stop.run_until_cancelled(tokio::time::sleep(asked)).await.is_none() {
+                    return Err(RuntimeError::Limited { message, wait: asked });
+                }
+                patience += asked;
+            }
             Err(error @ RuntimeError::Unavailable { .. }) if Instant::now() < patience => {
                 let said = sensitive.redact(&error.to_string());
                 tracing::debug!(error = said, ?wait, "trying again");
@@ -393,4 +403,34 @@ pub(crate) fn failed(planned: &PlannedAction, problem: Problem) -> ResourceResul
 
 pub(crate) fn skipped(planned: &PlannedAction, why: &str) -> ResourceResult {
     ResourceResult { outcome: ResourceOutcome::Skipped, message: why.to_owned(), ..done(planned, None, None) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_says_when_to_come_again_is_waited_for_however_long_that_is() {
+        let limited = || RuntimeError::Limited { message: "slow down".to_owned(), wait: Duration::from_secs(600) };
+        let calls = AtomicU32::new(0);
+        let call = || {
+            let is_let_in = calls.fetch_add(1, SeqCst) == 2;
+            async move { if is_let_in { Ok(()) } else { Err(limited()) } }
+        };
+        let (stop, sensitive, told) = (CancellationToken::new(), Sensitive::default(), Told::default());
+        let start = Instant::now();
+        retried(&stop, &sensitive, &told, call).await.unwrap();
+        assert_eq!((start.elapsed().as_secs(), calls.load(SeqCst)), (1200, 3), "it is not asked before its time");
+        // Whoever stops need not wait.
+        let start = Instant::now();
+        let waiting = retried(&stop, &sensitive, &told, || async { Err::<(), _>(limited()) });
+        let stopped = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            stop.cancel();
+        };
+        let (refused, ()) = tokio::join!(waiting, stopped);
+        assert!(matches!(refused, Err(RuntimeError::Limited { .. })) && start.elapsed() < Duration::from_secs(2));
+    }
 }

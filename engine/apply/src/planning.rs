@@ -281,7 +281,9 @@ pub(crate) fn said(error: &RuntimeError, sensitive: &Sensitive) -> Problem {
         RuntimeError::Rejected { field, .. } => (reason::REJECTED, field.as_deref()),
         RuntimeError::Conflict(_) => (reason::CONFLICT, None),
         RuntimeError::Owned(_) => (reason::OWNED_BY_ANOTHER, None),
-        RuntimeError::Unavailable { .. } | RuntimeError::GivenUp { .. } => (reason::UNAVAILABLE, None),
+        RuntimeError::Unavailable { .. } | RuntimeError::GivenUp { .. } | RuntimeError::Limited { .. } => {
+            (reason::UNAVAILABLE, None)
+        }
         RuntimeError::Invalid { field, .. } => (reason::INVALID_RESOURCE, field.as_deref()),
     };
     Problem::new(why, sensitive.redact(&error.to_string())).at(field.unwrap_or_default())

@@ -86,11 +86,11 @@ pub(crate) async fn propose(
     let earlier = earlier.filter(|pull| pull.base == base_name && pull.head == head_name && !pull.is_fork);
     let (run, of_grant) = (Arc::clone(&runtime.run), grant.clone());
     let state = earlier.as_ref().map(|pull| pull.state.clone());
-    let work = Branching { run, changes, earlier: state, grant: of_grant };
+    let work = Branching { run, base: base_name.clone(), changes, earlier: state, grant: of_grant };
     let branched = runtime.blocking(move |base| work.write(base, &branch)).await?;
-    let proposal = |pull: &PullRequest, commit: String, state| {
-        let proposal =
-            Proposal { number: pull.number, url: pull.url.clone(), branch: head_name.clone(), commit, state };
+    let proposal = |pull: &PullRequest, commit: String, state, blocked| {
+        let (number, url, branch) = (pull.number, pull.url.clone(), head_name.clone());
+        let proposal = Proposal { number, url, branch, commit, state, blocked };
         Finished { proposal: Some(proposal), ..Finished::default() }
     };
     match branched {
@@ -106,9 +106,9 @@ pub(crate) async fn propose(
                 None => pulls.find(&head_name, &base_name).await.map_err(|err| explain(&err))?,
             };
             let pull = pull.ok_or_else(|| rejected("another run of the deployment has taken the branch".to_owned()))?;
-            Ok(proposal(&pull, commit, state))
+            Ok(proposal(&pull, commit, state, None))
         }
-        Branched::Ready { commit, text } => {
+        Branched::Ready { commit, text, blocked } => {
             let pull = match earlier {
                 Some(pull) => Some(pull),
                 None => pulls.find(&head_name, &base_name).await.map_err(|err| explain(&err))?,
@@ -125,7 +125,7 @@ pub(crate) async fn propose(
                     pull
                 }
             };
-            Ok(proposal(&pull, commit, ProposalState::Open))
+            Ok(proposal(&pull, commit, ProposalState::Open, blocked))
         }
     }
 }
@@ -151,7 +151,8 @@ async fn withdraw(
 fn explain(err: &PullError) -> RuntimeError {
     let message = format!("pull requests: {err}");
     match err {
-        PullError::Limited { .. } | PullError::Unavailable(_) => RuntimeError::Unavailable { message },
+        PullError::Limited { wait, .. } => RuntimeError::Limited { message, wait: *wait },
+        PullError::Unavailable(_) => RuntimeError::Unavailable { message },
         PullError::Unauthorized(_) | PullError::NotFound(_) | PullError::Refused(_) | PullError::Malformed(_) => {
             RuntimeError::Rejected { message, field: Some(FIELD.to_owned()) }
         }
@@ -168,13 +169,15 @@ enum Branched {
     InBase { finished: Finished, is_stale: bool },
     /// The proposal is no more.
     Ended { commit: String, state: ProposalState },
-    /// The branch has the changes; people are to be asked.
-    Ready { commit: String, text: Text },
+    /// The branch has the changes; people are to be asked, who may have something in the way.
+    Ready { commit: String, text: Text, blocked: Option<String> },
 }
 
 /// What is done with the repository, on a thread that may wait.
 struct Branching {
     run: Arc<RunInfo>,
+    /// The branch that is proposed to.
+    base: String,
     changes: Gathered,
     /// What became of the pull request of an earlier try.
     earlier: Option<PullState>,
@@ -208,7 +211,9 @@ impl Branching {
                 Decision::Done(branched) => return Ok(branched),
                 Decision::Refused(error) => return Err(error),
                 Decision::Push { commit, text } => match head.advance(&repository, on_branch, commit, &self.grant)? {
-                    Advance::Done => return Ok(Branched::Ready { commit: commit.to_string(), text }),
+                    Advance::Done => {
+                        return Ok(Branched::Ready { commit: commit.to_string(), text, blocked: None });
+                    }
                     Advance::Raced(why) => last = why,
                 },
             }
@@ -281,9 +286,21 @@ impl Branching {
             return Ok(Decision::Push { commit, text });
         };
         if self.is_proposed(repository, &base, branch, &draft, &unmerged)? {
-            return Ok(Decision::Done(Branched::Ready { commit: branch.to_string(), text }));
+            return Ok(Decision::Done(Branched::Ready { commit: branch.to_string(), text, blocked: None }));
         }
         if let Some(foreign) = &unmerged.foreign {
+            let there = repository.find_commit(branch)?.tree()?;
+            if unmerged.has_own && commit::holds(&there, &self.changes, &draft.others)? {
+                // What is proposed is still there. Whoever pushed to the branch can bring it to what the base is now.
+                let blocked = format!(
+                    "{} changed the same files, and branch {} has commits of others, which are not overwritten: {foreign}; \
+                     merge the one into the other, or close the pull request",
+                    self.base,
+                    head.branch()
+                );
+                let commit = branch.to_string();
+                return Ok(Decision::Done(Branched::Ready { commit, text, blocked: Some(blocked) }));
+            }
             let message = format!(
                 "branch {} has commits of others, which are not overwritten: {foreign}; merge or close its pull request, or \
                  delete the branch, and start another run",

@@ -13,6 +13,7 @@ mod limit;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::{Map, Value};
@@ -150,6 +151,8 @@ pub struct Proposal {
     pub commit: String,
     /// What became of it.
     pub state: ProposalState,
+    /// What keeps people from merging it, and has to be left to them; nothing where it is not known that there is something.
+    pub blocked: Option<String>,
 }
 
 /// What became of a proposal that is not merged.
@@ -284,6 +287,14 @@ pub enum RuntimeError {
         /// What came of the last that was asked.
         message: String,
     },
+    /// A server asks not to be asked for so long: trying again helps after that. Nothing of the call was done there.
+    #[error("{message}")]
+    Limited {
+        /// What happened.
+        message: String,
+        /// For how long from now.
+        wait: Duration,
+    },
     /// The resource cannot be handled by this runtime as it is written.
     #[error("{message}")]
     Invalid {
@@ -315,6 +326,6 @@ impl RuntimeError {
 
     /// Whether the same call may succeed later.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::Unavailable { .. } | Self::GivenUp { .. })
+        matches!(self, Self::Unavailable { .. } | Self::GivenUp { .. } | Self::Limited { .. })
     }
 }

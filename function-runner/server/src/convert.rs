@@ -112,8 +112,9 @@ pub(crate) fn proposal(proposal: stoa_runtime::Proposal) -> Proposal {
         ProposalState::Closed => ("Closed", String::new()),
         ProposalState::Superseded(by) => ("Superseded", by),
     };
-    let stoa_runtime::Proposal { number, url, branch, commit, .. } = proposal;
-    Proposal { number, url, branch, commit, state: state.to_owned(), by }
+    let stoa_runtime::Proposal { number, url, branch, commit, blocked, .. } = proposal;
+    let (state, blocked) = (state.to_owned(), blocked.unwrap_or_default());
+    Proposal { number, url, branch, commit, state, by, blocked, ..Proposal::default() }
 }
 
 pub(crate) fn plan(planned: Planned) -> PlanResponse {

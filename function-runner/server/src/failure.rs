@@ -120,7 +120,9 @@ pub(crate) fn runtime_problem(err: &RuntimeError) -> Problem {
         RuntimeError::Rejected { field, .. } => (reason::REJECTED, field.clone()),
         RuntimeError::Conflict(_) => (reason::CONFLICT, None),
         RuntimeError::Owned(_) => (reason::OWNED_BY_ANOTHER, None),
-        RuntimeError::Unavailable { .. } | RuntimeError::GivenUp { .. } => (reason::UNAVAILABLE, None),
+        RuntimeError::Unavailable { .. } | RuntimeError::GivenUp { .. } | RuntimeError::Limited { .. } => {
+            (reason::UNAVAILABLE, None)
+        }
         RuntimeError::Invalid { field, .. } => (reason::INVALID_RESOURCE, field.clone()),
     };
     Problem { field: field.unwrap_or_default(), ..problem(reason, err.to_string()) }

@@ -253,7 +253,9 @@ impl Runtimes {
             branch: pull.head,
             commit: pull.head_commit.unwrap_or_default(),
             state: state.to_owned(),
-            by: String::new(),
+            in_conflict: pull.is_mergeable == Some(false),
+            base_commit: pull.base_commit.unwrap_or_default(),
+            ..Proposal::default()
         })
     }
 

@@ -96,6 +96,43 @@ async fn pull_request_is_opened_once_updated_and_found_by_its_branch() {
 }
 
 #[tokio::test]
+async fn pull_request_is_found_without_reading_all_that_are_open() {
+    let bed = Bed::new().await;
+    let server = bed.server();
+    for number in 0..7 {
+        let branch = format!("b{number}");
+        bed.commit(&branch, "b", &branch);
+        bed.forge.open("shop/deploy", &branch, "main", None);
+    }
+    let asked = async |found: Option<u64>| {
+        let before = bed.forge.requests().len();
+        let pull = server.find("stoa/shop/web-dev", "main").await.unwrap();
+        assert_eq!(pull.map(|pull| pull.number), found);
+        bed.forge.requests().len() - before
+    };
+    assert_eq!(asked(None).await, 1, "there never was one");
+    bed.commit("stoa/shop/web-dev", "a", "1");
+    server.open("stoa/shop/web-dev", "main", &text("one")).await.unwrap();
+    assert_eq!(asked(Some(8)).await, 1);
+    // The server tells of the first that there was; the one that is open was changed last.
+    server.close(8).await.unwrap();
+    server.open("stoa/shop/web-dev", "main", &text("two")).await.unwrap();
+    assert_eq!(asked(Some(9)).await, 2);
+}
+
+#[tokio::test]
+async fn server_says_whether_a_pull_request_can_be_merged_as_it_is() {
+    let bed = Bed::new().await;
+    let server = bed.server();
+    bed.commit("stoa/x", "a", "1");
+    server.open("stoa/x", "main", &text("one")).await.unwrap();
+    assert_eq!(server.get(1).await.unwrap().is_mergeable, Some(true));
+    let base = bed.commit("main", "a", "2");
+    let pull = server.get(1).await.unwrap();
+    assert_eq!((pull.is_mergeable, pull.base_commit), (Some(false), Some(base.to_string())));
+}
+
+#[tokio::test]
 async fn comment_is_written_once_and_only_over_our_own() {
     let bed = Bed::new().await;
     bed.commit("b", "b", "1");

@@ -74,7 +74,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
             },
             _ = sweep.tick() => {
                 scheduler.sweep().await;
-                scheduler.tell_waiting().await;
+                scheduler.tell_waiting();
             }
         }
     }
@@ -98,6 +98,8 @@ struct Scheduler {
     later: HashMap<ObjectKey, Instant>,
     /// What those that wait know of why.
     told: Told,
+    /// Those that are told now. A log that is slow is not to keep the others from beginning.
+    telling: Option<AbortOnDropHandle<waiting::Due>>,
     tasks: JoinSet<String>,
 }
 
@@ -211,6 +213,7 @@ impl Scheduler {
             began: HashMap::new(),
             later: HashMap::new(),
             told: Told::default(),
+            telling: None,
             tasks: JoinSet::new(),
         }
     }
@@ -445,12 +448,24 @@ impl Scheduler {
         in_lanes.chain(self.places.waiting())
     }
 
-    /// Has those that wait say what for.
-    async fn tell_waiting(&mut self) {
+    /// Has those that wait say what for, a few at a time. Waits for none of them.
+    fn tell_waiting(&mut self) {
+        match self.telling.take() {
+            Some(telling) if !telling.is_finished() => {
+                self.telling = Some(telling);
+                return;
+            }
+            // A task that failed has told nobody, who are told again.
+            Some(telling) => self.told.note(telling.now_or_never().and_then(Result::ok).unwrap_or_default()),
+            None => {}
+        }
         let Ok(runs) = self.services.lookup.api::<Run>() else { return };
         let mut told = std::mem::take(&mut self.told);
-        told.tell(&runs, self.waiting()).await;
+        let due = told.due(self.waiting());
         self.told = told;
+        if !due.is_empty() {
+            self.telling = Some(AbortOnDropHandle::new(tokio::spawn(waiting::tell(runs, due))));
+        }
     }
 
     /// Looks at what was put off.

@@ -43,6 +43,13 @@ pub(super) async fn note(
             status.deployments.sort_by(|a, b| a.workspace.cmp(&b.workspace));
         }
         let Some(deployment) = status.deployments.iter_mut().find(|d| d.workspace == workspace) else { return };
+        // It had given its turn away, and has nothing to say of a deployment that is another's by now.
+        if run_status.phase == RunPhase::AwaitingMerge
+            && matches!(phase, RunPhase::Failed | RunPhase::Canceled)
+            && deployment.last_run.as_ref().is_some_and(|last| *last != run.name_any())
+        {
+            return;
+        }
         deployment.last_run = Some(run.name_any());
         deployment.phase = Some(phase);
         if let Some(state) = &state {

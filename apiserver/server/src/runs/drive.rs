@@ -74,7 +74,7 @@ pub(crate) async fn drive(
             }
             // Whoever decides about the plan has the run taken up again, and so does whoever cancels it.
             Err(Halt::AwaitingApproval | Halt::AwaitingMerge) => return,
-            Err(Halt::Superseded(by)) => execution.finish_superseded(&by).await,
+            Err(Halt::Superseded(message)) => execution.finish(RunPhase::Canceled, reason::SUPERSEDED, &message).await,
             Err(Halt::Canceled) if execution.is_overdue() => execution.finish_timed_out(&last_complaint).await,
             Err(Halt::Canceled) => execution.finish_canceled().await,
             Err(Halt::Failed { reason, message }) => execution.finish(RunPhase::Failed, reason, &message).await,

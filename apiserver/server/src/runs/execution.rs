@@ -167,12 +167,6 @@ impl Execution {
         }
     }
 
-    /// Ends a run in whose place another one proposes its changes.
-    pub(super) async fn finish_superseded(&mut self, by: &str) -> Result<(), Halt> {
-        let message = format!("run {by} proposes its changes in place of those of this one");
-        self.finish(RunPhase::Canceled, reason::SUPERSEDED, &message).await
-    }
-
     /// Ends the run. That it has ended is written last, so that whoever sees it sees the rest too,
     /// and a crash before leaves a run that is taken up again.
     pub(crate) async fn finish(&mut self, phase: RunPhase, reason: &str, message: &str) -> Result<(), Halt> {

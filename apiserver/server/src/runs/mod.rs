@@ -100,7 +100,7 @@ pub(crate) enum Halt {
     AwaitingApproval,
     /// Somebody has to merge its pull request; the run is put down and looks every so often.
     AwaitingMerge,
-    /// Another run, whose name this is, proposes other changes in the place of its own.
+    /// Another run took its place, as this sentence says: what it proposed is not its own to record any more.
     Superseded(String),
     /// The run's lease is lost or its object is gone: whoever has it now goes on.
     Abandoned(String),

@@ -279,6 +279,9 @@ pub struct PullRequestStatus {
     /// When the run began to wait for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<Time>,
+    /// The number of the last release when it did; 0 before the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub release: Option<i64>,
     /// When the run went on, since it was merged, closed, or changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_time: Option<Time>,

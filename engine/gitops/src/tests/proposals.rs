@@ -257,6 +257,47 @@ async fn base_that_moved_is_taken_in_without_force() {
 }
 
 #[tokio::test]
+async fn base_that_moved_is_left_to_people_who_pushed_to_the_branch() {
+    for scene in Scene::both().await {
+        scene.propose("u-1", None, &[("a", "1")]).await;
+        let theirs = scene.push(BRANCH, "notes.md", "mine\n");
+        scene.push("main", "dev/shop/configmap-a.yaml", "others: too\n");
+        let waits = scene.propose("u-1", Some(1), &[("a", "1")]).await;
+        assert_eq!((waits.state, waits.commit.as_str()), (ProposalState::Open, theirs.to_string().as_str()));
+        let blocked = waits.blocked.expect("it is told why");
+        assert!(blocked.contains("by Bob") && blocked.starts_with("main changed the same files"), "{blocked}");
+        assert_eq!(scene.head(BRANCH), Some(theirs), "nothing of theirs is lost");
+    }
+}
+
+#[tokio::test]
+async fn revisions_past_a_commit_have_it_and_a_branch_that_was_rewritten_has_lost_it() {
+    use crate::{Compliance, Reading};
+    for scene in Scene::both().await {
+        let [first, second] = ["1", "2"].map(|content| scene.push("main", "notes.md", content));
+        let other = scene.push("other", "notes.md", "3");
+        let set = |ids: &[Oid]| ids.iter().map(Oid::to_string).collect::<std::collections::BTreeSet<_>>();
+        let at = |revision: Oid| {
+            let sync = json!({"status": "Synced", "revision": revision.to_string()});
+            let status = json!({"sync": sync, "health": {"status": "Healthy"}});
+            Reading::application(json!({"status": status}).as_object().unwrap())
+        };
+        let runtime = scene.runtime("u-1", None);
+        let lineage = runtime.lineage(set(&[first, second, other]), set(&[first, second])).await.unwrap();
+        let of = |revision: Oid, commit: Oid| at(revision).of(&commit.to_string(), &lineage).0;
+        assert_eq!(of(second, first), Compliance::Compliant);
+        assert_eq!(of(first, first), Compliance::Compliant);
+        assert_eq!(of(first, second), Compliance::Pending);
+        assert_eq!(of(second, other), Compliance::NonCompliant, "it is on another branch");
+        scene.bed.repository().reference("refs/heads/main", first, true, "rewritten").unwrap();
+        let lineage = runtime.lineage(set(&[second]), set(&[first, second])).await.unwrap();
+        let (found, why) = at(second).of(&second.to_string(), &lineage);
+        assert_eq!(found, Compliance::NonCompliant);
+        assert!(why.contains("branch main does not have commit"), "{why}");
+    }
+}
+
+#[tokio::test]
 async fn removal_is_proposed_too_and_files_of_others_are_left() {
     let scene = Scene::new(Bed::local()).await;
     scene.propose("u-1", None, &[("a", "1")]).await;
@@ -290,6 +331,10 @@ async fn server_that_is_away_or_refuses_is_told_and_nothing_is_lost() {
     assert!(err.is_retryable() && !err.to_string().contains("s3cr3t"), "{err}");
     let pushed = scene.head(BRANCH);
     assert!(pushed.is_some(), "the branch was there first");
+    // One that limits calls says for how long, and that is passed on.
+    scene.forge.refuse_next(429, "7");
+    let err = scene.finish("u-1", None, &[("a", "1")]).await.unwrap_err();
+    assert!(matches!(&err, RuntimeError::Limited { wait, .. } if wait.as_secs() == 7) && err.is_retryable(), "{err:?}");
     assert_eq!(scene.propose("u-1", None, &[("a", "1")]).await.number, 1);
     assert_eq!(scene.head(BRANCH), pushed);
     // When the time is over nothing is opened or moved.

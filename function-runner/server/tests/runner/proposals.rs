@@ -57,7 +57,8 @@ async fn a_stack_is_delivered_once_people_merge_it() {
         "{applied:?}"
     );
     assert_eq!(scene.commits().len(), 1, "nothing is on the branch that is deployed from");
-    assert_eq!(scene.look().await.unwrap(), proposal);
+    let base_commit = scene.commits().remove(0);
+    assert_eq!(scene.look().await.unwrap(), Proposal { base_commit, ..proposal });
     scene.caller.state.clear();
 
     // What is recorded and planned is as it was: nothing was done.

@@ -67,11 +67,14 @@ pub(super) struct Told {
     round: u64,
 }
 
+/// What runs are to be told.
+pub(super) type Due = Vec<(Run, Cause)>;
+
 impl Told {
-    /// Tells those that wait what for, as far as they do not know it.
-    pub(super) async fn tell(&mut self, runs: &Api<Run>, waiting: impl Iterator<Item = (&Run, Cause)>) {
+    /// What those that wait are to be told: what for, as far as they do not know it.
+    pub(super) fn due<'r>(&mut self, waiting: impl Iterator<Item = (&'r Run, Cause)>) -> Due {
         self.round += 1;
-        let mut due = Vec::new();
+        let mut due = Due::new();
         for (run, cause) in waiting {
             let uid = run.uid().unwrap_or_default();
             if status(run).start_time.is_some() {
@@ -84,28 +87,37 @@ impl Told {
                 }
             }
             if due.len() < AT_ONCE {
-                due.push((uid, run, cause));
+                due.push((run.clone(), cause));
             }
         }
         let round = self.round;
         self.told.retain(|_, (.., last)| *last == round);
-        let writes = join_all(due.iter().map(|(uid, run, cause)| tell(runs, uid, run, cause))).await;
-        for ((uid, _, cause), is_told) in due.into_iter().zip(writes) {
-            if is_told {
-                self.told.insert(uid, (cause, Instant::now(), round));
-            }
+        due
+    }
+
+    /// Notes what was told.
+    pub(super) fn note(&mut self, told: Due) {
+        for (run, cause) in told {
+            self.told.insert(run.uid().unwrap_or_default(), (cause, Instant::now(), self.round));
         }
     }
 }
 
+/// Tells runs; what of it is done.
+pub(super) async fn tell(runs: Api<Run>, due: Due) -> Due {
+    let writes = join_all(due.iter().map(|(run, cause)| tell_one(&runs, run, cause))).await;
+    due.into_iter().zip(writes).filter(|(_, is_told)| *is_told).map(|(told, _)| told).collect()
+}
+
 /// Tells one run; whether that is done.
-async fn tell(runs: &Api<Run>, uid: &str, run: &Run, cause: &Cause) -> bool {
+async fn tell_one(runs: &Api<Run>, run: &Run, cause: &Cause) -> bool {
+    let uid = run.uid();
     let (namespace, name) = queue::key_of(run);
     let (why, message) = (cause.reason(), cause.message(run));
     let change = |run: &mut Run| {
         // It may have begun since, or be about to end.
         let is_waiting = status(run).phase == RunPhase::Pending && status(run).start_time.is_none() && !wants_end(run);
-        if run.uid().as_deref() == Some(uid) && is_waiting {
+        if run.uid() == uid && is_waiting {
             let generation = run.metadata.generation;
             let conditions = &mut run.status.get_or_insert_default().conditions;
             set_condition(conditions, reason::WAITING, true, why, message.as_str(), generation);

@@ -14,6 +14,7 @@ const STARTED: &str = "dev.stoa.run.started";
 const AWAITING_APPROVAL: &str = "dev.stoa.run.awaitingapproval";
 const APPROVED: &str = "dev.stoa.run.approved";
 const REJECTED: &str = "dev.stoa.run.rejected";
+const AWAITING_MERGE: &str = "dev.stoa.run.awaitingmerge";
 const SUCCEEDED: &str = "dev.stoa.run.succeeded";
 const FAILED: &str = "dev.stoa.run.failed";
 const CANCELED: &str = "dev.stoa.run.canceled";
@@ -38,6 +39,7 @@ struct Status {
     completion_time: Option<Timestamp>,
     plan: Option<Plan>,
     approval: Option<Approval>,
+    pull_request: Option<PullRequest>,
     source: Option<Source>,
     requester: Requester,
     release: Option<i64>,
@@ -61,6 +63,15 @@ struct Approval {
 }
 
 #[derive(Deserialize)]
+struct PullRequest {
+    number: i64,
+    #[serde(default)]
+    url: String,
+    #[serde(default)]
+    time: Option<Timestamp>,
+}
+
+#[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Source {
     commit: String,
@@ -72,7 +83,7 @@ impl Told for Run {
     type Kind = stoa_types::Run;
     const RESOURCE: &'static str = "delivery.stoa.dev/runs/";
     const TYPES: &'static [&'static str] =
-        &[STARTED, AWAITING_APPROVAL, APPROVED, REJECTED, SUCCEEDED, FAILED, CANCELED];
+        &[STARTED, AWAITING_APPROVAL, APPROVED, REJECTED, AWAITING_MERGE, SUCCEEDED, FAILED, CANCELED];
 
     fn metadata(&self) -> &Metadata {
         &self.0.metadata
@@ -97,6 +108,9 @@ impl Told for Run {
                 Decision::Rejected => REJECTED,
             };
             marks.push(Mark::new(decided, approval.time));
+        }
+        if let (RunPhase::AwaitingMerge, Some(pull)) = (status.phase, &status.pull_request) {
+            marks.push(Mark::new(AWAITING_MERGE, pull.time).which(pull.number.to_string()));
         }
         let ended = match status.phase {
             RunPhase::Succeeded => Some(SUCCEEDED),
@@ -129,6 +143,7 @@ impl Told for Run {
             "planDigest": plan.map(|plan| &plan.digest),
             "changes": plan.map(|plan| plan.summary.changes()),
             "release": status.release,
+            "pullRequest": status.pull_request.as_ref().map(|pull| &pull.url),
         })
     }
 }

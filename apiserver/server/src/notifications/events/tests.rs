@@ -40,6 +40,10 @@ fn a_run_starts_is_decided_about_and_ends() {
     let plan = json!({"digest": "sha256:1", "summary": {"create": 2, "update": 1}});
     let other = json!({"digest": "sha256:2", "summary": {"create": 2}});
     let approval = json!({"decision": "Approved", "time": start});
+    let merging = |commit: &str| {
+        let pull = json!({"number": 7, "url": "https://git.example.com/7", "commit": commit, "time": start});
+        json!({"phase": "AwaitingMerge", "startTime": start, "plan": other, "approval": approval, "pullRequest": pull})
+    };
     let states = [
         run(&json!({"phase": "Pending"})),
         run(&json!({"phase": "Generating", "startTime": start})),
@@ -50,15 +54,24 @@ fn a_run_starts_is_decided_about_and_ends() {
         run(&json!({"phase": "AwaitingApproval", "startTime": start, "plan": other})),
         run(&json!({"phase": "AwaitingApproval", "startTime": start, "plan": other, "approval": approval})),
         run(&json!({"phase": "Applying", "startTime": start, "plan": other, "approval": approval})),
+        run(&merging("c1")),
+        // The same pull request with another commit is no news.
+        run(&merging("c2")),
         run(&json!({"phase": "Succeeded", "startTime": start, "plan": other, "approval": approval, "release": 1})),
         run(&json!({"phase": "Succeeded", "startTime": start, "plan": other, "approval": approval, "release": 1})),
     ];
-    let expected =
-        ["run.started null", "run.awaitingapproval 3", "run.awaitingapproval 2", "run.approved 2", "run.succeeded 2"];
+    let expected = [
+        "run.started null",
+        "run.awaitingapproval 3",
+        "run.awaitingapproval 2",
+        "run.approved 2",
+        "run.awaitingmerge 2",
+        "run.succeeded 2",
+    ];
     assert_eq!(told("delivery.stoa.dev/runs/", &states, "changes"), expected);
     // One that was never seen before has all of it behind it.
     let expected = ["run.started 2", "run.approved 2", "run.succeeded 2"];
-    assert_eq!(told("delivery.stoa.dev/runs/", &states[9..], "changes"), expected);
+    assert_eq!(told("delivery.stoa.dev/runs/", &states[11..], "changes"), expected);
 }
 
 #[test]
@@ -169,7 +182,7 @@ fn types_are_asked_for_by_name_or_by_their_beginning() {
     assert!(types().all(|event_type| event_type.starts_with("dev.stoa.")));
     let asked = |pattern: &str| types().filter(|event_type| matches(pattern, event_type)).count();
     assert_eq!(asked("dev.stoa.run.failed"), 1);
-    assert_eq!(asked("dev.stoa.run.*"), 7);
+    assert_eq!(asked("dev.stoa.run.*"), 8);
     assert_eq!(asked("dev.stoa.*"), types().count());
     for pattern in ["*", "dev.stoa.ru*", "dev.stoa.run", "dev.stoa.run.*.*", "", ".*"] {
         assert_eq!(asked(pattern), 0, "{pattern}");

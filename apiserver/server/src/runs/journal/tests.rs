@@ -29,17 +29,29 @@ impl Clock for At {
 pub(crate) struct Narrow {
     log: MemoryLog,
     failures: AtomicUsize,
+    /// What says this is never written, and never refused.
+    hanging: std::sync::OnceLock<&'static str>,
 }
 
 impl Narrow {
     pub(crate) fn new(failures: usize) -> Arc<Self> {
-        Arc::new(Self { log: MemoryLog::new(), failures: failures.into() })
+        Arc::new(Self { log: MemoryLog::new(), failures: failures.into(), hanging: std::sync::OnceLock::new() })
+    }
+
+    /// Never answers to writes that say this.
+    pub(crate) fn hang(&self, said: &'static str) {
+        self.hanging.set(said).unwrap();
     }
 }
 
 #[async_trait]
 impl Log for Narrow {
     async fn append(&self, write: Write) -> Result<Version, LogError> {
+        if let (Some(said), Change::Put(value)) = (self.hanging.get(), &write.change)
+            && String::from_utf8_lossy(value).contains(said)
+        {
+            std::future::pending::<()>().await;
+        }
         let size = if let Change::Put(value) = &write.change { value.len() } else { 0 };
         if size > ETCD {
             return Err(LogError::TooLarge { size, limit: "etcdserver: request is too large".to_owned() });

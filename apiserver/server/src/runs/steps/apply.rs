@@ -107,7 +107,7 @@ pub(super) async fn apply(
     if let Some(proposal) = &finished.proposal {
         conversation.progress.failed = 0;
         conversation.show(execution).await?;
-        return Err(proposal::settle(execution, target, proposal).await?);
+        return Err(proposal::settle(execution, target, state, proposal).await?);
     }
     conversation.show(execution).await?;
     settle(execution, finished).await

@@ -65,6 +65,7 @@ pub(super) async fn take(execution: &mut Execution, target: &Target, lease: Opti
     }
     // Once the release has its number, all changes are made and recorded.
     if Some(&state.head().last_release_run) != execution.run.metadata.uid.as_ref() {
+        proposal::refuse_superseded(execution, &state)?;
         deletion::require_allowed(execution, &plan, &state)?;
         target.check_permissions(&execution.services, &execution.run).await?;
         approval::pass(execution, target, [&spec, &plan], &state).await?;

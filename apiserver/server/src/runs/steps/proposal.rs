@@ -12,7 +12,7 @@ use stoa_types::{
 use crate::{
     events::Kind,
     kinds::check::set_condition,
-    runs::{Halt, awaits_merge, deployment, execution::Execution, status, target::Target},
+    runs::{Halt, awaits_merge, deployment, execution::Execution, state::State, status, target::Target},
 };
 
 /// Lets a run go on that proposed nothing, or whose pull request is not as it was left. Asks the server of the pull request
@@ -44,9 +44,18 @@ pub(in crate::runs) async fn look(execution: &mut Execution, target: &Target) ->
             return Err(Halt::AwaitingMerge);
         }
     };
-    if found.state == "Open" && found.commit == pull.commit {
+    if found.state == "Open" && found.commit == pull.commit && !found.in_conflict {
         tell(execution, &waits(&pull)).await?;
         return Err(Halt::AwaitingMerge);
+    }
+    if found.state == "Open" && found.commit == pull.commit {
+        // Carrying the plan out again makes the branch anew on what its base is now; once for each of these.
+        let message = conflicts(&pull, &found.base_commit);
+        if waiting(&status(&execution.run)).is_some_and(|told| told.starts_with(&message)) {
+            return Err(Halt::AwaitingMerge);
+        }
+        execution.note(message.clone());
+        return tell(execution, &message).await;
     }
     if found.state != "Open" {
         let now = Time(execution.services.now());
@@ -56,16 +65,46 @@ pub(in crate::runs) async fn look(execution: &mut Execution, target: &Target) ->
     Ok(())
 }
 
+/// Refuses to go on with what a run proposed when another one has changed the deployment since: what is recorded is what that
+/// one left, though people may have merged the older changes after all.
+///
+/// # Errors
+///
+/// Superseded.
+pub(super) fn refuse_superseded(execution: &Execution, state: &State) -> Result<(), Halt> {
+    let Some(pull) = status(&execution.run).pull_request else { return Ok(()) };
+    let head = state.head();
+    let is_released = pull.release.is_some_and(|release| head.last_release > release);
+    let is_other = Some(&head.run) != execution.run.metadata.uid.as_ref();
+    if is_released || (is_other && head.dirty && state.changed_by(&head.run) > 0) {
+        let message = format!(
+            "another run changed the deployment since pull request {} was opened, and what is recorded is its work; \
+             the next run plans what differs",
+            pull.number
+        );
+        return Err(Halt::Superseded(message));
+    }
+    Ok(())
+}
+
 /// What it means for the run that its changes are proposed.
 ///
 /// # Errors
 ///
 /// What keeps it from being recorded.
-pub(super) async fn settle(execution: &mut Execution, target: &Target, proposal: &Proposal) -> Result<Halt, Halt> {
+pub(super) async fn settle(
+    execution: &mut Execution,
+    target: &Target,
+    state: &State,
+    proposal: &Proposal,
+) -> Result<Halt, Halt> {
     let number = proposal.number;
     match proposal.state.as_str() {
         "Open" => {}
-        "Superseded" => return Ok(Halt::Superseded(proposal.by.clone())),
+        "Superseded" => {
+            let by = &proposal.by;
+            return Ok(Halt::Superseded(format!("run {by} proposes its changes in place of those of this one")));
+        }
         _ => {
             let message = format!("pull request {number} was closed and not merged; nothing was changed");
             return Ok(Halt::failed(reason::PULL_REQUEST_CLOSED, message));
@@ -78,9 +117,17 @@ pub(super) async fn settle(execution: &mut Execution, target: &Target, proposal:
         branch: proposal.branch.clone(),
         commit: proposal.commit.clone(),
         time: before.as_ref().and_then(|before| before.time.clone()).or_else(|| Some(Time(execution.services.now()))),
+        release: before.as_ref().map_or(Some(state.head().last_release), |before| before.release),
         end_time: None,
     };
-    let message = waits(&pull);
+    let is_as_before = before.as_ref().is_some_and(|before| before.commit == pull.commit);
+    let told = waiting(&status(&execution.run)).filter(|told| is_as_before && told.starts_with(&unmergeable(&pull)));
+    let message = match (told, proposal.blocked.as_str()) {
+        (None, "") => waits(&pull),
+        (None, blocked) => format!("{}: {blocked}", waits(&pull)),
+        (Some(told), blocked) if told.ends_with(blocked) => told,
+        (Some(told), blocked) => format!("{told}: {blocked}"),
+    };
     if before.is_none() {
         deployment::note(execution, target, RunPhase::AwaitingMerge, None).await?;
         execution.journal.note("AwaitingMerge", message.clone());
@@ -111,18 +158,34 @@ fn end(status: &mut RunStatus, now: &Time) {
     }
 }
 
-fn waits(pull: &PullRequestStatus) -> String {
+fn named(pull: &PullRequestStatus) -> String {
     let page = if pull.url.is_empty() { String::new() } else { format!(" ({})", pull.url) };
-    format!("pull request {}{page} waits for somebody to merge it", pull.number)
+    format!("pull request {}{page}", pull.number)
+}
+
+fn waits(pull: &PullRequestStatus) -> String {
+    format!("{} waits for somebody to merge it", named(pull))
+}
+
+fn unmergeable(pull: &PullRequestStatus) -> String {
+    format!("{} cannot be merged as it is", named(pull))
+}
+
+/// The same with what the branch is that it goes to, if the server tells.
+fn conflicts(pull: &PullRequestStatus, base: &str) -> String {
+    let base = base.get(..10).unwrap_or(base);
+    if base.is_empty() { unmergeable(pull) } else { format!("{}, into {base}", unmergeable(pull)) }
+}
+
+/// What the run says that it waits for.
+fn waiting(status: &RunStatus) -> Option<String> {
+    let mut conditions = status.conditions.iter();
+    conditions.find(|condition| condition.type_ == reason::WAITING).map(|condition| condition.message.clone())
 }
 
 /// Says why the run waits, where that is news.
 async fn tell(execution: &mut Execution, message: &str) -> Result<(), Halt> {
-    let is_told = |status: &RunStatus| {
-        let mut conditions = status.conditions.iter();
-        conditions.any(|condition| condition.type_ == reason::WAITING && condition.message == message)
-    };
-    if is_told(&status(&execution.run)) {
+    if waiting(&status(&execution.run)).as_deref() == Some(message) {
         return Ok(());
     }
     tracing::info!(run = execution.run.name_any(), message, "the run waits");

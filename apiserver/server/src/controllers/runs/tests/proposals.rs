@@ -45,7 +45,7 @@ fn pull(state: &str, commit: &str) -> Proposal {
         branch: "stoa/shop/web/dev".to_owned(),
         commit: commit.to_owned(),
         state: state.to_owned(),
-        by: String::new(),
+        ..Proposal::default()
     }
 }
 
@@ -168,6 +168,81 @@ async fn run_that_waits_for_a_merge_is_cancelled_at_once() {
         told(&ended, reason::FAILED),
         ("True", reason::CANCELED, "the run was cancelled; pull request 7 stays as it is")
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn run_that_is_merged_after_another_changed_the_deployment_records_nothing() {
+    let (world, proposed, mut conversations) = proposing().await;
+    let world = world.controlled();
+    world.destroy("one").await;
+    next(&mut conversations).await.propose(A, pull("Open", "c1")).await;
+    assert_eq!(world.awaits_merge("one").await.pull_request.unwrap().release, Some(0));
+    // What the first one proposed is merged, and the second one goes on from there before the first has looked.
+    world.destroy("two").await;
+    let second = next(&mut conversations).await;
+    assert_eq!(second.start.target.as_ref().unwrap().run_name, "two");
+    second.carry_out(&[A]).await;
+    assert_eq!(world.ended("two").await.phase, RunPhase::Succeeded);
+    *proposed.lock().unwrap() = Ok(pull("Merged", "c1"));
+    let ended = world.ended("one").await;
+    assert_eq!((ended.phase, why(&ended.conditions)), (RunPhase::Canceled, reason::SUPERSEDED));
+    assert!(conversations.try_recv().is_err(), "nothing is carried out");
+    assert_eq!(world.deployment().await, (Some("two".to_owned()), Some(RunPhase::Succeeded)));
+    assert_eq!(world.releases().await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn run_that_is_cancelled_while_it_waits_for_a_merge_leaves_the_deployment_to_the_next() {
+    let (world, _, mut conversations) = proposing().await;
+    let world = world.controlled();
+    world.destroy("one").await;
+    next(&mut conversations).await.propose(A, pull("Open", "c1")).await;
+    world.awaits_merge("one").await;
+    world.destroy("two").await;
+    let second = next(&mut conversations).await;
+    let before = world.deployment().await;
+    assert_eq!(before.0.as_deref(), Some("two"));
+    world.change("one", |run| run.spec.cancel = true).await;
+    assert_eq!(world.ended("one").await.phase, RunPhase::Canceled);
+    assert_eq!(world.deployment().await, before);
+    second.carry_out(&[A]).await;
+    assert_eq!(world.ended("two").await.phase, RunPhase::Succeeded);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pull_request_in_conflict_is_brought_to_its_base_once_for_each_of_these() {
+    let (world, proposed, mut conversations) = proposing().await;
+    let world = world.controlled();
+    world.destroy("one").await;
+    next(&mut conversations).await.propose(A, pull("Open", "c1")).await;
+    world.awaits_merge("one").await;
+    let conflict = |commit: &str, base: &str| {
+        Ok(Proposal { in_conflict: true, base_commit: base.to_owned(), ..pull("Open", commit) })
+    };
+    *proposed.lock().unwrap() = conflict("c1", "b1");
+    let again = next(&mut conversations).await;
+    assert_eq!(again.start.target.as_ref().unwrap().pull_request, 7);
+    *proposed.lock().unwrap() = Ok(pull("Open", "c2"));
+    again.propose(A, pull("Open", "c2")).await;
+    let waits = |status: &RunStatus| told(status, reason::WAITING).2.ends_with("waits for somebody to merge it");
+    let is_anew = |status: &RunStatus| status.pull_request.as_ref().is_some_and(|pull| pull.commit == "c2");
+    world.until("one", |status| waits(status) && is_anew(status)).await;
+
+    // With commits of others it is left to them, and not tried again and again.
+    *proposed.lock().unwrap() = conflict("c2", "b2");
+    let blocked = "branch stoa/shop/web/dev has commits of others".to_owned();
+    next(&mut conversations).await.propose(A, Proposal { blocked, ..pull("Open", "c2") }).await;
+    let page = "https://git.example.com/shop/deploy/pulls/7";
+    let expected = format!(
+        "pull request 7 ({page}) cannot be merged as it is, into b2: branch stoa/shop/web/dev has commits of others"
+    );
+    world.until("one", |status| told(status, reason::WAITING).2 == expected).await;
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    assert!(conversations.try_recv().is_err(), "the base is the same");
+    assert_eq!(world.awaits_merge("one").await.completion_time, None);
+    *proposed.lock().unwrap() = conflict("c2", "b3");
+    next(&mut conversations).await.propose(A, pull("Open", "c3")).await;
+    world.until("one", waits).await;
 }
 
 #[test]

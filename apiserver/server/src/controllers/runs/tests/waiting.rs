@@ -1,6 +1,7 @@
 //! What runs say that wait for their turn or a place.
 
 use super::*;
+use crate::runs::journal::tests::Narrow;
 
 fn waits(status: &RunStatus) -> Option<(&str, &str)> {
     condition(&status.conditions, reason::WAITING).map(|waits| (waits.reason.as_str(), waits.message.as_str()))
@@ -77,19 +78,23 @@ async fn what_changes_is_told_now_and_then_and_to_so_many_at_once() {
         }
         said.into_iter().map(|(why, count)| format!("{why} {count}")).collect::<Vec<_>>()
     };
+    let say = async |told: &mut waiting::Told, causes: Vec<(&Run, Cause)>| {
+        let due = told.due(causes.into_iter());
+        told.note(crate::controllers::runs::waiting::tell(runs.clone(), due).await);
+    };
     let mut told = waiting::Told::default();
     let all_places = || all.iter().map(|run| (run, Cause::Places(1)));
-    told.tell(&runs, all_places()).await;
+    say(&mut told, all_places().collect()).await;
     assert_eq!(said().await, [" 4", "NoPlace 16"]);
-    told.tell(&runs, all_places()).await;
+    say(&mut told, all_places().collect()).await;
     assert_eq!(said().await, ["NoPlace 20"]);
     let share = || all.iter().map(|run| (run, Cause::Share(2, 4)));
-    told.tell(&runs, share()).await;
+    say(&mut told, share().collect()).await;
     assert_eq!(said().await, ["NoPlace 20"], "they have just been told something");
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(31)).await;
     tokio::time::resume();
-    told.tell(&runs, share()).await;
+    say(&mut told, share().collect()).await;
     assert_eq!(said().await, ["NamespaceShareUsed 16", "NoPlace 4"]);
     // One that begins or is to end meanwhile is left alone.
     world.change("run-00", |run| run.spec.cancel = true).await;
@@ -97,6 +102,20 @@ async fn what_changes_is_told_now_and_then_and_to_so_many_at_once() {
     runs.update_status_with("shop", "run-01", begin).await.unwrap();
     let before = [world.version("run-00").await, world.version("run-01").await];
     let mut another = waiting::Told::default();
-    another.tell(&runs, all.iter().map(|run| (run, Cause::Turn("x".to_owned())))).await;
+    say(&mut another, all.iter().map(|run| (run, Cause::Turn("x".to_owned()))).collect()).await;
     assert_eq!([world.version("run-00").await, world.version("run-01").await], before);
+}
+
+#[tokio::test]
+async fn log_that_is_slow_to_take_what_is_told_keeps_nobody_from_beginning() {
+    let log = Narrow::new(0);
+    let world = World::over(log.clone(), runner::unreachable(), |builder| builder).await;
+    log.hang("\"Queued\"");
+    let world = world.controlled();
+    world.apply("one").await;
+    world.apply("two").await;
+    // By then it is told that it waits for its turn, which takes for ever.
+    tokio::time::sleep(2 * SWEEP).await;
+    world.create("Run", "three", json!({"stack": "web", "workspace": "dev", "operation": "Preview"})).await;
+    tokio::time::timeout(4 * SWEEP, world.began("three")).await.expect("it begins at once");
 }
