@@ -46,7 +46,7 @@ use crate::{
     kinds::{
         check::set_condition,
         lookup,
-        workflow::{effective, run_of, stack_of, waves},
+        workflow::{effective, hook, run_of, stack_of, waves},
     },
     runs::{Halt, Services, status as status_of_run, target},
 };
@@ -142,6 +142,16 @@ struct Ending {
     message: String,
 }
 
+/// How a workflow ends, as far as its steps do not tell.
+struct Ends {
+    ending: Option<Ending>,
+    /// Whether the steps have ended, and the hooks after all of them.
+    is_over: bool,
+    /// Which hook of the whole failed, and which did without harm.
+    failure: Option<String>,
+    ignored: Option<String>,
+}
+
 async fn look(services: Services, memory: Arc<Memory>, key: ObjectKey) -> Result<Option<Duration>, ApiError> {
     let workflows = services.lookup.api::<Workflow>()?;
     let Some(workflow) = workflows.get_opt(&key.0, &key.1).await? else { return Ok(None) };
@@ -210,10 +220,12 @@ async fn go_on(services: &Services, memory: &Memory, workflow: &mut Workflow) ->
     } else {
         memory.leave(&uid);
     }
+    let whole = hook::whole(&workflow.spec);
     let situation = Situation {
         name: &workflow.name_any(),
         uid: &uid,
         steps: &workflow.spec.steps,
+        whole: whole.as_ref(),
         is_paused,
         is_ending: ending.is_some(),
         runs: &runs,
@@ -235,7 +247,13 @@ async fn go_on(services: &Services, memory: &Memory, workflow: &mut Workflow) ->
         }
     }
     let is_active = ending.is_some() && cancel_runs(services, workflow, &state).await?;
-    conclude(workflow, &mut state, ending, is_active, &now);
+    let ends = Ends {
+        ending,
+        is_over: decided.is_over,
+        failure: machine::failure_of_whole(&state, whole.as_ref()),
+        ignored: machine::ignored_of_whole(&state, whole.as_ref()),
+    };
+    conclude(workflow, &mut state, ends, is_active, &now);
     workflow.status = Some(state);
     Ok(again)
 }
@@ -474,7 +492,8 @@ async fn cancel_runs(services: &Services, workflow: &Workflow, state: &WorkflowS
 }
 
 /// Says how far the workflow is as a whole, and ends it when all steps have.
-fn conclude(workflow: &Workflow, state: &mut WorkflowStatus, ending: Option<Ending>, is_active: bool, now: &Time) {
+fn conclude(workflow: &Workflow, state: &mut WorkflowStatus, ends: Ends, is_active: bool, now: &Time) {
+    let Ends { ending, is_over, failure, ignored } = ends;
     let generation = workflow.metadata.generation;
     let has = |of: StepPhase| state.steps.iter().any(|step| step.phase == of);
     let waits: Vec<String> =
@@ -482,21 +501,27 @@ fn conclude(workflow: &Workflow, state: &mut WorkflowStatus, ending: Option<Endi
     // Without steps, the template was not read yet.
     let has_steps = !state.steps.is_empty();
     let has_ended = state.steps.iter().all(|step| step.phase.is_terminal());
-    if has_ended && (has_steps || ending.is_some()) && !is_active {
+    let has_hook = |of: HookPhase| state.hooks.iter().any(|hook| hook.phase == of);
+    if has_ended && (has_steps && is_over || ending.is_some()) && !is_active {
+        let is_cut = has(StepPhase::Canceled) || has_hook(HookPhase::Canceled);
         // Only what has a limit ends for no reason that is still there: the clock was set back.
-        let ending = ending.or_else(|| has(StepPhase::Canceled).then(|| timed_out(workflow)));
+        let ending = ending.or_else(|| is_cut.then(|| timed_out(workflow)));
         let failed = state.steps.iter().find(|step| step.phase == StepPhase::Failed);
-        let (phase, why, message) = match (failed, ending.filter(|_| !has_steps || has(StepPhase::Canceled))) {
-            (_, Some(Ending { phase, reason, message })) => (phase, reason, message),
-            (Some(step), None) => {
+        let (phase, why, message) = match (failed, ending.filter(|_| !has_steps || is_cut || !is_over), failure) {
+            (_, Some(Ending { phase, reason, message }), _) => (phase, reason, message),
+            (Some(step), None, _) => {
                 (WorkflowPhase::Failed, reason::STEP_FAILED, format!("step {}: {}", step.name, step.message))
             }
-            (None, None) => (WorkflowPhase::Succeeded, reason::SUCCEEDED, succeeded(state)),
+            (None, None, Some(why)) => (WorkflowPhase::Failed, reason::HOOK_FAILED, why),
+            (None, None, None) => {
+                let told: Vec<String> = [succeeded(state)].into_iter().chain(ignored).collect();
+                (WorkflowPhase::Succeeded, reason::SUCCEEDED, told.join("; "))
+            }
         };
         finish(state, now, phase, why, &message, generation);
         return;
     }
-    let is_running = has(StepPhase::Running);
+    let is_running = has(StepPhase::Running) || has_hook(HookPhase::Running);
     state.phase = match (is_running, workflow.spec.paused, waits.is_empty()) {
         (true, _, _) => WorkflowPhase::Running,
         (false, true, _) => WorkflowPhase::Paused,
@@ -584,9 +609,13 @@ fn tell(services: &Services, old: &Workflow, new: &Workflow) {
 
 /// Records how hooks ended.
 fn tell_hooks(services: &Services, before: &WorkflowStatus, new: &Workflow, after: &WorkflowStatus) {
-    for (i, step) in after.steps.iter().enumerate() {
+    let steps = after.steps.iter().enumerate().map(|(i, step)| {
         let known = before.steps.get(i).map_or(&[][..], |step| step.hooks.as_slice());
-        for hook in &step.hooks {
+        (format!("step {}", step.name), known, step.hooks.as_slice())
+    });
+    let whole = ("the workflow".to_owned(), before.hooks.as_slice(), after.hooks.as_slice());
+    for (of, known, hooks) in steps.chain([whole]) {
+        for hook in hooks {
             let was = known.iter().find(|was| was.name == hook.name && was.wave == hook.wave);
             let (kind, why, ended) = match hook.phase {
                 phase if was.is_some_and(|was| was.phase == phase) => continue,
@@ -595,7 +624,7 @@ fn tell_hooks(services: &Services, before: &WorkflowStatus, new: &Workflow, afte
                 HookPhase::Running | HookPhase::Canceled => continue,
             };
             let message = if hook.message.is_empty() { String::new() } else { format!(": {}", hook.message) };
-            let told = format!("hook {} of step {} {ended}{message}", hook.name, step.name);
+            let told = format!("hook {} of {of} {ended}{message}", hook.name);
             services.recorder.record(new, kind, why, told);
         }
     }

@@ -1,4 +1,4 @@
-//! Hooks of a workflow's steps: endpoints that are called before and after their runs.
+//! Hooks of workflows and of their steps: endpoints that are called before and after them.
 
 use k8s_openapi::{ByteString, apimachinery::pkg::apis::meta::v1::Time};
 use schemars::JsonSchema;
@@ -19,12 +19,24 @@ pub struct StepHooks {
     pub post: Vec<Hook>,
 }
 
-/// An HTTP endpoint that is told of a step and answers whether it goes on: 2xx lets it, anything else from 300 to 499 but 408, 425 and 429 does
+/// What is called before and after all steps of a workflow, each in this order.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct WorkflowHooks {
+    /// Called before the first step begins: at most 10. If one fails, no step begins.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pre: Vec<Hook>,
+    /// Called after all steps have ended, by when it is Success if no step failed: at most 10. If one fails, so does the
+    /// workflow.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub post: Vec<Hook>,
+}
+
+/// An HTTP endpoint that is told of a step, or of a workflow, and answers whether it goes on: 2xx lets it, anything else from 300 to 499 but 408, 425 and 429 does
 /// not, and what else comes of it is tried again. It is asked at least once; every try has the same webhook-id.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Hook {
-    /// What it is called among the hooks of the step: lower-case letters, digits and '-', at most 63 characters.
+    /// What it is called among the hooks of the step, or of the workflow: lower-case letters, digits and '-', at most 63 characters.
     pub name: String,
     /// Where a CloudEvent is posted: https, or http of a loopback address. It takes the verb use on this host, as hookhosts of
     /// platform.stoa.dev. Whoever reads the workflow reads it; redirects are not followed.
@@ -36,11 +48,11 @@ pub struct Hook {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "bytes_schema")]
     pub ca_bundle: Option<ByteString>,
-    /// Whether it is called once for the step, or for each of its waves: Step or Wave.
+    /// For hooks of steps: whether it is called once for the step, or for each of its waves: Step or Wave.
     #[serde(default)]
     pub each: HookScope,
-    /// For hooks after the runs: whether it is called when they succeeded, when the step fails, or in any case: Success, Failure or
-    /// Always. It is never called when the workflow is being ended.
+    /// For hooks after the runs, or after the steps: whether it is called when they succeeded, when the step or workflow fails, or
+    /// in any case: Success, Failure or Always. It is never called when the workflow is being ended.
     #[serde(default)]
     pub when: When,
     /// How long one answer may take, as a duration such as 30s; at most 5m.
@@ -49,7 +61,7 @@ pub struct Hook {
     /// How often and how long it is tried.
     #[serde(default)]
     pub retry: HookRetry,
-    /// What it means for the step that the hook failed: Fail or Ignore.
+    /// What it means for the step, or for the workflow, that the hook failed: Fail or Ignore.
     #[serde(default)]
     pub failure_policy: HookFailurePolicy,
 }
@@ -68,13 +80,13 @@ pub enum HookScope {
     Wave,
 }
 
-/// What it means for a step that one of its hooks failed.
+/// What it means for a step or workflow that one of its hooks failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum HookFailurePolicy {
-    /// The step fails; nothing else of it begins but its hooks for that.
+    /// It fails; nothing else of it begins but its hooks for that.
     #[default]
     Fail,
-    /// The step goes on.
+    /// It goes on.
     Ignore,
 }
 

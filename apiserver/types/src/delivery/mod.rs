@@ -6,7 +6,7 @@ mod resource;
 mod run;
 mod workflow;
 
-pub use hook::{Hook, HookFailurePolicy, HookPhase, HookRetry, HookScope, HookStatus, StepHooks};
+pub use hook::{Hook, HookFailurePolicy, HookPhase, HookRetry, HookScope, HookStatus, StepHooks, WorkflowHooks};
 pub use release::{Release, ReleaseSpec};
 pub use resource::{CloudIdentity, KubernetesIdentity, Resource, ResourcePhase, ResourceSpec, ResourceStatus};
 pub use run::{

@@ -7,7 +7,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::hook::{HookStatus, StepHooks};
+use super::hook::{HookStatus, StepHooks, WorkflowHooks};
 use super::run::{Decision, Operation, Requester, RunPhase};
 use crate::common::{Condition, DurationString, conditions_schema};
 
@@ -41,6 +41,9 @@ pub struct WorkflowSpec {
     /// A file that has the steps, instead of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<WorkflowTemplate>,
+    /// What is called before and after all steps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hooks: Option<WorkflowHooks>,
     /// While this is true no step, wave or run begins. What is under way goes on.
     #[serde(default)]
     pub paused: bool,
@@ -290,6 +293,10 @@ pub struct WorkflowStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub steps: Vec<StepStatus>,
+    /// The hooks that were called before and after all steps.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub hooks: Vec<HookStatus>,
     /// How much of it is done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<StepProgress>,

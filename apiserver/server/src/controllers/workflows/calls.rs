@@ -25,7 +25,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     Poke, context,
-    machine::{Called, Which, run_name},
+    machine::{Called, Which, has_failed, run_name},
     versions,
 };
 use crate::{
@@ -88,9 +88,14 @@ impl Calls {
         let uid = workflow.uid().unwrap_or_default();
         let mut called = HashMap::new();
         let mut tasks = self.tasks.lock();
-        for step in &workflow.spec.steps {
-            let of_step = state.steps.iter().find(|of| of.name == step.name && of.phase == StepPhase::Running);
-            let Some(of_step) = of_step else { continue };
+        let whole = hook::whole(&workflow.spec);
+        // All that a hook after the steps is told of it is whether there is one.
+        let failure = if has_failed(state, whole.as_ref()) { "it failed" } else { "" }.to_owned();
+        let of_whole = StepStatus { hooks: state.hooks.clone(), failure, ..StepStatus::default() };
+        let running = state.steps.iter().filter(|of| of.phase == StepPhase::Running).chain([&of_whole]);
+        for of_step in running {
+            let step = whole.iter().chain(&workflow.spec.steps).find(|step| step.name == of_step.name);
+            let Some(step) = step else { continue };
             for status in of_step.hooks.iter().filter(|status| status.phase == HookPhase::Running) {
                 let Some((hook, is_pre)) = hook::find(step, &status.name) else { continue };
                 let which = (step.name.clone(), hook.name.clone(), status.wave);
@@ -183,21 +188,29 @@ fn event(workflow: &Workflow, state: &WorkflowStatus, place: &Place<'_>, waves: 
             "uid": uid,
             "link": format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{namespace}/workflows/{name}"),
             "requester": state.requester.username,
-            "step": step.name,
+            "step": of_run.map(|_| &step.name),
             "hook": hook.name,
             "phase": if *is_pre { "Pre" } else { "Post" },
             "outcome": outcome,
             "wave": status.wave,
-            "waves": waves.len(),
+            "waves": of_run.map(|_| waves.len()),
             "operation": of_run.map(|run| run.operation),
             "stack": of_run.map(|run| stack_of(&workflow.spec, run)),
             "commit": of_run.and_then(|run| versions::of_step(workflow, &state.versions, run)),
             "counts": of_step.counts.filter(|_| !is_pre),
-            "workspaces": workspaces.iter().take(MOST_NAMED).collect::<Vec<_>>(),
-            "runs": runs,
+            "workspaces": of_run.map(|_| workspaces.iter().take(MOST_NAMED).collect::<Vec<_>>()),
+            "runs": of_run.map(|_| runs),
+            "steps": of_run.is_none().then(|| steps_of(state)),
             "omitted": Some(workspaces.len().saturating_sub(MOST_NAMED)).filter(|more| *more > 0),
         })),
     }
+}
+
+/// How far the steps are, for hooks of the whole.
+fn steps_of(state: &WorkflowStatus) -> Vec<Value> {
+    let told =
+        |step: &StepStatus| without_nothing(json!({ "name": step.name, "phase": step.phase, "counts": step.counts }));
+    state.steps.iter().map(told).collect()
 }
 
 fn without_nothing(mut value: Value) -> Value {

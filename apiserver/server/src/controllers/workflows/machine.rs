@@ -19,7 +19,7 @@ use stoa_types::delivery::{
 };
 
 use self::hooks::Place;
-pub(super) use self::hooks::{Called, Which};
+pub(super) use self::hooks::{Called, Which, failure_of_whole, has_failed, ignored_of_whole};
 use super::gates::{every, note_every};
 use crate::kinds::workflow::approval::sentence;
 
@@ -40,6 +40,8 @@ pub(super) struct Situation<'a> {
     pub(super) uid: &'a str,
     /// What is to be done.
     pub(super) steps: &'a [Step],
+    /// The hooks before and after all of them, as those of a step.
+    pub(super) whole: Option<&'a Step>,
     /// Whether nothing is to begin for now.
     pub(super) is_paused: bool,
     /// Whether nothing is to begin any more.
@@ -91,6 +93,8 @@ pub(super) struct Decided {
     pub(super) starts: Vec<Start>,
     /// When to look again, if nothing happens before.
     pub(super) again: Option<Duration>,
+    /// Whether all steps have ended, and the hooks after them.
+    pub(super) is_over: bool,
 }
 
 impl Decided {
@@ -114,8 +118,18 @@ pub(super) fn advance(status: &mut WorkflowStatus, situation: &Situation<'_>) ->
             _ => {}
         }
     }
+    let may_begin = hooks::of_whole(status, situation, true, &mut decided);
+    if let Some(why) = hooks::failure_of_whole(status, situation.whole) {
+        // One of those before the steps: of those after them there is none that has not ended.
+        let pending = status.steps.iter_mut().filter(|step| step.phase == StepPhase::Pending);
+        pending.for_each(|step| end(step, situation, StepPhase::Skipped, why.clone()));
+    }
     // What begins may end at once, and others begin then.
-    while (0..situation.steps.len()).any(|i| begin(status, situation, i, &mut decided)) {}
+    while (may_begin || situation.is_ending)
+        && (0..situation.steps.len()).any(|i| begin(status, situation, i, &mut decided))
+    {}
+    let has_ended = status.steps.iter().all(|step| step.phase.is_terminal());
+    decided.is_over = has_ended && hooks::of_whole(status, situation, false, &mut decided);
     status.progress = Some(progress(&status.steps));
     decided
 }

@@ -369,12 +369,19 @@ async fn what_is_wrong_with_hooks_is_told_field_by_field() {
     for case in cases {
         told.push(world.refused(spec(case)).await.join("\n"));
     }
+    let wave = hook("a", json!({ "each": "Wave" }));
+    let whole = json!({ "pre": [wave, hook("b", json!({ "when": "Always" }))], "post": [wave, hook("c", json!({}))] });
+    let template = json!({ "project": "web", "path": "rollout.yaml" });
+    let steps = json!({ "stack": "web-dev", "steps": [apply("dev", &[])], "hooks": whole });
+    let told_of_steps = world.refused(steps).await;
+    assert_eq!(world.refused(json!({ "template": template, "hooks": whole })).await, told_of_steps);
+    told.push(told_of_steps.join("\n"));
     let told = told.join("\n");
     assert!(!told.contains("hunter2"), "{told}");
     insta::assert_snapshot!(told, @r#"
     spec.steps[0].hooks: Forbidden: may only be set together with run
     spec.steps[0].hooks.pre[0].name: Invalid value: "Ask": must be at most 63 characters of a-z, 0-9 and '-', beginning and ending with a letter or digit
-    spec.steps[0].hooks.pre[0].when: Forbidden: may only be set for a hook after the runs
+    spec.steps[0].hooks.pre[0].when: Forbidden: may only be set for a hook in post
     spec.steps[0].hooks.pre[0].url: Invalid value: "http://hooks.example.com": must be https, unless it is a loopback address
     spec.steps[0].hooks.pre[0].secretRef.name: Required value
     spec.steps[0].hooks.pre[0].secretRef.key: Required value
@@ -391,6 +398,10 @@ async fn what_is_wrong_with_hooks_is_told_field_by_field() {
     spec.steps: Invalid value: 110: must have at most 100 hooks in all
     spec.steps[0].hooks.post[0].when: Unsupported value: "Never": supported values: "Success", "Failure", "Always"
     spec.steps[0].hooks.pre[0].each: Unsupported value: "Run": supported values: "Step", "Wave"
+    spec.hooks.pre[1].when: Forbidden: may only be set for a hook in post
+    spec.hooks.post[0].name: Duplicate value: "a"
+    spec.hooks.pre[0].each: Forbidden: a workflow has no waves, but its steps
+    spec.hooks.post[0].each: Forbidden: a workflow has no waves, but its steps
     "#);
 }
 
@@ -410,6 +421,12 @@ async fn who_has_hooks_called_may_use_their_hosts_and_secrets() {
         let expected = format!("User \"ann\" cannot use resource \"{resource}\"");
         assert!(error.code() == 403 && error.message().contains(&expected), "{error}");
     }
+    // Those of the whole take the same.
+    let whole = json!({ "post": [hook("a", json!({ "when": "Always" }))] });
+    let whole = json!({ "stack": "web-dev", "steps": [apply("dev", &[])], "hooks": whole });
+    let error = world.workflow(&by("ann", &[&ALL[..], &wanted[1..]].concat()), "v", whole.clone()).await.unwrap_err();
+    assert!(error.code() == 403 && error.message().contains("cannot use resource \"hookhosts\""), "{error}");
+    world.workflow(&by("ann", &[&ALL[..], &wanted[..2]].concat()), "v", whole).await.unwrap();
     let made = world.workflow(&by("ann", &[&ALL[..], &wanted[..]].concat()), "w", spec()).await.unwrap();
     let hook = &made.get_path(&["spec", "steps"]).unwrap()[0]["hooks"]["pre"][0];
     assert_eq!(

@@ -8,7 +8,7 @@ use std::{collections::HashSet, time::Duration};
 
 use http::Uri;
 use stoa_machinery::{ApiError, RequestContext, status::FieldError};
-use stoa_types::delivery::{Hook, HookRetry, HookScope, Step, StepHooks, When, WorkflowSpec};
+use stoa_types::delivery::{Hook, HookRetry, HookScope, Step, StepHooks, When, WorkflowHooks, WorkflowSpec};
 
 use super::validate::{NO_LABEL, is_label};
 use crate::kinds::{check, lookup, notification_sink};
@@ -61,7 +61,7 @@ pub(super) async fn require_all(
     spec: &WorkflowSpec,
 ) -> Result<(), ApiError> {
     let mut asked = HashSet::new();
-    for step in &spec.steps {
+    for step in whole(spec).iter().chain(&spec.steps) {
         let (pre, post) = hooks_of(step);
         for hook in pre.iter().chain(post) {
             if asked.insert((host_of(&hook.url), &hook.secret_ref.name)) {
@@ -72,10 +72,26 @@ pub(super) async fn require_all(
     Ok(())
 }
 
-/// Finds what is wrong with the hooks of all steps.
-pub(super) fn validate(steps: &[Step], errors: &mut Vec<FieldError>) {
+/// A step with the hooks of a workflow, in whose runs all steps are. It has no name.
+pub(crate) fn whole(spec: &WorkflowSpec) -> Option<Step> {
+    let WorkflowHooks { pre, post } = spec.hooks.clone()?;
+    Some(Step { hooks: Some(StepHooks { pre, post }), ..Step::default() })
+}
+
+/// Finds what is wrong with the hooks of a workflow and of all steps.
+pub(super) fn validate(spec: &WorkflowSpec, errors: &mut Vec<FieldError>) {
     let mut all = 0;
-    for (i, step) in steps.iter().enumerate() {
+    if let Some(hooks) = whole(spec).and_then(|whole| whole.hooks) {
+        of_step(&hooks, "spec.hooks", errors);
+        for (field, list) in [("pre", &hooks.pre), ("post", &hooks.post)] {
+            for (i, _) in list.iter().enumerate().filter(|(_, hook)| hook.each == HookScope::Wave) {
+                let detail = "a workflow has no waves, but its steps";
+                errors.push(FieldError::forbidden(format!("spec.hooks.{field}[{i}].each"), detail));
+            }
+        }
+        all += hooks.pre.len() + hooks.post.len();
+    }
+    for (i, step) in spec.steps.iter().enumerate() {
         let Some(hooks) = &step.hooks else { continue };
         let path = format!("spec.steps[{i}].hooks");
         if step.run.is_none() {
@@ -106,7 +122,7 @@ fn of_step(hooks: &StepHooks, path: &str, errors: &mut Vec<FieldError>) {
                 errors.push(FieldError::duplicate(format!("{at}.name"), &hook.name));
             }
             if field == "pre" && hook.when != When::Success {
-                let detail = "may only be set for a hook after the runs";
+                let detail = "may only be set for a hook in post";
                 errors.push(FieldError::forbidden(format!("{at}.when"), detail));
             }
             self::hook(hook, &at, errors);

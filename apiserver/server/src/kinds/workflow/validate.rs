@@ -50,6 +50,7 @@ fn template(spec: &WorkflowSpec, template: &WorkflowTemplate, errors: &mut Vec<F
         }
     }
     check::repository_path("spec.template.path", &template.path, errors);
+    hook::validate(spec, errors);
     let size: usize = template.parameters.iter().map(|(name, value)| name.len() + value.len()).sum();
     if size > MOST_PARAMETERS {
         let detail = format!("must have at most {MOST_PARAMETERS} bytes in all");
@@ -89,7 +90,7 @@ fn steps(spec: &WorkflowSpec, errors: &mut Vec<FieldError>) {
         }
         self::step(spec, step, &path, errors);
     }
-    hook::validate(&spec.steps, errors);
+    hook::validate(spec, errors);
     if is_graph {
         cycles(&spec.steps, errors);
     }

@@ -1,11 +1,13 @@
-//! The hooks of a step: which of them is to be called, and what it means for the step how that ended.
+//! The hooks of a step, or of the workflow as a whole: which of them is to be called, and what it means for the step how that ended.
 //!
 //! They are called one after the other. That one is to be called is noted first, and it is called because it is noted: so it is
 //! called again after a crash, until it is noted how that ended, and never after.
 
 use std::time::Duration;
 
-use stoa_types::delivery::{Hook, HookFailurePolicy, HookPhase, HookScope, HookStatus, Step, StepStatus, When};
+use stoa_types::delivery::{
+    Hook, HookFailurePolicy, HookPhase, HookScope, HookStatus, Step, StepPhase, StepStatus, When, WorkflowStatus,
+};
 
 use super::{Decided, Situation};
 use crate::kinds::workflow::hook::{find, hooks_of, wave_of};
@@ -76,6 +78,53 @@ pub(super) fn after(
     all_ended(step, situation, hooks_of(spec).1, place.wave, is_due, decided)
 }
 
+/// Takes the hooks of the whole as far as they go, those before all steps or those after them; whether they have ended. Once the
+/// workflow is to end, none begins any more.
+pub(super) fn of_whole(
+    status: &mut WorkflowStatus,
+    situation: &Situation<'_>,
+    is_pre: bool,
+    decided: &mut Decided,
+) -> bool {
+    let Some(spec) = situation.whole else { return true };
+    let has_failed = has_failed(status, Some(spec));
+    let mut whole = StepStatus { hooks: std::mem::take(&mut status.hooks), ..StepStatus::default() };
+    let situation = &Situation { is_paused: situation.is_paused || situation.is_ending, ..*situation };
+    let place = Place { wave: 1, is_end: true, is_empty: false };
+    let all_ended = if is_pre {
+        before(&mut whole, situation, spec, place, decided)
+    } else {
+        after(&mut whole, situation, spec, place, has_failed, decided)
+    };
+    if situation.is_ending {
+        cancel(&mut whole, situation);
+    }
+    status.hooks = whole.hooks;
+    all_ended
+}
+
+/// Whether a workflow fails by how its steps ended, or the hooks of the whole.
+pub(in crate::controllers::workflows) fn has_failed(status: &WorkflowStatus, whole: Option<&Step>) -> bool {
+    let is_lost = |step: &StepStatus| matches!(step.phase, StepPhase::Failed | StepPhase::Canceled);
+    status.steps.iter().any(is_lost) || failure_of_whole(status, whole).is_some()
+}
+
+/// Why a workflow fails by the hooks of the whole, if it does.
+pub(in crate::controllers::workflows) fn failure_of_whole(
+    status: &WorkflowStatus,
+    whole: Option<&Step>,
+) -> Option<String> {
+    told(&status.hooks, whole?, HookFailurePolicy::Fail)
+}
+
+/// Which hooks of the whole failed without harm.
+pub(in crate::controllers::workflows) fn ignored_of_whole(
+    status: &WorkflowStatus,
+    whole: Option<&Step>,
+) -> Option<String> {
+    told(&status.hooks, whole?, HookFailurePolicy::Ignore).map(|why| format!("{why}, which is ignored"))
+}
+
 fn all_ended(
     step: &mut StepStatus,
     situation: &Situation<'_>,
@@ -133,21 +182,21 @@ pub(super) fn failure(step: &StepStatus, spec: &Step) -> Option<String> {
     if !step.failure.is_empty() {
         return Some(step.failure.clone());
     }
-    told(step, spec, HookFailurePolicy::Fail)
+    told(&step.hooks, spec, HookFailurePolicy::Fail)
 }
 
 /// Which hooks failed without harm.
 pub(super) fn ignored(step: &StepStatus, spec: &Step) -> Option<String> {
-    told(step, spec, HookFailurePolicy::Ignore).map(|why| format!("{why}, which is ignored"))
+    told(&step.hooks, spec, HookFailurePolicy::Ignore).map(|why| format!("{why}, which is ignored"))
 }
 
 /// The first hook that failed of those with a policy, and why.
-fn told(step: &StepStatus, spec: &Step, policy: HookFailurePolicy) -> Option<String> {
+fn told(hooks: &[HookStatus], spec: &Step, policy: HookFailurePolicy) -> Option<String> {
     let is_one = |status: &&HookStatus| {
         let hook = find(spec, &status.name);
         status.phase == HookPhase::Failed && hook.is_some_and(|(hook, _)| hook.failure_policy == policy)
     };
-    let HookStatus { name, message, .. } = step.hooks.iter().find(is_one)?;
+    let HookStatus { name, message, .. } = hooks.iter().find(is_one)?;
     Some(format!("hook {name} failed: {message}"))
 }
 

@@ -10,6 +10,9 @@ use super::*;
 /// A workflow, what is seen of its runs, and a clock.
 struct Model {
     steps: Vec<Step>,
+    /// The hooks before and after all of them.
+    whole: Option<Step>,
+    is_over: bool,
     status: WorkflowStatus,
     runs: HashMap<String, Seen>,
     second: i64,
@@ -26,6 +29,8 @@ impl Model {
     fn new(steps: Value) -> Self {
         Self {
             steps: serde_json::from_value(steps).unwrap(),
+            whole: None,
+            is_over: false,
             status: WorkflowStatus::default(),
             runs: HashMap::new(),
             second: 0,
@@ -57,6 +62,7 @@ impl Model {
             name: "w",
             uid: "u",
             steps: &self.steps,
+            whole: self.whole.as_ref(),
             is_paused: self.is_paused,
             is_ending: self.is_ending,
             runs: &self.runs,
@@ -67,7 +73,7 @@ impl Model {
             elapsed: &elapsed,
         };
         let decided = advance(&mut self.status, &situation);
-        self.again = decided.again;
+        (self.again, self.is_over) = (decided.again, decided.is_over);
         let mut told = Vec::new();
         for Start { step, name, workspace } in decided.starts {
             assert!(self.runs.insert(name.clone(), Seen::default()).is_none(), "{name} is started twice");

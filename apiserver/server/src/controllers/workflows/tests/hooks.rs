@@ -267,3 +267,94 @@ async fn hooks_that_do_not_answer_hold_up_no_other_workflow() {
     world.end("dev", RunPhase::Succeeded).await;
     world.until(|status| status.phase == WorkflowPhase::Succeeded).await;
 }
+
+/// A run in `dev`, with hooks before and after the whole.
+fn whole(pre: Vec<Value>, post: Vec<Value>) -> Value {
+    let run = json!({"operation": "Apply", "workspaces": ["dev"]});
+    json!({"stack": "web", "steps": [{"name": "dev", "run": run}], "hooks": {"pre": pre, "post": post}})
+}
+
+#[tokio::test]
+async fn hooks_of_a_workflow_are_told_of_it_before_and_after_all_steps() {
+    let world = World::with_key().await;
+    let receiver = Receiver::start(|_| Reply::Code(200)).await;
+    let controller = world.controlled();
+    let post = vec![
+        hook(&receiver, "verify", json!({})),
+        hook(&receiver, "sorry", json!({"when": "Failure"})),
+        hook(&receiver, "clean", json!({"when": "Always"})),
+    ];
+    world.create(whole(vec![hook(&receiver, "ask", json!({}))], post)).await;
+    let before = receiver.next().await;
+    assert!(is_signed(&before));
+    world.run_in("dev").await;
+    let event = &before.event;
+    assert_eq!(event["type"], "dev.stoa.workflow.hook");
+    let expected = json!({
+        "kind": "Workflow", "name": "w", "namespace": "shop", "organization": "shop", "uid": world.workflow().await.uid(),
+        "link": "/apis/delivery.stoa.dev/v1alpha1/namespaces/shop/workflows/w", "requester": "ann",
+        "hook": "ask", "phase": "Pre", "steps": [{"name": "dev", "phase": "Pending"}],
+    });
+    assert_eq!(event["data"], expected);
+    // What has passed is remembered.
+    drop(controller);
+    let _controller = world.controlled();
+    world.end("dev", RunPhase::Succeeded).await;
+    for name in ["verify", "clean"] {
+        let after = receiver.next().await.event;
+        assert_eq!(
+            (&after["data"]["hook"], &after["data"]["phase"], &after["data"]["outcome"]),
+            (&json!(name), &json!("Post"), &json!("Succeeded"))
+        );
+        let counts = json!({"total": 1, "started": 1, "succeeded": 1, "failed": 0});
+        assert_eq!(after["data"]["steps"], json!([{"name": "dev", "phase": "Succeeded", "counts": counts}]));
+    }
+    let ended = world.until(|status| status.phase.is_terminal()).await;
+    assert_eq!((ended.phase, ended.hooks.len()), (WorkflowPhase::Succeeded, 3));
+    assert_eq!(receiver.count_for(Duration::from_millis(300)).await, 0, "each is called once");
+}
+
+#[tokio::test]
+async fn a_workflow_fails_by_a_hook_before_or_after_all_steps() {
+    let refusing = |refuses: &'static str| {
+        move |event: &Value| match event["data"]["hook"] == refuses {
+            true => Reply::Says(409, json!({"message": "not today"})),
+            false => Reply::Code(200),
+        }
+    };
+    let world = World::with_key().await;
+    let receiver = Receiver::start(refusing("ask")).await;
+    let _controller = world.controlled();
+    let sorry = hook(&receiver, "sorry", json!({"when": "Failure"}));
+    world.create(whole(vec![hook(&receiver, "ask", json!({}))], vec![sorry])).await;
+    let ended = world.until(|status| status.phase.is_terminal()).await;
+    let why = "hook ask failed: it answered 409 Conflict: not today";
+    assert_eq!((ended.phase, told(&ended, reason::FAILED)), (WorkflowPhase::Failed, (reason::HOOK_FAILED, why)));
+    assert!(world.all_runs().await.is_empty() && step_of(&ended, "dev").phase == StepPhase::Skipped);
+    receiver.next().await;
+    let sorry = receiver.next().await.event;
+    assert_eq!((&sorry["data"]["hook"], &sorry["data"]["outcome"]), (&json!("sorry"), &json!("Failed")));
+
+    let world = World::with_key().await;
+    let receiver = Receiver::start(refusing("verify")).await;
+    let _controller = world.controlled();
+    world.create(whole(vec![], vec![hook(&receiver, "verify", json!({}))])).await;
+    world.end("dev", RunPhase::Succeeded).await;
+    let ended = world.until(|status| status.phase.is_terminal()).await;
+    let why = "hook verify failed: it answered 409 Conflict: not today";
+    assert_eq!((ended.phase, told(&ended, reason::FAILED)), (WorkflowPhase::Failed, (reason::HOOK_FAILED, why)));
+    assert_eq!(step_of(&ended, "dev").phase, StepPhase::Succeeded);
+}
+
+#[tokio::test]
+async fn cancelling_gives_up_a_hook_after_all_steps() {
+    let world = World::with_key().await;
+    let receiver = Receiver::start(|_| Reply::Never).await;
+    let _controller = world.controlled();
+    world.create(whole(vec![], vec![hook(&receiver, "verify", json!({"timeout": "1m"}))])).await;
+    world.end("dev", RunPhase::Succeeded).await;
+    receiver.next().await;
+    world.change(|workflow| workflow.spec.cancel = true).await;
+    let ended = world.until(|status| status.phase.is_terminal()).await;
+    assert_eq!((ended.phase, ended.hooks[0].phase), (WorkflowPhase::Canceled, HookPhase::Canceled));
+}

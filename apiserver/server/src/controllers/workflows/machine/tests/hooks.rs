@@ -5,6 +5,12 @@ use stoa_types::delivery::{HookPhase, HookStatus};
 use super::*;
 
 impl Model {
+    /// The hooks of the whole as those of a step without a name.
+    fn with_whole(&self) -> Vec<StepStatus> {
+        let whole = StepStatus { hooks: self.status.hooks.clone(), ..StepStatus::default() };
+        [whole].into_iter().chain(self.status.steps.iter().cloned()).collect()
+    }
+
     /// The hooks that are called, as `step/hook`, or `step/hook/wave`.
     fn called(&self) -> Vec<String> {
         let of_step = |step: &StepStatus| {
@@ -15,7 +21,7 @@ impl Model {
             });
             told.collect::<Vec<_>>()
         };
-        self.status.steps.iter().flat_map(of_step).collect()
+        self.with_whole().iter().flat_map(of_step).collect()
     }
 
     /// Looks, when nothing is started, and says what is called.
@@ -26,7 +32,8 @@ impl Model {
 
     /// What came of the hook that is called.
     fn answer(&mut self, phase: HookPhase, message: &str) {
-        let step = self.status.steps.iter().find(|step| step.hooks.iter().any(|hook| hook.phase == HookPhase::Running));
+        let steps = self.with_whole();
+        let step = steps.iter().find(|step| step.hooks.iter().any(|hook| hook.phase == HookPhase::Running));
         let step = step.expect("a hook is called");
         let hook = step.hooks.iter().find(|hook| hook.phase == HookPhase::Running).unwrap();
         let which = (step.name.clone(), hook.name.clone(), hook.wave);
@@ -340,4 +347,110 @@ fn status_stays_small_however_many_hooks_there_are() {
     assert!(model.status.steps.iter().all(|step| step.phase == StepPhase::Succeeded), "{}", model.phases());
     let size = serde_json::to_vec(&model.status).unwrap().len();
     assert!(size < 160 << 10, "{size} bytes");
+}
+
+/// A run in one workspace, with hooks before and after the whole.
+fn with_whole(pre: Value, post: Value) -> Model {
+    let hooks = json!({ "name": "", "hooks": { "pre": pre, "post": post } });
+    Model { whole: Some(serde_json::from_value(hooks).unwrap()), ..Model::new(json!([run("dev", &[], &["a"])])) }
+}
+
+fn when(name: &str, when: &str) -> Value {
+    hook(name, json!({ "when": when }))
+}
+
+#[test]
+fn steps_begin_after_the_hooks_before_all_of_them_and_it_is_over_after_those_after_them() {
+    let post = json!([plain("three"), when("sorry", "Failure"), when("always", "Always")]);
+    let mut model = with_whole(json!([plain("one"), plain("two")]), post);
+    assert_eq!(model.calls(), ["/one"], "one after the other");
+    assert_eq!(model.again, Some(Duration::ZERO));
+    assert_eq!(model.phases(), "dev Pending");
+    model.pass();
+    assert_eq!(model.calls(), ["/two"]);
+    model.pass();
+    assert_eq!(model.look(), ["dev/a"]);
+    assert!(model.called().is_empty());
+    model.succeed("dev", &["a"]);
+    assert_eq!(model.calls(), ["/three"]);
+    assert!(!model.is_over);
+    model.pass();
+    assert_eq!(model.calls(), ["/always"]);
+    model.pass();
+    assert!(model.calls().is_empty() && model.is_over);
+    assert_eq!(model.status.hooks.iter().map(|hook| hook.phase).collect::<Vec<_>>(), [HookPhase::Succeeded; 4]);
+    assert!(model.calls().is_empty(), "each is called once");
+}
+
+#[test]
+fn no_step_begins_when_a_hook_before_all_of_them_fails_and_what_is_for_that_is_called() {
+    let post = json!([plain("three"), when("sorry", "Failure"), when("always", "Always")]);
+    let mut model = with_whole(json!([plain("one"), plain("two")]), post);
+    model.calls();
+    model.refuse();
+    assert_eq!(model.calls(), ["/sorry"]);
+    let why = "hook one failed: it answered 403 Forbidden";
+    assert_eq!((model.phases().as_str(), model.step("dev").message.as_str()), ("dev Skipped", why));
+    model.pass();
+    assert_eq!(model.calls(), ["/always"]);
+    model.pass();
+    assert!(model.calls().is_empty() && model.is_over);
+    assert_eq!(failure_of_whole(&model.status, model.whole.as_ref()).as_deref(), Some(why));
+
+    let ignored = json!([hook("one", json!({"failurePolicy": "Ignore"}))]);
+    let mut model = with_whole(ignored, json!([]));
+    model.calls();
+    model.refuse();
+    assert_eq!(model.look(), ["dev/a"]);
+    model.succeed("dev", &["a"]);
+    assert!(
+        model.calls().is_empty() && model.is_over && failure_of_whole(&model.status, model.whole.as_ref()).is_none()
+    );
+    let told = ignored_of_whole(&model.status, model.whole.as_ref());
+    assert_eq!(told.unwrap(), format!("{why}, which is ignored"));
+}
+
+#[test]
+fn hooks_after_all_steps_hear_of_one_that_failed() {
+    let mut model = with_whole(json!([]), json!([plain("three"), when("sorry", "Failure")]));
+    assert_eq!(model.look(), ["dev/a"]);
+    model.fail("dev", "a");
+    assert_eq!(model.calls(), ["/sorry"]);
+    assert!(!model.is_over);
+    model.pass();
+    assert!(model.calls().is_empty() && model.is_over);
+}
+
+#[test]
+fn hooks_of_the_whole_wait_while_it_is_paused_and_are_given_up_when_it_ends() {
+    let whole = || with_whole(json!([plain("one")]), json!([when("always", "Always")]));
+    let mut model = whole();
+    model.is_paused = true;
+    assert!(model.calls().is_empty());
+    model.is_paused = false;
+    assert_eq!(model.calls(), ["/one"]);
+    model.is_paused = true;
+    model.pass();
+    assert!(model.calls().is_empty(), "no step begins, either");
+    assert_eq!((model.phases().as_str(), model.status.hooks[0].phase), ("dev Pending", HookPhase::Succeeded));
+
+    let mut model = whole();
+    model.calls();
+    model.is_ending = true;
+    model.hooks.clear();
+    assert!(model.calls().is_empty());
+    assert_eq!((model.phases().as_str(), model.status.hooks[0].phase), ("dev Canceled", HookPhase::Canceled));
+    assert!(!model.is_over, "one was not called");
+
+    // Before those after the steps begin, as when it is paused.
+    let mut model = whole();
+    model.calls();
+    model.pass();
+    assert_eq!(model.look(), ["dev/a"]);
+    model.succeed("dev", &["a"]);
+    model.is_paused = true;
+    assert!(model.calls().is_empty() && !model.is_over);
+    model.is_ending = true;
+    assert!(model.calls().is_empty() && !model.is_over, "it did not get to its end");
+    assert_eq!(model.phases(), "dev Succeeded");
 }
