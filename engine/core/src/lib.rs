@@ -15,6 +15,7 @@ pub mod diff;
 pub mod digest;
 pub mod document;
 pub mod graph;
+pub mod health;
 pub mod ignore;
 pub mod import;
 pub mod lookup;

@@ -23,7 +23,8 @@ pub(crate) async fn wait_healthy(
     let (index, target) = runtime.desired_target(desired)?;
     let cluster = runtime.cluster(index);
     let applied = runtime.take_remembered(&desired.id);
-    let policy = HealthPolicy::of(desired).map_err(refused)?;
+    let own = HealthPolicy::of(desired).map_err(refused)?;
+    let policy = own.as_ref().or_else(|| runtime.policies.of(&target.gvk));
     if policy.is_none() && kstatus::is_current_at_once(&target.gvk) {
         report(Health::Current, "it is there");
         return Ok(Health::Current);
@@ -48,7 +49,7 @@ pub(crate) async fn wait_healthy(
     let mut last = None;
     loop {
         let (health, message) = match followed.next().await.map_err(explain)? {
-            Some(object) => match &policy {
+            Some(object) => match policy {
                 Some(policy) => policy.health(&target.gvk, &object).await,
                 None => kstatus::health(&target.gvk, &object),
             },

@@ -40,9 +40,10 @@ use crate::cluster::Cluster;
 pub use crate::connect::{Access, ClusterConfig};
 pub use crate::connections::Connections;
 pub use crate::object::ObjectName;
-pub use crate::policy::check_health_policies;
+use crate::policy::KindPolicies;
 #[cfg(feature = "fuzzing")]
 pub use crate::policy::fuzzing;
+pub use crate::policy::{KindHealth, check_health_policies};
 use crate::target::{Target, invalid};
 
 /// Drives the objects of one workspace's clusters.
@@ -59,6 +60,8 @@ pub struct KubernetesRuntime {
     /// Namespaces that were asked for and are not there, by cluster. A server looks twice before it
     /// says so, which for a stack of hundreds of objects in a new namespace takes seconds.
     missing: Mutex<HashSet<(usize, String)>>,
+    /// For objects whose resources do not say when they are healthy.
+    policies: KindPolicies,
 }
 
 impl KubernetesRuntime {
@@ -98,7 +101,17 @@ impl KubernetesRuntime {
 
     fn of(clusters: Vec<Arc<Cluster>>, owner: Owner) -> Self {
         let names = Clusters(clusters.iter().map(|cluster| cluster.name.clone()).collect());
-        Self { clusters, names, owner, applied: Mutex::default(), missing: Mutex::default() }
+        let (applied, missing, policies) = Default::default();
+        Self { clusters, names, owner, applied, missing, policies }
+    }
+
+    /// Goes by these health policies for objects whose resources have none of their own.
+    ///
+    /// # Errors
+    ///
+    /// [`RuntimeError::Invalid`] when an expression cannot be read.
+    pub fn with_health_policies(self, policies: &[KindHealth]) -> Result<Self, RuntimeError> {
+        Ok(Self { policies: KindPolicies::new(policies)?, ..self })
     }
 
     /// Makes the calls of `run` to each cluster within these limits.

@@ -11,16 +11,21 @@
 //!       inProgress: status.phase == 'Starting' # annotation stoa.dev/health-in-progress; may be left out
 //! ```
 //!
+//! Those of a workspace ([`KindHealth`]) are for all objects of a kind whose resources say nothing of it.
+//!
 //! Names and order are those of Flux's `healthCheckExprs`, whose expressions can be taken as they are: the fields of the
 //! object are variables. The whole is `object`, as in admission policies, for fields that other kinds do not have.
 
 use std::sync::Arc;
 
+use serde::Deserialize;
 use serde_json::{Map, Value};
 use stoa_cel::{Answers, Batch, Declarations, Evaluated, Inputs, Interrupted, Program};
+use stoa_engine::health::{OBJECT, VARIABLES};
+use stoa_engine::object::split_api_version;
 use stoa_engine::problem::reason;
 use stoa_engine::{Problem, Resource, ResourceType, Spec};
-use stoa_runtime::Health;
+use stoa_runtime::{Health, RuntimeError};
 
 use crate::kstatus::{self, Verdict};
 use crate::target::Gvk;
@@ -36,11 +41,7 @@ const EXTENSION: &str = "healthPolicy";
 const KCL: &str = "health.kcl";
 
 /// The fields of an object that are variables, and the whole object.
-const DECLARED: Declarations = Declarations {
-    variables: &["apiVersion", "kind", "metadata", "spec", "status", "data", OBJECT],
-    constructs: false,
-};
-const OBJECT: &str = "object";
+const DECLARED: Declarations = Declarations { variables: VARIABLES, constructs: false };
 
 /// An expression of a policy: its name, the annotation that it may be in, and what it means that it holds. In the order in
 /// which they are asked.
@@ -90,13 +91,18 @@ impl HealthPolicy {
         };
         let written = written.map_err(|found| found.into_iter().map(|(f, m)| wrong(f, m)).collect::<Vec<_>>())?;
         let Some(written) = written else { return Ok(None) };
+        let policy = Self::compile(written);
+        policy.map(Some).map_err(|found| found.into_iter().map(|(f, m)| wrong(f, m)).collect())
+    }
+
+    fn compile(written: Written) -> Result<Self, Wrong> {
         let (mut sources, mut programs, mut problems) = ([const { None }; 3], Vec::new(), Vec::new());
         for (position, found) in written.into_iter().enumerate() {
             let program = found.as_ref().map(|(_, source)| Program::compile(source, &DECLARED));
             if let Some((field, _)) = &found
                 && let Some(error) = program.as_ref().and_then(Program::compile_error)
             {
-                problems.push(wrong(field.clone(), error.to_owned()));
+                problems.push((field.clone(), error.to_owned()));
             }
             sources[position] = found.map(|(_, source)| source);
             programs.push(program);
@@ -104,7 +110,7 @@ impl HealthPolicy {
         if !problems.is_empty() {
             return Err(problems);
         }
-        Ok(Some(Self { sources, batch: Batch { programs: Arc::new(programs), ..Batch::default() } }))
+        Ok(Self { sources, batch: Batch { programs: Arc::new(programs), ..Batch::default() } })
     }
 
     /// The health of an object as a server reported it: by the expressions, once the object's last change was observed.
@@ -150,6 +156,55 @@ impl HealthPolicy {
             }
         }
         (Health::InProgress, format!("`{CURRENT}` of its health policy does not hold yet"))
+    }
+}
+
+/// When the objects of a kind are healthy whose resources do not say so themselves, as a workspace has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KindHealth {
+    /// The group of the objects, and a version that says nothing.
+    pub api_version: String,
+    /// Their kind.
+    pub kind: String,
+    /// What holds for an object that is healthy.
+    pub current: String,
+    /// What holds for one that will not become healthy by itself.
+    #[serde(default)]
+    pub failed: Option<String>,
+    /// What holds for one that is on its way, whatever else does.
+    #[serde(default)]
+    pub in_progress: Option<String>,
+}
+
+/// The policies of a workspace.
+#[derive(Debug, Default)]
+pub(crate) struct KindPolicies(Vec<((String, String), HealthPolicy)>);
+
+impl KindPolicies {
+    /// Reads them.
+    ///
+    /// # Errors
+    ///
+    /// [`RuntimeError::Invalid`] with the first expression that cannot be read.
+    pub(crate) fn new(of: &[KindHealth]) -> Result<Self, RuntimeError> {
+        let policies = of.iter().enumerate().map(|(position, kind)| {
+            let KindHealth { api_version, current, failed, in_progress, .. } = kind;
+            let written = [in_progress.as_ref(), failed.as_ref(), Some(current)];
+            let mut fields = EXPRESSIONS.iter().map(|it| format!("spec.healthPolicies[{position}].{}", it.name));
+            let written = written.map(|source| fields.next().zip(source.cloned()));
+            let policy = HealthPolicy::compile(written).map_err(|wrong| {
+                let (field, message) = wrong.into_iter().next().unwrap_or_default();
+                RuntimeError::Invalid { message, field: Some(field) }
+            })?;
+            Ok(((split_api_version(api_version).0.to_owned(), kind.kind.clone()), policy))
+        });
+        policies.collect::<Result<_, _>>().map(Self)
+    }
+
+    /// The policy of a kind, in whatever version.
+    pub(crate) fn of(&self, gvk: &Gvk) -> Option<&HealthPolicy> {
+        self.0.iter().find(|((group, kind), _)| *group == gvk.group && *kind == gvk.kind).map(|(_, policy)| policy)
     }
 }
 

@@ -15,6 +15,7 @@ use stoa_engine::{Action, DigestKeys, OpenCall, Resource, ResourceId, Spec, Stat
 use stoa_runtime::{Health, Runtime};
 use tokio_util::sync::CancellationToken;
 
+use crate::KindHealth;
 use crate::testing::{Server, runtime_of, widget};
 
 mod away;
@@ -69,6 +70,8 @@ struct Deployment {
     east: Server,
     keeper: Arc<Keeper>,
     keys: DigestKeys,
+    /// Those of its workspace.
+    policies: Vec<KindHealth>,
 }
 
 impl Deployment {
@@ -83,7 +86,7 @@ impl Deployment {
     }
 
     fn over(main: Server, east: Server) -> Self {
-        Self { main, east, keeper: Arc::default(), keys: DigestKeys::new(&[7; 32], &[]) }
+        Self { main, east, keeper: Arc::default(), keys: DigestKeys::new(&[7; 32], &[]), policies: Vec::new() }
     }
 
     fn state(&self) -> State {
@@ -92,7 +95,8 @@ impl Deployment {
     }
 
     fn runtime(&self) -> Arc<dyn Runtime> {
-        Arc::new(runtime_of(&[("main", &self.main), ("east", &self.east)]))
+        let runtime = runtime_of(&[("main", &self.main), ("east", &self.east)]);
+        Arc::new(runtime.with_health_policies(&self.policies).unwrap())
     }
 
     async fn plan(&self, spec: &Spec) -> Result<Planned, PlanError> {
@@ -399,4 +403,41 @@ async fn runs_and_looks_at_health_go_by_the_policy_that_is_recorded() {
         let told: Vec<_> = found.iter().map(|it| (it.id.0.as_str(), it.message.as_str())).collect();
         assert_eq!(told, [("example.com/v1:Widget:shop:web", says)]);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_workspace_says_how_objects_fare_whose_resources_do_not() {
+    let of_kind = |api_version: &str, current: &str| KindHealth {
+        api_version: api_version.to_owned(),
+        kind: "Widget".to_owned(),
+        current: current.to_owned(),
+        failed: Some("status.phase == 'Broken'".to_owned()),
+        ..KindHealth::default()
+    };
+    // Of whatever version of the group, and of no other group.
+    let policies = vec![of_kind("other.com/v1", "false"), of_kind("example.com/v9", "status.phase == 'Running'")];
+    let deployment = Deployment { policies, ..Deployment::new() };
+    let (mut own, mut noted) = (in_cluster("", "own", "a", false), in_cluster("", "noted", "a", false));
+    own.extensions.insert("healthPolicy".to_owned(), json!({"cel": {"current": "status.phase == 'Own'"}}));
+    let annotations = json!({"stoa.dev/health-current": "status.phase == 'Noted'"});
+    noted.attributes["metadata"]["annotations"] = annotations;
+    let spec = spec(vec![own, noted, in_cluster("east", "plain", "a", false)]);
+    let run = async {
+        tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+        assert!(deployment.state().resources.len() == 3, "all are applied, and waited for");
+        deployment.main.set("shop", "own", json!({"phase": "Own"}));
+        deployment.main.set("shop", "noted", json!({"phase": "Noted"}));
+        deployment.east.set("shop", "plain", json!({"phase": "Running"}));
+    };
+    let ((outcome, _), ()) = tokio::join!(deployment.apply(&spec), run);
+    assert!(outcome.succeeded, "{outcome:?}");
+    let runtime = deployment.runtime();
+    assert_eq!(stoa_apply::unhealthy(&*runtime, &deployment.state()).await.unwrap(), []);
+    deployment.main.set("shop", "own", json!({"phase": "Broken"}));
+    deployment.east.set("shop", "plain", json!({"phase": "Broken"}));
+    let found = stoa_apply::unhealthy(&*runtime, &deployment.state()).await.unwrap();
+    let told: Vec<_> = found.iter().map(|it| (it.id.0.as_str(), it.message.as_str())).collect();
+    let expected =
+        [("example.com/v1:Widget:shop:own", "it is InProgress"), ("example.com/v1:Widget:shop:plain", "it is Failed")];
+    assert_eq!(told, expected);
 }

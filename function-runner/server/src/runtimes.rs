@@ -11,7 +11,7 @@ use stoa_proto::{Problem, Proposal, Source, Target, Workspace};
 use stoa_pulls::{Address, Credentials, Pauses, Provider, PullError, PullRequests as _, PullState, Server};
 use stoa_runtime::{CallLimits, Runtime};
 use stoa_runtime_gitops::{GitOpsConfig, GitOpsRuntime, Proposing, RunInfo};
-use stoa_runtime_kubernetes::{Access, ClusterConfig, Connections, KubernetesRuntime};
+use stoa_runtime_kubernetes::{Access, ClusterConfig, Connections, KindHealth, KubernetesRuntime};
 
 use crate::compliance;
 use crate::convert;
@@ -43,11 +43,14 @@ pub(crate) struct Limits {
 
 /// The part of a Workspace's spec that says what drives its resources.
 #[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct WorkspaceSpec {
     #[serde(default)]
     kubernetes: Option<KubernetesSpec>,
     #[serde(default)]
     gitops: Option<GitOpsSpec>,
+    #[serde(default)]
+    health_policies: Vec<KindHealth>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -140,6 +143,7 @@ impl Runtimes {
                     .map(|cluster| self.cluster(cluster, &workspace.name, &workspace.kubeconfigs))
                     .collect();
                 let runtime = KubernetesRuntime::over(&self.connections, &configs?, owner(target)).await;
+                let runtime = runtime.and_then(|runtime| runtime.with_health_policies(&parsed.health_policies));
                 let runtime = runtime.map_err(|err| Failure::runtime(&err))?;
                 Ok(Arc::new(runtime.limited(&self.limits.kubernetes, &target.run_uid)))
             }

@@ -226,6 +226,17 @@ async fn what_is_wrong_with_an_object_is_told_field_by_field() {
         ),
         (
             "platform.stoa.dev/v1alpha1",
+            "Workspace",
+            "",
+            json!({ "metadata": { "name": "w" }, "spec": { "backend": { "name": "b" }, "kubernetes": { "clusters": [{ "name": "a", "inCluster": true }] }, "healthPolicies": [
+                { "apiVersion": "example.com/v1", "kind": "Widget", "current": "status.phase == 'Running'" },
+                { "apiVersion": "example.com/v2", "kind": "Widget", "current": " ", "failed": "request.name" },
+                { "apiVersion": "", "kind": "", "current": "status.", "inProgress": "true" },
+                { "apiVersion": "example.com", "kind": "Widget", "current": "true" },
+            ] } }),
+        ),
+        (
+            "platform.stoa.dev/v1alpha1",
             "Backend",
             "",
             json!({ "metadata": { "name": "b" }, "spec": { "type": "S3", "local": { "directory": "a/../b" } } }),
@@ -275,6 +286,15 @@ async fn what_is_wrong_with_an_object_is_told_field_by_field() {
     Stack spec.driftInterval: Invalid value: "1s": must be 0s, for never, or at least 10s
     Workspace spec.kubernetes.clusters[1]: Duplicate value: {"name":"a"}
     Workspace spec.kubernetes.clusters[0].kubeconfigSecretRef: Required value: either this or inCluster
+    Workspace spec.healthPolicies[1]: Duplicate value: "Widget"
+    Workspace spec.healthPolicies[1].current: Required value: an expression in CEL
+    Workspace spec.healthPolicies[1].failed: Invalid value: "request.name": compilation failed: ERROR: <input>:1:1: undeclared reference to 'request' (in container '')
+    Workspace spec.healthPolicies[2].apiVersion: Required value
+    Workspace spec.healthPolicies[2].kind: Required value
+    Workspace spec.healthPolicies[2].current: Invalid value: "status.": compilation failed: ERROR: <input>:1:8: Syntax error: no viable alternative at input '.'
+    | status.
+    | .......^
+    Workspace spec.healthPolicies[3].apiVersion: Invalid value: "example.com": must be <group>/<version>, or <version> for kinds without a group
     Backend spec.s3: Required value: the bucket, when type is S3 or OSS
     Backend spec.local: Forbidden: may only be set when type is Local
     Backend spec.local.directory: Invalid value: "a/../b": must not contain '..'

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use kube::{CustomResourceExt as _, ResourceExt as _};
+use stoa_cel::{Declarations, Program};
+use stoa_engine::{health::VARIABLES, object::split_api_version};
 use stoa_machinery::{
     ApiError, RequestContext, ResourceDefinition,
     definition::{Cell, Column, SelectableField},
@@ -14,11 +16,14 @@ use stoa_pulls::{Address, InvalidAddress, Provider};
 use stoa_types::{
     Backend, Workspace,
     common::{SecretKeyReference, condition},
-    platform::{CommitMode, Compliance, PullRequestProvider, PullRequests},
+    platform::{CommitMode, Compliance, HealthPolicy, PullRequestProvider, PullRequests},
     reason,
 };
 
 use super::{check, lookup, lookup::Lookup, stack};
+
+/// So many kinds may have a health policy.
+const MOST_HEALTH_POLICIES: usize = 100;
 
 pub(crate) fn definition() -> ResourceDefinition {
     ResourceDefinition::from_crd(&Workspace::crd())
@@ -170,6 +175,47 @@ fn access(path: &str, in_cluster: bool, kubeconfig: Option<&SecretKeyReference>,
     }
 }
 
+/// Finds what is wrong with health policies: two for one kind, and expressions that cannot be read.
+fn health_policies(policies: &[HealthPolicy], errors: &mut Vec<FieldError>) {
+    const DECLARED: Declarations = Declarations { variables: VARIABLES, constructs: false };
+    if policies.len() > MOST_HEALTH_POLICIES {
+        let message = format!("must have at most {MOST_HEALTH_POLICIES} items");
+        errors.push(FieldError::invalid("spec.healthPolicies", policies.len(), message));
+        return;
+    }
+    let kind_of = |policy: &HealthPolicy| (split_api_version(&policy.api_version).0.to_owned(), policy.kind.clone());
+    for (i, policy) in policies.iter().enumerate() {
+        let at = |field: &str| format!("spec.healthPolicies[{i}].{field}");
+        for (field, text) in [("apiVersion", &policy.api_version), ("kind", &policy.kind)] {
+            if text.is_empty() {
+                errors.push(FieldError::required(at(field), ""));
+            }
+        }
+        let is_version = match policy.api_version.split_once('/') {
+            Some((group, version)) => !(group.is_empty() || version.is_empty() || version.contains('/')),
+            // A group alone would mean kinds without one.
+            None => !policy.api_version.contains('.'),
+        };
+        if !is_version {
+            let message = "must be <group>/<version>, or <version> for kinds without a group";
+            errors.push(FieldError::invalid(at("apiVersion"), &policy.api_version, message));
+        }
+        if policies[..i].iter().any(|other| kind_of(other) == kind_of(policy)) {
+            errors.push(FieldError::duplicate(format!("spec.healthPolicies[{i}]"), &policy.kind));
+        }
+        let HealthPolicy { current, failed, in_progress, .. } = policy;
+        let written = [("current", Some(current)), ("failed", failed.as_ref()), ("inProgress", in_progress.as_ref())];
+        for (field, source) in written {
+            let Some(source) = source else { continue };
+            if source.trim().is_empty() {
+                errors.push(FieldError::required(at(field), "an expression in CEL"));
+            } else if let Some(error) = Program::compile(source, &DECLARED).compile_error() {
+                errors.push(FieldError::invalid(at(field), source, error));
+            }
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct WorkspaceStrategy {
     pub(crate) lookup: Lookup,
@@ -235,6 +281,7 @@ impl Strategy for WorkspaceStrategy {
                 compliance(settings, &mut errors);
             }
         }
+        health_policies(&spec.health_policies, &mut errors);
         let retention = spec.retention.clone().unwrap_or_default();
         for (field, kept) in [("runs", retention.runs), ("releases", retention.releases)] {
             if let Some(kept) = kept.filter(|kept| *kept < 1) {

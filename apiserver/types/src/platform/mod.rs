@@ -9,6 +9,6 @@ pub use backend::{Backend, BackendSpec, BackendStatus, BackendType, LocalBackend
 pub use compliance::{Compliance, Reconciler, ReconcilerObject};
 pub use notification_sink::{Gap, NotificationSink, NotificationSinkSpec, NotificationSinkStatus, RetryPolicy};
 pub use workspace::{
-    Cluster, CommitMode, GitOpsTarget, KubernetesTarget, PullRequestProvider, PullRequests, Retention, Workspace,
-    WorkspaceSpec, WorkspaceStatus,
+    Cluster, CommitMode, GitOpsTarget, HealthPolicy, KubernetesTarget, PullRequestProvider, PullRequests, Retention,
+    Workspace, WorkspaceSpec, WorkspaceStatus,
 };

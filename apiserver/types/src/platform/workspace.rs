@@ -55,12 +55,36 @@ pub struct WorkspaceSpec {
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     #[schemars(schema_with = "any_object_schema")]
     pub context: Map<String, Value>,
+    /// When objects of a kind are healthy, for all stacks here: of those whose resources do not say so themselves.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["apiVersion", "kind"]))]
+    pub health_policies: Vec<HealthPolicy>,
     /// Whether every plan for this workspace must be approved before it is applied.
     #[serde(default)]
     pub require_approval: bool,
     /// What is kept of what happened here; absent: everything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retention: Option<Retention>,
+}
+
+/// When objects of a kind are healthy, by expressions in CEL as in Flux's healthCheckExprs: the fields of the live object are
+/// variables, and the whole is object. inProgress, failed and current are asked in this order, and what none holds for is
+/// in progress.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HealthPolicy {
+    /// The group and version of the objects, such as example.com/v1. Those of other versions of the group are meant, too.
+    pub api_version: String,
+    /// Their kind.
+    pub kind: String,
+    /// What holds for an object that is healthy, such as status.phase == 'Running'.
+    pub current: String,
+    /// What holds for one that will not become healthy by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
+    /// What holds for one that is on its way, whatever else does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_progress: Option<String>,
 }
 
 /// How many records of each stack are kept. What is under way or deployed is kept in any case.

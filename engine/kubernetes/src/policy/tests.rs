@@ -168,3 +168,12 @@ async fn manifests_have_their_policy_in_annotations() {
     let problems = HealthPolicy::of(&resource(json!({}), json!({"stoa.dev/health-failed": "true"}))).unwrap_err();
     assert_eq!(problems[0].field, "attributes.metadata.annotations[stoa.dev/health-current]");
 }
+
+#[test]
+fn a_workspace_with_an_expression_that_cannot_be_read_is_told_so_with_the_field() {
+    let broken = KindHealth { current: "true".to_owned(), failed: Some("status.".to_owned()), ..KindHealth::default() };
+    let error = KindPolicies::new(&[KindHealth { current: "true".to_owned(), ..KindHealth::default() }, broken]);
+    let RuntimeError::Invalid { message, field } = error.unwrap_err() else { panic!("it is no other error") };
+    assert_eq!(field.as_deref(), Some("spec.healthPolicies[1].failed"));
+    assert!(message.contains("compilation failed"), "{message}");
+}

@@ -81,9 +81,21 @@ fn custom_resource_and_its_definition_are_one_run_that_waits_for_what_the_resour
     let said = organization.fail("web", "Apply", "");
     assert!(said.contains("`failed` of its health policy holds"), "{said}");
 
+    // Said once, for all stacks of the workspace.
+    let policies = format!(
+        "{{\"spec\": {{\"healthPolicies\": [{{\"apiVersion\": \"{namespace}.example.com/v1\", \"kind\": \"Widget\",
+          \"current\": \"status.phase == 'Fine'\", \"failed\": \"status.phase == 'Broken'\"}}]}}}}"
+    );
+    kubectl.run(&["patch", "workspace", &organization.name, "--type=merge", "-p", &policies]);
+    organization.stack("web", &spec(&namespace, "null").replace("size: 1", "size: 3"));
+    let said = organization.fail("web", "Apply", "");
+    assert!(said.contains("`failed` of its health policy holds"), "{said}");
+    set("Fine");
+    organization.succeed("web", "Apply", "");
+
     set("Starting");
     let impatient = spec(&namespace, policy).replace("healthPolicy:", "stoa.dev/timeout: 2s\n    healthPolicy:");
-    organization.stack("web", &impatient.replace("size: 1", "size: 3"));
+    organization.stack("web", &impatient.replace("size: 1", "size: 4"));
     let said = organization.fail("web", "Apply", "");
     assert!(said.contains("is not healthy in time: `current` of its health policy does not hold yet"), "{said}");
 
