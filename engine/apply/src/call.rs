@@ -236,7 +236,7 @@ impl Caller {
             attributes: ready.sensitive.recorded(&planned.id, &ready.desired.attributes, &self.keys),
             live: self.keys.rekeyed(&planned.id, prior.live.clone()),
             depends_on: planned.depends_on.clone(),
-            extensions: ready.desired.extensions.clone(),
+            extensions: ready.desired.kept_extensions(),
             cluster: self.cluster(&ready.desired, prior),
             ..prior.clone()
         };

@@ -124,6 +124,10 @@ pub async fn execute(
             return Ok(Outcome { problems: vec![said(&error, &Sensitive::default())], ..Outcome::default() });
         }
     };
+    let imported: HashSet<&ResourceId> =
+        execution.plan.actions.iter().filter(|it| it.action == Action::Import).map(|it| &it.id).collect();
+    let is_import = !imported.is_empty() && imported.len() == execution.plan.actions.len();
+    let state = if is_import { lost::for_import(state, |id| imported.contains(id)) } else { state };
     let problems = lost::unknown(&state);
     if !problems.is_empty() {
         return Ok(Outcome { problems, ..Outcome::default() });

@@ -31,7 +31,8 @@ pub async fn import(
         return Err(PlanError::Problems(vec![Problem::new(reason::NO_RUNTIME, message)]));
     }
     let Planning { spec, spec_digest, state, keys, .. } = *planning;
-    let state = &lost::decide(&*runtime, spec, state).await?;
+    let state = lost::decide(&*runtime, spec, state).await?;
+    let state = &lost::for_import(state, |id| selection.resources.iter().any(|selected| selected.id == *id));
     let (none, previews, schemas) = (BTreeMap::new(), BTreeMap::new(), Schemas::new());
     let (owner, destroy, clusters) = (runtime.owner(), false, runtime.clusters());
     let blind = PlanInput {

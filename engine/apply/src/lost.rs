@@ -68,7 +68,14 @@ pub(crate) async fn decide(runtime: &dyn Runtime, spec: &Spec, state: &State) ->
     if !problems.is_empty() {
         return Err(Undecided::Problems(problems));
     }
-    Ok(State { resources: resources.into_values().collect(), open: state.open.clone() })
+    let open = state.open.iter().cloned().map(|mut call| {
+        if call.retry {
+            // Where nobody else can look, somebody did: the next call is not to be looked for there.
+            call.place.clusters.retain(|cluster| runtime.clusters().has(cluster));
+        }
+        call
+    });
+    Ok(State { resources: resources.into_values().collect(), open: open.collect() })
 }
 
 /// Where a call is looked for; nowhere when it may have left nothing that anybody could decide about.
@@ -84,7 +91,7 @@ fn sought<'a>(
     }
     let named = recorded.cloned().or_else(|| {
         let named = StateResource::named_by(&call.id)?;
-        let extensions = wanted.map_or_else(|| call.place.extensions(), |wanted| wanted.extensions.clone());
+        let extensions = wanted.map_or_else(|| call.place.extensions(), Resource::kept_extensions);
         Some(StateResource { extensions, ..named })
     })?;
     if clusters.0.is_empty() {
@@ -165,6 +172,7 @@ fn take(
         Ok(Found::Absent | Found::Ours(_)) => {}
         // The call can be repeated, and whose the object is by now is decided as ever.
         Ok(Found::Foreign | Found::Unknowable) if !may_have_made => {}
+        Ok(Found::Unknowable) if sought.call.retry => {}
         Ok(Found::Foreign) => drop(resources.remove(id)),
         Ok(Found::Unknowable) => drop(resources.insert(id.clone(), StateResource { unknown: true, ..own_place })),
         // A cluster that is away holds up no other: what is recorded there stays so, and open. Of what is not recorded
@@ -195,12 +203,12 @@ fn keep(
     resources.insert(place.id, found);
 }
 
-/// What is said of a call that went to a cluster which the workspace does not have.
+/// What is said of a call that went to a cluster which the workspace does not have, unless somebody looked there.
 fn beyond(sought: &Sought<'_>) -> Option<Problem> {
-    let cluster = sought.beyond.as_ref()?;
+    let cluster = sought.beyond.as_ref().filter(|_| !sought.call.retry)?;
     let message = format!(
         "an earlier call may have made it in cluster {cluster}, which the workspace does not have; nobody can look for it \
-         there before the workspace has a cluster of that name"
+         there before the workspace has a cluster of that name; name its id in spec.retry of a Run if it is not there"
     );
     Some(Problem::new(reason::NO_RUNTIME, message).of(&sought.call.id).at("extensions.cluster"))
 }
@@ -242,4 +250,12 @@ fn is_same(clusters: &Clusters, a: &StateResource, b: &StateResource) -> bool {
 /// The problem of each resource about which a person has to decide.
 pub(crate) fn unknown(state: &State) -> Vec<Problem> {
     state.resources.iter().filter(|resource| resource.unknown).map(|resource| unknown_state(&resource.id)).collect()
+}
+
+/// The state for an import, which calls for nothing: what nobody knows of is held against none of the others, and is not
+/// on record where it is what `decides` whether it is there.
+pub(crate) fn for_import(state: State, decides: impl Fn(&ResourceId) -> bool) -> State {
+    let resources = state.resources.into_iter().filter(|resource| !(resource.unknown && decides(&resource.id)));
+    let resources = resources.map(|resource| StateResource { unknown: false, ..resource }).collect();
+    State { resources, open: state.open }
 }

@@ -217,7 +217,7 @@ fn wanted_candidate(
     let named = StateResource::named_by(&resource.id).ok_or_else(unnamed)?;
     let planned = draft.plan.actions.iter().find(|planned| planned.id == resource.id);
     let depends_on = planned.map(|planned| planned.depends_on.clone()).unwrap_or_default();
-    let named = StateResource { extensions: resource.extensions.clone(), ..named }.depending_on(depends_on);
+    let named = StateResource { extensions: resource.kept_extensions(), ..named }.depending_on(depends_on);
     let desired = Resource { attributes: resolved.attributes.clone(), ..resource.clone() };
     Ok(Candidate { resource: named, desired: Some(desired), asked })
 }

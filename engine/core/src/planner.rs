@@ -203,8 +203,8 @@ pub fn draft(input: &PlanInput<'_>) -> Result<Draft, Vec<Problem>> {
 
 /// A call may have made a resource, nobody can find out, and another might make a second one.
 pub fn unknown_state(id: &ResourceId) -> Problem {
-    let message =
-        "an earlier call may or may not have been made, and nobody can find out; look for the resource yourself";
+    let message = "an earlier call may or may not have been made, and nobody can find out; look for the resource yourself: \
+                   import it if it is there, or name its id in spec.retry of a Run if it is not";
     Problem::new(reason::UNKNOWN_STATE, message).of(id)
 }
 

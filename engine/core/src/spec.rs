@@ -72,7 +72,18 @@ pub struct Resource {
 /// `"true"`. What is in it is lost then.
 pub const RECREATE: &str = "stoa.dev/recreate";
 
+/// The extension with the line, from 1, of the file of the source that the resource is in: for people who look for what is
+/// wrong with it.
+pub const LINE: &str = "stoa.dev/line";
+
 impl Resource {
+    /// The extensions that are recorded with what is applied: all but the line, which is another one whenever something changes
+    /// before the resource.
+    pub fn kept_extensions(&self) -> Map<String, Value> {
+        let kept = self.extensions.iter().filter(|(name, _)| *name != LINE);
+        kept.map(|(name, value)| (name.clone(), value.clone())).collect()
+    }
+
     /// Whether the resource says `true` under a name, as a text or not, as [`setting`](Self::setting) finds it.
     pub fn is_set(&self, name: &str) -> bool {
         self.setting(name).is_some_and(|value| *value == Value::Bool(true) || *value == "true")

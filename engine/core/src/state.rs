@@ -228,6 +228,9 @@ pub struct OpenCall {
     /// Where it went.
     #[serde(default, skip_serializing_if = "Place::is_empty")]
     pub place: Place,
+    /// Somebody looked, and says that nothing is left of it where nobody else can find that out: it may be made again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub retry: bool,
 }
 
 impl OpenCall {
@@ -266,7 +269,7 @@ impl StateResource {
             attributes: sensitive.recorded(&resource.id, &resolved.attributes, keys),
             live: sensitive.recorded(&resource.id, &without_bookkeeping(live), keys),
             depends_on: Vec::new(),
-            extensions: resource.extensions.clone(),
+            extensions: resource.kept_extensions(),
             cluster: String::new(),
             unknown: false,
         }

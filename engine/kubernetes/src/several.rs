@@ -36,7 +36,8 @@ struct Keeper {
 #[async_trait]
 impl Observer for Keeper {
     async fn intent(&self, calls: &[Intended], action: Action) -> Result<(), Abandoned> {
-        let open = |Intended { id, place }| (id.clone(), OpenCall { id, action, run: "run".to_owned(), place });
+        let open =
+            |Intended { id, place }| (id.clone(), OpenCall { id, action, run: "run".to_owned(), place, retry: false });
         self.open.lock().unwrap().extend(calls.iter().cloned().map(open));
         Ok(())
     }
@@ -423,7 +424,7 @@ async fn a_workspace_says_how_objects_fare_whose_resources_do_not() {
     noted.attributes["metadata"]["annotations"] = annotations;
     let spec = spec(vec![own, noted, in_cluster("east", "plain", "a", false)]);
     let run = async {
-        tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
         assert!(deployment.state().resources.len() == 3, "all are applied, and waited for");
         deployment.main.set("shop", "own", json!({"phase": "Own"}));
         deployment.main.set("shop", "noted", json!({"phase": "Noted"}));

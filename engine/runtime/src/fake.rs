@@ -209,7 +209,8 @@ impl FakeCloud {
         self.lock().lost.remove(id);
     }
 
-    /// Lets nobody look for what became of a lost call, as where a create has to answer with the name of what it made.
+    /// Lets nobody look for what became of a lost call, as where a create has to answer with the name of what it made. What
+    /// is live is found by its uid alone.
     pub fn hide(&self, id: &str) {
         self.lock().hidden.insert(id.into());
     }
@@ -515,12 +516,13 @@ impl Runtime for FakeRuntime {
         let found = calls.iter().map(|LostCall { resource, .. }| {
             self.cloud.begin(Operation::LookFor, &resource.id)?;
             let state = self.cloud.lock();
-            if state.hidden.contains(&resource.id) {
+            let stored = state.live.get(&Place::of(&resource.id, &resource.attributes));
+            let live = stored.map(|stored| stored.object.clone());
+            let is_recorded = live.as_ref().and_then(uid).is_some_and(|uid| Some(uid) == resource.uid());
+            if state.hidden.contains(&resource.id) && !is_recorded {
                 return Ok(Found::Unknowable);
             }
-            let stored = state.live.get(&Place::of(&resource.id, &resource.attributes));
-            let Some(live) = stored.map(|stored| stored.object.clone()) else { return Ok(Found::Absent) };
-            let is_recorded = uid(&live).is_some_and(|uid| Some(uid) == resource.uid());
+            let Some(live) = live else { return Ok(Found::Absent) };
             let is_recorded = is_recorded && self.owner.other(&live).is_none();
             if !self.owner.has(&live) && !is_recorded {
                 return Ok(Found::Foreign);

@@ -1,9 +1,11 @@
 //! Between the engine's types and the proto's.
 
 use prost::bytes::Bytes;
+use serde_json::Value;
 use stoa_apply::Planned;
 use stoa_engine::digest::canonical_json;
 use stoa_engine::problem::reason;
+use stoa_engine::spec::LINE;
 use stoa_engine::state::Place;
 use stoa_engine::{Action, DigestKey, DigestKeys, OpenCall, ResourceId, Spec, State, StateResource};
 use stoa_proto::{
@@ -26,18 +28,14 @@ pub(crate) fn problem(problem: stoa_engine::Problem) -> Problem {
     }
 }
 
-/// The engine's problem, with the file that its resource was read from.
+/// The engine's problem, with the file and line that its resource was read from, as far as its generator says so.
 pub(crate) fn problem_in(spec: &Spec, found: stoa_engine::Problem) -> Problem {
     let mut problem = problem(found);
-    problem.file = file_of(spec, &problem.resource_id);
+    let resource = spec.resources.iter().find(|resource| resource.id.0 == problem.resource_id);
+    let extension = |name: &str| resource.and_then(|resource| resource.extensions.get(name));
+    problem.file = extension(FILE_EXTENSION).and_then(Value::as_str).unwrap_or_default().to_owned();
+    problem.line = extension(LINE).and_then(Value::as_u64).and_then(|line| line.try_into().ok()).unwrap_or_default();
     problem
-}
-
-/// The file of the source that a resource was read from, if its generator says so; else empty.
-fn file_of(spec: &Spec, id: &str) -> String {
-    let resource = spec.resources.iter().find(|resource| resource.id.0 == id);
-    let file = resource.and_then(|resource| resource.extensions.get(FILE_EXTENSION)?.as_str());
-    file.unwrap_or_default().to_owned()
 }
 
 /// The Spec of a request; empty bytes are the empty Spec.
@@ -70,14 +68,19 @@ pub(crate) fn digest_keys(target: &Target) -> Result<DigestKeys, Failure> {
 pub(crate) fn state(entries: &[StateEntry]) -> Result<State, Failure> {
     let mut state = State::default();
     for entry in entries {
-        if let Some(Intent { action, run, place }) = &entry.intent {
+        if let Some(Intent { action, run, place, retry }) = &entry.intent {
             let action = Action::ALL
                 .into_iter()
                 .find(|known| known.to_string() == *action)
                 .ok_or_else(|| Failure::request(format!("state of {} has the intent {action:?}", entry.id)))?;
             let stoa_proto::Place { clusters, import_id } = place.clone().unwrap_or_default();
-            let place = Place { clusters, import_id };
-            state.open.push(OpenCall { id: ResourceId(entry.id.clone()), action, run: run.clone(), place });
+            state.open.push(OpenCall {
+                id: ResourceId(entry.id.clone()),
+                action,
+                run: run.clone(),
+                place: Place { clusters, import_id },
+                retry: *retry,
+            });
         }
         if entry.resource.is_empty() {
             continue;
@@ -158,6 +161,7 @@ mod tests {
             intent: (!intent.is_empty()).then(|| Intent {
                 action: intent.to_owned(),
                 run: "r".to_owned(),
+                retry: true,
                 ..Intent::default()
             }),
         }
@@ -187,8 +191,13 @@ mod tests {
         entries[1].intent.as_mut().unwrap().place = Some(place);
         let state = state(&entries).unwrap();
         assert_eq!(state.resources.iter().map(|resource| &*resource.id.0).collect::<Vec<_>>(), ["v1:Namespace:a"]);
-        let place = Place { clusters: vec!["east".to_owned()], import_id: "b".to_owned() };
-        let open = OpenCall { id: "v1:Namespace:b".into(), action: Action::Create, run: "r".to_owned(), place };
+        let open = OpenCall {
+            id: "v1:Namespace:b".into(),
+            action: Action::Create,
+            run: "r".to_owned(),
+            place: Place { clusters: vec!["east".to_owned()], import_id: "b".to_owned() },
+            retry: true,
+        };
         assert_eq!(state.open, [open]);
     }
 

@@ -9,7 +9,7 @@ use stoa_types::delivery::{Import, KusionRelease};
 /// So many resources are named at most; with more, all are meant.
 const MOST: usize = 1000;
 /// The longest id.
-const LONGEST: usize = 1024;
+pub(super) const LONGEST: usize = 1024;
 
 /// Finds what is wrong with it.
 pub(super) fn validate(import: &Import, errors: &mut Vec<FieldError>) {

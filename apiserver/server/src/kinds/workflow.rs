@@ -121,6 +121,7 @@ fn run_spec(spec: &WorkflowSpec, run: &RunStep, workspace: &str) -> RunSpec {
         parameters: run.parameters.clone(),
         require_approval: run.require_approval,
         allow_mass_deletion: false,
+        retry: Vec::new(),
         on_conflict: OnConflict::Queue,
         cancel: false,
         timeout: run.timeout.clone(),

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use stoa_engine::{
     Action, Health, ResourceId, ResourceOutcome,
     document::{self, Document, DocumentError},
-    state::{Outcome, Record},
+    state::{Intent, Outcome, Record},
 };
 use stoa_machinery::{
     Key, Version,
@@ -298,8 +298,20 @@ impl State {
         Bytes::from(document::encode(&stoa_engine::State { resources, open: Vec::new() }))
     }
 
+    /// The resources of which there is a call whose end nobody knows.
+    pub(crate) fn open(&self) -> impl Iterator<Item = &ResourceId> {
+        self.entries().filter(|entry| entry.intent.is_some()).map(|entry| &entry.id)
+    }
+
     /// The state as the function-runner takes it.
     pub(crate) fn for_runner(&self) -> Vec<stoa_proto::StateEntry> {
+        self.for_run(&[], "")
+    }
+
+    /// The same for the run with this uid, by which some calls may be made again that nobody can look for: those that it
+    /// names, as far as they are of earlier runs. What it called for itself nobody has looked for since.
+    pub(crate) fn for_run(&self, retry: &[String], uid: &str) -> Vec<stoa_proto::StateEntry> {
+        let may_be_retried = |id: &ResourceId, intent: &Intent| intent.run != uid && retry.contains(&id.0);
         let resource = |resource| serde_json::to_vec(resource).expect("a recorded resource serializes");
         self.entries()
             .filter(|e| e.resource.is_some() || e.intent.is_some())
@@ -313,6 +325,7 @@ impl State {
                         clusters: i.place.clusters.clone(),
                         import_id: i.place.import_id.clone(),
                     }),
+                    retry: may_be_retried(&e.id, i),
                 }),
             })
             .collect()
@@ -371,7 +384,7 @@ pub(crate) fn halt(error: &LogError) -> Halt {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
-    use stoa_engine::state::{Intent, Place};
+    use stoa_engine::state::Place;
     use stoa_machinery::log::MemoryLog;
     use stoa_storage::documents::LocalDocuments;
 

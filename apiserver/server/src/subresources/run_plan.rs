@@ -12,7 +12,7 @@ use stoa_machinery::{
     definition::{SubresourceCall, SubresourceHandler, SubresourceResponse},
     status::FieldError,
 };
-use stoa_types::{Run, reason};
+use stoa_types::{Run, common::condition, reason};
 
 use super::{
     Subresources, failure,
@@ -56,7 +56,8 @@ impl SubresourceHandler for RunPlan {
         let name = run.name_any();
         let now = status(&run);
         let Some(plan) = now.plan.filter(|plan| !plan.document.is_empty()) else {
-            let message = format!("run {name} has no plan: it is {:?}", now.phase);
+            let failed = condition(&now.conditions, reason::FAILED).map(|failed| format!(", {}", failed.message));
+            let message = format!("run {name} has no plan: it is {:?}{}", now.phase, failed.unwrap_or_default());
             return Err(ApiError::new(404, "NotFound", message));
         };
         let place = Place::of_run(services, &run).await?;

@@ -56,6 +56,13 @@ pub struct RunSpec {
     /// nothing, whose plan keeps none of the stack's resources, or removes more than 10 that are more than half of them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_mass_deletion: bool,
+    /// For Preview, Apply, Rollback and Destroy: the ids of resources that are Unknown, since a call for them was made, its
+    /// answer is not known, and nobody can find out what became of it. Naming one says that somebody looked and nothing
+    /// is left of that call: it is made again, or forgotten if it is not wanted any more. What is there is to be imported
+    /// instead.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
+    pub retry: Vec<String>,
     /// What to do while another run of the stack in the workspace is under way.
     #[serde(default)]
     pub on_conflict: OnConflict,

@@ -24,7 +24,11 @@ impl Store {
 
     pub(crate) fn intent(&mut self, calls: &[Intended], action: Action, run: &str) {
         for Intended { id, place } in calls {
-            let call = OpenCall { id: id.clone(), action, run: run.to_owned(), place: place.clone() };
+            // An import calls for nothing: what an earlier call made, only its result tells.
+            if action == Action::Import && self.open.contains_key(id) {
+                continue;
+            }
+            let call = OpenCall { id: id.clone(), action, run: run.to_owned(), place: place.clone(), retry: false };
             if self.open.insert(id.clone(), call).is_none() {
                 self.intended.insert(id.clone());
             }
@@ -47,7 +51,9 @@ impl Store {
             (ResourceOutcome::Done, None) => drop(self.records.remove(id)),
             (ResourceOutcome::Failed | ResourceOutcome::Skipped | ResourceOutcome::Unknown, _) => {}
         }
-        if result.outcome != ResourceOutcome::Unknown {
+        let is_failed_import = result.action == Action::Import && result.outcome != ResourceOutcome::Done;
+        let is_of_another_call = self.open.get(id).is_some_and(|call| call.action != Action::Import);
+        if result.outcome != ResourceOutcome::Unknown && !(is_failed_import && is_of_another_call) {
             self.open.remove(id);
         }
         if result.outcome == ResourceOutcome::Done {

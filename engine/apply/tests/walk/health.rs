@@ -116,6 +116,7 @@ async fn a_look_finds_what_is_gone_broken_or_unknown_and_changes_nothing() {
         action: stoa_engine::Action::Create,
         run: "r".to_owned(),
         place: stoa_engine::state::Place::default(),
+        retry: false,
     });
     stack.cloud.clear_calls();
     let found = stoa_apply::unhealthy(&runtime, &state).await.unwrap();

@@ -16,7 +16,7 @@ use stoa_runtime::{
 
 use crate::support::{Stack, config_map, id, maps, spec};
 
-fn named(names: &[&str]) -> Selection {
+pub(crate) fn named(names: &[&str]) -> Selection {
     let selected = |name: &&str| Selected { id: id(name).as_str().into(), infrastructure_id: None };
     Selection { resources: names.iter().map(selected).collect(), ..Selection::default() }
 }
@@ -25,7 +25,7 @@ fn all() -> Selection {
     Selection { all: true, ..Selection::default() }
 }
 
-async fn planned(stack: &Stack, spec: &Spec, selection: &Selection) -> Result<Planned, Vec<Problem>> {
+pub(crate) async fn planned(stack: &Stack, spec: &Spec, selection: &Selection) -> Result<Planned, Vec<Problem>> {
     planned_by(stack.runtime(), stack, spec, selection).await
 }
 

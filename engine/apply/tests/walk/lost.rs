@@ -7,6 +7,7 @@ use stoa_engine::{Action, ResourceId, Spec};
 use stoa_runtime::fake::Operation;
 use stoa_runtime::{Health, RuntimeError};
 
+use crate::import::{named, planned};
 use crate::support::{Stack, config_map, id, maps, spec};
 
 fn unavailable() -> RuntimeError {
@@ -296,6 +297,85 @@ async fn only_what_can_neither_be_repeated_nor_be_looked_for_stops_a_run() {
     stack.bring(&wanted).await;
     stack.hang(&a, &spec(vec![config_map("a", &[], json!({"a": "2"}))])).await;
     assert_eq!(stack.then(&a, &wanted).await, Some(Action::Unchanged), "a change can be repeated");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_can_look_for_is_made_again_once_somebody_says_that_nothing_is_left_of_it() {
+    let (a, b, wanted) = (id("a"), id("b"), maps(&[("a", &[]), ("b", &["a"])]));
+    let stack = Stack::default();
+    stack.hang(&a, &wanted).await;
+    stack.cloud.hide(&a);
+    stack.keeper.retry(&[&b]);
+    assert_eq!(stack.refusal(stack.runtime(), &wanted).await[0].reason, reason::UNKNOWN_STATE, "another is meant");
+    stack.keeper.retry(&[&a]);
+    let planned = stack.plan(&wanted).await.unwrap();
+    // The call is lost once more: whoever looked did so before that.
+    let gate = stack.cloud.gate(&a);
+    assert!(!stack.execute(&wanted, &planned, &[]).await.unwrap().succeeded);
+    gate.add_permits(1_000);
+    assert_eq!(stack.open(), [ResourceId::from(a.as_str())]);
+    stack.cloud.clear_calls();
+    let outcome = stack.execute(&wanted, &planned, &[]).await.unwrap();
+    assert_eq!(outcome.problems[0].reason, reason::UNKNOWN_STATE);
+    assert!(stack.cloud.called(Operation::Apply).is_empty());
+
+    stack.keeper.retry(&[&a]);
+    assert_eq!(stack.then(&a, &wanted).await, Some(Action::Create));
+    assert_eq!(stack.cloud.called(Operation::Apply), [ResourceId::from(a.as_str()), ResourceId::from(b.as_str())]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_can_look_for_and_nobody_wants_is_forgotten_once_somebody_says_that_nothing_is_left_of_it() {
+    let a = id("a");
+    for is_destroyed in [false, true] {
+        let stack = Stack::default();
+        stack.hang(&a, &maps(&[("a", &[])])).await;
+        stack.cloud.hide(&a);
+        stack.keeper.retry(&[&a]);
+        if is_destroyed {
+            assert!(stack.destroy().await.succeeded && stack.open().is_empty());
+        } else {
+            assert_eq!(stack.then(&a, &nothing()).await, Some(Action::Forget));
+        }
+        assert!(stack.cloud.called(Operation::Delete).is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_can_look_for_is_ours_once_somebody_imports_it() {
+    let (a, b, wanted) = (id("a"), id("b"), maps(&[("a", &[]), ("b", &[])]));
+    let stack = Stack::default();
+    // Of the first the answer is lost, and of the second the call.
+    for _ in 0..1_000 {
+        stack.cloud.lose(&a, unavailable());
+    }
+    let gate = stack.cloud.gate(&b);
+    assert!(!stack.apply(&wanted).await.succeeded);
+    stack.cloud.answer_again(&a);
+    gate.add_permits(1_000);
+    stack.keeper.clear();
+    [&a, &b].into_iter().for_each(|id| stack.cloud.hide(id));
+    // What is not there is not imported, and stays unknown.
+    let problems = planned(&stack, &wanted, &named(&["b"])).await.unwrap_err();
+    assert_eq!(problems[0].reason, reason::NOT_THERE);
+    // It goes between the plan and its being recorded.
+    let import = planned(&stack, &wanted, &named(&["a"])).await.unwrap();
+    let live = stack.cloud.live(&a).unwrap();
+    stack.cloud.remove(&a);
+    let outcome = stack.execute(&wanted, &import, &[]).await.unwrap();
+    assert_eq!(outcome.problems[0].reason, reason::STALE_PLAN);
+    assert_eq!(stack.open(), [ResourceId::from(a.as_str()), ResourceId::from(b.as_str())]);
+
+    stack.cloud.put(&a, live.into());
+    let import = planned(&stack, &wanted, &named(&["a"])).await.unwrap();
+    assert!(stack.execute(&wanted, &import, &[]).await.unwrap().succeeded);
+    assert_eq!(stack.keeper.record(&a).uid(), stack.cloud.live(&a).unwrap()["metadata"]["uid"].as_str());
+    assert_eq!(stack.open(), [ResourceId::from(b.as_str())], "of the other nobody said anything");
+    let problems = stack.refusal(stack.runtime(), &wanted).await;
+    assert_eq!(problems[0].resource_id, Some(b.as_str().into()));
+    stack.keeper.retry(&[&b]);
+    assert_eq!(stack.then(&b, &wanted).await, Some(Action::Create));
+    assert_eq!(stack.cloud.ids().len(), 2, "there is no second one of either");
 }
 
 #[tokio::test(start_paused = true)]

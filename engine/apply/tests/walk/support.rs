@@ -49,7 +49,11 @@ impl Observer for Keeper {
         let mut kept = self.kept.lock();
         kept.intents.push((action, calls.iter().map(|call| call.id.clone()).collect()));
         for Intended { id, place } in calls.iter().cloned() {
-            kept.open.insert(id.clone(), OpenCall { id, action, run: "run".to_owned(), place });
+            // An import calls for nothing: what an earlier call made, only its result tells.
+            if action != Action::Import || !kept.open.contains_key(&id) {
+                let call = OpenCall { id: id.clone(), action, run: "run".to_owned(), place, retry: false };
+                kept.open.insert(id, call);
+            }
         }
         drop(kept);
         self.changed.notify_waiters();
@@ -71,7 +75,9 @@ impl Observer for Keeper {
         if result.outcome == ResourceOutcome::Done && result.action.is_call() {
             kept.owed.insert(result.id.clone());
         }
-        if result.outcome != ResourceOutcome::Unknown {
+        let is_failed_import = result.action == Action::Import && result.outcome != ResourceOutcome::Done;
+        let is_of_another_call = kept.open.get(&result.id).is_some_and(|call| call.action != Action::Import);
+        if result.outcome != ResourceOutcome::Unknown && !(is_failed_import && is_of_another_call) {
             kept.open.remove(&result.id);
         }
         kept.results.push(result);
@@ -92,6 +98,12 @@ impl Keeper {
     pub(crate) fn state(&self) -> State {
         let kept = self.kept.lock();
         State { resources: kept.state.values().cloned().collect(), open: kept.open.values().cloned().collect() }
+    }
+
+    /// Somebody says that nothing is left of the calls for these.
+    pub(crate) fn retry(&self, ids: &[&str]) {
+        let mut kept = self.kept.lock();
+        kept.open.values_mut().for_each(|call| call.retry = ids.contains(&call.id.0.as_str()));
     }
 
     pub(crate) fn record(&self, id: &str) -> StateResource {

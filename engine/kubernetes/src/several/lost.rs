@@ -68,6 +68,7 @@ async fn what_was_to_go_to_another_cluster_is_found_where_it_got_to() {
         action: Action::Replace,
         run: "r".to_owned(),
         place: Place { clusters: vec!["main".to_owned(), "gone".to_owned()], ..Place::default() },
+        retry: false,
     };
     deployment.keeper.open.lock().unwrap().insert(open.id.clone(), open);
     deployment.east.be_away(true);
@@ -98,20 +99,28 @@ async fn nothing_is_decided_of_a_call_to_a_cluster_where_nobody_can_look() {
     assert!(error.is_retryable(), "{error}");
     deployment.east.be_away(false);
 
-    let said = |clusters: &[&str]| {
+    let said = |clusters: &[&str], retry: bool| {
         for call in deployment.keeper.open.lock().unwrap().values_mut() {
             let clusters = clusters.iter().map(|cluster| (*cluster).to_owned()).collect();
-            call.place = Place { clusters, ..Place::default() };
+            (call.place, call.retry) = (Place { clusters, ..Place::default() }, retry);
         }
     };
     // The workspace has it no more.
-    said(&["before"]);
+    said(&["before"], false);
     let Err(PlanError::Problems(problems)) = deployment.plan(&nothing).await else { panic!("it may be there") };
     assert!(problems[0].message.contains("in cluster before, which the workspace does not have"), "{problems:?}");
+    // Somebody looked there, and says that it is not.
+    said(&["before"], true);
+    assert_eq!(deployment.planned(&nothing).await, [("web".to_owned(), Action::Forget, None)]);
     // It got another name, by which its resource goes to it.
+    said(&["before"], false);
     assert_eq!(deployment.planned(&made).await, [("web".to_owned(), Action::Unchanged, None)]);
     // An intent of before there were places is looked for where its resource goes.
-    said(&[]);
+    said(&[], false);
     assert_eq!(deployment.planned(&made).await, [("web".to_owned(), Action::Unchanged, None)]);
     assert_eq!(deployment.planned(&nothing).await, [("web".to_owned(), Action::Forget, None)]);
+    // Where somebody looked, nobody looks for the next call.
+    said(&["before"], true);
+    deployment.crash(&spec(vec![in_cluster("", "web", "a", false)])).await;
+    assert_eq!(deployment.open(), ["main"]);
 }

@@ -47,6 +47,35 @@ impl Lines {
     }
 }
 
+/// The lines of the `count` resources of a Spec file, from 1, where they are a list in block style, as people write it: these are
+/// found without parsing the file once more. None of a file that is written otherwise.
+pub(super) fn of_resources(file: &SourceFile, count: usize) -> Vec<u32> {
+    let mut lines = file.bytes.split(|byte| *byte == b'\n').zip(1u32..);
+    let is_comment = |rest: &[u8]| rest.is_empty() || rest.starts_with(b"#");
+    let is_list =
+        |(line, _): &(&[u8], u32)| line.strip_prefix(b"resources:").is_some_and(|rest| is_comment(rest.trim_ascii()));
+    if lines.by_ref().find(is_list).is_none() {
+        return Vec::new();
+    }
+    let mut indent = None;
+    let mut found = Vec::new();
+    for (line, number) in lines {
+        let text = line.trim_ascii_start();
+        if is_comment(text.trim_ascii_end()) {
+            continue;
+        }
+        let indented = line.len() - text.len();
+        // What belongs to an item is indented more than its dash.
+        let is_item = indented == *indent.get_or_insert(indented) && text.starts_with(b"-");
+        match is_item {
+            true => found.push(number),
+            false if indent.is_some_and(|indent| indented <= indent) => break,
+            false => {}
+        }
+    }
+    if found.len() == count { found } else { Vec::new() }
+}
+
 fn find(fields: &[(String, u32)], name: &str) -> Option<u32> {
     fields.iter().find(|(field, _)| field == name).map(|(_, line)| *line)
 }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use serde_json::{Map, Value};
-use stoa_engine::{Resource, ResourceId, ResourceType, Spec};
+use stoa_engine::{Resource, ResourceId, ResourceType, Spec, spec::LINE};
 use stoa_proto::Problem;
 
 use super::{At, FILE_EXTENSION, kinds, yaml};
@@ -76,12 +76,8 @@ pub(super) fn read(files: &[SourceFile], warnings: &mut Vec<String>, at: At<'_>)
     if !problems.is_empty() {
         return Err(problems);
     }
-    let lines: HashMap<String, u32> = manifests.iter().map(|manifest| (manifest.id().0, manifest.line)).collect();
     let spec = to_spec(manifests);
-    let located = |found| {
-        let problem = crate::convert::problem_in(&spec, found);
-        Problem { line: lines.get(&problem.resource_id).copied().unwrap_or_default(), ..problem }
-    };
+    let located = |found| crate::convert::problem_in(&spec, found);
     match super::check(&spec) {
         Ok(()) => Ok(spec),
         Err(found) => Err(found.into_iter().map(located).collect()),
@@ -198,7 +194,9 @@ fn to_spec(manifests: Vec<Manifest>) -> Spec {
         kind: ResourceType::Kubernetes,
         attributes: manifest.object,
         depends_on: Vec::new(),
-        extensions: [(FILE_EXTENSION.to_owned(), manifest.file.into())].into_iter().collect(),
+        extensions: [(FILE_EXTENSION.to_owned(), manifest.file.into()), (LINE.to_owned(), manifest.line.into())]
+            .into_iter()
+            .collect(),
     });
     Spec { resources: resources.collect(), ..Spec::default() }
 }

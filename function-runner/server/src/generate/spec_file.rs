@@ -4,10 +4,14 @@ use std::cell::LazyCell;
 use std::collections::{HashMap, hash_map::Entry};
 
 use serde_json::{Map, Value};
-use stoa_engine::{Spec, problem::reason};
+use stoa_engine::{Spec, problem::reason, spec::LINE};
 use stoa_proto::Problem;
 
-use super::{FILE_EXTENSION, lines::Lines, yaml};
+use super::{
+    FILE_EXTENSION,
+    lines::{self, Lines},
+    yaml,
+};
 use crate::failure::problem;
 use crate::source::SourceFile;
 
@@ -46,8 +50,13 @@ pub(super) fn read(file: &SourceFile) -> Result<Spec, Vec<Problem>> {
         serde_json::from_value(document.value).map_err(|err| vec![check.document("", format!("is no Spec: {err}"))])?;
     super::check(&spec)
         .map_err(|found| found.into_iter().map(|found| check.found(&spec, found)).collect::<Vec<_>>())?;
-    for resource in &mut spec.resources {
+    let lines = lines::of_resources(file, spec.resources.len());
+    for (position, resource) in spec.resources.iter_mut().enumerate() {
         resource.extensions.insert(FILE_EXTENSION.to_owned(), file.path.as_str().into());
+        resource.extensions.remove(LINE);
+        if let Some(line) = lines.get(position) {
+            resource.extensions.insert(LINE.to_owned(), (*line).into());
+        }
     }
     Ok(spec)
 }

@@ -2,6 +2,7 @@
 
 use proptest::{prelude::*, sample::select};
 use serde_json::json;
+use stoa_engine::spec::LINE;
 use stoa_proto::{Intent, StateEntry};
 
 use super::*;
@@ -319,6 +320,41 @@ fn resources_of_a_spec_know_their_file() {
 }
 
 #[test]
+fn resources_know_their_line_where_people_write_them_as_a_list() {
+    let lines = |name: &str, text: &str| -> Vec<Option<u64>> {
+        let generated = generate("", &folder(&[(name, text)])).unwrap();
+        generated.spec.resources.iter().map(|it| it.extensions.get(LINE).and_then(serde_json::Value::as_u64)).collect()
+    };
+    let item = |name: &str| {
+        format!(
+            "- id: v1:ConfigMap:{name}\n  type: Kubernetes\n  extensions: {{stoa.dev/line: 99}}\n  attributes:\n    apiVersion: v1\n    \
+             kind: ConfigMap\n    metadata: {{name: {name}}}\n    data:\n      list: |\n        - id: x\n\n          - y\n"
+        )
+    };
+    let two = format!("{}# another\n\n{}", item("a"), item("b"));
+    assert_eq!(lines("spec.yaml", &format!("context: {{}}\nresources: # all\n{two}")), [Some(3), Some(17)]);
+    let indented: String = two.lines().map(|line| format!("  {line}\n")).collect();
+    assert_eq!(lines("spec.yaml", &format!("resources:\r\n{indented}context: {{}}\n")), [Some(2), Some(16)]);
+    let flow = "resources: [{id: 'v1:ConfigMap:a', type: Kubernetes, attributes: {apiVersion: v1, kind: ConfigMap, metadata: {name: a}}}]\n";
+    assert_eq!(lines("spec.yaml", flow), [None]);
+    assert_eq!(
+        lines("a.yaml", &format!("{CONFIG_MAP}---\n{}", CONFIG_MAP.replace("name: a", "name: b"))),
+        [Some(1), Some(5)]
+    );
+}
+
+#[test]
+fn what_is_found_wrong_later_has_the_line_of_its_resource() {
+    let text = format!("resources:\n{}{}", config_map("a", ""), config_map("b", ""));
+    let spec = generate("", &folder(&[("spec.yaml", &text)])).unwrap().spec;
+    let found = stoa_engine::Problem::new("Rejected", "no").of(&spec.resources[1].id).at("spec.x");
+    let problem = convert::problem_in(&spec, found);
+    let line = u32::try_from(text.lines().position(|line| line.contains("v1:ConfigMap:b")).unwrap()).unwrap() + 1;
+    assert_eq!((problem.file.as_str(), problem.line, problem.field.as_str()), ("s/spec.yaml", line, "spec.x"));
+    assert!(spec.resources[1].kept_extensions().keys().eq([FILE_EXTENSION]), "what is before it is not on record");
+}
+
+#[test]
 fn a_missing_spec_file_is_not_found() {
     let failure = generate("Spec", &folder(&[("a.yaml", CONFIG_MAP)])).unwrap_err();
     assert_eq!((failure.code(), failure.problems()[0].file.as_str()), (Code::NotFound, "s/spec.yaml"));
@@ -431,7 +467,8 @@ proptest! {
     fn any_document_is_read_or_refused(bytes in text(), id in "[a-z1/:.]{0,20}", intent: bool) {
         let spec = convert::spec(&bytes);
         prop_assert!(spec.is_ok() || spec.is_err_and(|failure| failure.code() == Code::InvalidArgument));
-        let intent = intent.then(|| Intent { action: "Create".to_owned(), run: "r".to_owned(), place: None });
+        let action = "Create".to_owned();
+        let intent = intent.then(|| Intent { action, run: "r".to_owned(), ..Intent::default() });
         let entry = StateEntry { id, resource: bytes.into(), intent };
         if let Err(failure) = convert::state(&[entry]) {
             prop_assert_eq!(failure.code(), Code::InvalidArgument);

@@ -180,6 +180,7 @@ impl Caller {
                         action: intent.action.clone(),
                         run: self.target.run_uid.clone(),
                         place: Some(place),
+                        retry: false,
                     });
                 }
                 true

@@ -18,6 +18,11 @@ fn message_names(message: &str, wanted: &[&str]) {
     }
 }
 
+/// The line, from 1, of the resource with this id.
+fn line_of(spec: &str, id: &str) -> usize {
+    spec.lines().position(|line| line == format!("- id: {id}")).unwrap() + 1
+}
+
 #[test]
 fn malformed_yaml_is_told_with_file_and_line() {
     let server = Standalone::shared();
@@ -216,7 +221,12 @@ fn object_that_the_cluster_rejects_fails_alone_and_is_named_with_its_field() {
     let run = organization.ended(&organization.start("web", "Apply", ""), PATIENCE);
     assert_eq!(run["status"]["phase"], "Failed", "{run:#}");
     let id = format!("v1:Service:{namespace}:front");
-    message_names(condition(&run, "Failed")["message"].as_str().unwrap(), &[&id, "spec.ports[0].port", "99999"]);
+    // The namespace is not there before the run, so that nobody could be asked when it was planned.
+    let place = format!("apps/web/spec.yaml:{}", line_of(&spec("99999"), &id));
+    let wanted = [&place, &id, "spec.ports[0].port", "99999"];
+    message_names(condition(&run, "Failed")["message"].as_str().unwrap(), &wanted);
+    let told = run["status"]["resources"].as_array().unwrap().iter().find(|it| it["id"] == id.as_str()).unwrap();
+    message_names(told["message"].as_str().unwrap(), &wanted);
     assert!(organization.of_stack("releases", "web").is_empty(), "a failed run made a release");
 
     // What does not depend on it is there, what does is not, and the record knows which is which.
@@ -240,6 +250,15 @@ fn object_that_the_cluster_rejects_fails_alone_and_is_named_with_its_field() {
     let summary = &run["status"]["plan"]["summary"];
     assert_eq!((&summary["create"], &summary["unchanged"]), (&2.into(), &4.into()), "{run:#}");
     assert_eq!(run["status"]["release"], 1);
+
+    // Now there is somebody to ask, and nothing is begun.
+    organization.stack("web", &spec("99999"));
+    let run = organization.ended(&organization.start("web", "Apply", ""), PATIENCE);
+    assert_eq!(condition(&run, "Failed")["reason"], "PlanFailed", "{run:#}");
+    message_names(condition(&run, "Failed")["message"].as_str().unwrap(), &wanted);
+    let name = run["metadata"]["name"].as_str().unwrap();
+    let plan = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{}/runs/{name}/plan", organization.name);
+    message_names(&kubectl.refused(&["get", "--raw", &plan]), &wanted);
 }
 
 #[test]

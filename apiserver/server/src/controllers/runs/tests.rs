@@ -7,6 +7,7 @@ mod fenced;
 mod full;
 mod proposals;
 mod told;
+mod unknown;
 mod waiting;
 
 use std::sync::{

@@ -163,6 +163,16 @@ async fn approval_is_asked_for_where_something_changes() {
     let preview = json!({ "stack": "web-dev", "operation": "Preview", "allowMassDeletion": true });
     let error = world.run(&all, preview).await.unwrap_err();
     assert_eq!(causes(&error), ["spec.allowMassDeletion: Forbidden: may only be set for an Apply or a Rollback"]);
+    let preview = json!({ "stack": "web-dev", "operation": "Preview", "retry": ["a", " ", "b", "a"] });
+    let error = world.run(&all, preview).await.unwrap_err();
+    assert_eq!(causes(&error), ["spec.retry[3]: Duplicate value: \"a\"", "spec.retry[1]: Required value"]);
+    let long = json!({ "stack": "web-dev", "operation": "Preview", "retry": ["a".repeat(1_025)] });
+    let error = world.run(&all, long).await.unwrap_err();
+    let told = "spec.retry[0]: Invalid value: \"<value omitted>\": may not be longer than 1024 bytes";
+    assert_eq!(causes(&error), [told]);
+    let refresh = json!({ "stack": "web-dev", "operation": "Refresh", "retry": ["a"] });
+    let error = world.run(&all, refresh).await.unwrap_err();
+    assert_eq!(causes(&error), ["spec.retry: Forbidden: an Import and a Refresh call for nothing"]);
     let uid = world.registry.api::<stoa_types::Stack>().get("shop", "web-dev").await.unwrap().metadata.uid;
     let released = json!({ "stack": "web-dev", "stackUID": uid, "workspace": "dev", "revision": 1, "run": "r",
         "planDigest": "p", "specDigest": "s", "stateDigest": "t" });

@@ -69,7 +69,7 @@ pub(super) async fn apply(
         target: Some(target.proto(&execution.services, &execution.run).await?),
         spec: spec.clone(),
         plan: plan.clone(),
-        state: state.for_runner(),
+        state: state.for_run(&execution.run.spec.retry, &run_uid),
         done,
         parallelism: 0,
         owed: state.owed().into_iter().map(|id| id.0).collect(),
@@ -239,8 +239,11 @@ impl Conversation {
                         if entry.intent.is_none() {
                             self.intended.insert(id.clone());
                         }
-                        let place = Place { clusters, import_id };
-                        entry.intent = Some(Intent { action, run: self.run_uid.clone(), place });
+                        // An import calls for nothing: what an earlier call made, only its result tells.
+                        if action != Action::Import || entry.intent.is_none() {
+                            let place = Place { clusters, import_id };
+                            entry.intent = Some(Intent { action, run: self.run_uid.clone(), place });
+                        }
                         entries.push(entry);
                         self.shown.push((id, "InProgress".to_owned(), String::new()));
                     }
@@ -331,6 +334,11 @@ impl Conversation {
             // What failed now may be there since an earlier call, whose result nobody had.
             ResourceOutcome::Failed if resource.is_some() => (entry.resource, entry.document) = (resource, None),
             ResourceOutcome::Failed | ResourceOutcome::Skipped | ResourceOutcome::Unknown => {}
+        }
+        // It found nothing: what became of an earlier call is as unknown as it was.
+        let is_of_another_call = entry.intent.as_ref().is_some_and(|intent| intent.action != Action::Import);
+        if action == Action::Import && outcome != ResourceOutcome::Done && is_of_another_call {
+            return Ok(Some(entry));
         }
         let before = entry.result.take();
         let was_verified = before.as_ref().is_some_and(|before| before.verified);

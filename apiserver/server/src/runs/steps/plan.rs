@@ -25,7 +25,7 @@ use crate::runs::{Halt, documents, execution::Execution, runner, state::State, s
 
 /// The longest table that is in the journal, in bytes: runs/plan has it whole.
 const LONGEST: usize = 1 << 20;
-/// So many differences are in the message that a run ends with.
+/// So many differences, or ids, are in the message that a run ends with.
 const NAMED: usize = 10;
 
 /// The plan, which is made once and then kept.
@@ -88,12 +88,13 @@ async fn planned(
     spec: &Bytes,
     state: &State,
 ) -> Result<(PlanResponse, Plan), Halt> {
+    require_open(&execution.run.spec.retry, state)?;
     let is_import = execution.run.spec.operation == Operation::Import;
     let import = if is_import { import::selection(execution, target).await? } else { Bytes::new() };
     let request = PlanRequest {
         target: Some(target.proto(&execution.services, &execution.run).await?),
         spec: spec.clone(),
-        state: state.for_runner(),
+        state: state.for_run(&execution.run.spec.retry, &execution.run.uid().unwrap_or_default()),
         destroy: execution.run.spec.operation == Operation::Destroy,
         import,
     };
@@ -107,6 +108,24 @@ async fn planned(
         import::check(execution, target, &plan).await?;
     }
     Ok((response, plan))
+}
+
+/// Refuses to retry what nobody has to decide about.
+///
+/// # Errors
+///
+/// Failed with the ids of which no call is open.
+fn require_open(retry: &[String], state: &State) -> Result<(), Halt> {
+    let open: BTreeSet<&str> = state.open().map(|id| id.0.as_str()).collect();
+    let settled: Vec<&String> = retry.iter().filter(|id| !open.contains(id.as_str())).collect();
+    if settled.is_empty() {
+        return Ok(());
+    }
+    let named: Vec<String> = settled.iter().take(NAMED).map(|id| format!("{id:?}")).collect();
+    let more = settled.len() - named.len();
+    let more = if more > 0 { format!(", and of {more} more") } else { String::new() };
+    let message = format!("spec.retry: what became of the last call is known of {}{more}", named.join(", "));
+    Err(Halt::failed(reason::PLAN_FAILED, message))
 }
 
 /// Refuses to go on with a plan whose premises changed since it was made and kept: the same Spec has to give the same

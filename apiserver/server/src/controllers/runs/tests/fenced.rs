@@ -174,13 +174,13 @@ impl FunctionRunner for Scripted {
 }
 
 impl Conversation {
-    async fn tell(&mut self, event: Event) {
+    pub(super) async fn tell(&mut self, event: Event) {
         self.sequence += 1;
         self.events.send(Ok(ApplyEvent { sequence: self.sequence, event: Some(event) })).await.unwrap();
     }
 
     /// Tells something and waits for its ack.
-    async fn ask(&mut self, event: Event) -> Ack {
+    pub(super) async fn ask(&mut self, event: Event) -> Ack {
         self.tell(event).await;
         let heard = tokio::time::timeout(PATIENCE, self.requests.message()).await.expect("it is acked").unwrap();
         match heard.and_then(|heard| heard.message) {

@@ -1,0 +1,115 @@
+//! Calls whose ends nobody can find out: what is told to runners of them, and by what they are settled.
+
+use stoa_proto::{FinishedEvent, Intent, IntentEvent, Problem, ResultEvent, apply_event::Event};
+
+use super::{
+    fenced::{A, Conversation, Scripted},
+    *,
+};
+
+fn intent(action: &str) -> Event {
+    Event::Intent(IntentEvent { ids: vec![A.to_owned()], action: action.to_owned(), ..IntentEvent::default() })
+}
+
+fn result(action: &str, outcome: &str) -> Event {
+    let (action, outcome) = (action.to_owned(), outcome.to_owned());
+    Event::Result(ResultEvent { id: A.to_owned(), action, outcome, ..ResultEvent::default() })
+}
+
+fn failed(reason: &str) -> Event {
+    let (reason, resource_id) = (reason.to_owned(), A.to_owned());
+    let problems = vec![Problem { reason, resource_id, message: "who knows".to_owned(), ..Problem::default() }];
+    Event::Finished(FinishedEvent { problems, ..FinishedEvent::default() })
+}
+
+impl Conversation {
+    /// The call that the runner was told of.
+    fn open(&self) -> Option<Intent> {
+        self.start.state.iter().find(|entry| entry.id == A)?.intent.clone()
+    }
+}
+
+impl World {
+    async fn retry(&self, name: &str, ids: &[&str]) {
+        let spec = json!({"stack": "web", "workspace": "dev", "operation": "Destroy", "retry": ids});
+        self.create("Run", name, spec).await;
+    }
+
+    /// The action of the call that is on record, if there is one, and what came of the last.
+    async fn on_record(&self) -> (Value, Value) {
+        let entries = self.services.log.scan("/stoa/state/", None).await.unwrap().entries;
+        let record = entries.iter().find(|entry| entry.key.as_str().ends_with(A)).unwrap();
+        let record: Value = serde_json::from_slice(&record.value).unwrap();
+        (record["intent"]["action"].clone(), record["result"]["outcome"].clone())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_became_of_a_call_is_said_by_the_run_that_names_it() {
+    let (address, mut conversations) = Scripted::start(&[A]).await;
+    let world = World::with_runner(runner::at(address)).await.controlled();
+    world.destroy("one").await;
+    let mut talk = conversations.recv().await.unwrap();
+    talk.begin("it").await;
+    talk.ask(intent("Create")).await;
+    talk.ask(result("Create", "Unknown")).await;
+    talk.tell(failed("TimedOut")).await;
+    let ended = world.ended("one").await;
+    assert_eq!(ended.resources[0].phase, "Unknown");
+
+    world.destroy("two").await;
+    let mut talk = conversations.recv().await.unwrap();
+    assert!(!talk.open().unwrap().retry, "nobody said anything");
+    talk.begin("it").await;
+    talk.tell(failed(reason::UNKNOWN_STATE)).await;
+    assert_eq!(why(&world.ended("two").await.conditions), reason::UNKNOWN_STATE);
+
+    world.retry("wrong", &[A, "v1:ConfigMap:shop:b"]).await;
+    let ended = world.ended("wrong").await;
+    let message = &condition(&ended.conditions, reason::FAILED).unwrap().message;
+    assert_eq!(message, "spec.retry: what became of the last call is known of \"v1:ConfigMap:shop:b\"");
+
+    world.retry("three", &[A]).await;
+    let mut talk = conversations.recv().await.unwrap();
+    assert!(talk.open().unwrap().retry);
+    talk.begin("it").await;
+    talk.ask(intent("Create")).await;
+    drop(talk);
+    // What it called for itself nobody looked for since.
+    let mut talk = conversations.recv().await.unwrap();
+    assert!(!talk.open().unwrap().retry);
+    talk.begin("it").await;
+    talk.tell(failed(reason::UNKNOWN_STATE)).await;
+    assert_eq!(why(&world.ended("three").await.conditions), reason::UNKNOWN_STATE);
+
+    world.retry("four", &[A]).await;
+    let mut talk = conversations.recv().await.unwrap();
+    talk.begin("it").await;
+    talk.carry_out(&[A]).await;
+    assert_eq!(world.ended("four").await.phase, RunPhase::Succeeded);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn import_settles_a_call_only_once_it_has_found_what_that_made() {
+    let (address, mut conversations) = Scripted::start(&[A]).await;
+    let world = World::with_runner(runner::at(address)).await.controlled();
+    world.destroy("one").await;
+    let mut talk = conversations.recv().await.unwrap();
+    talk.begin("it").await;
+    talk.ask(intent("Create")).await;
+    talk.ask(result("Create", "Unknown")).await;
+    // A call of the same run as well as of an earlier one.
+    for outcome in ["Failed", "Done"] {
+        talk.ask(intent("Import")).await;
+        let before = (json!("Create"), json!("Unknown"));
+        assert_eq!(world.on_record().await, before);
+        talk.ask(result("Import", outcome)).await;
+        let expected = if outcome == "Done" { (Value::Null, json!("Done")) } else { before };
+        assert_eq!(world.on_record().await, expected, "{outcome}");
+    }
+    talk.ask(intent("Import")).await;
+    talk.ask(result("Import", "Failed")).await;
+    assert_eq!(world.on_record().await, (Value::Null, json!("Failed")), "it called for nothing itself");
+    talk.tell(failed("NotThere")).await;
+    world.ended("one").await;
+}
