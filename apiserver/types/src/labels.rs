@@ -8,6 +8,10 @@ pub const WORKSPACE: &str = "stoa.dev/workspace";
 pub const PROJECT: &str = "stoa.dev/project";
 /// On a Run: the Workflow that started it.
 pub const WORKFLOW: &str = "stoa.dev/workflow";
+/// On a Run: the Source of the pull request that it is a plan of.
+pub const SOURCE: &str = "stoa.dev/source";
+/// On a Run: the number of the pull request that it is a plan of.
+pub const PULL_REQUEST: &str = "stoa.dev/pull-request";
 /// On a Secret that Stoa keeps: the Backend whose keys are in it.
 pub const BACKEND: &str = "stoa.dev/backend";
 /// On a namespace: the Organization that owns it.

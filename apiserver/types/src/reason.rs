@@ -8,6 +8,8 @@ pub const ROLES_BOUND: &str = "RolesBound";
 pub const DRIFTED: &str = "Drifted";
 /// Condition of a Stack: what its trigger is to start for what is desired was started, and did not fail.
 pub const TRIGGERED: &str = "Triggered";
+/// Condition of a Source: what open pull requests change is planned, and shown there.
+pub const PULL_REQUESTS_PLANNED: &str = "PullRequestsPlanned";
 /// Condition of a Run: it ended well.
 pub const COMPLETE: &str = "Complete";
 /// Condition of a Run: it ended badly.
@@ -102,6 +104,8 @@ pub const NO_PLACE: &str = "NoPlace";
 pub const NAMESPACE_SHARE_USED: &str = "NamespaceShareUsed";
 /// Somebody has to approve a plan; also a condition of a Workflow, in which they may have to approve a step.
 pub const AWAITING_APPROVAL: &str = "AwaitingApproval";
+/// The server of pull requests cannot be asked, or does not take what it is told.
+pub const PULL_REQUESTS_UNAVAILABLE: &str = "PullRequestsUnavailable";
 /// Somebody has to merge a pull request.
 pub const AWAITING_MERGE: &str = "AwaitingMerge";
 /// Somebody closed the pull request without merging it.

@@ -9,10 +9,10 @@ use stoa_apply::Planning;
 use stoa_engine::Spec;
 use stoa_proto::function_runner_server::FunctionRunner;
 use stoa_proto::{
-    ApplyEvent, ApplyRequest, ContentRequest, ContentResponse, GenerateRequest, GenerateResponse, HealthRequest,
-    HealthResponse, LookAtComplianceRequest, LookAtComplianceResponse, LookAtProposalRequest, LookRequest,
-    LookResponse, PlanRequest, PlanResponse, Proposal, ReadFileRequest, ReadFileResponse, ResolveRequest,
-    ResolveResponse, Source, Unhealthy, apply_request,
+    ApplyEvent, ApplyRequest, CompareRequest, CompareResponse, ContentRequest, ContentResponse, GenerateRequest,
+    GenerateResponse, HealthRequest, HealthResponse, LookAtComplianceRequest, LookAtComplianceResponse,
+    LookAtProposalRequest, LookRequest, LookResponse, PlanRequest, PlanResponse, Proposal, ReadFileRequest,
+    ReadFileResponse, ResolveRequest, ResolveResponse, Source, Unhealthy, apply_request,
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_stream::Stream;
@@ -195,6 +195,16 @@ impl FunctionRunner for Service {
         self.call("Content", span, async {
             let digest = self.sources.content(&required(source, "source")?, &commit, &path).await?;
             Ok(ContentResponse { digest })
+        })
+        .await
+    }
+
+    async fn compare(&self, request: Request<CompareRequest>) -> Result<Response<CompareResponse>, Status> {
+        let CompareRequest { source, base, commit, paths } = request.into_inner();
+        let span = tracing::info_span!("Compare", base, commit, paths = paths.len());
+        self.call("Compare", span, async {
+            let changed = self.sources.changed(&required(source, "source")?, &base, &commit, paths).await?;
+            Ok(CompareResponse { changed })
         })
         .await
     }

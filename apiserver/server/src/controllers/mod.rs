@@ -10,6 +10,7 @@ mod members;
 pub(crate) mod namespaces;
 pub(crate) mod organizations;
 pub(crate) mod projects;
+pub(crate) mod pull_requests;
 pub(crate) mod queue;
 pub(crate) mod retention;
 pub(crate) mod runs;
@@ -31,6 +32,7 @@ pub(crate) fn start(services: &Services, end: &CancellationToken, tasks: &mut Jo
     tasks.spawn(stacks::run(services.clone(), end.clone()));
     tasks.spawn(triggers::run(services.clone(), end.clone()));
     tasks.spawn(sources::run(services.clone(), end.clone()));
+    tasks.spawn(pull_requests::run(services.clone(), end.clone()));
     tasks.spawn(retention::run(services.clone(), end.clone()));
     tasks.spawn(garbage::run(services.clone(), end.clone()));
     tasks.spawn(workspaces::run(services.clone(), end.clone()));

@@ -2,8 +2,8 @@
 //!
 //! What is needed is never among them: the current release, releases that a rollback under way goes back to, runs that
 //! have not ended, previews that an apply under way carries out, runs of workflows that have not ended, and runs that a
-//! stack's status names. The documents of
-//! what went are removed by `garbage`.
+//! stack's status names. Plans of pull requests do not count: who made them removes them, and would make them again. The
+//! documents of what went are removed by `garbage`.
 
 use std::collections::{HashMap, HashSet};
 
@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     groups::{GATHER, Member},
+    pull_requests,
     queue::{self, ObjectKey, Trigger},
 };
 use crate::{
@@ -133,7 +134,7 @@ fn excess_runs<'a>(runs: &'a [Run], stacks: &[Stack], kept: usize) -> Vec<&'a Ru
     let mut needed: HashSet<ObjectKey> = HashSet::new();
     let mut ended: HashMap<Deployment, Vec<&Run>> = HashMap::new();
     for run in runs {
-        if status(run).phase.is_terminal() {
+        if status(run).phase.is_terminal() && !pull_requests::is_plan(run) {
             ended.entry(deployment_of(run)).or_default().push(run);
         } else if let Some(plan) = &run.spec.plan {
             needed.insert((run.namespace().unwrap_or_default(), plan.clone()));
@@ -251,6 +252,13 @@ mod tests {
             "trigger": {"started": [{"workspace": "dev", "number": 1, "run": "a"}]}});
         let stack: Stack = object("Stack", "web", json!({"project": "web"}), status);
         assert_eq!(names(&excess_runs(&runs, &[stack], 2)), [""; 0], "what the stack's status names");
+        let mut plan = run("plan", Some(5), none);
+        plan.labels_mut().insert(labels::PULL_REQUEST.to_owned(), "7".to_owned());
+        let by_somebody = [&runs[..], &[plan.clone()]].concat();
+        assert_eq!(names(&excess_runs(&by_somebody, &[], 4)), ["a"], "a label is anybody's");
+        plan.status.get_or_insert_default().requester.username = pull_requests::USER.to_owned();
+        let with_plan = [&runs[..], &[plan]].concat();
+        assert_eq!(names(&excess_runs(&with_plan, &[], 4)), [""; 0], "a plan of a pull request takes no run's place");
     }
 
     #[test]

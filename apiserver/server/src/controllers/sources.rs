@@ -112,7 +112,7 @@ fn versions_of(
 
 /// How long to wait after so many failures, one after the other: ever longer, and not all sources of one server that is
 /// away at the same moment.
-fn wait_after(failures: u32, interval: Duration) -> Duration {
+pub(super) fn wait_after(failures: u32, interval: Duration) -> Duration {
     if failures == 0 {
         return interval;
     }

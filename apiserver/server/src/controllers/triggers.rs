@@ -504,4 +504,4 @@ fn short(commit: &str) -> &str {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

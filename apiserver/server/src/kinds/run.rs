@@ -267,9 +267,11 @@ impl Strategy for RunStrategy {
     }
 
     fn prepare_for_update(&self, _: &RequestContext, new: &mut Run, old: &Run) {
-        // A workflow finds its runs by it.
-        if let Some(workflow) = old.labels().get(labels::WORKFLOW) {
-            new.labels_mut().insert(labels::WORKFLOW.to_owned(), workflow.clone());
+        // Whoever started it finds it by them.
+        for label in [labels::WORKFLOW, labels::SOURCE, labels::PULL_REQUEST] {
+            if let Some(value) = old.labels().get(label) {
+                new.labels_mut().insert(label.to_owned(), value.clone());
+            }
         }
     }
 

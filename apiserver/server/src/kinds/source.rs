@@ -10,12 +10,13 @@ use stoa_machinery::{
     status::FieldError,
     strategy::{Admission, Strategy},
 };
+use stoa_pulls::{Address, InvalidAddress};
 use stoa_types::{
     Source,
-    config::{ObservedVersion, SourceProvider},
+    config::{ObservedVersion, PlannedPullRequest, PullRequestPlans, SourceProvider, SourceSpec},
 };
 
-use super::{check, lookup::Lookup, trigger};
+use super::{check, lookup::Lookup, trigger, workspace};
 
 pub(crate) fn definition() -> ResourceDefinition {
     ResourceDefinition::from_crd(&Source::crd())
@@ -48,11 +49,46 @@ pub(crate) struct SourceStrategy {
     pub(crate) lookup: Lookup,
 }
 
-/// The commits that were found in a source.
-fn observed(source: &Source) -> (Option<&str>, &[ObservedVersion]) {
+/// Where the pull requests of a source's repository are.
+///
+/// # Errors
+///
+/// [`InvalidAddress`], which `validate` refuses.
+pub(crate) fn pull_requests_at(spec: &SourceSpec, plans: &PullRequestPlans) -> Result<Address, InvalidAddress> {
+    Address::new(workspace::provider(plans.provider), &spec.remote, Some(&plans.url))
+}
+
+/// Finds what is wrong with where the pull requests are.
+fn pull_requests(spec: &SourceSpec, plans: &PullRequestPlans, errors: &mut Vec<FieldError>) {
+    const PATH: &str = "spec.pullRequests";
+    let url = format!("{PATH}.url");
+    // The values are left out of the messages, because they may hold what should not be shown.
+    match pull_requests_at(spec, plans) {
+        // Whoever writes sources is to reach nothing beside the server by it. What the remote's address leads to is
+        // reached by the function-runner, too.
+        Ok(_) if plans.url.starts_with("http:") => {
+            errors.push(FieldError::forbidden(url, "must be https"));
+        }
+        Ok(_) => {}
+        Err(error @ InvalidAddress::Unnamed) => {
+            let message = format_args!("{error}, which spec.pullRequests needs");
+            errors.push(FieldError::forbidden("spec.remote", message));
+        }
+        Err(error @ InvalidAddress::NoServer) => errors.push(FieldError::required(url, error.to_string())),
+        Err(error @ (InvalidAddress::Url | InvalidAddress::InClear)) => {
+            errors.push(FieldError::forbidden(url, error));
+        }
+    }
+    if let Some(secret) = &plans.secret_ref {
+        check::secret_beside(&format!("{PATH}.secretRef"), secret, errors);
+    }
+}
+
+/// What was found in a source: commits and pull requests.
+fn observed(source: &Source) -> (Option<&str>, &[ObservedVersion], &[PlannedPullRequest]) {
     let status = source.status.as_ref();
     let commit = status.and_then(|status| status.observed_commit.as_deref());
-    (commit, status.map_or(&[], |status| &status.versions))
+    (commit, status.map_or(&[], |status| &status.versions), status.map_or(&[], |status| &status.pull_requests))
 }
 
 #[async_trait]
@@ -73,6 +109,14 @@ impl Strategy for SourceStrategy {
         if let Some(webhook) = &spec.webhook {
             check::secret_beside("spec.webhook.secretRef", &webhook.secret_ref, &mut errors);
         }
+        if let Some(plans) = &spec.pull_requests {
+            // Their runs have it as a label.
+            if object.name_any().len() > 63 {
+                let detail = "must be no more than 63 characters where pullRequests is set";
+                errors.push(FieldError::invalid("metadata.name", object.name_any(), detail));
+            }
+            pull_requests(spec, plans, &mut errors);
+        }
         check::duration(
             "spec.pollInterval",
             &spec.poll_interval,
@@ -83,15 +127,18 @@ impl Strategy for SourceStrategy {
     }
 
     async fn admit(&self, context: &RequestContext, change: Admission<'_, Source>) -> Result<(), ApiError> {
-        let leads = |source: &Source| (source.spec.provider, source.spec.remote.clone(), source.spec.reference.clone());
+        let leads = |source: &Source| {
+            let SourceSpec { provider, remote, reference, pull_requests, .. } = source.spec.clone();
+            (provider, remote, reference, pull_requests)
+        };
         match change {
             Admission::Create(source) => trigger::require_of_source(&self.lookup, context, source).await,
             Admission::Update { new, old, subresource: "" } if leads(new) != leads(old) => {
                 trigger::require_of_source(&self.lookup, context, new).await
             }
             Admission::Update { new, old, subresource: "status" } if observed(new) != observed(old) => {
-                // What a trigger deploys follows them.
-                let part = "status.observedCommit and status.versions are";
+                // What a trigger deploys follows them, and what is told to pull requests.
+                let part = "status.observedCommit, status.versions and status.pullRequests are";
                 check::part_written_by_server(context, "config.stoa.dev", "sources", &new.name_any(), part)
             }
             Admission::Update { .. } | Admission::Delete(_) => Ok(()),

@@ -208,6 +208,24 @@ async fn what_is_wrong_with_an_object_is_told_field_by_field() {
         ),
         (
             config,
+            "Source",
+            "shop",
+            json!({ "metadata": { "name": "s" }, "spec": { "remote": "/srv/config.git", "pullRequests": { "provider": "Gitea", "secretRef": { "name": "", "namespace": "x" } } } }),
+        ),
+        (
+            config,
+            "Source",
+            "shop",
+            json!({ "metadata": { "name": "s" }, "spec": { "remote": "git@git.example.com:shop/config.git", "pullRequests": { "provider": "Gitea", "url": "http://localhost:3000" } } }),
+        ),
+        (
+            config,
+            "Source",
+            "shop",
+            json!({ "metadata": { "name": "s".repeat(64) }, "spec": { "remote": "https://git.example.com/config.git", "pullRequests": { "provider": "GitHub" } } }),
+        ),
+        (
+            config,
             "Project",
             "shop",
             json!({ "metadata": { "name": "p" }, "spec": { "source": { "name": "" }, "path": "../up" } }),
@@ -280,6 +298,12 @@ async fn what_is_wrong_with_an_object_is_told_field_by_field() {
     Organization metadata.name: Invalid value: "a.b": must be usable as the name of a namespace: at most 63 characters of a-z, 0-9 and '-', beginning and ending with a letter or digit
     Source spec.remote: Forbidden: the address must not contain a password; use secretRef
     Source spec.pollInterval: Invalid value: "soon": "soon" is not a duration such as 30s or 1h30m
+    Source spec.pullRequests.url: Required value: the repository's address names no server; name its URL
+    Source spec.pullRequests.secretRef.name: Required value
+    Source spec.pullRequests.secretRef.namespace: Forbidden: the Secret must be in the object's own namespace
+    Source spec.pullRequests.url: Forbidden: must be https
+    Source metadata.name: Invalid value: "ssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssss": must be no more than 63 characters where pullRequests is set
+    Source spec.remote: Forbidden: the repository's address does not end in <owner>/<name>, which spec.pullRequests needs
     Project spec.source.name: Required value
     Project spec.path: Invalid value: "../up": must be a relative path with '/' between its parts and without '..' and '.git'
     Stack spec.workspaces[1]: Duplicate value: "a"
@@ -341,11 +365,14 @@ async fn who_decides_what_is_started_by_itself_may_start_it() {
     let owned = |stack: &mut Stack| stack.status.get_or_insert_default().trigger = None;
     assert_eq!(stacks(&ALL).update_status_with("shop", "web-dev", owned).await.unwrap_err().code(), 403);
     let sources = |allowed: &[&'static str]| world.registry.api::<Source>().with_context(context(allowed));
-    let elsewhere = |source: &mut Source| source.spec.remote = "file:///other.git".to_owned();
+    let elsewhere = |source: &mut Source| source.spec.remote = "https://git.example.com/shop/other.git".to_owned();
+    let planned = |source: &mut Source| source.spec.pull_requests = Some(Default::default());
     let often = |source: &mut Source| source.spec.poll_interval = "1s".into();
     sources(&[]).update_with("shop", "config", often).await.unwrap();
     assert_eq!(sources(&[]).update_with("shop", "config", elsewhere).await.unwrap_err().code(), 403);
     sources(&ALL).update_with("shop", "config", elsewhere).await.unwrap();
+    assert_eq!(sources(&[]).update_with("shop", "config", planned).await.unwrap_err().code(), 403);
+    sources(&ALL).update_with("shop", "config", planned).await.unwrap();
     let found = |source: &mut Source| source.status.get_or_insert_default().observed_commit = Some("a".repeat(40));
     assert_eq!(sources(&ALL).update_status_with("shop", "config", found).await.unwrap_err().code(), 403);
     sources(&[]).delete("shop", "config", &Default::default()).await.unwrap();

@@ -85,15 +85,19 @@ pub(crate) async fn require_use(
     Ok(workspace)
 }
 
+/// A kind of server, as its client calls it.
+pub(crate) fn provider(provider: PullRequestProvider) -> Provider {
+    match provider {
+        PullRequestProvider::Gitea => Provider::Gitea,
+        PullRequestProvider::GitHub => Provider::GitHub,
+    }
+}
+
 /// Finds what is wrong with where a repository has its pull requests.
 fn pull_requests(pulls: &PullRequests, repository: &str, errors: &mut Vec<FieldError>) {
     const PATH: &str = "spec.gitops.pullRequest";
-    let provider = match pulls.provider {
-        PullRequestProvider::Gitea => Provider::Gitea,
-        PullRequestProvider::GitHub => Provider::GitHub,
-    };
     // The values are left out of the messages, because they may hold what should not be shown.
-    match Address::new(provider, repository, Some(&pulls.url)) {
+    match Address::new(provider(pulls.provider), repository, Some(&pulls.url)) {
         Ok(_) => {}
         Err(error @ InvalidAddress::Unnamed) => {
             errors.push(FieldError::forbidden(

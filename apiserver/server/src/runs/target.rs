@@ -254,7 +254,8 @@ pub(crate) async fn source(services: &Services, source: &Source) -> Result<stoa_
     Ok(stoa_proto::Source { provider: provider.to_owned(), remote: source.spec.remote.clone(), credentials })
 }
 
-fn path(stack: &Stack, project: &Project) -> String {
+/// A stack's path in its source.
+pub(crate) fn path(stack: &Stack, project: &Project) -> String {
     if !stack.spec.path.is_empty() {
         return stack.spec.path.clone();
     }

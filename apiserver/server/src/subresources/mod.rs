@@ -24,6 +24,7 @@ use stoa_machinery::{
 };
 use stoa_types::delivery::Operation;
 
+pub(crate) use self::run_plan::kept_plan;
 use crate::runs::Services;
 
 const DELIVERY: &str = "delivery.stoa.dev";

@@ -20,7 +20,7 @@ use super::{
     kept::Place,
     parameter,
 };
-use crate::runs::{Halt, status};
+use crate::runs::{Halt, Services, status};
 
 /// What it comes in besides JSON and YAML.
 pub(super) const PRODUCES: &[&str] = &[PLAIN];
@@ -53,21 +53,29 @@ impl SubresourceHandler for RunPlan {
         let colour = colour(&call.query)?;
         let services = self.subresources.services()?;
         let run = services.lookup.api::<Run>()?.get(&call.namespace, &call.name).await?;
-        let name = run.name_any();
-        let now = status(&run);
-        let Some(plan) = now.plan.filter(|plan| !plan.document.is_empty()) else {
-            let failed = condition(&now.conditions, reason::FAILED).map(|failed| format!(", {}", failed.message));
-            let message = format!("run {name} has no plan: it is {:?}{}", now.phase, failed.unwrap_or_default());
-            return Err(ApiError::new(404, "NotFound", message));
-        };
-        let place = Place::of_run(services, &run).await?;
-        let bytes = place.read(services, &run.spec.workspace, &plan.document, &format!("run {name}")).await?;
-        let plan = document::decode(&bytes).map_err(|error| {
-            let message = format!("the plan of run {name} cannot be read: {error}; {}", error.advice());
-            failure(Halt::failed(reason::PLAN_FAILED, message))
-        })?;
+        let plan = kept_plan(services, &run).await?;
         format.write(&call, &Shown { plan, colour })
     }
+}
+
+/// The plan of a run.
+///
+/// # Errors
+///
+/// 404 when it has none or that is not kept any more, 422 when it cannot be understood, 503 when the Backend cannot be read.
+pub(crate) async fn kept_plan(services: &Services, run: &Run) -> Result<Plan, ApiError> {
+    let (name, now) = (run.name_any(), status(run));
+    let Some(plan) = now.plan.filter(|plan| !plan.document.is_empty()) else {
+        let failed = condition(&now.conditions, reason::FAILED).map(|failed| format!(", {}", failed.message));
+        let message = format!("run {name} has no plan: it is {:?}{}", now.phase, failed.unwrap_or_default());
+        return Err(ApiError::new(404, "NotFound", message));
+    };
+    let place = Place::of_run(services, run).await?;
+    let bytes = place.read(services, &run.spec.workspace, &plan.document, &format!("run {name}")).await?;
+    document::decode(&bytes).map_err(|error| {
+        let message = format!("the plan of run {name} cannot be read: {error}; {}", error.advice());
+        failure(Halt::failed(reason::PLAN_FAILED, message))
+    })
 }
 
 /// # Errors

@@ -1,4 +1,5 @@
-//! Webhooks: a Git server says that there was a push, and the source is looked at without waiting for its interval.
+//! Webhooks: a Git server says that there was a push, or news of a pull request, and the source is looked at without waiting for
+//! its interval.
 //!
 //! A Git server has no credentials of the cluster, and what stands before the API takes none but those. So this is a
 //! listener of its own, which can be exposed by itself: it knows `POST /webhooks/<namespace>/<source>` and nothing else of
@@ -154,7 +155,7 @@ impl Receiver {
     async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         let (code, text) = match self.take(request).await {
             Ok(true) => (StatusCode::ACCEPTED, "the source is looked at"),
-            Ok(false) => (StatusCode::OK, "this is no push"),
+            Ok(false) => (StatusCode::OK, "this is neither a push nor a pull request"),
             Err(refusal) => refusal.answer(),
         };
         let mut response = Response::new(Full::new(Bytes::from(format!("{text}\n"))));
@@ -163,7 +164,7 @@ impl Receiver {
         response
     }
 
-    /// Takes a delivery; whether it is about a push.
+    /// Takes a delivery; whether it is about a push or a pull request.
     async fn take(&self, request: Request<Incoming>) -> Result<bool, Refusal> {
         let key = key_of(request.uri().path()).ok_or(Refusal::NoPath)?;
         if request.method() != Method::POST {
@@ -175,7 +176,7 @@ impl Receiver {
             Refusal::Unavailable
         })?;
         let mut check = secret.and_then(|secret| Check::new(proof, &secret)).ok_or(Refusal::Unknown)?;
-        let is_push = proof::may_be_push(request.headers());
+        let is_news = proof::may_be_news(request.headers());
         let (mut body, mut length) = (request.into_body(), 0);
         while let Some(frame) = body.frame().await {
             let Ok(piece) = frame.map_err(|_| Refusal::Broken)?.into_data() else { continue };
@@ -189,13 +190,13 @@ impl Receiver {
             tracing::info!(namespace = key.0, source = key.1, "a webhook is not signed with the source's token");
             return Err(Refusal::Unknown);
         }
-        if is_push {
+        if is_news {
             self.ask_for_look(&key).await.map_err(|error| {
                 tracing::warn!(namespace = key.0, source = key.1, %error, "a webhook cannot be noted");
                 Refusal::Unavailable
             })?;
         }
-        Ok(is_push)
+        Ok(is_news)
     }
 
     /// The secret of a source's webhook; nothing when it has none.

@@ -1,4 +1,5 @@
-//! What a delivery of a webhook says in its headers: how its sender proves who it is, and whether it tells of a push.
+//! What a delivery of a webhook says in its headers: how its sender proves who it is, and whether it tells of a push or a pull
+//! request.
 //!
 //! GitHub, Gitea, Forgejo, Gogs and Bitbucket sign the body with a secret; GitLab shows the secret. Whatever else is in a
 //! delivery is not read.
@@ -14,9 +15,18 @@ const BARE_SIGNATURES: [&str; 3] = ["x-forgejo-signature", "x-gitea-signature", 
 /// What happened.
 const EVENTS: [&str; 6] =
     ["x-github-event", "x-forgejo-event", "x-gitea-event", "x-gogs-event", "x-gitlab-event", "x-event-key"];
-/// What may have moved a branch or a tag.
-const PUSHES: [&str; 8] =
-    ["push", "create", "delete", "Push Hook", "Tag Push Hook", "System Hook", "repo:push", "repo:refs_changed"];
+/// What may have moved a branch or a tag, or opened or closed a pull request.
+const NEWS: [&str; 9] = [
+    "push",
+    "create",
+    "delete",
+    "Push Hook",
+    "Tag Push Hook",
+    "System Hook",
+    "repo:push",
+    "repo:refs_changed",
+    "pull_request",
+];
 
 /// How a sender proves that it has the secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,10 +70,10 @@ fn digest(text: &str) -> Option<[u8; 32]> {
     Some(digest)
 }
 
-/// Whether a delivery may be about a push; one that does not say what it is about may.
-pub(super) fn may_be_push(headers: &HeaderMap) -> bool {
+/// Whether a delivery may be about a push or a pull request; one that does not say what it is about may.
+pub(super) fn may_be_news(headers: &HeaderMap) -> bool {
     let event = EVENTS.iter().find_map(|name| headers.get(*name));
-    event.is_none_or(|event| PUSHES.iter().any(|push| event.as_bytes() == push.as_bytes()))
+    event.is_none_or(|event| NEWS.iter().any(|news| event.as_bytes() == news.as_bytes()))
 }
 
 /// Checks a proof against a body that comes in pieces, of which none is kept.
@@ -169,13 +179,13 @@ mod tests {
 
     #[test]
     fn deliveries_about_something_else_are_told_apart() {
-        for push in ["push", "create"] {
-            assert!(may_be_push(&headers(&[("X-GitHub-Event", push)])));
+        for push in ["push", "create", "pull_request"] {
+            assert!(may_be_news(&headers(&[("X-GitHub-Event", push)])));
         }
-        assert!(may_be_push(&headers(&[("X-Gitlab-Event", "Tag Push Hook")])));
-        assert!(may_be_push(&headers(&[])));
-        assert!(!may_be_push(&headers(&[("X-GitHub-Event", "ping")])));
-        assert!(!may_be_push(&headers(&[("X-Gitlab-Event", "Issue Hook")])));
+        assert!(may_be_news(&headers(&[("X-Gitlab-Event", "Tag Push Hook")])));
+        assert!(may_be_news(&headers(&[])));
+        assert!(!may_be_news(&headers(&[("X-GitHub-Event", "ping")])));
+        assert!(!may_be_news(&headers(&[("X-Gitlab-Event", "Issue Hook")])));
     }
 
     /// Headers in lines, an empty one, and the body.
@@ -190,7 +200,7 @@ mod tests {
                 sent.append(name, value);
             }
         }
-        may_be_push(&sent);
+        may_be_news(&sent);
         let key = hmac::Key::new(hmac::HMAC_SHA256, SECRET);
         let signature = hmac::sign(&key, body);
         let is_right = match Proof::of(&sent) {

@@ -7,7 +7,10 @@ mod stack;
 
 pub use organization::{Member, Organization, OrganizationSpec, OrganizationStatus, Role};
 pub use project::{Access, Project, ProjectSpec, ProjectStatus, Template};
-pub use source::{ObservedVersion, Source, SourceProvider, SourceSpec, SourceStatus, Webhook};
+pub use source::{
+    ObservedVersion, PlannedPullRequest, PlansPhase, PullRequestPlans, Source, SourceProvider, SourceSpec,
+    SourceStatus, Webhook,
+};
 pub use stack::{
     ComplianceState, Deployment, DeploymentCompliance, Generator, GeneratorType, ReconcilerCompliance, Stack,
     StackSpec, StackStatus, Started, Trigger, TriggerStatus,

@@ -5,7 +5,10 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::common::{Condition, DurationString, SecretReference, Subject, conditions_schema};
+use crate::{
+    common::{Condition, DurationString, SecretReference, Subject, conditions_schema},
+    platform::PullRequestProvider,
+};
 
 /// What a Source is to be.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -47,6 +50,30 @@ pub struct SourceSpec {
     /// Who may ask for a look at once, from outside the cluster; absent: nobody.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook: Option<Webhook>,
+    /// Where the repository's pull requests are, if the plans of what they change are to be shown there; absent: nowhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pull_requests: Option<PullRequestPlans>,
+}
+
+/// What is done for open pull requests that go to the Source's branch: a Preview at the head commit in each workspace of every
+/// stack that follows the branch, whose trigger is Preview or Apply, and whose folder the pull request changes; and a commit status
+/// and one comment that say what they plan.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PullRequestPlans {
+    /// Which kind of server it is.
+    pub provider: PullRequestProvider,
+    /// The address that people open the server by, such as `https://git.example.com`: https; empty: that of the repository.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub url: String,
+    /// The Secret beside the Source with what is shown to the server: `token`, or `username` and `password`, and `ca.crt` for a
+    /// private authority. Absent: that of the repository.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<SecretReference>,
+    /// Whether pull requests of forks are planned, too. Whoever may open one then has what they wrote rendered, and sees how it
+    /// differs from what is live.
+    #[serde(default)]
+    pub allow_forks: bool,
 }
 
 /// How a Git server that tells of a push is known.
@@ -89,10 +116,51 @@ pub struct SourceStatus {
     /// When a webhook last asked for a look.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_webhook_time: Option<MicroTime>,
-    /// Ready: the repository can be read.
+    /// The open pull requests whose plans are shown; at most 100, the latest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["number"]))]
+    pub pull_requests: Vec<PlannedPullRequest>,
+    /// Ready: the repository can be read. PullRequestsPlanned: what open pull requests change is planned, and shown there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions_schema")]
     pub conditions: Vec<Condition>,
+}
+
+/// A pull request whose plans are shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PlannedPullRequest {
+    /// Its number in the repository.
+    pub number: i64,
+    /// Its page.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub url: String,
+    /// The commit that it would bring in.
+    #[serde(default)]
+    pub commit: String,
+    /// How far its plans are: Pending, Succeeded or Failed.
+    #[serde(default)]
+    pub phase: PlansPhase,
+    /// How many plans there are: one for each stack and workspace. They are Runs with the label `stoa.dev/pull-request`.
+    #[serde(default)]
+    pub plans: i64,
+    /// Whether a comment was written.
+    #[serde(default)]
+    pub commented: bool,
+    /// The digest of what was last told there.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub told: String,
+}
+
+/// How far the plans of a pull request are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum PlansPhase {
+    /// Some are being made.
+    #[default]
+    Pending,
+    /// All are made.
+    Succeeded,
+    /// Some could not be made.
+    Failed,
 }
 
 /// What a version other than latest pointed to.

@@ -89,14 +89,48 @@ pub(super) fn read(repository: &Repository, commit: Oid, path: &str) -> Result<C
 /// NOT_FOUND when nothing is there.
 pub(super) fn id(repository: &Repository, commit: Oid, path: &str) -> Result<String, Failure> {
     let path = normalized(path)?;
-    let internal = |err: git2::Error| Failure::internal(&err);
-    let root = repository.find_commit(commit).and_then(|commit| commit.tree()).map_err(internal)?;
+    let root =
+        repository.find_commit(commit).and_then(|commit| commit.tree()).map_err(|err| Failure::internal(&err))?;
+    id_in(&root, &path).ok_or_else(|| not_found(&path, commit))
+}
+
+/// The id of the file or folder at a path that is [`normalized`], if anything is there.
+fn id_in(root: &Tree<'_>, path: &str) -> Option<String> {
     if path.is_empty() {
-        return Ok(root.id().to_string());
+        return Some(root.id().to_string());
     }
-    let entry = root.get_path(path.as_ref()).map_err(|_| not_found(&path, commit))?;
+    let entry = root.get_path(path.as_ref()).ok()?;
     // What is a link in one commit and a file in the next may have the same bytes.
-    Ok(format!("{:o}:{}", entry.filemode(), entry.id()))
+    Some(format!("{:o}:{}", entry.filemode(), entry.id()))
+}
+
+/// Which of some paths a commit changes since its history left that of `base`, or as compared with that if they share none.
+///
+/// # Errors
+///
+/// INVALID_ARGUMENT when a path leaves the source.
+pub(super) fn changed(
+    repository: &Repository,
+    base: Oid,
+    commit: Oid,
+    paths: &[String],
+) -> Result<Vec<String>, Failure> {
+    let internal = |err: git2::Error| Failure::internal(&err);
+    let from = match repository.merge_base(base, commit) {
+        Ok(from) => from,
+        Err(err) if err.code() == git2::ErrorCode::NotFound => base,
+        Err(err) => return Err(internal(err)),
+    };
+    let tree = |commit| repository.find_commit(commit).and_then(|commit| commit.tree()).map_err(internal);
+    let (before, after) = (tree(from)?, tree(commit)?);
+    let mut changed = Vec::new();
+    for path in paths {
+        let plain = normalized(path)?;
+        if id_in(&before, &plain) != id_in(&after, &plain) {
+            changed.push(path.clone());
+        }
+    }
+    Ok(changed)
 }
 
 /// The path and the text of one file.

@@ -89,6 +89,23 @@ impl Sources {
         self.at_commit(source, commit, move |repository, commit| content::id(repository, commit, &path)).await
     }
 
+    /// Which of some paths a commit changes since its history left that of `base`.
+    pub(crate) async fn changed(
+        &self,
+        source: &Source,
+        base: &str,
+        commit: &str,
+        paths: Vec<String>,
+    ) -> Result<Vec<String>, Failure> {
+        let (base, commit) = (refs::parse_commit(base)?, refs::parse_commit(commit)?);
+        let work = move |cache: &Cache| {
+            cache.ensure(base)?;
+            cache.ensure(commit)?;
+            content::changed(&cache.repository, base, commit, &paths)
+        };
+        self.with_cache(source, work).await
+    }
+
     /// What is at a path of a commit, as far as generators look at it, once there is a place for it in memory.
     pub(crate) async fn read_in_turn(
         &self,

@@ -305,3 +305,37 @@ async fn no_more_is_read_at_once_than_has_a_place_in_memory() {
     held.pop();
     drop(next.await);
 }
+
+#[tokio::test]
+async fn what_a_commit_changes_is_told_since_its_history_left_that_of_another() {
+    let origin = Origin::new();
+    let sources = origin.sources();
+    let start = origin.commit("start", &[("web/a.yaml", "a: 1"), ("api/a.yaml", "a: 1"), ("gone/a.yaml", "a: 1")]);
+    let repository = origin.repository();
+    let branch =
+        |name: &str, at: Oid| drop(repository.branch(name, &repository.find_commit(at).unwrap(), true).unwrap());
+    let check_out = |name: &str| {
+        repository.set_head(&format!("refs/heads/{name}")).unwrap();
+        repository.checkout_head(Some(git2::build::CheckoutBuilder::new().force().remove_untracked(true))).unwrap();
+    };
+    branch("better", start);
+    let base = origin.commit("others", &[("api/a.yaml", "a: 2")]).to_string();
+    check_out("better");
+    std::fs::remove_dir_all(origin.directory.path().join("gone")).unwrap();
+    let commit = origin.commit("better", &[("web/a.yaml", "a: 2"), ("new/a.yaml", "a: 1")]).to_string();
+    let changed = async |base: &str, commit: &str, paths: &[&str]| {
+        let paths = paths.iter().map(|path| (*path).to_owned()).collect();
+        sources.changed(&origin.source(), base, commit, paths).await
+    };
+    let all = ["web", "api", "gone/", "new", "never", "README.md"];
+    assert_eq!(
+        changed(&base, &commit, &all).await.unwrap(),
+        ["web", "gone/", "new"],
+        "what others changed is not its own"
+    );
+    assert_eq!(changed(&commit, &commit, &all).await.unwrap(), [""; 0]);
+    assert_eq!(changed(&commit, &base, &all).await.unwrap(), ["api"]);
+    assert_eq!(changed(&base, &commit, &["", "./web//a.yaml"]).await.unwrap(), ["", "./web//a.yaml"]);
+    check(changed(&base, &commit, &["../up"]).await, Code::InvalidArgument, reason::INVALID_REQUEST);
+    check(changed(&base, &"0".repeat(40), &all).await, Code::NotFound, reason::VERSION_NOT_FOUND);
+}

@@ -23,6 +23,7 @@ mod ownership;
 mod permissions;
 mod plans;
 mod profiles;
+mod pull_requests;
 mod records;
 mod releases;
 mod retention;

@@ -18,10 +18,23 @@ use crate::controllers::runs::tests::World as Runs;
 
 /// The contents of the stack's folder by commit.
 #[derive(Clone, Debug, Default)]
-struct Commits(Arc<Mutex<BTreeMap<String, String>>>);
+pub(crate) struct Commits(pub(crate) Arc<Mutex<BTreeMap<String, String>>>);
 
 #[tonic::async_trait]
 impl FunctionRunner for Commits {
+    async fn compare(
+        &self,
+        request: Request<stoa_proto::CompareRequest>,
+    ) -> Result<Response<stoa_proto::CompareResponse>, Status> {
+        let stoa_proto::CompareRequest { base, commit, mut paths, .. } = request.into_inner();
+        let commits = self.0.lock();
+        let (Some(before), Some(after)) = (commits.get(&base), commits.get(&commit)) else {
+            return Err(Status::not_found("no such commit"));
+        };
+        paths.retain(|path| path == "web" && before != after);
+        Ok(Response::new(stoa_proto::CompareResponse { changed: paths }))
+    }
+
     async fn content(&self, request: Request<ContentRequest>) -> Result<Response<ContentResponse>, Status> {
         let request = request.into_inner();
         assert_eq!(request.path, "web");
@@ -75,6 +88,17 @@ impl FunctionRunner for Commits {
     }
 }
 
+impl Commits {
+    /// A runner that knows them.
+    pub(crate) fn serve(&self) -> runner::Runner {
+        let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let runner = runner::at(incoming.local_addr().unwrap());
+        let service = FunctionRunnerServer::new(self.clone());
+        tokio::spawn(tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming));
+        runner
+    }
+}
+
 struct World {
     runs: Runs,
     commits: Commits,
@@ -85,11 +109,7 @@ impl World {
     /// A stack `web` that applies what changes, in workspace `dev`, with a commit `a`.
     async fn new() -> Self {
         let commits = Commits::default();
-        let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let runner = runner::at(incoming.local_addr().unwrap());
-        let service = FunctionRunnerServer::new(commits.clone());
-        tokio::spawn(tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming));
-        let world = Self { runs: Runs::with_runner(runner).await, commits, contents: Contents::default() };
+        let world = Self { runs: Runs::with_runner(commits.serve()).await, commits, contents: Contents::default() };
         world.push("a", "1").await;
         let follow = |stack: &mut Stack| {
             stack.spec.trigger = stoa_types::config::Trigger::Apply;

@@ -73,6 +73,13 @@ impl FunctionRunner for Versions {
         }
     }
 
+    async fn compare(
+        &self,
+        _: Request<stoa_proto::CompareRequest>,
+    ) -> Result<Response<stoa_proto::CompareResponse>, Status> {
+        Err(Status::unimplemented("nobody asks for it"))
+    }
+
     async fn content(&self, _: Request<ContentRequest>) -> Result<Response<ContentResponse>, Status> {
         Err(Status::unavailable("nothing is run"))
     }

@@ -17,11 +17,11 @@ use std::{fmt, path::PathBuf, sync::Arc};
 use parking_lot::Mutex;
 use rustls_pki_types::UnixTime;
 use stoa_proto::{
-    ApplyEvent, ApplyRequest, ApplyStart, ContentRequest, ContentResponse, GenerateRequest, GenerateResponse,
-    HealthRequest, HealthResponse, LookAtComplianceRequest, LookAtComplianceResponse, LookAtProposalRequest,
-    LookRequest, LookResponse, PlanRequest, PlanResponse, Problem, Proposal, ReadFileRequest, ReadFileResponse,
-    ResolveRequest, ResolveResponse, apply_event::Event, apply_request::Message,
-    function_runner_client::FunctionRunnerClient,
+    ApplyEvent, ApplyRequest, ApplyStart, CompareRequest, CompareResponse, ContentRequest, ContentResponse,
+    GenerateRequest, GenerateResponse, HealthRequest, HealthResponse, LookAtComplianceRequest,
+    LookAtComplianceResponse, LookAtProposalRequest, LookRequest, LookResponse, PlanRequest, PlanResponse, Problem,
+    Proposal, ReadFileRequest, ReadFileResponse, ResolveRequest, ResolveResponse, apply_event::Event,
+    apply_request::Message, function_runner_client::FunctionRunnerClient,
 };
 use stoa_tls::{CaBundle, Reload, ReloadError, read};
 use stoa_types::reason;
@@ -194,6 +194,11 @@ impl Runner {
     /// What of a commit is read for a stack.
     pub(crate) async fn content(&self, request: ContentRequest) -> Result<Response<ContentResponse>, Status> {
         self.call("Content", request, |mut client, request| async move { client.content(request).await }).await
+    }
+
+    /// Which paths a commit changes.
+    pub(crate) async fn compare(&self, request: CompareRequest) -> Result<Response<CompareResponse>, Status> {
+        self.call("Compare", request, |mut client, request| async move { client.compare(request).await }).await
     }
 
     /// Reads one file of a commit.

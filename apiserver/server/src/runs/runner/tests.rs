@@ -102,6 +102,13 @@ impl FunctionRunner for Fake {
         Err(Status::unimplemented("nobody asks"))
     }
 
+    async fn compare(
+        &self,
+        _: Request<stoa_proto::CompareRequest>,
+    ) -> Result<Response<stoa_proto::CompareResponse>, Status> {
+        Err(Status::unimplemented("nobody asks for it"))
+    }
+
     async fn content(&self, _: Request<ContentRequest>) -> Result<Response<ContentResponse>, Status> {
         Err(Status::unimplemented("nobody asks"))
     }

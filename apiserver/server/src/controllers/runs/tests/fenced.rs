@@ -122,6 +122,13 @@ impl FunctionRunner for Scripted {
         Err(Status::unimplemented("a Destroy needs no source"))
     }
 
+    async fn compare(
+        &self,
+        _: Request<stoa_proto::CompareRequest>,
+    ) -> Result<Response<stoa_proto::CompareResponse>, Status> {
+        Err(Status::unimplemented("nobody asks for it"))
+    }
+
     async fn content(&self, _: Request<ContentRequest>) -> Result<Response<ContentResponse>, Status> {
         Err(Status::unimplemented("a Destroy needs no source"))
     }

@@ -1,0 +1,227 @@
+//! What is known of the pull requests of sources: asked for at the source's interval, and when a webhook says so.
+
+use std::{
+    collections::HashMap,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    sync::Arc,
+    time::Duration,
+};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::ResourceExt as _;
+use parking_lot::Mutex;
+use stoa_pulls::{Credentials, Pauses, PullError, PullRequest, PullRequests, Server};
+use stoa_types::{Source, config::PullRequestPlans, reason};
+use tokio::time::Instant;
+
+use crate::{
+    controllers::{queue::ObjectKey, sources::wait_after},
+    kinds::source::pull_requests_at,
+    runs::Services,
+};
+
+/// What is known of all sources. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Known {
+    pauses: Pauses,
+    sources: Arc<Mutex<HashMap<ObjectKey, OfSource>>>,
+}
+
+#[derive(Debug, Default)]
+struct OfSource {
+    /// The client, and the hash of what it was made of.
+    client: Option<(u64, Arc<dyn PullRequests>)>,
+    /// The last question.
+    asked: Option<Asked>,
+    /// Which paths the commit of a pull request changes, and for which question that was.
+    changed: HashMap<u64, (u64, Arc<[String]>)>,
+    /// What the server did not take of a pull request.
+    put_off: HashMap<u64, PutOff>,
+}
+
+/// Something that the server did not take, and is not asked again before its time.
+#[derive(Debug)]
+struct PutOff {
+    /// The digest of it.
+    told: String,
+    why: Refusal,
+    /// How many times it did not, one after the other.
+    failures: u32,
+    until: Instant,
+}
+
+#[derive(Clone, Debug)]
+struct Asked {
+    at: Instant,
+    /// How long what is known is good for.
+    wait: Duration,
+    /// How many failed, one after the other.
+    failures: u32,
+    generation: Option<i64>,
+    webhook: Option<MicroTime>,
+    /// The open pull requests; nothing after a failure.
+    pulls: Option<Arc<[PullRequest]>>,
+}
+
+impl Asked {
+    fn left(&self) -> Duration {
+        self.wait.saturating_sub(self.at.elapsed())
+    }
+}
+
+/// Whether something is to be done for a source now.
+pub(super) enum Due {
+    /// Not before that.
+    Later(Duration),
+    /// These are the open pull requests.
+    Now(Arc<[PullRequest]>),
+}
+
+/// Why nothing can be done for a source.
+pub(super) type Refusal = (&'static str, String);
+
+impl Known {
+    /// Forgets a source.
+    pub(super) fn forget(&self, key: &ObjectKey) {
+        self.sources.lock().remove(key);
+    }
+
+    /// The client for a source's pull requests.
+    ///
+    /// # Errors
+    ///
+    /// When the Secret cannot be read or what is in it cannot be used.
+    pub(super) async fn client(
+        &self,
+        services: &Services,
+        key: &ObjectKey,
+        source: &Source,
+        plans: &PullRequestPlans,
+    ) -> Result<Arc<dyn PullRequests>, Refusal> {
+        let address = pull_requests_at(&source.spec, plans)
+            .map_err(|error| (reason::PULL_REQUESTS_UNAVAILABLE, error.to_string()))?;
+        let secret = plans.secret_ref.as_ref().or(source.spec.secret_ref.as_ref());
+        let keys = match secret {
+            None => Default::default(),
+            Some(secret) => match services.cluster.secret(&key.0, &secret.name).await {
+                Ok(Some(keys)) => keys,
+                Ok(None) => {
+                    let message = format!("secret {}/{} does not exist", key.0, secret.name);
+                    return Err((reason::REFERENCE_NOT_FOUND, message));
+                }
+                Err(error) => return Err((reason::PULL_REQUESTS_UNAVAILABLE, error.message().to_owned())),
+            },
+        };
+        let mut hasher = DefaultHasher::new();
+        (source.uid(), source.metadata.generation, &keys).hash(&mut hasher);
+        let hash = hasher.finish();
+        let mut sources = self.sources.lock();
+        let known = sources.entry(key.clone()).or_default();
+        if let Some((_, client)) = known.client.as_ref().filter(|(of, _)| *of == hash) {
+            return Ok(client.clone());
+        }
+        let credentials = Credentials::of_keys(|key| keys.get(key).map(Vec::as_slice));
+        let server = Server::new(address, &credentials, self.pauses.clone()).map_err(|_| {
+            let message = "the key ca.crt of the secret has no certificate authorities".to_owned();
+            (reason::PULL_REQUESTS_UNAVAILABLE, message)
+        })?;
+        let client: Arc<dyn PullRequests> = Arc::new(server);
+        known.client = Some((hash, client.clone()));
+        // It may be what was mended.
+        known.put_off.clear();
+        Ok(client)
+    }
+
+    /// The open pull requests of a source, asked for where that is due.
+    ///
+    /// # Errors
+    ///
+    /// What the server says. It is not asked again before the time is up that [`failed`](Self::failed) tells.
+    pub(super) async fn pulls(
+        &self,
+        key: &ObjectKey,
+        source: &Source,
+        client: &dyn PullRequests,
+    ) -> Result<Due, PullError> {
+        let generation = source.metadata.generation;
+        let webhook = source.status.as_ref().and_then(|status| status.last_webhook_time.clone());
+        let asked = self.sources.lock().get(key).and_then(|known| known.asked.clone());
+        let asked = asked.filter(|asked| asked.generation == generation);
+        if let Some(asked) = asked.as_ref().filter(|asked| asked.webhook == webhook && !asked.left().is_zero()) {
+            return Ok(match &asked.pulls {
+                Some(pulls) => Due::Now(pulls.clone()),
+                None => Due::Later(asked.left()),
+            });
+        }
+        let failures = asked.map_or(0, |asked| asked.failures);
+        let branch = source.spec.reference.as_str();
+        let listed = client.list_open(branch.strip_prefix("refs/heads/").unwrap_or(branch)).await;
+        let listed: Result<Arc<[PullRequest]>, PullError> = listed.map(Into::into);
+        let pulls = listed.as_ref().ok().cloned();
+        let asked = Asked { at: Instant::now(), wait: interval(source), failures, generation, webhook, pulls };
+        self.sources.lock().entry(key.clone()).or_default().asked = Some(asked);
+        listed.map(Due::Now)
+    }
+
+    /// Notes that the server failed us; how long to leave it alone.
+    pub(super) fn failed(&self, key: &ObjectKey, source: &Source, error: &PullError) -> Duration {
+        let mut sources = self.sources.lock();
+        let Some(asked) = sources.get_mut(key).and_then(|known| known.asked.as_mut()) else { return interval(source) };
+        asked.failures = asked.failures.saturating_add(1);
+        asked.wait = match error {
+            PullError::Limited { wait, .. } => *wait,
+            _ => wait_after(asked.failures, interval(source)),
+        };
+        (asked.at, asked.pulls) = (Instant::now(), None);
+        asked.wait
+    }
+
+    /// Notes that all was done; how long until there may be something else to do.
+    pub(super) fn succeeded(&self, key: &ObjectKey, source: &Source) -> Duration {
+        let mut sources = self.sources.lock();
+        let Some(asked) = sources.get_mut(key).and_then(|known| known.asked.as_mut()) else { return interval(source) };
+        asked.failures = 0;
+        asked.left()
+    }
+
+    /// Which paths a pull request changes, if that was found out for the same question.
+    pub(super) fn changed(&self, key: &ObjectKey, number: u64, question: u64) -> Option<Arc<[String]>> {
+        let sources = self.sources.lock();
+        let (of, paths) = sources.get(key)?.changed.get(&number)?;
+        (*of == question).then(|| paths.clone())
+    }
+
+    /// Keeps which paths a pull request changes.
+    pub(super) fn note_changed(&self, key: &ObjectKey, number: u64, question: u64, paths: Arc<[String]>) {
+        self.sources.lock().entry(key.clone()).or_default().changed.insert(number, (question, paths));
+    }
+
+    /// Why a pull request is not told something now, if the server did not take it lately.
+    pub(super) fn put_off(&self, key: &ObjectKey, number: u64, told: &str) -> Option<Refusal> {
+        let sources = self.sources.lock();
+        let put_off = sources.get(key)?.put_off.get(&number)?;
+        (put_off.told == told && Instant::now() < put_off.until).then(|| put_off.why.clone())
+    }
+
+    /// Notes that the server does not take what a pull request was to be told; it is asked less and less often.
+    pub(super) fn note_put_off(&self, key: &ObjectKey, source: &Source, number: u64, told: String, why: Refusal) {
+        let mut sources = self.sources.lock();
+        let put_off = &mut sources.entry(key.clone()).or_default().put_off;
+        let before = put_off.get(&number).filter(|before| before.told == told);
+        let failures = before.map_or(0, |before| before.failures).saturating_add(1);
+        let until = Instant::now() + wait_after(failures, interval(source));
+        put_off.insert(number, PutOff { told, why, failures, until });
+    }
+
+    /// Forgets all pull requests but these.
+    pub(super) fn retain(&self, key: &ObjectKey, is_there: impl Fn(u64) -> bool) {
+        if let Some(known) = self.sources.lock().get_mut(key) {
+            known.changed.retain(|number, _| is_there(*number));
+            known.put_off.retain(|number, _| is_there(*number));
+        }
+    }
+}
+
+fn interval(source: &Source) -> Duration {
+    source.spec.poll_interval.parse().unwrap_or(Duration::from_secs(60))
+}

@@ -1,0 +1,290 @@
+//! What a pull request is told of its plans: a commit status in one line, and a comment in Markdown.
+//!
+//! What is in a plan was written by whoever opened the pull request, so it is shown as text that means nothing. Sensitive
+//! values are masked in plans.
+
+use std::fmt::Write as _;
+
+use stoa_engine::{Summary, render::summary_line};
+use stoa_pulls::StatusState;
+use stoa_types::{config::PlansPhase, delivery::PlanSummary};
+
+/// How many characters of all plans are in a comment; servers take some 65,000 of it.
+const TEXT: usize = 45_000;
+/// How many characters of a failure are.
+const FAILURE: usize = 500;
+
+/// One of the plans of a pull request.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Plan {
+    pub(super) stack: String,
+    pub(super) workspace: String,
+    /// The run that makes it.
+    pub(super) run: String,
+    pub(super) outcome: Outcome,
+}
+
+/// What came of a plan.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Outcome {
+    /// It is being made.
+    Pending,
+    /// It is made.
+    Made {
+        /// What an approval names.
+        digest: String,
+        summary: PlanSummary,
+    },
+    /// It could not be made.
+    Failed(String),
+}
+
+/// How far some plans are.
+pub(super) fn phase(plans: &[Plan]) -> PlansPhase {
+    if plans.iter().any(|plan| plan.outcome == Outcome::Pending) {
+        PlansPhase::Pending
+    } else if plans.iter().any(|plan| matches!(plan.outcome, Outcome::Failed(_))) {
+        PlansPhase::Failed
+    } else {
+        PlansPhase::Succeeded
+    }
+}
+
+/// What is said of the commit.
+pub(super) fn commit_status(plans: &[Plan]) -> (StatusState, String) {
+    let count = match plans.len() {
+        1 => "1 plan".to_owned(),
+        many => format!("{many} plans"),
+    };
+    match phase(plans) {
+        // The same until all are made, so that it is said once.
+        PlansPhase::Pending => (StatusState::Pending, format!("{count} to be made")),
+        PlansPhase::Failed => {
+            let failed = plans.iter().filter(|plan| matches!(plan.outcome, Outcome::Failed(_))).count();
+            (StatusState::Failure, format!("{failed} of {count} could not be made"))
+        }
+        PlansPhase::Succeeded if plans.is_empty() => (StatusState::Success, "no stack changes".to_owned()),
+        PlansPhase::Succeeded => {
+            let mut total = Summary::default();
+            for plan in plans {
+                if let Outcome::Made { summary, .. } = &plan.outcome {
+                    add(&mut total, summary);
+                }
+            }
+            (StatusState::Success, format!("{count}: {}", counts(&total)))
+        }
+    }
+}
+
+/// The comment. `texts` are the plans as people read them, in the same order; absent where they are not kept any more.
+/// `left_out` is how many plans more there would be.
+pub(super) fn comment(
+    namespace: &str,
+    commit: &str,
+    plans: &[Plan],
+    texts: &[Option<String>],
+    left_out: usize,
+) -> String {
+    let mut out = format!("### Plans of {}\n\n", short(commit));
+    if plans.is_empty() {
+        out.push_str("No stack changes.\n");
+        return out;
+    }
+    out.push_str("| Stack | Workspace | Plan | Digest |\n|---|---|---|---|\n");
+    for Plan { stack, workspace, outcome, .. } in plans {
+        let (told, digest) = match outcome {
+            Outcome::Pending => ("to be made".to_owned(), String::new()),
+            Outcome::Failed(_) => ("**could not be made**".to_owned(), String::new()),
+            Outcome::Made { digest, summary } => {
+                let mut of = Summary::default();
+                add(&mut of, summary);
+                (counts(&of), format!("`{digest}`"))
+            }
+        };
+        let _ = writeln!(out, "| {stack} | {workspace} | {told} | {digest} |");
+    }
+    if left_out > 0 {
+        let _ = writeln!(out, "\n{left_out} more would change, and are not planned.");
+    }
+    let mut room = TEXT;
+    for (at, (plan, text)) in plans.iter().zip(texts).enumerate() {
+        let text = match (&plan.outcome, text) {
+            (Outcome::Pending, _) => continue,
+            (Outcome::Failed(why), _) => why.chars().take(FAILURE).collect(),
+            (Outcome::Made { .. }, Some(text)) => text.clone(),
+            (Outcome::Made { .. }, None) => "The plan is not kept any more.".to_owned(),
+        };
+        // What earlier plans leave is for the later ones.
+        let shown = cut(&text, room / (plans.len() - at));
+        room = room.saturating_sub(shown.chars().count());
+        let Plan { stack, workspace, run, .. } = plan;
+        let _ = write!(out, "\n<details><summary>{stack} in {workspace}</summary>\n\n{}", fenced(&shown));
+        if matches!(plan.outcome, Outcome::Made { .. }) {
+            let path = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{namespace}/runs/{run}/plan?format=table");
+            let _ = write!(out, "\nAll of it: `kubectl get --raw \"{path}\"`\n");
+        } else if !run.is_empty() {
+            let _ = write!(out, "\nMore: `kubectl describe run {run} -n {namespace}`\n");
+        }
+        out.push_str("\n</details>\n");
+    }
+    out
+}
+
+/// The commit as people write it.
+fn short(commit: &str) -> &str {
+    commit.get(..8).unwrap_or(commit)
+}
+
+fn add(total: &mut Summary, summary: &PlanSummary) {
+    let count = |n: i64| u32::try_from(n).unwrap_or_default();
+    for (sum, more) in [
+        (&mut total.create, summary.create),
+        (&mut total.update, summary.update),
+        (&mut total.delete, summary.delete),
+        (&mut total.replace, summary.replace),
+        (&mut total.adopt, summary.adopt),
+        (&mut total.import, summary.import),
+        (&mut total.forget, summary.forget),
+        (&mut total.unchanged, summary.unchanged),
+        (&mut total.unverified, summary.unverified),
+    ] {
+        *sum = sum.saturating_add(count(more));
+    }
+}
+
+/// `3 to create, 1 to update; 8 unchanged`.
+fn counts(summary: &Summary) -> String {
+    summary_line(summary).trim_start_matches("Plan: ").trim_end_matches('.').to_owned()
+}
+
+/// The first lines of a text, and how many more there are.
+fn cut(text: &str, most: usize) -> String {
+    let text = text.trim_end();
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    let (mut kept, mut length, mut lines) = (String::new(), 0, 0);
+    for line in text.lines() {
+        length += line.chars().count() + 1;
+        if length > most {
+            break;
+        }
+        kept.push_str(line);
+        kept.push('\n');
+        lines += 1;
+    }
+    let _ = write!(kept, "… and {} lines more", text.lines().count() - lines);
+    kept
+}
+
+/// A text in a block that it cannot end, and in which it is no marker of a comment and is shown in the order in which it
+/// is written.
+fn fenced(text: &str) -> String {
+    let plain = |c: char| match c {
+        '\n' | '\t' => c,
+        c if c.is_control() => ' ',
+        // They turn around what is shown, so that a value looks like another.
+        '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
+        c => c,
+    };
+    let text: String = text.chars().map(plain).collect();
+    let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or_default();
+    let fence = "`".repeat(longest.max(2) + 1);
+    format!("{fence}diff\n{}\n{fence}\n", text.replace("<!--", "<! --"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(stack: &str, outcome: Outcome) -> Plan {
+        Plan { stack: stack.to_owned(), workspace: "dev".to_owned(), run: format!("{stack}-pr7-1"), outcome }
+    }
+
+    fn made(create: i64) -> Outcome {
+        let summary = PlanSummary { create, unchanged: 8, ..PlanSummary::default() };
+        Outcome::Made { digest: "sha256:12".to_owned(), summary }
+    }
+
+    #[test]
+    fn commit_is_pending_until_all_plans_are_made_and_failed_if_one_is_not() {
+        let check = |plans: &[Plan], state, description: &str| {
+            assert_eq!(commit_status(plans), (state, description.to_owned()));
+        };
+        let failed = || plan("api", Outcome::Failed("no".to_owned()));
+        check(&[], StatusState::Success, "no stack changes");
+        check(&[plan("web", made(1))], StatusState::Success, "1 plan: 1 to create; 8 unchanged");
+        check(&[plan("web", made(0))], StatusState::Success, "1 plan: no changes; 8 unchanged");
+        check(
+            &[plan("web", made(1)), plan("api", made(2))],
+            StatusState::Success,
+            "2 plans: 3 to create; 16 unchanged",
+        );
+        check(&[plan("web", Outcome::Pending), failed()], StatusState::Pending, "2 plans to be made");
+        check(&[plan("web", made(1)), failed()], StatusState::Failure, "1 of 2 plans could not be made");
+    }
+
+    #[test]
+    fn comment_says_what_is_planned_and_how_to_see_all_of_it() {
+        let plans = [plan("web", made(1)), plan("api", Outcome::Failed("spec.yaml: no such file".to_owned()))];
+        let texts = [Some("+ create   v1:ConfigMap:shop:web\n\nPlan: 1 to create.\n".to_owned()), None];
+        insta::assert_snapshot!(comment("shop", &"a".repeat(40), &plans, &texts, 2), @r#"
+        ### Plans of aaaaaaaa
+
+        | Stack | Workspace | Plan | Digest |
+        |---|---|---|---|
+        | web | dev | 1 to create; 8 unchanged | `sha256:12` |
+        | api | dev | **could not be made** |  |
+
+        2 more would change, and are not planned.
+
+        <details><summary>web in dev</summary>
+
+        ```diff
+        + create   v1:ConfigMap:shop:web
+
+        Plan: 1 to create.
+        ```
+
+        All of it: `kubectl get --raw "/apis/delivery.stoa.dev/v1alpha1/namespaces/shop/runs/web-pr7-1/plan?format=table"`
+
+        </details>
+
+        <details><summary>api in dev</summary>
+
+        ```diff
+        spec.yaml: no such file
+        ```
+
+        More: `kubectl describe run api-pr7-1 -n shop`
+
+        </details>
+        "#);
+        assert_eq!(comment("shop", "abc", &[], &[], 0), "### Plans of abc\n\nNo stack changes.\n");
+    }
+
+    #[test]
+    fn comment_is_no_longer_than_servers_take_however_long_plans_are() {
+        let long = "~ update   v1:ConfigMap:shop:web\n".repeat(10_000);
+        let plans: Vec<Plan> = (0..50).map(|n| plan(&format!("stack-{n}"), made(n))).collect();
+        let mut texts = vec![Some("short".to_owned()); 50];
+        texts[49] = Some(long.clone());
+        let text = comment("shop", "abc", &plans, &texts, 0);
+        assert!((40_000..60_000).contains(&text.chars().count()), "{}", text.chars().count());
+        assert!(text.contains(" lines more\n```\n"), "it ends in the block");
+        let text = comment("shop", "abc", &plans, &vec![Some(long); 50], 0);
+        assert!(text.chars().count() < 60_000, "{}", text.chars().count());
+        assert_eq!(text.matches(" lines more").count(), 50, "each has its share");
+    }
+
+    #[test]
+    fn plan_means_nothing_in_the_comment() {
+        let text = "```\n</details> <!-- stoa:plans:shop/other -->\n````\n@everyone".to_owned();
+        let text = comment("shop", "abc", &[plan("web", made(1))], &[Some(text)], 0);
+        assert!(text.contains("\n`````diff\n```\n") && text.contains("@everyone\n`````\n"), "{text}");
+        assert!(!stoa_pulls::is_marked(&text, "stoa:plans:shop/other"), "{text}");
+        let hostile = Some("a\tb\r\u{1b}[31m\u{202e}c".to_owned());
+        let text = comment("shop", "abc", &[plan("web", made(1))], &[hostile], 0);
+        assert!(text.contains("\na\tb  [31m\u{fffd}c\n"), "{text:?}");
+    }
+}

@@ -1,0 +1,491 @@
+//! What is planned and told, over a log in memory, a server of pull requests on loopback, and a runner that knows commits by heart.
+
+use bytes::Bytes;
+use git2::{Oid, Repository};
+use k8s_openapi::api::core::v1::Secret;
+use serde_json::Value;
+use stoa_engine::{Action, PlannedAction, ResourceType, document::Document as _};
+use stoa_pulls::testing::{Forge, Merge};
+use stoa_types::{
+    Condition, SecretReference,
+    config::PullRequestPlans,
+    delivery::{PlanStatus, PlanSummary},
+};
+use tempfile::TempDir;
+
+use super::*;
+use crate::controllers::{runs::tests::World as Runs, triggers::tests::Commits};
+
+const TOKEN: &str = "s3cr3t-of-the-forge";
+
+struct Bed {
+    runs: Runs,
+    commits: Commits,
+    known: Known,
+    forge: Forge,
+    folder: TempDir,
+}
+
+impl Bed {
+    /// A stack `web` that is applied to workspace `dev` by itself, and a server where its source may have pull requests.
+    async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut options = git2::RepositoryInitOptions::new();
+        options.bare(true).mkpath(true).initial_head("main");
+        Repository::init_opts(folder.path().join("shop/config.git"), &options).unwrap();
+        let forge = Forge::start(folder.path(), TOKEN).await;
+        let commits = Commits::default();
+        let runs = Runs::with_runner_and_secrets(commits.serve()).await;
+        let bed = Self { runs, commits, known: Known::default(), forge, folder };
+        let data = [("token".to_owned(), k8s_openapi::ByteString(TOKEN.into()))];
+        let mut secret = Secret { data: Some(data.into()), ..Secret::default() };
+        (secret.metadata.namespace, secret.metadata.name) = (Some("shop".to_owned()), Some("forge".to_owned()));
+        bed.runs.registry.api::<Secret>().create(&secret).await.unwrap();
+        let base = bed.push("main", "1");
+        let remote = format!("{}/shop/config.git", bed.forge.url());
+        bed.change_source(|source| {
+            source.spec.remote = remote.clone();
+            source.spec.poll_interval = "1s".into();
+            source.spec.pull_requests = Some(PullRequestPlans {
+                secret_ref: Some(SecretReference { name: "forge".to_owned(), namespace: None }),
+                ..PullRequestPlans::default()
+            });
+        })
+        .await;
+        bed.observe(base).await;
+        bed.change_stack(|stack| {
+            stack.spec.trigger = stoa_types::config::Trigger::Apply;
+            stack.spec.workspaces = vec!["dev".to_owned()];
+        })
+        .await;
+        bed
+    }
+
+    /// A commit on a branch, in which the folder of the stack `web` has this content.
+    fn push(&self, branch: &str, content: &str) -> Oid {
+        let repository = Repository::open_bare(self.folder.path().join("shop/config.git")).unwrap();
+        let name = format!("refs/heads/{branch}");
+        let of = |name: &str| repository.find_reference(name).ok()?.peel_to_commit().ok();
+        let parent = of(&name).or_else(|| of("refs/heads/main"));
+        let mut tree = repository.treebuilder(None).unwrap();
+        tree.insert("web", repository.blob(content.as_bytes()).unwrap(), 0o100_644).unwrap();
+        let tree = repository.find_tree(tree.write().unwrap()).unwrap();
+        let me = git2::Signature::now("me", "me@example.com").unwrap();
+        let parents: Vec<_> = parent.iter().collect();
+        let message = format!("{branch} {content}");
+        let commit = repository.commit(None, &me, &me, &message, &tree, &parents).unwrap();
+        repository.reference(&name, commit, true, "test").unwrap();
+        self.commits.0.lock().insert(commit.to_string(), content.to_owned());
+        commit
+    }
+
+    /// The source is found at a commit.
+    async fn observe(&self, commit: Oid) {
+        let moved = |source: &mut Source| {
+            source.status.get_or_insert_default().observed_commit = Some(commit.to_string());
+        };
+        self.runs.registry.api::<Source>().update_status_with("shop", "config", moved).await.unwrap();
+    }
+
+    async fn change_source(&self, change: impl FnMut(&mut Source) + Send) {
+        self.runs.registry.api::<Source>().update_with("shop", "config", change).await.unwrap();
+    }
+
+    async fn change_stack(&self, change: impl FnMut(&mut Stack) + Send) {
+        self.runs.registry.api::<Stack>().update_with("shop", "web", change).await.unwrap();
+    }
+
+    /// Looks as the controller does once the interval has passed; the condition after that.
+    async fn look(&self) -> Option<Condition> {
+        // As another leader would, which knows nothing.
+        self.known.forget(&key());
+        self.look_again().await;
+        let status = self.source().await.status.unwrap();
+        condition(&status.conditions, reason::PULL_REQUESTS_PLANNED).cloned()
+    }
+
+    async fn look_again(&self) -> Option<Duration> {
+        look(self.runs.services.clone(), self.known.clone(), key()).await.unwrap()
+    }
+
+    async fn source(&self) -> Source {
+        self.runs.registry.api::<Source>().get("shop", "config").await.unwrap()
+    }
+
+    /// What is known of pull requests, as `<number> <phase> <plans>`.
+    async fn noted(&self) -> Vec<String> {
+        let status = self.source().await.status.unwrap();
+        status.pull_requests.iter().map(|pull| format!("{} {:?} {}", pull.number, pull.phase, pull.plans)).collect()
+    }
+
+    async fn plans(&self) -> Vec<Run> {
+        plans_of(&self.runs.services, &key()).await.unwrap()
+    }
+
+    /// The only run that there is.
+    async fn plan(&self) -> Run {
+        let mut plans = self.plans().await;
+        assert_eq!(plans.len(), 1, "{plans:#?}");
+        plans.remove(0)
+    }
+
+    async fn write(&self, run: &Run, change: impl FnMut(&mut Run) + Send) {
+        self.runs.registry.api::<Run>().update_status_with("shop", &run.name_any(), change).await.unwrap();
+    }
+
+    /// Ends a run with a plan that creates what is named.
+    async fn make(&self, run: &Run, creates: &[&str]) {
+        let action = |name: &&str| PlannedAction::new((*name).into(), ResourceType::Kubernetes, Action::Create);
+        let plan = stoa_engine::Plan {
+            schema_version: stoa_engine::Plan::SCHEMA_VERSION,
+            spec_digest: String::new(),
+            actions: creates.iter().map(action).collect(),
+        };
+        let stack = self.runs.registry.api::<Stack>().get("shop", "web").await.unwrap();
+        let store = self.runs.services.backends.store("default").await.unwrap();
+        let scope = format!("shop/{}", stack.uid().unwrap());
+        let document = store.put(&scope, Bytes::from(canonical_json(&plan))).await.unwrap().to_string();
+        let create = i64::try_from(creates.len()).unwrap();
+        let made = PlanStatus {
+            digest: format!("sha256:{create}"),
+            document,
+            summary: PlanSummary { create, ..PlanSummary::default() },
+            ..PlanStatus::default()
+        };
+        let make = |run: &mut Run| {
+            let status = run.status.get_or_insert_default();
+            (status.phase, status.plan) = (RunPhase::Succeeded, Some(made.clone()));
+        };
+        self.write(run, make).await;
+    }
+
+    /// What was said of commits, as `<first digits> <state>: <description>`.
+    fn said(&self) -> Vec<String> {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let told = |(of, said): &(String, Value)| {
+            format!("{} {}: {}", &of[..4], text(&said["state"]), text(&said["description"]))
+        };
+        self.forge.statuses().iter().map(told).collect()
+    }
+}
+
+fn key() -> ObjectKey {
+    ("shop".to_owned(), "config".to_owned())
+}
+
+fn begin(commit: Oid) -> String {
+    commit.to_string()[..4].to_owned()
+}
+
+#[tokio::test]
+async fn pull_request_is_told_once_what_it_would_change() {
+    let bed = Bed::new().await;
+    let head = bed.push("better", "2");
+    let number = bed.forge.open("shop/config", "better", "main", None);
+    let told = bed.look().await.unwrap();
+    assert_eq!((told.status.as_str(), told.message.as_str()), ("True", "of 1 open pull requests 1 change stacks"));
+    let run = bed.plan().await;
+    assert_eq!((run.spec.operation, run.spec.version.clone()), (Operation::Preview, Some(head.to_string())));
+    assert_eq!((run.spec.stack.as_str(), run.spec.workspace.as_str()), ("web", "dev"));
+    let requester = status(&run).requester;
+    assert_eq!(requester.username, USER);
+    assert!(requester.extra[labels::PULL_REQUEST][0].ends_with("/shop/config/pulls/1"), "{requester:?}");
+    let begin = begin(head);
+    assert_eq!(bed.said(), [format!("{begin} pending: 1 plan to be made")]);
+    assert!(bed.forge.comments(number).is_empty());
+    assert_eq!(bed.noted().await, ["1 Pending 1"]);
+
+    bed.make(&run, &["v1:ConfigMap:shop:web"]).await;
+    bed.look().await;
+    let expected = [format!("{begin} pending: 1 plan to be made"), format!("{begin} success: 1 plan: 1 to create")];
+    assert_eq!(bed.said(), expected);
+    let comments = bed.forge.comments(number);
+    assert_eq!(comments.len(), 1);
+    for part in ["| web | dev | 1 to create | `sha256:1` |", "+ create   v1:ConfigMap:shop:web", &run.name_any()] {
+        assert!(comments[0].contains(part), "{part}: {}", comments[0]);
+    }
+    assert!(!comments[0].contains(TOKEN));
+    assert_eq!(bed.noted().await, ["1 Succeeded 1"]);
+
+    let asked = bed.forge.requests().len();
+    bed.look().await;
+    assert_eq!(bed.forge.requests()[asked..], ["GET /api/v1/repos/shop/config/pulls"], "there is no news");
+    // Its name follows from what is planned, so that this is how to have it planned anew.
+    let runs = bed.runs.registry.api::<Run>();
+    runs.update_with("shop", &run.name_any(), |run: &mut Run| run.finalizers_mut().clear()).await.unwrap();
+    runs.delete("shop", &run.name_any(), &Default::default()).await.unwrap();
+    bed.look().await;
+    assert_eq!(bed.plan().await.name_any(), run.name_any());
+    assert_eq!(bed.said().len(), 3);
+}
+
+#[tokio::test]
+async fn push_is_planned_anew_and_the_comment_changed_in_its_place() {
+    let bed = Bed::new().await;
+    bed.push("better", "2");
+    let number = bed.forge.open("shop/config", "better", "main", None);
+    bed.look().await;
+    let first = bed.plan().await;
+    bed.make(&first, &["a"]).await;
+    bed.look().await;
+    let head = bed.push("better", "3");
+    bed.look().await;
+    let is_going = |run: &Run| run.metadata.deletion_timestamp.is_some();
+    let plans = bed.plans().await;
+    let second = plans.iter().find(|run| !is_going(run)).unwrap();
+    assert_eq!(second.spec.version, Some(head.to_string()));
+    assert!(plans.iter().all(|run| run.name_any() == second.name_any() || is_going(run)), "the first goes");
+    bed.make(second, &["a", "b"]).await;
+    bed.look().await;
+    let comments = bed.forge.comments(number);
+    assert_eq!(comments.len(), 1);
+    assert!(comments[0].contains(&format!("Plans of {}", &head.to_string()[..8])), "{}", comments[0]);
+    assert!(comments[0].contains("2 to create"), "{}", comments[0]);
+
+    // Now it changes nothing any more, which is told since something else was told before.
+    bed.push("better", "1");
+    bed.look().await;
+    assert!(bed.forge.comments(number)[0].contains("No stack changes."));
+    assert_eq!(bed.noted().await, ["1 Succeeded 0"]);
+    assert!(bed.plans().await.iter().all(is_going));
+}
+
+#[tokio::test]
+async fn nothing_is_made_twice_after_a_crash() {
+    let bed = Bed::new().await;
+    bed.push("better", "2");
+    let number = bed.forge.open("shop/config", "better", "main", None);
+    bed.look().await;
+    let run = bed.plan().await;
+    bed.make(&run, &["a"]).await;
+    bed.look().await;
+    let (said, comments) = (bed.said(), bed.forge.comments(number));
+    // The server ended before it noted what it did.
+    let forget = |source: &mut Source| source.status.get_or_insert_default().pull_requests.clear();
+    bed.runs.registry.api::<Source>().update_status_with("shop", "config", forget).await.unwrap();
+    bed.look().await;
+    assert_eq!((bed.said(), bed.forge.comments(number)), (said, comments));
+    assert_eq!(bed.plan().await.name_any(), run.name_any());
+    assert_eq!(bed.noted().await, ["1 Succeeded 1"]);
+}
+
+#[tokio::test]
+async fn pull_request_that_changes_no_stack_is_told_so_without_a_comment() {
+    let bed = Bed::new().await;
+    let head = bed.push("docs", "1");
+    let number = bed.forge.open("shop/config", "docs", "main", None);
+    bed.push("release", "2");
+    bed.forge.open("shop/config", "docs", "release", None);
+    let told = bed.look().await.unwrap();
+    assert_eq!(told.message, "of 1 open pull requests 0 change stacks", "the other goes elsewhere");
+    assert_eq!(bed.said(), [format!("{} success: no stack changes", begin(head))]);
+    assert!(bed.forge.comments(number).is_empty() && bed.plans().await.is_empty());
+
+    // Stacks that nothing is started for by itself are not planned either, nor those that stay where they are.
+    bed.push("docs", "2");
+    let set = async |trigger, version: &str| {
+        bed.change_stack(|stack| (stack.spec.trigger, stack.spec.desired_version) = (trigger, version.to_owned()))
+            .await;
+        bed.look().await;
+        bed.plans().await.len()
+    };
+    use stoa_types::config::Trigger;
+    assert_eq!(set(Trigger::Manual, "latest").await, 0);
+    assert_eq!(set(Trigger::Apply, "v1").await, 0);
+    assert_eq!(set(Trigger::Preview, "latest").await, 1);
+}
+
+#[tokio::test]
+async fn what_was_closed_leaves_nothing_that_is_pending() {
+    let bed = Bed::new().await;
+    let closed = bed.push("closed", "2");
+    let merged = bed.push("merged", "3");
+    bed.forge.open("shop/config", "closed", "main", None);
+    bed.forge.open("shop/config", "merged", "main", None);
+    bed.look().await;
+    assert_eq!(bed.noted().await, ["1 Pending 1", "2 Pending 1"]);
+    for run in bed.plans().await {
+        if run.spec.version == Some(merged.to_string()) {
+            bed.make(&run, &["a"]).await;
+        }
+    }
+    bed.look().await;
+    bed.forge.close(1);
+    let at = bed.forge.merge(2, Merge::Commit);
+    bed.commits.0.lock().insert(at.to_string(), "3".to_owned());
+    bed.observe(at).await;
+    let before = bed.said().len();
+    bed.look().await;
+    assert!(bed.noted().await.is_empty());
+    assert!(bed.plans().await.iter().all(|run| run.metadata.deletion_timestamp.is_some()));
+    let expected = format!("{} error: not planned, since the pull request is not open any more", begin(closed));
+    assert_eq!(bed.said()[before..], [expected], "what was planned stays so");
+}
+
+#[tokio::test]
+async fn strangers_have_nothing_planned_unless_the_source_says_so() {
+    let bed = Bed::new().await;
+    let theirs = bed.push("theirs", "2");
+    bed.forge.open("shop/config", "theirs", "main", Some(theirs));
+    let told = bed.look().await.unwrap();
+    assert_eq!(told.message, "of 0 open pull requests 0 change stacks; 1 of forks are left out");
+    assert!(bed.said().is_empty() && bed.plans().await.is_empty());
+    bed.change_source(|source| source.spec.pull_requests.as_mut().unwrap().allow_forks = true).await;
+    bed.look().await;
+    assert_eq!(bed.plan().await.spec.version, Some(theirs.to_string()));
+    bed.change_source(|source| source.spec.pull_requests = None).await;
+    assert_eq!(bed.look().await, None);
+    assert!(bed.plan().await.metadata.deletion_timestamp.is_some() && bed.noted().await.is_empty());
+}
+
+#[tokio::test]
+async fn plan_that_cannot_be_made_is_told() {
+    let bed = Bed::new().await;
+    let head = bed.push("broken", "2");
+    let number = bed.forge.open("shop/config", "broken", "main", None);
+    bed.look().await;
+    let fail = |run: &mut Run| {
+        let status = run.status.get_or_insert_default();
+        status.phase = RunPhase::Failed;
+        let message = "spec.yaml: line 3: no such field";
+        set_condition(&mut status.conditions, reason::FAILED, true, reason::GENERATE_FAILED, message, None);
+    };
+    bed.write(&bed.plan().await, fail).await;
+    bed.look().await;
+    assert_eq!(bed.said()[1..], [format!("{} failure: 1 of 1 plan could not be made", begin(head))]);
+    assert!(bed.forge.comments(number)[0].contains("spec.yaml: line 3: no such field"));
+}
+
+#[tokio::test]
+async fn server_that_limits_us_is_left_alone_and_the_rest_is_done_later() {
+    let bed = Bed::new().await;
+    bed.push("better", "2");
+    bed.forge.open("shop/config", "better", "main", None);
+    bed.forge.refuse_next(429, "1");
+    let told = bed.look().await.unwrap();
+    assert_eq!((told.status.as_str(), told.reason.as_str()), ("False", reason::PULL_REQUESTS_UNAVAILABLE));
+    assert!(!told.message.contains(TOKEN), "{}", told.message);
+    let asked = bed.forge.requests().len();
+    let wait = bed.look_again().await.unwrap();
+    assert!(wait <= Duration::from_secs(1), "{wait:?}");
+    assert_eq!(bed.forge.requests().len(), asked, "nothing was asked");
+    tokio::time::sleep(wait + Duration::from_millis(50)).await;
+    bed.look_again().await;
+    assert_eq!(bed.noted().await, ["1 Pending 1"]);
+    assert_eq!(bed.look().await.unwrap().status, "True");
+}
+
+#[tokio::test]
+async fn pull_request_that_cannot_be_looked_at_holds_up_no_other() {
+    let bed = Bed::new().await;
+    bed.push("better", "2");
+    let lost = bed.push("lost", "3");
+    bed.forge.open("shop/config", "better", "main", None);
+    bed.forge.open("shop/config", "lost", "main", None);
+    bed.look().await;
+    bed.commits.0.lock().remove(&lost.to_string());
+    let head = bed.push("better", "4");
+    let told = bed.look().await.unwrap();
+    assert_eq!((told.status.as_str(), told.reason.as_str()), ("False", reason::SOURCE_NOT_FOUND));
+    let plans = bed.plans().await.into_iter().filter(|run| run.metadata.deletion_timestamp.is_none());
+    let mut versions: Vec<String> = plans.filter_map(|run| run.spec.version).collect();
+    versions.sort();
+    let mut expected = [lost.to_string(), head.to_string()];
+    expected.sort();
+    assert_eq!(versions, expected, "what was planned of it stays");
+}
+
+#[tokio::test]
+async fn what_the_server_does_not_take_of_one_pull_request_is_put_off_and_holds_up_no_other() {
+    let bed = Bed::new().await;
+    // It is not listed again meanwhile.
+    bed.change_source(|source| source.spec.poll_interval = "1h".into()).await;
+    for (branch, content) in [("first", "2"), ("second", "3")] {
+        bed.push(branch, content);
+        bed.forge.open("shop/config", branch, "main", None);
+    }
+    bed.look().await;
+    for run in bed.plans().await {
+        bed.make(&run, &["a"]).await;
+    }
+    // The latest is told first: one call asks what was said, and one says it.
+    bed.forge.refuse_next(422, "0");
+    bed.forge.refuse_next(422, "0");
+    bed.look_again().await;
+    let conditions = bed.source().await.status.unwrap().conditions;
+    let told = condition(&conditions, reason::PULL_REQUESTS_PLANNED).unwrap();
+    assert_eq!((told.status.as_str(), told.reason.as_str()), ("False", reason::PULL_REQUESTS_UNAVAILABLE));
+    assert!(told.message.starts_with("pull request 2: ") && !told.message.contains(TOKEN), "{}", told.message);
+    assert_eq!((bed.forge.comments(1).len(), bed.forge.comments(2).len()), (1, 0));
+    let asked = bed.forge.requests().len();
+    bed.look_again().await;
+    assert_eq!(bed.forge.requests().len(), asked, "it is not asked again yet");
+    assert_eq!(bed.look().await.unwrap().status, "True");
+    assert_eq!((bed.forge.comments(1).len(), bed.forge.comments(2).len()), (1, 1));
+}
+
+#[tokio::test]
+async fn only_so_many_plans_are_made_at_once_and_the_next_when_one_has_ended() {
+    let bed = Bed::new().await;
+    for number in 1..=UNDER_WAY + 2 {
+        let branch = format!("branch-{number}");
+        bed.push(&branch, &format!("of {number}"));
+        bed.forge.open("shop/config", &branch, "main", None);
+    }
+    bed.look().await;
+    let plans = bed.plans().await;
+    assert_eq!((plans.len(), bed.said().len()), (UNDER_WAY, UNDER_WAY + 2), "all are told that they will be planned");
+    bed.look().await;
+    assert_eq!(bed.plans().await.len(), UNDER_WAY);
+    bed.make(&plans[0], &["a"]).await;
+    bed.look().await;
+    assert_eq!(bed.plans().await.len(), UNDER_WAY + 1);
+}
+
+#[tokio::test]
+async fn pull_request_of_many_plans_leaves_room_for_others() {
+    let bed = Bed::new().await;
+    let workspaces: Vec<String> = (0..=UNDER_WAY_EACH).map(|number| format!("stage-{number}")).collect();
+    for name in &workspaces {
+        let spec = json!({"backend": {"name": "default"}, "gitops": {"repository": "file:///deploy.git"}});
+        bed.runs.create("Workspace", name, spec).await;
+    }
+    bed.change_stack(|stack| stack.spec.workspaces.clone_from(&workspaces)).await;
+    for (branch, content) in [("first", "2"), ("second", "3")] {
+        bed.push(branch, content);
+        bed.forge.open("shop/config", branch, "main", None);
+    }
+    bed.look().await;
+    let plans = bed.plans().await;
+    for number in ["1", "2"] {
+        let is_its = |run: &&Run| run.labels().get(labels::PULL_REQUEST).is_some_and(|of| of == number);
+        assert_eq!(plans.iter().filter(is_its).count(), UNDER_WAY_EACH, "{plans:#?}");
+    }
+    let all = UNDER_WAY_EACH + 1;
+    assert_eq!(bed.noted().await, [format!("1 Pending {all}"), format!("2 Pending {all}")]);
+}
+
+#[tokio::test]
+async fn closed_pull_request_is_cleaned_up_while_nothing_can_be_told() {
+    let bed = Bed::new().await;
+    bed.change_source(|source| source.spec.poll_interval = "1h".into()).await;
+    bed.push("closed", "2");
+    bed.push("open", "3");
+    bed.forge.open("shop/config", "closed", "main", None);
+    bed.look().await;
+    let plan = bed.plan().await;
+    bed.forge.close(1);
+    bed.forge.open("shop/config", "open", "main", None);
+    // The list is answered, and what it leads to is not.
+    bed.known.forget(&key());
+    let source = bed.source().await;
+    let plans = source.spec.pull_requests.clone().unwrap();
+    let client = bed.known.client(&bed.runs.services, &key(), &source, &plans).await.unwrap();
+    assert!(matches!(bed.known.pulls(&key(), &source, &*client).await, Ok(Due::Now(_))));
+    bed.forge.refuse_next(500, "0");
+    let asked = bed.forge.requests().len();
+    bed.look_again().await;
+    assert_eq!(bed.forge.requests().len(), asked + 1, "the server is left alone after that");
+    let gone = bed.plans().await.into_iter().find(|run| run.name_any() == plan.name_any());
+    assert!(gone.is_none_or(|run| run.metadata.deletion_timestamp.is_some()));
+}

@@ -1,0 +1,240 @@
+//! Pull requests of a real Git server: what they would change is told there, and what is deployed is proposed by them.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::{Value, json};
+use stoa_e2e::fixture::{Organization, condition, config_maps};
+use stoa_e2e::{Kubectl, Server as _, Standalone, eventually, run};
+use stoa_test_gitea::{GiteaServer, STRANGER, USER};
+use tempfile::TempDir;
+
+use crate::PATIENCE;
+
+/// A clone of a repository, as somebody who may push there.
+struct Clone(TempDir);
+
+impl Clone {
+    fn new(address: &str, user: &str) -> Self {
+        let clone = Self(tempfile::tempdir().unwrap());
+        let address = GiteaServer::with_password(address, user);
+        run(Command::new("git").args(["clone", "--quiet", &address]).arg(clone.folder()));
+        clone
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.0.path().join("clone")
+    }
+
+    fn git(&self, args: &[&str]) -> String {
+        let identity = ["-c", "user.name=Ann", "-c", "user.email=ann@localhost", "-c", "commit.gpgsign=false"];
+        run(Command::new("git").arg("-C").arg(self.folder()).args(identity).args(args))
+    }
+
+    /// Commits a file on a branch and pushes that; the commit.
+    fn push(&self, branch: &str, path: &str, text: &str) -> String {
+        self.git(&["checkout", "--quiet", "-B", branch]);
+        let file = self.folder().join(path);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, text).unwrap();
+        self.git(&["add", "--all"]);
+        self.git(&["commit", "--quiet", "--message", path]);
+        self.git(&["push", "--quiet", "origin", branch]);
+        self.git(&["rev-parse", "HEAD"]).trim().to_owned()
+    }
+}
+
+/// The server, or nothing where there is no program.
+fn gitea() -> Option<GiteaServer> {
+    let server = GiteaServer::start();
+    if server.is_none() {
+        eprintln!("skipped: STOA_TEST_GITEA is not set");
+    }
+    server
+}
+
+/// A Secret with what opens the server.
+fn secret(kubectl: &Kubectl, namespace: &str, gitea: &GiteaServer) {
+    kubectl.apply(&format!(
+        "apiVersion: v1
+kind: Secret
+metadata: {{name: forge, namespace: {namespace}}}
+stringData: {{username: {USER}, password: {token}}}
+",
+        token = gitea.token
+    ));
+}
+
+#[test]
+fn pull_request_shows_what_it_would_change_until_it_is_merged() {
+    let Some(gitea) = gitea() else { return };
+    let server = Standalone::shared();
+    let (kubectl, organization) = (server.kubectl(), Organization::create(&*server));
+    let (name, deployed) = (&organization.name, format!("{}-web", organization.name));
+    let address = gitea.create("config");
+    let clone = Clone::new(&address, USER);
+    clone.push("main", "apps/web/spec.yaml", &config_maps(&deployed, 1, "a"));
+    secret(&kubectl, name, &gitea);
+    kubectl.apply(&format!(
+        "apiVersion: config.stoa.dev/v1alpha1
+kind: Source
+metadata: {{name: forge, namespace: {name}}}
+spec: {{remote: \"{address}\", ref: main, pollInterval: 1s, secretRef: {{name: forge}}, pullRequests: {{provider: Gitea}}}}
+---
+apiVersion: config.stoa.dev/v1alpha1
+kind: Project
+metadata: {{name: proposed, namespace: {name}}}
+spec: {{source: {{name: forge}}, path: apps}}
+---
+apiVersion: config.stoa.dev/v1alpha1
+kind: Stack
+metadata: {{name: web, namespace: {name}}}
+spec: {{project: proposed, workspaces: [{name}], trigger: Apply}}
+"
+    ));
+    let runs = |operation: &str, phase: &str| -> Vec<Value> {
+        let is_it = |run: &Value| run["spec"]["operation"] == operation && run["status"]["phase"] == phase;
+        organization.of_stack("runs", "web").into_iter().filter(is_it).collect()
+    };
+    eventually("the stack is deployed", PATIENCE, || runs("Apply", "Succeeded").pop());
+
+    let secret_text = "hunter2-of-the-plan";
+    let with_secret = |value: &str| {
+        config_maps(&deployed, 1, value)
+            + &format!(
+                "- id: v1:Secret:{deployed}:s
+  type: Kubernetes
+  attributes:
+    apiVersion: v1
+    kind: Secret
+    metadata: {{name: s, namespace: {deployed}}}
+    stringData: {{password: {secret_text}}}
+"
+            )
+    };
+    let first = clone.push("better", "apps/web/spec.yaml", &with_secret("b"));
+    let number = gitea.open("config", "better");
+    let context = format!("stoa/{name}/forge");
+    let said = |commit: &str, state: &str| {
+        let wanted = format!("{context} {state}: ");
+        eventually(&format!("{commit} is told {state}"), PATIENCE, || {
+            gitea.statuses("config", commit).into_iter().find(|said| said.starts_with(&wanted))
+        })
+    };
+    assert!(said(&first, "success").contains("1 to create, 1 to update"));
+    let plan = runs("Preview", "Succeeded").pop().unwrap();
+    assert_eq!(
+        (&plan["spec"]["version"], &plan["metadata"]["labels"]["stoa.dev/pull-request"]),
+        (&json!(first), &json!("1"))
+    );
+    let comments = eventually("the plan is shown", PATIENCE, || {
+        Some(gitea.comments("config", number)).filter(|comments| !comments.is_empty())
+    });
+    assert_eq!(comments.len(), 1);
+    let (digest, run_name) =
+        (plan["status"]["plan"]["digest"].as_str().unwrap(), plan["metadata"]["name"].as_str().unwrap());
+    let fields = ["~ update", "data.value: \"a\" → \"b\"", &first[..8], digest, run_name];
+    assert!(fields.iter().all(|part| comments[0].contains(part)), "{}", comments[0]);
+    assert!(!comments[0].contains(secret_text) && !comments[0].contains(&gitea.token), "{}", comments[0]);
+    // What it tells to see the plan is a command that does.
+    let path = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{name}/runs/{run_name}/plan?format=table");
+    assert!(comments[0].contains(&format!("kubectl get --raw \"{path}\"")), "{}", comments[0]);
+    assert!(kubectl.run(&["get", "--raw", &path]).contains("~ update"));
+
+    let second = clone.push("better", "apps/web/spec.yaml", &with_secret("c"));
+    said(&second, "success");
+    let updated = eventually("the comment is changed", PATIENCE, || {
+        let comments = gitea.comments("config", number);
+        comments[0].contains(&second[..8]).then_some(comments)
+    });
+    assert_eq!(updated.len(), 1, "in its place");
+    assert!(updated[0].contains("data.value: \"a\" → \"c\""), "{}", updated[0]);
+    let states: Vec<String> = gitea.statuses("config", &second);
+    assert_eq!(states.len(), 2, "pending and success, each once: {states:?}");
+
+    // Somebody who may not push, from a fork.
+    gitea.call_as(STRANGER, "POST", &format!("repos/{USER}/config/forks"), Some(&json!({})));
+    let fork = Clone::new(&address.replace(&format!("/{USER}/"), &format!("/{STRANGER}/")), STRANGER);
+    let theirs = fork.push("theirs", "apps/web/spec.yaml", &config_maps(&deployed, 1, "eve"));
+    let of_fork = gitea.open("config", &format!("{STRANGER}:theirs"));
+    let told = || condition(&kubectl.get(&["source/forge", "--namespace", name]), "PullRequestsPlanned");
+    eventually("the fork is left out", PATIENCE, || {
+        told()["message"].as_str().is_some_and(|message| message.contains("1 of forks are left out")).then_some(())
+    });
+    assert!(gitea.statuses("config", &theirs).is_empty() && gitea.comments("config", of_fork).is_empty());
+    let allow = ["--type=merge", "--patch", r#"{"spec":{"pullRequests":{"allowForks":true}}}"#];
+    kubectl.run(&[&["patch", "source/forge", "--namespace", name], &allow[..]].concat());
+    assert!(said(&theirs, "success").contains("1 to update"));
+
+    gitea.merge("config", number);
+    let of_number = format!("--selector=stoa.dev/pull-request={number}");
+    eventually("its plans are removed", PATIENCE, || {
+        let left = kubectl.get(&["runs", "--namespace", name, &of_number]);
+        left["items"].as_array().unwrap().is_empty().then_some(())
+    });
+    eventually("what was merged is deployed", PATIENCE, || (runs("Apply", "Succeeded").len() == 2).then_some(()));
+    assert_eq!(gitea.comments("config", number), updated, "what was told stays");
+}
+
+#[test]
+fn changes_are_deployed_once_their_pull_request_is_merged() {
+    let Some(gitea) = gitea() else { return };
+    let server = Standalone::shared();
+    let (kubectl, organization) = (server.kubectl(), Organization::create(&*server));
+    let (name, deployed) = (&organization.name, format!("{}-web", organization.name));
+    let address = gitea.create("deploy");
+    secret(&kubectl, name, &gitea);
+    organization.stack("web", &config_maps(&deployed, 1, "a"));
+    kubectl.run(&["delete", "stack/web", "--namespace", name]);
+    kubectl.apply(&format!(
+        "apiVersion: platform.stoa.dev/v1alpha1
+kind: Workspace
+metadata: {{name: {name}-reviewed}}
+spec:
+  backend: {{name: {name}}}
+  gitops:
+    repository: \"{address}\"
+    branch: main
+    directory: stage
+    secretRef: {{namespace: {name}, name: forge}}
+    mode: PullRequest
+    pullRequest: {{provider: Gitea}}
+---
+apiVersion: config.stoa.dev/v1alpha1
+kind: Stack
+metadata: {{name: reviewed, namespace: {name}}}
+spec: {{project: {name}, path: apps/web, workspaces: [{name}-reviewed]}}
+"
+    ));
+    let proposed = |run: &str| {
+        eventually("the run waits for its pull request", PATIENCE, || {
+            let run = organization.run(run);
+            let status = &run["status"];
+            assert_ne!(status["phase"], "Failed", "{run:#}");
+            (status["phase"] == "AwaitingMerge").then(|| status["pullRequest"]["number"].as_u64().unwrap())
+        })
+    };
+    let run = organization.start("reviewed", "Apply", "");
+    let number = proposed(&run);
+    let pull = gitea.call("GET", &format!("repos/{USER}/deploy/pulls/{number}"), None);
+    assert_eq!((&pull["state"], &pull["base"]["ref"]), (&json!("open"), &json!("main")), "{pull:#}");
+    assert_eq!(pull["head"]["ref"], format!("stoa/{name}/reviewed/{name}-reviewed"));
+    let files = || {
+        let tree = gitea.call("GET", &format!("repos/{USER}/deploy/git/trees/main?recursive=true"), None);
+        tree["tree"].as_array().unwrap().iter().filter(|it| it["path"].as_str().unwrap().starts_with("stage/")).count()
+    };
+    assert_eq!(files(), 0, "nothing is deployed yet");
+    gitea.merge("deploy", number);
+    let ended = organization.ended(&run, PATIENCE);
+    assert_eq!((&ended["status"]["phase"], &ended["status"]["release"]), (&json!("Succeeded"), &json!(1)), "{ended:#}");
+    assert!(files() >= 2);
+
+    // Another change is another pull request, and one that is closed deploys nothing.
+    organization.source.commit("apps/web/spec.yaml", &config_maps(&deployed, 1, "b"));
+    let run = organization.start("reviewed", "Apply", "");
+    let second = proposed(&run);
+    assert_ne!(second, number);
+    gitea.call("PATCH", &format!("repos/{USER}/deploy/pulls/{second}"), Some(&json!({"state": "closed"})));
+    let ended = organization.ended(&run, PATIENCE);
+    assert_eq!(condition(&ended, "Failed")["reason"], "PullRequestClosed", "{ended:#}");
+}
