@@ -128,7 +128,12 @@ impl TryFrom<Pull> for PullRequest {
             _ => return Err(malformed("a state that is not known")),
         };
         let name = |branch: &Branch| branch.repo.as_ref().map(|repository| repository.full_name.to_lowercase());
-        let is_fork = name(&pull.head).is_none() || name(&pull.head) != name(&pull.base);
+        // Whoever may read a repository of Gitea may push to `refs/for/<branch>`. What comes of it is told as if it were of the
+        // repository, but without the name of a branch.
+        let is_of_no_branch = matches!(pull.head.label.as_deref(), Some(""))
+            || pull.head.name.is_empty()
+            || pull.head.name.starts_with("refs/pull/");
+        let is_fork = is_of_no_branch || name(&pull.head).is_none() || name(&pull.head) != name(&pull.base);
         let default = pull.base.repo.as_ref().and_then(|repository| repository.default_branch.as_deref());
         let is_to_default = default == Some(&pull.base.name);
         let url = pull.html_url.filter(|url| {
@@ -263,9 +268,18 @@ mod tests {
         ] {
             assert_eq!(read(&pull(changes)).unwrap().state, state);
         }
-        for fork in [json!({"head": {"repo": {"full_name": "eve/deploy"}}}), json!({"head": {"repo": null}})] {
-            assert!(read(&pull(fork)).unwrap().is_fork);
+        for fork in [
+            json!({"head": {"repo": {"full_name": "eve/deploy"}}}),
+            json!({"head": {"repo": null}}),
+            // Pushed to `refs/for/main`; the second beside a branch of that name.
+            json!({"head": {"ref": "refs/pull/7/head", "label": ""}}),
+            json!({"head": {"ref": "stoa/x", "label": ""}}),
+            json!({"head": {"ref": "refs/pull/7/head"}}),
+        ] {
+            assert!(read(&pull(fork.clone())).unwrap().is_fork, "{fork}");
         }
+        let gone = read(&pull(json!({"head": {"ref": "refs/pull/7/head", "label": "stoa/x"}}))).unwrap();
+        assert_eq!((gone.head.as_str(), gone.is_fork), ("stoa/x", false));
         assert_eq!(read(&pull(json!({"head": {"sha": ""}}))).unwrap().head_commit, None);
         assert_eq!(read(&pull(json!({"html_url": "javascript:alert(1)"}))).unwrap().url, "");
     }

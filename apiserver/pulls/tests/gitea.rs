@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+use std::process::Command;
+
 use serde_json::json;
 use stoa_pulls::{
     Address, CommitStatus, Credentials, Pauses, Provider, PullError, PullRequests as _, PullState, Server, StatusState,
@@ -108,4 +110,27 @@ async fn commits_of_pull_requests_can_be_fetched_by_their_id() {
     let refspec = format!("+{theirs}:refs/stoa/{theirs}");
     repository.remote_anonymous(&address).unwrap().fetch(&[refspec], None, None).unwrap();
     assert!(repository.find_commit(theirs.parse().unwrap()).is_ok());
+}
+
+#[tokio::test]
+async fn what_whoever_may_read_a_repository_pushed_to_it_counts_as_of_a_fork() {
+    let Some(gitea) = GiteaServer::start() else { return };
+    let address = gitea.create("config");
+    let folder = tempfile::tempdir().unwrap();
+    let git = |args: &[&str]| {
+        let identity = ["-c", "user.name=Eve", "-c", "user.email=eve@localhost", "-c", "commit.gpgsign=false"];
+        let done = Command::new("git").arg("-C").arg(folder.path()).args(identity).args(args).output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    };
+    let theirs = GiteaServer::with_password(&address, STRANGER);
+    git(&["clone", "--quiet", theirs.as_str(), "."]);
+    std::fs::write(folder.path().join("theirs"), "a").unwrap();
+    git(&["add", "--all"]);
+    git(&["commit", "--quiet", "--message", "theirs"]);
+    git(&["push", "--quiet", "origin", "HEAD:refs/for/main/theirs"]);
+    let server = client(&address, &gitea.token);
+    let open = server.list_open("main").await.unwrap();
+    let told: Vec<_> = open.iter().map(|pull| (pull.is_fork, pull.head_commit.is_some())).collect();
+    assert_eq!(told, [(true, true)], "it is in no branch of the repository");
+    assert!(server.get(open[0].number).await.unwrap().is_fork);
 }
