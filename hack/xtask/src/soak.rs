@@ -15,8 +15,8 @@ use crate::paths;
 /// How long, and with what.
 #[derive(Debug, Args)]
 pub(crate) struct Soak {
-    /// How many rounds every test makes
-    #[arg(default_value_t = 20)]
+    /// How many rounds every test makes; 21 are at every boundary of a change
+    #[arg(default_value_t = 21)]
     rounds: u32,
     /// Only tests with this in their names, which the model's are not, or `model`
     filter: Option<String>,

@@ -135,7 +135,7 @@ async fn notes(bench: &mut Bench, protocol: Protocol) -> Result<()> {
     report.note(&format!(
         "sample: objects as large in Go's sample-apiserver itself; reference: kube-apiserver {} with the same objects as a \
          custom resource; floor: Stoa's answers, repeated by a server that has them ready; {protocol:?}; {cores} cores \
-         for servers and client; medians of {} turns of each side, each alone",
+         for servers and client; medians of {} turns of each side, each alone, of rollouts of 1,000 and more one",
         version["gitVersion"].as_str().unwrap_or("of unknown version"),
         bench.size.rounds
     ));

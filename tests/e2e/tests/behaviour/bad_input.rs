@@ -25,15 +25,33 @@ fn line_of(spec: &str, id: &str) -> usize {
 
 #[test]
 fn malformed_yaml_is_told_with_file_and_line() {
-    let server = Standalone::shared();
-    let organization = Organization::create(&*server);
+    let server = Cluster::shared();
+    let organization = Organization::create(&server);
     spec_is_refused(&organization, "resources:\n- id: a\n  type: [\n", &["apps/bad/spec.yaml:"]);
 }
 
 #[test]
+fn what_unfolds_without_end_or_is_too_large_is_refused_with_its_file() {
+    let server = Cluster::shared();
+    let organization = Organization::create(&server);
+    let mut bomb = "resources: []\ncontext:\n  a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+    for n in 1..30 {
+        let aliases = vec![format!("*a{}", n - 1); 10].join(", ");
+        bomb.push_str(&format!("  a{n}: &a{n} [{aliases}]\n"));
+    }
+    spec_is_refused(&organization, &bomb, &["apps/bad/spec.yaml:", "its anchors and aliases stand for more"]);
+    let large = "# somebody wrote much\n".repeat(5_000_000);
+    assert!(large.len() > 100 << 20);
+    spec_is_refused(&organization, &large, &["apps/bad/spec.yaml", "64 MiB"]);
+    // Others go on.
+    organization.stack("bad", &config_maps("app", 1, "a"));
+    organization.succeed("bad", "Preview", "");
+}
+
+#[test]
 fn malformed_manifest_is_told_with_file_line_and_field() {
-    let server = Standalone::shared();
-    let organization = Organization::create(&*server);
+    let server = Cluster::shared();
+    let organization = Organization::create(&server);
     let file = |name: &str, text: &str| organization.source.commit(&format!("apps/bad/{name}"), text);
     file("good.yaml", "{apiVersion: v1, kind: ConfigMap, metadata: {name: good}}\n");
     file("bad.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: one}\n---\napiVersion: v1\nkind: ConfigMap\n");
@@ -49,8 +67,8 @@ fn malformed_manifest_is_told_with_file_line_and_field() {
 
 #[test]
 fn cycle_is_told_with_its_path() {
-    let server = Standalone::shared();
-    let organization = Organization::create(&*server);
+    let server = Cluster::shared();
+    let organization = Organization::create(&server);
     let resource = |id: &str, other: &str| {
         format!(
             "- id: v1:ConfigMap:app:{id}
@@ -67,8 +85,8 @@ fn cycle_is_told_with_its_path() {
 
 #[test]
 fn dangling_dependency_and_reference_are_told_with_resource_and_field() {
-    let server = Standalone::shared();
-    let organization = Organization::create(&*server);
+    let server = Cluster::shared();
+    let organization = Organization::create(&server);
     let spec = |depends_on: &str, data: &str| {
         format!(
             "resources:
@@ -91,8 +109,8 @@ fn dangling_dependency_and_reference_are_told_with_resource_and_field() {
 
 #[test]
 fn spec_without_what_it_needs_is_told_with_resource_and_field() {
-    let server = Standalone::shared();
-    let organization = Organization::create(&*server);
+    let server = Cluster::shared();
+    let organization = Organization::create(&server);
     let spec = |attributes: &str| {
         format!("resources:\n- id: v1:ConfigMap:app:a\n  type: Kubernetes\n  attributes: {attributes}\n")
     };
@@ -119,8 +137,8 @@ fn spec_without_what_it_needs_is_told_with_resource_and_field() {
 
 #[test]
 fn path_that_does_not_exist_is_told_with_the_commit() {
-    let server = Standalone::shared();
-    let organization = Organization::create(&*server);
+    let server = Cluster::shared();
+    let organization = Organization::create(&server);
     let commit = organization.source.commit("elsewhere/spec.yaml", "resources: []\n");
     server.kubectl().apply(&format!(
         "{{apiVersion: config.stoa.dev/v1alpha1, kind: Stack, metadata: {{name: lost, namespace: {name}}},
@@ -343,9 +361,9 @@ fn refused(kubectl: &Kubectl, kind: &str, name: &str, namespace: &str, spec: &st
 
 #[test]
 fn objects_that_make_no_sense_are_refused_with_field_and_reason() {
-    let server = Standalone::shared();
+    let server = Cluster::shared();
     let kubectl = server.kubectl();
-    let organization = Organization::create(&*server);
+    let organization = Organization::create(&server);
     let name = &organization.name;
     organization.stack("web", &config_maps("app", 1, "a"));
     for (kind, namespace, spec, wanted) in [

@@ -79,9 +79,9 @@ fn plan_is_refused_after_somebody_changed_a_live_object() {
 
 #[test]
 fn plan_is_refused_after_another_run_changed_the_deployment() {
-    let server = Standalone::shared();
-    let organization = Organization::create(&*server);
-    organization.stack("web", &config_maps("web", 2, "a"));
+    let server = Cluster::shared();
+    let organization = Organization::create(&server);
+    organization.stack("web", &config_maps(&format!("{}-web", organization.name), 2, "a"));
     let preview = organization.succeed("web", "Preview", "");
     organization.succeed("web", "Apply", "");
     let name = preview["metadata"]["name"].as_str().unwrap();
@@ -158,9 +158,10 @@ fn failure(run: &serde_json::Value) -> (String, String) {
 
 #[test]
 fn plan_that_empties_a_deployment_waits_for_a_run_that_says_so() {
-    let server = Standalone::shared();
-    let organization = Organization::create(&*server);
-    organization.stack("web", &config_maps("web", 2, "a"));
+    let server = Cluster::shared();
+    let organization = Organization::create(&server);
+    let namespace = format!("{}-web", organization.name);
+    organization.stack("web", &config_maps(&namespace, 2, "a"));
     organization.succeed("web", "Apply", "");
     organization.stack("web", "");
 
@@ -168,7 +169,7 @@ fn plan_that_empties_a_deployment_waits_for_a_run_that_says_so() {
     let preview = organization.succeed("web", "Preview", "");
     let told = condition(&preview, "Complete")["message"].as_str().unwrap().to_owned();
     assert_eq!(told, format!("the plan is made; nothing was changed; an Apply would fail: {sentence}"));
-    let log = log_of(&*server, &organization, preview["metadata"]["name"].as_str().unwrap());
+    let log = log_of(&server, &organization, preview["metadata"]["name"].as_str().unwrap());
     assert!(log.contains(&format!("warning: an Apply would fail: {sentence}")), "{log}");
 
     let plan = format!("plan: {}", preview["metadata"]["name"].as_str().unwrap());
@@ -188,16 +189,86 @@ fn plan_that_empties_a_deployment_waits_for_a_run_that_says_so() {
 
 #[test]
 fn plan_that_removes_more_than_half_of_many_waits_for_a_run_that_says_so() {
-    let server = Standalone::shared();
-    let organization = Organization::create(&*server);
-    organization.stack("web", &config_maps("web", 21, "a"));
+    let server = Cluster::shared();
+    let organization = Organization::create(&server);
+    let namespace = format!("{}-web", organization.name);
+    organization.stack("web", &config_maps(&namespace, 21, "a"));
     organization.succeed("web", "Apply", "");
-    organization.stack("web", &config_maps("web", 9, "b"));
+    organization.stack("web", &config_maps(&namespace, 9, "b"));
     let refused = organization.ended(&organization.start("web", "Apply", ""), crate::PATIENCE);
     let (reason, message) = failure(&refused);
     assert_eq!(reason, "MassDeletion", "{refused:#}");
     assert!(message.starts_with("the plan deletes 12 of 22 resources; "), "{message}");
-    organization.stack("web", &config_maps("web", 10, "b"));
+    organization.stack("web", &config_maps(&namespace, 10, "b"));
     organization.succeed("web", "Apply", "");
     organization.succeed("web", "Destroy", "");
+}
+
+/// A Service whose address the cluster chooses.
+fn service(namespace: &str) -> String {
+    format!(
+        "- id: v1:Service:{namespace}:front
+  type: Kubernetes
+  attributes: {{apiVersion: v1, kind: Service, metadata: {{name: front, namespace: {namespace}}}, spec: {{ports: [{{port: 80}}]}}}}
+"
+    )
+}
+
+/// A ConfigMap that has an address, and a field that is others' once it is there.
+fn address(namespace: &str, address: &str) -> String {
+    format!(
+        "- id: v1:ConfigMap:{namespace}:address
+  type: Kubernetes
+  attributes:
+    apiVersion: v1
+    kind: ConfigMap
+    metadata: {{name: address, namespace: {namespace}}}
+    data: {{address: {address}, ours: here, theirs: first}}
+  extensions:
+    stoa.dev/ignore-fields: [data.theirs]
+"
+    )
+}
+
+#[test]
+fn plan_tells_what_is_known_later_what_moved_away_and_nothing_of_what_is_others() {
+    let cluster = Cluster::shared();
+    let kubectl = cluster.kubectl();
+    let organization = Organization::create(&cluster);
+    let namespace = format!("{}-web", organization.name);
+    let maps = config_maps(&namespace, 1, "a");
+    organization.stack("web", &(maps.clone() + &address(&namespace, "none")));
+    organization.succeed("web", "Apply", "");
+    let chosen = format!("$kusion_path.v1:Service:{namespace}:front.spec.clusterIP");
+    organization.stack("web", &(maps + &service(&namespace) + &address(&namespace, &chosen)));
+    let table = || {
+        let preview = organization.succeed("web", "Preview", "");
+        let run = preview["metadata"]["name"].as_str().unwrap();
+        let path = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{}/runs/{run}", organization.name);
+        kubectl.run(&["get", "--raw", &format!("{path}/plan?format=table")])
+    };
+    let first = table();
+    assert!(first.contains("data.address: \"none\" → (known after apply)"), "{first}");
+    organization.succeed("web", "Apply", "");
+    let live = |what: &str| kubectl.get(&[what, "--namespace", &namespace]);
+    assert_eq!(live("configmap/address")["data"]["address"], live("service/front")["spec"]["clusterIP"]);
+
+    let edit = "{\"data\": {\"ours\": \"there\", \"theirs\": \"second\"}}";
+    kubectl.run(&["patch", "configmap/address", "--namespace", &namespace, "--type=merge", "-p", edit]);
+    let second = table();
+    assert!(second.contains("data.ours: \"there\" → \"here\"  (drift)"), "{second}");
+    assert!(!second.contains("theirs") && second.contains("\nPlan: 1 to update;"), "{second}");
+    organization.succeed("web", "Apply", "");
+    let data = &live("configmap/address")["data"];
+    assert_eq!((&data["ours"], &data["theirs"]), (&"here".into(), &"second".into()));
+
+    // Whose an object is can be asked with what the cluster calls it.
+    let uid = live("service/front")["metadata"]["uid"].as_str().unwrap().to_owned();
+    let by_name =
+        format!("spec.kubernetes.kind=Service,spec.kubernetes.namespace={namespace},spec.kubernetes.name=front");
+    for selector in [by_name, format!("spec.kubernetes.uid={uid}")] {
+        let found = kubectl.get(&["resources.delivery.stoa.dev", "--all-namespaces", "--field-selector", &selector]);
+        let ids: Vec<_> = found["items"].as_array().unwrap().iter().map(|it| it["spec"]["id"].clone()).collect();
+        assert_eq!(ids, [format!("v1:Service:{namespace}:front")], "{selector}");
+    }
 }
