@@ -10,13 +10,14 @@ use stoa_e2e::{Caller, Cluster, Server as _, unique};
 const VERBS: [&str; 8] = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];
 
 /// What is asked for in a namespace, as `group/resource` and `group/resource/subresource`.
-const IN_NAMESPACE: [&str; 27] = [
+const IN_NAMESPACE: [&str; 28] = [
     "config/projects",
     "config/projects/status",
     "config/projects/graph",
     "config/stacks",
     "config/stacks/status",
     "config/stacks/graph",
+    "config/stacks/state",
     "config/stacks/generate",
     "config/stacks/preview",
     "config/stacks/apply",
@@ -93,6 +94,7 @@ const ROLES: [(&str, bool, &[&str]); 5] = [
             READS,
             STATUS,
             "get list watch: delivery/runs/status delivery/releases/spec delivery/releases/state\n",
+            "get list watch: config/stacks/state\n",
             "create update patch delete deletecollection: config/projects config/stacks config/sources delivery/runs\n",
             "create update patch delete deletecollection: delivery/workflows\n",
             "create: config/stacks/generate config/stacks/preview config/stacks/apply config/stacks/rollback\n",

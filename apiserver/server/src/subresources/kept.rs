@@ -31,6 +31,11 @@ impl Place {
         Ok(Self { namespace, stack_uid })
     }
 
+    /// The scope that they are in.
+    pub(super) fn scope(&self) -> String {
+        format!("{}/{}", self.namespace, self.stack_uid)
+    }
+
     /// A document as it is kept. `of` says whose it is, for people.
     ///
     /// # Errors
@@ -47,7 +52,7 @@ impl Place {
         let backend = &workspace.spec.backend.name;
         let store = services.backends.store(backend).await.map_err(failure)?;
         let parsed: Digest = digest.parse().map_err(|e| ApiError::internal(format!("{e}")))?;
-        match store.get(&format!("{}/{}", self.namespace, self.stack_uid), &parsed).await {
+        match store.get(&self.scope(), &parsed).await {
             Ok(Some(bytes)) => Ok(bytes),
             Ok(None) => {
                 let message = format!("document {digest} of {of} is not in backend {backend:?}");

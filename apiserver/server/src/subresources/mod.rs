@@ -11,6 +11,7 @@ mod log;
 mod release_diff;
 mod release_documents;
 mod run_plan;
+mod stack_state;
 mod start_run;
 
 use std::sync::{Arc, OnceLock};
@@ -91,6 +92,14 @@ impl Subresources {
             start("destroy", "Starts a Destroy: creates the Run and returns it.", Operation::Destroy),
             start("rollback", "Starts a Rollback: creates the Run and returns it.", Operation::Rollback),
             self.graph(graph::Scope::Stack),
+            Subresource {
+                name: "state",
+                verbs: &["get"],
+                kind: ("config.stoa.dev", VERSION, "Stack"),
+                description: "What is recorded of the stack in a workspace now, between releases too.",
+                produces: &[],
+                handler: Arc::new(stack_state::StackState { subresources: self.clone() }),
+            },
             start("import", "Starts an Import: creates the Run and returns it.", Operation::Import),
         ]
     }

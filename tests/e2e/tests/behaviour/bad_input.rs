@@ -247,6 +247,17 @@ fn object_that_the_cluster_rejects_fails_alone_and_is_named_with_its_field() {
     message_names(told["message"].as_str().unwrap(), &wanted);
     assert!(organization.of_stack("releases", "web").is_empty(), "a failed run made a release");
 
+    let state = format!("/apis/config.stoa.dev/v1alpha1/namespaces/{}/stacks/web/state", organization.name);
+    let state: Value = serde_json::from_str(&kubectl.run(&["get", "--raw", &format!("{state}?format=json")])).unwrap();
+    let of = |id: String| state["resources"].as_array().unwrap().iter().find(|it| it["id"] == id.as_str()).unwrap();
+    assert_eq!((&state["lastRelease"], &state["changed"]), (&0.into(), &true.into()), "{state:#}");
+    assert_eq!(of(id.clone())["result"]["outcome"], "Failed", "{state:#}");
+    let map = of(format!("v1:ConfigMap:{namespace}:c0"));
+    assert_eq!(
+        (&map["result"]["outcome"], &map["resource"]["attributes"]["data"]["value"]),
+        (&"Done".into(), &"a".into())
+    );
+
     // What does not depend on it is there, what does is not, and the record knows which is which.
     assert!(kubectl.succeeds(&["get", "configmap", "c0", "c1", "c2", "--namespace", &namespace]), "{run:#}");
     assert!(!kubectl.succeeds(&["get", "configmap", "after", "--namespace", &namespace]));

@@ -1,0 +1,112 @@
+//! `stacks/state`: what is recorded of a stack in a workspace now, whether a release was made of it or a run failed or goes on.
+//!
+//! Of sensitive values there are digests. Elsewhere: `release_documents` has what was recorded when a release was made.
+
+use async_trait::async_trait;
+use kube::ResourceExt as _;
+use serde::Serialize;
+use stoa_engine::state::Record;
+use stoa_machinery::{
+    ApiError, content,
+    definition::{SubresourceCall, SubresourceHandler, SubresourceResponse},
+    status::FieldError,
+};
+use stoa_types::{Stack, Workspace};
+
+use super::{Subresources, document, failure, format::bad_parameter, kept::Place, parameter, wants_json};
+use crate::runs::state::State;
+
+/// What is recorded.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Deployment<'s> {
+    stack: &'s str,
+    workspace: &'s str,
+    /// The number of the last release; 0 before the first.
+    last_release: i64,
+    /// Whether something was changed since.
+    changed: bool,
+    /// The uid of the last run that recorded something; empty before the first.
+    run: &'s str,
+    /// By id: what is there, a call whose end is not known, and what came of the last one.
+    resources: Vec<&'s Record>,
+}
+
+#[derive(Debug)]
+pub(super) struct StackState {
+    pub(super) subresources: Subresources,
+}
+
+#[async_trait]
+impl SubresourceHandler for StackState {
+    /// Query parameters: `workspace`, which a stack with one need not name; `format` is `json` or `yaml`.
+    async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
+        let services = self.subresources.services()?;
+        let stack = services.lookup.api::<Stack>()?.get(&call.namespace, &call.name).await?;
+        let workspace = workspace(&stack, parameter(&call.query, "workspace"))?;
+        let uid = stack.uid().unwrap_or_default();
+        let state = State::load(&*services.log, &uid, &workspace, None).await.map_err(failure)?;
+        let place = Place { namespace: call.namespace.clone(), stack_uid: uid };
+        let backend = services.lookup.api::<Workspace>()?.get("", &workspace).await?.spec.backend.name;
+        let store = services.backends.store(&backend).await.map_err(failure)?;
+        let state = state.with_bodies(store, place.scope()).await.map_err(failure)?;
+        let head = state.head();
+        let deployment = Deployment {
+            stack: &call.name,
+            workspace: &workspace,
+            last_release: head.last_release,
+            changed: head.dirty,
+            run: &head.run,
+            resources: state.entries().collect(),
+        };
+        let json = serde_json::to_vec(&deployment).map_err(|error| ApiError::internal(error.to_string()))?;
+        document(&json, wants_json(&call.headers, &call.query))
+    }
+}
+
+/// The workspace that is asked for.
+///
+/// # Errors
+///
+/// 400 for a name that is none, and for none where the stack has several workspaces.
+fn workspace(stack: &Stack, asked: Option<&str>) -> Result<String, ApiError> {
+    if let Some(name) = asked.filter(|name| !name.is_empty()) {
+        return match content::dns_subdomain(name).pop() {
+            Some(wrong) => Err(bad_parameter(&FieldError::invalid("workspace", name, wrong))),
+            None => Ok(name.to_owned()),
+        };
+    }
+    match stack.spec.workspaces.as_slice() {
+        [one] => Ok(one.clone()),
+        several => {
+            let message = format!("the stack has {} workspaces: {}", several.len(), several.join(", "));
+            Err(bad_parameter(&FieldError::required("workspace", message)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workspace_is_named_where_there_are_several() {
+        let of = |workspaces: &[&str]| {
+            let spec = serde_json::from_value(serde_json::json!({"project": "shop", "workspaces": workspaces}));
+            Stack::new("web", spec.unwrap())
+        };
+        assert_eq!(workspace(&of(&["dev"]), None).unwrap(), "dev");
+        assert_eq!(workspace(&of(&["dev", "prod"]), Some("prod")).unwrap(), "prod");
+        // What was deployed to one that the stack has left is still recorded.
+        assert_eq!(workspace(&of(&["dev"]), Some("gone")).unwrap(), "gone");
+        for (workspaces, asked, said) in [
+            (&["dev", "prod"][..], None, "2 workspaces: dev, prod"),
+            (&[], Some(""), "0 workspaces"),
+            (&["dev"], Some("../x"), "workspace: Invalid value"),
+        ] {
+            let error = workspace(&of(workspaces), asked).unwrap_err();
+            assert_eq!(error.code(), 400);
+            assert!(error.to_string().contains(said), "{error}");
+        }
+    }
+}
