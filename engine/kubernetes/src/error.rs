@@ -115,7 +115,8 @@ impl Failure {
         field.map(|f| f.trim_start_matches('.').to_owned()).or_else(|| field_in_message(&self.status.message))
     }
 
-    fn is_schema_error(&self) -> bool {
+    /// The kind has no such fields, or they are of another type.
+    pub(crate) fn is_schema_error(&self) -> bool {
         // The managed-fields converter's error is no API error, so Go's apiserver reports it as 500.
         self.status.message.contains("typed patch object") || self.status.message.contains("typed live object")
     }

@@ -16,7 +16,7 @@ use stoa_runtime::{Applied, ApplyRequest, Deleted, KubernetesObject, Preview, Ru
 
 use crate::KubernetesRuntime;
 use crate::cluster::{ApplyOptions, Cluster, Discovered, FIELD_MANAGER};
-use crate::error::CallError;
+use crate::error::{CallError, Failure};
 use crate::read::{unknown_kind, unreachable};
 use crate::target::{Api, Gvk, Target};
 use crate::watch::Followed;
@@ -24,6 +24,8 @@ use crate::watch::Followed;
 /// How long a kind may take from its definition being there to being served.
 const SERVED_WITHIN: Duration = Duration::from_secs(30);
 const SERVED_POLL: Duration = Duration::from_millis(200);
+/// A uid that no object has.
+const NOBODY: &str = "00000000-0000-0000-0000-000000000000";
 /// How often an object is looked at again within one call because others keep writing it.
 const LOOKS: u32 = 5;
 
@@ -48,6 +50,19 @@ async fn apply_taking(
     Ok((object, conflicts))
 }
 
+/// Has an object looked at whose namespace is not there yet: whether its kind has such fields, and they are of their types.
+/// It is applied with a uid that none has, which is refused once its fields are read and before anything else is looked at
+/// (k8s.io/apiserver/pkg/endpoints/handlers/patch.go). Without it, admission waits for 50 ms whether the namespace comes.
+async fn check_fields(cluster: &Cluster, path: &str, mut wanted: Map<String, Value>) -> Result<(), Failure> {
+    if let Some(metadata) = wanted.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.insert("uid".to_owned(), NOBODY.into());
+    }
+    match cluster.apply(path, &wanted, ApplyOptions { dry_run: true, force: false }).await {
+        Err(CallError::Status(failure)) if failure.is_schema_error() => Err(failure),
+        _ => Ok(()),
+    }
+}
+
 pub(crate) async fn preview(runtime: &KubernetesRuntime, request: &ApplyRequest<'_>) -> Result<Preview, RuntimeError> {
     let (index, target) = runtime.desired_target(request.desired)?;
     let cluster = runtime.cluster(index);
@@ -65,10 +80,14 @@ pub(crate) async fn preview(runtime: &KubernetesRuntime, request: &ApplyRequest<
     };
     let namespace = target.namespace_in(&api, cluster.default_namespace()).unwrap_or_default();
     let unverified = || Preview::Unverified(format!("namespace {namespace} is not in cluster {} yet", cluster.name));
-    if runtime.is_missing(index, namespace) {
-        return Ok(unverified());
-    }
     let path = cluster.path(&target, &api);
+    if runtime.is_missing(index, namespace) {
+        let wanted = runtime.owner.marked(&request.desired.attributes);
+        return match check_fields(cluster, &path, wanted).await {
+            Ok(()) => Ok(unverified()),
+            Err(failure) => Err(CallError::Status(failure).into_runtime(&cluster.name, &sensitive)),
+        };
+    }
     let ignored = ignored(request)?;
     let mut attributes = request.desired.attributes.clone();
     if !ignored.is_empty() {

@@ -359,7 +359,16 @@ async fn what_needs_a_namespace_that_is_not_there_is_unverified() {
         resource(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": namespace}}));
     let request = ApplyRequest::new(&desired, None);
     let preview = bed.runtime.preview(&request, None).await.unwrap();
-    assert_eq!(preview, Preview::Unverified(format!("namespace {namespace} is not in cluster main yet")));
+    let unverified = Preview::Unverified(format!("namespace {namespace} is not in cluster main yet"));
+    assert_eq!(preview, unverified);
+    // What the fields may be is known without it.
+    assert_eq!(bed.runtime.preview(&request, None).await.unwrap(), unverified);
+    for (key, value, field) in [("data", json!({"a": 5}), "data.a"), ("dato", json!({}), "dato")] {
+        let mut wrong = desired.clone();
+        wrong.attributes.insert(key.to_owned(), value);
+        let refused = bed.runtime.preview(&ApplyRequest::new(&wrong, None), None).await.unwrap_err();
+        assert!(matches!(&refused, RuntimeError::Rejected { field: Some(at), .. } if at == field), "{refused:?}");
+    }
     assert!(matches!(bed.runtime.apply(&request).await, Err(RuntimeError::Rejected { .. })));
 }
 

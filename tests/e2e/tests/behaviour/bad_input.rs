@@ -235,10 +235,18 @@ fn object_that_the_cluster_rejects_fails_alone_and_is_named_with_its_field() {
         )
     };
     let spec = |port: &str| config_maps(&namespace, 3, "a") + &service(port);
+    // What is of another type is refused before anything is made, its namespace among it.
+    organization.stack("web", &spec("many"));
+    let run = organization.ended(&organization.start("web", "Apply", ""), PATIENCE);
+    let (failed, id) = (condition(&run, "Failed"), format!("v1:Service:{namespace}:front"));
+    assert_eq!(failed["reason"], "PlanFailed", "{run:#}");
+    let place = format!("apps/web/spec.yaml:{}", line_of(&spec("many"), &id));
+    message_names(failed["message"].as_str().unwrap(), &[&place, &id, ".port: expected numeric"]);
+    assert!(!kubectl.succeeds(&["get", "namespace", &namespace]), "{run:#}");
+
     organization.stack("web", &spec("99999"));
     let run = organization.ended(&organization.start("web", "Apply", ""), PATIENCE);
     assert_eq!(run["status"]["phase"], "Failed", "{run:#}");
-    let id = format!("v1:Service:{namespace}:front");
     // The namespace is not there before the run, so that nobody could be asked when it was planned.
     let place = format!("apps/web/spec.yaml:{}", line_of(&spec("99999"), &id));
     let wanted = [&place, &id, "spec.ports[0].port", "99999"];

@@ -98,6 +98,9 @@ fn custom_resource_and_its_definition_are_one_run_that_waits_for_what_the_resour
     organization.stack("web", &impatient.replace("size: 1", "size: 4"));
     let said = organization.fail("web", "Apply", "");
     assert!(said.contains("is not healthy in time: `current` of its health policy does not hold yet"), "{said}");
+    organization.stack("web", &spec(&namespace, policy).replace("size: 1", "size: 5"));
+    let run = organization.ended(&organization.start("web", "Apply", "timeout: 3s"), PATIENCE);
+    assert_eq!(condition(&run, "Failed")["reason"], "TimedOut", "{run:#}");
 
     organization.stack("web", &spec(&namespace, "{health.kcl: 'assert res.status.ready'}"));
     let run = organization.ended(&organization.start("web", "Preview", ""), PATIENCE);

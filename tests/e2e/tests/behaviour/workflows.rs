@@ -1,10 +1,11 @@
 //! Runs follow each other, as a workflow says, whatever becomes of the server meanwhile.
 
-use std::sync::atomic::Ordering::SeqCst;
+use std::{process::Command, sync::atomic::Ordering::SeqCst};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 use stoa_e2e::fixture::{Organization, condition, config_maps};
-use stoa_e2e::{Cluster, Kubectl, Server, Standalone, eventually, unique};
+use stoa_e2e::{Cluster, Kubectl, Server, Standalone, eventually, run, unique};
 
 use crate::{
     PATIENCE,
@@ -351,35 +352,13 @@ fn step_waits_until_what_it_deployed_is_healthy() {
     let admin = cluster.kubectl();
     let organization = Organization::create(&cluster);
     let namespace = format!("{}-dev", organization.name);
-    // Nothing makes load balancers here, so that they are as healthy as the test says.
-    let service = |name: &str, after: &str| {
-        format!(
-            "- id: v1:Service:{namespace}:{name}
-  type: Kubernetes
-  dependsOn: [\"{after}\"]
-  attributes:
-    apiVersion: v1
-    kind: Service
-    metadata: {{name: {name}, namespace: {namespace}}}
-    spec: {{type: LoadBalancer, ports: [{{name: http, port: 80, protocol: TCP, targetPort: 80}}]}}
-"
-        )
-    };
     let first = format!("v1:Service:{namespace}:first");
     let spec = [
         config_maps(&namespace, 0, ""),
-        service("first", &format!("v1:Namespace:{namespace}")),
-        service("second", &first),
+        balancer(&namespace, "first", &format!("v1:Namespace:{namespace}")),
+        balancer(&namespace, "second", &first),
     ];
     organization.stack("dev", &spec.concat());
-    let set = |service: &str, ingress: Value| {
-        let patch = format!("--patch={}", json!({"status": {"loadBalancer": {"ingress": ingress}}}));
-        let args = ["patch", "service", service, "--subresource=status", "--type=merge", &patch];
-        eventually(&format!("service {service} is there"), PATIENCE, || {
-            admin.succeeds(&[&args[..], &["--namespace", &namespace]].concat()).then_some(())
-        });
-    };
-    let (healthy, unhealthy) = (json!([{"ip": "192.0.2.1"}]), json!([]));
     admin.create(&format!(
         "apiVersion: delivery.stoa.dev/v1alpha1
 kind: Workflow
@@ -391,13 +370,13 @@ spec:
 ",
         organization.name
     ));
-    set("first", healthy.clone());
+    balance(&admin, &namespace, "first", &healthy());
     // It is no more by the time at which the run ends.
     eventually("the second is applied", PATIENCE, || {
         admin.succeeds(&["get", "service", "second", "--namespace", &namespace]).then_some(())
     });
-    set("first", unhealthy);
-    set("second", healthy.clone());
+    balance(&admin, &namespace, "first", &json!([]));
+    balance(&admin, &namespace, "second", &healthy());
     let step = || workflow(&admin, &organization, "release")["status"]["steps"][0].clone();
     let message = eventually("the gate holds", PATIENCE, || {
         let step = step();
@@ -407,6 +386,405 @@ spec:
     assert!(message.contains(&first) && message.contains("it is InProgress"), "{message}");
     assert_eq!(runs(&admin, &organization, "release")[0]["status"]["phase"], "Succeeded");
     assert_eq!((&step()["phase"], step()["waveTime"].is_string()), (&json!("Running"), true));
-    set("first", healthy);
+    balance(&admin, &namespace, "first", &healthy());
     wait(&admin, &organization, "release", "Complete");
+}
+
+/// Creates the workflow `release` of these fields.
+fn release(by: &Kubectl, organization: &Organization, fields: &str) {
+    let head = "apiVersion: delivery.stoa.dev/v1alpha1\nkind: Workflow\nmetadata: {name: release, namespace: ";
+    by.create(&format!("{head}{}}}\nspec:\n{fields}", organization.name));
+}
+
+/// Changes fields of the spec of the workflow `release`; what kubectl said when that failed.
+fn set(by: &Kubectl, organization: &Organization, fields: &Value) -> Result<(), String> {
+    let patch = format!("--patch={}", json!({ "spec": fields }));
+    let args = ["patch", "workflow", "release", "--type=merge", &patch, "--namespace", &organization.name];
+    let output = by.command(&args).output().unwrap();
+    if output.status.success() { Ok(()) } else { Err(String::from_utf8(output.stderr).unwrap()) }
+}
+
+/// Makes another workspace of the organization: its name, which ends so.
+fn workspace(kubectl: &Kubectl, organization: &Organization, suffix: &str, target: &str) -> String {
+    let (backend, name) = (&organization.name, format!("{}-{suffix}", organization.name));
+    kubectl.apply(&format!(
+        "apiVersion: platform.stoa.dev/v1alpha1
+kind: Workspace
+metadata: {{name: {name}}}
+spec:
+  backend: {{name: {backend}}}
+{target}"
+    ));
+    name
+}
+
+/// Makes a stack that is for these workspaces.
+fn stack_for(kubectl: &Kubectl, organization: &Organization, stack: &str, workspaces: &[String], spec: &str) {
+    let name = &organization.name;
+    organization.source.commit(&format!("apps/{stack}/spec.yaml"), spec);
+    kubectl.apply(&format!(
+        "apiVersion: config.stoa.dev/v1alpha1
+kind: Stack
+metadata: {{name: {stack}, namespace: {name}}}
+spec: {{project: {name}, workspaces: [{}]}}
+",
+        workspaces.join(", ")
+    ));
+}
+
+/// A Service that is healthy once [`balance`] says so: nothing makes load balancers here.
+fn balancer(namespace: &str, name: &str, after: &str) -> String {
+    format!(
+        "- id: v1:Service:{namespace}:{name}
+  type: Kubernetes
+  dependsOn: [\"{after}\"]
+  attributes:
+    apiVersion: v1
+    kind: Service
+    metadata: {{name: {name}, namespace: {namespace}}}
+    spec: {{type: LoadBalancer, ports: [{{name: http, port: 80, protocol: TCP, targetPort: 80}}]}}
+"
+    )
+}
+
+/// A Spec whose run lasts until the test says that the Service `held` has a balancer.
+fn held(namespace: &str) -> String {
+    config_maps(namespace, 0, "") + &balancer(namespace, "held", &format!("v1:Namespace:{namespace}"))
+}
+
+/// Says which addresses the balancer of a Service has, once it is there.
+fn balance(kubectl: &Kubectl, namespace: &str, service: &str, ingress: &Value) {
+    let patch = format!("--patch={}", json!({"status": {"loadBalancer": {"ingress": ingress}}}));
+    let args = ["patch", "service", service, "--subresource=status", "--type=merge", &patch, "--namespace", namespace];
+    let is_there = || kubectl.succeeds(&args).then_some(());
+    eventually(&format!("service {service} is there"), PATIENCE, is_there);
+}
+
+fn healthy() -> Value {
+    json!([{"ip": "192.0.2.1"}])
+}
+
+/// Decides about the plan of a run that waits for it.
+fn decide(by: &Kubectl, organization: &Organization, run: &str, decision: &str) {
+    let digest = organization.run(run)["status"]["plan"]["digest"].clone();
+    let approval = json!({"planDigest": digest, "decision": decision, "message": "as tested"});
+    let patch = format!("--patch={}", json!({ "status": { "approval": approval } }));
+    let args = ["patch", "run", run, "--subresource=approval", "--type=merge", &patch];
+    by.run(&[&args[..], &["--namespace", &organization.name]].concat());
+}
+
+/// The phases of the steps of a workflow, in the order of its spec.
+fn phases(workflow: &Value) -> Vec<&str> {
+    let steps = workflow["status"]["steps"].as_array().map(Vec::as_slice).unwrap_or_default();
+    steps.iter().map(|step| step["phase"].as_str().unwrap()).collect()
+}
+
+/// Waits until the steps of the workflow `release` have these phases.
+fn stepped(kubectl: &Kubectl, organization: &Organization, expected: &[&str]) -> Value {
+    kubectl.watch(&organization.name, "workflow/release", PATIENCE, |workflow| {
+        (phases(workflow) == expected).then(|| workflow.clone())
+    })
+}
+
+/// Waits until the runs of the first step of `release` are in these phases.
+fn ran(kubectl: &Kubectl, organization: &Organization, expected: &[(&str, &str)]) -> Value {
+    kubectl.watch(&organization.name, "workflow/release", PATIENCE, |workflow| {
+        let runs = workflow["status"]["steps"][0]["runs"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let said = |run: &Value, field: &str| run[field].as_str().unwrap_or_default().to_owned();
+        let mut runs: Vec<_> = runs.iter().map(|run| (said(run, "workspace"), said(run, "phase"))).collect();
+        runs.sort();
+        let is_so = runs.len() == expected.len()
+            && runs.iter().zip(expected).all(|((workspace, phase), (suffix, wanted))| {
+                workspace == &format!("{}-{suffix}", organization.name) && phase == wanted
+            });
+        is_so.then(|| workflow.clone())
+    })
+}
+
+/// When something was, in seconds.
+fn seconds(time: &Value) -> i64 {
+    serde_json::from_value::<Time>(time.clone()).unwrap().0.as_second()
+}
+
+#[test]
+fn branches_begin_after_what_they_follow_and_one_that_fails_stops_what_depends_on_it_alone() {
+    let cluster = Cluster::shared();
+    let admin = cluster.kubectl();
+    let organization = Organization::create(&cluster);
+    let name = &organization.name;
+    let of = |suffix: &str| format!("{name}-{suffix}");
+    let target = cluster.target(&organization.deploy);
+    organization.stack("dev", &held(&of("dev")));
+    for (stack, spec) in [("eu", held(&of("eu"))), ("us", config_maps(&of("us"), 1, "a"))] {
+        stack_for(&admin, &organization, stack, &[workspace(&admin, &organization, stack, &target)], &spec);
+    }
+    for stack in ["more", "both", "undo"] {
+        organization.stack(stack, &config_maps(&of(stack), 1, "a"));
+    }
+    release(
+        &admin,
+        &organization,
+        "  version: main
+  steps:
+  - {name: both, dependsOn: [eu, us], run: {stack: both, operation: Apply}}
+  - {name: dev, run: {stack: dev, operation: Apply}}
+  - {name: eu, dependsOn: [dev], run: {stack: eu, operation: Apply}}
+  - {name: us, dependsOn: [dev], run: {stack: us, operation: Apply, requireApproval: true}}
+  - {name: more, dependsOn: [eu], run: {stack: more, operation: Apply}}
+  - {name: undo, dependsOn: [us], when: Failure, run: {stack: undo, operation: Apply}}
+",
+    );
+    let made = |expected: &[&str]| {
+        let made = runs(&admin, &organization, "release");
+        let mut stacks: Vec<&str> = made.iter().map(|run| run["spec"]["stack"].as_str().unwrap()).collect();
+        stacks.sort_unstable();
+        assert_eq!(stacks, expected);
+        made
+    };
+    // What dev is made of is there, but it is not healthy.
+    balance(&admin, &of("dev"), "held", &json!([]));
+    stepped(&admin, &organization, &["Pending", "Running", "Pending", "Pending", "Pending", "Pending"]);
+    made(&["dev"]);
+
+    balance(&admin, &of("dev"), "held", &healthy());
+    let forked =
+        stepped(&admin, &organization, &["Pending", "Succeeded", "Running", "AwaitingApproval", "Pending", "Pending"]);
+    let made_then = made(&["dev", "eu", "us"]);
+    let run_of = |stack: &str| made_then.iter().find(|run| run["spec"]["stack"] == stack).unwrap();
+    for stack in ["eu", "us"] {
+        assert_eq!(run_of(stack)["spec"]["workspace"], of(stack));
+        let created = seconds(&run_of(stack)["metadata"]["creationTimestamp"]);
+        assert!(created >= seconds(&run_of("dev")["status"]["completionTime"]), "{stack} began first: {forked:#}");
+    }
+
+    decide(&admin, &organization, run_of("us")["metadata"]["name"].as_str().unwrap(), "Rejected");
+    stepped(&admin, &organization, &["Skipped", "Succeeded", "Running", "Failed", "Pending", "Succeeded"]);
+    made(&["dev", "eu", "undo", "us"]);
+
+    balance(&admin, &of("eu"), "held", &healthy());
+    wait(&admin, &organization, "release", "Failed");
+    let ended = workflow(&admin, &organization, "release");
+    assert_eq!(phases(&ended), ["Skipped", "Succeeded", "Succeeded", "Failed", "Succeeded", "Succeeded"]);
+    assert_eq!(ended["status"]["steps"][0]["message"], "step us did not succeed");
+    assert_eq!(ended["status"]["progress"], json!({"total": 6, "done": 4, "failed": 1, "skipped": 1}));
+    let why = condition(&ended, "Failed");
+    let message = why["message"].as_str().unwrap();
+    assert_eq!((&ended["status"]["phase"], &why["reason"]), (&json!("Failed"), &json!("StepFailed")));
+    assert!(message.starts_with("step us: run ") && message.contains("as tested"), "{message}");
+    made(&["dev", "eu", "more", "undo", "us"]);
+    let is_there = |stack: &str| admin.succeeds(&["get", "configmap", "c0", "--namespace", &of(stack)]);
+    assert_eq!(["more", "undo", "us", "both"].map(is_there), [true, true, false, false]);
+}
+
+#[test]
+fn wave_begins_after_the_one_before_and_none_after_one_that_failed() {
+    let cluster = Cluster::shared();
+    let admin = cluster.kubectl();
+    let organization = Organization::create(&cluster);
+    let workspaces = ["canary", "eu", "us", "zone"].map(|suffix| {
+        // One cluster has each object once; a repository has a folder for each of them.
+        let deploy = organization.deploy.display();
+        let target = format!("  gitops: {{repository: \"file://{deploy}\", branch: main, directory: {suffix}}}\n");
+        workspace(&admin, &organization, suffix, &target)
+    });
+    let [canary, eu, us, zone] = &workspaces;
+    stack_for(&admin, &organization, "web", &workspaces, &config_maps("web", 1, "a"));
+    organization.stack("next", &config_maps(&format!("{}-next", organization.name), 1, "a"));
+    release(
+        &admin,
+        &organization,
+        &format!(
+            "  steps:
+  - name: web
+    run:
+      stack: web
+      operation: Apply
+      requireApproval: true
+      waves:
+      - {{workspaces: [{canary}], pauseAfter: 2s}}
+      - {{workspaces: [{eu}, {us}]}}
+      - {{workspaces: [{zone}]}}
+  - {{name: next, dependsOn: [web], run: {{stack: next, operation: Apply}}}}
+"
+        ),
+    );
+    let made = |expected: &[&String]| {
+        let made = runs(&admin, &organization, "release");
+        let mut places: Vec<&str> = made.iter().map(|run| run["spec"]["workspace"].as_str().unwrap()).collect();
+        places.sort_unstable();
+        assert_eq!(places, expected);
+        made
+    };
+    let decide_in = |workspace: &str, decision: &str| {
+        let made = runs(&admin, &organization, "release");
+        let run = made.iter().find(|run| run["spec"]["workspace"] == workspace).unwrap();
+        decide(&admin, &organization, run["metadata"]["name"].as_str().unwrap(), decision);
+    };
+    let waits = ran(&admin, &organization, &[("canary", "AwaitingApproval")]);
+    assert_eq!(waits["status"]["steps"][0]["wave"], 1);
+    made(&[canary]);
+
+    decide_in(canary, "Approved");
+    let second = [("canary", "Succeeded"), ("eu", "AwaitingApproval"), ("us", "AwaitingApproval")];
+    let waits = ran(&admin, &organization, &second);
+    assert_eq!(waits["status"]["steps"][0]["wave"], 2);
+    let made_then = made(&[canary, eu, us]);
+    let of = |workspace: &str| made_then.iter().find(|run| run["spec"]["workspace"] == workspace).unwrap();
+    let ended = seconds(&of(canary)["status"]["completionTime"]);
+    for workspace in [eu, us] {
+        let after = seconds(&of(workspace)["metadata"]["creationTimestamp"]) - ended;
+        assert!(after >= 2, "it began {after} s after the wave before, which is to be 2 s");
+    }
+
+    // One of two is not the wave.
+    decide_in(eu, "Approved");
+    let one = [("canary", "Succeeded"), ("eu", "Succeeded"), ("us", "AwaitingApproval")];
+    let waits = ran(&admin, &organization, &one);
+    assert_eq!((&waits["status"]["steps"][0]["wave"], phases(&waits)[1]), (&json!(2), "Pending"));
+    made(&[canary, eu, us]);
+
+    decide_in(us, "Rejected");
+    wait(&admin, &organization, "release", "Failed");
+    let ended = workflow(&admin, &organization, "release");
+    assert_eq!(phases(&ended), ["Failed", "Skipped"]);
+    assert_eq!(ended["status"]["steps"][0]["counts"], json!({"total": 4, "started": 3, "succeeded": 2, "failed": 1}));
+    made(&[canary, eu, us]);
+    let deploy = organization.deploy.to_str().unwrap();
+    let folders = run(Command::new("git").args(["--git-dir", deploy, "ls-tree", "--name-only", "main"]));
+    assert_eq!(folders.lines().collect::<Vec<_>>(), ["canary", "eu"]);
+}
+
+/// Makes the stack `dev`, whose run lasts until the test says otherwise, and `prod`; and `release`, which deploys one
+/// after the other.
+fn held_chain(by: &Kubectl, organization: &Organization, fields: &str) {
+    let name = &organization.name;
+    organization.stack("dev", &held(&format!("{name}-dev")));
+    organization.stack("prod", &config_maps(&format!("{name}-prod"), 1, "a"));
+    let steps = "  steps:
+  - {name: dev, run: {stack: dev, operation: Apply}}
+  - {name: prod, dependsOn: [dev], run: {stack: prod, operation: Apply}}
+";
+    release(by, organization, &format!("{fields}{steps}"));
+}
+
+/// Has another workflow begin and end, by which time whatever `release` would begin has begun.
+fn meanwhile(kubectl: &Kubectl, organization: &Organization) {
+    let (name, other) = (&organization.name, unique("other"));
+    organization.stack("other", &config_maps(&format!("{name}-other"), 1, &other));
+    kubectl.create(&format!(
+        "apiVersion: delivery.stoa.dev/v1alpha1
+kind: Workflow
+metadata: {{name: {other}, namespace: {name}}}
+spec: {{steps: [{{name: other, run: {{stack: other, operation: Apply}}}}]}}
+"
+    ));
+    wait(kubectl, organization, &other, "Complete");
+}
+
+#[test]
+fn paused_workflow_begins_nothing_though_what_is_under_way_ends_until_somebody_resumes_it() {
+    let cluster = Cluster::shared();
+    let admin = cluster.kubectl();
+    let organization = Organization::create(&cluster);
+    let name = &organization.name;
+    let bob_name = unique("bob");
+    let bob = admin.impersonate(&bob_name);
+    bind(&admin, &organization, &bob_name, "stoa:developer");
+    held_chain(&admin, &organization, "  paused: true\n");
+    wait(&admin, &organization, "release", "Paused");
+    meanwhile(&admin, &organization);
+    let paused = workflow(&admin, &organization, "release");
+    assert_eq!((&paused["status"]["phase"], &paused["status"]["startTime"]), (&json!("Paused"), &Value::Null));
+    assert!(runs(&admin, &organization, "release").is_empty());
+
+    set(&admin, &organization, &json!({"paused": false})).unwrap();
+    balance(&admin, &format!("{name}-dev"), "held", &json!([]));
+    set(&admin, &organization, &json!({"paused": true})).unwrap();
+    wait(&admin, &organization, "release", "Paused");
+    let paused = workflow(&admin, &organization, "release");
+    assert_eq!((&paused["status"]["phase"], phases(&paused)), (&json!("Running"), vec!["Running", "Pending"]));
+    balance(&admin, &format!("{name}-dev"), "held", &healthy());
+    let paused = stepped(&admin, &organization, &["Succeeded", "Pending"]);
+    assert_eq!(paused["status"]["phase"], "Paused");
+    meanwhile(&admin, &organization);
+    let paused = workflow(&admin, &organization, "release");
+    assert_eq!((&paused["status"]["phase"], phases(&paused)), (&json!("Paused"), vec!["Succeeded", "Pending"]));
+    assert_eq!(condition(&paused, "Paused")["message"], "nothing begins until paused is false");
+    assert_eq!(runs(&admin, &organization, "release").len(), 1);
+    assert!(!admin.succeeds(&["get", "namespace", &format!("{name}-prod")]), "prod was deployed meanwhile");
+
+    // Whoever resumes it needs no more than that: what begins is by who created it.
+    eventually("he may resume it", PATIENCE, || set(&bob, &organization, &json!({"paused": false})).ok());
+    wait(&admin, &organization, "release", "Complete");
+    let ended = workflow(&admin, &organization, "release");
+    assert_eq!((&ended["status"]["phase"], condition(&ended, "Paused")), (&json!("Succeeded"), Value::Null));
+    let made = runs(&admin, &organization, "release");
+    assert_eq!(made.len(), 2);
+    for run in &made {
+        assert_eq!(run["status"]["phase"], "Succeeded", "{run:#}");
+        assert_eq!(run["status"]["requester"], ended["status"]["requester"]);
+        assert_ne!(run["status"]["requester"]["username"], bob_name.as_str());
+    }
+    assert!(admin.succeeds(&["get", "configmap", "c0", "--namespace", &format!("{name}-prod")]));
+}
+
+/// Cancels `release` while the run of dev is under way: that run ends, and nothing begins, now or later.
+fn cancel_under_way(is_paused: bool) {
+    let cluster = Cluster::shared();
+    let admin = cluster.kubectl();
+    let organization = Organization::create(&cluster);
+    let name = &organization.name;
+    held_chain(&admin, &organization, "");
+    balance(&admin, &format!("{name}-dev"), "held", &json!([]));
+    if is_paused {
+        set(&admin, &organization, &json!({"paused": true})).unwrap();
+        wait(&admin, &organization, "release", "Paused");
+    }
+    let ended = canceled(&admin, &organization);
+    let made = runs(&admin, &organization, "release");
+    let [run] = &made[..] else { panic!("{made:#?}") };
+    assert_eq!((&run["spec"]["cancel"], &run["status"]["phase"]), (&json!(true), &json!("Canceled")));
+
+    // That is the end of it, and others may deploy.
+    let refused = set(&admin, &organization, &json!({"cancel": false})).unwrap_err();
+    assert!(refused.contains("may not become false again"), "{refused}");
+    set(&admin, &organization, &json!({"paused": false})).unwrap();
+    balance(&admin, &format!("{name}-dev"), "held", &healthy());
+    organization.succeed("dev", "Apply", "");
+    assert_eq!(workflow(&admin, &organization, "release")["status"], ended["status"]);
+    assert_eq!(runs(&admin, &organization, "release").len(), 1);
+    assert!(!admin.succeeds(&["get", "namespace", &format!("{name}-prod")]), "prod was deployed");
+}
+
+/// Cancels `release`, whose two steps have not ended, and waits until it has ended by that.
+fn canceled(by: &Kubectl, organization: &Organization) -> Value {
+    set(by, organization, &json!({"cancel": true})).unwrap();
+    wait(by, organization, "release", "Failed");
+    let ended = workflow(by, organization, "release");
+    assert_eq!((&ended["status"]["phase"], phases(&ended)), (&json!("Canceled"), vec!["Canceled", "Canceled"]));
+    let why = condition(&ended, "Failed");
+    assert_eq!((&why["reason"], &why["message"]), (&json!("Canceled"), &json!("the workflow was cancelled")));
+    ended
+}
+
+#[test]
+fn cancelled_workflow_ends_what_is_under_way_and_begins_nothing() {
+    cancel_under_way(false);
+}
+
+#[test]
+fn paused_workflow_that_is_cancelled_ends_what_is_under_way_and_begins_nothing() {
+    cancel_under_way(true);
+}
+
+#[test]
+fn workflow_that_is_cancelled_before_it_began_has_done_nothing() {
+    let cluster = Cluster::shared();
+    let admin = cluster.kubectl();
+    let organization = Organization::create(&cluster);
+    held_chain(&admin, &organization, "  paused: true\n");
+    wait(&admin, &organization, "release", "Paused");
+    canceled(&admin, &organization);
+    assert!(runs(&admin, &organization, "release").is_empty());
+    assert!(!admin.succeeds(&["get", "namespace", &format!("{}-dev", organization.name)]), "dev was deployed");
 }
