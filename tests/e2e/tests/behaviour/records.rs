@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 use stoa_e2e::fixture::{Organization, condition, config_maps};
-use stoa_e2e::{Kubectl, Server as _, Standalone, run};
+use stoa_e2e::{Cluster, Kubectl, Server as _, Standalone, run};
 
 use crate::PATIENCE;
 
@@ -84,13 +84,14 @@ fn stacks_of_one_project_are_configured_apart() {
 
 #[test]
 fn spec_is_generated_for_a_workspace_and_nothing_is_recorded() {
-    let server = Standalone::shared();
+    let server = Cluster::shared();
     let kubectl = server.kubectl();
-    let organization = Organization::create(&*server);
+    let organization = Organization::create(&server);
+    let namespace = format!("{}-web", organization.name);
     let name = &organization.name;
-    organization.stack("web", &config_maps("web", 2, "a"));
+    organization.stack("web", &config_maps(&namespace, 2, "a"));
     let spec = post(&kubectl, name, &format!("generate?workspace={name}"));
-    assert!(spec.contains("id: v1:ConfigMap:web:c1") && spec.contains("value: a"), "{spec}");
+    assert!(spec.contains(&format!("id: v1:ConfigMap:{namespace}:c1")) && spec.contains("value: a"), "{spec}");
     let unknown = format!("/apis/config.stoa.dev/v1alpha1/namespaces/{name}/stacks/web/generate?workspace=nowhere");
     assert!(kubectl.refused(&["create", "--raw", &unknown, "--filename", "/dev/null"]).contains("nowhere"));
     for kind in ["runs", "releases", "resources"] {
@@ -100,10 +101,11 @@ fn spec_is_generated_for_a_workspace_and_nothing_is_recorded() {
 
 #[test]
 fn operations_are_started_by_rest() {
-    let server = Standalone::shared();
+    let server = Cluster::shared();
     let kubectl = server.kubectl();
-    let organization = Organization::create(&*server);
-    organization.stack("web", &config_maps("web", 2, "a"));
+    let organization = Organization::create(&server);
+    let namespace = format!("{}-web", organization.name);
+    organization.stack("web", &config_maps(&namespace, 2, "a"));
     for (subresource, operation) in
         [("preview", "Preview"), ("apply", "Apply"), ("rollback?release=1", "Rollback"), ("destroy", "Destroy")]
     {
@@ -117,13 +119,14 @@ fn operations_are_started_by_rest() {
 
 #[test]
 fn release_is_the_spec_and_the_state_of_its_apply() {
-    let server = Standalone::shared();
+    let server = Cluster::shared();
     let kubectl = server.kubectl();
-    let organization = Organization::create(&*server);
+    let organization = Organization::create(&server);
+    let namespace = format!("{}-web", organization.name);
     let name = &organization.name;
-    organization.stack("web", &config_maps("web", 2, "first"));
+    organization.stack("web", &config_maps(&namespace, 2, "first"));
     organization.succeed("web", "Apply", "");
-    organization.stack("web", &config_maps("web", 2, "second"));
+    organization.stack("web", &config_maps(&namespace, 2, "second"));
     organization.succeed("web", "Apply", "");
     let document = |number: usize, part: &str| {
         let path = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{name}/releases/web.{name}.{number}/{part}");
@@ -133,7 +136,10 @@ fn release_is_the_spec_and_the_state_of_its_apply() {
         for part in ["spec", "state"] {
             let text = document(number, part);
             let says = |what: &str| text.contains(&format!("value: {what}"));
-            assert!(text.contains("id: v1:ConfigMap:web:c1") && says(value) && !says(other), "{part} {number}: {text}");
+            assert!(
+                text.contains(&format!("id: v1:ConfigMap:{namespace}:c1")) && says(value) && !says(other),
+                "{part} {number}: {text}"
+            );
         }
     }
     // They are in the folder of the backend that the workspace names.
@@ -179,11 +185,12 @@ fn resources_are_recorded_as_they_were_when_they_were_applied() {
 
 #[test]
 fn history_stays_as_long_as_its_stack() {
-    let server = Standalone::shared();
+    let server = Cluster::shared();
     let kubectl = server.kubectl();
-    let organization = Organization::create(&*server);
+    let organization = Organization::create(&server);
+    let namespace = format!("{}-web", organization.name);
     let name = &organization.name;
-    organization.stack("web", &config_maps("web", 1, "a"));
+    organization.stack("web", &config_maps(&namespace, 1, "a"));
     organization.succeed("web", "Apply", "");
     let resource = organization.of_stack("resources", "web")[0]["metadata"]["name"].as_str().unwrap().to_owned();
     let records = [format!("release/web.{name}.1"), format!("resource.delivery.stoa.dev/{resource}")];
@@ -199,11 +206,12 @@ fn history_stays_as_long_as_its_stack() {
 
 #[test]
 fn readiness_is_that_of_the_latest_generation() {
-    let server = Standalone::shared();
+    let server = Cluster::shared();
     let kubectl = server.kubectl();
-    let organization = Organization::create(&*server);
+    let organization = Organization::create(&server);
+    let namespace = format!("{}-web", organization.name);
     let name = &organization.name;
-    organization.stack("web", &config_maps("web", 1, "a"));
+    organization.stack("web", &config_maps(&namespace, 1, "a"));
     organization.succeed("web", "Apply", "");
     kubectl.run(&["patch", "stack/web", "--namespace", name, "--type=merge", "--patch={\"spec\":{\"path\":\"web\"}}"]);
     kubectl.run(&["wait", "--for=condition=Ready", "--timeout=30s", "--namespace", name, "stack/web"]);
@@ -218,16 +226,17 @@ fn readiness_is_that_of_the_latest_generation() {
 
 #[test]
 fn execution_stays_on_record() {
-    let server = Standalone::shared();
+    let server = Cluster::shared();
     let kubectl = server.kubectl();
-    let organization = Organization::create(&*server);
-    let commit = organization.stack("web", &config_maps("web", 1, "a"));
+    let organization = Organization::create(&server);
+    let namespace = format!("{}-web", organization.name);
+    let commit = organization.stack("web", &config_maps(&namespace, 1, "a"));
     let run = organization.succeed("web", "Apply", "");
     organization.succeed("web", "Destroy", "");
     kubectl.run(&["delete", "stack", "web", "--namespace", &organization.name]);
     // What was executed is still told when the stack is gone.
     let kept = organization.run(run["metadata"]["name"].as_str().unwrap());
-    assert_eq!(kept["status"]["requester"]["username"], "stoa-admin", "who: {kept:#}");
+    assert_eq!(kept["status"]["requester"]["username"], "admin", "who: {kept:#}");
     assert_eq!((&kept["spec"]["stack"], &kept["spec"]["operation"]), (&"web".into(), &"Apply".into()), "what");
     assert_eq!(kept["status"]["source"]["commit"], commit.as_str(), "from which commit");
     let time = |field: &str| kept["status"][field].as_str().unwrap_or_default().to_owned();
