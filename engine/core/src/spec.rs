@@ -72,6 +72,9 @@ pub struct Resource {
 /// `"true"`. What is in it is lost then.
 pub const RECREATE: &str = "stoa.dev/recreate";
 
+/// The extension that says which file of the source a resource was read from.
+pub const FILE: &str = "stoa.dev/file";
+
 /// The extension with the line, from 1, of the file of the source that the resource is in: for people who look for what is
 /// wrong with it.
 pub const LINE: &str = "stoa.dev/line";

@@ -3,13 +3,25 @@
 
 use serde_json::{Map, Value};
 
+use crate::conflict::FORCE;
+use crate::ignore::IGNORE_FIELDS;
+use crate::owner::TAKE_OVER_FROM;
 use crate::problem::{Problem, reason};
 use crate::reference::is_misplaced;
 use crate::resolve::texts;
-use crate::spec::{Resource, Spec};
+use crate::spec::{FILE, LINE, RECREATE, Resource, Spec};
+use crate::timeout::TIMEOUT;
 
 /// How Kusion writes a value that is in a secret store.
 const SECRET: &str = "ref://";
+
+/// The extensions of ours that a resource may have.
+const EXTENSIONS: [&str; 7] = [FILE, LINE, RECREATE, FORCE, TAKE_OVER_FROM, IGNORE_FIELDS, TIMEOUT];
+
+/// Whether it is `true` or `false`, as a text or not.
+fn is_flag(value: &Value) -> bool {
+    value.is_boolean() || value == "true" || value == "false"
+}
 
 /// What is wrong with a resource: values that are in a secret store, which there is none of. The text itself would be applied
 /// in their place.
@@ -37,6 +49,13 @@ pub fn warnings(spec: &Spec) -> Vec<String> {
         }
     }
     for resource in &spec.resources {
+        let ours = resource.extensions.keys().filter(|name| name.starts_with("stoa.dev/"));
+        for unknown in ours.filter(|name| !EXTENSIONS.contains(&name.as_str())) {
+            told.push(format!("{}: extensions[\"{unknown}\"]: nothing is called so, and it is not read", resource.id));
+        }
+        if let Some(value) = resource.setting(RECREATE).filter(|value| !is_flag(value)) {
+            told.push(format!("{}: {RECREATE}: {value} is neither \"true\" nor \"false\", and not read", resource.id));
+        }
         texts(&resource.attributes, &mut |field, text| {
             if is_misplaced(text) {
                 told.push(format!(
@@ -94,6 +113,22 @@ mod tests {
         assert!(told[0].starts_with("secretStore of the Spec is not read"), "{told:?}");
         assert!(told[1].starts_with("v1:ConfigMap:shop:a: attributes.data.url: $kusion_path. is not at the beginning"));
         assert_eq!(told.len(), 2);
+    }
+
+    #[test]
+    fn settings_that_nobody_reads_are_told() {
+        let mut spec = spec(json!({}));
+        let all = EXTENSIONS.iter().map(|name| ((*name).to_owned(), json!("true")));
+        spec.resources[0].extensions = all.chain([("kusionstack.io/import-id".to_owned(), json!("a"))]).collect();
+        assert_eq!(warnings(&spec), [""; 0]);
+        spec.resources[0]
+            .extensions
+            .extend([("stoa.dev/ignore-field".to_owned(), json!([])), (RECREATE.to_owned(), json!("yes"))]);
+        let told = warnings(&spec);
+        let id = "v1:ConfigMap:shop:a";
+        let unknown = format!("{id}: extensions[\"stoa.dev/ignore-field\"]: nothing is called so, and it is not read");
+        let flag = format!("{id}: stoa.dev/recreate: \"yes\" is neither \"true\" nor \"false\", and not read");
+        assert_eq!(told, [unknown, flag]);
     }
 
     #[test]

@@ -146,7 +146,15 @@ impl KubernetesRuntime {
 
     fn prior_target(&self, prior: &StateResource) -> Result<(usize, Target), RuntimeError> {
         let target = Target::of_prior(prior)?;
-        Ok((self.find(&target)?, target))
+        let index = self.find(&target).map_err(|error| match error {
+            RuntimeError::Invalid { message, field } => {
+                let advice =
+                    "it is on record there; give the workspace that cluster again until it is removed or has moved";
+                RuntimeError::Invalid { message: format!("{message}; {advice}"), field }
+            }
+            other => other,
+        })?;
+        Ok((index, target))
     }
 
     fn target_of(&self, request: &ReadRequest<'_>) -> Result<(usize, Target), RuntimeError> {

@@ -5,7 +5,7 @@ use serde_json::Value;
 use stoa_apply::Planned;
 use stoa_engine::digest::canonical_json;
 use stoa_engine::problem::reason;
-use stoa_engine::spec::LINE;
+use stoa_engine::spec::{FILE, LINE};
 use stoa_engine::state::Place;
 use stoa_engine::{Action, DigestKey, DigestKeys, OpenCall, ResourceId, Spec, State, StateResource};
 use stoa_proto::{
@@ -15,7 +15,6 @@ use stoa_runtime::ProposalState;
 use tonic::Code;
 
 use crate::failure::Failure;
-use crate::generate::FILE_EXTENSION;
 
 /// The engine's problem, without the file, which the engine does not know.
 pub(crate) fn problem(problem: stoa_engine::Problem) -> Problem {
@@ -33,7 +32,7 @@ pub(crate) fn problem_in(spec: &Spec, found: stoa_engine::Problem) -> Problem {
     let mut problem = problem(found);
     let resource = spec.resources.iter().find(|resource| resource.id.0 == problem.resource_id);
     let extension = |name: &str| resource.and_then(|resource| resource.extensions.get(name));
-    problem.file = extension(FILE_EXTENSION).and_then(Value::as_str).unwrap_or_default().to_owned();
+    problem.file = extension(FILE).and_then(Value::as_str).unwrap_or_default().to_owned();
     problem.line = extension(LINE).and_then(Value::as_u64).and_then(|line| line.try_into().ok()).unwrap_or_default();
     problem
 }

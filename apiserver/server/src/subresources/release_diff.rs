@@ -156,6 +156,11 @@ async fn before(services: &Services, release: &Release) -> Result<Option<Release
     let options = ListOptions { field_selector: selector, ..ListOptions::default() };
     let namespace = release.namespace().unwrap_or_default();
     let releases = services.lookup.api::<Release>()?.list_with(Some(&namespace), &options).await?;
+    // The first of a stack follows the last of another one that had its name.
+    let is_of_another = |it: &Release| it.spec.stack_uid != spec.stack_uid && it.spec.revision == spec.revision - 1;
+    if releases.iter().any(is_of_another) {
+        return Ok(None);
+    }
     let earlier =
         releases.into_iter().filter(|it| it.spec.stack_uid == spec.stack_uid && it.spec.revision < spec.revision);
     let message = || format!("no release before {} is kept; name another one by ?with=", release.name_any());

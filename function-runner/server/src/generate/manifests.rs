@@ -7,10 +7,13 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use serde_json::{Map, Value};
-use stoa_engine::{Resource, ResourceId, ResourceType, Spec, spec::LINE};
+use stoa_engine::{
+    Resource, ResourceId, ResourceType, Spec,
+    spec::{FILE, LINE},
+};
 use stoa_proto::Problem;
 
-use super::{At, FILE_EXTENSION, kinds, yaml};
+use super::{At, kinds, yaml};
 use crate::failure::{problem, reason};
 use crate::source::SourceFile;
 
@@ -194,7 +197,7 @@ fn to_spec(manifests: Vec<Manifest>) -> Spec {
         kind: ResourceType::Kubernetes,
         attributes: manifest.object,
         depends_on: Vec::new(),
-        extensions: [(FILE_EXTENSION.to_owned(), manifest.file.into()), (LINE.to_owned(), manifest.line.into())]
+        extensions: [(FILE.to_owned(), manifest.file.into()), (LINE.to_owned(), manifest.line.into())]
             .into_iter()
             .collect(),
     });

@@ -23,9 +23,6 @@ pub(crate) use job::{Generators, Rendered, work};
 /// The name of a Kusion Spec file in a folder.
 const SPEC_FILE: &str = "spec.yaml";
 
-/// The extension that says which file of the source a resource was read from.
-pub(crate) const FILE_EXTENSION: &str = "stoa.dev/file";
-
 /// What a generator made.
 #[derive(Debug)]
 pub(crate) struct Generated {

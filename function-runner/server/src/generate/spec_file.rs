@@ -4,11 +4,14 @@ use std::cell::LazyCell;
 use std::collections::{HashMap, hash_map::Entry};
 
 use serde_json::{Map, Value};
-use stoa_engine::{Spec, problem::reason, spec::LINE};
+use stoa_engine::{
+    Spec,
+    problem::reason,
+    spec::{FILE, LINE},
+};
 use stoa_proto::Problem;
 
 use super::{
-    FILE_EXTENSION,
     lines::{self, Lines},
     yaml,
 };
@@ -52,7 +55,7 @@ pub(super) fn read(file: &SourceFile) -> Result<Spec, Vec<Problem>> {
         .map_err(|found| found.into_iter().map(|found| check.found(&spec, found)).collect::<Vec<_>>())?;
     let lines = lines::of_resources(file, spec.resources.len());
     for (position, resource) in spec.resources.iter_mut().enumerate() {
-        resource.extensions.insert(FILE_EXTENSION.to_owned(), file.path.as_str().into());
+        resource.extensions.insert(FILE.to_owned(), file.path.as_str().into());
         resource.extensions.remove(LINE);
         if let Some(line) = lines.get(position) {
             resource.extensions.insert(LINE.to_owned(), (*line).into());

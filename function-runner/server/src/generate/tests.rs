@@ -2,7 +2,7 @@
 
 use proptest::{prelude::*, sample::select};
 use serde_json::json;
-use stoa_engine::spec::LINE;
+use stoa_engine::spec::{FILE, LINE};
 use stoa_proto::{Intent, StateEntry};
 
 use super::*;
@@ -88,12 +88,8 @@ fn documents_of_all_files_are_resources_that_know_their_file() {
         ("c.json", r#"{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "m"}}"#),
     ];
     let generated = generate("", &folder(&files)).unwrap();
-    let resources: Vec<_> = generated
-        .spec
-        .resources
-        .iter()
-        .map(|r| (r.id.0.as_str(), r.extensions[FILE_EXTENSION].as_str().unwrap()))
-        .collect();
+    let resources: Vec<_> =
+        generated.spec.resources.iter().map(|r| (r.id.0.as_str(), r.extensions[FILE].as_str().unwrap())).collect();
     assert_eq!(
         resources,
         [
@@ -316,7 +312,7 @@ fn circles_and_dangling_references_are_told_with_their_line() {
 fn resources_of_a_spec_know_their_file() {
     let generated =
         generate("Spec", &folder(&[("spec.yaml", &format!("resources:\n{}", config_map("a", "")))])).unwrap();
-    assert_eq!(generated.spec.resources[0].extensions[FILE_EXTENSION], "s/spec.yaml");
+    assert_eq!(generated.spec.resources[0].extensions[FILE], "s/spec.yaml");
 }
 
 #[test]
@@ -351,7 +347,7 @@ fn what_is_found_wrong_later_has_the_line_of_its_resource() {
     let problem = convert::problem_in(&spec, found);
     let line = u32::try_from(text.lines().position(|line| line.contains("v1:ConfigMap:b")).unwrap()).unwrap() + 1;
     assert_eq!((problem.file.as_str(), problem.line, problem.field.as_str()), ("s/spec.yaml", line, "spec.x"));
-    assert!(spec.resources[1].kept_extensions().keys().eq([FILE_EXTENSION]), "what is before it is not on record");
+    assert!(spec.resources[1].kept_extensions().keys().eq([FILE]), "what is before it is not on record");
 }
 
 #[test]

@@ -161,6 +161,20 @@ fn orphaned_infrastructure_stays_when_its_stack_goes() {
     let run = organization.succeed("web", "Preview", "");
     let summary = &run["status"]["plan"]["summary"];
     assert_eq!((&summary["adopt"], &summary["create"]), (&3.into(), &0.into()), "{run:#}");
+
+    // Its releases follow those that the first one left.
+    assert_eq!(organization.succeed("web", "Apply", "")["status"]["release"], 2);
+    kubectl.run(&["wait", "--for=condition=Ready", "--timeout=30s", "--namespace", name, "stack/web"]);
+    let diff = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{name}/releases/web.{name}.2/diff?format=json");
+    let diff: serde_json::Value = serde_json::from_str(&kubectl.run(&["get", "--raw", &diff])).unwrap();
+    assert_eq!((&diff["from"], &diff["summary"]["added"]), (&serde_json::Value::Null, &3.into()), "{diff:#}");
+    organization.stack("web", &config_maps(&namespace, 2, "b"));
+    assert_eq!(organization.succeed("web", "Apply", "")["status"]["release"], 3);
+    organization.succeed("web", "Refresh", "");
+    let refused = organization.refused("web", "Rollback", "release: 1");
+    assert!(refused.contains("is of an earlier stack of the same name"), "{refused}");
+    assert_eq!(organization.succeed("web", "Rollback", "release: 2")["status"]["release"], 4);
+    assert_eq!(organization.succeed("web", "Destroy", "")["status"]["release"], 5);
 }
 
 #[test]

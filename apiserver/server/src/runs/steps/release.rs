@@ -5,6 +5,7 @@
 
 use kube::ResourceExt as _;
 use stoa_failpoint::reached;
+use stoa_machinery::registry::ListOptions;
 use stoa_types::{
     Release,
     delivery::{Operation, ReleaseSpec},
@@ -41,7 +42,10 @@ pub(super) async fn release(
     }
     let state_digest = documents::put(&*target.documents, &target.scope(), state.document()).await?;
     reached("state-kept");
-    let number = if head.last_release_run == run_uid { head.last_release } else { head.last_release + 1 };
+    let number = match head.last_release_run == run_uid {
+        true => head.last_release,
+        false => next(execution, target, head.last_release).await?,
+    };
     // What was only recorded nobody has seen healthy yet.
     let verified = if is_import { Some(head.verified.unwrap_or_default()) } else { state.newest() };
     let released = Head {
@@ -62,6 +66,20 @@ pub(super) async fn release(
     reached("records-dropped");
     execution.update(|status| status.release = Some(number)).await?;
     Ok(Some(number))
+}
+
+/// The number of the next release: after the last one, and after those that a stack of the same name left, whose names are
+/// taken.
+async fn next(execution: &Execution, target: &Target, last: i64) -> Result<i64, Halt> {
+    let (stack, workspace) = (target.stack.name_any(), target.workspace.name_any());
+    let releases = execution.services.lookup.api::<Release>()?;
+    if releases.get_opt(&target.namespace(), &name(&stack, &workspace, last + 1)).await?.is_none() {
+        return Ok(last + 1);
+    }
+    let selector = Some(format!("spec.stack={stack},spec.workspace={workspace}"));
+    let options = ListOptions { field_selector: selector, ..ListOptions::default() };
+    let left = releases.list_with(Some(&target.namespace()), &options).await?;
+    Ok(left.iter().map(|release| release.spec.revision).fold(last, i64::max) + 1)
 }
 
 async fn create_release(
@@ -99,8 +117,7 @@ async fn create_release(
         Ok(_) => Ok(()),
         Err(error) if error.is("AlreadyExists") => {
             let there = releases.get(&target.namespace(), &release.name_any()).await?;
-            // An earlier try of this run made it. A stack of the same name may have left one too,
-            // whose number is then taken: its record is older than this stack and stays.
+            // An earlier try of this run made it.
             if there.spec.run == release.spec.run && there.spec.stack_uid == release.spec.stack_uid {
                 return Ok(());
             }
