@@ -146,11 +146,8 @@ pub trait PullRequests: fmt::Debug + Send + Sync + 'static {
     /// The open pull request that brings the branch `head` of the repository itself into `base`.
     async fn find(&self, head: &str, base: &str) -> Result<Option<PullRequest>, PullError>;
 
-    /// All open pull requests that go to `base`, or to the repository's default branch where that is empty; those of forks too.
-    ///
-    /// # Errors
-    ///
-    /// [`PullError::Refused`] when there are more than a thousand.
+    /// The open pull requests that go to `base`, or to the repository's default branch where that is empty; those of forks too.
+    /// Of many the latest thousand are looked through, and what makes no sense is left out.
     async fn list_open(&self, base: &str) -> Result<Vec<PullRequest>, PullError>;
 
     /// Opens a pull request from `head` to `base`, or finds the one that is open.

@@ -249,11 +249,6 @@ impl Server {
         PullError::Refused(message)
     }
 
-    async fn open_pulls(&self, query: &str) -> Result<Vec<PullRequest>, PullError> {
-        let pulls: Vec<Pull> = self.all(&self.path("pulls"), &format!("state=open&{query}")).await?;
-        pulls.into_iter().map(PullRequest::try_from).collect()
-    }
-
     /// The open pull request of two branches, among all that are open: those that were changed last come first, and no more are
     /// read than it takes.
     async fn find_listed(&self, head: &str, base: &str) -> Result<Option<PullRequest>, PullError> {
@@ -264,13 +259,12 @@ impl Server {
                 format!("state=open&head={of}&base={}&", escaped(base))
             }
         };
-        let is_it = |pull: &PullRequest| pull.head == head && pull.base == base && !pull.is_fork;
         let path = self.path("pulls");
         for number in 1..=PAGES {
             let (of_page, is_last) = self.page::<Pull>(&path, &query, number).await?;
             for pull in of_page {
                 let pull = PullRequest::try_from(pull)?;
-                if is_it(&pull) {
+                if is_between(&pull, head, base) {
                     return Ok(Some(pull));
                 }
             }
@@ -292,6 +286,11 @@ impl Server {
         });
         Ok(login.await?.as_deref())
     }
+}
+
+/// Whether it is that of two branches of the repository itself.
+fn is_between(pull: &PullRequest, head: &str, base: &str) -> bool {
+    pull.head == head && pull.base == base && !pull.is_fork
 }
 
 /// A text as a part of a path or query.
@@ -337,10 +336,10 @@ impl PullRequests for Server {
     async fn find(&self, head: &str, base: &str) -> Result<Option<PullRequest>, PullError> {
         // Gitea tells one of the two branches, which may be closed; without any, there is no open one either.
         if self.address.provider == Provider::Gitea && !base.contains('/') {
-            let head: String = head.split('/').map(escaped).collect::<Vec<_>>().join("/");
-            let path = self.path(&format!("pulls/{}/{head}", escaped(base)));
+            let branch = head.split('/').map(escaped).collect::<Vec<_>>().join("/");
+            let path = self.path(&format!("pulls/{}/{branch}", escaped(base)));
             match self.get_json::<Pull>(&path).await.and_then(PullRequest::try_from) {
-                Ok(pull) if pull.state == PullState::Open => return Ok(Some(pull)),
+                Ok(pull) if pull.state == PullState::Open && is_between(&pull, head, base) => return Ok(Some(pull)),
                 Err(PullError::NotFound(_)) => return Ok(None),
                 Ok(_) => {}
                 Err(error) => return Err(error),
@@ -350,9 +349,22 @@ impl PullRequests for Server {
     }
 
     async fn list_open(&self, base: &str) -> Result<Vec<PullRequest>, PullError> {
-        let mut pulls = self.open_pulls("").await?;
-        pulls.retain(|pull| if base.is_empty() { pull.is_to_default } else { pull.base == base });
-        Ok(pulls)
+        let query = match self.address.provider {
+            Provider::GitHub if !base.is_empty() => format!("state=open&base={}&", escaped(base)),
+            Provider::GitHub | Provider::Gitea => "state=open&".to_owned(),
+        };
+        let path = self.path("pulls");
+        let mut open = Vec::new();
+        for number in 1..=PAGES {
+            let (of_page, is_last) = self.page::<Pull>(&path, &query, number).await?;
+            // One that makes no sense is not in the way of the others.
+            open.extend(of_page.into_iter().filter_map(|pull| PullRequest::try_from(pull).ok()));
+            if is_last {
+                break;
+            }
+        }
+        open.retain(|pull| if base.is_empty() { pull.is_to_default } else { pull.base == base });
+        Ok(open)
     }
 
     async fn open(&self, head: &str, base: &str, text: &Text) -> Result<PullRequest, PullError> {

@@ -287,7 +287,7 @@ pub enum RuntimeError {
         /// What came of the last that was asked.
         message: String,
     },
-    /// A server asks not to be asked for so long: trying again helps after that. Nothing of the call was done there.
+    /// A server asks not to be asked for so long: trying again helps after that. What the call asked before may have been done.
     #[error("{message}")]
     Limited {
         /// What happened.
@@ -321,7 +321,7 @@ impl RuntimeError {
 
     /// Whether the call may have been made all the same.
     pub fn is_unanswered(&self) -> bool {
-        matches!(self, Self::Unavailable { .. })
+        matches!(self, Self::Unavailable { .. } | Self::Limited { .. })
     }
 
     /// Whether the same call may succeed later.

@@ -497,7 +497,7 @@ impl World {
         let number = i64::try_from(pull.number).unwrap_or(i64::MAX);
         let mut entries = source.status.iter().flat_map(|status| &status.pull_requests);
         let before = entries.find(|entry| entry.number == number).cloned().unwrap_or_default();
-        let told = digest_of(commit, plans, left_out);
+        let told = digest_of(source, commit, plans, left_out);
         if before.told == told {
             return Ok(Ok(()));
         }
@@ -645,7 +645,10 @@ fn outcome(run: &Run) -> Outcome {
 }
 
 /// The digest of what a pull request is told. While plans are being made that is nothing of them.
-fn digest_of(commit: &str, plans: &[Plan], left_out: usize) -> String {
+fn digest_of(source: &Source, commit: &str, plans: &[Plan], left_out: usize) -> String {
+    // Another server has been told nothing yet.
+    let at = source.spec.pull_requests.as_ref().map(|at| (at.provider, &at.url));
+    let server = json!([source.spec.remote, at]);
     let is_pending = report::phase(plans) == PlansPhase::Pending;
     let of_plan = |plan: &Plan| match &plan.outcome {
         _ if is_pending => json!([plan.run]),
@@ -655,7 +658,7 @@ fn digest_of(commit: &str, plans: &[Plan], left_out: usize) -> String {
     };
     let of: Vec<_> = plans.iter().map(of_plan).collect();
     hex(&Sha256::digest(canonical_json(
-        &json!({"commit": commit, "plans": of, "pending": is_pending, "more": left_out}),
+        &json!({"server": server, "commit": commit, "plans": of, "pending": is_pending, "more": left_out}),
     )))
 }
 

@@ -66,7 +66,7 @@ fn pull_requests(spec: &SourceSpec, plans: &PullRequestPlans, errors: &mut Vec<F
     match pull_requests_at(spec, plans) {
         // Whoever writes sources is to reach nothing beside the server by it. What the remote's address leads to is
         // reached by the function-runner, too.
-        Ok(_) if plans.url.starts_with("http:") => {
+        Ok(_) if plans.url.to_ascii_lowercase().starts_with("http:") => {
             errors.push(FieldError::forbidden(url, "must be https"));
         }
         Ok(_) => {}

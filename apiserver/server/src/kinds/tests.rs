@@ -216,7 +216,7 @@ async fn what_is_wrong_with_an_object_is_told_field_by_field() {
             config,
             "Source",
             "shop",
-            json!({ "metadata": { "name": "s" }, "spec": { "remote": "git@git.example.com:shop/config.git", "pullRequests": { "provider": "Gitea", "url": "http://localhost:3000" } } }),
+            json!({ "metadata": { "name": "s" }, "spec": { "remote": "git@git.example.com:shop/config.git", "pullRequests": { "provider": "Gitea", "url": "HTTP://localhost:3000" } } }),
         ),
         (
             config,
