@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 use stoa_e2e::fixture::{Organization, condition, config_maps};
-use stoa_e2e::{Kubectl, Server as _, Standalone, eventually, run};
+use stoa_e2e::{Cluster, Kubectl, Server as _, Standalone, eventually, run};
 use stoa_test_gitea::{GiteaServer, STRANGER, USER};
 use tempfile::TempDir;
 
@@ -68,8 +68,9 @@ stringData: {{username: {USER}, password: {token}}}
 #[test]
 fn pull_request_shows_what_it_would_change_until_it_is_merged() {
     let Some(gitea) = gitea() else { return };
-    let server = Standalone::shared();
-    let (kubectl, organization) = (server.kubectl(), Organization::create(&*server));
+    // Git takes no values of Secrets.
+    let server = Cluster::shared();
+    let (kubectl, organization) = (server.kubectl(), Organization::create(&server));
     let (name, deployed) = (&organization.name, format!("{}-web", organization.name));
     let address = gitea.create("config");
     let clone = Clone::new(&address, USER);
