@@ -51,6 +51,7 @@ const LONGEST_SOURCE: usize = 64 << 10;
 /// How many operators and brackets an expression may have. The parser bounds how deeply brackets are nested, but not how
 /// long `1+1+1+…` is, of which it makes as deep a tree; [`STACK`] is enough for that many levels.
 const MOST_OPERATORS: usize = 4096;
+
 /// The names that an expression may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Declarations {

@@ -156,16 +156,17 @@ async fn before(services: &Services, release: &Release) -> Result<Option<Release
     let options = ListOptions { field_selector: selector, ..ListOptions::default() };
     let namespace = release.namespace().unwrap_or_default();
     let releases = services.lookup.api::<Release>()?.list_with(Some(&namespace), &options).await?;
+    let earlier = releases.into_iter().filter(|it| it.spec.revision < spec.revision);
+    let (own, others): (Vec<Release>, Vec<Release>) = earlier.partition(|it| it.spec.stack_uid == spec.stack_uid);
+    if let Some(found) = own.into_iter().max_by_key(|it| it.spec.revision) {
+        return Ok(Some(found));
+    }
     // The first of a stack follows the last of another one that had its name.
-    let is_of_another = |it: &Release| it.spec.stack_uid != spec.stack_uid && it.spec.revision == spec.revision - 1;
-    if releases.iter().any(is_of_another) {
+    if others.iter().any(|it| it.spec.revision == spec.revision - 1) {
         return Ok(None);
     }
-    let earlier =
-        releases.into_iter().filter(|it| it.spec.stack_uid == spec.stack_uid && it.spec.revision < spec.revision);
-    let message = || format!("no release before {} is kept; name another one by ?with=", release.name_any());
-    let found = earlier.max_by_key(|it| it.spec.revision).ok_or_else(|| ApiError::new(404, "NotFound", message()));
-    found.map(Some)
+    let message = format!("no release before {} is kept; name another one by ?with=", release.name_any());
+    Err(ApiError::new(404, "NotFound", message))
 }
 
 /// The state that came of a release.

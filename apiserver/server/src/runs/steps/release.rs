@@ -42,9 +42,10 @@ pub(super) async fn release(
     }
     let state_digest = documents::put(&*target.documents, &target.scope(), state.document()).await?;
     reached("state-kept");
-    let number = match head.last_release_run == run_uid {
-        true => head.last_release,
-        false => next(execution, target, head.last_release).await?,
+    let number = if head.last_release_run == run_uid {
+        head.last_release
+    } else {
+        next(execution, target, head.last_release).await?
     };
     // What was only recorded nobody has seen healthy yet.
     let verified = if is_import { Some(head.verified.unwrap_or_default()) } else { state.newest() };
@@ -73,7 +74,8 @@ pub(super) async fn release(
 async fn next(execution: &Execution, target: &Target, last: i64) -> Result<i64, Halt> {
     let (stack, workspace) = (target.stack.name_any(), target.workspace.name_any());
     let releases = execution.services.lookup.api::<Release>()?;
-    if releases.get_opt(&target.namespace(), &name(&stack, &workspace, last + 1)).await?.is_none() {
+    // The first one goes past all of them, also where somebody deleted some.
+    if last > 0 && releases.get_opt(&target.namespace(), &name(&stack, &workspace, last + 1)).await?.is_none() {
         return Ok(last + 1);
     }
     let selector = Some(format!("spec.stack={stack},spec.workspace={workspace}"));
