@@ -390,6 +390,12 @@ impl Cluster {
         self.xtask(&["kill"], &[process]);
     }
 
+    /// The same with one that may just be ending by itself.
+    pub fn kill_if_running(&self, process: &str) {
+        // It complains when there is none any more.
+        self.command(&["kill"], &[process]).output().unwrap();
+    }
+
     /// Ends one of several Stoas, counted from 0, as a crash does.
     pub fn kill_replica(&self, replica: usize) {
         self.xtask(&["kill", "--replica", &replica.to_string()], &["stoa"]);

@@ -52,7 +52,9 @@ impl Armed for Cluster {
         self.restart_with(&[(stoa_failpoint::VARIABLE, &format!("{point}={}", file.display()))]);
     }
 
-    fn recover(&mut self, _: &str) {
+    fn recover(&mut self, point: &str) {
+        // Its file is there a moment before it has ended, and what still runs is not started anew.
+        self.kill_if_running(if stoa_failpoint::SERVER.contains(&point) { "stoa" } else { "runner" });
         self.restart();
     }
 }
