@@ -297,7 +297,8 @@ impl Scheduler {
         );
         let cancel = CancellationToken::new();
         let overdue = CancellationToken::new();
-        let mut execution = Execution { services: self.services.clone(), run, journal, cancel, overdue, runner: None };
+        let services = self.services.clone();
+        let mut execution = Execution { services, run, journal, cancel, overdue, runner: None, unheard_of: Vec::new() };
         let message = "another run of the stack in the workspace is under way, and onConflict is Refuse";
         let finished = Box::pin(execution.finish(RunPhase::Failed, reason::CONFLICTING_RUN, message)).await;
         finished.map_err(|halt| ApiError::internal(format!("{halt:?}")))

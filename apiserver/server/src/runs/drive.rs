@@ -34,7 +34,7 @@ pub(crate) async fn drive(
 ) {
     let uid = run.uid().unwrap_or_default();
     let journal = Journal::new(services.log.clone(), services.clock.clone(), &uid);
-    let mut execution = Execution { services, run, journal, cancel, overdue, runner: None };
+    let mut execution = Execution { services, run, journal, cancel, overdue, runner: None, unheard_of: Vec::new() };
     let mut wait = *BACKOFF.start();
     let mut last_complaint = String::new();
     let mut unreachable_since: Option<tokio::time::Instant> = None;

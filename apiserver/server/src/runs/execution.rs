@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
+use stoa_engine::ResourceId;
 use stoa_types::{
     Run,
     delivery::{RunPhase, RunStatus},
@@ -22,6 +23,9 @@ use crate::{events::Kind, kinds::check::set_condition};
 /// How long a run that ends waits for the Backend to take its log.
 const KEEP: Duration = Duration::from_secs(5);
 
+/// So many ids are named in the message that a run ends with.
+const NAMED: usize = 10;
+
 /// One run on its way.
 #[derive(Debug)]
 pub(crate) struct Execution {
@@ -34,6 +38,8 @@ pub(crate) struct Execution {
     pub(crate) overdue: CancellationToken,
     /// Which function-runner answered last, for the next change of the status.
     pub(crate) runner: Option<String>,
+    /// The resources that it called for without hearing what became of that, once it is about to end.
+    pub(crate) unheard_of: Vec<ResourceId>,
 }
 
 impl Execution {
@@ -170,6 +176,9 @@ impl Execution {
     /// Ends the run. That it has ended is written last, so that whoever sees it sees the rest too,
     /// and a crash before leaves a run that is taken up again.
     pub(crate) async fn finish(&mut self, phase: RunPhase, reason: &str, message: &str) -> Result<(), Halt> {
+        let message = with_unheard_of(message, &self.unheard_of);
+        let message = message.as_str();
+        let unheard_of = self.unheard_of.clone();
         self.journal.note(&format!("{phase:?}"), message);
         self.journal.flush().await;
         let kind = if phase == RunPhase::Succeeded { Kind::Normal } else { Kind::Warning };
@@ -197,6 +206,10 @@ impl Execution {
             status.start_time.get_or_insert(now.clone());
             status.completion_time = Some(now.clone());
             status.log.clone_from(&log);
+            let is_unheard_of = |id: &str| unheard_of.iter().any(|unheard_of| unheard_of.0 == id);
+            for resource in status.resources.iter_mut().filter(|resource| is_unheard_of(&resource.id)) {
+                "Unknown".clone_into(&mut resource.phase);
+            }
             no_longer_waits(status);
             let type_ = if phase == RunPhase::Succeeded { reason::COMPLETE } else { reason::FAILED };
             set_condition(&mut status.conditions, type_, true, reason, message, generation);
@@ -236,6 +249,22 @@ impl Execution {
             }
         }
     }
+}
+
+/// How a run ended, with what to do about calls of which nobody heard what became of them.
+fn with_unheard_of(message: &str, ids: &[ResourceId]) -> String {
+    if ids.is_empty() {
+        return message.to_owned();
+    }
+    let named: Vec<String> = ids.iter().take(NAMED).map(|id| format!("{id:?}", id = id.0)).collect();
+    let more = ids.len() - named.len();
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!(
+        "{message}; what became of the call is not known of {}{more}: the next Run looks for that before it plans; where \
+         that cannot be found out, it says so, and somebody has to look: import what is there, or name the id in spec.retry \
+         of a Run if nothing is",
+        named.join(", ")
+    )
 }
 
 fn no_longer_waits(status: &mut RunStatus) {

@@ -4,7 +4,7 @@ use futures_util::{TryStreamExt as _, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use sha2::{Digest as _, Sha256};
-use stoa_engine::{Action, KubernetesObject, ResourceOutcome, StateResource, state::Record};
+use stoa_engine::{Action, KubernetesObject, ObjectRef, ResourceOutcome, StateResource, state::Record};
 use stoa_machinery::registry::api::Api;
 use stoa_types::{
     Resource,
@@ -45,7 +45,8 @@ pub(super) async fn record(
 ) -> Result<(), Halt> {
     // Those that are under way together share one sync of the disk.
     let run = execution.run.uid().unwrap_or_default();
-    let of_run = |entry: &Record| entry.result.as_ref().is_some_and(|result| result.run == run);
+    let of_run =
+        |entry: &Record| entry.result.as_ref().is_some_and(|result| result.run == run) || is_unheard_of(entry, &run);
     // What earlier runs changed may have been waited for by this one.
     let records = state.entries().filter(|entry| of_run(entry) || state.was_told(&entry.id)).map(|entry| {
         let release = release.filter(|_| of_run(entry));
@@ -61,29 +62,35 @@ async fn record_resource(
     entry: &Record,
     release: Option<i64>,
 ) -> Result<(), Halt> {
-    let Some(result) = entry.result.as_ref() else { return Ok(()) };
+    let result = entry.result.as_ref();
     let (stack, workspace) = (target.stack.name_any(), target.workspace.name_any());
     let mut name = resource_name(&stack, &workspace, &entry.id.0);
     let namespace = target.namespace();
     let resources = execution.services.lookup.api::<Resource>()?;
     let extension = |of: &StateResource, key| of.extensions.get(key).and_then(|v| v.as_str()).map(str::to_owned);
     let is_gone = entry.resource.is_none();
-    let phase = match result.outcome {
-        ResourceOutcome::Done if is_gone => ResourcePhase::Destroyed,
-        ResourceOutcome::Done if result.action == Action::Import => ResourcePhase::Imported,
-        ResourceOutcome::Done => ResourcePhase::Applied,
-        ResourceOutcome::Unknown => ResourcePhase::Unknown,
-        ResourceOutcome::Failed | ResourceOutcome::Skipped => ResourcePhase::Failed,
+    let is_unheard = is_unheard_of(entry, &execution.run.uid().unwrap_or_default());
+    let phase = match result.filter(|_| !is_unheard) {
+        None => ResourcePhase::Unknown,
+        Some(result) => match result.outcome {
+            ResourceOutcome::Done if is_gone => ResourcePhase::Destroyed,
+            ResourceOutcome::Done if result.action == Action::Import => ResourcePhase::Imported,
+            ResourceOutcome::Done => ResourcePhase::Applied,
+            ResourceOutcome::Unknown => ResourcePhase::Unknown,
+            ResourceOutcome::Failed | ResourceOutcome::Skipped => ResourcePhase::Failed,
+        },
     };
     let update = |resource: &mut Resource| {
         let spec = &mut resource.spec;
         spec.stack.clone_from(&stack);
         spec.workspace.clone_from(&workspace);
         spec.id.clone_from(&entry.id.0);
-        if let Some(kubernetes) = &result.kubernetes {
+        if let Some(kubernetes) = result.and_then(|result| result.kubernetes.as_ref()) {
             spec.kubernetes = Some(identity(kubernetes));
+        } else if phase == ResourcePhase::Unknown && spec.kubernetes.is_none() {
+            spec.kubernetes = called_for(entry);
         }
-        if let Some(recorded) = &entry.resource {
+        if let (Some(recorded), Some(result)) = (&entry.resource, result) {
             spec.kind = recorded.kind.to_string();
             spec.depends_on = result.depends_on.iter().map(|id| id.0.clone()).collect();
             spec.module = extension(recorded, "kusion.io/module");
@@ -95,9 +102,10 @@ async fn record_resource(
         spec.release = release.or(spec.release);
         resource.metadata.labels.get_or_insert_default().extend(target.labels());
     };
-    let health = result.health.filter(|_| !is_gone).map(|health| health.to_string());
+    let health = result.and_then(|it| it.health).filter(|_| !is_gone).map(|health| health.to_string());
+    let is_call = result.is_none_or(|result| result.action.is_call());
     let set_status = |resource: &mut Resource| {
-        let before = resource.status.take().filter(|_| !is_gone && !result.action.is_call());
+        let before = resource.status.take().filter(|_| !is_gone && !is_call);
         let health = health.clone().or(before.map(|before| before.health)).unwrap_or_default();
         resource.status = Some(ResourceStatus { phase, health });
     };
@@ -111,8 +119,13 @@ async fn record_resource(
     match updated {
         Ok(_) => {}
         Err(error) if error.code() == 404 => {
-            // A resource that was gone before it was ever recorded leaves nothing to record.
-            if is_gone && (result.kubernetes.is_none() || phase != ResourcePhase::Destroyed) {
+            // A resource that was gone before it was ever recorded leaves nothing to record; one that may be there does.
+            let is_told = match phase {
+                ResourcePhase::Unknown => true,
+                ResourcePhase::Destroyed => result.is_some_and(|result| result.kubernetes.is_some()),
+                ResourcePhase::Applied | ResourcePhase::Imported | ResourcePhase::Failed => !is_gone,
+            };
+            if !is_told {
                 return Ok(());
             }
             let mut resource =
@@ -125,6 +138,26 @@ async fn record_resource(
     }
     resources.update_status_with(&namespace, &name, set_status).await?;
     Ok(())
+}
+
+/// Whether a run called for something and nobody heard what became of it.
+pub(super) fn is_unheard_of(entry: &Record, run: &str) -> bool {
+    entry.intent.as_ref().is_some_and(|intent| intent.run == run && intent.action != Action::Import)
+}
+
+/// Which object a call was for whose result nobody heard, as far as its id and its intent say.
+fn called_for(entry: &Record) -> Option<KubernetesIdentity> {
+    let object = ObjectRef::of(&StateResource::named_by(&entry.id)?.attributes)?;
+    let clusters = entry.intent.as_ref().map(|intent| intent.place.clusters.as_slice()).unwrap_or_default();
+    Some(KubernetesIdentity {
+        cluster: clusters.last().cloned().unwrap_or_default(),
+        group: object.group,
+        version: object.version,
+        kind: object.kind,
+        namespace: object.namespace,
+        name: object.name,
+        uid: String::new(),
+    })
 }
 
 fn identity(object: &KubernetesObject) -> KubernetesIdentity {

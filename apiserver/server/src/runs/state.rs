@@ -26,7 +26,7 @@ use stoa_machinery::{
 use stoa_storage::documents::DocumentStore;
 use stoa_types::reason;
 
-use super::{Halt, documents};
+use super::{Halt, documents, resources};
 
 /// The largest record in the log, in bytes: etcd takes little more than four times as much, and the log of all runs is
 /// read whole now and then.
@@ -301,6 +301,11 @@ impl State {
     /// The resources of which there is a call whose end nobody knows.
     pub(crate) fn open(&self) -> impl Iterator<Item = &ResourceId> {
         self.entries().filter(|entry| entry.intent.is_some()).map(|entry| &entry.id)
+    }
+
+    /// The ids of the calls of a run of which nobody heard what became of them.
+    pub(crate) fn unheard_of(&self, run: &str) -> Vec<ResourceId> {
+        self.entries().filter(|entry| resources::is_unheard_of(entry, run)).map(|entry| entry.id.clone()).collect()
     }
 
     /// The state as the function-runner takes it.

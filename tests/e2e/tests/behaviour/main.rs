@@ -31,6 +31,7 @@ mod rollouts;
 mod secrets;
 mod topology;
 mod triggers;
+mod unanswered;
 mod workflows;
 mod writes;
 

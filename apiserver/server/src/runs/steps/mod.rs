@@ -74,10 +74,12 @@ pub(super) async fn take(execution: &mut Execution, target: &Target, lease: Opti
             applied = compliance::wait(execution, target).await;
         }
         if let Err(halt) = applied {
-            // What was changed until then is there, and people look for it.
-            if matches!(halt, Halt::Failed { .. } | Halt::Canceled) {
+            // What was changed until then is there, or may be, and people look for it.
+            let is_last = matches!(halt, Halt::Retry(_)) && execution.cancel.is_cancelled();
+            if is_last || matches!(halt, Halt::Failed { .. } | Halt::Canceled) {
                 state.record_health(&*log).await?;
                 resources::record(execution, target, &state, None).await?;
+                execution.unheard_of = state.unheard_of(&execution.run.uid().unwrap_or_default());
             }
             return Err(halt);
         }

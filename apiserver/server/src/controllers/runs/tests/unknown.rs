@@ -1,6 +1,8 @@
 //! Calls whose ends nobody can find out: what is told to runners of them, and by what they are settled.
 
-use stoa_proto::{FinishedEvent, Intent, IntentEvent, Problem, ResultEvent, apply_event::Event};
+use stoa_proto::{FinishedEvent, Intent, IntentEvent, Place, Problem, ResultEvent, apply_event::Event};
+use stoa_types::{Resource, delivery::ResourcePhase};
+use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::{
     fenced::{A, Conversation, Scripted},
@@ -35,6 +37,31 @@ impl World {
         self.create("Run", name, spec).await;
     }
 
+    /// Starts a run, which calls for something.
+    async fn calls(&self, run: &str, conversations: &mut UnboundedReceiver<Conversation>, call: Event) -> Conversation {
+        self.destroy(run).await;
+        let mut talk = conversations.recv().await.unwrap();
+        talk.begin("it").await;
+        talk.ask(call).await;
+        talk
+    }
+
+    /// What the one Resource says: which object it is and where, and its phase. Nothing where there is none.
+    async fn resource(&self) -> Option<(String, ResourcePhase)> {
+        let mut all = self.registry.api::<Resource>().list(Some("shop"), "").await.unwrap();
+        assert!(all.len() <= 1, "{all:?}");
+        let resource = all.pop()?;
+        let object = resource.spec.kubernetes.unwrap_or_default();
+        let object = format!("{}: {} {}/{}", object.cluster, object.kind, object.namespace, object.name);
+        assert_eq!((resource.spec.id.as_str(), resource.spec.stack.as_str()), (A, "web"));
+        Some((object, resource.status.unwrap().phase))
+    }
+
+    /// Why a run failed.
+    async fn message(&self, name: &str) -> String {
+        condition(&self.ended(name).await.conditions, reason::FAILED).unwrap().message.clone()
+    }
+
     /// The action of the call that is on record, if there is one, and what came of the last.
     async fn on_record(&self) -> (Value, Value) {
         let entries = self.services.log.scan("/stoa/state/", None).await.unwrap().entries;
@@ -48,10 +75,7 @@ impl World {
 async fn what_became_of_a_call_is_said_by_the_run_that_names_it() {
     let (address, mut conversations) = Scripted::start(&[A]).await;
     let world = World::with_runner(runner::at(address)).await.controlled();
-    world.destroy("one").await;
-    let mut talk = conversations.recv().await.unwrap();
-    talk.begin("it").await;
-    talk.ask(intent("Create")).await;
+    let mut talk = world.calls("one", &mut conversations, intent("Create")).await;
     talk.ask(result("Create", "Unknown")).await;
     talk.tell(failed("TimedOut")).await;
     let ended = world.ended("one").await;
@@ -90,13 +114,66 @@ async fn what_became_of_a_call_is_said_by_the_run_that_names_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_may_be_there_is_a_resource_until_somebody_knows_and_the_run_says_what_to_do() {
+    let (address, mut conversations) = Scripted::start(&[A]).await;
+    let world = World::with_runner(runner::at(address)).await.controlled();
+    let is = |phase: ResourcePhase| Some(("east: ConfigMap shop/a".to_owned(), phase));
+    let mut create = IntentEvent { ids: vec![A.to_owned()], action: "Create".to_owned(), ..IntentEvent::default() };
+    create.places.push(Place { clusters: vec!["east".to_owned()], ..Place::default() });
+    let advice = format!("what became of the call is not known of {A:?}: the next Run looks for that");
+
+    let mut talk = world.calls("unanswered", &mut conversations, Event::Intent(create.clone())).await;
+    assert_eq!(world.resource().await, None, "it is under way");
+    talk.ask(result("Create", "Unknown")).await;
+    talk.tell(failed("TimedOut")).await;
+    let message = world.message("unanswered").await;
+    assert!(message.contains(&advice) && message.contains("spec.retry"), "{message}");
+    assert_eq!(world.resource().await, is(ResourcePhase::Unknown));
+
+    // Nothing is there, and nothing was made.
+    let mut talk = world.calls("refused", &mut conversations, Event::Intent(create.clone())).await;
+    talk.ask(result("Create", "Failed")).await;
+    talk.tell(failed("Rejected")).await;
+    assert!(!world.message("refused").await.contains(&advice));
+    assert_eq!(world.resource().await, is(ResourcePhase::Failed));
+
+    // It was stopped before anything was heard.
+    let mut talk = world.calls("stopped", &mut conversations, Event::Intent(create.clone())).await;
+    world.change("stopped", |run| run.spec.cancel = true).await;
+    talk.tell(Event::Finished(FinishedEvent { canceled: true, ..FinishedEvent::default() })).await;
+    let ended = world.ended("stopped").await;
+    let message = &condition(&ended.conditions, reason::FAILED).unwrap().message;
+    assert!(ended.phase == RunPhase::Canceled && message.contains(&advice), "{message}");
+    assert_eq!((&*ended.resources[0].phase, world.resource().await), ("Unknown", is(ResourcePhase::Unknown)));
+
+    world.retry("gone", &[A]).await;
+    let mut talk = conversations.recv().await.unwrap();
+    talk.begin("it").await;
+    talk.carry_out(&[A]).await;
+    assert_eq!(world.ended("gone").await.phase, RunPhase::Succeeded);
+    assert_eq!(world.resource().await, is(ResourcePhase::Destroyed));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_under_way_when_the_last_runner_went_away_is_a_resource() {
+    let (address, mut conversations) = Scripted::start(&[A]).await;
+    let world = World::with_runner(runner::at(address)).await.controlled();
+    let talk = world.calls("one", &mut conversations, intent("Create")).await;
+    world.change("one", |run| run.spec.cancel = true).await;
+    // By then it was told to stop.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    drop(talk);
+    let ended = world.ended("one").await;
+    let message = &condition(&ended.conditions, reason::FAILED).unwrap().message;
+    assert!(ended.phase == RunPhase::Canceled && message.contains("what became of the call is not known"), "{message}");
+    assert_eq!(world.resource().await, Some((": ConfigMap shop/a".to_owned(), ResourcePhase::Unknown)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn import_settles_a_call_only_once_it_has_found_what_that_made() {
     let (address, mut conversations) = Scripted::start(&[A]).await;
     let world = World::with_runner(runner::at(address)).await.controlled();
-    world.destroy("one").await;
-    let mut talk = conversations.recv().await.unwrap();
-    talk.begin("it").await;
-    talk.ask(intent("Create")).await;
+    let mut talk = world.calls("one", &mut conversations, intent("Create")).await;
     talk.ask(result("Create", "Unknown")).await;
     // A call of the same run as well as of an earlier one.
     for outcome in ["Failed", "Done"] {
