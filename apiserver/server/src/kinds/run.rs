@@ -35,7 +35,7 @@ pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
             Column::new("Workspace", Cell::Path(&["spec", "workspace"]), "The workspace."),
             Column::new("Operation", Cell::Path(&["spec", "operation"]), "What is done."),
             Column::new("Phase", Cell::Path(&["status", "phase"]), "How far it is."),
-            Column::new("Progress", Cell::Compute(progress), "How many of the resources that change are done."),
+            Column::new("Progress", Cell::Compute(progress), "How many of the resources that change are done, and whether it waits for something that is out of reach."),
             Column::new("Release", Cell::Path(&["status", "release"]), "The release that it made.").kind("integer"),
             Column::age(),
             Column::new("Requester", Cell::Path(&["status", "requester", "username"]), "Who asked for it.").wide(),
@@ -65,23 +65,22 @@ pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
 
 fn progress(object: &Object) -> Value {
     let number = |field| object.get_path(&["status", "progress", field]).and_then(Value::as_i64);
-    match (number("done"), number("total")) {
-        (Some(done), Some(total)) => format!("{done}/{total}").into(),
-        _ => "".into(),
-    }
+    let done = number("done").zip(number("total")).map(|(done, total)| format!("{done}/{total}"));
+    // Nothing moves as long as something is out of reach.
+    let waiting = conditions(object).iter().any(|c| c["type"] == "Waiting" && c["reason"] == "Waiting");
+    let parts: Vec<String> = done.into_iter().chain(waiting.then(|| "waiting".to_owned())).collect();
+    parts.join(", ").into()
+}
+
+fn conditions(object: &Object) -> &[Value] {
+    let conditions = object.get_path(&["status", "conditions"]).and_then(Value::as_array);
+    conditions.map(Vec::as_slice).unwrap_or_default()
 }
 
 fn message(object: &Object) -> Value {
-    object
-        .get_path(&["status", "conditions"])
-        .and_then(Value::as_array)
-        .and_then(|list| {
-            let explains =
-                |c: &&Value| matches!(c["type"].as_str(), Some("Failed" | "Waiting")) && c["status"] == "True";
-            list.iter().find(explains)
-        })
-        .and_then(|c| c.get("message").cloned())
-        .unwrap_or(Value::Null)
+    let explains = |c: &&Value| matches!(c["type"].as_str(), Some("Failed" | "Waiting")) && c["status"] == "True";
+    let explaining = conditions(object).iter().find(explains);
+    explaining.and_then(|c| c.get("message").cloned()).unwrap_or(Value::Null)
 }
 
 #[derive(Debug)]
@@ -307,5 +306,27 @@ impl Strategy for RunStrategy {
             Admission::Update { subresource: APPROVAL, new, old } => approval::admit(context, new, old).await,
             Admission::Update { .. } | Admission::Delete(_) => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn progress_says_that_nothing_moves_where_something_is_out_of_reach() {
+        let shown = |reason: Option<&str>, numbers: Value| {
+            let conditions = reason.map(|reason| json!([{"type": "Waiting", "status": "True", "reason": reason}]));
+            let status = json!({"conditions": conditions.unwrap_or_default(), "progress": numbers});
+            let Value::Object(object) = json!({"status": status}) else { unreachable!("a map") };
+            progress(&Object(object))
+        };
+        let numbers = || json!({"total": 7, "done": 3, "failed": 0});
+        assert_eq!(shown(None, numbers()), "3/7");
+        assert_eq!(shown(Some("Waiting"), numbers()), "3/7, waiting");
+        assert_eq!(shown(Some("Waiting"), Value::Null), "waiting");
+        assert_eq!(shown(Some("AwaitingApproval"), Value::Null), "", "its phase says so");
     }
 }

@@ -20,6 +20,8 @@ const LEASE: Duration = Duration::from_secs(30);
 const RENEW: Duration = Duration::from_secs(10);
 /// How long a run waits for a source that is out of reach.
 const UNREACHABLE: Duration = Duration::from_secs(30);
+/// What is done about whatever keeps a run from going on.
+const AGAIN: &str = "it is tried again every few seconds";
 /// The shortest and longest wait before a step is tried again.
 const BACKOFF: std::ops::RangeInclusive<Duration> = Duration::from_millis(200)..=Duration::from_secs(5);
 
@@ -66,8 +68,9 @@ pub(crate) async fn drive(
                     _ => None,
                 };
                 let (Halt::Retry(complaint) | Halt::SourceUnreachable(complaint)) = &halt else { return };
-                if *complaint != last_complaint {
-                    execution.tell_waiting(complaint).await;
+                let told = format!("{complaint}; {AGAIN}");
+                if *complaint != last_complaint || !execution.tells_waiting(&told) {
+                    execution.tell_waiting(&told).await;
                     last_complaint.clone_from(complaint);
                 }
                 Err(halt)

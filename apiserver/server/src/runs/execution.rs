@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use stoa_engine::ResourceId;
 use stoa_types::{
-    Run,
+    Condition, Run,
     delivery::{RunPhase, RunStatus},
     labels, reason,
 };
@@ -53,9 +53,15 @@ impl Execution {
         self.cancel.run_until_cancelled(call).await.ok_or(Halt::Canceled)
     }
 
-    /// Changes the run's status; what is kept in `self.run` is what was stored.
+    /// Changes the run's status; what is kept in `self.run` is what was stored. Whoever has something to note does not wait
+    /// for anything that is out of reach any more.
     pub(crate) async fn update(&mut self, mut change: impl FnMut(&mut RunStatus) + Send) -> Result<(), Halt> {
-        self.change(|run| change(run.status.get_or_insert_default())).await
+        self.change(|run| {
+            let status = run.status.get_or_insert_default();
+            status.conditions.retain(|condition| !is_trouble(condition));
+            change(status);
+        })
+        .await
     }
 
     /// The same with a look at the run that is changed, of which only the status is stored.
@@ -85,14 +91,25 @@ impl Execution {
         self.journal.note(&phase, message);
     }
 
+    /// Whether the run says that this keeps it from going on.
+    pub(super) fn tells_waiting(&self, complaint: &str) -> bool {
+        status(&self.run).conditions.iter().any(|it| is_trouble(it) && it.message == complaint)
+    }
+
+    /// Tells that nothing is out of reach any more, where the run says so.
+    pub(super) async fn goes_on(&mut self) -> Result<(), Halt> {
+        if status(&self.run).conditions.iter().any(is_trouble) { self.update(|_| {}).await } else { Ok(()) }
+    }
+
     /// Tells why the run does not go on for now.
     pub(super) async fn tell_waiting(&mut self, complaint: &str) {
         tracing::warn!(run = self.run.name_any(), complaint, "the run waits");
         self.note(format!("waiting: {complaint}"));
         self.journal.flush().await;
         let generation = self.run.metadata.generation;
-        let told = self.update(|status| {
-            set_condition(&mut status.conditions, reason::WAITING, true, reason::WAITING, complaint, generation);
+        let told = self.change(|run| {
+            let conditions = &mut run.status.get_or_insert_default().conditions;
+            set_condition(conditions, reason::WAITING, true, reason::WAITING, complaint, generation);
         });
         if let Err(halt) = told.await {
             tracing::warn!(run = self.run.name_any(), ?halt, "the run's status does not show why it waits");
@@ -265,6 +282,11 @@ fn with_unheard_of(message: &str, ids: &[ResourceId]) -> String {
          of a Run if nothing is",
         named.join(", ")
     )
+}
+
+/// Whether a condition says that something is out of reach, rather than whose turn it is or who has to decide.
+fn is_trouble(condition: &Condition) -> bool {
+    condition.type_ == reason::WAITING && condition.reason == reason::WAITING
 }
 
 fn no_longer_waits(status: &mut RunStatus) {

@@ -311,13 +311,13 @@ const SOURCE_UNAVAILABLE: &str = "SourceUnavailable";
 /// What a refused call means for a run. `otherwise` is the reason when the runner gives none.
 pub(crate) fn halt(status: &Status, otherwise: &'static str) -> Halt {
     let problem = verdict::problem(status);
-    let message = problem.as_ref().map_or_else(|| status.message().to_owned(), describe);
+    let message = problem.as_ref().map_or_else(|| pool::why(status).to_owned(), describe);
     match status.code() {
         Code::Unavailable if problem.is_some_and(|p| p.reason == SOURCE_UNAVAILABLE) => {
             Halt::SourceUnreachable(message)
         }
-        Code::Unavailable | Code::ResourceExhausted | Code::DeadlineExceeded => Halt::Retry(or_code(message, status)),
-        _ if verdict::is_broken(status) => Halt::Retry(or_code(message, status)),
+        Code::Unavailable | Code::ResourceExhausted | Code::DeadlineExceeded => Halt::Retry(message),
+        _ if verdict::is_broken(status) => Halt::Retry(message),
         Code::NotFound => Halt::failed(reason::SOURCE_NOT_FOUND, message),
         Code::Aborted => Halt::failed(reason::PLAN_STALE, message),
         Code::FailedPrecondition => Halt::failed(reason::UNKNOWN_STATE, message),
@@ -327,10 +327,6 @@ pub(crate) fn halt(status: &Status, otherwise: &'static str) -> Halt {
             Halt::failed(otherwise, format!("the function-runner failed: {code:?}"))
         }
     }
-}
-
-fn or_code(message: String, status: &Status) -> String {
-    if message.is_empty() { status.code().description().to_owned() } else { message }
 }
 
 /// A problem as one sentence that names the file, resource and field it is in.

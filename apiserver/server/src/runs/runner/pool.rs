@@ -41,6 +41,8 @@ const CHECK: Duration = Duration::from_secs(2);
 const RESOLVE: Duration = Duration::from_secs(10);
 /// How soon all that is done when a call found a runner away.
 const DOUBT: Duration = Duration::from_millis(200);
+/// So many runners are named that cannot be reached.
+const NAMED: usize = 3;
 /// How long a call waits until the names are resolved for the first time.
 const PATIENCE: Duration = Duration::from_secs(6);
 
@@ -62,6 +64,8 @@ struct Member {
     to: SocketAddr,
     /// The address as metrics and logs have it.
     name: String,
+    /// The same for people, with the name that it was found by.
+    place: String,
     channel: RwLock<Channel>,
     standing: Mutex<Standing>,
     /// Whether the name has addresses of another family that are better to go to. A runner that has two addresses is
@@ -234,12 +238,14 @@ impl Pool {
     }
 
     fn member(&self, address: usize, to: SocketAddr, channel: Channel) -> Member {
-        let name = to.to_string();
+        let (name, url) = (to.to_string(), self.addresses[address].url());
         self.metrics.know(&name);
+        let place = if url.ends_with(&format!("//{name}")) { url } else { format!("{url} ({name})") };
         Member {
             address,
             to,
             name,
+            place,
             channel: RwLock::new(channel),
             standing: Mutex::new(Standing::Unknown),
             is_alternative: AtomicBool::default(),
@@ -252,7 +258,7 @@ impl Pool {
 
     /// Looks for a runner to make a call. Of two that are equally well, the process `last` is chosen.
     pub(super) fn search<'p>(&'p self, method: &'static str, last: Option<&'p str>) -> Search<'p> {
-        Search { pool: self, method, last, tried: Vec::new(), busy: None, away: None }
+        Search { pool: self, method, last, tried: Vec::new(), busy: None, away: None, unreached: Vec::new() }
     }
 }
 
@@ -309,8 +315,10 @@ pub(super) struct Search<'p> {
     tried: Vec<Arc<Member>>,
     /// What a runner said that had no time.
     busy: Option<Status>,
-    /// How a runner could not be reached.
+    /// What a runner said that is about to end.
     away: Option<Status>,
+    /// Which could not be reached, and why.
+    unreached: Vec<String>,
 }
 
 impl Search<'_> {
@@ -339,17 +347,35 @@ impl Search<'_> {
         match lent.failed(&status) {
             Verdict::Answer => return Err(status),
             Verdict::Busy => self.busy = Some(status),
-            Verdict::Away => self.away = Some(status),
+            Verdict::Away if verdict::is_of_runner(&status) => self.away = Some(status),
+            Verdict::Away => {
+                self.unreached.push(format!(
+                    "the function-runner at {} cannot be reached: {}",
+                    lent.place(),
+                    why(&status)
+                ));
+            }
         }
         Ok(())
     }
 
     /// Why there is no runner left to try.
     pub(super) fn verdict(self) -> Status {
-        self.busy
-            .or(self.away)
-            .unwrap_or_else(|| Status::unavailable(format!("no function-runner is known at {}", self.pool.addresses())))
+        let unreached = || match self.unreached.as_slice() {
+            [] => format!("no function-runner is known at {}", self.pool.addresses()),
+            all => {
+                let more = all.len().saturating_sub(NAMED);
+                let more = if more > 0 { format!("; nor can {more} others") } else { String::new() };
+                all[..all.len().min(NAMED)].join("; ") + &more
+            }
+        };
+        self.busy.or(self.away).unwrap_or_else(|| Status::unavailable(unreached()))
     }
+}
+
+/// What a status says, or else what its code means.
+pub(super) fn why(status: &Status) -> &str {
+    if status.message().is_empty() { status.code().description() } else { status.message() }
 }
 
 /// A runner that has a call to make. The call counts as its own until this is dropped.
@@ -401,9 +427,19 @@ impl Lent {
         verdict
     }
 
-    /// The same of a conversation that had begun.
-    pub(crate) fn broke(&mut self, status: &Status) {
-        self.failed(status);
+    /// Which runner it is, for people.
+    fn place(&self) -> &str {
+        &self.member.place
+    }
+
+    /// The same of a conversation that had begun; what is said of it.
+    pub(crate) fn broke(&mut self, status: Status) -> Status {
+        match self.failed(&status) {
+            Verdict::Away if !verdict::is_of_runner(&status) => {
+                Status::unavailable(format!("the function-runner at {} went away: {}", self.place(), why(&status)))
+            }
+            _ => status,
+        }
     }
 }
 

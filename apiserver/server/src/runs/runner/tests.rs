@@ -273,6 +273,20 @@ async fn a_runner_that_is_not_there_is_left_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn runners_that_cannot_be_reached_are_named() {
+    let gone = async || TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let gone = [gone().await, gone().await, gone().await, gone().await, gone().await];
+    let said = resolve(&at_each(&gone[..2])).await.unwrap_err();
+    for address in &gone[..2] {
+        let named = format!("the function-runner at http://{address} cannot be reached: ");
+        assert!(said.message().contains(&named), "{said}");
+    }
+    assert_eq!(halt(&said, reason::PLAN_FAILED), Halt::Retry(said.message().to_owned()));
+    let said = resolve(&at_each(&gone)).await.unwrap_err();
+    assert!(said.message().ends_with("; nor can 2 others"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_apply_goes_on_with_the_process_that_had_it_and_with_another_when_that_has_no_time() {
     let fakes = ["a", "b"].map(Fake::new);
     let runner = at_each(&fakes.each_ref().map(Fake::start));

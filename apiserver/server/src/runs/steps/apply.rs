@@ -84,6 +84,7 @@ pub(super) async fn apply(
     reached("head-dirty");
     let lost = || Halt::Abandoned("the run's lease is lost".to_owned());
     send(&requests, Message::Ack(grants.answer(sequence).ok_or_else(lost)?)).await?;
+    execution.goes_on().await?;
     let (_answering, events) = answered(grants.clone(), requests.clone(), events);
     let mut conversation = Conversation {
         run_uid,
@@ -192,8 +193,7 @@ impl Conversation {
                 _ = ticks.tick() => self.show(execution).await?,
                 batch = events.next() => {
                     let Some(batch) = batch else {
-                        let status = tonic::Status::unavailable("the function-runner went away");
-                        self.lent.broke(&status);
+                        let status = self.lent.broke(tonic::Status::unavailable("it said nothing of an end"));
                         return Err(runner::halt(&status, reason::APPLY_FAILED));
                     };
                     if let Some(finished) = self.hear(execution, state, batch).await? {
@@ -221,8 +221,7 @@ impl Conversation {
                 Ok(event) => event,
                 Err(status) => {
                     self.has_ended = runner::is_of_runner(&status);
-                    self.lent.broke(&status);
-                    broken = Some(status);
+                    broken = Some(self.lent.broke(status));
                     break;
                 }
             };

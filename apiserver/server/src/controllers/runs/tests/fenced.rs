@@ -1,6 +1,10 @@
 //! Function-runners that may only be cut off: what they are doing is over before another begins.
 
-use std::{net::SocketAddr, sync::Mutex, time::Instant};
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    sync::Mutex,
+    time::Instant,
+};
 
 use prost::Message as _;
 use stoa_engine::{
@@ -63,6 +67,13 @@ fn intent(ids: &[String], places: Vec<Place>) -> Event {
     Event::Intent(IntentEvent { ids: ids.to_vec(), action: "Delete".to_owned(), places })
 }
 
+/// A free port on loopback.
+const ANYWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+fn nothing_proposed() -> Proposed {
+    Arc::new(Mutex::new(Err(Status::not_found("there is none"))))
+}
+
 /// A plan that deletes these.
 pub(super) fn deleting(ids: &[&str]) -> Plan {
     let actions: Vec<Value> =
@@ -78,7 +89,7 @@ impl Scripted {
 
     /// Starts one that plans what it finds there.
     pub(super) async fn planning(planned: Planned) -> (SocketAddr, mpsc::UnboundedReceiver<Conversation>) {
-        Self::proposing(planned, Arc::new(Mutex::new(Err(Status::not_found("there is none"))))).await
+        Self::proposing(planned, nothing_proposed()).await
     }
 
     /// Starts one that finds this of a pull request.
@@ -86,7 +97,7 @@ impl Scripted {
         planned: Planned,
         proposal: Proposed,
     ) -> (SocketAddr, mpsc::UnboundedReceiver<Conversation>) {
-        Self::serve(planned, proposal, Clusters::default()).await
+        Self::serve(ANYWHERE, planned, proposal, Clusters::default()).await
     }
 
     /// Starts one that finds this in the clusters.
@@ -94,16 +105,23 @@ impl Scripted {
         planned: Planned,
         clusters: Clusters,
     ) -> (SocketAddr, mpsc::UnboundedReceiver<Conversation>) {
-        Self::serve(planned, Arc::new(Mutex::new(Err(Status::not_found("there is none")))), clusters).await
+        Self::serve(ANYWHERE, planned, nothing_proposed(), clusters).await
+    }
+
+    /// Starts one at an address that is free.
+    pub(super) async fn start_at(address: SocketAddr, ids: &[&str]) -> mpsc::UnboundedReceiver<Conversation> {
+        let planned = Arc::new(Mutex::new(deleting(ids)));
+        Self::serve(address, planned, nothing_proposed(), Clusters::default()).await.1
     }
 
     async fn serve(
+        address: SocketAddr,
         planned: Planned,
         proposal: Proposed,
         clusters: Clusters,
     ) -> (SocketAddr, mpsc::UnboundedReceiver<Conversation>) {
         let (conversations, received) = mpsc::unbounded_channel();
-        let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let incoming = TcpIncoming::bind(address).unwrap();
         let address = incoming.local_addr().unwrap();
         let service = FunctionRunnerServer::new(Self { planned, proposal, clusters, conversations });
         tokio::spawn(tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming));

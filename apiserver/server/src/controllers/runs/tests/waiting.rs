@@ -1,6 +1,11 @@
 //! What runs say that wait for their turn or a place.
 
-use super::*;
+use stoa_proto::{IntentEvent, apply_event::Event};
+
+use super::{
+    fenced::{A, Scripted},
+    *,
+};
 use crate::runs::journal::tests::Narrow;
 
 fn waits(status: &RunStatus) -> Option<(&str, &str)> {
@@ -118,4 +123,30 @@ async fn log_that_is_slow_to_take_what_is_told_keeps_nobody_from_beginning() {
     tokio::time::sleep(2 * SWEEP).await;
     world.create("Run", "three", json!({"stack": "web", "workspace": "dev", "operation": "Preview"})).await;
     tokio::time::timeout(4 * SWEEP, world.began("three")).await.expect("it begins at once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn run_names_the_runner_that_is_out_of_reach_for_as_long_as_it_is() {
+    let address = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let world = World::with_runner(runner::at(address)).await.controlled();
+    world.destroy("one").await;
+    let said = world.told("one", reason::WAITING).await;
+    assert!(said.starts_with(&format!("the function-runner at http://{address} cannot be reached: ")), "{said}");
+    assert!(said.ends_with("; it is tried again every few seconds"), "{said}");
+
+    let mut conversations = Scripted::start_at(address, &[A]).await;
+    let mut talk = conversations.recv().await.unwrap();
+    talk.begin("it").await;
+    world.until("one", |status| waits(status).is_none() && status.phase == RunPhase::Applying).await;
+    let intent = IntentEvent { ids: vec![A.to_owned()], action: "Delete".to_owned(), ..IntentEvent::default() };
+    talk.ask(Event::Intent(intent)).await;
+    drop(talk);
+    let said = world.told("one", reason::WAITING).await;
+    assert!(said.starts_with(&format!("the function-runner at http://{address} went away: ")), "{said}");
+    let mut talk = conversations.recv().await.unwrap();
+    talk.begin("it").await;
+    // Nothing came of it yet.
+    world.until("one", |status| waits(status).is_none() && status.phase == RunPhase::Applying).await;
+    talk.carry_out(&[A]).await;
+    assert_eq!(world.ended("one").await.phase, RunPhase::Succeeded);
 }
