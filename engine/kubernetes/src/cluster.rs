@@ -21,6 +21,7 @@ use tokio::{sync::OnceCell, time::Instant};
 use crate::connections::{Connection, Served};
 use crate::error::{CallError, Failure};
 use crate::target::{Api, Gvk, Target, collection_path};
+use crate::under_way::UnderWay;
 use crate::watch::Watches;
 
 /// The field manager of everything that is applied.
@@ -65,6 +66,7 @@ pub(crate) struct Cluster {
     /// Since when the server has refused calls, and did not say that it is ready.
     unready: Mutex<Option<Instant>>,
     away: Mutex<Option<Away>>,
+    under_way: UnderWay,
 }
 
 /// A server that does not answer.
@@ -143,7 +145,8 @@ impl Cluster {
         let (url, began) = (connection.url.clone(), Instant::now());
         let (described, unready, away) = (Mutex::default(), Mutex::default(), Mutex::default());
         let (turns, watches) = (Turns::unlimited(), Watches::default());
-        Self { name, url, turns, watches, connection, began, described, unready, away }
+        let under_way = UnderWay::default();
+        Self { name, url, turns, watches, connection, began, described, unready, away, under_way }
     }
 
     pub(crate) fn client(&self) -> &Client {
@@ -312,6 +315,15 @@ impl Cluster {
         self.away.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|away| away.message.clone())
     }
 
+    /// What whoever uses the cluster waits for, if it takes long: the answer to a request, or that the server is there again.
+    pub(crate) fn awaited(&self) -> Option<String> {
+        let name = &self.name;
+        match self.under_way.slow() {
+            Some(request) => Some(format!("cluster {name} does not answer: {request} is waited for")),
+            None => self.away().map(|message| format!("cluster {name} does not answer: {message}")),
+        }
+    }
+
     /// Whether the server answers, whatever it says.
     pub(crate) async fn answers(&self) -> bool {
         !matches!(self.call_once(&Method::GET, "/readyz", None).await, Err(CallError::Unreachable(_)))
@@ -422,6 +434,7 @@ impl Cluster {
             }
         };
         let _turn = self.turns.next().await;
+        let _asked = self.under_way.begin(format!("{method} {}", path.split('?').next().unwrap_or_default()));
         let answer = tokio::time::timeout(REQUEST_TIMEOUT, exchange)
             .await
             .unwrap_or_else(|_| Err(CallError::Unreachable(format!("no answer within {REQUEST_TIMEOUT:?}"))));

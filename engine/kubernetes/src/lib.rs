@@ -21,6 +21,7 @@ mod several;
 mod target;
 #[cfg(test)]
 mod testing;
+mod under_way;
 mod watch;
 mod write;
 
@@ -191,6 +192,10 @@ impl Runtime for KubernetesRuntime {
 
     fn clusters(&self) -> &Clusters {
         &self.names
+    }
+
+    fn awaited(&self) -> Vec<String> {
+        self.clusters.iter().filter_map(|cluster| cluster.awaited()).collect()
     }
 
     async fn read(&self, requests: &[ReadRequest<'_>]) -> Result<Vec<Result<Live, RuntimeError>>, RuntimeError> {

@@ -205,6 +205,11 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     /// in its place.
     async fn read(&self, requests: &[ReadRequest<'_>]) -> Result<Vec<Result<Live, RuntimeError>>, RuntimeError>;
 
+    /// What calls that take long wait for now, a sentence each, such as a cluster that does not answer.
+    fn awaited(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// What the infrastructure says of the kinds of these resources, which are not built in: of those that it has. Does
     /// as few calls outside as it can.
     ///

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use bytes::Bytes;
 use serde::Deserialize;
@@ -30,6 +30,8 @@ pub(crate) struct Runtimes {
     connections: Connections,
     /// The servers of pull requests that asked not to be asked for a while.
     pauses: Pauses,
+    /// Those of runs that are planned or applied now, by the uid of the run.
+    in_use: Arc<Mutex<HashMap<String, Vec<Weak<dyn Runtime>>>>>,
 }
 
 /// How many calls of all runs may be under way at once, by runtime.
@@ -124,7 +126,32 @@ impl Runtimes {
     /// under `cache`.
     pub(crate) fn new(kubeconfig: Option<PathBuf>, cache: PathBuf, limits: Limits) -> Self {
         let (limits, connections) = (Arc::new(limits), Connections::default());
-        Self { kubeconfig, cache, limits, connections, pauses: Pauses::default() }
+        Self { kubeconfig, cache, limits, connections, pauses: Pauses::default(), in_use: Arc::default() }
+    }
+
+    /// The runtime for everything that is wanted or recorded of a stack, for a run that may be asked [what it waits
+    /// for](Self::awaited) while it has it.
+    pub(crate) async fn of_run(
+        &self,
+        target: &Target,
+        spec: &Spec,
+        state: &State,
+    ) -> Result<Arc<dyn Runtime>, Failure> {
+        let runtime = self.of(target, spec, state).await?;
+        let mut in_use = self.in_use.lock().unwrap_or_else(PoisonError::into_inner);
+        in_use.retain(|_, runtimes| {
+            runtimes.retain(|runtime| runtime.strong_count() > 0);
+            !runtimes.is_empty()
+        });
+        in_use.entry(target.run_uid.clone()).or_default().push(Arc::downgrade(&runtime));
+        Ok(runtime)
+    }
+
+    /// What a run waits for that is planned or applied here; nothing where none is.
+    pub(crate) fn awaited(&self, run: &str) -> Option<Vec<String>> {
+        let in_use = self.in_use.lock().unwrap_or_else(PoisonError::into_inner);
+        let runtimes: Vec<Arc<dyn Runtime>> = in_use.get(run)?.iter().filter_map(Weak::upgrade).collect();
+        (!runtimes.is_empty()).then(|| runtimes.iter().flat_map(|runtime| runtime.awaited()).collect())
     }
 
     /// The runtime for everything that is wanted or recorded of a stack.

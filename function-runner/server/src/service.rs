@@ -9,10 +9,10 @@ use stoa_apply::Planning;
 use stoa_engine::Spec;
 use stoa_proto::function_runner_server::FunctionRunner;
 use stoa_proto::{
-    ApplyEvent, ApplyRequest, CompareRequest, CompareResponse, ContentRequest, ContentResponse, GenerateRequest,
-    GenerateResponse, HealthRequest, HealthResponse, LookAtComplianceRequest, LookAtComplianceResponse,
-    LookAtProposalRequest, LookRequest, LookResponse, PlanRequest, PlanResponse, Proposal, ReadFileRequest,
-    ReadFileResponse, ResolveRequest, ResolveResponse, Source, Unhealthy, apply_request,
+    ApplyEvent, ApplyRequest, AwaitedRequest, AwaitedResponse, CompareRequest, CompareResponse, ContentRequest,
+    ContentResponse, GenerateRequest, GenerateResponse, HealthRequest, HealthResponse, LookAtComplianceRequest,
+    LookAtComplianceResponse, LookAtProposalRequest, LookRequest, LookResponse, PlanRequest, PlanResponse, Proposal,
+    ReadFileRequest, ReadFileResponse, ResolveRequest, ResolveResponse, Source, Unhealthy, apply_request,
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_stream::Stream;
@@ -136,7 +136,7 @@ impl Service {
         let target = required(request.target, "target")?;
         let spec = convert::spec(&request.spec)?;
         let state = convert::state(&request.state)?;
-        let runtime = self.runtimes.of(&target, &spec, &state).await?;
+        let runtime = self.runtimes.of_run(&target, &spec, &state).await?;
         let keys = convert::digest_keys(&target)?;
         let planning = Planning {
             spec: &spec,
@@ -276,6 +276,11 @@ impl FunctionRunner for Service {
             run = target.run_name
         );
         self.call("Plan", span, Service::plan(self, request)).await
+    }
+
+    async fn awaited(&self, request: Request<AwaitedRequest>) -> Result<Response<AwaitedResponse>, Status> {
+        let awaited = self.runtimes.awaited(&request.into_inner().run_uid);
+        Ok(Response::new(AwaitedResponse { at_work: awaited.is_some(), awaited: awaited.unwrap_or_default() }))
     }
 
     type ApplyStream = Pin<Box<dyn Stream<Item = Result<ApplyEvent, Status>> + Send>>;

@@ -54,11 +54,13 @@ impl Execution {
     }
 
     /// Changes the run's status; what is kept in `self.run` is what was stored. Whoever has something to note does not wait
-    /// for anything that is out of reach any more.
+    /// for anything that is out of reach any more; while changes are made, one may be noted and another waited for.
     pub(crate) async fn update(&mut self, mut change: impl FnMut(&mut RunStatus) + Send) -> Result<(), Halt> {
         self.change(|run| {
             let status = run.status.get_or_insert_default();
-            status.conditions.retain(|condition| !is_trouble(condition));
+            if status.phase < RunPhase::Applying {
+                status.conditions.retain(|condition| !is_trouble(condition));
+            }
             change(status);
         })
         .await
@@ -98,7 +100,22 @@ impl Execution {
 
     /// Tells that nothing is out of reach any more, where the run says so.
     pub(super) async fn goes_on(&mut self) -> Result<(), Halt> {
-        if status(&self.run).conditions.iter().any(is_trouble) { self.update(|_| {}).await } else { Ok(()) }
+        if !status(&self.run).conditions.iter().any(is_trouble) {
+            return Ok(());
+        }
+        self.update(|status| status.conditions.retain(|condition| !is_trouble(condition))).await
+    }
+
+    /// Tells what the function-runner waits for that works for the run.
+    pub(super) async fn tell_awaited(&mut self, awaited: &[String]) -> Result<(), Halt> {
+        if awaited.is_empty() {
+            return self.goes_on().await;
+        }
+        let complaint = awaited.join("; ");
+        if !self.tells_waiting(&complaint) {
+            self.tell_waiting(&complaint).await;
+        }
+        Ok(())
     }
 
     /// Tells why the run does not go on for now.

@@ -98,7 +98,7 @@ impl Apply {
         let state = convert::state(&self.start.state)?;
         let done: Vec<ResourceId> = self.start.done.iter().cloned().map(ResourceId).collect();
         let owed: Vec<ResourceId> = self.start.owed.iter().cloned().map(ResourceId).collect();
-        let runtime = self.runtimes.of(&target, &spec, &state).await?;
+        let runtime = self.runtimes.of_run(&target, &spec, &state).await?;
         let parallelism = if self.start.parallelism == 0 { self.limits.parallelism } else { self.start.parallelism };
         let grant = self.conversation.grant().clone();
         let Limits { resource_timeout, health_timeout, grace, .. } = self.limits;

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "the lint knows tests, not their helpers")]
 
+mod awaited;
 mod bed;
 mod caller;
 mod delivery;

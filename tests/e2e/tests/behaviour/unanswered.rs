@@ -2,12 +2,15 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use serde_json::json;
-use stoa_e2e::fixture::Organization;
+use serde_json::{Value, json};
+use stoa_e2e::fixture::{Organization, condition};
 use stoa_e2e::{Cluster, Kubectl, Proxy, Server as _};
+
+use crate::PATIENCE;
 
 /// The end of a request that is no dry run of an apply.
 const APPLY: &str = "fieldValidation=Strict HTTP/1.1";
@@ -27,14 +30,17 @@ impl Drop for InClear {
 }
 
 impl InClear {
-    fn start(kubectl: &Kubectl) -> Self {
-        let mut kubectl = kubectl.command(&["proxy", "--port=0"]).stdout(Stdio::piped()).spawn().unwrap();
+    /// The one cluster of an organization, `far`.
+    fn start(organization: &Organization, kubectl: &Kubectl) -> Self {
+        let mut proxy = kubectl.command(&["proxy", "--port=0"]).stdout(Stdio::piped()).spawn().unwrap();
         let mut said = String::new();
-        BufReader::new(kubectl.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
+        BufReader::new(proxy.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
         let port = said.trim().rsplit_once(':').unwrap_or_else(|| panic!("no port in {said:?}")).1.parse().unwrap();
         let way = Proxy::start();
         way.lead_to(port);
-        Self { kubectl, way }
+        let far = Self { kubectl: proxy, way };
+        far.is_cluster("far", organization, kubectl);
+        far
     }
 
     /// Has the workspace of an organization lead there, and nowhere else, by this name.
@@ -89,8 +95,7 @@ fn a_create_whose_answer_is_lost_is_unknown_until_it_is_found_or_somebody_looked
     let kubectl = cluster.kubectl();
     let organization = Organization::create(&cluster);
     let namespace = organization.name.as_str();
-    let far = InClear::start(&kubectl);
-    far.is_cluster("far", &organization, &kubectl);
+    let far = InClear::start(&organization, &kubectl);
     let resource = |name: &str| {
         let found = organization.of_stack("resources", name);
         let [resource] = &found[..] else { panic!("{found:#?}") };
@@ -127,4 +132,26 @@ fn a_create_whose_answer_is_lost_is_unknown_until_it_is_found_or_somebody_looked
     organization.succeed("gone", "Apply", &format!("retry: [\"{}\"]", id(namespace, "gone")));
     assert_eq!(resource("gone"), (json!("Applied"), json!("near")));
     assert!(is_there("gone"));
+}
+
+#[test]
+fn a_run_names_the_cluster_that_does_not_answer_until_it_does() {
+    let cluster = Cluster::shared();
+    let kubectl = cluster.kubectl();
+    let organization = Organization::create(&cluster);
+    let namespace = organization.name.as_str();
+    let far = InClear::start(&organization, &kubectl);
+    organization.stack("web", &spec(namespace, "web"));
+    far.way.cut();
+    let (begin, run) = (Instant::now(), organization.start("web", "Preview", ""));
+    let said = kubectl.watch(namespace, &format!("run/{run}"), PATIENCE, |run| {
+        condition(run, "Waiting")["message"].as_str().map(str::to_owned)
+    });
+    assert!(begin.elapsed() < Duration::from_secs(15), "{:?}", begin.elapsed());
+    assert_eq!(said, "cluster far does not answer: GET /api/v1 is waited for");
+    let shown = kubectl.run(&["get", "run", &run, "--namespace", namespace, "--output=wide"]);
+    assert!(shown.contains("  waiting  ") && shown.contains(&said), "{shown}");
+    far.way.heal();
+    let ended = organization.ended(&run, PATIENCE);
+    assert_eq!((&ended["status"]["phase"], condition(&ended, "Waiting")), (&json!("Succeeded"), Value::Null));
 }

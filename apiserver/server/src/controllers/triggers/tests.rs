@@ -81,6 +81,13 @@ impl FunctionRunner for Commits {
         Err(Status::unavailable("nothing is run"))
     }
 
+    async fn awaited(
+        &self,
+        _: Request<stoa_proto::AwaitedRequest>,
+    ) -> Result<Response<stoa_proto::AwaitedResponse>, Status> {
+        Err(Status::unimplemented("nobody asks for it"))
+    }
+
     type ApplyStream = ReceiverStream<Result<ApplyEvent, Status>>;
 
     async fn apply(&self, _: Request<Streaming<ApplyRequest>>) -> Result<Response<Self::ApplyStream>, Status> {

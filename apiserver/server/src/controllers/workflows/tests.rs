@@ -128,6 +128,13 @@ impl FunctionRunner for Versions {
         Err(Status::unavailable("nothing is run"))
     }
 
+    async fn awaited(
+        &self,
+        _: Request<stoa_proto::AwaitedRequest>,
+    ) -> Result<Response<stoa_proto::AwaitedResponse>, Status> {
+        Err(Status::unimplemented("nobody asks for it"))
+    }
+
     type ApplyStream = ReceiverStream<Result<ApplyEvent, Status>>;
 
     async fn apply(&self, _: Request<Streaming<ApplyRequest>>) -> Result<Response<Self::ApplyStream>, Status> {

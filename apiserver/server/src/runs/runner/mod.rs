@@ -12,13 +12,14 @@ mod pool;
 mod tests;
 mod verdict;
 
-use std::{fmt, path::PathBuf, sync::Arc};
+use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
+use futures_util::future::join_all;
 use parking_lot::Mutex;
 use rustls_pki_types::UnixTime;
 use stoa_proto::{
-    ApplyEvent, ApplyRequest, ApplyStart, CompareRequest, CompareResponse, ContentRequest, ContentResponse,
-    GenerateRequest, GenerateResponse, HealthRequest, HealthResponse, LookAtComplianceRequest,
+    ApplyEvent, ApplyRequest, ApplyStart, AwaitedRequest, CompareRequest, CompareResponse, ContentRequest,
+    ContentResponse, GenerateRequest, GenerateResponse, HealthRequest, HealthResponse, LookAtComplianceRequest,
     LookAtComplianceResponse, LookAtProposalRequest, LookRequest, LookResponse, PlanRequest, PlanResponse, Problem,
     Proposal, ReadFileRequest, ReadFileResponse, ResolveRequest, ResolveResponse, apply_event::Event,
     apply_request::Message, function_runner_client::FunctionRunnerClient,
@@ -47,6 +48,8 @@ pub(crate) fn answerer<T>(answer: &Response<T>) -> Option<String> {
     answer.extensions().get::<Answerer>().map(|answerer| answerer.0.clone())
 }
 
+/// How long a runner may take to say what is awaited.
+const AWAITED: Duration = Duration::from_secs(2);
 /// How many messages to a runner may wait for it in an apply.
 const AHEAD: usize = 256;
 
@@ -264,6 +267,16 @@ impl Runner {
             }
         }
         Err(search.verdict())
+    }
+
+    /// What those runners say that a run waits for which plan or apply it; nothing when none does, or tells.
+    pub(crate) async fn awaited(&self, run_uid: &str) -> Option<Vec<String>> {
+        let asked = self.pool.clients().into_iter().map(|mut client| async move {
+            let request = AwaitedRequest { run_uid: run_uid.to_owned() };
+            Some(tokio::time::timeout(AWAITED, client.awaited(request)).await.ok()?.ok()?.into_inner())
+        });
+        let answers = join_all(asked).await.into_iter().flatten().filter(|answer| answer.at_work);
+        answers.map(|answer| answer.awaited).reduce(|all, more| [all, more].concat())
     }
 
     /// Begins an apply, with the process `last` if that is there, since it alone need not be waited for. Nothing has been

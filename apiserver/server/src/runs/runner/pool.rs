@@ -256,6 +256,13 @@ impl Pool {
         }
     }
 
+    /// Clients of all that are not known to be away.
+    pub(super) fn clients(&self) -> Vec<FunctionRunnerClient<Channel>> {
+        let members = self.members.read();
+        let there = members.iter().filter(|member| *member.standing.lock() != Standing::Away);
+        there.map(|member| FunctionRunnerClient::new(member.channel())).collect()
+    }
+
     /// Looks for a runner to make a call. Of two that are equally well, the process `last` is chosen.
     pub(super) fn search<'p>(&'p self, method: &'static str, last: Option<&'p str>) -> Search<'p> {
         Search { pool: self, method, last, tried: Vec::new(), busy: None, away: None, unreached: Vec::new() }

@@ -143,6 +143,13 @@ impl FunctionRunner for Fake {
         Err(Status::unimplemented("nobody asks"))
     }
 
+    async fn awaited(
+        &self,
+        _: Request<stoa_proto::AwaitedRequest>,
+    ) -> Result<Response<stoa_proto::AwaitedResponse>, Status> {
+        Err(Status::unimplemented("nobody asks for it"))
+    }
+
     type ApplyStream = ReceiverStream<Result<ApplyEvent, Status>>;
 
     /// Asks to begin, and echoes by health events what it hears then.

@@ -25,6 +25,7 @@ use stoa_types::{
 use tokio::sync::mpsc;
 
 use super::{
+    awaited::Awaited,
     grants::{Grants, Told, answered},
     proposal,
 };
@@ -182,6 +183,7 @@ impl Conversation {
         let mut deadline = Box::pin(tokio::time::sleep(Duration::MAX / 4));
         let mut ticks = tokio::time::interval(SHOW);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut awaited = Awaited::of(execution);
         loop {
             tokio::select! {
                 () = cancel.cancelled(), if !is_canceled => {
@@ -191,6 +193,7 @@ impl Conversation {
                 }
                 () = &mut deadline => return Err(Halt::Canceled),
                 _ = ticks.tick() => self.show(execution).await?,
+                said = awaited.next() => execution.tell_awaited(&said).await?,
                 batch = events.next() => {
                     let Some(batch) = batch else {
                         let status = self.lent.broke(tonic::Status::unavailable("it said nothing of an end"));

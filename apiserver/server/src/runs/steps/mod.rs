@@ -5,6 +5,7 @@
 
 mod apply;
 mod approval;
+mod awaited;
 mod compliance;
 mod deletion;
 mod drift;

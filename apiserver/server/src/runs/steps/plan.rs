@@ -20,7 +20,7 @@ use stoa_types::{
     reason,
 };
 
-use super::{deletion, import};
+use super::{awaited, deletion, import};
 use crate::runs::{Halt, documents, execution::Execution, runner, state::State, status, target::Target};
 
 /// The longest table that is in the journal, in bytes: runs/plan has it whole.
@@ -99,7 +99,7 @@ async fn planned(
         import,
     };
     let runner = execution.services.runner.clone();
-    let response = execution.unless_canceled(runner.plan(request)).await?;
+    let response = awaited::during(execution, runner.plan(request)).await?;
     let response = response.map_err(|e| runner::halt(&e, reason::PLAN_FAILED))?;
     execution.runner = runner::answerer(&response);
     let response = response.into_inner();

@@ -41,12 +41,16 @@ pub(super) type Proposed = Arc<Mutex<Result<Proposal, Status>>>;
 /// What a scripted runner finds in the clusters of a workspace, which may change meanwhile.
 pub(super) type Clusters = Arc<Mutex<Vec<stoa_proto::ReconcilerCompliance>>>;
 
+/// What a scripted runner waits for, which may change. It does not answer about a plan as long as there is something.
+pub(super) type Awaits = Arc<Mutex<Vec<String>>>;
+
 /// A runner that plans what it is told, and lets the test carry it out.
 #[derive(Debug)]
 pub(super) struct Scripted {
     planned: Planned,
     proposal: Proposed,
     clusters: Clusters,
+    awaits: Awaits,
     conversations: mpsc::UnboundedSender<Conversation>,
 }
 
@@ -108,6 +112,14 @@ impl Scripted {
         Self::serve(ANYWHERE, planned, nothing_proposed(), clusters).await
     }
 
+    /// Starts one that says what it waits for.
+    pub(super) async fn awaiting(ids: &[&str], awaits: Awaits) -> (SocketAddr, mpsc::UnboundedReceiver<Conversation>) {
+        let (conversations, received) = mpsc::unbounded_channel();
+        let (planned, proposal) = (Arc::new(Mutex::new(deleting(ids))), nothing_proposed());
+        let scripted = Self { planned, proposal, clusters: Clusters::default(), awaits, conversations };
+        (scripted.serve_at(ANYWHERE), received)
+    }
+
     /// Starts one at an address that is free.
     pub(super) async fn start_at(address: SocketAddr, ids: &[&str]) -> mpsc::UnboundedReceiver<Conversation> {
         let planned = Arc::new(Mutex::new(deleting(ids)));
@@ -121,11 +133,16 @@ impl Scripted {
         clusters: Clusters,
     ) -> (SocketAddr, mpsc::UnboundedReceiver<Conversation>) {
         let (conversations, received) = mpsc::unbounded_channel();
+        let scripted = Self { planned, proposal, clusters, awaits: Awaits::default(), conversations };
+        (scripted.serve_at(address), received)
+    }
+
+    fn serve_at(self, address: SocketAddr) -> SocketAddr {
         let incoming = TcpIncoming::bind(address).unwrap();
         let address = incoming.local_addr().unwrap();
-        let service = FunctionRunnerServer::new(Self { planned, proposal, clusters, conversations });
+        let service = FunctionRunnerServer::new(self);
         tokio::spawn(tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming));
-        (address, received)
+        address
     }
 }
 
@@ -180,10 +197,21 @@ impl FunctionRunner for Scripted {
     }
 
     async fn plan(&self, _: Request<PlanRequest>) -> Result<Response<PlanResponse>, Status> {
+        while !self.awaits.lock().unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
         let planned = self.planned.lock().unwrap().clone();
         let plan = serde_json::to_vec(&planned).unwrap().into();
         let table = render(&planned, Colour::Never);
         Ok(Response::new(PlanResponse { plan, digest: planned.digest(), table, ..PlanResponse::default() }))
+    }
+
+    async fn awaited(
+        &self,
+        _: Request<stoa_proto::AwaitedRequest>,
+    ) -> Result<Response<stoa_proto::AwaitedResponse>, Status> {
+        let awaited = self.awaits.lock().unwrap().clone();
+        Ok(Response::new(stoa_proto::AwaitedResponse { at_work: true, awaited }))
     }
 
     type ApplyStream = ReceiverStream<Result<ApplyEvent, Status>>;

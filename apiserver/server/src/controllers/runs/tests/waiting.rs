@@ -3,7 +3,7 @@
 use stoa_proto::{IntentEvent, apply_event::Event};
 
 use super::{
-    fenced::{A, Scripted},
+    fenced::{A, Awaits, Scripted},
     *,
 };
 use crate::runs::journal::tests::Narrow;
@@ -146,6 +146,37 @@ async fn run_names_the_runner_that_is_out_of_reach_for_as_long_as_it_is() {
     let mut talk = conversations.recv().await.unwrap();
     talk.begin("it").await;
     // Nothing came of it yet.
+    world.until("one", |status| waits(status).is_none() && status.phase == RunPhase::Applying).await;
+    talk.carry_out(&[A]).await;
+    assert_eq!(world.ended("one").await.phase, RunPhase::Succeeded);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn run_says_what_its_runner_waits_for_as_long_as_that_is_so() {
+    let said = "cluster east does not answer: GET /api/v1 is waited for".to_owned();
+    let awaits = Awaits::default();
+    let awaited = |what: &[&String]| *awaits.lock().unwrap() = what.iter().map(|what| (*what).clone()).collect();
+    let (address, mut conversations) = Scripted::awaiting(&[A], awaits.clone()).await;
+    let world = World::with_runner(runner::at(address)).await.controlled();
+    awaited(&[&said]);
+    let start = Instant::now();
+    world.destroy("one").await;
+    assert_eq!(world.told("one", reason::WAITING).await, said);
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    assert!(world.journal("one").await.contains(&said));
+    awaited(&[]);
+    let mut talk = conversations.recv().await.unwrap();
+    talk.begin("it").await;
+    world.until("one", |status| waits(status).is_none() && status.phase == RunPhase::Applying).await;
+
+    // What is done meanwhile says nothing of what is waited for.
+    awaited(&[&said, &said]);
+    assert_eq!(world.told("one", reason::WAITING).await, format!("{said}; {said}"));
+    let intent = IntentEvent { ids: vec![A.to_owned()], action: "Delete".to_owned(), ..IntentEvent::default() };
+    talk.ask(Event::Intent(intent)).await;
+    let status = world.until("one", |status| status.resources[0].phase == "InProgress").await;
+    assert!(waits(&status).is_some());
+    awaited(&[]);
     world.until("one", |status| waits(status).is_none() && status.phase == RunPhase::Applying).await;
     talk.carry_out(&[A]).await;
     assert_eq!(world.ended("one").await.phase, RunPhase::Succeeded);
