@@ -48,6 +48,8 @@ pub const STEP_FAILED: &str = "StepFailed";
 pub const HOOK_SUCCEEDED: &str = "HookSucceeded";
 /// A hook of a step did not let it go on, or could not be asked.
 pub const HOOK_FAILED: &str = "HookFailed";
+/// A hook of a workflow let nothing go on yet, and is called again.
+pub const HOOK_RETRIED: &str = "HookRetried";
 /// What is desired was started.
 pub const STARTED: &str = "Started";
 /// What is desired cannot be started now.

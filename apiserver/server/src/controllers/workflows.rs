@@ -4,13 +4,14 @@
 //! status, in this order. The name of a run follows from what it is for, and what it is from what was recorded before: the
 //! commits, the selected workspaces. So whoever goes on after a crash between the two last creates the same run again, and
 //! finds it. Elsewhere: which commits are deployed is found in [`versions`], whether what was deployed is healthy in
-//! [`gates`], and hooks are called in [`calls`].
+//! [`gates`], hooks are called in [`calls`], and Events are in [`told`].
 
 mod calls;
 mod gates;
 mod machine;
 mod templates;
 mod timers;
+mod told;
 mod versions;
 
 use std::{
@@ -42,7 +43,6 @@ use self::{
 };
 use super::queue::{self, ObjectKey, Trigger};
 use crate::{
-    events::Kind,
     kinds::{
         check::set_condition,
         lookup,
@@ -165,7 +165,7 @@ async fn look(services: Services, memory: Arc<Memory>, key: ObjectKey) -> Result
         return Ok(again);
     }
     match workflows.replace_status(&next).await {
-        Ok(_) => tell(&services, &workflow, &next),
+        Ok(_) => told::tell(&services, &workflow, &next),
         // Somebody wrote meanwhile, such as an approval: what was started is found again.
         Err(error) if error.code() == 409 => return Ok(Some(Duration::ZERO)),
         Err(error) if error.code() == 404 => return Ok(None),
@@ -205,7 +205,6 @@ async fn go_on(services: &Services, memory: &Memory, workflow: &mut Workflow) ->
         workflow.status = Some(state);
         return Ok(again);
     }
-    state.conditions.retain(|condition| condition.type_ != reason::WAITING);
     let is_paused = workflow.spec.paused || state.start_time.is_none();
     let (runs, waves) = (runs_of(services, workflow, &state).await?, waves_of(services, workflow, &state).await?);
     let (mut gates, mut hooks) = (HashMap::new(), HashMap::new());
@@ -498,6 +497,7 @@ fn conclude(workflow: &Workflow, state: &mut WorkflowStatus, ends: Ends, is_acti
     let has = |of: StepPhase| state.steps.iter().any(|step| step.phase == of);
     let waits: Vec<String> =
         state.steps.iter().filter(|step| step.phase == StepPhase::AwaitingApproval).map(asks).collect();
+    let again = told::retried_hooks(state);
     // Without steps, the template was not read yet.
     let has_steps = !state.steps.is_empty();
     let has_ended = state.steps.iter().all(|step| step.phase.is_terminal());
@@ -538,6 +538,7 @@ fn conclude(workflow: &Workflow, state: &mut WorkflowStatus, ends: Ends, is_acti
     tell(reason::PAUSED, reason::PAUSED, paused);
     let message = (!waits.is_empty()).then(|| machine::cut(&waits.join("; ")));
     tell(reason::AWAITING_APPROVAL, reason::AWAITING_APPROVAL, message);
+    tell(reason::WAITING, reason::HOOK_RETRIED, again);
 }
 
 /// How it ended well: `all 3 steps succeeded`, or how many of them were skipped.
@@ -574,60 +575,6 @@ fn finish(
     state.conditions.retain(|condition| !passing.contains(&condition.type_.as_str()));
     let type_ = if phase == WorkflowPhase::Succeeded { reason::COMPLETE } else { reason::FAILED };
     set_condition(&mut state.conditions, type_, true, why, message, generation);
-}
-
-/// Records what happened to the steps, and how the workflow ended.
-fn tell(services: &Services, old: &Workflow, new: &Workflow) {
-    let (before, after) = (status(old), status(new));
-    let phase_before = |name: &str| before.steps.iter().find(|step| step.name == name).map(|step| step.phase);
-    for step in &after.steps {
-        let was = phase_before(&step.name).unwrap_or_default();
-        if was == step.phase {
-            continue;
-        }
-        let (kind, why) = match step.phase {
-            StepPhase::Running if was == StepPhase::Pending => (Kind::Normal, reason::STEP_STARTED),
-            StepPhase::AwaitingApproval => (Kind::Normal, reason::AWAITING_APPROVAL),
-            StepPhase::Succeeded => (Kind::Normal, reason::STEP_SUCCEEDED),
-            StepPhase::Failed => (Kind::Warning, reason::STEP_FAILED),
-            StepPhase::Pending | StepPhase::Running | StepPhase::Skipped | StepPhase::Canceled => continue,
-        };
-        let message = if step.message.is_empty() { String::new() } else { format!(": {}", step.message) };
-        services.recorder.record(new, kind, why, format!("step {}{message}", step.name));
-    }
-    tell_hooks(services, &before, new, &after);
-    if !after.phase.is_terminal() {
-        return;
-    }
-    let ends = [(reason::COMPLETE, Kind::Normal), (reason::FAILED, Kind::Warning)];
-    for (type_, kind) in ends {
-        if let Some(end) = condition(&after.conditions, type_) {
-            services.recorder.record(new, kind, &end.reason, end.message.clone());
-        }
-    }
-}
-
-/// Records how hooks ended.
-fn tell_hooks(services: &Services, before: &WorkflowStatus, new: &Workflow, after: &WorkflowStatus) {
-    let steps = after.steps.iter().enumerate().map(|(i, step)| {
-        let known = before.steps.get(i).map_or(&[][..], |step| step.hooks.as_slice());
-        (format!("step {}", step.name), known, step.hooks.as_slice())
-    });
-    let whole = ("the workflow".to_owned(), before.hooks.as_slice(), after.hooks.as_slice());
-    for (of, known, hooks) in steps.chain([whole]) {
-        for hook in hooks {
-            let was = known.iter().find(|was| was.name == hook.name && was.wave == hook.wave);
-            let (kind, why, ended) = match hook.phase {
-                phase if was.is_some_and(|was| was.phase == phase) => continue,
-                HookPhase::Succeeded => (Kind::Normal, reason::HOOK_SUCCEEDED, "let it go on"),
-                HookPhase::Failed => (Kind::Warning, reason::HOOK_FAILED, "failed"),
-                HookPhase::Running | HookPhase::Canceled => continue,
-            };
-            let message = if hook.message.is_empty() { String::new() } else { format!(": {}", hook.message) };
-            let told = format!("hook {} of {of} {ended}{message}", hook.name);
-            services.recorder.record(new, kind, why, told);
-        }
-    }
 }
 
 /// What becomes of a workflow that has ended: it goes when it is deleted, with its runs, or when its time is over.

@@ -1,6 +1,7 @@
 //! Hooks of steps, called on loopback.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use k8s_openapi::api::core::v1::Event;
 use stoa_types::delivery::HookPhase;
 
 use super::*;
@@ -25,11 +26,22 @@ fn spec(pre: Vec<Value>, post: Vec<Value>) -> Value {
 impl World {
     async fn with_key() -> Self {
         let world = Self::new().await;
+        world.add_key().await;
+        world
+    }
+
+    async fn add_key(&self) {
         let secret = json!({"metadata": {"name": "hooks"}, "stringData": {"key": KEY}});
         let Value::Object(secret) = secret else { unreachable!("a map") };
-        let store = world.runs.registry.store("", "v1", "secrets").unwrap();
+        let store = self.runs.registry.store("", "v1", "secrets").unwrap();
         store.create(&RequestContext::internal("test"), "shop", Object(secret)).await.unwrap();
-        world
+    }
+
+    /// What the Events of a reason say, and of how many occurrences.
+    async fn events(&self, why: &str) -> Vec<(String, i32)> {
+        let all = self.runs.registry.api::<Event>().list(Some("shop"), "").await.unwrap();
+        let of = all.into_iter().filter(|event| event.reason.as_deref() == Some(why));
+        of.map(|event| (event.message.unwrap_or_default(), event.count.unwrap_or_default())).collect()
     }
 }
 
@@ -110,6 +122,27 @@ async fn a_hook_that_refuses_fails_the_step_and_says_why() {
     receiver.next().await;
     let sorry = receiver.next().await.event;
     assert_eq!((&sorry["data"]["hook"], &sorry["data"]["outcome"]), (&json!("sorry"), &json!("Failed")));
+}
+
+#[tokio::test]
+async fn a_hook_whose_secret_is_missing_is_told_until_it_is_there() {
+    let world = World::new().await;
+    let receiver = Receiver::start(|_| Reply::Code(200)).await;
+    let _controller = world.controlled();
+    world.create(spec(vec![hook(&receiver, "ask", json!({}))], vec![])).await;
+    let tried = |status: &WorkflowStatus| status.steps.iter().flat_map(|step| &step.hooks).any(|of| of.attempts > 2);
+    let waiting = world.until(tried).await;
+    let said = "hook ask of step dev is called again: key \"key\" of Secret hooks does not exist";
+    assert_eq!(told(&waiting, reason::WAITING), (reason::HOOK_RETRIED, said));
+    let since =
+        |status: &WorkflowStatus| condition(&status.conditions, reason::WAITING).unwrap().last_transition_time.0;
+    let later = world.until(|status| status.steps[0].hooks[0].attempts > 4).await;
+    assert_eq!((since(&waiting), waiting.phase), (since(&later), WorkflowPhase::Running));
+    assert_eq!(world.events(reason::HOOK_RETRIED).await, [(said.to_owned(), 1)]);
+    world.add_key().await;
+    world.run_in("dev").await;
+    let going_on = status(&world.workflow().await);
+    assert!(condition(&going_on.conditions, reason::WAITING).is_none(), "{going_on:?}");
 }
 
 #[tokio::test]
