@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::{Method, Request, header};
-use http_body_util::BodyExt as _;
 use kube::Client;
 use kube::client::Body;
 use serde::Deserialize;
@@ -18,6 +17,7 @@ use stoa_engine::Schema;
 use stoa_runtime::Turns;
 use tokio::{sync::OnceCell, time::Instant};
 
+use crate::body;
 use crate::connections::{Connection, Served};
 use crate::error::{CallError, Failure};
 use crate::target::{Api, Gvk, Target, collection_path};
@@ -40,8 +40,9 @@ const ASK: Duration = Duration::from_millis(500);
 const GIVE_UP: Duration = Duration::from_secs(60);
 /// How often one that was given up is asked all the same.
 const PROBE: Duration = Duration::from_secs(5);
-/// The most objects in one page of a list.
+/// The most objects in one page of a list, and how many times fewer are asked for where they are too large together.
 const PAGE: u32 = 500;
+const FEWER: u32 = 8;
 
 /// How a server-side apply is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -234,13 +235,18 @@ impl Cluster {
     ) -> Result<Listed, CallError> {
         let mut found = HashMap::new();
         let mut next = String::new();
+        let mut size = PAGE;
         loop {
             let page_path = if next.is_empty() {
-                format!("{collection}?limit={PAGE}")
+                format!("{collection}?limit={size}")
             } else {
-                format!("{collection}?limit={PAGE}&continue={next}")
+                format!("{collection}?limit={size}&continue={next}")
             };
             let body = match self.call(Method::GET, &page_path, None).await {
+                Err(CallError::TooLarge) if size > 1 => {
+                    size = (size / FEWER).max(1);
+                    continue;
+                }
                 // The token is older than the server's history: begin again, without pages.
                 Err(CallError::Status(failure)) if failure.code == 410 && !next.is_empty() => {
                     found.clear();
@@ -351,7 +357,7 @@ impl Cluster {
                 let since = away.as_ref().map_or(now, |away| away.since);
                 Some(Away { since, asked: now, message: message.clone() })
             }
-            Ok(_) | Err(CallError::Status(_) | CallError::GivenUp(_)) => None,
+            Ok(_) | Err(CallError::Status(_) | CallError::TooLarge | CallError::GivenUp(_)) => None,
         };
     }
 
@@ -384,7 +390,7 @@ impl Cluster {
             }
             let pause = match &err {
                 CallError::Status(failure) if attempt < ATTEMPTS => pause(failure, attempt),
-                CallError::Status(_) | CallError::Unreachable(_) | CallError::GivenUp(_) => None,
+                CallError::Status(_) | CallError::Unreachable(_) | CallError::TooLarge | CallError::GivenUp(_) => None,
             };
             let Some(pause) = pause else { return Err(err) };
             tracing::debug!(cluster = self.name, %method, path, ?pause, "the server asks to come again");
@@ -423,9 +429,9 @@ impl Cluster {
             let code = response.status().as_u16();
             let retry_after =
                 response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
-            let body = response.into_body().collect().await?.to_bytes();
+            let body = body::read(response.into_body()).await?;
             if (200..300).contains(&code) {
-                Ok(body.to_vec())
+                Ok(body)
             } else {
                 if matches!(code, 401 | 403) {
                     self.connection.refuse();
@@ -506,7 +512,7 @@ mod tests {
         let code = match cluster.get("/api/v1/namespaces/shop").await {
             Ok(_) => 200,
             Err(CallError::Status(failure)) => failure.code,
-            Err(CallError::Unreachable(why) | CallError::GivenUp(why)) => panic!("{why}"),
+            Err(error) => panic!("{error:?}"),
         };
         (code, called.load(SeqCst), start.elapsed())
     }
@@ -555,6 +561,37 @@ mod tests {
             assert!(got.unwrap().is_some());
         }
         assert_eq!((most.load(SeqCst), now.load(SeqCst)), (4, 0));
+    }
+
+    /// A cluster that answers a list with objects of 16 MiB each, as many as are asked for.
+    fn of_large_objects() -> Cluster {
+        let server = tower::service_fn(|request: Request<Body>| {
+            let limit = request.uri().query().and_then(|query| query.strip_prefix("limit=")?.split('&').next());
+            let count: usize = limit.map_or(3, |limit| limit.parse().unwrap());
+            let large = "x".repeat(body::LARGEST / 2);
+            let items: Vec<Value> =
+                (0..count.min(3)).map(|n| json!({"metadata": {"name": format!("w{n}")}, "large": large})).collect();
+            let list = if limit.is_some() { json!({"items": items}) } else { json!({"all": items}) };
+            std::future::ready(Ok::<_, std::convert::Infallible>(http::Response::new(Body::from(
+                list.to_string().into_bytes(),
+            ))))
+        });
+        Cluster::new("main".to_owned(), Connection::new(String::new(), Client::new(server, "default")))
+    }
+
+    #[tokio::test]
+    async fn answers_are_read_as_far_as_there_is_room() {
+        let cluster = of_large_objects();
+        let error = cluster.get("/api/v1/namespaces/shop").await.unwrap_err();
+        assert!(matches!(error, CallError::TooLarge), "{error:?}");
+        let said = error.into_runtime("main", &stoa_engine::Sensitive::default());
+        assert_eq!(said.to_string(), "cluster main: the answer is larger than 32 MiB and was not read");
+        assert!(said.is_unanswered(), "what was asked for may have been done");
+        assert_eq!(cluster.away(), None, "it answers");
+        // What is too large together is asked for in smaller pages.
+        let widgets = Gvk { group: "example.com".to_owned(), version: "v1".to_owned(), kind: "Widget".to_owned() };
+        let listed = cluster.list(&widgets, "/apis/example.com/v1/widgets", &|_| true).await.unwrap();
+        assert_eq!(listed.objects.keys().collect::<Vec<_>>(), ["w0"]);
     }
 
     #[test]

@@ -7,6 +7,8 @@ use stoa_engine::conflict::FORCE;
 use stoa_engine::{FieldConflict, Sensitive};
 use stoa_runtime::RuntimeError;
 
+use crate::body::LARGEST;
+
 /// Why a call to a kube-apiserver failed.
 #[derive(Clone, Debug)]
 pub(crate) enum CallError {
@@ -14,6 +16,8 @@ pub(crate) enum CallError {
     Status(Failure),
     /// It could not be reached, did not answer in time or answered with nonsense.
     Unreachable(String),
+    /// It answered with more than there is room for.
+    TooLarge,
     /// It was not asked, because it has not answered for long: what came of the last call.
     GivenUp(String),
 }
@@ -156,7 +160,7 @@ impl CallError {
     pub(crate) fn after_a_call(self) -> Self {
         match self {
             Self::GivenUp(message) => Self::Unreachable(message),
-            Self::Status(_) | Self::Unreachable(_) => self,
+            Self::Status(_) | Self::Unreachable(_) | Self::TooLarge => self,
         }
     }
 
@@ -166,6 +170,9 @@ impl CallError {
             Self::Unreachable(message) => {
                 RuntimeError::Unavailable { message: format!("cluster {cluster}: {}", sensitive.redact(&message)) }
             }
+            Self::TooLarge => RuntimeError::Unavailable {
+                message: format!("cluster {cluster}: the answer is larger than {} MiB and was not read", LARGEST >> 20),
+            },
             Self::GivenUp(message) => RuntimeError::GivenUp {
                 message: format!("cluster {cluster} has not answered for long: {}", sensitive.redact(&message)),
             },

@@ -7,6 +7,7 @@
 //!
 //! **Invariant:** no message holds a value of a Secret or of a kubeconfig.
 
+mod body;
 mod cluster;
 mod connect;
 mod connections;

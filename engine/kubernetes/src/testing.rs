@@ -134,6 +134,14 @@ impl Server {
         }
     }
 
+    /// Begins an event to all watches that is larger than anybody reads, and never ends it.
+    pub(crate) fn tell_too_much(&self) {
+        let endless = Bytes::from(vec![b'x'; crate::body::LARGEST]);
+        for open in &self.kept().watches {
+            let _ = open.lines.send(endless.clone());
+        }
+    }
+
     /// Ends the watches that are open.
     pub(crate) fn end_watches(&self) {
         self.kept().watches.clear();

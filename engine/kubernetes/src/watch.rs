@@ -10,8 +10,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use futures_util::{AsyncBufReadExt as _, StreamExt as _};
 use http::Request;
+use kube::client::Body;
 use kube::core::Status;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -20,8 +20,9 @@ use tokio::sync::watch::{Receiver, Sender};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+use crate::body;
 use crate::cluster::{Cluster, Readiness};
-use crate::error::CallError;
+use crate::error::{CallError, Failure};
 use crate::target::{Api, Gvk, Target, collection_path};
 
 /// How long one watch lasts before it is renewed.
@@ -345,7 +346,9 @@ impl From<CallError> for Ended {
         match &error {
             CallError::Status(failure) if failure.code == 410 => Self::Behind,
             CallError::Status(failure) if !matches!(failure.code, 408 | 429 | 500..) => Self::Failed(error),
-            CallError::Status(_) | CallError::Unreachable(_) | CallError::GivenUp(_) => Self::Away(error),
+            CallError::Status(_) | CallError::Unreachable(_) | CallError::TooLarge | CallError::GivenUp(_) => {
+                Self::Away(error)
+            }
         }
     }
 }
@@ -440,6 +443,19 @@ struct PeekMeta {
     resource_version: String,
 }
 
+/// Begins a watch; what it tells.
+async fn begin(cluster: &Cluster, path: &str) -> Result<Body, CallError> {
+    let request = Request::get(path).body(Body::empty());
+    let request = request.map_err(|error| CallError::Unreachable(error.to_string()))?;
+    let response = cluster.client().send(request).await?;
+    let status = response.status();
+    if status.is_success() {
+        return Ok(response.into_body());
+    }
+    let said = body::read(response.into_body()).await?;
+    Err(CallError::Status(Failure::new(status.as_u16(), None, &said)))
+}
+
 /// One watch from a version on. Of the objects only those are decoded that somebody waits for.
 async fn watch(cluster: &Cluster, scope: &Scope, waiting: &Waiting, mut version: String) -> Ended {
     let only = scope.alone.as_ref().map(|name| format!("&fieldSelector=metadata.name%3D{name}")).unwrap_or_default();
@@ -448,19 +464,19 @@ async fn watch(cluster: &Cluster, scope: &Scope, waiting: &Waiting, mut version:
         scope.collection,
         WATCH.as_secs()
     );
-    let request = match Request::get(path).body(Vec::new()) {
-        Ok(request) => request,
-        Err(error) => return Ended::Failed(CallError::Unreachable(error.to_string())),
-    };
-    let lines = match tokio::time::timeout(GRACE, cluster.client().request_stream(request)).await {
-        Ok(Ok(lines)) => lines,
-        Ok(Err(error)) => return Ended::from(CallError::from(error)),
+    let mut lines = match tokio::time::timeout(GRACE, begin(cluster, &path)).await {
+        Ok(Ok(body)) => body::lines(body),
+        Ok(Err(error)) => return Ended::from(error),
         Err(_) => return Ended::Away(CallError::Unreachable(format!("no answer within {GRACE:?}"))),
     };
-    let mut lines = std::pin::pin!(lines.lines());
-    while let Ok(Some(Ok(line))) = tokio::time::timeout(WATCH + GRACE, lines.next()).await {
+    while let Ok(next) = tokio::time::timeout(WATCH + GRACE, body::next_line(&mut lines)).await {
+        let line = match next {
+            Ok(Some(line)) => line,
+            Ok(None) => break,
+            Err(error) => return Ended::from(error),
+        };
         // Whatever it is that cannot be read, it is asked for again.
-        let Ok(event) = serde_json::from_str::<Event<'_>>(&line) else { break };
+        let Ok(event) = serde_json::from_slice::<Event<'_>>(&line) else { break };
         if event.kind == "ERROR" {
             let status: Result<Status, _> = serde_json::from_str(event.object.get());
             if status.is_ok_and(|status| status.code == 410) {

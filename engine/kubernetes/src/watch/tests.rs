@@ -298,3 +298,17 @@ async fn what_is_to_be_looked_at_still_is_when_a_look_was_given_up() {
     let state = tokio::time::timeout(Duration::from_secs(60), late.next()).await.expect("it is not lost");
     assert_eq!(state.unwrap().unwrap()["status"]["conditions"][0]["status"], json!("True"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_event_without_an_end_is_read_as_far_as_there_is_room() {
+    let server = Server::default();
+    let runtime = Arc::new(server.runtime());
+    let desired = applied(&server, &runtime, 1).await.remove(0);
+    let waiting = wait(&runtime, desired);
+    settle().await;
+    server.tell_too_much();
+    server.set_ready("shop", "w0", "True");
+    let start = tokio::time::Instant::now();
+    assert_eq!(waiting.await.unwrap().unwrap(), Health::Current);
+    assert!(start.elapsed() < Duration::from_secs(30), "it is asked for again at once: {:?}", start.elapsed());
+}
