@@ -7,10 +7,10 @@ use std::time::Duration;
 use ring::hmac;
 use serde_json::Value;
 use stoa_e2e::fixture::{Organization, condition, config_maps};
-use stoa_e2e::{Cluster, Server as _, eventually, run};
+use stoa_e2e::{Cluster, Server as _, eventually, run, unique};
 use stoa_git::testing::GitServer;
 
-use crate::PATIENCE;
+use crate::{PATIENCE, approvals::may_use};
 
 const PASSWORD: &str = "opens-the-repository";
 const TOKEN: &str = "signs-the-deliveries";
@@ -149,4 +149,83 @@ spec: {{project: pushed, workspaces: [{name}], trigger: Apply}}
     assert!(message.contains(&broken[..8]) && message.contains("not started again"), "{message}");
     std::thread::sleep(Duration::from_secs(2));
     assert_eq!(runs().len(), 4);
+}
+
+/// Longer than a push takes to be seen and acted on, where a source is looked at every second.
+const SEEN: Duration = Duration::from_secs(3);
+
+#[test]
+fn push_is_previewed_and_never_applied_with_the_trigger_preview_of_somebody_who_may_no_more() {
+    let cluster = Cluster::shared();
+    let admin = cluster.kubectl();
+    let organization = Organization::create(&cluster);
+    let name = &organization.name;
+    let namespace = format!("{name}-web");
+    let first = organization.stack("web", &config_maps(&namespace, 1, "a"));
+    let ann_name = unique("ann");
+    let ann = admin.impersonate(&ann_name);
+    may_use(&admin, &organization, &ann_name);
+    admin.apply(&format!(
+        "apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {{name: planner, namespace: {name}}}
+rules:
+- {{apiGroups: [config.stoa.dev], resources: [stacks], verbs: [get, patch]}}
+- {{apiGroups: [config.stoa.dev], resources: [stacks/preview], verbs: [create]}}
+- {{apiGroups: [delivery.stoa.dev], resources: [runs], verbs: [create]}}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {{name: planner, namespace: {name}}}
+roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: Role, name: planner}}
+subjects: [{{apiGroup: rbac.authorization.k8s.io, kind: User, name: {ann_name}}}]
+"
+    ));
+    let [to_preview, to_apply] = ["Preview", "Apply"].map(|to| format!(r#"--patch={{"spec":{{"trigger":"{to}"}}}}"#));
+    let [to_preview, to_apply] = [&to_preview, &to_apply]
+        .map(|patch| ["patch", "stack/web", "--namespace", name, "--type=merge", patch.as_str()]);
+    eventually("she may have previews started", PATIENCE, || ann.succeeds(&to_preview).then_some(()));
+    let refused = ann.refused(&to_apply);
+    assert!(refused.contains("stacks/apply"), "{refused}");
+
+    let started = || {
+        let mut runs = organization.of_stack("runs", "web");
+        runs.retain(|run| run["status"]["requester"]["username"] == "system:stoa:trigger");
+        runs
+    };
+    let planned = |commit: &str| {
+        let is_planned = |run: &Value| run["spec"]["version"] == commit && run["status"]["phase"] == "Succeeded";
+        eventually(&format!("{commit} is planned"), PATIENCE, || started().into_iter().find(is_planned))
+    };
+    let run = planned(&first);
+    assert_eq!(run["status"]["plan"]["summary"]["create"], 2, "{run:#}");
+    let set_by = &run["status"]["requester"]["extra"]["stoa.dev/trigger-set-by"][0];
+    assert_eq!((&run["spec"]["operation"], set_by), (&"Preview".into(), &ann_name.as_str().into()), "{run:#}");
+    assert!(!admin.succeeds(&["get", "namespace", &namespace]), "a preview creates nothing");
+
+    // What somebody applies by hand is left as it is by all that is pushed afterwards.
+    organization.succeed("web", "Apply", "");
+    let live = || admin.get(&["configmap/c0", "--namespace", &namespace]);
+    let before = live();
+    let second = organization.stack("web", &config_maps(&namespace, 1, "b"));
+    let summary = planned(&second)["status"]["plan"]["summary"].clone();
+    assert_eq!((&summary["update"], &summary["unchanged"]), (&1.into(), &1.into()), "{summary}");
+    let elsewhere = organization.source.commit("apps/other/spec.yaml", "resources: []\n");
+    let source = || admin.get(&["source/config", "--namespace", name])["status"]["observedCommit"].clone();
+    eventually("the commit is seen", PATIENCE, || (source() == *elsewhere).then_some(()));
+    organization.source.commit("apps/web/spec.yaml", &config_maps(&namespace, 1, "c"));
+    let last = organization.source.commit("apps/web/spec.yaml", &config_maps(&namespace, 3, "d"));
+    assert_eq!(planned(&last)["status"]["plan"]["summary"]["create"], 2);
+    std::thread::sleep(SEEN);
+    let runs = started();
+    assert!(runs.iter().all(|run| run["spec"]["operation"] == "Preview"), "{runs:#?}");
+    assert!(!runs.iter().any(|run| run["spec"]["version"] == *elsewhere), "{runs:#?}");
+    assert_eq!(live()["metadata"]["resourceVersion"], before["metadata"]["resourceVersion"]);
+    assert_eq!(organization.of_stack("releases", "web").len(), 1);
+    let told = condition(&admin.get(&["stack/web", "--namespace", name]), "Triggered");
+    assert!(told["message"].as_str().is_some_and(|message| message.contains(&last[..8])), "{told}");
+
+    // It is the trigger that says so: with the other one the same commit is applied.
+    admin.run(&to_apply);
+    eventually("the commit is applied", PATIENCE, || (live()["data"]["value"] == "d").then_some(()));
 }
