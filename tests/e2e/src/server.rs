@@ -365,6 +365,14 @@ impl Cluster {
         Self::start_with(&[])
     }
 
+    /// A new one without Stoa, as one of the clusters that is deployed to.
+    pub fn without_stoa() -> Self {
+        let own = tempfile::tempdir().unwrap();
+        let cluster = Self { dir: own.path().join("cluster"), own: Some(own) };
+        cluster.xtask(&["up"], &["--unsafe-no-fsync"]);
+        cluster
+    }
+
     /// A new one with so many Stoas on its etcd, whose processes the test may kill.
     pub fn replicated(replicas: usize) -> Self {
         Self::start_with(&["--replicas", &replicas.to_string()])

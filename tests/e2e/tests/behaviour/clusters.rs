@@ -1,16 +1,30 @@
-//! One run that goes to two clusters: the one around the server, and a server of its own that has a kubeconfig in a Secret.
+//! One run that goes to two clusters: the one around the server, and another one that has a kubeconfig in a Secret, which is
+//! a server of ours where it has to end, and a kube-apiserver otherwise.
 
 use std::fs;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use base64::Engine as _;
 use serde_json::Value;
 use stoa_e2e::fixture::{Organization, condition};
 use stoa_e2e::{Cluster, Kubectl, Server as _, Standalone};
 
+/// The second control plane, which the tests of this file share. It ends with the last of them.
+fn second() -> Arc<Cluster> {
+    static SHARED: Mutex<Weak<Cluster>> = Mutex::new(Weak::new());
+    // A test that failed to start it leaves nothing behind that the next one could not begin with.
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    shared.upgrade().unwrap_or_else(|| {
+        let cluster = Arc::new(Cluster::without_stoa());
+        *shared = Arc::downgrade(&cluster);
+        cluster
+    })
+}
+
 /// A workspace that has both clusters: the cluster around the server is the first.
-fn add_cluster(organization: &Organization, kubectl: &Kubectl, other: &Standalone) {
+fn add_cluster(organization: &Organization, kubectl: &Kubectl, other: &Kubectl) {
     let name = &organization.name;
-    let kubeconfig = base64::prelude::BASE64_STANDARD.encode(fs::read(other.data().join("kubeconfig")).unwrap());
+    let kubeconfig = base64::prelude::BASE64_STANDARD.encode(fs::read(&other.kubeconfig).unwrap());
     kubectl.apply(&format!(
         "apiVersion: v1
 kind: Secret
@@ -78,7 +92,7 @@ fn one_run_goes_to_two_clusters_and_a_plan_says_which_does_not_answer() {
     let mut other = Standalone::start();
     let (here, there) = (cluster.kubectl(), other.kubectl());
     let organization = Organization::create(&cluster);
-    add_cluster(&organization, &here, &other);
+    add_cluster(&organization, &here, &there);
     let namespace = format!("{}-web", organization.name);
 
     organization.stack("web", &spec(&namespace, "a", true));
@@ -120,4 +134,198 @@ fn one_run_goes_to_two_clusters_and_a_plan_says_which_does_not_answer() {
         secret.lines().find_map(|line| line.trim().strip_prefix("client-key-data:")).unwrap().trim().trim_matches('"');
     let runs = here.run(&["get", "runs,stacks,workspaces,resources", "--namespace", &organization.name, "-o", "yaml"]);
     assert!(key.len() > 40 && !runs.contains(key));
+}
+
+/// Kinds of Kubernetes in both clusters. Values go over and back: the Deployment in the east has the address of the Service
+/// here, and the ConfigMap here has the uid of that Deployment. Of the kind Widget each cluster has a definition of its
+/// own: here its objects are in namespaces, in the east they are not.
+fn kinds(namespace: &str, group: &str) -> String {
+    let definition = |suffix: &str, cluster: &str, scope: &str| {
+        format!(
+            "- id: apiextensions.k8s.io/v1:CustomResourceDefinition:widgets.{group}{suffix}
+  type: Kubernetes
+  extensions: {{cluster: {cluster}}}
+  attributes:
+    apiVersion: apiextensions.k8s.io/v1
+    kind: CustomResourceDefinition
+    metadata: {{name: widgets.{group}}}
+    spec:
+      group: {group}
+      scope: {scope}
+      names: {{kind: Widget, plural: widgets, singular: widget, listKind: WidgetList}}
+      versions:
+      - name: v1
+        served: true
+        storage: true
+        schema: {{openAPIV3Schema: {{type: object, x-kubernetes-preserve-unknown-fields: true}}}}
+"
+        )
+    };
+    let account = "system:serviceaccount";
+    format!(
+        "resources:
+- id: v1:Namespace:{namespace}
+  type: Kubernetes
+  attributes: {{apiVersion: v1, kind: Namespace, metadata: {{name: {namespace}}}}}
+- id: v1:Service:{namespace}:web
+  type: Kubernetes
+  attributes:
+    apiVersion: v1
+    kind: Service
+    metadata: {{name: web, namespace: {namespace}}}
+    spec: {{selector: {{app: web}}, ports: [{{name: http, port: 80}}]}}
+- id: v1:ConfigMap:{namespace}:back
+  type: Kubernetes
+  attributes:
+    apiVersion: v1
+    kind: ConfigMap
+    metadata: {{name: back, namespace: {namespace}}}
+    data: {{uid: \"${{kusion_path.apps/v1:Deployment:{namespace}:web/east.metadata.uid}}\"}}
+- id: {group}/v1:Widget:{namespace}:w
+  type: Kubernetes
+  dependsOn: [\"apiextensions.k8s.io/v1:CustomResourceDefinition:widgets.{group}\"]
+  attributes: {{apiVersion: {group}/v1, kind: Widget, metadata: {{name: w, namespace: {namespace}}}, spec: {{at: here}}}}
+- id: v1:Namespace:{namespace}/east
+  type: Kubernetes
+  extensions: {{cluster: east}}
+  attributes: {{apiVersion: v1, kind: Namespace, metadata: {{name: {namespace}}}}}
+- id: v1:ServiceAccount:{namespace}:web/east
+  type: Kubernetes
+  extensions: {{cluster: east}}
+  attributes: {{apiVersion: v1, kind: ServiceAccount, metadata: {{name: web, namespace: {namespace}}}}}
+- id: rbac.authorization.k8s.io/v1:Role:{namespace}:web/east
+  type: Kubernetes
+  extensions: {{cluster: east}}
+  attributes:
+    apiVersion: rbac.authorization.k8s.io/v1
+    kind: Role
+    metadata: {{name: web, namespace: {namespace}}}
+    rules: [{{apiGroups: [\"\"], resources: [configmaps], verbs: [get]}}]
+- id: rbac.authorization.k8s.io/v1:RoleBinding:{namespace}:web/east
+  type: Kubernetes
+  extensions: {{cluster: east}}
+  attributes:
+    apiVersion: rbac.authorization.k8s.io/v1
+    kind: RoleBinding
+    metadata: {{name: web, namespace: {namespace}}}
+    roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: Role, name: web}}
+    subjects: [{{apiGroup: rbac.authorization.k8s.io, kind: User, name: \"{account}:{namespace}:web\"}}]
+- id: apps/v1:Deployment:{namespace}:web/east
+  type: Kubernetes
+  extensions: {{cluster: east}}
+  attributes:
+    apiVersion: apps/v1
+    kind: Deployment
+    metadata: {{name: web, namespace: {namespace}}}
+    spec:
+      # There are no nodes.
+      replicas: 0
+      selector: {{matchLabels: {{app: web}}}}
+      template:
+        metadata: {{labels: {{app: web}}}}
+        spec:
+          serviceAccountName: web
+          containers:
+          - name: web
+            image: example.com/web:1
+            env: [{{name: UPSTREAM, value: \"${{kusion_path.v1:Service:{namespace}:web.spec.clusterIP}}:80\"}}]
+- id: {group}/v1:Widget:w/east
+  type: Kubernetes
+  extensions: {{cluster: east}}
+  dependsOn: [\"apiextensions.k8s.io/v1:CustomResourceDefinition:widgets.{group}/east\"]
+  attributes: {{apiVersion: {group}/v1, kind: Widget, metadata: {{name: w}}, spec: {{at: there}}}}
+{}{}",
+        definition("", "main", "Namespaced"),
+        definition("/east", "east", "Cluster")
+    )
+}
+
+/// When a request of this kind for an object was first taken, and not as a dry run.
+fn asked(cluster: &Cluster, verbs: &[&str], resource: &str, namespace: &str, name: &str) -> String {
+    let is_it = |event: &Value| {
+        let object = &event["objectRef"];
+        verbs.contains(&event["verb"].as_str().unwrap_or_default())
+            && (&object["resource"], &object["namespace"], &object["name"])
+                == (&resource.into(), &namespace.into(), &name.into())
+            && !event["requestURI"].as_str().is_some_and(|uri| uri.contains("dryRun="))
+    };
+    let audit = cluster.audit();
+    let event = audit.iter().find(|event| is_it(event));
+    let event = event.unwrap_or_else(|| panic!("{verbs:?} of {resource} {name} is not in the audit log"));
+    event["requestReceivedTimestamp"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn kinds_of_kubernetes_go_to_two_clusters_in_the_order_of_their_dependencies_and_drift_and_go_from_each() {
+    let (cluster, other) = (Cluster::shared(), second());
+    let (here, there) = (cluster.kubectl(), other.kubectl());
+    let organization = Organization::create(&cluster);
+    add_cluster(&organization, &here, &there);
+    let (name, namespace) = (&organization.name, format!("{}-web", organization.name));
+    let group = format!("{name}.example.com");
+    let spec = kinds(&namespace, &group);
+
+    organization.stack("web", &spec);
+    let first = organization.succeed("web", "Apply", "");
+    assert_eq!(first["status"]["plan"]["summary"]["create"], 12, "{first:#}");
+    let get = |kubectl: &Kubectl, what: &str| kubectl.get(&[what, "--namespace", &namespace]);
+    let address = get(&here, "service/web")["spec"]["clusterIP"].as_str().unwrap().to_owned();
+    let deployment = get(&there, "deployment/web");
+    let upstream = &deployment["spec"]["template"]["spec"]["containers"][0]["env"][0]["value"];
+    assert_eq!(upstream, &format!("{address}:80"));
+    assert_eq!(get(&here, "configmap/back")["data"]["uid"], deployment["metadata"]["uid"]);
+    assert_eq!(get(&here, &format!("widgets.{group}/w"))["metadata"]["namespace"], namespace.as_str());
+    let widget = there.get(&[&format!("widgets.{group}/w")]);
+    assert_eq!((&widget["spec"]["at"], &widget["metadata"]["namespace"]), (&"there".into(), &Value::Null));
+    for (kubectl, what) in [(&here, "deployment/web"), (&there, "service/web"), (&there, "configmap/back")] {
+        assert!(!kubectl.succeeds(&["get", what, "--namespace", &namespace]), "{what} is in the other cluster, too");
+    }
+    let made = ["patch", "create"];
+    let order = [
+        asked(&cluster, &made, "services", &namespace, "web"),
+        asked(&other, &made, "deployments", &namespace, "web"),
+        asked(&cluster, &made, "configmaps", &namespace, "back"),
+    ];
+    assert!(order.is_sorted(), "{order:?}");
+    let again = organization.succeed("web", "Preview", "");
+    assert_eq!(again["status"]["plan"]["summary"]["unchanged"], 12, "{again:#}");
+
+    // Somebody changes and removes objects there; those of the same kinds here are as they were.
+    there.run(&["scale", "deployment/web", "--replicas=2", "--namespace", &namespace]);
+    there.run(&["delete", &format!("widgets.{group}/w")]);
+    let refresh = organization.succeed("web", "Refresh", "");
+    let drifted = condition(&here.get(&["stack/web", "--namespace", name]), "Drifted");
+    let message = drifted["message"].as_str().unwrap_or_default();
+    let begin = format!("workspace {name}: 2 resources moved away from release 1: ");
+    assert!(drifted["status"] == "True" && message.starts_with(&begin), "{refresh:#}\n{drifted}");
+    for id in [format!("apps/v1:Deployment:{namespace}:web/east"), format!("{group}/v1:Widget:w/east")] {
+        assert!(message.contains(&id), "{message}");
+    }
+    let mended = organization.succeed("web", "Apply", "");
+    let summary = &mended["status"]["plan"]["summary"];
+    assert_eq!((&summary["update"], &summary["create"]), (&1.into(), &1.into()), "{mended:#}");
+    assert_eq!(get(&there, "deployment/web")["spec"]["replicas"], 0);
+    assert!(there.succeeds(&["get", &format!("widgets.{group}/w")]));
+    assert_eq!(condition(&here.get(&["stack/web", "--namespace", name]), "Drifted")["status"], "False");
+
+    // What is dropped goes from the cluster that it was in, and from it alone.
+    let kept = spec.split("- id: ").filter(|part| !part.contains("/v1:Widget:"));
+    organization.stack("web", &kept.collect::<Vec<_>>().join("- id: "));
+    let pruned = organization.succeed("web", "Apply", "");
+    assert_eq!(pruned["status"]["plan"]["summary"]["delete"], 2, "{pruned:#}");
+    for kubectl in [&here, &there] {
+        let widgets = kubectl.get(&[&format!("widgets.{group}"), "--all-namespaces"]);
+        assert_eq!(widgets["items"], Value::Array(Vec::new()));
+    }
+    organization.succeed("web", "Destroy", "");
+    for kubectl in [&here, &there] {
+        assert!(!kubectl.succeeds(&["get", "namespace", &namespace]));
+        assert!(!kubectl.succeeds(&["get", &format!("crd/widgets.{group}")]));
+    }
+    let order = [
+        asked(&cluster, &["delete"], "configmaps", &namespace, "back"),
+        asked(&other, &["delete"], "deployments", &namespace, "web"),
+        asked(&cluster, &["delete"], "services", &namespace, "web"),
+    ];
+    assert!(order.is_sorted(), "{order:?}");
 }
