@@ -21,6 +21,8 @@ pub struct Caller {
 pub struct Answer {
     /// The code of HTTP.
     pub code: u16,
+    /// What it says beside the body.
+    pub headers: http::HeaderMap,
     /// The body; null for what is not JSON.
     pub body: Value,
 }
@@ -94,9 +96,9 @@ impl Caller {
     /// When no answer comes.
     pub async fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &Value) -> Answer {
         let answer = self.send(method, path, headers, body).await;
-        let code = answer.status().as_u16();
+        let (code, headers) = (answer.status().as_u16(), answer.headers().clone());
         let body = answer.into_body().collect_bytes().await.unwrap();
-        Answer { code, body: serde_json::from_slice(&body).unwrap_or_default() }
+        Answer { code, headers, body: serde_json::from_slice(&body).unwrap_or_default() }
     }
 
     /// The code that a request is answered with; of a watch, too, since the rest is not waited for.

@@ -4,7 +4,7 @@ use std::collections::hash_map::RandomState;
 use std::fs::{self, File};
 use std::hash::BuildHasher as _;
 use std::io::BufReader;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -18,7 +18,7 @@ use crate::caller;
 use crate::command::{eventually, kubectls, run, setting};
 
 /// Longer than a start takes on a machine that is busy building.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// kubectl of one version with one kubeconfig.
 #[derive(Debug, Clone)]
@@ -432,46 +432,19 @@ impl Cluster {
         logs.filter(ours).collect()
     }
 
+    /// The folder of the test bed.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// The folder of the test bed's certificates and keys.
-    pub(crate) fn pki(&self) -> PathBuf {
+    pub fn pki(&self) -> PathBuf {
         self.dir.join("pki")
     }
 
     /// A certificate of the test bed, as PEM, by the name of its file.
     pub fn certificate(&self, name: &str) -> String {
         fs::read_to_string(self.pki().join(name).with_extension("crt")).unwrap()
-    }
-
-    /// Starts another function-runner, which calls the cluster as its admin.
-    pub fn another_runner(&self) -> Runner {
-        self.another_runner_at(free_port())
-    }
-
-    /// The same at a port of loopback.
-    pub fn another_runner_at(&self, port: u16) -> Runner {
-        let log = self.dir.join(format!("logs/function-runner-at-{port}.log"));
-        let log = File::options().create(true).append(true).open(log).unwrap();
-        let process = Command::new(setting("STOA_TEST_BIN_DIR").join("function-runner"))
-            .arg(format!("--listen=127.0.0.1:{port}"))
-            .arg("--tls-cert")
-            .arg(self.pki().join("runner.crt"))
-            .arg("--tls-key")
-            .arg(self.pki().join("runner.key"))
-            .arg("--client-ca")
-            .arg(self.pki().join("runner-ca.crt"))
-            .arg("--cache-dir")
-            .arg(self.dir.join(format!("runner-cache-at-{port}")))
-            .arg("--kubeconfig")
-            .arg(self.dir.join("kubeconfig"))
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().unwrap())
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        let runner = Runner { process, port };
-        let listens = || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok();
-        eventually("another function-runner listens", PATIENCE, listens);
-        runner
     }
 
     /// Starts the processes that were killed.
@@ -515,39 +488,6 @@ impl Cluster {
         let text = fs::read_to_string(self.env(log)).unwrap();
         // The last line may be half written.
         text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
-    }
-}
-
-/// A function-runner beside the test bed's own. It ends with the value.
-#[derive(Debug)]
-pub struct Runner {
-    process: Child,
-    port: u16,
-}
-
-impl Runner {
-    /// Where it listens on loopback.
-    pub fn port(&self) -> u16 {
-        self.port
-    }
-
-    /// Asks it to end, as a rolling restart does, and waits until it has.
-    ///
-    /// # Panics
-    ///
-    /// When it does not end well within `patience`.
-    pub fn end(mut self, patience: Duration) {
-        run(Command::new("kill").args(["-s", "TERM", &self.process.id().to_string()]));
-        let ended = eventually("the function-runner ends", patience, || self.process.try_wait().unwrap());
-        assert!(ended.success(), "{ended}");
-    }
-}
-
-impl Drop for Runner {
-    fn drop(&mut self) {
-        // It may have ended by itself, which is as good.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 

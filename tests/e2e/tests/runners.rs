@@ -1,5 +1,6 @@
-//! Faults between the processes: function-runners that are restarted one after the other, a network that is cut, and a
-//! kube-apiserver that crashes, each in the middle of an apply. Every run ends well by itself, and nothing happens twice.
+//! Faults between the processes: function-runners that are restarted one after the other or are full, a network that is
+//! cut, and a kube-apiserver that crashes, each in the middle of an apply. Every run ends well by itself, and nothing
+//! happens twice.
 //!
 //! When that happens and how long a cut lasts is drawn from a seed ([`stoa_e2e::repeat`]): some seconds, or more than a minute where there are more
 //! rounds than one.
@@ -13,7 +14,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::Value;
-use stoa_e2e::fixture::{Organization, config_maps};
+use stoa_e2e::fixture::{Organization, condition, config_maps};
 use stoa_e2e::repeat::{Random, repeat, rounds};
 use stoa_e2e::{Cluster, Proxy, Server as _, eventually, free_port};
 
@@ -74,6 +75,41 @@ impl Bed {
         });
         eprintln!("{done} of {OBJECTS} objects are there");
         (organization, run, namespace)
+    }
+
+    /// An organization whose workspace is the cluster, and the way on which the cluster is reached.
+    fn far_organization(&self) -> (Organization, Proxy) {
+        let kubectl = self.cluster.kubectl();
+        let (url, way) = (self.cluster.env("APISERVER_URL"), Proxy::start());
+        self.lead_to_cluster(&way);
+        let (host, _) = url.rsplit_once(':').unwrap();
+        let kubeconfig = fs::read_to_string(&kubectl.kubeconfig).unwrap();
+        assert!(kubeconfig.contains(&url));
+        let kubeconfig = kubeconfig.replace(&url, &format!("{host}:{}", way.port()));
+        let organization = Organization::create(&self.cluster);
+        kubectl.apply(&format!(
+            "apiVersion: v1
+kind: Secret
+metadata: {{name: far, namespace: {name}}}
+data: {{kubeconfig: {kubeconfig}}}
+---
+apiVersion: platform.stoa.dev/v1alpha1
+kind: Workspace
+metadata: {{name: {name}}}
+spec:
+  backend: {{name: {name}}}
+  kubernetes:
+    clusters:
+    - {{name: far, kubeconfigSecretRef: {{namespace: {name}, name: far, key: kubeconfig}}}}
+",
+            name = organization.name,
+            kubeconfig = BASE64_STANDARD.encode(kubeconfig),
+        ));
+        (organization, way)
+    }
+
+    fn lead_to_cluster(&self, way: &Proxy) {
+        way.lead_to(self.cluster.env("APISERVER_URL").rsplit(':').next().unwrap().parse().unwrap());
     }
 
     /// The answers to the requests that may have changed ConfigMaps of the namespace, by name and in order.
@@ -208,32 +244,7 @@ fn an_apply_goes_on_when_the_network_between_its_runner_and_the_cluster_is_whole
     let (_turn, bed) = bed();
     rounds(|random| {
         bed.proxy.lead_to(bed.cluster.env("RUNNER_URL").rsplit(':').next().unwrap().parse().unwrap());
-        let kubectl = bed.cluster.kubectl();
-        let (url, way) = (bed.cluster.env("APISERVER_URL"), Proxy::start());
-        let (host, port) = url.rsplit_once(':').unwrap();
-        way.lead_to(port.parse().unwrap());
-        let kubeconfig = fs::read_to_string(&kubectl.kubeconfig).unwrap();
-        assert!(kubeconfig.contains(&url));
-        let kubeconfig = kubeconfig.replace(&url, &format!("{host}:{}", way.port()));
-        let organization = Organization::create(&bed.cluster);
-        kubectl.apply(&format!(
-            "apiVersion: v1
-kind: Secret
-metadata: {{name: far, namespace: {name}}}
-data: {{kubeconfig: {kubeconfig}}}
----
-apiVersion: platform.stoa.dev/v1alpha1
-kind: Workspace
-metadata: {{name: {name}}}
-spec:
-  backend: {{name: {name}}}
-  kubernetes:
-    clusters:
-    - {{name: far, kubeconfigSecretRef: {{namespace: {name}, name: far, key: kubeconfig}}}}
-",
-            name = organization.name,
-            kubeconfig = BASE64_STANDARD.encode(kubeconfig),
-        ));
+        let (organization, way) = bed.far_organization();
         let (organization, run, namespace) = bed.begin_in(organization, random);
         way.cut();
         let outage = outage(random);
@@ -243,9 +254,53 @@ spec:
         assert!(before < OBJECTS, "the runner had made all its calls");
         // Whether what was sent arrives late or its connection breaks.
         if random.below(2) == 0 {
-            way.lead_to(port.parse().unwrap());
+            bed.lead_to_cluster(&way);
         }
         way.heal();
         bed.check(&organization, &run, &namespace);
+    });
+}
+
+#[test]
+fn runs_wait_and_callers_are_told_to_come_back_while_the_only_runner_is_full() {
+    let (_turn, bed) = bed();
+    rounds(|random| {
+        let _runner = bed.cluster.another_runner_with(bed.second, &bed.cluster.pki(), &["--max-calls=1"]);
+        bed.proxy.lead_to(free_port());
+        let kubectl = bed.cluster.kubectl();
+        let (organization, way) = bed.far_organization();
+        let (organization, run, namespace) = bed.begin_in(organization, random);
+        // The apply keeps the one place that there is.
+        way.cut();
+        let name = organization.name.as_str();
+        let commit = organization.stack("other", &config_maps(&format!("{name}-other"), 1, "a"));
+        let waiting = organization.start("other", "Preview", "");
+        let full = "1 calls are worked on already; try again";
+        kubectl.watch(name, &format!("run/{waiting}"), PATIENCE, |run| {
+            let waits = condition(run, "Waiting");
+            (waits["status"] == "True" && waits["message"] == full).then_some(())
+        });
+        let path = format!("/apis/config.stoa.dev/v1alpha1/namespaces/{name}/stacks/other/generate");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let answer = runtime.block_on(async { bed.cluster.front_door().ask("POST", &path, &[], &Value::Null).await });
+        assert_eq!((answer.code, answer.message()), (429, full), "{answer:?}");
+        assert_eq!(answer.headers["retry-after"], "1");
+        let generate = ["create", "--raw", &path, "--filename", "/dev/null"];
+        let refused = kubectl.refused(&generate);
+        assert!(refused.contains("(TooManyRequests)") && refused.contains(full), "{refused}");
+        // Longer than until the source is looked at next.
+        thread::sleep(Duration::from_secs(2));
+        // Nothing is wrong with what could not be looked at meanwhile.
+        let source = || kubectl.get(&["source/config", "--namespace", name]);
+        let ready = condition(&source(), "Ready");
+        assert_eq!(ready["status"], "True", "{ready}");
+        assert_ne!(source()["status"]["observedCommit"], *commit, "the runner has time");
+        way.heal();
+        assert_eq!(organization.ended(&waiting, PATIENCE)["status"]["phase"], "Succeeded");
+        eventually("the commit is seen", Duration::from_secs(20), || {
+            (source()["status"]["observedCommit"] == *commit).then_some(())
+        });
+        bed.check(&organization, &run, &namespace);
+        assert!(kubectl.run(&generate).contains("c0"));
     });
 }

@@ -34,6 +34,8 @@ use crate::{
 
 /// How long one look may take.
 const LOOK: Duration = Duration::from_secs(30);
+/// How long to wait for function-runners that have no time.
+const BUSY: Duration = Duration::from_secs(2);
 /// How many sources are looked at at once.
 const AT_ONCE: usize = 8;
 /// The longest wait after looks that failed, unless the interval is longer.
@@ -144,7 +146,8 @@ async fn look(
         }
         failures = last.failures;
     }
-    let found = resolve(&services, &source, &versions).await;
+    // Without an answer nothing is known of the source that was not before, and it is looked at as soon as may be.
+    let Some(found) = resolve(&services, &source, &versions).await.transpose() else { return Ok(Some(BUSY)) };
     failures = if found.is_ok() { 0 } else { failures.saturating_add(1) };
     let wait = wait_after(failures, interval);
     let now = Looked { at: Instant::now(), wait, failures, generation, webhook, versions: versions.clone() };
@@ -178,12 +181,13 @@ async fn look(
     Ok(Some(wait))
 }
 
-/// The commits of a source, or the reason and message why there are none to be had.
+/// The commits of a source, or the reason and message why there are none to be had; nothing when no function-runner has
+/// the time to look.
 async fn resolve(
     services: &Services,
     source: &Source,
     versions: &BTreeSet<String>,
-) -> Result<stoa_proto::LookResponse, (&'static str, String)> {
+) -> Result<Option<stoa_proto::LookResponse>, (&'static str, String)> {
     let failed = |halt: Halt| match halt {
         Halt::Failed { reason, message } => (reason, message),
         Halt::Retry(message) | Halt::SourceUnreachable(message) | Halt::Abandoned(message) => {
@@ -202,8 +206,11 @@ async fn resolve(
     let response = response.unwrap_or_else(|_| {
         Err(tonic::Status::deadline_exceeded(format!("the repository did not answer within {LOOK:?}")))
     });
-    let response = response.map_err(|status| failed(runner::halt(&status, reason::SOURCE_UNREACHABLE)))?;
-    Ok(response.into_inner())
+    match response {
+        Ok(response) => Ok(Some(response.into_inner())),
+        Err(status) if status.code() == tonic::Code::ResourceExhausted => Ok(None),
+        Err(status) => Err(failed(runner::halt(&status, reason::SOURCE_UNREACHABLE))),
+    }
 }
 
 #[cfg(test)]

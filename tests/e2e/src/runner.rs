@@ -1,0 +1,90 @@
+//! Function-runners that a test starts and ends by itself.
+
+use std::fs::File;
+use std::net::{Ipv4Addr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use crate::command::{eventually, run, setting};
+use crate::server::{Cluster, PATIENCE, free_port};
+
+/// A function-runner beside the test bed's own. It ends with the value.
+#[derive(Debug)]
+pub struct Runner {
+    process: Child,
+    port: u16,
+    log: PathBuf,
+}
+
+impl Cluster {
+    /// Starts another function-runner, which calls the cluster as its admin.
+    pub fn another_runner(&self) -> Runner {
+        self.another_runner_at(free_port())
+    }
+
+    /// The same at a port of loopback.
+    pub fn another_runner_at(&self, port: u16) -> Runner {
+        self.another_runner_with(port, &self.pki(), &[])
+    }
+
+    /// The same with more arguments, and with the files of certificates in a folder: `runner.crt`, `runner.key` and
+    /// `runner-ca.crt`.
+    pub fn another_runner_with(&self, port: u16, certificates: &Path, arguments: &[&str]) -> Runner {
+        let log = self.dir().join(format!("logs/function-runner-at-{port}.log"));
+        let file = File::options().create(true).append(true).open(&log).unwrap();
+        let process = Command::new(setting("STOA_TEST_BIN_DIR").join("function-runner"))
+            .arg(format!("--listen=127.0.0.1:{port}"))
+            .arg("--tls-cert")
+            .arg(certificates.join("runner.crt"))
+            .arg("--tls-key")
+            .arg(certificates.join("runner.key"))
+            .arg("--client-ca")
+            .arg(certificates.join("runner-ca.crt"))
+            .arg("--cache-dir")
+            .arg(self.dir().join(format!("runner-cache-at-{port}")))
+            .arg("--kubeconfig")
+            .arg(self.dir().join("kubeconfig"))
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(file.try_clone().unwrap())
+            .stderr(file)
+            .spawn()
+            .unwrap();
+        let runner = Runner { process, port, log };
+        let listens = || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok();
+        eventually("another function-runner listens", PATIENCE, listens);
+        runner
+    }
+}
+
+impl Runner {
+    /// Where it listens on loopback.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// What it, and those at its port before it, have logged so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// Asks it to end, as a rolling restart does, and waits until it has.
+    ///
+    /// # Panics
+    ///
+    /// When it does not end well within `patience`.
+    pub fn end(mut self, patience: Duration) {
+        run(Command::new("kill").args(["-s", "TERM", &self.process.id().to_string()]));
+        let ended = eventually("the function-runner ends", patience, || self.process.try_wait().unwrap());
+        assert!(ended.success(), "{ended}");
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        // It may have ended by itself, which is as good.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
