@@ -10,6 +10,7 @@
 mod caller;
 mod command;
 pub mod fixture;
+mod handshake;
 mod machine;
 mod proxy;
 pub mod remote;
@@ -21,6 +22,7 @@ pub mod webhook;
 
 pub use caller::{Answer, Caller};
 pub use command::{eventually, kubectl_versions, kubectls, kubectls_of_interest, run, unique};
+pub use handshake::is_let_in;
 pub use machine::{Clock, Disk};
 pub use proxy::Proxy;
 pub use runner::Runner;

@@ -1,12 +1,14 @@
 //! Faults between the processes: function-runners that are restarted one after the other or are full, a network that is
-//! cut, and a kube-apiserver that crashes, each in the middle of an apply. Every run ends well by itself, and nothing
-//! happens twice.
+//! cut, certificates that are replaced, and a kube-apiserver that crashes, each in the middle of an apply. Every run ends
+//! well by itself, and nothing happens twice.
 //!
 //! When that happens and how long a cut lasts is drawn from a seed ([`stoa_e2e::repeat`]): some seconds, or more than a minute where there are more
 //! rounds than one.
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
@@ -16,7 +18,8 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::Value;
 use stoa_e2e::fixture::{Organization, condition, config_maps};
 use stoa_e2e::repeat::{Random, repeat, rounds};
-use stoa_e2e::{Cluster, Proxy, Server as _, eventually, free_port};
+use stoa_e2e::{Cluster, Proxy, Server as _, eventually, free_port, is_let_in};
+use stoa_pki::{CertificateAuthority, CertificateRequest};
 
 /// So many that something can happen while they are applied.
 const OBJECTS: usize = 800;
@@ -303,4 +306,126 @@ fn runs_wait_and_callers_are_told_to_come_back_while_the_only_runner_is_full() {
         bed.check(&organization, &run, &namespace);
         assert!(kubectl.run(&generate).contains("c0"));
     });
+}
+
+/// Copies files of certificates from one folder to another, each at once.
+fn copy(from: &Path, to: &Path, names: &[&str]) {
+    for name in names {
+        let new = to.join(format!("{name}.new"));
+        fs::copy(from.join(name), &new).unwrap();
+        fs::rename(new, to.join(name)).unwrap();
+    }
+}
+
+#[test]
+fn runs_go_on_while_the_authority_of_servers_and_runners_is_replaced_and_the_old_one_vouches_for_nobody_then() {
+    let (_turn, bed) = bed();
+    rounds(|random| replace_authority(&bed, random));
+}
+
+fn replace_authority(bed: &Bed, random: &mut Random) {
+    let folder = tempfile::tempdir().unwrap();
+    let [old, new, of_runner] = ["old", "new", "runner"].map(|name| folder.path().join(name));
+    for folder in [&old, &new, &of_runner] {
+        fs::create_dir(folder).unwrap();
+    }
+    let servers = bed.cluster.pki();
+    let all = ["runner-ca.crt", "runner.crt", "runner.key", "stoa-runner-client.crt", "stoa-runner-client.key"];
+    let [authority, of_server] = [&all[..1], &all[3..]];
+    copy(&servers, &old, &all);
+    copy(&old, &of_runner, &all);
+    let next = CertificateAuthority::new("next").unwrap();
+    let issue = |request: &CertificateRequest, name: &str| next.issue(request).unwrap().write(&new, name).unwrap();
+    issue(&CertificateRequest::server("function-runner").loopback(), "runner");
+    issue(&CertificateRequest::client("stoa-apiserver"), "stoa-runner-client");
+    fs::write(new.join("runner-ca.crt"), next.certificate_pem()).unwrap();
+    let both = [&old, &new].map(|folder| fs::read_to_string(folder.join("runner-ca.crt")).unwrap()).concat();
+    fs::write(folder.path().join("runner-ca.crt"), both).unwrap();
+    let client = |folder: &Path| folder.join("stoa-runner-client");
+    let is_let_in =
+        |server: &Path, as_client: &Path| is_let_in(bed.second, &server.join("runner-ca.crt"), &client(as_client));
+    // What the registered server says of the runner behind the proxy.
+    let takes_calls = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let metrics = runtime.block_on(async {
+            let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
+            bed.cluster.replicas().remove(0).request_text(request).await.unwrap()
+        });
+        metrics.contains(&format!("runner_client_up{{runner=\"127.0.0.1:{}\"}} 1", bed.proxy.port()))
+    };
+    let reloads = || {
+        let log = bed.cluster.logs().into_iter().find(|log| log.ends_with("stoa-apiserver.log")).unwrap();
+        fs::read_to_string(log).unwrap().matches("reloaded").count()
+    };
+
+    bed.proxy.lead_to(free_port());
+    let reload = ["--tls-reload-seconds=1"];
+    let runner = bed.cluster.another_runner_with(bed.second, &of_runner, &reload);
+    let near = Organization::create(&bed.cluster);
+    near.stack("small", &config_maps(&format!("{}-small", near.name), 1, "a"));
+    let (organization, way) = bed.far_organization();
+    let (organization, run, namespace) = bed.begin_in(organization, random);
+    // It is under way until all is replaced.
+    way.cut();
+    let (is_over, previews) = (AtomicBool::new(false), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        let previewing = scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                near.succeed("small", "Preview", "");
+                previews.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let _over = Over(&is_over);
+        let goes_on = || {
+            let before = previews.load(Ordering::Relaxed);
+            eventually("another run ends well", PATIENCE, || {
+                assert!(!previewing.is_finished(), "a run failed");
+                (previews.load(Ordering::Relaxed) > before + 1).then_some(())
+            });
+        };
+        goes_on();
+        assert!(is_let_in(&old, &old) && !is_let_in(&old, &new));
+
+        // Another runner, which keeps its certificate of the old authority, and believes both.
+        let late = tempfile::tempdir().unwrap();
+        copy(&old, late.path(), &all);
+        copy(folder.path(), late.path(), authority);
+        let late = bed.cluster.another_runner_with(free_port(), late.path(), &reload);
+        bed.proxy.lead_to(late.port());
+        eventually("it takes calls", PATIENCE, || takes_calls().then_some(()));
+
+        // Both sides believe both, then each gets its new certificate, then the old authority is dropped.
+        copy(folder.path(), &of_runner, authority);
+        eventually("the runner believes the new authority", PATIENCE, || is_let_in(&old, &new).then_some(()));
+        let before = reloads();
+        copy(&new, &servers, of_server);
+        copy(folder.path(), &servers, authority);
+        eventually("the server has read its files", PATIENCE, || (reloads() > before).then_some(()));
+        goes_on();
+        copy(&new, &of_runner, &all[1..3]);
+        copy(&new, &servers, &all[1..3]);
+        eventually("the runner has its new certificate", PATIENCE, || is_let_in(&new, &new).then_some(()));
+        goes_on();
+        assert!(is_let_in(&new, &old) && takes_calls(), "the old authority is believed before its time is over");
+        copy(&new, &of_runner, authority);
+        copy(&new, &servers, authority);
+        eventually("the runner drops the old authority", PATIENCE, || (!is_let_in(&new, &old)).then_some(()));
+        eventually("the server drops the old authority", PATIENCE, || (!takes_calls()).then_some(()));
+        assert!(is_let_in(&new, &new));
+        goes_on();
+    });
+    way.heal();
+    let log = bed.check(&organization, &run, &namespace);
+    assert!(!log.contains("broke off"), "the apply had to begin again:\n{log}");
+    eprintln!("{} runs meanwhile", previews.load(Ordering::Relaxed));
+    drop(runner);
+}
+
+/// Says that it is over when it goes, also when a test fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
