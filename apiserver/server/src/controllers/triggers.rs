@@ -245,7 +245,9 @@ fn started_in<'a>(stack: &'a Stack, workspace: &str) -> Option<&'a Started> {
 /// How long until another run is started for what this one was, if one is to be.
 fn time_to_retry(services: &Services, stack: &Stack, started: &Started) -> Option<Duration> {
     let Time(at) = started.retry_time.as_ref().filter(|_| !was_mended(stack, started))?;
-    Some(Duration::try_from(at.duration_since(services.now())).unwrap_or_default())
+    let left = at.duration_since(services.now());
+    // Nobody knows how long it has been when the clock was set back to before the run ended.
+    Some(if left > wait_after(started.retries) { Duration::ZERO } else { left.try_into().unwrap_or_default() })
 }
 
 /// Whether nothing is known to keep the stack's source from being read.
@@ -271,8 +273,12 @@ fn retry_time(ended: &RunStatus, retries: i64) -> Option<Time> {
     let failed = condition(&ended.conditions, reason::FAILED)?;
     let is_tried_again =
         ended.phase == RunPhase::Failed && failed.reason == reason::SOURCE_UNREACHABLE && retries < RETRIES;
-    let wait = RETRY * 2_i32.saturating_pow(u32::try_from(retries).unwrap_or_default());
-    is_tried_again.then(|| Some(Time(ended.completion_time.as_ref()?.0 + wait)))?
+    is_tried_again.then(|| Some(Time(ended.completion_time.as_ref()?.0 + wait_after(retries))))?
+}
+
+/// How long after its end a run is followed by another one, after so many others.
+fn wait_after(retries: i64) -> SignedDuration {
+    RETRY * 2_i32.saturating_pow(u32::try_from(retries).unwrap_or_default())
 }
 
 /// The name of the run with this number: nothing else makes one of it.

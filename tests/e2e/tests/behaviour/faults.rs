@@ -239,3 +239,90 @@ fn an_apply_goes_on_whatever_the_clock_is_set_to() {
         organization.succeed("web", "Destroy", "");
     });
 }
+
+/// A Stack that applies what is pushed and is looked at for drift by itself.
+fn follow(server: &Standalone, organization: &Organization, stack: &str, value: &str) {
+    let name = &organization.name;
+    organization.source.commit(&format!("apps/{stack}/spec.yaml"), &config_maps(&format!("{name}-{stack}"), 1, value));
+    server.kubectl().apply(&format!(
+        "apiVersion: config.stoa.dev/v1alpha1
+kind: Stack
+metadata: {{name: {stack}, namespace: {name}}}
+spec: {{project: {name}, workspaces: [{name}], trigger: Apply, driftInterval: 10s}}
+"
+    ));
+}
+
+/// A Spec of what never becomes healthy, since there are no nodes.
+fn unhealthy(namespace: &str) -> String {
+    let deployment = "  attributes:
+    apiVersion: apps/v1
+    kind: Deployment
+    metadata: {name: web, namespace: NAMESPACE}
+    spec:
+      selector: {matchLabels: {app: web}}
+      template:
+        metadata: {labels: {app: web}}
+        spec: {containers: [{name: web, image: example.com/web:1}]}
+";
+    let id = format!("- id: apps/v1:Deployment:{namespace}:web\n  type: Kubernetes\n");
+    [config_maps(namespace, 0, ""), id, deployment.replace("NAMESPACE", namespace)].concat()
+}
+
+#[test]
+fn a_clock_that_is_set_back_holds_up_no_run_queue_trigger_timeout_or_look_for_drift_nor_a_restart() {
+    rounds(|random| {
+        let (cluster, clock) = (Cluster::shared(), Clock::new());
+        let mut server = Standalone::start();
+        server.kill();
+        server.restart_with(&clock.variables());
+        // All that is recorded now is of a later time; its certificates, which it makes at each start, are not.
+        let hours = i64::try_from(24 + random.below(24)).unwrap();
+        clock.set(3600 * hours);
+        let organization = Organization::create(&server);
+        lead_to(&cluster, &server, &organization);
+        let small = format!("{}-small", organization.name);
+        let live = |value: &str| {
+            let there = ["get", "configmap/c0", "--namespace", &small, "--output=jsonpath={.data.value}"];
+            let output = cluster.kubectl().command(&there).output().unwrap();
+            (output.stdout == value.as_bytes()).then_some(())
+        };
+        follow(&server, &organization, "small", "first");
+        eventually("what is pushed is applied", PATIENCE, || live("first"));
+        organization.stack("never", &unhealthy(&format!("{}-never", organization.name)));
+        let never = organization.start("never", "Apply", "timeout: 8s");
+        server.kubectl().watch(&organization.name, &format!("run/{never}"), PATIENCE, |run| {
+            run["status"]["startTime"].is_string().then_some(())
+        });
+        let run = begin(&server, &organization, "first");
+        let queued = organization.start("web", "Apply", "");
+
+        eprintln!("set back by {hours} h");
+        clock.set(0);
+        let late = organization.ended(&never, Duration::from_secs(30));
+        assert_eq!(condition(&late, "Failed")["reason"], "TimedOut", "{late:#}");
+        check(&cluster, &organization, &run, "first", 1);
+        let queued = organization.ended(&queued, PATIENCE);
+        assert_eq!(queued["status"]["phase"], "Succeeded", "{queued:#}");
+        cluster.kubectl().run(&["delete", "configmap/c0", "--namespace", &small]);
+        eventually("the drift is found", Duration::from_secs(45), || {
+            let stack = server.kubectl().get(&["stack", "small", "--namespace", &organization.name]);
+            (condition(&stack, "Drifted")["status"] == "True").then_some(())
+        });
+        follow(&server, &organization, "small", "second");
+        eventually("what is pushed is applied", PATIENCE, || live("second"));
+
+        // Leases that were taken at a later time hold up nobody after a crash.
+        clock.set(3600 * hours);
+        let run = begin(&server, &organization, "second");
+        server.kill();
+        clock.set(0);
+        server.restart_with(&clock.variables());
+        check(&cluster, &organization, &run, "second", 2);
+        for complaint in ["is lost", "was not renewed"] {
+            let log = server.log();
+            let line = log.lines().find(|line| line.contains(complaint));
+            assert_eq!(line, None, "time is measured, whatever a clock says");
+        }
+    });
+}
