@@ -4,11 +4,12 @@
 //! describes the test bed in the environment; CONTRIBUTING.md says how to do that by hand. Without it these tests fail.
 //!
 //! Elsewhere: [`remote`] is a Git server for the control repository, [`transcript`] compares what commands print, [`Caller`] sends what kubectl would not, [`fixture`] makes
-//! what stacks are rendered from, [`webhook`] answers admission reviews, [`repeat`] says how often faults are tried, [`Proxy`] stands between two processes, [`Disk`] and [`Clock`] are a machine's that fails them.
+//! what stacks are rendered from, [`webhook`] answers admission reviews, [`endpoint`] is told of events, [`repeat`] says how often faults are tried, [`Proxy`] stands between two processes, [`Disk`] and [`Clock`] are a machine's that fails them.
 #![expect(clippy::unwrap_used, reason = "a test's harness fails its test")]
 
 mod caller;
 mod command;
+pub mod endpoint;
 pub mod fixture;
 mod handshake;
 mod machine;

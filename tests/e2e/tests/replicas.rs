@@ -1,7 +1,8 @@
 //! Three Stoas on one etcd: writes anywhere, consistent reads everywhere, watches that move from one to the other.
 //!
 //! While that goes on every process is killed and comes back, etcd too. Then nothing that was acknowledged is missing,
-//! no watch has missed or repeated anything, and the control repository has each write once.
+//! no watch has missed or repeated anything, the control repository has each write once, every event was delivered, and no
+//! hook of a workflow was called again that had passed.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,6 +23,9 @@ use stoa_e2e::{Cluster, Server as _, eventually};
 use stoa_git::testing::Behaviour;
 use stoa_types::config::{Project, ProjectSpec, Source};
 use tokio::task::JoinHandle;
+
+#[path = "replicas/told.rs"]
+mod told;
 
 const REPLICAS: usize = 3;
 /// How long anything that has to happen may take on a machine that is busy building.
@@ -267,8 +271,8 @@ impl<'a> Runs<'a> {
         self.applied.insert(stack, run);
     }
 
-    /// Approves what waits, and waits until everything has ended well, each object made once.
-    fn end(self) {
+    /// Approves what waits, and waits until everything has ended well, each object made once; the runs by their stacks.
+    fn end(self) -> BTreeMap<String, String> {
         let Self { cluster, organization, mut applied, waiting, digest } = self;
         assert_eq!(organization.run(&waiting)["status"]["phase"], "AwaitingApproval");
         let approval = json!({"status": {"approval": {"planDigest": digest, "decision": "Approved"}}});
@@ -306,10 +310,11 @@ impl<'a> Runs<'a> {
             }
         }
         // Those that the cluster itself puts into every namespace are there, too.
-        made.retain(|(_, name), _| name != "kube-root-ca.crt");
+        made.retain(|(namespace, name), _| name != "kube-root-ca.crt" && !namespace.ends_with("-hooked"));
         assert_eq!(made.len(), OBJECTS * (applied.len() - 1) + 1);
         let twice: Vec<_> = made.iter().filter(|(_, count)| **count > 1).collect();
         assert!(twice.is_empty(), "created twice: {twice:?}");
+        applied
     }
 }
 
@@ -334,6 +339,7 @@ async fn kill_everything_once() {
     let mut shared = Project::new("shared", ProjectSpec::default());
     shared.spec.source.name = "config".to_owned();
     projects(&clients[1], &namespace).create(&PostParams::default(), &shared).await.unwrap();
+    let others = tokio::task::block_in_place(|| told::Told::start(&cluster, &organization));
     let mut runs = tokio::task::block_in_place(|| Runs::start(&cluster, &organization));
     let traffic = Traffic::start(&clients, &namespace).await;
 
@@ -342,12 +348,14 @@ async fn kill_everything_once() {
     tokio::task::block_in_place(|| runs.begin());
     blocking(Box::new(move |cluster| cluster.kill_replica(first))).await;
     let killed = Instant::now();
+    others.turn();
     let second = new_leader(&clients).await;
     let failover = killed.elapsed();
     eprintln!("replica {second} leads {failover:.1?} after replica {first} was killed");
     assert_ne!(first, second);
     assert!(failover < FAILOVER, "it took {failover:?}");
     traffic.goes_on(60).await;
+    others.come_back();
     blocking(Box::new(Cluster::restart)).await;
     for replica in 0..REPLICAS {
         traffic.goes_on(60).await;
@@ -386,7 +394,7 @@ async fn kill_everything_once() {
         eprintln!("a watch saw {} events", seen.len());
     }
     told.are_committed_once(&Path::new(&cluster.env("STOA_DATA_DIR")).join("control.git"));
-    tokio::task::block_in_place(|| runs.end());
+    tokio::task::block_in_place(|| others.end(runs.end().into_values()));
 }
 
 /// A project as people write it.
