@@ -3,6 +3,7 @@
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
+use stoa_engine::given_up::left_in;
 use stoa_engine::import::LEFT_AS_IMPORTED;
 use stoa_engine::owner::left_alone;
 use stoa_engine::timeout::timeout;
@@ -196,6 +197,9 @@ impl Caller {
                 Some(owner) => left(done(planned, None, None), owner),
                 None if planned.imported => {
                     ResourceResult { message: LEFT_AS_IMPORTED.to_owned(), ..done(planned, None, None) }
+                }
+                None if !planned.given_up.is_empty() => {
+                    ResourceResult { message: left_in(&planned.given_up), ..done(planned, None, None) }
                 }
                 None => done(planned, None, None),
             },

@@ -117,7 +117,10 @@ pub async fn execute(
         return Ok(Outcome { problems, ..Outcome::default() });
     }
     let deferred = runtime.is_deferred();
-    let state = match lost::decide(&*runtime, execution.spec, execution.state).await {
+    let mut state = execution.state.clone();
+    // What the plan gives up is on record where nobody can look.
+    state.give_up(&execution.plan.given_up());
+    let state = match lost::decide(&*runtime, execution.spec, &state).await {
         Ok(state) => state,
         Err(Undecided::Problems(problems)) => return Ok(Outcome { problems, ..Outcome::default() }),
         Err(Undecided::Runtime(error)) => {

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use stoa_engine::{
-    Live, PlanInput, PlannedAction, Problem, ResourceId, ResourceType, Schemas, Sensitive, StateResource,
+    GivenUp, Live, PlanInput, PlannedAction, Problem, ResourceId, ResourceType, Schemas, Sensitive, StateResource,
     import::{self, Selection},
     planner,
     problem::reason,
@@ -39,6 +39,7 @@ pub async fn import(
         spec,
         spec_digest,
         state,
+        given_up: &GivenUp::new(),
         live: &none,
         previews: &previews,
         schemas: &schemas,

@@ -208,7 +208,8 @@ fn beyond(sought: &Sought<'_>) -> Option<Problem> {
     let cluster = sought.beyond.as_ref().filter(|_| !sought.call.retry)?;
     let message = format!(
         "an earlier call may have made it in cluster {cluster}, which the workspace does not have; nobody can look for it \
-         there before the workspace has a cluster of that name; name its id in spec.retry of a Run if it is not there"
+         there before the workspace has a cluster of that name; name its id in spec.retry of a Run if it is not there, or \
+         the cluster in spec.forgetClusters if it is gone for good"
     );
     Some(Problem::new(reason::NO_RUNTIME, message).of(&sought.call.id).at("extensions.cluster"))
 }

@@ -9,7 +9,7 @@ use futures_util::{StreamExt as _, future::BoxFuture, stream};
 use serde_json::{Map, Value};
 use stoa_engine::{
     Action, DigestKeys, FieldPath, Live, ObjectRef, Plan, PlanInput, PlannedAction, Preview, Problem, Resource,
-    ResourceId, Schemas, Sensitive, Spec, State, StateResource, Summary,
+    ResourceId, Schemas, Sensitive, Spec, State, StateResource, Summary, given_up,
     planner::{self, Draft},
     problem::reason,
     render::{Colour, render},
@@ -61,6 +61,8 @@ pub struct Planning<'a> {
     pub destroy: bool,
     /// What the digests of sensitive values in the state are made with.
     pub keys: &'a DigestKeys,
+    /// Clusters that left the workspace and are gone for good: what is on record there is forgotten.
+    pub forget_clusters: &'a [String],
 }
 
 /// Plans to bring the infrastructure to the Spec, or to remove everything that is recorded. What became of open calls is
@@ -71,8 +73,11 @@ pub struct Planning<'a> {
 /// [`PlanError::Problems`] with everything that is wrong; [`PlanError::Runtime`] when nothing could
 /// be read.
 pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<Planned, PlanError> {
-    let Planning { spec, spec_digest, state, destroy, keys } = *planning;
-    let state = &lost::decide(&*runtime, spec, state).await?;
+    let Planning { spec, spec_digest, state, destroy, keys, forget_clusters } = *planning;
+    let mut state = state.clone();
+    let given_up = &state.give_up(forget_clusters);
+    given_up::check(forget_clusters, given_up, runtime.clusters()).map_err(PlanError::Problems)?;
+    let state = &lost::decide(&*runtime, spec, &state).await?;
     let none = BTreeMap::new();
     // Drafted once without a look, for the references that the Spec alone answers: the objects to
     // read are named only then.
@@ -82,6 +87,7 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
         spec,
         spec_digest,
         state,
+        given_up,
         live: &none,
         previews: &none_of(),
         schemas: &unknown,

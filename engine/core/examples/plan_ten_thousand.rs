@@ -58,6 +58,7 @@ fn main() -> ExitCode {
     let input = PlanInput {
         spec: &spec,
         state: &state,
+        given_up: &stoa_engine::GivenUp::new(),
         live: &live,
         previews: &previews,
         schemas: &schemas,

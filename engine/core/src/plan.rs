@@ -1,5 +1,6 @@
 //! What has to change, complete and decided before anything does.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -47,8 +48,8 @@ pub enum Action {
     Replace,
     /// It is there but not recorded, or another deployment's: take it over.
     Adopt,
-    /// It is recorded, no longer wanted, and gone already, another deployment's, or was imported to be left alone: drop
-    /// the record.
+    /// It is recorded, no longer wanted, and gone already, another deployment's, in a cluster that is given up, or was
+    /// imported to be left alone: drop the record.
     Forget,
     /// It is there and not recorded: record it as it is, and change nothing.
     Import,
@@ -141,6 +142,10 @@ pub struct PlannedAction {
     /// It was imported: nothing was ever applied to it, or its resource says that it is not to be removed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub imported: bool,
+    /// The clusters that are given up, which the workspace does not have any more: what is on record of it there is
+    /// forgotten, and what is there is left alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub given_up: Vec<String>,
     /// For [`Action::Import`]: what is to be recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub found: Option<FoundResource>,
@@ -173,6 +178,7 @@ impl PlannedAction {
             owned_by: None,
             taken: Vec::new(),
             imported: false,
+            given_up: Vec::new(),
             found: None,
         }
     }
@@ -264,6 +270,12 @@ impl Plan {
             summary.unverified += u32::from(action.unverified.is_some());
         }
         summary
+    }
+
+    /// The clusters that are given up by it.
+    pub fn given_up(&self) -> Vec<String> {
+        let all: BTreeSet<&String> = self.actions.iter().flat_map(|action| &action.given_up).collect();
+        all.into_iter().cloned().collect()
     }
 
     /// Whether nothing is to be done, but perhaps records brought up to date.

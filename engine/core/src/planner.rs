@@ -15,6 +15,7 @@ use crate::conflict::FieldConflict;
 use crate::dependencies::{Before, break_cycles, dependencies};
 use crate::diff::{Comparison, against_preview, three_way};
 use crate::document::Document as _;
+use crate::given_up::GivenUp;
 use crate::graph::Graph;
 use crate::ignore::Ignored;
 use crate::import::is_to_be_left;
@@ -36,8 +37,10 @@ use crate::validate::{check_id, reference_problem};
 pub struct PlanInput<'a> {
     /// What is wanted.
     pub spec: &'a Spec,
-    /// What is recorded.
+    /// What is recorded, without what is given up.
     pub state: &'a State,
+    /// What is on record in clusters that are given up.
+    pub given_up: &'a GivenUp,
     /// What is live, of everything that is wanted or recorded. What is missing counts as
     /// [`Live::Unverified`].
     pub live: &'a BTreeMap<ResourceId, Live>,
@@ -190,6 +193,10 @@ pub fn draft(input: &PlanInput<'_>) -> Result<Draft, Vec<Problem>> {
     for call in input.state.open.iter().filter(|call| !known(&call.id.0) && !recorded.contains_key(&call.id)) {
         let nothing = PlannedAction::new(call.id.clone(), ResourceType::Kubernetes, Action::Forget);
         actions.insert(call.id.clone(), nothing);
+    }
+    for (id, clusters) in input.given_up {
+        let forget = || PlannedAction::new(id.clone(), ResourceType::Kubernetes, Action::Forget);
+        actions.entry(id.clone()).or_insert_with(forget).given_up.clone_from(clusters);
     }
     if !problems.is_empty() {
         return Err(problems);
@@ -414,7 +421,7 @@ fn decide_place(
     if !input.clusters.has(from) {
         let message = format!(
             "it is recorded in cluster {from}, which the workspace does not have; it cannot be removed there before the \
-             workspace has a cluster of that name"
+             workspace has a cluster of that name, or, if it is gone for good, spec.forgetClusters of a Run names it"
         );
         return Err(Problem::new(reason::NO_RUNTIME, message).of(&resource.id).at("extensions.cluster"));
     }

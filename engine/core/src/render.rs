@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use crate::changes::{Change, Changes};
 use crate::conflict::FieldConflict;
+use crate::given_up::left_in;
 use crate::import::LEFT_AS_IMPORTED;
 use crate::owner::left_alone;
 use crate::plan::{Action, FieldChange, Plan, PlannedAction, Summary};
@@ -151,6 +152,9 @@ fn write_action(out: &mut String, action: &PlannedAction, colour: Colour) {
         (None, Action::Forget) if action.imported => drop(write!(out, "  ({LEFT_AS_IMPORTED})")),
         (None, _) if action.imported => out.push_str("  (it was imported, and is applied for the first time)"),
         (None, _) => {}
+    }
+    if !action.given_up.is_empty() {
+        let _ = write!(out, "  ({})", left_in(&action.given_up));
     }
     if let Some(why) = &action.unverified {
         let _ = write!(out, "  (unverified: {why})");

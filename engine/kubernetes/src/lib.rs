@@ -150,8 +150,8 @@ impl KubernetesRuntime {
         let target = Target::of_prior(prior)?;
         let index = self.find(&target).map_err(|error| match error {
             RuntimeError::Invalid { message, field } => {
-                let advice =
-                    "it is on record there; give the workspace that cluster again until it is removed or has moved";
+                let advice = "it is on record there; give the workspace that cluster again until it is removed or has \
+                              moved, or, if it is gone for good, name it in spec.forgetClusters of a Run";
                 RuntimeError::Invalid { message: format!("{message}; {advice}"), field }
             }
             other => other,

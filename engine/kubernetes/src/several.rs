@@ -19,6 +19,7 @@ use crate::KindHealth;
 use crate::testing::{Server, runtime_of, widget};
 
 mod away;
+mod given_up;
 mod going;
 mod lost;
 mod names;
@@ -73,6 +74,8 @@ struct Deployment {
     keys: DigestKeys,
     /// Those of its workspace.
     policies: Vec<KindHealth>,
+    /// Clusters that runs say are gone for good.
+    forget: Vec<String>,
 }
 
 impl Deployment {
@@ -87,7 +90,8 @@ impl Deployment {
     }
 
     fn over(main: Server, east: Server) -> Self {
-        Self { main, east, keeper: Arc::default(), keys: DigestKeys::new(&[7; 32], &[]), policies: Vec::new() }
+        let (keeper, policies, forget) = Default::default();
+        Self { main, east, keeper, keys: DigestKeys::new(&[7; 32], &[]), policies, forget }
     }
 
     fn state(&self) -> State {
@@ -102,7 +106,14 @@ impl Deployment {
 
     async fn plan(&self, spec: &Spec) -> Result<Planned, PlanError> {
         let state = self.state();
-        let planning = Planning { spec, spec_digest: "digest", state: &state, destroy: false, keys: &self.keys };
+        let planning = Planning {
+            spec,
+            spec_digest: "digest",
+            state: &state,
+            destroy: false,
+            keys: &self.keys,
+            forget_clusters: &self.forget,
+        };
         stoa_apply::plan(self.runtime(), &planning).await
     }
 

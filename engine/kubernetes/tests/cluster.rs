@@ -720,6 +720,7 @@ async fn planned(runtime: &KubernetesRuntime, desired: &Resource) -> Vec<String>
     let input = PlanInput {
         spec: &spec,
         state: &state,
+        given_up: &stoa_engine::GivenUp::new(),
         live: &live,
         previews: &previews,
         schemas: &schemas,

@@ -144,6 +144,7 @@ impl Service {
             state: &state,
             destroy: request.destroy,
             keys: &keys,
+            forget_clusters: &request.forget_clusters,
         };
         let import = (!request.import.is_empty()).then(|| serde_json::from_slice(&request.import)).transpose();
         let import = import.map_err(|err| Failure::request(format!("import is no Selection: {err}")))?;

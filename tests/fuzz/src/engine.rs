@@ -39,6 +39,7 @@ pub(crate) fn specs(data: &[u8]) {
     let input = PlanInput {
         spec: &spec,
         state: &state,
+        given_up: &stoa_engine::GivenUp::new(),
         live: &live,
         previews: &previews,
         schemas: &stoa_engine::Schemas::new(),

@@ -154,6 +154,7 @@ pub(super) fn run_of(stack: &Stack, workspace: &str, operation: Operation) -> Ru
             require_approval: false,
             allow_mass_deletion: false,
             retry: Vec::new(),
+            forget_clusters: Vec::new(),
             on_conflict: OnConflict::Queue,
             cancel: false,
             timeout: "1h".into(),

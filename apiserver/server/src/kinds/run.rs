@@ -25,8 +25,8 @@ use crate::subresources::Subresources;
 /// The subresource through which plans are approved and rejected.
 const APPROVAL: &str = "approval";
 
-/// So many resources may be retried by one run.
-const MOST_RETRIED: usize = 100;
+/// So many resources may be retried by one run, and so many clusters forgotten.
+const MOST_NAMED: usize = 100;
 
 pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
     let definition = ResourceDefinition::from_crd(&Run::crd())
@@ -215,20 +215,22 @@ pub(super) fn validate_spec(spec: &RunSpec, path: &str) -> Vec<FieldError> {
     if spec.allow_mass_deletion && !matches!(spec.operation, Operation::Apply | Operation::Rollback) {
         errors.push(FieldError::forbidden(at("allowMassDeletion"), "may only be set for an Apply or a Rollback"));
     }
-    if !spec.retry.is_empty() && matches!(spec.operation, Operation::Import | Operation::Refresh) {
-        errors.push(FieldError::forbidden(at("retry"), "an Import and a Refresh call for nothing"));
-    }
-    if spec.retry.len() > MOST_RETRIED {
-        let message = format!("must have at most {MOST_RETRIED} items");
-        errors.push(FieldError::invalid(at("retry"), spec.retry.len(), message));
-    }
-    for (position, id) in spec.retry.iter().enumerate() {
-        let path = format!("{}[{position}]", at("retry"));
-        if id.trim().is_empty() {
-            errors.push(FieldError::required(path, ""));
-        } else if id.len() > import::LONGEST {
-            let message = format!("may not be longer than {} bytes", import::LONGEST);
-            errors.push(FieldError::invalid(path, "<value omitted>", message));
+    for (field, named) in [("retry", &spec.retry), ("forgetClusters", &spec.forget_clusters)] {
+        if !named.is_empty() && matches!(spec.operation, Operation::Import | Operation::Refresh) {
+            errors.push(FieldError::forbidden(at(field), "an Import and a Refresh call for nothing"));
+        }
+        if named.len() > MOST_NAMED {
+            let message = format!("must have at most {MOST_NAMED} items");
+            errors.push(FieldError::invalid(at(field), named.len(), message));
+        }
+        for (position, name) in named.iter().enumerate() {
+            let path = format!("{}[{position}]", at(field));
+            if name.trim().is_empty() {
+                errors.push(FieldError::required(path, ""));
+            } else if name.len() > import::LONGEST {
+                let message = format!("may not be longer than {} bytes", import::LONGEST);
+                errors.push(FieldError::invalid(path, "<value omitted>", message));
+            }
         }
     }
     let day = Duration::from_secs(24 * 3600);

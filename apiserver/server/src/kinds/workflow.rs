@@ -122,6 +122,7 @@ fn run_spec(spec: &WorkflowSpec, run: &RunStep, workspace: &str) -> RunSpec {
         require_approval: run.require_approval,
         allow_mass_deletion: false,
         retry: Vec::new(),
+        forget_clusters: Vec::new(),
         on_conflict: OnConflict::Queue,
         cancel: false,
         timeout: run.timeout.clone(),

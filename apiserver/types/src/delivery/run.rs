@@ -63,6 +63,12 @@ pub struct RunSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub retry: Vec<String>,
+    /// For Preview, Apply, Rollback and Destroy: clusters that left the workspace and are gone for good, by their names
+    /// then. What is on record there is forgotten, which the plan shows, and nothing there is touched: what still is stays
+    /// behind. Without it a plan is refused while something is on record in a cluster that the workspace does not have.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
+    pub forget_clusters: Vec<String>,
     /// What to do while another run of the stack in the workspace is under way.
     #[serde(default)]
     pub on_conflict: OnConflict,

@@ -129,7 +129,14 @@ impl Model {
         let (spec, state) = (goal.spec(), self.world.store().state());
         let spec_digest = spec.digest();
         let destroy = matches!(goal, Goal::Destroy);
-        let planning = Planning { spec: &spec, spec_digest: &spec_digest, state: &state, destroy, keys: &self.keys };
+        let planning = Planning {
+            spec: &spec,
+            spec_digest: &spec_digest,
+            state: &state,
+            destroy,
+            keys: &self.keys,
+            forget_clusters: &[],
+        };
         let runtime = Arc::new(Driven(self.world.clone()));
         let planned = if matches!(goal, Goal::Import(_)) {
             stoa_apply::import(runtime, &planning, &Selection { all: true, ..Selection::default() }).await

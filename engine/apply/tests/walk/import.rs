@@ -36,7 +36,14 @@ async fn planned_by(
     selection: &Selection,
 ) -> Result<Planned, Vec<Problem>> {
     let (state, spec_digest) = (stack.keeper.state(), spec.digest());
-    let planning = Planning { spec, spec_digest: &spec_digest, state: &state, destroy: false, keys: &stack.keys.0 };
+    let planning = Planning {
+        spec,
+        spec_digest: &spec_digest,
+        state: &state,
+        destroy: false,
+        keys: &stack.keys.0,
+        forget_clusters: &[],
+    };
     match stoa_apply::import(Arc::new(runtime), &planning, selection).await {
         Ok(planned) => Ok(planned),
         Err(PlanError::Problems(problems)) => Err(problems),

@@ -231,7 +231,14 @@ impl Stack {
 
     async fn planned(&self, runtime: Arc<FakeRuntime>, spec: &Spec, destroy: bool) -> Result<Planned, PlanError> {
         let (state, spec_digest) = (self.keeper.state(), spec.digest());
-        let planning = Planning { spec, spec_digest: &spec_digest, state: &state, destroy, keys: &self.keys.0 };
+        let planning = Planning {
+            spec,
+            spec_digest: &spec_digest,
+            state: &state,
+            destroy,
+            keys: &self.keys.0,
+            forget_clusters: &[],
+        };
         stoa_apply::plan(runtime, &planning).await
     }
 

@@ -48,6 +48,7 @@ fn imported(
     let input = PlanInput {
         spec,
         state,
+        given_up: &crate::GivenUp::new(),
         live: &none,
         previews: &previews,
         schemas: &Schemas::new(),

@@ -7,6 +7,7 @@ use serde_json::json;
 use super::*;
 use crate::render::{Colour, render};
 
+static NOTHING: GivenUp = GivenUp::new();
 static NO_CLUSTERS: Clusters = Clusters(Vec::new());
 
 struct World {
@@ -50,6 +51,7 @@ impl World {
         PlanInput {
             spec,
             state: &self.state,
+            given_up: &NOTHING,
             live,
             previews: &self.previews,
             schemas: &self.schemas,

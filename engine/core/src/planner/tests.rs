@@ -56,6 +56,7 @@ fn drafted(wanted: Vec<Resource>, recorded: Vec<StateResource>, live: &[(&str, &
     let input = PlanInput {
         spec: &spec,
         state: &state,
+        given_up: &GivenUp::new(),
         live: &found,
         previews: &previews,
         schemas: &Schemas::new(),
@@ -90,6 +91,7 @@ fn planned_of_another(from: Option<&str>, is_wanted: bool, is_recorded: bool) ->
     let input = PlanInput {
         spec: &spec,
         state: &state,
+        given_up: &GivenUp::new(),
         live: &live,
         previews: &previews,
         schemas: &Schemas::new(),
@@ -232,6 +234,7 @@ fn what_nobody_knows_the_result_of_stops_everything() {
     let input = PlanInput {
         spec: &spec,
         state: &state,
+        given_up: &GivenUp::new(),
         live: &live,
         previews: &previews,
         schemas: &Schemas::new(),

@@ -59,6 +59,7 @@ fn every_action_is_a_line_with_its_fields_below() {
         },
         action("v1:Secret:shop:old", Action::Delete, vec![]),
         action("v1:Secret:shop:lost", Action::Forget, vec![]),
+        PlannedAction { given_up: vec!["old".to_owned()], ..action("v1:ConfigMap:shop:moved", Action::Create, vec![]) },
         PlannedAction {
             owned_by: Some("shop/api/dev".to_owned()),
             ..action("v1:Service:shop:api", Action::Adopt, vec![])
@@ -85,6 +86,7 @@ fn every_action_is_a_line_with_its_fields_below() {
     > adopt    apps/v1:Deployment:shop:api  (recorded as apps/v1beta1:Deployment:shop:api)
     - delete   v1:Secret:shop:old
     . forget   v1:Secret:shop:lost
+    + create   v1:ConfigMap:shop:moved  (forgotten in cluster old, where it is left as it is)
     > adopt    v1:Service:shop:api  (taken over from shop/api/dev)
     . forget   v1:Secret:shop:api  (it belongs to shop/api/dev now, and is left alone)
 

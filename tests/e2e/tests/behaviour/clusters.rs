@@ -134,6 +134,35 @@ fn one_run_goes_to_two_clusters_and_a_plan_says_which_does_not_answer() {
         secret.lines().find_map(|line| line.trim().strip_prefix("client-key-data:")).unwrap().trim().trim_matches('"');
     let runs = here.run(&["get", "runs,stacks,workspaces,resources", "--namespace", &organization.name, "-o", "yaml"]);
     assert!(key.len() > 40 && !runs.contains(key));
+
+    // It does not come back, and leaves the workspace. The resources that went there have left the Spec before.
+    here.apply(&format!(
+        "apiVersion: platform.stoa.dev/v1alpha1
+kind: Workspace
+metadata: {{name: {name}}}
+spec: {{backend: {{name: {name}}}, kubernetes: {{clusters: [{{name: main, inCluster: true}}]}}}}
+",
+        name = organization.name
+    ));
+    let all = spec(&namespace, "b", false);
+    let remaining: Vec<&str> = all.split("- id: ").filter(|part| !part.contains("cluster: east")).collect();
+    organization.stack("web", &remaining.join("- id: "));
+    let refused = organization.fail("web", "Apply", "");
+    assert!(refused.contains("name it in spec.forgetClusters of a Run"), "{refused}");
+    let mistaken = organization.fail("web", "Preview", "forgetClusters: [main]");
+    assert!(
+        mistaken.contains("spec.forgetClusters") && mistaken.contains("the workspace has cluster main"),
+        "{mistaken}"
+    );
+    let run = organization.succeed("web", "Apply", "forgetClusters: [east]");
+    let summary = &run["status"]["plan"]["summary"];
+    assert_eq!(
+        (&summary["forget"], &summary["update"], &summary["delete"]),
+        (&3.into(), &1.into(), &0.into()),
+        "{run:#}"
+    );
+    assert_eq!(organization.of_stack("resources", "web").len(), 2);
+    organization.succeed("web", "Refresh", "");
 }
 
 /// Kinds of Kubernetes in both clusters. Values go over and back: the Deployment in the east has the address of the Service

@@ -170,9 +170,14 @@ async fn approval_is_asked_for_where_something_changes() {
     let error = world.run(&all, long).await.unwrap_err();
     let told = "spec.retry[0]: Invalid value: \"<value omitted>\": may not be longer than 1024 bytes";
     assert_eq!(causes(&error), [told]);
-    let refresh = json!({ "stack": "web-dev", "operation": "Refresh", "retry": ["a"] });
+    let refresh = json!({ "stack": "web-dev", "operation": "Refresh", "retry": ["a"], "forgetClusters": ["old"] });
     let error = world.run(&all, refresh).await.unwrap_err();
-    assert_eq!(causes(&error), ["spec.retry: Forbidden: an Import and a Refresh call for nothing"]);
+    let told = ["retry", "forgetClusters"]
+        .map(|field| format!("spec.{field}: Forbidden: an Import and a Refresh call for nothing"));
+    assert_eq!(causes(&error), told);
+    let unnamed = json!({ "stack": "web-dev", "operation": "Preview", "forgetClusters": [""] });
+    let error = world.run(&all, unnamed).await.unwrap_err();
+    assert_eq!(causes(&error), ["spec.forgetClusters[0]: Required value"]);
     let uid = world.registry.api::<stoa_types::Stack>().get("shop", "web-dev").await.unwrap().metadata.uid;
     let released = json!({ "stack": "web-dev", "stackUID": uid, "workspace": "dev", "revision": 1, "run": "r",
         "planDigest": "p", "specDigest": "s", "stateDigest": "t" });

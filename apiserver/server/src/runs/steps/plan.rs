@@ -97,6 +97,7 @@ async fn planned(
         state: state.for_run(&execution.run.spec.retry, &execution.run.uid().unwrap_or_default()),
         destroy: execution.run.spec.operation == Operation::Destroy,
         import,
+        forget_clusters: execution.run.spec.forget_clusters.clone(),
     };
     let runner = execution.services.runner.clone();
     let response = awaited::during(execution, runner.plan(request)).await?;
