@@ -9,7 +9,7 @@ use futures_util::{StreamExt as _, future::BoxFuture, stream};
 use serde_json::{Map, Value};
 use stoa_engine::{
     Action, DigestKeys, FieldPath, Live, ObjectRef, Plan, PlanInput, PlannedAction, Preview, Problem, Resource,
-    ResourceId, Schemas, Sensitive, Spec, State, StateResource, Summary, given_up,
+    ResourceId, Schemas, Sensitive, Spec, State, StateResource, Summary, given_up, namespaced,
     planner::{self, Draft},
     problem::reason,
     render::{Colour, render},
@@ -131,7 +131,7 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     let decided = PlanInput { previews: &previews, ..looked };
     let plan = planner::plan(&decided).map_err(PlanError::Problems)?;
     let (digest, summary, table) = (plan.digest(), plan.summary(), render(&plan, Colour::Never));
-    let notes = if destroy { Vec::new() } else { unread::warnings(spec) };
+    let notes = unread::warnings(spec).into_iter().chain(namespaced::warning(spec)).filter(|_| !destroy).collect();
     Ok(Planned { plan, digest, summary, table, notes })
 }
 

@@ -21,6 +21,7 @@ pub mod ignore;
 pub mod import;
 pub mod lookup;
 pub mod masks;
+pub mod namespaced;
 pub mod object;
 pub mod owner;
 pub mod path;

@@ -21,6 +21,8 @@ pub(crate) enum Change {
     Write { bytes: Vec<u8>, from: Option<String> },
     /// It goes: the file of this resource.
     Remove(ResourceId),
+    /// It goes if it is this deployment's: where something was that is elsewhere now.
+    Leave,
 }
 
 /// Changes by path.
@@ -187,7 +189,15 @@ pub(crate) fn draft<'c>(
         let object = || object_in(repository, path, entry.as_ref()?);
         let there = entry.as_ref().map(TreeEntry::id);
         match (change, there) {
-            (Change::Remove(_), None) => {}
+            (Change::Remove(_) | Change::Leave, None) => {}
+            (Change::Leave, Some(_)) => {
+                if object().is_some_and(|object| run.owner.has(&object)) {
+                    update.remove(path.as_str());
+                    draft.files.insert(path, FileChange::Deleted);
+                } else {
+                    draft.others.insert(path.as_str());
+                }
+            }
             (Change::Remove(id), Some(_)) => {
                 if let Some(other) = object().and_then(|object| run.owner.other(&object)) {
                     draft.left.insert(id.clone(), other);
@@ -300,7 +310,7 @@ pub(crate) fn holds(tree: &Tree<'_>, changes: &Gathered, others: &BTreeSet<&str>
         let there = found(tree.get_path(Path::new(path)))?.map(|entry| entry.id());
         let wanted = match change {
             Change::Write { bytes, .. } => Some(Oid::hash_object(ObjectType::Blob, bytes)?),
-            Change::Remove(_) => None,
+            Change::Remove(_) | Change::Leave => None,
         };
         if there != wanted {
             return Ok(false);

@@ -174,6 +174,10 @@ impl GitOpsRuntime {
         manifest::path(&self.directory, object)
     }
 
+    fn former_path(&self, object: &ObjectRef) -> Option<String> {
+        manifest::former_path(&self.directory, object)
+    }
+
     /// Runs what waits for disks and networks on a thread that may.
     async fn blocking<T: Send + 'static>(
         &self,
@@ -199,8 +203,8 @@ fn invalid(message: &str, field: &str) -> RuntimeError {
 
 /// What is asked about one file.
 enum Asked {
-    /// What it holds.
-    File(String),
+    /// What it holds, or else what of this deployment's is where it was formerly.
+    File(String, Option<String>),
     /// Nothing, since nobody knows its name yet.
     Unnamed,
 }
@@ -228,21 +232,25 @@ impl Runtime for GitOpsRuntime {
                     (None, Some(prior)) => &prior.attributes,
                     (None, None) => return Asked::Unnamed,
                 };
-                ObjectRef::of(attributes).map_or(Asked::Unnamed, |object| Asked::File(self.path(&object)))
+                let file = |object| Asked::File(self.path(&object), self.former_path(&object));
+                ObjectRef::of(attributes).map_or(Asked::Unnamed, file)
             })
             .collect();
+        let run = Arc::clone(&self.run);
         self.blocking(move |place| {
-            let paths = asked.iter().filter_map(|asked| match asked {
-                Asked::File(path) => Some(path.as_str()),
-                Asked::Unnamed => None,
+            let paths = asked.iter().flat_map(|asked| match asked {
+                Asked::File(path, former) => [Some(path.as_str()), former.as_deref()],
+                Asked::Unnamed => [None; 2],
             });
-            let files = place.read(paths)?;
+            let files = place.read(paths.flatten())?;
+            let parsed = |path: &String| files.get(path).map(|bytes| manifest::parse(path, bytes));
             let read = asked.iter().map(|asked| match asked {
                 Asked::Unnamed => Ok(Live::Unverified("its name is not known yet".to_owned())),
-                Asked::File(path) => match files.get(path) {
-                    None => Ok(Live::Absent),
-                    Some(bytes) => manifest::parse(path, bytes).map(Live::Present),
-                },
+                Asked::File(path, former) => {
+                    let is_ours = |live: &Map<String, Value>| run.owner.has(live);
+                    let former = || former.as_ref().and_then(parsed)?.ok().filter(is_ours).map(Ok);
+                    parsed(path).or_else(former).map_or(Ok(Live::Absent), |found| found.map(Live::Present))
+                }
             });
             Ok(read.collect())
         })
@@ -285,6 +293,9 @@ impl Runtime for GitOpsRuntime {
         let path = self.path(&reference);
         let from = taken_from(request.desired).map(str::to_owned);
         self.gather(path, Change::Write { bytes: manifest::render(&object)?, from });
+        if let Some(former) = self.former_path(&reference) {
+            self.gather(former, Change::Leave);
+        }
         let ObjectRef { group, version, kind, namespace, name } = reference;
         let kubernetes = KubernetesObject { group, version, kind, namespace, name, ..KubernetesObject::default() };
         Ok(Applied { live: object, kubernetes: Some(kubernetes) })
@@ -294,6 +305,9 @@ impl Runtime for GitOpsRuntime {
     async fn delete(&self, prior: &StateResource) -> Result<Deleted, RuntimeError> {
         if let Some(object) = ObjectRef::of(&prior.attributes) {
             self.gather(self.path(&object), Change::Remove(prior.id.clone()));
+            if let Some(former) = self.former_path(&object) {
+                self.gather(former, Change::Leave);
+            }
         }
         Ok(Deleted::Gone)
     }

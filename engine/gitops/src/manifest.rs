@@ -30,17 +30,31 @@ const BUILT_IN: [&str; 17] = [
     "storage.k8s.io",
 ];
 
-/// Where an object is: `<directory>/<namespace>/<kind>-<name>.yaml`, with `_cluster` for objects that
-/// name no namespace, and `<kind>_<group>_<name>.yaml` for groups that are not Kubernetes' own.
+/// The folder of objects that name no namespace and have one, which whoever applies them chooses.
+const DEFAULT: &str = "_default";
+/// The folder of other objects that name no namespace.
+const CLUSTER: &str = "_cluster";
+
+/// Where an object is: `<directory>/<namespace>/<kind>-<name>.yaml`, with `_cluster` for objects that name no namespace, or
+/// `_default` where they are known to have one, and `<kind>_<group>_<name>.yaml` for groups that are not Kubernetes' own.
 ///
 /// Kinds are letters and digits and groups hold no underscore, so that no two objects share a file.
 pub(crate) fn path(directory: &str, object: &ObjectRef) -> String {
+    path_in(directory, if object.lacks_namespace() { DEFAULT } else { CLUSTER }, object)
+}
+
+/// Where an object was in the days when there was no `_default`, if that is elsewhere.
+pub(crate) fn former_path(directory: &str, object: &ObjectRef) -> Option<String> {
+    object.lacks_namespace().then(|| path_in(directory, CLUSTER, object))
+}
+
+fn path_in(directory: &str, unnamed: &str, object: &ObjectRef) -> String {
     let mut path = String::new();
     if !directory.is_empty() {
         path.push_str(directory);
         path.push('/');
     }
-    path.push_str(if object.namespace.is_empty() { "_cluster" } else { &object.namespace });
+    path.push_str(if object.namespace.is_empty() { unnamed } else { &object.namespace });
     path.push('/');
     path.push_str(&object.kind.to_lowercase());
     if BUILT_IN.contains(&object.group.as_str()) {

@@ -276,6 +276,47 @@ async fn deleted_files_take_their_empty_folder_with_them() {
 }
 
 #[tokio::test]
+async fn what_names_no_namespace_leaves_the_folder_of_clusters_where_it_was_formerly() {
+    for bed in Bed::both() {
+        let mut desired = config_map("a", "1");
+        desired.attributes["metadata"] = json!({"name": "a"});
+        let run = bed.run("u-1");
+        let prior = apply(&run, &desired).await;
+        finish(&run).await;
+        assert_eq!(bed.files(), ["dev/_default/configmap-a.yaml"]);
+        let text =
+            String::from_utf8(manifest::render(&Manifest::of(&desired, &owner("web-dev")).unwrap().object).unwrap());
+        let text = text.unwrap();
+        // As an earlier version laid it out, beside somebody else's.
+        let first = bed.run("u-2");
+        first.delete(&prior).await.unwrap();
+        finish(&first).await;
+        bed.push_by_somebody_else("dev/_cluster/configmap-a.yaml", &text);
+        bed.push_by_somebody_else(
+            "dev/_cluster/configmap-b.yaml",
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: b}\n",
+        );
+        let requests = [ReadRequest { desired: Some(&desired), prior: None }];
+        let answers = bed.run("u-3").read(&requests).await.unwrap();
+        assert!(matches!(&answers[0], Ok(Live::Present(_))), "{answers:?}");
+        let mut other = desired.clone();
+        other.attributes["metadata"] = json!({"name": "b"});
+        let second = bed.run("u-4");
+        apply(&second, &desired).await;
+        apply(&second, &other).await;
+        finish(&second).await;
+        let files = ["dev/_cluster/configmap-b.yaml", "dev/_default/configmap-a.yaml", "dev/_default/configmap-b.yaml"];
+        assert_eq!(bed.files(), files);
+        // Where it was not moved yet, it goes all the same.
+        bed.push_by_somebody_else("dev/_cluster/configmap-a.yaml", &text);
+        let third = bed.run("u-5");
+        third.delete(&prior).await.unwrap();
+        finish(&third).await;
+        assert_eq!(bed.files(), ["dev/_cluster/configmap-b.yaml", "dev/_default/configmap-b.yaml"]);
+    }
+}
+
+#[tokio::test]
 async fn runs_that_write_at_once_all_get_through() {
     for bed in Bed::both() {
         let runs: Vec<_> = (0..6).map(|n| bed.run(&format!("u-{n}"))).collect();

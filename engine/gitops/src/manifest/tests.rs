@@ -31,6 +31,8 @@ fn files_are_where_people_look_for_them() {
     check_path("v1", "ConfigMap", "shop", "web", "dev/shop/configmap-web.yaml");
     check_path("apps/v1", "Deployment", "shop", "web", "dev/shop/deployment-web.yaml");
     check_path("v1", "Namespace", "", "shop", "dev/_cluster/namespace-shop.yaml");
+    check_path("v1", "ConfigMap", "", "web", "dev/_default/configmap-web.yaml");
+    check_path("cert-manager.io/v1", "ClusterIssuer", "", "a", "dev/_cluster/clusterissuer_cert-manager.io_a.yaml");
     check_path("cert-manager.io/v1", "Certificate", "shop", "web", "dev/shop/certificate_cert-manager.io_web.yaml");
     check_path("rbac.authorization.k8s.io/v1", "Role", "shop", "system:A", "dev/shop/role-system%3A%41.yaml");
 }

@@ -1,0 +1,100 @@
+//! Which kinds of Kubernetes itself are in namespaces, to notice an object that names none where no server can be asked.
+
+use crate::object::ObjectRef;
+use crate::spec::{ResourceType, Spec};
+
+/// So many ids are in a warning.
+const NAMED: usize = 5;
+
+impl ObjectRef {
+    /// Whether the object names no namespace, and its kind is one of Kubernetes itself that has one. No kind of these groups
+    /// ever changed that.
+    ///
+    /// Source: the API reference of Kubernetes 1.36.
+    pub fn lacks_namespace(&self) -> bool {
+        let kinds: &[&str] = match self.group.as_str() {
+            "" => &[
+                "Binding",
+                "ConfigMap",
+                "Endpoints",
+                "Event",
+                "LimitRange",
+                "PersistentVolumeClaim",
+                "Pod",
+                "PodTemplate",
+                "ReplicationController",
+                "ResourceQuota",
+                "Secret",
+                "Service",
+                "ServiceAccount",
+            ],
+            "apps" => &["ControllerRevision", "DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"],
+            "autoscaling" => &["HorizontalPodAutoscaler"],
+            "batch" => &["CronJob", "Job"],
+            "coordination.k8s.io" => &["Lease"],
+            "discovery.k8s.io" => &["EndpointSlice"],
+            "events.k8s.io" => &["Event"],
+            "networking.k8s.io" => &["Ingress", "NetworkPolicy"],
+            "policy" => &["PodDisruptionBudget"],
+            "rbac.authorization.k8s.io" => &["Role", "RoleBinding"],
+            "resource.k8s.io" => &["ResourceClaim", "ResourceClaimTemplate"],
+            "storage.k8s.io" => &["CSIStorageCapacity"],
+            _ => &[],
+        };
+        self.namespace.is_empty() && kinds.contains(&self.kind.as_str())
+    }
+}
+
+/// What people should know of a Spec: the objects that go to a namespace which it does not name.
+pub fn warning(spec: &Spec) -> Option<String> {
+    let objects = spec.resources.iter().filter(|resource| resource.kind == ResourceType::Kubernetes);
+    let lacking: Vec<&str> = objects
+        .filter(|resource| ObjectRef::of(&resource.attributes).is_some_and(|object| object.lacks_namespace()))
+        .map(|resource| resource.id.0.as_str())
+        .collect();
+    let (first, rest) = (lacking.iter().take(NAMED).copied().collect::<Vec<_>>(), lacking.len().saturating_sub(NAMED));
+    let more = if rest > 0 { format!(" and {rest} more") } else { String::new() };
+    (!lacking.is_empty()).then(|| {
+        format!(
+            "{}{more}: attributes.metadata.namespace is missing; without it, an object goes to the namespace that is the \
+             default where it is applied, mostly `default`",
+            first.join(", ")
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn spec(objects: &[(&str, &str, Option<&str>)]) -> Spec {
+        let resource = |(position, (api_version, kind, namespace)): (usize, &(&str, &str, Option<&str>))| {
+            let name = format!("n{position}");
+            json!({"id": format!("{api_version}:{kind}:{name}"), "type": "Kubernetes", "attributes": {
+                "apiVersion": api_version, "kind": kind, "metadata": {"name": name, "namespace": namespace}}})
+        };
+        let resources: Vec<_> = objects.iter().enumerate().map(resource).collect();
+        serde_json::from_value(json!({ "resources": resources })).unwrap()
+    }
+
+    #[test]
+    fn only_what_is_known_to_be_in_a_namespace_and_names_none_is_told() {
+        let quiet = [
+            ("v1", "ConfigMap", Some("shop")),
+            ("v1", "Namespace", None),
+            ("rbac.authorization.k8s.io/v1", "ClusterRole", None),
+            ("example.com/v1", "ConfigMap", None),
+            ("storage.k8s.io/v1", "StorageClass", None),
+            ("v1", "ConfigMap", Some("$kusion_path.v1:Namespace:n1.metadata.name")),
+        ];
+        assert_eq!(warning(&spec(&quiet)), None);
+        let one = warning(&spec(&[("apps/v1", "Deployment", None)])).unwrap();
+        assert!(one.starts_with("apps/v1:Deployment:n0: attributes.metadata.namespace is missing; "), "{one}");
+        assert!(warning(&spec(&[("v1", "ConfigMap", Some(""))])).is_some());
+        let many = warning(&spec(&[("v1", "ConfigMap", None); 7])).unwrap();
+        assert!(many.starts_with("v1:ConfigMap:n0, v1:ConfigMap:n1, "), "{many}");
+        assert!(many.contains("v1:ConfigMap:n4 and 2 more: "), "{many}");
+    }
+}
