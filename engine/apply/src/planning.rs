@@ -22,6 +22,9 @@ use crate::lost::{self, Undecided};
 /// How many dry runs are under way at once.
 const PREVIEWS: usize = 16;
 
+/// How many warnings of a runtime are told.
+const NOTED: usize = 20;
+
 /// A plan as it is shown and kept.
 #[derive(Clone, Debug)]
 pub struct Planned {
@@ -131,7 +134,15 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     let decided = PlanInput { previews: &previews, ..looked };
     let plan = planner::plan(&decided).map_err(PlanError::Problems)?;
     let (digest, summary, table) = (plan.digest(), plan.summary(), render(&plan, Colour::Never));
-    let notes = unread::warnings(spec).into_iter().chain(namespaced::warning(spec)).filter(|_| !destroy).collect();
+    let mut notes = if destroy { Vec::new() } else { unread::warnings(spec) };
+    notes.extend(namespaced::warning(spec).filter(|_| !destroy));
+    let mut told: Vec<String> = desired.values().flat_map(|wanted| runtime.warnings(wanted)).collect();
+    let more = told.len().saturating_sub(NOTED);
+    told.truncate(NOTED);
+    notes.extend(told);
+    if more > 0 {
+        notes.push(format!("and {more} more such warnings"));
+    }
     Ok(Planned { plan, digest, summary, table, notes })
 }
 

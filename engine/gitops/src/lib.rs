@@ -3,7 +3,7 @@
 //!
 //! Start at [`GitOpsRuntime`]. Changes are gathered in memory; [`finish`](Runtime::finish) makes one
 //! commit of them. What is live is what stands at the head of the branch. `manifest` says which file
-//! holds an object and what is in it, `place` reaches the repository, `commit` writes, `proposal` asks people to, and
+//! holds an object and what is in it, `schema` whether that is what its kind has, `place` reaches the repository, `commit` writes, `proposal` asks people to, and
 //! `compliance` compares what clusters have with what is committed.
 //!
 //! **Invariant:** no secret enters the repository: a v1 Secret with values is refused, and the
@@ -16,6 +16,7 @@ mod compliance;
 mod manifest;
 mod place;
 mod proposal;
+mod schema;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -223,6 +224,12 @@ impl Runtime for GitOpsRuntime {
         false
     }
 
+    fn warnings(&self, desired: &Resource) -> Vec<String> {
+        let unknown = schema::check(&desired.attributes).unknown;
+        let told = |field| format!("{}: attributes.{field}: no field is known that is called so", desired.id);
+        unknown.into_iter().map(told).collect()
+    }
+
     async fn read(&self, requests: &[ReadRequest<'_>]) -> Result<Vec<Result<Live, RuntimeError>>, RuntimeError> {
         let asked: Vec<Asked> = requests
             .iter()
@@ -284,7 +291,13 @@ impl Runtime for GitOpsRuntime {
         request: &ApplyRequest<'_>,
         _: Option<&Map<String, Value>>,
     ) -> Result<Preview, RuntimeError> {
-        Manifest::of(request.desired, &self.run.owner).map(|manifest| Preview::Changed(manifest.object))
+        let manifest = Manifest::of(request.desired, &self.run.owner)?;
+        let mistyped = schema::check(&request.desired.attributes).mistyped;
+        let Some(((field, message), others)) = mistyped.split_first() else {
+            return Ok(Preview::Changed(manifest.object));
+        };
+        let others: String = others.iter().map(|(field, message)| format!("; attributes.{field}: {message}")).collect();
+        Err(invalid(&format!("{message}{others}"), &format!("attributes.{field}")))
     }
 
     async fn apply(&self, request: &ApplyRequest<'_>) -> Result<Applied, RuntimeError> {

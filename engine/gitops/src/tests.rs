@@ -317,6 +317,22 @@ async fn what_names_no_namespace_leaves_the_folder_of_clusters_where_it_was_form
 }
 
 #[tokio::test]
+async fn what_no_cluster_would_take_is_refused_and_what_nobody_knows_is_told() {
+    let bed = Bed::local();
+    let runtime = bed.run("u-1");
+    let mut desired = config_map("a", "1");
+    desired.attributes.insert("data".to_owned(), json!({"a": 1, "b": true}));
+    desired.attributes.insert("dta".to_owned(), json!({}));
+    let refused = runtime.preview(&ApplyRequest::new(&desired, None), None).await.unwrap_err();
+    let RuntimeError::Invalid { message, field } = refused else { panic!("{refused:?}") };
+    assert_eq!(field.as_deref(), Some("attributes.data.a"));
+    assert_eq!(message, "text is wanted here, not a number; attributes.data.b: text is wanted here, not a boolean");
+    let told = runtime.warnings(&desired);
+    assert_eq!(told, ["v1:ConfigMap:shop:a: attributes.dta: no field is known that is called so"]);
+    assert_eq!(runtime.warnings(&config_map("a", "1")), [""; 0]);
+}
+
+#[tokio::test]
 async fn runs_that_write_at_once_all_get_through() {
     for bed in Bed::both() {
         let runs: Vec<_> = (0..6).map(|n| bed.run(&format!("u-{n}"))).collect();

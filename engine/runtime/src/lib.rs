@@ -197,6 +197,12 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
         true
     }
 
+    /// What people should know of a resource that is planned as it is: where nobody is asked who would refuse it.
+    fn warnings(&self, desired: &Resource) -> Vec<String> {
+        let _ = desired;
+        Vec::new()
+    }
+
     /// Reads what is live, in the order of the requests. Does as few calls outside as it can.
     ///
     /// # Errors
