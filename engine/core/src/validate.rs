@@ -44,8 +44,8 @@ impl Spec {
                 continue;
             }
             if resource.kind == ResourceType::Kubernetes {
-                problems
-                    .extend(check_object(resource).or_else(|| check_import_id(resource)).map(|problem| problem.of(id)));
+                let found = check_object(resource).into_iter().chain(check_import_id(resource));
+                problems.extend(found.map(|problem| problem.of(id)));
                 let place = cluster::named(&resource.extensions).map_err(|field| {
                     let message = "the name of a cluster is wanted here";
                     problems.push(Problem::new(reason::INVALID_RESOURCE, message).of(id).at(field));
@@ -101,8 +101,9 @@ pub(crate) fn reference_problem(
 }
 
 /// Checks that the attributes are an object and that the id is that object's.
-fn check_object(resource: &Resource) -> Option<Problem> {
+fn check_object(resource: &Resource) -> Vec<Problem> {
     let attributes = &resource.attributes;
+    let mut problems = Vec::new();
     for (parent, key) in [(None, "apiVersion"), (None, "kind"), (Some("metadata"), "name")] {
         let field = parent.map_or_else(|| format!("attributes.{key}"), |parent| format!("attributes.{parent}.{key}"));
         let map = match parent.map(|parent| attributes.get(parent)) {
@@ -111,37 +112,42 @@ fn check_object(resource: &Resource) -> Option<Problem> {
             Some(None | Some(Value::Null)) => None,
             Some(Some(other)) => {
                 let message = format!("a map is wanted here, not {}", type_name(other));
-                return Some(Problem::new(reason::INVALID_RESOURCE, message).at("attributes.metadata"));
+                problems.push(Problem::new(reason::INVALID_RESOURCE, message).at("attributes.metadata"));
+                continue;
             }
         };
         match map.and_then(|map| map.get(key)) {
             Some(Value::String(text)) if !text.is_empty() => {}
             None | Some(Value::Null | Value::String(_)) => {
                 let message = format!("a Kubernetes object needs {}", field.trim_start_matches("attributes."));
-                return Some(Problem::new(reason::MISSING_FIELD, message).at(field));
+                problems.push(Problem::new(reason::MISSING_FIELD, message).at(field));
             }
             Some(other) => {
                 let message = format!("text is wanted here, not {}", type_name(other));
-                return Some(Problem::new(reason::INVALID_RESOURCE, message).at(field));
+                problems.push(Problem::new(reason::INVALID_RESOURCE, message).at(field));
             }
         }
     }
     if let Some(namespace @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_))) =
-        attributes["metadata"].get("namespace")
+        attributes.get("metadata").and_then(|metadata| metadata.get("namespace"))
     {
         let message = format!("text is wanted here, not {}", type_name(namespace));
-        return Some(Problem::new(reason::INVALID_RESOURCE, message).at("attributes.metadata.namespace"));
+        problems.push(Problem::new(reason::INVALID_RESOURCE, message).at("attributes.metadata.namespace"));
     }
-    let object = ObjectRef::of(attributes)?;
+    let Some(object) = ObjectRef::of(attributes).filter(|_| problems.is_empty()) else { return problems };
     for (field, text) in [("name", &object.name), ("namespace", &object.namespace)] {
         // What Kubernetes itself asks of every name, since names become parts of paths.
         if matches!(text.as_str(), "." | "..") || (!may_refer(text) && text.contains(['/', '%'])) {
             let message = format!("`{text}` cannot be a {field}: it may not be `.` or `..` nor contain `/` or `%`");
-            return Some(Problem::new(reason::INVALID_RESOURCE, message).at(format!("attributes.metadata.{field}")));
+            problems.push(Problem::new(reason::INVALID_RESOURCE, message).at(format!("attributes.metadata.{field}")));
         }
     }
-    // One that is no text is told of by itself.
-    check_id(&resource.id, &object, Some(cluster::named(&resource.extensions).unwrap_or_default()))
+    if problems.is_empty() {
+        // One that is no text is told of by itself.
+        let cluster = cluster::named(&resource.extensions).unwrap_or_default();
+        problems.extend(check_id(&resource.id, &object, Some(cluster)));
+    }
+    problems
 }
 
 /// Checks that an id is `apiVersion:Kind:namespace:name` or `apiVersion:Kind:name` of the object, perhaps with `/` and the
@@ -304,13 +310,14 @@ mod tests {
         check(
             json!([
                 {"id": "v1:ConfigMap:a", "type": "Kubernetes", "attributes": {"kind": "ConfigMap", "metadata": {"name": "a"}}},
-                {"id": "v1:ConfigMap:b", "type": "Kubernetes", "attributes": {"apiVersion": "v1", "kind": "", "metadata": {"name": "b"}}},
+                {"id": "v1:ConfigMap:b", "type": "Kubernetes", "attributes": {"apiVersion": "v1", "kind": "", "metadata": {"name": "b", "namespace": 7}}},
                 config_map("v1:ConfigMap:c", json!({"generateName": "c-"})),
                 config_map("v1:ConfigMap:7", json!({"name": 7})),
                 config_map("v1:ConfigMap:..", json!({"name": ".."})),
             ]),
             "MissingField: v1:ConfigMap:a: attributes.apiVersion: a Kubernetes object needs apiVersion\n\
              MissingField: v1:ConfigMap:b: attributes.kind: a Kubernetes object needs kind\n\
+             InvalidResource: v1:ConfigMap:b: attributes.metadata.namespace: text is wanted here, not a number\n\
              MissingField: v1:ConfigMap:c: attributes.metadata.name: a Kubernetes object needs metadata.name\n\
              InvalidResource: v1:ConfigMap:7: attributes.metadata.name: text is wanted here, not a number\n\
              InvalidResource: v1:ConfigMap:..: attributes.metadata.name: `..` cannot be a name: it may not be `.` or `..` nor contain `/` or `%`",

@@ -34,8 +34,10 @@ pub(crate) mod reason {
     pub(crate) const INTERNAL: &str = "InternalError";
 }
 
-/// The most problems that one message names; the rest are counted.
-const NAMED: usize = 10;
+/// The most problems that one message names, and about how long it may be, in bytes, since it is a header of HTTP/2; the rest
+/// are counted.
+const NAMED: usize = 20;
+const LONGEST: usize = 4096;
 
 /// A call that fails, with everything that is wrong.
 #[derive(Debug)]
@@ -98,10 +100,18 @@ impl Failure {
 
 impl From<Failure> for Status {
     fn from(failure: Failure) -> Self {
-        let named: Vec<String> = failure.problems.iter().take(NAMED).map(sentence).collect();
-        let mut message = named.join("; ");
-        if failure.problems.len() > NAMED {
-            message.push_str(&format!("; and {} more", failure.problems.len() - NAMED));
+        let mut message = String::new();
+        let mut named = 0;
+        for told in failure.problems.iter().take(NAMED).map(sentence) {
+            if named > 0 && message.len() + told.len() > LONGEST {
+                break;
+            }
+            message.push_str(if named > 0 { "; " } else { "" });
+            message.push_str(&told);
+            named += 1;
+        }
+        if failure.problems.len() > named {
+            message.push_str(&format!("; and {} more", failure.problems.len() - named));
         }
         let details = failure.problems.first().map(Problem::encode_to_vec).unwrap_or_default();
         Status::with_details(failure.code, message, details.into())
@@ -167,7 +177,11 @@ mod tests {
 
     #[test]
     fn many_problems_are_counted() {
-        let status = Status::from(Failure::invalid((0..12).map(|n| problem("X", format!("m{n}"))).collect()));
-        assert!(status.message().ends_with("m9; and 2 more"), "{}", status.message());
+        let many = |length: usize| {
+            let problems = (0..22).map(|n| problem("X", format!("{}m{n}", "x".repeat(length)))).collect();
+            Status::from(Failure::invalid(problems)).message().to_owned()
+        };
+        assert!(many(0).starts_with("m0; m1; ") && many(0).ends_with("; m19; and 2 more"), "{}", many(0));
+        assert!(many(1000).ends_with("m3; and 18 more") && many(5000).ends_with("m0; and 21 more"));
     }
 }

@@ -1,10 +1,11 @@
-//! Where in a Spec file its resources and their fields are, so that people are sent to the right line.
+//! Where in a file its resources and their fields are, so that people are sent to the right line.
 
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_saphyr::Spanned;
 
+use super::places::Places;
 use super::yaml;
 use crate::source::SourceFile;
 
@@ -13,6 +14,7 @@ use crate::source::SourceFile;
 pub(super) struct Lines {
     fields: Vec<(String, u32)>,
     resources: Vec<(u32, Vec<(String, u32)>)>,
+    places: Places,
 }
 
 impl Lines {
@@ -25,7 +27,7 @@ impl Lines {
         let fields = yaml::first::<Keys>(file).map(keys).unwrap_or_default();
         let resources = yaml::first::<Resources>(file).and_then(|found| found.resources).unwrap_or_default();
         let resources = resources.into_iter().map(|resource| (line(resource.referenced), keys(resource.value)));
-        Self { fields, resources: resources.collect() }
+        Self { fields, resources: resources.collect(), places: Places::of(file) }
     }
 
     /// The line of a field of the document, such as `context`.
@@ -38,9 +40,12 @@ impl Lines {
         self.resources.get(position).map_or_else(|| self.field("resources"), |(line, _)| *line)
     }
 
-    /// The line of a resource's field, such as `dependsOn[0]` or `attributes.kind`, by the first part of it; where
-    /// there is no such field, that of the resource.
+    /// The line of a resource's field, such as `dependsOn[0]` or `attributes.kind`, or of the innermost part of it that is
+    /// there; of a large file that of the first part, or of the resource.
     pub(super) fn resource_field(&self, position: usize, field: &str) -> u32 {
+        if let Some(line) = self.places.line(None, &format!("resources[{position}].{field}")) {
+            return line;
+        }
         let first = field.split(['.', '[']).next().unwrap_or(field);
         let fields = self.resources.get(position).map(|(_, fields)| fields.as_slice()).unwrap_or_default();
         find(fields, first).unwrap_or_else(|| self.resource(position))

@@ -13,7 +13,7 @@ use stoa_engine::{
 };
 use stoa_proto::Problem;
 
-use super::{At, kinds, yaml};
+use super::{At, kinds, places::Places, yaml};
 use crate::failure::{problem, reason};
 use crate::source::SourceFile;
 
@@ -28,6 +28,9 @@ const NOT_MANIFESTS: [&str; 8] = [
     "stack.yaml",
     "package-context.yaml",
 ];
+
+/// Of so many problems the lines of their fields are looked for: no message names more.
+const LOCATED: usize = 20;
 
 struct Manifest {
     api_version: String,
@@ -76,14 +79,28 @@ pub(super) fn read(files: &[SourceFile], warnings: &mut Vec<String>, at: At<'_>)
     }
     at(None);
     report_duplicates(&manifests, &mut problems);
-    if !problems.is_empty() {
-        return Err(problems);
+    if problems.is_empty() {
+        let spec = to_spec(manifests);
+        match super::check(&spec) {
+            Ok(()) => return Ok(spec),
+            Err(found) => problems.extend(found.into_iter().map(|found| crate::convert::problem_in(&spec, found))),
+        }
     }
-    let spec = to_spec(manifests);
-    let located = |found| crate::convert::problem_in(&spec, found);
-    match super::check(&spec) {
-        Ok(()) => Ok(spec),
-        Err(found) => Err(found.into_iter().map(located).collect()),
+    locate(files, &mut problems);
+    Err(problems)
+}
+
+/// Finds the lines of the fields that problems are about, which know those of their documents.
+fn locate(files: &[SourceFile], problems: &mut [Problem]) {
+    let mut known: HashMap<String, Places> = HashMap::new();
+    for problem in problems.iter_mut().filter(|problem| problem.line > 0 && !problem.field.is_empty()).take(LOCATED) {
+        let places = known
+            .entry(problem.file.clone())
+            .or_insert_with(|| files.iter().find(|file| file.path == problem.file).map(Places::of).unwrap_or_default());
+        let field = problem.field.strip_prefix("attributes.").unwrap_or(&problem.field);
+        if let Some(line) = places.line(Some(problem.line), field) {
+            problem.line = line;
+        }
     }
 }
 
@@ -111,13 +128,15 @@ fn collect(
         problems.push(wrong("", reason::INVALID_MANIFEST, "is no Kubernetes object".to_owned()));
         return;
     };
-    let api_version = match text(&object, "apiVersion") {
-        Ok(api_version) => api_version,
-        Err((reason, message)) => return problems.push(wrong("apiVersion", reason, message)),
-    };
-    let kind = match text(&object, "kind") {
-        Ok(kind) => kind,
-        Err((reason, message)) => return problems.push(wrong("kind", reason, message)),
+    let named = [text(&object, "apiVersion"), text(&object, "kind")];
+    let [Ok(api_version), Ok(kind)] = named.clone() else {
+        let name = object.get("metadata").and_then(Value::as_object).map(|metadata| text(metadata, "name"));
+        let all = ["apiVersion", "kind", "metadata.name"].into_iter().zip(named.into_iter().chain(name));
+        problems.extend(all.filter_map(|(field, read)| {
+            let (reason, message) = read.err()?;
+            Some(wrong(field, reason, message))
+        }));
+        return;
     };
     if api_version.starts_with("kustomize.config.k8s.io/") || api_version.starts_with("config.kubernetes.io/") {
         warnings.push(format!("{}: a {kind} of {api_version} is no manifest and was passed over", place.file));
@@ -141,20 +160,18 @@ fn collect(
         None | Some(Value::Null) => &empty,
         Some(_) => return problems.push(wrong("metadata", reason::INVALID_MANIFEST, "has to be a map".to_owned())),
     };
-    let name = match text(metadata, "name") {
-        Ok(name) => name,
-        Err((reason, message)) => return problems.push(wrong("metadata.name", reason, message)),
-    };
+    let name = text(metadata, "name").map_err(|(reason, message)| wrong("metadata.name", reason, message));
     let namespace = match metadata.get("namespace") {
-        None | Some(Value::Null) => None,
-        Some(Value::String(namespace)) => Some(namespace.clone()).filter(|namespace| !namespace.is_empty()),
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(namespace)) => Ok(Some(namespace.clone()).filter(|namespace| !namespace.is_empty())),
         Some(_) => {
-            return problems.push(wrong(
-                "metadata.namespace",
-                reason::INVALID_MANIFEST,
-                "has to be a string; put it in quotes".to_owned(),
-            ));
+            let message = "has to be a string; put it in quotes".to_owned();
+            Err(wrong("metadata.namespace", reason::INVALID_MANIFEST, message))
         }
+    };
+    let (name, namespace) = match (name, namespace) {
+        (Ok(name), Ok(namespace)) => (name, namespace),
+        (name, namespace) => return problems.extend(name.err().into_iter().chain(namespace.err())),
     };
     manifests.push(Manifest {
         api_version,

@@ -7,6 +7,7 @@ mod job;
 mod kinds;
 mod lines;
 mod manifests;
+mod places;
 mod spec_file;
 #[cfg(debug_assertions)]
 pub(crate) mod trials;

@@ -1,11 +1,11 @@
 //! The generator `Spec`: a Kusion Spec, read unchanged.
 
 use std::cell::LazyCell;
-use std::collections::{HashMap, hash_map::Entry};
+use std::collections::{HashMap, HashSet, hash_map::Entry};
 
 use serde_json::{Map, Value};
 use stoa_engine::{
-    Spec,
+    Resource, Spec,
     problem::reason,
     spec::{FILE, LINE},
 };
@@ -18,13 +18,54 @@ use super::{
 use crate::failure::problem;
 use crate::source::SourceFile;
 
-/// Whether a file looks like a Spec: one document with `resources` that is no Kubernetes object.
+/// Whether a file looks like a Spec: one document with `resources`, or what is probably meant to be that, that is no Kubernetes
+/// object.
 /// A file that does not parse counts as one, so that what is wrong with it is said of a Spec.
 pub(super) fn is_spec(file: &SourceFile) -> bool {
     match yaml::documents(file) {
         Ok(documents) => matches!(documents.as_slice(), [document]
-            if document.value.get("resources").is_some() && document.value.get("apiVersion").is_none()),
+            if document.value.get("apiVersion").is_none() && has_resources(&document.value)),
         Err(_) => file.path.rsplit('/').next() == Some(super::SPEC_FILE),
+    }
+}
+
+fn has_resources(value: &Value) -> bool {
+    let is_near = |key: &String| meant(key, &SPEC_FIELDS) == Some("resources");
+    let is_near = |fields: &Map<String, Value>| fields.get("kind").is_none() && fields.keys().any(is_near);
+    value.get("resources").is_some() || value.as_object().is_some_and(is_near)
+}
+
+/// The field that somebody probably meant who wrote another one.
+fn meant(field: &str, known: &[&'static str]) -> Option<&'static str> {
+    let distance = |known: &&'static str| (distance(&field.to_lowercase(), &known.to_lowercase()), *known);
+    known
+        .iter()
+        .map(distance)
+        .min()
+        .filter(|(distance, known)| *distance <= (known.len() / 2).min(2))
+        .map(|found| found.1)
+}
+
+/// How many characters have to be put in, left out or exchanged to make one text of another.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().take(b.len() + 3).enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, y) in b.iter().enumerate() {
+            let exchanged = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = exchanged.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+/// What is said of a field that there is not.
+fn unknown_field(field: &str, of: &str, known: &[&'static str]) -> String {
+    match meant(field, known) {
+        Some(meant) => format!("unknown field, probably {meant} is meant; {of} has {}", known.join(", ")),
+        None => format!("unknown field; {of} has {}", known.join(", ")),
     }
 }
 
@@ -45,8 +86,9 @@ pub(super) fn read(file: &SourceFile) -> Result<Spec, Vec<Problem>> {
         }
     };
     let check = Check { file, lines: LazyCell::new(Box::new(|| Lines::of(file))), begin: document.line };
-    let problems = check.shape(&document.value);
+    let mut problems = check.shape(&document.value);
     if !problems.is_empty() {
+        problems.extend(check.others(&document.value));
         return Err(problems);
     }
     let mut spec: Spec =
@@ -82,9 +124,8 @@ impl Check<'_> {
     fn shape(&self, value: &Value) -> Vec<Problem> {
         let Some(fields) = value.as_object() else { return vec![self.document("", "has to be a map".to_owned())] };
         let unknown = fields.keys().filter(|field| !SPEC_FIELDS.contains(&field.as_str()));
-        let mut problems: Vec<Problem> = unknown
-            .map(|field| self.document(field, format!("unknown field; a Spec has {}", SPEC_FIELDS.join(", "))))
-            .collect();
+        let mut problems: Vec<Problem> =
+            unknown.map(|field| self.document(field, unknown_field(field, "a Spec", &SPEC_FIELDS))).collect();
         match fields.get("resources") {
             None | Some(Value::Null) => {}
             Some(Value::Array(resources)) => problems.extend(self.resources(resources)),
@@ -109,8 +150,7 @@ impl Check<'_> {
                 continue;
             };
             for field in fields.keys().filter(|field| !RESOURCE_FIELDS.contains(&field.as_str())) {
-                let message = format!("unknown field; a resource has {}", RESOURCE_FIELDS.join(", "));
-                problems.push(wrong(reason::INVALID_SPEC, field, message));
+                problems.push(wrong(reason::INVALID_SPEC, field, unknown_field(field, "a resource", &RESOURCE_FIELDS)));
             }
             problems.extend(
                 mistyped(fields).into_iter().map(|(field, message)| wrong(reason::INVALID_SPEC, field, message)),
@@ -132,9 +172,35 @@ impl Check<'_> {
         problems
     }
 
+    /// What is wrong besides with those resources that are written as they have to be. What they lead to may be one of the
+    /// others.
+    fn others(&self, value: &Value) -> Vec<Problem> {
+        let resources = value.get("resources").and_then(Value::as_array);
+        let read = |(position, value): (usize, &Value)| {
+            let resource = serde_json::from_value::<Resource>(value.clone()).ok()?;
+            (!resource.id.0.trim().is_empty()).then_some((position, resource))
+        };
+        let mut ids = HashSet::new();
+        let (positions, resources): (Vec<usize>, Vec<Resource>) = resources
+            .into_iter()
+            .flat_map(|resources| resources.iter().enumerate().filter_map(read))
+            .filter(|(_, resource)| ids.insert(resource.id.clone()))
+            .unzip();
+        let spec = Spec { resources, ..Spec::default() };
+        let found = super::check(&spec).err().unwrap_or_default();
+        let found = found.into_iter().filter(|found| found.reason != reason::DANGLING_REFERENCE);
+        let position = |found: &stoa_engine::Problem| {
+            spec.resources.iter().position(|it| found.resource_id.as_ref() == Some(&it.id))
+        };
+        found.map(|found| self.at(position(&found).map(|position| positions[position]), found)).collect()
+    }
+
     /// What the engine found wrong with a Spec.
     fn found(&self, spec: &Spec, found: stoa_engine::Problem) -> Problem {
-        let position = spec.resources.iter().position(|resource| found.resource_id.as_ref() == Some(&resource.id));
+        self.at(spec.resources.iter().position(|resource| found.resource_id.as_ref() == Some(&resource.id)), found)
+    }
+
+    fn at(&self, position: Option<usize>, found: stoa_engine::Problem) -> Problem {
         let line = match position {
             Some(position) => self.lines.resource_field(position, &found.field),
             None => self.begin,

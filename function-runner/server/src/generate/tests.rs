@@ -136,9 +136,9 @@ fn what_is_missing_or_unknown_names_file_line_and_field() {
     check("apiVersion: v1\nkind: ConfigMap\n", (reason::MISSING_FIELD, "metadata.name", 5));
     check(
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {generateName: b-}\n",
-        (reason::MISSING_FIELD, "metadata.name", 5),
+        (reason::MISSING_FIELD, "metadata.name", 7),
     );
-    check("apiVersion: apps/v1\nkind: Deploymnt\nmetadata: {name: b}\n", (reason::UNKNOWN_KIND, "kind", 5));
+    check("apiVersion: apps/v1\nkind: Deploymnt\nmetadata: {name: b}\n", (reason::UNKNOWN_KIND, "kind", 6));
     check("just text\n", (reason::INVALID_MANIFEST, "", 5));
 }
 
@@ -272,8 +272,8 @@ fn what_is_wrong_with_a_spec_is_told_with_its_line_and_resource() {
     assert_eq!(
         told(&spec),
         [
-            "s/spec.yaml:13: contxt: unknown field; a Spec has resources, secretStore, context",
-            "s/spec.yaml:6: v1:ConfigMap:a: resources[0].dependOn: unknown field; a resource has id, type, attributes, \
+            "s/spec.yaml:13: contxt: unknown field, probably context is meant; a Spec has resources, secretStore, context",
+            "s/spec.yaml:6: v1:ConfigMap:a: resources[0].dependOn: unknown field, probably dependsOn is meant; a resource has id, type, attributes, \
              dependsOn, extensions",
             "s/spec.yaml:8: v1:ConfigMap:a: resources[1].attributes: is required",
             "s/spec.yaml:10: v1:ConfigMap:a: resources[1].dependsOn: has to be a list of ids",
@@ -300,12 +300,81 @@ fn circles_and_dangling_references_are_told_with_their_line() {
     let dangling = config_map("a", "") + &config_map("b", "  dependsOn:\n  - v1:ConfigMap:c\n");
     assert_eq!(
         told(&format!("resources:\n{dangling}")),
-        ["s/spec.yaml:10: v1:ConfigMap:b: dependsOn[0]: no resource has the id v1:ConfigMap:c"]
+        ["s/spec.yaml:11: v1:ConfigMap:b: dependsOn[0]: no resource has the id v1:ConfigMap:c"]
     );
     let manifest =
         format!("{CONFIG_MAP}---\n{CONFIG_MAP}data: {{x: $kusion_path.v1:Gone:g.x}}\n").replacen("a,", "b,", 1);
     let problem = refused("Manifests", &[("a.yaml", &manifest)]);
-    assert_eq!((problem.file.as_str(), problem.line, problem.field.as_str()), ("s/a.yaml", 5, "attributes.data.x"));
+    assert_eq!((problem.file.as_str(), problem.line, problem.field.as_str()), ("s/a.yaml", 8, "attributes.data.x"));
+}
+
+#[test]
+fn what_is_nearly_a_spec_is_told_what_is_probably_meant() {
+    for field in ["resource", "Resources", "ressources", "resuorce"] {
+        let text = format!("# mine\n{field}:\n{}", config_map("a", ""));
+        for (generator, name) in [("Auto", "spec.yaml"), ("Auto", "mine.yaml"), ("Spec", "spec.yaml")] {
+            let content = match name {
+                "spec.yaml" => folder(&[(name, &text)]),
+                _ => Content::File(SourceFile { path: format!("s/{name}"), bytes: text.as_bytes().to_vec() }),
+            };
+            let failure = generate(generator, &content).unwrap_err();
+            let told: Vec<String> = failure.problems().iter().map(crate::failure::sentence).collect();
+            let meant = "unknown field, probably resources is meant; a Spec has resources, secretStore, context";
+            assert_eq!(told, [format!("s/{name}:2: {field}: {meant}")]);
+        }
+    }
+    let problem = refused("Auto", &[("spec.yaml", "sources: []\n")]);
+    assert_eq!((problem.reason.as_str(), problem.field.as_str()), (reason::MISSING_FIELD, "apiVersion"));
+}
+
+#[test]
+fn what_is_wrong_with_some_resources_hides_nothing_of_others() {
+    let broken = "- id: v1:ConfigMap:c\n  type: Kubernets\n  attributes: {}\n";
+    let nameless = "- id: v1:ConfigMap:b\n  type: Kubernetes\n  dependsOn: ['v1:ConfigMap:c']\n  attributes:\n    apiVersion: v1\n    \
+                    kind: ConfigMap\n    metadata:\n      name: 7\n      namespace: [x]\n";
+    assert_eq!(
+        told(&format!("resources:\n{broken}{nameless}")),
+        [
+            "s/spec.yaml:3: v1:ConfigMap:c: resources[0].type: has to be Kubernetes or Terraform",
+            "s/spec.yaml:12: v1:ConfigMap:b: attributes.metadata.name: text is wanted here, not a number",
+            "s/spec.yaml:13: v1:ConfigMap:b: attributes.metadata.namespace: text is wanted here, not a list",
+        ]
+    );
+    let manifests = format!(
+        "{CONFIG_MAP}---\nmetadata: {{namespace: a}}\n---\napiVersion: v1\nkind: Pod\nmetadata:\n  namespace: 7\n"
+    );
+    let failure = generate("Auto", &folder(&[("a.yaml", &manifests)])).unwrap_err();
+    let told: Vec<String> = failure.problems().iter().map(crate::failure::sentence).collect();
+    assert_eq!(
+        told,
+        [
+            "s/a.yaml:5: apiVersion: is required",
+            "s/a.yaml:5: kind: is required",
+            "s/a.yaml:5: metadata.name: is required",
+            "s/a.yaml:9: metadata.name: is required",
+            "s/a.yaml:10: metadata.namespace: has to be a string; put it in quotes",
+        ]
+    );
+}
+
+#[test]
+fn a_key_that_is_there_twice_is_told_in_our_words() {
+    let text = format!("{CONFIG_MAP}data:\n  a: x\n  a: hunter2\n");
+    for (generator, name, text) in [
+        ("Auto", "a.yaml", text.clone()),
+        (
+            "Spec",
+            "spec.yaml",
+            format!("resources:\n- id: v1:ConfigMap:a\n  attributes:\n    data: {{x: 1,\n     a: x, a: y}}\n"),
+        ),
+    ] {
+        let problem = refused(generator, &[(name, &text)]);
+        assert_eq!(
+            (problem.reason.as_str(), problem.message.as_str()),
+            (reason::MALFORMED_YAML, "key \"a\" is there twice in one map")
+        );
+        assert!(problem.line >= 5, "{problem:?}");
+    }
 }
 
 #[test]

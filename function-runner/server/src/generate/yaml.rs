@@ -60,11 +60,16 @@ pub(super) fn documents(file: &SourceFile) -> Result<Vec<Document>, Box<Problem>
     Ok(documents.filter(|document| !document.value.is_null()).collect())
 }
 
-/// The first document of a file that is not empty, read as some type; nothing when it is no such thing.
-pub(super) fn first<T: DeserializeOwned>(file: &SourceFile) -> Option<T> {
+/// The documents of a file that are not empty, read as some type; nothing when they are no such thing.
+pub(super) fn read<T: DeserializeOwned>(file: &SourceFile) -> Option<Vec<T>> {
     let text = std::str::from_utf8(&file.bytes).ok()?;
     let documents: Vec<Option<T>> = serde_saphyr::from_multiple_with_options(text, options()).ok()?;
-    documents.into_iter().flatten().next()
+    Some(documents.into_iter().flatten().collect())
+}
+
+/// The first of them.
+pub(super) fn first<T: DeserializeOwned>(file: &SourceFile) -> Option<T> {
+    read(file)?.into_iter().next()
 }
 
 fn explain(file: &SourceFile, err: &DeserializeError) -> Box<Problem> {
@@ -73,20 +78,28 @@ fn explain(file: &SourceFile, err: &DeserializeError) -> Box<Problem> {
     let message = err.to_string();
     // The line stands in its own field; parsers that say it again do so at the end.
     let message = message.split(" at line ").next().unwrap_or(&message);
+    if let DeserializeError::DuplicateMappingKey { key, .. } = innermost(err) {
+        let key = key.as_ref().map_or_else(|| "a key".to_owned(), |key| format!("key {key:?}"));
+        return malformed(file, line, &format!("{key} is there twice in one map"));
+    }
     match limit(err) {
         Some(limit) => Box::new(Problem { reason: reason::TOO_LARGE.to_owned(), ..*malformed(file, line, &limit) }),
         None => malformed(file, line, message),
     }
 }
 
-/// The limit that a file is over, if it is no more than that.
-fn limit(err: &DeserializeError) -> Option<String> {
-    let of_aliases = || Some("its anchors and aliases stand for more than a file may hold".to_owned());
-    let mut err = err;
+/// What is wrong, wherever it was noticed.
+fn innermost(mut err: &DeserializeError) -> &DeserializeError {
     while let DeserializeError::AliasError { error, .. } | DeserializeError::WithSnippet { error, .. } = err {
         err = error;
     }
-    let breach = match err {
+    err
+}
+
+/// The limit that a file is over, if it is no more than that.
+fn limit(err: &DeserializeError) -> Option<String> {
+    let of_aliases = || Some("its anchors and aliases stand for more than a file may hold".to_owned());
+    let breach = match innermost(err) {
         DeserializeError::Budget { breach, .. } => breach,
         DeserializeError::AliasReplayCounterOverflow { .. }
         | DeserializeError::AliasReplayLimitExceeded { .. }

@@ -324,7 +324,12 @@ const SOURCE_UNAVAILABLE: &str = "SourceUnavailable";
 /// What a refused call means for a run. `otherwise` is the reason when the runner gives none.
 pub(crate) fn halt(status: &Status, otherwise: &'static str) -> Halt {
     let problem = verdict::problem(status);
-    let message = problem.as_ref().map_or_else(|| pool::why(status).to_owned(), describe);
+    // The message tells everything that is wrong, and the details the first of it.
+    let message = match &problem {
+        Some(problem) if status.message().is_empty() => describe(problem),
+        Some(_) => status.message().to_owned(),
+        None => pool::why(status).to_owned(),
+    };
     match status.code() {
         Code::Unavailable if problem.is_some_and(|p| p.reason == SOURCE_UNAVAILABLE) => {
             Halt::SourceUnreachable(message)

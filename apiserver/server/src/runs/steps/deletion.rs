@@ -30,14 +30,26 @@ pub(super) fn require_allowed(execution: &Execution, plan: &Bytes, state: &State
     }
 }
 
-/// What a Preview says of a plan that an Apply would fail with.
-pub(super) fn warning(execution: &Execution, plan: &Bytes, state: &State) -> Result<Option<String>, Halt> {
-    Ok(told(&decoded(execution, plan)?, state))
+/// What a run says of a plan that is hardly what anybody wants, and is carried out all the same, if it is to be.
+pub(super) fn warning(execution: &Execution, plan: &Bytes, state: &State) -> Result<String, Halt> {
+    let told = told(execution, &decoded(execution, plan)?, state);
+    Ok(told.map(|told| format!("; {told}")).unwrap_or_default())
 }
 
 /// The same of a plan that is decoded.
-pub(super) fn told(plan: &Plan, state: &State) -> Option<String> {
-    plan.mass_deletion(owned(state)).map(|found| format!("an Apply would fail: {}", sentence(found)))
+pub(super) fn told(execution: &Execution, plan: &Plan, state: &State) -> Option<String> {
+    remark(execution.run.spec.operation, plan, owned(state))
+}
+
+fn remark(operation: Operation, plan: &Plan, owned: usize) -> Option<String> {
+    let much = || plan.mass_deletion(owned).map(|found| format!("an Apply would fail: {}", sentence(found)));
+    match operation {
+        Operation::Preview | Operation::Apply | Operation::Rollback if plan.actions.is_empty() => {
+            Some("the Spec has no resources, and nothing is on record".to_owned())
+        }
+        Operation::Preview => much(),
+        Operation::Apply | Operation::Rollback | Operation::Destroy | Operation::Import | Operation::Refresh => None,
+    }
 }
 
 fn decoded(execution: &Execution, plan: &Bytes) -> Result<Plan, Halt> {
@@ -50,4 +62,30 @@ fn owned(state: &State) -> usize {
 
 fn sentence(found: MassDeletion) -> String {
     format!("the plan {found}; {ADVICE}")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_plan_of_nothing_is_remarked_upon_where_something_was_to_be_deployed() {
+        let plan = |actions: serde_json::Value| -> Plan {
+            serde_json::from_value(json!({"schemaVersion": 1, "specDigest": "", "actions": actions})).unwrap()
+        };
+        let nothing = "the Spec has no resources, and nothing is on record";
+        for operation in [Operation::Preview, Operation::Apply, Operation::Rollback] {
+            assert_eq!(remark(operation, &plan(json!([])), 0).as_deref(), Some(nothing));
+        }
+        for operation in [Operation::Destroy, Operation::Import, Operation::Refresh] {
+            assert_eq!(remark(operation, &plan(json!([])), 0), None);
+        }
+        let action = |action| plan(json!([{"id": "v1:Namespace:a", "type": "Kubernetes", "action": action}]));
+        let told = remark(Operation::Preview, &action("Delete"), 1).unwrap();
+        assert!(told.starts_with("an Apply would fail: the plan deletes 1 of 1 resources and keeps none"), "{told}");
+        assert_eq!(remark(Operation::Apply, &action("Delete"), 1), None, "that fails in other words");
+        assert_eq!(remark(Operation::Preview, &action("Unchanged"), 1), None);
+    }
 }

@@ -56,8 +56,7 @@ pub(super) async fn take(execution: &mut Execution, target: &Target, lease: Opti
         let message = if execution.run.spec.operation == Operation::Refresh {
             drift::note(execution, target, &spec_digest, &plan).await?
         } else {
-            let warning = deletion::warning(execution, &plan, &state)?;
-            format!("the plan is made; nothing was changed{}", warning.map(|it| format!("; {it}")).unwrap_or_default())
+            format!("the plan is made; nothing was changed{}", deletion::warning(execution, &plan, &state)?)
         };
         return execution.finish(RunPhase::Succeeded, reason::SUCCEEDED, &message).await;
     };
@@ -88,7 +87,7 @@ pub(super) async fn take(execution: &mut Execution, target: &Target, lease: Opti
     let release = release::release(execution, target, &mut state, &spec_digest).await?;
     let message = match (release, execution.run.spec.operation) {
         (None, Operation::Import) => "nothing was left to import".to_owned(),
-        (None, _) => "nothing had to be changed".to_owned(),
+        (None, _) => format!("nothing had to be changed{}", deletion::warning(execution, &plan, &state)?),
         (Some(n), Operation::Destroy) => format!("everything was removed; release {n} records it"),
         (Some(n), Operation::Import) => format!("release {n} records what was imported; nothing was changed"),
         (Some(n), _) => format!("release {n} is deployed"),

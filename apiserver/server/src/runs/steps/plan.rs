@@ -50,9 +50,7 @@ pub(super) async fn plan(
     if let Some(name) = execution.run.spec.plan.clone() {
         require_same_plan(execution, target, &name, &plan, &response.digest).await?;
     }
-    if execution.run.spec.operation == Operation::Preview
-        && let Some(warning) = deletion::told(&plan, state)
-    {
+    if let Some(warning) = deletion::told(execution, &plan, state) {
         execution.journal.note("Planning", format!("warning: {warning}"));
     }
     let document = documents::put(&*target.documents, &target.scope(), response.plan.clone()).await?;
