@@ -51,6 +51,11 @@ impl Lookup {
         Ok(registry.api::<K>())
     }
 
+    /// Whether there is no cluster around this server, so that it serves namespaces itself.
+    pub(crate) fn is_standalone(&self) -> bool {
+        self.registry.get().is_some_and(|registry| registry.store("", "v1", "namespaces").is_some())
+    }
+
     /// An object as the watch cache has it, without waiting: for defaults, never for decisions.
     pub(crate) fn cached<K: Kind>(&self, namespace: &str, name: &str) -> Option<K> {
         self.stored::<K>(namespace, name)?.decode().ok()

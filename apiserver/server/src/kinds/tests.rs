@@ -246,6 +246,13 @@ async fn what_is_wrong_with_an_object_is_told_field_by_field() {
             "platform.stoa.dev/v1alpha1",
             "Workspace",
             "",
+            json!({ "metadata": { "name": "w" }, "spec": { "backend": { "name": "b" }, "kubernetes": { "clusters": [{ "name": "a", "inCluster": true }] },
+                "gitops": { "repository": "file:///deploy.git" } } }),
+        ),
+        (
+            "platform.stoa.dev/v1alpha1",
+            "Workspace",
+            "",
             json!({ "metadata": { "name": "w" }, "spec": { "backend": { "name": "b" }, "kubernetes": { "clusters": [{ "name": "a", "inCluster": true }] }, "healthPolicies": [
                 { "apiVersion": "example.com/v1", "kind": "Widget", "current": "status.phase == 'Running'" },
                 { "apiVersion": "example.com/v2", "kind": "Widget", "current": " ", "failed": "request.name" },
@@ -310,6 +317,7 @@ async fn what_is_wrong_with_an_object_is_told_field_by_field() {
     Stack spec.driftInterval: Invalid value: "1s": must be 0s, for never, or at least 10s
     Workspace spec.kubernetes.clusters[1]: Duplicate value: {"name":"a"}
     Workspace spec.kubernetes.clusters[0].kubeconfigSecretRef: Required value: either this or inCluster
+    Workspace spec.gitops: Forbidden: may not be set together with kubernetes: a workspace leads to clusters or to a repository
     Workspace spec.healthPolicies[1]: Duplicate value: "Widget"
     Workspace spec.healthPolicies[1].current: Required value: an expression in CEL
     Workspace spec.healthPolicies[1].failed: Invalid value: "request.name": compilation failed: ERROR: <input>:1:1: undeclared reference to 'request' (in container '')

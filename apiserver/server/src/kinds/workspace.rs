@@ -50,18 +50,30 @@ fn target(object: &stoa_machinery::Object) -> serde_json::Value {
 }
 
 /// Brings a workspace's condition `Ready` to whether its Backend is there and ready, as the watch cache has it; whatever
-/// changes there comes to the controller of workspaces.
+/// changes there comes to the controller of workspaces. Of its clusters only the function-runner knows whether there is a way
+/// to them.
 pub(crate) fn observe(lookup: &Lookup, workspace: &mut Workspace) {
     let backend = &workspace.spec.backend.name;
     let is_ready = |found: Backend| {
         let status = found.status.unwrap_or_default();
         condition(&status.conditions, reason::READY).is_some_and(|ready| ready.status == "True")
     };
-    let (ready, why, message) = match lookup.cached::<Backend>("", backend).map(is_ready) {
+    let (ready, why, mut message) = match lookup.cached::<Backend>("", backend).map(is_ready) {
         None => (false, reason::REFERENCE_NOT_FOUND, format!("backend {backend:?} does not exist")),
         Some(false) => (false, reason::BACKEND_UNAVAILABLE, format!("backend {backend:?} is not ready")),
         Some(true) => (true, reason::AVAILABLE, "the backend is ready".to_owned()),
     };
+    let mut clusters = workspace.spec.kubernetes.iter().flat_map(|kubernetes| &kubernetes.clusters);
+    if ready
+        && lookup.is_standalone()
+        && let Some(cluster) = clusters.find(|cluster| cluster.in_cluster)
+    {
+        message.push_str(&format!(
+            "; there is no cluster around a standalone server: inCluster of cluster {:?} leads where --kubeconfig of the \
+             function-runner does, and runs fail without that",
+            cluster.name
+        ));
+    }
     let generation = workspace.metadata.generation;
     let status = workspace.status.get_or_insert_default();
     check::set_condition(&mut status.conditions, reason::READY, ready, why, message, generation);
@@ -230,9 +242,22 @@ impl Strategy for WorkspaceStrategy {
     type Object = Workspace;
 
     async fn admit(&self, _: &RequestContext, change: Admission<'_, Workspace>) -> Result<(), ApiError> {
-        let Admission::Delete(workspace) = change else { return Ok(()) };
-        let name = workspace.name_any();
-        stack::refuse_while_used(&self.lookup, ("workspaces", &name), std::slice::from_ref(&name)).await
+        let has_two = |workspace: &Workspace| workspace.spec.kubernetes.is_some() && workspace.spec.gitops.is_some();
+        match change {
+            Admission::Delete(workspace) => {
+                let name = workspace.name_any();
+                stack::refuse_while_used(&self.lookup, ("workspaces", &name), std::slice::from_ref(&name)).await
+            }
+            // One that is so since before this was refused can be changed in other ways.
+            Admission::Update { old, subresource, .. } if has_two(old) || !subresource.is_empty() => Ok(()),
+            Admission::Create(new) | Admission::Update { new, .. } if has_two(new) => {
+                let message =
+                    "may not be set together with kubernetes: a workspace leads to clusters or to a repository";
+                let error = FieldError::forbidden("spec.gitops", message);
+                Err(ApiError::invalid("platform.stoa.dev", "Workspace", &new.name_any(), &[error]))
+            }
+            Admission::Create(_) | Admission::Update { .. } => Ok(()),
+        }
     }
 
     fn prepare_for_create(&self, _: &RequestContext, object: &mut Workspace) {

@@ -37,7 +37,7 @@ pub struct WorkspaceSpec {
     pub owners: Vec<Subject>,
     /// The Backend that keeps specs, plans and states of what is deployed here.
     pub backend: LocalReference,
-    /// The clusters that Kubernetes objects are applied to; absent: there is none.
+    /// The clusters that Kubernetes objects are applied to; absent: there is none. Not together with gitops.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<KubernetesTarget>,
     /// The repository that Kubernetes objects are committed to, when there is no cluster.
@@ -113,7 +113,7 @@ pub struct KubernetesTarget {
 pub struct Cluster {
     /// Its name in this workspace.
     pub name: String,
-    /// Whether it is the cluster that Stoa runs in.
+    /// Whether it is the cluster that Stoa runs in. Standalone, the one that the function-runner's --kubeconfig leads to.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_cluster: bool,
     /// The key of a Secret that holds its kubeconfig.
@@ -200,7 +200,7 @@ pub struct WorkspaceStatus {
     /// How many stacks are deployed here.
     #[serde(default)]
     pub stacks: i64,
-    /// Ready: the Backend exists and is ready.
+    /// Ready: the Backend exists and is ready. The message tells of inCluster where there is no cluster around the server.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions_schema")]
     pub conditions: Vec<Condition>,

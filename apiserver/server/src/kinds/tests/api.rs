@@ -191,6 +191,33 @@ async fn workspace_lives() {
     Client::of(&world).live(&cluster_wide(PLATFORM, "workspaces"), PLATFORM, "Workspace", spec).await;
 }
 
+#[tokio::test]
+async fn a_workspace_tells_that_there_is_no_cluster_around_a_standalone_server() {
+    let world = World::with_stack().await;
+    let backends = world.registry.api::<stoa_types::Backend>();
+    let ready = |backend: &mut stoa_types::Backend| {
+        let conditions = &mut backend.status.get_or_insert_default().conditions;
+        crate::kinds::check::set_condition(conditions, "Ready", true, "Available", "it is there".to_owned(), Some(1));
+    };
+    backends.update_status_with("", "default", ready).await.unwrap();
+    let client = Client::of(&world);
+    let collection = cluster_wide(PLATFORM, "workspaces");
+    let make = |name: &str, target: Value| {
+        let mut spec = json!({ "backend": { "name": "default" } });
+        spec.as_object_mut().unwrap().extend(target.as_object().unwrap().clone());
+        json!({ "apiVersion": PLATFORM, "kind": "Workspace", "metadata": { "name": name }, "spec": spec })
+    };
+    let around = json!({ "kubernetes": { "clusters": [{ "name": "main", "inCluster": true }] } });
+    let written = client.create(&collection, &make("around", around)).await;
+    let condition = &written["status"]["conditions"][0];
+    assert_eq!((&condition["type"], &condition["status"]), (&json!("Ready"), &json!("True")), "{written:#}");
+    let message = condition["message"].as_str().unwrap();
+    assert!(message.contains("no cluster around a standalone server: inCluster of cluster \"main\""), "{message}");
+    let repository = json!({ "gitops": { "repository": "file:///deploy.git" } });
+    let written = client.create(&collection, &make("git", repository)).await;
+    assert_eq!(written["status"]["conditions"][0]["message"], "the backend is ready");
+}
+
 /// Nothing has to be written once more that would take the version away from under the client's next write.
 #[tokio::test]
 async fn readiness_that_follows_from_a_write_is_in_it() {
