@@ -90,7 +90,7 @@ fn every_action_is_a_line_with_its_fields_below() {
     > adopt    v1:Service:shop:api  (taken over from shop/api/dev)
     . forget   v1:Secret:shop:api  (it belongs to shop/api/dev now, and is left alone)
 
-    Plan: 2 to create, 2 to update, 1 to delete, 1 to replace, 2 to adopt, 2 to forget; 1 unchanged; 1 unverified.
+    Plan: 3 to create, 2 to update, 1 to delete, 1 to replace, 2 to adopt, 2 to forget; 1 unchanged; 1 unverified.
     "#);
 }
 
