@@ -5,6 +5,7 @@ use std::time::Duration;
 use http::{HeaderMap, StatusCode, header};
 use jiff::Timestamp;
 use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::Value;
 
 use crate::{PullError, PullRequest, PullState};
 
@@ -171,6 +172,12 @@ pub(crate) fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, PullError> {
     })
 }
 
+/// Reads one of the things in a list.
+pub(crate) fn read<T: DeserializeOwned>(value: Value) -> Result<T, PullError> {
+    // As above, and there is no place.
+    T::deserialize(value).map_err(|_| PullError::Malformed("a part of the server's answer makes no sense".to_owned()))
+}
+
 /// What an answer other than success means. `secrets` are in nothing that is passed on.
 pub(crate) fn refusal(
     status: StatusCode,
@@ -220,7 +227,7 @@ fn said(body: &[u8], secrets: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 

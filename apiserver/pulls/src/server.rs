@@ -4,6 +4,7 @@ use std::{
     collections::{HashMap, hash_map::DefaultHasher},
     fmt,
     hash::{Hash as _, Hasher as _},
+    ops::ControlFlow,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -19,6 +20,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Value, json};
 use stoa_outbound::{Client, InvalidBundle, causes};
 use tokio::sync::OnceCell;
+use tracing::warn;
 
 use crate::{
     Address, CommitStatus, Provider, PullError, PullRequest, PullRequests, PullState, StatusState, Text,
@@ -212,36 +214,54 @@ impl Server {
         }
     }
 
-    /// Everything of a list, however many pages that are.
-    async fn all<T: DeserializeOwned>(&self, path: &str, query: &str) -> Result<Vec<T>, PullError> {
-        let mut all = Vec::new();
-        for number in 1..=PAGES {
-            let (of_page, is_last) = self.page(path, query, number).await?;
-            all.extend(of_page);
-            if is_last {
-                return Ok(all);
-            }
-        }
-        Err(self.too_many())
-    }
-
-    /// One page of a list, from 1 on, and whether it is the last.
-    async fn page<T: DeserializeOwned>(
+    /// Shows `look` what is in a list, page by page, until it breaks with something or there is no more. `None` when there is more
+    /// than is read.
+    async fn each<T: DeserializeOwned, R>(
         &self,
         path: &str,
         query: &str,
-        number: usize,
-    ) -> Result<(Vec<T>, bool), PullError> {
+        mut look: impl FnMut(T) -> ControlFlow<R> + Send,
+    ) -> Result<Option<ControlFlow<R>>, PullError> {
         let size = match self.address.provider {
             Provider::Gitea => "limit",
             Provider::GitHub => "per_page",
         };
-        let path = format!("{path}?{query}{size}={PAGE}&page={number}");
-        let (headers, body) = self.call(Method::GET, &path, None).await?;
-        let of_page: Vec<T> = answers::decode(&body)?;
-        let mut links = headers.get_all(header::LINK).iter().filter_map(|link| link.to_str().ok());
-        let is_last = of_page.is_empty() || !links.any(|link| link.contains("rel=\"next\""));
-        Ok((of_page, is_last))
+        for number in 1..=PAGES {
+            let path = format!("{path}?{query}{size}={PAGE}&page={number}");
+            let (headers, body) = self.call(Method::GET, &path, None).await?;
+            let of_page: Vec<T> = answers::decode(&body)?;
+            let mut links = headers.get_all(header::LINK).iter().filter_map(|link| link.to_str().ok());
+            let is_last = of_page.is_empty() || !links.any(|link| link.contains("rel=\"next\""));
+            for item in of_page {
+                if let found @ ControlFlow::Break(_) = look(item) {
+                    return Ok(Some(found));
+                }
+            }
+            if is_last {
+                return Ok(Some(ControlFlow::Continue(())));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The same for pull requests. One that cannot be read is not in the way of the others.
+    async fn each_pull<R>(
+        &self,
+        query: &str,
+        mut look: impl FnMut(PullRequest) -> ControlFlow<R> + Send,
+    ) -> Result<Option<ControlFlow<R>>, PullError> {
+        let look = |pull: Value| {
+            let number = pull["number"].as_u64();
+            match answers::read::<Pull>(pull).and_then(PullRequest::try_from) {
+                Ok(pull) => look(pull),
+                Err(error) => {
+                    let of = self.address.shown();
+                    warn!(%of, number, %error, "pull request cannot be read, and is left out");
+                    ControlFlow::Continue(())
+                }
+            }
+        };
+        self.each(&self.path("pulls"), query, look).await
     }
 
     fn too_many(&self) -> PullError {
@@ -259,20 +279,10 @@ impl Server {
                 format!("state=open&head={of}&base={}&", escaped(base))
             }
         };
-        let path = self.path("pulls");
-        for number in 1..=PAGES {
-            let (of_page, is_last) = self.page::<Pull>(&path, &query, number).await?;
-            for pull in of_page {
-                let pull = PullRequest::try_from(pull)?;
-                if is_between(&pull, head, base) {
-                    return Ok(Some(pull));
-                }
-            }
-            if is_last {
-                return Ok(None);
-            }
-        }
-        Err(self.too_many())
+        let is_it =
+            |pull| if is_between(&pull, head, base) { ControlFlow::Break(pull) } else { ControlFlow::Continue(()) };
+        let found = self.each_pull(&query, is_it).await?.ok_or_else(|| self.too_many())?;
+        Ok(found.break_value())
     }
 
     /// Who we are; nobody where the server does not tell, as GitHub does not tell an app.
@@ -341,7 +351,8 @@ impl PullRequests for Server {
             match self.get_json::<Pull>(&path).await.and_then(PullRequest::try_from) {
                 Ok(pull) if pull.state == PullState::Open && is_between(&pull, head, base) => return Ok(Some(pull)),
                 Err(PullError::NotFound(_)) => return Ok(None),
-                Ok(_) => {}
+                // It may be an old one.
+                Ok(_) | Err(PullError::Malformed(_)) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -353,17 +364,14 @@ impl PullRequests for Server {
             Provider::GitHub if !base.is_empty() => format!("state=open&base={}&", escaped(base)),
             Provider::GitHub | Provider::Gitea => "state=open&".to_owned(),
         };
-        let path = self.path("pulls");
         let mut open = Vec::new();
-        for number in 1..=PAGES {
-            let (of_page, is_last) = self.page::<Pull>(&path, &query, number).await?;
-            // One that makes no sense is not in the way of the others.
-            open.extend(of_page.into_iter().filter_map(|pull| PullRequest::try_from(pull).ok()));
-            if is_last {
-                break;
-            }
-        }
-        open.retain(|pull| if base.is_empty() { pull.is_to_default } else { pull.base == base });
+        let keep = |pull: PullRequest| {
+            let is_wanted = if base.is_empty() { pull.is_to_default } else { pull.base == base };
+            open.extend(is_wanted.then_some(pull));
+            ControlFlow::<()>::Continue(())
+        };
+        // Those that are not read any more were changed long ago.
+        self.each_pull(&query, keep).await.map(drop)?;
         Ok(open)
     }
 
@@ -426,7 +434,13 @@ impl PullRequests for Server {
 
     async fn comment(&self, number: u64, marker: &str, body: &str) -> Result<(), PullError> {
         let path = self.path(&format!("issues/{number}/comments"));
-        let comments: Vec<Comment> = self.all(&path, "").await?;
+        let mut comments = Vec::new();
+        let keep = |comment: Comment| {
+            comments.push(comment);
+            ControlFlow::<()>::Continue(())
+        };
+        // Ours may be among those that are not read.
+        self.each(&path, "", keep).await?.map(drop).ok_or_else(|| self.too_many())?;
         let login = self.login().await?;
         let is_ours = |comment: &&Comment| {
             let by = comment.user.as_ref().map(|user| user.login.as_str());

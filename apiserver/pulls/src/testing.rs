@@ -60,6 +60,8 @@ struct Pull {
     last_head: Oid,
     base: String,
     author: String,
+    /// What takes the place of fields of the answer.
+    garbled: Option<Value>,
 }
 
 #[derive(Clone, Debug)]
@@ -139,6 +141,7 @@ impl Forge {
             last_head,
             base: base.to_owned(),
             author: "eve".to_owned(),
+            garbled: None,
         });
         number
     }
@@ -180,6 +183,12 @@ impl Forge {
         state.pulls.iter_mut().find(|pull| pull.number == number).unwrap().state = "closed";
     }
 
+    /// Tells these fields of a pull request other than they are.
+    pub fn garble(&self, number: u64, fields: Value) {
+        let mut state = self.shared.state.lock().unwrap();
+        state.pulls.iter_mut().find(|pull| pull.number == number).unwrap().garbled = Some(fields);
+    }
+
     /// Somebody writes another description.
     pub fn describe(&self, number: u64, body: &str) {
         let mut state = self.shared.state.lock().unwrap();
@@ -206,7 +215,7 @@ impl Pull {
         let is_there = self.fork.is_some() || commit(root, &self.repository, &self.head).is_some();
         let base = commit(root, &self.repository, &self.base).map(|it| it.to_string()).unwrap_or_default();
         let head = if is_there { self.head.clone() } else { format!("refs/pull/{}/head", self.number) };
-        json!({
+        let mut told = json!({
             "number": self.number, "html_url": url, "title": self.title, "body": self.body, "state": self.state,
             "merged": self.merged.is_some(), "merge_commit_sha": self.merged.map(|it| it.to_string()),
             "user": {"login": self.author}, "mergeable": self.is_mergeable(root),
@@ -214,7 +223,11 @@ impl Pull {
             "base": {
                 "ref": self.base, "sha": base, "repo": {"full_name": self.repository, "default_branch": "main"},
             },
-        })
+        });
+        for (field, value) in self.garbled.iter().filter_map(Value::as_object).flatten() {
+            told[field] = value.clone();
+        }
+        told
     }
 
     fn is_mergeable(&self, root: &Path) -> bool {
@@ -301,6 +314,7 @@ impl Shared {
                     merged: None,
                     fork: None,
                     author: "bot".to_owned(),
+                    garbled: None,
                     repository,
                     head,
                     last_head,

@@ -121,6 +121,33 @@ async fn pull_request_is_found_without_reading_all_that_are_open() {
 }
 
 #[tokio::test]
+async fn pull_request_that_cannot_be_read_is_in_the_way_of_no_other() {
+    let bed = Bed::new().await;
+    let server = bed.server();
+    for branch in ["of-no-shape", "of-no-state", "whole"] {
+        bed.commit(branch, "b", branch);
+        bed.forge.open("shop/deploy", branch, "main", None);
+    }
+    bed.commit("stoa/x", "a", "1");
+    // The server tells of the first of two branches, which is closed.
+    server.open("stoa/x", "main", &text("one")).await.unwrap();
+    server.close(4).await.unwrap();
+    server.open("stoa/x", "main", &text("two")).await.unwrap();
+    bed.commit("later", "b", "later");
+    bed.forge.open("shop/deploy", "later", "main", None);
+    bed.forge.garble(1, json!({"head": null}));
+    bed.forge.garble(2, json!({"state": "half open"}));
+    bed.forge.garble(4, json!({"state": "half open"}));
+    // This one is told before the one that is looked for.
+    bed.forge.garble(6, json!({"merge_commit_sha": "none"}));
+    let open: Vec<u64> = server.list_open("main").await.unwrap().iter().map(|pull| pull.number).collect();
+    assert_eq!(open, [3, 5]);
+    assert_eq!(server.find("stoa/x", "main").await.unwrap().map(|pull| pull.number), Some(5));
+    assert_eq!(server.open("stoa/x", "main", &text("three")).await.unwrap().number, 5, "there is one already");
+    assert_eq!(server.find("later", "main").await.unwrap(), None);
+}
+
+#[tokio::test]
 async fn server_says_whether_a_pull_request_can_be_merged_as_it_is() {
     let bed = Bed::new().await;
     let server = bed.server();
