@@ -62,7 +62,7 @@ impl Address {
         };
         let uri: http::Uri = root.parse().map_err(|_| InvalidAddress::Url)?;
         let is_plain = uri.query().is_none() && uri.authority().is_some_and(|of| !of.as_str().contains('@'));
-        let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+        let host = host(&uri);
         match uri.scheme_str() {
             Some("https") if is_plain => {}
             Some("http") if is_plain => {
@@ -81,10 +81,31 @@ impl Address {
         Ok(Self { provider, api, owner: owner.to_owned(), name: name.to_owned() })
     }
 
+    /// The host with its port, if whoever makes the calls reaches itself by it.
+    pub fn own_host(&self) -> Option<String> {
+        let uri: http::Uri = self.api.parse().ok()?;
+        let host = host(&uri).trim_end_matches('.').to_ascii_lowercase();
+        let is_own = match host.parse::<IpAddr>() {
+            Ok(ip) => ip.to_canonical().is_loopback() || ip.to_canonical().is_unspecified(),
+            // Numbers that are no address in full, such as `127.1`, are one to resolvers.
+            Err(_) => {
+                let last = host.rsplit('.').next().unwrap_or_default();
+                last == "localhost" || last.starts_with(|c: char| c.is_ascii_digit())
+            }
+        };
+        let usual = if uri.scheme_str() == Some("http") { 80 } else { 443 };
+        let port = uri.port_u16().filter(|port| *port != usual);
+        is_own.then(|| port.map_or_else(|| host.clone(), |port| format!("{host}:{port}")))
+    }
+
     /// The server as it is named to people.
     pub(crate) fn shown(&self) -> &str {
         &self.api
     }
+}
+
+fn host(uri: &http::Uri) -> &str {
+    uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']')
 }
 
 /// The server that people open, if the address names one, and the path there.
@@ -182,6 +203,31 @@ mod tests {
             assert_eq!(found, error, "{remote} {url:?}");
             assert!(!found.to_string().contains("hunter2"));
         }
+    }
+
+    #[test]
+    fn addresses_of_whoever_asks_are_known_however_they_are_written() {
+        let own = |remote: &str, url: Option<&str>| {
+            Address::new(Provider::Gitea, remote, url).unwrap().own_host().unwrap_or_default()
+        };
+        for (remote, expected) in [
+            ("http://127.0.0.1:3000/shop/deploy.git", "127.0.0.1:3000"),
+            ("http://localhost/shop/deploy.git", "localhost"),
+            ("https://LOCALHOST.:8443/shop/deploy.git", "localhost:8443"),
+            ("https://git.localhost/shop/deploy.git", "git.localhost"),
+            ("https://[::1]/shop/deploy.git", "::1"),
+            ("https://[::ffff:127.0.0.1]/shop/deploy.git", "::ffff:127.0.0.1"),
+            ("https://0.0.0.0:6443/shop/deploy.git", "0.0.0.0:6443"),
+            ("https://127.1:6443/shop/deploy.git", "127.1:6443"),
+            ("https://2130706433/shop/deploy.git", "2130706433"),
+            ("https://0x7f000001/shop/deploy.git", "0x7f000001"),
+            ("git@127.0.0.1:shop/deploy.git", "127.0.0.1"),
+            ("https://git.example.com/shop/deploy.git", ""),
+            ("https://10.0.0.7:3000/shop/deploy.git", ""),
+        ] {
+            assert_eq!(own(remote, None), expected, "{remote}");
+        }
+        assert_eq!(own("git@git.example.com:shop/deploy.git", Some("https://127.0.0.1:6443")), "127.0.0.1:6443");
     }
 
     proptest! {

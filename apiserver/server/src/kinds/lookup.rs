@@ -100,6 +100,15 @@ pub(crate) async fn require_use(context: &RequestContext, resource: &str, name: 
     require(context, "use", "platform.stoa.dev", resource, "", "", name).await
 }
 
+/// Requires that the requester may have the server call a host from a namespace.
+///
+/// # Errors
+///
+/// 403 that names the verb and the host.
+pub(crate) async fn require_host(context: &RequestContext, namespace: &str, host: &str) -> Result<(), ApiError> {
+    require(context, "use", "platform.stoa.dev", "hookhosts", "", namespace, host).await
+}
+
 /// Requires that the requester may give somebody a role in a namespace.
 ///
 /// # Errors

@@ -16,7 +16,11 @@ use stoa_types::{
     config::{ObservedVersion, PlannedPullRequest, PullRequestPlans, SourceProvider, SourceSpec},
 };
 
-use super::{check, lookup::Lookup, trigger, workspace};
+use super::{
+    check,
+    lookup::{Lookup, require_host},
+    trigger, workspace,
+};
 
 pub(crate) fn definition() -> ResourceDefinition {
     ResourceDefinition::from_crd(&Source::crd())
@@ -64,8 +68,7 @@ fn pull_requests(spec: &SourceSpec, plans: &PullRequestPlans, errors: &mut Vec<F
     let url = format!("{PATH}.url");
     // The values are left out of the messages, because they may hold what should not be shown.
     match pull_requests_at(spec, plans) {
-        // Whoever writes sources is to reach nothing beside the server by it. What the remote's address leads to is
-        // reached by the function-runner, too.
+        // Whoever writes sources is to reach nothing beside the server by it, unless they may: see `require_own_host`.
         Ok(_) if plans.url.to_ascii_lowercase().starts_with("http:") => {
             errors.push(FieldError::forbidden(url, "must be https"));
         }
@@ -81,6 +84,20 @@ fn pull_requests(spec: &SourceSpec, plans: &PullRequestPlans, errors: &mut Vec<F
     }
     if let Some(secret) = &plans.secret_ref {
         check::secret_beside(&format!("{PATH}.secretRef"), secret, errors);
+    }
+}
+
+/// Requires what it takes to have the server ask itself for pull requests: whoever writes sources need not reach what listens on
+/// its loopback.
+///
+/// # Errors
+///
+/// 403 that names the verb and the host.
+async fn require_own_host(context: &RequestContext, source: &Source) -> Result<(), ApiError> {
+    let Some(plans) = &source.spec.pull_requests else { return Ok(()) };
+    match pull_requests_at(&source.spec, plans).ok().and_then(|address| address.own_host()) {
+        Some(host) => require_host(context, &source.namespace().unwrap_or_default(), &host).await,
+        None => Ok(()),
     }
 }
 
@@ -132,8 +149,12 @@ impl Strategy for SourceStrategy {
             (provider, remote, reference, pull_requests)
         };
         match change {
-            Admission::Create(source) => trigger::require_of_source(&self.lookup, context, source).await,
+            Admission::Create(source) => {
+                require_own_host(context, source).await?;
+                trigger::require_of_source(&self.lookup, context, source).await
+            }
             Admission::Update { new, old, subresource: "" } if leads(new) != leads(old) => {
+                require_own_host(context, new).await?;
                 trigger::require_of_source(&self.lookup, context, new).await
             }
             Admission::Update { new, old, subresource: "status" } if observed(new) != observed(old) => {

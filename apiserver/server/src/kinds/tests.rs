@@ -345,6 +345,38 @@ async fn what_is_wrong_with_an_object_is_told_field_by_field() {
 }
 
 #[tokio::test]
+async fn who_has_the_server_ask_itself_for_pull_requests_may_use_that_host() {
+    use stoa_types::Source;
+    let world = World::new().await;
+    let context = |allowed: &[&'static str]| {
+        let user = UserInfo { name: "ann".to_owned(), ..UserInfo::default() };
+        RequestContext::new(user, Arc::new(Allow(allowed.to_vec())))
+    };
+    let make = async |allowed: &[&'static str], name: &str, remote: &str, pulls: Value| {
+        let source = json!({ "metadata": { "name": name }, "spec": { "remote": remote, "pullRequests": pulls } });
+        world.make_as(&context(allowed), "config.stoa.dev/v1alpha1", "Source", "shop", source).await
+    };
+    let gitea = json!({ "provider": "Gitea" });
+    let named = json!({ "provider": "Gitea", "url": "https://127.0.0.1:6443" });
+    for (remote, pulls) in [
+        ("http://127.0.0.1:2379/shop/config.git", &gitea),
+        ("https://localhost:6443/shop/config.git", &gitea),
+        ("git@git.example.com:shop/config.git", &named),
+    ] {
+        let error = make(&[], "config", remote, pulls.clone()).await.unwrap_err();
+        assert!(error.code() == 403 && error.message().contains("cannot use resource \"hookhosts\""), "{error}");
+    }
+    make(&["use hookhosts 127.0.0.1:2379"], "config", "http://127.0.0.1:2379/shop/config.git", gitea.clone())
+        .await
+        .unwrap();
+    make(&[], "elsewhere", "https://git.example.com/shop/config.git", gitea).await.unwrap();
+    let sources = |allowed: &[&'static str]| world.registry.api::<Source>().with_context(context(allowed));
+    let lead = |source: &mut Source| source.spec.remote = "http://127.0.0.1:2379/shop/config.git".to_owned();
+    assert_eq!(sources(&[]).update_with("shop", "elsewhere", lead).await.unwrap_err().code(), 403);
+    sources(&["use hookhosts 127.0.0.1:2379"]).update_with("shop", "elsewhere", lead).await.unwrap();
+}
+
+#[tokio::test]
 async fn who_decides_what_is_started_by_itself_may_start_it() {
     use stoa_types::{Project, Source, Stack, config::Trigger};
     const ALL: [&str; 4] =

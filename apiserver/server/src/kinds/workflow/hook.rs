@@ -50,7 +50,7 @@ fn host_of(url: &str) -> String {
 /// 403 that names the verb and the host or the Secret.
 pub(crate) async fn require(context: &RequestContext, namespace: &str, hook: &Hook) -> Result<(), ApiError> {
     let host = host_of(&hook.url);
-    lookup::require(context, "use", "platform.stoa.dev", "hookhosts", "", namespace, &host).await?;
+    lookup::require_host(context, namespace, &host).await?;
     lookup::require(context, "use", "", "secrets", "", namespace, &hook.secret_ref.name).await
 }
 
