@@ -2,18 +2,21 @@
 //!
 //! Start at [`Sources`]. Resolving lists the remote's refs and fetches only what is missing; reading
 //! a path at a commit touches the network only when the commit is not here yet. There is no
-//! checkout.
+//! checkout. Commits that no branch or tag leads to, such as those of forks, are kept beside the rest for some time
+//! ([`strays`]).
 
 mod auth;
 mod content;
 mod error;
 mod refs;
+mod strays;
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use git2::{Direction, ErrorCode, FetchOptions, Oid, Remote, Repository};
+use git2::{Direction, ErrorCode, FetchOptions, Oid, Remote, RemoteCallbacks, Repository};
 use sha2::{Digest as _, Sha256};
 use stoa_proto::Source;
 use tokio::runtime::Handle;
@@ -24,6 +27,7 @@ use crate::failure::{Failure, reason};
 pub(crate) use auth::Authenticated;
 pub(crate) use content::{Content, SourceFile};
 use refs::Heads;
+use strays::Strays;
 
 /// A commit that a version means.
 #[derive(Debug, PartialEq, Eq)]
@@ -51,6 +55,8 @@ pub(crate) struct Sources {
     locks: Arc<Mutex<HashMap<PathBuf, Arc<tokio::sync::Mutex<()>>>>>,
     /// A place for each content that may be in memory before it waits for a worker.
     places: Arc<Semaphore>,
+    /// How many commits that no ref leads to are kept of a source.
+    most_strays: usize,
 }
 
 /// The place of a content in memory, until it is dropped.
@@ -61,7 +67,7 @@ const READS: usize = 4;
 
 impl Sources {
     pub(crate) fn new(root: PathBuf) -> Self {
-        Self { root, locks: Arc::default(), places: Arc::new(Semaphore::new(READS)) }
+        Self { root, locks: Arc::default(), places: Arc::new(Semaphore::new(READS)), most_strays: strays::MOST }
     }
 
     /// The commit that a version means now. Empty and `latest` are the head of `reference`, or of the
@@ -101,6 +107,8 @@ impl Sources {
         let work = move |cache: &Cache| {
             cache.ensure(base)?;
             cache.ensure(commit)?;
+            // It may have gone to make room for the other.
+            cache.ensure(base)?;
             content::changed(&cache.repository, base, commit, &paths)
         };
         self.with_cache(source, work).await
@@ -166,10 +174,13 @@ impl Sources {
             Arc::clone(locks.entry(directory.clone()).or_default())
         };
         let guard = lock.lock_owned().await;
-        let source = source.clone();
+        let (source, most_strays) = (source.clone(), self.most_strays);
+        let asker = Asker::default();
+        let is_gone = Arc::clone(&asker.is_gone);
         let work = tokio::task::spawn_blocking(move || {
             let _guard = guard;
-            let work = || work(&Cache::open(&directory, source.clone())?);
+            let open = || Cache::open(&directory, source.clone(), most_strays, Arc::clone(&is_gone));
+            let work = || work(&open()?);
             match work() {
                 // All that is here can be had again; a machine that lost its power may have left files that are empty.
                 Err(failure) if failure.is_internal() => {
@@ -202,15 +213,35 @@ pub(crate) fn cache_name(source: &Source) -> String {
     hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// Whoever waits for an answer, until it is dropped.
+#[derive(Default)]
+struct Asker {
+    is_gone: Arc<AtomicBool>,
+}
+
+impl Drop for Asker {
+    fn drop(&mut self) {
+        self.is_gone.store(true, Ordering::Relaxed);
+    }
+}
+
 struct Cache {
     repository: Repository,
+    strays: Strays,
     source: Source,
+    /// Whether nobody waits any more for what is looked for.
+    is_gone: Arc<AtomicBool>,
 }
 
 impl Cache {
-    fn open(directory: &Path, source: Source) -> Result<Self, Failure> {
-        let repository = stoa_git::cache::open_or_make_bare(directory).map_err(|err| Failure::internal(&err))?;
-        Ok(Self { repository, source })
+    fn open(directory: &Path, source: Source, most_strays: usize, is_gone: Arc<AtomicBool>) -> Result<Self, Failure> {
+        let open = || {
+            let repository = stoa_git::cache::open_or_make_bare(directory)?;
+            let strays = Strays::of(&repository, most_strays)?;
+            Ok((repository, strays))
+        };
+        let (repository, strays) = open().map_err(|err: git2::Error| Failure::internal(&err))?;
+        Ok(Self { repository, strays, source, is_gone })
     }
 
     fn resolve(&self, version: &str, reference: &str) -> Result<Resolved, Failure> {
@@ -301,9 +332,7 @@ impl Cache {
         }
         self.fetch_all()?;
         if !self.has(oid) {
-            // Some servers give out commits that no ref leads to. Whatever another one answers means
-            // that the commit cannot be had.
-            let _ = self.fetch(&[&format!("+{oid}:refs/stoa/{oid}")]);
+            self.fetch_stray(oid)?;
         }
         if self.has(oid) {
             return self.peel(oid).map(drop);
@@ -341,10 +370,26 @@ impl Cache {
         self.fetch(&["+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*"])
     }
 
+    /// Asks for a commit that no ref leads to, which may be anybody's: nobody waits behind it for longer than whoever wants
+    /// it.
+    fn fetch_stray(&self, oid: Oid) -> Result<(), Failure> {
+        let repository = self.strays.ready(&self.repository).map_err(|err| Failure::internal(&err))?;
+        let mut callbacks = auth::callbacks(&self.source);
+        let is_wanted = |is_gone: &Arc<AtomicBool>| {
+            let is_gone = Arc::clone(is_gone);
+            move || !is_gone.load(Ordering::Relaxed)
+        };
+        let (receiving, hearing) = (is_wanted(&self.is_gone), is_wanted(&self.is_gone));
+        callbacks.transfer_progress(move |_| receiving()).sideband_progress(move |_| hearing());
+        // Some servers give out such commits. Whatever another one answers means that the commit cannot be had.
+        let refspec = strays::refspec(oid);
+        let remote = repository.remote_anonymous(&self.source.remote);
+        let _ = remote.and_then(|mut remote| remote.fetch(&[&refspec], Some(&mut options(callbacks)), None));
+        self.strays.show(&self.repository).map_err(|err| Failure::internal(&err))
+    }
+
     fn fetch(&self, refspecs: &[&str]) -> Result<(), Failure> {
-        let mut options = FetchOptions::new();
-        options.remote_callbacks(auth::callbacks(&self.source));
-        options.download_tags(git2::AutotagOption::None).update_fetchhead(false);
+        let mut options = options(auth::callbacks(&self.source));
         self.anonymous()?.fetch(refspecs, Some(&mut options), None).map_err(|err| self.explain(&err))
     }
 
@@ -359,6 +404,13 @@ impl Cache {
     fn remote(&self) -> String {
         stoa_git::without_userinfo(&self.source.remote)
     }
+}
+
+fn options(callbacks: RemoteCallbacks<'_>) -> FetchOptions<'_> {
+    let mut options = FetchOptions::new();
+    options.remote_callbacks(callbacks);
+    options.download_tags(git2::AutotagOption::None).update_fetchhead(false);
+    options
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Against real repositories on disk.
 
 use git2::Signature;
+use stoa_git::testing::GitServer;
 use tempfile::TempDir;
 
 use super::*;
@@ -210,6 +211,80 @@ async fn a_folder_is_read_recursively_and_sorted() {
 fn check<T: std::fmt::Debug>(result: Result<T, Failure>, code: Code, reason: &str) {
     let failure = result.unwrap_err();
     assert_eq!((failure.code(), failure.problems()[0].reason.as_str()), (code, reason), "{failure:?}");
+}
+
+/// Commits that no ref of the origin leads to, with a file `a.yaml` each.
+fn strays(origin: &Origin, count: usize) -> Vec<String> {
+    let repository = origin.repository();
+    let head = repository.head().unwrap().peel_to_commit().unwrap();
+    let author = Signature::now("t", "t@example.com").unwrap();
+    let stray = |number: usize| {
+        let mut tree = repository.treebuilder(None).unwrap();
+        let blob = repository.blob(format!("a: stray {number}").as_bytes()).unwrap();
+        tree.insert("a.yaml", blob, 0o100_644).unwrap();
+        let tree = repository.find_tree(tree.write().unwrap()).unwrap();
+        repository.commit(None, &author, &author, "stray", &tree, &[&head]).unwrap().to_string()
+    };
+    (0..count).map(stray).collect()
+}
+
+/// The origin behind a server that gives out any commit, as those of Gitea and GitHub do.
+async fn serving_all(origin: &Origin) -> (GitServer, Source) {
+    origin.repository().config().unwrap().set_bool("uploadpack.allowAnySHA1InWant", true).unwrap();
+    let server = GitServer::start(origin.directory.path(), "correct horse", None).await;
+    let credentials = [("username", "bot"), ("password", "correct horse")];
+    let source = Source {
+        provider: "Git".to_owned(),
+        remote: server.url("http", ".git"),
+        credentials: credentials.map(|(key, value)| (key.to_owned(), value.as_bytes().to_vec().into())).into(),
+    };
+    (server, source)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commits_that_no_ref_leads_to_are_kept_until_there_are_too_many() {
+    let origin = Origin::new();
+    let head = origin.commit("first", &[("b.yaml", "b: 1")]).to_string();
+    let commits = strays(&origin, 8);
+    let sources = Sources { most_strays: 2, ..origin.sources() };
+    let (_server, source) = serving_all(&origin).await;
+    let text = async |commit: &str| sources.file(&source, commit, "a.yaml", 100).await.unwrap().1;
+    let cache = origin.caches.path().join("git").join(cache_name(&source));
+    let has = |folder: &Path, commit: &str| {
+        Repository::open_bare(folder).unwrap().odb().unwrap().exists(Oid::from_str(commit).unwrap())
+    };
+    for (number, commit) in commits.iter().enumerate() {
+        assert_eq!(text(commit).await, format!("a: stray {number}"));
+        assert!(has(&cache.join("strays"), commit) && !has(&cache, commit), "it is beside the rest");
+        let refs = Repository::open_bare(cache.join("strays")).unwrap();
+        assert!(refs.references_glob("refs/stoa/*").unwrap().count() <= 2);
+    }
+    assert!(!has(&cache.join("strays"), &commits[0]), "nothing of it is left");
+    // Whoever needs it has it again, and many at once are in nobody's way.
+    let all = futures_util::future::join_all(commits.iter().map(|commit| text(commit))).await;
+    let expected: Vec<String> = (0..8).map(|number| format!("a: stray {number}")).collect();
+    assert_eq!(all, expected);
+    let changed = sources.changed(&source, &head, &commits[3], vec!["a.yaml".to_owned(), "c".to_owned()]).await;
+    assert_eq!(changed.unwrap(), ["a.yaml"]);
+    // A week later.
+    let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(8 * 24 * 60 * 60);
+    let made = std::fs::File::options().write(true).open(cache.join("strays/HEAD")).unwrap();
+    made.set_modified(long_ago).unwrap();
+    text(&commits[3]).await;
+    assert!(has(&cache.join("strays"), &commits[3]), "what is there is read");
+    text(&commits[0]).await;
+    assert!(!has(&cache.join("strays"), &commits[3]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commit_of_no_ref_is_not_fetched_for_somebody_who_left() {
+    let origin = Origin::new();
+    origin.commit("first", &[("b.yaml", "b: 1")]);
+    let commit = Oid::from_str(&strays(&origin, 1)[0]).unwrap();
+    let directory = origin.caches.path().join("git/one");
+    let open = |is_gone: bool| Cache::open(&directory, source.clone(), 10, Arc::new(AtomicBool::new(is_gone))).unwrap();
+    check(open(true).ensure(commit), Code::NotFound, reason::VERSION_NOT_FOUND);
+    open(false).ensure(commit).unwrap();
 }
 
 #[tokio::test]
