@@ -298,6 +298,10 @@ pub struct PullRequestStatus {
     /// When the run went on, since it was merged, closed, or changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_time: Option<Time>,
+    /// The commit of the branch that it goes to into which it cannot be merged as it is; empty where its server does not tell which.
+    /// Absent while nothing is known to be in its way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unmergeable_into: Option<String>,
 }
 
 /// What somebody decided about the plan of a run. Once it is there it stays as it is.

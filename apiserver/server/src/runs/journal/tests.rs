@@ -31,11 +31,18 @@ pub(crate) struct Narrow {
     failures: AtomicUsize,
     /// What says this is never written, and never refused.
     hanging: std::sync::OnceLock<&'static str>,
+    /// Something is not written since it says that.
+    pub(crate) hangs: tokio::sync::Notify,
 }
 
 impl Narrow {
     pub(crate) fn new(failures: usize) -> Arc<Self> {
-        Arc::new(Self { log: MemoryLog::new(), failures: failures.into(), hanging: std::sync::OnceLock::new() })
+        Arc::new(Self {
+            log: MemoryLog::new(),
+            failures: failures.into(),
+            hanging: std::sync::OnceLock::new(),
+            hangs: tokio::sync::Notify::new(),
+        })
     }
 
     /// Never answers to writes that say this.
@@ -50,6 +57,7 @@ impl Log for Narrow {
         if let (Some(said), Change::Put(value)) = (self.hanging.get(), &write.change)
             && String::from_utf8_lossy(value).contains(said)
         {
+            self.hangs.notify_one();
             std::future::pending::<()>().await;
         }
         let size = if let Change::Put(value) = &write.change { value.len() } else { 0 };

@@ -9,6 +9,8 @@ mod addresses;
 mod metrics;
 mod pool;
 #[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
 mod tests;
 mod verdict;
 

@@ -9,10 +9,7 @@ use std::{
 
 use prost::Message as _;
 use stoa_pki::{CertificateAuthority, CertificateRequest};
-use stoa_proto::{
-    HeartbeatEvent,
-    function_runner_server::{FunctionRunner, FunctionRunnerServer},
-};
+use stoa_proto::{HeartbeatEvent, function_runner_server::FunctionRunnerServer};
 use stoa_tls::{MutualTls, ServingCertificate};
 use tempfile::TempDir;
 use tokio::{net::TcpListener, sync::Semaphore};
@@ -22,7 +19,11 @@ use tonic::{
 };
 use tonic_health::server::HealthReporter;
 
-use super::{verdict::Verdict, *};
+use super::{
+    testing::{Answer, Answers, Events, service},
+    verdict::Verdict,
+    *,
+};
 
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -60,11 +61,7 @@ impl Fake {
     }
 
     fn start(&self) -> SocketAddr {
-        let incoming = TcpIncoming::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
-        let address = incoming.local_addr().unwrap();
-        let service = FunctionRunnerServer::new(self.clone());
-        tokio::spawn(Server::builder().add_service(service).serve_with_incoming(incoming));
-        address
+        self.clone().serve()
     }
 
     /// The same with a word about how it is.
@@ -73,7 +70,7 @@ impl Fake {
         let address = incoming.local_addr().unwrap();
         let (reporter, health) = tonic_health::server::health_reporter();
         reporter.set_serving::<FunctionRunnerServer<Fake>>().await;
-        let server = Server::builder().add_service(health).add_service(FunctionRunnerServer::new(self.clone()));
+        let server = Server::builder().add_service(health).add_service(service(self.clone()));
         tokio::spawn(server.serve_with_incoming(incoming));
         (address, reporter)
     }
@@ -92,68 +89,14 @@ impl Fake {
 }
 
 #[tonic::async_trait]
-impl FunctionRunner for Fake {
-    async fn resolve(&self, _: Request<ResolveRequest>) -> Result<Response<ResolveResponse>, Status> {
+impl Answers for Fake {
+    async fn resolve(&self, _: Request<ResolveRequest>) -> Answer<ResolveResponse> {
         self.called().await?;
         Ok(Response::new(ResolveResponse { commit: self.name.to_owned(), ..ResolveResponse::default() }))
     }
 
-    async fn look(&self, _: Request<LookRequest>) -> Result<Response<LookResponse>, Status> {
-        Err(Status::unimplemented("nobody asks"))
-    }
-
-    async fn compare(
-        &self,
-        _: Request<stoa_proto::CompareRequest>,
-    ) -> Result<Response<stoa_proto::CompareResponse>, Status> {
-        Err(Status::unimplemented("nobody asks for it"))
-    }
-
-    async fn content(&self, _: Request<ContentRequest>) -> Result<Response<ContentResponse>, Status> {
-        Err(Status::unimplemented("nobody asks"))
-    }
-
-    async fn read_file(&self, _: Request<ReadFileRequest>) -> Result<Response<ReadFileResponse>, Status> {
-        Err(Status::unimplemented("nobody asks for it"))
-    }
-
-    async fn health(&self, _: Request<HealthRequest>) -> Result<Response<HealthResponse>, Status> {
-        Err(Status::unimplemented("nobody asks for it"))
-    }
-
-    async fn generate(&self, _: Request<GenerateRequest>) -> Result<Response<GenerateResponse>, Status> {
-        Err(Status::unimplemented("nobody asks"))
-    }
-
-    async fn look_at_compliance(
-        &self,
-        _: Request<stoa_proto::LookAtComplianceRequest>,
-    ) -> Result<Response<stoa_proto::LookAtComplianceResponse>, Status> {
-        Err(Status::unimplemented("nobody asks for it"))
-    }
-
-    async fn look_at_proposal(
-        &self,
-        _: Request<stoa_proto::LookAtProposalRequest>,
-    ) -> Result<Response<stoa_proto::Proposal>, Status> {
-        Err(Status::unimplemented("nobody asks for it"))
-    }
-
-    async fn plan(&self, _: Request<PlanRequest>) -> Result<Response<PlanResponse>, Status> {
-        Err(Status::unimplemented("nobody asks"))
-    }
-
-    async fn awaited(
-        &self,
-        _: Request<stoa_proto::AwaitedRequest>,
-    ) -> Result<Response<stoa_proto::AwaitedResponse>, Status> {
-        Err(Status::unimplemented("nobody asks for it"))
-    }
-
-    type ApplyStream = ReceiverStream<Result<ApplyEvent, Status>>;
-
     /// Asks to begin, and echoes by health events what it hears then.
-    async fn apply(&self, request: Request<Streaming<ApplyRequest>>) -> Result<Response<Self::ApplyStream>, Status> {
+    async fn apply(&self, request: Request<Streaming<ApplyRequest>>) -> Answer<Events> {
         self.called().await?;
         let (events, stream) = mpsc::channel(16);
         let instance = self.name.to_owned();
@@ -410,7 +353,7 @@ impl Pki {
                 }
             }
         });
-        let service = FunctionRunnerServer::new(fake.clone());
+        let service = service(fake.clone());
         let server = Server::builder().add_service(service);
         tokio::spawn(server.serve_with_incoming(ReceiverStream::new(incoming)));
         (address, tls)

@@ -4,6 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use stoa_proto::{LookAtProposalRequest, Proposal};
 use stoa_types::{
+    common::condition,
     delivery::{PullRequestStatus, RunPhase, RunStatus},
     platform::CommitMode,
     reason,
@@ -40,22 +41,23 @@ pub(in crate::runs) async fn look(execution: &mut Execution, target: &Target) ->
         Ok(found) => found.into_inner(),
         Err(error) => {
             // Whoever mends it has nothing to start again.
-            tell(execution, &format!("{}; it is not known whether: {}", waits(&pull), error.message())).await?;
+            let message = format!("{}; it is not known whether: {}", waits(&pull), error.message());
+            tell(execution, &message, None).await?;
             return Err(Halt::AwaitingMerge);
         }
     };
     if found.state == "Open" && found.commit == pull.commit && !found.in_conflict {
-        tell(execution, &waits(&pull)).await?;
+        tell(execution, &waits(&pull), None).await?;
         return Err(Halt::AwaitingMerge);
     }
     if found.state == "Open" && found.commit == pull.commit {
         // Carrying the plan out again makes the branch anew on what its base is now; once for each of these.
-        let message = conflicts(&pull, &found.base_commit);
-        if waiting(&status(&execution.run)).is_some_and(|told| told.starts_with(&message)) {
+        if pull.unmergeable_into.as_ref() == Some(&found.base_commit) {
             return Err(Halt::AwaitingMerge);
         }
+        let message = conflicts(&pull, &found.base_commit);
         execution.note(message.clone());
-        return tell(execution, &message).await;
+        return tell(execution, &message, Some(&found.base_commit)).await;
     }
     if found.state != "Open" {
         let now = Time(execution.services.now());
@@ -111,6 +113,7 @@ pub(super) async fn settle(
         }
     }
     let before = status(&execution.run).pull_request;
+    let same = before.as_ref().filter(|before| before.commit == proposal.commit);
     let pull = PullRequestStatus {
         number: i64::try_from(number).unwrap_or(i64::MAX),
         url: proposal.url.clone(),
@@ -119,14 +122,12 @@ pub(super) async fn settle(
         time: before.as_ref().and_then(|before| before.time.clone()).or_else(|| Some(Time(execution.services.now()))),
         release: before.as_ref().map_or(Some(state.head().last_release), |before| before.release),
         end_time: None,
+        unmergeable_into: same.and_then(|same| same.unmergeable_into.clone()),
     };
-    let is_as_before = before.as_ref().is_some_and(|before| before.commit == pull.commit);
-    let told = waiting(&status(&execution.run)).filter(|told| is_as_before && told.starts_with(&unmergeable(&pull)));
-    let message = match (told, proposal.blocked.as_str()) {
-        (None, "") => waits(&pull),
-        (None, blocked) => format!("{}: {blocked}", waits(&pull)),
-        (Some(told), blocked) if told.ends_with(blocked) => told,
-        (Some(told), blocked) => format!("{told}: {blocked}"),
+    let told = pull.unmergeable_into.as_ref().map_or_else(|| waits(&pull), |base| conflicts(&pull, base));
+    let message = match proposal.blocked.as_str() {
+        "" => told,
+        blocked => format!("{told}: {blocked}"),
     };
     if before.is_none() {
         deployment::note(execution, target, RunPhase::AwaitingMerge, None).await?;
@@ -167,31 +168,28 @@ fn waits(pull: &PullRequestStatus) -> String {
     format!("{} waits for somebody to merge it", named(pull))
 }
 
-fn unmergeable(pull: &PullRequestStatus) -> String {
-    format!("{} cannot be merged as it is", named(pull))
-}
-
-/// The same with what the branch is that it goes to, if the server tells.
+/// That it cannot be merged as it is, and what the branch is that it goes to, if the server tells.
 fn conflicts(pull: &PullRequestStatus, base: &str) -> String {
+    let message = format!("{} cannot be merged as it is", named(pull));
     let base = base.get(..10).unwrap_or(base);
-    if base.is_empty() { unmergeable(pull) } else { format!("{}, into {base}", unmergeable(pull)) }
+    if base.is_empty() { message } else { format!("{message}, into {base}") }
 }
 
-/// What the run says that it waits for.
-fn waiting(status: &RunStatus) -> Option<String> {
-    let mut conditions = status.conditions.iter();
-    conditions.find(|condition| condition.type_ == reason::WAITING).map(|condition| condition.message.clone())
-}
-
-/// Says why the run waits, where that is news.
-async fn tell(execution: &mut Execution, message: &str) -> Result<(), Halt> {
-    if waiting(&status(&execution.run)).as_deref() == Some(message) {
+/// Says why the run waits, and what its pull request cannot be merged into if that is why, where that is news.
+async fn tell(execution: &mut Execution, message: &str, unmergeable_into: Option<&str>) -> Result<(), Halt> {
+    let now = status(&execution.run);
+    let is_told = condition(&now.conditions, reason::WAITING).is_some_and(|waiting| waiting.message == message);
+    let is_noted = now.pull_request.is_none_or(|pull| pull.unmergeable_into.as_deref() == unmergeable_into);
+    if is_told && is_noted {
         return Ok(());
     }
     tracing::info!(run = execution.run.name_any(), message, "the run waits");
     let generation = execution.run.metadata.generation;
     execution
         .update(|status| {
+            if let Some(pull) = &mut status.pull_request {
+                pull.unmergeable_into = unmergeable_into.map(str::to_owned);
+            }
             let reason = reason::AWAITING_MERGE;
             set_condition(&mut status.conditions, reason::WAITING, true, reason, message, generation);
         })

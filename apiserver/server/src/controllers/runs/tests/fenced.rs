@@ -1,10 +1,6 @@
 //! Function-runners that may only be cut off: what they are doing is over before another begins.
 
-use std::{
-    net::{IpAddr, Ipv4Addr, SocketAddr},
-    sync::Mutex,
-    time::Instant,
-};
+use std::{net::SocketAddr, sync::Mutex, time::Instant};
 
 use prost::Message as _;
 use stoa_engine::{
@@ -13,19 +9,17 @@ use stoa_engine::{
 };
 use stoa_machinery::{Key, log};
 use stoa_proto::{
-    Ack, ApplyEvent, ApplyRequest, ApplyStart, ContentRequest, ContentResponse, FinishedEvent, GenerateRequest,
-    GenerateResponse, HealthRequest, HealthResponse, HeartbeatEvent, IntentEvent, LookAtComplianceRequest,
-    LookAtComplianceResponse, LookAtProposalRequest, LookRequest, LookResponse, Place, PlanRequest, PlanResponse,
-    Problem, Proposal, ReadFileRequest, ReadFileResponse, ResolveRequest, ResolveResponse, ResultEvent,
-    apply_event::Event,
+    Ack, ApplyEvent, ApplyRequest, ApplyStart, AwaitedRequest, AwaitedResponse, FinishedEvent, HeartbeatEvent,
+    IntentEvent, LookAtComplianceRequest, LookAtComplianceResponse, LookAtProposalRequest, Place, PlanRequest,
+    PlanResponse, Problem, Proposal, ResolveRequest, ResolveResponse, ResultEvent, apply_event::Event,
     apply_request::Message,
-    function_runner_server::{FunctionRunner, FunctionRunnerServer},
 };
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Code, Request, Response, Status, Streaming, transport::server::TcpIncoming};
+use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::*;
+use crate::runs::runner::testing::{ANYWHERE, Answer, Answers, Events};
 
 /// How long the calls of a runner are waited for that is not heard of any more.
 const WAITED_OUT: Duration = Duration::from_secs(8);
@@ -36,7 +30,32 @@ const SOON: Duration = Duration::from_secs(4);
 pub(super) type Planned = Arc<Mutex<Plan>>;
 
 /// What a scripted runner finds of pull request 7, which may change meanwhile.
-pub(super) type Proposed = Arc<Mutex<Result<Proposal, Status>>>;
+#[derive(Debug)]
+pub(super) struct Found {
+    proposal: Mutex<Result<Proposal, Status>>,
+    /// How often it was looked at.
+    looks: watch::Sender<usize>,
+}
+
+pub(super) type Proposed = Arc<Found>;
+
+impl Found {
+    pub(super) fn new(proposal: Result<Proposal, Status>) -> Proposed {
+        Arc::new(Self { proposal: Mutex::new(proposal), looks: watch::Sender::new(0) })
+    }
+
+    pub(super) fn set(&self, proposal: Result<Proposal, Status>) {
+        *self.proposal.lock().unwrap() = proposal;
+    }
+
+    /// Waits until so many looks more were answered.
+    pub(super) async fn looked_at(&self, times: usize) {
+        let mut looks = self.looks.subscribe();
+        let enough = *looks.borrow() + times;
+        let looked = looks.wait_for(|looks| *looks >= enough);
+        tokio::time::timeout(PATIENCE, looked).await.expect("somebody looks").unwrap();
+    }
+}
 
 /// What a scripted runner finds in the clusters of a workspace, which may change meanwhile.
 pub(super) type Clusters = Arc<Mutex<Vec<stoa_proto::ReconcilerCompliance>>>;
@@ -71,11 +90,8 @@ fn intent(ids: &[String], places: Vec<Place>) -> Event {
     Event::Intent(IntentEvent { ids: ids.to_vec(), action: "Delete".to_owned(), places })
 }
 
-/// A free port on loopback.
-const ANYWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
-
 fn nothing_proposed() -> Proposed {
-    Arc::new(Mutex::new(Err(Status::not_found("there is none"))))
+    Found::new(Err(Status::not_found("there is none")))
 }
 
 /// A plan that deletes these.
@@ -101,7 +117,7 @@ impl Scripted {
         planned: Planned,
         proposal: Proposed,
     ) -> (SocketAddr, mpsc::UnboundedReceiver<Conversation>) {
-        Self::serve(ANYWHERE, planned, proposal, Clusters::default()).await
+        Self::answering(ANYWHERE, planned, proposal, Clusters::default())
     }
 
     /// Starts one that finds this in the clusters.
@@ -109,7 +125,7 @@ impl Scripted {
         planned: Planned,
         clusters: Clusters,
     ) -> (SocketAddr, mpsc::UnboundedReceiver<Conversation>) {
-        Self::serve(ANYWHERE, planned, nothing_proposed(), clusters).await
+        Self::answering(ANYWHERE, planned, nothing_proposed(), clusters)
     }
 
     /// Starts one that says what it waits for.
@@ -117,16 +133,16 @@ impl Scripted {
         let (conversations, received) = mpsc::unbounded_channel();
         let (planned, proposal) = (Arc::new(Mutex::new(deleting(ids))), nothing_proposed());
         let scripted = Self { planned, proposal, clusters: Clusters::default(), awaits, conversations };
-        (scripted.serve_at(ANYWHERE), received)
+        (scripted.serve(), received)
     }
 
     /// Starts one at an address that is free.
     pub(super) async fn start_at(address: SocketAddr, ids: &[&str]) -> mpsc::UnboundedReceiver<Conversation> {
         let planned = Arc::new(Mutex::new(deleting(ids)));
-        Self::serve(address, planned, nothing_proposed(), Clusters::default()).await.1
+        Self::answering(address, planned, nothing_proposed(), Clusters::default()).1
     }
 
-    async fn serve(
+    fn answering(
         address: SocketAddr,
         planned: Planned,
         proposal: Proposed,
@@ -136,67 +152,31 @@ impl Scripted {
         let scripted = Self { planned, proposal, clusters, awaits: Awaits::default(), conversations };
         (scripted.serve_at(address), received)
     }
-
-    fn serve_at(self, address: SocketAddr) -> SocketAddr {
-        let incoming = TcpIncoming::bind(address).unwrap();
-        let address = incoming.local_addr().unwrap();
-        let service = FunctionRunnerServer::new(self);
-        tokio::spawn(tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming));
-        address
-    }
 }
 
 #[tonic::async_trait]
-impl FunctionRunner for Scripted {
-    async fn resolve(&self, _: Request<ResolveRequest>) -> Result<Response<ResolveResponse>, Status> {
+impl Answers for Scripted {
+    async fn resolve(&self, _: Request<ResolveRequest>) -> Answer<ResolveResponse> {
         let problem = Problem { reason: "Busy".to_owned(), message: BUSY.to_owned(), ..Problem::default() };
         Err(Status::with_details(Code::ResourceExhausted, BUSY, problem.encode_to_vec().into()))
     }
 
-    async fn look(&self, _: Request<LookRequest>) -> Result<Response<LookResponse>, Status> {
-        Err(Status::unimplemented("a Destroy needs no source"))
-    }
-
-    async fn compare(
-        &self,
-        _: Request<stoa_proto::CompareRequest>,
-    ) -> Result<Response<stoa_proto::CompareResponse>, Status> {
-        Err(Status::unimplemented("nobody asks for it"))
-    }
-
-    async fn content(&self, _: Request<ContentRequest>) -> Result<Response<ContentResponse>, Status> {
-        Err(Status::unimplemented("a Destroy needs no source"))
-    }
-
-    async fn read_file(&self, _: Request<ReadFileRequest>) -> Result<Response<ReadFileResponse>, Status> {
-        Err(Status::unimplemented("a Destroy needs no source"))
-    }
-
-    async fn health(&self, _: Request<HealthRequest>) -> Result<Response<HealthResponse>, Status> {
-        Err(Status::unimplemented("nobody asks for it"))
-    }
-
-    async fn generate(&self, _: Request<GenerateRequest>) -> Result<Response<GenerateResponse>, Status> {
-        Err(Status::unimplemented("a Destroy needs no source"))
-    }
-
-    async fn look_at_proposal(&self, request: Request<LookAtProposalRequest>) -> Result<Response<Proposal>, Status> {
+    async fn look_at_proposal(&self, request: Request<LookAtProposalRequest>) -> Answer<Proposal> {
         let LookAtProposalRequest { workspace, number } = request.into_inner();
         assert_eq!((workspace.unwrap().name.as_str(), number), ("dev", 7));
-        Ok(Response::new(self.proposal.lock().unwrap().clone()?))
+        let found = self.proposal.proposal.lock().unwrap().clone();
+        self.proposal.looks.send_modify(|looks| *looks += 1);
+        Ok(Response::new(found?))
     }
 
-    async fn look_at_compliance(
-        &self,
-        request: Request<LookAtComplianceRequest>,
-    ) -> Result<Response<LookAtComplianceResponse>, Status> {
+    async fn look_at_compliance(&self, request: Request<LookAtComplianceRequest>) -> Answer<LookAtComplianceResponse> {
         let reconcilers = self.clusters.lock().unwrap().clone();
         let of = |commit| stoa_proto::Compliance { commit, reconcilers: reconcilers.clone() };
         let commits = request.into_inner().commits.into_iter().map(of).collect();
         Ok(Response::new(LookAtComplianceResponse { commits }))
     }
 
-    async fn plan(&self, _: Request<PlanRequest>) -> Result<Response<PlanResponse>, Status> {
+    async fn plan(&self, _: Request<PlanRequest>) -> Answer<PlanResponse> {
         while !self.awaits.lock().unwrap().is_empty() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -206,17 +186,12 @@ impl FunctionRunner for Scripted {
         Ok(Response::new(PlanResponse { plan, digest: planned.digest(), table, ..PlanResponse::default() }))
     }
 
-    async fn awaited(
-        &self,
-        _: Request<stoa_proto::AwaitedRequest>,
-    ) -> Result<Response<stoa_proto::AwaitedResponse>, Status> {
+    async fn awaited(&self, _: Request<AwaitedRequest>) -> Answer<AwaitedResponse> {
         let awaited = self.awaits.lock().unwrap().clone();
-        Ok(Response::new(stoa_proto::AwaitedResponse { at_work: true, awaited }))
+        Ok(Response::new(AwaitedResponse { at_work: true, awaited }))
     }
 
-    type ApplyStream = ReceiverStream<Result<ApplyEvent, Status>>;
-
-    async fn apply(&self, request: Request<Streaming<ApplyRequest>>) -> Result<Response<Self::ApplyStream>, Status> {
+    async fn apply(&self, request: Request<Streaming<ApplyRequest>>) -> Answer<Events> {
         let mut requests = request.into_inner();
         let start = requests.message().await?;
         let Some(ApplyRequest { message: Some(Message::Start(start)) }) = start else { panic!("{start:?}") };

@@ -13,16 +13,13 @@ use tonic::Status;
 
 use super::{
     approval::told,
-    fenced::{A, Conversation, Proposed, Scripted, deleting},
+    fenced::{A, Conversation, Found, Proposed, Scripted, deleting},
     *,
 };
 
-/// Longer than a look takes to come.
-const LOOKED: Duration = Duration::from_secs(12);
-
 /// A world whose workspace has a repository with pull requests, and what is found of number 7.
 async fn proposing() -> (World, Proposed, mpsc::UnboundedReceiver<Conversation>) {
-    let proposed: Proposed = Arc::new(Mutex::new(Ok(pull("Open", "c1"))));
+    let proposed = Found::new(Ok(pull("Open", "c1")));
     let (address, conversations) = Scripted::proposing(Arc::new(Mutex::new(deleting(&[A]))), proposed.clone()).await;
     let world = World::with_runner(runner::at(address)).await;
     let change = |workspace: &mut Workspace| {
@@ -50,7 +47,7 @@ fn pull(state: &str, commit: &str) -> Proposal {
 }
 
 async fn next(conversations: &mut mpsc::UnboundedReceiver<Conversation>) -> Conversation {
-    let mut next = tokio::time::timeout(LOOKED, conversations.recv()).await.expect("a runner is asked").unwrap();
+    let mut next = tokio::time::timeout(PATIENCE, conversations.recv()).await.expect("a runner is asked").unwrap();
     next.begin("only").await;
     next
 }
@@ -92,21 +89,21 @@ async fn run_waits_until_its_pull_request_is_merged_with_nothing_held_or_recorde
     );
     let lease = format!("run/{}/dev", stack.uid().unwrap());
 
-    // Its time does not pass, and it is looked at by looking at the pull request alone.
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    // Its time does not pass, which two looks are longer than, and it is looked at by looking at the pull request alone.
+    proposed.looked_at(2).await;
     assert_eq!(world.awaits_merge("one").await.pull_request, Some(noted));
     assert!(conversations.try_recv().is_err(), "nothing is carried out");
     let held = world.services.log.acquire(&lease, "somebody", Duration::from_secs(30)).await.expect("nobody has it");
     world.services.log.release(&held).await.unwrap();
     // A server that is away ends nothing.
-    *proposed.lock().unwrap() = Err(Status::invalid_argument("it answered 401 Unauthorized"));
+    proposed.set(Err(Status::invalid_argument("it answered 401 Unauthorized")));
     let is_told = |status: &RunStatus| {
         told(status, reason::WAITING).2.ends_with("it is not known whether: it answered 401 Unauthorized")
     };
     assert_eq!(world.until("one", is_told).await.phase, RunPhase::AwaitingMerge);
     assert_eq!(world.releases().await, 0);
 
-    *proposed.lock().unwrap() = Ok(pull("Merged", "c1"));
+    proposed.set(Ok(pull("Merged", "c1")));
     let second = next(&mut conversations).await;
     assert_eq!(second.start.target.as_ref().unwrap().pull_request, 7);
     second.carry_out(&[A]).await;
@@ -129,7 +126,7 @@ async fn next_run_has_its_turn_and_the_one_before_ends_for_it() {
     let second = next(&mut conversations).await;
     assert_eq!(second.start.target.as_ref().unwrap().run_name, "two");
     assert!(asked.elapsed() < Duration::from_secs(3), "it need not wait for a look");
-    *proposed.lock().unwrap() = Ok(pull("Open", "c2"));
+    proposed.set(Ok(pull("Open", "c2")));
     second.propose(A, pull("Open", "c2")).await;
     world.awaits_merge("two").await;
     let first = next(&mut conversations).await;
@@ -148,7 +145,7 @@ async fn pull_request_that_is_closed_is_no_success() {
     world.destroy("one").await;
     next(&mut conversations).await.propose(A, pull("Open", "c1")).await;
     world.awaits_merge("one").await;
-    *proposed.lock().unwrap() = Ok(pull("Closed", "c1"));
+    proposed.set(Ok(pull("Closed", "c1")));
     next(&mut conversations).await.propose(A, pull("Closed", "c1")).await;
     let ended = world.ended("one").await;
     assert_eq!((ended.phase, why(&ended.conditions)), (RunPhase::Failed, reason::PULL_REQUEST_CLOSED));
@@ -157,13 +154,20 @@ async fn pull_request_that_is_closed_is_no_success() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn run_that_waits_for_a_merge_is_cancelled_at_once() {
-    let (world, _, mut conversations) = proposing().await;
+    let (world, proposed, mut conversations) = proposing().await;
     let world = world.controlled();
     world.destroy("one").await;
     next(&mut conversations).await.propose(A, pull("Open", "c1")).await;
     world.awaits_merge("one").await;
+    // Once it is looked at that has waited for a day, the next look is later than anything here takes.
+    let long_ago = Time(Timestamp::now() - jiff::SignedDuration::from_hours(24));
+    let wait = |run: &mut Run| {
+        run.status.as_mut().unwrap().pull_request.as_mut().unwrap().time = Some(long_ago.clone());
+    };
+    world.registry.api::<Run>().update_status_with("shop", "one", wait).await.unwrap();
+    proposed.looked_at(1).await;
     world.change("one", |run| run.spec.cancel = true).await;
-    let ended = tokio::time::timeout(Duration::from_secs(2), world.ended("one")).await.expect("it ends at once");
+    let ended = world.ended("one").await;
     assert_eq!(
         told(&ended, reason::FAILED),
         ("True", reason::CANCELED, "the run was cancelled; pull request 7 stays as it is")
@@ -183,7 +187,7 @@ async fn run_that_is_merged_after_another_changed_the_deployment_records_nothing
     assert_eq!(second.start.target.as_ref().unwrap().run_name, "two");
     second.carry_out(&[A]).await;
     assert_eq!(world.ended("two").await.phase, RunPhase::Succeeded);
-    *proposed.lock().unwrap() = Ok(pull("Merged", "c1"));
+    proposed.set(Ok(pull("Merged", "c1")));
     let ended = world.ended("one").await;
     assert_eq!((ended.phase, why(&ended.conditions)), (RunPhase::Canceled, reason::SUPERSEDED));
     assert!(conversations.try_recv().is_err(), "nothing is carried out");
@@ -219,17 +223,18 @@ async fn pull_request_in_conflict_is_brought_to_its_base_once_for_each_of_these(
     let conflict = |commit: &str, base: &str| {
         Ok(Proposal { in_conflict: true, base_commit: base.to_owned(), ..pull("Open", commit) })
     };
-    *proposed.lock().unwrap() = conflict("c1", "b1");
+    proposed.set(conflict("c1", "b1"));
     let again = next(&mut conversations).await;
     assert_eq!(again.start.target.as_ref().unwrap().pull_request, 7);
-    *proposed.lock().unwrap() = Ok(pull("Open", "c2"));
+    proposed.set(Ok(pull("Open", "c2")));
     again.propose(A, pull("Open", "c2")).await;
     let waits = |status: &RunStatus| told(status, reason::WAITING).2.ends_with("waits for somebody to merge it");
     let is_anew = |status: &RunStatus| status.pull_request.as_ref().is_some_and(|pull| pull.commit == "c2");
-    world.until("one", |status| waits(status) && is_anew(status)).await;
+    let anew = world.until("one", |status| waits(status) && is_anew(status)).await;
+    assert_eq!(anew.pull_request.unwrap().unmergeable_into, None);
 
     // With commits of others it is left to them, and not tried again and again.
-    *proposed.lock().unwrap() = conflict("c2", "b2");
+    proposed.set(conflict("c2", "b2"));
     let blocked = "branch stoa/shop/web/dev has commits of others".to_owned();
     next(&mut conversations).await.propose(A, Proposal { blocked, ..pull("Open", "c2") }).await;
     let page = "https://git.example.com/shop/deploy/pulls/7";
@@ -237,10 +242,22 @@ async fn pull_request_in_conflict_is_brought_to_its_base_once_for_each_of_these(
         "pull request 7 ({page}) cannot be merged as it is, into b2: branch stoa/shop/web/dev has commits of others"
     );
     world.until("one", |status| told(status, reason::WAITING).2 == expected).await;
-    tokio::time::sleep(Duration::from_secs(7)).await;
+    // What it says is for people alone.
+    let reword = |run: &mut Run| {
+        let conditions = &mut run.status.get_or_insert_default().conditions;
+        let waiting = conditions.iter_mut().find(|condition| condition.type_ == reason::WAITING).unwrap();
+        waiting.message = "it waits".to_owned();
+    };
+    world.registry.api::<Run>().update_status_with("shop", "one", reword).await.unwrap();
+    // The second look begins once the first is over.
+    proposed.looked_at(2).await;
     assert!(conversations.try_recv().is_err(), "the base is the same");
-    assert_eq!(world.awaits_merge("one").await.completion_time, None);
-    *proposed.lock().unwrap() = conflict("c2", "b3");
+    let waiting = world.awaits_merge("one").await;
+    assert_eq!(
+        (waiting.completion_time, waiting.pull_request.unwrap().unmergeable_into),
+        (None, Some("b2".to_owned()))
+    );
+    proposed.set(conflict("c2", "b3"));
     next(&mut conversations).await.propose(A, pull("Open", "c3")).await;
     world.until("one", waits).await;
 }

@@ -40,8 +40,11 @@ async fn run_that_waits_for_its_turn_names_the_one_before_it() {
     world.began("two").await;
     let second = status(&world.registry.api::<Run>().get("shop", "two").await.unwrap());
     assert!(waits(&second).is_none_or(|(why, _)| why != reason::QUEUED), "{second:?}");
-    // The queue moved on, and whoever is behind the same run has nothing to be told.
-    tokio::time::sleep(2 * SWEEP).await;
+    // The queue moved on, and whoever is behind the same run has nothing to be told: nor in the round before that of `five`.
+    for name in ["four", "five"] {
+        world.apply(name).await;
+        world.told(name, reason::QUEUED).await;
+    }
     assert_eq!(world.version("three").await, before);
     world.change("three", |run| run.spec.cancel = true).await;
     assert_eq!(waits(&world.ended("three").await), None);
@@ -119,10 +122,10 @@ async fn log_that_is_slow_to_take_what_is_told_keeps_nobody_from_beginning() {
     let world = world.controlled();
     world.apply("one").await;
     world.apply("two").await;
-    // By then it is told that it waits for its turn, which takes for ever.
-    tokio::time::sleep(2 * SWEEP).await;
+    // It is told that it waits for its turn, which takes for ever.
+    tokio::time::timeout(PATIENCE, log.hangs.notified()).await.expect("it is told");
     world.create("Run", "three", json!({"stack": "web", "workspace": "dev", "operation": "Preview"})).await;
-    tokio::time::timeout(4 * SWEEP, world.began("three")).await.expect("it begins at once");
+    world.began("three").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
