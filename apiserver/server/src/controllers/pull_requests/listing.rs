@@ -35,15 +35,15 @@ struct OfSource {
     asked: Option<Asked>,
     /// Which paths the commit of a pull request changes, and for which question that was.
     changed: HashMap<u64, (u64, Arc<[String]>)>,
-    /// What the server did not take of a pull request.
+    /// What could not be done for a pull request.
     put_off: HashMap<u64, PutOff>,
 }
 
-/// Something that the server did not take, and is not asked again before its time.
+/// Something that could not be done, and is not tried again before its time.
 #[derive(Debug)]
 struct PutOff {
-    /// The digest of it.
-    told: String,
+    /// What it was.
+    what: String,
     why: Refusal,
     /// How many times it did not, one after the other.
     failures: u32,
@@ -196,21 +196,21 @@ impl Known {
         self.sources.lock().entry(key.clone()).or_default().changed.insert(number, (question, paths));
     }
 
-    /// Why a pull request is not told something now, if the server did not take it lately.
-    pub(super) fn put_off(&self, key: &ObjectKey, number: u64, told: &str) -> Option<Refusal> {
+    /// Why something is not done for a pull request now, if it could not be done lately.
+    pub(super) fn put_off(&self, key: &ObjectKey, number: u64, what: &str) -> Option<Refusal> {
         let sources = self.sources.lock();
         let put_off = sources.get(key)?.put_off.get(&number)?;
-        (put_off.told == told && Instant::now() < put_off.until).then(|| put_off.why.clone())
+        (put_off.what == what && Instant::now() < put_off.until).then(|| put_off.why.clone())
     }
 
-    /// Notes that the server does not take what a pull request was to be told; it is asked less and less often.
-    pub(super) fn note_put_off(&self, key: &ObjectKey, source: &Source, number: u64, told: String, why: Refusal) {
+    /// Notes that something could not be done for a pull request; it is tried less and less often, first after some `wait`.
+    pub(super) fn note_put_off(&self, key: &ObjectKey, number: u64, what: String, why: Refusal, wait: Duration) {
         let mut sources = self.sources.lock();
         let put_off = &mut sources.entry(key.clone()).or_default().put_off;
-        let before = put_off.get(&number).filter(|before| before.told == told);
+        let before = put_off.get(&number).filter(|before| before.what == what);
         let failures = before.map_or(0, |before| before.failures).saturating_add(1);
-        let until = Instant::now() + wait_after(failures, interval(source));
-        put_off.insert(number, PutOff { told, why, failures, until });
+        let until = Instant::now() + wait_after(failures, wait);
+        put_off.insert(number, PutOff { what, why, failures, until });
     }
 
     /// Forgets all pull requests but these.
@@ -222,6 +222,6 @@ impl Known {
     }
 }
 
-fn interval(source: &Source) -> Duration {
+pub(super) fn interval(source: &Source) -> Duration {
     source.spec.poll_interval.parse().unwrap_or(Duration::from_secs(60))
 }

@@ -35,15 +35,27 @@ pub(super) enum Outcome {
         digest: String,
         summary: PlanSummary,
     },
-    /// It could not be made.
+    /// Its run failed.
     Failed(String),
+    /// There is no run that would make it.
+    Refused(String),
+}
+
+impl Outcome {
+    /// Why it could not be made.
+    fn failure(&self) -> Option<&str> {
+        match self {
+            Self::Failed(why) | Self::Refused(why) => Some(why),
+            Self::Pending | Self::Made { .. } => None,
+        }
+    }
 }
 
 /// How far some plans are.
 pub(super) fn phase(plans: &[Plan]) -> PlansPhase {
     if plans.iter().any(|plan| plan.outcome == Outcome::Pending) {
         PlansPhase::Pending
-    } else if plans.iter().any(|plan| matches!(plan.outcome, Outcome::Failed(_))) {
+    } else if plans.iter().any(|plan| plan.outcome.failure().is_some()) {
         PlansPhase::Failed
     } else {
         PlansPhase::Succeeded
@@ -60,7 +72,7 @@ pub(super) fn commit_status(plans: &[Plan]) -> (StatusState, String) {
         // The same until all are made, so that it is said once.
         PlansPhase::Pending => (StatusState::Pending, format!("{count} to be made")),
         PlansPhase::Failed => {
-            let failed = plans.iter().filter(|plan| matches!(plan.outcome, Outcome::Failed(_))).count();
+            let failed = plans.iter().filter(|plan| plan.outcome.failure().is_some()).count();
             (StatusState::Failure, format!("{failed} of {count} could not be made"))
         }
         PlansPhase::Succeeded if plans.is_empty() => (StatusState::Success, "no stack changes".to_owned()),
@@ -94,7 +106,7 @@ pub(super) fn comment(
     for Plan { stack, workspace, outcome, .. } in plans {
         let (told, digest) = match outcome {
             Outcome::Pending => ("to be made".to_owned(), String::new()),
-            Outcome::Failed(_) => ("**could not be made**".to_owned(), String::new()),
+            Outcome::Failed(_) | Outcome::Refused(_) => ("**could not be made**".to_owned(), String::new()),
             Outcome::Made { digest, summary } => {
                 let mut of = Summary::default();
                 add(&mut of, summary);
@@ -110,7 +122,7 @@ pub(super) fn comment(
     for (at, (plan, text)) in plans.iter().zip(texts).enumerate() {
         let text = match (&plan.outcome, text) {
             (Outcome::Pending, _) => continue,
-            (Outcome::Failed(why), _) => why.chars().take(FAILURE).collect(),
+            (Outcome::Failed(why) | Outcome::Refused(why), _) => why.chars().take(FAILURE).collect(),
             (Outcome::Made { .. }, Some(text)) => text.clone(),
             (Outcome::Made { .. }, None) => "The plan is not kept any more.".to_owned(),
         };
@@ -119,11 +131,16 @@ pub(super) fn comment(
         room = room.saturating_sub(shown.chars().count());
         let Plan { stack, workspace, run, .. } = plan;
         let _ = write!(out, "\n<details><summary>{stack} in {workspace}</summary>\n\n{}", fenced(&shown));
-        if matches!(plan.outcome, Outcome::Made { .. }) {
-            let path = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{namespace}/runs/{run}/plan?format=table");
-            let _ = write!(out, "\nAll of it: `kubectl get --raw \"{path}\"`\n");
-        } else if !run.is_empty() {
-            let _ = write!(out, "\nMore: `kubectl describe run {run} -n {namespace}`\n");
+        match plan.outcome {
+            Outcome::Made { .. } => {
+                let path =
+                    format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{namespace}/runs/{run}/plan?format=table");
+                let _ = write!(out, "\nAll of it: `kubectl get --raw \"{path}\"`\n");
+            }
+            Outcome::Failed(_) => {
+                let _ = write!(out, "\nMore: `kubectl describe run {run} -n {namespace}`\n");
+            }
+            Outcome::Pending | Outcome::Refused(_) => {}
         }
         out.push_str("\n</details>\n");
     }
@@ -222,6 +239,8 @@ mod tests {
         );
         check(&[plan("web", Outcome::Pending), failed()], StatusState::Pending, "2 plans to be made");
         check(&[plan("web", made(1)), failed()], StatusState::Failure, "1 of 2 plans could not be made");
+        let refused = plan("api", Outcome::Refused("no".to_owned()));
+        check(&[plan("web", made(1)), refused], StatusState::Failure, "1 of 2 plans could not be made");
     }
 
     #[test]
@@ -261,6 +280,14 @@ mod tests {
         </details>
         "#);
         assert_eq!(comment("shop", "abc", &[], &[], 0), "### Plans of abc\n\nNo stack changes.\n");
+    }
+
+    #[test]
+    fn comment_names_no_run_that_is_not_there() {
+        let plans = [plan("api", Outcome::Refused("workspaces \"dev\" not found".to_owned()))];
+        let text = comment("shop", "abc", &plans, &[None], 0);
+        assert!(text.contains("**could not be made**") && text.contains("workspaces \"dev\" not found"), "{text}");
+        assert!(!text.contains("kubectl") && !text.contains("api-pr7-1"), "{text}");
     }
 
     #[test]

@@ -3,18 +3,27 @@
 use bytes::Bytes;
 use git2::{Oid, Repository};
 use k8s_openapi::api::core::v1::Secret;
-use serde_json::Value;
-use stoa_engine::{Action, PlannedAction, ResourceType, document::Document as _};
+use kube::ResourceExt as _;
+use serde_json::{Value, json};
+use stoa_engine::{Action, PlannedAction, ResourceType, digest::canonical_json, document::Document as _};
 use stoa_pulls::testing::{Forge, Merge};
 use stoa_types::{
     Condition, SecretReference,
+    common::condition,
     config::PullRequestPlans,
-    delivery::{PlanStatus, PlanSummary},
+    delivery::{Operation, PlanStatus, PlanSummary, RunPhase},
 };
 use tempfile::TempDir;
 
-use super::*;
-use crate::controllers::{runs::tests::World as Runs, triggers::tests::Commits};
+use super::{
+    plans::{UNDER_WAY, UNDER_WAY_EACH},
+    *,
+};
+use crate::{
+    controllers::{runs::tests::World as Runs, triggers::tests::Commits},
+    kinds::check::set_condition,
+    runs::status,
+};
 
 const TOKEN: &str = "s3cr3t-of-the-forge";
 
@@ -35,7 +44,7 @@ impl Bed {
         Repository::init_opts(folder.path().join("shop/config.git"), &options).unwrap();
         let forge = Forge::start(folder.path(), TOKEN).await;
         let commits = Commits::default();
-        let runs = Runs::with_runner_and_secrets(commits.serve()).await;
+        let runs = Runs::with_runner_and_secrets(commits.runner()).await;
         let bed = Self { runs, commits, known: Known::default(), forge, folder };
         let data = [("token".to_owned(), k8s_openapi::ByteString(TOKEN.into()))];
         let mut secret = Secret { data: Some(data.into()), ..Secret::default() };
@@ -328,7 +337,7 @@ async fn strangers_have_nothing_planned_unless_the_source_says_so() {
     let theirs = bed.push("theirs", "2");
     bed.forge.open("shop/config", "theirs", "main", Some(theirs));
     let told = bed.look().await.unwrap();
-    assert_eq!(told.message, "of 0 open pull requests 0 change stacks; 1 of forks are left out");
+    assert_eq!(told.message, "of 1 open pull requests 0 change stacks; 1 of forks are left out");
     assert!(bed.said().is_empty() && bed.plans().await.is_empty());
     bed.change_source(|source| source.spec.pull_requests.as_mut().unwrap().allow_forks = true).await;
     bed.look().await;
@@ -393,6 +402,85 @@ async fn pull_request_that_cannot_be_looked_at_holds_up_no_other() {
     let mut expected = [lost.to_string(), head.to_string()];
     expected.sort();
     assert_eq!(versions, expected, "what was planned of it stays");
+}
+
+#[tokio::test]
+async fn comparison_that_is_slow_holds_up_no_other_and_is_put_off() {
+    let bed = Bed::new().await;
+    bed.change_source(|source| source.spec.poll_interval = "1h".into()).await;
+    bed.push("closed", "2");
+    bed.forge.open("shop/config", "closed", "main", None);
+    bed.look().await;
+    let stale = bed.plan().await;
+    bed.forge.close(1);
+    let head = bed.push("better", "3");
+    bed.forge.open("shop/config", "better", "main", None);
+    let slow = bed.push("slow", "4").to_string();
+    bed.forge.open("shop/config", "slow", "main", None);
+    bed.commits.1.hang(&slow);
+    let pass = async {
+        // The latest is compared first.
+        bed.commits.1.asked.notified().await;
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(21)).await;
+        tokio::time::resume();
+    };
+    let (told, ()) = tokio::join!(bed.look(), pass);
+    let told = told.unwrap();
+    assert_eq!((told.status.as_str(), told.reason.as_str()), ("False", reason::SOURCE_UNREACHABLE));
+    assert_eq!(told.message, "pull request 3: the repository did not answer within 20s");
+    assert_eq!(bed.noted().await, ["2 Pending 1"]);
+    let plans = bed.plans().await;
+    let is_there = |run: &Run| run.metadata.deletion_timestamp.is_none();
+    let versions: Vec<_> = plans.iter().filter(|run| is_there(run)).map(|run| run.spec.version.clone()).collect();
+    assert_eq!(versions, [Some(head.to_string())]);
+    assert!(!plans.iter().any(|run| is_there(run) && run.name_any() == stale.name_any()));
+    // Nobody asks for it at once, and it is looked for again.
+    assert_eq!(bed.look_again().await, Some(AGAIN));
+    bed.commits.1.answer(&slow);
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(25)).await;
+    tokio::time::resume();
+    bed.look_again().await;
+    assert_eq!(bed.noted().await, ["2 Pending 1", "3 Pending 1"]);
+}
+
+#[test]
+fn summary_counts_all_that_are_open() {
+    let pull = |number: u64, is_fork: bool, head_commit: Option<&str>| PullRequest {
+        number,
+        url: String::new(),
+        title: String::new(),
+        body: String::new(),
+        state: stoa_pulls::PullState::Open,
+        head: "x".to_owned(),
+        head_commit: head_commit.map(str::to_owned),
+        is_fork,
+        base: "main".to_owned(),
+        is_to_default: true,
+        base_commit: None,
+        is_mergeable: None,
+    };
+    let mut open: Vec<PullRequest> = (0..MOST as u64 + 2).map(|number| pull(number, false, Some("c"))).collect();
+    open.extend([pull(500, true, Some("c")), pull(501, false, None)]);
+    let (wanted, left_out) = wanted(&open, false);
+    assert_eq!(
+        summary(open.len(), wanted.len(), &left_out),
+        "of 104 open pull requests 100 change stacks; 1 of forks are left out; 1 are left out, since their branches are \
+         gone; 2 more are left out, since the latest 100 are planned"
+    );
+}
+
+#[tokio::test]
+async fn comment_names_no_run_that_could_not_be_created() {
+    let bed = Bed::new().await;
+    bed.change_stack(|stack| stack.spec.workspaces = vec!["nowhere".to_owned()]).await;
+    bed.push("better", "2");
+    let number = bed.forge.open("shop/config", "better", "main", None);
+    bed.look().await;
+    assert!(bed.plans().await.is_empty());
+    let comments = bed.forge.comments(number);
+    assert!(comments[0].contains("nowhere") && !comments[0].contains("kubectl"), "{comments:?}");
 }
 
 #[tokio::test]

@@ -1,108 +1,70 @@
 //! What is started, and what is not, over a log in memory and a runner that knows commits by heart.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
-use stoa_proto::{
-    ApplyEvent, ApplyRequest, ContentRequest, ContentResponse, GenerateRequest, GenerateResponse, HealthRequest,
-    HealthResponse, LookRequest, LookResponse, PlanRequest, PlanResponse, ReadFileRequest, ReadFileResponse,
-    ResolveRequest, ResolveResponse,
-    function_runner_server::{FunctionRunner, FunctionRunnerServer},
-};
+use stoa_proto::{CompareRequest, CompareResponse, ContentRequest, ContentResponse};
 use stoa_types::Condition;
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Response, Status, Streaming, transport::server::TcpIncoming};
+use tonic::{Request, Response, Status};
 
 use super::*;
-use crate::controllers::runs::tests::World as Runs;
+use crate::{
+    controllers::runs::tests::World as Runs,
+    runs::runner::testing::{Answer, Answers},
+};
 
-/// The contents of the stack's folder by commit.
+/// The contents of the stack's folder by commit, and which are slow to be compared.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Commits(pub(crate) Arc<Mutex<BTreeMap<String, String>>>);
+pub(crate) struct Commits(pub(crate) Arc<Mutex<BTreeMap<String, String>>>, pub(crate) Arc<Slow>);
+
+/// The commits that are not compared for now.
+#[derive(Debug, Default)]
+pub(crate) struct Slow {
+    commits: Mutex<BTreeSet<String>>,
+    /// Somebody waits for one.
+    pub(crate) asked: tokio::sync::Notify,
+}
+
+impl Slow {
+    pub(crate) fn hang(&self, commit: &str) {
+        self.commits.lock().insert(commit.to_owned());
+    }
+
+    pub(crate) fn answer(&self, commit: &str) {
+        self.commits.lock().remove(commit);
+    }
+}
 
 #[tonic::async_trait]
-impl FunctionRunner for Commits {
-    async fn compare(
-        &self,
-        request: Request<stoa_proto::CompareRequest>,
-    ) -> Result<Response<stoa_proto::CompareResponse>, Status> {
-        let stoa_proto::CompareRequest { base, commit, mut paths, .. } = request.into_inner();
+impl Answers for Commits {
+    async fn compare(&self, request: Request<CompareRequest>) -> Answer<CompareResponse> {
+        let CompareRequest { base, commit, mut paths, .. } = request.into_inner();
+        let is_slow = self.1.commits.lock().contains(&commit);
+        if is_slow {
+            self.1.asked.notify_one();
+            std::future::pending::<()>().await;
+        }
         let commits = self.0.lock();
         let (Some(before), Some(after)) = (commits.get(&base), commits.get(&commit)) else {
             return Err(Status::not_found("no such commit"));
         };
         paths.retain(|path| path == "web" && before != after);
-        Ok(Response::new(stoa_proto::CompareResponse { changed: paths }))
+        Ok(Response::new(CompareResponse { changed: paths }))
     }
 
-    async fn content(&self, request: Request<ContentRequest>) -> Result<Response<ContentResponse>, Status> {
+    async fn content(&self, request: Request<ContentRequest>) -> Answer<ContentResponse> {
         let request = request.into_inner();
         assert_eq!(request.path, "web");
         let found = self.0.lock().get(&request.commit).cloned();
         let digest = found.ok_or_else(|| Status::not_found("no such folder"))?;
         Ok(Response::new(ContentResponse { digest }))
     }
-
-    async fn look(&self, _: Request<LookRequest>) -> Result<Response<LookResponse>, Status> {
-        Err(Status::unimplemented("sources are not looked at"))
-    }
-
-    async fn resolve(&self, _: Request<ResolveRequest>) -> Result<Response<ResolveResponse>, Status> {
-        Err(Status::unavailable("nothing is run"))
-    }
-
-    async fn read_file(&self, _: Request<ReadFileRequest>) -> Result<Response<ReadFileResponse>, Status> {
-        Err(Status::unavailable("nothing is run"))
-    }
-
-    async fn health(&self, _: Request<HealthRequest>) -> Result<Response<HealthResponse>, Status> {
-        Err(Status::unimplemented("nobody asks for it"))
-    }
-
-    async fn generate(&self, _: Request<GenerateRequest>) -> Result<Response<GenerateResponse>, Status> {
-        Err(Status::unavailable("nothing is run"))
-    }
-
-    async fn look_at_compliance(
-        &self,
-        _: Request<stoa_proto::LookAtComplianceRequest>,
-    ) -> Result<Response<stoa_proto::LookAtComplianceResponse>, Status> {
-        Err(Status::unimplemented("nobody asks for it"))
-    }
-
-    async fn look_at_proposal(
-        &self,
-        _: Request<stoa_proto::LookAtProposalRequest>,
-    ) -> Result<Response<stoa_proto::Proposal>, Status> {
-        Err(Status::unimplemented("nobody asks for it"))
-    }
-
-    async fn plan(&self, _: Request<PlanRequest>) -> Result<Response<PlanResponse>, Status> {
-        Err(Status::unavailable("nothing is run"))
-    }
-
-    async fn awaited(
-        &self,
-        _: Request<stoa_proto::AwaitedRequest>,
-    ) -> Result<Response<stoa_proto::AwaitedResponse>, Status> {
-        Err(Status::unimplemented("nobody asks for it"))
-    }
-
-    type ApplyStream = ReceiverStream<Result<ApplyEvent, Status>>;
-
-    async fn apply(&self, _: Request<Streaming<ApplyRequest>>) -> Result<Response<Self::ApplyStream>, Status> {
-        Err(Status::unavailable("nothing is run"))
-    }
 }
 
 impl Commits {
     /// A runner that knows them.
-    pub(crate) fn serve(&self) -> runner::Runner {
-        let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let runner = runner::at(incoming.local_addr().unwrap());
-        let service = FunctionRunnerServer::new(self.clone());
-        tokio::spawn(tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming));
-        runner
+    pub(crate) fn runner(&self) -> runner::Runner {
+        runner::at(self.clone().serve())
     }
 }
 
@@ -116,7 +78,7 @@ impl World {
     /// A stack `web` that applies what changes, in workspace `dev`, with a commit `a`.
     async fn new() -> Self {
         let commits = Commits::default();
-        let world = Self { runs: Runs::with_runner(commits.serve()).await, commits, contents: Contents::default() };
+        let world = Self { runs: Runs::with_runner(commits.runner()).await, commits, contents: Contents::default() };
         world.push("a", "1").await;
         let follow = |stack: &mut Stack| {
             stack.spec.trigger = stoa_types::config::Trigger::Apply;

@@ -1,0 +1,194 @@
+//! The plans of a pull request: one run for each stack and workspace, whose names follow from what is planned.
+
+use std::collections::HashMap;
+
+use kube::ResourceExt as _;
+use serde_json::json;
+use sha2::{Digest as _, Sha256};
+use stoa_engine::digest::{canonical_json, hex};
+use stoa_machinery::{ApiError, RequestContext};
+use stoa_pulls::PullRequest;
+use stoa_types::{
+    Run, Source, Stack,
+    common::condition,
+    delivery::{Operation, RunPhase},
+    labels, reason,
+};
+
+use super::{
+    report::{Outcome, Plan},
+    world::World,
+};
+use crate::{
+    controllers::{
+        queue::{self, ObjectKey},
+        stacks, triggers,
+    },
+    runs::{Services, status},
+};
+
+/// As whom runs are created.
+const COMPONENT: &str = "pull-request";
+/// The user that this is.
+pub(crate) const USER: &str = "system:stoa:pull-request";
+/// How many plans a pull request has.
+const MOST_PLANS: usize = 50;
+/// How many plans of a source are made at once: what else is run in its organization waits for no more.
+pub(super) const UNDER_WAY: usize = 20;
+/// How many of them one pull request has, so that those that are pushed to again and again keep no other from its turn.
+pub(super) const UNDER_WAY_EACH: usize = 5;
+
+/// Whether a run is a plan of a pull request. Labels alone are anybody's.
+pub(crate) fn is_plan(run: &Run) -> bool {
+    run.labels().contains_key(labels::PULL_REQUEST) && status(run).requester.username == USER
+}
+
+/// The plans of a source that are there.
+pub(super) struct There<'a> {
+    runs: HashMap<String, &'a Run>,
+    /// How many have not ended, by the number of their pull request.
+    under_way: HashMap<String, usize>,
+}
+
+impl<'a> There<'a> {
+    pub(super) fn new(runs: &'a [Run]) -> Self {
+        let mut under_way: HashMap<String, usize> = HashMap::new();
+        for run in runs.iter().filter(|run| !status(run).phase.is_terminal()) {
+            let number = run.labels().get(labels::PULL_REQUEST).cloned().unwrap_or_default();
+            *under_way.entry(number).or_default() += 1;
+        }
+        Self { runs: runs.iter().map(|run| (run.name_any(), run)).collect(), under_way }
+    }
+
+    /// Whether another plan of a pull request may be made now.
+    fn has_room(&self, number: &str) -> bool {
+        let each = self.under_way.get(number).copied().unwrap_or_default();
+        each < UNDER_WAY_EACH && self.under_way.values().sum::<usize>() < UNDER_WAY
+    }
+}
+
+impl World {
+    /// The plans of a pull request, whose runs are there after this as far as there is room, and how many are left out.
+    pub(super) async fn plans(
+        &self,
+        source: &Source,
+        pull: &PullRequest,
+        commit: &str,
+        stacks: &[&Stack],
+        there: &mut There<'_>,
+    ) -> Result<(Vec<Plan>, usize), ApiError> {
+        let number = pull.number.to_string();
+        let all: usize = stacks.iter().map(|stack| stack.spec.workspaces.len()).sum();
+        let each = stacks.iter().flat_map(|stack| stack.spec.workspaces.iter().map(|workspace| (*stack, workspace)));
+        let mut plans = Vec::new();
+        let each: Vec<(&Stack, &String)> = each.take(MOST_PLANS).collect();
+        for (stack, workspace) in each {
+            let run = run_of(source, pull, commit, stack, workspace);
+            let name = run.name_any();
+            let outcome = match there.runs.get(&name).copied() {
+                Some(run) => outcome(run),
+                None if there.has_room(&number) => {
+                    let outcome = self.create(pull, stack, &run).await?;
+                    if outcome == Outcome::Pending {
+                        *there.under_way.entry(number.clone()).or_default() += 1;
+                    }
+                    outcome
+                }
+                // Its turn comes when another ends, which makes the source due.
+                None => Outcome::Pending,
+            };
+            let (stack, workspace) = (stack.name_any(), workspace.clone());
+            plans.push(Plan { stack, workspace, run: name, outcome });
+        }
+        Ok((plans, all.saturating_sub(MOST_PLANS)))
+    }
+
+    /// Creates a run, or finds it.
+    async fn create(&self, pull: &PullRequest, stack: &Stack, run: &Run) -> Result<Outcome, ApiError> {
+        let mut context = RequestContext::internal(COMPONENT);
+        let set_by = stack.status.as_ref().and_then(|status| status.trigger.as_ref()).map(|trigger| &trigger.set_by);
+        if let Some(set_by) = set_by.filter(|set_by| !set_by.is_empty()) {
+            context.user.extra.insert(triggers::SET_BY.to_owned(), vec![set_by.clone()]);
+        }
+        if !pull.url.is_empty() {
+            context.user.extra.insert(labels::PULL_REQUEST.to_owned(), vec![pull.url.clone()]);
+        }
+        let runs = self.services.lookup.api::<Run>()?;
+        match runs.clone().with_context(context).create(run).await {
+            Ok(_) => Ok(Outcome::Pending),
+            // An earlier try made it, unless somebody took the name.
+            Err(error) if error.is("AlreadyExists") => {
+                let there = runs.get_opt(&self.key.0, &run.name_any()).await?;
+                Ok(match there.filter(is_plan) {
+                    Some(there) => outcome(&there),
+                    None => Outcome::Refused(error.message().to_owned()),
+                })
+            }
+            // Such as without the workspace; others do not wait for it.
+            Err(error) if matches!(error.code(), 403 | 404 | 409 | 422) => {
+                Ok(Outcome::Refused(error.message().to_owned()))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The run that makes a plan: nothing else makes one of its name.
+fn run_of(source: &Source, pull: &PullRequest, commit: &str, stack: &Stack, workspace: &str) -> Run {
+    let of = json!({
+        "source": source.uid(), "pull": pull.number, "commit": commit, "stack": stack.uid(), "workspace": workspace,
+        "path": stack.spec.path, "stackName": stack.spec.stack_name, "generator": stack.spec.generator,
+    });
+    let digest = hex(&Sha256::digest(canonical_json(&of)));
+    let mut run = stacks::run_of(stack, workspace, Operation::Preview);
+    run.spec.version = Some(commit.to_owned());
+    run.metadata.generate_name = None;
+    run.metadata.name = Some(format!("{}-pr{}-{}", stack.name_any(), pull.number, &digest[..10]));
+    run.labels_mut().insert(labels::SOURCE.to_owned(), source.name_any());
+    run.labels_mut().insert(labels::PULL_REQUEST.to_owned(), pull.number.to_string());
+    run
+}
+
+/// What came of a run.
+fn outcome(run: &Run) -> Outcome {
+    let now = status(run);
+    let failed = condition(&now.conditions, reason::FAILED).map(|failed| failed.message.clone());
+    match now.phase {
+        // It is made anew once it is gone.
+        _ if run.metadata.deletion_timestamp.is_some() => Outcome::Pending,
+        RunPhase::Succeeded => match now.plan {
+            Some(plan) => Outcome::Made { digest: plan.digest, summary: plan.summary },
+            None => Outcome::Failed("the run made no plan".to_owned()),
+        },
+        RunPhase::Failed => Outcome::Failed(failed.unwrap_or_else(|| "the run failed".to_owned())),
+        RunPhase::Canceled => Outcome::Failed(failed.unwrap_or_else(|| "the run was cancelled".to_owned())),
+        RunPhase::Pending
+        | RunPhase::Generating
+        | RunPhase::Planning
+        | RunPhase::AwaitingApproval
+        | RunPhase::Applying
+        | RunPhase::AwaitingMerge
+        | RunPhase::Verifying => Outcome::Pending,
+    }
+}
+
+/// The runs that are plans of a source's pull requests.
+pub(super) async fn plans_of(services: &Services, (namespace, name): &ObjectKey) -> Result<Vec<Run>, ApiError> {
+    let selector = format!("{}={name},{}", labels::SOURCE, labels::PULL_REQUEST);
+    let runs = services.lookup.api::<Run>()?.list(Some(namespace), &selector).await?;
+    Ok(runs.into_iter().filter(is_plan).collect())
+}
+
+/// Deletes runs, which cancels them first.
+pub(super) async fn remove(services: &Services, runs: impl Iterator<Item = &Run>) -> Result<(), ApiError> {
+    let api = services.lookup.api::<Run>()?;
+    for run in runs.filter(|run| run.metadata.deletion_timestamp.is_none()) {
+        let (namespace, name) = queue::key_of(run);
+        match api.delete(&namespace, &name, &Default::default()).await {
+            Ok(_) => {}
+            Err(error) if error.code() == 404 => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,210 @@
+//! What a look at one source reads: its stacks, and which of them each pull request changes.
+
+use std::{
+    collections::{HashMap, HashSet},
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    sync::Arc,
+    time::Duration,
+};
+
+use kube::ResourceExt as _;
+use stoa_machinery::{ApiError, registry::ListOptions};
+use stoa_pulls::{PullError, PullRequest, PullRequests};
+use stoa_types::{Project, Run, Source, Stack, labels, reason};
+use tokio::time::Instant;
+
+use super::{
+    AGAIN,
+    listing::{Known, Refusal},
+    plans::{There, plans_of, remove},
+    telling::note,
+};
+use crate::{
+    controllers::queue::ObjectKey,
+    kinds::trigger,
+    runs::{Halt, Services, runner, target},
+};
+
+/// How long the comparison of two commits may take.
+const COMPARE: Duration = Duration::from_secs(20);
+/// How long after the beginning of a look a comparison may begin: what is left over is compared in the next one.
+const COMPARE_ALL: Duration = Duration::from_secs(60);
+
+/// Why not all was done.
+pub(super) enum Stop {
+    /// The server of the pull requests is away, or asks to be left alone. Nothing more is done.
+    Server(PullError),
+    /// Something is wrong with one pull request, and the others are gone on with.
+    One(Refusal),
+    /// The same, and it may soon pass.
+    Runner(String),
+}
+
+impl Stop {
+    fn of_comparison((why, message): Refusal) -> Self {
+        if why == reason::SOURCE_UNREACHABLE { Self::Runner(message) } else { Self::One((why, message)) }
+    }
+
+    /// Keeps the first of these, but for one that asks to go on earlier.
+    fn keep(self, first: &mut Option<Self>) {
+        if matches!((first.as_ref(), &self), (None, _) | (Some(Self::One(_)), Self::Runner(_))) {
+            *first = Some(self);
+        }
+    }
+}
+
+/// What a look at one source works with.
+pub(super) struct World {
+    pub(super) services: Services,
+    pub(super) known: Known,
+    pub(super) key: ObjectKey,
+    pub(super) client: Arc<dyn PullRequests>,
+}
+
+impl World {
+    /// Makes the plans of all pull requests, and tells of them; how many of them change stacks.
+    pub(super) async fn bring_about(
+        &self,
+        mut source: Source,
+        pulls: &[(PullRequest, String)],
+    ) -> Result<Result<usize, Stop>, ApiError> {
+        let is_open = |number: i64| pulls.iter().any(|(pull, _)| i64::try_from(pull.number) == Ok(number));
+        let base = source.status.as_ref().and_then(|status| status.observed_commit.clone());
+        let Some(base) = base else {
+            return Ok(Err(Stop::Runner("the commit of the source is not known yet".to_owned())));
+        };
+        let stacks = self.stacks(&source).await?;
+        let runs = plans_of(&self.services, &self.key).await?;
+        let (mut there, mut kept) = (There::new(&runs), HashSet::new());
+        let (mut told, mut trouble) = (Vec::new(), None);
+        let until = Instant::now() + COMPARE_ALL;
+        for (pull, commit) in pulls {
+            match self.changed(&source, &stacks, pull.number, [&base, commit], until).await {
+                Ok(changed) => {
+                    let (plans, left_out) = self.plans(&source, pull, commit, &changed, &mut there).await?;
+                    kept.extend(plans.iter().map(|plan| plan.run.clone()));
+                    told.push((pull, commit, plans, left_out));
+                }
+                Err(stop) => {
+                    let number = pull.number.to_string();
+                    let is_its = |run: &&Run| run.labels().get(labels::PULL_REQUEST) == Some(&number);
+                    kept.extend(runs.iter().filter(is_its).map(Run::name_any));
+                    stop.keep(&mut trouble);
+                }
+            }
+        }
+        // Before anything is told: a server that is away keeps nothing going that is out of date.
+        remove(&self.services, runs.iter().filter(|run| !kept.contains(&run.name_any()))).await?;
+        let planned = told.iter().filter(|(_, _, plans, _)| !plans.is_empty()).count();
+        for (pull, commit, plans, left_out) in told {
+            match self.report(&mut source, pull, commit, &plans, left_out).await? {
+                Ok(()) => {}
+                Err(Stop::Server(error)) => return Ok(Err(Stop::Server(error))),
+                Err(stop) => stop.keep(&mut trouble),
+            }
+        }
+        let gone = source.status.iter().flat_map(|status| &status.pull_requests);
+        for pull in gone.filter(|pull| !is_open(pull.number)).cloned().collect::<Vec<_>>() {
+            if let Err(error) = self.part_with(&pull).await {
+                return Ok(Err(Stop::Server(error)));
+            }
+            source = note(&self.services, &source, pull.number, None).await?;
+        }
+        self.known.retain(&self.key, |number| is_open(i64::try_from(number).unwrap_or(i64::MAX)));
+        Ok(trouble.map_or(Ok(planned), Err))
+    }
+
+    /// The stacks that follow the source's branch by themselves.
+    async fn stacks(&self, source: &Source) -> Result<Vec<(Stack, String)>, ApiError> {
+        let (namespace, name) = &self.key;
+        let of_source =
+            ListOptions { field_selector: Some(format!("spec.source.name={name}")), ..ListOptions::default() };
+        let projects = self.services.lookup.api::<Project>()?.list_with(Some(namespace), &of_source).await?;
+        let projects: HashMap<String, Project> = projects.into_iter().map(|it| (it.name_any(), it)).collect();
+        let branch = source.spec.reference.as_str();
+        let branches = ["latest", branch, branch.strip_prefix("refs/heads/").unwrap_or(branch)];
+        let is_following = |stack: &Stack| {
+            stack.metadata.deletion_timestamp.is_none()
+                && trigger::operation(stack.spec.trigger).is_some()
+                && branches.contains(&stack.spec.desired_version.as_str())
+        };
+        let stacks = self.services.lookup.api::<Stack>()?.list(Some(namespace), "").await?;
+        let with_path = |stack: Stack| {
+            let path = target::path(&stack, projects.get(&stack.spec.project)?);
+            Some((stack, path))
+        };
+        Ok(stacks.into_iter().filter(is_following).filter_map(with_path).collect())
+    }
+
+    /// The stacks whose folder a pull request changes; what cannot be found out is asked less and less often.
+    async fn changed<'a>(
+        &self,
+        source: &Source,
+        stacks: &'a [(Stack, String)],
+        number: u64,
+        [base, commit]: [&str; 2],
+        until: Instant,
+    ) -> Result<Vec<&'a Stack>, Stop> {
+        let mut paths: Vec<String> = stacks.iter().map(|(_, path)| path.clone()).collect();
+        paths.sort();
+        paths.dedup();
+        let mut hasher = DefaultHasher::new();
+        (base, commit, &paths).hash(&mut hasher);
+        let question = hasher.finish();
+        let changed = match self.known.changed(&self.key, number, question) {
+            Some(changed) => changed,
+            None if paths.is_empty() => Arc::default(),
+            None => {
+                let what = format!("what {commit} changes");
+                if let Some(why) = self.known.put_off(&self.key, number, &what) {
+                    return Err(Stop::of_comparison(why));
+                }
+                if Instant::now() >= until {
+                    return Err(Stop::Runner(format!("pull request {number}: its turn to be compared comes later")));
+                }
+                let changed: Arc<[String]> = match self.compare(source, base, commit, paths).await {
+                    Ok(changed) => changed.into(),
+                    Err(halt) => {
+                        let (why, message) = refusal(halt);
+                        let why = (why, format!("pull request {number}: {message}"));
+                        self.known.note_put_off(&self.key, number, what, why.clone(), AGAIN);
+                        return Err(Stop::of_comparison(why));
+                    }
+                };
+                self.known.note_changed(&self.key, number, question, changed.clone());
+                changed
+            }
+        };
+        Ok(stacks.iter().filter(|(_, path)| changed.contains(path)).map(|(stack, _)| stack).collect())
+    }
+
+    async fn compare(
+        &self,
+        source: &Source,
+        base: &str,
+        commit: &str,
+        paths: Vec<String>,
+    ) -> Result<Vec<String>, Halt> {
+        let source = target::source(&self.services, source).await?;
+        let (base, commit) = (base.to_owned(), commit.to_owned());
+        let request = stoa_proto::CompareRequest { source: Some(source), base, commit, paths };
+        let response = tokio::time::timeout(COMPARE, self.services.runner.compare(request)).await;
+        let response =
+            response.map_err(|_| Halt::Retry(format!("the repository did not answer within {COMPARE:?}")))?;
+        let response = response.map_err(|status| runner::halt(&status, reason::SOURCE_UNREACHABLE))?;
+        Ok(response.into_inner().changed)
+    }
+}
+
+/// Why two commits could not be compared.
+fn refusal(halt: Halt) -> Refusal {
+    match halt {
+        Halt::Failed { reason, message } => (reason, message),
+        Halt::Retry(message) | Halt::SourceUnreachable(message) | Halt::Abandoned(message) => {
+            (reason::SOURCE_UNREACHABLE, message)
+        }
+        Halt::Canceled | Halt::AwaitingApproval | Halt::AwaitingMerge | Halt::Superseded(_) => {
+            (reason::SOURCE_UNREACHABLE, "the comparison was cancelled".to_owned())
+        }
+    }
+}

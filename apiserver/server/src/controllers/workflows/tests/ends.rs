@@ -1,0 +1,150 @@
+//! How workflows end before their steps have, and when they go.
+
+use super::*;
+
+#[tokio::test]
+async fn cancelling_does_not_wait_for_repositories() {
+    let world = World::new().await;
+    world.versions.0.lock().insert("main".to_owned(), '…');
+    let _controller = world.controlled();
+    world.create(chain()).await;
+    tokio::time::timeout(PATIENCE, world.versions.3.notified()).await.expect("the version is asked for");
+    let begin = tokio::time::Instant::now();
+    world.change(|workflow| workflow.spec.cancel = true).await;
+    let ended = world.until(|status| status.phase.is_terminal()).await;
+    assert_eq!((ended.phase, world.all_runs().await.len()), (WorkflowPhase::Canceled, 0));
+    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+}
+
+#[tokio::test]
+async fn cancelling_does_not_wait_for_clusters() {
+    let world = World::new().await;
+    world.versions.1.lock().push("…");
+    let _controller = world.controlled();
+    let run = json!({"operation": "Apply", "workspaces": ["dev"], "health": {"healthyFor": "0s"}});
+    world.create(json!({"stack": "web", "steps": [{"name": "dev", "run": run}]})).await;
+    world.end("dev", RunPhase::Succeeded).await;
+    tokio::time::timeout(PATIENCE, world.versions.3.notified()).await.expect("it is looked at");
+    let begin = tokio::time::Instant::now();
+    world.change(|workflow| workflow.spec.cancel = true).await;
+    let ended = world.until(|status| status.phase.is_terminal()).await;
+    assert_eq!(ended.phase, WorkflowPhase::Canceled);
+    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+}
+
+#[tokio::test]
+async fn what_ends_a_workflow_in_its_only_step_is_why_it_ended() {
+    for (phase, told_of) in [
+        (WorkflowPhase::Canceled, (reason::CANCELED, "the workflow was cancelled")),
+        (WorkflowPhase::Failed, (reason::TIMED_OUT, "the workflow took longer than 1h")),
+    ] {
+        let world = World::new().await;
+        let _controller = world.controlled();
+        let run = json!({"operation": "Apply", "workspaces": ["dev"]});
+        world.create(json!({"stack": "web", "timeout": "1h", "steps": [{"name": "dev", "run": run}]})).await;
+        world.until(|status| status.phase == WorkflowPhase::Running).await;
+        if phase == WorkflowPhase::Canceled {
+            world.change(|workflow| workflow.spec.cancel = true).await;
+        } else {
+            world.age().await;
+        }
+        let mut changes = world.runs.registry.api::<Run>().subscribe(None);
+        let canceled = async {
+            while !world.run_in("dev").await.spec.cancel {
+                changes.next().await.unwrap();
+            }
+        };
+        tokio::time::timeout(PATIENCE, canceled).await.expect("the run is cancelled");
+        world.end("dev", RunPhase::Canceled).await;
+        let ended = world.until(|status| status.phase.is_terminal()).await;
+        assert_eq!((ended.phase, told(&ended, reason::FAILED)), (phase, told_of));
+        assert_eq!(step_of(&ended, "dev").phase, StepPhase::Canceled);
+    }
+}
+
+#[tokio::test]
+async fn cancelling_ends_it_once_its_runs_have_ended() {
+    let world = World::new().await;
+    let _controller = world.controlled();
+    world.create(chain()).await;
+    world.run_in("dev").await;
+    world.until(|status| status.phase == WorkflowPhase::Running).await;
+    world.change(|workflow| workflow.spec.cancel = true).await;
+    world.until(|status| step_of(status, "ok").phase == StepPhase::Canceled).await;
+    let runs = world.runs.registry.api::<Run>();
+    let canceled = async {
+        let mut changes = runs.subscribe(None);
+        while !world.run_in("dev").await.spec.cancel {
+            changes.next().await.unwrap();
+        }
+    };
+    tokio::time::timeout(PATIENCE, canceled).await.expect("the run is cancelled");
+    assert!(!status(&world.workflow().await).phase.is_terminal());
+    world.end("dev", RunPhase::Canceled).await;
+    let ended = world.until(|status| status.phase.is_terminal()).await;
+    assert_eq!(ended.phase, WorkflowPhase::Canceled);
+    assert_eq!(told(&ended, reason::FAILED), (reason::CANCELED, "the workflow was cancelled"));
+}
+
+#[tokio::test]
+async fn its_time_is_up() {
+    let world = World::new().await;
+    let _controller = world.controlled();
+    let mut spec = chain();
+    spec["timeout"] = json!("1h");
+    world.create(spec).await;
+    world.run_in("dev").await;
+    world.age().await;
+    world.until(|status| step_of(status, "ok").phase == StepPhase::Canceled).await;
+    world.end("dev", RunPhase::Canceled).await;
+    let ended = world.until(|status| status.phase.is_terminal()).await;
+    assert_eq!(ended.phase, WorkflowPhase::Failed);
+    assert_eq!(told(&ended, reason::FAILED), (reason::TIMED_OUT, "the workflow took longer than 1h"));
+}
+
+#[tokio::test]
+async fn its_runs_are_cancelled_first_and_go_with_it() {
+    let world = World::new().await;
+    world.create(chain()).await;
+    world.look().await;
+    world.look().await;
+    let (workflows, runs) = (world.runs.registry.api::<Workflow>(), world.runs.registry.api::<Run>());
+    workflows.delete("shop", "w", &DeleteOptions::default()).await.unwrap();
+    world.look().await;
+    let run = world.run_in("dev").await;
+    assert!(run.spec.cancel && run.metadata.deletion_timestamp.is_none());
+    world.end("dev", RunPhase::Canceled).await;
+    world.look().await;
+    world.look().await;
+    assert!(workflows.get_opt("shop", "w").await.unwrap().is_none());
+    let left = runs.get_opt("shop", &run.name_any()).await.unwrap();
+    assert!(left.is_none_or(|run| run.metadata.deletion_timestamp.is_some()));
+}
+
+#[tokio::test]
+async fn it_goes_when_its_time_to_be_kept_is_over() {
+    let world = World::new().await;
+    let mut spec = chain();
+    (spec["cancel"], spec["ttlSecondsAfterFinished"]) = (json!(true), json!(0));
+    world.create(spec).await;
+    world.look().await;
+    world.look().await;
+    world.look().await;
+    assert!(world.runs.registry.api::<Workflow>().get_opt("shop", "w").await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn clock_that_was_set_back_keeps_what_is_to_be_kept() {
+    let world = World::new().await;
+    let mut spec = chain();
+    (spec["cancel"], spec["ttlSecondsAfterFinished"]) = (json!(true), json!(i64::MAX));
+    world.create(spec).await;
+    world.look().await;
+    let hour = jiff::SignedDuration::from_hours(1);
+    let later = Time(world.runs.services.now() + hour);
+    let end_later = |workflow: &mut Workflow| {
+        workflow.status.get_or_insert_default().completion_time = Some(later.clone());
+    };
+    world.runs.registry.api::<Workflow>().update_status_with("shop", "w", end_later).await.unwrap();
+    assert_eq!(world.look().await, Some(Duration::from_secs(3600)));
+}

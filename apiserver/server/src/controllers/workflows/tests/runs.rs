@@ -1,0 +1,193 @@
+//! Which runs a workflow starts, and that they stay its own whatever becomes of the server and of them.
+
+use super::*;
+
+#[tokio::test]
+async fn a_run_that_was_started_right_before_a_crash_is_found_again() {
+    let world = World::new().await;
+    world.create(chain()).await;
+    assert_eq!(world.look().await, Some(Duration::ZERO));
+    assert!(world.all_runs().await.is_empty(), "the commit is recorded first");
+    // What is pushed meanwhile is another workflow's.
+    world.versions.0.lock().insert("main".to_owned(), 'b');
+    // Nor does anything start that is paused meanwhile.
+    world.change(|workflow| workflow.spec.paused = true).await;
+    world.look().await;
+    assert!(world.all_runs().await.is_empty());
+    world.change(|workflow| workflow.spec.paused = false).await;
+    let before = world.workflow().await.status;
+    world.look().await;
+    // The status was never written.
+    let forget = |workflow: &mut Workflow| workflow.status.clone_from(&before);
+    world.runs.registry.api::<Workflow>().update_status_with("shop", "w", forget).await.unwrap();
+    world.look().await;
+    assert_eq!(world.all_runs().await.len(), 1);
+    let run = world.run_in("dev").await;
+    assert_eq!(run.spec.version.as_deref(), Some("a".repeat(40).as_str()));
+    let dev = step_of(&status(&world.workflow().await), "dev").clone();
+    assert_eq!(
+        (dev.phase, &dev.runs[0].name, dev.runs[0].phase),
+        (StepPhase::Running, &run.name_any(), RunPhase::Pending)
+    );
+    for _ in 0..3 {
+        world.look().await;
+    }
+    assert_eq!(world.all_runs().await.len(), 1);
+
+    // It is cancelled with the others though no status names it.
+    world.runs.registry.api::<Workflow>().update_status_with("shop", "w", forget).await.unwrap();
+    world.change(|workflow| (workflow.spec.paused, workflow.spec.cancel) = (true, true)).await;
+    world.look().await;
+    assert!(world.run_in("dev").await.spec.cancel);
+    assert!(!status(&world.workflow().await).phase.is_terminal(), "it is still under way");
+    world.end("dev", RunPhase::Canceled).await;
+    world.look().await;
+    assert_eq!(status(&world.workflow().await).phase, WorkflowPhase::Canceled);
+}
+
+#[tokio::test]
+async fn another_run_of_that_name_is_not_taken_for_ones_own() {
+    let world = World::new().await;
+    world.create(chain()).await;
+    let uid = world.workflow().await.uid().unwrap();
+    let name = machine::run_name("w", &uid, "dev", "dev");
+    world.runs.create("Run", &name, json!({"stack": "web", "workspace": "dev", "operation": "Apply"})).await;
+    for _ in 0..3 {
+        world.look().await;
+    }
+    let ended = status(&world.workflow().await);
+    assert_eq!(ended.phase, WorkflowPhase::Failed);
+    let message = format!("step dev: run {name} in workspace dev did not succeed: another run is called {name}");
+    assert_eq!(told(&ended, reason::FAILED), (reason::STEP_FAILED, message.as_str()));
+}
+
+#[tokio::test]
+async fn a_run_that_admission_changed_is_found_again() {
+    let world = World::new().await;
+    world.create(chain()).await;
+    world.look().await;
+    let before = world.workflow().await.status;
+    world.look().await;
+    // As if a webhook had set these when it was created.
+    let made = world.run_in("dev").await;
+    world.remove(&made).await;
+    let mut changed = Run::new(&made.name_any(), made.spec.clone());
+    (changed.spec.timeout, changed.spec.require_approval) = ("2h".into(), true);
+    changed.metadata.namespace = Some("shop".to_owned());
+    changed.metadata.owner_references.clone_from(&made.metadata.owner_references);
+    changed.metadata.labels.clone_from(&made.metadata.labels);
+    let services = &world.runs.services;
+    let runs = world.runs.registry.api::<Run>();
+    runs.with_context(context(services, &before.clone().unwrap())).create(&changed).await.unwrap();
+    let forget = |workflow: &mut Workflow| workflow.status.clone_from(&before);
+    world.runs.registry.api::<Workflow>().update_status_with("shop", "w", forget).await.unwrap();
+    world.look().await;
+    let dev = step_of(&status(&world.workflow().await), "dev").clone();
+    assert_eq!((dev.phase, dev.runs[0].phase), (StepPhase::Running, RunPhase::Pending));
+
+    let with = |change: fn(&mut RunSpec)| {
+        let mut other = made.spec.clone();
+        change(&mut other);
+        is_for_same(&other, &made.spec)
+    };
+    assert!(with(|spec| spec.cancel = true));
+    for change in [
+        (|spec| spec.stack.push('x')) as fn(&mut RunSpec),
+        |spec| spec.workspace.push('x'),
+        |spec| spec.version = None,
+        |spec| spec.release = Some(1),
+        |spec| spec.operation = stoa_types::delivery::Operation::Preview,
+    ] {
+        assert!(!with(change));
+    }
+}
+
+#[tokio::test]
+async fn a_run_stays_the_workflows_when_its_label_is_taken_away() {
+    let world = World::new().await;
+    world.create(chain()).await;
+    world.look().await;
+    world.look().await;
+    let name = world.run_in("dev").await.name_any();
+    let runs = world.runs.registry.api::<Run>();
+    runs.update_with("shop", &name, |run: &mut Run| run.metadata.labels = None).await.unwrap();
+    world.change(|workflow| workflow.spec.cancel = true).await;
+    world.look().await;
+    assert!(world.run_in("dev").await.spec.cancel);
+}
+
+#[tokio::test]
+async fn a_run_stays_the_workflows_when_its_owner_is_taken_away() {
+    let world = World::new().await;
+    world.create(chain()).await;
+    world.look().await;
+    world.look().await;
+    let run = world.run_in("dev").await;
+    assert_eq!(step_of(&status(&world.workflow().await), "dev").runs[0].uid, run.uid().unwrap());
+    let runs = world.runs.registry.api::<Run>();
+    let let_go = |run: &mut Run| run.metadata.owner_references = None;
+    runs.update_with("shop", &run.name_any(), let_go).await.unwrap();
+    world.look().await;
+    assert_eq!(step_of(&status(&world.workflow().await), "dev").phase, StepPhase::Running);
+    world.end("dev", RunPhase::Succeeded).await;
+    world.look().await;
+    assert_eq!(step_of(&status(&world.workflow().await), "ok").phase, StepPhase::AwaitingApproval);
+    world.approve("ok").await;
+    world.look().await;
+    let eu = world.run_in("eu").await;
+    runs.update_with("shop", &eu.name_any(), let_go).await.unwrap();
+    world.change(|workflow| workflow.spec.cancel = true).await;
+    world.look().await;
+    assert!(world.run_in("eu").await.spec.cancel, "it is cancelled with the others");
+    // Another run of its name is none of the workflow's.
+    world.remove(&world.run_in("us").await).await;
+    let mut other = Run::new(&world.run_in("eu").await.name_any(), eu.spec.clone());
+    world.remove(&eu).await;
+    other.metadata.namespace = Some("shop".to_owned());
+    other.metadata.labels.clone_from(&eu.metadata.labels);
+    runs.create(&other).await.unwrap();
+    world.look().await;
+    assert_eq!(status(&world.workflow().await).phase, WorkflowPhase::Canceled);
+    assert!(!world.run_in("eu").await.spec.cancel);
+}
+
+#[tokio::test]
+async fn runs_are_started_only_while_who_asked_may_start_them() {
+    let world = World::new().await;
+    let _controller = world.controlled();
+    world.create(chain()).await;
+    world.end("dev", RunPhase::Succeeded).await;
+    world.until(|status| status.phase == WorkflowPhase::AwaitingApproval).await;
+    world.authorizer.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    world.approve("ok").await;
+    let ended = world.until(|status| status.phase.is_terminal()).await;
+    let (why, message) = told(&ended, reason::FAILED);
+    assert_eq!(why, reason::STEP_FAILED);
+    assert!(message.contains("User \"ann\" cannot create resource \"stacks/apply\""), "{message}");
+    assert_eq!(world.all_runs().await.len(), 1);
+}
+
+#[tokio::test]
+async fn workspaces_are_selected_by_label_when_the_step_begins() {
+    let world = World::new().await;
+    let waves = json!([{"workspaces": ["us"]}, {"workspaceSelector": {"matchLabels": {"tier": "prod"}}}]);
+    let run = json!({"operation": "Apply", "waves": waves, "maxParallel": 10, "timeout": "1h"});
+    world.create(json!({"stack": "web", "steps": [{"name": "prod", "run": run}]})).await;
+    world.look().await;
+    assert_eq!(world.look().await, Some(Duration::ZERO));
+    assert!(world.all_runs().await.is_empty(), "what is selected is recorded first");
+    let selected = step_of(&status(&world.workflow().await), "prod").selected.clone();
+    assert_eq!(selected.iter().map(|wave| wave.workspaces.join(",")).collect::<Vec<_>>(), ["us", "eu"]);
+    let spec = json!({"backend": {"name": "default"}, "gitops": {"repository": "file:///deploy.git"}});
+    world.runs.create("Workspace", "late", spec).await;
+    let unlabel = |workspace: &mut stoa_types::Workspace| workspace.metadata.labels = None;
+    world.runs.registry.api::<stoa_types::Workspace>().update_with("", "eu", unlabel).await.unwrap();
+    world.look().await;
+    world.end("us", RunPhase::Succeeded).await;
+    world.look().await;
+    world.end("eu", RunPhase::Succeeded).await;
+    world.look().await;
+    let ended = status(&world.workflow().await);
+    assert_eq!((ended.phase, world.all_runs().await.len()), (WorkflowPhase::Succeeded, 2));
+    assert!(step_of(&ended, "prod").selected.is_empty(), "what is over needs no names");
+}
