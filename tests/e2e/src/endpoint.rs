@@ -91,6 +91,7 @@ fn answer(mut stream: TcpStream, code: &AtomicU16, came: &Mutex<Vec<(u16, Value)
     let key = hmac::Key::new(hmac::HMAC_SHA256, KEY.as_bytes());
     let signature = STANDARD.decode(signature.strip_prefix("v1,").unwrap()).unwrap();
     let code = if hmac::verify(&key, &signed, &signature).is_ok() { code.load(SeqCst) } else { 401 };
-    let _ = write!(stream, "HTTP/1.1 {code} Answer\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    // Before whoever called knows of it.
     came.lock().unwrap().push((code, serde_json::from_slice(&body).unwrap()));
+    let _ = write!(stream, "HTTP/1.1 {code} Answer\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
 }

@@ -116,6 +116,28 @@ pub struct Organization {
 }
 
 impl Organization {
+    /// Has the workspace lead to a cluster of this name by a kubeconfig in a Secret, after `others`, which are items of YAML.
+    pub fn lead_to(&self, cluster: &str, kubeconfig: &str, others: &str) {
+        self.kubectl.apply(&format!(
+            "apiVersion: v1
+kind: Secret
+metadata: {{name: {cluster}, namespace: {name}}}
+stringData: {{kubeconfig: {kubeconfig}}}
+---
+apiVersion: platform.stoa.dev/v1alpha1
+kind: Workspace
+metadata: {{name: {name}}}
+spec:
+  backend: {{name: {name}}}
+  kubernetes:
+    clusters:
+{others}    - {{name: {cluster}, kubeconfigSecretRef: {{namespace: {name}, name: {cluster}, key: kubeconfig}}}}
+",
+            name = self.name,
+            kubeconfig = Value::from(kubeconfig),
+        ));
+    }
+
     /// Makes it and waits until it is ready.
     pub fn create(server: &dyn Server) -> Self {
         let name = unique("org");

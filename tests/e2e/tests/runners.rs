@@ -13,8 +13,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use serde_json::Value;
 use stoa_e2e::fixture::{Organization, condition, config_maps};
 use stoa_e2e::repeat::{Random, repeat, rounds};
@@ -90,24 +88,7 @@ impl Bed {
         assert!(kubeconfig.contains(&url));
         let kubeconfig = kubeconfig.replace(&url, &format!("{host}:{}", way.port()));
         let organization = Organization::create(&self.cluster);
-        kubectl.apply(&format!(
-            "apiVersion: v1
-kind: Secret
-metadata: {{name: far, namespace: {name}}}
-data: {{kubeconfig: {kubeconfig}}}
----
-apiVersion: platform.stoa.dev/v1alpha1
-kind: Workspace
-metadata: {{name: {name}}}
-spec:
-  backend: {{name: {name}}}
-  kubernetes:
-    clusters:
-    - {{name: far, kubeconfigSecretRef: {{namespace: {name}, name: far, key: kubeconfig}}}}
-",
-            name = organization.name,
-            kubeconfig = BASE64_STANDARD.encode(kubeconfig),
-        ));
+        organization.lead_to("far", &kubeconfig, "");
         (organization, way)
     }
 

@@ -30,14 +30,10 @@ fn state(kubectl: &Kubectl, organization: &str, release: &str) -> String {
     kubectl.run(&["get", "--raw", &path])
 }
 
-#[test]
-fn what_is_applied_to_a_cluster_is_kept_in_a_bucket() {
-    let bucket = S3Server::start("documents");
-    let cluster = Cluster::shared();
-    let kubectl = cluster.kubectl();
-    let organization = Organization::create(&cluster);
-    let name = organization.name.as_str();
-    let backend = format!("{name}-s3");
+/// Makes a Backend in the bucket `documents`, which is reached at this URL; its name.
+pub(crate) fn in_bucket(organization: &Organization, bucket: &S3Server, url: &str) -> String {
+    let kubectl = Cluster::shared().kubectl();
+    let backend = format!("{}-s3", organization.name);
     kubectl.create(&format!(
         "apiVersion: platform.stoa.dev/v1alpha1
 kind: Backend
@@ -48,11 +44,21 @@ spec:
   accessKey: {id}
   secretKey: {key}
 ",
-        url = bucket.url(),
         id = bucket.access_key,
         key = bucket.secret_key
     ));
     kubectl.run(&["wait", "--for=condition=Ready", "--timeout=60s", &format!("backend/{backend}")]);
+    backend
+}
+
+#[test]
+fn what_is_applied_to_a_cluster_is_kept_in_a_bucket() {
+    let bucket = S3Server::start("documents");
+    let cluster = Cluster::shared();
+    let kubectl = cluster.kubectl();
+    let organization = Organization::create(&cluster);
+    let name = organization.name.as_str();
+    let backend = in_bucket(&organization, &bucket, &bucket.url());
     organization.stack("web", &config_maps(&format!("{name}-web"), 2, "first"));
     let moved = format!("--patch={{\"spec\":{{\"backend\":{{\"name\":\"{backend}\"}}}}}}");
     kubectl.run(&["patch", "workspace", name, "--type=merge", &moved]);

@@ -4,7 +4,6 @@
 use std::fs;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use base64::Engine as _;
 use serde_json::Value;
 use stoa_e2e::fixture::{Organization, condition};
 use stoa_e2e::{Cluster, Kubectl, Server as _, Standalone};
@@ -22,26 +21,9 @@ fn second() -> Arc<Cluster> {
 }
 
 /// A workspace that has both clusters: the cluster around the server is the first.
-fn add_cluster(organization: &Organization, kubectl: &Kubectl, other: &Kubectl) {
-    let name = &organization.name;
-    let kubeconfig = base64::prelude::BASE64_STANDARD.encode(fs::read(&other.kubeconfig).unwrap());
-    kubectl.apply(&format!(
-        "apiVersion: v1
-kind: Secret
-metadata: {{name: east, namespace: {name}}}
-data: {{kubeconfig: {kubeconfig}}}
----
-apiVersion: platform.stoa.dev/v1alpha1
-kind: Workspace
-metadata: {{name: {name}}}
-spec:
-  backend: {{name: {name}}}
-  kubernetes:
-    clusters:
-    - {{name: main, inCluster: true}}
-    - {{name: east, kubeconfigSecretRef: {{namespace: {name}, name: east, key: kubeconfig}}}}
-"
-    ));
+fn add_cluster(organization: &Organization, other: &Kubectl) {
+    let kubeconfig = fs::read_to_string(&other.kubeconfig).unwrap();
+    organization.lead_to("east", &kubeconfig, "    - {name: main, inCluster: true}\n");
 }
 
 /// A namespace and a config map of the same names in both clusters; the one there has the uid of the one here. With
@@ -92,7 +74,7 @@ fn one_run_goes_to_two_clusters_and_a_plan_says_which_does_not_answer() {
     let mut other = Standalone::start();
     let (here, there) = (cluster.kubectl(), other.kubectl());
     let organization = Organization::create(&cluster);
-    add_cluster(&organization, &here, &there);
+    add_cluster(&organization, &there);
     let namespace = format!("{}-web", organization.name);
 
     organization.stack("web", &spec(&namespace, "a", true));
@@ -289,7 +271,7 @@ fn kinds_of_kubernetes_go_to_two_clusters_in_the_order_of_their_dependencies_and
     let (cluster, other) = (Cluster::shared(), second());
     let (here, there) = (cluster.kubectl(), other.kubectl());
     let organization = Organization::create(&cluster);
-    add_cluster(&organization, &here, &there);
+    add_cluster(&organization, &there);
     let (name, namespace) = (&organization.name, format!("{}-web", organization.name));
     let group = format!("{name}.example.com");
     let spec = kinds(&namespace, &group);

@@ -6,16 +6,14 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use serde_json::Value;
 use stoa_e2e::fixture::{Organization, condition, config_maps};
 use stoa_e2e::remote::committed;
 use stoa_e2e::repeat::{Random, repeat, rounds};
 use stoa_e2e::{Clock, Cluster, Disk, Server as _, Standalone, eventually};
-use stoa_test_s3::{Fault, Faults, REGION, S3Server};
+use stoa_test_s3::{Fault, Faults, S3Server};
 
-use crate::PATIENCE;
+use crate::{PATIENCE, backends::in_bucket};
 
 const OBJECTS: usize = 5;
 /// So many that something can happen while they are applied.
@@ -50,22 +48,7 @@ fn applies_lose_nothing_to_a_bucket_that_fails_now_and_then() {
         let kubectl = cluster.kubectl();
         let organization = Organization::create(&cluster);
         let name = organization.name.as_str();
-        let backend = format!("{name}-s3");
-        kubectl.create(&format!(
-            "apiVersion: platform.stoa.dev/v1alpha1
-kind: Backend
-metadata: {{name: {backend}}}
-spec:
-  type: S3
-  s3: {{bucket: documents, region: {REGION}, endpoint: \"{url}\"}}
-  accessKey: {id}
-  secretKey: {key}
-",
-            url = faults.url(),
-            id = bucket.access_key,
-            key = bucket.secret_key
-        ));
-        kubectl.run(&["wait", "--for=condition=Ready", "--timeout=60s", &format!("backend/{backend}")]);
+        let backend = in_bucket(&organization, &bucket, &faults.url());
         let namespace = format!("{name}-web");
         organization.stack("web", &config_maps(&namespace, OBJECTS, "first"));
         let moved = format!("--patch={{\"spec\":{{\"backend\":{{\"name\":\"{backend}\"}}}}}}");
@@ -100,25 +83,8 @@ spec:
 }
 
 /// A workspace of a server on its own that leads to the test bed's cluster.
-fn lead_to(cluster: &Cluster, server: &Standalone, organization: &Organization) {
-    let kubeconfig = BASE64_STANDARD.encode(fs::read(cluster.kubectl().kubeconfig).unwrap());
-    server.kubectl().apply(&format!(
-        "apiVersion: v1
-kind: Secret
-metadata: {{name: cluster, namespace: {name}}}
-data: {{kubeconfig: {kubeconfig}}}
----
-apiVersion: platform.stoa.dev/v1alpha1
-kind: Workspace
-metadata: {{name: {name}}}
-spec:
-  backend: {{name: {name}}}
-  kubernetes:
-    clusters:
-    - {{name: main, kubeconfigSecretRef: {{namespace: {name}, name: cluster, key: kubeconfig}}}}
-",
-        name = organization.name
-    ));
+fn lead_to(cluster: &Cluster, organization: &Organization) {
+    organization.lead_to("main", &fs::read_to_string(cluster.kubectl().kubeconfig).unwrap(), "");
 }
 
 /// Begins to apply many objects and returns the run when some are there.
@@ -168,7 +134,7 @@ fn an_apply_goes_on_when_there_is_room_again_for_the_log_and_the_sources() {
         let cluster = Cluster::shared();
         let mut server = Standalone::start_at(disk.path().join("data"));
         let organization = Organization::create(&server);
-        lead_to(&cluster, &server, &organization);
+        lead_to(&cluster, &organization);
         let run = begin(&server, &organization, "first");
         disk.fill();
         // A page that was begun has room for a small write.
@@ -221,7 +187,7 @@ fn an_apply_goes_on_whatever_the_clock_is_set_to() {
         server.kill();
         server.restart_with(&clock.variables());
         let organization = Organization::create(&server);
-        lead_to(&cluster, &server, &organization);
+        lead_to(&cluster, &organization);
         let run = begin(&server, &organization, "first");
         // Forward and back again. Where certificates are not valid yet, or any more, nothing can go on.
         let hours = i64::try_from(1 + random.below(48)).unwrap();
@@ -280,7 +246,7 @@ fn a_clock_that_is_set_back_holds_up_no_run_queue_trigger_timeout_or_look_for_dr
         let hours = i64::try_from(24 + random.below(24)).unwrap();
         clock.set(3600 * hours);
         let organization = Organization::create(&server);
-        lead_to(&cluster, &server, &organization);
+        lead_to(&cluster, &organization);
         let small = format!("{}-small", organization.name);
         let live = |value: &str| {
             let there = ["get", "configmap/c0", "--namespace", &small, "--output=jsonpath={.data.value}"];

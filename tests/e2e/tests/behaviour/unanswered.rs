@@ -4,8 +4,6 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 use stoa_e2e::fixture::{Organization, condition};
 use stoa_e2e::{Cluster, Kubectl, Proxy, Server as _};
@@ -39,36 +37,19 @@ impl InClear {
         let way = Proxy::start();
         way.lead_to(port);
         let far = Self { kubectl: proxy, way };
-        far.is_cluster("far", organization, kubectl);
+        far.is_cluster("far", organization);
         far
     }
 
     /// Has the workspace of an organization lead there, and nowhere else, by this name.
-    fn is_cluster(&self, name: &str, organization: &Organization, kubectl: &Kubectl) {
+    fn is_cluster(&self, name: &str, organization: &Organization) {
         let kubeconfig = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "it",
             "clusters": [{"name": "it", "cluster": {"server": format!("http://127.0.0.1:{}", self.way.port())}}],
             "users": [{"name": "it", "user": {}}],
             "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
         });
-        kubectl.apply(&format!(
-            "apiVersion: v1
-kind: Secret
-metadata: {{name: kubeconfig, namespace: {of}}}
-data: {{kubeconfig: {kubeconfig}}}
----
-apiVersion: platform.stoa.dev/v1alpha1
-kind: Workspace
-metadata: {{name: {of}}}
-spec:
-  backend: {{name: {of}}}
-  kubernetes:
-    clusters:
-    - {{name: {name}, kubeconfigSecretRef: {{namespace: {of}, name: kubeconfig, key: kubeconfig}}}}
-",
-            of = organization.name,
-            kubeconfig = BASE64_STANDARD.encode(kubeconfig.to_string()),
-        ));
+        organization.lead_to(name, &kubeconfig.to_string(), "");
     }
 }
 
@@ -123,7 +104,7 @@ fn a_create_whose_answer_is_lost_is_unknown_until_it_is_found_or_somebody_looked
 
     // Nobody can look there any more; somebody did, and nothing is left.
     kubectl.run(&["delete", "configmap", "gone", "--namespace", namespace]);
-    far.is_cluster("near", &organization, &kubectl);
+    far.is_cluster("near", &organization);
     let said = organization.fail("gone", "Apply", "");
     assert!(said.contains("in cluster far, which the workspace does not have"), "{said}");
     assert!(said.contains(&id(namespace, "gone")) && said.contains("spec.retry"), "{said}");

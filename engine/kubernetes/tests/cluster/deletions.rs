@@ -1,0 +1,114 @@
+//! What is deleted is gone.
+
+use super::*;
+
+#[tokio::test]
+async fn a_deletion_waits_for_finalizers_and_may_be_repeated() {
+    let bed = Bed::new().await;
+    let mut desired = bed.config_map("held", &json!({}));
+    desired.attributes["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    let live = bed.apply(&desired, None).await.unwrap().live;
+    let prior = recorded(&desired, live);
+    let deletion = bed.runtime.delete(&prior);
+    tokio::pin!(deletion);
+    let marked = kube::runtime::wait::await_condition(bed.config_maps(), "held", |object: Option<&ConfigMap>| {
+        object.is_some_and(|object| object.metadata.deletion_timestamp.is_some())
+    });
+    tokio::select! {
+        done = &mut deletion => panic!("deleted while it is held: {done:?}"),
+        marked = marked => drop(marked.unwrap()),
+    }
+    let release = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    bed.config_maps().patch("held", &PatchParams::default(), &release).await.unwrap();
+    deletion.await.unwrap();
+    assert_eq!(bed.read(&desired).await.unwrap(), Live::Absent);
+    bed.runtime.delete(&prior).await.unwrap();
+}
+
+#[tokio::test]
+async fn another_object_of_the_same_name_is_not_deleted() {
+    let bed = Bed::new().await;
+    let desired = bed.config_map("again", &json!({"a": "1"}));
+    let first = recorded(&desired, bed.apply(&desired, None).await.unwrap().live);
+    bed.config_maps().delete("again", &DeleteParams::default()).await.unwrap();
+    bed.apply(&desired, None).await.unwrap();
+    let err = bed.runtime.delete(&first).await.unwrap_err();
+    assert!(matches!(&err, RuntimeError::Conflict(_)), "{err:?}");
+    assert!(matches!(bed.read(&desired).await.unwrap(), Live::Present(_)));
+}
+
+#[tokio::test]
+async fn what_somebody_else_keeps_writing_is_applied_and_deleted_all_the_same() {
+    let bed = Bed::new().await;
+    let desired = bed.config_map("busy", &json!({"a": "1"}));
+    bed.apply(&desired, None).await.unwrap();
+    let maps = bed.config_maps();
+    let writing = async {
+        for n in 0.. {
+            let patch = Patch::Merge(json!({"metadata": {"annotations": {"n": n.to_string()}}}));
+            if maps.patch("busy", &PatchParams::default(), &patch).await.is_err() {
+                break;
+            }
+        }
+    };
+    let changing = async {
+        let mut prior = None;
+        for n in 0..20 {
+            let desired = bed.config_map("busy", &json!({"a": n.to_string()}));
+            // Whoever runs a plan tries again what was merely busy.
+            let live = loop {
+                match bed.apply(&desired, prior.as_ref()).await {
+                    Ok(applied) => break applied.live,
+                    Err(err) => assert!(err.is_retryable(), "{err:?}"),
+                }
+            };
+            assert_eq!(live["data"]["a"], n.to_string());
+            prior = Some(recorded(&desired, live));
+        }
+        let prior = prior.unwrap();
+        loop {
+            match bed.runtime.delete(&prior).await {
+                Ok(deleted) => break assert_eq!(deleted, Deleted::Gone),
+                Err(err) => assert!(err.is_retryable(), "{err:?}"),
+            }
+        }
+    };
+    tokio::join!(writing, changing);
+    assert_eq!(bed.read(&desired).await.unwrap(), Live::Absent);
+}
+
+#[tokio::test]
+async fn a_namespace_and_what_is_in_it_are_gone_when_its_deletion_returns() {
+    let bed = Bed::new().await;
+    bed.apply(&bed.config_map("inside", &json!({})), None).await.unwrap();
+    let desired = resource(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": bed.namespace}}));
+    let Live::Present(live) = bed.read(&desired).await.unwrap() else { panic!("it is there") };
+    bed.runtime.delete(&recorded(&desired, live)).await.unwrap();
+    assert_eq!(bed.read(&desired).await.unwrap(), Live::Absent);
+}
+
+#[tokio::test]
+async fn a_workload_is_gone_after_its_dependents() {
+    let bed = Bed::new().await;
+    let desired = resource(
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": bed.namespace},
+        "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": {"metadata": {"labels": {"app": "web"}},
+            "spec": {"containers": [{"name": "web", "image": "registry.k8s.io/pause:3.10"}]}}}}),
+    );
+    let live = bed.apply(&desired, None).await.unwrap().live;
+    let sets: Api<k8s_openapi::api::apps::v1::ReplicaSet> = Api::namespaced(bed.client.clone(), &bed.namespace);
+    let first_set = async {
+        use futures_util::StreamExt as _;
+        let mut seen = Box::pin(kube::runtime::watcher(sets.clone(), Default::default()));
+        while let Some(event) = seen.next().await {
+            if let Ok(kube::runtime::watcher::Event::Apply(_) | kube::runtime::watcher::Event::InitApply(_)) = event {
+                return;
+            }
+        }
+    };
+    first_set.await;
+    bed.runtime.delete(&recorded(&desired, live)).await.unwrap();
+    assert!(
+        sets.list(&Default::default()).await.unwrap().items.iter().all(|set| set.metadata.deletion_timestamp.is_some())
+    );
+}

@@ -1,0 +1,156 @@
+//! What is waited for until it is healthy.
+
+use super::*;
+
+#[tokio::test]
+async fn a_custom_resource_follows_its_definition_at_once_and_its_health_is_watched() {
+    let bed = Bed::new().await;
+    let group = format!("{}.example.com", unique("g"));
+    let definition = resource(json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("widgets.{group}")},
+        "spec": {"group": group, "scope": "Namespaced", "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}}));
+    let mut widget = resource(json!({"apiVersion": format!("{group}/v1"), "kind": "Widget",
+        "metadata": {"name": "w", "namespace": bed.namespace}, "spec": {"size": 1}}));
+    let requests = [&definition, &widget].map(|desired| ReadRequest { desired: Some(desired), prior: None });
+    let found = bed.runtime.read(&requests).await.unwrap();
+    assert!(matches!(found.as_slice(), [Ok(Live::Absent), Ok(Live::Unverified(_))]), "{found:?}");
+
+    let crd = bed.apply(&definition, None).await.unwrap();
+    assert_eq!(bed.runtime.wait_healthy(&definition, &ignore).await.unwrap(), Health::Current);
+    widget.attributes["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    bed.apply(&widget, None).await.unwrap();
+
+    let kind = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(&group, "v1", "Widget"), "widgets");
+    let widgets: Api<DynamicObject> = Api::namespaced_with(bed.client.clone(), &bed.namespace, &kind);
+    let status = |ready: &str| {
+        Patch::Merge(json!({"status": {"conditions": [{"type": "Ready", "status": ready, "message": "because"}]}}))
+    };
+    widgets.patch_status("w", &PatchParams::default(), &status("False")).await.unwrap();
+    // The health as of the apply is taken first, which knew of no condition.
+    assert_eq!(bed.runtime.wait_healthy(&widget, &ignore).await.unwrap(), Health::Current);
+    let (heard, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let report = move |health: Health, message: &str| drop(heard.send((health, message.to_owned())));
+    let healthy = bed.runtime.wait_healthy(&widget, &report);
+    tokio::pin!(healthy);
+    let in_progress = (Health::InProgress, "because".to_owned());
+    tokio::select! {
+        health = &mut healthy => panic!("not ready, and yet {health:?}"),
+        first = told.recv() => assert_eq!(first, Some(in_progress)),
+    }
+    widgets.patch_status("w", &PatchParams::default(), &status("True")).await.unwrap();
+    assert_eq!(healthy.await.unwrap(), Health::Current);
+    assert_eq!(told.recv().await, Some((Health::Current, "because".to_owned())));
+
+    let release = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    widgets.patch("w", &PatchParams::default(), &release).await.unwrap();
+    let object = widgets.get("w").await.unwrap();
+    assert_eq!(object.name_any(), "w");
+    bed.runtime.delete(&recorded(&definition, crd.live)).await.unwrap();
+    let found =
+        bed.runtime.read(&[ReadRequest { desired: None, prior: Some(&recorded(&widget, Map::new())) }]).await.unwrap();
+    assert!(matches!(found.as_slice(), [Ok(Live::Absent)]), "what has no kind is not there: {found:?}");
+    bed.runtime.delete(&recorded(&widget, Map::new())).await.unwrap();
+}
+
+/// Makes a kind `Widget` in a group of its own, and what is wanted of one of its objects.
+async fn widget_kind(bed: &Bed) -> (Resource, Resource, Api<DynamicObject>) {
+    let group = format!("{}.example.com", unique("g"));
+    let definition = resource(json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("widgets.{group}")},
+        "spec": {"group": group, "scope": "Namespaced", "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}}));
+    let widget = resource(json!({"apiVersion": format!("{group}/v1"), "kind": "Widget",
+        "metadata": {"name": "w", "namespace": bed.namespace}, "spec": {"size": 1}}));
+    bed.apply(&definition, None).await.unwrap();
+    assert_eq!(bed.runtime.wait_healthy(&definition, &ignore).await.unwrap(), Health::Current);
+    let kind = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(&group, "v1", "Widget"), "widgets");
+    (definition, widget, Api::namespaced_with(bed.client.clone(), &bed.namespace, &kind))
+}
+
+#[tokio::test]
+async fn a_health_policy_decides_in_place_of_the_conventions() {
+    let bed = Bed::new().await;
+    let (definition, mut widget, widgets) = widget_kind(&bed).await;
+    widget.extensions.insert(
+        "healthPolicy".to_owned(),
+        json!({"cel": {"current": "status.phase == 'Running'", "failed": "status.phase == 'Broken'"}}),
+    );
+    bed.apply(&widget, None).await.unwrap();
+    let (heard, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let report = move |health: Health, message: &str| drop(heard.send((health, message.to_owned())));
+    let mut healthy = std::pin::pin!(bed.runtime.wait_healthy(&widget, &report));
+    let mut next = async || {
+        tokio::select! {
+            health = &mut healthy => panic!("it is not running, and yet {health:?}"),
+            told = told.recv() => told.unwrap(),
+        }
+    };
+    // By the conventions a widget without conditions would be there.
+    let (health, message) = next().await;
+    assert_eq!(
+        (health, message.as_str()),
+        (Health::InProgress, "`failed` of its health policy cannot be evaluated: no such attribute(s): status")
+    );
+    let set = |status: Value| Patch::Merge(json!({ "status": status }));
+    let ready = json!([{"type": "Ready", "status": "True"}]);
+    widgets
+        .patch_status("w", &PatchParams::default(), &set(json!({"phase": "Starting", "conditions": ready})))
+        .await
+        .unwrap();
+    let (health, message) = next().await;
+    assert_eq!((health, message.as_str()), (Health::InProgress, "`current` of its health policy does not hold yet"));
+    widgets.patch_status("w", &PatchParams::default(), &set(json!({"phase": "Running"}))).await.unwrap();
+    assert_eq!(healthy.await.unwrap(), Health::Current);
+    widgets.patch_status("w", &PatchParams::default(), &set(json!({"phase": "Broken"}))).await.unwrap();
+    assert_eq!(bed.runtime.wait_healthy(&widget, &ignore).await.unwrap(), Health::Failed);
+    let crd = bed.read(&definition).await.unwrap();
+    let Live::Present(crd) = crd else { panic!("{crd:?}") };
+    bed.runtime.delete(&recorded(&definition, crd)).await.unwrap();
+}
+
+#[tokio::test]
+async fn many_objects_of_a_kind_are_waited_for_by_one_watch() {
+    let bed = Bed::new().await;
+    let (definition, widget, widgets) = widget_kind(&bed).await;
+    let set = |ready: &str| Patch::Merge(json!({"status": {"conditions": [{"type": "Ready", "status": ready}]}}));
+    let wanted: Vec<Resource> = (0..20)
+        .map(|n| {
+            let mut object = Value::Object(widget.attributes.clone());
+            object["metadata"]["name"] = format!("w{n}").into();
+            resource(object)
+        })
+        .collect();
+    for (n, desired) in wanted.iter().enumerate() {
+        bed.apply(desired, None).await.unwrap();
+        widgets.patch_status(&format!("w{n}"), &PatchParams::default(), &set("False")).await.unwrap();
+        // The health as of the apply, which knew of no condition, is taken first.
+        assert_eq!(bed.runtime.wait_healthy(desired, &ignore).await.unwrap(), Health::Current);
+    }
+    let ready = async {
+        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+        for n in 0..20 {
+            widgets.patch_status(&format!("w{n}"), &PatchParams::default(), &set("True")).await.unwrap();
+        }
+    };
+    let healthy =
+        futures_util::future::join_all(wanted.iter().map(|desired| bed.runtime.wait_healthy(desired, &ignore)));
+    let (healthy, ()) = tokio::join!(healthy, ready);
+    assert!(healthy.into_iter().all(|health| health.unwrap() == Health::Current));
+    let log = std::path::Path::new(&kubeconfig()).with_file_name("logs").join("audit.log");
+    let text = std::fs::read_to_string(&log).unwrap();
+    let collection = format!("/{}/widgets?", bed.namespace);
+    let watches = text
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        // Its end is logged at some time after the last who waited is gone.
+        .filter(|event| event["verb"] == "watch" && event["stage"] == "ResponseStarted")
+        .filter(|event| event["requestURI"].as_str().is_some_and(|uri| uri.contains(&collection)))
+        .count();
+    assert_eq!(watches, 1);
+    let crd = bed.read(&definition).await.unwrap();
+    let Live::Present(crd) = crd else { panic!("{crd:?}") };
+    bed.runtime.delete(&recorded(&definition, crd)).await.unwrap();
+}

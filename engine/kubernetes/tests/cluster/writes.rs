@@ -1,0 +1,159 @@
+//! What of an object is written, and what the server has against it.
+
+use super::*;
+
+#[tokio::test]
+async fn fields_of_others_are_taken_only_where_ours_is_recorded() {
+    let bed = Bed::new().await;
+    let by_hand = ConfigMap {
+        metadata: serde_json::from_value(json!({"name": "owned"})).unwrap(),
+        data: Some(BTreeMap::from([("a".to_owned(), "theirs".to_owned())])),
+        ..ConfigMap::default()
+    };
+    bed.config_maps()
+        .create(&PostParams { field_manager: Some("hand".to_owned()), ..PostParams::default() }, &by_hand)
+        .await
+        .unwrap();
+    let desired = bed.config_map("owned", &json!({"a": "ours"}));
+    let adopt = ApplyRequest::adopting(&desired);
+    let live = bed.read(&desired).await.unwrap();
+    let Live::Present(live) = live else { panic!("{live:?}") };
+    let preview = bed.runtime.preview(&adopt, Some(&live)).await.unwrap_err();
+    assert!(
+        matches!(&preview, RuntimeError::Conflict(text) if text.contains("hand") && text.contains(".data.a")),
+        "{preview:?}"
+    );
+    assert!(matches!(bed.runtime.apply(&adopt).await, Err(RuntimeError::Conflict(_))));
+    assert_eq!(bed.config_maps().get("owned").await.unwrap().data.unwrap()["a"], "theirs");
+
+    let applied = bed.apply(&desired, Some(&recorded(&desired, live))).await.unwrap();
+    assert_eq!(applied.live["data"]["a"], "ours");
+}
+
+#[tokio::test]
+async fn what_another_applies_is_taken_only_as_planned_and_what_was_edited_is_taken_back() {
+    let bed = Bed::new().await;
+    let mut desired = bed.config_map("claimed", &json!({"a": "ours", "b": "ours"}));
+    let prior = recorded(&desired, bed.apply(&desired, None).await.unwrap().live);
+    let claim = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "claimed"}});
+    bed.config_maps().patch("claimed", &PatchParams::apply("flux").force(), &Patch::Apply(claim)).await.unwrap();
+    let edit = Patch::Merge(json!({"data": {"b": "edited"}}));
+    bed.config_maps()
+        .patch("claimed", &PatchParams { field_manager: Some("hand".to_owned()), ..PatchParams::default() }, &edit)
+        .await
+        .unwrap();
+
+    let request = ApplyRequest::new(&desired, Some(&prior));
+    for refusal in
+        [bed.runtime.preview(&request, None).await.unwrap_err(), bed.runtime.apply(&request).await.unwrap_err()]
+    {
+        let RuntimeError::Conflict(text) = &refusal else { panic!("{refusal:?}") };
+        assert!(["flux", ".data.a", FORCE].iter().all(|part| text.contains(part)), "{text}");
+    }
+    desired.extensions.insert(FORCE.to_owned(), json!("true"));
+    let request = ApplyRequest::new(&desired, Some(&prior));
+    let preview = bed.runtime.preview(&request, None).await.unwrap();
+    let Preview::Contested(object, taken) = preview else { panic!("{preview:?}") };
+    assert_eq!(object["data"], json!({"a": "ours", "b": "ours"}));
+    let conflict = |manager: &str, applies, field: &str| FieldConflict {
+        manager: manager.to_owned(),
+        applies,
+        fields: vec![field.to_owned()],
+    };
+    assert_eq!(taken, [conflict("flux", true, ".data.a"), conflict("hand", false, ".data.b")]);
+    let less = ApplyRequest { taken: Some(&taken[..1]), ..request.clone() };
+    let unplanned = bed.runtime.apply(&less).await.unwrap_err();
+    assert!(matches!(&unplanned, RuntimeError::Conflict(_)), "{unplanned:?}");
+    assert_eq!(bed.config_maps().get("claimed").await.unwrap().data.unwrap()["a"], "claimed");
+    let applied = bed.runtime.apply(&ApplyRequest { taken: Some(&taken), ..request }).await.unwrap();
+    assert_eq!(applied.live["data"], json!({"a": "ours", "b": "ours"}));
+
+    bed.config_maps()
+        .patch("claimed", &PatchParams { field_manager: Some("hand".to_owned()), ..PatchParams::default() }, &edit)
+        .await
+        .unwrap();
+    desired.extensions.clear();
+    let request = ApplyRequest::new(&desired, Some(&prior));
+    let preview = bed.runtime.preview(&request, None).await.unwrap();
+    let Preview::Contested(_, taken) = preview else { panic!("{preview:?}") };
+    assert_eq!(taken, [conflict("hand", false, ".data.b")]);
+    let applied = bed.runtime.apply(&ApplyRequest { taken: Some(&taken), ..request }).await.unwrap();
+    assert_eq!(applied.live["data"]["b"], "ours");
+}
+
+#[tokio::test]
+async fn what_cannot_be_changed_in_place_is_replaced_only_where_that_is_allowed() {
+    let bed = Bed::new().await;
+    let deployment = |label: &str| {
+        resource(
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": bed.namespace},
+            "spec": {"replicas": 0, "selector": {"matchLabels": {"app": label}}, "template": {
+                "metadata": {"labels": {"app": label}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}}),
+        )
+    };
+    let mut fixed = bed.config_map("fixed", &json!({"a": "1"}));
+    fixed.attributes.insert("immutable".to_owned(), json!(true));
+    let mut changed = fixed.clone();
+    changed.attributes.insert("data".to_owned(), json!({"a": "2"}));
+    for (before, mut after) in [(deployment("a"), deployment("b")), (fixed, changed)] {
+        let prior = recorded(&before, bed.apply(&before, None).await.unwrap().live);
+        let refused = bed.runtime.preview(&ApplyRequest::new(&after, Some(&prior)), None).await.unwrap_err();
+        let RuntimeError::Rejected { message, field: Some(_) } = &refused else { panic!("{refused:?}") };
+        assert!(message.contains("immutable") && message.contains(RECREATE), "{message}");
+        after.extensions.insert(RECREATE.to_owned(), json!("true"));
+        let preview = bed.runtime.preview(&ApplyRequest::new(&after, Some(&prior)), None).await.unwrap();
+        assert_eq!(preview, Preview::Replaced(None));
+        // Only a plan says that something is replaced.
+        let refused = bed.apply(&after, Some(&prior)).await.unwrap_err();
+        assert!(matches!(refused, RuntimeError::Rejected { .. }), "{refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_field_that_is_no_longer_wanted_goes() {
+    let bed = Bed::new().await;
+    let both = bed.config_map("fields", &json!({"a": "1", "b": "2"}));
+    let live = bed.apply(&both, None).await.unwrap().live;
+    let one = bed.config_map("fields", &json!({"a": "1"}));
+    let applied = bed.apply(&one, Some(&recorded(&both, live))).await.unwrap();
+    assert_eq!(applied.live["data"], json!({"a": "1"}));
+}
+
+#[tokio::test]
+async fn what_the_server_refuses_names_the_field() {
+    let bed = Bed::new().await;
+    let service = |spec: Value| {
+        resource(
+            json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s", "namespace": bed.namespace}, "spec": spec}),
+        )
+    };
+    for (spec, expected) in [
+        (json!({"ports": [{"port": 70000}]}), "spec.ports[0].port"),
+        (json!({"ports": [{"port": 80}], "replica": 3}), "spec.replica"),
+        (json!({"ports": "many"}), "spec.ports"),
+    ] {
+        let desired = service(spec);
+        let request = ApplyRequest::new(&desired, None);
+        for err in
+            [bed.runtime.preview(&request, None).await.unwrap_err(), bed.runtime.apply(&request).await.unwrap_err()]
+        {
+            assert!(matches!(&err, RuntimeError::Rejected { field: Some(field), .. } if field == expected), "{err:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_refused_secret_is_not_quoted() {
+    let bed = Bed::new().await;
+    for data in [
+        json!({"data": {"a": "hunter2 is no base64"}}),
+        json!({"stringData": {"a/key": "hunter2"}}),
+        json!({"data": {"a": ["hunter2"]}}),
+    ] {
+        let mut object =
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": bed.namespace}});
+        object.as_object_mut().unwrap().extend(data.as_object().unwrap().clone());
+        let err = bed.apply(&resource(object), None).await.unwrap_err().to_string();
+        assert!(!err.contains("hunter2"), "{err}");
+    }
+}
