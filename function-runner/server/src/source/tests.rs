@@ -281,6 +281,7 @@ async fn commit_of_no_ref_is_not_fetched_for_somebody_who_left() {
     let origin = Origin::new();
     origin.commit("first", &[("b.yaml", "b: 1")]);
     let commit = Oid::from_str(&strays(&origin, 1)[0]).unwrap();
+    let (_server, source) = serving_all(&origin).await;
     let directory = origin.caches.path().join("git/one");
     let open = |is_gone: bool| Cache::open(&directory, source.clone(), 10, Arc::new(AtomicBool::new(is_gone))).unwrap();
     check(open(true).ensure(commit), Code::NotFound, reason::VERSION_NOT_FOUND);
