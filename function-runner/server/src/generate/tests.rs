@@ -63,7 +63,7 @@ fn health_policies_are_read_with_the_spec_and_what_is_wrong_has_its_line() {
     ] {
         let failure = spec(policy).unwrap_err();
         let problem = &failure.problems()[0];
-        assert_eq!((problem.file.as_str(), problem.line, problem.field.as_str()), ("s/spec.yaml", 5, field));
+        assert_eq!((problem.file.as_str(), problem.line, problem.field.as_str()), ("s/spec.yaml", 6, field));
         assert_eq!(problem.resource_id, "example.com/v1:Widget:shop:w");
         assert!(problem.message.contains(says), "{}", problem.message);
     }
@@ -310,7 +310,7 @@ fn circles_and_dangling_references_are_told_with_their_line() {
 
 #[test]
 fn what_is_nearly_a_spec_is_told_what_is_probably_meant() {
-    for field in ["resource", "Resources", "ressources", "resuorce"] {
+    for field in ["resource", "Resources", "ressources", "resuorces"] {
         let text = format!("# mine\n{field}:\n{}", config_map("a", ""));
         for (generator, name) in [("Auto", "spec.yaml"), ("Auto", "mine.yaml"), ("Spec", "spec.yaml")] {
             let content = match name {

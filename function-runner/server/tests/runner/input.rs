@@ -49,7 +49,7 @@ async fn malformed_and_unknown_manifests_name_file_field_and_line() {
     );
     assert_eq!(
         scene.wrong("a.yaml", "apiVersion: apps/v1\nkind: Deploymnt\nmetadata: {name: a}\n").await,
-        named(Code::InvalidArgument, "UnknownKind", "s/a.yaml", "kind", 1)
+        named(Code::InvalidArgument, "UnknownKind", "s/a.yaml", "kind", 2)
     );
     assert_eq!(
         scene.wrong("a.yaml", "# nothing yet\napiVersion: v1\nkind: ConfigMap\n").await,
