@@ -9,6 +9,8 @@ use http::Request;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use stoa_e2e::{Kubectl, Server as _, Standalone, run};
 
+/// How long samples are taken.
+const SECONDS: u32 = 2;
 const LIST: &str = "/apis/platform.stoa.dev/v1alpha1/backends?limit=1";
 
 /// Takes a profile with kubectl, and has Go's pprof say what was sampled.
@@ -37,8 +39,11 @@ async fn profile_tells_what_requests_take_while_they_are_answered() {
             }
         })
     });
-    let traces = tokio::task::spawn_blocking(move || profile(&kubectl, 3)).await.unwrap();
+    let profiling = tokio::task::spawn_blocking(move || profile(&kubectl, SECONDS));
+    // Whoever names what was sampled needs the processor, too.
+    tokio::time::sleep(Duration::from_secs(u64::from(SECONDS) + 1)).await;
     over.store(true, Relaxed);
+    let traces = profiling.await.unwrap();
     for asks in asking {
         tokio::time::timeout(Duration::from_secs(30), asks).await.expect("an answer").unwrap();
     }
