@@ -208,8 +208,15 @@ pub(crate) struct StoaBinaries {
     pub(crate) runner: PathBuf,
 }
 
-/// Builds `stoa-apiserver` and `function-runner`; cargo itself shows the progress.
-pub(crate) fn stoa(profile: Profile) -> Result<StoaBinaries> {
+/// Builds `stoa-apiserver` and `function-runner`, unless they are in the folder `built`; cargo itself shows the progress.
+pub(crate) fn stoa(profile: Profile, built: Option<&Path>) -> Result<StoaBinaries> {
+    let in_folder = |folder: &Path| StoaBinaries {
+        apiserver: folder.join("stoa-apiserver"),
+        runner: folder.join("function-runner"),
+    };
+    if let Some(built) = built {
+        return Ok(in_folder(built));
+    }
     let mut cargo = Command::new("cargo");
     cargo.current_dir(paths::repository()).args(["build", "--package=stoa-apiserver", "--package=function-runner"]);
     let folder = match profile {
@@ -219,8 +226,7 @@ pub(crate) fn stoa(profile: Profile) -> Result<StoaBinaries> {
             "release"
         }
     };
-    let built = paths::cargo_target().join(folder);
-    let binaries = StoaBinaries { apiserver: built.join("stoa-apiserver"), runner: built.join("function-runner") };
+    let binaries = in_folder(&paths::cargo_target().join(folder));
     if matches!(profile, Profile::Release) && !(binaries.apiserver.exists() && binaries.runner.exists()) {
         eprintln!("building Stoa with optimization; the first time this takes some minutes …");
     }
@@ -230,8 +236,11 @@ pub(crate) fn stoa(profile: Profile) -> Result<StoaBinaries> {
     Ok(binaries)
 }
 
-/// Builds the example `flunders` of `stoa-machinery`.
-pub(crate) fn flunders() -> Result<PathBuf> {
+/// Builds the example `flunders` of `stoa-machinery`, unless it is in the folder `built`.
+pub(crate) fn flunders(built: Option<&Path>) -> Result<PathBuf> {
+    if let Some(built) = built {
+        return Ok(built.join("examples/flunders"));
+    }
     let mut cargo = Command::new("cargo");
     cargo.current_dir(paths::repository()).args(["build", "--package=stoa-machinery", "--example=flunders"]);
     let status = cargo.stdout(std::io::stderr()).status().context("running cargo")?;

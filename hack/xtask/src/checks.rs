@@ -49,9 +49,12 @@ pub(crate) fn run(args: &Checks) -> Result<()> {
     if args.full {
         phases.run("each crate alone", each_crate_alone);
     }
+    // Each set of packages has other features and so would be compiled anew: what is tested is built once, with all.
+    phases.run("build", || cargo(&[&["build", "--workspace", "--all-targets"], REAL].concat()));
     let bed = work.join("cluster");
     let options = cluster::Options {
         stoa: Some(Profile::Debug),
+        built: Some(built()),
         replicas: None,
         stoa_args: Vec::new(),
         wardle: true,
@@ -248,16 +251,25 @@ fn each_crate_alone() -> Result<()> {
     Ok(())
 }
 
-fn benchmark(bed: &Path) -> Result<()> {
-    let bed = bed.to_str().context("the work folder is not UTF-8")?;
-    execute(&["cargo", "run", "--quiet", "--package=stoa-bench", "--", "--small", "--dir", bed], &[])
+/// The folder where cargo leaves what it has built.
+fn built() -> PathBuf {
+    paths::cargo_target().join("debug")
 }
+
+fn benchmark(bed: &Path) -> Result<()> {
+    let program = built().join("stoa-bench");
+    let text = |path: &Path| path.to_str().context("a path is not UTF-8").map(str::to_owned);
+    execute(&[&text(&program)?, "--small", "--dir", &text(bed)?], &[])
+}
+
+/// The features with the tests that need the test bed.
+const REAL: &[&str] =
+    &["--features=stoa-runtime-kubernetes/cluster-tests,stoa-storage/etcd-tests,stoa-storage/s3-tests"];
 
 /// Runs every test.
 fn tests(work: &Path, bed: &Path, xtask: &Path) -> Result<()> {
     let environment = environment(work, bed, xtask)?;
-    let real = "--features=stoa-runtime-kubernetes/cluster-tests,stoa-storage/etcd-tests,stoa-storage/s3-tests";
-    execute(&["cargo", "test", "--workspace", "--no-fail-fast", real], &borrowed(&environment))
+    execute(&[&["cargo", "test", "--workspace", "--no-fail-fast"], REAL].concat(), &borrowed(&environment))
 }
 
 /// What tests are told in the environment, the test bed's address above all:
@@ -280,7 +292,7 @@ pub(crate) fn environment(work: &Path, bed: &Path, xtask: &Path) -> Result<Vec<(
         ("STOA_TEST_KUBECONFIG", text(bed.join("kubeconfig"))?),
         ("STOA_TEST_CLUSTER_DIR", text(bed.to_path_buf())?),
         ("STOA_TEST_XTASK", text(xtask.to_path_buf())?),
-        ("STOA_TEST_BIN_DIR", text(paths::cargo_target().join("debug"))?),
+        ("STOA_TEST_BIN_DIR", text(built())?),
         ("STOA_TEST_KUBECTL", text(kubectl::program()?)?),
         ("STOA_TEST_KUBECTLS", kubectls.into_string().ok().context("a path is not UTF-8")?),
         ("STOA_TEST_ORACLE", text(oracle_program(work))?),

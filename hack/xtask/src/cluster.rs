@@ -20,7 +20,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, Subcommand, ValueEnum};
 
-use crate::binaries::Profile;
+use crate::binaries::{self, Profile};
 use crate::kubectl::Kubectl;
 use crate::paths;
 use crate::process::Signal;
@@ -68,6 +68,9 @@ pub(crate) struct Up {
     /// Build Stoa optimized
     #[arg(long, requires = "stoa")]
     release: bool,
+    /// Start the programs in this folder rather than build them
+    #[arg(long, value_name = "DIR", conflicts_with = "release")]
+    built: Option<PathBuf>,
     /// Build, start and register Go's sample-apiserver and the example flunders, which serve the same kinds
     #[arg(long)]
     wardle: bool,
@@ -154,6 +157,8 @@ pub(crate) fn run(command: &Command) -> Result<()> {
 pub(crate) struct Options {
     /// Start Stoa too, built like this.
     pub(crate) stoa: Option<Profile>,
+    /// The folder with our programs, where somebody has built them.
+    pub(crate) built: Option<PathBuf>,
     /// So many of it on etcd; one on local files, or what there was before, when it is not said.
     pub(crate) replicas: Option<u8>,
     /// What to tell every one of them besides; what they were told before, when there is nothing.
@@ -169,6 +174,7 @@ impl Up {
         let profile = if self.release { Profile::Release } else { Profile::Debug };
         Options {
             stoa: self.stoa.then_some(profile),
+            built: self.built.clone(),
             replicas: self.replicas,
             stoa_args: self.stoa_arg.clone(),
             wardle: self.wardle,
@@ -220,11 +226,14 @@ pub(crate) fn up(dir: &Path, options: Options) -> Result<Cluster> {
     let _lock = cluster.lock()?;
     let mut state = State::load_or_new(&cluster.dir)?;
     control_plane::up(&cluster, &mut state, options.unsafe_no_fsync)?;
+    let built = options.built.as_deref();
     if let Some(profile) = options.stoa {
-        stoa::up(&cluster, &mut state, profile, options.replicas, options.stoa_args)?;
+        let binaries = binaries::stoa(profile, built)?;
+        stoa::up(&cluster, &mut state, binaries, options.replicas, options.stoa_args)?;
     }
     if options.wardle {
-        wardle::up(&cluster, &mut state)?;
+        let flunders = binaries::flunders(built)?;
+        wardle::up(&cluster, &mut state, &flunders)?;
     }
     Ok(cluster)
 }

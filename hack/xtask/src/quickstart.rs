@@ -58,6 +58,7 @@ pub(crate) fn run(args: &Quickstart) -> Result<()> {
         step("A Kubernetes control plane with Stoa behind it");
         let options = cluster::Options {
             stoa: Some(profile),
+            built: None,
             replicas: None,
             stoa_args: Vec::new(),
             wardle: false,
@@ -117,7 +118,7 @@ fn standalone(dir: &Path, profile: Profile) -> Result<PathBuf> {
         eprintln!("stoa-apiserver runs (pid {pid})");
         return daemon.wait(Duration::from_secs(60), ready).map(|()| kubeconfig);
     }
-    let stoa = binaries::stoa(profile)?;
+    let stoa = binaries::stoa(profile, None)?;
     let mut command = Command::new(&stoa.apiserver);
     command.arg("standalone").arg("--data-dir").arg(dir).arg("--runner-binary").arg(&stoa.runner);
     command.arg(format!("--secure-port={}", standalone_port(dir)?));

@@ -58,6 +58,7 @@ pub(crate) fn run(args: &Soak) -> Result<()> {
         let bed = work.join("cluster");
         let options = cluster::Options {
             stoa: Some(Profile::Debug),
+            built: None,
             replicas: None,
             stoa_args: Vec::new(),
             wardle: false,

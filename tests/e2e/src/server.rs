@@ -389,7 +389,9 @@ impl Cluster {
     fn start_with(options: &[&str]) -> Self {
         let own = tempfile::tempdir().unwrap();
         let cluster = Self { dir: own.path().join("cluster"), own: Some(own) };
-        cluster.xtask(&[&["up", "--stoa"], options].concat(), &[]);
+        let built = setting("STOA_TEST_BIN_DIR");
+        let built = built.to_str().expect("a path in UTF-8");
+        cluster.xtask(&[&["up", "--stoa", "--built", built], options].concat(), &[]);
         cluster
     }
 

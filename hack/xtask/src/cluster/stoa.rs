@@ -12,7 +12,7 @@ use base64::prelude::BASE64_STANDARD;
 use super::control_plane::path_flag;
 use super::state::StoaState;
 use super::{Cluster, State, pki};
-use crate::binaries::{self, Profile};
+use crate::binaries::StoaBinaries;
 use crate::paths;
 use crate::ports;
 use crate::process::Daemon;
@@ -79,11 +79,11 @@ fn audit_policy(dir: &Path) -> PathBuf {
     dir.join("stoa-audit-policy.yaml")
 }
 
-/// Builds, starts and registers Stoa, and waits until kube-apiserver sees it.
+/// Starts and registers Stoa, and waits until kube-apiserver sees it.
 pub(super) fn up(
     cluster: &Cluster,
     state: &mut State,
-    profile: Profile,
+    binaries: StoaBinaries,
     replicas: Option<u8>,
     arguments: Vec<String>,
 ) -> Result<()> {
@@ -101,7 +101,6 @@ pub(super) fn up(
     }
     let told = before.as_ref().map(|stoa| stoa.arguments.clone()).unwrap_or_default();
     let arguments = if arguments.is_empty() { told } else { arguments };
-    let binaries = binaries::stoa(profile)?;
     pki::stoa(&cluster.pki())?;
     for account in [SERVICE, "function-runner"] {
         let path = account_kubeconfig(cluster, account);

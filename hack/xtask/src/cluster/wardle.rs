@@ -56,10 +56,9 @@ pub(super) fn audit_logs(dir: &Path) -> [PathBuf; 2] {
     ["sample-apiserver", "flunders"].map(|name| dir.join(format!("logs/{name}-audit.log")))
 }
 
-/// Builds, starts and registers both. The example is always started anew, as it may have been built anew.
-pub(super) fn up(cluster: &Cluster, state: &mut State) -> Result<()> {
+/// Starts and registers both. The example is always started anew, as it may have been built anew.
+pub(super) fn up(cluster: &Cluster, state: &mut State, example: &Path) -> Result<()> {
     let reference = binaries::SAMPLE_APISERVER.binary()?;
-    let subject = binaries::flunders()?;
     pki::wardle(&cluster.pki())?;
     let [sample_apiserver, flunders] = daemons(&cluster.dir);
     flunders.end(Signal::Terminate, Duration::from_secs(10))?;
@@ -100,7 +99,7 @@ pub(super) fn up(cluster: &Cluster, state: &mut State) -> Result<()> {
         sample_apiserver.wait(PATIENCE, || ports::accepts(reference_port))?;
     }
     eprintln!("starting flunders …");
-    let mut command = server_command(cluster, &subject, wardle.subject_port, &audit_logs(&cluster.dir)[1]);
+    let mut command = server_command(cluster, example, wardle.subject_port, &audit_logs(&cluster.dir)[1]);
     flunders.spawn(command.arg(format!("--history={HISTORY}")))?;
     flunders.wait(PATIENCE, || ports::accepts(wardle.subject_port))?;
     kubectl.run(&["wait", "--for=condition=Available", "--timeout=60s", "apiservice/v1alpha1.wardle.example.com"])?;
