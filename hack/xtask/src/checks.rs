@@ -55,10 +55,8 @@ pub(crate) fn run(args: &Checks) -> Result<()> {
     let options = cluster::Options {
         stoa: Some(Profile::Debug),
         built: Some(built()),
-        replicas: None,
-        stoa_args: Vec::new(),
         wardle: true,
-        unsafe_no_fsync: false,
+        ..cluster::Options::default()
     };
     phases.run("test bed", || cluster::up(&bed, options).map(drop));
     phases.run("conformance", || conformance::compare(&bed, &[]));

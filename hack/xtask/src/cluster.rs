@@ -153,7 +153,7 @@ pub(crate) fn run(command: &Command) -> Result<()> {
 }
 
 /// How a test bed is to be started.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Options {
     /// Start Stoa too, built like this.
     pub(crate) stoa: Option<Profile>,

@@ -26,10 +26,7 @@ pub(crate) struct Conformance {
 
 /// Starts what is not running and compares.
 pub(crate) fn run(args: &Conformance) -> Result<()> {
-    cluster::up(
-        &args.dir,
-        cluster::Options { stoa: None, replicas: None, stoa_args: Vec::new(), wardle: true, unsafe_no_fsync: false },
-    )?;
+    cluster::up(&args.dir, cluster::Options { wardle: true, ..cluster::Options::default() })?;
     let mut flags = Vec::new();
     if args.update {
         flags.push("-update");

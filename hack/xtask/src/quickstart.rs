@@ -56,14 +56,7 @@ pub(crate) fn run(args: &Quickstart) -> Result<()> {
     let profile = if args.debug { Profile::Debug } else { Profile::Release };
     let (kubeconfig, target) = if args.cluster {
         step("A Kubernetes control plane with Stoa behind it");
-        let options = cluster::Options {
-            stoa: Some(profile),
-            built: None,
-            replicas: None,
-            stoa_args: Vec::new(),
-            wardle: false,
-            unsafe_no_fsync: false,
-        };
+        let options = cluster::Options { stoa: Some(profile), ..cluster::Options::default() };
         (cluster::up(&dir.join("cluster"), options)?.kubeconfig(), Target::Cluster)
     } else {
         step("Stoa on its own");

@@ -56,14 +56,7 @@ pub(crate) fn run(args: &Soak) -> Result<()> {
         let work = paths::make_folder(&args.work)?;
         let xtask = checks::keep_this_program(&work)?;
         let bed = work.join("cluster");
-        let options = cluster::Options {
-            stoa: Some(Profile::Debug),
-            built: None,
-            replicas: None,
-            stoa_args: Vec::new(),
-            wardle: false,
-            unsafe_no_fsync: false,
-        };
+        let options = cluster::Options { stoa: Some(Profile::Debug), ..cluster::Options::default() };
         cluster::up(&bed, options)?;
         let mut environment = checks::environment(&work, &bed, &xtask)?;
         environment.push(("STOA_TEST_REPEAT", args.rounds.to_string()));

@@ -23,7 +23,9 @@ use stoa_pulls::{PullError, PullRequest};
 use stoa_types::{Project, Run, Source, Stack, labels, reason};
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::plans::{USER, is_plan};
+#[cfg(test)]
+pub(crate) use self::plans::USER;
+pub(crate) use self::plans::is_plan;
 use self::{
     listing::{Due, Known},
     plans::{plans_of, remove},

@@ -70,7 +70,7 @@ fn health_policies_are_read_with_the_spec_and_what_is_wrong_has_its_line() {
     let manifest =
         CONFIG_MAP.replace("namespace: shop", "namespace: shop, annotations: {stoa.dev/health-current: 'x'}");
     let problem = refused("Manifests", &[("a.yaml", &manifest)]);
-    assert_eq!((problem.line, problem.field.as_str()), (1, "attributes.metadata.annotations[stoa.dev/health-current]"));
+    assert_eq!((problem.line, problem.field.as_str()), (3, "attributes.metadata.annotations[stoa.dev/health-current]"));
 }
 
 #[test]
@@ -323,7 +323,7 @@ fn what_is_nearly_a_spec_is_told_what_is_probably_meant() {
             assert_eq!(told, [format!("s/{name}:2: {field}: {meant}")]);
         }
     }
-    let problem = refused("Auto", &[("spec.yaml", "sources: []\n")]);
+    let problem = refused("Auto", &[("spec.yaml", "things: []\n")]);
     assert_eq!((problem.reason.as_str(), problem.field.as_str()), (reason::MISSING_FIELD, "apiVersion"));
 }
 

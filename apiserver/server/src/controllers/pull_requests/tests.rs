@@ -332,6 +332,30 @@ async fn what_was_closed_leaves_nothing_that_is_pending() {
 }
 
 #[tokio::test]
+async fn what_was_merged_since_it_was_listed_keeps_what_it_was_told() {
+    let bed = Bed::new().await;
+    let head = bed.push("better", "2");
+    let number = bed.forge.open("shop/config", "better", "main", None);
+    bed.look().await;
+    bed.make(&bed.plan().await, &["a"]).await;
+    bed.look().await;
+    let (told, source) = (bed.forge.comments(number), bed.source().await);
+    assert!(told[0].contains("1 to create"), "{told:?}");
+    let services = bed.runs.services.clone();
+    let plans = source.spec.pull_requests.clone().unwrap();
+    let client = bed.known.client(&services, &key(), &source, &plans).await.ok().unwrap();
+    let listed = client.list_open("main").await.unwrap();
+    let pulls = [(listed[0].clone(), head.to_string())];
+    let at = bed.forge.merge(number, Merge::Commit);
+    bed.commits.0.lock().insert(at.to_string(), "2".to_owned());
+    bed.observe(at).await;
+    let said = bed.said();
+    let world = World { services, known: bed.known.clone(), key: key(), client };
+    assert_eq!(world.bring_about(bed.source().await, &pulls).await.unwrap().ok(), Some(0));
+    assert_eq!((bed.forge.comments(number), bed.said()), (told, said));
+}
+
+#[tokio::test]
 async fn strangers_have_nothing_planned_unless_the_source_says_so() {
     let bed = Bed::new().await;
     let theirs = bed.push("theirs", "2");
