@@ -205,7 +205,7 @@ impl FunctionRunner for Service {
         let span = tracing::info_span!("Compare", base, commit, paths = paths.len());
         self.call("Compare", span, async {
             let changed = self.sources.changed(&required(source, "source")?, &base, &commit, paths).await?;
-            Ok(CompareResponse { changed })
+            Ok(CompareResponse { is_in_base: changed.is_none(), changed: changed.unwrap_or_default() })
         })
         .await
     }

@@ -105,6 +105,7 @@ fn id_in(root: &Tree<'_>, path: &str) -> Option<String> {
 }
 
 /// Which of some paths a commit changes since its history left that of `base`, or as compared with that if they share none.
+/// Nothing where the commit is in that history.
 ///
 /// # Errors
 ///
@@ -114,13 +115,16 @@ pub(super) fn changed(
     base: Oid,
     commit: Oid,
     paths: &[String],
-) -> Result<Vec<String>, Failure> {
+) -> Result<Option<Vec<String>>, Failure> {
     let internal = |err: git2::Error| Failure::internal(&err);
     let from = match repository.merge_base(base, commit) {
         Ok(from) => from,
         Err(err) if err.code() == git2::ErrorCode::NotFound => base,
         Err(err) => return Err(internal(err)),
     };
+    if from == commit {
+        return Ok(None);
+    }
     let tree = |commit| repository.find_commit(commit).and_then(|commit| commit.tree()).map_err(internal);
     let (before, after) = (tree(from)?, tree(commit)?);
     let mut changed = Vec::new();
@@ -130,7 +134,7 @@ pub(super) fn changed(
             changed.push(path.clone());
         }
     }
-    Ok(changed)
+    Ok(Some(changed))
 }
 
 /// The path and the text of one file.

@@ -95,14 +95,14 @@ impl Sources {
         self.at_commit(source, commit, move |repository, commit| content::id(repository, commit, &path)).await
     }
 
-    /// Which of some paths a commit changes since its history left that of `base`.
+    /// Which of some paths a commit changes since its history left that of `base`; nothing where it is in that.
     pub(crate) async fn changed(
         &self,
         source: &Source,
         base: &str,
         commit: &str,
         paths: Vec<String>,
-    ) -> Result<Vec<String>, Failure> {
+    ) -> Result<Option<Vec<String>>, Failure> {
         let (base, commit) = (refs::parse_commit(base)?, refs::parse_commit(commit)?);
         let work = move |cache: &Cache| {
             cache.ensure(base)?;

@@ -27,6 +27,9 @@ pub(super) struct Known {
     sources: Arc<Mutex<HashMap<ObjectKey, OfSource>>>,
 }
 
+/// The paths that a pull request changes; nothing where it is in the branch that it goes to.
+pub(super) type Changed = Option<Arc<[String]>>;
+
 #[derive(Debug, Default)]
 struct OfSource {
     /// The client, and the hash of what it was made of.
@@ -34,7 +37,7 @@ struct OfSource {
     /// The last question.
     asked: Option<Asked>,
     /// Which paths the commit of a pull request changes, and for which question that was.
-    changed: HashMap<u64, (u64, Arc<[String]>)>,
+    changed: HashMap<u64, (u64, Changed)>,
     /// What could not be done for a pull request.
     put_off: HashMap<u64, PutOff>,
 }
@@ -185,14 +188,14 @@ impl Known {
     }
 
     /// Which paths a pull request changes, if that was found out for the same question.
-    pub(super) fn changed(&self, key: &ObjectKey, number: u64, question: u64) -> Option<Arc<[String]>> {
+    pub(super) fn changed(&self, key: &ObjectKey, number: u64, question: u64) -> Option<Changed> {
         let sources = self.sources.lock();
         let (of, paths) = sources.get(key)?.changed.get(&number)?;
         (*of == question).then(|| paths.clone())
     }
 
     /// Keeps which paths a pull request changes.
-    pub(super) fn note_changed(&self, key: &ObjectKey, number: u64, question: u64, paths: Arc<[String]>) {
+    pub(super) fn note_changed(&self, key: &ObjectKey, number: u64, question: u64, paths: Changed) {
         self.sources.lock().entry(key.clone()).or_default().changed.insert(number, (question, paths));
     }
 

@@ -8,7 +8,7 @@ use stoa_engine::{
     render::{Colour, render},
 };
 use stoa_machinery::ApiError;
-use stoa_pulls::{CommitStatus, PullError, PullRequest, PullState, StatusState};
+use stoa_pulls::{CommitStatus, PullError, PullRequest, StatusState};
 use stoa_types::{
     Run, Source,
     common::condition,
@@ -46,14 +46,6 @@ impl World {
         if let Some(why) = self.known.put_off(&self.key, pull.number, &told) {
             return Ok(Err(Stop::One(why)));
         }
-        // What was merged since it was listed changes nothing any more, and what was told of it stays.
-        if before.commented && plans.is_empty() {
-            match self.client.get(pull.number).await {
-                Ok(now) if now.state != PullState::Open => return Ok(Ok(())),
-                Ok(_) => {}
-                Err(error) => return Ok(Err(self.untold(source, pull.number, told, error))),
-            }
-        }
         let phase = report::phase(plans);
         // Who has nothing to say says nothing, unless something else was said before.
         let comments = phase != PlansPhase::Pending && (!plans.is_empty() || before.commented);
@@ -82,21 +74,16 @@ impl World {
         let (state, description) = report::commit_status(plans);
         let said = CommitStatus { context: self.context(), state, description, url: None };
         if let Err(error) = self.say(pull, commit, &said, text.as_deref()).await {
-            return Ok(Err(self.untold(source, pull.number, told, error)));
+            if error.is_retryable() {
+                return Ok(Err(Stop::Server(error)));
+            }
+            let why = (reason::PULL_REQUESTS_UNAVAILABLE, format!("pull request {number}: {error}"));
+            self.known.note_put_off(&self.key, pull.number, told, why.clone(), interval(source));
+            return Ok(Err(Stop::One(why)));
         }
         entry.told = told;
         *source = note(&self.services, source, number, Some(&entry)).await?;
         Ok(Ok(()))
-    }
-
-    /// Why this is not told of a pull request. What the server refuses is put off.
-    fn untold(&self, source: &Source, number: u64, told: String, error: PullError) -> Stop {
-        if error.is_retryable() {
-            return Stop::Server(error);
-        }
-        let why = (reason::PULL_REQUESTS_UNAVAILABLE, format!("pull request {number}: {error}"));
-        self.known.note_put_off(&self.key, number, told, why.clone(), interval(source));
-        Stop::One(why)
     }
 
     /// Makes the calls that tell a pull request how its plans are.

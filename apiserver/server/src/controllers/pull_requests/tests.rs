@@ -348,6 +348,7 @@ async fn what_was_merged_since_it_was_listed_keeps_what_it_was_told() {
     let pulls = [(listed[0].clone(), head.to_string())];
     let at = bed.forge.merge(number, Merge::Commit);
     bed.commits.0.lock().insert(at.to_string(), "2".to_owned());
+    bed.commits.2.lock().insert(head.to_string());
     bed.observe(at).await;
     let said = bed.said();
     let world = World { services, known: bed.known.clone(), key: key(), client };

@@ -9,13 +9,14 @@ use std::{
 
 use kube::ResourceExt as _;
 use stoa_machinery::{ApiError, registry::ListOptions};
+use stoa_proto::{CompareRequest, CompareResponse};
 use stoa_pulls::{PullError, PullRequest, PullRequests};
 use stoa_types::{Project, Run, Source, Stack, labels, reason};
 use tokio::time::Instant;
 
 use super::{
     AGAIN,
-    listing::{Known, Refusal},
+    listing::{Changed, Known, Refusal},
     plans::{There, plans_of, remove},
     telling::note,
 };
@@ -80,7 +81,9 @@ impl World {
         let until = Instant::now() + COMPARE_ALL;
         for (pull, commit) in pulls {
             match self.changed(&source, &stacks, pull.number, [&base, commit], until).await {
-                Ok(changed) => {
+                // It was merged since it was listed, and what was told of it stays.
+                Ok(None) => {}
+                Ok(Some(changed)) => {
                     let (plans, left_out) = self.plans(&source, pull, commit, &changed, &mut there).await?;
                     kept.extend(plans.iter().map(|plan| plan.run.clone()));
                     told.push((pull, commit, plans, left_out));
@@ -136,7 +139,8 @@ impl World {
         Ok(stacks.into_iter().filter(is_following).filter_map(with_path).collect())
     }
 
-    /// The stacks whose folder a pull request changes; what cannot be found out is asked less and less often.
+    /// The stacks whose folder a pull request changes, and nothing where it is in the branch already; what cannot be found
+    /// out is asked less and less often.
     async fn changed<'a>(
         &self,
         source: &Source,
@@ -144,7 +148,7 @@ impl World {
         number: u64,
         [base, commit]: [&str; 2],
         until: Instant,
-    ) -> Result<Vec<&'a Stack>, Stop> {
+    ) -> Result<Option<Vec<&'a Stack>>, Stop> {
         let mut paths: Vec<String> = stacks.iter().map(|(_, path)| path.clone()).collect();
         paths.sort();
         paths.dedup();
@@ -153,7 +157,7 @@ impl World {
         let question = hasher.finish();
         let changed = match self.known.changed(&self.key, number, question) {
             Some(changed) => changed,
-            None if paths.is_empty() => Arc::default(),
+            None if paths.is_empty() => Some(Arc::default()),
             None => {
                 let what = format!("what {commit} changes");
                 if let Some(why) = self.known.put_off(&self.key, number, &what) {
@@ -162,8 +166,8 @@ impl World {
                 if Instant::now() >= until {
                     return Err(Stop::Runner(format!("pull request {number}: its turn to be compared comes later")));
                 }
-                let changed: Arc<[String]> = match self.compare(source, base, commit, paths).await {
-                    Ok(changed) => changed.into(),
+                let changed = match self.compare(source, base, commit, paths).await {
+                    Ok(changed) => changed,
                     Err(halt) => {
                         let (why, message) = refusal(halt);
                         let why = (why, format!("pull request {number}: {message}"));
@@ -175,24 +179,22 @@ impl World {
                 changed
             }
         };
-        Ok(stacks.iter().filter(|(_, path)| changed.contains(path)).map(|(stack, _)| stack).collect())
+        let of = |changed: Arc<[String]>| {
+            stacks.iter().filter(|(_, path)| changed.contains(path)).map(|(stack, _)| stack).collect()
+        };
+        Ok(changed.map(of))
     }
 
-    async fn compare(
-        &self,
-        source: &Source,
-        base: &str,
-        commit: &str,
-        paths: Vec<String>,
-    ) -> Result<Vec<String>, Halt> {
+    async fn compare(&self, source: &Source, base: &str, commit: &str, paths: Vec<String>) -> Result<Changed, Halt> {
         let source = target::source(&self.services, source).await?;
         let (base, commit) = (base.to_owned(), commit.to_owned());
-        let request = stoa_proto::CompareRequest { source: Some(source), base, commit, paths };
+        let request = CompareRequest { source: Some(source), base, commit, paths };
         let response = tokio::time::timeout(COMPARE, self.services.runner.compare(request)).await;
         let response =
             response.map_err(|_| Halt::Retry(format!("the repository did not answer within {COMPARE:?}")))?;
         let response = response.map_err(|status| runner::halt(&status, reason::SOURCE_UNREACHABLE))?;
-        Ok(response.into_inner().changed)
+        let CompareResponse { changed, is_in_base } = response.into_inner();
+        Ok((!is_in_base).then(|| changed.into()))
     }
 }
 

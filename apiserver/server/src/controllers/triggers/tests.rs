@@ -13,9 +13,13 @@ use crate::{
     runs::runner::testing::{Answer, Answers},
 };
 
-/// The contents of the stack's folder by commit, and which are slow to be compared.
+/// The contents of the stack's folder by commit, which commits are slow to be compared, and which are in all others.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Commits(pub(crate) Arc<Mutex<BTreeMap<String, String>>>, pub(crate) Arc<Slow>);
+pub(crate) struct Commits(
+    pub(crate) Arc<Mutex<BTreeMap<String, String>>>,
+    pub(crate) Arc<Slow>,
+    pub(crate) Arc<Mutex<BTreeSet<String>>>,
+);
 
 /// The commits that are not compared for now.
 #[derive(Debug, Default)]
@@ -49,7 +53,7 @@ impl Answers for Commits {
             return Err(Status::not_found("no such commit"));
         };
         paths.retain(|path| path == "web" && before != after);
-        Ok(Response::new(CompareResponse { changed: paths }))
+        Ok(Response::new(CompareResponse { changed: paths, is_in_base: self.2.lock().contains(&commit) }))
     }
 
     async fn content(&self, request: Request<ContentRequest>) -> Answer<ContentResponse> {
