@@ -31,8 +31,10 @@ pub(crate) struct Runtimes {
     /// The servers of pull requests that asked not to be asked for a while.
     pauses: Pauses,
     /// Those of runs that are planned or applied now, by the uid of the run.
-    in_use: Arc<Mutex<HashMap<String, Vec<Weak<dyn Runtime>>>>>,
+    in_use: Arc<Mutex<InUse>>,
 }
+
+type InUse = HashMap<String, Vec<Weak<dyn Runtime>>>;
 
 /// How many calls of all runs may be under way at once, by runtime.
 #[derive(Debug)]
