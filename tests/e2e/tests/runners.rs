@@ -4,6 +4,7 @@
 //!
 //! When that happens and how long a cut lasts is drawn from a seed ([`stoa_e2e::repeat`]): some seconds, or more than a minute where there are more
 //! rounds than one.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -365,7 +365,7 @@ fn a_key_that_is_there_twice_is_told_in_our_words() {
         (
             "Spec",
             "spec.yaml",
-            format!("resources:\n- id: v1:ConfigMap:a\n  attributes:\n    data: {{x: 1,\n     a: x, a: y}}\n"),
+            "resources:\n- id: v1:ConfigMap:a\n  attributes:\n    data: {x: 1,\n     a: x, a: y}\n".to_owned(),
         ),
     ] {
         let problem = refused(generator, &[(name, &text)]);
