@@ -123,7 +123,7 @@ fn objects_are_imported_without_a_change_and_then_applied_and_removed() {
     let missing =
         format!("import: {{resources: [{{id: \"{settings}\"}}, {{id: \"v1:ConfigMap:{name}:new\"}}, {{id: x}}]}}");
     let why = organization.fail("web", "Import", &missing);
-    assert!(why.contains("\"x\": the Spec of the stack has no resource with this id"), "{why}");
+    assert!(why.contains("x: the Spec of the stack has no resource with this id"), "{why}");
     let missing = format!("import: {{resources: [{{id: \"{settings}\"}}, {{id: \"v1:ConfigMap:{name}:new\"}}]}}");
     let why = organization.fail("web", "Import", &missing);
     assert!(why.contains(&format!("v1:ConfigMap:{name}:new")) && why.contains("it is not there"), "{why}");
