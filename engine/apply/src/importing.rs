@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use stoa_engine::{
-    GivenUp, Live, PlanInput, PlannedAction, Problem, ResourceId, ResourceType, Schemas, Sensitive, StateResource,
+    Live, PlanInput, PlannedAction, Problem, ResourceId, ResourceType, Sensitive, StateResource,
     import::{self, Selection},
     planner,
     problem::reason,
@@ -33,21 +33,8 @@ pub async fn import(
     let Planning { spec, spec_digest, state, keys, .. } = *planning;
     let state = lost::decide(&*runtime, spec, state).await?;
     let state = &lost::for_import(state, |id| selection.resources.iter().any(|selected| selected.id == *id));
-    let (none, previews, schemas) = (BTreeMap::new(), BTreeMap::new(), Schemas::new());
-    let (owner, destroy, clusters) = (runtime.owner(), false, runtime.clusters());
-    let blind = PlanInput {
-        spec,
-        spec_digest,
-        state,
-        given_up: &GivenUp::new(),
-        live: &none,
-        previews: &previews,
-        schemas: &schemas,
-        destroy,
-        owner,
-        keys,
-        clusters,
-    };
+    let (owner, clusters) = (runtime.owner(), runtime.clusters());
+    let blind = PlanInput { spec_digest, clusters, ..PlanInput::blind(spec, state, owner, keys) };
     let draft = planner::draft(&blind).map_err(PlanError::Problems)?;
     let candidates = import::candidates(spec, &draft, state, selection, clusters).map_err(PlanError::Problems)?;
     let requests: Vec<ReadRequest<'_>> = candidates

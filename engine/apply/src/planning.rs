@@ -9,7 +9,7 @@ use futures_util::{StreamExt as _, future::BoxFuture, stream};
 use serde_json::{Map, Value};
 use stoa_engine::{
     Action, DigestKeys, FieldPath, Live, ObjectRef, Plan, PlanInput, PlannedAction, Preview, Problem, Resource,
-    ResourceId, Schemas, Sensitive, Spec, State, StateResource, Summary, given_up, namespaced,
+    ResourceId, Sensitive, Spec, State, StateResource, Summary, given_up, namespaced,
     planner::{self, Draft},
     problem::reason,
     render::{Colour, render},
@@ -81,24 +81,10 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     let given_up = &state.give_up(forget_clusters);
     given_up::check(forget_clusters, given_up, runtime.clusters()).map_err(PlanError::Problems)?;
     let state = &lost::decide(&*runtime, spec, &state).await?;
-    let none = BTreeMap::new();
     // Drafted once without a look, for the references that the Spec alone answers: the objects to
     // read are named only then.
-    let owner = runtime.owner();
-    let (unknown, clusters) = (Schemas::new(), runtime.clusters());
-    let blind = PlanInput {
-        spec,
-        spec_digest,
-        state,
-        given_up,
-        live: &none,
-        previews: &none_of(),
-        schemas: &unknown,
-        destroy,
-        owner,
-        keys,
-        clusters,
-    };
+    let (owner, clusters) = (runtime.owner(), runtime.clusters());
+    let blind = PlanInput { spec_digest, given_up, destroy, clusters, ..PlanInput::blind(spec, state, owner, keys) };
     let draft = planner::draft(&blind).map_err(PlanError::Problems)?;
     let desired = resolved(spec, &draft, destroy);
     refuse_sensitive(&*runtime, &draft)?;
@@ -153,10 +139,6 @@ impl From<Undecided> for PlanError {
             Undecided::Problems(problems) => Self::Problems(problems),
         }
     }
-}
-
-fn none_of() -> BTreeMap<ResourceId, Preview> {
-    BTreeMap::new()
 }
 
 /// The wanted resources with the references replaced that are known.

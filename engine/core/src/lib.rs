@@ -19,6 +19,7 @@ pub mod graph;
 pub mod health;
 pub mod ignore;
 pub mod import;
+pub mod kinds;
 pub mod lookup;
 pub mod masks;
 pub mod namespaced;

@@ -1,5 +1,6 @@
-//! Which kinds of Kubernetes itself are in namespaces, to notice an object that names none where no server can be asked.
+//! Objects that name no namespace though their kind has one, noticed where no server can be asked.
 
+use crate::kinds;
 use crate::object::ObjectRef;
 use crate::spec::{ResourceType, Spec};
 
@@ -7,41 +8,9 @@ use crate::spec::{ResourceType, Spec};
 const NAMED: usize = 5;
 
 impl ObjectRef {
-    /// Whether the object names no namespace, and its kind is one of Kubernetes itself that has one. No kind of these groups
-    /// ever changed that.
-    ///
-    /// Source: the API reference of Kubernetes 1.36.
+    /// Whether the object names no namespace, and its kind is one of Kubernetes itself that has one.
     pub fn lacks_namespace(&self) -> bool {
-        let kinds: &[&str] = match self.group.as_str() {
-            "" => &[
-                "Binding",
-                "ConfigMap",
-                "Endpoints",
-                "Event",
-                "LimitRange",
-                "PersistentVolumeClaim",
-                "Pod",
-                "PodTemplate",
-                "ReplicationController",
-                "ResourceQuota",
-                "Secret",
-                "Service",
-                "ServiceAccount",
-            ],
-            "apps" => &["ControllerRevision", "DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"],
-            "autoscaling" => &["HorizontalPodAutoscaler"],
-            "batch" => &["CronJob", "Job"],
-            "coordination.k8s.io" => &["Lease"],
-            "discovery.k8s.io" => &["EndpointSlice"],
-            "events.k8s.io" => &["Event"],
-            "networking.k8s.io" => &["Ingress", "NetworkPolicy"],
-            "policy" => &["PodDisruptionBudget"],
-            "rbac.authorization.k8s.io" => &["Role", "RoleBinding"],
-            "resource.k8s.io" => &["ResourceClaim", "ResourceClaimTemplate"],
-            "storage.k8s.io" => &["CSIStorageCapacity"],
-            _ => &[],
-        };
-        self.namespace.is_empty() && kinds.contains(&self.kind.as_str())
+        self.namespace.is_empty() && kinds::is_namespaced(&self.group, &self.kind)
     }
 }
 

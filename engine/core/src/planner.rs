@@ -61,6 +61,30 @@ pub struct PlanInput<'a> {
     pub clusters: &'a Clusters,
 }
 
+impl<'a> PlanInput<'a> {
+    /// For what is wanted and recorded alone: nobody has looked at anything, and there are no clusters.
+    pub const fn blind(spec: &'a Spec, state: &'a State, owner: &'a Owner, keys: &'a DigestKeys) -> Self {
+        static GIVEN_UP: GivenUp = GivenUp::new();
+        static LIVE: BTreeMap<ResourceId, Live> = BTreeMap::new();
+        static PREVIEWS: BTreeMap<ResourceId, Preview> = BTreeMap::new();
+        static SCHEMAS: Schemas = Schemas::new();
+        static CLUSTERS: Clusters = Clusters(Vec::new());
+        Self {
+            spec,
+            state,
+            given_up: &GIVEN_UP,
+            live: &LIVE,
+            previews: &PREVIEWS,
+            schemas: &SCHEMAS,
+            destroy: false,
+            owner,
+            spec_digest: "",
+            keys,
+            clusters: &CLUSTERS,
+        }
+    }
+}
+
 /// A plan, and what is wanted of each resource with all references replaced that can be.
 #[derive(Clone, Debug)]
 pub struct Draft {

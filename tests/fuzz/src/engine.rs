@@ -1,10 +1,8 @@
 //! What holds for Specs, whatever is in them.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Value, json};
 use stoa_engine::{
-    Clusters, DigestKeys, Owner, PlanInput, ResourceId, Schema, Spec, State,
+    DigestKeys, Owner, PlanInput, ResourceId, Schema, Spec, State,
     digest::canonical_json,
     reference::{self, Part, Template},
     render::{Colour, render},
@@ -34,22 +32,8 @@ pub(crate) fn specs(data: &[u8]) {
         assert!(!problem.message.is_empty() && !problem.reason.is_empty(), "{problem:?}");
     }
     let state = State::default();
-    let (live, previews, owner) = (BTreeMap::new(), BTreeMap::new(), Owner::default());
-    let keys = DigestKeys::new(&[7; 32], &[]);
-    let input = PlanInput {
-        spec: &spec,
-        state: &state,
-        given_up: &stoa_engine::GivenUp::new(),
-        live: &live,
-        previews: &previews,
-        schemas: &stoa_engine::Schemas::new(),
-        destroy: false,
-        owner: &owner,
-        spec_digest: "",
-        keys: &keys,
-        clusters: &Clusters::default(),
-    };
-    match stoa_engine::plan(&input) {
+    let (owner, keys) = (Owner::default(), DigestKeys::new(&[7; 32], &[]));
+    match stoa_engine::plan(&PlanInput::blind(&spec, &state, &owner, &keys)) {
         Ok(plan) => {
             assert!(valid.is_ok());
             assert_eq!(plan.actions.len(), spec.resources.len());

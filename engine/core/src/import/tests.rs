@@ -5,7 +5,6 @@ use serde_json::json;
 use super::*;
 use crate::masks::DigestKeys;
 use crate::planner::{PlanInput, draft};
-use crate::schema::Schemas;
 
 fn id(name: &str) -> ResourceId {
     ResourceId(format!("v1:ConfigMap:shop:{name}"))
@@ -43,21 +42,9 @@ fn imported(
     selection: &Selection,
     live: &[(&str, Map<String, Value>)],
 ) -> Result<Vec<PlannedAction>, Vec<String>> {
-    let (none, previews, web) = (BTreeMap::new(), BTreeMap::new(), owner("web"));
+    let web = owner("web");
     let keys = DigestKeys::new(&[7; 32], &[]);
-    let input = PlanInput {
-        spec,
-        state,
-        given_up: &crate::GivenUp::new(),
-        live: &none,
-        previews: &previews,
-        schemas: &Schemas::new(),
-        destroy: false,
-        owner: &web,
-        spec_digest: "",
-        keys: &keys,
-        clusters: &Clusters::default(),
-    };
+    let input = PlanInput::blind(spec, state, &web, &keys);
     let told = |problems: Vec<Problem>| problems.iter().map(|it| format!("{} {it}", it.reason)).collect::<Vec<_>>();
     let draft = draft(&input).map_err(told)?;
     let candidates = candidates(spec, &draft, state, selection, &Clusters::default()).map_err(told)?;

@@ -7,9 +7,6 @@ use serde_json::json;
 use super::*;
 use crate::render::{Colour, render};
 
-static NOTHING: GivenUp = GivenUp::new();
-static NO_CLUSTERS: Clusters = Clusters(Vec::new());
-
 struct World {
     state: State,
     live: BTreeMap<ResourceId, Live>,
@@ -49,17 +46,10 @@ impl World {
     /// Everything that is neither recorded nor told to be live is not there.
     fn input<'a>(&'a self, spec: &'a Spec, live: &'a BTreeMap<ResourceId, Live>) -> PlanInput<'a> {
         PlanInput {
-            spec,
-            state: &self.state,
-            given_up: &NOTHING,
             live,
             previews: &self.previews,
             schemas: &self.schemas,
-            destroy: false,
-            owner: &self.owner,
-            spec_digest: "",
-            keys: &self.keys,
-            clusters: &NO_CLUSTERS,
+            ..PlanInput::blind(spec, &self.state, &self.owner, &self.keys)
         }
     }
 

@@ -52,20 +52,8 @@ fn drafted(wanted: Vec<Resource>, recorded: Vec<StateResource>, live: &[(&str, &
     found.extend(live.iter().map(|(name, value)| (id(name), Live::Present(object(name, value)))));
     let (spec, state) =
         (Spec { resources: wanted, ..Spec::default() }, State { resources: recorded, ..State::default() });
-    let (previews, owner, keys) = (BTreeMap::new(), Owner::default(), keys());
-    let input = PlanInput {
-        spec: &spec,
-        state: &state,
-        given_up: &GivenUp::new(),
-        live: &found,
-        previews: &previews,
-        schemas: &Schemas::new(),
-        destroy,
-        owner: &owner,
-        spec_digest: "",
-        keys: &keys,
-        clusters: &Clusters::default(),
-    };
+    let (owner, keys) = (Owner::default(), keys());
+    let input = PlanInput { live: &found, destroy, ..PlanInput::blind(&spec, &state, &owner, &keys) };
     draft(&input).unwrap()
 }
 
@@ -87,20 +75,8 @@ fn planned_of_another(from: Option<&str>, is_wanted: bool, is_recorded: bool) ->
     let resources = if is_recorded { vec![recorded("x", "a", &[])] } else { Vec::new() };
     let state = State { resources, ..State::default() };
     let live = BTreeMap::from([(id("x"), Live::Present(owner("api").marked(&object("x", "a"))))]);
-    let (previews, owner, keys) = (BTreeMap::new(), owner("web"), keys());
-    let input = PlanInput {
-        spec: &spec,
-        state: &state,
-        given_up: &GivenUp::new(),
-        live: &live,
-        previews: &previews,
-        schemas: &Schemas::new(),
-        destroy: !is_wanted,
-        owner: &owner,
-        spec_digest: "",
-        keys: &keys,
-        clusters: &Clusters::default(),
-    };
+    let (owner, keys) = (owner("web"), keys());
+    let input = PlanInput { live: &live, destroy: !is_wanted, ..PlanInput::blind(&spec, &state, &owner, &keys) };
     plan(&input).map(|plan| plan.actions[0].clone())
 }
 
@@ -230,20 +206,8 @@ fn what_nobody_knows_the_result_of_stops_everything() {
     let state =
         State { resources: vec![StateResource { unknown: true, ..recorded("x", "a", &[]) }], ..State::default() };
     let (spec, live) = (Spec::default(), BTreeMap::from([(id("x"), Live::Absent)]));
-    let (previews, owner, keys) = (BTreeMap::new(), Owner::default(), keys());
-    let input = PlanInput {
-        spec: &spec,
-        state: &state,
-        given_up: &GivenUp::new(),
-        live: &live,
-        previews: &previews,
-        schemas: &Schemas::new(),
-        destroy: false,
-        owner: &owner,
-        spec_digest: "",
-        keys: &keys,
-        clusters: &Clusters::default(),
-    };
+    let (owner, keys) = (Owner::default(), keys());
+    let input = PlanInput { live: &live, ..PlanInput::blind(&spec, &state, &owner, &keys) };
     let problems = plan(&input).unwrap_err();
     assert_eq!(problems[0].reason, reason::UNKNOWN_STATE);
     assert_eq!(problems[0].resource_id, Some(id("x")));

@@ -11,19 +11,12 @@ async fn planned(runtime: &KubernetesRuntime, desired: &Resource) -> Vec<String>
     assert_eq!(schemas.len(), 1, "the cluster says nothing of the kind");
     let spec = Spec { resources: vec![desired.clone()], ..Spec::default() };
     let state = State { resources: vec![recorded(desired, Map::new())], ..State::default() };
-    let (previews, keys) = (BTreeMap::new(), DigestKeys::new(&[7; 32], &[]));
+    let keys = DigestKeys::new(&[7; 32], &[]);
     let input = PlanInput {
-        spec: &spec,
-        state: &state,
-        given_up: &stoa_engine::GivenUp::new(),
         live: &live,
-        previews: &previews,
         schemas: &schemas,
-        destroy: false,
-        owner: runtime.owner(),
-        spec_digest: "",
-        keys: &keys,
         clusters: runtime.clusters(),
+        ..PlanInput::blind(&spec, &state, runtime.owner(), &keys)
     };
     let action = stoa_engine::plan(&input).unwrap().actions.remove(0);
     action.changes.into_iter().map(|change| format!("{}{}", if change.drift { "!" } else { "" }, change.path)).collect()

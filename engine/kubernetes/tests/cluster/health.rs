@@ -5,14 +5,7 @@ use super::*;
 #[tokio::test]
 async fn a_custom_resource_follows_its_definition_at_once_and_its_health_is_watched() {
     let bed = Bed::new().await;
-    let group = format!("{}.example.com", unique("g"));
-    let definition = resource(json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": format!("widgets.{group}")},
-        "spec": {"group": group, "scope": "Namespaced", "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
-            "versions": [{"name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}}));
-    let mut widget = resource(json!({"apiVersion": format!("{group}/v1"), "kind": "Widget",
-        "metadata": {"name": "w", "namespace": bed.namespace}, "spec": {"size": 1}}));
+    let (definition, mut widget, widgets) = widgets(&bed);
     let requests = [&definition, &widget].map(|desired| ReadRequest { desired: Some(desired), prior: None });
     let found = bed.runtime.read(&requests).await.unwrap();
     assert!(matches!(found.as_slice(), [Ok(Live::Absent), Ok(Live::Unverified(_))]), "{found:?}");
@@ -22,8 +15,6 @@ async fn a_custom_resource_follows_its_definition_at_once_and_its_health_is_watc
     widget.attributes["metadata"]["finalizers"] = json!(["example.com/hold"]);
     bed.apply(&widget, None).await.unwrap();
 
-    let kind = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(&group, "v1", "Widget"), "widgets");
-    let widgets: Api<DynamicObject> = Api::namespaced_with(bed.client.clone(), &bed.namespace, &kind);
     let status = |ready: &str| {
         Patch::Merge(json!({"status": {"conditions": [{"type": "Ready", "status": ready, "message": "because"}]}}))
     };
@@ -54,8 +45,8 @@ async fn a_custom_resource_follows_its_definition_at_once_and_its_health_is_watc
     bed.runtime.delete(&recorded(&widget, Map::new())).await.unwrap();
 }
 
-/// Makes a kind `Widget` in a group of its own, and what is wanted of one of its objects.
-async fn widget_kind(bed: &Bed) -> (Resource, Resource, Api<DynamicObject>) {
+/// What is wanted of a kind `Widget` in a group of its own, and of one of its objects.
+fn widgets(bed: &Bed) -> (Resource, Resource, Api<DynamicObject>) {
     let group = format!("{}.example.com", unique("g"));
     let definition = resource(json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": format!("widgets.{group}")},
@@ -64,10 +55,16 @@ async fn widget_kind(bed: &Bed) -> (Resource, Resource, Api<DynamicObject>) {
                 "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}}));
     let widget = resource(json!({"apiVersion": format!("{group}/v1"), "kind": "Widget",
         "metadata": {"name": "w", "namespace": bed.namespace}, "spec": {"size": 1}}));
-    bed.apply(&definition, None).await.unwrap();
-    assert_eq!(bed.runtime.wait_healthy(&definition, &ignore).await.unwrap(), Health::Current);
     let kind = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(&group, "v1", "Widget"), "widgets");
     (definition, widget, Api::namespaced_with(bed.client.clone(), &bed.namespace, &kind))
+}
+
+/// The same, and makes the kind.
+async fn widget_kind(bed: &Bed) -> (Resource, Resource, Api<DynamicObject>) {
+    let (definition, widget, widgets) = widgets(bed);
+    bed.apply(&definition, None).await.unwrap();
+    assert_eq!(bed.runtime.wait_healthy(&definition, &ignore).await.unwrap(), Health::Current);
+    (definition, widget, widgets)
 }
 
 #[tokio::test]

@@ -8,12 +8,12 @@ use std::collections::hash_map::Entry;
 
 use serde_json::{Map, Value};
 use stoa_engine::{
-    Resource, ResourceId, ResourceType, Spec,
+    Resource, ResourceId, ResourceType, Spec, kinds,
     spec::{FILE, LINE},
 };
 use stoa_proto::Problem;
 
-use super::{At, kinds, places::Places, yaml};
+use super::{At, places::Places, yaml};
 use crate::failure::{problem, reason};
 use crate::source::SourceFile;
 

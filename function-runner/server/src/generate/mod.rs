@@ -4,7 +4,6 @@
 //! Spec. What is in a source is anybody's, so that it is called in workers alone: [`Generators`] has it done there.
 
 mod job;
-mod kinds;
 mod lines;
 mod manifests;
 mod places;
