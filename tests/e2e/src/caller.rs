@@ -71,6 +71,7 @@ pub(crate) fn client(url: &str, authority: &Path, user: &Value) -> kube::Client 
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options);
     let mut config = config.now_or_never().expect("nothing to wait for").unwrap();
     config.connect_timeout = Some(Duration::from_secs(5));
+    config.default_retry = false;
     kube::Client::try_from(config).unwrap()
 }
 

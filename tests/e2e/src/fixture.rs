@@ -11,6 +11,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::command::{run, unique};
+use crate::endpoint::{Endpoint, KEY};
 use crate::server::{Kubectl, Server};
 
 /// A Spec of one Namespace and `count` ConfigMaps in it, numbered from 0, each with the value `value`.
@@ -135,6 +136,29 @@ spec:
 ",
             name = self.name,
             kubeconfig = Value::from(kubeconfig),
+        ));
+    }
+
+    /// Has the endpoint told of its events of these types, which are items of YAML; the key is that of its Secret `hooks`.
+    pub fn tell(&self, endpoint: &Endpoint, events: &str) {
+        self.kubectl.apply(&format!(
+            "apiVersion: v1
+kind: Secret
+metadata: {{name: hooks, namespace: {name}}}
+stringData: {{key: {KEY}}}
+---
+apiVersion: platform.stoa.dev/v1alpha1
+kind: NotificationSink
+metadata: {{name: {name}}}
+spec:
+  url: http://127.0.0.1:{port}/sink
+  secretRef: {{namespace: {name}, name: hooks, key: key}}
+  organizations: [{name}]
+  events: [{events}]
+  retry: {{minBackoff: 100ms, maxBackoff: 1s}}
+",
+            name = self.name,
+            port = endpoint.port,
         ));
     }
 

@@ -267,6 +267,10 @@ fn runs_wait_and_callers_are_told_to_come_back_while_the_only_runner_is_full() {
             (waits["status"] == "True" && says).then_some(())
         });
         let path = format!("/apis/config.stoa.dev/v1alpha1/namespaces/{name}/stacks/other/generate");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let answer = runtime.block_on(async { bed.cluster.front_door().ask("POST", &path, &[], &Value::Null).await });
+        assert_eq!((answer.code, answer.message()), (429, full), "{answer:?}");
+        assert_eq!(answer.headers["retry-after"], "1");
         let generate = ["create", "--raw", &path, "--filename", "/dev/null"];
         let refused = kubectl.refused(&generate);
         assert!(refused.contains("(TooManyRequests)") && refused.contains(full), "{refused}");

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::SeqCst;
 
 use serde_json::Value;
-use stoa_e2e::endpoint::{Endpoint, KEY};
+use stoa_e2e::endpoint::Endpoint;
 use stoa_e2e::fixture::{Organization, config_maps};
 use stoa_e2e::{Cluster, Server as _};
 
@@ -14,24 +14,7 @@ fn events_survive_a_crash_and_what_was_given_up_is_delivered_again() {
     let organization = Organization::create(&cluster);
     let name = organization.name.as_str();
     let endpoint = Endpoint::start(503);
-    kubectl.apply(&format!(
-        "apiVersion: v1
-kind: Secret
-metadata: {{name: hooks, namespace: {name}}}
-stringData: {{key: {KEY}}}
----
-apiVersion: platform.stoa.dev/v1alpha1
-kind: NotificationSink
-metadata: {{name: {name}}}
-spec:
-  url: http://127.0.0.1:{port}/hook
-  secretRef: {{namespace: {name}, name: hooks, key: key}}
-  organizations: [{name}]
-  events: [dev.stoa.run.*]
-  retry: {{minBackoff: 100ms, maxBackoff: 1s}}
-",
-        port = endpoint.port
-    ));
+    organization.tell(&endpoint, "dev.stoa.run.*");
     organization.stack("web", &config_maps(&format!("{name}-web"), 1, "a"));
     organization.succeed("web", "Apply", "");
     let started = endpoint.until(503, "dev.stoa.run.started");

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::SeqCst;
 
 use serde_json::{Value, json};
-use stoa_e2e::endpoint::{Endpoint, KEY};
+use stoa_e2e::endpoint::Endpoint;
 use stoa_e2e::fixture::{Organization, config_maps};
 use stoa_e2e::{Cluster, Server as _, eventually};
 
@@ -45,23 +45,9 @@ impl<'a> Told<'a> {
                 endpoint.port
             )
         };
+        organization.tell(&told.sink, "dev.stoa.run.*, dev.stoa.release.*");
         cluster.kubectl().apply(&format!(
-            "apiVersion: v1
-kind: Secret
-metadata: {{name: hooks, namespace: {name}}}
-stringData: {{key: {KEY}}}
----
-apiVersion: platform.stoa.dev/v1alpha1
-kind: NotificationSink
-metadata: {{name: {name}}}
-spec:
-  url: http://127.0.0.1:{sink}/sink
-  secretRef: {{namespace: {name}, name: hooks, key: key}}
-  organizations: [{name}]
-  events: [dev.stoa.run.*, dev.stoa.release.*]
-  retry: {{minBackoff: 100ms, maxBackoff: 1s}}
----
-apiVersion: delivery.stoa.dev/v1alpha1
+            "apiVersion: delivery.stoa.dev/v1alpha1
 kind: Workflow
 metadata: {{name: hooked, namespace: {name}}}
 spec:
@@ -73,7 +59,6 @@ spec:
       pre: [{before}]
       post: [{after}]
 ",
-            sink = told.sink.port,
             before = hook("before", &told.before),
             after = hook("after", &told.after),
         ));

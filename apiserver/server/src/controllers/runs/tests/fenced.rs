@@ -61,7 +61,7 @@ impl Found {
 pub(super) type Clusters = Arc<Mutex<Vec<stoa_proto::ReconcilerCompliance>>>;
 
 /// What a scripted runner waits for, which may change. It does not answer about a plan as long as there is something.
-pub(super) type Awaits = Arc<Mutex<Vec<String>>>;
+pub(super) type Awaits = watch::Sender<Vec<String>>;
 
 /// A runner that plans what it is told, and lets the test carry it out.
 #[derive(Debug)]
@@ -177,9 +177,8 @@ impl Answers for Scripted {
     }
 
     async fn plan(&self, _: Request<PlanRequest>) -> Answer<PlanResponse> {
-        while !self.awaits.lock().unwrap().is_empty() {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        let mut awaits = self.awaits.subscribe();
+        awaits.wait_for(Vec::is_empty).await.expect("the runner is there");
         let planned = self.planned.lock().unwrap().clone();
         let plan = serde_json::to_vec(&planned).unwrap().into();
         let table = render(&planned, Colour::Never);
@@ -187,7 +186,7 @@ impl Answers for Scripted {
     }
 
     async fn awaited(&self, _: Request<AwaitedRequest>) -> Answer<AwaitedResponse> {
-        let awaited = self.awaits.lock().unwrap().clone();
+        let awaited = self.awaits.borrow().clone();
         Ok(Response::new(AwaitedResponse { at_work: true, awaited }))
     }
 
@@ -220,6 +219,13 @@ impl Conversation {
     /// Asks to begin as this process; what is granted.
     pub(super) async fn begin(&mut self, instance: &str) -> Ack {
         self.ask(Event::Heartbeat(HeartbeatEvent { instance: instance.to_owned() })).await
+    }
+
+    /// Waits until it is told to stop.
+    pub(super) async fn told_to_stop(&mut self) {
+        let heard = tokio::time::timeout(PATIENCE, self.requests.message()).await.expect("it is told").unwrap();
+        let heard = heard.and_then(|heard| heard.message);
+        assert!(matches!(heard, Some(Message::Cancel(_))), "{heard:?} tells nobody to stop");
     }
 
     /// Deletes the resources and ends in order.

@@ -158,10 +158,9 @@ async fn what_may_be_there_is_a_resource_until_somebody_knows_and_the_run_says_w
 async fn what_was_under_way_when_the_last_runner_went_away_is_a_resource() {
     let (address, mut conversations) = Scripted::start(&[A]).await;
     let world = World::with_runner(runner::at(address)).await.controlled();
-    let talk = world.calls("one", &mut conversations, intent("Create")).await;
+    let mut talk = world.calls("one", &mut conversations, intent("Create")).await;
     world.change("one", |run| run.spec.cancel = true).await;
-    // By then it was told to stop.
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    talk.told_to_stop().await;
     drop(talk);
     let ended = world.ended("one").await;
     let message = &condition(&ended.conditions, reason::FAILED).unwrap().message;

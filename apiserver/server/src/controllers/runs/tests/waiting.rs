@@ -158,7 +158,7 @@ async fn run_names_the_runner_that_is_out_of_reach_for_as_long_as_it_is() {
 async fn run_says_what_its_runner_waits_for_as_long_as_that_is_so() {
     let said = "cluster east does not answer: GET /api/v1 is waited for".to_owned();
     let awaits = Awaits::default();
-    let awaited = |what: &[&String]| *awaits.lock().unwrap() = what.iter().map(|what| (*what).clone()).collect();
+    let awaited = |what: &[&String]| drop(awaits.send_replace(what.iter().map(|what| (*what).clone()).collect()));
     let (address, mut conversations) = Scripted::awaiting(&[A], awaits.clone()).await;
     let world = World::with_runner(runner::at(address)).await.controlled();
     awaited(&[&said]);
