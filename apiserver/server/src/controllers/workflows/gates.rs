@@ -2,7 +2,8 @@
 //!
 //! That is looked at from here again and again, since what happens in a cluster is in no log of ours. A look at many clusters may
 //! take long, so it is a task of its own, and the workflow sees everything else meanwhile. The status notes now and then for how
-//! long it was healthy: after a restart the time goes on from there, and that in which nobody looked does not count.
+//! long it was healthy: after a restart the time goes on from there, and that in which nobody looked does not count. Nor does
+//! that in which no function-runner had time to look.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -51,11 +52,14 @@ type Of = (String, String, i64);
 /// What was seen of one wave.
 #[derive(Debug, Default)]
 struct Seen {
-    /// For how long it was healthy by what was noted before.
+    /// For how long it was healthy by what was noted before, and until looks began to find nothing out.
     before: Duration,
     /// Since when every look found it healthy, from the end of the first to the beginning of the last.
     healthy: Option<(Instant, Instant)>,
+    /// What is wrong, or why the last look found nothing out.
     message: String,
+    /// Whether the last look found nothing out.
+    is_unseen: bool,
     /// When the last look was over.
     looked: Option<Instant>,
 }
@@ -64,7 +68,7 @@ impl Seen {
     /// Notes what a look found that began at `begin`.
     fn note(&mut self, begin: Instant, unhealthy: Option<String>) {
         let now = Instant::now();
-        self.looked = Some(now);
+        (self.looked, self.is_unseen) = (Some(now), false);
         match (unhealthy, &mut self.healthy) {
             (Some(message), healthy) => {
                 *healthy = None;
@@ -75,12 +79,11 @@ impl Seen {
         }
     }
 
-    /// Notes that a look found nothing out: what was seen before still counts.
-    fn note_error(&mut self, why: &str) {
-        self.looked = Some(Instant::now());
-        if self.healthy.is_none() {
-            why.clone_into(&mut self.message);
-        }
+    /// Notes that a look found nothing out: what was seen before still counts, and the time since then does not.
+    fn note_unseen(&mut self, why: String) {
+        (self.looked, self.is_unseen, self.message) = (Some(Instant::now()), true, why);
+        self.before +=
+            self.healthy.take().map_or(Duration::ZERO, |(since, last)| last.saturating_duration_since(since));
     }
 
     /// As far as it was looked at: time after the last look does not count.
@@ -88,6 +91,7 @@ impl Seen {
         self.looked?;
         Some(match self.healthy {
             Some((since, last)) => Gate::Healthy(self.before + last.saturating_duration_since(since)),
+            None if self.is_unseen => Gate::Unseen(self.message.clone()),
             None => Gate::Unhealthy(self.message.clone()),
         })
     }
@@ -185,38 +189,55 @@ impl Look {
     async fn note(self, seen: Arc<Mutex<Seen>>, poke: Poke) {
         let begin = Instant::now();
         match self.look().await {
-            Ok(unhealthy) => seen.lock().note(begin, unhealthy),
+            Ok(Found::Healthy) => seen.lock().note(begin, None),
+            Ok(Found::Unhealthy(message)) => seen.lock().note(begin, Some(message)),
+            Ok(Found::Unseen(why)) => seen.lock().note_unseen(why),
             Err(error) => {
                 let (namespace, name) = queue::key_of(&self.workflow);
                 tracing::warn!(namespace, name, %error, "it is not seen whether a wave is healthy");
-                seen.lock().note_error(error.message());
+                seen.lock().note_unseen(error.message().to_owned());
             }
         }
         poke.look(queue::key_of(&self.workflow));
     }
 
-    /// What is wrong with more workspaces than may fail.
-    async fn look(&self) -> Result<Option<String>, ApiError> {
+    /// Looks at all workspaces, some of which may be unhealthy.
+    async fn look(&self) -> Result<Found, ApiError> {
         let namespace = self.workflow.namespace().unwrap_or_default();
         let name = stack_of(&self.workflow.spec, &self.run);
         let Some(stack) = self.services.lookup.api::<Stack>()?.get_opt(&namespace, name).await? else {
-            return Ok(Some(format!("stack {name:?} does not exist")));
+            return Ok(Found::Unhealthy(format!("stack {name:?} does not exist")));
         };
         let looks: Vec<LookIn<'_>> = self
             .names
             .iter()
             .map(|workspace| -> LookIn<'_> { (workspace, Box::pin(self.look_in(stack.clone(), workspace))) })
             .collect();
-        let unhealthy = all(&self.turns, looks).await;
+        let (mut unhealthy, mut unseen) = (Vec::new(), Vec::new());
+        for found in all(&self.turns, looks).await {
+            match found {
+                Found::Healthy => {}
+                Found::Unhealthy(message) => unhealthy.push(message),
+                Found::Unseen(message) => unseen.push(message),
+            }
+        }
         let tolerated = usize::try_from(self.run.max_failures).unwrap_or(0);
-        Ok(unhealthy.first().filter(|_| unhealthy.len() > tolerated).map(|first| match unhealthy.len() - 1 {
-            0 => first.clone(),
-            more => format!("{first}; and {more} more workspaces"),
-        }))
+        let told = |all: &[String]| match all {
+            [first] => first.clone(),
+            [first, more @ ..] => format!("{first}; and {} more workspaces", more.len()),
+            [] => String::new(),
+        };
+        Ok(if unhealthy.len() > tolerated {
+            Found::Unhealthy(told(&unhealthy))
+        } else if unhealthy.len() + unseen.len() > tolerated {
+            Found::Unseen(told(&unseen))
+        } else {
+            Found::Healthy
+        })
     }
 
-    /// Looks at what is deployed in a workspace; what is wrong with it.
-    async fn look_in(&self, stack: Stack, workspace: &str) -> Result<Option<String>, Halt> {
+    /// Looks at what is deployed in a workspace.
+    async fn look_in(&self, stack: Stack, workspace: &str) -> Result<Found, Halt> {
         let Self { services, workflow, run, .. } = self;
         let mut of = run_of(workflow, run, workspace, None);
         of.metadata.name = Some(workflow.name_any());
@@ -227,7 +248,7 @@ impl Look {
         target.check_permissions(services, &of).await?;
         // What Git deploys is there once clusters say so.
         if let Some(lacking) = compliance::lacking(&target.stack, &target.workspace) {
-            return Ok(Some(lacking));
+            return Ok(Found::Unhealthy(lacking));
         }
         let recorded = State::load(&*services.log, &uid, workspace, None).await?;
         let recorded = recorded.with_bodies(target.documents.clone(), target.scope()).await?;
@@ -235,37 +256,63 @@ impl Look {
             target: Some(target.proto(services, &of).await?),
             state: recorded.for_runner(),
         };
-        let response = services.runner.health(request).await;
-        let response = response.map_err(|status| runner::halt(&status, reason::UNREACHABLE))?.into_inner();
-        Ok(response.examples.first().map(|first| match response.unhealthy.saturating_sub(1) {
-            0 => format!("{}: {}", first.id, first.message),
-            more => format!("{}: {}; and {more} more resources", first.id, first.message),
+        let response = match services.runner.health(request).await {
+            Ok(response) => response.into_inner(),
+            Err(status) => {
+                return match runner::halt(&status, reason::UNREACHABLE) {
+                    Halt::Retry(message) if runner::is_unheard(&status) => Ok(Found::Unseen(message)),
+                    halt => Err(halt),
+                };
+            }
+        };
+        Ok(response.examples.first().map_or(Found::Healthy, |first| {
+            Found::Unhealthy(match response.unhealthy.saturating_sub(1) {
+                0 => format!("{}: {}", first.id, first.message),
+                more => format!("{}: {}; and {more} more resources", first.id, first.message),
+            })
         }))
     }
 }
 
-/// A workspace, and a look at it.
-type LookIn<'a> = (&'a str, BoxFuture<'a, Result<Option<String>, Halt>>);
+/// What a look found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Found {
+    Healthy,
+    /// This is wrong.
+    Unhealthy(String),
+    /// Nothing, since no function-runner looked: each has no time or is away.
+    Unseen(String),
+}
 
-/// What is wrong with workspaces, several of which are looked at at once, each for so long at most.
-async fn all(turns: &Semaphore, looks: Vec<LookIn<'_>>) -> Vec<String> {
-    let mut heard: Vec<BoxFuture<'_, Option<String>>> = Vec::new();
+/// A workspace, and a look at it.
+type LookIn<'a> = (&'a str, BoxFuture<'a, Result<Found, Halt>>);
+
+/// What is found in workspaces, several of which are looked at at once, each for so long at most.
+async fn all(turns: &Semaphore, looks: Vec<LookIn<'_>>) -> Vec<Found> {
+    let mut heard: Vec<BoxFuture<'_, Found>> = Vec::new();
     for (workspace, look) in looks {
         heard.push(Box::pin(async move {
             let _turn = turns.acquire().await;
             let found = match tokio::time::timeout(PATIENCE, look).await {
-                Ok(Ok(unhealthy)) => unhealthy,
-                Ok(Err(Halt::Failed { message, .. })) => Some(message),
+                Ok(Ok(found)) => found,
+                Ok(Err(Halt::Failed { message, .. })) => Found::Unhealthy(message),
                 Ok(Err(Halt::Retry(message) | Halt::SourceUnreachable(message) | Halt::Abandoned(message))) => {
-                    Some(message)
+                    Found::Unhealthy(message)
                 }
-                Ok(Err(Halt::Canceled | Halt::AwaitingApproval | Halt::AwaitingMerge | Halt::Superseded(_))) => None,
-                Err(_) => Some("nothing was heard in time".to_owned()),
+                Ok(Err(Halt::Canceled | Halt::AwaitingApproval | Halt::AwaitingMerge | Halt::Superseded(_))) => {
+                    Found::Healthy
+                }
+                Err(_) => Found::Unhealthy("nothing was heard in time".to_owned()),
             };
-            found.map(|message| format!("workspace {workspace}: {message}"))
+            let told = |message: String| format!("workspace {workspace}: {message}");
+            match found {
+                Found::Healthy => Found::Healthy,
+                Found::Unhealthy(message) => Found::Unhealthy(told(message)),
+                Found::Unseen(message) => Found::Unseen(told(message)),
+            }
         }));
     }
-    stream::iter(heard).buffered(AT_ONCE).filter_map(std::future::ready).collect().await
+    stream::iter(heard).buffered(AT_ONCE).collect().await
 }
 
 #[cfg(test)]
@@ -280,14 +327,15 @@ mod tests {
                 if is_away {
                     std::future::pending::<()>().await;
                 }
-                Ok(None)
+                Ok(Found::Healthy)
             };
             (name, Box::pin(wait))
         };
         let turns = Semaphore::new(8);
         let start = Instant::now();
-        let unhealthy = all(&turns, (0..400).map(look).collect()).await;
-        assert_eq!(unhealthy, vec!["workspace far: nothing was heard in time"; 200]);
+        let found = all(&turns, (0..400).map(look).collect()).await;
+        let far = Found::Unhealthy("workspace far: nothing was heard in time".to_owned());
+        assert_eq!(found, vec![[Found::Healthy, far]; 200].concat());
         let (least, most) = (200 / 8 * PATIENCE.as_secs(), 200 / 8 * PATIENCE.as_secs() + PATIENCE.as_secs());
         assert!((least..=most).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
         assert_eq!(turns.available_permits(), 8);
@@ -297,10 +345,14 @@ mod tests {
     async fn looks_that_take_long_count_from_the_end_of_the_first_to_the_beginning_of_the_last() {
         let mut seen = Seen { before: Duration::from_secs(100), ..Seen::default() };
         assert_eq!(seen.gate(), None, "nobody looked since the restart");
+        const BUSY: &str = "no function-runner has time";
         let mut look = async |unhealthy: Option<&str>| {
             let begin = Instant::now();
             tokio::time::advance(Duration::from_secs(75)).await;
-            seen.note(begin, unhealthy.map(str::to_owned));
+            match unhealthy.map(str::to_owned) {
+                Some(why) if why == BUSY => seen.note_unseen(why),
+                unhealthy => seen.note(begin, unhealthy),
+            }
             let gate = seen.gate();
             tokio::time::advance(Duration::from_secs(15)).await;
             gate
@@ -312,5 +364,11 @@ mod tests {
         assert_eq!(look(Some("it broke")).await, Some(Gate::Unhealthy("it broke".to_owned())));
         assert_eq!(look(None).await, healthy(0), "what was noted before does not count any more");
         assert_eq!(look(None).await, healthy(15));
+        // Nobody had the time to look: that counts for nothing, and neither does it begin anew.
+        assert_eq!(look(Some(BUSY)).await, Some(Gate::Unseen(BUSY.to_owned())));
+        assert_eq!(look(Some(BUSY)).await, Some(Gate::Unseen(BUSY.to_owned())));
+        assert_eq!(look(None).await, healthy(15));
+        assert_eq!(look(None).await, healthy(30));
+        assert_eq!(look(Some("it broke")).await, Some(Gate::Unhealthy("it broke".to_owned())));
     }
 }

@@ -76,6 +76,8 @@ pub(super) enum Gate {
     Healthy(Duration),
     /// It is not, and why.
     Unhealthy(String),
+    /// Nobody could look lately, and why.
+    Unseen(String),
 }
 
 /// A run that is to be started.
@@ -423,6 +425,7 @@ fn is_over(
             let which = format!("what wave {wave} of {} deployed", waves.len());
             step.message = match seen {
                 Some(Gate::Unhealthy(why)) => cut(&format!("{which} is not healthy: {why}")),
+                Some(Gate::Unseen(why)) => cut(&format!("it is not seen whether {which} is healthy: {why}")),
                 Some(Gate::Healthy(_)) => format!("{which} is healthy, and has to be for {}", gate.healthy_for),
                 None => format!("it is looked whether {which} is healthy"),
             };
@@ -459,7 +462,7 @@ fn note_healthy(step: &mut StepStatus, seen: Option<&Gate>, wanted: Duration) {
             }
         }
         Some(Gate::Unhealthy(_)) => step.wave_healthy_seconds = None,
-        None => {}
+        Some(Gate::Unseen(_)) | None => {}
     }
 }
 

@@ -38,8 +38,11 @@ use crate::{
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// What a runner says that has no time.
+const BUSY: &str = "9 calls are worked on already; try again";
+
 /// The commits of versions, by their first letters, what is not healthy, and the text of every file. Of a version or a resource
-/// that is `…` nothing is heard; that somebody asked is.
+/// that is `…` nothing is heard; that somebody asked is. For a resource that is `!` there is no time.
 #[derive(Clone, Debug, Default)]
 struct Versions(
     Arc<Mutex<BTreeMap<String, char>>>,
@@ -92,6 +95,10 @@ impl Answers for Versions {
         let bad = self.1.lock().clone();
         if bad == ["…"] {
             self.never().await;
+        }
+        if bad == ["!"] {
+            let problem = Problem { reason: "Busy".to_owned(), message: BUSY.to_owned(), ..Problem::default() };
+            return Err(Status::with_details(Code::ResourceExhausted, BUSY, problem.encode_to_vec().into()));
         }
         let examples = bad.iter().map(|id| Unhealthy { id: (*id).to_owned(), message: "it is InProgress".to_owned() });
         let unhealthy = bad.len() as u32;

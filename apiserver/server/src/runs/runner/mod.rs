@@ -39,7 +39,10 @@ use tonic::{
 use self::{addresses::Address, metrics::Metrics, pool::Pool};
 use super::Halt;
 
-pub(crate) use self::{pool::Lent, verdict::is_of_runner};
+pub(crate) use self::{
+    pool::Lent,
+    verdict::{is_of_runner, is_unheard},
+};
 
 /// Which runner gave an answer, as metrics have it: kept with the answer.
 #[derive(Clone, Debug)]

@@ -33,6 +33,11 @@ pub(super) fn of(status: &Status) -> Verdict {
     }
 }
 
+/// Whether no runner took the call on: each has no time or is away.
+pub(crate) fn is_unheard(status: &Status) -> bool {
+    of(status) != Verdict::Answer
+}
+
 /// Whether the runner itself said so, rather than whatever is between it and us.
 pub(crate) fn is_of_runner(status: &Status) -> bool {
     problem(status).is_some()

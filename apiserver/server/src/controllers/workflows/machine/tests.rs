@@ -271,7 +271,10 @@ fn waves_follow_each_other_once_what_was_deployed_is_healthy() {
     model.look();
     see(&mut model, 1_119, Gate::Unhealthy("it crashes".to_owned()));
     assert_eq!(model.phases(), "prod Running, last Pending");
-    see(&mut model, 1_120, Gate::Unhealthy("it crashes".to_owned()));
+    let (_, again, message) = see(&mut model, 1_120, Gate::Unseen("no runner has time".to_owned()));
+    assert_eq!((model.phases().as_str(), again), ("prod Running, last Pending", Some(Duration::from_secs(6))));
+    assert_eq!(message, "it is not seen whether what wave 2 of 2 deployed is healthy: no runner has time");
+    see(&mut model, 1_126, Gate::Unhealthy("it crashes".to_owned()));
     assert_eq!(model.phases(), "prod Failed, last Skipped");
     assert_eq!(model.step("prod").message, "what wave 2 of 2 deployed is not healthy: it crashes after 2m");
 }
@@ -354,6 +357,7 @@ fn for_how_long_a_wave_was_healthy_is_noted_now_and_then() {
     let healthy = |seconds: u64| Gate::Healthy(Duration::from_secs(seconds));
     let noted = [10, 29, 30, 45, 60].map(|seconds| note(healthy(seconds)));
     assert_eq!(noted, [None, None, Some(30), Some(30), Some(60)], "a tenth of what it has to be");
+    assert_eq!(note(Gate::Unseen("no runner has time".to_owned())), Some(60));
     assert_eq!(note(Gate::Unhealthy("it crashes".to_owned())), None);
     assert_eq!(note(healthy(31)), Some(31));
     assert_eq!(note(healthy(300)), None);

@@ -58,6 +58,20 @@ async fn for_how_long_it_was_healthy_outlives_the_server() {
 }
 
 #[tokio::test]
+async fn that_no_runner_has_time_to_look_is_told_and_says_nothing_of_health() {
+    let world = World::new().await;
+    world.versions.1.lock().push("!");
+    let run = json!({"operation": "Apply", "workspaces": ["dev"], "health": {"healthyFor": "0s", "timeout": "1h"}});
+    world.create(json!({"stack": "web", "steps": [{"name": "dev", "run": run}]})).await;
+    let _controller = world.controlled();
+    world.end("dev", RunPhase::Succeeded).await;
+    let message = format!("it is not seen whether what wave 1 of 1 deployed is healthy: workspace dev: {BUSY}");
+    world.until(|status| step_of(status, "dev").message == message).await;
+    world.versions.1.lock().clear();
+    assert_eq!(world.until(|status| status.phase.is_terminal()).await.phase, WorkflowPhase::Succeeded);
+}
+
+#[tokio::test]
 async fn a_step_fails_when_what_it_deployed_is_not_healthy_in_time() {
     let world = World::new().await;
     world.versions.1.lock().extend(["v1:Pod:shop:web", "v1:Pod:shop:db"]);
