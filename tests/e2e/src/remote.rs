@@ -1,11 +1,13 @@
 //! A remote of record for the control repository: a bare repository behind a Git server that asks for a password.
 
 use std::fs;
+use std::iter;
 use std::ops::Deref;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use stoa_git::testing::SshServer;
 pub use stoa_git::testing::committed;
 
 use crate::command::{eventually, run};
@@ -40,6 +42,18 @@ impl ControlRemote {
             format!("--git-remote-credentials-dir={}", self.credentials().display()),
             "--git-remote-poll-seconds=1".to_owned(),
         ]
+    }
+
+    /// The same over SSH, with credentials that get in there alone.
+    pub fn arguments_over(&self, server: &SshServer) -> Vec<String> {
+        fs::remove_dir_all(self.credentials()).unwrap();
+        fs::create_dir(self.credentials()).unwrap();
+        for (name, value) in [("ssh-privatekey", server.private_key()), ("known_hosts", server.known_hosts())] {
+            fs::write(self.credentials().join(name), value).unwrap();
+        }
+        let url = server.url(&format!("{}@", SshServer::user()), &self.repository());
+        let others = self.arguments().into_iter().skip(1);
+        iter::once(format!("--git-remote={url}")).chain(others).collect()
     }
 
     /// A file on main; nothing when it is not there.

@@ -1,13 +1,15 @@
 //! Stoa on its own with a remote of record: what is decided gets there, what people push there is decided, and neither
 //! waits for the other.
 
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
-use serde_json::Value;
-use stoa_e2e::fixture::{Organization, condition};
+use serde_json::{Value, json};
+use stoa_e2e::fixture::{Organization, condition, config_maps};
 use stoa_e2e::remote::{ControlRemote, committed};
 use stoa_e2e::{Kubectl, Server as _, Standalone, eventually};
-use stoa_git::testing::Behaviour;
+use stoa_git::testing::{Behaviour, SshServer};
 
 /// Longer than a remote may be away before organizations are told.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -108,4 +110,44 @@ async fn decisions_and_pushes_meet_at_the_remote_even_when_it_was_away() {
     until_pushed(&remote, &file, "tier: after-all");
     let commits = committed(&remote.repository());
     assert!(commits.len() > 24 && commits.values().all(|count| *count == 1), "{commits:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn over_ssh_decisions_are_pushed_sources_are_read_and_stacks_are_deployed() {
+    let Some(ssh) = SshServer::start().await else { return };
+    let remote = ControlRemote::start().await;
+    let server = Standalone::start_with(&remote.arguments_over(&ssh));
+    let kubectl = server.kubectl();
+    let organization = Organization::create(&server);
+    let name = &organization.name;
+    let key = ssh.private_key();
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/ssh-auth",
+        "metadata": {"name": "git", "namespace": name},
+        "stringData": {"ssh-privatekey": key, "known_hosts": ssh.known_hosts()}});
+    kubectl.apply(&secret.to_string());
+    let url = |repository: &Path| ssh.url(&format!("{}@", SshServer::user()), repository);
+    let source = json!({"spec": {"remote": url(organization.source.path()), "secretRef": {"name": "git"}}});
+    let target = json!({"spec": {"gitops": {"repository": url(&organization.deploy),
+        "secretRef": {"namespace": name, "name": "git"}}}});
+    for (object, patch) in [("source/config", source), (&*format!("workspace/{name}"), target)] {
+        kubectl.run(&["patch", object, "--namespace", name, "--type=merge", "--patch", &patch.to_string()]);
+    }
+
+    let commit = organization.stack("web", &config_maps(&format!("{name}-web"), 1, "a"));
+    let run = organization.succeed("web", "Apply", "");
+    assert_eq!(run["status"]["source"]["commit"], commit, "{run:#}");
+    let deployed = run["status"]["gitopsCommit"].as_str().unwrap_or_else(|| panic!("{run:#}"));
+    let head =
+        stoa_e2e::run(Command::new("git").arg("--git-dir").arg(&organization.deploy).args(["rev-parse", "main"]));
+    assert_eq!(deployed, head.trim());
+
+    let file = format!("organizations/{name}/organization.yaml");
+    label(&kubectl, name, "front");
+    until_pushed(&remote, &file, "tier: front");
+    remote.push(&file, |text| text.unwrap().replace("description: A test", "description: Pushed"));
+    described(&kubectl, name, "Pushed");
+    let told = format!("{}{run:#}{}", server.log(), kubectl.run(&["get", "--raw", "/metrics"]));
+    for line in key.lines().filter(|line| !line.starts_with('-')) {
+        assert!(!told.contains(line), "{line} in {told}");
+    }
 }
