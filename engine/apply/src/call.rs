@@ -194,13 +194,9 @@ impl Caller {
     async fn attempt(&self, planned: &PlannedAction, records: &[StateResource], told: &Told) -> ResourceResult {
         match planned.action {
             Action::Forget => match &planned.owned_by {
-                Some(owner) => left(done(planned, None, None), owner),
-                None if planned.imported => {
-                    ResourceResult { message: LEFT_AS_IMPORTED.to_owned(), ..done(planned, None, None) }
-                }
-                None if !planned.given_up.is_empty() => {
-                    ResourceResult { message: left_in(&planned.given_up), ..done(planned, None, None) }
-                }
+                Some(owner) => left(done(planned, None, None), left_alone(owner)),
+                None if planned.imported => left(done(planned, None, None), LEFT_AS_IMPORTED.to_owned()),
+                None if !planned.given_up.is_empty() => left(done(planned, None, None), left_in(&planned.given_up)),
                 None => done(planned, None, None),
             },
             Action::Import => {
@@ -214,11 +210,11 @@ impl Caller {
             }
             Action::Delete if let Some(kept) = self.kept_as(planned, records.first()) => {
                 let message = format!("it is the object of {kept}, which is wanted, and is left alone");
-                ResourceResult { message, ..done(planned, None, None) }
+                left(done(planned, None, None), message)
             }
             Action::Delete => match self.delete(records, &Sensitive::default(), told).await {
                 Ok(Deleted::Gone) => done(planned, None, None),
-                Ok(Deleted::Left(owner)) => left(done(planned, None, None), &owner),
+                Ok(Deleted::Left(owner)) => left(done(planned, None, None), left_alone(&owner)),
                 Err(error) => self.refused(planned, &error, &Sensitive::default(), told),
             },
             Action::Create | Action::Update | Action::Adopt | Action::Replace | Action::Unchanged => {
@@ -386,14 +382,15 @@ fn done(
         message: String::new(),
         resource,
         kubernetes,
+        left: false,
         depends_on: planned.depends_on.clone(),
         problem: None,
     }
 }
 
-/// The result of what was to be removed and is another deployment's.
-pub(crate) fn left(result: ResourceResult, owner: &str) -> ResourceResult {
-    ResourceResult { message: left_alone(owner), ..result }
+/// The result of what was to be removed and is left as it is.
+pub(crate) fn left(result: ResourceResult, message: String) -> ResourceResult {
+    ResourceResult { left: true, message, ..result }
 }
 
 pub(crate) fn failed(planned: &PlannedAction, problem: Problem) -> ResourceResult {

@@ -16,7 +16,7 @@ use futures_util::{
 };
 use stoa_engine::{
     Action, DigestKeys, Plan, PlannedAction, Problem, ResourceId, Sensitive, Spec, State, StateResource,
-    problem::reason, state::Place,
+    owner::left_alone, problem::reason, state::Place,
 };
 use stoa_runtime::{Grant, Proposal, Runtime};
 use tokio::sync::Semaphore;
@@ -272,7 +272,7 @@ async fn tell_held(
                 };
                 result.resource = None;
             } else if let Some(owner) = others.get(&result.id) {
-                result = left(result, owner);
+                result = left(result, left_alone(owner));
             }
             observer.result(result)
         })

@@ -37,6 +37,9 @@ pub struct ResourceResult {
     pub resource: Option<StateResource>,
     /// Where it lives, if it is a Kubernetes object.
     pub kubernetes: Option<KubernetesObject>,
+    /// Whether it is no longer recorded, and what it was may be there all the same: it is another deployment's, or in a
+    /// cluster that is given up.
+    pub left: bool,
     /// What it depends on.
     pub depends_on: Vec<ResourceId>,
     /// What is wrong, when it failed, nobody knows, or it was done and is not healthy.

@@ -171,6 +171,9 @@ pub struct Outcome {
     /// What Kubernetes calls it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<KubernetesObject>,
+    /// Whether it is no longer recorded, and what it was may be there all the same.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub left: bool,
     /// What it depends on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<ResourceId>,

@@ -16,7 +16,7 @@ use stoa_machinery::{
 };
 use stoa_types::{
     Release, Resource, Run, Stack, Workflow, Workspace,
-    delivery::{Operation, ResourcePhase, RunPhase},
+    delivery::{Operation, RunPhase},
     labels,
 };
 use tokio_util::sync::CancellationToken;
@@ -196,8 +196,8 @@ fn excess_resources<'a>(resources: &'a [Resource], left: impl Iterator<Item = &'
     let is_excess = |resource: &&Resource| {
         let spec = &resource.spec;
         let of = (resource.namespace().unwrap_or_default(), spec.stack.clone(), spec.workspace.clone());
-        let is_destroyed = resource.status.as_ref().is_some_and(|status| status.phase == ResourcePhase::Destroyed);
-        is_destroyed && spec.release.zip(first.get(&of)).is_some_and(|(release, oldest)| release < *oldest)
+        let is_gone = resource.status.as_ref().is_some_and(|status| status.phase.is_gone());
+        is_gone && spec.release.zip(first.get(&of)).is_some_and(|(release, oldest)| release < *oldest)
     };
     resources.iter().filter(is_excess).collect()
 }

@@ -9,7 +9,7 @@ use stoa_machinery::{
     object::Object,
     strategy::{Admission, Strategy},
 };
-use stoa_types::{Resource, delivery::ResourcePhase};
+use stoa_types::Resource;
 
 use super::{check, records::Records};
 
@@ -77,7 +77,7 @@ impl Strategy for ResourceStrategy {
             Admission::Update { new, old, .. } if new.spec != old.spec || new.status != old.status => new.name_any(),
             Admission::Update { .. } => return Ok(()),
             Admission::Delete(old) => {
-                let is_gone = old.status.as_ref().is_some_and(|status| status.phase == ResourcePhase::Destroyed);
+                let is_gone = old.status.as_ref().is_some_and(|status| status.phase.is_gone());
                 if is_gone {
                     return Ok(());
                 }

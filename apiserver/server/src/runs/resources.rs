@@ -73,6 +73,7 @@ async fn record_resource(
     let phase = match result.filter(|_| !is_unheard) {
         None => ResourcePhase::Unknown,
         Some(result) => match result.outcome {
+            ResourceOutcome::Done if is_gone && result.left => ResourcePhase::Forgotten,
             ResourceOutcome::Done if is_gone => ResourcePhase::Destroyed,
             ResourceOutcome::Done if result.action == Action::Import => ResourcePhase::Imported,
             ResourceOutcome::Done => ResourcePhase::Applied,
@@ -122,7 +123,9 @@ async fn record_resource(
             // A resource that was gone before it was ever recorded leaves nothing to record; one that may be there does.
             let is_told = match phase {
                 ResourcePhase::Unknown => true,
-                ResourcePhase::Destroyed => result.is_some_and(|result| result.kubernetes.is_some()),
+                ResourcePhase::Destroyed | ResourcePhase::Forgotten => {
+                    result.is_some_and(|result| result.kubernetes.is_some())
+                }
                 ResourcePhase::Applied | ResourcePhase::Imported | ResourcePhase::Failed => !is_gone,
             };
             if !is_told {

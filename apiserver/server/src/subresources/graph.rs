@@ -119,7 +119,7 @@ impl Graph {
                     health: status.health,
                     release: spec.release,
                 };
-                (status.phase != ResourcePhase::Destroyed).then_some((node, spec.depends_on))
+                (!status.phase.is_gone()).then_some((node, spec.depends_on))
             })
             .collect();
         entries.sort_by(|(a, _), (b, _)| a.key().cmp(&b.key()));

@@ -96,7 +96,7 @@ pub struct CloudIdentity {
 /// What a Resource is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ResourceStatus {
-    /// What the last operation left behind: Applied, Imported, Destroyed, Failed or Unknown.
+    /// What the last operation left behind: Applied, Imported, Destroyed, Forgotten, Failed or Unknown.
     #[serde(default)]
     pub phase: ResourcePhase,
     /// How it fared then: Current, InProgress, Failed, Terminating or Unknown.
@@ -113,9 +113,19 @@ pub enum ResourcePhase {
     Imported,
     /// It was removed.
     Destroyed,
+    /// It is recorded no longer, and what it was may be there all the same: it is another deployment's, or in a cluster that
+    /// was given up.
+    Forgotten,
     /// The operation failed.
     Failed,
     /// Nobody knows.
     #[default]
     Unknown,
+}
+
+impl ResourcePhase {
+    /// Whether nothing is on record of the resource any more.
+    pub fn is_gone(self) -> bool {
+        matches!(self, Self::Destroyed | Self::Forgotten)
+    }
 }

@@ -57,6 +57,7 @@ impl Observer for Relay {
             kubernetes: result.kubernetes.map(convert::kubernetes_object),
             depends_on: result.depends_on.into_iter().map(|id| id.0).collect(),
             problem,
+            left: result.left,
         };
         tracing::debug!(resource = event.id, action = event.action, outcome = event.outcome, message = event.message);
         self.metrics.finished(&event.action, &event.outcome);

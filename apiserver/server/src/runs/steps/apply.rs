@@ -369,6 +369,7 @@ impl Conversation {
                 name: k.name,
                 uid: k.uid,
             }),
+            left: event.left,
             depends_on: event.depends_on.into_iter().map(ResourceId).collect(),
             health,
             verified,

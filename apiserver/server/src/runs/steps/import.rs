@@ -8,11 +8,7 @@ use stoa_engine::{
     Action, Plan, ResourceId,
     import::{Selected, Selection},
 };
-use stoa_types::{
-    Resource, Stack,
-    delivery::{Import, ResourcePhase},
-    reason,
-};
+use stoa_types::{Resource, Stack, delivery::Import, reason};
 
 use crate::runs::{Halt, execution::Execution, kusion, state::State, target::Target};
 
@@ -79,7 +75,7 @@ pub(super) async fn check(execution: &Execution, target: &Target, plan: &Plan) -
             continue;
         };
         let of = (resource.namespace().unwrap_or_default(), spec.stack.clone(), spec.workspace.clone());
-        let is_gone = resource.status.as_ref().is_some_and(|status| status.phase == ResourcePhase::Destroyed);
+        let is_gone = resource.status.as_ref().is_some_and(|status| status.phase.is_gone());
         if of != own && !is_gone {
             others.entry(of).or_default().push((uid, id));
         }

@@ -157,7 +157,9 @@ fn look(node: &Node) -> Option<(&'static str, &'static str)> {
         (ResourcePhase::Failed, _) | (_, "Failed") => Some(FAILED),
         (ResourcePhase::Unknown, _) => Some(UNKNOWN),
         (_, "InProgress" | "Terminating") => Some(PROGRESSING),
-        (ResourcePhase::Applied | ResourcePhase::Imported | ResourcePhase::Destroyed, _) => None,
+        (ResourcePhase::Applied | ResourcePhase::Imported | ResourcePhase::Destroyed | ResourcePhase::Forgotten, _) => {
+            None
+        }
     }
 }
 
