@@ -5,10 +5,8 @@
 
 use std::env;
 use std::fs;
-use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -238,24 +236,17 @@ fn dependencies() -> Result<()> {
 }
 
 fn each_crate_alone() -> Result<()> {
-    for name in packages()?.iter().filter_map(|package| package["name"].as_str()) {
-        eprintln!("{name}");
-        cargo(&["check", "--quiet", "--package", name])?;
-    }
-    Ok(())
-}
-
-/// What cargo knows of the packages of the workspace.
-fn packages() -> Result<Vec<serde_json::Value>> {
     let output = Command::new("cargo")
         .current_dir(paths::repository())
         .args(["metadata", "--no-deps", "--format-version=1"])
         .output();
-    let mut metadata: serde_json::Value = serde_json::from_slice(&output.context("running cargo")?.stdout)?;
-    match metadata["packages"].take() {
-        serde_json::Value::Array(packages) => Ok(packages),
-        _ => bail!("cargo metadata lists no packages"),
+    let metadata: serde_json::Value = serde_json::from_slice(&output.context("running cargo")?.stdout)?;
+    let packages = metadata["packages"].as_array().context("cargo metadata lists no packages")?;
+    for name in packages.iter().filter_map(|package| package["name"].as_str()) {
+        eprintln!("{name}");
+        cargo(&["check", "--quiet", "--package", name])?;
     }
+    Ok(())
 }
 
 /// The folder where cargo leaves what it has built.
@@ -273,60 +264,10 @@ fn benchmark(bed: &Path) -> Result<()> {
 const REAL: &[&str] =
     &["--features=stoa-runtime-kubernetes/cluster-tests,stoa-storage/etcd-tests,stoa-storage/s3-tests"];
 
-/// The programs of tests that wait for most of their time, such as until a lease is over. They run beside all others.
-const WAITING: [&str; 6] = ["boundaries", "crash", "remote", "replicas", "runners", "suspended"];
-
-/// Runs every test. What those that wait say is told when the others have ended.
+/// Runs every test.
 fn tests(work: &Path, bed: &Path, xtask: &Path) -> Result<()> {
-    let mut environment = environment(work, bed, xtask)?;
-    if env::var_os("RUST_TEST_THREADS").is_none() {
-        environment.push(("RUST_TEST_THREADS", test_threads().to_string()));
-    }
-    let environment = borrowed(&environment);
-    let command = |targets: &[&str]| {
-        let mut command = Command::new("cargo");
-        command.current_dir(paths::repository()).args(["test", "--workspace", "--no-fail-fast"]).args(REAL);
-        command.args(targets).envs(environment.iter().copied()).stdin(Stdio::null());
-        command
-    };
-    let named = |names: &[&str]| names.iter().map(|name| format!("--test={name}")).collect::<Vec<_>>();
-    let programs = test_programs()?;
-    let others: Vec<&str> = programs.iter().map(String::as_str).filter(|name| !WAITING.contains(name)).collect();
-    let (waiting, others) = (named(&WAITING), named(&others));
-    let told = work.join("waiting.log");
-    let log = fs::File::create(&told).with_context(|| format!("making {}", told.display()))?;
-    let mut beside = command(&waiting.iter().map(String::as_str).collect::<Vec<_>>());
-    let mut beside = beside.stdout(log.try_clone()?).stderr(log).spawn().context("running cargo")?;
-    let others = ["--lib", "--bins"].into_iter().chain(others.iter().map(String::as_str)).collect::<Vec<_>>();
-    let mut results = vec![command(&others).status()];
-    results.push(beside.wait());
-    std::io::copy(&mut fs::File::open(&told)?, &mut std::io::stdout()).context("telling what was tested beside")?;
-    results.push(command(&["--doc"]).status());
-    for status in results {
-        ensure!(status.context("running cargo")?.success(), "tests failed");
-    }
-    Ok(())
-}
-
-/// The names of all programs of tests in the workspace.
-fn test_programs() -> Result<Vec<String>> {
-    let packages = packages()?;
-    let targets = packages.iter().filter_map(|package| package["targets"].as_array()).flatten();
-    let tests = targets.filter(|target| target["kind"] == serde_json::json!(["test"]));
-    let mut names: Vec<String> = tests.filter_map(|target| target["name"].as_str()).map(str::to_owned).collect();
-    names.sort();
-    // Several packages have one called `conformance`.
-    names.dedup();
-    if let Some(missing) = WAITING.iter().find(|name| !names.iter().any(|known| known == *name)) {
-        bail!("there are no tests {missing:?} any more");
-    }
-    Ok(names)
-}
-
-/// How many tests of a program run side by side. Most of them wait for what another process does, so that one for each
-/// processor leaves a third of the machine idle.
-fn test_threads() -> usize {
-    2 * thread::available_parallelism().map_or(1, NonZero::get)
+    let environment = environment(work, bed, xtask)?;
+    execute(&[&["cargo", "test", "--workspace", "--no-fail-fast"], REAL].concat(), &borrowed(&environment))
 }
 
 /// What tests are told in the environment, the test bed's address above all:
