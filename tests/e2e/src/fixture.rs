@@ -119,13 +119,9 @@ pub struct Organization {
 impl Organization {
     /// Has the workspace lead to a cluster of this name by a kubeconfig in a Secret, after `others`, which are items of YAML.
     pub fn lead_to(&self, cluster: &str, kubeconfig: &str, others: &str) {
+        self.kubectl.apply_secret(&self.name, cluster, &[("kubeconfig", kubeconfig)]);
         self.kubectl.apply(&format!(
-            "apiVersion: v1
-kind: Secret
-metadata: {{name: {cluster}, namespace: {name}}}
-stringData: {{kubeconfig: {kubeconfig}}}
----
-apiVersion: platform.stoa.dev/v1alpha1
+            "apiVersion: platform.stoa.dev/v1alpha1
 kind: Workspace
 metadata: {{name: {name}}}
 spec:
@@ -135,19 +131,14 @@ spec:
 {others}    - {{name: {cluster}, kubeconfigSecretRef: {{namespace: {name}, name: {cluster}, key: kubeconfig}}}}
 ",
             name = self.name,
-            kubeconfig = Value::from(kubeconfig),
         ));
     }
 
     /// Has the endpoint told of its events of these types, which are items of YAML; the key is that of its Secret `hooks`.
     pub fn tell(&self, endpoint: &Endpoint, events: &str) {
+        self.kubectl.apply_secret(&self.name, "hooks", &[("key", KEY)]);
         self.kubectl.apply(&format!(
-            "apiVersion: v1
-kind: Secret
-metadata: {{name: hooks, namespace: {name}}}
-stringData: {{key: {KEY}}}
----
-apiVersion: platform.stoa.dev/v1alpha1
+            "apiVersion: platform.stoa.dev/v1alpha1
 kind: NotificationSink
 metadata: {{name: {name}}}
 spec:

@@ -1,5 +1,6 @@
 //! The servers that tests talk to.
 
+use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
 use std::fs::{self, File};
 use std::hash::BuildHasher as _;
@@ -88,6 +89,14 @@ impl Kubectl {
     /// Applies a YAML text.
     pub fn apply(&self, manifest: &str) {
         self.with_manifest("apply", manifest, |args| self.run(args));
+    }
+
+    /// Applies a Secret of these keys and values.
+    pub fn apply_secret(&self, namespace: &str, name: &str, values: &[(&str, &str)]) {
+        let values: BTreeMap<&str, &str> = values.iter().copied().collect();
+        let metadata = json!({"name": name, "namespace": namespace});
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": values});
+        self.apply(&secret.to_string());
     }
 
     /// Applies a YAML text by server-side apply, as a field manager that takes what others have.

@@ -11,7 +11,7 @@ pub use release::{Release, ReleaseSpec};
 pub use resource::{CloudIdentity, KubernetesIdentity, Resource, ResourcePhase, ResourceSpec, ResourceStatus};
 pub use run::{
     Approval, Decision, Import, ImportResource, KusionRelease, OnConflict, Operation, PlanStatus, PlanSummary,
-    Progress, PullRequestStatus, Requester, Run, RunPhase, RunResource, RunSource, RunSpec, RunStatus,
+    Progress, PullRequestStatus, Requester, Run, RunEnd, RunPhase, RunResource, RunSource, RunSpec, RunStatus,
 };
 pub use workflow::{
     ApprovalStep, HealthGate, PinnedVersion, ResolvedTemplate, RunCounts, RunStep, SelectedWave, Step, StepApproval,

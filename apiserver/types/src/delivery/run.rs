@@ -208,10 +208,37 @@ pub enum RunPhase {
     Canceled,
 }
 
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunEnd {
+    /// Well.
+    Succeeded,
+    /// Badly.
+    Failed,
+    /// It was stopped.
+    Canceled,
+}
+
 impl RunPhase {
+    /// How the run ended, if it has.
+    pub fn end(self) -> Option<RunEnd> {
+        match self {
+            Self::Succeeded => Some(RunEnd::Succeeded),
+            Self::Failed => Some(RunEnd::Failed),
+            Self::Canceled => Some(RunEnd::Canceled),
+            Self::Pending
+            | Self::Generating
+            | Self::Planning
+            | Self::AwaitingApproval
+            | Self::Applying
+            | Self::AwaitingMerge
+            | Self::Verifying => None,
+        }
+    }
+
     /// Whether the run has ended.
     pub fn is_terminal(self) -> bool {
-        matches!(self, Self::Succeeded | Self::Failed | Self::Canceled)
+        self.end().is_some()
     }
 }
 

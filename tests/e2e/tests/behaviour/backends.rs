@@ -131,15 +131,8 @@ spec: {{project: {name}, workspaces: [{backend}]}}
     // The key is exchanged, first at the service and then in the Secret.
     let first = bucket.secret_key.clone();
     bucket.exchange_key("second-key", "second-secret-of-the-tests");
-    kubectl.apply(&format!(
-        "apiVersion: v1
-kind: Secret
-metadata: {{name: backend-{backend}, namespace: stoa-system}}
-stringData: {{accessKey: {id}, secretKey: {key}}}
-",
-        id = bucket.access_key,
-        key = bucket.secret_key
-    ));
+    let keys = [("accessKey", &*bucket.access_key), ("secretKey", &*bucket.secret_key)];
+    kubectl.apply_secret("stoa-system", &format!("backend-{backend}"), &keys);
     organization.source.commit("apps/web/spec.yaml", &config_maps(&namespace, 2, "second"));
     assert_eq!(organization.succeed("web", "Apply", "")["status"]["release"], 2);
     assert!(state(&kubectl, name, &release(1)).contains("first"));

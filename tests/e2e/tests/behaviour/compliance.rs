@@ -127,9 +127,7 @@ subjects: [{{kind: ServiceAccount, name: reader, namespace: {name}}}]
         serde_json::from_str(&kubectl.run(&["config", "view", "--raw", "--minify", "--flatten", "--output=json"]))
             .unwrap();
     config["users"][0]["user"] = json!({"token": token.trim()});
-    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "edge", "namespace": name},
-        "stringData": {"kubeconfig": config.to_string()}});
-    kubectl.create(&secret.to_string());
+    kubectl.apply_secret(&name, "edge", &[("kubeconfig", &config.to_string())]);
     let access = json!({"namespace": name, "name": "edge", "key": "kubeconfig"});
     let object = json!({"namespace": name, "name": "apps"});
     let gitops = json!({

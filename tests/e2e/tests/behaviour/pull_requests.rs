@@ -55,14 +55,7 @@ fn gitea() -> Option<GiteaServer> {
 
 /// A Secret with what opens the server.
 fn secret(kubectl: &Kubectl, namespace: &str, gitea: &GiteaServer) {
-    kubectl.apply(&format!(
-        "apiVersion: v1
-kind: Secret
-metadata: {{name: forge, namespace: {namespace}}}
-stringData: {{username: {USER}, password: {token}}}
-",
-        token = gitea.token
-    ));
+    kubectl.apply_secret(namespace, "forge", &[("username", USER), ("password", &gitea.token)]);
 }
 
 #[test]

@@ -78,18 +78,10 @@ fn push_is_applied_at_once_when_a_webhook_tells_of_it_and_else_when_the_source_i
     let namespace = format!("{name}-web");
     let kubectl = cluster.kubectl();
     let first = scene.push("apps/web/spec.yaml", &config_maps(&namespace, 1, "a"));
+    kubectl.apply_secret(name, "git", &[("username", "bot"), ("password", PASSWORD)]);
+    kubectl.apply_secret(name, "hook", &[("token", TOKEN)]);
     kubectl.apply(&format!(
-        "apiVersion: v1
-kind: Secret
-metadata: {{name: git, namespace: {name}}}
-stringData: {{username: bot, password: {PASSWORD}}}
----
-apiVersion: v1
-kind: Secret
-metadata: {{name: hook, namespace: {name}}}
-stringData: {{token: {TOKEN}}}
----
-apiVersion: config.stoa.dev/v1alpha1
+        "apiVersion: config.stoa.dev/v1alpha1
 kind: Source
 metadata: {{name: hooked, namespace: {name}}}
 spec: {{remote: \"{url}\", ref: main, pollInterval: 1h, secretRef: {{name: git}}, webhook: {{secretRef: {{name: hook}}}}}}

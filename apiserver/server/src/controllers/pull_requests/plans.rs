@@ -11,7 +11,7 @@ use stoa_pulls::PullRequest;
 use stoa_types::{
     Run, Source, Stack,
     common::condition,
-    delivery::{Operation, RunPhase},
+    delivery::{Operation, RunEnd},
     labels, reason,
 };
 
@@ -153,22 +153,16 @@ fn run_of(source: &Source, pull: &PullRequest, commit: &str, stack: &Stack, work
 fn outcome(run: &Run) -> Outcome {
     let now = status(run);
     let failed = condition(&now.conditions, reason::FAILED).map(|failed| failed.message.clone());
-    match now.phase {
+    match now.phase.end() {
         // It is made anew once it is gone.
         _ if run.metadata.deletion_timestamp.is_some() => Outcome::Pending,
-        RunPhase::Succeeded => match now.plan {
+        Some(RunEnd::Succeeded) => match now.plan {
             Some(plan) => Outcome::Made { digest: plan.digest, summary: plan.summary },
             None => Outcome::Failed("the run made no plan".to_owned()),
         },
-        RunPhase::Failed => Outcome::Failed(failed.unwrap_or_else(|| "the run failed".to_owned())),
-        RunPhase::Canceled => Outcome::Failed(failed.unwrap_or_else(|| "the run was cancelled".to_owned())),
-        RunPhase::Pending
-        | RunPhase::Generating
-        | RunPhase::Planning
-        | RunPhase::AwaitingApproval
-        | RunPhase::Applying
-        | RunPhase::AwaitingMerge
-        | RunPhase::Verifying => Outcome::Pending,
+        Some(RunEnd::Failed) => Outcome::Failed(failed.unwrap_or_else(|| "the run failed".to_owned())),
+        Some(RunEnd::Canceled) => Outcome::Failed(failed.unwrap_or_else(|| "the run was cancelled".to_owned())),
+        None => Outcome::Pending,
     }
 }
 

@@ -56,43 +56,35 @@ struct Seen {
     before: Duration,
     /// Since when every look found it healthy, from the end of the first to the beginning of the last.
     healthy: Option<(Instant, Instant)>,
-    /// What is wrong, or why the last look found nothing out.
-    message: String,
-    /// Whether the last look found nothing out.
-    is_unseen: bool,
-    /// When the last look was over.
-    looked: Option<Instant>,
+    /// What the last look found, and when it was over.
+    last: Option<(Instant, Found)>,
 }
 
 impl Seen {
     /// Notes what a look found that began at `begin`.
-    fn note(&mut self, begin: Instant, unhealthy: Option<String>) {
+    fn note(&mut self, begin: Instant, found: Found) {
         let now = Instant::now();
-        (self.looked, self.is_unseen) = (Some(now), false);
-        match (unhealthy, &mut self.healthy) {
-            (Some(message), healthy) => {
-                *healthy = None;
-                (self.before, self.message) = (Duration::ZERO, message);
-            }
-            (None, Some((_, last))) => *last = begin,
-            (None, none) => *none = Some((now, now)),
+        match (&found, &mut self.healthy) {
+            (Found::Healthy, Some((_, last))) => *last = begin,
+            (Found::Healthy, none) => *none = Some((now, now)),
+            (Found::Unhealthy(_), healthy) => (self.before, *healthy) = (Duration::ZERO, None),
+            // What was seen before still counts, and the time since then does not.
+            (Found::Unseen(_), _) => (self.before, self.healthy) = (self.healthy_for(), None),
         }
-    }
-
-    /// Notes that a look found nothing out: what was seen before still counts, and the time since then does not.
-    fn note_unseen(&mut self, why: String) {
-        (self.looked, self.is_unseen, self.message) = (Some(Instant::now()), true, why);
-        self.before +=
-            self.healthy.take().map_or(Duration::ZERO, |(since, last)| last.saturating_duration_since(since));
+        self.last = Some((now, found));
     }
 
     /// As far as it was looked at: time after the last look does not count.
+    fn healthy_for(&self) -> Duration {
+        self.before + self.healthy.map_or(Duration::ZERO, |(since, last)| last.saturating_duration_since(since))
+    }
+
     fn gate(&self) -> Option<Gate> {
-        self.looked?;
-        Some(match self.healthy {
-            Some((since, last)) => Gate::Healthy(self.before + last.saturating_duration_since(since)),
-            None if self.is_unseen => Gate::Unseen(self.message.clone()),
-            None => Gate::Unhealthy(self.message.clone()),
+        let (_, found) = self.last.as_ref()?;
+        Some(match found {
+            Found::Healthy => Gate::Healthy(self.healthy_for()),
+            Found::Unhealthy(message) => Gate::Unhealthy(message.clone()),
+            Found::Unseen(why) => Gate::Unseen(why.clone()),
         })
     }
 }
@@ -147,7 +139,7 @@ impl Gates {
                 let seen = Seen { before: Duration::from_secs(noted.unwrap_or(0)), ..Seen::default() };
                 Watched { seen: Arc::new(Mutex::new(seen)), look: None }
             });
-            let is_fresh = there.seen.lock().looked.is_some_and(|looked| looked.elapsed() < every(gate));
+            let is_fresh = there.seen.lock().last.as_ref().is_some_and(|(looked, _)| looked.elapsed() < every(gate));
             if !is_fresh && there.look.as_ref().is_none_or(AbortOnDropHandle::is_finished) {
                 let names = usize::try_from(wave - 1).ok().and_then(|i| waves.get(&step.name)?.get(i));
                 let look = Look {
@@ -188,16 +180,12 @@ impl Look {
     /// Looks, notes what was seen, and has the workflow looked at.
     async fn note(self, seen: Arc<Mutex<Seen>>, poke: Poke) {
         let begin = Instant::now();
-        match self.look().await {
-            Ok(Found::Healthy) => seen.lock().note(begin, None),
-            Ok(Found::Unhealthy(message)) => seen.lock().note(begin, Some(message)),
-            Ok(Found::Unseen(why)) => seen.lock().note_unseen(why),
-            Err(error) => {
-                let (namespace, name) = queue::key_of(&self.workflow);
-                tracing::warn!(namespace, name, %error, "it is not seen whether a wave is healthy");
-                seen.lock().note_unseen(error.message().to_owned());
-            }
-        }
+        let found = self.look().await.unwrap_or_else(|error| {
+            let (namespace, name) = queue::key_of(&self.workflow);
+            tracing::warn!(namespace, name, %error, "it is not seen whether a wave is healthy");
+            Found::Unseen(error.message().to_owned())
+        });
+        seen.lock().note(begin, found);
         poke.look(queue::key_of(&self.workflow));
     }
 
@@ -284,6 +272,17 @@ enum Found {
     Unseen(String),
 }
 
+impl Found {
+    /// The same, with what is told of it in other words.
+    fn told(self, told: impl FnOnce(String) -> String) -> Self {
+        match self {
+            Self::Healthy => Self::Healthy,
+            Self::Unhealthy(message) => Self::Unhealthy(told(message)),
+            Self::Unseen(why) => Self::Unseen(told(why)),
+        }
+    }
+}
+
 /// A workspace, and a look at it.
 type LookIn<'a> = (&'a str, BoxFuture<'a, Result<Found, Halt>>);
 
@@ -304,12 +303,7 @@ async fn all(turns: &Semaphore, looks: Vec<LookIn<'_>>) -> Vec<Found> {
                 }
                 Err(_) => Found::Unhealthy("nothing was heard in time".to_owned()),
             };
-            let told = |message: String| format!("workspace {workspace}: {message}");
-            match found {
-                Found::Healthy => Found::Healthy,
-                Found::Unhealthy(message) => Found::Unhealthy(told(message)),
-                Found::Unseen(message) => Found::Unseen(told(message)),
-            }
+            found.told(|message| format!("workspace {workspace}: {message}"))
         }));
     }
     stream::iter(heard).buffered(AT_ONCE).collect().await
@@ -345,30 +339,27 @@ mod tests {
     async fn looks_that_take_long_count_from_the_end_of_the_first_to_the_beginning_of_the_last() {
         let mut seen = Seen { before: Duration::from_secs(100), ..Seen::default() };
         assert_eq!(seen.gate(), None, "nobody looked since the restart");
-        const BUSY: &str = "no function-runner has time";
-        let mut look = async |unhealthy: Option<&str>| {
+        let mut look = async |found: Found| {
             let begin = Instant::now();
             tokio::time::advance(Duration::from_secs(75)).await;
-            match unhealthy.map(str::to_owned) {
-                Some(why) if why == BUSY => seen.note_unseen(why),
-                unhealthy => seen.note(begin, unhealthy),
-            }
+            seen.note(begin, found);
             let gate = seen.gate();
             tokio::time::advance(Duration::from_secs(15)).await;
             gate
         };
+        let (broken, busy) = ("it broke".to_owned(), "no function-runner has time".to_owned());
         let healthy = |seconds: u64| Some(Gate::Healthy(Duration::from_secs(seconds)));
-        assert_eq!(look(None).await, healthy(100));
-        assert_eq!(look(None).await, healthy(115));
-        assert_eq!(look(None).await, healthy(205));
-        assert_eq!(look(Some("it broke")).await, Some(Gate::Unhealthy("it broke".to_owned())));
-        assert_eq!(look(None).await, healthy(0), "what was noted before does not count any more");
-        assert_eq!(look(None).await, healthy(15));
+        assert_eq!(look(Found::Healthy).await, healthy(100));
+        assert_eq!(look(Found::Healthy).await, healthy(115));
+        assert_eq!(look(Found::Healthy).await, healthy(205));
+        assert_eq!(look(Found::Unhealthy(broken.clone())).await, Some(Gate::Unhealthy(broken.clone())));
+        assert_eq!(look(Found::Healthy).await, healthy(0), "what was noted before does not count any more");
+        assert_eq!(look(Found::Healthy).await, healthy(15));
         // Nobody had the time to look: that counts for nothing, and neither does it begin anew.
-        assert_eq!(look(Some(BUSY)).await, Some(Gate::Unseen(BUSY.to_owned())));
-        assert_eq!(look(Some(BUSY)).await, Some(Gate::Unseen(BUSY.to_owned())));
-        assert_eq!(look(None).await, healthy(15));
-        assert_eq!(look(None).await, healthy(30));
-        assert_eq!(look(Some("it broke")).await, Some(Gate::Unhealthy("it broke".to_owned())));
+        assert_eq!(look(Found::Unseen(busy.clone())).await, Some(Gate::Unseen(busy.clone())));
+        assert_eq!(look(Found::Unseen(busy.clone())).await, Some(Gate::Unseen(busy.clone())));
+        assert_eq!(look(Found::Healthy).await, healthy(15));
+        assert_eq!(look(Found::Healthy).await, healthy(30));
+        assert_eq!(look(Found::Unhealthy(broken.clone())).await, Some(Gate::Unhealthy(broken.clone())));
     }
 }

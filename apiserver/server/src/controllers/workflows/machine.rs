@@ -14,8 +14,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use sha2::{Digest as _, Sha256};
 use stoa_engine::digest::hex;
 use stoa_types::delivery::{
-    Decision, RunCounts, RunPhase, RunStep, SelectedWave, Step, StepPhase, StepProgress, StepRun, StepStatus, Wave,
-    When, WorkflowStatus,
+    Decision, RunCounts, RunEnd, RunPhase, RunStep, SelectedWave, Step, StepPhase, StepProgress, StepRun, StepStatus,
+    Wave, When, WorkflowStatus,
 };
 
 use self::hooks::Place;
@@ -297,11 +297,11 @@ fn observe(step: &mut StepStatus, situation: &Situation<'_>) {
             }
             None => (run.phase, run.message) = (RunPhase::Canceled, "it was deleted before it ended".to_owned()),
         }
-        match run.phase {
-            RunPhase::Succeeded => counts.succeeded += 1,
-            RunPhase::Canceled if situation.is_ending => {}
-            phase if phase.is_terminal() => counts.failed += 1,
-            _ => {}
+        match run.phase.end() {
+            Some(RunEnd::Succeeded) => counts.succeeded += 1,
+            Some(RunEnd::Canceled) if situation.is_ending => {}
+            Some(RunEnd::Failed | RunEnd::Canceled) => counts.failed += 1,
+            None => {}
         }
     }
 }

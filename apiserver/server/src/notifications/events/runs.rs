@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use stoa_types::{
-    delivery::{Decision, Operation, PlanSummary, RunPhase},
+    delivery::{Decision, Operation, PlanSummary, RunEnd, RunPhase},
     reason,
 };
 
@@ -112,18 +112,11 @@ impl Told for Run {
         if let (RunPhase::AwaitingMerge, Some(pull)) = (status.phase, &status.pull_request) {
             marks.push(Mark::new(AWAITING_MERGE, pull.time).which(pull.number.to_string()));
         }
-        let ended = match status.phase {
-            RunPhase::Succeeded => Some(SUCCEEDED),
-            RunPhase::Failed => Some(FAILED),
-            RunPhase::Canceled => Some(CANCELED),
-            RunPhase::Pending
-            | RunPhase::Generating
-            | RunPhase::Planning
-            | RunPhase::AwaitingApproval
-            | RunPhase::Applying
-            | RunPhase::AwaitingMerge
-            | RunPhase::Verifying => None,
-        };
+        let ended = status.phase.end().map(|end| match end {
+            RunEnd::Succeeded => SUCCEEDED,
+            RunEnd::Failed => FAILED,
+            RunEnd::Canceled => CANCELED,
+        });
         marks.extend(ended.map(|ended| Mark::new(ended, status.completion_time)));
         marks
     }

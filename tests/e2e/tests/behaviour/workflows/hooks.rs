@@ -4,14 +4,7 @@ use super::*;
 
 /// Makes the Secret that hooks are signed with.
 fn key(kubectl: &Kubectl, organization: &Organization) {
-    kubectl.apply(&format!(
-        "apiVersion: v1
-kind: Secret
-metadata: {{name: hooks, namespace: {}}}
-stringData: {{key: {KEY}}}
-",
-        organization.name
-    ));
+    kubectl.apply_secret(&organization.name, "hooks", &[("key", KEY)]);
 }
 
 /// A run of `dev` with a hook before and one after it.
