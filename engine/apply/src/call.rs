@@ -193,12 +193,19 @@ impl Caller {
 
     async fn attempt(&self, planned: &PlannedAction, records: &[StateResource], told: &Told) -> ResourceResult {
         match planned.action {
-            Action::Forget => match &planned.owned_by {
-                Some(owner) => left(done(planned, None, None), left_alone(owner)),
-                None if planned.imported => left(done(planned, None, None), LEFT_AS_IMPORTED.to_owned()),
-                None if !planned.given_up.is_empty() => left(done(planned, None, None), left_in(&planned.given_up)),
-                None => done(planned, None, None),
-            },
+            Action::Forget => {
+                let why = match &planned.owned_by {
+                    Some(owner) => Some(left_alone(owner)),
+                    None if planned.imported => Some(LEFT_AS_IMPORTED.to_owned()),
+                    None if !planned.given_up.is_empty() => Some(left_in(&planned.given_up)),
+                    None => self.kept_as(planned, records.first()),
+                };
+                let forgotten = done(planned, None, None);
+                match why {
+                    Some(why) => left(forgotten, why),
+                    None => forgotten,
+                }
+            }
             Action::Import => {
                 let looked = retried(&self.stop, &Sensitive::default(), told, || look(&*self.runtime, planned)).await;
                 match looked {
@@ -208,9 +215,8 @@ impl Caller {
                     Err(error) => failed(planned, problem(&planned.id, &error, &Sensitive::default())),
                 }
             }
-            Action::Delete if let Some(kept) = self.kept_as(planned, records.first()) => {
-                let message = format!("it is the object of {kept}, which is wanted, and is left alone");
-                left(done(planned, None, None), message)
+            Action::Delete if let Some(why) = self.kept_as(planned, records.first()) => {
+                left(done(planned, None, None), why)
             }
             Action::Delete => match self.delete(records, &Sensitive::default(), told).await {
                 Ok(Deleted::Gone) => done(planned, None, None),
@@ -253,10 +259,11 @@ impl Caller {
         is_told.then(|| done(planned, Some(record), place))
     }
 
-    /// The other resource that has the object which is to be removed, as where two names of clusters lead to one server and
-    /// nobody could see that for the plan.
-    fn kept_as(&self, planned: &PlannedAction, prior: Option<&StateResource>) -> Option<ResourceId> {
-        self.values.of_uid(prior?.uid()?).filter(|kept| *kept != planned.id)
+    /// Why an object is left alone that has a wanted resource's id by now, or always had, as where two names of clusters
+    /// lead to one server and nobody could see that for the plan.
+    fn kept_as(&self, planned: &PlannedAction, prior: Option<&StateResource>) -> Option<String> {
+        let kept = self.values.of_uid(prior?.uid()?).filter(|kept| *kept != planned.id)?;
+        Some(format!("it is the object of {kept}, which is wanted, and is left alone"))
     }
 
     /// The cluster that a resource is in which is left as it is: it was found where it is wanted, perhaps under another name

@@ -48,6 +48,9 @@ async fn an_object_is_not_removed_for_its_old_id_after_a_run_that_was_cut_short(
         assert!(stack.apply(&changed).await.succeeded);
         assert!(stack.cloud.called(Operation::Delete).is_empty());
         assert_eq!(stack.cloud.live(NEW).unwrap()["type"], "b");
+        let forgotten = stack.keeper.result(OLD);
+        let why = format!("it is the object of {NEW}, which is wanted, and is left alone");
+        assert_eq!((forgotten.left, forgotten.message), (true, why));
         assert!(stack.plan(&changed).await.unwrap().plan.is_unchanged());
     }
 }
@@ -127,6 +130,7 @@ async fn what_was_made_anew_under_a_new_id_is_made_anew_under_the_old_one() {
     let outcome = stack.apply(&wanted).await;
     assert!(outcome.succeeded, "{outcome:?}");
     assert_eq!(stack.cloud.live(OLD).unwrap()["type"], "c");
+    assert!(!stack.keeper.result(NEW).left, "its object was removed for the new one");
     assert_eq!(stack.keeper.record(OLD).uid(), stack.cloud.live(OLD).unwrap()["metadata"]["uid"].as_str());
     assert!(stack.plan(&wanted).await.unwrap().plan.is_unchanged());
 }
