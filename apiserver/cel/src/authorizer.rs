@@ -3,7 +3,7 @@
 //! An answer may have to be asked for over the network, and evaluation never waits. So an evaluation that needs one
 //! that is not known ends, the question is asked, and the evaluation begins anew with the answer.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use super::{eval::Error, value::Value};
 
@@ -82,6 +82,26 @@ impl Check {
         }
     }
 
+    /// How long its texts are together, in bytes.
+    pub(super) fn size(&self) -> usize {
+        let Question {
+            verb,
+            group,
+            version,
+            resource,
+            subresource,
+            namespace,
+            name,
+            path,
+            field_selector,
+            label_selector,
+        } = &self.question;
+        [verb, group, version, resource, subresource, namespace, name, path, field_selector, label_selector]
+            .iter()
+            .map(|text| text.len())
+            .sum()
+    }
+
     /// `authorizer.requestResource`.
     pub(super) fn request_resource(&self) -> Self {
         Self { stage: Stage::Resource, question: self.request.clone(), request: self.request.clone() }
@@ -95,7 +115,7 @@ impl Check {
         answers: &Answers,
     ) -> Option<Result<Value<'a>, Error>> {
         let text = |index: usize| match args.get(index) {
-            Some(Value::String(text)) => Some(text.clone().into_owned()),
+            Some(Value::String(text)) => Some(text.to_string()),
             _ => None,
         };
         match (self.stage, method, args.len()) {
@@ -127,7 +147,7 @@ impl Check {
             }
             _ => return None,
         }
-        Some(Ok(Value::Authorizer(Box::new(self))))
+        Some(Ok(Value::Authorizer(Arc::new(self))))
     }
 
     fn decided<'a>(self, method: &str, answers: &Answers) -> Result<Value<'a>, Error> {

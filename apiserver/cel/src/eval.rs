@@ -4,7 +4,6 @@
 //! can hold up the server. Errors have the texts of cel-go, since policies' authors read those.
 
 use std::{
-    borrow::Cow,
     collections::{BTreeMap, HashMap},
     sync::Arc,
 };
@@ -16,10 +15,14 @@ use cel::common::ast::{
 use super::{
     Inputs, Limits, Variable,
     authorizer::{Answers, Check, Question},
-    functions::{self, Invocation},
-    operators, structs,
-    value::{Key, List, Map, Value},
+    budget::Budget,
+    functions::{self, Invocation, Patterns},
+    held, operators, structs,
+    value::{Key, List, Text, Value},
 };
+
+/// The longest sentence that says what is wrong, in bytes.
+const LONGEST_ERROR: usize = 4 << 10;
 
 /// Why there is no value.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,7 +39,10 @@ pub(super) enum Error {
 
 impl Error {
     pub(super) fn new(text: impl Into<String>) -> Self {
-        Self::Message(text.into())
+        let mut text = text.into();
+        // It may have what a user wrote in it, and goes wherever the value would have gone.
+        text.truncate(text.floor_char_boundary(LONGEST_ERROR));
+        Self::Message(text)
     }
 
     /// Whether it ends the whole evaluation: no other part of it can decide in spite of it.
@@ -55,6 +61,9 @@ impl Error {
 
 pub(super) type Outcome<'a> = Result<Value<'a>, Error>;
 
+/// What a loop goes through: items or keys; where it has two variables, indices or keys with what is there.
+type Items<'r, 'a> = Box<dyn Iterator<Item = (Value<'a>, Option<Value<'a>>)> + 'r>;
+
 /// One evaluation, or several that share variables and a budget.
 pub(super) struct Evaluation<'a> {
     inputs: &'a dyn Inputs,
@@ -65,7 +74,10 @@ pub(super) struct Evaluation<'a> {
     /// The variables that were evaluated, and how deep that went.
     known: HashMap<&'a str, (Outcome<'a>, usize)>,
     bindings: Vec<(&'a str, Outcome<'a>)>,
-    limits: Limits,
+    budget: Budget,
+    patterns: Patterns,
+    /// How many expressions may be evaluated, one for the other.
+    most: usize,
     /// How many expressions are being evaluated, one for the other.
     depth: usize,
     /// The deepest that was needed, as if nothing had been known.
@@ -76,24 +88,28 @@ impl<'a> Evaluation<'a> {
     pub(super) fn new(inputs: &'a dyn Inputs, answers: &'a Answers, variables: &'a [Variable], limits: Limits) -> Self {
         let visible = variables.len();
         let (known, bindings) = (HashMap::new(), Vec::new());
-        Self { inputs, answers, variables, visible, known, bindings, limits, depth: 0, deepest: 0 }
+        let (budget, most) = (Budget::new(limits.budget), limits.depth);
+        let patterns = Patterns::default();
+        Self { inputs, answers, variables, visible, known, bindings, budget, patterns, most, depth: 0, deepest: 0 }
     }
 
     /// What is left of the budget.
-    pub(super) fn budget(&mut self) -> &mut u64 {
-        &mut self.limits.budget
+    pub(super) fn budget(&mut self) -> &mut Budget {
+        &mut self.budget
     }
 
     /// The value of an expression.
     pub(super) fn value(&mut self, expr: &'a Expr) -> Outcome<'a> {
-        self.spend(1)?;
+        self.budget.spend(1)?;
         self.reach(1)?;
         self.depth += 1;
         let outcome = self.evaluate(expr);
         self.depth -= 1;
         // What is large costs wherever it comes from, a variable too: else a few steps could have it many times.
         if let Ok(value) = &outcome {
-            self.spend(value.size())?;
+            self.budget.spend(value.size())?;
+            // It may be the copy of one that is there.
+            held::room(0)?;
         }
         outcome
     }
@@ -116,21 +132,16 @@ impl<'a> Evaluation<'a> {
                 }
                 Ok(Value::list(items))
             }
-            Expr::Map(map) => Ok(Value::Map(Map::Made(Arc::new(self.entries(&map.entries)?)))),
+            Expr::Map(map) => Ok(Value::map(self.entries(&map.entries)?)),
             Expr::Struct(message) => structs::construct(&message.type_name, self.entries(&message.entries)?),
         }
-    }
-
-    fn spend(&mut self, steps: usize) -> Result<(), Error> {
-        self.limits.budget = self.limits.budget.checked_sub(steps as u64).ok_or(Error::OutOfBudget)?;
-        Ok(())
     }
 
     /// Notes that something so many levels deep is needed here. What is known already counts as what it took: a value
     /// is nested no deeper than that, and has to be walked and dropped.
     fn reach(&mut self, levels: usize) -> Result<(), Error> {
         self.deepest = self.deepest.max(self.depth + levels);
-        if self.deepest > self.limits.depth { Err(Error::TooDeep) } else { Ok(()) }
+        if self.deepest > self.most { Err(Error::TooDeep) } else { Ok(()) }
     }
 
     fn entries(&mut self, entries: &'a [IdedEntryExpr]) -> Result<BTreeMap<Key, Value<'a>>, Error> {
@@ -165,7 +176,7 @@ impl<'a> Evaluation<'a> {
             return Ok(Value::from(json));
         }
         if let Some(resource) = self.inputs.authorizer().filter(|_| name == "authorizer") {
-            return Ok(Value::Authorizer(Box::new(Check::new(resource.clone()))));
+            return Ok(Value::Authorizer(Arc::new(Check::new(resource.clone()))));
         }
         let type_name = functions::TYPES.iter().find(|known| **known == name);
         // What is not declared was refused when the expression was read.
@@ -198,7 +209,7 @@ impl<'a> Evaluation<'a> {
             Value::Struct(made) if select.test => Ok(Value::Bool(made.field(field).is_some())),
             Value::Struct(made) => made.field(field).ok_or_else(|| Error::no_such_key(field)),
             Value::Authorizer(check) if field == "requestResource" => {
-                Ok(Value::Authorizer(Box::new(check.request_resource())))
+                Ok(Value::Authorizer(Arc::new(check.request_resource())))
             }
             _ => Err(Error::no_such_overload()),
         }
@@ -236,15 +247,15 @@ impl<'a> Evaluation<'a> {
 
     fn comprehension(&mut self, loops: &'a ComprehensionExpr) -> Outcome<'a> {
         let range = self.value(&loops.iter_range.expr)?;
-        let items: Vec<(Value<'a>, Option<Value<'a>>)> = match (&range, &loops.iter_var2) {
-            (Value::List(list), None) => list.iter().map(|item| (item, None)).collect(),
-            (Value::Map(map), None) => map.keys().into_iter().map(|key| (key, None)).collect(),
+        // One by one: there may be loops in loops, all of them over something large.
+        let items: Items<'_, 'a> = match (&range, &loops.iter_var2) {
+            (Value::List(list), None) => Box::new(list.iter().map(|item| (item, None))),
+            (Value::Map(map), None) => Box::new(map.keys().map(|key| (key, None))),
             (Value::List(list), Some(_)) => {
-                list.iter().enumerate().map(|(index, item)| (Value::Int(index as i64), Some(item))).collect()
+                Box::new(list.iter().enumerate().map(|(index, item)| (Value::Int(index as i64), Some(item))))
             }
             (Value::Map(map), Some(_)) => {
-                let keys = map.keys().into_iter();
-                keys.zip(map.entries()).map(|(key, (_, value))| (key, Some(value))).collect()
+                Box::new(map.keys().zip(map.entries()).map(|(key, (_, value))| (key, Some(value))))
             }
             _ => return Err(Error::no_such_overload()),
         };
@@ -256,12 +267,7 @@ impl<'a> Evaluation<'a> {
         outcome
     }
 
-    fn iterate(
-        &mut self,
-        loops: &'a ComprehensionExpr,
-        depth: usize,
-        items: Vec<(Value<'a>, Option<Value<'a>>)>,
-    ) -> Outcome<'a> {
+    fn iterate(&mut self, loops: &'a ComprehensionExpr, depth: usize, items: Items<'_, 'a>) -> Outcome<'a> {
         for (first, second) in items {
             match self.value(&loops.loop_cond.expr) {
                 Ok(Value::Bool(false)) => break,
@@ -300,9 +306,9 @@ impl<'a> Evaluation<'a> {
         for arg in &call.args {
             args.push(self.value(&arg.expr)?);
         }
-        self.spend(args.iter().map(Value::size).sum())?;
+        self.budget.spend(args.iter().map(Value::size).sum())?;
         if call.target.is_none()
-            && let Some(outcome) = operators::apply(&call.func_name, &args)
+            && let Some(outcome) = operators::apply(&call.func_name, &args, &mut self.budget)
         {
             return outcome;
         }
@@ -310,13 +316,13 @@ impl<'a> Evaluation<'a> {
             && call.target.is_some()
         {
             let Value::Authorizer(check) = args.remove(0) else { return Err(Error::no_such_overload()) };
-            let outcome = check.call(&call.func_name, &args, self.answers);
+            let outcome = Arc::unwrap_or_clone(check).call(&call.func_name, &args, self.answers);
             return outcome.unwrap_or_else(|| Err(Error::no_such_overload()));
         }
         let receiver = call.target.is_some() && namespace.is_none();
         let invocation = Invocation { namespace, name: &call.func_name, receiver, args: &args };
-        self.spend(functions::cost(&invocation))?;
-        functions::call(&invocation)
+        self.budget.spend(functions::cost(&invocation))?;
+        functions::call(&invocation, &mut self.budget, &mut self.patterns)
     }
 
     /// Calls whose arguments are not all evaluated, or not before.
@@ -404,7 +410,7 @@ fn constant<'a>(literal: &'a LiteralValue) -> Value<'a> {
         LiteralValue::Double(value) => Value::Double(*value.inner()),
         LiteralValue::Int(value) => Value::Int(*value.inner()),
         LiteralValue::Null => Value::Null,
-        LiteralValue::String(value) => Value::String(Cow::Borrowed(value.inner())),
+        LiteralValue::String(value) => Value::String(Text::Borrowed(value.inner())),
         LiteralValue::UInt(value) => Value::Uint(*value.inner()),
     }
 }
@@ -416,7 +422,7 @@ pub(super) fn element<'a>(operand: &Value<'a>, index: &Value<'a>) -> Outcome<'a>
             let key = index.key().ok_or_else(Error::no_such_overload)?;
             map.get(&key).ok_or_else(|| match index {
                 Value::String(text) => Error::no_such_key(text),
-                _ => Error::no_such_key(functions::display(index)),
+                _ => Error::no_such_key(key),
             })
         }
         Value::List(list) => at(list, index),

@@ -1,26 +1,50 @@
-//! What Go's library reads otherwise than Rust's: durations and the parameters of URLs.
+//! What Go's library reads otherwise than Rust's: durations, the parameters of URLs and regular expressions.
 
 use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 
+pub use self::pattern::pattern;
+pub(crate) use self::pattern::translate;
+
+mod pattern;
+
+/// Why a text is no duration, as Go tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DurationError<'a> {
+    /// A number stands without a unit.
+    MissingUnit,
+    /// There is no such unit.
+    UnknownUnit(&'a str),
+    /// Anything else.
+    Invalid,
+}
+
 /// Reads a duration as Go's `time.ParseDuration` does: `1h15m30.5s`, `300ms`. A negative one is zero.
-pub fn parse_duration(text: &str) -> Option<Duration> {
+///
+/// # Errors
+///
+/// [`DurationError`], for the first thing that is wrong.
+pub fn parse_duration(text: &str) -> Result<Duration, DurationError<'_>> {
     let (negative, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, text.strip_prefix('+').unwrap_or(text)),
     };
     if rest == "0" {
-        return Some(Duration::ZERO);
+        return Ok(Duration::ZERO);
     }
     let mut seconds = 0.0;
     if rest.is_empty() {
-        return None;
+        return Err(DurationError::Invalid);
     }
+    let digits = |text: &str| text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let number: f64 = rest[..digits].parse().ok()?;
-        rest = &rest[digits..];
+        let mut end = digits(rest);
+        if rest[end..].starts_with('.') {
+            end += 1 + digits(&rest[end + 1..]);
+        }
+        let number: f64 = rest[..end].parse().map_err(|_| DurationError::Invalid)?;
+        rest = &rest[end..];
         let unit = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
         seconds += number
             * match &rest[..unit] {
@@ -30,12 +54,13 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
                 "s" => 1.0,
                 "m" => 60.0,
                 "h" => 3600.0,
-                _ => return None,
+                "" => return Err(DurationError::MissingUnit),
+                unknown => return Err(DurationError::UnknownUnit(unknown)),
             };
         rest = &rest[unit..];
     }
-    let duration = Duration::try_from_secs_f64(seconds).ok()?;
-    Some(if negative { Duration::ZERO } else { duration })
+    let duration = Duration::try_from_secs_f64(seconds).map_err(|_| DurationError::Invalid)?;
+    Ok(if negative { Duration::ZERO } else { duration })
 }
 
 /// The parameters in what stands after the `?` of a URL, in their order. A pair with a semicolon or a broken escape is none.
@@ -51,7 +76,7 @@ pub fn query(query: &str) -> Vec<(String, String)> {
 }
 
 /// Whether two hexadecimal digits follow each percent sign.
-fn is_escaped_well(text: &str) -> bool {
+pub fn is_escaped_well(text: &str) -> bool {
     let digits = |rest: &str| rest.len() >= 2 && rest.as_bytes()[..2].iter().all(u8::is_ascii_hexdigit);
     text.split('%').skip(1).all(digits)
 }
@@ -62,22 +87,26 @@ mod tests {
 
     #[test]
     fn durations_are_read_as_go_reads_them() {
+        use DurationError::{Invalid, MissingUnit, UnknownUnit};
         for (text, millis) in [
-            ("32s", Some(32_000)),
-            ("1m30s", Some(90_000)),
-            ("300ms", Some(300)),
-            ("1.5h", Some(5_400_000)),
-            (".5s", Some(500)),
-            ("0", Some(0)),
-            ("+2s", Some(2_000)),
-            ("-2s", Some(0)),
-            ("", None),
-            ("10", None),
-            ("s", None),
-            ("1d", None),
-            ("1s ", None),
-            ("1..5s", None),
-            ("99999999999999999999h", None),
+            ("32s", Ok(32_000)),
+            ("1m30s", Ok(90_000)),
+            ("300ms", Ok(300)),
+            ("1.5h", Ok(5_400_000)),
+            (".5s", Ok(500)),
+            ("0", Ok(0)),
+            ("+2s", Ok(2_000)),
+            ("-2s", Ok(0)),
+            ("", Err(Invalid)),
+            ("10", Err(MissingUnit)),
+            ("1h5", Err(MissingUnit)),
+            ("1.2.3s", Err(MissingUnit)),
+            ("s", Err(Invalid)),
+            (".", Err(Invalid)),
+            ("1d", Err(UnknownUnit("d"))),
+            ("1s ", Err(UnknownUnit("s "))),
+            ("1..5s", Err(MissingUnit)),
+            ("99999999999999999999h", Err(Invalid)),
         ] {
             assert_eq!(parse_duration(text), millis.map(Duration::from_millis), "{text:?}");
         }

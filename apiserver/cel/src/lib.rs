@@ -8,7 +8,8 @@
 //! `k8s.io/apiserver/pkg/admission/plugin/cel`, a health policy an object and its fields.
 //!
 //! Submodules: `eval` and `operators` are the language, `functions` the library, `value` what both work on, `structs`
-//! what mutations construct, `outcome` what comes out, `check` what is refused at once, `size` what is not even read.
+//! what mutations construct, `outcome` what comes out, `budget` what all of it is paid from, `held` what bounds its memory,
+//! `check` what is refused at once, `size` what is not even read.
 
 use std::{fmt, sync::Arc};
 
@@ -21,12 +22,14 @@ pub use self::outcome::Evaluated;
 pub use self::stack::{STACK, on_the_calling_thread, on_threads};
 
 mod authorizer;
+mod budget;
 mod check;
 mod eval;
 mod functions;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 pub mod go;
+mod held;
 mod operators;
 mod outcome;
 mod quantity;
@@ -215,7 +218,7 @@ fn run(batch: &Batch, inputs: &dyn Inputs, answers: &Answers, limits: Limits) ->
         };
         results.push(Some(outcome));
     }
-    Ok(Outcomes { results, budget: *evaluation.budget() })
+    Ok(Outcomes { results, budget: evaluation.budget().left() })
 }
 
 fn outcome<'a>(evaluation: &mut Evaluation<'a>, expression: &'a IdedExpr) -> Result<Evaluated, Error> {

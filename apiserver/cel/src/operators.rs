@@ -6,15 +6,17 @@ use cel::common::ast::operators as op;
 use jiff::SignedDuration;
 
 use super::{
+    budget::{Budget, fits},
     eval::{Error, Outcome, element},
+    held,
     value::Value,
 };
 
 /// Applies an operator; nothing when the name is none.
-pub(super) fn apply<'a>(name: &str, args: &[Value<'a>]) -> Option<Outcome<'a>> {
+pub(super) fn apply<'a>(name: &str, args: &[Value<'a>], budget: &mut Budget) -> Option<Outcome<'a>> {
     Some(match (name, args) {
-        (op::EQUALS, [a, b]) => Ok(Value::Bool(a.equals(b))),
-        (op::NOT_EQUALS, [a, b]) => Ok(Value::Bool(!a.equals(b))),
+        (op::EQUALS, [a, b]) => a.equals(b, budget).map(Value::Bool),
+        (op::NOT_EQUALS, [a, b]) => a.equals(b, budget).map(|equal| Value::Bool(!equal)),
         (op::LESS, [a, b]) => ordered(a, b, Ordering::is_lt),
         (op::LESS_EQUALS, [a, b]) => ordered(a, b, Ordering::is_le),
         (op::GREATER, [a, b]) => ordered(a, b, Ordering::is_gt),
@@ -33,7 +35,7 @@ pub(super) fn apply<'a>(name: &str, args: &[Value<'a>]) -> Option<Outcome<'a>> {
         (op::LOGICAL_NOT, [Value::Bool(a)]) => Ok(Value::Bool(!a)),
         (op::NEGATE | op::LOGICAL_NOT, [_]) => Err(Error::no_such_overload()),
         (op::INDEX, [operand, index]) => element(operand, index),
-        (op::IN, [item, Value::List(list)]) => Ok(Value::Bool(list.contains(item))),
+        (op::IN, [item, Value::List(list)]) => list.contains(item, budget).map(Value::Bool),
         (op::IN, [key, Value::Map(map)]) => Ok(Value::Bool(key.key().is_some_and(|key| map.get(&key).is_some()))),
         (op::IN, [_, _]) => Err(Error::no_such_overload()),
         _ => return None,
@@ -68,9 +70,13 @@ fn arithmetic<'a>(
 fn add<'a>(a: &Value<'a>, b: &Value<'a>) -> Outcome<'a> {
     let late = |_| Error::new("timestamp overflow");
     match (a, b) {
-        (Value::String(a), Value::String(b)) => Ok(Value::text([a.as_ref(), b.as_ref()].concat())),
-        (Value::Bytes(a), Value::Bytes(b)) => Ok(Value::Bytes([&**a, &**b].concat().into())),
-        (Value::List(a), Value::List(b)) => Ok(Value::list(a.iter().chain(b.iter()).collect())),
+        (Value::String(a), Value::String(b)) => fits(a.len() + b.len()).map(|()| Value::text([&**a, &**b].concat())),
+        (Value::Bytes(a), Value::Bytes(b)) => {
+            fits(a.len() + b.len()).map(|()| Value::Bytes([&**a, &**b].concat().into()))
+        }
+        (Value::List(a), Value::List(b)) => {
+            held::room(a.len() + b.len()).map(|()| Value::list(a.iter().chain(b.iter()).collect()))
+        }
         (Value::Duration(a), Value::Duration(b)) => a.checked_add(*b).map(Value::Duration).ok_or_else(overflow),
         (Value::Timestamp(time), Value::Duration(d)) | (Value::Duration(d), Value::Timestamp(time)) => {
             time.checked_add(*d).map(Value::Timestamp).map_err(late)

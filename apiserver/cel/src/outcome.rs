@@ -4,8 +4,8 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde_json::{Map as JsonMap, Value as Json};
 
 use super::{
+    budget::Budget,
     eval::Error,
-    functions::display,
     structs::{JSON_PATCH, OBJECT, Steps, Struct},
     value::{List, Map, Value},
 };
@@ -35,11 +35,11 @@ impl Evaluated {
     /// # Errors
     ///
     /// [`Error::OutOfBudget`]; [`Error::Message`] when a patch has what JSON has no form of.
-    pub(super) fn of(value: Value<'_>, budget: &mut u64) -> Result<Self, Error> {
+    pub(super) fn of(value: Value<'_>, budget: &mut Budget) -> Result<Self, Error> {
         let mut steps = Steps::new(budget);
         match value {
             Value::Bool(value) => Ok(Self::Bool(value)),
-            Value::String(text) => Ok(Self::Text(text.into_owned())),
+            Value::String(text) => Ok(Self::Text(text.to_string())),
             Value::Null => Ok(Self::Null),
             Value::Struct(made) if made.type_name == OBJECT => match misplaced(&made, &mut steps)? {
                 Some(text) => Ok(Self::Misplaced(text)),
@@ -100,7 +100,7 @@ fn operations(list: &List<'_>, steps: &mut Steps<'_>) -> Result<Evaluated, Error
 fn fields(made: &Struct<'_>, steps: &mut Steps<'_>) -> Result<JsonMap<String, Json>, Error> {
     steps.make(0)?;
     let mut object = JsonMap::new();
-    for (name, value) in &made.fields {
+    for (name, value) in made.fields.iter() {
         steps.make(name.len())?;
         object.insert(name.clone(), json(value, steps)?);
     }
@@ -124,9 +124,9 @@ fn json_of(value: &Value<'_>, steps: &mut Steps<'_>) -> Result<Json, Error> {
         Value::Int(value) => Json::from(*value),
         Value::Uint(value) => Json::from(*value),
         Value::Double(value) => Json::from(*value),
-        Value::String(text) => Json::from(text.as_ref()),
+        Value::String(text) => Json::from(&**text),
         Value::Bytes(bytes) => Json::from(BASE64_STANDARD.encode(bytes)),
-        Value::Duration(_) | Value::Timestamp(_) => Json::from(display(value)),
+        Value::Duration(_) | Value::Timestamp(_) => Json::from(steps.display(value)?),
         Value::List(List::Json(items)) => items.iter().map(|item| copy(item, steps)).collect::<Result<_, _>>()?,
         Value::List(List::Made(items)) => items.iter().map(|item| json(item, steps)).collect::<Result<_, _>>()?,
         Value::Map(Map::Json(map)) => copy_map(map, steps)?,

@@ -6,9 +6,11 @@
 use std::collections::BTreeMap;
 
 use super::{
+    budget::{Budget, Writer},
     eval::{Error, Outcome},
-    functions::display,
-    value::{Key, List, Map, Value},
+    functions::{display, show},
+    held::Held,
+    value::{Key, List, Map, Value, all},
 };
 
 /// The type of a mutation's operations.
@@ -24,10 +26,10 @@ const DEEPEST_OUTCOME: usize = 300;
 const LARGEST_OUTCOME: usize = 16 << 20;
 
 /// A value of a type that an expression named.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Struct<'a> {
     pub(super) type_name: &'a str,
-    pub(super) fields: BTreeMap<String, Value<'a>>,
+    pub(super) fields: Held<BTreeMap<String, Value<'a>>>,
 }
 
 /// Whether there is a type of that name.
@@ -52,7 +54,7 @@ pub(super) fn construct<'a>(type_name: &'a str, entries: BTreeMap<Key, Value<'a>
         }
         fields.insert(name, value);
     }
-    Ok(Value::Struct(Struct { type_name, fields }.into()))
+    Ok(Value::Struct(Struct { type_name, fields: Held::new(fields.len(), fields) }.into()))
 }
 
 impl<'a> Struct<'a> {
@@ -62,16 +64,34 @@ impl<'a> Struct<'a> {
     }
 
     /// Whether two values have the same type and content.
-    pub(super) fn equals(&self, other: &Self) -> bool {
-        self.type_name == other.type_name
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfBudget`].
+    pub(super) fn equals(&self, other: &Self, budget: &mut Budget) -> Result<bool, Error> {
+        Ok(self.type_name == other.type_name
             && self.fields.len() == other.fields.len()
-            && self.fields.iter().all(|(name, value)| other.fields.get(name).is_some_and(|other| value.equals(other)))
+            && all(self.fields.iter(), |(name, value)| {
+                budget.spend(1)?;
+                other.fields.get(name).map_or(Ok(false), |other| value.equals(other, budget))
+            })?)
     }
 
-    /// As people see it.
-    pub(super) fn show(&self) -> String {
-        let fields: Vec<_> = self.fields.iter().map(|(name, value)| format!("{name}: {}", display(value))).collect();
-        format!("{}{{{}}}", self.type_name, fields.join(", "))
+    /// Writes it as people see it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Writer::push`].
+    pub(super) fn show(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+        out.push(self.type_name)?;
+        out.push("{")?;
+        for (index, (name, value)) in self.fields.iter().enumerate() {
+            out.push(if index == 0 { "" } else { ", " })?;
+            out.push(name)?;
+            out.push(": ")?;
+            show(value, out)?;
+        }
+        out.push("}")
     }
 
     /// Collects what is wrong with the names of types in this value, which stands where `path` says.
@@ -83,7 +103,7 @@ impl<'a> Struct<'a> {
                 "unexpected type name {given:?}, expected {path:?}, which matches field name path from root Object type"
             ));
         }
-        for (name, value) in &self.fields {
+        for (name, value) in self.fields.iter() {
             mismatches_of(value, &format!("{path}.{name}"), steps, found)?;
         }
         Ok(())
@@ -108,7 +128,7 @@ fn mismatches_of(value: &Value<'_>, path: &str, steps: &mut Steps<'_>, found: &m
 
 /// What is left of a budget, for walks through values: a value may hold another many times over.
 pub(super) struct Steps<'b> {
-    budget: &'b mut u64,
+    budget: &'b mut Budget,
     /// How many bytes may still be made.
     room: usize,
     /// How many values the one that is made is in.
@@ -116,7 +136,7 @@ pub(super) struct Steps<'b> {
 }
 
 impl<'b> Steps<'b> {
-    pub(super) fn new(budget: &'b mut u64) -> Self {
+    pub(super) fn new(budget: &'b mut Budget) -> Self {
         Self { budget, room: LARGEST_OUTCOME, depth: 0 }
     }
 
@@ -126,8 +146,16 @@ impl<'b> Steps<'b> {
     ///
     /// [`Error::OutOfBudget`].
     pub(super) fn spend(&mut self, steps: usize) -> Result<(), Error> {
-        *self.budget = self.budget.checked_sub(steps as u64).ok_or(Error::OutOfBudget)?;
-        Ok(())
+        self.budget.spend(steps)
+    }
+
+    /// A value as people see it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`display`].
+    pub(super) fn display(&mut self, value: &Value<'_>) -> Result<String, Error> {
+        display(value, self.budget)
     }
 
     /// Makes a value that stands in another one.

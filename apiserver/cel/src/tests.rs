@@ -128,15 +128,20 @@ fn functions_of_strings() {
         "'abc-123'.matches('^[a-z]+-[0-9]+$') && 'abc-123'.find('[0-9]+') == '123'",
         "'a1b22'.findAll('[0-9]+') == ['1', '22'] && 'a1b22'.findAll('[0-9]', 1) == ['1']",
         "'a,b,c'.split(',') == ['a', 'b', 'c'] && ['a', 'b'].join('/') == 'a/b'",
+        "'a,b,c'.split(',', 2) == ['a', 'b,c'] && 'a,b'.split(',', 0) == [] && 'a,b'.split(',', -1) == ['a', 'b']",
+        "'aöc'.split('') == ['a', 'ö', 'c'] && 'aöc'.split('', 2) == ['a', 'öc'] && 'aöc'.split('', 3).size() == 3",
+        "'aöc'.split('', 9) == ['a', 'ö', 'c'] && 'aö'.split('', 1) == ['aö'] && ''.split('') == []",
         "'hello'.substring(1, 3) == 'el' && 'hello'.charAt(4) == 'o' && 'hello'.indexOf('l') == 2",
         "jsonpatch.escapeKey('k8s.io/my~label') == 'k8s.io~1my~0label'",
         "'hello'.lastIndexOf('l') == 3 && ' x '.trim() == 'x' && 'Ab'.lowerAscii() + 'Ab'.upperAscii() == 'abAB'",
         "'aaa'.replace('a', 'b') == 'bbb' && 'aaa'.replace('a', 'b', 1) == 'baa'",
         "'%s has %d of %.2f'.format(['web', 3, 1.5]) == 'web has 3 of 1.50'",
+        "!'größe'.matches('^\\\\w+$') && 'a-b'.matches('^[\\\\w-]{1,63}$') && '['.matches('^[[]$')",
         "size('größe') == 5 && string(1.5) == '1.5' && string(true) == 'true'",
     ]);
     fails("'abc'.substring(2, 9)", "index out of range: 9");
     fails("int('x')", "type conversion error from 'string' to 'int': \"x\"");
+    fails("duration('--5s')", "time: invalid duration \"--5s\"");
 }
 
 #[test]
@@ -148,6 +153,17 @@ fn functions_of_lists_and_sets() {
         "object.spec.names.distinct() == ['a', 'b'] && [[1], [2]].flatten() == [1, 2]",
     ]);
     fails("[].min()", "min called on empty list");
+}
+
+/// The float is equal to both integers, which are not equal: sorting by that alone can panic.
+#[test]
+fn numbers_that_are_next_to_one_another_are_sorted_by_all_digits() {
+    let numbers = ["9007199254740993", "9007199254740992.0", "9007199254740992"].repeat(33).join(", ");
+    hold(&[
+        "9007199254740993 == 9007199254740992.0 && 9007199254740992 == 9007199254740992.0",
+        &format!("[{numbers}].sort().slice(66, 99).all(n, type(n) == int && n == 9007199254740993)"),
+        "[2, 1.5, 1u, -3].sort() == [-3, 1, 1.5, 2] && [duration('2s'), duration('1s')].sort()[0] == duration('1s')",
+    ]);
 }
 
 #[test]
@@ -316,6 +332,169 @@ async fn what_is_large_costs_wherever_it_comes_from() {
     let batch = Batch { variables: Arc::default(), programs: Arc::new(vec![Some(compile(&source))]) };
     let outcome = evaluate(&batch, &Arc::new(inputs()), &Answers::new(), 1_000_000).await;
     assert_eq!(outcome.unwrap_err(), Interrupted::OutOfBudget);
+}
+
+const TOO_MANY: &str = "there are too many values in lists and maps";
+
+/// An evaluation that would go on for ever, or take all memory, has an end within its steps.
+#[track_caller]
+fn is_held_up(source: &str, budget: u64) {
+    let batch = Batch { variables: Arc::default(), programs: Arc::new(vec![Some(compile(source))]) };
+    match run(&batch, &inputs(), &Answers::new(), Limits { budget, depth: SHALLOW }) {
+        Err(interrupted) => assert_eq!(interrupted, Interrupted::OutOfBudget, "{source}"),
+        Ok(outcomes) => {
+            let error = outcomes.results[0].as_ref().unwrap().as_ref().expect_err(source);
+            let told = ["the string is too long", TOO_MANY];
+            assert!(told.iter().any(|told| error.ends_with(told)), "{source}: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_value_that_holds_another_many_times_costs_what_it_holds() {
+    for (twice, times) in [("[a, a]", 60), ("{'a': a, 'b': a}", 60), ("optional.of([a, a])", 60)] {
+        let many = format!("[1]{}", format!(".map(a, {twice})").repeat(times));
+        for telling in [
+            "a == a",
+            "a != a",
+            "a in [a]",
+            "[a].indexOf(a) == 0",
+            "[a].lastIndexOf(a) == 0",
+            "[a, a].distinct().size() == 1",
+            "sets.contains([a], [a])",
+            "sets.equivalent([a], [a])",
+            "sets.intersects([a], [a])",
+            "'%s'.format([a]) == ''",
+        ] {
+            is_held_up(&format!("{many}.exists(a, {telling})"), 50_000);
+        }
+    }
+}
+
+/// Expressions that make a text which is too long.
+#[track_caller]
+fn is_too_long(source: &str) {
+    let error = outcome_of(source).expect_err(source);
+    assert!(error.ends_with("resulted in error: the string is too long"), "{error}");
+}
+
+#[test]
+fn no_text_is_made_that_is_too_long() {
+    let long = "'x'".to_owned() + &".replace('x', 'xxxxxxxxxx')".repeat(6);
+    for telling in [
+        "(l + l + l + l + l + l + l + l + l) == ''",
+        "[l, l, l, l, l, l, l, l, l].join('') == ''",
+        "['', '', '', '', '', '', '', '', '', ''].join(l) == ''",
+        "'%s%s%s%s%s%s%s%s%s'.format([l, l, l, l, l, l, l, l, l]) == ''",
+        "'%s'.format([[l, l, l, l, l, l, l, l, l]]) == ''",
+        "[l, l, l, l, l, l, l, l, l].sum() == ''",
+        "strings.quote((l + l + l + l + l).replace('x', '\\n')) == ''",
+        "jsonpatch.escapeKey((l + l + l + l + l).replace('x', '~')) == ''",
+    ] {
+        is_too_long(&format!("cel.bind(l, {long}, {telling})"));
+    }
+    let many = "[['x'.replace('x', 'xxxxxxxxxxxxxxxxxxxx')]]".to_owned() + &".map(l, l + l)".repeat(19);
+    is_too_long(&format!("{many}.exists(l, l.join('') == '')"));
+    is_held_up(&format!("{many}.exists(l, [l, l, l].flatten().size() == 0)"), 1_000_000);
+}
+
+/// Of lists that are not too long there may be too many.
+#[test]
+fn there_is_room_for_so_many_values_at_once() {
+    let many = "[[1]]".to_owned() + &".map(l, l + l)".repeat(18);
+    // Those of an evaluation are gone after it.
+    hold(&[format!("{many}.exists(l, l.size() == 262144 && (l + l).size() == 524288)").as_str(); 8]);
+    for telling in [
+        "l + l + l + l == []",
+        "[l + l, l + l] == []",
+        "[l, l, l, l].flatten() == []",
+        "[l, l, l, l].sum() == []",
+        "[l.reverse(), l.sort(), l.slice(0, 262144), l + []] == []",
+        "{'a': l + l, 'b': l + l} == {}",
+        "optional.of(l + l).optMap(m, m + l).hasValue()",
+        "cel.bind(m, l + l, (m + l).size() > 0)",
+    ] {
+        let error = outcome_of(&format!("{many}.exists(l, {telling})")).expect_err(telling);
+        assert!(error.ends_with(TOO_MANY), "{telling}: {error}");
+    }
+    let long = "'x'".to_owned() + &".replace('x', 'xxxxxxxxxx')".repeat(6);
+    for (times, fits) in [(1, true), (2, false)] {
+        let parts = vec![long.as_str(); times].join(" + ");
+        assert_eq!(outcome_of(&format!("({parts}).split('').size() > 0")).is_ok(), fits, "{times}");
+    }
+    let maps = "[[1]]".to_owned() + &".map(l, l + l)".repeat(10);
+    let map = (0..1_100).map(|n| format!("{n}: 0")).collect::<Vec<_>>().join(", ");
+    let error = outcome_of(&format!("{maps}.exists(l, l.map(i, {{{map}}}) == [])")).unwrap_err();
+    assert!(error.ends_with(TOO_MANY), "{error}");
+}
+
+#[test]
+fn what_is_long_is_neither_copied_nor_looked_at_for_nothing() {
+    let long = "'x'".to_owned() + &".replace('x', 'xxxxxxxxxx')".repeat(6);
+    let many = "[[s]]".to_owned() + &".map(l, l + l)".repeat(16);
+    hold(&[
+        &format!("cel.bind(s, {long}, {many}.exists(l, l.size() == 65536))"),
+        &format!("cel.bind(s, {long}, s.lastIndexOf(s.substring(500000) + 'y') == -1)"),
+        "'größe größe'.lastIndexOf('ö') == 8 && 'größe größe'.lastIndexOf('größe', 5) == 0",
+        "'größe'.lastIndexOf('', 3) == 3 && 'größe'.lastIndexOf('e', 4) == 4 && 'ab'.lastIndexOf('b', 0) == -1",
+    ]);
+    is_held_up(&format!("cel.bind(s, {long}, {many}.exists(l, l.sort() == []))"), 1_000_000);
+    is_held_up(&format!("cel.bind(s, {long}, {many}.exists(l, l.min() == ''))"), 1_000_000);
+    let error = outcome_of(&format!("cel.bind(s, {long}, {{}}[s])")).unwrap_err();
+    assert!(error.len() < 8 << 10, "{} bytes", error.len());
+}
+
+#[tokio::test]
+async fn a_pattern_is_compiled_once_and_paid_for() {
+    let object = json!({ "many": (0..1_000).collect::<Vec<_>>() });
+    let inputs = Arc::new(Policy { object, ..Policy::default() });
+    for (telling, ends) in [
+        ("'abc'.matches('^[a-c]+$')", true),
+        ("'abc'.find('[a-c]') == 'a' && 'ab'.findAll('[a-c]') == ['a', 'b']", true),
+        ("'x'.matches('(') || true", true),
+        // No more are kept than these.
+        ("'x'.matches(string(i % 32)) || true", true),
+        ("'x'.matches(string(i % 33)) || true", false),
+        ("string(i).matches('^' + string(i) + '$')", false),
+        ("string(i).find(string(i)) != ''", false),
+        ("string(i).findAll(string(i)) != []", false),
+    ] {
+        let source = format!("object.many.all(i, {telling})");
+        let batch = Batch { variables: Arc::default(), programs: Arc::new(vec![Some(compile(&source))]) };
+        match evaluate(&batch, &inputs, &Answers::new(), 1_000_000).await {
+            Ok(outcomes) => {
+                assert_eq!(outcomes.results[0], Some(Ok(Evaluated::Bool(true))), "{source}");
+                assert!(ends && outcomes.budget > 900_000, "{source} leaves {}", outcomes.budget);
+            }
+            Err(interrupted) => assert!(!ends && interrupted == Interrupted::OutOfBudget, "{source}: {interrupted:?}"),
+        }
+    }
+    let long = "'x'".to_owned() + &".replace('x', 'xxxxxxxxxx')".repeat(5);
+    is_held_up(&format!("{long}.findAll('.*y|x').size() == 0"), 1_000_000);
+    let error = outcome_of(&format!("'x'.matches({long})")).unwrap_err();
+    assert!(error.ends_with("error parsing regexp: the pattern is too long"), "{error}");
+}
+
+#[test]
+fn a_pattern_costs_what_it_takes_to_compile() {
+    let long = "x".repeat(60_000);
+    for (pattern, costs) in [
+        ("^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", 1_000..1_200),
+        (r"(?i)^[a-z]\\S+$", 1_000..1_200),
+        (r"\\p{Lu}{2}", 1_200..1_300),
+        (r"[\\pL\\pN]{15}", 21_000..24_000),
+        // It becomes too large.
+        (r"[\\pL\\pN]{60}", 21_000..24_000),
+        (r"(?i)[!-\\x{10ffff}][\\Wa]", 41_000..120_000),
+        (&long, 900_000..1_000_000),
+    ] {
+        let source = format!("''.matches('{pattern}') || true");
+        let batch = Batch { variables: Arc::default(), programs: Arc::new(vec![Some(compile(&source))]) };
+        let Ok(outcomes) = run(&batch, &inputs(), &Answers::new(), WHOLE) else { panic!("{pattern}") };
+        assert_eq!(outcomes.results[0], Some(Ok(Evaluated::Bool(true))), "{pattern}");
+        let cost = BUDGET - outcomes.budget;
+        assert!(costs.contains(&cost), "{pattern} costs {cost}");
+    }
 }
 
 #[tokio::test]

@@ -2,13 +2,16 @@
 //!
 //! Objects stay the JSON that they are; a value refers into it, so that nothing is copied to look at a field.
 
-use std::{borrow::Cow, cmp::Ordering, collections::BTreeMap, net::IpAddr, sync::Arc};
+use std::{cmp::Ordering, collections::BTreeMap, fmt, net::IpAddr, ops::Deref, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value as Json;
 
 use super::{
     authorizer::Check,
+    budget::Budget,
+    eval::Error,
+    held::Held,
     quantity::Quantity,
     structs::{JSON_PATCH, OBJECT, Struct},
 };
@@ -21,7 +24,7 @@ pub(super) enum Value<'a> {
     Int(i64),
     Uint(u64),
     Double(f64),
-    String(Cow<'a, str>),
+    String(Text<'a>),
     Bytes(Arc<[u8]>),
     List(List<'a>),
     Map(Map<'a>),
@@ -33,22 +36,29 @@ pub(super) enum Value<'a> {
     Url(Arc<http::Uri>),
     Ip(IpAddr),
     Cidr(IpAddr, u8),
-    Authorizer(Box<Check>),
+    Authorizer(Arc<Check>),
     Struct(Arc<Struct<'a>>),
+}
+
+/// A string: of JSON or of an expression's source, or made by an expression. A copy takes no memory.
+#[derive(Clone, Debug)]
+pub(super) enum Text<'a> {
+    Borrowed(&'a str),
+    Made(Arc<str>),
 }
 
 /// A list: of JSON, or made by an expression.
 #[derive(Clone, Debug)]
 pub(super) enum List<'a> {
     Json(&'a [Json]),
-    Made(Arc<Vec<Value<'a>>>),
+    Made(Arc<Held<Vec<Value<'a>>>>),
 }
 
 /// A map: a JSON object, or made by an expression.
 #[derive(Clone, Debug)]
 pub(super) enum Map<'a> {
     Json(&'a serde_json::Map<String, Json>),
-    Made(Arc<BTreeMap<Key, Value<'a>>>),
+    Made(Arc<Held<BTreeMap<Key, Value<'a>>>>),
 }
 
 /// What a map may have as keys.
@@ -70,7 +80,7 @@ impl<'a> From<&'a Json> for Value<'a> {
                 (None, Some(uint)) => Self::Uint(uint),
                 (None, None) => Self::Double(number.as_f64().unwrap_or(f64::NAN)),
             },
-            Json::String(text) => Self::String(Cow::Borrowed(text)),
+            Json::String(text) => Self::String(Text::Borrowed(text)),
             Json::Array(items) => Self::List(List::Json(items)),
             Json::Object(map) => Self::Map(Map::Json(map)),
         }
@@ -78,12 +88,16 @@ impl<'a> From<&'a Json> for Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    pub(super) fn text(text: impl Into<String>) -> Self {
-        Self::String(Cow::Owned(text.into()))
+    pub(super) fn text(text: impl Into<Arc<str>>) -> Self {
+        Self::String(Text::Made(text.into()))
     }
 
     pub(super) fn list(items: Vec<Value<'a>>) -> Self {
-        Self::List(List::Made(Arc::new(items)))
+        Self::List(List::Made(Arc::new(Held::new(items.len(), items))))
+    }
+
+    pub(super) fn map(entries: BTreeMap<Key, Value<'a>>) -> Self {
+        Self::Map(Map::Made(Arc::new(Held::new(entries.len(), entries))))
     }
 
     /// The name of its type.
@@ -118,36 +132,73 @@ impl<'a> Value<'a> {
             Self::String(text) => text.len() / 10,
             Self::Bytes(bytes) => bytes.len() / 10,
             Self::List(list) => list.len() / 10,
+            Self::Map(map) => map.len() / 10,
+            Self::Url(url) => {
+                (url.authority().map_or(0, |host| host.as_str().len()) + url.path().len()) / 10
+                    + url.query().map_or(0, str::len) / 10
+            }
+            Self::Authorizer(check) => check.size() / 10,
             _ => 0,
         }
     }
 
-    /// Whether two values are equal; values of different kinds are not, numbers compare by what they mean.
-    pub(super) fn equals(&self, other: &Self) -> bool {
-        match (self, other) {
+    /// Whether two values are equal; values of different kinds are not, numbers compare by what they mean. What they
+    /// hold is paid for, a step for each value in them; that they are compared at all is the caller's to pay.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfBudget`].
+    pub(super) fn equals(&self, other: &Self, budget: &mut Budget) -> Result<bool, Error> {
+        Ok(match (self, other) {
             (Self::Null, Self::Null) => true,
             (Self::Bool(a), Self::Bool(b)) => a == b,
-            (Self::String(a), Self::String(b)) => a == b,
-            (Self::Bytes(a), Self::Bytes(b)) => a == b,
-            (Self::List(a), Self::List(b)) => a.len() == b.len() && a.iter().zip(b.iter()).all(|(a, b)| a.equals(&b)),
+            (Self::String(a), Self::String(b)) => {
+                a.len() == b.len() && {
+                    budget.spend(a.len() / 10)?;
+                    **a == **b
+                }
+            }
+            (Self::Bytes(a), Self::Bytes(b)) => {
+                a.len() == b.len() && {
+                    budget.spend(a.len() / 10)?;
+                    a == b
+                }
+            }
+            (Self::List(a), Self::List(b)) => {
+                a.len() == b.len()
+                    && all(a.iter().zip(b.iter()), |(a, b)| {
+                        budget.spend(1)?;
+                        a.equals(&b, budget)
+                    })?
+            }
             (Self::Map(a), Self::Map(b)) => {
-                a.len() == b.len() && a.entries().all(|(key, value)| b.get(&key).is_some_and(|b| value.equals(&b)))
+                a.len() == b.len()
+                    && all(a.entries(), |(key, value)| {
+                        budget.spend(1 + key.size())?;
+                        b.get(&key).map_or(Ok(false), |b| value.equals(&b, budget))
+                    })?
             }
             (Self::Duration(a), Self::Duration(b)) => a == b,
             (Self::Timestamp(a), Self::Timestamp(b)) => a == b,
             (Self::Optional(a), Self::Optional(b)) => match (a, b) {
-                (Some(a), Some(b)) => a.equals(b),
+                (Some(a), Some(b)) => {
+                    budget.spend(1)?;
+                    a.equals(b, budget)?
+                }
                 (None, None) => true,
                 (Some(_), None) | (None, Some(_)) => false,
             },
             (Self::Type(a), Self::Type(b)) => a == b,
             (Self::Quantity(a), Self::Quantity(b)) => a == b,
-            (Self::Url(a), Self::Url(b)) => a == b,
+            (Self::Url(a), Self::Url(b)) => {
+                budget.spend(self.size())?;
+                a == b
+            }
             (Self::Ip(a), Self::Ip(b)) => a == b,
             (Self::Cidr(a, n), Self::Cidr(b, m)) => (a, n) == (b, m),
-            (Self::Struct(a), Self::Struct(b)) => a.equals(b),
+            (Self::Struct(a), Self::Struct(b)) => a.equals(b, budget)?,
             (a, b) => compare_numbers(a, b) == Some(Ordering::Equal),
-        }
+        })
     }
 
     /// Which of two values comes first; nothing when they have no order.
@@ -162,6 +213,18 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// Which of two values comes first where several are sorted. A float may equal two large integers that are not
+    /// equal, which makes no order; here all digits count.
+    pub(super) fn order(&self, other: &Self) -> Option<Ordering> {
+        let digits = |value: &Self| match value {
+            Self::Int(value) => i128::from(*value),
+            Self::Uint(value) => i128::from(*value),
+            Self::Double(value) => *value as i128,
+            _ => 0,
+        };
+        self.compare(other).map(|ordering| ordering.then_with(|| digits(self).cmp(&digits(other))))
+    }
+
     /// The value as a key of a map, if it can be one.
     pub(super) fn key(&self) -> Option<Key> {
         match self {
@@ -169,10 +232,27 @@ impl<'a> Value<'a> {
             Self::Int(value) => Some(Key::Number(i128::from(*value))),
             Self::Uint(value) => Some(Key::Number(i128::from(*value))),
             Self::Double(value) if value.fract() == 0.0 && value.abs() < 1e18 => Some(Key::Number(*value as i128)),
-            Self::String(text) => Some(Key::String(text.clone().into_owned())),
+            Self::String(text) => Some(Key::String(text.to_string())),
             _ => None,
         }
     }
+}
+
+/// Whether something holds for all items, as far as they have to be looked at.
+///
+/// # Errors
+///
+/// Those of `holds`.
+pub(super) fn all<T>(
+    items: impl IntoIterator<Item = T>,
+    mut holds: impl FnMut(T) -> Result<bool, Error>,
+) -> Result<bool, Error> {
+    for item in items {
+        if !holds(item)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 fn compare_numbers(a: &Value<'_>, b: &Value<'_>) -> Option<Ordering> {
@@ -190,7 +270,42 @@ fn compare_numbers(a: &Value<'_>, b: &Value<'_>) -> Option<Ordering> {
     }
 }
 
+impl Deref for Text<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        match self {
+            Self::Borrowed(text) => text,
+            Self::Made(text) => text,
+        }
+    }
+}
+
+impl fmt::Display for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self)
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bool(value) => value.fmt(f),
+            Self::Number(number) => number.fmt(f),
+            Self::String(text) => text.fmt(f),
+        }
+    }
+}
+
 impl Key {
+    /// What it costs to go through it, in steps.
+    fn size(&self) -> usize {
+        match self {
+            Self::String(text) => text.len() / 10,
+            Self::Bool(_) | Self::Number(_) => 0,
+        }
+    }
+
     /// The text of a key that is one.
     pub(super) fn text(self) -> Option<String> {
         match self {
@@ -207,7 +322,7 @@ impl Key {
                 (Err(_), Ok(uint)) => Value::Uint(uint),
                 (Err(_), Err(_)) => Value::Double(*number as f64),
             },
-            Self::String(text) => Value::text(text.clone()),
+            Self::String(text) => Value::text(text.as_str()),
         }
     }
 }
@@ -231,8 +346,27 @@ impl<'a> List<'a> {
         (0..self.len()).map(|index| self.get(index).expect("below its length"))
     }
 
-    pub(super) fn contains(&self, value: &Value<'a>) -> bool {
-        self.iter().any(|item| item.equals(value))
+    /// Where the first value is that equals this one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfBudget`].
+    pub(super) fn position(&self, value: &Value<'a>, budget: &mut Budget) -> Result<Option<usize>, Error> {
+        for (index, item) in self.iter().enumerate() {
+            if item.equals(value, budget)? {
+                return Ok(Some(index));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether a value is in it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfBudget`].
+    pub(super) fn contains(&self, value: &Value<'a>, budget: &mut Budget) -> Result<bool, Error> {
+        Ok(self.position(value, budget)?.is_some())
     }
 }
 
@@ -260,10 +394,10 @@ impl<'a> Map<'a> {
     }
 
     /// The keys, in order.
-    pub(super) fn keys(&self) -> Vec<Value<'a>> {
+    pub(super) fn keys(&self) -> Box<dyn Iterator<Item = Value<'a>> + '_> {
         match self {
-            Self::Json(map) => map.keys().map(|key| Value::String(Cow::Borrowed(key))).collect(),
-            Self::Made(map) => map.keys().map(Key::value).collect(),
+            Self::Json(map) => Box::new(map.keys().map(|key| Value::String(Text::Borrowed(key)))),
+            Self::Made(map) => Box::new(map.keys().map(Key::value)),
         }
     }
 

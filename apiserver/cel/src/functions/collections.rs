@@ -4,9 +4,10 @@ use std::cmp::Ordering;
 
 use super::{
     super::{
+        budget::Budget,
         eval::{Error, Outcome},
-        operators,
-        value::{List, Value},
+        held, operators,
+        value::{List, Value, all},
     },
     Invocation,
 };
@@ -40,51 +41,28 @@ pub(super) fn cost(call: &Invocation<'_, '_>) -> usize {
     }
 }
 
-pub(super) fn call<'a>(call: &Invocation<'_, 'a>) -> Option<Outcome<'a>> {
+pub(super) fn call<'a>(call: &Invocation<'_, 'a>, budget: &mut Budget) -> Option<Outcome<'a>> {
     if call.namespace == Some("sets") {
         let [Value::List(a), Value::List(b)] = call.args else { return None };
-        let includes = |a: &List<'a>, b: &List<'a>| b.iter().all(|item| a.contains(&item));
-        return Some(Ok(Value::Bool(match call.name {
-            "contains" => includes(a, b),
-            "equivalent" => includes(a, b) && includes(b, a),
-            "intersects" => b.iter().any(|item| a.contains(&item)),
-            _ => return None,
-        })));
+        return sets(call.name, a, b, budget);
     }
     if call.namespace.is_some() || !call.receiver {
         return None;
     }
     let [Value::List(list), rest @ ..] = call.args else { return None };
     Some(match (call.name, rest) {
-        ("isSorted", []) => is_sorted(list),
-        ("sum", []) => sum(list),
-        ("min", []) => extreme(list, Ordering::Less, "min"),
-        ("max", []) => extreme(list, Ordering::Greater, "max"),
-        ("indexOf", [item]) => Ok(index(list.iter().position(|found| found.equals(item)))),
-        ("lastIndexOf", [item]) => {
-            Ok(index((0..list.len()).rev().find(|at| list.get(*at).is_some_and(|v| v.equals(item)))))
-        }
+        ("isSorted", []) => is_sorted(list, budget),
+        ("sum", []) => sum(list, budget),
+        ("min", []) => extreme(list, Ordering::Less, "min", budget),
+        ("max", []) => extreme(list, Ordering::Greater, "max", budget),
+        ("indexOf", [item]) => list.position(item, budget).map(index),
+        ("lastIndexOf", [item]) => last_position(list, item, budget).map(index),
         ("reverse", []) => Ok(Value::list(list.iter().rev().collect())),
-        ("distinct", []) => {
-            let mut kept: Vec<Value<'a>> = Vec::new();
-            for item in list.iter() {
-                if !kept.iter().any(|known| known.equals(&item)) {
-                    kept.push(item);
-                }
-            }
-            Ok(Value::list(kept))
-        }
-        ("flatten", []) => Ok(Value::list(
-            list.iter()
-                .flat_map(|item| match item {
-                    Value::List(inner) => inner.iter().collect(),
-                    other => vec![other],
-                })
-                .collect(),
-        )),
+        ("distinct", []) => distinct(list, budget),
+        ("flatten", []) => flatten(list, budget),
         ("first", []) => Ok(Value::Optional(list.get(0).map(Box::new))),
         ("last", []) => Ok(Value::Optional(list.len().checked_sub(1).and_then(|at| list.get(at)).map(Box::new))),
-        ("sort", []) => sort(list),
+        ("sort", []) => sort(list, budget),
         ("slice", [Value::Int(from), Value::Int(to)]) => slice(list, *from, *to),
         _ => return None,
     })
@@ -94,41 +72,96 @@ fn index<'a>(found: Option<usize>) -> Value<'a> {
     Value::Int(found.map_or(-1, |at| at as i64))
 }
 
-fn is_sorted<'a>(list: &List<'a>) -> Outcome<'a> {
+fn sets<'a>(name: &str, a: &List<'a>, b: &List<'a>, budget: &mut Budget) -> Option<Outcome<'a>> {
+    let mut includes = |a: &List<'a>, b: &List<'a>| all(b.iter(), |item| a.contains(&item, budget));
+    let holds = match name {
+        "contains" => includes(a, b),
+        "equivalent" => includes(a, b).and_then(|holds| Ok(holds && includes(b, a)?)),
+        "intersects" => all(b.iter(), |item| Ok(!a.contains(&item, budget)?)).map(|apart| !apart),
+        _ => return None,
+    };
+    Some(holds.map(Value::Bool))
+}
+
+fn last_position<'a>(list: &List<'a>, wanted: &Value<'a>, budget: &mut Budget) -> Result<Option<usize>, Error> {
+    for (index, item) in (0..list.len()).rev().zip(list.iter().rev()) {
+        if item.equals(wanted, budget)? {
+            return Ok(Some(index));
+        }
+    }
+    Ok(None)
+}
+
+fn distinct<'a>(list: &List<'a>, budget: &mut Budget) -> Outcome<'a> {
+    let mut kept: Vec<Value<'a>> = Vec::new();
+    for item in list.iter() {
+        if all(&kept, |known| Ok(!known.equals(&item, budget)?))? {
+            kept.push(item);
+        }
+    }
+    Ok(Value::list(kept))
+}
+
+fn flatten<'a>(list: &List<'a>, budget: &mut Budget) -> Outcome<'a> {
+    let mut flat = Vec::new();
+    for item in list.iter() {
+        match item {
+            Value::List(inner) => {
+                // The same list may be in it many times.
+                budget.spend(inner.len())?;
+                held::room(flat.len() + inner.len())?;
+                flat.extend(inner.iter());
+            }
+            other => flat.push(other),
+        }
+    }
+    Ok(Value::list(flat))
+}
+
+/// Compares two values and pays for what has to be read of them.
+fn compare(a: &Value<'_>, b: &Value<'_>, budget: &mut Budget) -> Result<Ordering, Error> {
+    budget.spend(a.size().min(b.size()))?;
+    a.compare(b).ok_or_else(Error::no_such_overload)
+}
+
+fn is_sorted<'a>(list: &List<'a>, budget: &mut Budget) -> Outcome<'a> {
     for (a, b) in list.iter().zip(list.iter().skip(1)) {
-        match a.compare(&b) {
-            None => return Err(Error::no_such_overload()),
-            Some(Ordering::Greater) => return Ok(Value::Bool(false)),
-            Some(Ordering::Less | Ordering::Equal) => {}
+        if compare(&a, &b, budget)? == Ordering::Greater {
+            return Ok(Value::Bool(false));
         }
     }
     Ok(Value::Bool(true))
 }
 
-fn sum<'a>(list: &List<'a>) -> Outcome<'a> {
+fn sum<'a>(list: &List<'a>, budget: &mut Budget) -> Outcome<'a> {
     let mut items = list.iter();
     let Some(first) = items.next() else { return Ok(Value::Int(0)) };
     items.try_fold(first, |sum, item| {
-        operators::apply(cel::common::ast::operators::ADD, &[sum, item])
+        // Texts and lists are copied for each that is added.
+        budget.spend(sum.size() + item.size())?;
+        operators::apply(cel::common::ast::operators::ADD, &[sum, item], budget)
             .unwrap_or_else(|| Err(Error::no_such_overload()))
     })
 }
 
-fn extreme<'a>(list: &List<'a>, wanted: Ordering, name: &str) -> Outcome<'a> {
+fn extreme<'a>(list: &List<'a>, wanted: Ordering, name: &str, budget: &mut Budget) -> Outcome<'a> {
     let mut items = list.iter();
     let first = items.next().ok_or_else(|| Error::new(format!("{name} called on empty list")))?;
-    items.try_fold(first, |best, item| match item.compare(&best) {
-        None => Err(Error::no_such_overload()),
-        Some(ordering) => Ok(if ordering == wanted { item } else { best }),
+    items.try_fold(first, |best, item| {
+        let found = compare(&item, &best, budget)?;
+        Ok(if found == wanted { item } else { best })
     })
 }
 
-fn sort<'a>(list: &List<'a>) -> Outcome<'a> {
+fn sort<'a>(list: &List<'a>, budget: &mut Budget) -> Outcome<'a> {
     let mut items: Vec<Value<'a>> = list.iter().collect();
-    if items.windows(2).any(|pair| pair[0].compare(&pair[1]).is_none()) {
-        return Err(Error::no_such_overload());
+    for pair in items.windows(2) {
+        compare(&pair[0], &pair[1], budget)?;
     }
-    items.sort_by(|a, b| a.compare(b).unwrap_or(Ordering::Equal));
+    // Paid for in advance: an order that an empty budget breaks off would be none.
+    let rounds = items.len().checked_ilog2().unwrap_or(0) as usize;
+    budget.spend(rounds * (items.len() / 10 + items.iter().map(Value::size).sum::<usize>()))?;
+    items.sort_by(|a, b| a.order(b).unwrap_or(Ordering::Equal));
     Ok(Value::list(items))
 }
 

@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{
     super::{
+        budget::{Budget, Writer},
         eval::{Error, Outcome},
         value::{List, Map, Value},
     },
@@ -38,7 +39,7 @@ pub(super) const NAMES: &[&str] = &[
     "orValue",
 ];
 
-pub(super) fn call<'a>(call: &Invocation<'_, 'a>) -> Option<Outcome<'a>> {
+pub(super) fn call<'a>(call: &Invocation<'_, 'a>, budget: &mut Budget) -> Option<Outcome<'a>> {
     if call.namespace == Some("optional") {
         return optional(call.name, call.args);
     }
@@ -61,7 +62,7 @@ pub(super) fn call<'a>(call: &Invocation<'_, 'a>) -> Option<Outcome<'a>> {
         ("uint", [value]) if !call.receiver => uint(value),
         ("double", [value]) if !call.receiver => double(value),
         ("bool", [value]) if !call.receiver => boolean(value),
-        ("string", [value]) if !call.receiver => string(value),
+        ("string", [value]) if !call.receiver => string(value, budget),
         ("bytes", [Value::String(text)]) if !call.receiver => Ok(Value::Bytes(text.as_bytes().into())),
         ("bytes", [Value::Bytes(bytes)]) if !call.receiver => Ok(Value::Bytes(bytes.clone())),
         ("timestamp", [Value::String(text)]) if !call.receiver => {
@@ -154,7 +155,7 @@ fn double<'a>(value: &Value<'a>) -> Outcome<'a> {
 fn boolean<'a>(value: &Value<'a>) -> Outcome<'a> {
     match value {
         Value::Bool(value) => Ok(Value::Bool(*value)),
-        Value::String(text) => match text.as_ref() {
+        Value::String(text) => match &**text {
             "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(Value::Bool(true)),
             "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(Value::Bool(false)),
             text => Err(unreadable("bool", text)),
@@ -163,7 +164,7 @@ fn boolean<'a>(value: &Value<'a>) -> Outcome<'a> {
     }
 }
 
-fn string<'a>(value: &Value<'a>) -> Outcome<'a> {
+fn string<'a>(value: &Value<'a>, budget: &mut Budget) -> Outcome<'a> {
     match value {
         Value::String(text) => Ok(Value::String(text.clone())),
         Value::Bytes(bytes) => {
@@ -173,7 +174,7 @@ fn string<'a>(value: &Value<'a>) -> Outcome<'a> {
         Value::List(_) | Value::Map(_) | Value::Null | Value::Optional(_) | Value::Type(_) | Value::Authorizer(_) => {
             Err(Error::no_such_overload())
         }
-        other => Ok(Value::text(display(other))),
+        other => display(other, budget).map(Value::text),
     }
 }
 
@@ -182,49 +183,87 @@ fn duration<'a>(text: &str) -> Outcome<'a> {
         Some(rest) => (true, rest),
         None => (false, text.strip_prefix('+').unwrap_or(text)),
     };
-    let parsed: Option<Duration> = crate::go::parse_duration(unsigned);
+    // There is one sign at most.
+    let parsed: Option<Duration> =
+        crate::go::parse_duration(unsigned).ok().filter(|_| !unsigned.starts_with(['+', '-']));
     let parsed = parsed.and_then(|duration| SignedDuration::try_from(duration).ok());
     let parsed = parsed.ok_or_else(|| Error::new(format!("time: invalid duration {text:?}")))?;
     Ok(Value::Duration(if negative { -parsed } else { parsed }))
 }
 
 /// A value as `string()` and `format()` show it.
-pub(in super::super) fn display(value: &Value<'_>) -> String {
+///
+/// # Errors
+///
+/// As for [`show`].
+pub(in super::super) fn display(value: &Value<'_>, budget: &mut Budget) -> Result<String, Error> {
+    let mut out = Writer::new(budget);
+    show(value, &mut out)?;
+    Ok(out.finish())
+}
+
+/// Writes a value as `string()` and `format()` show it, for a step.
+///
+/// # Errors
+///
+/// As for [`Writer::push`].
+pub(in super::super) fn show(value: &Value<'_>, out: &mut Writer<'_>) -> Result<(), Error> {
+    out.step()?;
     match value {
-        Value::Null => "null".to_owned(),
-        Value::Bool(value) => value.to_string(),
-        Value::Int(value) => value.to_string(),
-        Value::Uint(value) => value.to_string(),
-        Value::Double(value) => value.to_string(),
-        Value::String(text) => text.clone().into_owned(),
-        Value::Bytes(bytes) => std::str::from_utf8(bytes).map_or_else(|_| BASE64_STANDARD.encode(bytes), str::to_owned),
-        Value::List(list) => format!("[{}]", show_all(list)),
-        Value::Map(map) => show_map(map),
+        Value::Null => out.push("null"),
+        Value::Bool(value) => out.show(value),
+        Value::Int(value) => out.show(value),
+        Value::Uint(value) => out.show(value),
+        Value::Double(value) => out.show(value),
+        Value::String(text) => out.push(text),
+        Value::Bytes(bytes) => match std::str::from_utf8(bytes) {
+            Ok(text) => out.push(text),
+            Err(_) => out.push(&BASE64_STANDARD.encode(bytes)),
+        },
+        Value::List(list) => show_list(list, out),
+        Value::Map(map) => show_map(map, out),
         Value::Duration(duration) => {
             let seconds = format!("{}.{:09}", duration.as_secs().abs(), duration.subsec_nanos().abs());
-            let sign = if duration.is_negative() { "-" } else { "" };
-            format!("{sign}{}s", seconds.trim_end_matches('0').trim_end_matches('.'))
+            out.push(if duration.is_negative() { "-" } else { "" })?;
+            out.push(seconds.trim_end_matches('0').trim_end_matches('.'))?;
+            out.push("s")
         }
-        Value::Timestamp(time) => time.to_string(),
-        Value::Optional(Some(value)) => format!("optional({})", display(value)),
-        Value::Optional(None) => "optional.none()".to_owned(),
-        Value::Type(name) => (*name).to_owned(),
-        Value::Url(url) => url.to_string(),
-        Value::Ip(ip) => ip.to_string(),
-        Value::Cidr(ip, length) => format!("{ip}/{length}"),
-        Value::Quantity(quantity) => quantity.as_int().map_or(quantity.as_float().to_string(), |int| int.to_string()),
-        Value::Authorizer(check) => check.type_name().to_owned(),
-        Value::Struct(made) => made.show(),
+        Value::Timestamp(time) => out.show(time),
+        Value::Optional(Some(value)) => {
+            out.push("optional(")?;
+            show(value, out)?;
+            out.push(")")
+        }
+        Value::Optional(None) => out.push("optional.none()"),
+        Value::Type(name) => out.push(name),
+        Value::Url(url) => out.show(url),
+        Value::Ip(ip) => out.show(ip),
+        Value::Cidr(ip, length) => out.show(format_args!("{ip}/{length}")),
+        Value::Quantity(quantity) => match quantity.as_int() {
+            Some(int) => out.show(int),
+            None => out.show(quantity.as_float()),
+        },
+        Value::Authorizer(check) => out.push(check.type_name()),
+        Value::Struct(made) => made.show(out),
     }
 }
 
-fn show_all(list: &List<'_>) -> String {
-    list.iter().map(|item| display(&item)).collect::<Vec<_>>().join(", ")
+fn show_list(list: &List<'_>, out: &mut Writer<'_>) -> Result<(), Error> {
+    out.push("[")?;
+    for (index, item) in list.iter().enumerate() {
+        out.push(if index == 0 { "" } else { ", " })?;
+        show(&item, out)?;
+    }
+    out.push("]")
 }
 
-fn show_map(map: &Map<'_>) -> String {
-    let keys = map.keys().into_iter().map(|key| display(&key));
-    let entries: Vec<String> =
-        keys.zip(map.entries()).map(|(key, (_, value))| format!("{key}: {}", display(&value))).collect();
-    format!("{{{}}}", entries.join(", "))
+fn show_map(map: &Map<'_>, out: &mut Writer<'_>) -> Result<(), Error> {
+    out.push("{")?;
+    for (index, (key, value)) in map.entries().enumerate() {
+        out.push(if index == 0 { "" } else { ", " })?;
+        out.show(key)?;
+        out.push(": ")?;
+        show(&value, out)?;
+    }
+    out.push("}")
 }

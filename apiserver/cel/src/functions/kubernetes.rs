@@ -6,9 +6,10 @@ use http::Uri;
 
 use super::{
     super::{
+        budget::Budget,
         eval::{Error, Outcome},
         quantity::Quantity,
-        value::{Map, Value},
+        value::Value,
     },
     Invocation, display,
 };
@@ -50,7 +51,7 @@ pub(super) const NAMES: &[&str] = &[
     "masked",
 ];
 
-pub(super) fn call<'a>(call: &Invocation<'_, 'a>) -> Option<Outcome<'a>> {
+pub(super) fn call<'a>(call: &Invocation<'_, 'a>, budget: &mut Budget) -> Option<Outcome<'a>> {
     if call.namespace == Some("ip") {
         let ("isCanonical", [Value::String(text)]) = (call.name, call.args) else { return None };
         return Some(parse_ip(text).map(|ip| Value::Bool(ip.to_string() == **text)));
@@ -66,7 +67,7 @@ pub(super) fn call<'a>(call: &Invocation<'_, 'a>) -> Option<Outcome<'a>> {
         [Value::Quantity(quantity), rest @ ..] => on_quantity(call.name, **quantity, rest),
         [Value::Url(url), rest @ ..] => on_url(call.name, url, rest),
         [Value::Ip(ip)] => on_ip(call.name, *ip),
-        [Value::Cidr(ip, length), rest @ ..] => on_cidr(call.name, *ip, *length, rest),
+        [Value::Cidr(ip, length), rest @ ..] => on_cidr(call.name, *ip, *length, rest, budget),
         _ => None,
     }
 }
@@ -138,7 +139,7 @@ fn on_url<'a>(name: &str, url: &Uri, rest: &[Value<'a>]) -> Option<Outcome<'a>> 
                 found.entry(super::super::value::Key::String(key)).or_default().push(Value::text(value));
             }
             let lists = found.into_iter().map(|(key, values)| (key, Value::list(values))).collect();
-            Value::Map(Map::Made(Arc::new(lists)))
+            Value::map(lists)
         }
         _ => return None,
     }))
@@ -195,7 +196,7 @@ fn masked(ip: IpAddr, length: u8) -> IpAddr {
     }
 }
 
-fn on_cidr<'a>(name: &str, ip: IpAddr, length: u8, rest: &[Value<'a>]) -> Option<Outcome<'a>> {
+fn on_cidr<'a>(name: &str, ip: IpAddr, length: u8, rest: &[Value<'a>], budget: &mut Budget) -> Option<Outcome<'a>> {
     let has = |other: IpAddr| bits(other) == bits(ip) && masked(other, length) == masked(ip, length);
     Some(match (name, rest) {
         ("containsIP", [Value::Ip(other)]) => Ok(Value::Bool(has(*other))),
@@ -207,7 +208,7 @@ fn on_cidr<'a>(name: &str, ip: IpAddr, length: u8, rest: &[Value<'a>]) -> Option
         ("ip", []) => Ok(Value::Ip(ip)),
         ("masked", []) => Ok(Value::Cidr(masked(ip, length), length)),
         ("prefixLength", []) => Ok(Value::Int(i64::from(length))),
-        ("string", []) => Ok(Value::text(display(&Value::Cidr(ip, length)))),
+        ("string", []) => display(&Value::Cidr(ip, length), budget).map(Value::text),
         _ => return None,
     })
 }

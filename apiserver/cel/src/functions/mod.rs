@@ -6,12 +6,15 @@
 mod collections;
 mod convert;
 mod kubernetes;
+mod patterns;
 mod strings;
 mod time;
 
-pub(super) use convert::{TYPES, display};
+pub(super) use convert::{TYPES, display, show};
+pub(super) use patterns::Patterns;
 
 use super::{
+    budget::Budget,
     eval::{Error, Outcome},
     value::Value,
 };
@@ -28,11 +31,11 @@ pub(super) struct Invocation<'c, 'a> {
 }
 
 /// Calls a function.
-pub(super) fn call<'a>(invocation: &Invocation<'_, 'a>) -> Outcome<'a> {
-    convert::call(invocation)
-        .or_else(|| strings::call(invocation))
-        .or_else(|| collections::call(invocation))
-        .or_else(|| kubernetes::call(invocation))
+pub(super) fn call<'a>(invocation: &Invocation<'_, 'a>, budget: &mut Budget, patterns: &mut Patterns) -> Outcome<'a> {
+    convert::call(invocation, budget)
+        .or_else(|| strings::call(invocation, budget, patterns))
+        .or_else(|| collections::call(invocation, budget))
+        .or_else(|| kubernetes::call(invocation, budget))
         .or_else(|| time::call(invocation))
         .unwrap_or_else(|| Err(Error::no_such_overload()))
 }

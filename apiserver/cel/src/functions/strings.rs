@@ -1,13 +1,15 @@
 //! Functions of strings, regular expressions among them.
 
-use regex::{Regex, RegexBuilder};
+use regex::Regex;
 
 use super::{
     super::{
+        budget::{Budget, Writer, fits},
         eval::{Error, Outcome},
+        held,
         value::{List, Value},
     },
-    Invocation, display,
+    Invocation, Patterns, show,
 };
 
 pub(super) const NAMES: &[&str] = &[
@@ -33,43 +35,50 @@ pub(super) const NAMES: &[&str] = &[
     "escapeKey",
 ];
 
-/// The most memory that a compiled pattern may take, in bytes.
-const LARGEST_PATTERN: usize = 1 << 20;
-
-pub(super) fn call<'a>(call: &Invocation<'_, 'a>) -> Option<Outcome<'a>> {
+pub(super) fn call<'a>(call: &Invocation<'_, 'a>, budget: &mut Budget, patterns: &mut Patterns) -> Option<Outcome<'a>> {
     if let (Some("strings"), "quote", [Value::String(text)]) = (call.namespace, call.name, call.args) {
-        return Some(Ok(Value::text(format!("{text:?}"))));
+        return Some(quote(text, budget));
     }
     if let (Some("jsonpatch"), "escapeKey", [Value::String(key)]) = (call.namespace, call.name, call.args) {
-        return Some(Ok(Value::text(key.replace('~', "~0").replace('/', "~1"))));
+        return Some(escape_key(key));
     }
     if call.namespace.is_some() {
         return None;
     }
     if let ("matches", [Value::String(text), Value::String(pattern)]) = (call.name, call.args) {
-        return Some(compile(pattern).map(|pattern| Value::Bool(pattern.is_match(text))));
+        return Some(patterns.get(pattern, text, budget).map(|pattern| Value::Bool(pattern.is_match(text))));
     }
     if !call.receiver {
         return None;
     }
     if let ("join", [Value::List(list), rest @ ..]) = (call.name, call.args) {
-        return join(list, rest);
+        return join(list, rest, budget);
     }
     let [Value::String(text), rest @ ..] = call.args else { return None };
-    on_string(call.name, text, rest)
+    on_string(call.name, text, rest, budget, patterns)
 }
 
-fn on_string<'a>(name: &str, text: &str, rest: &[Value<'a>]) -> Option<Outcome<'a>> {
+fn on_string<'a>(
+    name: &str,
+    text: &str,
+    rest: &[Value<'a>],
+    budget: &mut Budget,
+    patterns: &mut Patterns,
+) -> Option<Outcome<'a>> {
     Some(match (name, rest) {
         ("contains", [Value::String(part)]) => Ok(Value::Bool(text.contains(&**part))),
         ("startsWith", [Value::String(part)]) => Ok(Value::Bool(text.starts_with(&**part))),
         ("endsWith", [Value::String(part)]) => Ok(Value::Bool(text.ends_with(&**part))),
         ("find", [Value::String(pattern)]) => {
-            compile(pattern).map(|pattern| Value::text(pattern.find(text).map_or("", |found| found.as_str())))
+            let pattern = patterns.get(pattern, text, budget);
+            pattern.map(|pattern| Value::text(pattern.find(text).map_or("", |found| found.as_str())))
         }
-        ("findAll", [Value::String(pattern)]) => find_all(text, pattern, usize::MAX),
+        ("findAll", [Value::String(pattern)]) => {
+            patterns.get(pattern, text, budget).and_then(|pattern| find_all(text, pattern, usize::MAX, budget))
+        }
         ("findAll", [Value::String(pattern), Value::Int(most)]) => {
-            find_all(text, pattern, usize::try_from(*most).unwrap_or(usize::MAX))
+            let most = usize::try_from(*most).unwrap_or(usize::MAX);
+            patterns.get(pattern, text, budget).and_then(|pattern| find_all(text, pattern, most, budget))
         }
         ("charAt", [Value::Int(index)]) => char_at(text, *index),
         ("indexOf", [Value::String(part)]) => Ok(index_of(text, part, 0)),
@@ -84,31 +93,30 @@ fn on_string<'a>(name: &str, text: &str, rest: &[Value<'a>]) -> Option<Outcome<'
         ("upperAscii", []) => Ok(Value::text(text.to_ascii_uppercase())),
         ("trim", []) => Ok(Value::text(text.trim())),
         ("reverse", []) => Ok(Value::text(text.chars().rev().collect::<String>())),
-        ("replace", [Value::String(from), Value::String(to)]) => replace(text, from, to, None),
+        ("replace", [Value::String(from), Value::String(to)]) => replace(text, from, to, None).map(Value::text),
         ("replace", [Value::String(from), Value::String(to), Value::Int(most)]) => {
-            replace(text, from, to, usize::try_from(*most).ok())
+            replace(text, from, to, usize::try_from(*most).ok()).map(Value::text)
         }
-        ("split", [Value::String(separator)]) => Ok(split(text, separator, usize::MAX)),
+        ("split", [Value::String(separator)]) => split(text, separator, usize::MAX, budget),
         ("split", [Value::String(separator), Value::Int(most)]) => {
-            Ok(split(text, separator, usize::try_from(*most).unwrap_or(usize::MAX)))
+            split(text, separator, usize::try_from(*most).unwrap_or(usize::MAX), budget)
         }
         ("substring", [Value::Int(from)]) => substring(text, *from, text.chars().count() as i64),
         ("substring", [Value::Int(from), Value::Int(to)]) => substring(text, *from, *to),
-        ("format", [Value::List(args)]) => format(text, args),
+        ("format", [Value::List(args)]) => format(text, args, budget),
         _ => return None,
     })
 }
 
-fn compile(pattern: &str) -> Result<Regex, Error> {
-    RegexBuilder::new(pattern)
-        .size_limit(LARGEST_PATTERN)
-        .build()
-        .map_err(|error| Error::new(format!("error parsing regexp: {error}")))
-}
-
-fn find_all<'a>(text: &str, pattern: &str, most: usize) -> Outcome<'a> {
-    let found = compile(pattern)?;
-    Ok(Value::list(found.find_iter(text).take(most).map(|found| Value::text(found.as_str())).collect()))
+fn find_all<'a>(text: &str, pattern: &Regex, most: usize, budget: &mut Budget) -> Outcome<'a> {
+    let mut all = Vec::new();
+    for found in pattern.find_iter(text).take(most) {
+        // The rest of the text may be looked at for each.
+        budget.spend(1 + (text.len() - found.start()) / 10)?;
+        held::room(all.len())?;
+        all.push(Value::text(found.as_str()));
+    }
+    Ok(Value::list(all))
 }
 
 fn out_of_range(index: i64) -> Error {
@@ -136,28 +144,49 @@ fn index_of<'a>(text: &str, part: &str, from: usize) -> Value<'a> {
 }
 
 fn last_index_of<'a>(text: &str, part: &str, to: usize) -> Value<'a> {
-    let found = text.char_indices().map(|(byte, _)| byte).chain([text.len()]).enumerate();
-    let last = found.take_while(|(index, _)| *index <= to).filter(|(_, byte)| text[*byte..].starts_with(part)).last();
-    Value::Int(last.map_or(-1, |(index, _)| index as i64))
+    let start = text.char_indices().nth(to).map_or(text.len(), |(byte, _)| byte);
+    let end = text.floor_char_boundary(start.saturating_add(part.len()));
+    Value::Int(text[..end].rfind(part).map_or(-1, |at| position(text, at)))
 }
 
-fn replace<'a>(text: &str, from: &str, to: &str, most: Option<usize>) -> Outcome<'a> {
+fn quote<'a>(text: &str, budget: &mut Budget) -> Outcome<'a> {
+    let mut out = Writer::new(budget);
+    out.push(&format!("{text:?}"))?;
+    Ok(Value::text(out.finish()))
+}
+
+fn escape_key<'a>(key: &str) -> Outcome<'a> {
+    replace(&replace(key, "~", "~0", None)?, "/", "~1", None).map(Value::text)
+}
+
+fn replace(text: &str, from: &str, to: &str, most: Option<usize>) -> Result<String, Error> {
     let count = text.matches(from).count().min(most.unwrap_or(usize::MAX));
-    if text.len().saturating_add(count.saturating_mul(to.len())) > super::super::LARGEST_STRING {
-        return Err(Error::new("the string is too long"));
-    }
-    Ok(Value::text(match most {
+    fits(text.len().saturating_add(count.saturating_mul(to.len())))?;
+    Ok(match most {
         Some(most) => text.replacen(from, to, most),
         None => text.replace(from, to),
-    }))
+    })
 }
 
-fn split<'a>(text: &str, separator: &str, most: usize) -> Value<'a> {
-    match (most, separator.is_empty()) {
-        (0, _) => Value::list(Vec::new()),
-        (_, true) if most == usize::MAX => Value::list(text.chars().map(|c| Value::text(c.to_string())).collect()),
-        _ => Value::list(text.splitn(most, separator).map(Value::text).collect()),
+fn split<'a>(text: &str, separator: &str, most: usize, budget: &mut Budget) -> Outcome<'a> {
+    let Some(singly) = most.checked_sub(1) else { return Ok(Value::list(Vec::new())) };
+    if !separator.is_empty() {
+        return collect(text.splitn(most, separator), budget);
     }
+    // Each character alone and then the rest, without the empty texts at both ends.
+    let end = text.char_indices().nth(singly).map_or(text.len(), |(byte, _)| byte);
+    let (characters, rest) = text.split_at(end);
+    collect(characters.split_inclusive(|_: char| true).chain(Some(rest).filter(|rest| !rest.is_empty())), budget)
+}
+
+fn collect<'t, 'a>(parts: impl Iterator<Item = &'t str>, budget: &mut Budget) -> Outcome<'a> {
+    let mut list = Vec::new();
+    for part in parts {
+        budget.spend(1)?;
+        held::room(list.len())?;
+        list.push(Value::text(part));
+    }
+    Ok(Value::list(list))
 }
 
 fn substring<'a>(text: &str, from: i64, to: i64) -> Outcome<'a> {
@@ -168,50 +197,51 @@ fn substring<'a>(text: &str, from: i64, to: i64) -> Outcome<'a> {
     Ok(Value::text(text.chars().skip(start).take(end - start).collect::<String>()))
 }
 
-fn join<'a>(list: &List<'a>, rest: &[Value<'a>]) -> Option<Outcome<'a>> {
+fn join<'a>(list: &List<'a>, rest: &[Value<'a>], budget: &mut Budget) -> Option<Outcome<'a>> {
     let separator = match rest {
         [] => "",
-        [Value::String(separator)] => separator,
+        [Value::String(separator)] => &**separator,
         _ => return None,
     };
-    let texts: Option<Vec<String>> = list
-        .iter()
-        .map(|item| match item {
-            Value::String(text) => Some(text.into_owned()),
-            _ => None,
-        })
-        .collect();
-    Some(texts.map(|texts| Value::text(texts.join(separator))).ok_or_else(Error::no_such_overload))
+    let mut out = Writer::new(budget);
+    let joined = list.iter().enumerate().try_for_each(|(index, item)| {
+        let Value::String(text) = item else { return Err(Error::no_such_overload()) };
+        out.push(if index == 0 { "" } else { separator })?;
+        out.push(&text)
+    });
+    Some(joined.map(|()| Value::text(out.finish())))
 }
 
 /// `%s`, `%d`, `%f`, `%e`, `%b`, `%o`, `%x` and `%X`, with a precision for `%f` and `%e`.
-fn format<'a>(template: &str, args: &List<'a>) -> Outcome<'a> {
-    let mut out = String::new();
+fn format<'a>(template: &str, args: &List<'a>, budget: &mut Budget) -> Outcome<'a> {
+    let mut out = Writer::new(budget);
     let mut next = 0;
     let mut rest = template;
     while let Some(at) = rest.find('%') {
-        out.push_str(&rest[..at]);
+        out.push(&rest[..at])?;
         rest = &rest[at + 1..];
         let verb_at = rest.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(rest.len());
         let precision = rest[..verb_at].trim_start_matches('.').parse::<usize>().unwrap_or(6).min(100);
         let verb = rest[verb_at..].chars().next().ok_or_else(|| Error::new("unexpected end of format string"))?;
         rest = &rest[verb_at + verb.len_utf8()..];
         if verb == '%' {
-            out.push('%');
+            out.push("%")?;
             continue;
         }
         let value = args.get(next).ok_or_else(|| Error::new(format!("index {next} out of range")))?;
         next += 1;
-        out.push_str(&one(verb, precision, &value)?);
+        match verb {
+            's' => show(&value, &mut out)?,
+            verb => out.push(&one(verb, precision, &value)?)?,
+        }
     }
-    out.push_str(rest);
-    Ok(Value::text(out))
+    out.push(rest)?;
+    Ok(Value::text(out.finish()))
 }
 
 fn one(verb: char, precision: usize, value: &Value<'_>) -> Result<String, Error> {
     let wrong = || Error::new(format!("could not convert argument of type {} for %{verb}", value.type_name()));
     Ok(match (verb, value) {
-        ('s', value) => display(value),
         ('d', Value::Int(value)) => value.to_string(),
         ('d', Value::Uint(value)) => value.to_string(),
         ('f', Value::Double(value)) => format!("{value:.precision$}"),

@@ -52,7 +52,8 @@ fn in_zone(time: Timestamp, zone: &str) -> Result<Zoned, Error> {
     let hours: i32 = hours.parse().map_err(|_| unknown())?;
     let minutes: i32 = minutes.parse().map_err(|_| unknown())?;
     let seconds = hours.saturating_mul(3600).saturating_add(minutes.saturating_mul(60));
-    let offset = jiff::tz::Offset::from_seconds(if negative { -seconds } else { seconds }).map_err(|_| unknown())?;
+    let seconds = if negative { seconds.saturating_neg() } else { seconds };
+    let offset = jiff::tz::Offset::from_seconds(seconds).map_err(|_| unknown())?;
     Ok(time.to_zoned(TimeZone::fixed(offset)))
 }
 

@@ -1,0 +1,90 @@
+//! What an evaluation may still spend, and the texts that are made of it.
+//!
+//! A value may hold another many times over, so whatever walks through values pays for each one it comes to, before it
+//! does: what takes a few steps to make may be a tree that no memory has room for.
+
+use std::fmt;
+
+use super::{LARGEST_STRING, eval::Error};
+
+/// The steps that are left.
+#[derive(Debug)]
+pub(super) struct Budget(u64);
+
+impl Budget {
+    /// So many steps.
+    pub(super) fn new(steps: u64) -> Self {
+        Self(steps)
+    }
+
+    /// How many steps are left.
+    pub(super) fn left(&self) -> u64 {
+        self.0
+    }
+
+    /// Takes so many steps.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfBudget`].
+    pub(super) fn spend(&mut self, steps: usize) -> Result<(), Error> {
+        self.0 = self.0.checked_sub(steps as u64).ok_or(Error::OutOfBudget)?;
+        Ok(())
+    }
+}
+
+/// Refuses a text of so many bytes if that is more than an expression may make.
+///
+/// # Errors
+///
+/// [`Error::Message`].
+pub(super) fn fits(bytes: usize) -> Result<(), Error> {
+    if bytes > LARGEST_STRING { Err(Error::new("the string is too long")) } else { Ok(()) }
+}
+
+/// A text that is made piece by piece, each paid for as it comes.
+#[derive(Debug)]
+pub(super) struct Writer<'b> {
+    budget: &'b mut Budget,
+    text: String,
+}
+
+impl<'b> Writer<'b> {
+    pub(super) fn new(budget: &'b mut Budget) -> Self {
+        Self { budget, text: String::new() }
+    }
+
+    /// Takes the step of coming to another value.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfBudget`].
+    pub(super) fn step(&mut self) -> Result<(), Error> {
+        self.budget.spend(1)
+    }
+
+    /// Adds a piece.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfBudget`]; [`Error::Message`] when the text becomes too long.
+    pub(super) fn push(&mut self, piece: &str) -> Result<(), Error> {
+        self.budget.spend(piece.len() / 10)?;
+        fits(self.text.len() + piece.len())?;
+        self.text.push_str(piece);
+        Ok(())
+    }
+
+    /// Adds something short as it shows itself.
+    ///
+    /// # Errors
+    ///
+    /// As for [`push`](Self::push).
+    pub(super) fn show(&mut self, shown: impl fmt::Display) -> Result<(), Error> {
+        self.push(&shown.to_string())
+    }
+
+    pub(super) fn finish(self) -> String {
+        self.text
+    }
+}
