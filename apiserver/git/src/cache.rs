@@ -1,14 +1,21 @@
 //! What a process keeps of repositories for later: made whole or not at all, so that one that is killed leaves nothing
 //! that the next one stumbles over.
+//!
+//! [`Folders`] has those of a process, and removes what nobody uses any more.
+
+mod folders;
 
 use std::fs;
 use std::io;
 use std::path::Path;
 
 use git2::{ErrorClass, ErrorCode, Repository};
+use tempfile::TempDir;
 
-/// What the names of things that are being made begin with.
-const UNFINISHED: &str = "new-";
+pub use self::folders::{Bounds, Folders, Kept};
+
+/// What the names of things begin with that no other process has a use for, such as those that are being made.
+pub const UNFINISHED: &str = "new-";
 
 /// Makes a file or folder, unless it is there. Several may do so at once: each makes its own, and one of them stays.
 ///
@@ -40,8 +47,25 @@ pub fn open_or_make_bare(path: &Path) -> Result<Repository, git2::Error> {
     Repository::open_bare(path)
 }
 
+/// Removes a folder, which is away at once for whoever makes it anew. Those who are at work in it fail.
+///
+/// # Errors
+///
+/// When it is not there, or cannot be removed.
+pub fn remove(path: &Path) -> io::Result<()> {
+    take_away(path)?.close()
+}
+
+/// Brings a folder to where nobody finds it, and from where it goes with what is returned, or with the next process.
+fn take_away(path: &Path) -> io::Result<TempDir> {
+    let around = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    let gone = tempfile::Builder::new().prefix(UNFINISHED).tempdir_in(around)?;
+    fs::rename(path, gone.path().join("gone"))?;
+    Ok(gone)
+}
+
 /// Removes what a process left that was killed: files that lock references and settings of the bare repositories below a
-/// folder, and what it had not finished making. Nobody else may use them at that time.
+/// folder, and folders that are [`UNFINISHED`]. Nobody else may use them at that time.
 ///
 /// # Errors
 ///

@@ -64,6 +64,15 @@ pub fn explain(err: &git2::Error, remote: &str, credentials: &Credentials) -> Ex
     Explanation { problem, message }
 }
 
+/// Whether an error of fetching or reading is one of what is kept here, in which no server has a part: it can be had again.
+pub fn is_here(err: &git2::Error) -> bool {
+    match err.class() {
+        ErrorClass::Odb | ErrorClass::Object | ErrorClass::Zlib | ErrorClass::Config => true,
+        ErrorClass::Reference => err.code() == ErrorCode::GenericError,
+        _ => false,
+    }
+}
+
 /// A URL without user and password.
 pub fn without_userinfo(remote: &str) -> String {
     let Some((scheme, rest)) = remote.split_once("://") else { return remote.to_owned() };
@@ -74,7 +83,8 @@ pub fn without_userinfo(remote: &str) -> String {
     }
 }
 
-fn scrub(message: &str, remote: &str, credentials: &Credentials) -> String {
+/// What somebody said about the repository at `remote`, with no credential in it.
+pub fn scrub(message: &str, remote: &str, credentials: &Credentials) -> String {
     let mut message = message.replace(remote, &without_userinfo(remote));
     for secret in credentials.secrets().filter(|secret| secret.len() >= 3) {
         message = message.replace(secret, "(sensitive)");

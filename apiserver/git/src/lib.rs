@@ -6,12 +6,16 @@
 mod auth;
 pub mod cache;
 mod error;
+mod local;
 #[cfg(feature = "testing")]
 pub mod testing;
 
 use std::{collections::BTreeMap, fmt, fs, io, path::Path, sync::Arc};
 
-pub use self::error::{Explanation, Problem, explain, without_userinfo};
+pub use self::{
+    error::{Explanation, Problem, explain, is_here, scrub, without_userinfo},
+    local::local_path,
+};
 
 /// What is shown to a Git server, and who it has to be: keys as in Secrets of the types `kubernetes.io/basic-auth`
 /// (`username`, `password`) and `kubernetes.io/ssh-auth` (`ssh-privatekey`), or `token`; `ssh-passphrase` opens the key,

@@ -31,6 +31,19 @@ pub use self::{
     ssh::SshServer,
 };
 
+/// Empties all files below a folder, as a machine may that lost its power.
+pub fn empty_files(folder: &Path) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            empty_files(&path);
+        } else {
+            std::fs::remove_file(&path).unwrap();
+            std::fs::write(&path, "").unwrap();
+        }
+    }
+}
+
 /// Serves the bare repositories in a folder; ends with the value.
 #[derive(Debug)]
 pub struct GitServer {
