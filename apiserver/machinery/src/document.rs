@@ -5,8 +5,6 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
 use sha2::{Digest, Sha512};
 
-use crate::status::ApiError;
-
 /// An encoded document.
 #[derive(Clone, Debug)]
 pub(crate) struct Document {
@@ -23,6 +21,11 @@ impl Document {
         Self { body: json.into(), hash }
     }
 
+    /// The same document with a line's end, as Go's encoder writes objects. It does not count for the hash.
+    pub(crate) fn with_line_end(self) -> Self {
+        Self { body: [&self.body[..], b"\n"].concat().into(), ..self }
+    }
+
     /// The same document in another form. The hash stays: responses vary by `Accept`.
     pub(crate) fn in_another_form(&self, body: Vec<u8>) -> Self {
         Self { body: body.into(), hash: self.hash.clone() }
@@ -30,23 +33,34 @@ impl Document {
 
     /// 200 with the document, or 304 when the client has it already.
     pub(crate) fn respond(&self, request: &HeaderMap, headers: &[(HeaderName, &str)]) -> Response<Bytes> {
-        let tag = format!("{:?}", self.hash);
-        let mut response = if matches_tag(request, &tag) {
-            plain(StatusCode::NOT_MODIFIED, "")
-        } else {
-            Response::new(self.body.clone())
-        };
-        set(&mut response, header::ETAG, &tag);
+        let whole = self.whole(headers);
+        if has_already(request, &self.tag()) { not_modified(whole) } else { whole }
+    }
+
+    /// 200 with the document.
+    pub(crate) fn whole(&self, headers: &[(HeaderName, &str)]) -> Response<Bytes> {
+        let mut response = Response::new(self.body.clone());
+        set(&mut response, header::ETAG, &self.tag());
         set(&mut response, header::VARY, "Accept");
         for (name, value) in headers {
-            // What is not sent has no type.
-            let of_content = matches!(*name, header::CONTENT_TYPE | header::LAST_MODIFIED);
-            if !of_content || response.status() != StatusCode::NOT_MODIFIED {
-                set(&mut response, name.clone(), value);
-            }
+            set(&mut response, name.clone(), value);
         }
         response
     }
+
+    fn tag(&self) -> String {
+        format!("{:?}", self.hash)
+    }
+}
+
+/// 304 instead of a document.
+pub(crate) fn not_modified(mut whole: Response<Bytes>) -> Response<Bytes> {
+    *whole.status_mut() = StatusCode::NOT_MODIFIED;
+    // What is not sent has no type.
+    for name in [header::CONTENT_TYPE, header::LAST_MODIFIED] {
+        whole.headers_mut().remove(name);
+    }
+    whole.map(|_| Bytes::new())
 }
 
 /// A response with a body of plain text, or with none.
@@ -66,14 +80,6 @@ pub(crate) fn not_found() -> Response<Bytes> {
     response
 }
 
-/// A failure as a `Status`.
-pub(crate) fn status(error: &ApiError) -> Response<Bytes> {
-    let mut response = Response::new(serde_json::to_vec(&error.0).expect("a Status serializes").into());
-    *response.status_mut() = StatusCode::from_u16(error.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    set(&mut response, header::CONTENT_TYPE, "application/json");
-    response
-}
-
 pub(crate) fn set(response: &mut Response<Bytes>, name: HeaderName, value: &str) {
     let value = HeaderValue::from_str(value).expect("headers of documents are made of visible ASCII");
     response.headers_mut().insert(name, value);
@@ -85,9 +91,10 @@ pub(crate) fn accept(headers: &HeaderMap) -> &str {
     if accept.is_empty() { "*/*" } else { accept }
 }
 
-fn matches_tag(request: &HeaderMap, tag: &str) -> bool {
-    let Some(wanted) = request.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok()) else { return false };
-    wanted.split(',').map(str::trim).any(|wanted| wanted == "*" || wanted.trim_start_matches("W/") == tag)
+/// Whether the client says by `If-None-Match` that it has what is under this tag.
+pub(crate) fn has_already(request: &HeaderMap, tag: &str) -> bool {
+    let Some(named) = request.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok()) else { return false };
+    named.split(',').map(str::trim).any(|named| named == "*" || named.trim_start_matches("W/") == tag)
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use serde_json::{Map, Value};
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{audit::Trail, auth::Authorizer};
 
@@ -83,11 +83,19 @@ pub struct RequestContext {
     warnings: Arc<Mutex<Vec<String>>>,
     annotations: Arc<Mutex<Annotations>>,
     waits: Arc<Waits>,
-    /// When what goes on after the answer has to end.
-    end: CancellationToken,
+    outlasting: Outlasting,
     /// What is recorded of the request, which has a context itself.
     trail: Weak<Trail>,
     internal: bool,
+}
+
+/// What goes on after its answer, and without its connection, such as a WebSocket.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outlasting {
+    /// When it has to end.
+    pub(crate) end: CancellationToken,
+    /// What there is of it.
+    pub(crate) tasks: TaskTracker,
 }
 
 /// How long a request waited for webhooks, in nanoseconds. Those that mutate are asked one after the other, those that
@@ -142,7 +150,7 @@ impl RequestContext {
             warnings: Arc::default(),
             annotations: Arc::default(),
             waits: Arc::default(),
-            end: CancellationToken::new(),
+            outlasting: Outlasting::default(),
             trail: Weak::new(),
             internal: false,
         }
@@ -186,13 +194,13 @@ impl RequestContext {
         &self.waits
     }
 
-    /// What goes on after the answer, such as a WebSocket, ends with `end`.
-    pub(crate) fn set_end(&mut self, end: CancellationToken) {
-        self.end = end;
+    /// What goes on after the answer is a part of this.
+    pub(crate) fn set_outlasting(&mut self, outlasting: &Outlasting) {
+        self.outlasting = outlasting.clone();
     }
 
-    pub(crate) fn end(&self) -> &CancellationToken {
-        &self.end
+    pub(crate) fn outlasting(&self) -> &Outlasting {
+        &self.outlasting
     }
 
     /// Has the request recorded in `trail`.

@@ -29,7 +29,7 @@ impl Row {
         let mut ages = Vec::new();
         for column in columns {
             text.push(',');
-            match cell(column.cell, object) {
+            match cell(column, object) {
                 Shown::Always(value) => {
                     let _ = write!(text, "{value}");
                 }
@@ -73,8 +73,8 @@ enum Shown {
     Age(Timestamp),
 }
 
-fn cell(cell: Cell, object: &Object) -> Shown {
-    Shown::Always(match cell {
+fn cell(column: &Column, object: &Object) -> Shown {
+    Shown::Always(match column.cell {
         Cell::Compute(compute) => compute(object),
         Cell::Path(path) => match object.get_path(path) {
             None => Value::Null,
@@ -84,12 +84,35 @@ fn cell(cell: Cell, object: &Object) -> Shown {
         },
         Cell::Age(path) => match object.get_path(path).and_then(Value::as_str) {
             None | Some("") => Value::from("<unknown>"),
-            Some(text) => match text.parse() {
-                Ok(since) => return Shown::Age(since),
-                Err(_) => Value::from("<invalid>"),
-            },
+            Some(text) => return age(text),
+        },
+        Cell::JsonPath(path) => match (column.kind, path.first(&object.0)) {
+            (_, None | Some(Value::Null)) => Value::Null,
+            ("date", Some(Value::String(text))) => return age(text),
+            (kind, Some(value)) => of_type(kind, value),
         },
     })
+}
+
+/// The time since a timestamp.
+fn age(timestamp: &str) -> Shown {
+    timestamp.parse().map_or_else(|_| Shown::Always("<invalid>".into()), Shown::Age)
+}
+
+/// A value as a column of a type shows it: anything as text, everything else only where the type is its own.
+///
+/// Follows `cellForJSONValue` in `k8s.io/apiextensions-apiserver/pkg/registry/customresource/tableconvertor`.
+fn of_type(kind: &str, value: &Value) -> Value {
+    match (kind, value) {
+        ("string", Value::String(_)) | ("boolean", Value::Bool(_)) | ("number", Value::Number(_)) => value.clone(),
+        ("string", other) => Value::from(other.to_string()),
+        ("integer", Value::Number(number)) => {
+            #[expect(clippy::cast_possible_truncation, reason = "Go cuts what is behind the point, too")]
+            let cut = || number.as_f64().map(|float| float as i64);
+            number.as_i64().or_else(cut).into()
+        }
+        _ => Value::Null,
+    }
 }
 
 /// A length of time in two or three digits, such as `5d3h`.
@@ -145,6 +168,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::json_path::JsonPath;
 
     #[test]
     fn durations_read_as_kubectl_prints_them() {
@@ -175,6 +199,31 @@ mod tests {
         ] {
             assert_eq!(Age::of(SignedDuration::from_secs(seconds)).to_string(), expected, "{seconds}");
         }
+    }
+
+    #[test]
+    fn columns_of_custom_resources_show_values_of_their_type() {
+        let spec =
+            json!({"text": "a", "whole": 3, "float": 2.5, "yes": true, "list": ["a"], "at": "2026-01-01T00:00:00Z"});
+        let object = Object(json!({"metadata": {"name": "web"}, "spec": spec}).as_object().unwrap().clone());
+        let shown = |kind: &'static str, field: &str| {
+            let path = Box::leak(Box::new(JsonPath::parse(&format!(".spec.{field}")).unwrap()));
+            let row = Row::new(&[Column::new("Any", Cell::JsonPath(path), "").kind(kind)], &object);
+            let mut out = Vec::new();
+            row.write(&mut out, "2026-01-01T00:05:00Z".parse().unwrap());
+            serde_json::from_slice::<Value>(&out).unwrap()[1].take()
+        };
+        for (kind, expected) in [
+            ("string", [json!("a"), json!("3"), json!("2.5"), json!("true"), json!("[\"a\"]"), json!(null)]),
+            ("integer", [json!(null), json!(3), json!(2), json!(null), json!(null), json!(null)]),
+            ("number", [json!(null), json!(3), json!(2.5), json!(null), json!(null), json!(null)]),
+            ("boolean", [json!(null), json!(null), json!(null), json!(true), json!(null), json!(null)]),
+            ("date", [json!("<invalid>"), json!(null), json!(null), json!(null), json!(null), json!(null)]),
+        ] {
+            let fields = ["text", "whole", "float", "yes", "list", "none"];
+            assert_eq!(fields.map(|field| shown(kind, field)), expected, "{kind}");
+        }
+        assert_eq!(shown("date", "at"), json!("5m"));
     }
 
     #[test]

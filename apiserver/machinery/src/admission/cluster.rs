@@ -19,6 +19,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::Attributes;
 use crate::{auth::chain, registry::ClusterNamespaces, status::ApiError};
 
 /// How long a request waits for configurations that have not been read yet; upstream's `timeToWaitForReady`.
@@ -122,6 +123,26 @@ pub trait Namespaces: fmt::Debug + Send + Sync + 'static {
 impl Namespaces for ClusterNamespaces {
     async fn namespace(&self, name: &str) -> Result<Arc<Namespace>, ApiError> {
         self.get(name).await?.ok_or_else(|| ApiError::not_found("", "namespaces", name))
+    }
+}
+
+/// The namespace of that name for a write that is in it.
+///
+/// Nothing when it is missing and a component of the server itself writes: such a write has to finish what a namespace
+/// left behind, and nobody selects its labels.
+///
+/// # Errors
+///
+/// As [`Namespaces::namespace`].
+pub(super) async fn namespace_of(
+    attributes: &Attributes<'_>,
+    name: &str,
+    namespaces: &dyn Namespaces,
+) -> Result<Option<Arc<Namespace>>, ApiError> {
+    match namespaces.namespace(name).await {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.code() == 404 && attributes.context.user.is_internal() => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

@@ -249,9 +249,10 @@ impl Metrics {
         self.condition_durations.with_label_values(&labels).observe(took.as_secs_f64());
     }
 
-    /// A webhook is not called because of its match conditions.
-    pub(super) fn excluded(&self, of: ConditionsOf<'_>, operation: Operation) {
-        self.condition_exclusions.with_label_values(&[of.name, of.kind, of.step, operation.as_str()]).inc();
+    /// A webhook is not called because of its match conditions. Upstream names the step otherwise here than where it
+    /// counts conditions and calls.
+    pub(super) fn excluded(&self, webhook: &str, step: Step, operation: Operation) {
+        self.condition_exclusions.with_label_values(&[webhook, "webhook", step.name(), operation.as_str()]).inc();
     }
 
     /// A validation came to an `action`: `allow`, `deny`, `audit` or `warn`; `problem` is what it said.

@@ -166,6 +166,13 @@ pub enum Sight {
     Object,
 }
 
+impl Sight {
+    /// What a plugin that has a say sees.
+    fn of(plugin: &dyn AdmissionPlugin) -> Self {
+        if plugin.reads_object() { Self::Object } else { Self::Request }
+    }
+}
+
 /// The plugins of a server, in the order in which they are asked.
 #[derive(Clone, Debug, Default)]
 pub struct Chain {
@@ -203,7 +210,7 @@ impl Chain {
     /// What the plugins that may change or refuse such writes before they are validated have to see of them.
     pub fn admits(&self, attributes: &Attributes<'_>) -> Sight {
         let asked = self.plugins.iter().filter(|plugin| plugin.admits(attributes));
-        asked.map(|plugin| if plugin.reads_object() { Sight::Object } else { Sight::Request }).max().unwrap_or_default()
+        asked.map(|plugin| Sight::of(&**plugin)).max().unwrap_or_default()
     }
 
     /// Whether any plugin may object to such writes.
@@ -217,16 +224,41 @@ impl Chain {
     ///
     /// The first refusal.
     pub async fn admit(&self, attributes: &Attributes<'_>, object: Option<&mut Object>) -> Result<bool, ApiError> {
+        self.admit_with(Sight::Object, attributes, object).await
+    }
+
+    /// Lets the plugins refuse an update that do not look at the object. What [`admits`](Self::admits) said may not hold
+    /// any more, and those that do get none.
+    ///
+    /// # Errors
+    ///
+    /// The first refusal.
+    pub async fn admit_request(&self, attributes: &Attributes<'_>) -> Result<(), ApiError> {
+        self.admit_with(Sight::Request, attributes, None).await.map(|_| ())
+    }
+
+    async fn admit_with(
+        &self,
+        sight: Sight,
+        attributes: &Attributes<'_>,
+        object: Option<&mut Object>,
+    ) -> Result<bool, ApiError> {
         let began = Instant::now();
-        let outcome = self.rounds(attributes, object).await;
+        let outcome = self.rounds(sight, attributes, object).await;
         self.metrics.step(Step::Admit, attributes.operation, outcome.is_err(), began.elapsed());
         outcome
     }
 
-    async fn rounds(&self, attributes: &Attributes<'_>, mut object: Option<&mut Object>) -> Result<bool, ApiError> {
+    async fn rounds(
+        &self,
+        sight: Sight,
+        attributes: &Attributes<'_>,
+        mut object: Option<&mut Object>,
+    ) -> Result<bool, ApiError> {
         let mut reinvocation = Reinvocation::default();
         loop {
-            for plugin in self.plugins.iter().filter(|plugin| plugin.admits(attributes)) {
+            let able = self.plugins.iter().filter(|plugin| Sight::of(&***plugin) <= sight);
+            for plugin in able.filter(|plugin| plugin.admits(attributes)) {
                 let began = Instant::now();
                 let outcome = plugin.admit(attributes, object.as_deref_mut(), &mut reinvocation).await;
                 let took = began.elapsed();

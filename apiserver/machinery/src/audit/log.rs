@@ -144,17 +144,19 @@ struct Turned {
     size: u64,
 }
 
-fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+/// Opens a file to write at its end, and says how large it is.
+fn open(path: &Path) -> io::Result<(File, u64)> {
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        fs::create_dir_all(folder)?;
+    }
+    let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
+    let size = file.metadata()?.len();
+    Ok((file, size))
 }
 
 impl Turned {
     fn open(options: LogOptions) -> io::Result<Self> {
-        if let Some(folder) = options.path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            fs::create_dir_all(folder)?;
-        }
-        let file = open(&options.path)?;
-        let size = file.metadata()?.len();
+        let (file, size) = open(&options.path)?;
         Ok(Self { options, file, size })
     }
 
@@ -176,9 +178,13 @@ impl Turned {
     fn turn(&mut self, now: Timestamp) -> io::Result<()> {
         let (stem, extension) = self.name_parts();
         let stamp = now.strftime(STAMP);
-        fs::rename(&self.options.path, self.options.path.with_file_name(format!("{stem}-{stamp}{extension}")))?;
-        self.file = open(&self.options.path)?;
-        self.size = 0;
+        let old = self.options.path.with_file_name(format!("{stem}-{stamp}{extension}"));
+        match fs::rename(&self.options.path, old) {
+            // Somebody took it away, or no new one could be opened the last time.
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+        (self.file, self.size) = open(&self.options.path)?;
         if let Err(error) = self.remove_old(now) {
             tracing::warn!(%error, "old audit logs could not be removed");
         }

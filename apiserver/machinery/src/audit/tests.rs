@@ -101,3 +101,29 @@ fn a_full_log_is_turned_over_and_the_oldest_go() {
             && names.contains(&"audit-notes.log".to_owned())
     );
 }
+
+#[test]
+fn a_log_whose_file_was_taken_away_begins_a_new_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("logs/audit.log");
+    let options = LogOptions { path: path.clone(), max_megabytes: 1, ..LogOptions::default() };
+    let log = LogFile::open(options).unwrap();
+    let line = vec![b'x'; 700 << 10];
+    let begins_anew = |why: &str| {
+        assert!(log.write(line.clone()), "{why}");
+        assert_eq!(fs::read(&path).unwrap(), line, "{why}");
+    };
+    begins_anew("opened");
+    fs::remove_file(&path).unwrap();
+    begins_anew("removed");
+    fs::rename(&path, folder.path().join("elsewhere")).unwrap();
+    begins_anew("moved away");
+    fs::remove_dir_all(folder.path().join("logs")).unwrap();
+    begins_anew("removed with its folder");
+    // Nothing can be opened for a while.
+    fs::remove_dir_all(folder.path().join("logs")).unwrap();
+    fs::write(folder.path().join("logs"), "no folder").unwrap();
+    assert!(!log.write(line.clone()));
+    fs::remove_file(folder.path().join("logs")).unwrap();
+    begins_anew("openable again");
+}

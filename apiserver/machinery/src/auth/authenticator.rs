@@ -159,13 +159,13 @@ impl<A: Authenticator> Authenticator for OrAnonymous<A> {
     }
 }
 
-/// The token of an `Authorization: Bearer` header, if there is one.
-pub(crate) fn bearer_token(headers: &HeaderMap) -> Option<&str> {
-    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?.trim();
-    let (scheme, token) = value.split_once(' ')?;
+/// The token of an `Authorization: Bearer` header, if there is one. One that is no text is a token too, though nobody's.
+pub(crate) fn bearer_token(headers: &HeaderMap) -> Option<String> {
+    let value = String::from_utf8_lossy(headers.get(header::AUTHORIZATION)?.as_bytes());
+    let (scheme, token) = value.trim().split_once(' ')?;
     // What follows a second blank is ignored, as upstream ignores it.
     let token = token.split(' ').next().unwrap_or_default();
-    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then(|| token.to_owned())
 }
 
 #[cfg(test)]
@@ -222,15 +222,17 @@ mod tests {
 
     #[test]
     fn bearer_tokens_are_found_as_upstream_finds_them() {
-        let check = |value: &'static str| {
+        let check = |value: &[u8]| {
             let mut headers = HeaderMap::new();
-            headers.insert(header::AUTHORIZATION, value.parse().unwrap());
-            bearer_token(&headers).map(str::to_owned)
+            headers.insert(header::AUTHORIZATION, http::HeaderValue::from_bytes(value).unwrap());
+            bearer_token(&headers)
         };
-        assert_eq!(check("Bearer abc").as_deref(), Some("abc"));
-        assert_eq!(check(" bearer abc extra").as_deref(), Some("abc"));
-        assert_eq!(check("Bearer "), None);
-        assert_eq!(check("Basic abc"), None);
-        assert_eq!(check("Bearer"), None);
+        assert_eq!(check(b"Bearer abc").as_deref(), Some("abc"));
+        assert_eq!(check(b" bearer abc extra").as_deref(), Some("abc"));
+        assert_eq!(check("Bearer ü".as_bytes()).as_deref(), Some("ü"));
+        assert_eq!(check(b"Bearer \xff").as_deref(), Some("\u{fffd}"));
+        assert_eq!(check(b"Bearer "), None);
+        assert_eq!(check(b"Basic abc"), None);
+        assert_eq!(check(b"Bearer"), None);
     }
 }

@@ -96,6 +96,9 @@ struct Bundle {
     authorities: CaBundle,
 }
 
+/// What was read to replace a bundle; it may be that there is none.
+pub(super) struct Replacement(Option<Arc<Bundle>>);
+
 impl fmt::Debug for DynamicCa {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let set = self.current.load().is_some();
@@ -115,14 +118,29 @@ impl DynamicCa {
     ///
     /// [`CaError`]; the bundle before stays in force then.
     pub fn set(&self, pem: &str) -> Result<bool, CaError> {
+        let replacement = self.read(Some(pem))?;
+        Ok(replacement.map(|replacement| self.replace(replacement)).is_some())
+    }
+
+    /// Reads a bundle that is to replace the one in force, which stays for now; nothing when it is that one.
+    ///
+    /// # Errors
+    ///
+    /// [`CaError`].
+    pub(super) fn read(&self, pem: Option<&str>) -> Result<Option<Replacement>, CaError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        if self.current.load().as_ref().is_some_and(|bundle| bundle.authorities.pem() == pem) {
-            return Ok(false);
+        if self.current.load().as_ref().map(|bundle| bundle.authorities.pem()) == pem {
+            return Ok(None);
         }
+        let Some(pem) = pem else { return Ok(Some(Replacement(None))) };
         let authorities = CaBundle::parse(pem)?;
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        self.current.store(Some(Arc::new(Bundle { id, authorities })));
-        Ok(true)
+        Ok(Some(Replacement(Some(Arc::new(Bundle { id, authorities })))))
+    }
+
+    /// Puts in force what was read.
+    pub(super) fn replace(&self, replacement: Replacement) {
+        self.current.store(replacement.0);
     }
 
     /// The names of the authorities in the bundle.
@@ -132,7 +150,7 @@ impl DynamicCa {
 
     /// Removes the bundle: from now on it vouches for nobody.
     pub fn clear(&self) {
-        self.current.store(None);
+        self.replace(Replacement(None));
     }
 
     /// Whether the bundle vouches for these certificates now; `None` when there is no bundle.

@@ -113,7 +113,7 @@ impl ClusterAuthentication {
         ]
     }
 
-    /// Takes over what the ConfigMap says; says whether anything changed.
+    /// Takes over what the ConfigMap says, all of it or nothing; says whether anything changed.
     fn apply(&self, data: &BTreeMap<String, String>) -> Result<bool, ClusterError> {
         let list = |key: &'static str| match data.get(key).map(|text| text.trim()) {
             None | Some("") => Ok(Vec::new()),
@@ -126,16 +126,22 @@ impl ClusterAuthentication {
             extra_prefixes: list("requestheader-extra-headers-prefix")?,
             allowed_names: list("requestheader-allowed-names")?,
         };
+        let bundle = |key: &'static str, ca: &DynamicCa| {
+            let pem = data.get(key).map(String::as_str).filter(|pem| !pem.trim().is_empty());
+            ca.read(pem).map_err(|source| ClusterError::Ca { key, source })
+        };
+        let proxy_ca = bundle("requestheader-client-ca-file", &self.proxy_ca)?;
+        let client_ca = bundle("client-ca-file", &self.client_ca)?;
         let mut changed = false;
         // The terms go first: a proxy of a new CA is never believed on the old terms.
         if **self.proxy.load() != proxy {
             self.proxy.store(Arc::new(proxy));
             changed = true;
         }
-        for (key, ca) in [("requestheader-client-ca-file", &self.proxy_ca), ("client-ca-file", &self.client_ca)] {
-            match data.get(key).filter(|pem| !pem.trim().is_empty()) {
-                Some(pem) => changed |= ca.set(pem).map_err(|source| ClusterError::Ca { key, source })?,
-                None => ca.clear(),
+        for (ca, replacement) in [(&self.proxy_ca, proxy_ca), (&self.client_ca, client_ca)] {
+            if let Some(replacement) = replacement {
+                ca.replace(replacement);
+                changed = true;
             }
         }
         Ok(changed)

@@ -81,7 +81,13 @@ async fn without_a_proxy_ca_headers_are_never_believed() {
     let cas = Cas::new();
     let settings = ClusterAuthentication::default();
     settings.apply(&cas.data()).unwrap();
-    settings.apply(&data(&[("client-ca-file", cas.client.certificate_pem())])).unwrap();
+    let without = data(&[("client-ca-file", cas.client.certificate_pem())]);
+    assert!(settings.apply(&without).unwrap());
+    // That a CA goes is a change like any other, and made once.
+    let no_client_ca = data(&[]);
+    assert!(settings.apply(&no_client_ca).unwrap());
+    assert!(!settings.apply(&no_client_ca).unwrap());
+    assert!(settings.apply(&without).unwrap());
     assert_eq!(who(&settings, &cas.client, "ann").await.as_deref(), Ok("ann"));
     assert!(who(&settings, &cas.proxy, "front-proxy").await.is_err());
 }
@@ -92,6 +98,9 @@ async fn what_cannot_be_used_changes_nothing() {
     let settings = ClusterAuthentication::default();
     settings.apply(&cas.data()).unwrap();
     let mut broken = cas.data();
+    // What else it says is not believed either.
+    broken.insert("requestheader-allowed-names".to_owned(), r#"["impostor"]"#.to_owned());
+    broken.insert("requestheader-client-ca-file".to_owned(), Cas::new().proxy.certificate_pem().to_owned());
     broken.insert(
         "client-ca-file".to_owned(),
         "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".to_owned(),

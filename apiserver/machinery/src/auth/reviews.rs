@@ -43,7 +43,7 @@ const AUTHORIZATION: &str = "authorization.k8s.io";
 pub fn register_reviews(mut builder: RegistryBuilder) -> RegistryBuilder {
     macro_rules! register {
         ($($kind:ty),*) => {$(
-            let definition = ResourceDefinition::of::<$kind>().answered_by(Arc::new(Reviewer::<$kind>(PhantomData)));
+            let definition = ResourceDefinition::built_in::<$kind>().answered_by(Arc::new(Reviewer::<$kind>(PhantomData)));
             builder = builder.register(definition, DefaultStrategy::<$kind>::default());
         )*};
     }

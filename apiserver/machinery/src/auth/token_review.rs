@@ -1,7 +1,6 @@
 //! Bearer tokens, which the kube-apiserver knows.
 
 use std::{
-    borrow::Cow,
     fmt,
     time::{Duration, Instant},
 };
@@ -86,15 +85,14 @@ impl TokenReviewer {
 impl Authenticator for TokenReviewer {
     async fn authenticate(&self, credentials: Credentials<'_>) -> Result<Option<UserInfo>, AuthenticationError> {
         let token = match bearer_token(credentials.headers) {
-            Some(token) => Cow::Borrowed(token),
+            Some(token) => token,
             None => match protocol_token(credentials.headers)? {
-                Some(token) => Cow::Owned(token),
+                Some(token) => token,
                 None => return Ok(None),
             },
         };
-        let token = token.as_ref();
-        let key = Sha256::new().chain_update(self.salt).chain_update(token).finalize().into();
-        let review = self.reviews.get_or_ask(&key, Instant::now(), || self.review(token)).await?;
+        let key = Sha256::new().chain_update(self.salt).chain_update(&token).finalize().into();
+        let review = self.reviews.get_or_ask(&key, Instant::now(), || self.review(&token)).await?;
         review.map(Some).map_err(|reason| AuthenticationError::InvalidToken { reason })
     }
 

@@ -5,11 +5,16 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use super::{Objects, Stored, TooOld, Window};
+use super::{Kept, Objects, Stored, TooOld, Window};
 use crate::log::Version;
 
 /// How many snapshots are kept at hand for pages. Others in the window are made by undoing events.
 const KEPT_SNAPSHOTS: usize = 256;
+/// How many events are kept however large the objects are.
+const FEWEST: usize = 100;
+
+/// So many of the last events are looked at one by one.
+const RECENT: usize = 8;
 
 /// One change of one object.
 #[derive(Debug)]
@@ -17,20 +22,25 @@ pub(crate) struct CacheEvent {
     pub(crate) version: Version,
     pub(crate) time_ms: i64,
     /// As it is after; nothing after a delete.
-    pub(crate) new: Option<Arc<Stored>>,
+    pub(crate) new: Option<Kept>,
     /// As it was before; nothing when it is new.
-    pub(crate) old: Option<Arc<Stored>>,
+    pub(crate) old: Option<Kept>,
     gone: OnceLock<Arc<Stored>>,
 }
 
 impl CacheEvent {
-    pub(crate) fn new(version: Version, time_ms: i64, new: Option<Arc<Stored>>, old: Option<Arc<Stored>>) -> Self {
+    pub(crate) fn new(version: Version, time_ms: i64, new: Option<Kept>, old: Option<Kept>) -> Self {
         Self { version, time_ms, new, old, gone: OnceLock::new() }
+    }
+
+    /// How much is kept in memory for this event alone: of a state that is not replaced yet, nothing.
+    fn len(&self) -> usize {
+        self.old.as_ref().map_or(0, Kept::len)
     }
 
     /// The old state with this event's version: what a watch says that loses the object here.
     pub(crate) fn gone(&self) -> Option<Arc<Stored>> {
-        let old = self.old.as_ref()?;
+        let old = self.old.as_ref()?.object()?;
         Some(self.gone.get_or_init(|| Arc::new(old.at_version(self.version))).clone())
     }
 }
@@ -40,12 +50,14 @@ pub(super) struct History {
     /// All events after this version are in the ring.
     floor: Version,
     events: VecDeque<Arc<CacheEvent>>,
+    /// What the events take in all.
+    bytes: usize,
     snapshots: BTreeMap<Version, Objects>,
 }
 
 impl History {
     pub(super) fn new(floor: Version) -> Self {
-        Self { floor, events: VecDeque::new(), snapshots: BTreeMap::new() }
+        Self { floor, events: VecDeque::new(), bytes: 0, snapshots: BTreeMap::new() }
     }
 
     /// The version of the last event, or where the history begins.
@@ -54,17 +66,20 @@ impl History {
     }
 
     pub(super) fn push(&mut self, event: CacheEvent) {
+        self.bytes += event.len();
         self.events.push_back(Arc::new(event));
     }
 
-    /// Drops what is outside the window: older than its age and more than its number.
+    /// Drops what is outside the window: older than its age and more than its number, or more than its bytes.
     pub(super) fn trim(&mut self, window: &Window, now_ms: i64) {
         let age = i64::try_from(window.age.as_millis()).unwrap_or(i64::MAX);
         let before = self.floor;
-        while self.events.len() > window.events
-            && self.events.front().is_some_and(|event| now_ms.saturating_sub(event.time_ms) > age)
-            && let Some(event) = self.events.pop_front()
+        while self.events.front().is_some_and(|event| {
+            let is_old = self.events.len() > window.events && now_ms.saturating_sub(event.time_ms) > age;
+            is_old || (self.bytes > window.bytes && self.events.len() > FEWEST)
+        }) && let Some(event) = self.events.pop_front()
         {
+            self.bytes -= event.len();
             self.floor = event.version;
         }
         if self.floor != before {
@@ -83,6 +98,11 @@ impl History {
     }
 
     fn index_after(&self, version: Version) -> usize {
+        // Who keeps up wants the last ones. A search of all would read as many of long ago, once for each watch.
+        let last = self.events.iter().rev().take(RECENT).take_while(|event| event.version > version).count();
+        if last < RECENT {
+            return self.events.len() - last;
+        }
         self.events.partition_point(|event| event.version <= version)
     }
 
@@ -112,10 +132,10 @@ pub(super) fn undo(mut objects: Objects, events: Vec<Arc<CacheEvent>>) -> Object
     for event in events {
         match (&event.old, &event.new) {
             (Some(old), _) => {
-                objects.insert(old.key.clone(), old.clone());
+                objects.insert(old.key().clone(), old.clone());
             }
             (None, Some(new)) => {
-                objects.remove(&new.key);
+                objects.remove(new.key());
             }
             (None, None) => {}
         }

@@ -1,7 +1,8 @@
 //! The watch cache: every object of one resource, already encoded, and its recent history.
 //!
 //! Start at [`WatchCache`]. The log is applied to it record by record; lists take an O(1)
-//! snapshot of it, and watches read its ring of events. [`Stored`] is one object as it is kept.
+//! snapshot of it, and watches read its ring of events. [`Stored`] is one object as it is kept, and
+//! [`Kept`] that or what does not decode.
 //!
 //! No lock is held while anything waits, and no reader holds up the writer: a list copies
 //! pointers out of a snapshot, and a watch that falls behind the ring is cut off.
@@ -9,6 +10,7 @@
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 mod history;
+mod kept;
 mod progress;
 mod stored;
 mod watch;
@@ -20,13 +22,15 @@ use std::{
 
 use imbl::OrdMap;
 use parking_lot::RwLock;
+use prometheus::IntGauge;
 use tokio::sync::watch as signal;
 
 pub(crate) use history::CacheEvent;
+pub(crate) use kept::{Kept, Undecodable};
 pub(crate) use progress::Progress;
 pub use stored::Stored;
-pub(crate) use stored::{Encoded, Prepared};
-pub(crate) use watch::{WatchRequest, watch};
+pub(crate) use stored::{Encoded, Prepared, Unkept};
+pub(crate) use watch::{WatchRequest, deadline, watch};
 
 use crate::{
     definition::SelectableField,
@@ -35,7 +39,7 @@ use crate::{
 use history::History;
 
 /// Everything in a cache at one version, in key order.
-pub(crate) type Objects = OrdMap<Key, Arc<Stored>>;
+pub(crate) type Objects = OrdMap<Key, Kept>;
 
 /// How much history a cache keeps for watches to resume in and pages to be read at.
 #[derive(Clone, Copy, Debug)]
@@ -44,11 +48,13 @@ pub struct Window {
     pub events: usize,
     /// All events that are younger than this.
     pub age: Duration,
+    /// But no more than the last hundred when the states that they replaced are larger than this in all, in bytes.
+    pub bytes: usize,
 }
 
 impl Default for Window {
     fn default() -> Self {
-        Self { events: 10_000, age: Duration::from_secs(300) }
+        Self { events: 10_000, age: Duration::from_secs(300), bytes: 256 << 20 }
     }
 }
 
@@ -62,6 +68,8 @@ pub(crate) struct WatchCache {
     latest: signal::Sender<Version>,
     /// How far the log has been applied, for all resources together.
     progress: Arc<Progress>,
+    /// How much of it does not decode.
+    undecodable: IntGauge,
 }
 
 #[derive(Debug)]
@@ -85,9 +93,15 @@ pub(crate) struct TooOld {
 }
 
 impl WatchCache {
-    pub(crate) fn new(fields: Vec<SelectableField>, window: Window, progress: Arc<Progress>) -> Self {
+    /// An empty one. Others may count in `undecodable`, too.
+    pub(crate) fn new(
+        fields: Vec<SelectableField>,
+        window: Window,
+        progress: Arc<Progress>,
+        undecodable: IntGauge,
+    ) -> Self {
         let state = State { objects: Objects::new(), history: History::new(Version::default()) };
-        Self { fields, window, state: RwLock::new(state), latest: signal::Sender::default(), progress }
+        Self { fields, window, state: RwLock::new(state), latest: signal::Sender::default(), progress, undecodable }
     }
 
     /// The fields that are extracted from each object.
@@ -102,30 +116,35 @@ impl WatchCache {
     /// Starts over with these objects: the history before `version` is gone, and watches that
     /// were in it are cut off.
     pub(crate) fn reset(&self, version: Version, objects: Objects) {
-        *self.state.write() = State { objects, history: History::new(version) };
+        {
+            let mut state = self.state.write();
+            self.undecodable.add(undecodable_in(objects.values()) - undecodable_in(state.objects.values()));
+            *state = State { objects, history: History::new(version) };
+        }
         self.latest.send_replace(version);
     }
 
-    /// Puts the object as it is after a write, or takes away what was deleted at `version`.
+    /// Puts what is there after a write, or takes away what was deleted at `version`.
     ///
     /// Versions must grow from call to call. `time_ms` is when the write was made.
-    pub(crate) fn apply(&self, key: &Key, version: Version, object: Option<Arc<Stored>>, time_ms: i64) {
+    pub(crate) fn apply(&self, key: &Key, version: Version, new: Option<Kept>, time_ms: i64) {
         {
             let mut state = self.state.write();
-            let old = match &object {
-                Some(object) => state.objects.insert(key.clone(), object.clone()),
+            let old = match &new {
+                Some(new) => state.objects.insert(key.clone(), new.clone()),
                 None => state.objects.remove(key),
             };
-            if object.is_none() && old.is_none() {
+            if new.is_none() && old.is_none() {
                 return;
             }
-            state.history.push(CacheEvent::new(version, time_ms, object, old));
+            self.undecodable.add(undecodable_in(&new) - undecodable_in(&old));
+            state.history.push(CacheEvent::new(version, time_ms, new, old));
             state.history.trim(&self.window, now_ms());
         }
         self.latest.send_replace(version);
     }
 
-    pub(crate) fn get(&self, key: &Key) -> Option<Arc<Stored>> {
+    pub(crate) fn get(&self, key: &Key) -> Option<Kept> {
         self.state.read().objects.get(key).cloned()
     }
 
@@ -170,6 +189,12 @@ impl WatchCache {
     pub(crate) fn subscribe(&self) -> signal::Receiver<Version> {
         self.latest.subscribe()
     }
+}
+
+/// How many of these do not decode.
+fn undecodable_in<'a>(kept: impl IntoIterator<Item = &'a Kept>) -> i64 {
+    let count = kept.into_iter().filter(|kept| kept.undecodable().is_some()).count();
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 /// Milliseconds since the Unix epoch, to compare with the times of records.

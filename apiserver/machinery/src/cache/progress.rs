@@ -14,7 +14,29 @@ use crate::log::Version;
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     applied: AtomicU64,
-    waiting: Mutex<BTreeMap<u64, Vec<oneshot::Sender<()>>>>,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    /// By the version that is waited for, and a number of their own.
+    waiters: BTreeMap<(u64, u64), oneshot::Sender<()>>,
+    next: u64,
+}
+
+/// The place of one that waits; given up when dropped.
+struct Place<'a> {
+    progress: &'a Progress,
+    /// Nothing once its version is reached.
+    at: Option<(u64, u64)>,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if let Some(at) = self.at {
+            let _waiter = self.progress.waiting.lock().waiters.remove(&at);
+        }
+    }
 }
 
 impl Progress {
@@ -28,13 +50,13 @@ impl Progress {
         // Under the lock, so that nobody begins to wait between the store and the look-up.
         let mut waiting = self.waiting.lock();
         self.applied.fetch_max(version.0, Ordering::AcqRel);
-        if waiting.first_key_value().is_none_or(|(wanted, _)| *wanted > version.0) {
+        if waiting.waiters.first_key_value().is_none_or(|((wanted, _), _)| *wanted > version.0) {
             return;
         }
-        let later = waiting.split_off(&(version.0 + 1));
-        let reached = std::mem::replace(&mut *waiting, later);
+        let later = waiting.waiters.split_off(&(version.0 + 1, 0));
+        let reached = std::mem::replace(&mut waiting.waiters, later);
         drop(waiting);
-        for waiter in reached.into_values().flatten() {
+        for waiter in reached.into_values() {
             // One that no longer waits has dropped its end.
             let _ = waiter.send(());
         }
@@ -42,19 +64,20 @@ impl Progress {
 
     /// Returns once every record up to `version` is in its cache.
     pub(crate) async fn reach(&self, version: Version) {
-        let reached = {
+        let (reached, mut place) = {
             let mut waiting = self.waiting.lock();
             if self.applied() >= version {
                 return;
             }
             let (sender, receiver) = oneshot::channel();
-            let waiters = waiting.entry(version.0).or_default();
-            waiters.retain(|waiter| !waiter.is_closed());
-            waiters.push(sender);
-            receiver
+            let at = (version.0, waiting.next);
+            waiting.next += 1;
+            waiting.waiters.insert(at, sender);
+            (receiver, Place { progress: self, at: Some(at) })
         };
         // The other end is dropped only with the whole server.
         let _ = reached.await;
+        place.at = None;
     }
 }
 
@@ -81,5 +104,20 @@ mod tests {
         assert!(three.as_mut().now_or_never().is_some());
         progress.advance(Version(4));
         assert_eq!(progress.applied(), Version(9));
+    }
+
+    #[test]
+    fn nothing_is_left_of_those_that_gave_up() {
+        let progress = Progress::default();
+        let one = progress.reach(Version(7));
+        tokio::pin!(one);
+        assert!(one.as_mut().now_or_never().is_none());
+        for version in 1..=1000 {
+            assert!(progress.reach(Version(version)).now_or_never().is_none());
+        }
+        assert_eq!(progress.waiting.lock().waiters.len(), 1);
+        progress.advance(Version(7));
+        assert!(one.now_or_never().is_some());
+        assert!(progress.waiting.lock().waiters.is_empty());
     }
 }

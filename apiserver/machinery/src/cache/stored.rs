@@ -18,6 +18,7 @@ use crate::{
     log::{Key, Version},
     object::Object,
     row::Row,
+    schema::{MAX_DEPTH, height},
     selector::{FieldSelector, LabelBits, LabelSelector},
 };
 
@@ -63,6 +64,17 @@ pub(crate) struct Prepared {
     facts: Arc<Facts>,
 }
 
+/// Why an object cannot be kept, or what was kept is none.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unkept {
+    /// It could be written, and not be read again.
+    #[error("it is nested {0} levels deep, and no more than {MAX_DEPTH} are read back")]
+    TooDeep(usize),
+    /// It has no metadata, or is no JSON.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+}
+
 /// Where things are in an encoded object that has no version.
 #[derive(Clone, Debug)]
 struct Places {
@@ -77,8 +89,8 @@ impl Stored {
     ///
     /// # Errors
     ///
-    /// When it has no metadata.
-    pub(crate) fn unkept(key: Key, object: &Object, fields: &[SelectableField]) -> Result<Self, serde_json::Error> {
+    /// When it has no metadata, or is nested too deeply to be read back.
+    pub(crate) fn unkept(key: Key, object: &Object, fields: &[SelectableField]) -> Result<Self, Unkept> {
         let value = encoded(object)?;
         let metadata = members(&value, 0).find(|(name, _)| *name == b"metadata").map(|(_, at)| at);
         let metadata = metadata.and_then(|at| Some(at..end_of_value(&value, at)?)).ok_or_else(no_metadata)?;
@@ -138,8 +150,9 @@ impl Stored {
 
     /// Parses the object, `metadata.resourceVersion` in it. Costs a parse with every call.
     pub fn object(&self) -> Object {
-        // What is not a JSON object never becomes a `Stored`.
-        let mut object = serde_json::from_slice(&self.value).map(Object).unwrap_or_default();
+        let object = serde_json::from_slice(&self.value).map(Object);
+        // Anything instead of it would be taken for what is stored, and written over that.
+        let mut object = object.expect("what is no JSON object that reads back never becomes a `Stored`");
         if self.version != Version::default() {
             object.metadata_mut().insert("resourceVersion".to_owned(), self.version.to_string().into());
         }
@@ -208,8 +221,8 @@ impl Prepared {
     ///
     /// # Errors
     ///
-    /// When it has no metadata.
-    pub(crate) fn new(object: &Object, fields: &[SelectableField]) -> Result<Self, serde_json::Error> {
+    /// When it has no metadata, or is nested too deeply to be read back.
+    pub(crate) fn new(object: &Object, fields: &[SelectableField]) -> Result<Self, Unkept> {
         debug_assert!(object.metadata().is_none_or(|metadata| !metadata.contains_key("resourceVersion")));
         let value = encoded(object)?;
         let places = Places::find(&value).ok_or_else(no_metadata)?;
@@ -221,7 +234,7 @@ impl Prepared {
     /// # Errors
     ///
     /// When the bytes are no JSON object with `metadata`.
-    pub(crate) fn parse(value: Bytes, fields: &[SelectableField]) -> Result<Self, serde_json::Error> {
+    pub(crate) fn parse(value: Bytes, fields: &[SelectableField]) -> Result<Self, Unkept> {
         let mut object = Object(serde_json::from_slice::<Map<String, Value>>(&value)?);
         // Of a member that stands twice the last one counts, which is not where the version would be put.
         let is_plain = members(&value, 0).count() == object.0.len();
@@ -290,7 +303,11 @@ fn hash(key: &Key) -> u64 {
 }
 
 /// Encodes an object in no more memory than it takes: it may stay there for long.
-fn encoded(object: &Object) -> Result<Bytes, serde_json::Error> {
+fn encoded(object: &Object) -> Result<Bytes, Unkept> {
+    let levels = 1 + object.0.values().map(height).max().unwrap_or(0);
+    if levels > MAX_DEPTH {
+        return Err(Unkept::TooDeep(levels));
+    }
     Ok(serde_json::to_vec(&object.0)?.into_boxed_slice().into())
 }
 

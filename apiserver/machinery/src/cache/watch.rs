@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_stream::wrappers::WatchStream;
 use tokio_util::sync::CancellationToken;
 
-use super::{CacheEvent, Stored, TooOld, WatchCache};
+use super::{CacheEvent, Kept, Stored, TooOld, WatchCache};
 use crate::{
     alarms::Alarms,
     log::Version,
@@ -52,6 +52,12 @@ pub(crate) struct WatchRequest {
     pub(crate) timeout: Duration,
 }
 
+/// When what begins now and may take that long ends.
+pub(crate) fn deadline(timeout: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(timeout).unwrap_or(now + FOREVER)
+}
+
 /// The events of `cache` that `request` asks for; ends at its timeout or with `end`.
 pub(crate) fn watch(
     cache: Arc<WatchCache>,
@@ -59,7 +65,7 @@ pub(crate) fn watch(
     end: CancellationToken,
 ) -> BoxStream<'static, Event> {
     let now = Instant::now();
-    let deadline = now.checked_add(request.timeout).unwrap_or(now + FOREVER);
+    let deadline = deadline(request.timeout);
     let alarms = Alarms::new();
     alarms.set(sleep_until(deadline).map(|()| Alarm::End));
     alarms.set(end.cancelled_owned().map(|()| Alarm::End));
@@ -207,7 +213,9 @@ impl Watcher {
         let shown = |object: &&Arc<Stored>| {
             object.key.as_str().starts_with(&self.prefix) && object.matches(&self.labels, &self.fields)
         };
-        match (event.old.as_ref().filter(shown), event.new.as_ref().filter(shown)) {
+        // What does not decode is to a watch as if it were not there.
+        let [old, new] = [&event.old, &event.new].map(|kept| kept.as_ref().and_then(Kept::object).filter(shown));
+        match (old, new) {
             (None, None) => None,
             (None, Some(new)) => Some(Event::Added(new.clone())),
             (Some(_), Some(new)) => Some(Event::Modified(new.clone())),

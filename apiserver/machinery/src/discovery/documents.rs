@@ -60,6 +60,10 @@ fn priority(version: &str) -> (u8, u64, u64, Reverse<&str>) {
     (stability, major, minor, Reverse(version))
 }
 
+fn line(value: &Value) -> Document {
+    Document::new(value).with_line_end()
+}
+
 fn group_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
@@ -73,22 +77,22 @@ pub(super) fn legacy(definitions: &[Arc<ResourceDefinition>]) -> HashMap<String,
                 "" => format!("/api/{version}"),
                 name => format!("/apis/{name}/{version}"),
             };
-            documents.insert(path, Document::new(&resource_list(group.name, version, resources)));
+            documents.insert(path, line(&resource_list(group.name, version, resources)));
         }
         if group.name.is_empty() {
             let versions: Vec<&str> = group.versions.iter().map(|(version, _)| *version).collect();
             let root = json!({ "kind": "APIVersions", "apiVersion": "v1", "versions": versions, "serverAddressByClientCIDRs": [] });
-            documents.insert("/api".to_owned(), Document::new(&root));
+            documents.insert("/api".to_owned(), line(&root));
         } else {
             let mut document = api_group(group);
             document["kind"] = "APIGroup".into();
             document["apiVersion"] = "v1".into();
-            documents.insert(format!("/apis/{}", group.name), Document::new(&document));
+            documents.insert(format!("/apis/{}", group.name), line(&document));
         }
     }
     let listed: Vec<Value> = groups.iter().filter(|group| !group.name.is_empty()).map(api_group).collect();
     let root = json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": listed });
-    documents.insert("/apis".to_owned(), Document::new(&root));
+    documents.insert("/apis".to_owned(), line(&root));
     documents
 }
 
@@ -192,7 +196,7 @@ pub(super) fn aggregated(definitions: &[Arc<ResourceDefinition>]) -> HashMap<&'s
     let list = |core: bool| {
         let items: Vec<Value> =
             groups.iter().filter(|group| group.name.is_empty() == core).map(group_discovery).collect();
-        Document::new(&json!({
+        line(&json!({
             "kind": "APIGroupDiscoveryList",
             "apiVersion": "apidiscovery.k8s.io/v2",
             "metadata": {},

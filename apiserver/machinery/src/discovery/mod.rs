@@ -23,8 +23,12 @@ use crate::{
         negotiate::{self, Clause, MediaType},
         response,
     },
+    status::ApiError,
 };
 
+const PRODUCED: [&str; 2] = [MediaType::Json.as_str(), MediaType::Yaml.as_str()];
+/// What a request may say that it sends, though nothing reads it.
+const CONSUMED: [&str; 3] = [PRODUCED[0], PRODUCED[1], "application/vnd.kubernetes.protobuf"];
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 /// The discovery documents of a server.
@@ -52,10 +56,22 @@ impl Discovery {
 
     /// Answers a request for a discovery document; `None` when the path is none of its.
     ///
-    /// A group or version that is not served is 404, a method other than GET 405, and
-    /// an `Accept` that asks only for what there is not 406.
-    pub fn respond(&self, method: &Method, path: &str, _query: &str, headers: &HeaderMap) -> Option<Response<Bytes>> {
-        let path = path.strip_suffix('/').unwrap_or(path);
+    /// # Errors
+    ///
+    /// 404 for a version that is not served of a group that is, 405 for a method other than GET, 415 for a
+    /// `Content-Type` that upstream's routes do not take, and 406 for an `Accept` that asks only for what there is not.
+    pub fn respond(
+        &self,
+        method: &Method,
+        path: &str,
+        headers: &HeaderMap,
+    ) -> Option<Result<Response<Bytes>, ApiError>> {
+        // Groups and versions are found however many slashes come after them, as by go-restful; the lists of these after
+        // one at most.
+        let path = match path.trim_end_matches('/') {
+            "/api" | "/apis" => path.strip_suffix('/').unwrap_or(path),
+            trimmed => trimmed,
+        };
         let depth = match path.strip_prefix('/')?.split('/').collect::<Vec<_>>().as_slice() {
             ["api"] | ["apis"] => 0,
             ["api", _] | ["apis", _] => 1,
@@ -63,17 +79,26 @@ impl Discovery {
             _ => return None,
         };
         Some(match self.legacy.get(path) {
-            None if depth == 2 && self.has_group_of(path) => {
-                document::status(&response::generic(StatusCode::NOT_FOUND))
-            }
-            None => document::not_found(),
-            Some(_) if method != Method::GET => document::status(&response::generic(StatusCode::METHOD_NOT_ALLOWED)),
-            Some(legacy) => match form(document::accept(headers), depth == 0) {
-                Some(Form::Legacy(media)) => respond_legacy(legacy, media, depth == 0),
-                Some(Form::Aggregated) => self.respond_aggregated(path, headers),
-                None => document::status(&negotiate::none_accepted(headers)),
-            },
+            None if depth == 2 && self.has_group_of(path) => Err(response::generic(StatusCode::NOT_FOUND)),
+            None => Ok(document::not_found()),
+            Some(_) if method != Method::GET => Err(response::generic(StatusCode::METHOD_NOT_ALLOWED)),
+            Some(legacy) => self.respond_found(path, legacy, depth == 0, headers),
         })
+    }
+
+    fn respond_found(
+        &self,
+        path: &str,
+        legacy: &Document,
+        aggregates: bool,
+        headers: &HeaderMap,
+    ) -> Result<Response<Bytes>, ApiError> {
+        negotiate::check_route(headers, &CONSUMED, &PRODUCED)?;
+        match form(document::accept(headers), aggregates) {
+            Some(Form::Legacy(media)) => Ok(respond_legacy(legacy, media, aggregates)),
+            Some(Form::Aggregated) => Ok(self.respond_aggregated(path, headers)),
+            None => Err(negotiate::none_accepted(headers)),
+        }
     }
 
     /// The paths that it answers.

@@ -65,6 +65,15 @@ pub(crate) fn definitions() -> Vec<Arc<ResourceDefinition>> {
     [older, widgets, core].map(Arc::new).to_vec()
 }
 
+/// The answer with its failure as the server writes it.
+fn answer(discovery: &Discovery, method: &Method, path: &str, headers: &HeaderMap) -> Response<Bytes> {
+    discovery.respond(method, path, headers).unwrap().unwrap_or_else(|error| {
+        let mut response = Response::new(serde_json::to_vec(&error.0).unwrap().into());
+        *response.status_mut() = StatusCode::from_u16(error.code()).unwrap();
+        response
+    })
+}
+
 fn get_from(discovery: &Discovery, path: &str, accept: &str, tag: &str) -> Response<Bytes> {
     let mut headers = HeaderMap::new();
     for (name, value) in [(header::ACCEPT, accept), (header::IF_NONE_MATCH, tag)] {
@@ -72,7 +81,7 @@ fn get_from(discovery: &Discovery, path: &str, accept: &str, tag: &str) -> Respo
             headers.insert(name, HeaderValue::from_str(value).unwrap());
         }
     }
-    discovery.respond(&Method::GET, path, "", &headers).unwrap()
+    answer(discovery, &Method::GET, path, &headers)
 }
 
 fn get(path: &str, accept: &str) -> Response<Bytes> {
@@ -170,16 +179,46 @@ fn other_groups_are_absent_and_other_paths_are_not_answered() {
             "{path}"
         );
     }
+    // Slashes at the end lead nowhere else, but those after the list of groups.
+    for path in ["/apis/", "/apis/test.example/", "/apis/test.example///", "/apis/test.example/v1//"] {
+        assert_eq!(get(path, "").status(), StatusCode::OK, "{path}");
+    }
+    assert_eq!(get("/apis//", "").status(), StatusCode::NOT_FOUND);
     // A version that a group does not have is told as a Status.
     let response = get("/apis/test.example/v9", "");
     assert_eq!((response.status(), &json_of(&response)["reason"]), (StatusCode::NOT_FOUND, &json!("NotFound")));
     let discovery = Discovery::new(&definitions());
     for path in ["/", "/apis/test.example/v1/widgets", "/api/v1/namespaces", "/openapi/v3", "/healthz"] {
-        assert!(discovery.respond(&Method::GET, path, "", &HeaderMap::new()).is_none(), "{path}");
+        assert!(discovery.respond(&Method::GET, path, &HeaderMap::new()).is_none(), "{path}");
     }
-    let response = discovery.respond(&Method::POST, "/apis", "", &HeaderMap::new()).unwrap();
+    let response = answer(&discovery, &Method::POST, "/apis", &HeaderMap::new());
     assert_eq!(response.status(), StatusCode::METHOD_NOT_ALLOWED);
     let nothing = Discovery::new(&[]);
     assert_eq!(get_from(&nothing, "/api", "", "").status(), StatusCode::NOT_FOUND);
     assert_eq!(json_of(&get_from(&nothing, "/apis", "", ""))["groups"], json!([]));
+}
+
+#[test]
+fn routes_are_go_restfuls() {
+    let discovery = Discovery::new(&definitions());
+    let code = |path: &str, name: header::HeaderName, value: &str| {
+        let headers = HeaderMap::from_iter([(name, HeaderValue::from_str(value).unwrap())]);
+        answer(&discovery, &Method::GET, path, &headers).status().as_u16()
+    };
+    for path in ["/api", "/api/v1", "/apis", "/apis/test.example", "/apis/test.example/v1"] {
+        assert_eq!(code(path, header::CONTENT_TYPE, "text/plain"), 415, "{path}");
+        assert_eq!(code(path, header::CONTENT_TYPE, "application/json; charset=utf-8"), 200, "{path}");
+        assert_eq!(code(path, header::CONTENT_TYPE, "application/vnd.kubernetes.protobuf"), 200, "{path}");
+        assert_eq!(code(path, header::ACCEPT, "application/*"), 406, "{path}");
+        assert_eq!(code(path, header::ACCEPT, "text/html, */*"), 200, "{path}");
+    }
+}
+
+#[test]
+fn documents_end_with_a_line() {
+    for (path, accept) in
+        [("/apis", ""), ("/apis/test.example", ""), ("/apis/test.example/v1", ""), ("/apis", AGGREGATED)]
+    {
+        assert!(get(path, accept).body().ends_with(b"}\n"), "{path}");
+    }
 }

@@ -7,6 +7,7 @@
 
 pub mod body;
 pub(crate) mod configuration;
+pub(crate) mod encoding;
 pub(crate) mod negotiate;
 mod partial;
 pub(crate) mod patch;

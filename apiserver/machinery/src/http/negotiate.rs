@@ -60,31 +60,50 @@ pub(crate) struct Accepted {
 pub(crate) struct Clause<'a> {
     kind: &'a str,
     subtype: &'a str,
-    quality: f64,
+    quality: f32,
     params: Vec<(&'a str, &'a str)>,
 }
 
+/// So many clauses are put in order just as in Go, which has another algorithm for more. That for few takes a time that
+/// grows with the square of their number, and a header has room for hundreds of thousands.
+const FEW_CLAUSES: usize = 12;
+
 /// The clauses of an `Accept` header, the most wanted first; malformed ones are left out.
+///
+/// Follows `github.com/munnerz/goautoneg`.
 pub(crate) fn clauses(accept: &str) -> Vec<Clause<'_>> {
     let mut clauses: Vec<_> = accept.split(',').filter_map(parse_clause).collect();
-    clauses.sort_by(|a, b| {
-        let wildcards = |c: &Clause<'_>| (c.kind == "*", c.subtype == "*");
-        b.quality.total_cmp(&a.quality).then_with(|| wildcards(a).cmp(&wildcards(b)))
-    });
+    if clauses.len() > FEW_CLAUSES {
+        let wildcards = |clause: &Clause<'_>| (clause.kind == "*", clause.subtype == "*");
+        clauses.sort_by(|a, b| b.quality.total_cmp(&a.quality).then_with(|| wildcards(a).cmp(&wildcards(b))));
+        return clauses;
+    }
+    // What comes before what is no order there: of two clauses each may come before the other. So it is the algorithm
+    // that decides, and this is that of Go's `sort.Sort` for so few.
+    for next in 1..clauses.len() {
+        for at in (1..=next).rev() {
+            if !clauses[at].comes_before(&clauses[at - 1]) {
+                break;
+            }
+            clauses.swap(at, at - 1);
+        }
+    }
     clauses
 }
 
 fn parse_clause(clause: &str) -> Option<Clause<'_>> {
-    let mut pieces = clause.split(';');
+    let mut pieces = clause.trim().split(';');
     let (kind, subtype) = match pieces.next()?.trim() {
         "*" => ("*", "*"),
         range => range.split_once('/').filter(|(_, subtype)| !subtype.contains('/'))?,
     };
     let mut quality = 1.0;
     let mut params = Vec::new();
-    for (name, value) in pieces.filter_map(|piece| piece.split_once('=')) {
+    // What has no value, or more than one, is no parameter.
+    let values = pieces.filter_map(|piece| piece.split_once('='));
+    for (name, value) in values.filter(|(_, value)| !value.is_empty() && !value.contains('=')) {
         match name.trim() {
-            "q" => quality = value.trim().parse().unwrap_or(0.0),
+            "q" => quality = value.parse().unwrap_or(0.0),
             name => params.push((name, value.trim())),
         }
     }
@@ -92,14 +111,26 @@ fn parse_clause(clause: &str) -> Option<Clause<'_>> {
 }
 
 impl Clause<'_> {
-    /// A parameter other than `q`.
+    fn comes_before(&self, other: &Self) -> bool {
+        self.quality > other.quality
+            || (self.kind != "*" && other.kind == "*")
+            || (self.subtype != "*" && other.subtype == "*")
+    }
+
+    /// A parameter other than `q`: the last of its name.
     pub(crate) fn param(&self, name: &str) -> Option<&str> {
-        self.params.iter().find(|(n, _)| *n == name).map(|(_, value)| *value)
+        self.params.iter().rev().find(|(n, _)| *n == name).map(|(_, value)| *value)
     }
 
     /// Whether it asks for exactly this type.
     pub(crate) fn names(&self, kind: &str, subtype: &str) -> bool {
         (self.kind, self.subtype) == (kind, subtype)
+    }
+
+    /// Whether a response of this type, such as `text/plain`, would do.
+    pub(crate) fn takes(&self, media: &str) -> bool {
+        let (kind, subtype) = media.split_once('/').unwrap_or((media, ""));
+        (self.kind == "*" || self.kind == kind) && (self.subtype == "*" || self.subtype == subtype)
     }
 
     /// Whether a response of this type would do.
@@ -160,12 +191,7 @@ pub(crate) fn preferred(headers: &HeaderMap, offered: &[&str]) -> Option<usize> 
     if accept.is_empty() {
         return (!offered.is_empty()).then_some(0);
     }
-    clauses(accept).iter().find_map(|clause| {
-        offered.iter().position(|media| {
-            let (kind, subtype) = media.split_once('/').unwrap_or((media, ""));
-            (clause.kind == "*" || clause.kind == kind) && (clause.subtype == "*" || clause.subtype == subtype)
-        })
-    })
+    clauses(accept).iter().find_map(|clause| offered.iter().position(|media| clause.takes(media)))
 }
 
 /// 406 for a client that takes none of the formats.
@@ -195,41 +221,68 @@ pub(crate) fn output(headers: &HeaderMap) -> Result<Accepted, ApiError> {
 /// 406 `NotAcceptable`.
 pub(crate) fn check_produced(headers: &HeaderMap, besides: &[&str], streams: bool) -> Result<(), ApiError> {
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
-    let made = ["*/*", MediaType::Json.as_str(), MediaType::Yaml.as_str()];
-    let named = |range: &str| {
-        let range = range.split(';').next().unwrap_or("").trim();
-        made.contains(&range) || besides.contains(&range)
-    };
-    if accept.is_empty() || accept.split(',').any(named) {
+    let made = MediaType::ALL.map(MediaType::as_str);
+    if accept.is_empty()
+        || names_any(accept, |range| range == "*/*" || made.contains(&range) || besides.contains(&range))
+    {
         return Ok(());
     }
-    let besides: String = besides.iter().map(|media| format!("{media}, ")).collect();
-    let stream = if streams { ", application/json;stream=watch" } else { "" };
-    let mut error = not_acceptable(format!(
-        "406: Not Acceptable\n\nAvailable representations: {besides}application/json, application/yaml{stream}"
-    ));
-    error.0.details = Some(Default::default());
-    Err(error)
+    let stream = streams.then_some("application/json;stream=watch");
+    Err(not_produced(besides.iter().copied().chain(made).chain(stream)))
 }
 
-/// What to answer a watch with; only JSON can be framed.
+/// Refuses a client that names none of the types that a route of a document makes, or sends what it takes none of:
+/// nothing reads what is sent, but it may be said to be only of these types.
+///
+/// Follows go-restful as [`check_produced`] does.
+///
+/// # Errors
+///
+/// 415 `UnsupportedMediaType` and 406 `NotAcceptable`.
+pub(crate) fn check_route(headers: &HeaderMap, consumes: &[&str], produces: &[&str]) -> Result<(), ApiError> {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let (sent, accept) = (text(header::CONTENT_TYPE), text(header::ACCEPT));
+    if !sent.is_empty() && !names_any(sent, |range| consumes.contains(&range)) {
+        let mut error = ApiError::new(415, "UnsupportedMediaType", "415: Unsupported Media Type");
+        error.0.details = Some(Default::default());
+        return Err(error);
+    }
+    if accept.is_empty() || names_any(accept, |range| range == "*/*" || produces.contains(&range)) {
+        return Ok(());
+    }
+    Err(not_produced(produces.iter().copied()))
+}
+
+/// Whether one of the types in a header, without its parameters, is wanted.
+fn names_any(header: &str, wanted: impl Fn(&str) -> bool) -> bool {
+    header.split(',').any(|range| wanted(range.split(';').next().unwrap_or("").trim()))
+}
+
+/// 406 in go-restful's words.
+fn not_produced<'a>(available: impl Iterator<Item = &'a str>) -> ApiError {
+    let available = available.collect::<Vec<_>>().join(", ");
+    let mut error = not_acceptable(format!("406: Not Acceptable\n\nAvailable representations: {available}"));
+    error.0.details = Some(Default::default());
+    error
+}
+
+/// Refuses a watch in a format that cannot be framed, which only JSON can.
 ///
 /// # Errors
 ///
 /// 406 `NotAcceptable`.
-pub(crate) fn watch_output(headers: &HeaderMap) -> Result<Accepted, ApiError> {
-    let accepted = output(headers)?;
+pub(crate) fn check_streamed(accepted: Accepted) -> Result<(), ApiError> {
     match accepted.media {
-        MediaType::Json => Ok(accepted),
+        MediaType::Json => Ok(()),
         MediaType::Yaml => {
             Err(not_acceptable("only the following media types are accepted: application/json;stream=watch"))
         }
     }
 }
 
-/// The format of an error, which is never converted. A client that takes none gets JSON, since the error matters more.
-pub(crate) fn status_output(headers: &HeaderMap) -> MediaType {
-    negotiate(headers, false).map_or(MediaType::Json, |accepted| accepted.media)
+/// The format of an error, which is never converted; nothing for a client that takes none.
+pub(crate) fn status_output(headers: &HeaderMap) -> Option<MediaType> {
+    negotiate(headers, false).map(|accepted| accepted.media)
 }
 
 /// 406.
@@ -324,6 +377,33 @@ mod tests {
         check("application/cbor", None);
         check("text/html", None);
         check("application/json;as=Stack;v=v1;g=meta.k8s.io", None);
+        // What has no value is no parameter.
+        check("application/json;v=", Some((Json, None)));
+        check("application/json;as=;g=;v=", Some((Json, None)));
+        check("application/json;as=Table;as=;v=v1;g=meta.k8s.io;v=a=b", Some((Json, Some((Table, "v1")))));
+        check("application/json;as=", Some((Json, None)));
+        check("application/json;as= ,text/html", Some((Json, None)));
+        check("application/json;as= ;v=v1", None);
+    }
+
+    #[test]
+    fn what_is_wanted_more_is_decided_as_upstream_decides_it() {
+        use Convert::PartialList;
+        use MediaType::{Json, Yaml};
+        let partial = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+        check(&format!("application/*,{partial};q=0.9"), Some((Json, Some((PartialList, "v1")))));
+        check(&format!("*/*,{partial};q=0.1"), Some((Json, Some((PartialList, "v1")))));
+        check("application/yaml;q=0.1,*/*", Some((Json, None)));
+        check("*/*,application/yaml;q=0.1", Some((Yaml, None)));
+        check("application/json;q= 0.9,application/yaml;q=0.1", Some((Yaml, None)));
+    }
+
+    #[test]
+    fn more_alternatives_than_anybody_has_are_put_in_order_soon() {
+        let wanted = "*,".repeat(100_000) + &"application/yaml,".repeat(20_000);
+        check(&wanted, Some((MediaType::Yaml, None)));
+        let wanted = "application/json;q=0.5,".repeat(20_000) + "application/yaml;q=0.9";
+        check(&wanted, Some((MediaType::Yaml, None)));
     }
 
     #[test]
@@ -336,7 +416,7 @@ mod tests {
         assert_eq!(error.message(), "only the following media types are accepted: application/json, application/yaml");
         assert!(check_produced(&headers(header::ACCEPT, "application/*"), &[], false).is_err());
 
-        let error = watch_output(&headers(header::ACCEPT, "application/yaml")).unwrap_err();
+        let error = check_streamed(Accepted { media: MediaType::Yaml, convert: None }).unwrap_err();
         assert_eq!(error.message(), "only the following media types are accepted: application/json;stream=watch");
 
         let error = input(&headers(header::CONTENT_TYPE, "application/vnd.kubernetes.protobuf")).unwrap_err();
@@ -351,9 +431,9 @@ mod tests {
     fn errors_are_never_tables() {
         assert_eq!(
             status_output(&headers(header::ACCEPT, "application/json;as=Table;v=v1;g=meta.k8s.io, application/yaml")),
-            MediaType::Yaml
+            Some(MediaType::Yaml)
         );
-        assert_eq!(status_output(&headers(header::ACCEPT, "text/html")), MediaType::Json);
+        assert_eq!(status_output(&headers(header::ACCEPT, "text/html")), None);
     }
 
     #[test]

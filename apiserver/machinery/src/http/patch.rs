@@ -1,7 +1,9 @@
 //! JSON patch, merge patch and strategic merge patch, as `k8s.io/apiserver/pkg/endpoints/handlers/patch.go` applies them.
 
+use std::borrow::Cow;
+
 use http::{HeaderMap, StatusCode, header};
-use json_patch::{AddOperation, PatchOperation, ReplaceOperation};
+use json_patch::{AddOperation, MoveOperation, PatchOperation, RemoveOperation, ReplaceOperation, jsonptr::PointerBuf};
 use serde_json::{Map, Value};
 
 use super::{body, response};
@@ -98,9 +100,13 @@ impl Patch {
     /// # Errors
     ///
     /// 400 `BadRequest` when it is malformed, 413 `RequestEntityTooLarge` for too many operations.
-    pub(crate) fn parse(kind: PatchType, body: &[u8]) -> Result<Self, ApiError> {
-        let malformed =
-            |problem: &dyn std::fmt::Display| ApiError::bad_request(format!("error decoding patch: {problem}"));
+    pub(crate) fn parse(kind: PatchType, body: &[u8], validation: FieldValidation) -> Result<Self, ApiError> {
+        // It is the strict reading of a JSON patch that says so, which comes before the other.
+        let prefix = match (kind, validation) {
+            (PatchType::Json, FieldValidation::Ignore) => "",
+            _ => "error decoding patch: ",
+        };
+        let malformed = |problem: &dyn std::fmt::Display| ApiError::bad_request(format!("{prefix}{problem}"));
         let parsed = schema::parse(body, Format::Json).map_err(|error| match kind {
             PatchType::Strategic => ApiError::bad_request(error.to_string()),
             PatchType::Json | PatchType::Merge => malformed(&error),
@@ -115,8 +121,8 @@ impl Patch {
                     "json: cannot unmarshal {given} into Go value of type map[string]interface {{}}"
                 )));
             }
-            (PatchType::Json, Value::Null) => Change::Json(Vec::new()),
-            (PatchType::Json, Value::Array(operations)) if operations.iter().all(Value::is_object) => {
+            (PatchType::Json, value) => {
+                let operations = operations(value, validation).map_err(|problem| malformed(&problem))?;
                 if operations.len() > MAX_OPERATIONS {
                     return Err(body::too_large(&format!(
                         "The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
@@ -127,16 +133,6 @@ impl Patch {
                 strict.extend(operations.iter().enumerate().flat_map(unknown_fields).take(room));
                 strict.iter_mut().for_each(|text| text.insert_str(0, "json patch "));
                 Change::Json(operations)
-            }
-            (PatchType::Json, other) => {
-                let (wrong, list) = match &other {
-                    Value::Array(operations) => (operations.iter().find(|operation| !operation.is_object()), ""),
-                    other => (Some(other), "[]"),
-                };
-                let given = wrong.map_or("null", schema::json_type);
-                return Err(malformed(&format_args!(
-                    "json: cannot unmarshal {given} into Go value of type {list}handlers.jsonPatchOp"
-                )));
             }
             (PatchType::Strategic, Value::Object(patch)) => Change::Strategic(patch),
             (PatchType::Strategic, Value::Null) => Change::Strategic(Map::new()),
@@ -232,6 +228,35 @@ fn invalid(shown: String, detail: &str) -> ApiError {
     ApiError::invalid("", "", "", &[FieldError::invalid("patch", shown, detail)])
 }
 
+/// The operations of a JSON patch, which may be null. Where fields are not ignored they are read with their types first.
+fn operations(patch: Value, validation: FieldValidation) -> Result<Vec<Value>, String> {
+    let (is_typed, list, one) = match validation {
+        FieldValidation::Ignore => (false, "jsonpatch.Patch", "jsonpatch.Operation"),
+        FieldValidation::Warn | FieldValidation::Strict => (true, "[]handlers.jsonPatchOp", "handlers.jsonPatchOp"),
+    };
+    let unread = |value: &Value, place: &str| {
+        Err(format!("json: cannot unmarshal {} into Go {place}", schema::json_type(value)))
+    };
+    let operations = match patch {
+        Value::Array(operations) => operations,
+        Value::Null => Vec::new(),
+        other => return unread(&other, &format!("value of type {list}")),
+    };
+    for operation in &operations {
+        let fields = match operation {
+            Value::Object(fields) => fields,
+            Value::Null => continue,
+            other => return unread(other, &format!("value of type {one}")),
+        };
+        let is_text = |name: &str| matches!(name, "op" | "path" | "from");
+        let misfit = fields.iter().find(|(name, value)| is_text(name) && !value.is_string() && !value.is_null());
+        if let (true, Some((name, value))) = (is_typed, misfit) {
+            return unread(value, &format!("struct field jsonPatchOp.{name} of type string"));
+        }
+    }
+    Ok(operations)
+}
+
 fn unknown_fields((index, operation): (usize, &Value)) -> impl Iterator<Item = String> {
     let unknown = |field: &&String| !matches!(field.as_str(), "op" | "path" | "from" | "value");
     let fields = operation.as_object().into_iter().flat_map(|fields| fields.keys());
@@ -255,6 +280,14 @@ struct Spent {
     shifted: usize,
 }
 
+impl Spent {
+    /// Counts the items of the list, if it is one, that something is put into or taken out of at this place.
+    fn shift(&mut self, document: &Value, place: &str) {
+        let list = place.rsplit_once('/').and_then(|(parent, _)| document.pointer(parent)?.as_array());
+        self.shifted += list.map_or(0, Vec::len);
+    }
+}
+
 /// Applies operations in order.
 ///
 /// # Errors
@@ -272,33 +305,46 @@ fn apply_operation(document: &mut Value, operation: &Value, spent: &mut Spent) -
         Misapplied::Other(format!("{op} operation does not apply: doc is missing path: {path:?}: missing value"))
     };
     let mut operation = operation.clone();
-    if let Some(fields) = operation.as_object_mut()
-        && matches!(fields.get("op").and_then(Value::as_str), Some("add" | "replace" | "test"))
-    {
-        fields.entry("value").or_insert(Value::Null);
+    if let Some(fields) = operation.as_object_mut() {
+        let places: &[(&str, Sought)] = match text("op") {
+            "add" => &[("path", Sought::NewMember)],
+            "remove" => &[("path", Sought::Member)],
+            "replace" | "test" => &[("path", Sought::Value)],
+            "copy" => &[("from", Sought::Member), ("path", Sought::NewMember)],
+            // Where it goes to is looked for once it is taken away.
+            "move" => &[("from", Sought::Member)],
+            _ => &[],
+        };
+        for (field, sought) in places {
+            if let Some(Value::String(pointer)) = fields.get_mut(*field) {
+                *pointer = resolve(document, pointer, *sought).ok_or_else(missing)?;
+            }
+        }
+        if let ("move", Some(Value::String(pointer))) = (text("op"), fields.get_mut("path")) {
+            *pointer = pointer.split('/').map(escaped).collect::<Vec<_>>().join("/");
+        }
+        if matches!(text("op"), "add" | "replace" | "test") {
+            fields.entry("value").or_insert(Value::Null);
+        }
     }
     let operation: PatchOperation = serde_json::from_value(operation).map_err(|_| match text("op") {
         "add" | "remove" | "replace" | "move" | "copy" | "test" => missing(),
         other => Misapplied::Other(format!("Unexpected kind: {other}")),
     })?;
-    // What is replaced or tested stays where it is, and so does all that stands beside it.
-    let (from, to) = match &operation {
-        PatchOperation::Move(moved) => (Some(moved.from.as_str()), Some(moved.path.as_str())),
+    match &operation {
+        PatchOperation::Move(moved) => spent.shift(document, moved.from.as_str()),
         PatchOperation::Add(_) | PatchOperation::Copy(_) | PatchOperation::Remove(_) => {
-            (None, Some(operation.path().as_str()))
+            spent.shift(document, operation.path().as_str());
         }
-        PatchOperation::Replace(_) | PatchOperation::Test(_) => (None, None),
-    };
-    for place in from.into_iter().chain(to) {
-        let list = place.rsplit_once('/').and_then(|(parent, _)| document.pointer(parent)?.as_array());
-        spent.shifted += list.map_or(0, Vec::len);
+        // What is replaced or tested stays where it is, and so does all that stands beside it.
+        PatchOperation::Replace(_) | PatchOperation::Test(_) => {}
     }
     let placed = match &operation {
         PatchOperation::Add(AddOperation { value, .. }) | PatchOperation::Replace(ReplaceOperation { value, .. }) => {
             Some(value)
         }
         PatchOperation::Move(moved) => Some(document.pointer(moved.from.as_str()).ok_or_else(missing)?),
-        PatchOperation::Copy(copy) => Some(document.pointer(copy.from.as_str()).ok_or_else(missing)?),
+        PatchOperation::Copy(copy) => Some(at(document, copy.from.as_str()).ok_or_else(missing)?),
         PatchOperation::Test(_) | PatchOperation::Remove(_) => None,
     };
     let nesting = operation.path().as_str().matches('/').count() + placed.map_or(0, |value| height(value, spent));
@@ -306,6 +352,13 @@ fn apply_operation(document: &mut Value, operation: &Value, spent: &mut Spent) -
         return Err(Misapplied::Other("The patch nests or moves too much".to_owned()));
     }
     match &operation {
+        PatchOperation::Replace(replace)
+            if replace.path.is_root()
+                && (replace.value.is_string() || replace.value.is_number() || replace.value.is_boolean()) =>
+        {
+            // The whole has parts.
+            return Err(missing());
+        }
         // Upstream replaces what an object does not have yet.
         PatchOperation::Replace(replace) if document.pointer(replace.path.as_str()).is_none() => {
             let (parent, _) = replace.path.as_str().rsplit_once('/').ok_or_else(missing)?;
@@ -313,23 +366,111 @@ fn apply_operation(document: &mut Value, operation: &Value, spent: &mut Spent) -
             let add = AddOperation { path: replace.path.clone(), value: replace.value.clone() };
             return json_patch::patch(document, &[PatchOperation::Add(add)]).map_err(|_| missing());
         }
-        // Upstream holds that what is missing is null.
-        PatchOperation::Test(test) if test.value.is_null() && document.pointer(test.path.as_str()).is_none() => {
-            return Ok(());
+        PatchOperation::Test(test) if test.value.is_null() => {
+            return match at(document, test.path.as_str()).ok_or_else(missing)? {
+                Value::Null => Ok(()),
+                _ => Err(Misapplied::TestFailed),
+            };
         }
         PatchOperation::Copy(copy) => {
-            let value = document.pointer(copy.from.as_str()).ok_or_else(missing)?;
+            let value = at(document, copy.from.as_str()).ok_or_else(missing)?;
             spent.copied += serde_json::to_vec(value).map_err(|_| missing())?.len();
             if spent.copied > MAX_COPIED_BYTES {
                 return Err(Misapplied::Other("Unable to copy, the accumulated size is too large".to_owned()));
             }
+            if value.is_null() {
+                let add = AddOperation { path: copy.path.clone(), value: Value::Null };
+                return json_patch::patch(document, &[PatchOperation::Add(add)]).map_err(|_| missing());
+            }
         }
+        PatchOperation::Move(moved) => return relocate(document, moved, spent).ok_or_else(missing),
         _ => {}
     }
     json_patch::patch(document, std::slice::from_ref(&operation)).map_err(|_| match operation {
         PatchOperation::Test(_) => Misapplied::TestFailed,
         _ => missing(),
     })
+}
+
+/// What is at a place; null for what a map does not have, as upstream holds.
+fn at<'d>(document: &'d Value, place: &str) -> Option<&'d Value> {
+    document.pointer(place).or_else(|| {
+        let (parent, _) = place.rsplit_once('/')?;
+        document.pointer(parent)?.is_object().then_some(&Value::Null)
+    })
+}
+
+/// Takes a value from its place and puts it where the path leads in what is left.
+fn relocate(document: &mut Value, moved: &MoveOperation, spent: &mut Spent) -> Option<()> {
+    let value = document.pointer_mut(moved.from.as_str())?.take();
+    let remove = PatchOperation::Remove(RemoveOperation { path: moved.from.clone() });
+    json_patch::patch(document, &[remove]).ok()?;
+    let path = resolve(document, moved.path.as_str(), Sought::NewMember)?;
+    spent.shift(document, &path);
+    let place = AddOperation { path: PointerBuf::parse(path.clone()).ok()?, value: Value::Null };
+    json_patch::patch(document, &[PatchOperation::Add(place)]).ok()?;
+    // An operation would copy it.
+    *document.pointer_mut(&path)? = value;
+    Some(())
+}
+
+/// What a pointer is to lead to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sought {
+    /// Any value, also the whole document.
+    Value,
+    /// What is in a map or list.
+    Member,
+    /// A place in a map or list for something new.
+    NewMember,
+}
+
+/// The pointer that leads to the same with indices as RFC 6902 has them: upstream takes whatever Go's `Atoi` does, and
+/// counts negative ones from the end of the list; and it takes a `~` that escapes nothing for itself.
+///
+/// Nothing when it leads to an item that a list does not have, or to what is not sought.
+fn resolve(document: &Value, pointer: &str, sought: Sought) -> Option<String> {
+    if pointer.is_empty() && sought != Sought::Value {
+        return None;
+    }
+    let mut resolved = String::with_capacity(pointer.len());
+    let mut tokens = pointer.split('/').peekable();
+    // Before the first slash there is nothing, or it is no pointer.
+    resolved.push_str(tokens.next()?);
+    let mut current = Some(document);
+    while let Some(token) = tokens.next() {
+        resolved.push('/');
+        let Some(Value::Array(items)) = current else {
+            resolved.push_str(&escaped(token));
+            let key = token.replace("~1", "/").replace("~0", "~");
+            current = current.and_then(|map| map.get(key));
+            continue;
+        };
+        let is_new = tokens.peek().is_none() && sought == Sought::NewMember;
+        let index = item_index(token, items.len(), is_new)?;
+        resolved.push_str(&index.to_string());
+        current = items.get(index);
+    }
+    Some(resolved)
+}
+
+/// The token as RFC 6901 has it.
+fn escaped(token: &str) -> Cow<'_, str> {
+    if !token.contains('~') {
+        return Cow::Borrowed(token);
+    }
+    Cow::Owned(token.replace("~1", "/").replace("~0", "~").replace('~', "~0").replace('/', "~1"))
+}
+
+/// Which item of a list of this length a token stands for, or where it puts a new one.
+fn item_index(token: &str, length: usize, is_new: bool) -> Option<usize> {
+    if is_new && token == "-" {
+        return Some(length);
+    }
+    let places = length + usize::from(is_new);
+    let index: isize = token.parse().ok()?;
+    let index = if index < 0 { places.checked_add_signed(index)? } else { index.unsigned_abs() };
+    (index < places).then_some(index)
 }
 
 /// How deeply a value is nested. Values in a document are never nested too deeply for this.
@@ -352,13 +493,27 @@ mod tests {
         Object(json!({"metadata": {"name": "a"}, "spec": {"n": 1, "list": [1, 2]}}).as_object().unwrap().clone())
     }
 
+    fn parse(kind: PatchType, body: &[u8]) -> Result<Patch, ApiError> {
+        Patch::parse(kind, body, FieldValidation::Warn)
+    }
+
     /// Applies a patch and compares what `spec` is then, or the code of the error.
     #[track_caller]
     fn check(kind: PatchType, patch: &Value, expected: Result<Value, u16>) {
-        let result =
-            Patch::parse(kind, patch.to_string().as_bytes()).and_then(|patch| patch.apply(&object(), &Value::Null));
+        let result = parse(kind, patch.to_string().as_bytes()).and_then(|patch| patch.apply(&object(), &Value::Null));
         let got = result.map(|object| object.0.get("spec").cloned().unwrap_or_default()).map_err(|error| error.code());
         assert_eq!(got, expected, "{patch}");
+    }
+
+    #[test]
+    fn the_whole_is_replaced_by_what_has_parts() {
+        let is_judged = |value: Value| {
+            let patch = json!([{"op": "replace", "path": "", "value": value}]).to_string();
+            let patch = parse(PatchType::Json, patch.as_bytes()).unwrap();
+            let error = patch.apply(&object(), &Value::Null).expect_err("no object");
+            error.0.details.as_ref().is_some_and(|details| details.causes.is_some())
+        };
+        assert_eq!([json!("x"), json!(1), json!(true), json!([])].map(is_judged), [false, false, false, true]);
     }
 
     #[test]
@@ -371,6 +526,9 @@ mod tests {
             Ok(json!({"n": 1, "list": [1, 2, 3]})),
         );
         check(Json, &json!([{"op": "test", "path": "/spec/x", "value": null}]), Ok(json!({"n": 1, "list": [1, 2]})));
+        check(Json, &json!([{"op": "test", "path": "/spec/n", "value": null}]), Err(422));
+        check(Json, &json!([{"op": "test", "path": "/spec/x/y", "value": null}]), Err(422));
+        check(Json, &json!([{"op": "test", "path": "/spec/n/y", "value": null}]), Err(422));
         check(Json, &json!([{"op": "test", "path": "/spec/n", "value": 2}]), Err(422));
         check(Json, &json!([{"op": "remove", "path": "/spec/x"}]), Err(422));
         check(
@@ -383,8 +541,117 @@ mod tests {
         check(Json, &json!([{"op": "replace", "path": "/spec/n"}]), Ok(json!({"n": null, "list": [1, 2]})));
         check(Json, &json!([{"op": "multiply", "path": "/spec/n", "value": 1}]), Err(422));
         check(Json, &json!([{"op": "replace", "path": "", "value": []}]), Err(422));
+        check(
+            Json,
+            &json!([{"op": "copy", "from": "/spec/x", "path": "/spec/list"}]),
+            Ok(json!({"n": 1, "list": null})),
+        );
+        check(Json, &json!([{"op": "copy", "from": "/spec/x/y", "path": "/spec/list"}]), Err(422));
+        check(Json, &json!([{"op": "move", "from": "/spec/x", "path": "/spec/list"}]), Err(422));
+        check(Json, &json!([null]), Err(422));
         check(Json, &json!({"op": "replace"}), Err(400));
         check(Json, &json!(["replace"]), Err(400));
+    }
+
+    #[test]
+    fn a_tilde_that_escapes_nothing_is_one() {
+        let add = |key: &str| json!([{"op": "add", "path": format!("/spec/{key}"), "value": {}}]);
+        for (key, name) in [("~2", "~2"), ("a~", "a~"), ("~01", "~1"), ("~0~1~", "~/~")] {
+            check(PatchType::Json, &add(key), Ok(json!({"n": 1, "list": [1, 2], name: {}})));
+            let moved = json!([{"op": "move", "from": "/spec/n", "path": format!("/spec/{key}")}]);
+            check(PatchType::Json, &moved, Ok(json!({"list": [1, 2], name: 1})));
+        }
+    }
+
+    #[test]
+    fn operations_are_read_with_their_types_unless_fields_are_ignored() {
+        let says = |patch: Value, validation: FieldValidation| {
+            let parsed = Patch::parse(PatchType::Json, patch.to_string().as_bytes(), validation);
+            parsed.map(drop).map_err(|error| error.message().to_owned())
+        };
+        for (patch, typed, untyped) in [
+            (json!([{"op": 1}]), Some("struct field jsonPatchOp.op of type string"), None),
+            (
+                json!([{"op": "test", "path": "/a"}, {"from": 1}]),
+                Some("struct field jsonPatchOp.from of type string"),
+                None,
+            ),
+            (json!([1]), Some("value of type handlers.jsonPatchOp"), Some("value of type jsonpatch.Operation")),
+            (json!(1), Some("value of type []handlers.jsonPatchOp"), Some("value of type jsonpatch.Patch")),
+            (json!([{"op": null}, null]), None, None),
+        ] {
+            let said = |prefix: &str, place: Option<&str>| {
+                place.map_or(Ok(()), |place| Err(format!("{prefix}json: cannot unmarshal number into Go {place}")))
+            };
+            assert_eq!(says(patch.clone(), FieldValidation::Warn), said("error decoding patch: ", typed));
+            assert_eq!(says(patch, FieldValidation::Ignore), said("", untyped));
+        }
+    }
+
+    /// As `json-patch.v4` does it, with which upstream patches.
+    #[test]
+    fn negative_indices_count_from_the_end() {
+        let list = |operations: Value, expected: Value| {
+            let expected = if expected.is_null() { Err(422) } else { Ok(json!({"n": 1, "list": expected})) };
+            check(PatchType::Json, &operations, expected);
+        };
+        let one = |op: &str, index: &str, expected: Value| {
+            let operation = json!({"op": op, "path": format!("/spec/list/{index}"), "value": 3});
+            list(json!([operation]), expected);
+        };
+        for (op, index, expected) in [
+            ("remove", "-1", json!([1])),
+            ("remove", "-2", json!([2])),
+            ("remove", "-3", Value::Null),
+            ("remove", "-", Value::Null),
+            ("remove", "2", Value::Null),
+            ("add", "-1", json!([1, 2, 3])),
+            ("add", "-3", json!([3, 1, 2])),
+            ("add", "-4", Value::Null),
+            ("add", "2", json!([1, 2, 3])),
+            ("add", "3", Value::Null),
+            ("add", "x", Value::Null),
+            ("replace", "-1", json!([1, 3])),
+            ("replace", "01", json!([1, 3])),
+            ("replace", "-3", Value::Null),
+            ("replace", "-", Value::Null),
+            ("test", "-1", Value::Null),
+        ] {
+            one(op, index, expected);
+        }
+        list(json!([{"op": "test", "path": "/spec/list/-1", "value": 2}]), json!([1, 2]));
+        list(json!([{"op": "test", "path": "/spec/list/-3", "value": null}]), Value::Null);
+        list(json!([{"op": "copy", "from": "/spec/list/-1", "path": "/spec/list/0"}]), json!([2, 1, 2]));
+        // The place is one in what is left.
+        list(json!([{"op": "move", "from": "/spec/list/0", "path": "/spec/list/-1"}]), json!([2, 1]));
+        list(json!([{"op": "move", "from": "/spec/list/-1", "path": "/spec/list/-2"}]), json!([2, 1]));
+        list(json!([{"op": "move", "from": "/spec/list/0", "path": "/spec/list/-"}]), json!([2, 1]));
+        list(json!([{"op": "move", "from": "/spec/list/0", "path": "/spec/list/2"}]), Value::Null);
+        list(json!([{"op": "move", "from": "/spec/list", "path": "/spec/list/0"}]), Value::Null);
+        // On the way to something, too.
+        list(
+            json!([
+                {"op": "add", "path": "/spec/list/-", "value": {"-1": [{}]}},
+                {"op": "add", "path": "/spec/list/-1/-1/-1/a~1b", "value": 7},
+            ]),
+            json!([1, 2, {"-1": [{"a/b": 7}]}]),
+        );
+    }
+
+    #[test]
+    fn the_whole_document_is_replaced_and_nothing_else() {
+        let whole = json!({"spec": {"n": 9}});
+        check(PatchType::Json, &json!([{"op": "replace", "path": "", "value": whole}]), Ok(json!({"n": 9})));
+        for operation in [
+            json!({"op": "add", "path": "", "value": whole}),
+            json!({"op": "copy", "from": "/spec", "path": ""}),
+            json!({"op": "copy", "from": "", "path": "/spec"}),
+            json!({"op": "move", "from": "/spec", "path": ""}),
+            json!({"op": "move", "from": "", "path": "/spec"}),
+            json!({"op": "remove", "path": ""}),
+        ] {
+            check(PatchType::Json, &json!([operation]), Err(422));
+        }
     }
 
     #[test]
@@ -392,7 +659,7 @@ mod tests {
         use PatchType::Merge;
         check(Merge, &json!({"spec": {"n": null, "m": {"k": null}}}), Ok(json!({"list": [1, 2], "m": {}})));
         check(Merge, &json!([1]), Err(400));
-        assert_eq!(Patch::parse(Merge, b"{").unwrap_err().code(), 400);
+        assert_eq!(parse(Merge, b"{").unwrap_err().code(), 400);
     }
 
     #[test]
@@ -403,8 +670,7 @@ mod tests {
             &Value::Array(vec![operation.clone(); MAX_OPERATIONS]),
             Ok(json!({"n": 1, "list": [1, 2]})),
         );
-        let error =
-            Patch::parse(PatchType::Json, Value::Array(vec![operation; 10_001]).to_string().as_bytes()).unwrap_err();
+        let error = parse(PatchType::Json, Value::Array(vec![operation; 10_001]).to_string().as_bytes()).unwrap_err();
         assert_eq!((error.code(), error.reason()), (413, "RequestEntityTooLarge"));
         assert_eq!(
             error.message(),
@@ -461,7 +727,7 @@ mod tests {
         let apply = |op: &str, count: usize| {
             let operation = json!({"op": op, "path": "/spec/list/0", "value": 1});
             let patch = Value::Array(vec![operation; count]).to_string();
-            let patch = Patch::parse(PatchType::Json, patch.as_bytes()).unwrap();
+            let patch = parse(PatchType::Json, patch.as_bytes()).unwrap();
             patch.apply(&object, &Value::Null).map(drop).map_err(|error| error.code())
         };
         assert_eq!((apply("add", 100), apply("add", MAX_OPERATIONS)), (Ok(()), Err(422)));
@@ -471,7 +737,7 @@ mod tests {
 
     #[test]
     fn unknown_fields_of_operations_are_told() {
-        let patch = Patch::parse(PatchType::Json, br#"[{"op":"test","path":"/spec/n","value":1,"why":"x"}]"#).unwrap();
+        let patch = parse(PatchType::Json, br#"[{"op":"test","path":"/spec/n","value":1,"why":"x"}]"#).unwrap();
         let warnings = patch.check_strictly(&object(), Vec::new(), FieldValidation::Warn).unwrap();
         assert_eq!(warnings, [r#"json patch unknown field "[0].why""#]);
         let error = patch.check_strictly(&Object::default(), Vec::new(), FieldValidation::Strict).unwrap_err();
@@ -487,7 +753,7 @@ mod tests {
         let fields: String = (0..350_000).map(|n| format!(r#","x{n}":1"#)).collect();
         let patch =
             format!(r#"[{{"op":"test","path":"/spec/n","value":1{fields}}},{{"op":"test","path":"","why":1}}]"#);
-        let patch = Patch::parse(PatchType::Json, patch.as_bytes()).unwrap();
+        let patch = parse(PatchType::Json, patch.as_bytes()).unwrap();
         assert_eq!(patch.check_strictly(&object(), Vec::new(), FieldValidation::Warn).unwrap().len(), 100);
     }
 }

@@ -9,9 +9,9 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Preconditions;
 
 use crate::{
-    registry::{DeleteOptions, ListOptions, WatchOptions},
+    registry::{DeleteOptions, FIELD_MANAGER_BYTES, ListOptions, WatchOptions, field_manager_errors, is_dry_run},
     request::{FieldValidation, RequestContext},
-    status::{ApiError, FieldError, FieldErrorKind, is_printable},
+    status::{ApiError, FieldError, FieldErrors, is_printable},
 };
 
 #[cfg(any(test, feature = "fuzzing"))]
@@ -113,30 +113,26 @@ impl Query {
     /// 400 for a malformed number.
     pub(crate) fn watch(&self, default: Duration) -> Result<WatchOptions, ApiError> {
         let list = self.list()?;
-        let timeout = self.integer("timeoutSeconds")?.filter(|seconds| *seconds != 0);
+        // Counted as Go does: as nanoseconds, which wrap. A watch whose end is past already ends at once.
+        let timeout = self.integer("timeoutSeconds")?.map(|seconds| seconds.wrapping_mul(1_000_000_000));
         let mut options = WatchOptions {
             label_selector: list.label_selector,
             field_selector: list.field_selector,
+            name: None,
+            continue_token: list.continue_token,
             resource_version: list.resource_version,
             resource_version_match: list.resource_version_match,
             allow_bookmarks: self.flag("allowWatchBookmarks").unwrap_or(false),
             send_initial_events: list.send_initial_events,
-            timeout: timeout.map_or(default, |seconds| Duration::from_secs(u64::try_from(seconds).unwrap_or(0))),
+            timeout: timeout
+                .filter(|nanos| *nanos != 0)
+                .map_or(default, |nanos| Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))),
         };
         // A watch that does not say where it begins has always begun with what is there.
         let from_now = matches!(options.resource_version.as_deref(), None | Some("0"));
         if from_now && options.send_initial_events.is_none() && options.resource_version_match.is_none() {
             options.send_initial_events = Some(true);
             options.resource_version_match = Some("NotOlderThan".to_owned());
-        }
-        if options.resource_version_match.is_some() && list.continue_token.is_some() {
-            let detail = "resourceVersionMatch is forbidden when continue is provided";
-            return Err(ApiError::invalid(
-                META,
-                "ListOptions",
-                "",
-                &[FieldError::forbidden("resourceVersionMatch", detail)],
-            ));
         }
         Ok(options)
     }
@@ -164,10 +160,11 @@ impl Query {
     }
 
     fn write_options(&self, kind: &str, error: Option<FieldError>) -> Result<WriteOptions, ApiError> {
-        let mut errors: Vec<_> = error.into_iter().collect();
+        let mut errors = FieldErrors::default();
+        errors.extend(error);
         let field_manager = self.first("fieldManager").unwrap_or("");
-        errors.extend(field_manager_errors(field_manager));
-        let dry_run = dry_run(&self.all("dryRun").collect::<Vec<_>>(), &mut errors);
+        errors.extend(field_manager_errors(|| "fieldManager".to_owned(), field_manager));
+        let dry_run = is_dry_run(&self.all("dryRun").collect::<Vec<_>>(), &mut errors);
         let validation = self.first("fieldValidation").unwrap_or("");
         let field_validation = match validation {
             "Ignore" => FieldValidation::Ignore,
@@ -180,7 +177,7 @@ impl Query {
             }
         };
         if !errors.is_empty() {
-            return Err(ApiError::invalid(META, kind, "", &errors));
+            return Err(ApiError::invalid(META, kind, "", &errors.into_vec()));
         }
         Ok(WriteOptions { dry_run, field_validation, field_manager: field_manager.to_owned() })
     }
@@ -201,6 +198,8 @@ impl Query {
             grace_period_seconds: self.integer("gracePeriodSeconds")?,
             orphan_dependents: self.flag("orphanDependents"),
             propagation_policy: self.first("propagationPolicy").map(str::to_owned),
+            ignore_store_read_error_with_cluster_breaking_potential: self
+                .flag("ignoreStoreReadErrorWithClusterBreakingPotential"),
             ..DeleteOptions::default()
         })
     }
@@ -256,42 +255,6 @@ impl WriteOptions {
             if self.field_manager.is_empty() { manager_from(user_agent) } else { self.field_manager };
         context
     }
-}
-
-/// Says whether a delete is a dry run.
-///
-/// # Errors
-///
-/// 422 for a value other than `All`.
-pub(crate) fn is_dry_run(options: &DeleteOptions) -> Result<bool, ApiError> {
-    let mut errors = Vec::new();
-    let values: Vec<_> = options.dry_run.iter().flatten().map(String::as_str).collect();
-    let dry_run = dry_run(&values, &mut errors);
-    if errors.is_empty() { Ok(dry_run) } else { Err(ApiError::invalid(META, "DeleteOptions", "", &errors)) }
-}
-
-fn dry_run(values: &[&str], errors: &mut Vec<FieldError>) -> bool {
-    if values.iter().any(|value| *value != "All") {
-        errors.push(FieldError::not_supported("dryRun", values, &["All"]));
-    }
-    !values.is_empty()
-}
-
-/// The longest name of a field manager, in bytes.
-const FIELD_MANAGER_BYTES: usize = 128;
-
-fn field_manager_errors(manager: &str) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    if manager.len() > FIELD_MANAGER_BYTES {
-        let kind = FieldErrorKind::TooLong;
-        let message = format!("{}: may not be more than {FIELD_MANAGER_BYTES} bytes", kind.prefix());
-        errors.push(FieldError { field: "fieldManager".to_owned(), kind, message });
-    }
-    for (position, c) in manager.char_indices().filter(|(_, c)| !is_printable(*c)) {
-        let detail = format!("invalid character U+{:04X} (at position {position})", u32::from(c));
-        errors.push(FieldError::invalid("fieldManager", manager, detail));
-    }
-    errors
 }
 
 /// The field manager of a client that names none: its `User-Agent` up to the first `/`.
@@ -354,6 +317,8 @@ mod tests {
         assert_eq!(watch("timeoutSeconds=5").timeout, Duration::from_secs(5));
         assert_eq!(watch("timeoutSeconds=0").timeout, Duration::from_secs(7));
         assert_eq!(watch("timeoutSeconds=-1").timeout, Duration::ZERO);
+        assert_eq!(watch("timeoutSeconds=9223372036854775807").timeout, Duration::ZERO);
+        assert_eq!(watch("timeoutSeconds=-9223372036854775808").timeout, Duration::from_secs(7));
     }
 
     #[test]
@@ -403,18 +368,5 @@ mod tests {
         assert_eq!(manager("", "kubectl/v1.32 (linux)"), "kubectl");
         assert_eq!(manager("fieldManager=me", "kubectl/v1.32"), "me");
         assert_eq!(manager("", &"é".repeat(100)), "é".repeat(64));
-    }
-
-    #[test]
-    fn dry_run_of_a_delete_is_all_or_nothing() {
-        let dry_run = |query: &str| is_dry_run(&Query::parse(query).delete().unwrap());
-        let prefix = "DeleteOptions.meta.k8s.io \"\" is invalid: ";
-        refused(
-            dry_run("dryRun=x"),
-            422,
-            &format!("{prefix}dryRun: Unsupported value: [\"x\"]: supported values: \"All\""),
-        );
-        assert!(dry_run("dryRun=All").unwrap());
-        assert!(!dry_run("").unwrap());
     }
 }

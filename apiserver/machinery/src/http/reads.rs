@@ -2,7 +2,6 @@
 
 use futures_util::StreamExt as _;
 use http::{Response, StatusCode};
-use tokio::time::Instant;
 
 use super::{
     body::Body,
@@ -14,26 +13,39 @@ use super::{
     websocket::{self, Frames},
 };
 use crate::{
+    cache::deadline,
     log::Version,
-    registry::{Event, List, WatchOptions},
+    registry::{Event, List},
     status::ApiError,
 };
 
 impl Call<'_> {
-    /// The form of an answer that is an object.
+    /// The form of what a write answers, which is an object. Asked for before the write, unlike upstream: what cannot
+    /// be answered is not done.
     pub(crate) fn object_form(&self) -> Result<(Accepted, Form), ApiError> {
         let accepted = negotiate::output(self.headers)?;
-        let form = Form::of(accepted, &self.query, (self.now)())?;
-        form.check_object(self.written_as().definition)?;
-        Ok((accepted, form))
+        Ok((accepted, self.form_of_object(accepted)?))
     }
 
-    /// The form of an answer that is a list.
+    /// The form of what a write answers, which is a list; as for [`object_form`](Self::object_form).
     pub(crate) fn list_form(&self) -> Result<(Accepted, Form), ApiError> {
         let accepted = negotiate::output(self.headers)?;
+        Ok((accepted, self.form_of_list(accepted)?))
+    }
+
+    /// The form of an object for a client that accepts this. Reads ask for it last: what is not there has no form to be
+    /// refused.
+    fn form_of_object(&self, accepted: Accepted) -> Result<Form, ApiError> {
+        let form = Form::of(accepted, &self.query, (self.now)())?;
+        form.check_object(self.written_as().definition)?;
+        Ok(form)
+    }
+
+    /// The form of a list for a client that accepts this.
+    fn form_of_list(&self, accepted: Accepted) -> Result<Form, ApiError> {
         let form = Form::of(accepted, &self.query, (self.now)())?;
         form.check_list(&self.resource.definition)?;
-        Ok((accepted, form))
+        Ok(form)
     }
 
     /// The namespace that a list is about; nothing when it is about all, or the resource has none.
@@ -43,7 +55,6 @@ impl Call<'_> {
 
     pub(crate) async fn get(&self) -> Result<Response<Body>, ApiError> {
         let accepted = negotiate::output(self.headers)?;
-        let form = Form::of(accepted, &self.query, (self.now)())?;
         if self.query.flag("export") == Some(true) {
             let gone = "the export parameter, deprecated since v1.14, is no longer supported";
             return Err(ApiError::bad_request(gone));
@@ -58,17 +69,17 @@ impl Call<'_> {
             Some(exact) => store.get_at(self.namespace, &self.info.name, Version(exact)).await?,
             None => store.get(self.namespace, &self.info.name, version).await?,
         };
-        // What is not there has no form to be refused.
-        form.check_object(self.written_as().definition)?;
-        let pieces = render::object(self.written_as().definition, form, &self.read(stored)?);
+        let read = self.read(stored)?;
+        let form = self.form_of_object(accepted)?;
+        let pieces = render::object(self.written_as().definition, form, &read);
         response::json(StatusCode::OK, accepted.media, self.headers, pieces)
     }
 
     pub(crate) async fn list(&self) -> Result<Response<Body>, ApiError> {
-        let (accepted, form) = self.list_form()?;
+        let accepted = negotiate::output(self.headers)?;
         let options = self.query.list()?;
         let list = self.resource.store.list(self.list_namespace(), &options).await?;
-        self.answer_list(accepted, form, list)
+        self.answer_list(accepted, self.form_of_list(accepted)?, list)
     }
 
     /// Answers with a list, as `accepted` and in the form that goes with it.
@@ -78,12 +89,9 @@ impl Call<'_> {
     }
 
     pub(crate) async fn watch(&self) -> Result<Response<Body>, ApiError> {
-        let accepted = negotiate::watch_output(self.headers)?;
+        let accepted = negotiate::output(self.headers)?;
         let mut options = self.query.watch(watch::random_timeout())?;
-        if self.info.parts.len() == 2 {
-            select_name(&mut options, &self.info.name)?;
-        }
-        let form = Form::of(accepted, &self.query, (self.now)())?;
+        options.name = (self.info.parts.len() == 2).then(|| self.info.name.clone());
         let events = match self.resource.store.watch(self.list_namespace(), &options).await {
             // A version that does not come is told as an event, since the answer has begun by then upstream.
             Err(error) if error.is("Timeout") && self.query.flag("sendInitialEvents").is_some() => {
@@ -91,24 +99,20 @@ impl Call<'_> {
             }
             events => events?,
         };
+        let form = Form::of(accepted, &self.query, (self.now)())?;
+        negotiate::check_streamed(accepted)?;
         let definition = self.resource.definition.clone();
         let encoder = Encoder::new(definition, form, self.now);
         if let Some(upgrade) = self.upgrade.clone().filter(|_| websocket::is_requested(self.headers)) {
-            let end = Instant::now() + options.timeout;
-            let frames = Frames { events, encoder, end, stop: self.context.end().clone() };
+            let frames = Frames {
+                events,
+                encoder,
+                end: deadline(options.timeout),
+                outlasting: self.context.outlasting().clone(),
+            };
             return Ok(frames.answer(self.headers, upgrade));
         }
         let body = watch::body(encoder, events);
         Ok(response::stream(accepted.media, body))
     }
-}
-
-/// Narrows a watch to the object that its path names.
-fn select_name(options: &mut WatchOptions, name: &str) -> Result<(), ApiError> {
-    let selector = format!("metadata.name={name}");
-    if options.field_selector.as_ref().is_some_and(|other| *other != selector) {
-        return Err(ApiError::bad_request("fieldSelector metadata.name doesn't match requested name"));
-    }
-    options.field_selector = Some(selector);
-    Ok(())
 }

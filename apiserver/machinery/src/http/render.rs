@@ -74,7 +74,8 @@ impl Form {
         let Self::PartialList(_) = self else { return Ok(()) };
         Err(negotiate::not_acceptable(format!(
             "you requested PartialObjectMetadataList, but the requested object is not a list (*{}.{})",
-            definition.version, definition.kind
+            go_package(definition),
+            definition.kind
         )))
     }
 
@@ -87,8 +88,17 @@ impl Form {
         let Self::Partial(_) = self else { return Ok(()) };
         Err(negotiate::not_acceptable(format!(
             "you requested PartialObjectMetadata, but the requested object is a list (*{}.{}List)",
-            definition.version, definition.kind
+            go_package(definition),
+            definition.kind
         )))
+    }
+}
+
+/// The package of a kind's type, as upstream names them: that of a group is called by its first word.
+fn go_package(definition: &ResourceDefinition) -> &str {
+    match definition.group.split('.').next() {
+        None | Some("") => "core",
+        Some(word) => word,
     }
 }
 

@@ -95,10 +95,14 @@ pub(crate) struct Failure(pub(crate) Arc<Status>);
 /// accepts none, with `Retry-After` where the error says when.
 pub fn error(error: &ApiError, request: &HeaderMap) -> Response<Body> {
     let code = StatusCode::from_u16(error.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let status = serde_json::to_vec(&error.0).expect("a Status serializes");
-    let media = negotiate::status_output(request);
-    let mut response = json(code, media, request, body::once(status.clone())).unwrap_or_else(|_| {
-        let mut plain = Response::new(body::full(status));
+    let negotiated = negotiate::status_output(request).and_then(|media| {
+        let status = serde_json::to_vec(&error.0).expect("a Status serializes");
+        json(code, media, request, body::once(status)).ok()
+    });
+    // As upstream writes it for a client that takes none of its formats, such as one that accepts nothing but tables.
+    let mut response = negotiated.unwrap_or_else(|| {
+        let status = serde_json::to_vec_pretty(&error.0).expect("a Status serializes");
+        let mut plain = stream(MediaType::Json, body::full(status));
         *plain.status_mut() = code;
         plain
     });
@@ -176,7 +180,21 @@ fn warnings(texts: Vec<String>) -> Vec<HeaderValue> {
 
 #[cfg(test)]
 mod tests {
+    use http_body_util::BodyExt as _;
+
     use super::*;
+
+    #[tokio::test]
+    async fn errors_for_those_who_take_no_format_of_theirs_are_indented() {
+        let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+        for (accept, indented) in [(table.to_owned(), true), (format!("{table},application/json"), false)] {
+            let headers = HeaderMap::from_iter([(header::ACCEPT, accept.parse().unwrap())]);
+            let response = error(&ApiError::bad_request("no"), &headers);
+            assert_eq!(response.headers()[header::CONTENT_TYPE], "application/json");
+            let text = response.into_body().collect().await.unwrap().to_bytes();
+            assert_eq!((text.starts_with(b"{\n  \""), text.ends_with(b"\n}")), (indented, indented), "{accept}");
+        }
+    }
 
     #[test]
     fn warnings_are_quoted_and_given_once() {

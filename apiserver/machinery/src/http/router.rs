@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use super::{
     body::{self, Body},
     negotiate,
-    query::{self, Query},
+    query::Query,
     request_info::RequestInfo,
     response,
     segments::Segments,
@@ -17,7 +17,7 @@ use super::{
 use crate::{
     content,
     definition::{ResourceDefinition, Scope, Subresource, SubresourceCall},
-    registry::{Registry, Store, Stored, Target, Written},
+    registry::{self, Registry, Store, Stored, Target, Written},
     request::RequestContext,
     status::{ApiError, quote},
 };
@@ -159,12 +159,15 @@ fn namespace<'a>(definition: &ResourceDefinition, info: &'a RequestInfo) -> Opti
         Scope::Cluster if is_namespaces => Some(""),
         Scope::Cluster => info.namespace.is_empty().then_some(""),
         Scope::Namespaced => {
-            // One that is empty is in the path all the same, and refused later.
-            let given = info.path.contains("/namespaces/");
-            let across = info.parts.len() == 1 || info.verb == "watch";
-            (across || given).then_some(&info.namespace)
+            // Only lists are of all namespaces.
+            (info.parts.len() == 1 || names_namespace(info)).then_some(&info.namespace)
         }
     }
+}
+
+/// Whether the path is that of a namespace. One that is empty is in the path all the same, and refused where that matters.
+fn names_namespace(info: &RequestInfo) -> bool {
+    info.path.contains("/namespaces/")
 }
 
 fn has_subresource(definition: &ResourceDefinition, name: &str) -> bool {
@@ -234,7 +237,7 @@ impl Call<'_> {
 
     async fn collection(&self, body: Body) -> Result<Response<Body>, ApiError> {
         self.check_verb()?;
-        let across_namespaces = self.resource.definition.scope == Scope::Namespaced && self.namespace.is_empty();
+        let across_namespaces = self.resource.definition.scope == Scope::Namespaced && !names_namespace(self.info);
         match &*self.info.verb {
             "list" => self.list().await,
             "watch" => self.watch().await,
@@ -306,7 +309,7 @@ impl Call<'_> {
             "update" | "patch" => self.write_context("UpdateOptions")?,
             "delete" => {
                 let mut context = self.context.clone();
-                context.dry_run = query::is_dry_run(&self.query.delete()?)?;
+                context.dry_run = registry::check_delete(&self.query.delete()?)?;
                 context
             }
             _ => self.context.clone(),

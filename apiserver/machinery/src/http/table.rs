@@ -47,7 +47,7 @@ fn column_definitions(definition: &ResourceDefinition) -> Value {
         json!({
             "name": column.name,
             "type": column.kind,
-            "format": "",
+            "format": column.format,
             "description": column.description,
             "priority": column.priority,
         })

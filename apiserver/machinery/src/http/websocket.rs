@@ -15,13 +15,12 @@ use tokio_tungstenite::{
         protocol::{CloseFrame, Role, WebSocketConfig, frame::coding::CloseCode},
     },
 };
-use tokio_util::sync::CancellationToken;
 
 use super::{
     body::{self, Body},
     watch::Encoder,
 };
-use crate::registry::Event;
+use crate::{registry::Event, request::Outlasting};
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
@@ -59,8 +58,17 @@ pub(crate) struct Frames {
     pub(crate) encoder: Encoder,
     /// When the watch ends.
     pub(crate) end: Instant,
-    /// Ends it earlier.
-    pub(crate) stop: CancellationToken,
+    /// What it is a part of, which may end it earlier.
+    pub(crate) outlasting: Outlasting,
+}
+
+/// Why there are no more frames.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Over {
+    /// The client ended it, or its connection did.
+    Gone,
+    /// Time is up, or all was said.
+    Stopped,
 }
 
 impl Frames {
@@ -70,7 +78,8 @@ impl Frames {
             Ok(handshake) => handshake,
             Err(refusal) => return *refusal,
         };
-        tokio::spawn(async move {
+        let tasks = self.outlasting.tasks.clone();
+        tasks.spawn(async move {
             match upgrade.await {
                 Ok(connection) => {
                     let io = TokioIo::new(connection);
@@ -83,29 +92,41 @@ impl Frames {
         handshake
     }
 
-    async fn send<S>(mut self, socket: WebSocketStream<S>)
+    async fn send<S>(self, socket: WebSocketStream<S>)
     where
         S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
     {
+        let Self { mut events, mut encoder, end, outlasting } = self;
         let (mut sink, mut source) = socket.split();
         let gone = async move { while source.next().await.is_some_and(|received| received.is_ok()) {} };
-        tokio::pin!(gone);
-        loop {
-            let event = tokio::select! {
-                event = self.events.next() => event,
-                () = &mut gone => return,
-                () = tokio::time::sleep_until(self.end) => None,
-                () = self.stop.cancelled() => None,
-            };
-            let Some(event) = event else { break };
-            let mut frame = Vec::new();
-            self.encoder.write(&mut frame, &event);
-            let text = Utf8Bytes::try_from(bytes::Bytes::from(frame)).expect("events are encoded as JSON");
-            // A client that stops reading must not keep the watch for ever.
-            let sent = tokio::time::timeout_at(self.end, sink.send(Message::Text(text))).await;
-            if !matches!(sent, Ok(Ok(()))) || matches!(event, Event::Error(_)) {
-                break;
+        // Heard while a frame is sent, too: a client that stops reading must keep neither the watch nor the server.
+        let over = async {
+            tokio::select! {
+                () = gone => Over::Gone,
+                () = tokio::time::sleep_until(end) => Over::Stopped,
+                () = outlasting.end.cancelled() => Over::Stopped,
             }
+        };
+        tokio::pin!(over);
+        let over = loop {
+            let event = tokio::select! {
+                event = events.next() => event,
+                over = &mut over => break over,
+            };
+            let Some(event) = event else { break Over::Stopped };
+            let mut frame = Vec::new();
+            encoder.write(&mut frame, &event);
+            let text = Utf8Bytes::try_from(bytes::Bytes::from(frame)).expect("events are encoded as JSON");
+            let sent = tokio::select! {
+                sent = sink.send(Message::Text(text)) => sent,
+                over = &mut over => break over,
+            };
+            if sent.is_err() || matches!(event, Event::Error(_)) {
+                break Over::Stopped;
+            }
+        };
+        if over == Over::Gone {
+            return;
         }
         let close = Message::Close(Some(CloseFrame { code: CloseCode::Normal, reason: Utf8Bytes::default() }));
         // The client may be gone already; then there is nobody to tell.
@@ -125,8 +146,8 @@ pub(super) fn handshake(request: &HeaderMap) -> Result<Response<Body>, Box<Respo
     if key.is_empty() {
         return Err(refusal(StatusCode::BAD_REQUEST, "mismatch challenge/response"));
     }
-    // Browsers always say where a page is from, and nothing else is expected to ask for this.
-    if text(header::ORIGIN).is_empty() {
+    // Browsers always say where a page is from, and nothing else is expected to ask for this. That of a file is `null`.
+    if !is_request_uri(text(header::ORIGIN)) {
         return Err(refusal(StatusCode::FORBIDDEN, "null origin"));
     }
     let mut response = Response::new(body::empty());
@@ -148,6 +169,32 @@ pub(super) fn handshake(request: &HeaderMap) -> Result<Response<Body>, Box<Respo
     Ok(response)
 }
 
+/// Whether a text is an address or a path, with escapes that are whole: about what Go's `url.ParseRequestURI` takes.
+fn is_request_uri(text: &str) -> bool {
+    let is_scheme = |scheme: &str| {
+        scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+            && scheme.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'))
+    };
+    let scheme = text.split_once(':').filter(|(scheme, _)| is_scheme(scheme));
+    let rest = scheme.map_or(text, |(_, rest)| rest);
+    if !rest.starts_with('/') {
+        // `mailto:somebody`
+        return scheme.is_some() || text == "*";
+    }
+    let rest = rest.split('?').next().unwrap_or("");
+    let authority = rest.strip_prefix("//").filter(|_| scheme.is_some());
+    let authority = authority.and_then(|rest| rest.split('/').next()).unwrap_or("");
+    let host = authority.rsplit('@').next().unwrap_or("");
+    // Colons in brackets are those of an IPv6 address.
+    let port = host[host.rfind(']').unwrap_or(0)..].rsplit_once(':').map_or("", |(_, port)| port);
+    let whole = |(at, _): (usize, &str)| {
+        rest.get(at + 1..at + 3).is_some_and(|code| code.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    };
+    port.bytes().all(|byte| byte.is_ascii_digit())
+        && !host.contains([' ', '\\', '^', '`', '{', '|', '}', '#'])
+        && rest.match_indices('%').all(whole)
+}
+
 fn refusal(code: StatusCode, message: &'static str) -> Box<Response<Body>> {
     let mut response = Response::new(body::full(message));
     *response.status_mut() = code;
@@ -157,7 +204,43 @@ fn refusal(code: StatusCode, message: &'static str) -> Box<Response<Body>> {
 
 #[cfg(test)]
 mod tests {
+    use std::{sync::Arc, time::Duration};
+
+    use kube::CustomResourceExt as _;
+
     use super::*;
+    use crate::{definition::ResourceDefinition, http::render::Form, log::Version, registry::tests::scale::Rack};
+
+    /// A watch that has something to say at all times.
+    fn chatter(end: Instant, outlasting: &Outlasting) -> Frames {
+        let bookmark = || Event::Bookmark { version: Version(1), initial_events_end: false };
+        let definition = Arc::new(ResourceDefinition::from_crd(&Rack::crd()));
+        Frames {
+            events: futures_util::stream::repeat_with(bookmark).boxed(),
+            encoder: Encoder::new(definition, Form::Object, jiff::Timestamp::now),
+            end,
+            outlasting: outlasting.clone(),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn client_that_does_not_read_is_left_when_time_is_up_or_the_server_stops_or_it_goes() {
+        let second = Duration::from_secs(1);
+        let (soon, late) = (Instant::now() + 10 * second, Instant::now() + 3600 * second);
+        for (end, stops, goes) in [(soon, false, false), (late, true, false), (late, false, true)] {
+            let (near, far) = tokio::io::duplex(1024);
+            let outlasting = Outlasting::default();
+            let socket = WebSocketStream::from_raw_socket(near, Role::Server, Some(config())).await;
+            let sending = tokio::spawn(chatter(end, &outlasting).send(socket));
+            tokio::time::sleep(second).await;
+            assert!(!sending.is_finished());
+            if stops {
+                outlasting.end.cancel();
+            }
+            let _far = (!goes).then_some(far);
+            tokio::time::timeout(60 * second, sending).await.expect("it ends").expect("without a panic");
+        }
+    }
 
     fn headers(pairs: &[(HeaderName, &'static str)]) -> HeaderMap {
         pairs.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value))).collect()
@@ -178,6 +261,24 @@ mod tests {
             let mut bad = headers(&good);
             bad.remove(&good[missing].0);
             assert_eq!(handshake(&bad).expect_err("a bad handshake").status().as_u16(), code, "{}", good[missing].0);
+        }
+        for (origin, taken) in [
+            ("null", false),
+            ("%zz", false),
+            ("localhost", false),
+            ("https://local%zz", false),
+            ("https://localhost:x", false),
+            ("https://local host", false),
+            ("https://localhost:8443", true),
+            ("https://[::1]:8443", true),
+            ("https://", true),
+            ("file:///tmp/%20", true),
+            ("app:x", true),
+            ("/path", true),
+        ] {
+            let mut other = headers(&good);
+            other.insert(header::ORIGIN, HeaderValue::from_static(origin));
+            assert_eq!(handshake(&other).is_ok(), taken, "{origin}");
         }
         let mut two = headers(&good);
         two.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static("a, b"));

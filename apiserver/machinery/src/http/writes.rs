@@ -1,8 +1,8 @@
 //! Create, update, patch, delete and deletecollection.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
-use http::{Response, StatusCode, header};
+use http::{HeaderValue, Response, StatusCode, header};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Status, StatusDetails};
 use serde_json::Value;
 
@@ -11,16 +11,16 @@ use super::{
     configuration::Configuration,
     negotiate::{self, Accepted, MediaType},
     patch::{Patch, PatchType},
-    query,
     render::{self, Form},
     response,
     router::{Call, check_path_segment},
 };
 use crate::{
+    definition::ResourceDefinition,
     object::Object,
     registry::{self, AdmissionPhase, Apply, CreateHandler, DeleteOptions, Deleted, Stored, UpdateSource},
     request::{FieldValidation, RequestContext},
-    schema::{self, Format},
+    schema::{self, Format, Misfit, StrictErrors},
     status::{ApiError, quote},
 };
 
@@ -36,11 +36,11 @@ impl MediaType {
 impl Call<'_> {
     /// The context of a write, with the options of its query.
     pub(crate) fn write_context(&self, kind: &str) -> Result<RequestContext, ApiError> {
-        Ok(self.query.write(kind)?.context(self.context, self.user_agent()))
+        Ok(self.query.write(kind)?.context(self.context, &self.user_agent()))
     }
 
-    fn user_agent(&self) -> &str {
-        self.headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or("")
+    fn user_agent(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(self.headers.get(header::USER_AGENT).map_or(&[], HeaderValue::as_bytes))
     }
 
     pub(crate) async fn create(&self, body: Body) -> Result<Response<Body>, ApiError> {
@@ -100,7 +100,7 @@ impl Call<'_> {
         }
         let Some(kind) = kind else { return self.apply(form, &body).await };
         let context = self.write_context("PatchOptions")?;
-        let patch = match Patch::parse(kind, &body) {
+        let patch = match Patch::parse(kind, &body, context.field_validation) {
             Ok(patch) => patch,
             // Upstream reads a patch only once there is something that it changes.
             Err(malformed) => {
@@ -110,9 +110,14 @@ impl Call<'_> {
         };
         // The store calls this again when another writer came first.
         let transform = |current: &Object| {
-            let mut patched = patch.apply(current, &self.written_as().definition.schema)?;
-            let settled = self.written_as().decoder.settle(&mut patched);
-            let unknown = settled.map_err(|misfit| patch.refuse_misfit(&patched, &misfit))?;
+            let (mut patched, mut unknown) = self.patched(&patch, current)?;
+            if !unknown.is_empty() && context.field_validation != FieldValidation::Ignore {
+                // Fields that a later version of the server stored are unknown, too, and nothing that the client sent.
+                let mut known = current.clone();
+                if self.written_as().decoder.settle(&mut known).is_ok_and(|dropped| !dropped.is_empty()) {
+                    (patched, unknown) = self.patched(&patch, &known)?;
+                }
+            }
             let warnings = patch.check_strictly(&patched, unknown.warnings(), context.field_validation)?;
             warnings.iter().for_each(|warning| context.warn(warning));
             ensure_namespace(self.namespace, &mut patched)?;
@@ -125,13 +130,24 @@ impl Call<'_> {
         self.answer(written(created), form, &stored)
     }
 
+    /// What a patch makes of an object, and the unknown fields that were in it.
+    fn patched(&self, patch: &Patch, current: &Object) -> Result<(Object, StrictErrors), ApiError> {
+        let written = self.written_as();
+        let mut patched = patch.apply(current, &written.definition.schema)?;
+        let settled = written.decoder.settle(&mut patched);
+        let unknown = settled.map_err(|misfit| patch.refuse_misfit(&patched, &misfit))?;
+        Ok((patched, unknown))
+    }
+
     /// Server-side apply.
     async fn apply(&self, form: (Accepted, Form), body: &[u8]) -> Result<Response<Body>, ApiError> {
         let (options, force) = self.query.apply()?;
-        let context = options.context(self.context, self.user_agent());
+        let context = options.context(self.context, &self.user_agent());
         let Configuration { object, duplicates } = Configuration::parse(body)?;
+        let applied = format!("{}/{}", object.namespace(), object.name());
         let finish = |mut merged: Object| {
-            self.written_as().decoder.conform(&mut merged, FieldValidation::Ignore)?;
+            let settled = self.written_as().decoder.settle(&mut merged);
+            settled.map_err(|misfit| self.unconverted(&applied, &misfit))?;
             duplicates.check(&context)?;
             ensure_namespace(self.namespace, &mut merged)?;
             self.check_name(&merged)?;
@@ -144,6 +160,18 @@ impl Call<'_> {
         self.answer(written(created), form, &stored)
     }
 
+    /// 500 with no reason, as upstream, about a value that merging takes and its type does not.
+    fn unconverted(&self, applied: &str, misfit: &Misfit) -> ApiError {
+        let ResourceDefinition { group, version, kind, .. } = &**self.written_as().definition;
+        let kind = format!("{group}/{version}, Kind={kind}");
+        let message = format!(
+            "failed to convert new object ({applied}; {kind}) to proper version: unable to convert unstructured object \
+             to {kind}: {}",
+            misfit.converted
+        );
+        ApiError::new(500, "", message)
+    }
+
     pub(crate) async fn delete(&self, body: Body) -> Result<Response<Body>, ApiError> {
         let accepted = negotiate::output(self.headers)?;
         let form = Form::of(accepted, &self.query, (self.now)())?;
@@ -151,7 +179,8 @@ impl Call<'_> {
         let store = &self.resource.store;
         match store.delete(&context, self.namespace, &self.info.name, &options).await? {
             // A Status has no other form than its own.
-            Deleted::Gone(stored) => self.answer_status(accepted, &stored),
+            Deleted::Gone(stored) => self.answer_status(accepted, Some(stored.uid())),
+            Deleted::Undecodable => self.answer_status(accepted, None),
             Deleted::Pending(stored) => {
                 form.check_object(self.written_as().definition)?;
                 // The code that tells of a deletion going on, where clients of old asked for it.
@@ -167,6 +196,8 @@ impl Call<'_> {
     pub(crate) async fn delete_collection(&self, body: Body) -> Result<Response<Body>, ApiError> {
         let (accepted, form) = self.list_form()?;
         let selection = self.query.list()?;
+        // Which objects is told first, and then how.
+        self.resource.store.check_selection(&selection)?;
         let (context, options) = self.delete_options(body).await?;
         let list = self.resource.store.delete_collection(&context, self.list_namespace(), &selection, &options).await?;
         self.answer_list(accepted, form, list)
@@ -195,7 +226,7 @@ impl Call<'_> {
             options
         };
         let mut context = self.context.clone();
-        context.dry_run = query::is_dry_run(&options)?;
+        context.dry_run = registry::check_delete(&options)?;
         Ok((context, options))
     }
 
@@ -223,7 +254,7 @@ impl Call<'_> {
     }
 
     /// Says that an object is gone.
-    fn answer_status(&self, accepted: Accepted, stored: &Stored) -> Result<Response<Body>, ApiError> {
+    fn answer_status(&self, accepted: Accepted, uid: Option<&str>) -> Result<Response<Body>, ApiError> {
         let definition = &self.resource.definition;
         let status = Status {
             status: Some("Success".to_owned()),
@@ -231,7 +262,7 @@ impl Call<'_> {
                 name: Some(self.info.name.clone()),
                 group: (!definition.group.is_empty()).then(|| definition.group.clone()),
                 kind: Some(definition.plural.clone()),
-                uid: Some(stored.object().uid().to_owned()),
+                uid: uid.map(str::to_owned),
                 ..StatusDetails::default()
             }),
             ..Status::default()
@@ -279,14 +310,14 @@ pub(super) fn parse_delete_options(body: &[u8], media: MediaType) -> Result<Dele
         ApiError::bad_request(format!("couldn't get version/kind; json parse error: {error}"))
     };
     let parsed = schema::parse(body, media.format()).map_err(|error| unread(&error))?;
-    match parsed.value {
+    let options = match &parsed.value {
         Value::Null => return Ok(DeleteOptions::default()),
-        Value::Object(_) => {}
-        other => return Err(unread(&schema::no_type(&other))),
-    }
-    let text = |field: &str| parsed.value.get(field).and_then(Value::as_str).unwrap_or("");
+        Value::Object(options) => options,
+        other => return Err(unread(&schema::no_type(other))),
+    };
+    let text = |field| schema::type_text(options, field).map_err(|problem| unread(&problem));
     // They are registered with every group and version that there is.
-    let (kind, version) = (text("kind"), text("apiVersion"));
+    let (version, kind) = (text("apiVersion")?, text("kind")?);
     if !matches!(kind, "" | "DeleteOptions") {
         return Err(ApiError::bad_request(format!(
             "no kind {} is registered for version {} in scheme {}",

@@ -220,6 +220,13 @@ pub trait Log: fmt::Debug + Send + Sync + 'static {
     /// the head counts as the head.
     async fn compact(&self, before: Version) -> Result<(), LogError>;
 
+    /// Up to which version to [`compact`](Self::compact) for the history to take no more than `bytes` of this process's
+    /// memory: the values that later ones replaced. `None` when it takes no more already, or is kept elsewhere.
+    fn excess(&self, bytes: usize) -> Option<Version> {
+        let _ = bytes;
+        None
+    }
+
     /// Takes a lease that nobody holds, or that `holder` itself holds already (the token grows
     /// then too, so that an earlier life of the same holder is fenced off).
     ///

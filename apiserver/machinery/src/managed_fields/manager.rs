@@ -256,7 +256,9 @@ impl FieldManager {
                 .track(&Map::new(), &live, managers, BEFORE, options.now)
                 .map_err(|error| broken(format!("failed to create manager for existing fields: {error}")))?;
         }
-        if configuration.metadata().is_some_and(|m| m.get(MANAGED_FIELDS).is_some_and(|field| !field.is_null())) {
+        // A list of anything but maps is none to upstream; what is wrong with it is found further on.
+        let entries = configuration.metadata().and_then(|metadata| metadata.get(MANAGED_FIELDS)?.as_array());
+        if entries.is_some_and(|entries| entries.iter().all(Value::is_object)) {
             return Err(ApiError::bad_request("metadata.managedFields must be nil"));
         }
         self.check_values(configuration, &live)?;

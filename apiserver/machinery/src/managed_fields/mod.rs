@@ -26,5 +26,5 @@ pub(crate) use self::{
     entries::same_but_for_times,
     manager::{ApplyOptions, FieldManagers, check},
     scale::Replicas,
-    value::Plain,
+    value::{Plain, type_name},
 };

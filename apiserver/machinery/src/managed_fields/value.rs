@@ -72,11 +72,29 @@ pub(super) fn compare_all<T>(
     }
 }
 
+/// Go compares an integer with a float as floats, which is no order: large integers are distinct, and equal to one float.
 fn compare_numbers(a: &Number, b: &Number) -> Ordering {
-    match (a.as_i64(), b.as_i64()) {
+    match (integer(a), integer(b)) {
         (Some(a), Some(b)) => a.cmp(&b),
-        _ => float(a).partial_cmp(&float(b)).unwrap_or(Ordering::Equal),
+        (Some(a), None) => compare_exactly(a, float(b)),
+        (None, Some(b)) => compare_exactly(b, float(a)).reverse(),
+        (None, None) => float(a).partial_cmp(&float(b)).unwrap_or(Ordering::Equal),
     }
+}
+
+/// The integer that a number is once it was written and read again: whole floats are written without a fraction, in as
+/// few digits as tell them from others.
+fn integer(number: &Number) -> Option<i64> {
+    number.as_i64().or_else(|| {
+        let float = number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() <= i64::MAX as f64)?;
+        float.to_string().parse().ok()
+    })
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "it is whole, and what is out of range is beyond all integers")]
+fn compare_exactly(integer: i64, float: f64) -> Ordering {
+    let below = i128::from(integer).cmp(&(float.floor() as i128));
+    if float.fract() == 0.0 { below } else { below.then(Ordering::Less) }
 }
 
 fn float(number: &Number) -> f64 {
@@ -157,7 +175,7 @@ impl fmt::Display for Syntax<'_> {
 }
 
 /// What Go calls a decoded value's type.
-pub(super) fn type_name(value: &Value) -> &'static str {
+pub(crate) fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "<nil>",
         Value::Bool(_) => "bool",
@@ -281,6 +299,64 @@ mod tests {
             }
         }
         assert!(equal(&json!({"a": [1]}), &json!({"a": [1.0]})));
+    }
+
+    proptest::proptest! {
+        /// Whatever is sorted by it comes in one order.
+        #[test]
+        fn numbers_are_ordered_totally(numbers in near_one_another()) {
+            let [a, b, c] = &numbers;
+            assert_eq!(compare(a, b), compare(b, a).reverse(), "{a} {b}");
+            let known = compare(a, b);
+            if known.is_eq() || known == compare(b, c) {
+                assert_eq!(compare(a, c), compare(b, c), "{a} {b} {c}");
+            }
+        }
+    }
+
+    /// Numbers where floats are as far apart as integers, or further.
+    fn near_one_another() -> impl proptest::strategy::Strategy<Value = [Value; 3]> {
+        use proptest::prelude::*;
+        let power = prop_oneof![Just(0_u32), 52..=54_u32, 62..=63_u32];
+        let number = || (-3..=3_i128, 0..3_u8);
+        (power, any::<bool>(), [number(), number(), number()]).prop_map(|(power, negative, numbers)| {
+            numbers.map(|(offset, kind)| {
+                let number = ((1_i128 << power) + offset) * if negative { -1 } else { 1 };
+                let float = json!(number as f64 + if kind == 1 { 0.5 } else { 0.0 });
+                let integer =
+                    i64::try_from(number).map(Value::from).or_else(|_| u64::try_from(number).map(Value::from));
+                if kind == 2 { integer.unwrap_or(float) } else { float }
+            })
+        })
+    }
+
+    #[test]
+    fn integers_and_floats_compare_exactly() {
+        let float = json!(9_007_199_254_740_992.0);
+        for (integer, expected) in [
+            (9_007_199_254_740_991_i64, Ordering::Less),
+            (9_007_199_254_740_992, Ordering::Equal),
+            (9_007_199_254_740_993, Ordering::Greater),
+        ] {
+            assert_eq!(compare(&json!(integer), &float), expected);
+            assert_eq!(compare(&float, &json!(integer)), expected.reverse());
+        }
+        assert_eq!(compare(&json!(i64::MAX), &json!(9_223_372_036_854_775_808.0)), Ordering::Less);
+        assert_eq!(compare(&json!(i64::MIN), &json!(-1e300)), Ordering::Greater);
+        assert_eq!(compare(&json!(-1), &json!(-1.5)), Ordering::Greater);
+        assert_eq!(compare(&json!(-2), &json!(-1.5)), Ordering::Less);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn a_number_that_was_written_is_the_same_when_it_is_read(float in proptest::num::f64::NORMAL, whole: i64) {
+            for number in [json!(float), json!(float.trunc()), json!(whole), json!(whole as f64)] {
+                let mut written = String::new();
+                write_json(&number, &mut written);
+                let read: Value = serde_json::from_str(&written).unwrap();
+                assert_eq!(compare(&read, &number), Ordering::Equal, "{number} was written as {written}");
+            }
+        }
     }
 
     #[test]

@@ -65,7 +65,7 @@ impl Store {
     pub(super) async fn admit_request(&self, write: Admitted<'_>) -> Result<(), ApiError> {
         let Some(chain) = self.admission.get() else { return Ok(()) };
         let options = options_of(write);
-        chain.admit(&self.attributes(write, chain, None, &options), None).await.map(|_| ())
+        chain.admit_request(&self.attributes(write, chain, None, &options)).await
     }
 
     /// Lets the chain change an object that is about to be written. Its `managedFields` are what the write makes them;

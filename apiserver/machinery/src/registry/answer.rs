@@ -67,6 +67,6 @@ impl Store {
         let mut answer = handler.create(context, object).await?;
         answer.metadata_mut();
         let key = self.key(answer.namespace(), answer.name());
-        Stored::unkept(key, &answer, self.cache.fields()).map(Arc::new).map_err(|error| self.not_encoded(&error))
+        Stored::unkept(key, &answer, self.cache.fields()).map(Arc::new).map_err(|error| self.unkept(&error))
     }
 }

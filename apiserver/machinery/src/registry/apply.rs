@@ -4,18 +4,18 @@ use super::{
     Apply, Store, Target, UpdateSource,
     admit::Admitted,
     metadata::{self, AdmissionPhase},
-    write::{CreateAuthorization, CreateError, Created},
+    write::{CreateAuthorization, CreateError, Created, sent_version},
 };
 use crate::{managed_fields::ApplyOptions, object::Object, request::RequestContext, status::ApiError};
 
 impl Store {
-    /// The object that a configuration makes of the current one, `managedFields` in it.
-    pub(super) fn applied(
+    /// The object that a configuration makes of the current one, `managedFields` in it; it is left to finish.
+    pub(super) fn merged(
         &self,
         context: &RequestContext,
         target: Target,
         current: Option<&Object>,
-        apply: &mut Apply<'_>,
+        apply: &Apply<'_>,
     ) -> Result<Object, ApiError> {
         let options = ApplyOptions {
             manager: &context.field_manager,
@@ -23,8 +23,7 @@ impl Store {
             previous: apply.previous.as_ref(),
             now: metadata::seconds_now(),
         };
-        let merged = self.field_managers.of(target).apply(current, &apply.configuration, options)?;
-        (apply.finish)(merged)
+        self.field_managers.of(target).apply(current, &apply.configuration, options)
     }
 
     /// Creates the object that a configuration describes.
@@ -35,22 +34,25 @@ impl Store {
         name: &str,
         mut apply: Apply<'a>,
     ) -> Result<Created<'a>, ApiError> {
-        let mut object = self.applied(context, Target::Main, None, &mut apply)?;
-        if !object.uid().is_empty() {
-            let uid = object.uid();
+        let merged = self.merged(context, Target::Main, None, &apply)?;
+        if !merged.uid().is_empty() {
+            let uid = merged.uid();
             let detail =
                 format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
             return Err(self.conflict(name, detail));
         }
+        let mut object = (apply.finish)(merged)?;
         metadata::set_namespace(&mut object, self.definition.scope, namespace)?;
         let write = Admitted { context, namespace, name, current: None, target: Target::Main };
         self.admit_change(write, &mut object).await?;
         metadata::dedup_owners(context, &mut object, AdmissionPhase::After);
+        // There is no version that it could be, but it has to be one.
+        sent_version(object.meta_str("resourceVersion"))?;
         object.metadata_mut().remove("resourceVersion");
         match self.create_named(context, namespace, object, CreateAuthorization::Required).await {
             Ok(stored) => Ok(Created::Done(stored)),
-            Err(CreateError { taken: Some(_), .. }) => Ok(Created::Lost(UpdateSource::Apply(apply))),
-            Err(CreateError { error, taken: None }) => Err(error),
+            Err(CreateError { taken: true, .. }) => Ok(Created::Lost(UpdateSource::Apply(apply))),
+            Err(CreateError { error, taken: false }) => Err(error),
         }
     }
 }

@@ -10,7 +10,7 @@ use futures_util::StreamExt as _;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    History, NamespaceLookup, Observer, Registry, Scaling, Store,
+    History, Metrics, NamespaceLookup, Observer, Registry, Scaling, Store,
     erased::{Erased, ErasedStrategy},
     namespace::StoredNamespaces,
 };
@@ -54,6 +54,7 @@ pub struct RegistryBuilder {
     admission: Chain,
     observers: Observers,
     history: Option<Arc<dyn History>>,
+    metrics: Metrics,
     window: Window,
     bookmark_interval: Duration,
     end: CancellationToken,
@@ -79,6 +80,7 @@ impl RegistryBuilder {
             admission: Chain::default(),
             observers: Vec::new(),
             history: None,
+            metrics: Metrics::default(),
             window: Window::default(),
             bookmark_interval: BOOKMARK_INTERVAL,
             end: CancellationToken::new(),
@@ -131,6 +133,13 @@ impl RegistryBuilder {
         self
     }
 
+    /// Counts in these metrics.
+    #[must_use]
+    pub fn metrics(mut self, metrics: Metrics) -> Self {
+        self.metrics = metrics;
+        self
+    }
+
     /// Sets how much history is kept in memory.
     #[must_use]
     pub fn window(mut self, window: Window) -> Self {
@@ -166,7 +175,8 @@ impl RegistryBuilder {
         let store = |(definition, strategy): (Arc<ResourceDefinition>, Box<dyn ErasedStrategy>)| {
             let decoder = Decoder::new(&definition)
                 .map_err(|source| BuildError::Schema { kind: definition.kind.clone(), source })?;
-            let cache = WatchCache::new(definition.selectable_fields.clone(), self.window, progress.clone());
+            let (fields, undecodable) = (definition.selectable_fields.clone(), self.metrics.undecodable(&definition));
+            let cache = WatchCache::new(fields, self.window, progress.clone(), undecodable);
             Ok(Arc::new(Store {
                 decoder: Arc::new(decoder),
                 field_managers: FieldManagers::new(&definition),

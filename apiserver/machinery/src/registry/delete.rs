@@ -8,11 +8,11 @@ use std::sync::Arc;
 use futures_util::{TryStreamExt as _, stream};
 
 use super::{
-    DeleteOptions, Deleted, List, ListOptions, Store, Stored, metadata,
+    DeleteOptions, Deleted, List, ListOptions, Store, Stored, is_undecodable, metadata,
     options::{self, FOREGROUND, ORPHAN},
     write::{Outcome, finalizers, has_deletion_timestamp},
 };
-use crate::{log::Expect, object::Object, request::RequestContext, status::ApiError};
+use crate::{cache::Kept, log::Expect, object::Object, request::RequestContext, status::ApiError};
 
 /// How many objects of a collection are deleted at a time, so that they share the log's commits.
 const AT_ONCE: usize = 32;
@@ -23,7 +23,8 @@ impl Store {
     /// # Errors
     ///
     /// 404 when it does not exist; 409 `Conflict` when a precondition fails; 422 for options that
-    /// do not go together; whatever the strategy answers.
+    /// do not go together; whatever the strategy answers. 500 when what is stored does not decode,
+    /// unless `ignoreStoreReadErrorWithClusterBreakingPotential` is set and may be.
     pub async fn delete(
         &self,
         context: &RequestContext,
@@ -31,11 +32,19 @@ impl Store {
         name: &str,
         options: &DeleteOptions,
     ) -> Result<Deleted, ApiError> {
-        options::validate_delete(options)?;
+        let dry_run = options::check_delete(options)? || context.dry_run;
         let key = self.key(namespace, name);
-        let dry_run = context.dry_run || options.dry_run.iter().flatten().any(|value| value == "All");
         loop {
-            let current = self.current_object("delete", &key).await?.ok_or_else(|| self.not_found(name))?;
+            let current = match self.current_kept("delete", &key).await? {
+                None => return Err(self.not_found(name)),
+                Some(Kept::Object(current)) => current,
+                Some(Kept::Undecodable(found)) => {
+                    match self.delete_undecodable(context, (namespace, name), options, &found).await? {
+                        Outcome::Done(deleted) => return Ok(deleted),
+                        Outcome::Lost => continue,
+                    }
+                }
+            };
             self.check_preconditions(options, &current)?;
             self.strategy.admit_delete(context, &current.json()).await?;
             self.admit_removal(context, namespace, &current, options, dry_run).await?;
@@ -74,7 +83,7 @@ impl Store {
     }
 
     /// Deletes what a list selects, each object as [`delete`](Self::delete) does, and returns the
-    /// list. Objects that go meanwhile are no error.
+    /// list. Objects that go meanwhile are no error; what does not decode is in no list, and stays.
     ///
     /// # Errors
     ///
@@ -86,17 +95,27 @@ impl Store {
         list: &ListOptions,
         options: &DeleteOptions,
     ) -> Result<List, ApiError> {
-        options::validate_delete(options)?;
+        options::check_delete(options)?;
+        options::check_collection_delete(options)?;
         let list = self.list(namespace, list).await?;
         stream::iter(list.items.iter().map(Ok))
             .try_for_each_concurrent(AT_ONCE, |item| async move {
                 match self.delete(context, item.namespace(), item.name(), options).await {
-                    Err(error) if error.code() == 404 => Ok(()),
+                    Err(error) if error.code() == 404 || is_undecodable(&error) => Ok(()),
                     result => result.map(|_| ()),
                 }
             })
             .await?;
         Ok(list)
+    }
+
+    /// Refuses what [`delete_collection`](Self::delete_collection) would refuse of a list before it looks at anything.
+    ///
+    /// # Errors
+    ///
+    /// As for [`list`](Self::list).
+    pub(crate) fn check_selection(&self, list: &ListOptions) -> Result<(), ApiError> {
+        self.selection(None, list).map(drop)
     }
 
     fn check_preconditions(&self, options: &DeleteOptions, current: &Stored) -> Result<(), ApiError> {

@@ -35,6 +35,9 @@ pub(super) trait ErasedStrategy: std::fmt::Debug + Send + Sync {
     /// The object as its type has it, with defaults: what the type leaves out when it is empty is gone.
     fn typed(&self, object: &Object) -> Result<Object, ApiError>;
 
+    /// Whether an encoded object is of the type.
+    fn check_stored(&self, bytes: &[u8]) -> Result<(), serde_json::Error>;
+
     fn create(&self, context: &RequestContext, object: &Object) -> Result<Draft, ApiError>;
 
     /// `target` is what is written. `old` is the encoded object.
@@ -95,6 +98,10 @@ impl<S: Strategy> ErasedStrategy for Erased<S> {
         self.encode(&typed)
     }
 
+    fn check_stored(&self, bytes: &[u8]) -> Result<(), serde_json::Error> {
+        serde_json::from_slice::<S::Object>(bytes).map(drop)
+    }
+
     fn create(&self, context: &RequestContext, object: &Object) -> Result<Draft, ApiError> {
         let mut new = self.decode(object)?;
         self.strategy.set_defaults(&mut new);
@@ -143,8 +150,7 @@ impl<S: Strategy> ErasedStrategy for Erased<S> {
     }
 
     async fn admit_delete(&self, context: &RequestContext, old: &[u8]) -> Result<(), ApiError> {
-        // What does not decode must still be possible to delete.
-        let Ok(old) = self.decode_stored(old) else { return Ok(()) };
+        let old = self.decode_stored(old)?;
         self.strategy.admit(context, Admission::Delete(&old)).await
     }
 

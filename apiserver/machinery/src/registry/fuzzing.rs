@@ -11,8 +11,7 @@ pub(crate) fn continue_tokens(data: &[u8]) {
     for token in [text.to_string(), ENGINE.encode(data)] {
         match Continue::decode(&token) {
             Ok(token) => {
-                assert!(!token.after.is_empty() && !token.after.starts_with('/'));
-                assert!(token.after.split('/').all(|part| part != ".."));
+                assert!(!token.after.starts_with('/'));
                 let again = Continue::decode(&token.encode()).expect("it was written here");
                 assert_eq!(format!("{again:?}"), format!("{token:?}"));
                 assert_eq!(expired(token).code(), 410);

@@ -15,7 +15,7 @@ use crate::{
     definition::Scope,
     object::Object,
     request::RequestContext,
-    status::{ApiError, FieldError, FieldErrorKind, FieldErrors},
+    status::{ApiError, FieldError, FieldErrorKind, FieldErrors, is_printable},
 };
 
 /// The finalizer that keeps an object until the garbage collector has deleted its dependents.
@@ -28,6 +28,11 @@ const SUFFIX_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 const SUFFIX_LENGTH: usize = 5;
 /// The longest beginning of a generated name, in bytes.
 const GENERATE_NAME_MAX: usize = 63 - SUFFIX_LENGTH;
+
+/// The longest name of a field manager, in bytes.
+pub(crate) const FIELD_MANAGER_BYTES: usize = 128;
+/// The longest name of a subresource in `managedFields`, in bytes.
+const SUBRESOURCE_BYTES: usize = 256;
 
 /// The names under which the system keeps what clients may not set.
 const SYSTEM_FIELDS: &[&str] =
@@ -210,11 +215,7 @@ fn validate_annotations(metadata: &ObjectMeta, errors: &mut FieldErrors) {
         size += key.len() + value.len();
     }
     if size > content::ANNOTATIONS_MAX {
-        errors.push(FieldError {
-            field: FIELD.to_owned(),
-            kind: FieldErrorKind::TooLong,
-            message: format!("Too long: may not be more than {} bytes", content::ANNOTATIONS_MAX),
-        });
+        errors.push(too_long(FIELD.to_owned(), content::ANNOTATIONS_MAX));
     }
 }
 
@@ -357,10 +358,6 @@ fn validate_finalizers(finalizers: &[String], errors: &mut FieldErrors) {
 
 /// Finds what is wrong with a change of metadata, besides what [`validate`] finds.
 pub(super) fn validate_update(new: &ObjectMeta, old: &ObjectMeta, errors: &mut FieldErrors) {
-    // Upstream finds these once more when it looks at the change.
-    validate_labels(new, errors);
-    validate_annotations(new, errors);
-    validate_owners(new.owner_references.as_deref().unwrap_or_default(), errors);
     if old.deletion_timestamp.is_some() {
         let before: BTreeSet<&String> = old.finalizers.iter().flatten().collect();
         let after: BTreeSet<&String> = new.finalizers.iter().flatten().collect();
@@ -394,6 +391,38 @@ pub(super) fn validate_update(new: &ObjectMeta, old: &ObjectMeta, errors: &mut F
         serde_json::json!(new.deletion_grace_period_seconds),
         serde_json::json!(old.deletion_grace_period_seconds),
     );
+    // Upstream finds these once more when it looks at the change.
+    validate_labels(new, errors);
+    validate_annotations(new, errors);
+    validate_owners(new.owner_references.as_deref().unwrap_or_default(), errors);
+}
+
+/// Finds what is wrong with `managedFields` that make sense otherwise.
+pub(super) fn validate_managed_fields(entries: Option<&Value>, errors: &mut FieldErrors) {
+    for (index, entry) in entries.and_then(Value::as_array).into_iter().flatten().enumerate() {
+        let text = |name: &str| entry.get(name).and_then(Value::as_str).unwrap_or("");
+        let field = |name: &str| format!("metadata.managedFields[{index}].{name}");
+        errors.extend(field_manager_errors(|| field("manager"), text("manager")));
+        if text("subresource").len() > SUBRESOURCE_BYTES {
+            errors.push(too_long(field("subresource"), SUBRESOURCE_BYTES));
+        }
+    }
+}
+
+/// Finds what is wrong with the name of a field manager: as much as the name is long, each time with all of it.
+pub(crate) fn field_manager_errors(field: impl Fn() -> String, manager: &str) -> impl Iterator<Item = FieldError> {
+    let long = (manager.len() > FIELD_MANAGER_BYTES).then(|| too_long(field(), FIELD_MANAGER_BYTES));
+    let unprintable = manager.char_indices().filter(|(_, c)| !is_printable(*c));
+    long.into_iter().chain(unprintable.map(move |(position, c)| {
+        let detail = format!("invalid character U+{:04X} (at position {position})", u32::from(c));
+        FieldError::invalid(field(), manager, detail)
+    }))
+}
+
+fn too_long(field: String, bytes: usize) -> FieldError {
+    let kind = FieldErrorKind::TooLong;
+    let message = format!("{}: may not be more than {bytes} bytes", kind.prefix());
+    FieldError { field, kind, message }
 }
 
 #[cfg(test)]
@@ -479,6 +508,14 @@ mod tests {
             let bytes: usize = found.iter().map(String::len).sum();
             assert!(!found.is_empty() && bytes < 5 << 20, "{} complaints of {bytes} bytes", found.len());
         }
+    }
+
+    #[test]
+    fn complaints_about_a_manager_are_little_more_than_its_name() {
+        let mut errors = FieldErrors::default();
+        validate_managed_fields(Some(&json!([{ "manager": "\n".repeat(1 << 20) }])), &mut errors);
+        let bytes: usize = errors.into_vec().iter().map(|error| error.message.len()).sum();
+        assert!(bytes < 8 << 20, "{bytes}");
     }
 
     /// To compare each with each would take minutes.

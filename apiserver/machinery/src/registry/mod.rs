@@ -19,6 +19,7 @@ mod erased;
 pub(crate) mod fuzzing;
 mod in_flight;
 mod metadata;
+mod metrics;
 mod namespace;
 mod observer;
 mod options;
@@ -26,6 +27,7 @@ mod past;
 mod read;
 mod scale;
 mod token;
+mod undecodable;
 mod values;
 mod write;
 
@@ -36,22 +38,25 @@ pub use answer::CreateHandler;
 pub use api::Api;
 pub use builder::{BuildError, RegistryBuilder};
 pub use cluster_namespaces::ClusterNamespaces;
-pub(crate) use metadata::{AdmissionPhase, dedup_owners};
+pub(crate) use metadata::{AdmissionPhase, FIELD_MANAGER_BYTES, dedup_owners, field_manager_errors};
+pub use metrics::Metrics;
 pub use namespace::{NamespaceLookup, NamespacePhase};
 pub use observer::Observer;
 pub use options::{
     Apply, DeleteOptions, Deleted, Event, Finish, List, ListOptions, Target, Transform, UpdateSource, WatchOptions,
 };
+pub(crate) use options::{check_delete, is_dry_run};
 pub use past::{History, HistoryError, Past};
 pub(crate) use scale::{Scaling, definition as scale_definition};
 use tokio_util::sync::CancellationToken;
+pub use undecodable::is_undecodable;
 
 pub use crate::cache::{Stored, Window};
 use crate::{
     admission::Chain,
-    cache::{Prepared, WatchCache},
+    cache::WatchCache,
     definition::{ResourceDefinition, Scope},
-    log::{Key, Log, LogError, Version},
+    log::{Change, Entry, Key, Log, LogError, Record, Version},
     managed_fields::FieldManagers,
     schema::Decoder,
     status::ApiError,
@@ -182,41 +187,19 @@ impl Store {
         }
     }
 
-    /// Takes a record of the log into the cache. One that does not read back is left out, so that
-    /// it cannot break the list of the others.
-    fn apply(&self, record: &crate::log::Record) {
-        let stored = match &record.change {
-            crate::log::Change::Delete => None,
-            crate::log::Change::Put(value) => match self.read_back(&record.key, value) {
-                Some(prepared) => Some(Arc::new(prepared.stored(record.key.clone(), record.version))),
-                None => return,
-            },
+    /// Takes a record of the log into the cache.
+    fn apply(&self, record: &Record) {
+        let kept = match &record.change {
+            Change::Delete => None,
+            Change::Put(value) => Some(self.read_back(record.key.clone(), record.version, value)),
         };
-        self.cache.apply(&record.key, record.version, stored, record.time_ms);
-    }
-
-    fn read_back(&self, key: &Key, value: &bytes::Bytes) -> Option<Prepared> {
-        if let Some(prepared) = self.in_flight.find(key, value) {
-            return Some(prepared);
-        }
-        match Prepared::parse(value.clone(), self.cache.fields()) {
-            Ok(prepared) => Some(prepared),
-            Err(error) => {
-                tracing::error!(%key, %error, "the stored bytes are not an object; they are left out");
-                None
-            }
-        }
+        self.cache.apply(&record.key, record.version, kept, record.time_ms);
     }
 
     /// Takes over everything that a scan of the log found.
-    fn reset(&self, version: Version, entries: impl Iterator<Item = crate::log::Entry>) {
-        let objects = entries
-            .filter_map(|entry| {
-                let prepared = self.read_back(&entry.key, &entry.value)?;
-                Some((entry.key.clone(), Arc::new(prepared.stored(entry.key, entry.version))))
-            })
-            .collect();
-        self.cache.reset(version, objects);
+    fn reset(&self, version: Version, entries: impl Iterator<Item = Entry>) {
+        let kept = |entry: Entry| (entry.key.clone(), self.read_back(entry.key, entry.version, &entry.value));
+        self.cache.reset(version, entries.map(kept).collect());
     }
 }
 

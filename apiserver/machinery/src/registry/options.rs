@@ -37,6 +37,10 @@ pub struct WatchOptions {
     pub label_selector: Option<String>,
     /// `fieldSelector`.
     pub field_selector: Option<String>,
+    /// The only object that it is about, where the path names one.
+    pub name: Option<String>,
+    /// `continue`, which tells a watch nothing.
+    pub continue_token: Option<String>,
     /// `resourceVersion`: unset and `0` begin with what is there, a number with what came after it.
     pub resource_version: Option<String>,
     /// `resourceVersionMatch`: only `NotOlderThan`, and only with `sendInitialEvents`.
@@ -45,7 +49,7 @@ pub struct WatchOptions {
     pub allow_bookmarks: bool,
     /// `sendInitialEvents`.
     pub send_initial_events: Option<bool>,
-    /// How long the watch lasts; the caller chooses when the client did not.
+    /// How long the watch lasts; the caller chooses when the client did not. One that lasts no time tells nothing.
     pub timeout: Duration,
 }
 
@@ -54,6 +58,8 @@ impl Default for WatchOptions {
         Self {
             label_selector: None,
             field_selector: None,
+            name: None,
+            continue_token: None,
             resource_version: None,
             resource_version_match: None,
             allow_bookmarks: false,
@@ -183,6 +189,8 @@ impl<'a> UpdateSource<'a> {
 /// What a delete did.
 #[derive(Clone, Debug)]
 pub enum Deleted {
+    /// What was stored did not decode, and is gone.
+    Undecodable,
     /// The object is gone; this was its last state.
     Gone(Arc<Stored>),
     /// The object waits for its finalizers; this is its state.
@@ -191,6 +199,13 @@ pub enum Deleted {
 
 fn invalid_options(kind: &str, errors: &[FieldError]) -> Result<(), ApiError> {
     if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid("meta.k8s.io", kind, "", errors)) }
+}
+
+/// What is wrong with a `resourceVersionMatch` beside a `continue`.
+fn match_of_a_page(token: &Option<String>) -> Option<FieldError> {
+    token.as_deref().filter(|token| !token.is_empty())?;
+    let detail = "resourceVersionMatch is forbidden when continue is provided";
+    Some(FieldError::forbidden("resourceVersionMatch", detail))
 }
 
 impl ListOptions {
@@ -206,10 +221,7 @@ impl ListOptions {
                     "resourceVersionMatch is forbidden unless resourceVersion is provided",
                 ));
             }
-            if self.token().is_some() {
-                errors
-                    .push(FieldError::forbidden(field, "resourceVersionMatch is forbidden when continue is provided"));
-            }
+            errors.extend(match_of_a_page(&self.continue_token));
             if wanted != EXACT && wanted != NOT_OLDER_THAN {
                 errors.push(FieldError::not_supported(field, wanted, &[EXACT, NOT_OLDER_THAN, ""]));
             }
@@ -236,11 +248,11 @@ impl ListOptions {
     }
 
     /// Whether the list must show exactly its version. A limit asks for that too, unless it says
-    /// otherwise, since the next pages will be of that version.
-    pub(super) fn wants_exact(&self) -> bool {
+    /// otherwise, since the next pages will be of that version; of one object there are none.
+    pub(super) fn wants_exact(&self, is_of_one: bool) -> bool {
         match self.resource_version_match.as_deref() {
             Some(wanted) if !wanted.is_empty() => wanted == EXACT,
-            _ => self.limit.is_some_and(|limit| limit > 0),
+            _ => !is_of_one && self.limit.is_some_and(|limit| limit > 0),
         }
     }
 }
@@ -267,13 +279,18 @@ impl WatchOptions {
             if wanted != NOT_OLDER_THAN {
                 errors.push(FieldError::not_supported(field, wanted, &[NOT_OLDER_THAN]));
             }
+            errors.extend(match_of_a_page(&self.continue_token));
         }
         invalid_options("ListOptions", &errors)
     }
 }
 
+/// Says whether a delete is a dry run.
+///
+/// # Errors
+///
 /// 422 for what upstream's `ValidateDeleteOptions` refuses.
-pub(super) fn validate_delete(options: &DeleteOptions) -> Result<(), ApiError> {
+pub(crate) fn check_delete(options: &DeleteOptions) -> Result<bool, ApiError> {
     let mut errors = Vec::new();
     let field = "propagationPolicy";
     if let Some(policy) = options.propagation_policy.as_deref() {
@@ -285,7 +302,55 @@ pub(super) fn validate_delete(options: &DeleteOptions) -> Result<(), ApiError> {
             errors.push(FieldError::not_supported(field, policy, &[FOREGROUND, BACKGROUND, ORPHAN, "nil"]));
         }
     }
+    let dry_run: Vec<_> = options.dry_run.iter().flatten().map(String::as_str).collect();
+    let dry_run = is_dry_run(&dry_run, &mut errors);
+    invalid_options("DeleteOptions", &errors).map(|()| dry_run)
+}
+
+/// Whether a delete is to go on where what is stored does not decode.
+pub(super) fn ignores_read_error(options: &DeleteOptions) -> bool {
+    options.ignore_store_read_error_with_cluster_breaking_potential == Some(true)
+}
+
+/// Refuses options that nobody can go by where what is stored does not decode.
+///
+/// # Errors
+///
+/// 422 for what upstream's `ValidateIgnoreStoreReadError` refuses.
+pub(super) fn check_undecodable_delete(options: &DeleteOptions) -> Result<(), ApiError> {
+    let others = [
+        ("dryRun", options.dry_run.as_ref().is_some_and(|dry_run| !dry_run.is_empty())),
+        ("propagationPolicy", options.propagation_policy.is_some()),
+        ("orphanDependents", options.orphan_dependents.is_some()),
+        ("gracePeriodSeconds", options.grace_period_seconds.is_some()),
+        ("preconditions", options.preconditions.is_some()),
+    ];
+    let set = others.into_iter().filter(|(_, is_set)| *is_set);
+    let errors: Vec<_> = set
+        .map(|(other, _)| {
+            FieldError::invalid(IGNORE_READ_ERROR, true, format_args!("cannot be set together with .{other}"))
+        })
+        .collect();
     invalid_options("DeleteOptions", &errors)
+}
+
+/// Refuses to ignore what does not decode in a collection, which has only what does.
+///
+/// # Errors
+///
+/// 422, as upstream.
+pub(super) fn check_collection_delete(options: &DeleteOptions) -> Result<(), ApiError> {
+    let detail = "is not allowed with DELETECOLLECTION, try again after removing the option";
+    let error = ignores_read_error(options).then(|| FieldError::invalid(IGNORE_READ_ERROR, true, detail));
+    invalid_options("DeleteOptions", error.as_slice())
+}
+
+/// Says whether a write with these `dryRun`s is one, of which nothing is kept.
+pub(crate) fn is_dry_run(values: &[&str], errors: &mut impl Extend<FieldError>) -> bool {
+    if values.iter().any(|value| *value != "All") {
+        errors.extend([FieldError::not_supported("dryRun", values, &["All"])]);
+    }
+    !values.is_empty()
 }
 
 /// `resourceVersionMatch`: the version itself.
@@ -293,9 +358,40 @@ const EXACT: &str = "Exact";
 /// `resourceVersionMatch`: the version or a later one.
 const NOT_OLDER_THAN: &str = "NotOlderThan";
 
+/// The option of a delete that goes on where what is stored does not decode.
+const IGNORE_READ_ERROR: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
+
 /// `propagationPolicy`: dependents first.
 pub(super) const FOREGROUND: &str = "Foreground";
 /// `propagationPolicy`: dependents afterwards.
 const BACKGROUND: &str = "Background";
 /// `propagationPolicy`: dependents stay.
 pub(super) const ORPHAN: &str = "Orphan";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_that_is_wrong_with_the_options_of_a_delete_is_told() {
+        let check = |orphan: Option<bool>, policy: Option<&str>, dry_run: &[&str]| {
+            let options = DeleteOptions {
+                dry_run: Some(dry_run.iter().map(|&value| value.to_owned()).collect()),
+                orphan_dependents: orphan,
+                propagation_policy: policy.map(str::to_owned),
+                ..DeleteOptions::default()
+            };
+            check_delete(&options).map_err(|error| (error.code(), error.message().to_owned()))
+        };
+        assert_eq!(check(None, Some(ORPHAN), &[]), Ok(false));
+        assert_eq!(check(Some(true), None, &["All"]), Ok(true));
+        let refused = |errors: &str| Err((422, format!("DeleteOptions.meta.k8s.io \"\" is invalid: {errors}")));
+        let dry_run = "dryRun: Unsupported value: [\"x\"]: supported values: \"All\"";
+        assert_eq!(check(None, None, &["x"]), refused(dry_run));
+        let unknown = "propagationPolicy: Unsupported value: \"z\": supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\"";
+        assert_eq!(check(None, Some("z"), &["x"]), refused(&format!("[{unknown}, {dry_run}]")));
+        let both =
+            "propagationPolicy: Invalid value: \"Orphan\": orphanDependents and deletionPropagation cannot be both set";
+        assert_eq!(check(Some(false), Some(ORPHAN), &["x"]), refused(&format!("[{both}, {dry_run}]")));
+    }
+}

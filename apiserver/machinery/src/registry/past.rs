@@ -9,7 +9,6 @@ use async_trait::async_trait;
 
 use super::{List, Store, Stored, read::Selection, token::Continue};
 use crate::{
-    cache::Prepared,
     definition::ResourceDefinition,
     log::{Entry, Key, Version},
     status::ApiError,
@@ -27,7 +26,7 @@ pub trait History: Debug + Send + Sync + 'static {
     fn keeps(&self, definition: &ResourceDefinition) -> bool;
 
     /// The objects as of a version, in the order of their keys: values as the log has them, each with the version of its
-    /// last change. `None` when the history begins later.
+    /// last change. `None` when the history begins later, or lacks that version.
     ///
     /// # Errors
     ///
@@ -77,17 +76,17 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// 404 when it did not exist then; 410 when that is before all history; 504 as for [`get`](Self::get), and while the
-    /// history does not reach as far.
+    /// 404 when it did not exist then; 500 when what was stored then does not decode; 410 when that is before all
+    /// history; 504 as for [`get`](Self::get), and while the history does not reach as far.
     pub async fn get_at(&self, namespace: &str, name: &str, version: Version) -> Result<Arc<Stored>, ApiError> {
         self.freshen_to("get", version).await?;
         let key = self.key(namespace, name);
         if let Ok(view) = self.cache.at(version) {
-            return view.objects.get(&key).cloned().ok_or_else(|| self.not_found(name));
+            return self.readable(view.objects.get(&key).cloned())?.ok_or_else(|| self.not_found(name));
         }
         let past = Past { version, prefix: key.as_str().to_owned(), after: None, wanted: 1 };
         let found = self.read_past(past).await?.into_iter().find(|entry| entry.key == key);
-        found.and_then(|entry| self.past_object(entry)).ok_or_else(|| self.not_found(name))
+        self.past_object(found.ok_or_else(|| self.not_found(name))?)
     }
 
     /// A page of a list as of a version that the cache no longer has.
@@ -106,8 +105,9 @@ impl Store {
             let entries = self.read_past(past).await?;
             let is_last = entries.len() < CHUNK;
             after = entries.last().map(|entry| entry.key.clone());
-            let selected = entries.into_iter().filter_map(|entry| self.past_object(entry));
-            for object in selected.filter(|object| selection.matches(object)) {
+            // As from the cache, what does not decode is in no list.
+            let objects = entries.into_iter().filter_map(|entry| self.past_object(entry).ok());
+            for object in objects.filter(|object| selection.matches(object)) {
                 if items.len() == max {
                     more = true;
                     break;
@@ -139,14 +139,11 @@ impl Store {
         }
     }
 
-    /// An object of the past. One that does not read back is left out, as from the cache.
-    fn past_object(&self, entry: Entry) -> Option<Arc<Stored>> {
-        match Prepared::parse(entry.value, self.cache.fields()) {
-            Ok(prepared) => Some(Arc::new(prepared.stored(entry.key, entry.version).of_the_past())),
-            Err(error) => {
-                tracing::error!(key = %entry.key, %error, "the kept bytes are not an object; they are left out");
-                None
-            }
+    /// An object of the past.
+    fn past_object(&self, entry: Entry) -> Result<Arc<Stored>, ApiError> {
+        match self.decoded(&entry.value) {
+            Ok(prepared) => Ok(Arc::new(prepared.stored(entry.key, entry.version).of_the_past())),
+            Err(_) => Err(self.undecodable(&entry.key, entry.version)),
         }
     }
 }

@@ -4,14 +4,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::stream::BoxStream;
+use futures_util::{StreamExt as _, stream::BoxStream};
 
 use super::{Event, List, ListOptions, Store, Stored, WatchOptions, past, token, token::Continue};
 use crate::{
-    cache::{TooOld, View, WatchRequest},
+    cache::{Kept, TooOld, View, WatchRequest},
     definition::Scope,
     log::{Key, Version},
-    selector::{FieldSelector, LabelSelector},
+    selector::{FieldSelector, FieldTerms, LabelSelector},
     status::{ApiError, FieldError, quote},
 };
 
@@ -63,8 +63,9 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// 404 when it does not exist; 504 with cause `ResourceVersionTooLarge` when the version has
-    /// not come after 3 s.
+    /// 404 when it does not exist; 500 when what is stored does not decode, see
+    /// [`is_undecodable`](super::is_undecodable); 504 with cause `ResourceVersionTooLarge` when the
+    /// version has not come after 3 s.
     pub async fn get(
         &self,
         namespace: &str,
@@ -72,7 +73,7 @@ impl Store {
         resource_version: Option<&str>,
     ) -> Result<Arc<Stored>, ApiError> {
         self.freshen("get", Freshness::parse(resource_version)?).await?;
-        self.cache.get(&self.key(namespace, name)).ok_or_else(|| self.not_found(name))
+        self.readable(self.cache.get(&self.key(namespace, name)))?.ok_or_else(|| self.not_found(name))
     }
 
     /// Lists objects of one namespace or of all, in key order.
@@ -83,12 +84,12 @@ impl Store {
     /// 410 when the version asked for is outside the window, for a token with another one in
     /// `metadata.continue`; 504 as for [`get`](Self::get).
     pub async fn list(&self, namespace: Option<&str>, options: &ListOptions) -> Result<List, ApiError> {
-        options.validate()?;
-        let selection = Selection::parse(self, namespace, &options.label_selector, &options.field_selector)?;
+        let selection = self.selection(namespace, options)?;
         let version = options.resource_version.as_deref().filter(|version| !version.is_empty());
         // What is at hand is given whole, as upstream's watch cache gives it.
         let limit = options.limit.filter(|limit| *limit > 0 && version != Some("0"));
         if let Some(text) = options.token() {
+            let selection = selection.of_a_further_page(self, namespace);
             let token = Continue::decode(text)?;
             if version.is_some_and(|version| version != "0") {
                 return Err(ApiError::bad_request("specifying resource version is not allowed when using continue"));
@@ -115,14 +116,27 @@ impl Store {
         // A limit asks for an exact version, too, but a client that says nothing else goes on from now when that is gone.
         let exact = options.says_exact() && self.has_history();
         let view = match freshness {
-            Freshness::NotOlderThan(version) if options.wants_exact() => match self.cache.at(version) {
-                Ok(view) => view,
-                Err(TooOld { .. }) if exact => return self.past_page(version, &selection, limit, None).await,
-                Err(TooOld { .. }) => return Err(past::too_old()),
-            },
+            Freshness::NotOlderThan(version) if options.wants_exact(selection.is_of_one) => {
+                match self.cache.at(version) {
+                    Ok(view) => view,
+                    Err(TooOld { .. }) if exact => return self.past_page(version, &selection, limit, None).await,
+                    Err(TooOld { .. }) => return Err(past::too_old()),
+                }
+            }
             Freshness::NotOlderThan(_) | Freshness::Current | Freshness::Any => self.cache.current(),
         };
         Ok(self.page(view, &selection, limit, None, exact))
+    }
+
+    /// Which objects a list is about, once nothing is wrong with how it says that.
+    ///
+    /// # Errors
+    ///
+    /// 400 for selectors that do not parse; 422 for options that do not go together.
+    pub(super) fn selection(&self, namespace: Option<&str>, options: &ListOptions) -> Result<Selection, ApiError> {
+        let selectors = Selectors::parse(&options.label_selector, &options.field_selector)?;
+        options.validate()?;
+        Selection::new(self, namespace, selectors, None)
     }
 
     /// Streams changes of the objects of one namespace or of all, until the timeout.
@@ -139,9 +153,13 @@ impl Store {
         namespace: Option<&str>,
         options: &WatchOptions,
     ) -> Result<BoxStream<'static, Event>, ApiError> {
+        let selectors = Selectors::parse(&options.label_selector, &options.field_selector)?;
         options.validate()?;
-        let selection = Selection::parse(self, namespace, &options.label_selector, &options.field_selector)?;
+        let selection = Selection::new(self, namespace, selectors, options.name.as_deref())?;
         let freshness = Freshness::parse(options.resource_version.as_deref())?;
+        if options.timeout.is_zero() {
+            return Ok(futures_util::stream::empty().boxed());
+        }
         let initial = options.send_initial_events.unwrap_or(!matches!(freshness, Freshness::NotOlderThan(_)));
         let (since, initial_objects) = match freshness {
             // One that is too old is the watch's first event.
@@ -229,8 +247,8 @@ impl Store {
         }
     }
 
-    /// The current state of an object, for a write that will be checked against it.
-    pub(super) async fn current_object(&self, operation: &str, key: &Key) -> Result<Option<Arc<Stored>>, ApiError> {
+    /// What is at a key now, for a write that will be checked against it.
+    pub(super) async fn current_kept(&self, operation: &str, key: &Key) -> Result<Option<Kept>, ApiError> {
         self.freshen(operation, Freshness::Current).await?;
         Ok(self.cache.get(key))
     }
@@ -263,37 +281,75 @@ impl Store {
     }
 }
 
+/// The selectors of a list or watch, read before its other options are looked at and their fields after that, as
+/// upstream does it: this decides what is told when more than one is wrong.
+struct Selectors<'a> {
+    labels: LabelSelector,
+    fields: FieldTerms<'a>,
+}
+
+impl<'a> Selectors<'a> {
+    fn parse(labels: &'a Option<String>, fields: &'a Option<String>) -> Result<Self, ApiError> {
+        Ok(Self {
+            labels: LabelSelector::parse(labels.as_deref().unwrap_or(""))?,
+            fields: FieldTerms::parse(fields.as_deref().unwrap_or(""))?,
+        })
+    }
+}
+
 /// Which objects a list or watch is about.
 pub(super) struct Selection {
     pub(super) prefix: String,
+    /// Whether the prefix is the key of the only object that it can be.
+    is_of_one: bool,
     labels: LabelSelector,
     fields: FieldSelector,
 }
 
 impl Selection {
-    fn parse(
+    /// What `selectors` leave of a namespace or of all; of one object where a `name` is given.
+    fn new(
         store: &Store,
         namespace: Option<&str>,
-        labels: &Option<String>,
-        fields: &Option<String>,
+        selectors: Selectors<'_>,
+        name: Option<&str>,
     ) -> Result<Self, ApiError> {
-        let labels = LabelSelector::parse(labels.as_deref().unwrap_or(""))?;
-        let fields = FieldSelector::parse(fields.as_deref().unwrap_or(""), store.cache.fields())?;
+        let labels = selectors.labels;
+        let mut fields = selectors.fields.of(store.cache.fields())?;
+        if let Some(name) = name {
+            if fields.is_empty() {
+                fields = FieldSelector::of_name(name);
+            } else if fields.exact_name() != Some(name) {
+                return Err(ApiError::bad_request("fieldSelector metadata.name doesn't match requested name"));
+            }
+        }
         let namespace = namespace.filter(|namespace| !namespace.is_empty()).or_else(|| fields.exact_namespace());
-        let prefix = match (store.definition.scope, namespace, fields.exact_name()) {
-            // One object at most: what else begins like its key the selector leaves out.
-            (Scope::Cluster, _, Some(name)) => store.key("", name).as_str().to_owned(),
-            (Scope::Namespaced, Some(namespace), Some(name)) => store.key(namespace, name).as_str().to_owned(),
-            (Scope::Namespaced, namespace, _) => store.prefix(namespace),
-            (Scope::Cluster, _, None) => store.prefix(None),
+        let one = match (store.definition.scope, namespace, fields.exact_name()) {
+            // What else begins like its key the selector leaves out.
+            (Scope::Cluster, _, Some(name)) => Some(store.key("", name)),
+            (Scope::Namespaced, Some(namespace), Some(name)) => Some(store.key(namespace, name)),
+            (Scope::Namespaced, _, _) | (Scope::Cluster, _, None) => None,
         };
-        Ok(Self { prefix, labels, fields })
+        let is_of_one = one.is_some();
+        let prefix = one.map_or_else(|| store.prefix(namespace), |key| key.as_str().to_owned());
+        Ok(Self { prefix, is_of_one, labels, fields })
     }
 
-    /// Whether a view has an object after this key, selected or not.
+    /// The same for a token, which counts from where the objects of the namespace are, whichever of them is wanted.
+    fn of_a_further_page(self, store: &Store, namespace: Option<&str>) -> Self {
+        let namespace = namespace.filter(|namespace| !namespace.is_empty()).or_else(|| self.fields.exact_namespace());
+        Self { prefix: store.prefix(namespace), is_of_one: false, ..self }
+    }
+
+    /// Whether a view has an object after this key, selected or not. After the only one that is asked for there is none,
+    /// whatever else begins like its key.
     fn is_more_after(&self, view: &View, key: &Key) -> bool {
-        let next = view.objects.range(Key::new(format!("{}\0", key.as_str()))..).next();
-        next.is_some_and(|(key, _)| key.as_str().starts_with(&self.prefix))
+        if self.is_of_one {
+            return false;
+        }
+        let after = view.objects.range(Key::new(format!("{}\0", key.as_str()))..);
+        let mut after = after.take_while(|(key, _)| key.as_str().starts_with(&self.prefix));
+        after.any(|(_, kept)| kept.object().is_some())
     }
 
     pub(super) fn matches(&self, object: &Stored) -> bool {
@@ -313,7 +369,7 @@ impl Selection {
         });
         // A bound costs less than a look at the key of each object.
         let end = Key::new(after_all(&self.prefix));
-        view.objects.range(start..end).map(|(_, object)| object).filter(|object| self.matches(object))
+        view.objects.range(start..end).filter_map(|(_, kept)| kept.object()).filter(|object| self.matches(object))
     }
 }
 

@@ -53,7 +53,7 @@ pub(crate) fn definition(parent: &ResourceDefinition) -> Option<ResourceDefiniti
         plural: parent.plural.clone(),
         scope: parent.scope,
         columns: COLUMNS.to_vec(),
-        ..ResourceDefinition::of::<Scale>()
+        ..ResourceDefinition::built_in::<Scale>()
     })
 }
 

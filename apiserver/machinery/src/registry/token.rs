@@ -4,7 +4,8 @@
 //! refused.
 
 use base64::{Engine as _, alphabet, engine::DecodePaddingMode, engine::general_purpose};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+use serde_json::Value;
 
 use crate::{
     log::Version,
@@ -29,7 +30,7 @@ pub(super) struct Continue {
     /// The version that all pages show; nothing says "whatever is current", which is what a
     /// client gets to go on with when its version is gone.
     pub(super) version: Option<Version>,
-    /// The last key of the page before, after the list's prefix.
+    /// The last key of the page before, after the list's prefix. Before the first there is the empty one.
     pub(super) after: String,
     /// How many objects come after that key, when nothing is selected.
     pub(super) remaining: Option<i64>,
@@ -38,22 +39,56 @@ pub(super) struct Continue {
 }
 
 /// A token as it is written down.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
 struct Token {
-    #[serde(rename = "v", default)]
+    #[serde(rename = "v")]
     format: String,
     /// -1 says "whatever is current".
-    #[serde(rename = "rv", default)]
+    #[serde(rename = "rv")]
     version: i64,
     /// The first key that may come next.
-    #[serde(default)]
     start: String,
     /// Ours: saves counting the rest again.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     left: Option<i64>,
     /// Ours.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     exact: bool,
+}
+
+impl Token {
+    /// Reads a token, or says why it is none in the words of Go's `encoding/json`.
+    fn of(value: &Value) -> Result<Self, String> {
+        if !matches!(value, Value::Object(_) | Value::Null) {
+            let found = schema::json_type(value);
+            return Err(format!("json: cannot unmarshal {found} into Go value of type storage.continueToken"));
+        }
+        let field = |name: &str| value.get(name).filter(|value| !value.is_null());
+        let misfit = |name: &str, value: &Value, expected: &str| {
+            let found = match value {
+                // One that is a number, but not such a one, is told.
+                Value::Number(number) if expected == "int64" => format!("number {number}"),
+                other => schema::json_type(other).to_owned(),
+            };
+            format!("json: cannot unmarshal {found} into Go struct field continueToken.{name} of type {expected}")
+        };
+        let text = |name: &str| match field(name) {
+            None => Ok(String::new()),
+            Some(Value::String(text)) => Ok(text.clone()),
+            Some(other) => Err(misfit(name, other, "string")),
+        };
+        let number = |name: &str| match field(name) {
+            None => Ok(None),
+            Some(other) => other.as_i64().map(Some).ok_or_else(|| misfit(name, other, "int64")),
+        };
+        Ok(Self {
+            format: text("v")?,
+            version: number("rv")?.unwrap_or(0),
+            start: text("start")?,
+            left: number("left")?,
+            exact: field("exact").and_then(Value::as_bool).unwrap_or(false),
+        })
+    }
 }
 
 impl Continue {
@@ -72,23 +107,29 @@ impl Continue {
             .decode(token)
             .map_err(|error| bad(&format_args!("illegal base64 data at input byte {}", offset(token, &error))))?;
         let parsed = schema::parse(&bytes, Format::Json).map_err(|error| bad(&error))?;
-        let token: Token = serde_json::from_value(parsed.value).map_err(|error| bad(&error))?;
+        let token = Token::of(&parsed.value).map_err(|error| bad(&error))?;
         if token.format != FORMAT {
             return Err(bad(&format_args!("server does not recognize this encoded version {}", token.format)));
         }
         if token.version == 0 {
             return Err(bad(&"incorrect encoded start resourceVersion (version meta.k8s.io/v1)"));
         }
-        let after = token.start.strip_suffix('\0').unwrap_or(&token.start);
-        if after.is_empty() {
+        if token.start.is_empty() {
             return Err(bad(&"encoded start key empty (version meta.k8s.io/v1)"));
         }
-        if after.starts_with('/') || after.split('/').any(|part| part == "..") {
+        let key = token.start.strip_prefix('/').unwrap_or(&token.start);
+        if !is_clean(key) {
             return Err(bad(&token.start));
         }
+        let after = key.strip_suffix('\0').unwrap_or(key);
         let version = u64::try_from(token.version).ok().map(Version);
         Ok(Self { version, after: after.to_owned(), remaining: token.left, exact: token.exact })
     }
+}
+
+/// Whether Go's `path.Clean` would leave a key as it is, so that it leads nowhere but where it says.
+fn is_clean(key: &str) -> bool {
+    key.is_empty() || key.split('/').all(|part| !matches!(part, "" | "." | ".."))
 }
 
 /// Where base64 goes wrong.
@@ -100,7 +141,7 @@ fn offset(token: &str, error: &base64::DecodeError) -> usize {
             let known = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
             token.bytes().position(|b| !known(b)).unwrap_or(length.saturating_sub(1))
         }
-        base64::DecodeError::InvalidPadding => 0,
+        base64::DecodeError::InvalidPadding => token.find('=').unwrap_or(0),
     }
 }
 
@@ -129,9 +170,38 @@ mod tests {
     /// The offsets are those that Go's `encoding/base64` tells.
     #[test]
     fn what_is_no_token_is_told_where_it_breaks() {
-        for (token, at) in [("x", 0), ("abcde", 4), ("abc!", 3), ("!bcde", 0), ("ab!de", 2), ("abcd=", 4)] {
+        for (token, at) in [("x", 0), ("abcde", 4), ("abc!", 3), ("!bcde", 0), ("ab!de", 2), ("abcd=", 4), ("abc=", 3)]
+        {
             let message = Continue::decode(token).unwrap_err().message().to_owned();
             assert!(message.ends_with(&format!("illegal base64 data at input byte {at}")), "{token}: {message}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_token_is_told_as_go_tells_it() {
+        let decode = |json: &str| Continue::decode(&ENGINE.encode(json)).map_err(|error| error.message().to_owned());
+        let at =
+            |start: &str| decode(&format!(r#"{{"v":"{FORMAT}","rv":-1,"start":"{start}"}}"#)).map(|token| token.after);
+        for (json, problem) in [
+            ("null", "server does not recognize this encoded version "),
+            ("[]", "json: cannot unmarshal array into Go value of type storage.continueToken"),
+            (r#""x""#, "json: cannot unmarshal string into Go value of type storage.continueToken"),
+            (r#"{"v":1}"#, "json: cannot unmarshal number into Go struct field continueToken.v of type string"),
+            (r#"{"rv":"5"}"#, "json: cannot unmarshal string into Go struct field continueToken.rv of type int64"),
+            (r#"{"rv":1.5}"#, "json: cannot unmarshal number 1.5 into Go struct field continueToken.rv of type int64"),
+            (
+                r#"{"v":null,"rv":null,"start":{}}"#,
+                "json: cannot unmarshal object into Go struct field continueToken.start of type string",
+            ),
+        ] {
+            let message = decode(json).expect_err(json);
+            assert_eq!(message, format!("invalid continue token: continue key is not valid: {problem}"));
+        }
+        for (start, after) in [("/", ""), ("/a", "a"), ("a\\u0000", "a"), ("\\u0000", ""), ("a/b", "a/b")] {
+            assert_eq!(at(start).as_deref(), Ok(after), "{start}");
+        }
+        for start in ["", "a/", "a//b", "//", "a/../b", "./a", ".."] {
+            assert!(at(start).is_err(), "{start}");
         }
     }
 }

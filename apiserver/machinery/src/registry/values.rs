@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeSet, HashSet};
 
+use serde_json::Value;
+
 use super::{Store, Stored, Target, erased::Draft, metadata};
 use crate::{
     object::Object,
@@ -39,24 +41,29 @@ impl Store {
         errors
     }
 
-    /// What the strategy makes of a new object.
+    /// What the strategy makes of a new object, which comes with its `managedFields` beside it.
     ///
     /// # Errors
     ///
     /// 422 `Invalid` with all that is wrong; but where that is only what the strategy found, it comes without what is
     /// wrong with metadata, since a kind's own sentences know more. 400 when it does not decode.
-    pub(super) fn draft_new(&self, context: &RequestContext, object: &Object) -> Result<Draft, ApiError> {
+    pub(super) fn draft_new(
+        &self,
+        context: &RequestContext,
+        (object, managed_fields): (&Object, Option<&Value>),
+    ) -> Result<Draft, ApiError> {
         let refused = self.refused_values(object, Target::Main);
         let draft = self.strategy.create(context, object);
         let mut in_metadata = FieldErrors::default();
         if !(refused.is_empty() && draft.as_ref().is_ok_and(|draft| !draft.errors.is_empty())) {
             let metadata = metadata::typed(made(&draft, object), &self.definition.kind)?;
             metadata::validate(&metadata, self.definition.scope, &mut in_metadata);
+            metadata::validate_managed_fields(managed_fields, &mut in_metadata);
         }
         self.settle(made(&draft, object).name().to_owned(), in_metadata, refused, draft)
     }
 
-    /// What the strategy makes of a changed object.
+    /// What the strategy makes of a changed object, which comes with its `managedFields` beside it.
     ///
     /// # Errors
     ///
@@ -65,7 +72,7 @@ impl Store {
         &self,
         context: &RequestContext,
         target: Target,
-        new: &Object,
+        (new, managed_fields): (&Object, Option<&Value>),
         (old, current): (&Object, &Stored),
     ) -> Result<Draft, ApiError> {
         let refused = self.refused_values(new, target);
@@ -73,7 +80,10 @@ impl Store {
         let metadata = metadata::typed(made(&draft, new), &self.definition.kind)?;
         let mut in_metadata = FieldErrors::default();
         metadata::validate(&metadata, self.definition.scope, &mut in_metadata);
+        metadata::validate_managed_fields(managed_fields, &mut in_metadata);
         metadata::validate_update(&metadata, &metadata::typed(old, &self.definition.kind)?, &mut in_metadata);
+        // Upstream looks at these once more as a part of the change.
+        metadata::validate_managed_fields(managed_fields, &mut in_metadata);
         self.settle(made(&draft, new).name().to_owned(), in_metadata, refused, draft)
     }
 

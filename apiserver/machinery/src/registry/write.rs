@@ -15,16 +15,21 @@ use super::{
 use crate::{
     admission::Sight,
     auth::{self, Attributes},
-    cache::Prepared,
+    cache::{Kept, Prepared, Unkept},
     log::{Change, Expect, Key, LogError, Origin, Version, Write},
     managed_fields::same_but_for_times,
     object::Object,
     request::RequestContext,
+    schema::MAX_DEPTH,
     status::{ApiError, FieldError},
 };
 
+const DELETION_TIMESTAMP: &str = "deletionTimestamp";
+
 /// How often a generated name is tried.
 const NAME_TRIES: usize = 8;
+/// How often an update may lose to a write of which nothing is seen: of an object that went again at once.
+const MAX_UNSEEN: usize = 8;
 
 /// Whether who sent a request that creates an object may create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,19 +83,21 @@ impl Store {
         self.admit_change(write, &mut object).await?;
         metadata::dedup_owners(context, &mut object, AdmissionPhase::After);
         let prefix = object.meta_str("generateName").to_owned();
+        // Upstream does not ask whether the name was sent or generated.
+        let told = |CreateError { error, taken }| match taken && !prefix.is_empty() {
+            true => no_name_found(error),
+            false => error,
+        };
         if prefix.is_empty() || !object.name().is_empty() {
-            let result = self.create_named(context, namespace, object, authorization).await;
-            return result.map_err(|CreateError { error, taken: _ }| error);
+            return self.create_named(context, namespace, object, authorization).await.map_err(told);
         }
         let mut tries = 1;
         loop {
             let mut named = object.clone();
             named.metadata_mut().insert("name".to_owned(), metadata::generate_name(&prefix).into());
             match self.create_named(context, namespace, named, authorization).await {
-                Err(CreateError { taken: Some(_), .. }) if tries < NAME_TRIES => tries += 1,
-                Err(CreateError { taken: Some(name), .. }) => return Err(self.no_name_found(&name)),
-                Err(CreateError { error, taken: None }) => return Err(error),
-                Ok(stored) => return Ok(stored),
+                Err(CreateError { taken: true, .. }) if tries < NAME_TRIES => tries += 1,
+                created => return created.map_err(told),
             }
         }
     }
@@ -111,7 +118,7 @@ impl Store {
         }
         // Strategies have no say in it, and it is long.
         let managed_fields = object.metadata_mut().remove(MANAGED_FIELDS);
-        let mut draft = self.draft_new(context, &object)?;
+        let mut draft = self.draft_new(context, (&object, managed_fields.as_ref()))?;
         warn(context, &draft);
         let name = draft.object.name().to_owned();
         if authorization == CreateAuthorization::Required {
@@ -123,8 +130,8 @@ impl Store {
         self.admit_stored(write, &draft.object, None).await?;
         let key = self.key(namespace, &name);
         if context.dry_run {
-            return match self.current_object("create", &key).await? {
-                Some(existing) => Err(self.taken(&name, &existing)),
+            return match self.current_kept("create", &key).await? {
+                Some(existing) => Err(self.taken(&name, existing.object())),
                 None => Ok(Arc::new(self.prepare(draft.object)?.stored(key, Version::default()))),
             };
         }
@@ -136,30 +143,20 @@ impl Store {
         let prepared = self.prepare(draft.object)?;
         match self.append(context, &key, Expect::Absent, &prepared, "create").await? {
             Outcome::Done(stored) => Ok(stored),
-            Outcome::Lost => Err(match self.current_object("create", &key).await? {
-                Some(existing) => self.taken(&name, &existing),
-                None => CreateError { error: self.exists(&name), taken: Some(name) },
-            }),
+            Outcome::Lost => {
+                let existing = self.current_kept("create", &key).await?;
+                Err(self.taken(&name, existing.as_ref().and_then(Kept::object)))
+            }
         }
     }
 
-    fn exists(&self, name: &str) -> ApiError {
-        ApiError::already_exists(&self.definition.group, &self.definition.plural, name)
-    }
-
-    fn taken(&self, name: &str, existing: &Stored) -> CreateError {
-        let mut error = self.exists(name);
-        if existing.is_deleting() {
+    /// That a name is taken: by this object, or by what does not decode or went again.
+    fn taken(&self, name: &str, existing: Option<&Arc<Stored>>) -> CreateError {
+        let mut error = ApiError::already_exists(&self.definition.group, &self.definition.plural, name);
+        if existing.is_some_and(|existing| existing.is_deleting()) {
             error.0.message = Some(format!("object is being deleted: {}", error.message()));
         }
-        CreateError { error, taken: Some(name.to_owned()) }
-    }
-
-    fn no_name_found(&self, name: &str) -> ApiError {
-        let mut error = self.exists(name).with_retry_after(1);
-        let message = error.message().to_owned();
-        error.0.message = Some(format!("{message}, the server was not able to generate a unique name for the object"));
-        error
+        CreateError { error, taken: true }
     }
 
     /// Changes an object. Returns it as stored, and whether it was created.
@@ -172,7 +169,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// 404 when it, or the subresource that is to be written, does not exist; 409 `Conflict` when it is based on another version or uid;
+    /// 404 when it, or the subresource that is to be written, does not exist; 500 when what is stored does not decode; 409 `Conflict`
+    /// when it is based on another version or uid;
     /// 400 and 422 for what is wrong with it; whatever the transform and the strategy answer.
     pub async fn update(
         &self,
@@ -194,8 +192,16 @@ impl Store {
             return Err(self.not_found(name));
         }
         let key = self.key(namespace, name);
+        let (mut lost_at, mut unseen) = (None, 0);
         loop {
-            let current = self.current_object("update", &key).await?;
+            let current = self.readable(self.current_kept("update", &key).await?)?;
+            let found = current.as_ref().map(|current| current.version);
+            if lost_at.replace(found) == Some(found) {
+                unseen += 1;
+                if unseen == MAX_UNSEEN {
+                    return Err(ApiError::stale(&self.definition.group, &self.definition.plural, name));
+                }
+            }
             let Some(current) = current else {
                 match self.create_on_update(context, namespace, name, target, change).await? {
                     Created::Done(stored) => return Ok((stored, true)),
@@ -224,6 +230,7 @@ impl Store {
                 if !object.uid().is_empty() {
                     return Err(self.uid_conflict(&self.key(namespace, name), name, object.uid(), ""));
                 }
+                sent_version(object.meta_str("resourceVersion"))?;
                 object.metadata_mut().remove("resourceVersion");
                 Ok(Created::Done(self.create_by(context, namespace, object, CreateAuthorization::Required).await?))
             }
@@ -267,7 +274,7 @@ impl Store {
         old.metadata_mut().remove("resourceVersion");
         metadata::dedup_owners(context, &mut object, AdmissionPhase::After);
         self.check_version(&based_on, current)?;
-        let mut draft = self.draft_change(context, target, &object, (&old, current))?;
+        let mut draft = self.draft_change(context, target, (&object, managed_fields.as_ref()), (&old, current))?;
         warn(context, &draft);
         count_generation(&mut draft.object, &old);
         self.strategy.admit(context, &draft).await?;
@@ -308,7 +315,10 @@ impl Store {
                 (object.clone(), "update")
             }
             UpdateSource::Transform(transform) => (transform(old)?, "patch"),
-            UpdateSource::Apply(apply) => (self.applied(context, target, Some(old), apply)?, "patch"),
+            UpdateSource::Apply(apply) => {
+                let merged = self.merged(context, target, Some(old), apply)?;
+                ((apply.finish)(merged)?, "patch")
+            }
         };
         let mut old = old.clone();
         let old_managed_fields = old.metadata_mut().remove(MANAGED_FIELDS);
@@ -318,12 +328,25 @@ impl Store {
         let sight = self.may_admit(write);
         let whole = (sight == Sight::Object).then(|| self.strategy.typed(&new).unwrap_or_else(|_| new.clone()));
         let mut based_on = new.meta_str("resourceVersion").to_owned();
+        let going_since =
+            (target == Target::Main && has_deletion_timestamp(&old)).then(|| deletion_timestamp(&new).cloned());
         let mut object = self.part(new, &old, target, namespace)?;
         let mut managed_fields = match change {
             UpdateSource::Apply(_) => written,
             UpdateSource::Object(_) | UpdateSource::Transform(_) => {
                 let live = Some((&old, old_managed_fields.as_ref()));
-                self.track(context, target, live, &self.typed(&object, target)?, written.as_ref())
+                let sent = match going_since {
+                    // That it cannot be changed is noticed after who changed it, as upstream.
+                    Some(sent) if sent.as_ref() != deletion_timestamp(&object) => {
+                        let mut object = object.clone();
+                        let metadata = object.metadata_mut();
+                        metadata.remove(DELETION_TIMESTAMP);
+                        metadata.extend(sent.map(|time| (DELETION_TIMESTAMP.to_owned(), time)));
+                        self.typed(&object, target)?
+                    }
+                    Some(_) | None => self.typed(&object, target)?,
+                };
+                self.track(context, target, live, &sent, written.as_ref())
             }
         };
         if sight == Sight::Request {
@@ -364,11 +387,7 @@ impl Store {
     /// Checks that a change is based on the current version, when it says on which.
     fn check_version(&self, based_on: &str, current: &Stored) -> Result<(), ApiError> {
         let name = current.name();
-        let version = match based_on {
-            "" => 0,
-            // No reason, as upstream.
-            text => parse_version(text).map_err(|error| ApiError::new(500, "", error))?,
-        };
+        let version = sent_version(based_on)?;
         let definition = &self.definition;
         if version == 0 && self.strategy.allow_unconditional_update() {
             return Ok(());
@@ -437,12 +456,21 @@ impl Store {
     }
 
     pub(super) fn prepare(&self, object: Object) -> Result<Prepared, ApiError> {
-        Prepared::new(&object, self.cache.fields()).map_err(|error| self.not_encoded(&error))
+        Prepared::new(&object, self.cache.fields()).map_err(|error| self.unkept(&error))
     }
 
-    pub(super) fn not_encoded(&self, error: &serde_json::Error) -> ApiError {
-        tracing::error!(kind = self.definition.kind, %error, "object does not encode");
-        ApiError::internal("object does not encode")
+    /// What a client hears of an object that cannot be kept.
+    pub(super) fn unkept(&self, error: &Unkept) -> ApiError {
+        match error {
+            // The owners of a deep field are as deep, and a few levels more.
+            Unkept::TooDeep(levels) => ApiError::bad_request(format!(
+                "the object, with its managedFields, is nested {levels} levels deep, and at most {MAX_DEPTH} can be stored"
+            )),
+            Unkept::Json(error) => {
+                tracing::error!(kind = self.definition.kind, %error, "object does not encode");
+                ApiError::internal("object does not encode")
+            }
+        }
     }
 
     /// Writes an object and waits until the cache shows it.
@@ -458,7 +486,8 @@ impl Store {
         let change = Change::Put(prepared.value.clone());
         match self.append_change(context, key, expect, change, verb).await? {
             Outcome::Done(version) => {
-                let found = self.cache.get(key).filter(|stored| stored.version == version);
+                let found = self.cache.get(key).as_ref().and_then(Kept::object).cloned();
+                let found = found.filter(|stored| stored.version == version);
                 Ok(Outcome::Done(found.unwrap_or_else(|| Arc::new(prepared.stored(key.clone(), version)))))
             }
             Outcome::Lost => Ok(Outcome::Lost),
@@ -514,21 +543,41 @@ pub(super) enum Created<'a> {
     Lost(UpdateSource<'a>),
 }
 
-/// Why a create failed, and the name when that was because it is taken.
+/// Why a create failed, and whether that was because the name is taken.
 pub(super) struct CreateError {
     pub(super) error: ApiError,
-    pub(super) taken: Option<String>,
+    pub(super) taken: bool,
 }
 
 impl From<ApiError> for CreateError {
     fn from(error: ApiError) -> Self {
-        Self { error, taken: None }
+        Self { error, taken: false }
     }
+}
+
+/// That the name is taken of an object that has a `generateName`.
+fn no_name_found(error: ApiError) -> ApiError {
+    let mut error = error.with_retry_after(1);
+    let message = error.message().to_owned();
+    error.0.message = Some(format!("{message}, the server was not able to generate a unique name for the object"));
+    error
 }
 
 fn warn(context: &RequestContext, draft: &Draft) {
     for warning in &draft.warnings {
         context.warn(warning);
+    }
+}
+
+/// The version that an object was sent with; 0 for none.
+///
+/// # Errors
+///
+/// 500 with no reason, as upstream, for what is none.
+pub(super) fn sent_version(text: &str) -> Result<u64, ApiError> {
+    match text {
+        "" => Ok(0),
+        text => parse_version(text).map_err(|error| ApiError::new(500, "", error)),
     }
 }
 
@@ -604,7 +653,11 @@ fn is_finished(new: &Object, old: &Object) -> bool {
 }
 
 pub(super) fn has_deletion_timestamp(object: &Object) -> bool {
-    object.metadata().and_then(|metadata| metadata.get("deletionTimestamp")).is_some_and(|time| !time.is_null())
+    deletion_timestamp(object).is_some()
+}
+
+fn deletion_timestamp(object: &Object) -> Option<&Value> {
+    object.metadata().and_then(|metadata| metadata.get(DELETION_TIMESTAMP)).filter(|time| !time.is_null())
 }
 
 pub(super) fn finalizers(object: &Object) -> Vec<&str> {

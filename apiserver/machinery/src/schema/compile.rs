@@ -109,6 +109,14 @@ impl ObjectShape {
     }
 }
 
+/// A regular expression of Go's.
+#[derive(Clone, Debug)]
+pub(super) struct Pattern {
+    /// As written.
+    pub(super) source: String,
+    pub(super) compiled: Regex,
+}
+
 /// Which values are refused, besides those of the wrong type.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rules {
@@ -118,7 +126,7 @@ pub(super) struct Rules {
     pub(super) multiple_of: Option<f64>,
     pub(super) min_length: Option<usize>,
     pub(super) max_length: Option<usize>,
-    pub(super) pattern: Option<Regex>,
+    pub(super) pattern: Option<Pattern>,
     pub(super) min_items: Option<usize>,
     pub(super) max_items: Option<usize>,
     pub(super) unique_items: bool,
@@ -155,7 +163,11 @@ impl CompiledSchema {
     /// Compiles the schema of a kind: with the metadata, `apiVersion` and `kind` that every kind has.
     pub(super) fn of_object(schema: &Value) -> Result<Self, SchemaError> {
         let mut nodes = Vec::new();
-        let meta = schemars::schema_for!(k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta).to_value();
+        let mut meta = schemars::schema_for!(k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta).to_value();
+        // Upstream keeps these as bytes, whatever they are.
+        if let Some(fields) = meta.pointer_mut("/$defs/io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1") {
+            *fields = Value::Bool(true);
+        }
         let meta = Compiler { document: &meta, references: HashMap::new(), nodes: &mut nodes }.compile(&meta)?;
         // Values of metadata are checked where it is written, in words of their own.
         nodes.iter_mut().flatten().for_each(|node: &mut Node| node.rules = None);
@@ -482,8 +494,12 @@ impl IntegerType {
     }
 }
 
-fn compile_pattern(pattern: &str) -> Result<Regex, SchemaError> {
-    Regex::new(pattern).map_err(|source| SchemaError::BadPattern { pattern: pattern.to_owned(), source })
+fn compile_pattern(pattern: &str) -> Result<Pattern, SchemaError> {
+    let compiled = stoa_cel::go::pattern(pattern).and_then(|translated| Regex::new(&translated));
+    match compiled {
+        Ok(compiled) => Ok(Pattern { source: pattern.to_owned(), compiled }),
+        Err(source) => Err(SchemaError::BadPattern { pattern: pattern.to_owned(), source }),
+    }
 }
 
 /// A schema that is only there to be referred to.

@@ -1,7 +1,7 @@
 //! Brings a parsed object to its schema, in place: drops unknown fields, checks types, applies
 //! defaults.
 
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
 use base64::Engine;
 use serde_json::{Map, Value};
@@ -10,15 +10,16 @@ use super::{
     MAX_DEPTH, StrictErrors,
     compile::{CompiledSchema, Field, IntegerType, NodeId, ObjectShape, Rest, Shape, StringFormat},
     path::Path,
+    time,
 };
 
 /// A value of the wrong type, in the words of Go's decoder.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TypeError {
     #[error("json: cannot unmarshal {value} into Go struct field {owner}.{path} of type {expected}")]
-    Mismatch { value: String, owner: String, path: String, expected: String },
-    #[error("parsing time {value:?} as \"2006-01-02T15:04:05Z07:00\": cannot parse {value:?} as \"2006\"")]
-    Time { value: String },
+    Mismatch { value: String, owner: String, path: String, expected: String, converted: String },
+    #[error("{0}")]
+    Time(String),
     #[error("{path}: illegal base64 data")]
     Base64 { path: String },
     #[error("exceeded max depth")]
@@ -28,24 +29,35 @@ pub(super) enum TypeError {
 impl TypeError {
     /// The same in the words of Go's converter from maps, which reads the outcome of strategic merge patches.
     pub(super) fn converted(&self) -> String {
-        let Self::Mismatch { value, expected, .. } = self else { return self.to_string() };
-        let is_whole = |number: &str| number.parse::<f64>().is_ok_and(|number| number.fract() == 0.0);
-        let kind = match value.split(' ').collect::<Vec<_>>().as_slice() {
-            ["number"] => "int64",
-            ["number", number] if is_whole(number) => "int64",
-            ["number", _] => "float64",
-            ["array"] => "slice",
-            ["object"] => "map",
-            [other] => other,
-            _ => value,
-        };
-        match expected.split_at_checked(2) {
-            Some(("[]", _)) => format!("cannot restore slice from {kind}"),
-            Some(("ma", _)) => format!("cannot restore map from {kind}"),
-            // Whole numbers and others are converted where Go does it by itself, so a number says more.
-            _ if kind.ends_with("64") => format!("cannot convert {kind} to {expected}"),
-            _ => format!("unrecognized type: {expected}"),
+        match self {
+            Self::Mismatch { converted, .. } => converted.clone(),
+            Self::Time(_) | Self::Base64 { .. } | Self::TooDeep => self.to_string(),
         }
+    }
+}
+
+/// What Go's converter says of a value of another type than there should be.
+fn converted(value: &str, shape: &Shape, expected: &str, is_named: bool) -> String {
+    let is_whole = |number: &str| number.parse::<f64>().is_ok_and(|number| number.fract() == 0.0);
+    let (json, number) = value.split_once(' ').unwrap_or((value, "0"));
+    let kind = match json {
+        "number" if is_whole(number) => "int64",
+        "number" => "float64",
+        "array" => "slice",
+        "object" => "map",
+        other => other,
+    };
+    match shape {
+        // It reads itself, from JSON.
+        Shape::String(StringFormat::DateTime) => format!("json: cannot unmarshal {json} into Go value of type string"),
+        Shape::Object(ObjectShape { rest, .. }) if is_named || *rest == Rest::Unknown => {
+            format!("cannot restore struct from: {kind}")
+        }
+        Shape::Object(_) => format!("cannot restore map from {kind}"),
+        Shape::Array(_) | Shape::String(StringFormat::Byte) => format!("cannot restore slice from {kind}"),
+        // Whole numbers and others are converted where Go does it by itself, so a number says more.
+        _ if json == "number" => format!("cannot convert {kind} to {expected}"),
+        _ => format!("unrecognized type: {expected}"),
     }
 }
 
@@ -126,7 +138,7 @@ impl<'a> Walk<'a> {
     }
 
     fn value(&mut self, id: NodeId, value: &mut Value, path: &Path<'_>, depth: usize) -> Result<(), TypeError> {
-        if depth > MAX_DEPTH {
+        if depth >= MAX_DEPTH && (value.is_array() || value.is_object()) {
             return Err(TypeError::TooDeep);
         }
         let node = self.schema.node(id);
@@ -149,10 +161,12 @@ impl<'a> Walk<'a> {
                 let given = format!("number {number}");
                 Err(self.mismatch(given, &node.shape, path))
             }
-            (Shape::String(StringFormat::DateTime), Value::String(text)) => match text.parse::<jiff::Timestamp>() {
-                Ok(_) => Ok(()),
-                Err(_) => Err(TypeError::Time { value: text.clone() }),
-            },
+            (Shape::String(StringFormat::DateTime), Value::String(text)) => {
+                if let Cow::Owned(whole) = time::parse(text).map_err(TypeError::Time)? {
+                    *text = whole;
+                }
+                Ok(())
+            }
             (Shape::String(StringFormat::Byte), Value::String(text)) => {
                 match base64::engine::general_purpose::STANDARD.decode(&*text) {
                     Ok(_) => Ok(()),
@@ -170,9 +184,11 @@ impl<'a> Walk<'a> {
 
     fn mismatch(&self, value: String, shape: &Shape, path: &Path<'_>) -> TypeError {
         let fields = path.fields();
-        let expected = self.named_type(&fields, shape);
-        let expected = expected.unwrap_or_else(|| GoType(self.schema, shape).to_string());
-        TypeError::Mismatch { value, owner: self.owner(&fields), path: fields.join("."), expected }
+        let own = GoType(self.schema, shape).to_string();
+        let named = self.named_type(&fields, shape);
+        let converted = converted(&value, shape, &own, named.is_some());
+        let expected = named.unwrap_or(own);
+        TypeError::Mismatch { value, owner: self.owner(&fields), path: fields.join("."), expected, converted }
     }
 
     /// What Go calls the struct that has a field; by custom, a kind's are named after it.

@@ -157,26 +157,37 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
                 self.note("duplicate", &key);
             }
             let value = entries.next_value_seed(self.child(node, &self.path.key(&key)))?;
-            match (map.get_mut(&key), value) {
-                // Go reads the second one into what it made of the first.
-                (Some(Value::Object(before)), Value::Object(value)) => merge(before, value),
-                (_, value) => {
-                    map.insert(key, value);
-                }
+            match (self.schema, shape.map(|shape| shape.field(&key)), map.get_mut(&key)) {
+                (Some(schema), Some(Field::Known(id)), Some(before)) => merge(schema, id, before, value),
+                _ => drop(map.insert(key, value)),
             }
         }
         Ok(Value::Object(map))
     }
 }
 
-fn merge(into: &mut Map<String, Value>, from: Map<String, Value>) {
-    for (key, value) in from {
-        match (into.get_mut(&key), value) {
-            (Some(Value::Object(before)), Value::Object(value)) => merge(before, value),
-            (_, value) => {
-                into.insert(key, value);
+/// Reads what stands a second time into what was made of the first, as Go does where it knows the type: a field keeps
+/// what is not said of it again. Everywhere else the last one counts.
+fn merge(schema: &CompiledSchema, node: NodeId, into: &mut Value, from: Value) {
+    match (&schema.node(node).shape, into, from) {
+        (Shape::Object(shape), Value::Object(into), Value::Object(from)) => {
+            for (key, value) in from {
+                match (shape.field(&key), into.get_mut(&key)) {
+                    (Field::Known(id), Some(before)) => merge(schema, id, before, value),
+                    _ => drop(into.insert(key, value)),
+                }
             }
         }
+        (Shape::Array(items), Value::Array(into), Value::Array(from)) => {
+            into.truncate(from.len());
+            for (index, value) in from.into_iter().enumerate() {
+                match into.get_mut(index) {
+                    Some(before) => merge(schema, *items, before, value),
+                    None => into.push(value),
+                }
+            }
+        }
+        (_, into, from) => *into = from,
     }
 }
 

@@ -16,6 +16,7 @@ mod json;
 mod path;
 #[cfg(test)]
 pub(crate) mod tests;
+mod time;
 mod validate;
 mod yaml;
 
@@ -32,11 +33,21 @@ use crate::{
     status::{ApiError, FieldError, MAX_TOLD_BYTES, quote},
 };
 
-/// The deepest nesting of arrays and objects that is read; deeper bodies are refused.
-pub const MAX_DEPTH: usize = 128;
+/// The deepest nesting of arrays and objects that is read; deeper bodies are refused, and so are objects that could not be
+/// read back. It is what `serde_json` reads.
+pub const MAX_DEPTH: usize = 127;
 
 /// How many unknown and duplicate fields are reported at most, as upstream.
 pub(crate) const MAX_STRICT_ERRORS: usize = 100;
+
+/// How deeply a value is nested; a scalar is not.
+pub(crate) fn height(value: &Value) -> usize {
+    match value {
+        Value::Array(values) => 1 + values.iter().map(height).max().unwrap_or(0),
+        Value::Object(map) => 1 + map.values().map(height).max().unwrap_or(0),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
+    }
+}
 
 /// What a body is written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,6 +149,18 @@ pub(crate) const SCHEME: &str = "pkg/runtime/scheme.go:111";
 fn unregistered(kind: &str, api_version: &str) -> String {
     let (kind, api_version) = (quote(kind), quote(api_version));
     format!("no kind {kind} is registered for version {api_version} in scheme {}", quote(SCHEME))
+}
+
+/// The text at `apiVersion` or `kind`, empty where it is missing, or what Go's decoder says of anything else.
+pub(crate) fn type_text<'a>(object: &'a Map<String, Value>, field: &str) -> Result<&'a str, String> {
+    match object.get(field) {
+        None | Some(Value::Null) => Ok(""),
+        Some(Value::String(text)) => Ok(text),
+        Some(other) => {
+            let found = conform::json_type(other);
+            Err(format!("json: cannot unmarshal {found} into Go struct field .{field} of type string"))
+        }
+    }
 }
 
 /// Why a value that is no object has no kind, in the words of Go's decoder.
@@ -294,17 +317,10 @@ impl Decoder {
 
     /// Checks `apiVersion` and `kind`, and sets them where they are missing.
     fn check_type(&self, object: &mut Map<String, Value>, body: &[u8]) -> Result<(), ApiError> {
-        let text = |field: &str| match object.get(field) {
-            None | Some(Value::Null) => Ok(""),
-            Some(Value::String(text)) => Ok(text.as_str()),
-            Some(other) => Err(self.unrecognized(
-                format_args!(
-                    "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go struct field \
-                     .{field} of type string",
-                    conform::json_type(other)
-                ),
-                body,
-            )),
+        let text = |field| {
+            type_text(object, field).map_err(|problem| {
+                self.unrecognized(format_args!("couldn't get version/kind; json parse error: {problem}"), body)
+            })
         };
         let (api_version, kind) = (text("apiVersion")?, text("kind")?);
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));

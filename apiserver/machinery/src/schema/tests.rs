@@ -189,6 +189,8 @@ fn yaml_scalars_are_those_of_yaml_1_1() {
         ("{1: a, true: b, 1.5: c}", json!({ "1": "a", "true": "b", "1.5": "c" })),
         ("a: &x {b: 1}\nc: *x", json!({ "a": { "b": 1 }, "c": { "b": 1 } })),
         ("a: &x {b: 1, d: 2}\nc: {<<: *x, b: 3}", json!({ "a": { "b": 1, "d": 2 }, "c": { "b": 3, "d": 2 } })),
+        ("a: &x {b: 1}\nc: {b: 3, <<: *x}", json!({ "a": { "b": 1 }, "c": { "b": 1 } })),
+        ("a: {<<: [{b: 1}, {b: 2, c: 3}]}", json!({ "a": { "b": 1, "c": 3 } })),
         ("a: 1\n---\n", json!({ "a": 1 })),
     ] {
         assert_eq!(parsed(text), expected, "{text}");
@@ -307,6 +309,45 @@ fn duplicates_in_what_has_no_schema_are_told_and_the_last_one_wins() {
     assert_eq!(decoded.object.0["spec"]["extra"], json!({ "a": { "b": 2 } }));
 }
 
+/// Go reads the second one into what it made of the first: into structs, maps, and the items that a list has.
+#[test]
+fn what_is_known_and_stands_twice_is_merged() {
+    let body = object(&json!({ "size": 1 }));
+    let twice = |metadata: &str| {
+        let body = body.replace(r#""metadata":{"#, &format!(r#""metadata":{{{metadata},"#));
+        decode(body, Format::Json, FieldValidation::Ignore).unwrap().object.0["metadata"].clone()
+    };
+    let labels = twice(r#""labels":{"a":"1"},"labels":{"b":"2"}"#);
+    assert_eq!(labels["labels"], json!({ "a": "1", "b": "2" }));
+    let owners = twice(r#""ownerReferences":[{"kind":"K","name":"a"},{"kind":"L"}],"ownerReferences":[{"name":"b"}]"#);
+    assert_eq!(owners["ownerReferences"], json!([{ "kind": "K", "name": "b" }]));
+    let untyped = parse(br#"{"a":{"b":1},"a":{"c":2}}"#, Format::Json).unwrap();
+    assert_eq!(untyped.value, json!({ "a": { "c": 2 } }));
+}
+
+#[test]
+fn times_are_read_as_go_reads_them() {
+    let body = |time: &str| {
+        let time = format!(r#""metadata":{{"creationTimestamp":"{time}","#);
+        object(&json!({ "size": 1 })).replace(r#""metadata":{"#, &time)
+    };
+    let decoded = decode(body("2020-01-02T3:04:05,5Z"), Format::Json, FieldValidation::Ignore).unwrap();
+    assert_eq!(decoded.object.0["metadata"]["creationTimestamp"], "2020-01-02T03:04:05.5Z");
+    let error = decode(body("2020-01-02t03:04:05z"), Format::Json, FieldValidation::Ignore).unwrap_err();
+    let expected =
+        "parsing time \"2020-01-02t03:04:05z\" as \"2006-01-02T15:04:05Z07:00\": cannot parse \"t03:04:05z\" as \"T\"";
+    assert!(error.message().ends_with(expected), "{error}");
+}
+
+#[test]
+fn owned_fields_are_anything() {
+    for fields in ["1", "\"x\"", "[]", "{\"f:spec\":{}}"] {
+        let entries = format!(r#""metadata":{{"managedFields":[{{"fieldsV1":{fields}}}],"#);
+        let body = object(&json!({ "size": 1 })).replace(r#""metadata":{"#, &entries);
+        assert!(decode(body, Format::Json, FieldValidation::Strict).is_ok(), "{fields}");
+    }
+}
+
 #[test]
 fn nulls_in_lists_and_maps_become_what_is_read_again_as_it_is() {
     let list = |items: Value| json!({ "type": "array", "items": items });
@@ -372,6 +413,18 @@ fn depth_is_bounded() {
     assert!(refusal(unknown(10_000), Format::Json).contains("invalid character '[' exceeded max depth"));
     let unknown = unknown(9_999);
     assert_eq!(decode(unknown, Format::Json, FieldValidation::Warn).unwrap().warnings, [r#"unknown field "unknown""#]);
+
+    // The object, its spec and the field are three levels.
+    for (levels, read) in [(MAX_DEPTH, true), (MAX_DEPTH + 1, false)] {
+        for (open, close) in [("[", "]"), (r#"{"a":"#, "}")] {
+            let nested = format!(r#"{{"a":{}1{}}}"#, open.repeat(levels - 3), close.repeat(levels - 3));
+            let json = object(&json!({ "extra": "EXTRA" })).replace(r#""EXTRA""#, &nested);
+            for format in [Format::Json, Format::Yaml] {
+                let decoded = decode(json.clone(), format, FieldValidation::Strict);
+                assert_eq!(decoded.is_ok(), read, "{levels} levels of {open} in {format:?}: {decoded:?}");
+            }
+        }
+    }
 
     let mut deep = json!({});
     for _ in 0..MAX_DEPTH {
@@ -477,6 +530,8 @@ fn wrong_schemas_are_refused() {
     let wrong =
         CompiledSchema::new(&json!({ "properties": { "a": { "type": "string", "pattern": "(" } } })).unwrap_err();
     assert_eq!(wrong.to_string(), r#"the pattern "(" is no regular expression"#);
+    // Go's are right, which are not all the crate's.
+    CompiledSchema::new(&json!({ "properties": { "a": { "type": "string", "pattern": "^[[{]{$" } } })).unwrap();
     // A kind may contain itself.
     let tree = json!({ "$ref": "#/$defs/T", "$defs": { "T": { "type": "object", "properties": { "t": { "$ref": "#/$defs/T" } } } } });
     CompiledSchema::new(&tree).unwrap();

@@ -122,8 +122,8 @@ impl<'a> Check<'a> {
         if let Some(min) = rules.min_length.filter(|min| length < *min) {
             self.invalid(path, &text.into(), format_args!("should be at least {min} chars long"));
         }
-        if let Some(pattern) = rules.pattern.as_ref().filter(|pattern| !pattern.is_match(text)) {
-            self.invalid(path, &text.into(), format_args!("should match '{}'", pattern.as_str()));
+        if let Some(pattern) = rules.pattern.as_ref().filter(|pattern| !pattern.compiled.is_match(text)) {
+            self.invalid(path, &text.into(), format_args!("should match '{}'", pattern.source));
         }
     }
 

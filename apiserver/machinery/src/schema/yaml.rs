@@ -6,12 +6,17 @@
 
 mod plain;
 
-use std::{collections::HashMap, fmt};
+use std::{
+    borrow::Cow,
+    collections::{HashMap, HashSet},
+    fmt,
+};
 
 use serde_json::{Map, Number, Value};
 use serde_saphyr::granit_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput, Tag};
 
-use super::{MAX_DEPTH, StrictErrors, SyntaxError, json};
+use super::{MAX_DEPTH, StrictErrors, SyntaxError, height, json};
+use crate::status::quote;
 
 /// How much may be copied through anchors and aliases: bytes of text plus [`NODE_WEIGHT`] per value.
 const ALIAS_BUDGET: usize = 8 << 20;
@@ -103,7 +108,7 @@ impl<'i> Composer<'i> {
 
     fn node(&mut self, event: Event<'i>, span: Span, depth: usize) -> Result<Value, SyntaxError> {
         let line = span.start.line();
-        if depth > MAX_DEPTH {
+        if depth >= MAX_DEPTH && matches!(event, Event::SequenceStart(..) | Event::MappingStart(..)) {
             return Err(error(line, "exceeded max depth"));
         }
         let (value, anchor) = match event {
@@ -153,13 +158,12 @@ impl<'i> Composer<'i> {
     }
 
     fn mapping(&mut self, depth: usize) -> Result<Value, SyntaxError> {
-        let mut map = Map::new();
-        let mut merged = Map::new();
+        let mut mapping = Mapping::default();
         loop {
             let (event, span) = self.next()?;
             let line = span.start.line();
             let (text, style, tag) = match event {
-                Event::MappingEnd => break,
+                Event::MappingEnd => return Ok(Value::Object(mapping.map)),
                 Event::Scalar(text, style, 0, tag) => (text, style, tag),
                 event => {
                     // An anchored or aliased key is still a key, if it is text.
@@ -171,20 +175,43 @@ impl<'i> Composer<'i> {
             let is_merge = text == "<<" && style == ScalarStyle::Plain && tag.is_none();
             let key = scalar(&text, style, tag.as_deref()).and_then(Scalar::into_key).map_err(|m| error(line, m))?;
             let (event, span) = self.next()?;
+            // Go tells where the value is.
+            let at = span.start.line();
             let value = self.bounded(event, span, depth)?;
             if is_merge {
-                merge(&mut merged, value).map_err(|message| error(line, message))?;
-                continue;
+                self.merge(&mut mapping, value, at).map_err(|message| error(line, message))?;
+            } else {
+                self.set(&mut mapping, key, value, at);
             }
-            if map.contains_key(&key) {
-                self.strict.push_yaml(format!("line {line}: key {key:?} already set in map"));
+        }
+    }
+
+    /// Sets a key whose value begins on a line. One that is there gets the later value, and is noted.
+    fn set(&mut self, mapping: &mut Mapping, key: Key, value: Value, line: usize) {
+        mapping.map.insert(key.name.clone(), value);
+        if mapping.keys.contains(&key) {
+            self.strict.push_yaml(format!("line {line}: key {key} already set in map"));
+        } else {
+            mapping.keys.insert(key);
+        }
+    }
+
+    /// Sets what `<<` brings in, as if it stood there; of several mappings the first that has a key wins.
+    ///
+    /// Follows `merge` in `go.yaml.in/yaml/v2/decode.go`.
+    fn merge(&mut self, into: &mut Mapping, value: Value, line: usize) -> Result<(), &'static str> {
+        match value {
+            Value::Object(map) => {
+                for (name, value) in map {
+                    self.set(into, Key { name, is_text: true }, value, line);
+                }
+                Ok(())
             }
-            map.insert(key, value);
+            Value::Array(maps) if maps.iter().all(Value::is_object) => {
+                maps.into_iter().rev().try_for_each(|map| self.merge(into, map, line))
+            }
+            _ => Err("map merge requires map or sequence of maps as the value"),
         }
-        for (key, value) in merged {
-            map.entry(key).or_insert(value);
-        }
-        Ok(Value::Object(map))
     }
 
     /// A child, whose aliases count as deep as what they stand for.
@@ -198,19 +225,24 @@ impl<'i> Composer<'i> {
     }
 }
 
-/// What `<<` brings in; of several mappings the first that has a key wins.
-fn merge(into: &mut Map<String, Value>, value: Value) -> Result<(), &'static str> {
-    match value {
-        Value::Object(map) => {
-            for (key, value) in map {
-                into.entry(key).or_insert(value);
-            }
-            Ok(())
-        }
-        Value::Array(maps) if maps.iter().all(Value::is_object) => {
-            maps.into_iter().try_for_each(|map| merge(into, map))
-        }
-        _ => Err("map merge requires map or sequence of maps as the value"),
+/// A mapping being read.
+#[derive(Default)]
+struct Mapping {
+    map: Map<String, Value>,
+    keys: HashSet<Key>,
+}
+
+/// What a value is under: in YAML 1 is another key than "1", though in JSON it is not.
+#[derive(PartialEq, Eq, Hash)]
+struct Key {
+    name: String,
+    is_text: bool,
+}
+
+impl fmt::Display for Key {
+    /// As Go's `%#v`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&if self.is_text { quote(&self.name).into() } else { Cow::Borrowed(self.name.as_str()) })
     }
 }
 
@@ -222,14 +254,6 @@ fn weight(value: &Value) -> usize {
             Value::Array(values) => values.iter().map(weight).sum(),
             Value::Object(map) => map.iter().map(|(key, value)| key.len() + weight(value)).sum(),
         }
-}
-
-fn height(value: &Value) -> usize {
-    match value {
-        Value::Array(values) => 1 + values.iter().map(height).max().unwrap_or(0),
-        Value::Object(map) => 1 + map.values().map(height).max().unwrap_or(0),
-        _ => 0,
-    }
 }
 
 /// A scalar as YAML understands it.
@@ -279,15 +303,16 @@ impl Scalar {
         })
     }
 
-    fn into_key(self) -> Result<String, String> {
-        match self {
-            Self::Null => Err("unsupported map key of type null".to_owned()),
-            Self::Bool(value) => Ok(value.to_string()),
-            Self::Int(value) => Ok(value.to_string()),
-            Self::Uint(value) => Ok(value.to_string()),
-            Self::Float(value) => Ok(value.to_string()),
-            Self::Text(text) => Ok(text),
-        }
+    fn into_key(self) -> Result<Key, String> {
+        let (name, is_text) = match self {
+            Self::Null => return Err("unsupported map key of type null".to_owned()),
+            Self::Bool(value) => (value.to_string(), false),
+            Self::Int(value) => (value.to_string(), false),
+            Self::Uint(value) => (value.to_string(), false),
+            Self::Float(value) => (value.to_string(), false),
+            Self::Text(text) => (text, true),
+        };
+        Ok(Key { name, is_text })
     }
 }
 
@@ -371,4 +396,30 @@ fn float(text: &str) -> Option<f64> {
     let is_number = |c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.' | 'e' | 'E');
     let value: f64 = text.chars().all(is_number).then(|| text.parse().ok())??;
     value.is_finite().then_some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A key is told with its type and the line of its value, and what is merged is as if it stood there.
+    #[test]
+    fn keys_that_stand_twice_are_told_as_upstream() {
+        let told = |text: &str| parse(text.as_bytes()).unwrap().1.warnings();
+        for (text, expected) in [
+            ("a:\n  b: 1\na:\n  b: 2\n", vec![r#"line 4: key "a" already set in map"#]),
+            ("a: 1\na:\n- 2\n", vec![r#"line 3: key "a" already set in map"#]),
+            ("a: 1\na: {b: 2}\n", vec![r#"line 2: key "a" already set in map"#]),
+            ("a:\na:\nb:\n", vec![r#"line 2: key "a" already set in map"#]),
+            ("? a\n: 1\n? a\n:\n  2\n", vec![r#"line 5: key "a" already set in map"#]),
+            ("{1: a, '1': b}", vec![]),
+            ("{0x10: a, 16: b}", vec!["line 1: key 16 already set in map"]),
+            ("{on: a, true: b, 'true': c}", vec!["line 1: key true already set in map"]),
+            ("x: {b: 1, <<: {b: 2}}", vec![r#"line 1: key "b" already set in map"#]),
+            ("x:\n  <<: {b: 2}\n  b: 1\n", vec![r#"line 3: key "b" already set in map"#]),
+            ("x:\n  <<: [{b: 2}, {b: 3}]\n", vec![r#"line 2: key "b" already set in map"#]),
+        ] {
+            assert_eq!(told(text), expected, "{text}");
+        }
+    }
 }

@@ -41,31 +41,17 @@ impl FieldSelector {
     ///
     /// 400 `BadRequest` for what does not parse and for a field that is not declared.
     pub fn parse(text: &str, declared: &[SelectableField]) -> Result<Self, ApiError> {
-        let mut known = Vec::new();
-        for term in terms(text) {
-            let (name, equal, value) = term?;
-            if name.is_empty() && value.is_empty() {
-                // It selects nothing of anything, and upstream drops it before it looks at the field.
-                continue;
-            }
-            let field = match name {
-                "metadata.name" => Field::Name,
-                "metadata.namespace" => Field::Namespace,
-                name => Field::Declared(
-                    declared
-                        .iter()
-                        .position(|field| field.name == name)
-                        .ok_or_else(|| unknown(name, declared.is_empty()))?,
-                ),
-            };
-            known.push(Term { field, equal, value: unescape(value)? });
-        }
-        Ok(Self(known))
+        FieldTerms::parse(text)?.of(declared)
     }
 
     /// Whether a text is a selector, of whatever fields.
     pub(crate) fn is_well_formed(text: &str) -> bool {
-        terms(text).all(|term| term.is_ok_and(|(_, _, value)| unescape(value).is_ok()))
+        FieldTerms::parse(text).is_ok()
+    }
+
+    /// Matches the objects of one name.
+    pub(crate) fn of_name(name: &str) -> Self {
+        Self(vec![Term { field: Field::Name, equal: true, value: name.to_owned() }])
     }
 
     /// Whether it matches everything.
@@ -100,12 +86,56 @@ impl FieldSelector {
     }
 }
 
-/// The terms of a selector: the field, whether it has to be equal, and the value as it is written.
-fn terms(text: &str) -> impl Iterator<Item = Result<(&str, bool, &str), ApiError>> {
-    split(text).into_iter().filter(|part| !part.is_empty()).map(move |part| {
-        term(part)
-            .ok_or_else(|| ApiError::bad_request(format!("invalid selector: '{text}'; can't understand '{part}'")))
-    })
+/// A selector whose fields have not been looked up: each, whether it has to be equal, and its value.
+#[derive(Debug)]
+pub(crate) struct FieldTerms<'a>(Vec<(&'a str, bool, String)>);
+
+impl<'a> FieldTerms<'a> {
+    /// Parses a `fieldSelector` parameter.
+    ///
+    /// # Errors
+    ///
+    /// 400 `BadRequest` for what does not parse.
+    pub(crate) fn parse(text: &'a str) -> Result<Self, ApiError> {
+        let mut parts = split(text);
+        // As upstream sorts them, which decides what is told when more than one is wrong.
+        parts.sort_unstable();
+        let mut terms = Vec::new();
+        for part in parts.into_iter().filter(|part| !part.is_empty()) {
+            let (name, equal, value) = term(part).ok_or_else(|| {
+                ApiError::bad_request(format!("invalid selector: '{text}'; can't understand '{part}'"))
+            })?;
+            terms.push((name, equal, unescape(value)?));
+        }
+        Ok(Self(terms))
+    }
+
+    /// The selector for a resource with these fields.
+    ///
+    /// # Errors
+    ///
+    /// 400 `BadRequest` for a field that is not declared.
+    pub(crate) fn of(self, declared: &[SelectableField]) -> Result<FieldSelector, ApiError> {
+        let mut known = Vec::new();
+        for (name, equal, value) in self.0 {
+            if name.is_empty() && value.is_empty() {
+                // It selects nothing of anything, and upstream drops it before it looks at the field.
+                continue;
+            }
+            let field = match name {
+                "metadata.name" => Field::Name,
+                "metadata.namespace" => Field::Namespace,
+                name => Field::Declared(
+                    declared
+                        .iter()
+                        .position(|field| field.name == name)
+                        .ok_or_else(|| unknown(name, declared.is_empty()))?,
+                ),
+            };
+            known.push(Term { field, equal, value });
+        }
+        Ok(FieldSelector(known))
+    }
 }
 
 /// Splits at commas that no backslash stands before.
@@ -206,6 +236,9 @@ mod tests {
             (r"spec.n=\x", r"invalid field selector: invalid escape sequence: \x"),
             (r"spec.n=\", r"invalid field selector: invalid escape sequence: \"),
             ("spec.n=a=b", "invalid field selector: unescaped character in value: 61"),
+            // All of it is read before any field is looked up, and in order.
+            ("spec.other=1,x", "invalid selector: 'spec.other=1,x'; can't understand 'x'"),
+            ("spec.other=1,a.other=1", "field label not supported: a.other"),
         ] {
             let error = FieldSelector::parse(bad, FIELDS).expect_err(bad);
             assert_eq!((error.code(), error.message()), (400, message), "{bad:?}");

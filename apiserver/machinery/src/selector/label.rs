@@ -271,11 +271,14 @@ impl<'a> Parser<'a> {
                     word
                 }
                 token if token.is(",") || token.is(")") => "",
-                token => return Err(format!("found '{}', expected: ',', ')' or identifier", token.text())),
+                token if values.is_empty() => {
+                    return Err(format!("found '{}', expected: ',', ')' or identifier", token.text()));
+                }
+                token => return Err(format!("found '{}', expected: ',', or identifier", token.text())),
             };
-            values.insert(valid_value(key, values.len(), value)?);
+            values.insert(value.to_owned());
             match self.next() {
-                token if token.is(")") => return Ok(values),
+                token if token.is(")") => return valid(key, values),
                 token if token.is(",") => {}
                 token => return Err(format!("found '{}', expected: ',' or ')'", token.text())),
             }
@@ -283,15 +286,17 @@ impl<'a> Parser<'a> {
     }
 
     fn value(&mut self, key: &str) -> Result<BTreeSet<String>, String> {
-        Ok(BTreeSet::from([valid_value(key, 0, self.word()?)?]))
+        valid(key, BTreeSet::from([self.word()?.to_owned()]))
     }
 
     fn number(&mut self, key: &str) -> Result<i64, String> {
         let word = self.word()?;
-        valid_value(key, 0, word)?;
-        word.parse().map_err(|_| {
+        let number = word.parse().map_err(|_| {
             format!("values[0]: Invalid value: {word:?}: for 'Gt', 'Lt' operators, the value must be an integer")
-        })
+        });
+        let errors = number.as_ref().err().cloned().into_iter().chain(complaint(key, 0, word)).collect();
+        together(errors)?;
+        number
     }
 
     fn word(&mut self) -> Result<&'a str, String> {
@@ -307,12 +312,24 @@ impl<'a> Parser<'a> {
     }
 }
 
-fn valid_value(key: &str, index: usize, value: &str) -> Result<String, String> {
+/// The values, or what is wrong with them.
+fn valid(key: &str, values: BTreeSet<String>) -> Result<BTreeSet<String>, String> {
+    together(values.iter().enumerate().filter_map(|(index, value)| complaint(key, index, value)).collect())?;
+    Ok(values)
+}
+
+fn complaint(key: &str, index: usize, value: &str) -> Option<String> {
     let complaints = content::label_value(value);
-    if complaints.is_empty() {
-        Ok(value.to_owned())
-    } else {
-        Err(format!("values[{index}][{key}]: Invalid value: {value:?}: {}", complaints.join("; ")))
+    (!complaints.is_empty())
+        .then(|| format!("values[{index}][{key}]: Invalid value: {value:?}: {}", complaints.join("; ")))
+}
+
+/// All that is wrong, in the words of Go's aggregates.
+fn together(errors: Vec<String>) -> Result<(), String> {
+    match errors.as_slice() {
+        [] => Ok(()),
+        [one] => Err(one.clone()),
+        all => Err(format!("[{}]", all.join(", "))),
     }
 }
 
@@ -435,6 +452,31 @@ mod tests {
             LabelSelector::parse("a b").expect_err("bad").message(),
             "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt"
         );
+        // Values are looked at once all of them are read.
+        for (bad, expected) in [
+            ("a in ((", "found '(', expected: ',', ')' or identifier"),
+            ("a in (x,(y))", "found '(', expected: ',', or identifier"),
+            ("a in (,", "found '', expected: ',', or identifier"),
+            ("a in (-x, b c)", "found 'c', expected: ',' or ')'"),
+        ] {
+            let message = LabelSelector::parse(bad).expect_err(bad).message().to_owned();
+            assert_eq!(message, format!("unable to parse requirement: {expected}"));
+        }
+        for (bad, first, second) in [
+            (
+                "a in (-y,-x)",
+                r#"[values[0][a]: Invalid value: "-x": a valid"#,
+                r#", values[1][a]: Invalid value: "-y": a valid"#,
+            ),
+            (
+                "a>-b",
+                r#"[values[0]: Invalid value: "-b": for 'Gt', 'Lt' operators, the value must be an integer, "#,
+                r#"values[0][a]: Invalid value: "-b": a valid"#,
+            ),
+        ] {
+            let message = LabelSelector::parse(bad).expect_err(bad).message().to_owned();
+            assert!(message.contains(first) && message.contains(second) && message.ends_with(']'), "{message}");
+        }
     }
 
     fn requirement() -> impl Strategy<Value = (String, Condition)> {

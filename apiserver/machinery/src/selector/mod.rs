@@ -11,4 +11,5 @@ mod label;
 
 pub(crate) use bits::LabelBits;
 pub use field::FieldSelector;
+pub(crate) use field::FieldTerms;
 pub use label::LabelSelector;

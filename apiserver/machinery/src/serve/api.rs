@@ -10,7 +10,7 @@ use super::Handler;
 use crate::{
     definition::ResourceDefinition,
     discovery::Discovery,
-    http::{ApiHandler, Body, RequestInfo, body, query::Query},
+    http::{ApiHandler, Body, RequestInfo, body, query::Query, response},
     openapi::OpenApi,
     registry::Registry,
     request::RequestContext,
@@ -41,12 +41,14 @@ impl Api {
 impl Handler for Api {
     async fn handle(&self, info: RequestInfo, context: RequestContext, mut request: Request<Body>) -> Response<Body> {
         let (path, query) = (request.uri().path(), request.uri().query().unwrap_or(""));
-        if let Some(response) = self.openapi.respond(path, query, request.headers()) {
+        if let Some(response) = self.openapi.respond(request.method(), path, query, request.headers()) {
             return response.map(body::full);
         }
-        let pretty = info.verb != "watch" && wants_pretty(query, request.headers());
-        let response = match self.discovery.respond(request.method(), path, query, request.headers()) {
-            Some(response) => response.map(body::full),
+        let pretty = wants_pretty(query, request.headers());
+        let is_watch = info.verb == "watch";
+        let response = match self.discovery.respond(request.method(), path, request.headers()) {
+            Some(Ok(response)) => response.map(body::full),
+            Some(Err(error)) => response::error(&error, request.headers()),
             None => {
                 if pretty {
                     // What is put into lines is not compressed before.
@@ -55,12 +57,14 @@ impl Handler for Api {
                 self.objects.handle(info, context, request).await
             }
         };
-        if pretty { in_lines(response).await } else { response }
+        // The frames of a watch have a line each.
+        let framed = is_watch && !response.status().is_client_error() && !response.status().is_server_error();
+        if pretty && !framed { in_lines(response).await } else { response }
     }
 
     fn paths(&self) -> Vec<String> {
         let documents = self.discovery.paths().map(str::to_owned);
-        documents.chain(["/openapi/v2", "/openapi/v3"].map(str::to_owned)).collect()
+        documents.chain(["/openapi/v2", "/openapi/v3", "/openapi/v3/"].map(str::to_owned)).collect()
     }
 }
 

@@ -30,7 +30,9 @@ use super::{
     health::Health,
     inflight::{InFlight, TooMany, turned_away},
     metrics::{Metrics, Record},
-    stream::{Ends, outgoing},
+    statusz::Statusz,
+    stream::{Ends, is_short, outgoing},
+    streams::Due,
 };
 use crate::{
     audit::{self, Auditor, Recorded, Trail},
@@ -38,8 +40,8 @@ use crate::{
         ANONYMOUS, Authenticator, Authorizer, Credentials, Decision, Impersonation, PeerCertificates, chain,
         clear_standard_headers, forbidden,
     },
-    http::{Body, RequestInfo, body, query::Query, response},
-    request::{RequestContext, UserInfo},
+    http::{Body, RequestInfo, body, negotiate, query::Query, response},
+    request::{Outlasting, RequestContext, UserInfo},
     status::ApiError,
 };
 
@@ -75,8 +77,8 @@ pub(crate) struct Chain {
     /// Records requests, where that is asked for.
     pub(crate) auditor: Option<Arc<Auditor>>,
     pub(crate) handler: Arc<dyn Handler>,
-    /// Ends what would go on for ever.
-    pub(crate) stop_streams: CancellationToken,
+    /// What would go on for ever, until it is ended.
+    pub(crate) outlasting: Outlasting,
     /// Whether profiles are served.
     pub(crate) profiling: bool,
 }
@@ -177,9 +179,13 @@ impl Chain {
             record.ending = Some(audit::Ending::new(trail, keeps, yaml));
         }
         let ends = if long_running {
-            Ends::With(self.stop_streams.clone(), connection.long_answers.begin())
+            Ends::With(self.outlasting.end.clone(), connection.long_answers.begin())
         } else {
-            Ends::At(deadline.ok().flatten().unwrap_or(record.received() + self.request_timeout))
+            let due = deadline.ok().flatten().unwrap_or(record.received() + self.request_timeout);
+            if !is_short(response.body()) {
+                response.extensions_mut().insert(Due(due));
+            }
+            Ends::At(due)
         };
         response.map(|body| outgoing(body, record, ends))
     }
@@ -255,7 +261,7 @@ impl Chain {
         }
         let mut context = RequestContext::new(user, self.authorizer.clone());
         context.share_waits(&record.waits);
-        context.set_end(self.stop_streams.clone());
+        context.set_outlasting(&self.outlasting);
         Ok(self.dispatch(info, context, request, begun.as_ref()).await)
     }
 
@@ -317,17 +323,21 @@ impl Chain {
     ) -> Response<Body> {
         if !info.is_resource_request {
             match info.path.as_str() {
-                "/metrics" => return self.metrics.render(),
-                "/metrics/slis" => return self.health.slis(),
-                "/version" | "/version/" if request.method() == Method::GET => return self.version(),
-                "/version" | "/version/" => {
-                    let error = response::generic(StatusCode::METHOD_NOT_ALLOWED);
-                    return response::error(&error, request.headers());
+                "/metrics" => return self.metrics.render(request.headers()),
+                "/metrics/slis" => return self.metrics.render_others(self.health.slis(), request.headers()),
+                "/statusz" => {
+                    let status = Statusz { version: &self.version, started: self.metrics.started, paths: self.paths() };
+                    return or_failure(status.respond(request.headers()), request.headers());
                 }
-                "/" => return self.paths(),
+                "/" | "/index.html" => return self.index(),
                 path => {
+                    if let Some(below) = path.strip_prefix("/version")
+                        && (below.is_empty() || below.starts_with('/'))
+                    {
+                        return or_failure(self.version(below, &request), request.headers());
+                    }
                     if self.profiling
-                        && let Some(answer) = debug::serve(path, request.uri().query(), &self.stop_streams).await
+                        && let Some(answer) = debug::serve(path, request.uri().query(), &self.outlasting.end).await
                     {
                         return answer;
                     }
@@ -344,11 +354,18 @@ impl Chain {
         self.handler.handle(info, context, request).await
     }
 
-    /// What the server has at its root: the paths that it serves.
-    fn paths(&self) -> Response<Body> {
+    /// The paths that the server has but for `/statusz`, which is the last to be added.
+    fn paths(&self) -> Vec<String> {
         let mut paths = self.handler.paths();
         paths.extend(self.health.paths());
         paths.extend(["/metrics", "/metrics/slis", "/version"].map(str::to_owned));
+        paths
+    }
+
+    /// What the server has at its root: the paths that it serves.
+    fn index(&self) -> Response<Body> {
+        let mut paths = self.paths();
+        paths.push("/statusz".to_owned());
         paths.sort();
         let text = serde_json::to_vec_pretty(&serde_json::json!({ "paths": paths })).expect("texts serialize");
         let mut response = Response::new(body::full(Bytes::from(text)));
@@ -356,11 +373,20 @@ impl Chain {
         response
     }
 
-    fn version(&self) -> Response<Body> {
+    /// `/version`, a route of go-restful upstream, to which all that is `below` it leads too.
+    fn version(&self, below: &str, request: &Request<Body>) -> Result<Response<Body>, ApiError> {
+        const JSON: &str = "application/json";
+        if !below.bytes().all(|byte| byte == b'/') {
+            return Err(response::generic(StatusCode::NOT_FOUND));
+        }
+        if request.method() != Method::GET {
+            return Err(response::generic(StatusCode::METHOD_NOT_ALLOWED));
+        }
+        negotiate::check_route(request.headers(), &[JSON], &[JSON])?;
         let text = serde_json::to_vec_pretty(&self.version).expect("strings serialize");
         let mut response = Response::new(body::full(Bytes::from(text)));
-        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        response
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(JSON));
+        Ok(response)
     }
 }
 
@@ -404,6 +430,10 @@ fn without_body(response: Response<Body>) -> Response<Body> {
         parts.headers.insert(header::CONTENT_LENGTH, length.into());
     }
     Response::from_parts(parts, body::empty())
+}
+
+fn or_failure(answer: Result<Response<Body>, ApiError>, request: &HeaderMap) -> Response<Body> {
+    answer.unwrap_or_else(|error| response::error(&error, request))
 }
 
 /// The answer to who may not do that: no browser shall take the names in it for anything but text.

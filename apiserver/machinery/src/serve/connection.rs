@@ -6,16 +6,20 @@ use std::{
     io,
     net::SocketAddr,
     pin::{Pin, pin},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll},
     time::Duration,
 };
 
-use hyper::{Version, service::service_fn};
-use hyper_util::{
-    rt::{TokioIo, TokioTimer},
-    server::{conn::auto, graceful::GracefulConnection},
+use hyper::{
+    Version,
+    server::conn::{http1, http2},
+    service::service_fn,
 };
+use hyper_util::rt::{TokioIo, TokioTimer};
 use stoa_tls::keep_reloading;
 use tokio::{
     net::TcpStream,
@@ -28,8 +32,8 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Server,
     chain::{Chain, Connection},
-    gather::{LongAnswers, gather},
-    streams::{Opened, Streams, apart},
+    gather::{self, LongAnswers, gather},
+    streams::{Opened, Streams, apart, in_time},
     tls, wire,
 };
 use crate::{alarms::Alarms, auth::PeerCertificates};
@@ -37,7 +41,8 @@ use crate::{alarms::Alarms, auth::PeerCertificates};
 /// How long a client may take for the TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long an HTTP/1.1 client may take to send a request's head, and may be idle before it: as long as Go's clients
-/// keep idle connections, so that it is rarely the server that ends one just as the next request is sent.
+/// keep idle connections, so that it is rarely the server that ends one just as the next request is sent. And how long an
+/// HTTP/2 client may take until its first request; from then on, pings tell whether it is there.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(90);
 /// After how much silence an HTTP/2 client is asked whether it is still there, and how long it may take to say so.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
@@ -58,6 +63,7 @@ pub(super) async fn run(server: Server, stop: CancellationToken) {
     let mut connections = JoinSet::new();
     let background = CancellationToken::new();
     let _end_background = background.clone().drop_guard();
+    let _end_outlasting = chain.outlasting.end.clone().drop_guard();
     tokio::spawn(keep_reloading(reloads, limits.reload_interval, background));
     let closing = CancellationToken::new();
 
@@ -88,11 +94,19 @@ pub(super) async fn run(server: Server, stop: CancellationToken) {
     }
     drop(listener);
     tracing::info!(connections = connections.len(), "shutting down: draining");
-    chain.stop_streams.cancel();
+    let outlasting = &chain.outlasting;
+    outlasting.end.cancel();
     closing.cancel();
-    let drained = timeout(limits.drain_timeout, async { while connections.join_next().await.is_some() {} }).await;
+    let drained = timeout(limits.drain_timeout, async {
+        while connections.join_next().await.is_some() {}
+        // Nobody begins any more of it now.
+        outlasting.tasks.close();
+        outlasting.tasks.wait().await;
+    });
+    let drained = drained.await;
     if drained.is_err() {
-        tracing::warn!(connections = connections.len(), "shutting down: breaking off what has not ended");
+        let outlasting = outlasting.tasks.len();
+        tracing::warn!(connections = connections.len(), outlasting, "shutting down: breaking off what has not ended");
         connections.shutdown().await;
     }
 }
@@ -129,29 +143,40 @@ async fn connection(
     let close = closing.child_token();
     let long_answers = LongAnswers::default();
     let shared = Arc::new(Connection { certificates, peer, close: close.clone(), long_answers: long_answers.clone() });
+    let asked = Arc::new(AtomicBool::new(false));
+    let asks = asked.clone();
     let service = service_fn(move |request| {
+        asks.store(true, Ordering::Relaxed);
         let (chain, shared) = (chain.clone(), shared.clone());
         async move {
             Ok::<_, Infallible>(match wire::refused(&request) {
                 Some(refused) => refused,
                 // Streams share a task, and requests of HTTP/1.1 have the connection's to themselves.
-                None if request.version() == Version::HTTP_2 => apart(chain.serve(shared, request)).await,
+                None if request.version() == Version::HTTP_2 => in_time(apart(chain.serve(shared, request)).await),
                 None => chain.serve(shared, request).await,
             })
         }
     });
-    let opened = Opened::default();
-    let mut streams = Streams::new(opened.clone());
     let ended = if stream.get_ref().1.alpn_protocol() == Some(tls::HTTP2) {
+        let opened = Opened::default();
+        let mut streams = Streams::new(opened.clone());
         let (socket, mut gathering) = gather(stream, long_answers);
-        let builder = protocols(opened).http2_only();
-        let serving = pin!(builder.serve_connection(TokioIo::new(socket), service));
-        drive(serving, &close, |serving, context| streams.poll(context, |context| gathering.poll(serving, context)))
-            .await
+        let serving = pin!(http2(opened).serve_connection(TokioIo::new(socket), service));
+        let mut patience = Alarms::new();
+        patience.set(sleep(HEAD_TIMEOUT));
+        drive(serving, &close, http2::Connection::graceful_shutdown, |serving, context| {
+            if !asked.load(Ordering::Relaxed) && patience.poll_next(context).is_ready() {
+                return Poll::Ready(Err(io::Error::from(io::ErrorKind::TimedOut).into()));
+            }
+            streams.poll(context, |context| gathering.poll(serving, context))
+        })
+        .await
     } else {
-        let builder = protocols(opened);
-        let serving = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
-        drive(serving, &close, Future::poll).await
+        let serving = pin!(http1().serve_connection(TokioIo::new(stream), service).with_upgrades());
+        drive(serving, &close, http1::UpgradeableConnection::graceful_shutdown, |serving, context| {
+            serving.poll(context).map_err(Into::into)
+        })
+        .await
     };
     if let Err(error) = ended {
         tracing::debug!(error, "connection error");
@@ -159,34 +184,38 @@ async fn connection(
 }
 
 /// Polls a connection to its end; from when `close` fires on it takes no more requests.
-async fn drive<C: GracefulConnection>(
+async fn drive<C>(
     mut serving: Pin<&mut C>,
     close: &CancellationToken,
-    mut poll: impl FnMut(Pin<&mut C>, &mut Context<'_>) -> Poll<C::Output>,
-) -> C::Output {
+    shut_down: impl Fn(Pin<&mut C>),
+    mut poll: impl FnMut(Pin<&mut C>, &mut Context<'_>) -> Poll<Result<(), gather::Error>>,
+) -> Result<(), gather::Error> {
     let mut closing = Alarms::new();
     closing.set(close.clone().cancelled_owned());
     poll_fn(|context| {
         if closing.poll_next(context).is_ready() {
-            serving.as_mut().graceful_shutdown();
+            shut_down(serving.as_mut());
         }
         poll(serving.as_mut(), context)
     })
     .await
 }
 
-fn protocols(opened: Opened) -> auto::Builder<Opened> {
-    let mut builder = auto::Builder::new(opened);
-    // Go writes names of headers in capitals; HTTP/1 lets them be read either way, but not all who read do.
+fn http1() -> http1::Builder {
+    let mut builder = http1::Builder::new();
     builder
-        .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
+        // Go writes names of headers in capitals; HTTP/1 lets them be read either way, but not all who read do.
         .title_case_headers(true)
         .max_headers(MAX_HEADERS)
         .max_buf_size(MAX_HEADER_BYTES as usize);
     builder
-        .http2()
+}
+
+fn http2(opened: Opened) -> http2::Builder<Opened> {
+    let mut builder = http2::Builder::new(opened);
+    builder
         .timer(TokioTimer::new())
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_INTERVAL)

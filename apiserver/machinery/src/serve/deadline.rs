@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use http::{HeaderValue, Response, StatusCode, header};
+use stoa_cel::go::{self, DurationError};
 
 use super::debug;
 use crate::{
@@ -12,10 +13,13 @@ use crate::{
 
 /// Whether a request goes on until the client has enough: a watch, a log that is followed, or a profile.
 pub(crate) fn is_long_running(info: &RequestInfo, query: &Query) -> bool {
+    if info.verb == "watch" {
+        return true;
+    }
     if !info.is_resource_request {
         return info.path.starts_with(debug::PROFILES);
     }
-    info.verb == "watch" || (info.subresource == "log" && query.flag("follow").unwrap_or(false))
+    info.subresource == "log" && query.flag("follow").unwrap_or(false)
 }
 
 /// How long a request may take: at most `most`, less when its `timeout` parameter says so, as in Go durations.
@@ -25,13 +29,14 @@ pub(crate) fn is_long_running(info: &RequestInfo, query: &Query) -> bool {
 /// 400 when `timeout` is no duration.
 pub(crate) fn time_allowed(query: &Query, most: Duration) -> Result<Duration, ApiError> {
     let Some(text) = query.first("timeout").filter(|text| !text.is_empty()) else { return Ok(most) };
-    let asked = stoa_cel::go::parse_duration(text).ok_or_else(|| {
-        let problem = if text.ends_with(|c: char| c.is_ascii_digit()) && text.parse::<f64>().is_ok() {
-            "missing unit in duration"
-        } else {
-            "invalid duration"
+    let asked = go::parse_duration(text).map_err(|error| {
+        let problem = match error {
+            DurationError::MissingUnit => "missing unit in".to_owned(),
+            DurationError::UnknownUnit(unit) => format!("unknown unit {} in", quote(unit)),
+            DurationError::Invalid => "invalid".to_owned(),
         };
-        ApiError::bad_request(format!("invalid timeout specified in the request URL - time: {problem} {}", quote(text)))
+        let text = quote(text);
+        ApiError::bad_request(format!("invalid timeout specified in the request URL - time: {problem} duration {text}"))
     })?;
     Ok(if asked.is_zero() { most } else { asked.min(most) })
 }
@@ -76,7 +81,11 @@ mod tests {
         assert_eq!(allowed("timeout=32s"), Ok(32));
         assert_eq!(allowed("timeout=1h"), Ok(60));
         assert_eq!(allowed("timeout=0s"), Ok(60));
-        assert_eq!(allowed("timeout=soon").unwrap_err().code(), 400);
+        let refused = |query: &str| allowed(query).unwrap_err().message().to_owned();
+        let why = "invalid timeout specified in the request URL - time:";
+        assert_eq!(refused("timeout=soon"), format!(r#"{why} invalid duration "soon""#));
+        assert_eq!(refused("timeout=5"), format!(r#"{why} missing unit in duration "5""#));
+        assert_eq!(refused("timeout=5sx"), format!(r#"{why} unknown unit "sx" in duration "5sx""#));
     }
 
     #[test]
@@ -92,5 +101,8 @@ mod tests {
         assert!(!check("/metrics?watch=true&follow=true"));
         assert!(check("/debug/pprof/profile?seconds=90"));
         assert!(!check("/debug/pprof"));
+        // A method that somebody made up is the verb of a path that is no resource's.
+        let made_up = RequestInfo::new(&"WATCH".parse().unwrap(), &"/version".parse().unwrap());
+        assert!(is_long_running(&made_up, &Query::parse("")));
     }
 }

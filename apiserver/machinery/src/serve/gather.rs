@@ -1,9 +1,9 @@
 //! Gathers what the streams of one HTTP/2 connection say at once into few writes.
 //!
 //! Each frame would be a call of the kernel and a record of TLS of its own, or two records, since the longest frames are
-//! a little longer than a record. So what is said is kept until the connection has been polled, and is written earlier
-//! only when it fills its records. One event that many watches of a connection are told would be as many frames: where
-//! several share it, short ones are kept until the others that the same event woke had their turn, too.
+//! a little longer than a record. So long ones, and what follows them, are kept until the connection has been polled, and
+//! are written earlier only when they fill their records. One event that many watches of a connection are told would be as
+//! many frames: where several share it, all are kept until the others that the same event woke had their turn, too.
 
 use std::{
     future::Future,
@@ -19,15 +19,15 @@ use std::{
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A frame that is at least that long is mostly part of an answer of many, and is kept whoever shares the connection.
+/// A frame that is at least that long is mostly one of many of the same answer, and is kept whoever shares the connection.
 const LONG: usize = 8 * 1024;
 /// So many bytes are kept at most: four full records of TLS.
 const FULL: usize = 4 * 16 * 1024;
 /// So far behind the beginning of its room is what is kept.
 ///
-/// Rooms begin a page of memory, and so do the records of TLS that it is copied to, behind their heads. Some processors copy ten
-/// times slower (`rep movsb` on AMD's) where the target is a few bytes further into its page than the source: see bug 30994
-/// of the GNU C library.
+/// Where such long pieces begin is up to the allocator, and mimalloc lets them begin a page of memory: these rooms, and the
+/// records of TLS that they are copied to, behind their heads. Some processors copy ten times slower (`rep movsb` on AMD's)
+/// where the target is a few bytes further into its page than the source: see bug 30994 of the GNU C library.
 const AWAY: usize = 64;
 
 /// How many answers of a connection go on for long, such as watches.
@@ -89,19 +89,22 @@ impl Kept {
     }
 
     /// Keeps as much as there is room for; returns how much that is.
-    fn keep(&mut self, bytes: &[u8]) -> usize {
+    fn keep(&mut self, bytes: &[IoSlice<'_>]) -> usize {
+        let length = total(bytes).min(self.free());
+        if self.room.len() + length >= LONG {
+            // All the room that it may ever need, since more is likely to follow.
+            self.room.reserve_exact(AWAY + FULL - self.room.len());
+        }
         if self.room.is_empty() {
             self.room.resize(AWAY, 0);
             self.begin = AWAY;
         }
-        let length = bytes.len().min(self.free());
-        self.room.extend_from_slice(&bytes[..length]);
+        let end = self.room.len() + length;
+        for bytes in bytes {
+            let part = bytes.len().min(end - self.room.len());
+            self.room.extend_from_slice(&bytes[..part]);
+        }
         length
-    }
-
-    /// Gets all the room that it may ever need.
-    fn reserve(&mut self) {
-        self.room.reserve_exact(AWAY + FULL - self.room.len());
     }
 
     /// Gives back a room that a long answer needed: most connections have nothing long to say again soon.
@@ -110,6 +113,10 @@ impl Kept {
             self.room = Vec::new();
         }
     }
+}
+
+fn total(bytes: &[IoSlice<'_>]) -> usize {
+    bytes.iter().map(|bytes| bytes.len()).sum()
 }
 
 #[derive(Debug)]
@@ -122,7 +129,8 @@ struct Output<S> {
 }
 
 impl<S: AsyncWrite + Unpin> Output<S> {
-    /// Whether what is said now is kept, because there may be more to say in a moment.
+    /// Whether what is said now is kept however short it is: behind what is kept, or because the next is likely to follow in
+    /// a moment.
     fn keeps(&self) -> bool {
         !self.kept.is_empty() || self.long_answers.are_many()
     }
@@ -162,12 +170,13 @@ pub(super) fn gather<S>(inner: S, long_answers: LongAnswers) -> (Gathered<S>, Ga
 
 impl<S: AsyncWrite + Unpin> Gathering<S> {
     /// Polls the connection, and then writes what it has to say.
-    pub(super) fn poll<F>(&mut self, connection: Pin<&mut F>, context: &mut Context<'_>) -> Poll<Result<(), Error>>
+    pub(super) fn poll<F, E>(&mut self, connection: Pin<&mut F>, context: &mut Context<'_>) -> Poll<Result<(), Error>>
     where
-        F: Future<Output = Result<(), Error>>,
+        F: Future<Output = Result<(), E>>,
+        E: Into<Error>,
     {
         if let Poll::Ready(ended) = connection.poll(context) {
-            return Poll::Ready(ended);
+            return Poll::Ready(ended.map_err(Into::into));
         }
         let mut output = self.output.lock();
         if output.kept.is_empty() && !output.flushes {
@@ -190,7 +199,7 @@ impl<S: AsyncWrite + Unpin> Gathering<S> {
 }
 
 /// Why a connection ended.
-type Error = Box<dyn std::error::Error + Send + Sync>;
+pub(super) type Error = Box<dyn std::error::Error + Send + Sync>;
 
 impl<S: AsyncRead + Unpin> AsyncRead for Gathered<S> {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
@@ -209,18 +218,14 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Gathered<S> {
         bytes: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let mut output = self.0.lock();
-        let length: usize = bytes.iter().map(|bytes| bytes.len()).sum();
-        if !output.keeps() && length < LONG {
+        if !output.keeps() && total(bytes) < LONG {
             return Pin::new(&mut output.inner).poll_write_vectored(context, bytes);
         }
         if output.kept.free() == 0 {
             ready!(output.poll_drain(context))?;
         }
-        if length >= LONG {
-            output.kept.reserve();
-        }
         // What is left of a frame begins the next records.
-        Poll::Ready(Ok(bytes.iter().map(|bytes| output.kept.keep(bytes)).sum()))
+        Poll::Ready(Ok(output.kept.keep(bytes)))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -230,7 +235,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Gathered<S> {
     /// Leaves what is kept to [`Gathering::poll`].
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut output = self.0.lock();
-        if output.keeps() { Poll::Ready(Ok(())) } else { Pin::new(&mut output.inner).poll_flush(context) }
+        if output.kept.is_empty() { Pin::new(&mut output.inner).poll_flush(context) } else { Poll::Ready(Ok(())) }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -246,7 +251,7 @@ mod tests {
 
     use futures_util::FutureExt as _;
     use proptest::prelude::*;
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufWriter, duplex};
 
     use super::*;
 
@@ -343,6 +348,23 @@ mod tests {
             }
             assert_eq!(output.lock().inner.0, expected);
         }
+    }
+
+    #[tokio::test]
+    async fn what_tls_keeps_is_written_though_more_answers_began_since() {
+        let answers = LongAnswers::default();
+        let _begun = answers.begin();
+        let inner = BufWriter::new(Counting::default());
+        let (mut socket, gathering) = gather(inner, answers.clone());
+        let output = Arc::clone(&gathering.output);
+        let connection = async {
+            socket.write_all(&[0; 10]).await?;
+            let _second = answers.begin();
+            socket.flush().await?;
+            assert_eq!(output.lock().inner.get_ref().0, [10]);
+            std::future::pending().await
+        };
+        assert!(drive(gathering, connection).now_or_never().is_none(), "it goes on");
     }
 
     #[tokio::test]

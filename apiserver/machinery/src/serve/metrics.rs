@@ -10,21 +10,23 @@ use std::{
     time::{Duration, Instant},
 };
 
-use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
+use jiff::Timestamp;
 use parking_lot::RwLock;
 use prometheus::{
     Encoder, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder,
-    process_collector::ProcessCollector,
+    core::Collector, process_collector::ProcessCollector,
 };
 
 use super::inflight::Permit;
 use crate::{
     audit::Ending,
-    http::{Body, RequestInfo, body, query::Query},
+    http::{Body, RequestInfo, body, encoding, query::Query},
     request::{UserInfo, Waits},
 };
 
 const LABELS: [&str; 7] = ["verb", "group", "version", "resource", "subresource", "scope", "component"];
+const PROCESS_START_TIME: HeaderName = HeaderName::from_static("process-start-time-unix");
 const EVENT_LABELS: [&str; 3] = ["group", "version", "resource"];
 const DURATION_BUCKETS: [f64; 23] = [
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0,
@@ -43,6 +45,8 @@ const MOST_RESOURCES: usize = 2000;
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
+    /// When the process started.
+    pub(super) started: Timestamp,
     requests: IntCounterVec,
     durations: HistogramVec,
     sli_durations: HistogramVec,
@@ -93,9 +97,12 @@ impl Metrics {
             "Number of requests dropped with 'TLS handshake error from' error",
         )?;
         registry.register(Box::new(tls_handshake_errors.clone()))?;
-        registry.register(Box::new(ProcessCollector::for_self()))?;
+        let process = ProcessCollector::for_self();
+        let started = start_of(&process);
+        registry.register(Box::new(process))?;
         Ok(Self {
             registry: registry.clone(),
+            started,
             requests: counter(
                 "apiserver_request_total",
                 "Counter of apiserver requests broken out for each verb, dry run value, group, version, resource, \
@@ -200,8 +207,30 @@ impl Metrics {
     }
 
     /// Everything in the registry, in Prometheus' text format.
-    pub(crate) fn render(&self) -> Response<Body> {
-        render(&self.registry)
+    pub(crate) fn render(&self, request: &HeaderMap) -> Response<Body> {
+        self.render_others(&self.registry, request)
+    }
+
+    /// The same of another registry.
+    pub(crate) fn render_others(&self, registry: &Registry, request: &HeaderMap) -> Response<Body> {
+        let encoder = TextEncoder::new();
+        let mut text = Vec::new();
+        if let Err(error) = encoder.encode(&registry.gather(), &mut text) {
+            tracing::error!(%error, "metrics do not encode");
+            let mut response = Response::new(body::full("metrics do not encode\n"));
+            *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+            return response;
+        }
+        let gzip = encoding::prefers_gzip(request);
+        let mut response = Response::new(body::full(if gzip { encoding::gzip(&text) } else { text.into() }));
+        let headers = response.headers_mut();
+        let content_type = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8; escaping=underscores");
+        headers.insert(header::CONTENT_TYPE, content_type);
+        headers.insert(PROCESS_START_TIME, self.started.as_second().into());
+        if gzip {
+            headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        }
+        response
     }
 
     pub(crate) fn authenticated(&self, user: Result<&UserInfo, bool>, took: Duration) {
@@ -463,20 +492,12 @@ fn scope(info: &RequestInfo) -> &'static str {
     }
 }
 
-/// What a registry has, in the text format.
-pub(super) fn render(registry: &Registry) -> Response<Body> {
-    let encoder = TextEncoder::new();
-    let mut text = Vec::new();
-    if let Err(error) = encoder.encode(&registry.gather(), &mut text) {
-        tracing::error!(%error, "metrics do not encode");
-        let mut response = Response::new(body::full("metrics do not encode\n"));
-        *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
-        return response;
-    }
-    let mut response = Response::new(body::full(text));
-    let content_type = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8; escaping=underscores");
-    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
-    response
+/// When the process started: what its metric says too.
+fn start_of(process: &ProcessCollector) -> Timestamp {
+    let families = process.collect();
+    let family = families.iter().find(|family| family.name() == "process_start_time_seconds");
+    let seconds = family.and_then(|family| family.get_metric().first()).map(|metric| metric.get_gauge().get_value());
+    seconds.and_then(|seconds| Timestamp::from_second(seconds as i64).ok()).unwrap_or_else(Timestamp::now)
 }
 
 #[cfg(test)]

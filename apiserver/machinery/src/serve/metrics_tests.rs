@@ -3,7 +3,7 @@ use http_body_util::BodyExt;
 use super::*;
 
 async fn text(metrics: &Metrics) -> String {
-    let bytes = metrics.render().into_body().collect().await.unwrap().to_bytes();
+    let bytes = metrics.render(&HeaderMap::new()).into_body().collect().await.unwrap().to_bytes();
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
@@ -138,4 +138,32 @@ async fn validation_of_fields_is_a_label_of_a_few_values() {
         let line = format!("field_validation_request_duration_seconds_count{{field_validation=\"{value}\"}} {count}\n");
         assert!(text.contains(&line), "{line}\n{text}");
     }
+}
+
+#[tokio::test]
+async fn they_are_compressed_for_those_who_would_rather() {
+    let metrics = metrics();
+    let encodings = [
+        ("", false),
+        ("gzip", true),
+        ("deflate, gzip;q=0.5", true),
+        (" gzip ,br", true),
+        ("identity;q=0.1, gzip;q=0.2", true),
+        ("identity, gzip", false),
+        ("gzip;q=0", false),
+        ("*", false),
+        ("GZIP", false),
+        ("zstd", false),
+    ];
+    for (accepted, expected) in encodings {
+        let request = HeaderMap::from_iter([(header::ACCEPT_ENCODING, accepted.parse().unwrap())]);
+        let response = metrics.render(&request);
+        assert_eq!(response.headers().contains_key(header::CONTENT_ENCODING), expected, "{accepted}");
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(bytes.starts_with(&[0x1f, 0x8b]), expected, "{accepted}");
+    }
+    let response = metrics.render(&HeaderMap::new());
+    let started = &response.headers()[PROCESS_START_TIME];
+    let metric = format!("process_start_time_seconds {}\n", started.to_str().unwrap());
+    assert!(text(&metrics).await.contains(&metric), "{metric}");
 }

@@ -1,10 +1,12 @@
 //! The server: TLS, the filters in front of the API, health, metrics, and an orderly end.
 //!
-//! Start at [`Server::builder`]. What it serves behind the filters is one [`Handler`], as a rule an [`Api`]; who may come in is decided by
-//! an [`Authenticator`] and an [`Authorizer`] from [`crate::auth`].
+//! Start at [`ExtensionServer`] for a server behind a cluster, and at [`Server::builder`] for any other. What it serves
+//! behind the filters is one [`Handler`], as a rule an [`Api`]; who may come in is decided by an [`Authenticator`] and an
+//! [`Authorizer`] from [`crate::auth`].
 //!
 //! Submodules: `connection` accepts and ends connections, `streams` and `gather` drive those of HTTP/2; `chain` is the
-//! path of a request through the filters, `debug` what serves profiles, `stream` that of an answer out of the server; `tls` takes up certificates that change at run time.
+//! path of a request through the filters, `debug` what serves profiles, `statusz` what tells of the process, `stream`
+//! that of an answer out of the server; `tls` takes up certificates that change at run time, `signals` says when to end.
 
 use std::{
     fmt, io,
@@ -24,7 +26,7 @@ use crate::{
     audit::Auditor,
     auth::{Authenticator, Authorizer, Impersonation},
     http::{Body, RequestInfo},
-    request::RequestContext,
+    request::{Outlasting, RequestContext},
 };
 
 mod api;
@@ -32,19 +34,24 @@ mod chain;
 mod connection;
 mod deadline;
 mod debug;
+mod extension;
 mod gather;
 mod health;
 mod inflight;
 mod metrics;
+mod signals;
 mod slis;
+mod statusz;
 mod stream;
 mod streams;
 mod tls;
 mod wire;
 
 pub use api::Api;
+pub use extension::ExtensionServer;
 pub use health::{Health, HealthCheck, Probe};
 pub use metrics::Metrics;
+pub use signals::shutdown_signal;
 pub use stoa_tls::{CertificateError, Reload, ReloadError, ServingCertificate};
 pub use tls::CaFile;
 
@@ -248,7 +255,7 @@ impl ServerBuilder {
             version: self.version,
             auditor: self.auditor,
             handler: self.handler,
-            stop_streams: CancellationToken::new(),
+            outlasting: Outlasting::default(),
             profiling: self.profiling,
         };
         Ok(Server { listener, address, tls, chain: Arc::new(chain), limits: self.limits, reloads })
@@ -299,7 +306,8 @@ impl Server {
     /// delay; then no more connections are taken, watches end, and HTTP/2 clients hear GOAWAY; requests being worked
     /// on may finish until the drain timeout.
     ///
-    /// Returns when the last connection has ended. When the future is dropped, connections are broken off.
+    /// Returns when the last connection has ended, and with it what goes on without one, such as a WebSocket. When the
+    /// future is dropped, connections are broken off.
     pub async fn run(self, stop: CancellationToken) {
         connection::run(self, stop).await;
     }

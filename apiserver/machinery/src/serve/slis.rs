@@ -3,11 +3,7 @@
 //! As `k8s.io/component-base/metrics/prometheus/slis`: a registry of its own, so that it can be scraped more often than
 //! everything else.
 
-use http::Response;
 use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry};
-
-use super::metrics;
-use crate::http::Body;
 
 /// The results of health checks.
 #[derive(Debug)]
@@ -42,7 +38,7 @@ impl Slis {
         self.total.with_label_values(&[check, probe, status]).inc();
     }
 
-    pub(super) fn render(&self) -> Response<Body> {
-        metrics::render(&self.registry)
+    pub(super) fn registry(&self) -> &Registry {
+        &self.registry
     }
 }

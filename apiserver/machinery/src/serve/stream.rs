@@ -19,6 +19,14 @@ use tokio_util::sync::CancellationToken;
 use super::{deadline, gather::LongAnswer, metrics::Record};
 use crate::{alarms::Alarms, http::Body};
 
+/// A body of a known size up to that is handed to the connection whole, and nobody waits for its end.
+const SHORT: u64 = 64 * 1024;
+
+/// Whether a body is handed to the connection whole.
+pub(crate) fn is_short(body: &Body) -> bool {
+    body.size_hint().exact().is_some_and(|size| size <= SHORT)
+}
+
 /// When a body must end, whatever there is still to say.
 pub(crate) enum Ends {
     /// At this time, by breaking it off: the answer is incomplete and the client must see that. What is in memory
@@ -37,9 +45,12 @@ enum End {
 
 struct Outgoing {
     inner: Body,
+    /// What is left of a frame that is longer than others.
+    rest: Bytes,
     record: Record,
     end: End,
-    _alive: Option<oneshot::Sender<()>>,
+    /// Keeps the share of the limit that a task of its own holds.
+    alive: Option<oneshot::Sender<()>>,
     _long: Option<LongAnswer>,
 }
 
@@ -47,7 +58,7 @@ struct Outgoing {
 pub(crate) fn outgoing(inner: Body, mut record: Record, ends: Ends) -> Body {
     let (mut alive, mut long) = (None, None);
     let end = match ends {
-        _ if inner.size_hint().exact().is_some() => End::OfItself,
+        _ if is_short(&inner) => End::OfItself,
         Ends::At(deadline) => {
             // A body is asked for more only as fast as the client reads. One that has stopped reading must not keep
             // its share of the limit, so that share is held by a task of its own, which ends with the body or in time.
@@ -69,7 +80,23 @@ pub(crate) fn outgoing(inner: Body, mut record: Record, ends: Ends) -> Body {
             End::With(alarms)
         }
     };
-    Outgoing { inner, record, end, _alive: alive, _long: long }.boxed_unsync()
+    Outgoing { inner, rest: Bytes::new(), record, end, alive, _long: long }.boxed_unsync()
+}
+
+impl Outgoing {
+    /// What comes next of the body, in pieces as a client takes them: what HTTP/2 has been handed it keeps until it is
+    /// taken, though the answer is long over.
+    fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        if self.rest.is_empty() {
+            match ready!(Pin::new(&mut self.inner).poll_frame(context)).transpose()?.map(Frame::into_data) {
+                None => return Poll::Ready(None),
+                Some(Err(other)) => return Poll::Ready(Some(Ok(other))),
+                Some(Ok(data)) => self.rest = data,
+            }
+        }
+        let length = self.rest.len().min(SHORT as usize);
+        Poll::Ready(Some(Ok(Frame::data(self.rest.split_to(length)))))
+    }
 }
 
 impl HttpBody for Outgoing {
@@ -92,20 +119,31 @@ impl HttpBody for Outgoing {
             }
             return Poll::Ready(ended);
         }
-        let frame = ready!(Pin::new(&mut self.inner).poll_frame(context));
+        let frame = ready!(self.poll_piece(context));
         if let Some(Ok(frame)) = &frame
             && let Some(bytes) = frame.data_ref()
         {
             self.record.sent(bytes);
         }
+        if self.is_end_stream() {
+            // What is left to do is the connection's. HTTP/2 keeps this body until the client takes the last frame, which
+            // it may never do, and nobody asks it for anything more.
+            self.record.permit = None;
+            self.alive = None;
+        }
         Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
+        self.rest.is_empty() && self.inner.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+        let (rest, mut hint) = (self.rest.len() as u64, self.inner.size_hint());
+        if let Some(upper) = hint.upper() {
+            hint.set_upper(upper + rest);
+        }
+        hint.set_lower(hint.lower() + rest);
+        hint
     }
 }

@@ -5,6 +5,7 @@
 //! into the connection's buffer and out of it. What computes runs elsewhere: see [`apart`].
 
 use std::{
+    cell::Cell,
     panic::{AssertUnwindSafe, resume_unwind},
     pin::Pin,
     sync::{
@@ -12,11 +13,14 @@ use std::{
         atomic::{AtomicBool, Ordering::SeqCst},
     },
     task::{Context, Poll, Wake, Waker},
+    time::Instant,
 };
 
 use futures_util::{FutureExt as _, StreamExt as _, stream::FuturesUnordered, task::AtomicWaker};
+use http::Response;
 use hyper::rt::Executor;
 use parking_lot::Mutex;
+use tokio::time::{Sleep, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
 type Stream = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -28,7 +32,51 @@ pub(super) struct Opened(Arc<Mutex<Vec<Stream>>>);
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Opened {
     fn execute(&self, stream: F) {
         // One that panics ends for itself alone, as a task would.
-        self.0.lock().push(Box::pin(AssertUnwindSafe(stream).catch_unwind().map(drop)));
+        let stream = Box::pin(AssertUnwindSafe(stream).catch_unwind().map(drop));
+        self.0.lock().push(Box::pin(DUE.scope(Cell::new(None), InTime { stream, reset: None })));
+    }
+}
+
+/// When an answer must have been taken, whole.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Due(pub(super) Instant);
+
+tokio::task_local! {
+    /// That of the answer of the stream that is polled.
+    static DUE: Cell<Option<Due>>;
+}
+
+/// Has the stream that this is asked in end when the answer is due.
+pub(super) fn in_time<B>(answer: Response<B>) -> Response<B> {
+    if let Some(due) = answer.extensions().get::<Due>() {
+        // Outside a stream of ours there is nothing to end.
+        let _ = DUE.try_with(|cell| cell.set(Some(*due)));
+    }
+    answer
+}
+
+/// A stream that is reset when its answer is due.
+///
+/// The answer itself cannot see to that: nobody asks it for more, or for its time, while the client takes nothing.
+struct InTime {
+    stream: Stream,
+    reset: Option<Pin<Box<Sleep>>>,
+}
+
+impl Future for InTime {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.stream.as_mut().poll(context).is_ready() {
+            return Poll::Ready(());
+        }
+        if let Some(Due(due)) = DUE.with(Cell::take) {
+            self.reset = Some(Box::pin(sleep_until(due.into())));
+        }
+        match &mut self.reset {
+            Some(reset) => reset.as_mut().poll(context),
+            None => Poll::Pending,
+        }
     }
 }
 
@@ -100,6 +148,16 @@ impl Streams {
         self.open.extend(self.opened.0.lock().drain(..));
         let mut context = Context::from_waker(&self.waker);
         while let Poll::Ready(Some(())) = self.open.poll_next_unpin(&mut context) {}
+    }
+}
+
+impl Drop for Streams {
+    /// What was opened in the last turn and never polled goes, too. It holds where it was put, as hyper's streams have
+    /// their executor, so that neither would ever be freed.
+    fn drop(&mut self) {
+        let opened = std::mem::take(&mut *self.opened.0.lock());
+        // Without the lock, since what ends with a stream may open another.
+        drop(opened);
     }
 }
 
@@ -191,6 +249,20 @@ mod tests {
         say.send(()).expect("it is heard");
         turn(&mut streams, &counted, |_| ());
         assert_eq!((streams.open.len(), polled.load(SeqCst)), (1, 1));
+    }
+
+    #[test]
+    fn what_was_opened_last_ends_with_the_others() {
+        let opened = Opened::default();
+        let streams = Streams::new(opened.clone());
+        let (held, alive) = (opened.clone(), Arc::new(()));
+        let ended = Arc::downgrade(&alive);
+        opened.execute(async move {
+            let _held = (held, alive);
+            pending::<()>().await;
+        });
+        drop((streams, opened));
+        assert!(ended.upgrade().is_none());
     }
 
     #[tokio::test]

@@ -4,6 +4,7 @@
 //! what it cannot read, with an empty answer.
 
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version, header};
+use stoa_cel::go::is_escaped_well;
 
 use crate::http::{Body, body};
 
@@ -17,7 +18,9 @@ pub(super) fn refused<B>(request: &Request<B>) -> Option<Response<Body>> {
         return Some(refusal(StatusCode::BAD_REQUEST, why));
     }
     let is_asterisk = request.uri() == "*";
-    if request.method() != Method::CONNECT && !is_asterisk && !request.uri().path().starts_with('/') {
+    let path = request.uri().path();
+    let is_path = path.starts_with('/') && is_escaped_well(path);
+    if request.method() != Method::CONNECT && !is_asterisk && !is_path {
         return Some(refusal(StatusCode::BAD_REQUEST, "400 Bad Request"));
     }
     let is_chunked = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"chunked");
@@ -94,6 +97,10 @@ mod tests {
     fn target_is_a_path_or_the_server() {
         let host = [("host", "a")];
         assert_eq!(code("GET", "apis", &host), Some(400));
+        assert_eq!(code("GET", "/a%", &host), Some(400));
+        assert_eq!(code("GET", "/a%2", &host), Some(400));
+        assert_eq!(code("GET", "/a%zz/b", &host), Some(400));
+        assert_eq!(code("GET", "/a%2fb?c=%", &host), None);
         assert_eq!(code("GET", "https://a/apis", &host), None);
         assert_eq!(code("OPTIONS", "*", &host), Some(200));
         assert_eq!(code("GET", "*", &host), None);

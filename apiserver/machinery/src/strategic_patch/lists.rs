@@ -8,6 +8,7 @@ use std::{
 use serde_json::{Map, Value};
 
 use super::{DIRECTIVE, LIST_OF_LISTS, Lookup, Refusal, SET_ORDER, Spent, bad_type, unknown_directive};
+use crate::managed_fields::Plain;
 
 /// What the items of a list are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +36,8 @@ impl ElementKind {
             return Err(LIST_OF_LISTS);
         }
         if items.any(|item| type_rank(item) != type_rank(first)) {
-            return Err(Refusal::Failed("list element types are not identical".to_owned()));
+            let lists = Value::from_iter(lists.iter().map(|list| list.to_vec()));
+            return Err(Refusal::Failed(format!("list element types are not identical: {}", Plain(&lists))));
         }
         Ok(if first.is_object() { Self::Map } else { Self::Scalar })
     }
@@ -65,12 +67,12 @@ pub(super) fn merge(
     if original.is_empty() && patch.is_empty() {
         return Ok(Merged { merged: original, original: patch });
     }
-    spent.items(original.len() + patch.len())?;
+    spent.lists(&[&original, &patch])?;
     let kind = ElementKind::of(&[&original, &patch])?;
     if kind == ElementKind::Scalar {
         if is_deletion {
-            let gone: HashSet<String> = patch.iter().map(Value::to_string).collect();
-            let merged = original.iter().filter(|item| !gone.contains(&item.to_string())).cloned().collect();
+            let gone: HashSet<String> = patch.iter().map(|item| text_of(Some(item))).collect();
+            let merged = original.iter().filter(|item| !gone.contains(&text_of(Some(item)))).cloned().collect();
             return Ok(Merged { merged, original });
         }
         let all = distinct(original.iter().chain(&patch).cloned().collect());
@@ -156,7 +158,7 @@ pub(super) fn arrange(
     kind: ElementKind,
     spent: &mut Spent,
 ) -> Result<Vec<Value>, Refusal> {
-    spent.items(merged.len() + order.len() + before.len())?;
+    spent.lists(&[&merged, order, before])?;
     let ordered = Named::of(order, key);
     let (mut named, mut others) = (Vec::new(), Vec::new());
     for item in merged {
@@ -223,9 +225,14 @@ fn insertion_order(places: impl Iterator<Item = Option<usize>>) -> Vec<usize> {
     front.into_iter().chain(placed).collect()
 }
 
-/// The JSON of a key or an item, which is the same for those that are equal; empty for what is missing.
+/// A text for a key or an item, which is the same for those that are equal; empty for what is missing.
 fn text_of(value: Option<&Value>) -> String {
-    value.map(Value::to_string).unwrap_or_default()
+    match value {
+        // The mark tells it from the JSON of what is no text; to escape what may be long would take far longer.
+        Some(Value::String(text)) => format!("\"{text}"),
+        Some(other) => other.to_string(),
+        None => String::new(),
+    }
 }
 
 /// Where the items of a list stand that are like others: the first of those that are alike counts.
@@ -308,8 +315,8 @@ pub(super) fn check_order(patch: &[Value], order: &[Value], key: &str) -> Result
         if !found {
             return Err(Refusal::Failed(format!(
                 "The order in patch list:\n{}\n doesn't match {SET_ORDER} list:\n{}\n",
-                Value::from(patch),
-                Value::from(order)
+                Plain(&Value::from(patch)),
+                Plain(&Value::from(order))
             )));
         }
     }
@@ -327,10 +334,7 @@ fn as_map(item: &Value) -> Result<&Map<String, Value>, Refusal> {
 
 fn no_merge_key(fields: &Map<String, Value>, key: &str) -> Refusal {
     let fields = Value::Object(fields.clone());
-    Refusal::Failed(format!(
-        "map: {} does not contain declared merge key: {key}",
-        crate::managed_fields::Plain(&fields)
-    ))
+    Refusal::Failed(format!("map: {} does not contain declared merge key: {key}", Plain(&fields)))
 }
 
 /// Each value once. What stood twice makes room for the last one, as upstream does it.
@@ -340,7 +344,7 @@ fn distinct(mut items: Vec<Value>) -> Vec<Value> {
     let mut kind_of: Vec<usize> = Vec::with_capacity(items.len());
     let mut places: Vec<BTreeSet<usize>> = Vec::new();
     for (index, item) in items.iter().enumerate() {
-        let kind = *kinds.entry(item.to_string()).or_insert_with(|| {
+        let kind = *kinds.entry(text_of(Some(item))).or_insert_with(|| {
             places.push(BTreeSet::new());
             places.len() - 1
         });

@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 
 pub(crate) use self::lookup::Lookup;
 use self::lookup::Strategy;
-use crate::managed_fields::Plain;
+use crate::managed_fields::{Plain, type_name};
 
 /// What is done with a map or an item: `replace`, `delete` or `merge`.
 const DIRECTIVE: &str = "$patch";
@@ -62,18 +62,37 @@ pub(crate) fn merge(
 /// How many items of lists a patch may have merged and ordered in all. Each item of one may name the same item of the
 /// object again, whose own lists are merged anew each time.
 const MAX_ITEMS: usize = 2 << 20;
+/// How many bytes of text there may be in these items, with what is in them: a few of them may be long.
+const MAX_BYTES: usize = 256 << 20;
 
 /// What a patch has cost so far.
 #[derive(Debug, Default)]
 struct Spent {
     items: usize,
+    bytes: usize,
 }
 
 impl Spent {
-    /// Notes that so many items are looked at.
-    fn items(&mut self, count: usize) -> Result<(), Refusal> {
-        self.items += count;
-        if self.items > MAX_ITEMS { Err(TOO_MUCH) } else { Ok(()) }
+    /// Notes that these lists are looked at.
+    fn lists(&mut self, lists: &[&[Value]]) -> Result<(), Refusal> {
+        for list in lists {
+            self.items += list.len();
+            self.bytes += list.iter().map(bytes_in).sum::<usize>();
+            if self.items > MAX_ITEMS || self.bytes > MAX_BYTES {
+                return Err(TOO_MUCH);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How much text is in a value; what is no text counts as a byte.
+fn bytes_in(value: &Value) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 1,
+        Value::String(text) => 1 + text.len(),
+        Value::Array(items) => 1 + items.iter().map(bytes_in).sum::<usize>(),
+        Value::Object(map) => 1 + map.iter().map(|(key, value)| key.len() + bytes_in(value)).sum::<usize>(),
     }
 }
 
@@ -191,19 +210,20 @@ fn list(value: Value) -> Result<Vec<Value>, Refusal> {
 fn bad_type(expected: &str, actual: &Value) -> Refusal {
     let actual = match actual {
         Value::Null => "%!s(<nil>)",
-        Value::Bool(_) => "bool",
-        Value::Number(number) if number.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
+        other => type_name(other),
     };
     Refusal::Failed(format!("expected a {expected}, but received a {actual}"))
 }
 
 fn unknown_directive(patch: &Map<String, Value>) -> Refusal {
     let directive = patch.get(DIRECTIVE).unwrap_or(&Value::Null);
-    let text = directive.as_str().map_or_else(|| format!("%!s({})", Plain(directive)), str::to_owned);
+    // Printed as a text whatever it is, as upstream does.
+    let text = match directive {
+        Value::String(text) => text.clone(),
+        Value::Null => "%!s(<nil>)".to_owned(),
+        Value::Array(_) | Value::Object(_) => Plain(directive).to_string(),
+        other => format!("%!s({}={})", type_name(other), Plain(other)),
+    };
     Refusal::Failed(format!("unknown patch type: {text} in map: {}", Plain(&Value::Object(patch.clone()))))
 }
 

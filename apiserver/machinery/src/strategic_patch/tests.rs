@@ -89,8 +89,9 @@ fn what_makes_no_sense_is_refused() {
     assert_eq!(refused(json!({ "$setElementOrder": [] })), super::BAD_ORDER);
     assert_eq!(
         refused(json!({ "tags": [[]], "$setElementOrder/tags": [] })),
-        failed("list element types are not identical")
+        failed("list element types are not identical: [[x] [[]]]")
     );
+    assert_eq!(refused(json!({ "$patch": 1 })), failed("unknown patch type: %!s(int64=1) in map: map[$patch:1]"));
     assert_eq!(refused(json!({ "$patch": "merge" })), failed("unknown patch type: merge in map: map[$patch:merge]"));
     assert_eq!(
         refused(json!({ "merged": [{ "n": 1 }] })),
@@ -134,6 +135,18 @@ fn a_patch_that_merges_the_same_over_and_over_is_refused() {
     assert_eq!(patched(&original, &patch(10)).as_ref(), Ok(&original));
     let refused = patched(&original, &patch(10_000)).expect_err("it is too much");
     assert!(matches!(refused, Refusal::Unprocessable(_)), "{refused:?}");
+}
+
+/// A few items can be long.
+#[test]
+fn a_patch_that_merges_long_texts_over_and_over_is_refused() {
+    let original = json!({ "merged": [{ "name": "a", "tags": ["t".repeat(1 << 20)] }] });
+    let patch = |count: usize, item: Value| json!({ "merged": vec![item; count] });
+    for item in [json!({ "name": "a", "tags": ["u"] }), json!({ "name": "a", "$setElementOrder/tags": [] })] {
+        assert!(patched(&original, &patch(3, item.clone())).is_ok(), "{item}");
+        let refused = patched(&original, &patch(5_000, item)).expect_err("it is too much");
+        assert!(matches!(refused, Refusal::Unprocessable(_)), "{refused:?}");
+    }
 }
 
 /// What is deleted and what is merged is decided item by item, as if each were looked for in turn.

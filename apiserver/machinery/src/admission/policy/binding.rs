@@ -22,7 +22,7 @@ use crate::{
     admission::{
         Attributes,
         cel::{self, Conditions},
-        cluster::{Namespaces, Watched},
+        cluster::{Namespaces, Watched, namespace_of},
         rules,
     },
     object::Object,
@@ -215,16 +215,16 @@ impl<P: Defined> Policies<P> {
         selected
     }
 
-    /// The namespace of a write, for expressions to see.
+    /// The namespace of a write, for expressions to see, if there is one.
     ///
     /// # Errors
     ///
-    /// 404 when it is gone.
+    /// As [`namespace_of`].
     pub(super) async fn namespace(&self, attributes: &Attributes<'_>) -> Result<Option<Arc<Namespace>>, ApiError> {
         if attributes.namespace.is_empty() || rules::is_namespaces(attributes) {
             return Ok(None);
         }
-        self.namespaces.namespace(attributes.namespace).await.map(Some)
+        namespace_of(attributes, attributes.namespace, &*self.namespaces).await
     }
 }
 

@@ -3,5 +3,6 @@
 mod mutations;
 mod owners;
 mod policies;
+mod sight;
 mod support;
 mod webhooks;

@@ -227,6 +227,8 @@ pub(super) struct Configured {
     pub(super) mutations: Vec<Value>,
     pub(super) mutation_bindings: Vec<Value>,
     pub(super) params: FakeParams,
+    /// Plugins that are asked before those of a cluster.
+    pub(super) plugins: Vec<Arc<dyn AdmissionPlugin>>,
 }
 
 /// A server of gadgets.
@@ -259,7 +261,7 @@ impl Server {
         let mutation_binding = |value| Arc::new(Binding::of_mutating(&read::<MutatingAdmissionPolicyBinding>(value)));
         let params: Arc<dyn Params> = Arc::new(configured.params);
         let namespaces: Arc<dyn Namespaces> = Arc::new(FakeNamespaces);
-        let plugins: Vec<Arc<dyn AdmissionPlugin>> = vec![
+        let of_cluster: [Arc<dyn AdmissionPlugin>; 4] = [
             Arc::new(MutatingPolicies::new(
                 Watched::fixed(configured.mutations.into_iter().map(mutation).collect()),
                 Watched::fixed(configured.mutation_bindings.into_iter().map(mutation_binding).collect()),
@@ -275,6 +277,7 @@ impl Server {
             )),
             Arc::new(ValidatingWebhooks::new(Watched::fixed(Hook::of_validating(validating, &resolver)), namespaces)),
         ];
+        let plugins = configured.plugins.into_iter().chain(of_cluster).collect();
         let end = CancellationToken::new();
         let metrics = prometheus::Registry::new();
         let registry = Registry::builder(Arc::new(MemoryLog::new()))

@@ -3,7 +3,8 @@ use serde_json::json;
 use super::support::{Configured, HookServer, Server, gadget, patched, refused};
 use crate::{
     object::Object,
-    registry::{DeleteOptions, ListOptions, Target},
+    registry::{DeleteOptions, ListOptions, Target, UpdateSource},
+    request::RequestContext,
     status::ApiError,
 };
 
@@ -376,6 +377,35 @@ async fn nothing_is_said_without_explanation_but_that() {
     assert_eq!(refused(refusal), (400, String::new(), text.to_owned()));
 }
 
+/// Upstream calls the steps of validating webhooks by two names.
+#[tokio::test]
+async fn match_conditions_are_counted_under_the_names_that_upstream_has() {
+    let hooks = gate().await;
+    let conditional = |path: &str| {
+        let mut hook = hooks.hook(&format!("{path}.test.dev"), path);
+        hook["matchConditions"] = json!([{"name": "c", "expression": "object.spec.size > 5"}]);
+        hook
+    };
+    let server = Server::new(Configured {
+        mutating: vec![("m", vec![conditional("mutate")])],
+        validating: vec![("v", vec![conditional("validate")])],
+        ..Configured::default()
+    })
+    .await;
+    server.create("shop", "a", 1).await.unwrap();
+    assert!(hooks.asked().is_empty());
+    let counted = |metric: &str| {
+        let metric = format!("apiserver_admission_match_condition_{metric}");
+        let lines = server.metrics(&metric).into_iter();
+        lines.map(|line| line.replacen(&metric, "", 1)).collect::<Vec<_>>()
+    };
+    let line = |webhook: &str, step: &str| {
+        format!("{{kind=\"webhook\",name=\"{webhook}.test.dev\",operation=\"CREATE\",type=\"{step}\"}} 1")
+    };
+    assert_eq!(counted("exclusions_total"), [line("mutate", "admit"), line("validate", "validate")]);
+    assert_eq!(counted("evaluation_seconds_count"), [line("mutate", "admit"), line("validate", "validating")]);
+}
+
 #[tokio::test]
 async fn calls_are_counted_by_what_came_of_them() {
     let gate = gate().await;
@@ -420,4 +450,60 @@ async fn calls_are_counted_by_what_came_of_them() {
     open.create("shop", "a", 1).await.unwrap();
     assert_eq!(of("fail_open", &open), ["fail_open_count{name=\"gate.test.dev\",type=\"validating\"} 1"]);
     assert!(of("rejection_count", &open).is_empty());
+}
+
+#[tokio::test]
+async fn what_a_removed_namespace_left_behind_can_be_finished_by_the_server_alone() {
+    let gate = gate().await;
+    let on = |operation: &str, selector: serde_json::Value| {
+        let mut hook = gate.hook("gate.test.dev", "validate");
+        hook["rules"][0]["operations"] = json!([operation]);
+        hook["namespaceSelector"] = selector;
+        hook
+    };
+    // Whatever it selects, and whether or not its failures count.
+    let other = json!({"matchExpressions": [{"key": "env", "operator": "NotIn", "values": ["test"]}]});
+    let mut ignored = on("UPDATE", json!({"matchLabels": {"env": "prod"}}));
+    ignored["failurePolicy"] = json!("Ignore");
+    let rules = json!({"resourceRules": [{
+        "apiGroups": ["test.dev"], "apiVersions": ["v1"], "resources": ["gadgets"], "operations": ["UPDATE"],
+    }]});
+    let policy = json!({
+        "metadata": {"name": "spaced"},
+        "spec": {"matchConstraints": rules, "validations": [{"expression": "namespaceObject == null"}]},
+    });
+    let binding = json!({"metadata": {"name": "b"}, "spec": {"policyName": "spaced", "validationActions": ["Deny"]}});
+    let mutation = json!({
+        "metadata": {"name": "renaming"},
+        "spec": {
+            "matchConstraints": rules,
+            "reinvocationPolicy": "Never",
+            "mutations": [{
+                "patchType": "JSONPatch",
+                "jsonPatch": {"expression": "[JSONPatch{op: 'add', path: '/spec/tags', value: ['seen']}]"},
+            }],
+        },
+    });
+    let hooks =
+        [Configured { validating: vec![("gates", vec![on("UPDATE", other), ignored])], ..Configured::default() }];
+    let policies = [
+        Configured { policies: vec![policy], bindings: vec![binding], ..Configured::default() },
+        Configured {
+            mutations: vec![mutation],
+            mutation_bindings: vec![json!({"metadata": {"name": "b"}, "spec": {"policyName": "renaming"}})],
+            ..Configured::default()
+        },
+    ];
+    for configured in hooks.into_iter().chain(policies) {
+        let server = Server::new(configured).await;
+        server.create("gone", "a", 1).await.unwrap();
+        let update = async |context: &RequestContext| {
+            let change = UpdateSource::Object(gadget("a", 2));
+            server.gadgets.update(context, "gone", "a", Target::Main, change).await
+        };
+        let (code, reason, _) = refused(update(&server.context).await);
+        assert_eq!((code, &*reason), (404, "NotFound"));
+        update(&RequestContext::internal("janitor")).await.unwrap();
+    }
+    assert_eq!(gate.asked().len(), 0);
 }

@@ -24,8 +24,8 @@ use crate::{
     admission::{
         Attributes, Operation,
         cel::Conditions,
-        cluster::{Namespaces, ServiceResolver},
-        metrics::{self, ConditionsOf, Rejection},
+        cluster::{Namespaces, ServiceResolver, namespace_of},
+        metrics::{self, ConditionsOf, Rejection, Step},
         rules, selector,
     },
     object::Object,
@@ -73,6 +73,14 @@ impl HookType {
         match self {
             Self::Mutating => "admit",
             Self::Validating => "validating",
+        }
+    }
+
+    /// The part of the chain that it belongs to.
+    fn part(self) -> Step {
+        match self {
+            Self::Mutating => Step::Admit,
+            Self::Validating => Step::Validate,
         }
     }
 
@@ -218,7 +226,7 @@ impl Hook {
         match self.conditions.hold(of, attributes, object).await {
             Ok(true) => Ok(true),
             Ok(false) => {
-                attributes.metrics.excluded(of, attributes.operation);
+                attributes.metrics.excluded(&self.name, self.hook_type.part(), attributes.operation);
                 Ok(false)
             }
             Err(error) => Err(ApiError::forbidden(
@@ -381,8 +389,9 @@ pub(in crate::admission) async fn in_selected_namespace(
         return Ok(object.is_some_and(|object| selector::matches_object(selector, object)));
     }
     let name = if is_namespace { attributes.name } else { attributes.namespace };
-    match namespaces.namespace(name).await {
-        Ok(found) => Ok(selector::matches_labels(selector, found.metadata.labels.as_ref().unwrap_or(&NO_LABELS))),
+    match namespace_of(attributes, name, namespaces).await {
+        Ok(Some(found)) => Ok(selector::matches_labels(selector, found.metadata.labels.as_ref().unwrap_or(&NO_LABELS))),
+        Ok(None) => Ok(false),
         Err(error) if error.code() == 404 => Err(error),
         Err(error) => Err(ApiError::internal(error.message())),
     }

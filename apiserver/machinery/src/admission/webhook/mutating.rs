@@ -44,7 +44,7 @@ impl MutatingWebhooks {
             let reason = format!("unsupported patch type {patch_type:?}");
             return Err(Failure::Call(CallError::new(400, reason)));
         }
-        let patch = Patch::parse(PatchType::Json, &bytes).map_err(|error| {
+        let patch = Patch::parse(PatchType::Json, &bytes, FieldValidation::Ignore).map_err(|error| {
             Failure::Call(CallError::new(503, format!("received undecodable patch in webhook response: {error}")))
         })?;
         let operations: Value = serde_json::from_slice(&bytes).unwrap_or_default();

@@ -28,11 +28,12 @@ pub(in super::super) fn take_requested(headers: &mut HeaderMap) -> Result<Option
     for name in names {
         let values: Vec<_> = headers.get_all(&name).iter().cloned().collect();
         headers.remove(&name);
-        for value in values {
+        for (index, value) in values.into_iter().enumerate() {
             let value = text(name.as_str(), &value).map_err(|error| ApiError::bad_request(error.to_string()))?;
             match name.as_str() {
-                USER if requested.name.is_empty() => requested.name = value,
-                UID if requested.uid.is_empty() => requested.uid = value,
+                // The first alone counts, also when it is empty.
+                USER if index == 0 => requested.name = value,
+                UID if index == 0 => requested.uid = value,
                 GROUP => requested.groups.push(value),
                 other => {
                     if let Some(key) = other.strip_prefix(EXTRA_PREFIX) {

@@ -214,3 +214,14 @@ async fn constrained_modes_know_what_an_extra_looks_like() {
         assert!(message.contains(complaint), "{message}");
     }
 }
+
+/// As Go's `Header.Get` reads them.
+#[tokio::test]
+async fn the_first_of_several_users_counts() {
+    let (found, _) = ask(&[("impersonate-user", "ann"), ("impersonate-user", "bob")], &[]).await;
+    assert_eq!(found.unwrap().unwrap().name, "ann");
+    let headers = [("impersonate-user", ""), ("impersonate-user", "bob")];
+    assert!(ask(&headers, &[]).await.0.unwrap().is_none());
+    let headers = [headers[0], headers[1], ("impersonate-group", "dev")];
+    assert_eq!(ask(&headers, &[]).await.0.unwrap_err().code(), 400);
+}

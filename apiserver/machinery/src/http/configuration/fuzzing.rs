@@ -5,7 +5,8 @@ use serde_json::Value;
 use super::Configuration;
 use crate::{
     fuzzing::refused,
-    http::{negotiate::MediaType, query, writes},
+    http::{negotiate::MediaType, writes},
+    registry,
     schema::fuzzing::has_long_keys,
 };
 
@@ -26,7 +27,7 @@ pub(crate) fn bodies(data: &[u8]) {
     match (options(&json, MediaType::Json), options(&json, MediaType::Yaml)) {
         (Ok(options), Ok(same)) => {
             assert_eq!(format!("{options:?}"), format!("{same:?}"));
-            if let Err(error) = query::is_dry_run(&options) {
+            if let Err(error) = registry::check_delete(&options) {
                 refused(&error, &[400, 422]);
             }
         }

@@ -13,6 +13,10 @@ pub(crate) fn accept(data: &[u8]) {
     match super::output(&headers) {
         Ok(accepted) => {
             let named = text.is_empty() || text.contains('*') || text.contains(accepted.media.as_str());
+            match super::check_streamed(accepted) {
+                Ok(()) => assert_eq!(accepted.media, MediaType::Json),
+                Err(error) => refused(&error, &[406]),
+            }
             assert!(named || text.contains("application"), "{text:?}: {accepted:?}");
             if let Some((convert, version)) = accepted.convert {
                 let kind = match convert {
@@ -23,10 +27,6 @@ pub(crate) fn accept(data: &[u8]) {
                 assert!(text.contains(kind) && text.contains(version), "{text:?}: {accepted:?}");
             }
         }
-        Err(error) => refused(&error, &[406]),
-    }
-    match super::watch_output(&headers) {
-        Ok(accepted) => assert_eq!(accepted.media, MediaType::Json),
         Err(error) => refused(&error, &[406]),
     }
     for streams in [false, true] {

@@ -6,10 +6,7 @@ use super::{Patch, PatchType};
 use crate::{
     fuzzing::{OBJECT, WIDGET, refused},
     request::FieldValidation,
-    schema::{
-        Format, MAX_DEPTH,
-        fuzzing::{DECODER, height},
-    },
+    schema::{Format, MAX_DEPTH, fuzzing::DECODER, height},
 };
 
 /// The first line names the kind of patch by a letter and may hold an object as JSON after it; the rest is the patch.
@@ -24,7 +21,7 @@ pub(crate) fn patches(data: &[u8]) {
         .get(1..)
         .and_then(|object| Some(DECODER.decode(object, Format::Json, FieldValidation::Ignore).ok()?.object));
     let object = own.as_ref().unwrap_or(&OBJECT);
-    let patch = match Patch::parse(kind, patch) {
+    let patch = match Patch::parse(kind, patch, FieldValidation::Warn) {
         Ok(patch) => patch,
         Err(error) => return refused(&error, &[400, 413]),
     };

@@ -9,6 +9,7 @@ use crate::{
     auth::Attributes,
     fuzzing::{lines, refused},
     http::RequestInfo,
+    registry,
 };
 
 /// The first line is a request's target, the second a query.
@@ -38,7 +39,7 @@ pub(crate) fn queries(data: &[u8]) {
         query.write("PatchOptions").map(drop),
         query.apply().map(drop),
         query.include_object().map(drop),
-        query.delete().and_then(|options| super::is_dry_run(&options).map(drop)),
+        query.delete().and_then(|options| registry::check_delete(&options).map(drop)),
     ];
     for error in outcomes.iter().filter_map(|outcome| outcome.as_ref().err()) {
         refused(error, &[400, 422]);

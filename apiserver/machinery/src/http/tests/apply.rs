@@ -328,3 +328,149 @@ async fn strategic_patches_merge_lists_by_key() {
     let message = "json: cannot unmarshal array into Go value of type map[string]interface {}";
     patch(json!([])).await.assert_status(400, "BadRequest", message);
 }
+
+#[tokio::test]
+async fn an_owner_without_a_uid_is_one_whose_uid_is_empty() {
+    let server = Server::start().await;
+    let apply = async |owners: Value| {
+        let mut gadget = gadget("a", 1);
+        gadget["metadata"]["ownerReferences"] = owners;
+        server.apply(A, "fieldManager=me", &gadget).await
+    };
+    let owner = json!({"apiVersion": "v1", "kind": "K", "name": "n"});
+    apply(json!([owner])).await.assert_status(
+        422,
+        "Invalid",
+        "Gadget.test.dev \"a\" is invalid: metadata.ownerReferences.uid: Invalid value: \"\": must not be empty",
+    );
+    apply(json!([owner, owner])).await.assert_status_without_reason(
+        500,
+        "failed to create typed patch object (/a; test.dev/v1, Kind=Gadget): .metadata.ownerReferences: duplicate \
+         entries for key [uid=\"\"]",
+    );
+}
+
+/// In the order in which they are found, and in the words of whoever finds them upstream.
+#[tokio::test]
+async fn what_is_wrong_with_metadata_that_is_applied_is_told() {
+    let server = Server::start().await;
+    let apply = async |metadata: Value| {
+        let configuration =
+            json!({"apiVersion": "test.dev/v1", "kind": "Gadget", "metadata": metadata, "spec": {"size": 1}});
+        server.apply(A, "fieldManager=me", &configuration).await
+    };
+    apply(json!({"name": "a", "creationTimestamp": "noon"})).await.assert_status_without_reason(
+        500,
+        "failed to convert new object (/a; test.dev/v1, Kind=Gadget) to proper version: unable to convert unstructured \
+         object to test.dev/v1, Kind=Gadget: parsing time \"noon\" as \"2006-01-02T15:04:05Z07:00\": cannot parse \
+         \"noon\" as \"2006\"",
+    );
+    apply(json!({"name": "a", "generation": 1.5})).await.assert_status_without_reason(
+        500,
+        "failed to convert new object (/a; test.dev/v1, Kind=Gadget) to proper version: unable to convert unstructured \
+         object to test.dev/v1, Kind=Gadget: cannot convert float64 to int64",
+    );
+    let nobody = "Operation cannot be fulfilled on gadgets.test.dev \"a\": uid mismatch: the provided object specified \
+                  uid u, and no existing object was found";
+    apply(json!({"uid": "u"})).await.assert_status(409, "Conflict", nobody);
+    for version in ["abc", "-1", "18446744073709551616"] {
+        let why = if version.len() > 3 { "value out of range" } else { "invalid syntax" };
+        apply(json!({"name": "a", "resourceVersion": version}))
+            .await
+            .assert_status_without_reason(500, &format!("strconv.ParseUint: parsing \"{version}\": {why}"));
+    }
+    apply(json!({"name": "a", "managedFields": [{}]})).await.assert_status(
+        400,
+        "BadRequest",
+        "metadata.managedFields must be nil",
+    );
+    apply(json!({"name": "a", "managedFields": "x"})).await.assert_status_without_reason(
+        500,
+        "failed to create typed patch object (/a; test.dev/v1, Kind=Gadget): .metadata.managedFields: expected list, \
+         got &{x}",
+    );
+    let created = apply(json!({"name": "a", "managedFields": [null], "resourceVersion": "1"})).await;
+    assert_eq!((created.code, owners(&created.json()).len()), (StatusCode::CREATED, 1), "{}", created.text());
+    // The namespace is that of the configuration.
+    apply(json!({"name": "a", "generation": 1.5})).await.assert_status_without_reason(
+        500,
+        "failed to convert new object (/a; test.dev/v1, Kind=Gadget) to proper version: unable to convert unstructured \
+         object to test.dev/v1, Kind=Gadget: cannot convert float64 to int64",
+    );
+}
+
+#[tokio::test]
+async fn owners_that_are_written_by_hand_are_validated() {
+    let server = Server::start().await;
+    server.create("shop", gadget("a", 1)).await;
+    let write = async |manager: &str, subresource: &str, fields: Value| {
+        let entry = json!({
+            "manager": manager, "operation": "Update", "apiVersion": "test.dev/v1", "fieldsType": "FieldsV1",
+            "fieldsV1": fields, "subresource": subresource,
+        });
+        server.merge(A, &json!({"metadata": {"managedFields": [entry]}})).await
+    };
+    let fields = json!({"f:spec": {"f:size": {}}});
+    let invalid = |errors: &str| format!("Gadget.test.dev \"a\" is invalid: {errors}");
+    let long = write(&"x".repeat(129), "", fields.clone()).await;
+    let message = "metadata.managedFields[0].manager: Too long: may not be more than 128 bytes";
+    long.assert_status(422, "Invalid", &invalid(message));
+    // Both as a part of the object and as one of the change.
+    assert_eq!(long.json()["details"]["causes"].as_array().map(Vec::len), Some(2));
+    let message =
+        "metadata.managedFields[0].manager: Invalid value: \"a\\nb\": invalid character U+000A (at position 1)";
+    write("a\nb", "", fields.clone()).await.assert_status(422, "Invalid", &invalid(message));
+    let message = "metadata.managedFields[0].subresource: Too long: may not be more than 256 bytes";
+    write("x", &"s".repeat(257), fields.clone()).await.assert_status(422, "Invalid", &invalid(message));
+    // What cannot be read is what nobody has written.
+    let kept = write(&"x".repeat(129), "", json!(1)).await;
+    assert_eq!((kept.code, owners(&kept.json()).len()), (StatusCode::OK, 1), "{}", kept.text());
+    let written = write(&"x".repeat(128), &"s".repeat(256), fields).await;
+    assert_eq!(written.code, StatusCode::OK, "{}", written.text());
+}
+
+#[tokio::test]
+async fn a_manager_is_named_after_a_user_agent_of_any_characters() {
+    let server = Server::start().await;
+    let headers = [("content-type", "application/json"), ("user-agent", "\u{e9}/1")];
+    let created = server.send("POST", GADGETS, &headers, gadget("a", 1).to_string()).await.json();
+    assert_eq!(owners(&created)[0].0, "\u{e9}");
+}
+
+#[tokio::test]
+async fn who_changes_when_an_object_was_deleted_changes_nothing_and_owns_it() {
+    let server = Server::start().await;
+    let mut going = gadget("a", 1);
+    going["metadata"]["finalizers"] = json!(["test.dev/wait"]);
+    server.create("shop", going).await;
+    let deleted = server.send("DELETE", A, &[], "").await.json();
+    let patch = async |time: Value| {
+        let patch = json!({"metadata": {"deletionTimestamp": time}});
+        let answer = server.merge(&format!("{A}?fieldManager=me"), &patch).await.json();
+        assert_eq!(answer["metadata"]["deletionTimestamp"], deleted["metadata"]["deletionTimestamp"]);
+        owners(&answer).into_iter().find(|owner| owner.0 == "me")
+    };
+    let owned = owner("me", "Update", "", json!({"f:metadata": {"f:deletionTimestamp": {}}}));
+    assert_eq!(patch(json!("2001-01-01T00:00:00Z")).await, Some(owned));
+    assert_eq!(patch(Value::Null).await, None);
+}
+
+#[tokio::test]
+async fn a_strategic_merge_patch_of_a_wrong_type_is_told_in_words_of_its_own() {
+    let server = Server::start().await;
+    server.create("shop", gadget("a", 1)).await;
+    for (patch, text) in [
+        (json!({"spec": "x"}), "cannot restore struct from: string"),
+        (json!({"metadata": 5}), "cannot restore struct from: int64"),
+        (json!({"metadata": {"ownerReferences": ["x"]}}), "cannot restore struct from: string"),
+        (json!({"metadata": {"labels": 5}}), "cannot restore map from int64"),
+        (json!({"metadata": {"uid": []}}), "unrecognized type: string"),
+        (json!({"metadata": {"creationTimestamp": 5}}), "json: cannot unmarshal number into Go value of type string"),
+    ] {
+        let headers = [("content-type", "application/strategic-merge-patch+json")];
+        let answer = server.send("PATCH", A, &headers, patch.to_string()).await;
+        assert_eq!(answer.code, StatusCode::UNPROCESSABLE_ENTITY);
+        let message = answer.json()["message"].as_str().unwrap_or("").to_owned();
+        assert!(message.ends_with(&format!(": {text}")), "{message}");
+    }
+}

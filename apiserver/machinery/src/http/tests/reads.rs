@@ -156,12 +156,12 @@ async fn metadata_alone_is_what_informers_of_metadata_read() {
     server.send("GET", path, &[("accept", PARTIAL)], "").await.assert_status(
         406,
         "NotAcceptable",
-        "you requested PartialObjectMetadata, but the requested object is a list (*v1.GadgetList)",
+        "you requested PartialObjectMetadata, but the requested object is a list (*test.GadgetList)",
     );
     server.send("GET", &format!("{path}/a"), &[("accept", PARTIAL_LIST)], "").await.assert_status(
         406,
         "NotAcceptable",
-        "you requested PartialObjectMetadataList, but the requested object is not a list (*v1.Gadget)",
+        "you requested PartialObjectMetadataList, but the requested object is not a list (*test.Gadget)",
     );
 }
 
@@ -224,6 +224,43 @@ async fn wrong_list_options_are_told() {
     );
     let refused = server.get("/apis/test.dev/v1/gadgets?limit=many").await;
     refused.assert_status(400, "BadRequest", "strconv.ParseInt: parsing \"many\": invalid syntax");
+}
+
+/// What upstream says first when more than one thing is wrong: of the options, then of the read, then of the form.
+#[tokio::test]
+async fn forms_are_refused_last() {
+    let server = Server::start().await;
+    server.create("shop", gadget("a", 1)).await;
+    let gadgets = "/apis/test.dev/v1/namespaces/shop/gadgets";
+    let [partial, partial_list, table] = [PARTIAL, PARTIAL_LIST, "application/json;as=Table;v=v1;g=meta.k8s.io"];
+    for (query, accept, code, part) in [
+        ("?limit=x", partial, 400, "strconv.ParseInt"),
+        ("?labelSelector=%3D", partial, 400, "found '='"),
+        ("?labelSelector=%3D&resourceVersionMatch=Exact", partial, 400, "found '='"),
+        ("?fieldSelector=foo&resourceVersionMatch=Exact", partial, 400, "can't understand 'foo'"),
+        ("?fieldSelector=foo%3D1&resourceVersionMatch=Exact", partial, 422, "resourceVersionMatch"),
+        ("?fieldSelector=foo%3D1&resourceVersion=x", partial, 400, "field label not supported"),
+        ("?resourceVersion=x", partial, 400, "invalid resource version"),
+        ("", partial, 406, "you requested PartialObjectMetadata"),
+        ("?includeObject=All&resourceVersion=x", table, 400, "invalid resource version"),
+        ("?includeObject=All", table, 400, "includeObject"),
+        ("/b", partial_list, 404, "not found"),
+        ("/b?includeObject=All", table, 404, "not found"),
+        ("/a?includeObject=All&resourceVersion=x", table, 500, "resourceVersion"),
+        ("/a?includeObject=All", table, 400, "includeObject"),
+        ("?watch=1&labelSelector=%3D&sendInitialEvents=true", table, 400, "found '='"),
+        ("?watch=1&includeObject=All&resourceVersion=x", table, 500, "resourceVersion"),
+        ("?watch=1&includeObject=All", table, 400, "includeObject"),
+    ] {
+        let answer = server.send("GET", &format!("{gadgets}{query}"), &[("accept", accept)], "").await;
+        let message = answer.json()["message"].as_str().unwrap().to_owned();
+        assert!(answer.code == code && message.contains(part), "{query}: {} {message}", answer.code);
+    }
+    // A write whose answer cannot be had is not done.
+    let body = gadget("c", 1).to_string();
+    let headers = [("accept", partial_list), ("content-type", "application/json")];
+    assert_eq!(server.send("POST", gadgets, &headers, body).await.code, StatusCode::NOT_ACCEPTABLE);
+    assert_eq!(server.get(&format!("{gadgets}/c")).await.code, StatusCode::NOT_FOUND);
 }
 
 #[tokio::test]

@@ -72,6 +72,21 @@ async fn verbs_that_there_are_not_are_not_allowed() {
 }
 
 #[tokio::test]
+async fn empty_namespace_is_one_in_the_path_of_a_collection() {
+    let server = Server::start().await;
+    let gadgets = "/apis/test.dev/v1/namespaces//gadgets";
+    server.create("shop", gadget("a", 1)).await;
+    let refused = server.post(gadgets, &json!({})).await;
+    let message = refused.json()["message"].as_str().unwrap().to_owned();
+    assert!(refused.code == 422 && message.contains("metadata.namespace: Required value"), "{message}");
+    assert_eq!(server.send("POST", gadgets, &[("content-type", "text/plain")], "x").await.code, 415);
+    assert_eq!(server.send("PUT", gadgets, &[], "").await.code, 405);
+    let none = server.send("DELETE", &format!("{gadgets}?labelSelector=none"), &[], "").await;
+    assert_eq!((none.code, &none.json()["items"]), (StatusCode::OK, &json!([])));
+    assert_eq!(server.get(gadgets).await.json()["items"].as_array().map(Vec::len), Some(1));
+}
+
+#[tokio::test]
 async fn subresource_gets_the_call_as_it_came() {
     let server = Server::start().await;
     let path = "/apis/test.dev/v1/namespaces/shop/gadgets/a/spin?speed=9&dryRun=All&fieldManager=me";

@@ -187,7 +187,7 @@ fn shelves() -> ResourceDefinition {
     ResourceDefinition { verbs: vec!["get", "list"], ..ResourceDefinition::from_crd(&Shelf::crd()) }
 }
 
-/// A server with nothing in it.
+/// A server.
 pub(super) struct Server {
     handler: ApiHandler,
     /// Ends the registry with the test.
@@ -206,9 +206,14 @@ impl Server {
     }
 
     pub(super) async fn with_clock(now: fn() -> jiff::Timestamp) -> Self {
+        Self::over(Arc::new(MemoryLog::new()), now).await
+    }
+
+    /// A server over a log.
+    pub(super) async fn over(log: Arc<MemoryLog>, now: fn() -> jiff::Timestamp) -> Self {
         let end = CancellationToken::new();
         let store = Arc::new(OnceLock::new());
-        let registry = Registry::builder(Arc::new(MemoryLog::new()))
+        let registry = Registry::builder(log)
             .register(gadgets(store.clone()), Gadgets)
             .register(shelves(), DefaultStrategy::<Shelf>::default())
             .register(ResourceDefinition::from_crd(&Rack::crd()), Racks::default())
@@ -239,7 +244,11 @@ impl Server {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let request = request.body(body::full(body)).unwrap();
+        self.handle(request.body(body::full(body)).unwrap()).await
+    }
+
+    /// Answers a request.
+    pub(super) async fn handle(&self, request: Request<Body>) -> http::Response<Body> {
         let info = RequestInfo::new(request.method(), request.uri());
         let user = UserInfo { name: "ann".to_owned(), ..UserInfo::default() };
         self.handler.handle(info, RequestContext::new(user, Arc::new(AllowAll)), request).await

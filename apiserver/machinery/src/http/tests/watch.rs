@@ -1,14 +1,20 @@
 //! Watches, frame by frame.
 
 use std::{
+    convert::Infallible,
+    io,
     sync::atomic::{AtomicI64, Ordering},
     time::Duration,
 };
 
-use http::StatusCode;
-use http_body_util::BodyExt as _;
+use futures_util::StreamExt as _;
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt as _, Empty};
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::rt::TokioIo;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
+use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role};
 
 use super::support::{Server, TABLE, gadget};
 use crate::http::Body;
@@ -162,6 +168,15 @@ async fn watch_of_one_object_sees_no_other() {
     let old_style = "/apis/test.dev/v1/watch/namespaces/shop/gadgets/b?timeoutSeconds=1";
     let answer = server.get(old_style).await;
     assert_eq!(answer.json(), json!({"type": "ADDED", "object": b}));
+    let answer = server.get(&format!("{old_style}&fieldSelector=metadata.name%3D%3Db,spec.size%3D1")).await;
+    assert_eq!(answer.json(), json!({"type": "ADDED", "object": b}));
+    server.get(&format!("{old_style}&fieldSelector=metadata.name%3Da")).await.assert_status(
+        400,
+        "BadRequest",
+        "fieldSelector metadata.name doesn't match requested name",
+    );
+    let of_no_namespace = server.get("/apis/test.dev/v1/watch/gadgets/b?timeoutSeconds=1").await;
+    assert_eq!(of_no_namespace.code, StatusCode::NOT_FOUND);
 }
 
 #[tokio::test]
@@ -169,6 +184,9 @@ async fn watch_ends_cleanly_when_its_time_is_over() {
     let server = Server::start().await;
     let mut watch = Watch::open(&server, "timeoutSeconds=1", "*/*").await;
     assert_eq!(watch.next().await, None);
+    server.create("shop", gadget("a", 1)).await;
+    let mut watch = Watch::open(&server, "timeoutSeconds=-1&allowWatchBookmarks=true", "*/*").await;
+    assert_eq!(watch.next().await, None, "it was over before it began");
 }
 
 #[tokio::test]
@@ -179,7 +197,56 @@ async fn wrong_watch_options_are_refused_before_it_begins() {
         "Invalid",
         "ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
     );
+    let both =
+        server.get(&format!("{GADGETS}?watch=true&continue=x&resourceVersion=1&resourceVersionMatch=Exact")).await;
+    let causes: Vec<_> =
+        both.json()["details"]["causes"].as_array().unwrap().iter().map(|cause| cause["message"].clone()).collect();
+    assert_eq!(
+        causes,
+        [
+            "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            "Unsupported value: \"Exact\": supported values: \"NotOlderThan\"",
+            "Forbidden: resourceVersionMatch is forbidden when continue is provided",
+        ]
+    );
+    let yaml =
+        server.send("GET", &format!("{GADGETS}?watch=true&limit=x"), &[("accept", "application/yaml")], "").await;
+    assert_eq!(yaml.code, StatusCode::BAD_REQUEST, "{}", yaml.text());
     let yaml = server.send("GET", &format!("{GADGETS}?watch=true"), &[("accept", "application/yaml")], "").await;
     let message = "message: \"only the following media types are accepted: application/json;stream=watch\"\n";
     assert!(yaml.code == StatusCode::NOT_ACCEPTABLE && yaml.text().contains(message), "{}", yaml.text());
+}
+
+#[tokio::test]
+async fn websocket_may_be_asked_to_last_for_ever() {
+    let server = Server::start().await;
+    let a = server.create("shop", gadget("a", 1)).await;
+    let (near, far) = tokio::io::duplex(4096);
+    let service = service_fn(|request: Request<Incoming>| async {
+        let request = request.map(|body| body.map_err(io::Error::other).boxed_unsync());
+        Ok::<_, Infallible>(server.handle(request).await)
+    });
+    let serving =
+        hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(near), service).with_upgrades();
+    let asking = async {
+        let (mut client, connection) = hyper::client::conn::http1::handshake(TokioIo::new(far)).await.unwrap();
+        tokio::spawn(connection.with_upgrades());
+        let request = Request::get(format!("{GADGETS}?watch=true&timeoutSeconds={}", i64::MAX / 1_000_000_000))
+            .header("host", "localhost")
+            .header("origin", "https://localhost")
+            .header("connection", "Upgrade")
+            .header("upgrade", "websocket")
+            .header("sec-websocket-version", "13")
+            .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==")
+            .body(Empty::<bytes::Bytes>::new())
+            .unwrap();
+        let answer = client.send_request(request).await.unwrap();
+        assert_eq!(answer.status(), StatusCode::SWITCHING_PROTOCOLS);
+        let connection = TokioIo::new(hyper::upgrade::on(answer).await.unwrap());
+        let mut socket = WebSocketStream::from_raw_socket(connection, Role::Client, None).await;
+        let event = socket.next().await.unwrap().unwrap().into_text().unwrap();
+        assert_eq!(serde_json::from_str::<Value>(&event).unwrap(), json!({"type": "ADDED", "object": a}));
+    };
+    let (served, ()) = tokio::join!(serving, asking);
+    served.unwrap();
 }

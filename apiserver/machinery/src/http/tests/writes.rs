@@ -1,9 +1,12 @@
 //! Create, update, patch, delete and deletecollection.
 
+use std::sync::Arc;
+
 use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::support::{Server, TABLE, gadget};
+use crate::log::{Change, Expect, Key, Log as _, MemoryLog, Origin, Write};
 
 const GADGETS: &str = "/apis/test.dev/v1/namespaces/shop/gadgets";
 const A: &str = "/apis/test.dev/v1/namespaces/shop/gadgets/a";
@@ -179,6 +182,72 @@ async fn unknown_fields_are_warned_of_refused_or_ignored() {
     let message = refused.json()["message"].as_str().unwrap().to_owned();
     assert!(message.starts_with(" \"\" is invalid: patch: Invalid value: \"{"), "{message}");
     assert!(message.ends_with(": strict decoding error: unknown field \"spec.colour\""), "{message}");
+}
+
+#[tokio::test]
+async fn fields_that_a_later_version_stored_are_not_the_clients() {
+    let log = Arc::new(MemoryLog::new());
+    let mut later = gadget("a", 1);
+    later["metadata"]["namespace"] = json!("shop");
+    later["spec"]["colour"] = json!("red");
+    let write = Write {
+        key: Key::new("/registry/test.dev/gadgets/shop/a"),
+        expect: Expect::Absent,
+        change: Change::Put(later.to_string().into()),
+        fence: None,
+        origin: Origin::default(),
+    };
+    log.append(write).await.unwrap();
+    let server = Server::over(log, jiff::Timestamp::now).await;
+    for validation in ["Strict", "Warn"] {
+        let patch =
+            async |patch: Value| server.merge(&format!("{A}?dryRun=All&fieldValidation={validation}"), &patch).await;
+        let label = patch(json!({"metadata": {"labels": {"a": "b"}}})).await;
+        assert_eq!((label.code, label.warnings()), (StatusCode::OK, vec![]), "{}", label.text());
+        assert_eq!(label.json()["spec"], json!({"size": 1}));
+        for unknown in [json!({"colour": "blue"}), json!({"shape": "round"})] {
+            let told = patch(json!({ "spec": unknown })).await;
+            let field = unknown.as_object().unwrap().keys().next().unwrap();
+            if validation == "Warn" {
+                assert_eq!(told.warnings(), [format!(r#"299 - "unknown field \"spec.{field}\"""#)]);
+            } else {
+                let message = told.json()["message"].as_str().unwrap().to_owned();
+                let expected = format!(": strict decoding error: unknown field \"spec.{field}\"");
+                assert!(told.code == StatusCode::UNPROCESSABLE_ENTITY && message.ends_with(&expected), "{message}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_does_not_decode_is_told_by_its_name_and_deleted_on_demand() {
+    let log = Arc::new(MemoryLog::new());
+    let write = Write {
+        key: Key::new("/registry/test.dev/gadgets/shop/a"),
+        expect: Expect::Absent,
+        change: Change::Put("not JSON".into()),
+        fence: None,
+        origin: Origin::default(),
+    };
+    log.append(write).await.unwrap();
+    let server = Server::over(log, jiff::Timestamp::now).await;
+    let deleted = server.send("DELETE", A, &[], "").await;
+    for answer in [server.get(A).await, deleted, server.merge(A, &json!({})).await] {
+        assert_eq!(answer.code, StatusCode::INTERNAL_SERVER_ERROR);
+        let status = answer.json();
+        assert_eq!((&status["kind"], &status["reason"]), (&json!("Status"), &json!("InternalError")));
+        let message = status["message"].as_str().unwrap();
+        assert!(message.contains("object not decodable revision=1"), "{message}");
+        assert!(!message.contains("not JSON"), "it says nothing of what is there: {message}");
+    }
+    assert_eq!(server.get(GADGETS).await.json()["items"], json!([]));
+    let ignoring = format!("{A}?ignoreStoreReadErrorWithClusterBreakingPotential=true");
+    let answer = server.send("DELETE", &ignoring, &[], "").await;
+    assert_eq!(answer.code, StatusCode::OK, "{}", answer.text());
+    let status = answer.json();
+    assert_eq!(status["status"], "Success");
+    assert_eq!(status["details"], json!({"group": "test.dev", "kind": "gadgets", "name": "a"}));
+    assert_eq!(server.get(A).await.code, StatusCode::NOT_FOUND);
 }
 
 #[tokio::test]
@@ -358,4 +427,46 @@ async fn a_scale_that_was_written_is_answered_though_it_cannot_be_read() {
     );
     let unread = "Internal error occurred: the spec replicas field \".spec.shelves\" does not exist";
     server.get(&path).await.assert_status(500, "InternalError", unread);
+}
+
+/// Which objects is told before how.
+#[tokio::test]
+async fn delete_collection_looks_at_the_selection_before_the_body() {
+    let server = Server::start().await;
+    let delete = async |query: &str, media: &str| {
+        let headers = [("content-type", media)];
+        server.send("DELETE", &format!("{GADGETS}?{query}"), &headers, r#"{"kind":1}"#).await
+    };
+    let forbidden = "ListOptions.meta.k8s.io \"\" is invalid: sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list";
+    delete("sendInitialEvents=true", "application/json").await.assert_status(422, "Invalid", forbidden);
+    // What cannot go together is told before a field that there is not.
+    let both = "sendInitialEvents=true&fieldSelector=spec.colour%3Dred";
+    delete(both, "text/plain").await.assert_status(422, "Invalid", forbidden);
+    server.get(&format!("{GADGETS}?{both}")).await.assert_status(422, "Invalid", forbidden);
+    delete("fieldSelector=spec.colour%3Dred", "text/plain").await.assert_status(
+        400,
+        "BadRequest",
+        "field label not supported: spec.colour",
+    );
+    delete("fieldSelector=metadata.name", "text/plain").await.assert_status(
+        400,
+        "BadRequest",
+        "invalid selector: 'metadata.name'; can't understand 'metadata.name'",
+    );
+    assert_eq!(delete("labelSelector=a", "text/plain").await.code, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+}
+
+#[tokio::test]
+async fn of_what_stands_twice_in_a_patch_the_last_counts() {
+    let server = Server::start().await;
+    server.create("shop", gadget("a", 1)).await;
+    for media in ["application/merge-patch+json", "application/strategic-merge-patch+json"] {
+        let patch = r#"{"metadata":{"labels":{"x":"1"},"labels":{"y":"2"}},"spec":{"size":9},"spec":{}}"#;
+        let answer = server.send("PATCH", A, &[("content-type", media)], patch).await.json();
+        assert_eq!(
+            (&answer["metadata"]["labels"]["x"], &answer["metadata"]["labels"]["y"]),
+            (&Value::Null, &json!("2"))
+        );
+        assert_eq!(answer["spec"]["size"], 1);
+    }
 }

@@ -46,7 +46,7 @@ async fn typed_objects_come_and_go() {
 
 #[tokio::test]
 async fn subscription_tells_everything_and_starts_over_when_it_missed_something() {
-    let window = Window { events: 4, age: Duration::ZERO };
+    let window = Window { events: 4, age: Duration::ZERO, ..Window::default() };
     let fixture = Fixture::over(Arc::new(MemoryLog::new()), window).await;
     let api = fixture.registry.api::<Gadget>();
     let mut changes = api.subscribe(None);

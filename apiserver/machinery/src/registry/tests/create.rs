@@ -88,7 +88,13 @@ async fn name_is_generated() {
     assert!(first.name().starts_with("web-") && first.name().len() == 9, "{}", first.name());
     assert_ne!(first.name(), second.name());
     let named = json!({"metadata": {"generateName": "web-", "name": "mine"}, "spec": {}});
-    assert_eq!(fixture.create(named).await.expect("created").name(), "mine");
+    assert_eq!(fixture.create(named.clone()).await.expect("created").name(), "mine");
+    // That there was a name is not looked at.
+    let error = fixture.create(named).await.expect_err("the name is taken");
+    assert_eq!(error.0.details.as_ref().and_then(|details| details.retry_after_seconds), Some(1));
+    let message =
+        "gadgets.test.dev \"mine\" already exists, the server was not able to generate a unique name for the object";
+    assert_eq!(failure::<()>(Err(error)), (409, "AlreadyExists".into(), message.to_owned()));
 }
 
 #[tokio::test]
@@ -132,6 +138,26 @@ async fn bad_objects_are_refused() {
     assert_eq!(code, 400);
     assert!(message.starts_with("Gadget in version \"v1\" cannot be handled as a Gadget: "), "{message}");
     assert_eq!(fixture.head().await, Version(0));
+}
+
+/// Or else no update of it would be valid.
+#[tokio::test]
+async fn owners_that_a_new_object_comes_with_are_validated() {
+    let fixture = Fixture::new().await;
+    let owned_by = |manager: String| {
+        let mut sent = gadget("a", 1);
+        // What it does not have nobody takes from its owner.
+        sent["metadata"]["managedFields"] = json!([{
+            "manager": manager, "operation": "Update", "apiVersion": "test.dev/v1", "fieldsType": "FieldsV1",
+            "fieldsV1": {"f:metadata": {"f:labels": {"f:none": {}}}},
+        }]);
+        sent
+    };
+    let (code, reason, message) = failure(fixture.create(owned_by("x".repeat(129))).await);
+    assert_eq!((code, &*reason), (422, "Invalid"));
+    assert!(message.ends_with(".manager: Too long: may not be more than 128 bytes"), "{message}");
+    fixture.create(owned_by("x".repeat(128))).await.expect("created");
+    fixture.resize("a", 2).await;
 }
 
 #[tokio::test]

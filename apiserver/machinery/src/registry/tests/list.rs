@@ -17,7 +17,7 @@ fn at(version: impl ToString, wanted: &str) -> ListOptions {
 }
 
 fn small_window() -> Window {
-    Window { events: 4, age: Duration::ZERO }
+    Window { events: 4, age: Duration::ZERO, ..Window::default() }
 }
 
 #[tokio::test]
@@ -31,6 +31,46 @@ async fn lists_are_in_key_order_and_by_namespace() {
     assert_eq!((names(&list), list.version), (vec!["a", "a-b", "b", "c"], Version(5)));
     let all = fixture.gadgets.list(None, &ListOptions::default()).await.expect("listed");
     assert_eq!(names(&all), ["z", "a", "a-b", "b", "c"]);
+}
+
+#[tokio::test]
+async fn list_of_one_by_its_name_has_one_page() {
+    let fixture = Fixture::new().await;
+    for name in ["web", "web2", "web-3"] {
+        fixture.gadget(name, 1).await;
+        let widget = json!({"metadata": {"name": name}, "spec": {"size": 1}});
+        fixture.widgets.create(&fixture.context, "", object(widget)).await.expect("created");
+    }
+    let options = ListOptions { field_selector: Some("metadata.name=web".to_owned()), ..page(1, None) };
+    for (store, namespace) in [(&fixture.gadgets, Some("shop")), (&fixture.gadgets, None), (&fixture.widgets, None)] {
+        let mut list = store.list(namespace, &options).await.expect("listed");
+        assert_eq!(names(&list), ["web"]);
+        // Across namespaces it is one of many, and there may be more of its name.
+        while let Some(token) = list.continue_token {
+            assert_eq!((store.definition().plural.as_str(), namespace), ("gadgets", None));
+            let options = ListOptions { continue_token: Some(token), ..options.clone() };
+            list = store.list(namespace, &options).await.expect("its own token is taken");
+            assert!(list.items.is_empty());
+        }
+    }
+}
+
+#[tokio::test]
+async fn tokens_go_on_with_whatever_is_selected_and_a_limit_binds_no_single_object_to_a_version() {
+    let fixture = Fixture::new().await;
+    for name in ["a", "b", "c"] {
+        fixture.gadget(name, 1).await;
+    }
+    let of_name =
+        |name: &str, options| ListOptions { field_selector: Some(format!("metadata.name={name}")), ..options };
+    let first = fixture.list(&page(1, None)).await.expect("listed");
+    for (name, found) in [("a", vec![]), ("b", vec!["b"])] {
+        let list = fixture.list(&of_name(name, page(1, first.continue_token.clone()))).await.expect("listed");
+        assert_eq!((names(&list), list.version), (found, Version(3)));
+    }
+    let old = ListOptions { limit: Some(1), ..at(1, "") };
+    assert_eq!(names(&fixture.list(&of_name("c", old)).await.expect("listed")), ["c"]);
+    assert!(fixture.list(&of_name("c", at(1, "Exact"))).await.expect("listed").items.is_empty());
 }
 
 #[tokio::test]

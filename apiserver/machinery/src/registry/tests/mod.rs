@@ -3,10 +3,12 @@
 mod api;
 mod concurrency;
 mod create;
+mod deep;
 mod delete;
 mod follow;
 mod list;
 pub(crate) mod scale;
+mod undecodable;
 mod update;
 mod watch;
 
@@ -138,6 +140,7 @@ struct Fixture {
     gadgets: Arc<Store>,
     widgets: Arc<Store>,
     context: RequestContext,
+    metrics: prometheus::Registry,
     end: CancellationToken,
 }
 
@@ -154,7 +157,9 @@ impl Fixture {
 
     async fn over(log: Arc<dyn Log>, window: Window) -> Self {
         let end = CancellationToken::new();
+        let metrics = prometheus::Registry::new();
         let registry = Registry::builder(log)
+            .metrics(Metrics::new(&metrics).expect("registered"))
             .register(ResourceDefinition::from_crd(&Gadget::crd()).selectable(FIELDS), Gadgets)
             .register(ResourceDefinition::from_crd(&Widget::crd()), Widgets)
             .namespaces(Arc::new(Namespaces))
@@ -167,7 +172,7 @@ impl Fixture {
         let store = |plural| registry.store("test.dev", "v1", plural).expect("registered").clone();
         let (gadgets, widgets) = (store("gadgets"), store("widgets"));
         let user = UserInfo { name: "ann".to_owned(), ..UserInfo::default() };
-        Self { registry, gadgets, widgets, context: RequestContext::new(user, Arc::new(AllowAll)), end }
+        Self { registry, gadgets, widgets, context: RequestContext::new(user, Arc::new(AllowAll)), metrics, end }
     }
 
     async fn create(&self, value: Value) -> Result<Arc<Stored>, ApiError> {

@@ -239,18 +239,6 @@ async fn dry_run_of_an_update_stores_nothing() {
     assert_eq!(fixture.head().await, created.version);
 }
 
-#[tokio::test]
-async fn object_that_does_not_decode_is_listed_and_can_be_deleted() {
-    let fixture = Fixture::new().await;
-    fixture.put_bytes("bad", r#"{"metadata":{"name":"bad","namespace":"shop","uid":"u"},"spec":7}"#).await;
-    fixture.put_bytes("worse", "not JSON").await;
-    fixture.gadget("good", 1).await;
-    let list = fixture.list(&ListOptions::default()).await.expect("listed");
-    assert_eq!(names(&list), ["bad", "good"]);
-    assert_eq!(failure(fixture.put(gadget("bad", 1)).await).0, 500);
-    assert!(matches!(fixture.delete("bad", &DeleteOptions::default()).await, Ok(Deleted::Gone(_))));
-}
-
 /// Allows everything but creating.
 #[derive(Debug)]
 struct NoCreate;

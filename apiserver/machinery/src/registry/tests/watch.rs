@@ -122,7 +122,7 @@ async fn watch_ends_at_its_timeout_and_with_the_server() {
 
 #[tokio::test]
 async fn watch_that_falls_out_of_the_window_is_cut_off() {
-    let window = Window { events: 4, age: Duration::ZERO };
+    let window = Window { events: 4, age: Duration::ZERO, ..Window::default() };
     let fixture = Fixture::over(Arc::new(MemoryLog::new()), window).await;
     fixture.gadget("a", 1).await;
     let mut slow = watch(&fixture, &from(1)).await;
@@ -134,6 +134,18 @@ async fn watch_that_falls_out_of_the_window_is_cut_off() {
     assert!(next(&mut slow).await.is_none());
     assert_eq!(lines(&mut watch(&fixture, &from(1)).await, 1).await, [expected]);
     assert_eq!(lines(&mut watch(&fixture, &from(18)).await, 1).await, ["modified a size 19 at 19"]);
+}
+
+#[tokio::test]
+async fn large_objects_make_the_window_short_but_for_a_hundred_events() {
+    let fixture = Fixture::over(Arc::new(MemoryLog::new()), Window { bytes: 0, ..Window::default() }).await;
+    fixture.gadget("a", 1).await;
+    for size in 2..=150 {
+        fixture.resize("a", size).await;
+    }
+    let expected = "error 410 too old resource version: 49 (50)";
+    assert_eq!(lines(&mut watch(&fixture, &from(49)).await, 1).await, [expected]);
+    assert_eq!(lines(&mut watch(&fixture, &from(50)).await, 1).await, ["modified a size 51 at 51"]);
 }
 
 #[tokio::test]

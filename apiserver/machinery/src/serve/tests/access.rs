@@ -202,3 +202,48 @@ async fn an_http2_connection_of_nobody_ends_after_its_request() {
     assert!(!ended.is_finished());
     server.end().await;
 }
+
+#[tokio::test]
+async fn the_version_is_a_route_of_its_own() {
+    let running = Setup::default().start().await;
+    let mut client = running.connect(Identity::Nobody).await;
+    for path in ["/version", "/version/", "/version//"] {
+        assert_eq!(client.get(path).await.json()["gitVersion"], "v1.36.0", "{path}");
+        assert_eq!(client.send(Method::HEAD, path, &[]).await.unwrap().status(), 405, "{path}");
+    }
+    assert_eq!(client.get("/version/x").await.json()["reason"], "NotFound");
+    // What only begins so is none of it.
+    assert_eq!(client.get("/versions").await.json()["path"], "/versions");
+    for accept in ["application/yaml", "application/*", "text/html"] {
+        let answer = client.get_with("/version", &[("accept", accept)]).await;
+        assert!(answer.text.contains("Available representations: application/json"), "{answer:?}");
+        assert_eq!(answer.code, StatusCode::NOT_ACCEPTABLE);
+    }
+    let answer = client.get_with("/version", &[("content-type", "application/yaml")]).await;
+    assert_eq!((answer.code.as_u16(), &answer.json()["message"]), (415, &json!("415: Unsupported Media Type")));
+    assert_eq!(client.get_with("/version", &[("content-type", "application/json")]).await.code, StatusCode::OK);
+    running.end().await;
+}
+
+#[tokio::test]
+async fn the_root_lists_what_there_is() {
+    let running = Setup::default().start().await;
+    let mut client = running.connect(Identity::Nobody).await;
+    let index = client.get("/").await.json();
+    let paths: Vec<&str> = index["paths"].as_array().unwrap().iter().map(|path| path.as_str().unwrap()).collect();
+    for path in ["/livez/ping", "/metrics", "/statusz", "/version"] {
+        assert!(paths.contains(&path), "{path}");
+    }
+    assert_eq!(client.get("/index.html").await.json(), index);
+    let status = client.get("/statusz").await;
+    assert_eq!(status.headers["content-type"], "text/plain; charset=utf-8");
+    assert!(status.text.contains("\nPaths: /healthz /livez /metrics /readyz /version\n"), "{status:?}");
+    let object = "application/json;as=Statusz;v=v1alpha1;g=config.k8s.io";
+    let status = client.get_with("/statusz", &[("accept", object)]).await;
+    assert_eq!(status.headers["content-type"], "application/json;g=config.k8s.io;v=v1alpha1;as=Statusz");
+    assert!(status.headers.contains_key("warning"));
+    let status = status.json();
+    assert_eq!((&status["kind"], &status["metadata"]["name"]), (&json!("Statusz"), &json!("apiserver")));
+    assert_eq!(status["binaryVersion"], "1.36.0");
+    running.end().await;
+}

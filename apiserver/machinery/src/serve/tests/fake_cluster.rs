@@ -1,4 +1,5 @@
-//! As much of a kube-apiserver as delegation needs: two kinds of review, and one ConfigMap that can be watched.
+//! As much of a kube-apiserver as delegation needs: two kinds of review, one ConfigMap that can be watched, and the namespace
+//! `shop` in which nothing is configured.
 
 use std::{collections::BTreeMap, convert::Infallible, net::Ipv4Addr};
 
@@ -11,6 +12,7 @@ use super::*;
 /// What the fake says, and what it was asked.
 pub(crate) struct FakeCluster {
     pub(crate) client: kube::Client,
+    pub(crate) url: String,
     pub(crate) state: Arc<State>,
     _serving: tokio_util::task::AbortOnDropHandle<()>,
 }
@@ -68,7 +70,7 @@ impl FakeCluster {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let serving = tokio::spawn(serve(listener, state.clone()));
         let client = kube::Client::try_from(kube::Config::new(url.parse().unwrap())).unwrap();
-        Self { client, state, _serving: tokio_util::task::AbortOnDropHandle::new(serving) }
+        Self { client, url, state, _serving: tokio_util::task::AbortOnDropHandle::new(serving) }
     }
 }
 
@@ -131,6 +133,17 @@ async fn answer(state: &State, request: Request<Incoming>) -> Response<Body> {
             }
             let items = [state.config_map(1)];
             json!({"apiVersion": "v1", "kind": "ConfigMapList", "metadata": {"resourceVersion": "1"}, "items": items})
+        }
+        ("GET", "/api/v1/namespaces/shop") => {
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
+        }
+        // Nothing is there, and nothing comes to be.
+        ("GET", path) if path == "/api/v1/namespaces" || path.starts_with("/apis/admissionregistration.k8s.io/") => {
+            if parts.uri.query().unwrap_or("").contains("watch=true") {
+                let frames = futures_util::stream::pending::<Result<Frame<Bytes>, std::io::Error>>();
+                return Response::new(StreamBody::new(frames).boxed_unsync());
+            }
+            json!({"metadata": {"resourceVersion": "1"}, "items": []})
         }
         other => panic!("unexpected request {other:?}"),
     };

@@ -179,6 +179,28 @@ async fn requests_being_worked_on_finish_and_watches_end_cleanly() {
 }
 
 #[tokio::test]
+async fn what_outlasts_its_connection_is_waited_for() {
+    let setup = Setup::default();
+    let server = setup.start().await;
+    let (last, lasts) = tokio::sync::oneshot::channel();
+    *server.echo.lasts.lock() = Some(lasts);
+    let ann = setup.cas.client("ann");
+    let (mut client, ended) = server.connect_h2(Identity::Certificate(&ann)).await;
+    assert_eq!(client.get("/apis/g.io/v1/lasting").await.code, StatusCode::OK);
+    drop(client);
+    ended.await.unwrap();
+    server.stop.cancel();
+    // The listener goes before anything is waited for.
+    while TcpStream::connect(server.address).await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(!server.ended.is_finished());
+    drop(last);
+    server.ended.await.unwrap();
+}
+
+#[tokio::test]
 async fn what_does_not_end_in_time_is_broken_off() {
     let limits = Limits { drain_timeout: Duration::from_millis(20), ..Limits::default() };
     let setup = Setup { limits, ..Setup::default() };

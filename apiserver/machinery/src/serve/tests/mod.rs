@@ -23,9 +23,10 @@ use serde_json::{Value, json};
 use stoa_pki::{CertificateAuthority, CertificateRequest, IssuedCertificate};
 use tokio::{
     net::TcpStream,
-    sync::{Notify, mpsc},
+    sync::{Notify, mpsc, oneshot},
     task::JoinHandle,
 };
+use tokio_rustls::client::TlsStream;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_util::sync::CancellationToken;
 
@@ -34,13 +35,15 @@ use crate::auth::{AllowAll, ClientCertificates, DynamicCa, OrAnonymous, RequestH
 
 mod access;
 mod audit;
+mod connections;
 mod debug;
 mod delegation;
+mod extension;
 mod fake_cluster;
 mod lifecycle;
 
-/// Tells who asked, and what came with it. `slows` wait to be released, `panics` panic, `endless` has no end, a watch
-/// says what it is told.
+/// Tells who asked, and what came with it. `slows` wait to be released, `panics` panic, `endless` has no end, `longs` are
+/// known to have 8 MiB, `lasting` leaves something behind, a watch says what it is told.
 #[derive(Debug, Default)]
 pub(crate) struct Echo {
     /// Told when a slow request has begun.
@@ -49,6 +52,8 @@ pub(crate) struct Echo {
     pub(crate) release: Notify,
     /// What the latest watch is to say.
     pub(crate) events: Mutex<Option<mpsc::UnboundedSender<Bytes>>>,
+    /// How long that lasts which a request leaves behind.
+    pub(crate) lasts: Mutex<Option<oneshot::Receiver<()>>>,
 }
 
 #[async_trait]
@@ -60,6 +65,15 @@ impl Handler for Echo {
                 self.begun.notify_one();
                 self.release.notified().await;
             }
+            "lasting" => {
+                let lasts = self.lasts.lock().take();
+                context.outlasting().tasks.spawn(async move {
+                    if let Some(lasts) = lasts {
+                        let _ = lasts.await;
+                    }
+                });
+            }
+            "longs" => return Response::new(crate::http::body::full(vec![b'x'; 8 * 1024 * 1024])),
             "endless" => {
                 let frames =
                     futures_util::stream::repeat_with(|| Ok(Frame::data(Bytes::from_static(&[b'x'; 64 * 1024]))));
@@ -168,14 +182,7 @@ impl Setup {
         if let Some(auditor) = &self.auditor {
             builder = builder.auditor(auditor.clone());
         }
-        let server = builder.bind().await.unwrap();
-        let stop = CancellationToken::new();
-        let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(self.cas.serving.certificate_pem().as_bytes()).unwrap()).unwrap();
-        let address = server.address();
-        assert!(address.ip().is_loopback() && address.port() != 0);
-        let ended = tokio::spawn(server.run(stop.clone()));
-        Running { address, echo, stop, ended, roots: Arc::new(roots) }
+        Running::of(builder.bind().await.unwrap(), &self.cas, echo)
     }
 }
 
@@ -206,6 +213,9 @@ pub(crate) enum Client {
     Http2(http2::SendRequest<Full<Bytes>>),
 }
 
+/// Why there is no connection.
+pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
+
 /// An answer read to its end.
 #[derive(Debug)]
 pub(crate) struct Answer {
@@ -221,6 +231,17 @@ impl Answer {
 }
 
 impl Running {
+    /// Runs a server whose certificate is of these authorities.
+    fn of(server: Server, cas: &Cas, echo: Arc<Echo>) -> Self {
+        let stop = CancellationToken::new();
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(cas.serving.certificate_pem().as_bytes()).unwrap()).unwrap();
+        let address = server.address();
+        assert!(address.ip().is_loopback() && address.port() != 0);
+        let ended = tokio::spawn(server.run(stop.clone()));
+        Self { address, echo, stop, ended, roots: Arc::new(roots) }
+    }
+
     /// Connects by HTTP/1.1.
     pub(crate) async fn connect(&self, identity: Identity<'_>) -> Client {
         self.try_connect(identity, false, &rustls::version::TLS13).await.unwrap().0
@@ -236,7 +257,25 @@ impl Running {
         identity: Identity<'_>,
         h2: bool,
         version: &'static rustls::SupportedProtocolVersion,
-    ) -> Result<(Client, JoinHandle<()>), Box<dyn std::error::Error + Send + Sync>> {
+    ) -> Result<(Client, JoinHandle<()>), Failure> {
+        let alpn: &[u8] = if h2 { b"h2" } else { b"http/1.1" };
+        let stream = TokioIo::new(self.handshake(identity, &[alpn], version).await?);
+        Ok(if h2 {
+            let (sender, connection) = http2::handshake(TokioExecutor::new(), stream).await?;
+            (Client::Http2(sender), tokio::spawn(async move { drop(connection.await) }))
+        } else {
+            let (sender, connection) = http1::handshake(stream).await?;
+            (Client::Http1(sender), tokio::spawn(async move { drop(connection.await) }))
+        })
+    }
+
+    /// A connection on which nothing has been said yet; the client says that it speaks `protocols`.
+    pub(crate) async fn handshake(
+        &self,
+        identity: Identity<'_>,
+        protocols: &[&[u8]],
+        version: &'static rustls::SupportedProtocolVersion,
+    ) -> Result<TlsStream<TcpStream>, Failure> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let verifier = WebPkiServerVerifier::builder_with_provider(self.roots.clone(), provider.clone()).build()?;
         let config = rustls::ClientConfig::builder_with_provider(provider.clone())
@@ -256,17 +295,10 @@ impl Running {
                 config.with_client_cert_resolver(Arc::new(Present(Arc::new(CertifiedKey::new(chain, key)))))
             }
         };
-        config.alpn_protocols = vec![if h2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }];
+        config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
         let stream = TcpStream::connect(self.address).await?;
         let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
-        let stream = TokioIo::new(connector.connect("localhost".try_into()?, stream).await?);
-        Ok(if h2 {
-            let (sender, connection) = http2::handshake(TokioExecutor::new(), stream).await?;
-            (Client::Http2(sender), tokio::spawn(async move { drop(connection.await) }))
-        } else {
-            let (sender, connection) = http1::handshake(stream).await?;
-            (Client::Http1(sender), tokio::spawn(async move { drop(connection.await) }))
-        })
+        Ok(connector.connect("localhost".try_into()?, stream).await?)
     }
 
     /// Stops the server and waits until it has ended.

@@ -1,0 +1,104 @@
+//! Connections whose clients do not read, do not ask, or do not speak as they said.
+
+use std::time::Duration;
+
+use tokio::{
+    io::AsyncReadExt as _,
+    time::{Instant, pause, resume, sleep, timeout},
+};
+
+use super::*;
+
+const STACKS: &str = "/apis/g.io/v1/stacks";
+/// Far more than anything here takes.
+const LONG: Duration = Duration::from_secs(20);
+
+#[tokio::test]
+async fn what_http2_clients_do_not_read_keeps_nobody_else_out() {
+    let limits = Limits { reading: 1, ..Limits::default() };
+    let setup = Setup { limits, ..Setup::default() };
+    let server = setup.start().await;
+    let ann = setup.cas.client("ann");
+    let stream = server.handshake(Identity::Certificate(&ann), &[b"h2"], &rustls::version::TLS13).await.unwrap();
+    let mut http2 = http2::Builder::new(TokioExecutor::new());
+    let (sender, connection) = http2.initial_stream_window_size(0).handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let unread = Client::Http2(sender).send(Method::GET, STACKS, &[]).await.unwrap();
+    assert_eq!(unread.status(), StatusCode::OK);
+    let mut client = server.connect(Identity::Certificate(&ann)).await;
+    assert_eq!(client.get(STACKS).await.code, StatusCode::OK);
+    drop(unread);
+}
+
+#[tokio::test]
+async fn long_answer_that_http2_clients_do_not_read_is_broken_off_in_time() {
+    const LONGS: &str = "/apis/g.io/v1/longs";
+    let setup = Setup::default();
+    let server = setup.start().await;
+    let ann = setup.cas.client("ann");
+    let (mut client, _ended) = server.connect_h2(Identity::Certificate(&ann)).await;
+    let whole = client.get(LONGS).await;
+    assert_eq!((whole.text.len(), &whole.headers["content-length"]), (8 << 20, &"8388608".parse().unwrap()));
+    let unread = client.send(Method::GET, LONGS, &[]).await.unwrap();
+    assert_eq!(unread.status(), StatusCode::OK);
+    pause();
+    sleep(Duration::from_secs(70)).await;
+    resume();
+    let broken = unread.into_body().collect().await.expect_err("the rest does not come");
+    assert!(format!("{broken:?}").contains("CANCEL"), "{broken:?}");
+    // The others of the connection go on.
+    assert_eq!(client.get("/livez").await.code, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn http2_is_for_those_who_say_that_they_speak_it() {
+    let setup = Setup::default();
+    let server = setup.start().await;
+    let ann = setup.cas.client("ann");
+    let protocols: [&[&[u8]]; 2] = [&[b"http/1.1"], &[]];
+    for protocols in protocols {
+        let identity = Identity::Certificate(&ann);
+        let stream = server.handshake(identity, protocols, &rustls::version::TLS13).await.unwrap();
+        let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        let mut client = Client::Http2(sender);
+        let answer = timeout(LONG, client.send(Method::GET, STACKS, &[])).await.expect("it is refused");
+        assert!(answer.is_err(), "{answer:?}");
+    }
+    server.end().await;
+}
+
+#[tokio::test]
+async fn client_that_asks_nothing_is_not_waited_for() {
+    let setup = Setup::default();
+    let server = setup.start().await;
+    let ann = setup.cas.client("ann");
+    for protocol in ["h2", "http/1.1"] {
+        let identity = Identity::Certificate(&ann);
+        let mut stream = server.handshake(identity, &[protocol.as_bytes()], &rustls::version::TLS13).await.unwrap();
+        pause();
+        let began = Instant::now();
+        // Whether TLS is ended in order makes no difference.
+        let _ = stream.read_to_end(&mut Vec::new()).await;
+        assert_eq!(began.elapsed().as_secs() / 10, 9, "{protocol}");
+        resume();
+    }
+    let (_client, ended) = server.connect_h2(Identity::Certificate(&ann)).await;
+    pause();
+    let began = Instant::now();
+    ended.await.unwrap();
+    assert_eq!(began.elapsed().as_secs() / 10, 9);
+}
+
+#[tokio::test]
+async fn http2_connection_that_was_used_stays_while_the_client_is_there() {
+    let setup = Setup::default();
+    let server = setup.start().await;
+    let ann = setup.cas.client("ann");
+    let (mut client, _ended) = server.connect_h2(Identity::Certificate(&ann)).await;
+    assert_eq!(client.get(STACKS).await.code, StatusCode::OK);
+    pause();
+    sleep(Duration::from_secs(3600)).await;
+    resume();
+    assert_eq!(client.get(STACKS).await.code, StatusCode::OK);
+}
