@@ -5,32 +5,39 @@
 //! field validation read v3; the aggregation layer merges v2 and proxies v3; kubectl up to 1.28
 //! reads v2, in protobuf.
 //!
-//! Follows `k8s.io/kube-openapi/pkg/handler3` and `pkg/handler`. `schemas` makes the components, `paths` the
-//! operations, `parameters` their query parameters, `v2` turns the result into Swagger, and `protobuf_v2` and
-//! `protobuf_v3` encode the documents.
+//! Follows `k8s.io/kube-openapi/pkg/handler3` and `pkg/handler`, with documents as `pkg/builder3` and `pkg/builder` make
+//! them of a server of Go types. `schemas` makes the components, of which `meta` has those that all groups share, in the
+//! `dialect` of OpenAPI; `paths` and `roots` make the operations, `parameters` their query parameters; `v2` turns the result
+//! into Swagger, `protobuf_v2` and `protobuf_v3` encode the documents, and `content` serves them.
 
+mod content;
+mod dialect;
 mod message;
+mod meta;
+mod names;
 mod parameters;
 mod paths;
 mod protobuf_v2;
 mod protobuf_v3;
+mod roots;
 mod schemas;
+mod shared;
 #[cfg(test)]
 mod tests;
 mod v2;
 
-pub(crate) use self::schemas::object_meta;
+pub(crate) use self::meta::object_meta;
 
-use std::{collections::BTreeMap, io::Write as _, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use serde_json::{Map, Value, json};
 
 use crate::{
     definition::ResourceDefinition,
     document::{self, Document},
-    http::negotiate,
+    http::{encoding, negotiate},
 };
 
 const ROOT: &str = "/openapi/v3";
@@ -48,7 +55,7 @@ const YEAR: jiff::SignedDuration = jiff::SignedDuration::from_hours(365 * 24);
 #[derive(Debug)]
 pub struct OpenApi {
     index: Document,
-    /// By `apis/<group>/<version>` or `api/v1`.
+    /// By `apis/<group>/<version>` or `api/v1`, and what is above these: `apis/<group>`, `apis`, `api`, `version`.
     versions: BTreeMap<String, InBothForms>,
     v2: InBothForms,
     /// When they were made, as HTTP dates are written.
@@ -82,12 +89,12 @@ impl InBothForms {
         &self.json.hash
     }
 
-    fn respond(&self, form: Form, request: &HeaderMap, headers: &[(HeaderName, &str)]) -> Response<Bytes> {
+    fn whole(&self, form: Form, headers: &[(HeaderName, &str)]) -> Response<Bytes> {
         let (document, content_type) = match form {
             Form::Json => (&self.json, "application/json"),
             Form::Protobuf => (&self.protobuf, self.protobuf_type.as_str()),
         };
-        document.respond(request, &[&[(header::CONTENT_TYPE, content_type)], headers].concat())
+        document.whole(&[&[(header::CONTENT_TYPE, content_type)], headers].concat())
     }
 }
 
@@ -99,20 +106,29 @@ impl OpenApi {
         for definition in definitions {
             groups.entry(paths::root(definition)).or_default().push(definition);
         }
-        let mut all_paths = Map::new();
-        let mut versions = BTreeMap::new();
+        let mut documents = roots::roots(definitions.iter().map(Arc::as_ref));
         for (root, definitions) in groups {
-            let paths = paths::paths(&definitions, &schemas);
-            all_paths.extend(paths.clone());
-            let document = InBothForms::new(&v3(paths, &schemas), protobuf_v3::encode, PROTOBUF_V3[0]);
-            versions.insert(root.trim_start_matches('/').to_owned(), document);
+            documents.insert(root.trim_start_matches('/').to_owned(), paths::paths(&definitions, &schemas));
         }
+        let all_paths: Map<String, Value> = documents.values().flat_map(Map::clone).collect();
+        let versions: BTreeMap<_, _> = documents
+            .into_iter()
+            .map(|(name, paths)| {
+                let mut components = schemas.referred_to(&paths);
+                if let Some((group, version)) = group_version(&name) {
+                    meta::scope(&mut components, group, version);
+                }
+                let document = InBothForms::new(&v3(paths, components), protobuf_v3::encode, PROTOBUF_V3[0]);
+                (name, document)
+            })
+            .collect();
         let urls: Map<String, Value> = versions
             .iter()
             .map(|(name, document)| (name.clone(), json!({ "serverRelativeURL": url(name, document.hash()) })))
             .collect();
         let index = Document::new(&json!({ "paths": urls }));
-        let swagger = v2::swagger(&v3(all_paths, &schemas));
+        let components = schemas.referred_to(&all_paths);
+        let swagger = v2::swagger(&v3(all_paths, components));
         let v2 = InBothForms::new(&swagger, protobuf_v2::encode, PROTOBUF_V2[0]);
         let made = http_date(jiff::Timestamp::now());
         Self { index, versions, v2, made }
@@ -122,17 +138,17 @@ impl OpenApi {
     ///
     /// A version that is not served is 404, an `Accept`
     /// without a form that there is 406. A URL with an old hash is redirected to the current one by 301; one
-    /// with the current hash may be cached for ever.
-    pub fn respond(&self, path: &str, query: &str, headers: &HeaderMap) -> Option<Response<Bytes>> {
+    /// with the current hash may be cached for ever. Conditions and ranges are read as `content` says.
+    pub fn respond(&self, method: &Method, path: &str, query: &str, headers: &HeaderMap) -> Option<Response<Bytes>> {
         if !(path.starts_with("/openapi/v3/") || matches!(path, ROOT | "/openapi/v2")) {
             return None;
         }
         let modified = (header::LAST_MODIFIED, self.made.as_str());
         if path == ROOT {
-            let mut response = self.index.respond(headers, &[(header::CONTENT_TYPE, "application/json"), modified]);
+            let mut index = self.index.whole(&[(header::CONTENT_TYPE, "application/json"), modified]);
             // There is only one form of it.
-            response.headers_mut().remove(header::VARY);
-            return Some(response);
+            index.headers_mut().remove(header::VARY);
+            return Some(content::serve(method, headers, index));
         }
         let version = path.strip_prefix("/openapi/v3/");
         let protobuf = if version.is_some() { PROTOBUF_V3 } else { PROTOBUF_V2 };
@@ -147,22 +163,32 @@ impl OpenApi {
                 document::set(&mut response, header::VARY, "Accept");
                 response
             }
-            (Some(form), Some(name)) => self.respond_version(name, form, query, headers),
-            (Some(form), None) => self.v2.respond(form, headers, &[modified]),
+            (Some(form), Some(name)) => {
+                let serve = |whole| content::serve(method, headers, whole);
+                self.respond_version(name, form, query, serve)
+            }
+            (Some(form), None) => content::serve(method, headers, self.v2.whole(form, &[modified])),
         };
         // Upstream compresses v2 alone.
         Some(if version.is_some() { response } else { compressed(response, headers) })
     }
 
-    fn respond_version(&self, name: &str, form: Form, query: &str, headers: &HeaderMap) -> Response<Bytes> {
+    /// Has the document of a version served, if it is here.
+    fn respond_version(
+        &self,
+        name: &str,
+        form: Form,
+        query: &str,
+        serve: impl Fn(Response<Bytes>) -> Response<Bytes>,
+    ) -> Response<Bytes> {
         let Some(document) = self.versions.get(name) else { return document::not_found() };
         let modified = (header::LAST_MODIFIED, self.made.as_str());
         match query.split('&').find_map(|pair| pair.strip_prefix("hash=")).filter(|hash| !hash.is_empty()) {
-            None => document.respond(form, headers, &[modified]),
+            None => serve(document.whole(form, &[modified])),
             Some(hash) if hash == document.hash() => {
                 let expires = expires();
                 let cache = [(header::CACHE_CONTROL, "public, immutable"), (header::EXPIRES, expires.as_str())];
-                document.respond(form, headers, &[[modified].as_slice(), &cache].concat())
+                serve(document.whole(form, &[[modified].as_slice(), &cache].concat()))
             }
             Some(_) => {
                 let mut response = document::plain(StatusCode::MOVED_PERMANENTLY, "");
@@ -185,24 +211,12 @@ impl OpenApi {
 /// Follows `GzipHandler` of `github.com/NYTimes/gziphandler`.
 fn compressed(mut response: Response<Bytes>, request: &HeaderMap) -> Response<Bytes> {
     response.headers_mut().append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
-    if !takes_gzip(request) || response.body().len() < GZIP_FROM_BYTES {
+    if !encoding::takes_gzip(request) || response.body().len() < GZIP_FROM_BYTES {
         return response;
     }
-    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
-    let written = encoder.write_all(response.body()).and_then(|()| encoder.finish());
-    *response.body_mut() = written.expect("memory takes whatever is written").into();
+    *response.body_mut() = encoding::gzip(response.body());
     response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     response
-}
-
-/// Whether `Accept-Encoding` names gzip with a weight above nothing.
-fn takes_gzip(request: &HeaderMap) -> bool {
-    let values = request.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
-    values.flat_map(|value| value.split(',')).any(|coding| {
-        let (name, parameters) = coding.split_once(';').unwrap_or((coding, ""));
-        let weight = parameters.split(';').find_map(|parameter| parameter.trim().strip_prefix("q="));
-        name.trim().eq_ignore_ascii_case("gzip") && weight.is_none_or(|q| q.parse::<f64>().is_ok_and(|q| q > 0.0))
-    })
 }
 
 /// The components of one resource's document, for tests that ask others about them.
@@ -226,8 +240,16 @@ fn http_date(time: jiff::Timestamp) -> String {
     time.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()
 }
 
-fn v3(paths: Map<String, Value>, schemas: &schemas::Components) -> Value {
-    let components = schemas.referred_to(&paths);
+/// The group and version that a document is of, if it is of one.
+fn group_version(name: &str) -> Option<(&str, &str)> {
+    match name.split('/').collect::<Vec<_>>()[..] {
+        ["api", version] => Some(("", version)),
+        ["apis", group, version] => Some((group, version)),
+        _ => None,
+    }
+}
+
+fn v3(paths: Map<String, Value>, components: Map<String, Value>) -> Value {
     json!({
         "openapi": "3.0.0",
         "info": { "title": "Kubernetes", "version": "unversioned" },

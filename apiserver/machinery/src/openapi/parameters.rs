@@ -22,6 +22,12 @@ const PARAMETERS: &[(&str, &str, &str)] = &[
     ),
     ("force", "boolean", "Takes over fields of other managers. Only for apply requests."),
     ("gracePeriodSeconds", "integer", "The seconds that an object has before it is removed; 0 means at once."),
+    (
+        "ignoreStoreReadErrorWithClusterBreakingPotential",
+        "boolean",
+        "Alpha upstream. Deletes what is stored and does not decode, of which nothing else can be asked; takes the verb \
+         unsafe-delete-ignore-read-errors. What does decode is deleted as without it.",
+    ),
     ("labelSelector", "string", "Restricts the objects to those with such labels."),
     ("limit", "integer", "The most objects that a list returns; metadata.continue then leads to the rest."),
     ("orphanDependents", "boolean", "Deprecated: use propagationPolicy."),
@@ -44,6 +50,7 @@ const PARAMETERS: &[(&str, &str, &str)] = &[
         "Begins a watch with the objects that exist, followed by a bookmark with the annotation \
          k8s.io/initial-events-end.",
     ),
+    ("shardSelector", "string", "Alpha upstream, and without effect: lists and watches are of all objects."),
     ("timeoutSeconds", "integer", "How long a list may take or a watch lasts."),
     ("watch", "boolean", "Streams the changes instead of listing the objects."),
 ];
@@ -58,6 +65,7 @@ pub(super) const LIST: &[&str] = &[
     "resourceVersion",
     "resourceVersionMatch",
     "sendInitialEvents",
+    "shardSelector",
     "timeoutSeconds",
     "watch",
 ];
@@ -66,13 +74,20 @@ pub(super) const WRITE: &[&str] = &["dryRun", "fieldManager", "fieldValidation"]
 /// Parameters of patch and apply.
 pub(super) const PATCH: &[&str] = &["dryRun", "fieldManager", "fieldValidation", "force"];
 /// Parameters of delete.
-pub(super) const DELETE: &[&str] = &["dryRun", "gracePeriodSeconds", "orphanDependents", "propagationPolicy"];
+pub(super) const DELETE: &[&str] = &[
+    "dryRun",
+    "gracePeriodSeconds",
+    "ignoreStoreReadErrorWithClusterBreakingPotential",
+    "orphanDependents",
+    "propagationPolicy",
+];
 /// Parameters of the deletion of a collection.
 pub(super) const DELETE_COLLECTION: &[&str] = &[
     "continue",
     "dryRun",
     "fieldSelector",
     "gracePeriodSeconds",
+    "ignoreStoreReadErrorWithClusterBreakingPotential",
     "labelSelector",
     "limit",
     "orphanDependents",
@@ -80,6 +95,7 @@ pub(super) const DELETE_COLLECTION: &[&str] = &[
     "resourceVersion",
     "resourceVersionMatch",
     "sendInitialEvents",
+    "shardSelector",
     "timeoutSeconds",
 ];
 /// Parameters that every operation has.

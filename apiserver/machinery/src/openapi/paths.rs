@@ -3,7 +3,10 @@
 use serde_json::{Map, Value, json};
 
 use super::{
+    meta,
+    names::{camel_version, capitalized, one, tag},
     parameters::{self, COMMON, DELETE, DELETE_COLLECTION, LIST, PATCH, WRITE},
+    roots,
     schemas::{self, Components},
 };
 use crate::{
@@ -14,7 +17,9 @@ use crate::{
 /// What bodies of requests are said to come in: their own header tells.
 const ANY_MEDIA: &[&str] = &["*/*"];
 /// What answers come in.
-const MEDIA: &[&str] = &["application/json", "application/yaml"];
+pub(super) const MEDIA: &[&str] = &["application/json", "application/yaml"];
+/// What answers come in that are in one form only.
+pub(super) const JSON: &[&str] = &["application/json"];
 /// What lists come in, which may be watches.
 const LIST_MEDIA: &[&str] = &["application/json", "application/json;stream=watch", "application/yaml"];
 
@@ -31,20 +36,11 @@ pub(super) fn paths(definitions: &[&ResourceDefinition], schemas: &Components) -
     let mut paths = Map::new();
     for definition in definitions {
         let root = root(definition);
-        paths.entry(format!("{root}/")).or_insert_with(|| json!({ "get": resource_list(definition) }));
+        let resources = || roots::resource_list(&definition.group, &definition.version);
+        paths.entry(format!("{root}/")).or_insert_with(|| json!({ "get": resources() }));
         add_resource(definition, &root, schemas, &mut paths);
     }
     paths
-}
-
-/// Discovery of the group and version.
-fn resource_list(definition: &ResourceDefinition) -> Value {
-    json!({
-        "tags": [tag(definition)],
-        "description": "get available resources",
-        "operationId": format!("get{}APIResources", camel_tag(definition)),
-        "responses": responses(200, &schemas::meta("APIResourceList")),
-    })
 }
 
 fn add_resource(definition: &ResourceDefinition, root: &str, schemas: &Components, paths: &mut Map<String, Value>) {
@@ -97,13 +93,14 @@ fn add_resource(definition: &ResourceDefinition, root: &str, schemas: &Component
         insert(paths, &format!("{base}/{{name}}/{}", subresource.name), operations, namespaced, true);
     }
     if namespaced {
+        let word = camel_version(&definition.group, &definition.version);
         let all = [operations.operation("list", "get", "").map(|(method, mut operation)| {
-            operation["operationId"] = format!("list{}{kind}ForAllNamespaces", camel_tag(definition)).into();
+            operation["operationId"] = format!("list{word}{kind}ForAllNamespaces").into();
             (method, operation)
         })];
         insert(paths, &format!("{root}/{plural}"), all, false, false);
         let all = [operations.watch("watchlist", "").map(|(method, mut operation)| {
-            operation["operationId"] = format!("watch{}{kind}ListForAllNamespaces", camel_tag(definition)).into();
+            operation["operationId"] = format!("watch{word}{kind}ListForAllNamespaces").into();
             (method, operation)
         })];
         insert(paths, &format!("{root}/watch/{plural}"), all, false, false);
@@ -131,6 +128,7 @@ fn insert<const N: usize>(
     if namespaced {
         common.push(parameters::path("namespace", "The namespace that the objects are in."));
     }
+    common.sort_by(|a, b| a["name"].as_str().cmp(&b["name"].as_str()));
     item.insert("parameters".to_owned(), common.into());
     paths.insert(path.to_owned(), item.into());
 }
@@ -150,28 +148,6 @@ fn shared_parameters(item: &mut Map<String, Value>) -> Vec<Value> {
         }
     }
     shared
-}
-
-fn tag(definition: &ResourceDefinition) -> String {
-    let group = camel_group(definition);
-    let mut chars = group.chars();
-    let lower = chars.next().map_or_else(String::new, |first| first.to_lowercase().chain(chars).collect());
-    format!("{lower}_{}", definition.version)
-}
-
-fn camel_tag(definition: &ResourceDefinition) -> String {
-    format!("{}{}", camel_group(definition), capitalized(&definition.version))
-}
-
-/// The group in one word, without the end that all of Kubernetes' own groups have.
-fn camel_group(definition: &ResourceDefinition) -> String {
-    let group = if definition.group.is_empty() { "core" } else { &definition.group };
-    group.strip_suffix(".k8s.io").unwrap_or(group).split(['.', '-']).map(capitalized).collect()
-}
-
-fn capitalized(text: &str) -> String {
-    let mut chars = text.chars();
-    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
 /// Makes the operations of one resource.
@@ -195,11 +171,15 @@ impl Operations<'_> {
                 format!("list or watch objects of kind {kind}"),
                 LIST,
                 None,
-                responses_in(200, self.list, LIST_MEDIA),
+                responses(200, self.list, LIST_MEDIA),
             ),
-            "create" => {
-                ("post", format!("create a {kind}"), WRITE, Some((self.one, ANY_MEDIA)), self.written(&[200, 201, 202]))
-            }
+            "create" => (
+                "post",
+                format!("create {}", one(kind)),
+                WRITE,
+                Some((self.one, ANY_MEDIA)),
+                self.written(&[200, 201, 202]),
+            ),
             "update" => (
                 "put",
                 format!("replace the {}", self.thing(subresource)),
@@ -208,7 +188,7 @@ impl Operations<'_> {
                 self.written(&[200, 201]),
             ),
             "patch" => {
-                let patch = schemas::meta("Patch");
+                let patch = meta::reference("Patch");
                 let operation = self.build(
                     ("patch", "patch", subresource),
                     format!("partially update the {}", self.thing(subresource)),
@@ -218,12 +198,14 @@ impl Operations<'_> {
                 );
                 return Some((method, operation));
             }
-            "delete" => return Some((method, self.deletion("delete", format!("delete a {kind}"), DELETE))),
+            "delete" => return Some((method, self.deletion("delete", format!("delete {}", one(kind)), DELETE))),
             "deletecollection" => {
                 let description = format!("delete collection of {kind}");
                 return Some((method, self.deletion("deletecollection", description, DELETE_COLLECTION)));
             }
-            _ => ("get", format!("read the {}", self.thing(subresource)), &[][..], None, responses(200, self.one)),
+            _ => {
+                ("get", format!("read the {}", self.thing(subresource)), &[][..], None, responses(200, self.one, MEDIA))
+            }
         };
         Some((method, self.build((verb, action, subresource), description, query, body, answers)))
     }
@@ -242,7 +224,7 @@ impl Operations<'_> {
                  'fieldSelector' parameter."
             ),
         };
-        let answers = responses_in(200, &schemas::meta("WatchEvent"), LIST_MEDIA);
+        let answers = responses(200, &meta::reference("WatchEvent"), LIST_MEDIA);
         let mut operation = self.build(("watch", action, ""), description, LIST, None, answers);
         if let Some(id) = operation["operationId"].as_str() {
             operation["operationId"] = format!("{id}{suffix}").into();
@@ -262,7 +244,7 @@ impl Operations<'_> {
     fn written(&self, codes: &[u16]) -> Value {
         let mut answers = Map::new();
         for code in codes {
-            if let Value::Object(answer) = responses(*code, self.one) {
+            if let Value::Object(answer) = responses(*code, self.one, MEDIA) {
                 answers.extend(answer);
             }
         }
@@ -270,13 +252,13 @@ impl Operations<'_> {
     }
 
     fn deletion(&self, action: &str, description: String, query: &[&str]) -> Value {
-        let options = schemas::meta("DeleteOptions");
-        let mut answers = responses(200, &schemas::meta("Status"));
+        let (options, status) = (meta::reference("DeleteOptions"), meta::reference("Status"));
+        let mut answers = responses(200, &status, MEDIA);
         if action == "delete" {
-            answers["202"] = responses(202, &schemas::meta("Status"))["202"].take();
+            answers["202"] = responses(202, &status, MEDIA)["202"].take();
         }
         let mut operation = self.build((action, action, ""), description, query, Some((&options, ANY_MEDIA)), answers);
-        operation["requestBody"]["required"] = false.into();
+        may_be_left_out(&mut operation);
         operation
     }
 
@@ -297,12 +279,10 @@ impl Operations<'_> {
             subresource.description.to_owned(),
             &[],
             with_body,
-            responses(code, &body),
+            responses(code, &body, MEDIA),
         );
         operation["x-kubernetes-group-version-kind"] = schemas::gvk(group, version, kind);
-        if let Some(body) = operation.get_mut("requestBody") {
-            body["required"] = false.into();
-        }
+        may_be_left_out(&mut operation);
         operation
     }
 
@@ -325,11 +305,11 @@ impl Operations<'_> {
         // The one word that goes around the group.
         let (word, collection) = if verb == "deletecollection" { ("delete", "Collection") } else { (word, "") };
         let mut operation = json!({
-            "tags": [tag(self.definition)],
+            "tags": [tag(group, version)],
             "description": description,
             "operationId": format!(
                 "{word}{}{collection}{namespaced}{kind}{}",
-                camel_tag(self.definition),
+                camel_version(group, version),
                 capitalized(subresource)
             ),
             "responses": answers,
@@ -346,22 +326,23 @@ impl Operations<'_> {
     }
 }
 
+/// Says of the body of an operation, if it has one, that it may be left out, which is to say nothing.
+fn may_be_left_out(operation: &mut Value) {
+    if let Some(Value::Object(body)) = operation.get_mut("requestBody") {
+        body.remove("required");
+    }
+}
+
 fn content(schema: &Value, media: &[&str]) -> Value {
     Value::Object(media.iter().map(|media| ((*media).to_owned(), json!({ "schema": schema }))).collect())
 }
 
-fn responses(code: u16, schema: &Value) -> Value {
-    responses_in(code, schema, MEDIA)
-}
-
-fn responses_in(code: u16, schema: &Value, media: &[&str]) -> Value {
+/// An answer with a body, under its code.
+pub(super) fn responses(code: u16, schema: &Value, media: &[&str]) -> Value {
     let description = match code {
         201 => "Created",
         202 => "Accepted",
         _ => "OK",
     };
-    json!({
-        code.to_string(): { "description": description, "content": content(schema, media) },
-        "401": { "description": "Unauthorized" },
-    })
+    json!({ code.to_string(): { "description": description, "content": content(schema, media) } })
 }

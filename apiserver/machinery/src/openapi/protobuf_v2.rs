@@ -22,7 +22,35 @@ pub(super) fn encode(swagger: &Value) -> Vec<u8> {
     }
     document.message(8, paths);
     document.message(9, schemas(&swagger["definitions"]));
+    let mut shared = Message::default();
+    for (name, parameter) in entries(&swagger["parameters"]) {
+        shared.message(1, named(name, one_parameter(parameter)));
+    }
+    document.message(10, shared);
+    for required in swagger["security"].as_array().into_iter().flatten() {
+        let mut message = Message::default();
+        for (name, scopes) in entries(required) {
+            let mut texts = Message::default();
+            texts.texts(1, scopes);
+            message.message(1, named(name, texts));
+        }
+        document.message(12, message);
+    }
+    let mut definitions = Message::default();
+    for (name, definition) in entries(&swagger["securityDefinitions"]) {
+        definitions.message(1, named(name, api_key(definition)));
+    }
+    document.message(13, definitions);
     document.0
+}
+
+/// A definition of security that is a key in a header, the only one that there is here.
+fn api_key(definition: &Value) -> Message {
+    let mut key = Message::default();
+    for (field, name) in [(1, "type"), (2, "name"), (3, "in"), (4, "description")] {
+        key.text(field, &definition[name]);
+    }
+    only(2, key)
 }
 
 fn path_item(item: &Value) -> Message {
@@ -54,13 +82,22 @@ fn operation(operation: &Value) -> Message {
         responses.message(1, named(code, only(1, response)));
     }
     message.message(9, responses);
+    message.texts(10, &operation["schemes"]);
     message.extensions(13, operation);
     message
 }
 
 fn parameters(message: &mut Message, field: u64, list: &Value) {
     for parameter in list.as_array().into_iter().flatten() {
-        message.message(field, only(1, one_parameter(parameter)));
+        let item = match &parameter["$ref"] {
+            Value::Null => only(1, one_parameter(parameter)),
+            target => {
+                let mut reference = Message::default();
+                reference.text(1, target);
+                only(2, reference)
+            }
+        };
+        message.message(field, item);
     }
 }
 
@@ -158,9 +195,13 @@ mod tests {
                 "operationId": "g",
                 "parameters": [{ "in": "query", "name": "q", "type": "string" }],
                 "responses": { "200": { "description": "OK" } },
+                "schemes": ["https"],
                 "x-kubernetes-action": "get",
-            } } },
+            }, "parameters": [{ "$ref": "#/p" }] } },
             "definitions": { "A": { "type": "object", "properties": { "b": { "$ref": "#/definitions/B" } } } },
+            "parameters": { "p": { "in": "query", "name": "q", "type": "string" } },
+            "securityDefinitions": { "T": { "type": "apiKey", "name": "n", "in": "header", "description": "d" } },
+            "security": [{ "T": [] }],
         });
         let query = b"\x12\x05query\x22\x01q\x32\x06string";
         let parameter = [b"\x42\x18\x0a\x16\x12\x14\x1a\x12".as_slice(), query].concat();
@@ -175,6 +216,14 @@ mod tests {
         assert!(has(b"\x0a\x13x-kubernetes-action\x12\x08\x12\x06\"get\"\n"));
         assert!(has(b"\x0a\x01A\x12"));
         assert!(has(b"\xb2\x01\x08\x0a\x06object"));
-        assert!(encoded.ends_with(b"\x0a\x01b\x12\x11\x0a\x0f#/definitions/B"));
+        assert!(has(b"\x0a\x01b\x12\x11\x0a\x0f#/definitions/B"));
+        assert!(has(b"\x52\x05https"));
+        assert!(has(b"\x4a\x07\x12\x05\x0a\x03#/p"), "a reference to a parameter");
+        let shared = [b"\x52\x1d\x0a\x1b\x0a\x01p\x12\x16\x12\x14\x1a\x12".as_slice(), query].concat();
+        assert!(has(&shared), "the parameter");
+        assert!(has(b"\x62\x07\x0a\x05\x0a\x01T\x12\x00"), "what is required");
+        let key = b"\x0a\x06apiKey\x12\x01n\x1a\x06header\x22\x01d";
+        let definition = [b"\x6a\x1f\x0a\x1d\x0a\x01T\x12\x18\x12\x16".as_slice(), key].concat();
+        assert!(encoded.ends_with(&definition));
     }
 }

@@ -2,17 +2,15 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, LazyLock},
+    sync::Arc,
 };
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1;
-use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
+use super::{dialect::convert, meta};
 use crate::{definition::ResourceDefinition, registry::scale_definition};
 
 const PREFIX: &str = "#/components/schemas/";
-const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
 
 /// Schemas by name, such as `dev.stoa.config.v1alpha1.Stack`.
 pub(super) struct Components(BTreeMap<String, Value>);
@@ -54,11 +52,6 @@ pub(super) fn reference(name: &str) -> Value {
     json!({ "$ref": format!("{PREFIX}{name}") })
 }
 
-/// A reference to one of the components that all groups share, such as `Status`.
-pub(super) fn meta(kind: &str) -> Value {
-    reference(&format!("{META}{kind}"))
-}
-
 /// A kind's name among the components: the group turned round, so that it begins with its domain.
 pub(super) fn name(group: &str, version: &str, kind: &str) -> String {
     let reversed = match group {
@@ -71,7 +64,7 @@ pub(super) fn name(group: &str, version: &str, kind: &str) -> String {
 
 /// All components of these resources.
 pub(super) fn components(definitions: &[Arc<ResourceDefinition>]) -> Components {
-    let mut components = shared(definitions);
+    let mut components = meta::components(definitions);
     for definition in definitions {
         add_kind(definition, &mut components);
         if let Some(scale) = scale_definition(definition) {
@@ -79,84 +72,6 @@ pub(super) fn components(definitions: &[Arc<ResourceDefinition>]) -> Components 
         }
     }
     Components(components)
-}
-
-/// The schema of `ObjectMeta` with all it refers to, and with what merging has to know of it.
-pub(crate) fn object_meta() -> &'static Value {
-    static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
-        let mut schema = meta("ObjectMeta");
-        schema["components"] = json!({ "schemas": meta_components() });
-        schema
-    });
-    &SCHEMA
-}
-
-/// `ObjectMeta`, `Status` and the like, from the types' own descriptions.
-fn meta_components() -> &'static BTreeMap<String, Value> {
-    static COMPONENTS: LazyLock<BTreeMap<String, Value>> = LazyLock::new(describe_meta);
-    &COMPONENTS
-}
-
-fn describe_meta() -> BTreeMap<String, Value> {
-    let mut generator = SchemaSettings::openapi3().into_generator();
-    fn add<T: JsonSchema>(generator: &mut SchemaGenerator) {
-        generator.subschema_for::<T>();
-    }
-    add::<v1::APIResourceList>(&mut generator);
-    add::<v1::DeleteOptions>(&mut generator);
-    add::<v1::ListMeta>(&mut generator);
-    add::<v1::ObjectMeta>(&mut generator);
-    add::<v1::Patch>(&mut generator);
-    add::<v1::Status>(&mut generator);
-    add::<v1::WatchEvent<()>>(&mut generator);
-    let mut components: BTreeMap<String, Value> = generator.take_definitions(true).into_iter().collect();
-    for (pointer, extensions) in [
-        (
-            "ObjectMeta/properties/finalizers",
-            json!({ "x-kubernetes-list-type": "set", "x-kubernetes-patch-strategy": "merge" }),
-        ),
-        ("ObjectMeta/properties/managedFields", json!({ "x-kubernetes-list-type": "atomic" })),
-        (
-            "ObjectMeta/properties/ownerReferences",
-            json!({
-                "x-kubernetes-list-type": "map",
-                "x-kubernetes-list-map-keys": ["uid"],
-                "x-kubernetes-patch-strategy": "merge",
-                "x-kubernetes-patch-merge-key": "uid",
-            }),
-        ),
-        ("OwnerReference", json!({ "x-kubernetes-map-type": "atomic" })),
-        ("DeleteOptions/properties/dryRun", json!({ "x-kubernetes-list-type": "atomic" })),
-        ("StatusDetails/properties/causes", json!({ "x-kubernetes-list-type": "atomic" })),
-    ] {
-        let (kind, rest) = pointer.split_at(pointer.find('/').unwrap_or(pointer.len()));
-        let schema = components.get_mut(&format!("{META}{kind}")).and_then(|schema| schema.pointer_mut(rest));
-        if let (Some(Value::Object(schema)), Value::Object(extensions)) = (schema, extensions) {
-            schema.extend(extensions);
-        }
-    }
-    components
-}
-
-/// The components that are the same for every resource.
-fn shared(definitions: &[Arc<ResourceDefinition>]) -> BTreeMap<String, Value> {
-    let mut components = meta_components().clone();
-    let mut versions: BTreeSet<(&str, &str)> =
-        definitions.iter().map(|d| (d.group.as_str(), d.version.as_str())).collect();
-    versions.insert(("", "v1"));
-    for kind in ["DeleteOptions", "WatchEvent"] {
-        let kinds: Vec<Value> = versions.iter().map(|(group, version)| gvk(group, version, kind)).collect();
-        tag(&mut components, kind, kinds);
-    }
-    tag(&mut components, "APIResourceList", vec![gvk("", "v1", "APIResourceList")]);
-    tag(&mut components, "Status", vec![gvk("", "v1", "Status")]);
-    components
-}
-
-fn tag(components: &mut BTreeMap<String, Value>, kind: &str, kinds: Vec<Value>) {
-    if let Some(schema) = components.get_mut(&format!("{META}{kind}")) {
-        schema["x-kubernetes-group-version-kind"] = kinds.into();
-    }
 }
 
 /// As in `x-kubernetes-group-version-kind`.
@@ -197,8 +112,13 @@ fn add_kind(definition: &ResourceDefinition, components: &mut BTreeMap<String, V
         "Standard object's metadata. More info: \
          https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata",
     );
-    if let Some(required) = schema.get_mut("required").and_then(Value::as_array_mut) {
+    if let Value::Object(schema) = &mut schema
+        && let Some(required) = schema.get_mut("required").and_then(Value::as_array_mut)
+    {
         required.retain(|field| field != "metadata");
+        if required.is_empty() {
+            schema.remove("required");
+        }
     }
     schema["x-kubernetes-group-version-kind"] = json!([gvk(group, version, kind)]);
 
@@ -227,7 +147,7 @@ fn add_kind(definition: &ResourceDefinition, components: &mut BTreeMap<String, V
 /// Makes a property of a kind a component of its own, so that it has a name: `StackSpec`.
 fn move_out(schema: &mut Value, field: &str, name: &str, description: &str, components: &mut BTreeMap<String, Value>) {
     let Some(property) = schema["properties"].get_mut(field) else { return };
-    if property.get("properties").is_none() || components.contains_key(name) {
+    if !is_struct(property) || components.contains_key(name) {
         return;
     }
     let mut moved = property.take();
@@ -235,15 +155,21 @@ fn move_out(schema: &mut Value, field: &str, name: &str, description: &str, comp
     // field, but only the one beside the reference when asked for the kind.
     let left = json!({ "description": description, "allOf": [reference(name)], "default": {} });
     if let Value::Object(moved) = &mut moved {
-        moved.remove("nullable");
         moved.remove("default");
     }
     *property = left;
     components.insert(name.to_owned(), moved);
 }
 
+/// Whether a schema is of fields that are known, if of none yet, rather than of any.
+fn is_struct(schema: &Value) -> bool {
+    let is_open =
+        ["additionalProperties", "x-kubernetes-preserve-unknown-fields"].iter().any(|name| schema.get(name).is_some());
+    schema.get("properties").is_some() || (text(schema, "type") == "object" && !is_open)
+}
+
 fn object_field(kind: &str, description: &str) -> Value {
-    json!({ "description": description, "allOf": [meta(kind)], "default": {} })
+    json!({ "description": description, "allOf": [meta::reference(kind)], "default": {} })
 }
 
 fn type_meta() -> [(&'static str, Value); 2] {
@@ -257,78 +183,4 @@ fn type_meta() -> [(&'static str, Value); 2] {
 
 fn text<'a>(schema: &'a Value, field: &str) -> &'a str {
     schema.get(field).and_then(Value::as_str).unwrap_or("")
-}
-
-/// A schema in OpenAPI 3.0's dialect: references to components and with nothing beside them,
-/// one type, `nullable` and `enum` for what JSON Schema says with null types and `const`.
-fn convert(schema: &Value) -> Value {
-    let Some(schema) = schema.as_object() else { return json!({}) };
-    let mut out = Map::new();
-    for (key, value) in schema {
-        match key.as_str() {
-            "$schema" | "$id" | "$defs" | "definitions" | "title" | "examples" => {}
-            "default" if value.is_null() => {}
-            "const" => drop(out.insert("enum".to_owned(), json!([value]))),
-            "properties" | "patternProperties" => drop(out.insert(key.clone(), convert_each(value))),
-            "items" | "not" => drop(out.insert(key.clone(), convert(value))),
-            "additionalProperties" if value.is_object() => drop(out.insert(key.clone(), convert(value))),
-            "allOf" | "anyOf" | "oneOf" => convert_alternatives(key, value, &mut out),
-            "type" => convert_type(value, &mut out),
-            "exclusiveMinimum" | "exclusiveMaximum" if value.is_number() => {
-                out.insert(key.replace("exclusiveM", "m"), value.clone());
-                out.insert(key.clone(), true.into());
-            }
-            _ => drop(out.insert(key.clone(), value.clone())),
-        }
-    }
-    if let Some(Value::String(target)) = out.remove("$ref") {
-        let target = reference(target.rsplit('/').next().unwrap_or_default());
-        if out.is_empty() {
-            return target;
-        }
-        out.insert("allOf".to_owned(), json!([target]));
-    }
-    Value::Object(out)
-}
-
-fn convert_each(properties: &Value) -> Value {
-    let each = properties.as_object().into_iter().flatten();
-    Value::Object(each.map(|(name, schema)| (name.clone(), convert(schema))).collect())
-}
-
-fn convert_type(types: &Value, out: &mut Map<String, Value>) {
-    let Some(names) = types.as_array() else {
-        out.insert("type".to_owned(), types.clone());
-        return;
-    };
-    let (null, others): (Vec<&Value>, Vec<&Value>) = names.iter().partition(|name| *name == "null");
-    if !null.is_empty() {
-        out.insert("nullable".to_owned(), true.into());
-    }
-    if let [only] = others[..] {
-        out.insert("type".to_owned(), only.clone());
-    }
-}
-
-/// Alternatives of which one is null are one nullable schema.
-fn convert_alternatives(key: &str, alternatives: &Value, out: &mut Map<String, Value>) {
-    let is_null = |schema: &&Value| schema["type"] == "null" || schema["enum"] == json!([null]);
-    let all: Vec<&Value> = alternatives.as_array().into_iter().flatten().collect();
-    let others: Vec<&Value> = all.iter().copied().filter(|schema| !is_null(schema)).collect();
-    if others.len() < all.len() {
-        out.insert("nullable".to_owned(), true.into());
-    }
-    match (convert_all(&others).as_slice(), others.len() < all.len()) {
-        ([only], true) if only.get("$ref").is_some() => drop(out.insert("allOf".to_owned(), json!([only]))),
-        ([Value::Object(only)], true) => {
-            for (name, value) in only {
-                out.entry(name.clone()).or_insert_with(|| value.clone());
-            }
-        }
-        (others, _) => drop(out.insert(key.to_owned(), others.into())),
-    }
-}
-
-fn convert_all(schemas: &[&Value]) -> Vec<Value> {
-    schemas.iter().map(|schema| convert(schema)).collect()
 }

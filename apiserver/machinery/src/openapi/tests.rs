@@ -15,7 +15,7 @@ fn get_from(openapi: &OpenApi, target: &str, accept: &str, tag: &str) -> Respons
         }
     }
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    openapi.respond(path, query, &headers).unwrap()
+    openapi.respond(&Method::GET, path, query, &headers).unwrap()
 }
 
 fn openapi() -> OpenApi {
@@ -31,7 +31,9 @@ fn the_index_leads_to_documents_that_never_change() {
     let openapi = openapi();
     let index: Value = serde_json::from_slice(get_from(&openapi, "/openapi/v3", "", "").body()).unwrap();
     let names: Vec<&String> = index["paths"].as_object().unwrap().keys().collect();
-    assert_eq!(names, ["api/v1", "apis/test.example/v1", "apis/test.example/v1beta1"]);
+    let expected =
+        ["api", "api/v1", "apis", "apis/test.example", "apis/test.example/v1", "apis/test.example/v1beta1", "version"];
+    assert_eq!(names, expected);
     let url = index["paths"]["apis/test.example/v1"]["serverRelativeURL"].as_str().unwrap();
     let response = get_from(&openapi, url, "application/json", "");
     assert_eq!(response.status(), StatusCode::OK);
@@ -72,7 +74,7 @@ fn protobuf_is_spoken() {
     let v3 = spoken("/openapi/v3/apis/test.example/v1", "v3", b"\x0a\x053.0.0");
     assert_eq!(get_from(&openapi, "/openapi/v2", &v3, "").status(), StatusCode::NOT_ACCEPTABLE);
     assert_eq!(get_from(&openapi, "/openapi/v3/api/v1", &v2, "").status(), StatusCode::NOT_ACCEPTABLE);
-    assert!(openapi.respond("/openapi", "", &HeaderMap::new()).is_none());
+    assert!(openapi.respond(&Method::GET, "/openapi", "", &HeaderMap::new()).is_none());
 }
 
 #[test]
@@ -81,7 +83,7 @@ fn v2_is_compressed_for_those_who_take_it() {
     let get = |path: &str, coding: &str| {
         let mut headers = HeaderMap::new();
         headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_str(coding).unwrap());
-        openapi.respond(path, "", &headers).unwrap()
+        openapi.respond(&Method::GET, path, "", &headers).unwrap()
     };
     let plain = get("/openapi/v2", "gzip;q=0, deflate");
     assert!(!plain.headers().contains_key(header::CONTENT_ENCODING));
@@ -163,9 +165,13 @@ fn references_lead_somewhere() {
     }
     for target in [
         "/openapi/v2",
+        "/openapi/v3/api",
         "/openapi/v3/api/v1",
+        "/openapi/v3/apis",
+        "/openapi/v3/apis/test.example",
         "/openapi/v3/apis/test.example/v1",
         "/openapi/v3/apis/test.example/v1beta1",
+        "/openapi/v3/version",
     ] {
         let document = document(target);
         let mut found = BTreeSet::new();
@@ -206,4 +212,37 @@ fn core_kinds_keep_their_names() {
         namespace["x-kubernetes-group-version-kind"],
         json!([{ "group": "", "version": "v1", "kind": "Namespace" }])
     );
+}
+
+/// Kinds that every group has are in a group's own document of this group and core alone, and in v2 of all.
+#[test]
+fn options_are_of_the_group_that_a_document_is_about() {
+    let groups = |schemas: &Value| -> Vec<String> {
+        let kinds = &schemas["io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"]["x-kubernetes-group-version-kind"];
+        let kinds = kinds.as_array().unwrap().iter();
+        kinds.map(|is| format!("{}/{}", is["group"].as_str().unwrap(), is["version"].as_str().unwrap())).collect()
+    };
+    let v3 = document("/openapi/v3/apis/test.example/v1");
+    assert_eq!(groups(&v3["components"]["schemas"]), ["/v1", "test.example/v1"]);
+    let v2 = document("/openapi/v2");
+    assert_eq!(groups(&v2["definitions"]), ["/v1", "test.example/v1", "test.example/v1beta1"]);
+}
+
+#[test]
+fn discovery_and_the_version_are_described() {
+    let operation = |name: &str| {
+        let document = document(&format!("/openapi/v3/{name}"));
+        document["paths"][format!("/{name}/")]["get"].clone()
+    };
+    for (name, tag, id, answer) in [
+        ("version", "version", "getCodeVersion", "io.k8s.apimachinery.pkg.version.Info"),
+        ("apis", "apis", "getAPIVersions", "io.k8s.apimachinery.pkg.apis.meta.v1.APIGroupList"),
+        ("apis/test.example", "testExample", "getTestExampleAPIGroup", "io.k8s.apimachinery.pkg.apis.meta.v1.APIGroup"),
+        ("api", "core", "getCoreAPIVersions", "io.k8s.apimachinery.pkg.apis.meta.v1.APIVersions"),
+    ] {
+        let operation = operation(name);
+        assert_eq!((&operation["tags"], &operation["operationId"]), (&json!([tag]), &json!(id)));
+        let schema = &operation["responses"]["200"]["content"]["application/json"]["schema"];
+        assert_eq!(schema["$ref"], format!("#/components/schemas/{answer}"));
+    }
 }
