@@ -1,16 +1,21 @@
 //! What a resource looks like: names, scope, schema, columns, selectable fields, subresources.
 //!
-//! Start at [`ResourceDefinition::of`], or at [`ResourceDefinition::from_crd`] for types that derive
-//! `kube::CustomResource`: both take everything that a Rust type knows. The builder methods add the rest.
+//! Start at [`ResourceDefinition::of`], which takes everything that a type with kube's derive `CustomResource` knows, names,
+//! columns and subresources too. The builder methods add the rest.
 
 use std::{any::TypeId, sync::Arc};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceColumnDefinition, CustomResourceDefinition,
+};
+use kube::CustomResourceExt;
 use schemars::JsonSchema;
 use serde_json::Value;
 
+pub use crate::json_path::{InvalidPath, JsonPath};
 use crate::{object::Object, registry::CreateHandler, request::RequestContext, status::ApiError};
 
 /// Whether objects live in namespaces.
@@ -29,6 +34,9 @@ pub enum Cell {
     Path(&'static [&'static str]),
     /// The time since the RFC 3339 timestamp at a path, as kubectl prints ages (`5d3h`).
     Age(&'static [&'static str]),
+    /// The first value at a path, as far as it is of the column's type; of a `date` the time since then. This is the cell
+    /// of a custom resource's column.
+    JsonPath(&'static JsonPath),
     /// Whatever the function finds.
     Compute(fn(&Object) -> Value),
 }
@@ -38,6 +46,7 @@ impl std::fmt::Debug for Cell {
         match self {
             Self::Path(path) => f.debug_tuple("Path").field(path).finish(),
             Self::Age(path) => f.debug_tuple("Age").field(path).finish(),
+            Self::JsonPath(path) => f.debug_tuple("JsonPath").field(path).finish(),
             Self::Compute(_) => f.write_str("Compute"),
         }
     }
@@ -50,6 +59,8 @@ pub struct Column {
     pub name: &'static str,
     /// `string`, `integer`, `boolean`, `number` or `date`.
     pub kind: &'static str,
+    /// What OpenAPI calls the type more closely, such as `int32`, or empty.
+    pub format: &'static str,
     /// What it shows.
     pub description: &'static str,
     /// 0 is always shown, more only with `-o wide`.
@@ -61,7 +72,7 @@ pub struct Column {
 impl Column {
     /// A string column that is always shown.
     pub const fn new(name: &'static str, cell: Cell, description: &'static str) -> Self {
-        Self { name, kind: "string", description, priority: 0, cell }
+        Self { name, kind: "string", format: "", description, priority: 0, cell }
     }
 
     /// The same column, shown only with `-o wide`.
@@ -212,9 +223,19 @@ pub struct ResourceDefinition {
 pub const ALL_VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
 impl ResourceDefinition {
-    /// The definition of a Rust type: its names from [`kube::Resource`], its schema from [`JsonSchema`]. No status
-    /// subresource, no short names, and the age as the only column.
-    pub fn of<K>() -> Self
+    /// The definition of a type with the derive [`kube::CustomResource`], which says all of it: see
+    /// [`from_crd`](Self::from_crd).
+    ///
+    /// # Panics
+    ///
+    /// As [`from_crd`](Self::from_crd).
+    pub fn of<K: CustomResourceExt>() -> Self {
+        Self::from_crd(&K::crd())
+    }
+
+    /// The definition of a type of Kubernetes' own, such as those of `k8s_openapi`: its names from [`kube::Resource`], its
+    /// schema from [`JsonSchema`]. No status subresource, no short names, and the age as the only column.
+    pub fn built_in<K>() -> Self
     where
         K: kube::Resource<DynamicType = ()> + JsonSchema,
         K::Scope: 'static,
@@ -245,15 +266,16 @@ impl ResourceDefinition {
         }
     }
 
-    /// The definition of a type whose derives describe it, from the definition that
-    /// `kube::CustomResourceExt::crd()` makes.
+    /// The definition that a CustomResourceDefinition has: names, schema, columns, selectable fields, `status` and `scale`
+    /// of its first version. Without columns there is the age.
+    ///
+    /// What it says of columns and fields is kept until the process ends, since a kind is defined once.
     ///
     /// # Panics
     ///
-    /// When the definition has no version or no schema, which `kube`'s derive never makes.
-    pub fn from_crd(
-        crd: &k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-    ) -> Self {
+    /// When there is no version or no schema, which kube's derive never makes; when the path of a column is not a
+    /// [`JsonPath`], or that of a selectable field has more than keys.
+    pub fn from_crd(crd: &CustomResourceDefinition) -> Self {
         let spec = &crd.spec;
         let version = spec.versions.first().expect("a derived definition has one version");
         let schema = version
@@ -261,6 +283,11 @@ impl ResourceDefinition {
             .as_ref()
             .and_then(|s| s.open_api_v3_schema.as_ref())
             .expect("a derived definition has a schema");
+        let mut columns: Vec<Column> = version.additional_printer_columns.iter().flatten().map(column).collect();
+        if columns.is_empty() {
+            columns.push(Column::age());
+        }
+        let fields = version.selectable_fields.iter().flatten().map(|field| selectable_field(&field.json_path));
         Self {
             group: spec.group.clone(),
             version: version.name.clone(),
@@ -271,8 +298,8 @@ impl ResourceDefinition {
             categories: spec.names.categories.clone().unwrap_or_default(),
             scope: if spec.scope == "Namespaced" { Scope::Namespaced } else { Scope::Cluster },
             schema: Arc::new(with_patch_strategies(serde_json::to_value(schema).expect("a schema serializes"))),
-            columns: vec![Column::age()],
-            selectable_fields: Vec::new(),
+            columns,
+            selectable_fields: fields.collect(),
             has_status: version.subresources.as_ref().is_some_and(|s| s.status.is_some()),
             scale: version.subresources.as_ref().and_then(|s| s.scale.as_ref()).map(|scale| ScalePaths {
                 spec_replicas: keys(&scale.spec_replicas_path),
@@ -348,6 +375,36 @@ impl ResourceDefinition {
     }
 }
 
+/// A column as a custom resource declares it.
+fn column(declared: &CustomResourceColumnDefinition) -> Column {
+    let path = JsonPath::parse(&declared.json_path).unwrap_or_else(|error| panic!("column {}: {error}", declared.name));
+    let description = declared.description.clone().filter(|text| !text.is_empty()).unwrap_or_else(|| {
+        // Upstream's words.
+        format!("Custom resource definition column (in JSONPath format): {}", declared.json_path)
+    });
+    Column {
+        name: kept(&declared.name),
+        kind: kept(&declared.type_),
+        format: kept(declared.format.as_deref().unwrap_or_default()),
+        description: kept(&description),
+        priority: declared.priority.unwrap_or_default(),
+        cell: Cell::JsonPath(Box::leak(Box::new(path))),
+    }
+}
+
+/// A field as a custom resource declares it, by a path such as `.spec.port`.
+fn selectable_field(path: &str) -> SelectableField {
+    let parsed = JsonPath::parse(path).unwrap_or_else(|error| panic!("selectable field: {error}"));
+    let keys = parsed.keys().unwrap_or_else(|| panic!("selectable field: {path:?} has more than keys"));
+    let keys: Vec<&str> = keys.into_iter().map(kept).collect();
+    SelectableField { name: kept(path.trim_start_matches('.')), path: Vec::leak(keys) }
+}
+
+/// A text that lasts as long as the process, as definitions do.
+fn kept(text: &str) -> &'static str {
+    Box::leak(Box::from(text))
+}
+
 /// The keys of a path such as `.spec.replicas`.
 fn keys(path: &str) -> Vec<String> {
     path.trim_start_matches('.').split('.').map(str::to_owned).collect()
@@ -376,4 +433,73 @@ fn with_patch_strategies(mut schema: Value) -> Value {
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
     schema
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::CustomResource;
+    use serde::{Deserialize, Serialize};
+    use serde_json::json;
+
+    use super::*;
+
+    #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+    #[kube(group = "fleet.example.com", version = "v1", kind = "Trawler", namespaced, status = "TrawlerStatus")]
+    #[kube(shortname = "tr", category = "fleet", selectable = ".spec.port")]
+    #[kube(printcolumn(name = "Port", type_ = "string", json_path = ".spec.port"))]
+    #[kube(printcolumn(
+        name = "Ready",
+        type_ = "boolean",
+        json_path = r#".status.conditions[?(@.type=="Ready")].status"#,
+        description = "Whether it may leave.",
+        priority = 1
+    ))]
+    #[kube(scale(spec_replicas_path = ".spec.nets", status_replicas_path = ".status.nets"))]
+    struct TrawlerSpec {
+        port: String,
+        nets: i32,
+    }
+
+    #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+    struct TrawlerStatus {
+        nets: i32,
+    }
+
+    #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+    #[kube(group = "fleet.example.com", version = "v1", kind = "Harbour", plural = "harbours", no_spec)]
+    struct HarbourSpec {
+        berths: i32,
+    }
+
+    #[test]
+    fn a_derived_type_says_all_of_its_definition() {
+        let trawlers = ResourceDefinition::of::<Trawler>();
+        assert_eq!(
+            (trawlers.api_version().as_str(), trawlers.plural.as_str(), trawlers.scope, trawlers.has_status),
+            ("fleet.example.com/v1", "trawlers", Scope::Namespaced, true)
+        );
+        assert_eq!((trawlers.short_names, trawlers.categories), (vec!["tr".to_owned()], vec!["fleet".to_owned()]));
+        assert_eq!(trawlers.scale.unwrap().spec_replicas, ["spec", "nets"]);
+        let [field] = &trawlers.selectable_fields[..] else { panic!("one field is declared") };
+        assert_eq!((field.name, field.path), ("spec.port", &["spec", "port"][..]));
+        let columns: Vec<_> = trawlers.columns.iter().map(|c| (c.name, c.kind, c.description, c.priority)).collect();
+        let undescribed = "Custom resource definition column (in JSONPath format): .spec.port";
+        assert_eq!(columns, [("Port", "string", undescribed, 0), ("Ready", "boolean", "Whether it may leave.", 1)]);
+    }
+
+    #[test]
+    fn a_derived_type_without_a_spec_and_columns_has_its_fields_and_an_age() {
+        let harbours = ResourceDefinition::of::<Harbour>();
+        assert_eq!((harbours.scope, harbours.has_status), (Scope::Cluster, false));
+        assert_eq!(harbours.schema["properties"]["berths"]["type"], json!("integer"));
+        assert_eq!(harbours.columns.iter().map(|column| column.name).collect::<Vec<_>>(), ["Age"]);
+    }
+
+    #[test]
+    #[should_panic(expected = "column Port: \"$.spec.port\" is no path")]
+    fn a_column_without_a_path_is_found_when_it_is_defined() {
+        let mut crd = Trawler::crd();
+        crd.spec.versions[0].additional_printer_columns.as_mut().unwrap()[0].json_path = "$.spec.port".to_owned();
+        ResourceDefinition::from_crd(&crd);
+    }
 }

@@ -1,0 +1,130 @@
+//! What `hack/conformance` compares with Go's `k8s.io/sample-apiserver` and with custom resources: the flunders of the
+//! example `flunders`, as Go's are, fischers beside them, and trawlers of `fleet.example.com/v1`, which have a status, a scale
+//! and a field to select by.
+//!
+//! `hack/cluster up --wardle` starts it. Whoever looks for an example begins with `flunders.rs`.
+
+use std::{error::Error, marker::PhantomData, sync::Arc, time::Duration};
+
+use clap::Parser;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::json;
+use stoa_machinery::{
+    ResourceDefinition, Strategy,
+    definition::{Cell, Column},
+    log::MemoryLog,
+    options::RecommendedOptions,
+    profile,
+    registry::Window,
+    serve::{self, ExtensionServer},
+};
+
+#[expect(dead_code, reason = "it is a program of its own")]
+#[path = "flunders.rs"]
+mod flunders;
+use flunders::{Flunder, FlunderStrategy};
+
+/// A fischer disallows names of flunders.
+#[derive(CustomResource, Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[kube(group = "wardle.example.com", version = "v1alpha1", kind = "Fischer", no_spec)]
+#[serde(rename_all = "camelCase")]
+struct FischerFields {
+    /// DisallowedFlunders holds a list of Flunder.Names that are disallowed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    disallowed_flunders: Vec<String>,
+}
+
+/// What a trawler is to do.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(group = "fleet.example.com", version = "v1", kind = "Trawler", namespaced, status = "TrawlerStatus")]
+#[kube(shortname = "tr", category = "fleet", selectable = ".spec.port")]
+#[kube(scale(
+    spec_replicas_path = ".spec.nets",
+    status_replicas_path = ".status.nets",
+    label_selector_path = ".status.crew"
+))]
+struct TrawlerSpec {
+    /// The port that it returns to.
+    port: String,
+    /// How many nets it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    nets: Option<i64>,
+}
+
+/// What is known of a trawler.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+struct TrawlerStatus {
+    /// Where it was last seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    position: Option<String>,
+    /// How many nets are out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    nets: Option<i64>,
+    /// Who is at the nets, as a label selector.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    crew: Option<String>,
+}
+
+/// Objects are whatever a client says they are, but an update has to say which version it is of, as of custom resources.
+#[derive(Debug)]
+struct Conditional<T>(PhantomData<fn() -> T>);
+
+impl<T> Strategy for Conditional<T>
+where
+    T: Clone + std::fmt::Debug + Serialize + DeserializeOwned + Send + Sync + 'static,
+{
+    type Object = T;
+
+    fn allow_unconditional_update(&self) -> bool {
+        false
+    }
+}
+
+/// What Kubernetes says of the column that a kind has when it declares none.
+const CREATED_AT: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
+
+/// Flunders as the sample-apiserver has them: the spec may be left out, and the status is always there, always empty and
+/// no subresource.
+fn flunders() -> ResourceDefinition {
+    let definition = ResourceDefinition::of::<Flunder>();
+    let mut schema = (*definition.schema).clone();
+    schema["properties"]["spec"]["default"] = json!({});
+    schema["properties"]["status"] = json!({ "type": "object", "default": {} });
+    schema["required"] = json!([]);
+    ResourceDefinition { schema: Arc::new(schema), has_status: false, ..definition }
+}
+
+/// Serves what the conformance program compares.
+#[derive(Parser)]
+struct Options {
+    /// How many changes of each kind are remembered for watches to go on from
+    #[arg(long, default_value_t = 10_000)]
+    history: usize,
+    #[command(flatten)]
+    server: RecommendedOptions,
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    tracing_subscriber::fmt().with_env_filter("info").with_writer(std::io::stderr).init();
+    // Its threads are in the profiles that are compared, too.
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    runtime.enable_all().on_thread_start(profile::enter_thread).build()?.block_on(run(Options::parse()))
+}
+
+async fn run(options: Options) -> Result<(), Box<dyn Error>> {
+    let server = ExtensionServer::connect(&options.server).await?;
+    let columns = [Column::new("Created At", Cell::Path(&["metadata", "creationTimestamp"]), CREATED_AT).kind("date")];
+    let registry = server
+        .registry(Arc::new(MemoryLog::new()))
+        .register(flunders().columns(&columns), FlunderStrategy)
+        .register(ResourceDefinition::of::<Fischer>().columns(&columns), Conditional::<Fischer>(PhantomData))
+        .register(ResourceDefinition::of::<Trawler>(), Conditional::<Trawler>(PhantomData))
+        .window(Window { events: options.history, age: Duration::ZERO, ..Window::default() })
+        .build()
+        .await?;
+    server.run(&registry, serve::shutdown_signal()?).await?;
+    Ok(())
+}

@@ -1,0 +1,30 @@
+//! What is asked about writes.
+
+use clap::Args;
+use kube::Client;
+use tokio_util::sync::CancellationToken;
+
+use crate::admission::{self, Chain, UnknownPlugin};
+
+/// Which plugins of admission run.
+#[derive(Clone, Debug, Default, Args)]
+pub struct AdmissionOptions {
+    /// Admission plugins to run besides the default ones, which are all there are
+    #[arg(long, value_delimiter = ',')]
+    pub enable_admission_plugins: Vec<String>,
+    /// Admission plugins not to run: NamespaceLifecycle, MutatingAdmissionPolicy, MutatingAdmissionWebhook,
+    /// ValidatingAdmissionPolicy, ValidatingAdmissionWebhook
+    #[arg(long, value_delimiter = ',')]
+    pub disable_admission_plugins: Vec<String>,
+}
+
+impl AdmissionOptions {
+    /// The plugins, which follow until `end` what the cluster configures them with.
+    ///
+    /// # Errors
+    ///
+    /// [`UnknownPlugin`].
+    pub fn chain(&self, cluster: &Client, end: &CancellationToken) -> Result<Chain, UnknownPlugin> {
+        admission::of_cluster(cluster, &self.enable_admission_plugins, &self.disable_admission_plugins, end)
+    }
+}

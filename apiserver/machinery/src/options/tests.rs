@@ -1,0 +1,65 @@
+use std::fs;
+
+use clap::Parser;
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+
+#[derive(Debug, Parser)]
+struct Flags {
+    #[command(flatten)]
+    server: RecommendedOptions,
+}
+
+fn parse(flags: &[&str]) -> RecommendedOptions {
+    let needed = ["server", "--tls-cert-file=tls.crt", "--tls-private-key-file=tls.key"];
+    Flags::try_parse_from(needed.iter().chain(flags)).unwrap().server
+}
+
+#[test]
+fn without_flags_a_server_listens_to_everybody_and_records_nothing() {
+    let options = parse(&[]);
+    assert_eq!(options.secure_serving.address().to_string(), "0.0.0.0:6443");
+    assert_eq!(options.limits().shutdown_delay, Duration::ZERO);
+    assert!(options.features.profiling && options.audit.open().unwrap().is_none());
+}
+
+#[test]
+fn flags_say_where_it_listens_and_what_it_serves() {
+    let flags = ["--bind-address=::1", "--secure-port=443", "--shutdown-delay-seconds=7", "--profiling=false"];
+    let options = parse(&flags);
+    assert_eq!(options.secure_serving.address().to_string(), "[::1]:443");
+    assert_eq!(options.limits().shutdown_delay, Duration::from_secs(7));
+    assert!(!options.features.profiling);
+    let plugins = parse(&["--disable-admission-plugins=NamespaceLifecycle,ValidatingAdmissionWebhook"]).admission;
+    assert_eq!(plugins.disable_admission_plugins, ["NamespaceLifecycle", "ValidatingAdmissionWebhook"]);
+}
+
+#[test]
+fn an_audit_log_needs_a_policy_that_can_be_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let (policy, log) = (folder.path().join("policy.yaml"), folder.path().join("audit.log"));
+    let open = |with_policy: bool, with_log: bool| {
+        let mut flags = Vec::new();
+        flags.extend(with_policy.then(|| format!("--audit-policy-file={}", policy.display())));
+        flags.extend(with_log.then(|| format!("--audit-log-path={}", log.display())));
+        parse(&flags.iter().map(String::as_str).collect::<Vec<_>>()).audit.open()
+    };
+    assert!(matches!(open(false, true), Err(OptionsError::NoAuditPolicy)));
+    assert!(matches!(open(true, true), Err(OptionsError::AuditPolicy { path, .. }) if path == policy));
+    fs::write(&policy, "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]").unwrap();
+    assert!(open(true, false).unwrap().is_none());
+    assert!(open(true, true).unwrap().is_some() && log.exists());
+    fs::remove_file(&log).unwrap();
+    fs::create_dir(&log).unwrap();
+    assert!(matches!(open(true, true), Err(OptionsError::AuditLog(_))));
+}
+
+#[tokio::test]
+async fn a_kubeconfig_that_cannot_be_used_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("kubeconfig");
+    let options = parse(&[&format!("--authorization-kubeconfig={}", missing.display()), "--kubeconfig=none"]);
+    let error = options.delegating.connect(&CancellationToken::new()).await.unwrap_err();
+    assert!(matches!(&error, OptionsError::Kubeconfig { path, .. } if path.as_os_str() == "none"), "{error}");
+}
