@@ -9,7 +9,8 @@ use std::{
     sync::Arc,
 };
 
-use stoa_machinery::log::{Change, Expect, Key, Log, Origin, Version, Write};
+use futures_util::StreamExt as _;
+use stoa_machinery::log::{Change, Entry, Expect, Key, Log, Origin, Record, Version, Write};
 use stoa_storage::{LocalLog, local::LocalOptions};
 use tempfile::TempDir;
 
@@ -80,10 +81,22 @@ async fn nothing_acknowledged_is_lost_by_a_kill() {
         let head = log.head().await.unwrap();
         assert!(head >= *acknowledged.last_key_value().unwrap().0);
         let oldest = log.stats().oldest;
-        for (version, value) in acknowledged.range(oldest..) {
-            let then = log.scan("/k/", Some(*version)).await.unwrap();
-            let there = then.entries.iter().find(|entry| entry.version == *version).map(|entry| entry.value.clone());
-            assert_eq!(there.as_deref(), Some(value.as_bytes()), "version {version} in round {round}");
+        // All of every version is what the records up to it make of the oldest, and each has what was acknowledged.
+        let scan = async |at| log.scan("/k/", Some(at)).await.unwrap().entries;
+        let mut then: BTreeMap<Key, Entry> =
+            scan(oldest).await.into_iter().map(|entry| (entry.key.clone(), entry)).collect();
+        let mut records = log.follow(oldest).await.unwrap();
+        for version in (oldest.0..=head.0).map(Version) {
+            if version > oldest {
+                let Record { version, key, change, .. } = records.next().await.unwrap().unwrap();
+                let Change::Put(value) = change else { panic!("nothing is deleted here") };
+                then.insert(key.clone(), Entry { key, version, value });
+            }
+            assert_eq!(scan(version).await, then.values().cloned().collect::<Vec<_>>(), "{version} in round {round}");
+            if let Some(value) = acknowledged.get(&version) {
+                let there = then.values().find(|entry| entry.version == version).map(|entry| entry.value.as_ref());
+                assert_eq!(there, Some(value.as_bytes()), "version {version} in round {round}");
+            }
         }
     }
     assert!(acknowledged.len() > 1_000);

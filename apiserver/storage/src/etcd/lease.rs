@@ -39,9 +39,17 @@ impl Shared {
     pub(super) async fn acquire(&self, name: &str, holder: &str, ttl: Duration) -> Result<Lease, LogError> {
         let key = self.keys.lease(name);
         let id = self.grant(ttl).await?;
+        let held = |revision: i64| {
+            let token = u64::try_from(revision).unwrap_or_default();
+            Lease { name: name.to_owned(), holder: holder.to_owned(), token, ttl }
+        };
         let mut found: Option<KeyValue> = None;
         loop {
             if let Some(found) = &found {
+                // Taken by an earlier attempt, whose answer was lost. What it hangs on must stay.
+                if found.lease == id {
+                    return Ok(held(found.mod_revision));
+                }
                 let holding: Holding = serde_json::from_slice(&found.value)
                     .map_err(|error| LogError::Corrupt(format!("the lease {name}: {error}")))?;
                 if holding.holder != holder {
@@ -55,15 +63,13 @@ impl Shared {
                 success: vec![PutRequest { key: key.clone(), value: value.into(), lease: id }.into()],
                 failure: vec![RangeRequest::key(key.clone()).into()],
             };
-            // Taken twice by the same holder, as when an answer is lost, it has a greater token, that is all.
             let taken = self.transact("acquire", &take).await?;
             if taken.succeeded {
                 if let Some(found) = found {
                     // Nothing hangs on it any more.
                     self.revoke(found.lease).await;
                 }
-                let token = u64::try_from(taken.revision()).unwrap_or_default();
-                return Ok(Lease { name: name.to_owned(), holder: holder.to_owned(), token, ttl });
+                return Ok(held(taken.revision()));
             }
             found = taken.found(0).cloned();
         }

@@ -12,6 +12,9 @@
 //! is made from the chain and stays where it is. It has the versions of one log and all of them up to its newest: a repository may
 //! have been another log's before, whose versions mean other things.
 //!
+//! Where the log has lost records before they came here, a version stands for all that nothing is known of: its tree says
+//! so, and the next one is known again.
+//!
 //! Main cannot serve: files of people are invalid at times, and a push is one commit and many versions.
 
 use std::collections::BTreeMap;
@@ -33,6 +36,8 @@ const VERSIONS: &str = "refs/stoa/versions";
 /// The tree of versions.
 const AT: &str = "at";
 const REGISTRY: &str = "/registry/";
+/// The file that a version has of which nothing is known. Objects are in folders.
+const UNKNOWN: &str = "unknown";
 /// The path of a folder has no more slashes than a key: `/registry/<group>/<resource>/<namespace>/<name>`.
 const DEEPEST: usize = 5;
 /// So many commits of the chain are indexed at a time.
@@ -45,6 +50,30 @@ pub(super) struct Step {
     pub key: Key,
     /// The object as JSON; `None` when it went.
     pub value: Option<Vec<u8>>,
+}
+
+/// What is added to a chain at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Batch {
+    /// The version that it leads to.
+    pub at: Version,
+    /// In the order of their versions.
+    pub steps: Vec<Step>,
+    /// The first version that nothing is known of, where the steps do not tell how things came to be what they are `at`
+    /// its end.
+    pub unknown: Option<Version>,
+}
+
+impl Batch {
+    /// One with all that led to `at`.
+    pub(super) fn new(at: Version, steps: Vec<Step>) -> Self {
+        Self { at, steps, unknown: None }
+    }
+
+    /// Whether it changes nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        self.steps.is_empty() && self.unknown.is_none()
+    }
 }
 
 /// The names that lead to a version.
@@ -70,15 +99,14 @@ pub(super) struct Appended {
     pub index: Option<Oid>,
 }
 
-/// Adds steps, in the order of their versions, to the chains that end in `bases`, and joins these. The objects are added
-/// to `objects`; where there is no base, `at` has an entry even when no step does. Steps that are in a chain already
-/// change nothing.
+/// Adds a batch to the chains that end in `bases`, and joins these. The objects are added to `objects`; where there is no
+/// base, and after what is unknown, its end has an entry even when no step does. Steps that are in a chain already change
+/// nothing.
 pub(super) fn append(
     repository: &Repository,
     log: &str,
     bases: &[Oid],
-    at: Version,
-    steps: &[Step],
+    batch: &Batch,
     objects: &mut Objects,
 ) -> Result<Appended, git2::Error> {
     let newest = newest_of(repository, bases)?;
@@ -87,18 +115,28 @@ pub(super) fn append(
         None => Directory::new(NARROW),
     };
     let mut states = BTreeMap::new();
-    match newest {
-        None => drop(states.insert(at, state.id(objects)?)),
-        Some((version, id)) if bases.len() > 1 => drop(states.insert(version, id)),
-        Some(_) => {}
+    if let Some((version, id)) = newest.filter(|_| bases.len() > 1) {
+        states.insert(version, id);
     }
     let is_new = |step: &&Step| newest.is_none_or(|(newest, _)| step.version >= newest);
-    for step in steps.iter().filter(is_new) {
+    for step in batch.steps.iter().filter(is_new) {
         let Some(names) = path(&step.key) else { continue };
         let content = step.value.as_ref().map(|value| [format!("{}\n", step.version).as_bytes(), value].concat());
         let file = content.map(|content| objects.add(ObjectType::Blob, &content)).transpose()?;
         state.put(repository, &names, file.map(Item::File), objects)?;
         states.insert(step.version, state.id(objects)?);
+    }
+    if newest.is_none() || batch.unknown.is_some() {
+        let last = match states.range(..=batch.at).next_back() {
+            Some((_, state)) => *state,
+            None => newest.map_or_else(|| Directory::new(NARROW).id(objects), |(_, state)| Ok(state))?,
+        };
+        states.insert(batch.at, last);
+    }
+    if let Some(version) = batch.unknown {
+        let nothing = objects.add(ObjectType::Blob, &[])?;
+        let unknown = objects.add(ObjectType::Tree, &trees::encoded(UNKNOWN, Item::File(nothing)))?;
+        states.insert(version, unknown);
     }
     if let ([base], true) = (bases, states.is_empty()) {
         return Ok(Appended { end: *base, index: None });
@@ -250,15 +288,18 @@ pub(super) fn newest_version(repository: &Repository, bases: &[Oid]) -> Result<O
     Ok(newest_of(repository, bases)?.map(|(version, _)| version))
 }
 
-/// The steps that make the newest state what `wanted` says, by key.
+/// What makes the newest state what `wanted` says, by key. What was there in between is unknown, from the newest version
+/// of the chains on or from a later one that they are `known` to show everything up to.
 pub(super) fn difference(
     repository: &Repository,
     bases: &[Oid],
+    known: Option<Version>,
     at: Version,
     wanted: BTreeMap<Key, Vec<u8>>,
-) -> Result<Vec<Step>, git2::Error> {
+) -> Result<Batch, git2::Error> {
+    let newest = newest_of(repository, bases)?;
     let mut there = BTreeMap::new();
-    if let Some((_, state)) = newest_of(repository, bases)? {
+    if let Some((_, state)) = newest {
         let everything = Range { prefix: REGISTRY, after: None, max: usize::MAX };
         let mut entries = Vec::new();
         collect(repository, &repository.find_tree(state)?, REGISTRY, everything, &mut entries)?;
@@ -268,7 +309,8 @@ pub(super) fn difference(
     let gone = gone.into_iter().map(|key| Step { version: at, key, value: None });
     let changed = wanted.into_iter().filter(|(key, value)| there.get(key).is_none_or(|old| *old != *value));
     let changed = changed.map(|(key, value)| Step { version: at, key, value: Some(value) });
-    Ok(gone.chain(changed).collect())
+    let unknown = newest.map(|(version, _)| Version(known.map_or(version, |known| known.max(version)).0 + 1));
+    Ok(Batch { unknown: unknown.filter(|unknown| *unknown < at), ..Batch::new(at, gone.chain(changed).collect()) })
 }
 
 fn versions(repository: &Repository, history: Oid) -> Result<Tree<'_>, git2::Error> {
@@ -324,7 +366,8 @@ pub(super) fn newest_indexed(repository: &Repository, index: Oid) -> Result<Opti
     Ok(newest(repository, &versions(repository, index)?, Version(u64::MAX))?.map(|(version, _)| version))
 }
 
-/// Objects of a log as of a version, in the order of their keys. `None` when the history begins later.
+/// Objects of a log as of a version, in the order of their keys. `None` when the history begins later, or nothing is known
+/// of that version.
 pub(super) fn read(
     repository: &Repository,
     log: &str,
@@ -333,8 +376,12 @@ pub(super) fn read(
 ) -> Result<Option<Vec<Entry>>, git2::Error> {
     let Some((index, _)) = covered(repository, log)? else { return Ok(None) };
     let Some((_, state)) = newest(repository, &versions(repository, index)?, at)? else { return Ok(None) };
+    let state = repository.find_tree(state)?;
+    if state.get_name(UNKNOWN).is_some_and(|entry| entry.kind() == Some(ObjectType::Blob)) {
+        return Ok(None);
+    }
     let mut entries = Vec::new();
-    collect(repository, &repository.find_tree(state)?, REGISTRY, range, &mut entries)?;
+    collect(repository, &state, REGISTRY, range, &mut entries)?;
     Ok(Some(entries))
 }
 
@@ -418,6 +465,10 @@ mod tests {
         Step { version: Version(version), key, value: value.map(|value| value.as_bytes().to_vec()) }
     }
 
+    fn batch(at: u64, steps: &[Step]) -> Batch {
+        Batch::new(Version(at), steps.to_vec())
+    }
+
     fn shown(repository: &Repository, at: u64, prefix: &str, after: Option<&str>, max: usize) -> Option<Vec<String>> {
         let prefix = format!("/registry/config.stoa.dev/stacks/{prefix}");
         let after = after.map(|after| format!("/registry/config.stoa.dev/stacks/{after}"));
@@ -444,9 +495,9 @@ mod tests {
         ];
         let mut end = None;
         // In batches, as they come.
-        for batch in [&steps[..0], &steps[..3], &steps[3..4], &steps[4..]] {
+        for steps in [&steps[..0], &steps[..3], &steps[3..4], &steps[4..]] {
             let bases: Vec<Oid> = end.into_iter().collect();
-            end = Some(control.append_history(&bases, Version(5), batch).unwrap());
+            end = Some(control.append_history(&bases, &batch(5, steps)).unwrap());
         }
         control.set_history(end.unwrap(), None).unwrap();
         let repository = open(directory.path()).unwrap();
@@ -466,7 +517,7 @@ mod tests {
         assert_eq!(shown(&repository, 300, "shop/b", None, 9), list(&["shop/b@300=2"]));
         // What is there already makes no step.
         let wanted = BTreeMap::from([(steps[1].key.clone(), b"1".to_vec()), (steps[0].key.clone(), b"3".to_vec())]);
-        let mut changes = difference(&repository, &[end.unwrap()], Version(80_000), wanted).unwrap();
+        let mut changes = difference(&repository, &[end.unwrap()], None, Version(80_000), wanted).unwrap().steps;
         changes.sort_by(|a, b| a.key.cmp(&b.key));
         let names: Vec<(&str, bool)> =
             changes.iter().map(|s| (s.key.as_str().rsplit('/').next().unwrap(), s.value.is_some())).collect();
@@ -483,13 +534,13 @@ mod tests {
             step(9, "shop/a", None),
             step(12, "shop/c", Some("1")),
         ];
-        let root = control.append_history(&[], Version(5), &[]).unwrap();
-        let one = control.append_history(&[root], Version(8), &steps[..2]).unwrap();
-        let other = control.append_history(&[root], Version(9), &steps[..3]).unwrap();
+        let root = control.append_history(&[], &batch(5, &[])).unwrap();
+        let one = control.append_history(&[root], &batch(8, &steps[..2])).unwrap();
+        let other = control.append_history(&[root], &batch(9, &steps[..3])).unwrap();
         // Whoever goes on begins with records that are in it in part.
-        let end = control.append_history(&[one, other], Version(12), &steps[1..]).unwrap();
+        let end = control.append_history(&[one, other], &batch(12, &steps[1..])).unwrap();
         assert!(control.is_behind(one, end).unwrap() && control.is_behind(other, end).unwrap());
-        assert_eq!(control.append_history(&[end], Version(12), &steps[2..3]).unwrap(), end);
+        assert_eq!(control.append_history(&[end], &batch(12, &steps[2..3])).unwrap(), end);
         control.set_history(one, None).unwrap();
         control.set_history(end, None).unwrap();
         let repository = open(directory.path()).unwrap();
@@ -508,11 +559,68 @@ mod tests {
     }
 
     #[test]
+    fn a_chain_that_begins_with_steps_ends_in_them() {
+        let directory = TempDir::new().unwrap();
+        let control = ControlRepository::open(directory.path(), false).unwrap().of_log(LOG);
+        let repository = open(directory.path()).unwrap();
+        let all = |at: u64| shown(&repository, at, "", None, 100);
+        // The last record of the batch had nothing to do with Git.
+        let begin = control.append_history(&[], &batch(9, &[step(7, "shop/a", Some("1"))])).unwrap();
+        let end = control.append_history(&[begin], &batch(12, &[step(12, "shop/b", Some("1"))])).unwrap();
+        control.set_history(end, None).unwrap();
+        assert_eq!(all(6), None);
+        assert_eq!(all(7).unwrap(), ["shop/a@7=1"]);
+        assert_eq!(all(9).unwrap(), ["shop/a@7=1"]);
+        assert_eq!(all(12).unwrap(), ["shop/a@7=1", "shop/b@12=1"]);
+    }
+
+    #[test]
+    fn what_became_of_things_meanwhile_is_unknown() {
+        let directory = TempDir::new().unwrap();
+        let control = ControlRepository::open(directory.path(), false).unwrap().of_log(LOG);
+        let repository = open(directory.path()).unwrap();
+        let all = |at: u64| shown(&repository, at, "", None, 100);
+        let now = step(0, "shop/a", Some("2"));
+        let wanted = || BTreeMap::from([(now.key.clone(), b"2".to_vec())]);
+        let begin = control.append_history(&[], &batch(7, &[step(7, "shop/a", Some("1"))])).unwrap();
+        let until_20 = difference(&repository, &[begin], Some(Version(9)), Version(20), wanted()).unwrap();
+        let at_20 = control.append_history(&[begin], &until_20).unwrap();
+        // It may have been something else in between, though it is the same now.
+        let until_30 = difference(&repository, &[at_20], None, Version(30), wanted()).unwrap();
+        assert!(until_30.steps.is_empty() && !until_30.is_empty());
+        let at_30 = control.append_history(&[at_20], &until_30).unwrap();
+        for until in [30, 31] {
+            let nothing = difference(&repository, &[at_30], None, Version(until), wanted()).unwrap();
+            assert!(nothing.is_empty(), "nothing is between 30 and {until}");
+        }
+        let end = control.append_history(&[at_30], &batch(33, &[step(32, "shop/a", None)])).unwrap();
+        let check = || {
+            for (known, expected) in [(7..=9, "shop/a@7=1"), (20..=20, "shop/a@20=2"), (30..=31, "shop/a@20=2")] {
+                for at in known {
+                    assert_eq!(all(at).unwrap(), [expected], "at {at}");
+                }
+            }
+            for at in (10..20).chain(21..30) {
+                assert_eq!(all(at), None, "at {at}");
+            }
+            assert_eq!(all(32).unwrap(), [""; 0]);
+        };
+        control.set_history(end, None).unwrap();
+        check();
+        // The same where they come one by one.
+        repository.find_reference(&index_of(LOG)).unwrap().delete().unwrap();
+        for end in [begin, at_20, at_30, end] {
+            control.set_history(end, None).unwrap();
+        }
+        check();
+    }
+
+    #[test]
     fn an_index_has_nothing_of_another_chain() {
         let directory = TempDir::new().unwrap();
         let control = ControlRepository::open(directory.path(), false).unwrap().of_log(LOG);
         let repository = open(directory.path()).unwrap();
-        let end = |steps: &[Step]| control.append_history(&[], Version(5), steps).unwrap();
+        let end = |steps: &[Step]| control.append_history(&[], &batch(5, steps)).unwrap();
         // As it was called before it was one log's.
         let (old, new) = (end(&[step(20, "shop/a", Some("1"))]), end(&[step(30, "shop/b", Some("1"))]));
         repository.reference(VERSIONS, old, true, "").unwrap();

@@ -32,10 +32,10 @@ const TRAILER: u64 = 20;
 const LARGE: u64 = 1 << 10;
 /// And those that are too large to look at.
 const TOO_LARGE: u64 = 16 << 20;
-/// How much of a pack is read at once, in bytes.
-const AHEAD: u64 = 256 << 10;
+/// How much of a pack is read at once, in bytes. Little under test, so that packs are longer.
+const AHEAD: u64 = if cfg!(test) { 1 << 10 } else { 256 << 10 };
 /// How much of trees is kept at hand to compare others with, in bytes.
-const KEPT: usize = 64 << 20;
+const KEPT: usize = if cfg!(test) { 128 << 10 } else { 64 << 20 };
 
 /// A pack to be read.
 pub(super) struct Pack {
@@ -376,6 +376,24 @@ mod tests {
                 let end = distance(&bytes, at).map_or(0, |(_, end)| end);
                 prop_assert!(end <= bytes.len());
             }
+        }
+    }
+
+    #[test]
+    fn trees_stay_whole_when_enough_are_kept_to_compare_them_with() {
+        let folder = |number: u16, changed: u8| {
+            let names = number * 500..(number + 1) * 500;
+            tree(&names.clone().map(|name| (name, if name == names.start { changed } else { 1 })).collect::<Vec<_>>())
+        };
+        let mut likes = Likenesses::default();
+        for number in 0..10 {
+            assert!(likes.difference(Oid::ZERO_SHA1, folder(number, 1)).unwrap().is_none(), "folder {number}");
+        }
+        assert!(likes.bytes <= KEPT);
+        let kept = KEPT / folder(0, 1).len();
+        for number in 0..10 {
+            let entry = likes.difference(Oid::ZERO_SHA1, folder(number, 2)).unwrap();
+            assert_eq!(entry.is_some(), usize::from(number) < kept, "folder {number}, and {kept} are kept");
         }
     }
 

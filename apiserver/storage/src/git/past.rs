@@ -191,16 +191,16 @@ impl History for GitHistory {
 
     async fn read(&self, past: Past) -> Result<Option<Vec<Entry>>, HistoryError> {
         let past = Arc::new(past);
-        let missing = match self.look(&past).await {
-            Ok(found) => return Ok(found),
-            Err(missing) => missing,
-        };
+        let found = self.look(&past).await;
+        if let Ok(Some(_)) = found {
+            return found;
+        }
         if let Some(entries) = self.look_in_log(&past).await {
             return Ok(Some(entries));
         }
         match &self.remote {
-            Some(remote) => self.bring(remote, &past).await,
-            None => Err(missing),
+            Some(remote) if found.is_err() => self.bring(remote, &past).await,
+            _ => found,
         }
     }
 }

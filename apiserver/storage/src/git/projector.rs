@@ -9,10 +9,10 @@ use std::{
 };
 
 use futures_util::StreamExt as _;
-use stoa_machinery::log::{Fence, Log, LogError, Record, RecordStream, Version};
+use stoa_machinery::log::{Change, Fence, Log, LogError, Record, RecordStream, Version};
 use tokio::{
     sync::watch,
-    time::{Instant, MissedTickBehavior},
+    time::{Instant, Interval, MissedTickBehavior},
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
@@ -26,8 +26,10 @@ use crate::clock::{Clock, SystemClock};
 
 /// How many records become commits with one pack and one move of main.
 const BATCH: usize = 1024;
-/// And so many one push to a remote, which takes as long for few as for many.
-const REMOTE_BATCH: usize = 1024;
+/// And so many one push to a remote, which takes as long for few as for many and is waited for longer.
+const REMOTE_BATCH: usize = 4096;
+/// A batch takes no more records once it has so many bytes.
+const BATCH_BYTES: usize = 64 << 20;
 /// So many races for main may be lost in a row before it is told.
 const RACES: u32 = 10;
 
@@ -41,7 +43,7 @@ pub struct GitOptions {
     /// How long a commit may wait for others to share its pack.
     pub linger: Duration,
     /// The least time between two packs while writes keep coming: a pack has the whole tree of each folder that it
-    /// changes, whether by one commit or by a hundred.
+    /// changes, whether by one commit or by a hundred. Main of a remote has a pace of its own.
     pub pace: Duration,
     /// How long to wait after a failure.
     pub retry: Duration,
@@ -203,49 +205,75 @@ impl GitProjector {
     /// Works until something fails, or somebody else moved main under it.
     async fn session(&self) -> Result<Infallible, GitError> {
         let mut session = Session::resume(Arc::clone(&self.shared)).await?;
-        let mut records = self.shared.log.follow(session.version).await?;
+        let records = self.shared.log.follow(session.version).await?;
         let options = &self.shared.options;
         let every = options.remote.as_ref().map_or(options.poll, |remote| remote.poll);
         let mut poll = tokio::time::interval_at(Instant::now() + every, every);
         poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut feed = Feed { records, poll };
         let mut due = Instant::now();
         loop {
             session.caught_up_to(session.version).await?;
             let first = tokio::select! {
-                record = records.next() => record,
-                _ = poll.tick() => {
-                    let Some(main) = session.main().await? else { return Err(GitError::Raced) };
-                    if Some(main) != session.tip()? {
-                        session.follow_main(main).await?;
-                    }
+                record = feed.records.next() => record,
+                _ = feed.poll.tick() => {
+                    session.look_at_main().await?;
                     continue;
                 }
             };
-            let batch = self.batch(first, &mut records, due).await?;
-            due = Instant::now() + self.shared.options.pace;
+            due = due.max(session.rests_until);
+            let batch = feed.batch(&mut session, first, due).await?;
+            due = Instant::now() + options.pace;
             if !session.project(batch).await? {
                 return Err(session.lost());
             }
         }
     }
+}
 
+/// What a session goes by: the records of the log, and the times to look at main.
+struct Feed {
+    records: RecordStream,
+    poll: Interval,
+}
+
+impl Feed {
     /// The first record and those that come soon after, or before the next pack is due.
     async fn batch(
-        &self,
+        &mut self,
+        session: &mut Session,
         first: Option<Result<Record, LogError>>,
-        records: &mut RecordStream,
         due: Instant,
     ) -> Result<Vec<Record>, GitError> {
         let ended = || LogError::Unavailable("the log ended".into());
         let mut batch = vec![first.ok_or_else(ended)??];
-        let deadline = due.max(Instant::now() + self.shared.options.linger);
-        let most = if self.shared.options.remote.is_some() { REMOTE_BATCH } else { BATCH };
-        while batch.len() < most
-            && let Ok(next) = tokio::time::timeout_at(deadline, records.next()).await
-        {
-            batch.push(next.ok_or_else(ended)??);
+        let mut bytes = size(&batch[0]);
+        let options = &session.shared.options;
+        let deadline = due.max(Instant::now() + options.linger);
+        let most = if options.remote.is_some() { REMOTE_BATCH } else { BATCH };
+        while batch.len() < most && bytes < BATCH_BYTES {
+            let next = tokio::select! {
+                next = tokio::time::timeout_at(deadline, self.records.next()) => next,
+                // What others put on main does not wait for the batch, which goes on top of it then.
+                _ = self.poll.tick() => {
+                    session.look_at_main().await?;
+                    continue;
+                }
+            };
+            let Ok(next) = next else { break };
+            let next = next.ok_or_else(ended)??;
+            bytes += size(&next);
+            batch.push(next);
         }
         Ok(batch)
+    }
+}
+
+/// How many bytes a record has put.
+fn size(record: &Record) -> usize {
+    match &record.change {
+        Change::Put(value) => value.len(),
+        Change::Delete => 0,
     }
 }
 

@@ -8,7 +8,6 @@
 //! libgit2 cannot ask that all refs of a push move or none, so each is told about by itself.
 
 use std::{
-    io::Write as _,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -21,7 +20,7 @@ use stoa_git::{Credentials, Explanation, Problem};
 use stoa_machinery::profile;
 use tokio_util::sync::CancellationToken;
 
-use super::repository::MAIN;
+use super::repository::{self, MAIN};
 
 /// Where the remote's main was when it was last looked at.
 pub(super) const REMOTE_MAIN: &str = "refs/stoa/remote/main";
@@ -31,6 +30,11 @@ pub(super) const REMOTE_HISTORY: &str = "refs/stoa/remote/history";
 const MOST_BYTES: usize = 16 << 30;
 /// And beyond so many objects.
 const MOST_OBJECTS: usize = 100_000_000;
+/// Main rests at least so many times as long as our push took. Where that is slow, what others do is slow, too, and they
+/// fetch before they push.
+const SLOWER: u32 = 3;
+/// But not longer for that.
+const LONGEST_REST: Duration = Duration::from_secs(30);
 
 /// Where the remote of record is, and how it is used.
 #[derive(Clone, Debug)]
@@ -43,13 +47,16 @@ pub struct RemoteOptions {
     pub poll: Duration,
     /// The longest wait between two attempts while it is away.
     pub longest_retry: Duration,
+    /// How long its main rests at least, from the end of a push to the next, while writes keep coming: people who fetch and
+    /// push lose to whoever moves it meanwhile.
+    pub pace: Duration,
 }
 
 impl RemoteOptions {
     /// A remote without credentials that is asked every ten seconds.
     pub fn new(url: impl Into<String>) -> Self {
         let (poll, longest_retry) = (Duration::from_secs(10), Duration::from_secs(60));
-        Self { url: url.into(), credentials: None, poll, longest_retry }
+        Self { url: url.into(), credentials: None, poll, longest_retry, pace: Duration::from_secs(5) }
     }
 }
 
@@ -126,6 +133,11 @@ impl Remote {
         format!("refs/stoa/history/{id}")
     }
 
+    /// How long main is left to others after a push of ours that took so long.
+    pub(super) fn rest(&self, took: Duration) -> Duration {
+        self.options.pace.max(took.saturating_mul(SLOWER).min(LONGEST_REST))
+    }
+
     /// Brings what the remote has here, as far as it is wanted: main, and a history by the name of its ref.
     pub(super) fn fetch(
         &self,
@@ -198,7 +210,7 @@ impl Remote {
     ) -> Result<Vec<Option<String>>, git2::Error> {
         // As for a fetch.
         let _uninterrupted = profile::uninterrupted();
-        let mut told = vec![Some("the server did not say what became of it".to_owned()); updates.len()];
+        let mut told = vec![None; updates.len()];
         let mut callbacks = session.callbacks();
         callbacks.push_negotiation(|commands| {
             let is_expected = |command: &git2::PushUpdate<'_>| {
@@ -212,7 +224,7 @@ impl Remote {
         });
         callbacks.push_update_reference(|name, status| {
             if let Some(number) = updates.iter().position(|update| update.name == name) {
-                told[number] = status.map(str::to_owned);
+                told[number] = Some(status.map(str::to_owned));
             }
             Ok(())
         });
@@ -221,13 +233,14 @@ impl Remote {
         let refspecs: Vec<String> = updates.iter().map(|update| format!("{}:{}", update.new, update.name)).collect();
         repository.remote_anonymous(&self.options.url)?.push(&refspecs, Some(&mut options))?;
         drop(options);
-        Ok(told)
+        // What was not looked at may come about yet.
+        let all: Option<Vec<Option<String>>> = told.into_iter().collect();
+        all.ok_or_else(|| git2::Error::from_str("the server did not say what became of a push"))
     }
 
     /// The folder of a remote on this machine.
     fn folder(&self) -> Option<PathBuf> {
-        let url = &self.options.url;
-        url.strip_prefix("file://").or_else(|| url.starts_with('/').then_some(url)).map(PathBuf::from)
+        stoa_git::local_path(&self.options.url)
     }
 
     /// The credentials of the moment.
@@ -273,7 +286,7 @@ impl Session {
 
 /// A push to a repository on this machine: libgit2's own moves refs wherever they are.
 fn push_into(repository: &Repository, folder: &Path, updates: &[Update]) -> Result<(), git2::Error> {
-    let target = Repository::open(folder)?;
+    let target = repository::open_another(folder, repository)?;
     if !target.is_bare() {
         return Err(git2::Error::new(ErrorCode::BareRepo, ErrorClass::Repository, "the repository is not a bare one"));
     }
@@ -287,20 +300,8 @@ fn push_into(repository: &Repository, folder: &Path, updates: &[Update]) -> Resu
     let mut builder = repository.packbuilder()?;
     builder.insert_walk(&mut walk)?;
     if builder.object_count() > 0 {
-        let odb = target.odb()?;
-        let mut writer = odb.packwriter()?;
-        let mut failure = None;
-        builder.foreach(|data| match writer.write_all(data) {
-            Ok(()) => true,
-            Err(error) => {
-                failure = Some(git2::Error::from_str(&format!("objects cannot be written: {error}")));
-                false
-            }
-        })?;
-        if let Some(failure) = failure {
-            return Err(failure);
-        }
-        writer.commit()?;
+        // By the settings of the repository that they come from. A writer of the target's syncs nothing.
+        builder.write(&target.commondir().join("objects/pack"), 0)?;
     }
     let who = Signature::now("Stoa", "stoa@users.stoa.dev")?;
     let mut refs = target.transaction()?;
@@ -312,4 +313,141 @@ fn push_into(repository: &Repository, folder: &Path, updates: &[Update]) -> Resu
         refs.set_target(&update.name, update.new, Some(&who), "stoa")?;
     }
     refs.commit()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        env,
+        io::{self, Read, Write as _},
+        net::TcpListener,
+        process::{Command, Stdio},
+        thread::{self, JoinHandle},
+    };
+
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::git::repository::{ControlRepository, Draft, Edit, Person};
+
+    /// Is set where the test about syncs is the only one of its process.
+    const ALONE: &str = "STOA_SYNC_TEST_ALONE";
+
+    fn commit(control: &ControlRepository, base: Option<Oid>, content: &str) -> Oid {
+        let edits = vec![Edit { path: "things/web.yaml".to_owned(), content: Some(content.to_owned()) }];
+        let draft = Draft { edits, author: Person::stoa(), time_ms: 0, message: "a commit\n".to_owned() };
+        control.commit(base, &[draft]).unwrap().unwrap()
+    }
+
+    /// How often libgit2 has synced a file or a folder in this process.
+    #[expect(unsafe_code, reason = "libgit2 counts for its own tests, in a global")]
+    fn syncs() -> usize {
+        unsafe extern "C" {
+            static mut p_fsync__cnt: usize;
+        }
+        // SAFETY: it is a `size_t`, which is changed by this thread alone where this is called.
+        unsafe { (&raw const p_fsync__cnt).read_volatile() }
+    }
+
+    #[test]
+    fn what_is_written_to_a_folder_is_synced_and_its_settings_stay() {
+        if env::var_os(ALONE).is_none() {
+            let name = concat!(module_path!(), "::what_is_written_to_a_folder_is_synced_and_its_settings_stay");
+            let name = name.split_once("::").unwrap().1;
+            let mut alone = Command::new(env::current_exe().unwrap());
+            let output = alone.args(["--exact", name]).env(ALONE, "").output().unwrap();
+            let told = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success() && told.contains("1 passed"), "{told}");
+            return;
+        }
+        let (here, theirs) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+        Repository::init_bare(theirs.path()).unwrap();
+        let settings = || std::fs::read_to_string(theirs.path().join("config")).unwrap();
+        let before = settings();
+        let control = ControlRepository::open(here.path(), true).unwrap();
+        let first = commit(&control, None, "replicas: 1\n");
+        let second = commit(&control, Some(first), "replicas: 2\n");
+        let ours = control.repository().unwrap();
+        let synced_by = |old: Option<Oid>, new: Oid| {
+            let before = syncs();
+            push_into(&ours, theirs.path(), &[Update { name: MAIN.to_owned(), old, new }]).unwrap();
+            syncs() - before
+        };
+        let both = synced_by(None, second);
+        // The objects are there.
+        let of_ref = synced_by(Some(second), first);
+        assert!(of_ref >= 1, "the ref is not synced");
+        assert!(both >= of_ref + 2, "the pack and its index are not synced: {both} and {of_ref}");
+        assert_eq!(settings(), before);
+    }
+
+    #[test]
+    fn main_rests_the_longer_the_slower_pushes_are() {
+        let options = RemoteOptions { pace: Duration::from_secs(5), ..RemoteOptions::new("file:///nowhere") };
+        let remote = Remote::new(options, CancellationToken::new());
+        for (took, rest) in [(0, 5), (1, 5), (4, 12), (600, 30)] {
+            assert_eq!(remote.rest(Duration::from_secs(took)), Duration::from_secs(rest), "{took}");
+        }
+    }
+
+    /// The next packet as it is sent.
+    fn packet(from: &mut impl Read) -> String {
+        let mut length = [0; 4];
+        from.read_exact(&mut length).unwrap();
+        let length = String::from_utf8(length.to_vec()).unwrap();
+        // One of length 0 ends a list.
+        let mut content = vec![0; usize::from_str_radix(&length, 16).unwrap().saturating_sub(4)];
+        from.read_exact(&mut content).unwrap();
+        length + &String::from_utf8(content).unwrap()
+    }
+
+    /// Serves one push over `git://`, as a server that takes it and does not say what became of the refs.
+    fn serve_a_push(listener: TcpListener, repository: &Path) -> JoinHandle<()> {
+        let mut program = Command::new("git");
+        program.arg("receive-pack").arg(repository).stdin(Stdio::piped()).stdout(Stdio::piped());
+        thread::spawn(move || {
+            let mut caller = listener.accept().unwrap().0;
+            // It is known what is asked for.
+            packet(&mut caller);
+            let mut program = program.spawn().unwrap();
+            let mut told = program.stdout.take().unwrap();
+            loop {
+                let packet = packet(&mut told);
+                caller.write_all(packet.as_bytes()).unwrap();
+                if packet == "0000" {
+                    break;
+                }
+            }
+            let (mut pushed, mut to) = (caller.try_clone().unwrap(), program.stdin.take().unwrap());
+            // By hand, since `io::copy` keeps back what it has while more may come.
+            let copying = thread::spawn(move || {
+                let mut buffer = [0; 4096];
+                while let Ok(size @ 1..) = pushed.read(&mut buffer)
+                    && to.write_all(&buffer[..size]).is_ok()
+                {}
+            });
+            io::copy(&mut told, &mut io::sink()).unwrap();
+            program.wait().unwrap();
+            caller.write_all(b"000eunpack ok\n0000").unwrap();
+            copying.join().unwrap();
+        })
+    }
+
+    #[test]
+    fn push_whose_refs_the_server_says_nothing_of_is_not_taken_for_done() {
+        let (here, there) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+        let theirs = Repository::init_bare(there.path()).unwrap();
+        let control = ControlRepository::open(here.path(), true).unwrap();
+        let new = commit(&control, None, "replicas: 1\n");
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("git://{}/control.git", listener.local_addr().unwrap());
+        let server = serve_a_push(listener, there.path());
+        let remote = Remote::new(RemoteOptions::new(url), CancellationToken::new());
+        let update = Update { name: MAIN.to_owned(), old: None, new };
+        let error = remote.push(&control.repository().unwrap(), &[update]).unwrap_err();
+        assert!(matches!(&error, RemoteError::Unavailable(why) if why.contains("did not say")), "{error:?}");
+        server.join().unwrap();
+        // That is why: whoever comes next has to look.
+        assert_eq!(theirs.refname_to_id(MAIN).unwrap(), new);
+    }
 }

@@ -16,7 +16,7 @@ use stoa_machinery::log::{Key, Version};
 
 use super::{
     fan_out,
-    history::{self, Appended, HISTORY, Step},
+    history::{self, Appended, Batch, HISTORY},
     layout::CommitInfo,
     locks,
     objects::Objects,
@@ -284,9 +284,14 @@ impl ControlRepository {
             let files = [delta.old_file(), delta.new_file()];
             let paths = files.iter().filter_map(|file| file.path()?.to_str()).map(fan_out::plain);
             for path in paths.filter(|path| wanted(path)) {
-                let (before, after) = (find(&repository, &mut before, &path)?, find(&repository, &mut after, &path)?);
+                let names: Vec<&str> = path.split('/').collect();
+                let (were, are) = (before.files(&repository, &names)?, after.files(&repository, &names)?);
+                // What is left when the one that counts was removed did not count before either.
+                let is_left = were.get(1..).is_some_and(|others| others == are);
+                let (before, after) = (were.first(), are.first());
                 // It may have gone from one folder to another.
                 if before != after {
+                    let (before, after) = (before.copied(), after.copied().filter(|_| !is_left));
                     let (commit, path) = (blame.commit(&path)?, path.into_owned());
                     changes.insert(path.clone(), FileChange { path, before, after, commit });
                 }
@@ -311,12 +316,12 @@ impl ControlRepository {
         base: Option<Oid>,
         drafts: &[Draft],
         past: &[Oid],
-        (at, steps): (Version, &[Step]),
+        batch: &Batch,
     ) -> Result<(Option<Oid>, Appended), git2::Error> {
         let mut objects = Objects::default();
         let repository = self.repository()?;
         let tip = self.add_commits(&repository, base, drafts, &mut objects)?;
-        let past = history::append(&repository, &self.log, past, at, steps, &mut objects)?;
+        let past = history::append(&repository, &self.log, past, batch, &mut objects)?;
         self.publish(&repository, &objects)?;
         Ok((tip, past))
     }
@@ -326,10 +331,10 @@ impl ControlRepository {
     }
 
     /// Goes on with the histories that end in `past`, durably.
-    pub(super) fn append_history(&self, past: &[Oid], at: Version, steps: &[Step]) -> Result<Oid, git2::Error> {
+    pub(super) fn append_history(&self, past: &[Oid], batch: &Batch) -> Result<Oid, git2::Error> {
         let mut objects = Objects::default();
         let repository = self.repository()?;
-        let appended = history::append(&repository, &self.log, past, at, steps, &mut objects)?;
+        let appended = history::append(&repository, &self.log, past, batch, &mut objects)?;
         self.publish(&repository, &objects)?;
         Ok(appended.end)
     }
@@ -339,14 +344,16 @@ impl ControlRepository {
         history::newest_version(&self.repository()?, past)
     }
 
-    /// What has to be added to the histories that end in `past` for them to end in these objects.
+    /// What has to be added to the histories that end in `past`, and may be `known` to show everything up to a version, for
+    /// them to end in these objects.
     pub(super) fn history_difference(
         &self,
         past: &[Oid],
+        known: Option<Version>,
         at: Version,
         wanted: BTreeMap<Key, Vec<u8>>,
-    ) -> Result<Vec<Step>, git2::Error> {
-        history::difference(&self.repository()?, past, at, wanted)
+    ) -> Result<Batch, git2::Error> {
+        history::difference(&self.repository()?, past, known, at, wanted)
     }
 
     /// Shows readers the history that ends here, by this index if it was made already.
@@ -400,9 +407,18 @@ fn keep(repository: &Repository, refused: Oid) -> Result<(), git2::Error> {
 
 /// Opens the repository at `path` so that everything written through it is synced.
 pub(super) fn open(path: &Path) -> Result<Repository, git2::Error> {
-    let repository = Repository::open_bare(path)?;
+    synced(Repository::open_bare(path)?, path)
+}
+
+/// The repository in `folder`, which is somebody else's, with the settings of ours: what is written through it is synced,
+/// too, and its own settings stay as they are.
+pub(super) fn open_another(folder: &Path, ours: &Repository) -> Result<Repository, git2::Error> {
+    synced(Repository::open(folder)?, ours.path())
+}
+
+fn synced(repository: Repository, ours: &Path) -> Result<Repository, git2::Error> {
     let mut config = repository.config()?;
-    config.add_file(&path.join(LIBGIT2_CONFIG), ConfigLevel::App, true)?;
+    config.add_file(&ours.join(LIBGIT2_CONFIG), ConfigLevel::App, true)?;
     repository.set_config(&config)?;
     Ok(repository)
 }

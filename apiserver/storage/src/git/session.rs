@@ -7,12 +7,13 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use futures_util::StreamExt as _;
 use git2::Oid;
 use stoa_machinery::log::{LogError, Record, Version};
+use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use uuid::Uuid;
 
 use super::{
     GitError, GitStatus, RemoteError,
-    history::Step,
+    history::Batch,
     progress::{Point, Progress, Store},
     project::{self, Index},
     projector::Shared,
@@ -35,6 +36,8 @@ pub(super) struct Session {
     /// The remote that has main, and what it has as far as is known.
     pub remote: Option<Remote>,
     pub heads: Heads,
+    /// Until when its main is left to others, as far as this session moved it.
+    pub rests_until: Instant,
     repository: ControlRepository,
     /// Every record up to here has been looked at.
     pub version: Version,
@@ -60,8 +63,19 @@ impl Session {
         let (version, begun) = (progress.at.version, progress.at.version);
         let stop = CancellationToken::new();
         let remote = shared.options.remote.clone().map(|options| Remote::new(options, stop.clone()));
-        let (index, heads, _stop) = (Index::default(), Heads::default(), stop.drop_guard());
-        let mut session = Self { shared, store, progress, index, remote, heads, repository, version, begun, _stop };
+        let mut session = Self {
+            shared,
+            store,
+            progress,
+            index: Index::default(),
+            remote,
+            heads: Heads::default(),
+            rests_until: Instant::now(),
+            repository,
+            version,
+            begun,
+            _stop: stop.drop_guard(),
+        };
         let known =
             if session.remote.is_some() { session.settle_with_remote().await? } else { session.settle().await? };
         let layout = Arc::clone(&session.shared.layout);
@@ -155,9 +169,8 @@ impl Session {
         }
         if current && self.progress.at.history.is_none() {
             let past = self.past().await?;
-            let steps = self.lost_steps(past.clone()).await?;
-            let at = self.version;
-            let end = self.git(move |git| git.append_history(&past, at, &steps)).await?;
+            let lost = self.lost_history(past.clone()).await?;
+            let end = self.git(move |git| git.append_history(&past, &lost)).await?;
             self.progress.at.history = Some(end.to_string());
             self.store.save(&self.progress).await?;
         }
@@ -166,13 +179,13 @@ impl Session {
 
     /// What the histories that end in `past` lack: every version, as long as the log has them. The one that is recorded
     /// may have been on a machine that is gone.
-    async fn lost_steps(&self, past: Vec<Oid>) -> Result<Vec<Step>, GitError> {
+    async fn lost_history(&self, past: Vec<Oid>) -> Result<Batch, GitError> {
         let ends = past.clone();
         let Some(since) = self.git(move |git| git.newest_version(&ends)).await? else {
-            return self.missing_steps(past).await;
+            return self.missing_history(past).await;
         };
         if since >= self.version {
-            return Ok(Vec::new());
+            return Ok(Batch::new(self.version, Vec::new()));
         }
         let records = match self.shared.log.scan("", Some(since)).await {
             Ok(snapshot) => match self.shared.log.follow(since).await {
@@ -183,7 +196,7 @@ impl Session {
             Err(LogError::Expired { .. } | LogError::Future { .. }) => None,
             Err(error) => return Err(error.into()),
         };
-        let Some((snapshot, mut records)) = records else { return self.missing_steps(past).await };
+        let Some((snapshot, mut records)) = records else { return self.missing_history(past).await };
         let layout = self.shared.layout.as_ref();
         let (mut index, mut steps) = (Index::of(&snapshot, layout), Vec::new());
         // The record of the progress itself comes after what it says was looked at.
@@ -194,13 +207,14 @@ impl Session {
             }
             steps.extend(project::step(layout, &mut index, &record));
         }
-        Ok(steps)
+        Ok(Batch::new(self.version, steps))
     }
 
-    /// What the histories that end in `past` lack of what the index has.
-    async fn missing_steps(&self, past: Vec<Oid>) -> Result<Vec<Step>, GitError> {
+    /// What the histories that end in `past` lack of what the index has, when the log no longer tells how it came about.
+    async fn missing_history(&self, past: Vec<Oid>) -> Result<Batch, GitError> {
         let (index, layout, at) = (self.index.clone(), Arc::clone(&self.shared.layout), self.version);
-        self.git(move |git| git.history_difference(&past, at, index.authored(layout.as_ref()))).await
+        let known = self.history()?.map(|_| self.progress.at.version);
+        self.git(move |git| git.history_difference(&past, known, at, index.authored(layout.as_ref()))).await
     }
 
     /// Shows readers the history as far as it is recorded, by this index if it was made already.
@@ -231,6 +245,12 @@ impl Session {
         }
     }
 
+    /// Applies what others put on main since it was last looked at, if they did.
+    pub(super) async fn look_at_main(&mut self) -> Result<(), GitError> {
+        let Some(main) = self.main().await? else { return Err(GitError::Raced) };
+        if Some(main) == self.tip()? { Ok(()) } else { self.follow_main(main).await }
+    }
+
     /// Makes main what the log says now, in one commit, because the records in between are gone.
     async fn reconcile(&mut self) -> Result<(), GitError> {
         loop {
@@ -252,8 +272,8 @@ impl Session {
                 })
                 .await?;
             let past = self.past().await?;
-            let steps = self.missing_steps(past).await?;
-            if self.publish(draft.into_iter().collect(), steps).await? {
+            let missing = self.missing_history(past).await?;
+            if self.publish(draft.into_iter().collect(), missing).await? {
                 self.progress.at.version = self.version;
                 return self.store.save(&self.progress).await;
             }
@@ -286,20 +306,21 @@ impl Session {
             .await?;
         self.index = index;
         self.version = last;
-        self.publish(drafts, steps).await
+        self.publish(drafts, Batch::new(last, steps)).await
     }
 
-    /// Puts commits on main and steps into the history; false when somebody else moved main.
-    async fn publish(&mut self, drafts: Vec<Draft>, steps: Vec<Step>) -> Result<bool, GitError> {
-        if drafts.is_empty() && steps.is_empty() {
+    /// Puts commits on main and a batch into the history, which begins with it where there is none; false when somebody
+    /// else moved main.
+    async fn publish(&mut self, drafts: Vec<Draft>, batch: Batch) -> Result<bool, GitError> {
+        if drafts.is_empty() && batch.is_empty() && self.progress.at.history.is_some() {
             return Ok(true);
         }
         let count = drafts.len() as u64;
         let paths: BTreeSet<String> =
             drafts.iter().flat_map(|draft| &draft.edits).map(|edit| edit.path.clone()).collect();
         let tip = self.tip()?;
-        let (past, at) = (self.past().await?, self.version);
-        let made = self.git(move |git| git.commit_with_history(tip, &drafts, &past, (at, &steps))).await?;
+        let past = self.past().await?;
+        let made = self.git(move |git| git.commit_with_history(tip, &drafts, &past, &batch)).await?;
         let (Some(commit), history) = made else { return Ok(true) };
         let next =
             Point { commit: Some(commit.to_string()), version: self.version, history: Some(history.end.to_string()) };
@@ -307,7 +328,15 @@ impl Session {
         self.store.save(&self.progress).await?;
         let theirs = self.heads.history;
         let moved = match self.remote {
-            Some(_) => self.push(tip, commit, Some(history.end)).await?,
+            Some(_) => match self.push(tip, commit, Some(history.end)).await {
+                // It was looked at, so that it cannot come about any more.
+                Err(error @ GitError::Remote(RemoteError::Refused(_))) => {
+                    self.progress.next = None;
+                    self.store.save(&self.progress).await?;
+                    return Err(error);
+                }
+                pushed => pushed?,
+            },
             None => tip == Some(commit) || self.git(move |git| git.advance(tip, commit)).await?,
         };
         if !moved {

@@ -9,9 +9,11 @@
 use std::sync::Arc;
 
 use git2::Oid;
+use tokio::time::Instant;
 
 use super::{
     GitError, RemoteError,
+    history::Batch,
     progress::Point,
     remote::{Heads, Remote, Update},
     repository::MAIN,
@@ -145,7 +147,7 @@ impl Session {
             [_] => return Ok(()),
             ref ends => {
                 let (ends, at) = (ends.to_vec(), self.progress.at.version);
-                ours = self.git(move |git| git.append_history(&ends, at, &[])).await?;
+                ours = self.git(move |git| git.append_history(&ends, &Batch::new(at, Vec::new()))).await?;
                 self.progress.at.history = Some(ours.to_string());
                 self.store.save(&self.progress).await?;
             }
@@ -171,8 +173,9 @@ impl Session {
             return Ok(true);
         }
         let updates: Arc<[Update]> = updates.into();
-        let sent = Arc::clone(&updates);
-        let told = match self.work(move |git| Ok(remote.push(&git.repository()?, &sent)?)).await {
+        let (sent, by) = (Arc::clone(&updates), remote.clone());
+        let began = Instant::now();
+        let told = match self.work(move |git| Ok(by.push(&git.repository()?, &sent)?)).await {
             Ok(told) => told,
             Err(GitError::Remote(RemoteError::Raced)) => return Ok(false),
             Err(error) => return Err(error),
@@ -192,6 +195,9 @@ impl Session {
                     tracing::warn!(name = update.name, why, "the remote does not take the history of versions");
                 }
             }
+        }
+        if tip != Some(commit) {
+            self.rests_until = Instant::now() + remote.rest(began.elapsed());
         }
         self.report(|status| status.remote_pushes += 1);
         Ok(true)

@@ -1,20 +1,23 @@
 //! YAML files as people keep them: what they say, and how to change that with their comments, order and
 //! quotes left alone.
 //!
-//! Start at [`updated`]. What changed is edited in the text ([`edit`]), where [`outline`] says it is; the result is
-//! read again, and when it does not say what it should, aliases are written out and it is tried once more, and then
-//! the file is written anew.
+//! Start at [`updated`]. What changed is edited in the text ([`edit`], and [`flow`] within brackets and braces), where
+//! [`outline`] says it is; the result is read again. When it does not say what it should, it is tried once more with
+//! aliases written out, then with what is in brackets and braces written anew, and then the file is.
 
 mod edit;
+mod flow;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod outline;
+mod write;
 
 use std::{
     collections::{HashMap, VecDeque},
     hash::Hash,
 };
 
+use edit::Flow;
 use serde_json::{Map, Value};
 
 /// The fields that tell the items of a list apart, in the order in which they are looked at.
@@ -28,7 +31,9 @@ pub(super) fn same(one: &[u8], other: &[u8]) -> bool {
 
 /// What a file says.
 pub(super) fn parse(text: &[u8]) -> Option<Value> {
-    serde_saphyr::from_str(std::str::from_utf8(text).ok()?).ok()
+    // With comments it would read only so many in a row.
+    let options = serde_saphyr::options! { emit_comments: false };
+    serde_saphyr::from_str_with_options(std::str::from_utf8(text).ok()?, options).ok()
 }
 
 /// What becomes of the file `current` when its object rendered as `before` and now as `after`; `None`
@@ -58,9 +63,9 @@ fn edited(current: &[u8], before: &str, after: &str) -> Option<String> {
     }
     let text = std::str::from_utf8(current).ok()?;
     let says = |text: &String| parse(text.as_bytes()).as_ref() == Some(&new);
-    edit::edited(text, &old, &new)
-        .filter(says)
-        .or_else(|| edit::edited(&edit::without_aliases(text, &old)?, &old, &new).filter(says))
+    let attempt = |text: &str, flow| edit::edited(text, &old, &new, flow).filter(says);
+    let attempts = |flow| attempt(text, flow).or_else(|| attempt(&edit::without_aliases(text, &old)?, flow));
+    attempts(Flow::InPlace).or_else(|| attempts(Flow::Whole)).or_else(|| edit::rewritten(text, &old, &new).filter(says))
 }
 
 /// A leaf that has another value, or none any more.

@@ -61,25 +61,47 @@ impl Directory {
 
     /// The file at `names`, wherever in a full folder it is.
     pub(super) fn file(&mut self, repository: &Repository, names: &[&str]) -> Result<Option<Oid>, git2::Error> {
-        self.file_from(0, repository, names)
+        let mut found = Vec::new();
+        self.files_from(0, repository, names, 1, &mut found)?;
+        Ok(found.pop())
     }
 
-    fn file_from(&mut self, depth: usize, repository: &Repository, names: &[&str]) -> Result<Option<Oid>, git2::Error> {
+    /// The file at `names` in all places where a full folder has it. Only the first counts; the others are there when
+    /// somebody put a file into the folder itself that was in one of those in it.
+    pub(super) fn files(&mut self, repository: &Repository, names: &[&str]) -> Result<Vec<Oid>, git2::Error> {
+        let mut found = Vec::new();
+        self.files_from(0, repository, names, usize::MAX, &mut found)?;
+        Ok(found)
+    }
+
+    fn files_from(
+        &mut self,
+        depth: usize,
+        repository: &Repository,
+        names: &[&str],
+        most: usize,
+        found: &mut Vec<Oid>,
+    ) -> Result<(), git2::Error> {
         let (name, rest) = names.split_first().expect("a path has a name");
         match self.find(name).map(|(_, entry)| (entry.is_tree, entry.id)) {
-            Some((false, id)) if rest.is_empty() => Ok(Some(id)),
-            Some((true, _)) if !rest.is_empty() => self.child(repository, name)?.file_from(0, repository, rest),
-            Some(_) => Ok(None),
-            None => match self.fan_out(name, depth) {
-                Some(folder) => self.child(repository, &folder)?.file_from(depth + 1, repository, names),
-                None => Ok(None),
-            },
+            Some((false, id)) if rest.is_empty() => found.push(id),
+            Some((true, _)) if !rest.is_empty() => {
+                self.child(repository, name)?.files_from(0, repository, rest, most, found)?;
+            }
+            _ => {}
+        }
+        match self.fan_out(name, depth) {
+            Some(folder) if found.len() < most => {
+                self.child(repository, &folder)?.files_from(depth + 1, repository, names, most, found)
+            }
+            _ => Ok(()),
         }
     }
 
     /// Puts an item at `names`, or removes what is there, and adds the trees that change to `objects`.
     ///
-    /// In a full folder it stays where it is, and is put where its [`Spread`] says if it is new.
+    /// In a full folder it stays where it is, and is put where its [`Spread`] says if it is new. Of one that is there
+    /// twice, what does not count goes.
     pub(super) fn put(
         &mut self,
         repository: &Repository,
@@ -100,10 +122,14 @@ impl Directory {
     ) -> Result<(), git2::Error> {
         let (name, rest) = names.split_first().expect("a path has a name");
         if let Some(folder) = self.folder_for(repository, name, depth)? {
-            let child = self.child(repository, &folder)?;
-            child.put_from(depth + 1, repository, names, item, objects)?;
-            let new = child.as_entry();
-            return self.set_entry(&folder, new, objects);
+            return self.put_into(&folder, depth, repository, names, item, objects);
+        }
+        // Only people put a name where it is in another place already.
+        if self.spread == FILES
+            && self.find(name).is_some()
+            && let Some(folder) = self.fan_out(name, depth)
+        {
+            self.put_into(&folder, depth, repository, names, None, objects)?;
         }
         let new = if rest.is_empty() {
             self.children.remove(*name);
@@ -118,6 +144,22 @@ impl Directory {
             child.as_entry()
         };
         self.set_entry(name, new, objects)
+    }
+
+    /// Puts an item into a folder that is there because this one is or was full.
+    fn put_into(
+        &mut self,
+        folder: &str,
+        depth: usize,
+        repository: &Repository,
+        names: &[&str],
+        item: Option<Item>,
+        objects: &mut Objects,
+    ) -> Result<(), git2::Error> {
+        let child = self.child(repository, folder)?;
+        child.put_from(depth + 1, repository, names, item, objects)?;
+        let new = child.as_entry();
+        self.set_entry(folder, new, objects)
     }
 
     /// The folder in this one that a name is in, or has to be put into.

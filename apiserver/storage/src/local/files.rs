@@ -17,21 +17,34 @@ use stoa_machinery::log::{LogError, Version};
 use super::{
     codec::{self, Batch, BatchWriter, DecodeError, Frame, SnapshotStart},
     disk::{Disk, DiskFile},
-    state::{Current, History, Past, State},
+    state::{Current, History, State},
 };
 
 const SEGMENT: &str = ".segment";
 const SNAPSHOT: &str = ".snapshot";
 const UNFINISHED: &str = ".new";
-/// How much of a snapshot is written at a time, in bytes.
-const SNAPSHOT_CHUNK: usize = 1 << 20;
+/// How much of a snapshot is written at a time, in bytes. Little under test, so that it takes several.
+const SNAPSHOT_CHUNK: usize = if cfg!(test) { 100 } else { 1 << 20 };
 
 /// A segment file.
 #[derive(Clone, Debug)]
 pub(super) struct Segment {
-    pub name: String,
+    /// Its first batch.
+    pub first: u64,
     /// The last version before its first record.
     pub after: Version,
+}
+
+impl Segment {
+    pub(super) fn name(&self) -> String {
+        numbered(self.first, SEGMENT)
+    }
+
+    /// Whether a snapshot and everything from this segment on lack nothing: no record, and none of the batches that
+    /// only have leases in them.
+    pub(super) fn continues(&self, start: SnapshotStart) -> bool {
+        self.after <= start.version && self.first <= start.batch + 1
+    }
 }
 
 /// The log as found on disk.
@@ -54,11 +67,6 @@ pub(super) fn unavailable(error: impl Into<Box<dyn std::error::Error + Send + Sy
 
 fn corrupt(name: &str, what: impl std::fmt::Display) -> LogError {
     LogError::Corrupt(format!("{name}: {what}"))
-}
-
-/// The name of the segment that begins with this batch.
-pub(super) fn segment_name(first: u64) -> String {
-    numbered(first, SEGMENT)
 }
 
 fn numbered(number: u64, suffix: &str) -> String {
@@ -87,14 +95,14 @@ pub(super) fn recover(disk: &dyn Disk) -> Result<Recovered, LogError> {
     let mut cut = 0;
     let mut replay = Replay { start, next: None, state: &mut state, history: &mut history };
     for (index, first) in segments.iter().enumerate() {
-        let name = segment_name(*first);
+        let name = numbered(*first, SEGMENT);
         let mut bytes = disk.read(&name).map_err(unavailable)?;
         let last = index + 1 == segments.len();
-        let (after, good) = replay.segment(&name, *first, &bytes, last)?;
+        let (segment, good) = replay.segment(&name, *first, &bytes, last)?;
         cut = bytes.len() - good;
         bytes.truncate(good);
         tail = bytes;
-        found.push(Segment { name, after });
+        found.push(segment);
     }
     let reached = replay.next.map_or(0, |next| next - 1);
     if let Some(start) = start
@@ -108,7 +116,7 @@ pub(super) fn recover(disk: &dyn Disk) -> Result<Recovered, LogError> {
     state.batch = reached;
 
     let (file, length) = match found.last() {
-        Some(last) => (rewrite(disk, &last.name, &tail).map_err(unavailable)?, tail.len() as u64),
+        Some(last) => (rewrite(disk, &last.name(), &tail).map_err(unavailable)?, tail.len() as u64),
         None => {
             let (segment, file, length) = create_segment(disk, &mut state).map_err(unavailable)?;
             found.push(segment);
@@ -120,14 +128,13 @@ pub(super) fn recover(disk: &dyn Disk) -> Result<Recovered, LogError> {
 
 /// Starts a segment; its first batch says where it continues.
 pub(super) fn create_segment(disk: &dyn Disk, state: &mut State) -> io::Result<(Segment, Box<dyn DiskFile>, u64)> {
-    let sequence = state.batch + 1;
-    let mut writer = BatchWriter::new(sequence);
-    writer.push(&Frame::SegmentStart { head: state.head });
+    let segment = Segment { first: state.batch + 1, after: state.head };
+    let mut writer = BatchWriter::new(segment.first);
+    writer.push(&Frame::SegmentStart { head: segment.after });
     let bytes = writer.finish();
-    let name = segment_name(sequence);
-    let file = rewrite(disk, &name, &bytes)?;
-    state.batch = sequence;
-    Ok((Segment { name, after: state.head }, file, bytes.len() as u64))
+    let file = rewrite(disk, &segment.name(), &bytes)?;
+    state.batch = segment.first;
+    Ok((segment, file, bytes.len() as u64))
 }
 
 /// Puts `bytes` durably into the file `name` and keeps it open for more.
@@ -153,12 +160,12 @@ struct Replay<'a> {
 }
 
 impl Replay<'_> {
-    /// Replays one segment; returns the version before it and how many of its bytes are good.
-    fn segment(&mut self, name: &str, first: u64, bytes: &[u8], last: bool) -> Result<(Version, usize), LogError> {
+    /// Replays one segment; returns it and how many of its bytes are good.
+    fn segment(&mut self, name: &str, first: u64, bytes: &[u8], last: bool) -> Result<(Segment, usize), LogError> {
         // The first batch was durable before the file had its name, so it cannot be torn.
         let (batch, mut at) =
             codec::decode(bytes).map_err(|error| corrupt(name, format_args!("its start: {error}")))?;
-        let after = self.enter(name, first, &batch)?;
+        let segment = self.enter(name, first, &batch)?;
         let mut next = first + 1;
         while at < bytes.len() {
             let (batch, length) = match codec::decode(&bytes[at..]) {
@@ -179,21 +186,22 @@ impl Replay<'_> {
             at += length;
         }
         self.next = Some(next);
-        Ok((after, at))
+        Ok((segment, at))
     }
 
     /// Checks that a segment continues where the one before it, or the snapshot, ends.
-    fn enter(&self, name: &str, first: u64, batch: &Batch) -> Result<Version, LogError> {
+    fn enter(&self, name: &str, first: u64, batch: &Batch) -> Result<Segment, LogError> {
         let Some(Frame::SegmentStart { head }) = batch.frames.first() else {
             return Err(corrupt(name, "it does not begin as a segment does"));
         };
+        let segment = Segment { first, after: *head };
         let continues = match (self.next, self.start) {
-            (Some(next), _) => batch.sequence == next,
-            (None, Some(start)) => batch.sequence == first && *head <= start.version,
-            (None, None) => batch.sequence == first && first == 1,
+            (Some(next), _) => first == next,
+            (None, Some(start)) => segment.continues(start),
+            (None, None) => first == 1,
         };
         if continues && batch.sequence == first {
-            Ok(*head)
+            Ok(segment)
         } else {
             Err(corrupt(name, "it does not continue where what is before it ends"))
         }
@@ -205,8 +213,7 @@ impl Replay<'_> {
             match frame {
                 Frame::Record(record) if record.version <= self.history.oldest => {}
                 Frame::Record(record) if record.version.0 == self.state.head.0 + 1 => {
-                    let replaced = self.state.apply(&record);
-                    self.history.push(Past { record, replaced }, &self.state.values);
+                    self.history.push(self.state.apply(record));
                 }
                 Frame::Record(record) => {
                     return Err(corrupt(name, format_args!("version {} follows {}", record.version, self.state.head)));

@@ -9,7 +9,7 @@ use stoa_machinery::log::{Change, Key, LogError, Origin, Record, Version};
 use super::{
     codec::{self, Batch, BatchWriter, DecodeError, Frame},
     disk::{Disk, DiskFile},
-    files::{recover, segment_name},
+    files::{Segment, recover},
 };
 
 fn encode(batch: &Batch) -> Vec<u8> {
@@ -57,9 +57,10 @@ pub(crate) fn tails(data: &[u8]) {
     let third = encode(&Batch { sequence: 3, frames: vec![record(3)] });
     let durable = [first, second, third].concat();
     // Once as it is, once as the payload of the batch that would be next.
+    let segment = Segment { first: 1, after: Version(0) }.name();
     for tail in [data.to_vec(), codec::enclose(4, data)] {
         let disk = Memory::default();
-        disk.0.lock().insert(segment_name(1), [durable.as_slice(), &tail].concat());
+        disk.0.lock().insert(segment.clone(), [durable.as_slice(), &tail].concat());
         match recover(&disk) {
             Ok(found) => {
                 assert!(found.state.head >= Version(3));
@@ -77,7 +78,7 @@ pub(crate) fn tails(data: &[u8]) {
         }
     }
     // A file that is none of ours is refused, or what it says is taken; nothing else happens.
-    for name in [segment_name(1), format!("{:020}.snapshot", 3)] {
+    for name in [segment, format!("{:020}.snapshot", 3)] {
         for bytes in [data.to_vec(), codec::enclose(0, data), codec::enclose(1, data)] {
             let disk = Memory::default();
             disk.0.lock().insert(name.clone(), bytes);

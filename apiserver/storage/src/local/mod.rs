@@ -40,15 +40,15 @@ pub(crate) use self::disk::{create_private_dir, sync_dir};
 use self::{
     codec::SnapshotStart,
     files::{Segment, unavailable},
-    state::{History, State, under},
+    state::{History, State, View, under},
     writer::{Reply, Request, Writer},
 };
 use crate::clock::{Clock, SystemClock};
 
 /// How many requests may wait for the writer before the next one has to wait itself.
 const QUEUE: usize = 4096;
-/// How many records a follower takes at a time.
-const FOLLOW_CHUNK: usize = 256;
+/// How many records a follower takes at a time. Few under test, so that it takes several times.
+const FOLLOW_CHUNK: usize = if cfg!(test) { 4 } else { 256 };
 /// The largest value, in bytes. Anything near it belongs into a document.
 const MAX_VALUE: usize = 256 << 20;
 
@@ -247,13 +247,14 @@ impl Log for LocalLog {
         let value = if let Change::Put(value) = &write.change { value.len() } else { 0 };
         let length = value + write.key.as_str().len() + origin.user.len() + origin.verb.len() + origin.message.len();
         if length > MAX_VALUE {
-            return Err(unavailable(format!("a write of {length} bytes is above the limit of {MAX_VALUE}")));
+            return Err(LogError::TooLarge { size: length, limit: format!("{MAX_VALUE} bytes are the limit") });
         }
         self.ask(|reply| Request::Append(Box::new(write), reply)).await
     }
 
     async fn head(&self) -> Result<Version, LogError> {
-        Ok(self.shared.tip.borrow().head)
+        // Not the tip, which hears of a batch after those who read.
+        Ok(self.shared.published.read().state.head)
     }
 
     async fn read(&self, key: &Key) -> Result<Option<Entry>, LogError> {
@@ -299,6 +300,10 @@ impl Log for LocalLog {
         tokio::task::spawn_blocking(move || shared.compact(before)).await.map_err(unavailable)?
     }
 
+    fn excess(&self, bytes: usize) -> Option<Version> {
+        self.shared.published.read().history.excess(bytes)
+    }
+
     async fn acquire(&self, name: &str, holder: &str, ttl: Duration) -> Result<Lease, LogError> {
         let (name, holder) = (name.to_owned(), holder.to_owned());
         self.ask(|reply| Request::Acquire { name, holder, ttl, reply }).await
@@ -341,30 +346,45 @@ impl Follower {
     }
 }
 
+/// The values as of a version, and the leases of now.
+struct Kept {
+    start: SnapshotStart,
+    view: View,
+    state: State,
+}
+
 impl Shared {
     /// Writes a snapshot at `before`, forgets what is older, and removes the files that held it.
     fn compact(&self, before: Version) -> Result<(), LogError> {
         let _one_at_a_time = self.compaction.lock();
+        self.kept(before)?.map_or(Ok(()), |kept| self.compact_to(kept))
+    }
+
+    /// What there is to keep when what is older than `before` goes; `None` when that has gone already.
+    fn kept(&self, before: Version) -> Result<Option<Kept>, LogError> {
         let published = self.published.read();
         let before = before.min(published.state.head);
         if before <= published.history.oldest {
-            return Ok(());
+            return Ok(None);
         }
         let view = published.history.view(before, &published.state)?;
         let state = published.state.clone();
-        drop(published);
-
         let start = SnapshotStart { version: before, batch: state.batch, token: state.token };
-        files::write_snapshot(self.disk.as_ref(), start, &view.scan(""), &state).map_err(unavailable)?;
-        self.published.write().history.forget(before);
-        files::retire_snapshots(self.disk.as_ref(), before).map_err(unavailable)?;
-        self.retire_segments(before).map_err(unavailable)
+        Ok(Some(Kept { start, view, state }))
     }
 
-    fn retire_segments(&self, before: Version) -> std::io::Result<()> {
+    /// Puts a snapshot in the place of what is older, while the writer goes on.
+    fn compact_to(&self, Kept { start, view, state }: Kept) -> Result<(), LogError> {
+        files::write_snapshot(self.disk.as_ref(), start, &view.scan(""), &state).map_err(unavailable)?;
+        self.published.write().history.forget(start.version);
+        files::retire_snapshots(self.disk.as_ref(), start.version).map_err(unavailable)?;
+        self.retire_segments(start).map_err(unavailable)
+    }
+
+    fn retire_segments(&self, start: SnapshotStart) -> std::io::Result<()> {
         loop {
             let oldest = match self.segments.lock().as_slice() {
-                [oldest, next, ..] if next.after <= before => oldest.name.clone(),
+                [oldest, next, ..] if next.continues(start) => oldest.name(),
                 _ => return Ok(()),
             };
             self.disk.remove(&oldest)?;

@@ -82,15 +82,17 @@ impl State {
             .ok_or_else(|| LogError::Fenced { lease: name.to_owned(), token })
     }
 
-    /// Applies a record and returns what was at its key.
-    pub(super) fn apply(&mut self, record: &Record) -> Option<Current> {
+    /// Applies a record and returns what the history keeps of it.
+    pub(super) fn apply(&mut self, record: Record) -> Step {
         self.head = record.version;
-        match &record.change {
+        let replaced = match &record.change {
             Change::Put(value) => {
                 self.values.insert(record.key.clone(), Current { version: record.version, value: value.clone() })
             }
             Change::Delete => self.values.remove(&record.key),
-        }
+        };
+        let checkpoint = record.version.0.is_multiple_of(CHECKPOINT).then(|| self.values.clone());
+        Step { past: Past { record, replaced }, checkpoint }
     }
 
     /// Lets every lease last as long again as when it was renewed: how much time has passed since another process wrote
@@ -128,13 +130,28 @@ pub(super) fn under<'a>(values: &'a Values, prefix: &'a str) -> impl Iterator<It
 
 /// A record and what it replaced.
 #[derive(Clone, Debug)]
-pub(super) struct Past {
-    pub record: Record,
-    pub replaced: Option<Current>,
+struct Past {
+    record: Record,
+    replaced: Option<Current>,
 }
 
-/// How many records may have to be undone to show an old version.
-const CHECKPOINT: u64 = 256;
+impl Past {
+    /// How much is kept in memory for this record alone: of a value that is not replaced yet, nothing.
+    fn len(&self) -> usize {
+        self.replaced.as_ref().map_or(0, |replaced| replaced.value.len())
+    }
+}
+
+/// One record applied, as [`History::push`] takes it.
+#[derive(Debug)]
+pub(super) struct Step {
+    past: Past,
+    /// All values right after it, where a checkpoint is due: those at the end of its batch may be of later records.
+    checkpoint: Option<Values>,
+}
+
+/// How many records may have to be undone to show an old version. Few under test, so that every simulated life has many.
+const CHECKPOINT: u64 = if cfg!(test) { 8 } else { 256 };
 
 /// The records inside the window, and what it takes to go back to any of them.
 #[derive(Debug, Default)]
@@ -143,6 +160,8 @@ pub(super) struct History {
     pub oldest: Version,
     /// The records after `oldest`, without a gap.
     past: VecDeque<Past>,
+    /// What they take in all.
+    bytes: usize,
     /// All values as of some versions, oldest first.
     checkpoints: BTreeMap<Version, Values>,
 }
@@ -156,12 +175,12 @@ impl History {
         self.past.len()
     }
 
-    pub(super) fn push(&mut self, past: Past, values: &Values) {
-        let version = past.record.version;
-        self.past.push_back(past);
-        if version.0.is_multiple_of(CHECKPOINT) {
-            self.checkpoints.insert(version, values.clone());
+    pub(super) fn push(&mut self, Step { past, checkpoint }: Step) {
+        if let Some(values) = checkpoint {
+            self.checkpoints.insert(past.record.version, values);
         }
+        self.bytes += past.len();
+        self.past.push_back(past);
     }
 
     /// At most `limit` records after `since`, oldest first.
@@ -190,11 +209,21 @@ impl History {
 
     /// Forgets the records up to and including `before`.
     pub(super) fn forget(&mut self, before: Version) {
-        while self.past.front().is_some_and(|past| past.record.version <= before) {
-            self.past.pop_front();
+        while let Some(past) = self.past.pop_front_if(|past| past.record.version <= before) {
+            self.bytes -= past.len();
         }
         self.checkpoints = self.checkpoints.split_off(&before);
         self.oldest = self.oldest.max(before);
+    }
+
+    /// Up to where to forget for `bytes` to be enough for the rest; `None` when that is so.
+    pub(super) fn excess(&self, bytes: usize) -> Option<Version> {
+        let mut excess = self.bytes.checked_sub(bytes).filter(|excess| *excess > 0)?;
+        let last = self.past.iter().find(|past| {
+            excess = excess.saturating_sub(past.len());
+            excess == 0
+        })?;
+        Some(last.record.version)
     }
 
     fn expired(&self, asked: Version) -> LogError {

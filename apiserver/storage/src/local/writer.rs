@@ -16,8 +16,8 @@ use super::{
     Shared,
     codec::{BatchWriter, Frame},
     disk::DiskFile,
-    files::{self, unavailable},
-    state::{Holding, Past, State, deadline},
+    files::{self, Segment, unavailable},
+    state::{Holding, State, Step, deadline},
 };
 
 /// A batch is closed when its payload gets this long, in bytes.
@@ -56,7 +56,7 @@ pub(super) struct Writer {
 /// What one batch does, before it is durable.
 struct Draft {
     state: State,
-    past: Vec<Past>,
+    steps: Vec<Step>,
     bytes: BatchWriter,
     /// The time for people, in records.
     now_ms: i64,
@@ -92,11 +92,10 @@ impl Draft {
         let version = Version(self.state.head.0 + 1);
         let record =
             Record { version, key: write.key, change: write.change, origin: write.origin, time_ms: self.now_ms };
-        let replaced = self.state.apply(&record);
         let frame = Frame::Record(record);
         self.bytes.push(&frame);
         if let Frame::Record(record) = frame {
-            self.past.push(Past { record, replaced });
+            self.steps.push(self.state.apply(record));
         }
         Ok(version)
     }
@@ -152,7 +151,7 @@ impl Writer {
         let mut draft = Draft {
             bytes: BatchWriter::new(state.batch + 1),
             state,
-            past: Vec::new(),
+            steps: Vec::new(),
             now_ms: self.shared.clock.now_ms(),
             steady_ms: self.shared.clock.steady_ms(),
         };
@@ -177,7 +176,7 @@ impl Writer {
         if draft.bytes.payload_len() == 0 {
             return Ok(());
         }
-        let Draft { mut state, past, bytes, .. } = draft;
+        let Draft { mut state, steps, bytes, .. } = draft;
         let bytes = bytes.finish();
         if let Err(error) = self.file.append(&bytes) {
             // The kernel has told that it did not take these bytes, a full disk most likely.
@@ -198,14 +197,14 @@ impl Writer {
         let counters = &self.shared.counters;
         counters.sync_nanos.fetch_add(started.elapsed().as_nanos().try_into().unwrap_or(u64::MAX), Relaxed);
         counters.batches.fetch_add(1, Relaxed);
-        counters.records.fetch_add(past.len() as u64, Relaxed);
+        counters.records.fetch_add(steps.len() as u64, Relaxed);
         counters.bytes.fetch_add(bytes.len() as u64, Relaxed);
         self.length += bytes.len() as u64;
         state.batch += 1;
         let head = state.head;
         let mut published = self.shared.published.write();
-        for past in past {
-            published.history.push(past, &state.values);
+        for step in steps {
+            published.history.push(step);
         }
         published.state = state;
         drop(published);
@@ -219,7 +218,7 @@ impl Writer {
             return;
         }
         let mut state = self.shared.published.read().state.clone();
-        let name = files::segment_name(state.batch + 1);
+        let name = Segment { first: state.batch + 1, after: state.head }.name();
         match files::create_segment(self.shared.disk.as_ref(), &mut state) {
             Ok((segment, file, length)) => {
                 self.file = file;

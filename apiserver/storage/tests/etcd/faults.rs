@@ -4,6 +4,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     net::{Ipv4Addr, SocketAddr},
+    ops::Range,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
@@ -12,7 +13,7 @@ use std::{
 };
 
 use futures_util::{StreamExt as _, future::join_all};
-use stoa_machinery::log::{Change, Expect, Key, Log, LogError, Version};
+use stoa_machinery::log::{Change, Expect, Key, Log, LogError, Version, Write};
 use stoa_storage::etcd::EtcdOptions;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -193,7 +194,8 @@ struct Proxy {
 }
 
 impl Proxy {
-    async fn start(to: u16) -> Self {
+    /// Drops connections after different numbers of bytes, so that they are cut at every stage of a call.
+    async fn start(to: u16, allowed: Range<u64>) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let cuts = Arc::new(AtomicU64::new(0));
@@ -202,8 +204,8 @@ impl Proxy {
             for number in 0_u64.. {
                 let (client, _) = listener.accept().await.unwrap();
                 let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, to)).await else { continue };
-                // A different number of bytes each time, so that it is cut at every stage of a call.
-                tokio::spawn(pass(client, server, 3_000 + number * 997 % 40_000, counted.clone()));
+                let allowed = allowed.start + number * 997 % (allowed.end - allowed.start);
+                tokio::spawn(pass(client, server, allowed, counted.clone()));
             }
         });
         Self { address, cuts, task }
@@ -261,7 +263,7 @@ async fn pass(client: TcpStream, server: TcpStream, allowed: u64, cuts: Arc<Atom
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_write_whose_answer_is_lost_is_neither_doubled_nor_called_failed() {
     let etcd = Etcd::start();
-    let proxy = Proxy::start(etcd.members[0].port).await;
+    let proxy = Proxy::start(etcd.members[0].port, 3_000..43_000).await;
     let through = || EtcdOptions { servers: vec![format!("http://{}", proxy.address)], ..etcd.options() };
     let counted = through();
     let metrics = counted.metrics.clone();
@@ -280,6 +282,40 @@ async fn a_write_whose_answer_is_lost_is_neither_doubled_nor_called_failed() {
     for outcome in ["written", "not_written"] {
         let there = text.contains(&format!("stoa_etcd_writes_resolved_total{{outcome=\"{outcome}\"}}"));
         assert!(there, "nothing was {outcome} whose answer was lost:\n{text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_is_what_it_was_said_to_be_though_answers_are_lost() {
+    let etcd = Etcd::start();
+    let proxy = Proxy::start(etcd.members[0].port, 300..1_500).await;
+    let through = EtcdOptions { servers: vec![format!("http://{}", proxy.address)], ..etcd.options() };
+    let (log, other) = (open(through).await, etcd.open().await);
+    let (ttl, mut last) = (Duration::from_secs(60), 0);
+    for round in 0.. {
+        if proxy.cuts.load(SeqCst) >= 60 {
+            break;
+        }
+        let lease = log.acquire("leader", "one", ttl).await.unwrap();
+        assert!(lease.token > last, "{} after {last}", lease.token);
+        last = lease.token;
+        let held = other.acquire("leader", "two", ttl).await;
+        assert!(matches!(held, Err(LogError::Held { .. })), "round {round}: {held:?}");
+        log.renew(&lease).await.unwrap();
+        let write = Write { fence: Some(lease.fence()), ..put("/a", Expect::Any, "1") };
+        other.append(write.clone()).await.unwrap();
+        // Now and then whoever has it takes it again.
+        if round % 3 == 0 {
+            continue;
+        }
+        log.release(&lease).await.unwrap();
+        let taken = other.acquire("leader", "two", ttl).await.unwrap();
+        assert!(matches!(log.renew(&lease).await, Err(LogError::Fenced { .. })));
+        assert!(matches!(other.append(write).await, Err(LogError::Fenced { .. })));
+        log.release(&lease).await.unwrap();
+        other.renew(&taken).await.unwrap();
+        other.release(&taken).await.unwrap();
+        last = taken.token;
     }
 }
 

@@ -41,6 +41,7 @@ impl Remote {
             credentials: Some(self.credentials()),
             poll: Duration::from_millis(30),
             longest_retry: Duration::from_millis(100),
+            pace: Duration::from_millis(5),
             ..RemoteOptions::new(self.url("http"))
         }
     }

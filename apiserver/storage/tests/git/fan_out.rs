@@ -73,3 +73,58 @@ async fn a_full_folder_has_folders_and_people_need_not_care() {
     assert_eq!(bench.subjects(), subjects);
     bench.git(&["fsck", "--strict", "--full"]);
 }
+
+#[tokio::test]
+async fn a_file_that_is_there_twice_goes_as_one() {
+    let bench = Bench::start().await;
+    for numbers in (0..300).collect::<Vec<_>>().chunks(30) {
+        join_all(numbers.iter().map(|number| bench.write(put(&name(*number), "a: 1", "ann")))).await;
+    }
+    bench.projected(bench.head().await).await;
+    let clone = bench.clone_repository();
+    let files = clone.git(&["ls-files"]);
+    let names = [name(299), name(298), name(297), name(296)];
+    let spread = names.each_ref().map(|name| place(&files, name));
+    let direct = names.each_ref().map(|name| format!("things/{name}.yaml"));
+    assert!(spread.iter().all(|file| file.starts_with("things/_")), "{spread:?}");
+    let values = async || {
+        let mut values = Vec::new();
+        for name in &names {
+            values.push(bench.value(name).await);
+        }
+        values
+    };
+    // Where somebody who does not care for the folders puts them.
+    for (file, content) in direct.iter().zip(["a: 2\n", "a: 2\n", "a: 2\n", "a: 1\n"]) {
+        clone.write(file, content);
+    }
+    clone.commit_and_push("beside");
+    bench.ingested_all(&clone).await;
+    let some = |value: &str| Some(value.to_owned());
+    assert_eq!(values().await, [some("a: 2"), some("a: 2"), some("a: 2"), some("a: 1")]);
+
+    // Changed and removed by the API, and removed by hand.
+    let changed = bench.write(put(&names[0], "a: 3", "ann")).await;
+    bench.projected(changed).await;
+    let removed = bench.write(remove(&names[1], "ann")).await;
+    bench.projected(removed).await;
+    clone.git(&["pull", "-q"]);
+    clone.git(&["rm", "-q", &direct[2], &direct[3]]);
+    clone.commit_and_push("by hand");
+    bench.ingested_all(&clone).await;
+    // One that said the same in its other place is there still.
+    assert_eq!(values().await, [some("a: 3"), None, None, some("a: 1")]);
+    let last = bench.write(put(&name(0), "a: 2", "ann")).await;
+    bench.projected(last).await;
+    clone.git(&["pull", "-q"]);
+    let files = clone.git(&["ls-files"]);
+    assert_eq!((place(&files, &names[0]), place(&files, &names[3])), (direct[0].clone(), spread[3].clone()));
+    for name in &names[1..3] {
+        assert!(!files.contains(name), "{name}: {files}");
+    }
+
+    // Nothing is made up for, which would be a commit.
+    let subjects = bench.subjects();
+    let bench = bench.restart().await;
+    assert_eq!(bench.subjects(), subjects);
+}

@@ -12,7 +12,8 @@ mod support;
 use std::time::Duration;
 
 use stoa_machinery::log::{Expect, Version};
-use support::{Bench, put, remove};
+use stoa_storage::git::GitHistory;
+use support::{Bench, elsewhere, put, remove};
 
 #[tokio::test]
 async fn each_write_becomes_a_commit() {
@@ -49,7 +50,7 @@ async fn a_write_that_changes_nothing_people_wrote_makes_no_commit() {
     let bench = Bench::start().await;
     bench.write(put("web", "replicas: 1", "anna")).await;
     bench.write(support::status("web", "replicas: 1", "Ready")).await;
-    let last = bench.write(support::elsewhere()).await;
+    let last = bench.write(elsewhere()).await;
     bench.projected(last).await;
     assert_eq!(bench.subjects(), ["start the control repository", "create thing web"]);
 }
@@ -281,10 +282,14 @@ async fn stopping_at_any_moment_neither_loses_nor_doubles_a_commit() {
 async fn history_that_is_gone_is_made_up_for_in_one_commit() {
     let bench = Bench::start().await;
     bench.write(put("web", "replicas: 1", "anna")).await;
-    let last = bench.write(put("db", "size: 1", "anna")).await;
-    bench.projected(last).await;
+    let known = bench.write(put("db", "size: 1", "anna")).await;
+    bench.projected(known).await;
     let bench = bench.stop().await;
-    bench.write(put("web", "replicas: 2", "anna")).await;
+    let gone = [
+        bench.write(put("web", "replicas: 2", "anna")).await,
+        bench.write(put("new", "a: 1", "anna")).await,
+        bench.write(put("new", "a: 2", "anna")).await,
+    ];
     bench.write(put("new", "a: 1", "anna")).await;
     let last = bench.write(remove("db", "anna")).await;
     bench.compact(last).await;
@@ -293,9 +298,42 @@ async fn history_that_is_gone_is_made_up_for_in_one_commit() {
     assert_eq!(bench.subjects()[3..], ["reconcile with the log"]);
     assert_eq!(bench.git(&["ls-tree", "-r", "--name-only", "main"]), "things/new.yaml\nthings/web.yaml");
     assert_eq!(bench.git(&["show", "main:things/web.yaml"]), "replicas: 2");
-    let last = bench.write(put("new", "a: 2", "anna")).await;
-    bench.projected(last).await;
+    let next = bench.write(put("new", "a: 2", "anna")).await;
+    bench.projected(next).await;
     assert_eq!(bench.subjects()[4..], ["update thing new"]);
+    // The past shows what is known, and nothing else in place of what is not.
+    let history = GitHistory::new(bench.repository(), |_| true, bench.record().await);
+    let read = async |version| past::read(&history, version).await.unwrap();
+    assert_eq!(read(known).await.unwrap(), [r#"{"size":1}"#, r#"{"replicas":1}"#]);
+    for version in gone {
+        assert_eq!(read(version).await, None, "at {version}");
+    }
+    assert_eq!(read(last).await.unwrap(), [r#"{"a":1}"#, r#"{"replicas":2}"#]);
+    assert_eq!(read(next).await.unwrap(), [r#"{"a":2}"#, r#"{"replicas":2}"#]);
+}
+
+#[tokio::test]
+async fn the_past_of_a_log_whose_beginning_is_gone_begins_with_what_is_there() {
+    let bench = Bench::new(None);
+    bench.write(elsewhere()).await;
+    let compacted = bench.write(elsewhere()).await;
+    bench.compact(compacted).await;
+    let bench = bench.run();
+    bench.wait(|status| status.commit.is_some()).await;
+    let begun = bench.head().await;
+    // As one batch, or as near to it as can be.
+    let (web, other) = tokio::join!(bench.write(put("web", "replicas: 1", "anna")), bench.write(elsewhere()));
+    bench.projected(web.max(other)).await;
+    let db = bench.write(put("db", "size: 1", "anna")).await;
+    bench.projected(db).await;
+    let history = GitHistory::new(bench.repository(), |_| true, bench.record().await);
+    let read = async |version| past::read(&history, version).await.unwrap();
+    assert_eq!(read(Version(compacted.0 - 1)).await, None);
+    assert_eq!(read(begun).await.unwrap(), [""; 0]);
+    for version in [web, web.max(other)] {
+        assert_eq!(read(version).await.unwrap(), [r#"{"replicas":1}"#], "at {version}");
+    }
+    assert_eq!(read(db).await.unwrap(), [r#"{"size":1}"#, r#"{"replicas":1}"#]);
 }
 
 #[tokio::test]

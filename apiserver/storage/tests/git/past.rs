@@ -51,7 +51,7 @@ pub(crate) fn past(version: Version, wanted: usize) -> Past {
     Past { version, prefix: "/registry/things/".to_owned(), after: None, wanted }
 }
 
-async fn read(history: &GitHistory, version: Version) -> Result<Option<Vec<String>>, HistoryError> {
+pub(crate) async fn read(history: &GitHistory, version: Version) -> Result<Option<Vec<String>>, HistoryError> {
     let entries = history.read(past(version, 10)).await?;
     let text = |entry: stoa_machinery::log::Entry| String::from_utf8(entry.value.to_vec()).unwrap();
     Ok(entries.map(|entries| entries.into_iter().map(text).collect()))

@@ -1,11 +1,12 @@
 //! A remote of record: the projection pushes to it, takes what people push there, and loses and doubles nothing whatever
 //! becomes of the remote, of the machine or of a push.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use futures_util::StreamExt as _;
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use stoa_git::testing::Behaviour;
-use stoa_machinery::log::Version;
+use stoa_machinery::log::{Change, Version};
 use stoa_pki::{CertificateAuthority, CertificateRequest};
 use stoa_storage::git::RemoteOptions;
 
@@ -80,6 +81,56 @@ async fn what_people_push_there_is_applied_and_their_push_is_never_undone() {
             remote.git(&["update-ref", "-d", name]);
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn whoever_takes_a_while_gets_a_push_in_while_writes_keep_coming() {
+    let remote = Remote::start().await;
+    let (pace, poll) = (Duration::from_secs(3), Duration::from_millis(300));
+    let bench = Bench::new(Some(RemoteOptions { pace, poll, ..remote.options() })).run();
+    let first = bench.write(put("web", "n: 0", "anna")).await;
+    bench.projected(first).await;
+    let (began, before) = (Instant::now(), bench.status().remote_pushes);
+    let log = bench.log();
+    let writer = tokio::spawn(async move {
+        for n in 0.. {
+            log.append(put("web", &format!("n: {n}"), "anna")).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+    let clone = remote.clone_repository();
+    clone.write("things/db.yaml", "size: 1\n");
+    clone.commit_and_push_after("by hand", Duration::from_secs(1), 10);
+    let (took, pushes) = (began.elapsed(), bench.status().remote_pushes - before);
+    writer.abort();
+    writer.await.unwrap_err();
+    // Those that have nothing but the history count, too: one for each that people made.
+    assert!(u128::from(pushes) <= took.as_millis() / pace.as_millis() + 3, "{pushes} in {took:?}");
+    bench.ingested_all(&clone).await;
+    let last = bench.write(put("web", "n: last", "anna")).await;
+    bench.projected(last).await;
+    assert_eq!((remote.show("things/web.yaml"), remote.show("things/db.yaml")), ("n: last".into(), "size: 1".into()));
+    assert!(remote.versions().values().all(|count| *count == 1));
+}
+
+#[tokio::test]
+async fn what_people_push_is_applied_while_writes_wait_for_main_to_have_rested() {
+    let remote = Remote::start().await;
+    let pace = Duration::from_secs(3600);
+    let bench = Bench::new(Some(RemoteOptions { pace, ..remote.options() })).run();
+    // It was moved by now, to where it begins.
+    bench.wait(|status| status.commit.is_some()).await;
+    let last = bench.write(put("web", "replicas: 1", "anna")).await;
+    let clone = remote.clone_repository();
+    clone.write("things/db.yaml", "size: 1\n");
+    clone.commit_and_push("by hand");
+    bench.ingested_all(&clone).await;
+    assert_eq!(bench.value("db").await.as_deref(), Some("size: 1"));
+    assert!(remote.versions().is_empty(), "main has not rested");
+    // Whoever has not moved it yet waits for nothing.
+    let bench = bench.stop().await.run();
+    bench.projected(last).await;
+    assert!(remote.versions().contains_key(&last.0));
 }
 
 #[tokio::test]
@@ -207,6 +258,13 @@ async fn a_push_that_is_refused_in_part_is_made_up_for() {
     let refused = bench.write(put("web", "replicas: 2", "anna")).await;
     let error = away(&bench, "RemoteRefused").await;
     assert!(error.contains("hook declined"), "{error}");
+    // It cannot come about any more, so that nobody has to remember it.
+    let mut records = bench.log().follow(refused).await.unwrap();
+    for _ in 0..8 {
+        let Change::Put(progress) = records.next().await.unwrap().unwrap().change else { panic!("it stays") };
+        let progress: serde_json::Value = serde_json::from_slice(&progress).unwrap();
+        assert_eq!(progress.get("earlier"), None);
+    }
     let last = bench.write(put("web", "replicas: 3", "anna")).await;
     away(&bench, "RemoteRefused").await;
     let bench = bench.stop().await.elsewhere().run();

@@ -475,15 +475,21 @@ impl Clone {
 
     /// For when others write to main all the time.
     pub(crate) fn commit_and_push_rebasing(&self, subject: &str) {
+        self.commit_and_push_after(subject, Duration::ZERO, 50);
+    }
+
+    /// The same by somebody who takes so long between a pull and a push, and tries so often.
+    pub(crate) fn commit_and_push_after(&self, subject: &str, pause: Duration, times: u32) {
         self.git(&["add", "-A"]);
         self.git(&["commit", "-q", "-m", subject]);
-        for _ in 0..50 {
+        for _ in 0..times {
             self.git(&["pull", "-q", "--rebase"]);
+            std::thread::sleep(pause);
             if run(self.directory.path(), &["push", "-q"]).0 {
                 return;
             }
         }
-        panic!("main moved 50 times between a pull and a push");
+        panic!("main moved {times} times between a pull and a push");
     }
 }
 

@@ -3,53 +3,86 @@
 //! A comment above a key or an item of a list, with no empty line between, belongs to it, as does one behind it: it
 //! goes where that goes.
 
-use std::{collections::HashSet, ops::Range};
+use std::{
+    collections::{HashMap, HashSet},
+    ops::Range,
+};
 
 use serde_json::{Map, Value};
 
 use super::{
-    outline::{self, Entry, Kind, Node},
+    flow,
+    outline::{Entry, Kind, Node, outline},
     pairs,
+    write::{Ordered, Style, block, block_item, line},
 };
+
+/// How collections in brackets and braces are changed.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Flow {
+    /// Where they stand, as all others.
+    InPlace,
+    /// As a whole, their comments not kept.
+    Whole,
+}
 
 /// The text after it was made to say `new` where it says `old`. `None` when that is more than this can do; whether it
 /// was done is for the caller to check.
-pub(super) fn edited(text: &str, old: &Value, new: &Value) -> Option<String> {
-    let root = outline::outline(text)?;
-    let mut editor = Editor { text, edits: Vec::new() };
+pub(super) fn edited(text: &str, old: &Value, new: &Value, flow: Flow) -> Option<String> {
+    let root = outline(text)?;
+    let mut editor = Editor { text, flow, edits: Vec::new() };
     editor.value(&root, old, new)?;
     Some(apply(text, 0..text.len(), editor.edits))
 }
 
+/// A text that says `new`, of which nothing is left but the order of keys.
+pub(super) fn rewritten(text: &str, old: &Value, new: &Value) -> Option<String> {
+    serde_saphyr::to_string(&Ordered::like(new, &outline(text)?, old)).ok()
+}
+
 /// The text with every alias replaced by the value that it stands for.
 pub(super) fn without_aliases(text: &str, value: &Value) -> Option<String> {
-    fn expand(node: &Node, value: &Value, edits: &mut Vec<Edit>) -> Option<()> {
+    /// What is anchored, and what it says, by its anchor.
+    type Anchors<'t> = HashMap<usize, (&'t Node, &'t Value)>;
+    fn expand<'t>(
+        node: &'t Node,
+        value: Option<&'t Value>,
+        anchors: &mut Anchors<'t>,
+        edits: &mut Vec<Edit>,
+    ) -> Option<()> {
+        if let Some(value) = value.filter(|_| node.anchor != 0) {
+            anchors.insert(node.anchor, (node, value));
+        }
         match &node.kind {
-            Kind::Alias => edits.push((node.start..node.end, flow(value)?)),
+            Kind::Alias(anchor) => {
+                let (anchored, value) = anchors.get(anchor)?;
+                edits.push((node.start..node.end, Style::Plain.item(Ordered::like(value, anchored, value))?));
+            }
             Kind::Scalar { .. } => {}
             Kind::Sequence(items) => {
                 for (index, item) in items.iter().enumerate() {
-                    expand(item, value.get(index)?, edits)?;
+                    expand(item, value.and_then(|value| value.get(index)), anchors, edits)?;
                 }
             }
             Kind::Mapping(entries) => {
                 for entry in entries {
-                    expand(&entry.value, value.get(&entry.key)?, edits)?;
+                    // What a merge key has is elsewhere.
+                    expand(&entry.value, value.and_then(|value| value.get(&entry.key)), anchors, edits)?;
                 }
             }
         }
         Some(())
     }
     let mut edits = Vec::new();
-    expand(&outline::outline(text)?, value, &mut edits)?;
+    expand(&outline(text)?, Some(value), &mut HashMap::new(), &mut edits)?;
     (!edits.is_empty()).then(|| apply(text, 0..text.len(), edits))
 }
 
 /// A piece of the text and what stands there instead.
-type Edit = (Range<usize>, String);
+pub(super) type Edit = (Range<usize>, String);
 
 /// A piece of the text with the edits inside it made; they do not overlap.
-fn apply(text: &str, piece: Range<usize>, mut edits: Vec<Edit>) -> String {
+pub(super) fn apply(text: &str, piece: Range<usize>, mut edits: Vec<Edit>) -> String {
     edits.sort_by_key(|(range, _)| (range.start, range.end));
     let mut out = String::new();
     let mut at = piece.start;
@@ -64,6 +97,7 @@ fn apply(text: &str, piece: Range<usize>, mut edits: Vec<Edit>) -> String {
 
 struct Editor<'t> {
     text: &'t str,
+    flow: Flow,
     edits: Vec<Edit>,
 }
 
@@ -73,22 +107,27 @@ impl Editor<'_> {
         if old == new {
             return Some(());
         }
+        if node.flow {
+            let in_place = match self.flow {
+                Flow::InPlace => flow::edits(self.text, node, old, new),
+                Flow::Whole => None,
+            };
+            let whole = || {
+                let style = Style::of(self.text.get(node.start..node.end)?);
+                Some(vec![(node.start..node.end, style.item(Ordered::like(new, node, old))?)])
+            };
+            self.edits.extend(in_place.or_else(whole)?);
+            return Some(());
+        }
         match (&node.kind, old, new) {
-            (Kind::Mapping(entries), Value::Object(old), Value::Object(new)) if !node.flow => {
-                self.mapping(entries, old, new)
-            }
-            (Kind::Sequence(items), Value::Array(old), Value::Array(new)) if !node.flow => {
-                self.sequence(node, items, old, new)
-            }
+            (Kind::Mapping(entries), Value::Object(old), Value::Object(new)) => self.mapping(entries, old, new),
+            (Kind::Sequence(items), Value::Array(old), Value::Array(new)) => self.sequence(node, items, old, new),
             (Kind::Scalar { block: true }, _, Value::String(text)) if text.contains('\n') => self.literal(node, text),
             (Kind::Scalar { block: false }, _, Value::String(text)) if text.contains('\n') => None,
             (Kind::Scalar { block: false }, _, Value::Array(_) | Value::Object(_)) => None,
             (Kind::Scalar { block: false }, ..) => {
-                self.edits.push((node.start..node.end, flow(new)?));
-                Some(())
-            }
-            _ if node.flow => {
-                self.edits.push((node.start..node.end, flow(new)?));
+                let space = if node.is_absent() { " " } else { "" };
+                self.edits.push((node.start..node.end, format!("{space}{}", line(new)?)));
                 Some(())
             }
             _ => None,
@@ -103,19 +142,15 @@ impl Editor<'_> {
         for entry in entries {
             match (old.get(&entry.key), new.get(&entry.key)) {
                 (Some(old), Some(new)) => self.entry(entry, old, new)?,
-                _ => self.remove(entry),
+                (Some(_), None) => self.remove(entry),
+                // A merge key.
+                (None, _) => {}
             }
-        }
-        let keys: HashSet<&String> = entries.iter().map(|entry| &entry.key).collect();
-        let has = |key: &String| keys.contains(key);
-        // What a merge key brings cannot be taken away beside it.
-        if old.keys().any(|key| !has(key) && !new.contains_key(key)) {
-            return None;
         }
         let column = first.start - line_start(self.text, first.start);
         let mut lines = String::new();
-        for (key, value) in new.iter().filter(|(key, value)| !has(key) && old.get(*key) != Some(value)) {
-            lines.push_str(&block(column, key, value)?);
+        for (key, value) in added(entries, old, new)? {
+            lines.push_str(&block(column, key, Ordered::new(value))?);
         }
         if !lines.is_empty() {
             let at = line_end(self.text, last.value.end);
@@ -133,7 +168,7 @@ impl Editor<'_> {
         }
         self.edits.truncate(before);
         let column = entry.start - line_start(self.text, entry.start);
-        let lines = block(column, &entry.key, new)?;
+        let lines = block(column, &entry.key, Ordered::like(new, &entry.value, old))?;
         let lines = lines.strip_prefix(&" ".repeat(column))?;
         let lines = match (self.comment_beside(entry), lines.split_once('\n')) {
             (Some(comment), Some((first, rest))) => format!("{first} {comment}\n{rest}"),
@@ -220,7 +255,10 @@ impl Editor<'_> {
             let kept = old_index.and_then(|i| self.item(&items[i], &pieces[i], &old[i], new));
             let piece = match kept {
                 Some(piece) => piece,
-                None => rendered(column, &serde_saphyr::to_string(&[new]).ok()?),
+                None => {
+                    let old = old_index.map(|i| (&items[i], &old[i]));
+                    block_item(column, old.map_or(Ordered::new(new), |(node, old)| Ordered::like(new, node, old)))?
+                }
             };
             lines.push_str(&piece);
             if !piece.ends_with('\n') {
@@ -233,7 +271,7 @@ impl Editor<'_> {
 
     /// The lines of an item after it was changed.
     fn item(&self, node: &Node, piece: &Range<usize>, old: &Value, new: &Value) -> Option<String> {
-        let mut editor = Editor { text: self.text, edits: Vec::new() };
+        let mut editor = Editor { edits: Vec::new(), ..*self };
         editor.value(node, old, new)?;
         let text = apply(self.text, piece.clone(), editor.edits);
         Some(joined(&text))
@@ -266,6 +304,19 @@ impl Editor<'_> {
     }
 }
 
+/// The keys that are to be put beside those in the text. `None` when one would have to go that a merge key brings.
+pub(super) fn added<'v>(
+    entries: &[Entry],
+    old: &Map<String, Value>,
+    new: &'v Map<String, Value>,
+) -> Option<Vec<(&'v String, &'v Value)>> {
+    let keys: HashSet<&String> = entries.iter().map(|entry| &entry.key).collect();
+    if old.keys().any(|key| !keys.contains(key) && !new.contains_key(key)) {
+        return None;
+    }
+    Some(new.iter().filter(|(key, value)| !keys.contains(key) && old.get(*key) != Some(value)).collect())
+}
+
 /// A dash that lost the key behind it gets the next one, if nothing is between.
 fn joined(item: &str) -> String {
     let Some((before, after)) = item.split_once("-\n") else { return item.to_owned() };
@@ -279,54 +330,11 @@ fn joined(item: &str) -> String {
     format!("{before}- {key}")
 }
 
-fn line_start(text: &str, at: usize) -> usize {
+pub(super) fn line_start(text: &str, at: usize) -> usize {
     text[..at].rfind('\n').map_or(0, |newline| newline + 1)
 }
 
 /// Where the line after the one that ends a node begins.
 fn line_end(text: &str, at: usize) -> usize {
     text[at..].find('\n').map_or(text.len(), |newline| at + newline + 1)
-}
-
-/// A value on one line.
-fn flow(value: &Value) -> Option<String> {
-    Some(match value {
-        Value::Array(items) => {
-            let items: Option<Vec<_>> = items.iter().map(flow_item).collect();
-            format!("[{}]", items?.join(", "))
-        }
-        Value::Object(fields) => {
-            let field = |(key, value): (&String, &Value)| {
-                Some(format!("{}: {}", flow_item(&Value::String(key.clone()))?, flow_item(value)?))
-            };
-            let fields: Option<Vec<_>> = fields.iter().map(field).collect();
-            format!("{{{}}}", fields?.join(", "))
-        }
-        _ => {
-            let text = serde_saphyr::to_string(value).ok()?;
-            let text = text.trim_end_matches('\n');
-            // A text of many lines has a way to be on one.
-            if text.contains('\n') { serde_json::to_string(value).ok()? } else { text.to_owned() }
-        }
-    })
-}
-
-/// A value inside brackets or braces, where more characters mean something.
-fn flow_item(value: &Value) -> Option<String> {
-    match value {
-        Value::String(text) if text.contains([',', '[', ']', '{', '}', ':', '#']) => serde_json::to_string(text).ok(),
-        _ => flow(value),
-    }
-}
-
-/// The lines of a key and its value, this far to the right.
-fn block(column: usize, key: &str, value: &Value) -> Option<String> {
-    let lines = serde_saphyr::to_string(&Map::from_iter([(key.to_owned(), value.clone())])).ok()?;
-    Some(rendered(column, &lines))
-}
-
-/// Lines this far to the right.
-fn rendered(column: usize, lines: &str) -> String {
-    let indent = " ".repeat(column);
-    lines.lines().map(|line| if line.is_empty() { "\n".to_owned() } else { format!("{indent}{line}\n") }).collect()
 }

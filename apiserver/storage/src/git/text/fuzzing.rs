@@ -2,13 +2,15 @@
 
 use serde_json::{Map, Value};
 
-use super::{parse, updated};
+use super::{
+    parse, updated,
+    write::{Ordered, Style},
+};
 
 /// What separates the parts of an input.
 const SEPARATOR: &str = "%%";
 
-/// A file, and an object before and after a write: the file then says what it said, changed as the object was. A
-/// change of scalars alone keeps all comments of a file that has no braces.
+/// A file, and an object before and after a write: the file then says what it said, changed as the object was.
 pub(crate) fn edits(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let mut parts = text.split(SEPARATOR);
@@ -35,12 +37,12 @@ pub(crate) fn edits(data: &[u8]) {
     assert!(again.is_none() || parse(again.unwrap_or_default().as_bytes()) == Some(expected(&after)), "{result}");
 }
 
-/// The comments of a plain file, line by line, whose values come from the input, stay when one of them changes.
+/// The comments of a plain file, line by line, whose values come from the input, stay when one of them changes, in
+/// braces and without.
 pub(crate) fn comments(data: &[u8]) {
     let words = String::from_utf8_lossy(data);
     let words: Vec<&str> = words.split('\n').take(16).collect();
-    let mut object = Map::new();
-    let mut file = String::from("# the head\n");
+    let (mut object, mut block, mut flow) = (Map::new(), String::from("# the head\n"), String::from("{ # the head\n"));
     for (number, word) in words.iter().enumerate() {
         let Ok(value) = serde_saphyr::to_string(word) else { return };
         let value = value.trim_end_matches('\n');
@@ -48,19 +50,28 @@ pub(crate) fn comments(data: &[u8]) {
         if value.contains('\n') {
             return;
         }
-        file.push_str(&format!("# above {number}\nk{number}: {value} # beside {number}\n"));
-        object.insert(format!("k{number}"), (*word).into());
+        let word = Value::from(*word);
+        let Some(item) = Style::Plain.item(Ordered::new(&word)) else { return };
+        block.push_str(&format!("# above {number}\nk{number}: {value} # beside {number}\n"));
+        flow.push_str(&format!("# above {number}\nk{number}: {item}, # beside {number}\n"));
+        object.insert(format!("k{number}"), word);
     }
+    flow.push_str("# the end\n}\n");
     let before = Value::Object(object.clone());
-    assert_eq!(parse(file.as_bytes()), Some(before.clone()), "{file}");
     let changed = words.len() / 2;
     object.insert(format!("k{changed}"), words.concat().into());
     let render = |value: &Value| serde_saphyr::to_string(value).expect("it is written as YAML");
     let after = Value::Object(object);
-    let result = updated(Some(file.as_bytes()), Some(&render(&before)), &render(&after)).unwrap_or(file);
-    assert_eq!(parse(result.as_bytes()), Some(after), "{result}");
-    for number in 0..words.len() {
-        assert!(result.contains(&format!("# above {number}\n")), "{result}");
-        assert!(number == changed || result.contains(&format!("# beside {number}\n")), "{result}");
+    for (file, is_flow) in [(block, false), (flow, true)] {
+        assert_eq!(parse(file.as_bytes()), Some(before.clone()), "{file}");
+        let result = updated(Some(file.as_bytes()), Some(&render(&before)), &render(&after)).unwrap_or(file);
+        assert_eq!(parse(result.as_bytes()), Some(after.clone()), "{result}");
+        assert!(result.contains("# the head\n") && result.contains("# the end\n") == is_flow, "{result}");
+        for number in 0..words.len() {
+            assert!(result.contains(&format!("# above {number}\n")), "{result}");
+            // Without braces, a value that becomes one of many lines is a block.
+            let may_go = number == changed && !is_flow;
+            assert!(may_go || result.contains(&format!("# beside {number}\n")), "{result}");
+        }
     }
 }

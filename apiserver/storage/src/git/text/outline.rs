@@ -1,6 +1,6 @@
 //! Where in a YAML text its mappings, keys and values are.
 
-use serde_saphyr::granit_parser::{Event, Parser, ScalarStyle, Span, StructureStyle};
+use serde_saphyr::granit_parser::{self, Event, Parser, ScalarStyle, Span, StructureStyle};
 
 /// A value and where it is, in bytes.
 #[derive(Debug)]
@@ -8,9 +8,23 @@ pub(super) struct Node {
     pub kind: Kind,
     /// Whether it is in brackets or braces.
     pub flow: bool,
+    /// What aliases know it by, if it is not 0.
+    pub anchor: usize,
     pub start: usize,
     /// Behind its last character; comments that follow are not in it.
     pub end: usize,
+}
+
+impl Node {
+    /// Whether nothing is there, which is null.
+    pub(super) fn is_absent(&self) -> bool {
+        self.start == self.end
+    }
+
+    /// Has it where nothing is.
+    fn put(&mut self, at: usize) {
+        (self.start, self.end) = (at, at);
+    }
 }
 
 #[derive(Debug)]
@@ -21,8 +35,8 @@ pub(super) enum Kind {
     },
     Sequence(Vec<Node>),
     Mapping(Vec<Entry>),
-    /// What stands for an anchored value elsewhere.
-    Alias,
+    /// What stands for the value with this anchor.
+    Alias(usize),
 }
 
 #[derive(Debug)]
@@ -32,6 +46,7 @@ pub(super) struct Entry {
     pub start: usize,
     /// Behind its last character.
     pub key_end: usize,
+    /// When it is absent it is behind the colon, or behind the key if there is none.
     pub value: Node,
 }
 
@@ -39,9 +54,11 @@ pub(super) struct Entry {
 /// edit without understanding them.
 pub(super) fn outline(text: &str) -> Option<Node> {
     let mut events = Vec::new();
-    for event in Parser::new_from_str(text) {
+    // The parser keeps only so many comments in mind.
+    let options = granit_parser::options! { emit_comments: false };
+    for event in Parser::new_from_str_with_options(text, options) {
         let (event, span) = event.ok()?;
-        // What is left out, comments and the bounds of the document, is no node.
+        // What is left out, the bounds of the document, is no node.
         if matches!(
             event,
             Event::Scalar(..)
@@ -72,49 +89,56 @@ fn value<'t>(
 ) -> Option<Node> {
     let start = span.start.byte_offset()?;
     match event {
-        Event::Alias(_) => {
+        Event::Alias(id) => {
             let end = trimmed(text, start, span.end.byte_offset()?)?;
-            Some(Node { kind: Kind::Alias, flow: false, start, end })
+            Some(Node { kind: Kind::Alias(id), flow: false, anchor: 0, start, end })
         }
-        Event::Scalar(_, style, ..) => {
+        Event::Scalar(_, style, anchor, _) => {
             let block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
-            let end = trimmed(text, start, span.end.byte_offset()?)?;
             // The parser finds a block where its text is; it begins with its mark.
             let start = if block { text.get(..start)?.rfind(['|', '>'])? } else { start };
-            Some(Node { kind: Kind::Scalar { block }, flow: false, start, end })
+            let end = trimmed(text, start, span.end.byte_offset()?)?;
+            Some(Node { kind: Kind::Scalar { block }, flow: false, anchor, start, end })
         }
-        Event::SequenceStart(style, ..) => {
+        Event::SequenceStart(style, anchor, _) => {
             let (mut items, mut last) = (Vec::new(), start);
             loop {
                 match events.next()? {
                     (Event::SequenceEnd, span) => {
                         let (flow, end) = closed(style, span, last)?;
-                        return Some(Node { kind: Kind::Sequence(items), flow, start, end });
+                        return Some(Node { kind: Kind::Sequence(items), flow, anchor, start, end });
                     }
                     (event, span) => {
-                        let item = value(text, event, span, events)?;
+                        let mut item = value(text, event, span, events)?;
+                        if item.is_absent() && style == StructureStyle::Block {
+                            item.put(behind_dash(text, item.start)?);
+                        }
                         last = item.end;
                         items.push(item);
                     }
                 }
             }
         }
-        Event::MappingStart(style, ..) => {
+        Event::MappingStart(style, anchor, _) => {
             let (mut entries, mut last) = (Vec::new(), start);
             loop {
                 match events.next()? {
                     (Event::MappingEnd, span) => {
                         let (flow, end) = closed(style, span, last)?;
-                        return Some(Node { kind: Kind::Mapping(entries), flow, start, end });
+                        return Some(Node { kind: Kind::Mapping(entries), flow, anchor, start, end });
                     }
                     (Event::Scalar(key, ..), span) => {
+                        let (start, key_end) = (span.start.byte_offset()?, span.end.byte_offset()?);
                         let mut value = node(text, events)?;
                         if let Kind::Scalar { block: true } = value.kind {
-                            let key_end = span.end.byte_offset()?;
                             value.start = key_end + text.get(key_end..)?.find(['|', '>'])?;
                         }
+                        if value.is_absent() {
+                            let colon = skip(text, key_end);
+                            let has_colon = text.get(colon..)?.starts_with(':');
+                            value.put(if has_colon { value.start.max(colon + 1) } else { key_end });
+                        }
                         last = value.end;
-                        let (start, key_end) = (span.start.byte_offset()?, span.end.byte_offset()?);
                         entries.push(Entry { key: key.into_owned(), start, key_end, value });
                     }
                     _ => return None,
@@ -122,6 +146,25 @@ fn value<'t>(
             }
         }
         _ => None,
+    }
+}
+
+/// Where an item begins of which the parser tells the end of the line.
+fn behind_dash(text: &str, at: usize) -> Option<usize> {
+    let start = text.get(..at)?.rfind('\n').map_or(0, |newline| newline + 1);
+    let line = &text[start..at];
+    trimmed(text, start, start + line.find(" #").unwrap_or(line.len()))
+}
+
+/// Behind the white space and the comments between two things that are in a text.
+pub(super) fn skip(text: &str, from: usize) -> usize {
+    let mut rest = &text[from..];
+    loop {
+        rest = rest.trim_start_matches([' ', '\t', '\r', '\n']);
+        if !rest.starts_with('#') {
+            return text.len() - rest.len();
+        }
+        rest = &rest[rest.find(['\r', '\n']).unwrap_or(rest.len())..];
     }
 }
 
@@ -133,8 +176,10 @@ fn trimmed(text: &str, start: usize, end: usize) -> Option<usize> {
 /// Whether a collection is in brackets, and where it ends. What ends one without is seen only at the
 /// next thing after it, which may be far below.
 fn closed(style: StructureStyle, span: Span, last: usize) -> Option<(bool, usize)> {
+    let (start, end) = (span.start.byte_offset()?, span.end.byte_offset()?);
     match style {
-        StructureStyle::Flow => Some((true, span.end.byte_offset()?)),
+        // A pair in brackets may have no braces of its own.
+        StructureStyle::Flow => Some((true, if start < end { end } else { last })),
         StructureStyle::Block => Some((false, last)),
     }
 }

@@ -5,13 +5,15 @@ use serde_json::json;
 
 use super::*;
 
+mod flow;
+
 const FILE: &str = "\
 # who asked for this: anna
 apiVersion: config.stoa.dev/v1alpha1
 kind: Stack
 metadata:
   name: web-dev      # the one in Basel
-  labels: {team: web, tier: 'front'}
+  labels: {tier: 'front', team: web}
 spec:
   # newest first
   workspaces:
@@ -63,7 +65,11 @@ fn a_list_is_replaced_as_a_whole() {
 fn braces_stay_braces() {
     check(
         |value| value["metadata"]["labels"]["zone"] = json!("a, b"),
-        &["-  labels: {team: web, tier: 'front'}", "+  labels: {team: web, tier: front, zone: \"a, b\"}"],
+        &["-  labels: {tier: 'front', team: web}", "+  labels: {tier: 'front', team: web, zone: \"a, b\"}"],
+    );
+    check(
+        |value| value["metadata"]["labels"]["area"] = json!("x"),
+        &["-  labels: {tier: 'front', team: web}", "+  labels: {tier: 'front', team: web, area: x}"],
     );
 }
 
@@ -213,6 +219,64 @@ fn anchors_stay_unless_what_they_stand_for_changes() {
     becomes(file, json!({"a": both, "b": {"k": 2}, "c": 2}), "a: &x\n  k: 1 # why\nb: # same\n  k: 2\nc: 2\n");
     becomes(file, json!({"a": {"k": 2}, "b": both, "c": 2}), "a: &x\n  k: 2 # why\nb: {k: 1} # same\nc: 2\n");
     becomes(file, json!({"b": both, "c": 2}), "b: {k: 1} # same\nc: 2\n");
+
+    // What an alias becomes has the order of what it stood for.
+    let file = "a: &x {z: 1, b: *y, a: 2}\nc: *x\n".replace("*y", "{k: 1, c: 2}");
+    let both = json!({"z": 1, "b": {"k": 1, "c": 2}, "a": 2});
+    let expected = file.replace("z: 1", "z: 3").replace("*x", "{z: 1, b: {k: 1, c: 2}, a: 2}");
+    becomes(&file, json!({"a": {"z": 3, "b": both["b"], "a": 2}, "c": both}), &expected);
+}
+
+#[test]
+fn what_a_merge_key_brings_stays() {
+    let file = "a: &x {z: 1, k: 1} # why\nb:\n  <<: *x # those\n  # own\n  c: 2\n";
+    let a = json!({"z": 1, "k": 1});
+    let expected = file.replace("c: 2", "c: 3\n  d: 4");
+    becomes(file, json!({"a": a, "b": {"z": 1, "k": 1, "c": 3, "d": 4}}), &expected);
+    becomes(file, json!({"a": a, "b": {"z": 5, "k": 1, "c": 2}}), &file.replace("c: 2", "c: 2\n  z: 5"));
+    // One of them cannot go alone.
+    becomes(file, json!({"a": a, "b": {"c": 2, "k": 1}}), "a: &x {z: 1, k: 1} # why\nb:\n  c: 2\n  k: 1\n");
+    let file = "a: &x {z: 1} # why\nb: {<<: *x, c: 2} # those\n";
+    becomes(file, json!({"a": {"z": 1}, "b": {"z": 1, "c": 3}}), &file.replace("c: 2", "c: 3"));
+    let expected = "a: &x {z: 2} # why\nb: {<<: {z: 1}, c: 2} # those\n";
+    becomes(file, json!({"a": {"z": 2}, "b": {"z": 1, "c": 2}}), expected);
+}
+
+#[test]
+fn what_has_no_value_gets_one() {
+    let file = "a: # why\nb:\nc: &x\nd: |\ne:\n-  # this\n- &y\n";
+    becomes(
+        file,
+        json!({"a": 1, "b": ["x"], "c": "w", "d": "z", "e": [null, null]}),
+        "a: 1 # why\nb:\n- x\nc: &x w\nd: z\ne:\n-  # this\n- &y\n",
+    );
+    becomes(file, json!({"a": null, "b": null, "c": null, "e": [null, null]}), &file.replace("d: |\n", ""));
+}
+
+#[test]
+fn what_is_written_anew_has_its_old_order() {
+    becomes(
+        "z: 1\nspec:\n  ? z\n  : w: 1\n    b: 2\n  a: 3\nkind: x\n",
+        json!({"z": 1, "spec": {"z": {"b": 3, "w": 1, "a": 1}, "a": 3, "c": 4}, "kind": "x"}),
+        "z: 1\nspec:\n  z:\n    w: 1\n    b: 3\n    a: 1\n  a: 3\n  c: 4\nkind: x\n",
+    );
+    becomes(
+        "z: 1\ns:\n  y: &x [2]\n  m: {<<: {k: 1, f: 2}, c: 3}\n  a: 1\nb: 1\n",
+        json!({"z": 1, "s": {"y": [2], "m": {"f": 2, "c": 3, "a": 4}, "a": 1}, "b": 1}),
+        "z: 1\ns:\n  y: &x [2]\n  m: {c: 3, a: 4, f: 2}\n  a: 1\nb: 1\n",
+    );
+    becomes(
+        "l:\n  - {z: 1, a: {y: 1, b: 1}}\n  - z: &x\n    a: 1\n",
+        json!({"l": [{"a": {"y": 1, "c": 2}, "z": "one\ntwo\n"}, {"z": null, "a": 1}]}),
+        "l:\n  - {z: \"one\\ntwo\\n\", a: {y: 1, c: 2}}\n  - z: &x\n    a: 1\n",
+    );
+}
+
+#[test]
+fn there_may_be_any_number_of_comments() {
+    let comments: String = (0..500).map(|number| format!("  # {number}\n")).collect();
+    let file = format!("a:\n{comments}  b: 1\nc: [\n{comments}  1,\n]\n");
+    becomes(&file, json!({"a": {"b": 2}, "c": [1, 2]}), &file.replace("b: 1", "b: 2").replace("1,\n]", "1,\n  2,\n]"));
 }
 
 #[test]

@@ -226,8 +226,16 @@ impl Life {
     }
 
     fn compact(&mut self) {
-        let before = Version(self.random.below(self.model.head().0 as usize + 1) as u64);
-        match self.log.shared.compact(before) {
+        let head = self.log.head().now_or_never().unwrap().unwrap();
+        let before = if self.random.one_in(3) { head } else { Version(self.random.below(head.0 as usize + 1) as u64) };
+        let compacted = self.log.shared.kept(before).and_then(|kept| {
+            // The writer goes on meanwhile.
+            for _ in 0..self.random.below(6) {
+                if self.random.one_in(3) { self.write_some() } else { self.lease_some() }
+            }
+            kept.map_or(Ok(()), |kept| self.log.shared.compact_to(kept))
+        });
+        match compacted {
             Ok(()) => self.model.compacted = self.model.compacted.max(before),
             Err(LogError::Unavailable(_)) => {}
             Err(error) => panic!("{error}"),

@@ -107,6 +107,28 @@ async fn everything_is_there_after_a_restart() {
 }
 
 #[tokio::test]
+async fn history_takes_what_was_replaced() {
+    let directory = TempDir::new().unwrap();
+    let log = LocalLog::open(directory.path(), small()).unwrap();
+    for n in 0..10 {
+        log.append(put(&format!("/registry/{n}"), Expect::Any, vec![b' '; 100])).await.unwrap();
+    }
+    assert_eq!(log.excess(0), None, "all are current");
+    for _ in 0..5 {
+        log.append(put("/registry/0", Expect::Any, vec![b' '; 100])).await.unwrap();
+    }
+    assert_eq!(
+        [500, 499, 300, 0].map(|bytes| log.excess(bytes)),
+        [None, Some(11), Some(12), Some(15)].map(|at| at.map(Version))
+    );
+    log.compact(Version(12)).await.unwrap();
+    assert_eq!([300, 200].map(|bytes| log.excess(bytes)), [None, Some(Version(13))]);
+    drop(log);
+    let log = LocalLog::open(directory.path(), small()).unwrap();
+    assert_eq!([300, 200].map(|bytes| log.excess(bytes)), [None, Some(Version(13))]);
+}
+
+#[tokio::test]
 async fn compaction_retires_files_and_keeps_what_is_current() {
     let directory = TempDir::new().unwrap();
     let mut log = LocalLog::open(directory.path(), small()).unwrap();
@@ -282,6 +304,32 @@ async fn concurrent_writes_share_syncs() {
     let stats = log.stats();
     assert_eq!(stats.records, 500);
     assert!(stats.batches < 100, "{stats:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_head_is_never_before_what_was_read() {
+    let disk = disk::SimulatedDisk::new(disk::Random::new(1));
+    let log = Arc::new(LocalLog::open_on(Arc::new(disk), LocalOptions::default()).unwrap());
+    let writer = Arc::clone(&log);
+    let writes = tokio::spawn(async move {
+        for n in 0..5_000 {
+            writer.append(put("/a", Expect::Any, n.to_string())).await.unwrap();
+        }
+    });
+    while !writes.is_finished() {
+        let read = log.read(&Key::new("/a")).await.unwrap().map_or(Version(0), |entry| entry.version);
+        let head = log.head().await.unwrap();
+        assert!(head >= read, "{head} after {read} was read");
+    }
+    writes.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_write_that_is_too_large_is_refused() {
+    let directory = TempDir::new().unwrap();
+    let log = LocalLog::open(directory.path(), LocalOptions::default()).unwrap();
+    let error = log.append(put("/a", Expect::Any, vec![0; MAX_VALUE + 1])).await.unwrap_err();
+    assert!(matches!(error, LogError::TooLarge { .. }), "{error:?}");
 }
 
 #[tokio::test]
