@@ -6,12 +6,13 @@ use parking_lot::Mutex;
 use stoa_engine::given_up::left_in;
 use stoa_engine::import::LEFT_AS_IMPORTED;
 use stoa_engine::owner::left_alone;
+use stoa_engine::plan::left_as;
 use stoa_engine::timeout::timeout;
 use stoa_engine::{
     Action, DigestKeys, ObjectRef, PlannedAction, Problem, Resource, ResourceId, Sensitive, StateResource,
     problem::reason,
 };
-use stoa_runtime::{ApplyRequest, Deleted, Finished, Grant, Health, KubernetesObject, Runtime, RuntimeError};
+use stoa_runtime::{ApplyRequest, Deleted, Finished, Grant, Health, KubernetesObject, Preview, Runtime, RuntimeError};
 use tokio::{sync::Semaphore, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -56,6 +57,8 @@ pub(crate) struct Caller {
     /// Resources of calls whose results nobody had, and what was found to be another object than is recorded. Whoever
     /// keeps the state has to hear of each of them again.
     pub(crate) open: HashSet<ResourceId>,
+    /// What an earlier try of a replacement seems to have made anew.
+    pub(crate) made_anew: HashSet<ResourceId>,
     /// Until when something may still arrive of calls that nobody knows the end of.
     pub(crate) on_the_way: Arc<Mutex<Option<Instant>>>,
 }
@@ -198,7 +201,7 @@ impl Caller {
                     Some(owner) => Some(left_alone(owner)),
                     None if planned.imported => Some(LEFT_AS_IMPORTED.to_owned()),
                     None if !planned.given_up.is_empty() => Some(left_in(&planned.given_up)),
-                    None => self.kept_as(planned, records.first()),
+                    None => self.why_kept(planned, records.first()),
                 };
                 let forgotten = done(planned, None, None);
                 match why {
@@ -215,7 +218,7 @@ impl Caller {
                     Err(error) => failed(planned, problem(&planned.id, &error, &Sensitive::default())),
                 }
             }
-            Action::Delete if let Some(why) = self.kept_as(planned, records.first()) => {
+            Action::Delete if let Some(why) = self.why_kept(planned, records.first()) => {
                 left(done(planned, None, None), why)
             }
             Action::Delete => match self.delete(records, &Sensitive::default(), told).await {
@@ -259,11 +262,15 @@ impl Caller {
         is_told.then(|| done(planned, Some(record), place))
     }
 
-    /// Why an object is left alone that has a wanted resource's id by now, or always had, as where two names of clusters
-    /// lead to one server and nobody could see that for the plan.
-    fn kept_as(&self, planned: &PlannedAction, prior: Option<&StateResource>) -> Option<String> {
-        let kept = self.values.of_uid(prior?.uid()?).filter(|kept| *kept != planned.id)?;
-        Some(format!("it is the object of {kept}, which is wanted, and is left alone"))
+    /// Why an object is left alone that is a wanted resource's by now, or always was, as where two names of clusters lead to
+    /// one server and nobody could see that for the plan.
+    fn why_kept(&self, planned: &PlannedAction, prior: Option<&StateResource>) -> Option<String> {
+        let kept = match prior.and_then(StateResource::uid) {
+            Some(uid) => self.values.of_uid(uid).filter(|kept| *kept != planned.id),
+            // Such as in Git.
+            None => planned.kept_as.clone(),
+        };
+        kept.map(|wanted| left_as(&wanted))
     }
 
     /// The cluster that a resource is in which is left as it is: it was found where it is wanted, perhaps under another name
@@ -293,6 +300,28 @@ impl Caller {
         outcome
     }
 
+    /// Deletes what a replacement takes the place of, unless an earlier try did and made it anew: what that made.
+    async fn make_way<'a>(
+        &self,
+        planned: &PlannedAction,
+        records: &'a [StateResource],
+        ready: &Ready,
+        told: &Told,
+    ) -> Result<Option<&'a StateResource>, RuntimeError> {
+        let sensitive = &ready.sensitive;
+        if let Some(made) = records.first().filter(|record| self.made_anew.contains(&record.id)) {
+            let request = request(planned, ready, Some(made));
+            let preview = retried(&self.stop, sensitive, told, || self.runtime.preview(&request, None)).await?;
+            // A call before this run, whose result nobody had either, may have made what is to be replaced.
+            if !matches!(preview, Preview::Replaced(_)) {
+                return Ok(Some(made));
+            }
+        }
+        // What turns out to be another's here is refused when it is applied.
+        self.delete(records, sensitive, told).await?;
+        Ok(None)
+    }
+
     async fn bring(
         &self,
         planned: &PlannedAction,
@@ -301,19 +330,14 @@ impl Caller {
         told: &Told,
     ) -> ResourceResult {
         let sensitive = &ready.sensitive;
-        // What turns out to be another's here is refused when it is applied.
-        if planned.action == Action::Replace
-            && let Err(error) = self.delete(records, sensitive, told).await
-        {
-            return self.refused(planned, &error, sensitive, told);
-        }
-        let prior = records.first().filter(|_| planned.action != Action::Replace);
-        let request = ApplyRequest {
-            adopt: planned.action == Action::Adopt,
-            // What could not be asked about says nothing of other managers.
-            taken: planned.unverified.is_none().then_some(&*planned.taken),
-            ..ApplyRequest::new(&ready.desired, prior)
+        let prior = match planned.action {
+            Action::Replace => match self.make_way(planned, records, ready, told).await {
+                Ok(made) => made,
+                Err(error) => return self.refused(planned, &error, sensitive, told),
+            },
+            _ => records.first(),
         };
+        let request = request(planned, ready, prior);
         let applied = match retried(&self.stop, sensitive, told, || self.runtime.apply(&request)).await {
             Ok(applied) => applied,
             Err(error) => return self.refused(planned, &error, sensitive, told),
@@ -323,6 +347,19 @@ impl Caller {
         let record = StateResource::applied(&ready.desired, &ready.resolved, applied.live, &self.keys);
         let record = record.depending_on(planned.depends_on.clone()).in_cluster(cluster);
         done(planned, Some(record), applied.kubernetes)
+    }
+}
+
+/// Asks for what is wanted, as it was planned.
+fn request<'a>(planned: &'a PlannedAction, ready: &'a Ready, prior: Option<&'a StateResource>) -> ApplyRequest<'a> {
+    ApplyRequest {
+        adopt: planned.action == Action::Adopt,
+        // What is replaced is gone by now, but for what the plan found where it is made anew.
+        create: planned.action == Action::Create || (planned.action == Action::Replace && !planned.takes_over),
+        // What could not be asked about says nothing of other managers.
+        taken: planned.unverified.is_none().then_some(&*planned.taken),
+        sensitive: Some(&ready.sensitive),
+        ..ApplyRequest::new(&ready.desired, prior)
     }
 }
 

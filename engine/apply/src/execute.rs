@@ -160,6 +160,7 @@ pub async fn execute(
         grant: options.grant.clone(),
         keys: execution.keys.clone(),
         open: state.open.iter().map(|call| &call.id).chain(found(&state, execution.state)).cloned().collect(),
+        made_anew: lost::made_anew(runtime.clusters(), execution.spec, &state, execution.state),
         on_the_way: Arc::default(),
     };
     let mut walk = Walk {

@@ -3,6 +3,7 @@
 use std::{pin::pin, time::Duration};
 
 use futures_util::{StreamExt as _, future::BoxFuture, stream};
+use stoa_engine::object::is_going;
 use stoa_engine::{Resource, ResourceId, State, StateResource};
 use stoa_runtime::{Health, Live, ReadRequest, Runtime, RuntimeError};
 use tokio::sync::mpsc;
@@ -56,6 +57,8 @@ async fn of_one(
         Err(error) => Some(error.to_string()),
         Ok(Live::Absent) => Some("it is not there any more".to_owned()),
         Ok(Live::Unverified(_)) => Some("it cannot be looked at yet".to_owned()),
+        // Waiting for health looks at no object whose kind has nothing to become.
+        Ok(Live::Present(object)) if is_going(&object) => Some(format!("it is {}", Health::Terminating)),
         Ok(Live::Present(_)) => look(runtime, recorded).await,
     };
     message.map(|message| Unhealthy { id: recorded.id.clone(), message })

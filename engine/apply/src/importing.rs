@@ -51,6 +51,7 @@ pub async fn import(
     for (id, found) in candidates.keys().zip(found) {
         match found {
             Ok(found) => drop(live.insert(id.clone(), found)),
+            Err(RuntimeError::UnknownKind(message)) => drop(live.insert(id.clone(), Live::Unverified(message))),
             Err(error) if error.is_retryable() => return Err(PlanError::Runtime(error)),
             Err(error) => problems.push(problem(id, &error, &Sensitive::default())),
         }

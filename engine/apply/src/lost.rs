@@ -5,7 +5,7 @@
 //! where its resource is to be now may be elsewhere. What was kept of a call before it said where it went is looked for as
 //! its record or the Spec say.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use stoa_engine::{
     Action, Clusters, ObjectRef, OpenCall, PlannedAction, Problem, Resource, ResourceId, ResourceType, Sensitive, Spec,
@@ -201,6 +201,23 @@ fn keep(
         resources.values_mut().filter(|other| other.id != place.id && is_same(runtime.clusters(), other, &found));
     others.for_each(|other| *other = other.clone().found(&applied.live, other.cluster.clone()));
     resources.insert(place.id, found);
+}
+
+/// The replacements whose objects seem to have been made anew already: one of ours that nobody has recorded is where it is
+/// wanted. What has the uid that is recorded was not removed yet, and neither was what is still in another cluster.
+pub(crate) fn made_anew(clusters: &Clusters, spec: &Spec, looked: &State, recorded: &State) -> HashSet<ResourceId> {
+    let uids: HashSet<&str> = recorded.resources.iter().filter_map(StateResource::uid).collect();
+    let replaced: HashSet<&ResourceId> =
+        looked.open.iter().filter(|call| call.action == Action::Replace).map(|call| &call.id).collect();
+    let found = looked
+        .resources
+        .iter()
+        .filter(|record| replaced.contains(&record.id) && record.uid().is_some_and(|uid| !uids.contains(uid)));
+    let is_where_wanted = |record: &&StateResource| {
+        let wanted = spec.resources.iter().find(|wanted| wanted.id == record.id);
+        wanted.is_some_and(|wanted| clusters.0.is_empty() || clusters.of_recorded(record) == clusters.of_wanted(wanted))
+    };
+    found.filter(is_where_wanted).map(|record| record.id.clone()).collect()
 }
 
 /// What is said of a call that went to a cluster which the workspace does not have, unless somebody looked there.

@@ -30,15 +30,15 @@ pub struct ResourceResult {
     pub action: Action,
     /// What came of it.
     pub outcome: ResourceOutcome,
-    /// Why, when it was not done, is not healthy, or was left to another deployment; holds no sensitive values.
+    /// Why, when it was not done, is not healthy, or was left as it is; holds no sensitive values.
     pub message: String,
     /// When done: what to record; `None` drops the record. When failed: what an earlier call turned out to have made,
     /// to be recorded; `None` leaves the record.
     pub resource: Option<StateResource>,
     /// Where it lives, if it is a Kubernetes object.
     pub kubernetes: Option<KubernetesObject>,
-    /// Whether it is no longer recorded, and what it was may be there all the same: it is another deployment's, or in a
-    /// cluster that is given up.
+    /// Whether it is no longer recorded, and what it was may be there all the same: it is another deployment's, wanted under
+    /// another id, or in a cluster that is given up.
     pub left: bool,
     /// What it depends on.
     pub depends_on: Vec<ResourceId>,

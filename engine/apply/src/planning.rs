@@ -1,6 +1,7 @@
 //! Plans against what is live: one read of everything, then a dry run of only what would change.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
@@ -8,9 +9,9 @@ use std::{
 use futures_util::{StreamExt as _, future::BoxFuture, stream};
 use serde_json::{Map, Value};
 use stoa_engine::{
-    Action, DigestKeys, FieldPath, Live, ObjectRef, Plan, PlanInput, PlannedAction, Preview, Problem, Resource,
-    ResourceId, Sensitive, Spec, State, StateResource, Summary, given_up, namespaced,
-    planner::{self, Draft},
+    Action, Clusters, DigestKeys, GivenUp, Live, ObjectRef, Plan, PlanInput, PlannedAction, Preview, Problem, Resource,
+    ResourceId, Sensitive, Spec, State, StateResource, Summary, definitions, given_up, namespaced,
+    planner::{self, Outline, Sketch},
     problem::reason,
     render::{Colour, render},
     unread,
@@ -77,25 +78,34 @@ pub struct Planning<'a> {
 /// be read.
 pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<Planned, PlanError> {
     let Planning { spec, spec_digest, state, destroy, keys, forget_clusters } = *planning;
-    let mut state = state.clone();
-    let given_up = &state.give_up(forget_clusters);
+    let mut state = Cow::Borrowed(state);
+    let given_up = &if forget_clusters.is_empty() { GivenUp::new() } else { state.to_mut().give_up(forget_clusters) };
     given_up::check(forget_clusters, given_up, runtime.clusters()).map_err(PlanError::Problems)?;
-    let state = &lost::decide(&*runtime, spec, &state).await?;
-    // Drafted once without a look, for the references that the Spec alone answers: the objects to
+    if !state.open.is_empty() {
+        state = Cow::Owned(lost::decide(&*runtime, spec, &state).await?);
+    }
+    let state = &*state;
+    // Sketched once without a look, for the references that the Spec alone answers: the objects to
     // read are named only then.
     let (owner, clusters) = (runtime.owner(), runtime.clusters());
     let blind = PlanInput { spec_digest, given_up, destroy, clusters, ..PlanInput::blind(spec, state, owner, keys) };
-    let draft = planner::draft(&blind).map_err(PlanError::Problems)?;
-    let desired = resolved(spec, &draft, destroy);
-    refuse_sensitive(&*runtime, &draft)?;
+    let outline = Outline::of(&blind).map_err(PlanError::Problems)?;
+    let mut sketch = outline.sketch(&blind).map_err(PlanError::Problems)?;
+    refuse_sensitive(&*runtime, &sketch)?;
+    let mut desired = taken(spec, &mut sketch, destroy);
     let recorded: BTreeMap<&ResourceId, &StateResource> = state.resources.iter().map(|r| (&r.id, r)).collect();
-    let live = read(&*runtime, &draft, &desired, &recorded).await?;
+    let (live, lacking) = read(&*runtime, &sketch, &desired, &recorded).await?;
     let is_there = |resource: &&Resource| matches!(live.get(&resource.id), Some(Live::Present(_)));
-    let custom: Vec<&Resource> = desired.values().filter(|it| it.has_schema()).filter(is_there).collect();
+    let custom: Vec<&Resource> = desired.values().filter(|it| it.needs_schema()).filter(is_there).collect();
     let schemas = runtime.schemas(&custom).await.map_err(PlanError::Runtime)?;
     let looked = PlanInput { live: &live, schemas: &schemas, ..blind };
-    let draft = planner::draft(&looked).map_err(PlanError::Problems)?;
-    let desired = resolved(spec, &draft, destroy);
+    let sketch = outline.sketch(&looked).map_err(PlanError::Problems)?;
+    for (id, resource) in &mut desired {
+        // Only what refers to something live is another now, or what leaves fields as they are live.
+        if let Some(resolved) = sketch.desired.get(id).filter(|resolved| resolved.attributes != resource.attributes) {
+            resource.attributes.clone_from(&resolved.attributes);
+        }
+    }
     let open: BTreeSet<&ResourceId> = state.open.iter().map(|call| &call.id).collect();
     let mut objects: HashMap<(&str, ObjectRef), usize> = HashMap::new();
     for object in state.resources.iter().filter_map(|record| lost::object(clusters, record)) {
@@ -116,9 +126,10 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
         }
         Action::Delete | Action::Import | Action::Forget => false,
     };
-    let previews = preview(&*runtime, &draft, &is_asked, &desired, &recorded, &live).await?;
+    let previews = preview(&*runtime, &sketch, &is_asked, &desired, &recorded, &live).await?;
     let decided = PlanInput { previews: &previews, ..looked };
-    let plan = planner::plan(&decided).map_err(PlanError::Problems)?;
+    let plan = outline.plan(&decided, sketch).map_err(PlanError::Problems)?;
+    refuse_undefined(&plan, &desired, clusters, lacking)?;
     let (digest, summary, table) = (plan.digest(), plan.summary(), render(&plan, Colour::Never));
     let mut notes = if destroy { Vec::new() } else { unread::warnings(spec) };
     notes.extend(namespaced::warning(spec).filter(|_| !destroy));
@@ -141,13 +152,15 @@ impl From<Undecided> for PlanError {
     }
 }
 
-/// The wanted resources with the references replaced that are known.
-fn resolved(spec: &Spec, draft: &Draft, destroy: bool) -> BTreeMap<ResourceId, Resource> {
+/// The wanted resources with the references replaced that are known, their attributes taken out of the sketch.
+fn taken(spec: &Spec, sketch: &mut Sketch, destroy: bool) -> BTreeMap<ResourceId, Resource> {
     let wanted = spec.resources.iter().filter(|_| !destroy);
     wanted
         .filter_map(|resource| {
-            let attributes = draft.desired.get(&resource.id)?.attributes.clone();
-            Some((resource.id.clone(), Resource { attributes, ..resource.clone() }))
+            let Resource { id, kind, depends_on, extensions, attributes: _ } = resource;
+            let attributes = std::mem::take(&mut sketch.desired.get_mut(id)?.attributes);
+            let (depends_on, extensions) = (depends_on.clone(), extensions.clone());
+            Some((id.clone(), Resource { id: id.clone(), kind: *kind, attributes, depends_on, extensions }))
         })
         .collect()
 }
@@ -155,11 +168,11 @@ fn resolved(spec: &Spec, draft: &Draft, destroy: bool) -> BTreeMap<ResourceId, R
 /// Where everything is kept in the open, nothing sensitive may go. What sensitive values flow into
 /// is known from the Spec alone, but for values that only a live Secret has; these are unknown here,
 /// and refused when they are looked at.
-fn refuse_sensitive(runtime: &dyn Runtime, draft: &Draft) -> Result<(), PlanError> {
+fn refuse_sensitive(runtime: &dyn Runtime, sketch: &Sketch) -> Result<(), PlanError> {
     if runtime.accepts_sensitive() {
         return Ok(());
     }
-    let problems: Vec<Problem> = draft
+    let problems: Vec<Problem> = sketch
         .desired
         .iter()
         .filter_map(|(id, resolved)| {
@@ -172,25 +185,18 @@ fn refuse_sensitive(runtime: &dyn Runtime, draft: &Draft) -> Result<(), PlanErro
     if problems.is_empty() { Ok(()) } else { Err(PlanError::Problems(problems)) }
 }
 
-/// Whether what tells an object from others is not known yet.
-fn is_unnamed(draft: &Draft, id: &ResourceId) -> bool {
-    let paths = [
-        FieldPath::of_keys(["apiVersion"]),
-        FieldPath::of_keys(["kind"]),
-        FieldPath::of_keys(["metadata", "name"]),
-        FieldPath::of_keys(["metadata", "namespace"]),
-    ];
-    draft.desired.get(id).is_some_and(|resolved| paths.iter().any(|path| resolved.is_unknown(path)))
-}
+/// What is live, and what is wrong with resources whose kinds are not there, of which it is not known yet whether something
+/// brings them.
+type Read = (BTreeMap<ResourceId, Live>, BTreeMap<ResourceId, Problem>);
 
 async fn read(
     runtime: &dyn Runtime,
-    draft: &Draft,
+    sketch: &Sketch,
     desired: &BTreeMap<ResourceId, Resource>,
     prior: &BTreeMap<&ResourceId, &StateResource>,
-) -> Result<BTreeMap<ResourceId, Live>, PlanError> {
-    let mut live = BTreeMap::new();
-    for id in desired.keys().filter(|id| is_unnamed(draft, id)) {
+) -> Result<Read, PlanError> {
+    let (mut live, mut lacking) = Read::default();
+    for id in desired.keys().filter(|id| sketch.desired.get(*id).is_some_and(planner::is_unnamed)) {
         live.insert(id.clone(), Live::Unverified("its name is known after apply".to_owned()));
     }
     let wanted = desired
@@ -201,7 +207,7 @@ async fn read(
     let recorded = recorded.map(|(_, prior)| ReadRequest { desired: None, prior: Some(prior) });
     let requests: Vec<ReadRequest<'_>> = wanted.chain(recorded).collect();
     if requests.is_empty() {
-        return Ok(live);
+        return Ok((live, lacking));
     }
     let found = runtime.read(&requests).await.map_err(PlanError::Runtime)?;
     let mut problems = Vec::new();
@@ -209,18 +215,75 @@ async fn read(
         match found {
             Ok(found) => drop(live.insert(request.id().clone(), found)),
             Err(error) if error.is_retryable() => return Err(PlanError::Runtime(error)),
-            Err(error) => problems.push(problem(request.id(), &error, &Sensitive::default())),
+            Err(error) => {
+                let told = problem(request.id(), &error, &Sensitive::default());
+                if let RuntimeError::UnknownKind(message) = error {
+                    live.insert(request.id().clone(), Live::Unverified(format!("{message} yet")));
+                    lacking.insert(request.id().clone(), told);
+                } else {
+                    problems.push(told);
+                }
+            }
         }
     }
-    if problems.is_empty() { Ok(live) } else { Err(PlanError::Problems(problems)) }
+    if !problems.is_empty() {
+        return Err(PlanError::Problems(problems));
+    }
+    for id in absent_where_they_go(runtime, desired, prior, &lacking).await? {
+        live.insert(id, Live::Absent);
+    }
+    Ok((live, lacking))
+}
+
+/// Of the resources that go from their clusters to others which do not serve their kinds, those that are not there in any
+/// other version either: what defines a kind may go there with them.
+async fn absent_where_they_go(
+    runtime: &dyn Runtime,
+    desired: &BTreeMap<ResourceId, Resource>,
+    prior: &BTreeMap<&ResourceId, &StateResource>,
+    lacking: &BTreeMap<ResourceId, Problem>,
+) -> Result<Vec<ResourceId>, PlanError> {
+    let clusters = runtime.clusters();
+    // As it would be recorded there, so that all versions are looked through.
+    let there = |id: &ResourceId| {
+        let (wanted, record) = (desired.get(id)?, *prior.get(id)?);
+        let to = clusters.of_wanted(wanted);
+        let there = StateResource { attributes: wanted.attributes.clone(), live: Map::new(), ..record.clone() };
+        (clusters.of_recorded(record) != to).then(|| there.in_cluster(to.to_owned()))
+    };
+    let going: Vec<StateResource> = lacking.keys().filter_map(there).collect();
+    if going.is_empty() {
+        return Ok(Vec::new());
+    }
+    let requests: Vec<ReadRequest<'_>> =
+        going.iter().map(|there| ReadRequest { desired: None, prior: Some(there) }).collect();
+    let found = runtime.read(&requests).await.map_err(PlanError::Runtime)?;
+    let absent = going.iter().zip(found).filter(|(_, found)| matches!(found, Ok(Live::Absent)));
+    Ok(absent.map(|(there, _)| there.id.clone()).collect())
+}
+
+/// Refuses resources whose kinds are not there and are not brought by the plan, which would fail in the middle of it.
+fn refuse_undefined(
+    plan: &Plan,
+    desired: &BTreeMap<ResourceId, Resource>,
+    clusters: &Clusters,
+    mut lacking: BTreeMap<ResourceId, Problem>,
+) -> Result<(), PlanError> {
+    let undefined = definitions::undefined(plan, desired, clusters, &lacking.keys().collect());
+    let mut problems: Vec<Problem> = undefined.into_iter().filter_map(|id| lacking.remove(id)).collect();
+    for problem in &mut problems {
+        problem.message.push_str("; if something that is deployed with it brings the kind, it has to depend on that");
+    }
+    problems.sort();
+    if problems.is_empty() { Ok(()) } else { Err(PlanError::Problems(problems)) }
 }
 
 type Answer = Result<(ResourceId, Option<Preview>), (ResourceId, RuntimeError)>;
 
-/// Asks the infrastructure about what it is to be asked about: everything that the draft would create, change or take over.
+/// Asks the infrastructure about what it is to be asked about: everything that the sketch would create, change or take over.
 async fn preview(
     runtime: &dyn Runtime,
-    draft: &Draft,
+    sketch: &Sketch,
     is_asked: &(dyn Fn(&PlannedAction) -> bool + Sync),
     desired: &BTreeMap<ResourceId, Resource>,
     prior: &BTreeMap<&ResourceId, &StateResource>,
@@ -228,9 +291,9 @@ async fn preview(
 ) -> Result<BTreeMap<ResourceId, Preview>, PlanError> {
     // Boxed one by one: a stream over a mapped iterator of borrows could not be sent to another thread.
     let mut calls: Vec<BoxFuture<'_, Answer>> = Vec::new();
-    for planned in draft.plan.actions.iter().filter(|planned| is_asked(planned)) {
+    for planned in sketch.actions.values().filter(|planned| is_asked(planned)) {
         let Some(resource) = desired.get(&planned.id) else { continue };
-        let known = &draft.desired[&planned.id];
+        let known = &sketch.desired[&planned.id];
         calls.push(Box::pin(async move {
             if !known.unknown.is_empty() {
                 let waits = known.unknown.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
@@ -260,7 +323,7 @@ async fn preview(
             Err((_, error)) if error.is_retryable() => return Err(PlanError::Runtime(error)),
             Err((id, error)) => {
                 // A reference may have carried a sensitive value into what is refused.
-                let sensitive = Sensitive::of(&desired[&id].attributes, &draft.desired[&id].sensitive);
+                let sensitive = Sensitive::of(&desired[&id].attributes, &sketch.desired[&id].sensitive);
                 problems.push(problem(&id, &error, &sensitive));
             }
         }
@@ -283,6 +346,7 @@ pub(crate) fn said(error: &RuntimeError, sensitive: &Sensitive) -> Problem {
         RuntimeError::Unavailable { .. } | RuntimeError::GivenUp { .. } | RuntimeError::Limited { .. } => {
             (reason::UNAVAILABLE, None)
         }
+        RuntimeError::UnknownKind(_) => (reason::UNKNOWN_KIND, Some("attributes.kind")),
         RuntimeError::Invalid { field, .. } => (reason::INVALID_RESOURCE, field.as_deref()),
     };
     Problem::new(why, sensitive.redact(&error.to_string())).at(field.unwrap_or_default())

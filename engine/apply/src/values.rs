@@ -10,7 +10,7 @@ use stoa_engine::{
     lookup::Settled,
     masks::contains_mask,
     object::uid_of,
-    planner::with_attributes,
+    planner::{disagreement, with_attributes},
     problem::reason,
     reference::{Reference, ReferenceError},
     resolve::{Looked, Resolved, occurrences, resolve},
@@ -64,6 +64,9 @@ impl Values {
         if let Some(path) = resolved.unknown.first() {
             let message = format!("the value for {path} is still not known");
             return Err(Problem::new(reason::DANGLING_REFERENCE, message).of(id).at(format!("attributes.{path}")));
+        }
+        if let Some(problem) = disagreement(resource, &resolved) {
+            return Err(problem);
         }
         let sensitive = Sensitive::of(&resolved.attributes, &resolved.sensitive);
         let desired = with_attributes(resource, resolved.attributes.clone());

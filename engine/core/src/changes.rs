@@ -143,14 +143,14 @@ mod tests {
     use insta::assert_snapshot;
 
     use super::*;
-    use crate::render::render_changes;
+    use crate::render::{Colour, render_changes};
 
     fn state(resources: &Value) -> State {
         serde_json::from_value(json!({ "resources": resources })).unwrap()
     }
 
     fn check(before: &Value, after: &Value) -> String {
-        render_changes(&Changes::between(&state(before), &state(after)))
+        render_changes(&Changes::between(&state(before), &state(after)), Colour::Never)
     }
 
     fn map(name: &str, data: &Value) -> Value {

@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::sensitive::Sensitive;
 use crate::spec::Resource;
 
 /// The extension, or annotation, of a resource by which fields are taken from whoever manages them: `"true"`.
@@ -28,7 +29,13 @@ pub fn may_take(resource: &Resource, is_recorded: bool, conflicts: &[FieldConfli
     resource.is_set(FORCE) || is_recorded && conflicts.iter().all(|conflict| !conflict.applies)
 }
 
-/// Whether a plan that takes some fields takes these.
+/// As plans have them: an item of a list may be told apart by a sensitive value, which is in the field's path.
+pub fn masked(conflicts: &[FieldConflict], sensitive: &Sensitive) -> Vec<FieldConflict> {
+    let fields = |of: &FieldConflict| of.fields.iter().map(|field| sensitive.redact(field)).collect();
+    conflicts.iter().map(|of| FieldConflict { fields: fields(of), ..of.clone() }).collect()
+}
+
+/// Whether a plan that takes some fields takes these, which are masked as the plan's are.
 pub fn are_planned(planned: &[FieldConflict], conflicts: &[FieldConflict]) -> bool {
     conflicts.iter().all(|conflict| {
         let planned = planned.iter().find(|planned| planned.manager == conflict.manager);

@@ -1,10 +1,11 @@
 //! What each resource of a Spec depends on: what `dependsOn` says, what its references say, and
 //! what Kubernetes demands, which is a namespace before what is in it and a
-//! CustomResourceDefinition before its instances.
+//! CustomResourceDefinition or an APIService before the objects of their kinds.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::cluster::Clusters;
+use crate::definitions::Definitions;
 use crate::graph::{Cycle, Graph};
 use crate::object::ObjectRef;
 use crate::problem::{Problem, reason};
@@ -14,14 +15,14 @@ use crate::spec::{Resource, ResourceId, ResourceType};
 /// Ids, and the ids that come before each.
 pub(crate) type Before = BTreeMap<ResourceId, BTreeSet<ResourceId>>;
 
-/// The direct dependencies of every resource. The resources are valid.
+/// What every resource says that it depends on, itself or by its references. The resources are valid.
 ///
 /// # Errors
 ///
 /// One problem for every group of resources that depend on each other.
-pub(crate) fn dependencies(resources: &[&Resource], clusters: &Clusters) -> Result<Before, Vec<Problem>> {
+pub(crate) fn written(resources: &[&Resource]) -> Result<Before, Vec<Problem>> {
     let known: HashSet<&str> = resources.iter().map(|resource| resource.id.0.as_str()).collect();
-    let mut before: Before = resources
+    let before: Before = resources
         .iter()
         .map(|resource| {
             let (references, _) = resolve::occurrences(&resource.attributes, &|id| known.contains(id));
@@ -30,6 +31,11 @@ pub(crate) fn dependencies(resources: &[&Resource], clusters: &Clusters) -> Resu
         })
         .collect();
     Graph::new(&before).order().map_err(|cycles| cycles.iter().map(cycle_problem).collect::<Vec<_>>())?;
+    Ok(before)
+}
+
+/// The direct dependencies of every resource: what is [`written`], and what is implied besides.
+pub(crate) fn dependencies(mut before: Before, resources: &[&Resource], clusters: &Clusters) -> Before {
     let mut inferred = Vec::new();
     for (from, to) in implied(resources, clusters) {
         if before.get_mut(&from).is_some_and(|known| known.insert(to.clone())) {
@@ -38,7 +44,7 @@ pub(crate) fn dependencies(resources: &[&Resource], clusters: &Clusters) -> Resu
     }
     // What people wrote wins over what is only implied.
     break_cycles(&mut before, &inferred.into_iter().collect());
-    Ok(before)
+    before
 }
 
 fn cycle_problem(cycle: &Cycle) -> Problem {
@@ -49,8 +55,8 @@ fn cycle_problem(cycle: &Cycle) -> Problem {
     }
 }
 
-/// An object depends on its namespace and, if it is a custom resource, on its definition, where
-/// these are in the same Spec and go to the same cluster.
+/// An object depends on its namespace and on what defines its kind, where these are in the same Spec and go to the same
+/// cluster.
 fn implied(resources: &[&Resource], clusters: &Clusters) -> Vec<(ResourceId, ResourceId)> {
     let objects: Vec<_> = resources
         .iter()
@@ -58,46 +64,31 @@ fn implied(resources: &[&Resource], clusters: &Clusters) -> Vec<(ResourceId, Res
         .filter_map(|resource| Some((resource, ObjectRef::of(&resource.attributes)?)))
         .collect();
     let mut namespaces = HashMap::new();
-    let mut definitions = HashMap::new();
+    let definitions = Definitions::of(resources.iter().copied(), clusters);
     for (resource, object) in &objects {
-        let cluster = clusters.of_wanted(resource);
         if object.is_namespace() {
-            namespaces.insert((cluster, object.name.clone()), &resource.id);
-        } else if object.is_custom_resource_definition() {
-            let text = |pointer: [&str; 2]| {
-                let value = resource.attributes.get("spec")?.get(pointer[0])?;
-                if pointer[1].is_empty() { value.as_str() } else { value.get(pointer[1])?.as_str() }
-            };
-            if let (Some(group), Some(kind)) = (text(["group", ""]), text(["names", "kind"])) {
-                definitions.insert((cluster, group.to_owned(), kind.to_owned()), &resource.id);
-            }
+            namespaces.insert((clusters.of_wanted(resource), object.name.clone()), &resource.id);
         }
     }
     let mut implied = Vec::new();
     for (resource, object) in objects {
         let cluster = clusters.of_wanted(resource);
-        let namespace = namespaces.get(&(cluster, object.namespace));
-        let definition = definitions.get(&(cluster, object.group, object.kind));
-        implied.extend([namespace, definition].into_iter().flatten().map(|to| (resource.id.clone(), (*to).clone())));
+        let defining = definitions.before(cluster, &object);
+        let namespace = namespaces.get(&(cluster, object.namespace.clone())).copied();
+        let before = namespace.into_iter().chain(defining).filter(|to| **to != resource.id);
+        implied.extend(before.map(|to| (resource.id.clone(), to.clone())));
     }
     implied
 }
 
 /// Takes edges out, of those that may go, until no cycle is left that one of them is part of.
 pub(crate) fn break_cycles(before: &mut Before, removable: &BTreeSet<(ResourceId, ResourceId)>) {
-    loop {
-        let mut removed = false;
-        for cycle in Graph::new(before).cycles() {
-            let next = cycle.path.iter().skip(1).chain(cycle.path.first());
-            for (from, to) in cycle.path.iter().zip(next) {
-                if removable.contains(&(from.clone(), to.clone())) {
-                    removed |= before.get_mut(from).is_some_and(|known| known.remove(to));
-                    break;
-                }
-            }
-        }
-        if !removed {
-            return;
+    if removable.is_empty() {
+        return;
+    }
+    for (from, to) in Graph::new(before).contradicting(removable) {
+        if let Some(known) = before.get_mut(&from) {
+            known.remove(&to);
         }
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! Start at [`three_way`]. A field that only the live resource has was set by its server or by
 //! somebody else, and is left alone, unless it was recorded, which means that it was wanted once
-//! and is to go. [`against_preview`] compares with what the infrastructure itself says would be.
+//! and is to go, or is in a list or map that has one owner. [`against_preview`] compares with what
+//! the infrastructure itself says would be.
 //!
 //! Elsewhere: `equality` says which scalars mean the same, `quantities` where they are amounts, `lists` which items belong
 //! together.
@@ -17,9 +18,9 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 
 use crate::masks::{DigestKeys, contains_mask, is_masked};
-use crate::object::{is_built_in, is_server_set, secret_as_stored, split_api_version};
+use crate::object::{is_server_set, secret_as_stored, split_api_version};
 use crate::owner::{remove_mark, without_mark, written_mark};
-use crate::path::{FieldPath, Segment};
+use crate::path::{FieldPath, Segment, step_mut};
 use crate::plan::FieldChange;
 use crate::resolve::Resolved;
 use crate::schema::{ListKey, Schema};
@@ -41,7 +42,7 @@ pub struct Comparison<'a> {
     pub live: &'a Map<String, Value>,
     /// What the digests of sensitive values are made with.
     pub keys: &'a DigestKeys,
-    /// What the server says of its kind, if that is not built in and there is one.
+    /// What the server says of its kind, if that is not built in and it says something.
     pub schema: Option<&'a Schema>,
 }
 
@@ -53,6 +54,25 @@ pub fn three_way(comparison: &Comparison<'_>) -> Vec<FieldChange> {
 /// The fields that applying would change, by what the infrastructure says it would make.
 pub fn against_preview(comparison: &Comparison<'_>, previewed: &Map<String, Value>) -> Vec<FieldChange> {
     compare(comparison, Some(previewed))
+}
+
+/// The fields that are set where nothing is yet: all but those that the id says.
+pub fn of_new(id: &ResourceId, kind: ResourceType, desired: &Resolved, keys: &DigestKeys) -> Vec<FieldChange> {
+    let live = if kind == ResourceType::Kubernetes { named(&desired.attributes) } else { Map::new() };
+    three_way(&Comparison { id, kind, prior: None, desired, live: &live, keys, schema: None })
+}
+
+/// An object that has nothing but what it is called.
+fn named(object: &Map<String, Value>) -> Map<String, Value> {
+    let known = |(key, value): (&String, &Value)| (!value.is_null()).then(|| (key.clone(), value.clone()));
+    let of = |object: &Map<String, Value>, keys: [&str; 2]| -> Map<String, Value> {
+        keys.iter().filter_map(|key| known(object.get_key_value(*key)?)).collect()
+    };
+    let mut named = of(object, ["apiVersion", "kind"]);
+    if let Some(metadata) = object.get("metadata").and_then(Value::as_object) {
+        named.insert("metadata".to_owned(), of(metadata, ["name", "namespace"]).into());
+    }
+    named
 }
 
 /// The fields in which two records of a resource differ, by path, digests of sensitive values as [`MASK`]. Where one of the two is
@@ -113,15 +133,16 @@ fn compare(comparison: &Comparison<'_>, previewed: Option<&Map<String, Value>>) 
     let mut walker = Walker {
         kubernetes,
         object,
-        lists: match object {
-            _ if !kubernetes => lists::Lists::Plain,
-            Some(object) if !is_built_in(object.group) => lists::Lists::Custom(comparison.schema),
-            Some(_) | None => lists::Lists::BuiltIn,
-        },
+        schema: kubernetes.then(|| {
+            let known = Schema::built_in(&comparison.desired.attributes).or(comparison.schema);
+            known.unwrap_or(Schema::of_any_kind())
+        }),
+        is_owned: false,
         strict: previewed.is_some(),
         id: comparison.id,
         keys: comparison.keys,
         prior: prior.as_deref(),
+        live: &live,
         live_metadata: live_metadata.as_ref(),
         recorded: Vec::new(),
         wanted: comparison.desired,
@@ -191,12 +212,16 @@ struct Walker<'a> {
     kubernetes: bool,
     /// What an object of Kubernetes is one of.
     object: Option<equality::Kind<'a>>,
-    lists: lists::Lists<'a>,
+    /// What is known of its lists and maps; nothing of what is no object of Kubernetes.
+    schema: Option<&'a Schema>,
+    /// Whether we are in a list or map with one owner, so that what others add is to go.
+    is_owned: bool,
     /// Whether what only the live side has is to go: true of a comparison with a preview.
     strict: bool,
     id: &'a ResourceId,
     keys: &'a DigestKeys,
     prior: Option<&'a Map<String, Value>>,
+    live: &'a Map<String, Value>,
     /// What is compared of the live metadata, where that has a mark.
     live_metadata: Option<&'a Map<String, Value>>,
     /// What is wanted in every way in which it may be recorded; made when the first change is found.
@@ -214,6 +239,8 @@ struct Walker<'a> {
 
 impl Walker<'_> {
     fn map(&mut self, prior: Option<&Map<String, Value>>, want: &Map<String, Value>, have: &Map<String, Value>) {
+        let around = self.is_owned;
+        self.is_owned |= self.schema.is_some_and(|schema| schema.is_atomic_map(&self.raw));
         for (key, wanted) in want {
             if self.is_server_set(key) {
                 continue;
@@ -228,13 +255,20 @@ impl Walker<'_> {
         }
         for (key, had) in have {
             let was_wanted = prior.and_then(|prior| prior.get(key)).is_some_and(|prior| !prior.is_null());
-            let is_to_go = was_wanted || self.strict || self.is_atomic_map();
-            if want.contains_key(key) || had.is_null() || !is_to_go || self.is_server_set(key) {
+            // Most of what only the live side has is in nothing that one owns, and no path is made for that.
+            let is_to_go = || was_wanted || self.strict || self.is_owned && self.is_added(&self.shown.key(key), had);
+            if want.contains_key(key) || had.is_null() || !is_to_go() || self.is_server_set(key) {
                 continue;
             }
             let step = Segment::Key(key.clone());
             self.within(step.clone(), step, |walker| walker.change(Some(had), None));
         }
+        self.is_owned = around;
+    }
+
+    /// Whether somebody added what is live at a path, and may not.
+    fn is_added(&self, path: &FieldPath, had: &Value) -> bool {
+        self.is_owned && !self.schema.is_some_and(|schema| schema.is_filled(path, had, self.live))
     }
 
     fn value(&mut self, prior: Option<&Value>, want: &Value, have: Option<&Value>) {
@@ -243,9 +277,10 @@ impl Walker<'_> {
         }
         match (want, have) {
             (Value::Null, None | Some(Value::Null)) => {}
-            // Null means that the field is not wanted, so it goes only if it was recorded.
+            // Null means that the field is not wanted, as if nothing was said of it.
             (Value::Null, Some(had)) => {
-                if self.strict || prior.is_some_and(|prior| !prior.is_null()) {
+                let was_wanted = prior.is_some_and(|prior| !prior.is_null());
+                if was_wanted || self.strict || self.is_added(&self.shown, had) {
                     self.change(Some(had), None);
                 }
             }
@@ -273,7 +308,10 @@ impl Walker<'_> {
     }
 
     fn list(&mut self, prior: Option<&[Value]>, want: &[Value], have: &[Value]) {
-        match lists::matching(self.lists, &self.raw, want, have) {
+        let merge = self.schema.and_then(|schema| schema.list(&self.raw));
+        let around = self.is_owned;
+        self.is_owned |= self.schema.is_some() && merge.is_none();
+        match lists::matching(merge, prior, want, have) {
             lists::Matching::ByKeys { keys, shared } => {
                 self.keyed_list(&keys, shared && !self.strict, prior, want, have);
             }
@@ -288,6 +326,7 @@ impl Walker<'_> {
                 }
             }
         }
+        self.is_owned = around;
     }
 
     /// Items are told apart by the values of keys. In a `shared` list others may have items too.
@@ -316,14 +355,6 @@ impl Walker<'_> {
         if !positions.is_sorted() {
             let names = |items: &[Value]| Value::from_iter(items.iter().filter_map(|item| lists::key_of(item, keys)));
             self.change(Some(&names(have)), Some(&names(want)));
-        }
-    }
-
-    /// Whether the map that we are in has one owner, so that what others add to it is to go.
-    fn is_atomic_map(&self) -> bool {
-        match self.lists {
-            lists::Lists::Custom(Some(schema)) => schema.is_atomic_map(&self.raw),
-            lists::Lists::Custom(None) | lists::Lists::BuiltIn | lists::Lists::Plain => false,
         }
     }
 
@@ -369,19 +400,30 @@ impl Walker<'_> {
     }
 
     fn change(&mut self, before: Option<&Value>, after: Option<&Value>) {
-        let drift = self.is_drift();
+        let drift = self.is_drift(before.is_some());
         let show = |value: &Value| self.sensitive.shown(&self.raw, value);
         let change = FieldChange {
-            path: self.shown.to_string(),
+            path: self.sensitive.shown_path(&self.shown).to_string(),
             before: before.map(show),
-            after: after.map(|after| if after == UNKNOWN { after.clone() } else { show(after) }),
+            after: after.map(|after| if after == UNKNOWN { after.clone() } else { self.with_unknown(show(after)) }),
             drift,
         };
         self.changes.push(change);
     }
 
+    /// What is wanted here, with all that is not known yet.
+    fn with_unknown(&self, mut value: Value) -> Value {
+        let below = self.desired.unknown.iter().filter_map(|path| path.strip_prefix(&self.raw.0));
+        for path in below.filter(|_| !self.strict) {
+            if let Some(unknown) = path.iter().try_fold(&mut value, step_mut) {
+                *unknown = UNKNOWN.into();
+            }
+        }
+        value
+    }
+
     /// Whether what is wanted here is what was recorded, so that it is the live side that moved.
-    fn is_drift(&mut self) -> bool {
+    fn is_drift(&mut self, is_live: bool) -> bool {
         let Some(prior) = self.prior else { return false };
         if self.recorded.is_empty() {
             // Digests are of what was wanted, which for a Secret may be another text than its server keeps.
@@ -394,7 +436,8 @@ impl Walker<'_> {
         let prior = self.shown.get(prior);
         self.recorded.iter().any(|recorded| match (prior, self.shown.get(recorded)) {
             (Some(prior), Some(wanted)) => prior == wanted,
-            (None, None) => !self.strict,
+            // What a server changes besides is no drift; what somebody added to what has one owner is.
+            (None, None) => !self.strict || self.is_owned && is_live,
             _ => false,
         })
     }

@@ -4,7 +4,7 @@
 //! is ordered by id where the graph leaves a choice, so that equal input gives equal order.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, VecDeque, hash_map::Entry};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet, VecDeque, hash_map::Entry};
 use std::fmt;
 
 use petgraph::Direction;
@@ -166,6 +166,60 @@ impl Graph {
         unreachable!("in a strongly connected group every node reaches itself")
     }
 
+    /// Those of some edges that have to go for none of them to be part of a cycle. One that closes a cycle only together
+    /// with others of them stays until these are in, in the order of the ids that they lead to, so that no edge goes that
+    /// could stay.
+    ///
+    /// What may go leads to few resources mostly, such as the namespace of many objects, so that each of these is looked at
+    /// once for all edges that lead to it.
+    pub fn contradicting(&self, removable: &BTreeSet<(ResourceId, ResourceId)>) -> Vec<(ResourceId, ResourceId)> {
+        let removable: HashSet<(NodeIndex, NodeIndex)> =
+            removable.iter().filter_map(|(from, to)| Some((*self.index.get(from)?, *self.index.get(to)?))).collect();
+        if removable.is_empty() {
+            return Vec::new();
+        }
+        let mut group = vec![0; self.len()];
+        for (number, nodes) in tarjan_scc(&self.graph).iter().enumerate() {
+            nodes.iter().for_each(|node| group[node.index()] = number);
+        }
+        // No cycle leads out of a group.
+        let mut before: Vec<Vec<NodeIndex>> = vec![Vec::new(); self.len()];
+        let mut leading_to: BTreeMap<NodeIndex, BTreeSet<NodeIndex>> = BTreeMap::new();
+        for edge in self.graph.raw_edges() {
+            let (from, to) = (edge.source(), edge.target());
+            if group[from.index()] != group[to.index()] {
+                continue;
+            }
+            if removable.contains(&(from, to)) {
+                leading_to.entry(to).or_default().insert(from);
+            } else {
+                before[from.index()].push(to);
+            }
+        }
+        let mut contradicting = Vec::new();
+        let mut reached_for = vec![None; self.len()];
+        for (to, sources) in leading_to {
+            let mut waiting = vec![to];
+            reached_for[to.index()] = Some(to);
+            while let Some(node) = waiting.pop() {
+                for next in &before[node.index()] {
+                    if reached_for[next.index()] != Some(to) {
+                        reached_for[next.index()] = Some(to);
+                        waiting.push(*next);
+                    }
+                }
+            }
+            for from in sources {
+                // What `to` does not reach it does not reach by way of the others that stay, either.
+                match reached_for[from.index()] == Some(to) {
+                    true => contradicting.push((self.graph[from].clone(), self.graph[to].clone())),
+                    false => before[from.index()].push(to),
+                }
+            }
+        }
+        contradicting
+    }
+
     /// The same order with as few edges as it takes: an edge goes when a longer way says it too.
     ///
     /// # Errors
@@ -284,6 +338,27 @@ mod tests {
         assert_eq!(joined(&reduced.dependents(&"d".into())), "c");
     }
 
+    /// Shows the edges that have to go, of those that may.
+    fn check_contradicting(edges: &[(&str, &[&str])], removable: &[(&str, &str)], expected: &str) {
+        let removable = removable.iter().map(|(from, to)| ((*from).into(), (*to).into())).collect();
+        let gone = graph(edges).contradicting(&removable);
+        assert_eq!(gone.iter().map(|(from, to)| format!("{from}→{to}")).collect::<Vec<_>>().join(" "), expected);
+    }
+
+    #[test]
+    fn of_the_edges_that_may_go_those_go_that_close_a_cycle() {
+        let namespace: &[(&str, &[&str])] =
+            &[("a", &["ns"]), ("b", &["ns"]), ("c", &["ns"]), ("ns", &["a", "b"]), ("x", &["x"])];
+        check_contradicting(namespace, &[("a", "ns"), ("b", "ns"), ("c", "ns")], "a→ns b→ns");
+        check_contradicting(namespace, &[("a", "ns")], "a→ns");
+        check_contradicting(namespace, &[("c", "ns"), ("c", "other")], "");
+        check_contradicting(namespace, &[("x", "x")], "x→x");
+        // Of edges that contradict each other those stay that lead to what comes first.
+        let two: &[(&str, &[&str])] =
+            &[("a1", &["m"]), ("a2", &["m"]), ("b1", &["n"]), ("m", &["b1"]), ("n", &["a1", "a2"])];
+        check_contradicting(two, &[("a1", "m"), ("a2", "m"), ("b1", "n")], "b1→n");
+    }
+
     #[test]
     fn ten_thousand_resources_are_reduced_and_ordered_in_no_time() {
         let edges: Vec<_> = (1..10_000)
@@ -316,6 +391,28 @@ mod tests {
                     let others = reduced.before(from);
                     prop_assert!(!others.iter().any(|other| *other != to && reduced.reaches(other, &to)));
                 }
+            }
+        }
+
+        #[test]
+        fn without_the_edges_that_contradict_there_is_no_cycle_and_none_could_stay(
+            fixed in prop::collection::vec((0..12_usize, 0..12_usize), 0..20),
+            removable in prop::collection::vec((0..12_usize, 0..12_usize), 0..30),
+        ) {
+            let fixed: Vec<_> = fixed.into_iter().filter(|(from, to)| from > to).collect();
+            let removable: Vec<_> = removable.into_iter().filter(|edge| !fixed.contains(edge)).collect();
+            let edges = [fixed, removable.clone()].concat();
+            let number = |id: &ResourceId| id.0.parse::<usize>().unwrap();
+            let id = |n: usize| ResourceId(format!("{n:05}"));
+            let may_go: BTreeSet<_> = removable.iter().map(|(from, to)| (id(*from), id(*to))).collect();
+            let gone: Vec<_> = numbered(&edges, 12).contradicting(&may_go);
+            let gone: Vec<_> = gone.iter().map(|(from, to)| (number(from), number(to))).collect();
+            prop_assert!(gone.iter().all(|edge| removable.contains(edge)));
+            let kept: Vec<_> = edges.into_iter().filter(|edge| !gone.contains(edge)).collect();
+            let left = numbered(&kept, 12);
+            prop_assert!(left.order().is_ok());
+            for (from, to) in gone {
+                prop_assert!(from == to || left.reaches(&id(to), &id(from)), "{} {}", from, to);
             }
         }
 

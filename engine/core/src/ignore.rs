@@ -6,7 +6,7 @@
 //! Kusion has `--ignore-fields`, which hides differences of a whole operation and applies the fields all the same. The paths
 //! are written as there.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
@@ -81,9 +81,12 @@ impl Ignored {
         self.0.iter().any(|ignored| path.0.iter().zip(&ignored.0).all(|(a, b)| may_be_same(a, b)))
     }
 
-    /// The fields of an object that are somebody else's now: not those of an item that is yet to be made.
+    /// The fields of an object that are somebody else's now, each once: not those of an item that is yet to be made. What is
+    /// further behind in a list comes first, so that taking an item away leaves the others of these where they are.
     fn left(&self, object: &Map<String, Value>, live: &Map<String, Value>) -> Vec<FieldPath> {
-        let paths = self.0.iter().map(|path| by_name(path, object));
+        let places: BTreeMap<FieldPath, &FieldPath> =
+            self.0.iter().map(|path| (by_index(path, object), path)).collect();
+        let paths = places.into_values().rev().map(|path| by_name(path, object));
         paths.filter(|path| !is_in_missing_item(path, live)).collect()
     }
 
@@ -103,9 +106,15 @@ impl Ignored {
             return resolved;
         }
         let Resolved { attributes, mut unknown, sensitive } = resolved;
-        let ignored = self.left(&attributes, live).iter().map(|path| by_index(path, &attributes)).collect::<Vec<_>>();
+        let left = self.left(&attributes, live);
+        let ignored = left.iter().map(|path| by_index(path, &attributes)).collect::<Vec<_>>();
         unknown.retain(|path| !ignored.iter().any(|ignored| path.0.starts_with(&ignored.0)));
-        Resolved { attributes: self.as_live(attributes, live), unknown, sensitive }
+        let gone: Vec<&FieldPath> =
+            left.iter().zip(&ignored).filter(|(path, _)| get(live, path).is_none()).map(|(_, at)| at).collect();
+        let moved = |paths: BTreeSet<FieldPath>| {
+            paths.into_iter().filter_map(|path| gone.iter().try_fold(path, |path, gone| without(path, gone))).collect()
+        };
+        Resolved { unknown: moved(unknown), sensitive: moved(sensitive), attributes: self.as_live(attributes, live) }
     }
 
     /// What a field manager applies over an object that is live with its `managedFields`: these fields left out. One that the
@@ -123,9 +132,14 @@ impl Ignored {
             let mut leaves = Vec::new();
             leaves_of(get(&wanted, path), get(live, path), path.clone(), &mut leaves);
             let is_map = leaves.first() != Some(path);
+            // Where nobody keeps who has what, nothing may be left out, nor of what is applied as one value. An empty map
+            // that somebody applied looks like that, too; of one value nobody has a part.
+            let all_stay = entries.is_none_or(|entries| {
+                let holds: Vec<Hold> = entries.iter().map(|entry| held(&entry["fieldsV1"], live, path)).collect();
+                holds.contains(&Hold::Around) && !holds.contains(&Hold::Exact)
+            });
             for leaf in &leaves {
-                // Where nobody keeps who has what, nothing may be left out.
-                let stays = entries.is_none_or(|entries| is_held_alone(entries, live, leaf, manager));
+                let stays = all_stay || entries.is_some_and(|entries| is_held_alone(entries, live, leaf, manager));
                 put(&mut wanted, leaf, live, !stays);
             }
             if is_map && get(&wanted, path).is_some_and(is_hollow) {
@@ -245,6 +259,21 @@ fn located(
         located.0.push(found.unwrap_or_else(|| segment.clone()));
     }
     located
+}
+
+/// Where a path leads once an item of a list is taken away, if that is what the other path leads to; nowhere when it led into
+/// that.
+fn without(mut path: FieldPath, gone: &FieldPath) -> Option<FieldPath> {
+    let Some((Segment::Index(gone), list)) = gone.0.split_last() else { return Some(path) };
+    if path.0.starts_with(list)
+        && let Some(Segment::Index(at)) = path.0.get_mut(list.len())
+    {
+        if at == gone {
+            return None;
+        }
+        *at -= usize::from(*at > *gone);
+    }
+    Some(path)
 }
 
 /// Whether a field is in an item of a list that is not there, so that nobody can have it.
@@ -376,8 +405,7 @@ fn is_held_alone(entries: &[Value], live: &Map<String, Value>, path: &FieldPath,
 
 /// Follows a path into a set of fields, `f:<key>`, `k:<keys of an item>`, `v:<value>`, `i:<index>`, along what is live.
 fn held(fields: &Value, live: &Map<String, Value>, path: &FieldPath) -> Hold {
-    let root = Value::Object(live.clone());
-    let (mut fields, mut at) = (fields, Some(&root));
+    let (mut fields, mut at): (&Value, Option<&Value>) = (fields, None);
     for (depth, segment) in path.0.iter().enumerate() {
         let Some(set) = fields.as_object() else { return Hold::No };
         if set.is_empty() && depth > 0 {
@@ -395,7 +423,10 @@ fn held(fields: &Value, live: &Map<String, Value>, path: &FieldPath) -> Hold {
             Some(next) => fields = next,
             None => return Hold::No,
         }
-        at = at.and_then(|value| step(value, segment));
+        at = match segment {
+            Segment::Key(key) if depth == 0 => live.get(key),
+            segment => at.and_then(|value| step(value, segment)),
+        };
     }
     Hold::Exact
 }
@@ -520,6 +551,31 @@ mod tests {
     }
 
     #[test]
+    fn items_of_one_list_that_are_not_live_go_without_others() {
+        let args = |args: &[&str]| map(json!({"args": args, "deep": [{"x": ["0", "1", "2"]}, {"x": ["0", "1", "2"]}]}));
+        let (wanted, live) = (args(&["a", "b", "c", "d"]), map(json!({"args": ["x"], "deep": [{"x": []}, {"x": []}]})));
+        let check = |fields: Value, expected: &[&str]| {
+            let ignored = Ignored::of(&resource(fields.clone())).unwrap();
+            assert_eq!(ignored.as_live(wanted.clone(), &live), args(expected), "{fields}");
+            assert_eq!(ignored.applied(wanted.clone(), &live, "stoa"), args(expected), "{fields}");
+        };
+        check(json!(["args[1]", "args[2]"]), &["a", "d"]);
+        check(json!(["args[2]", "args[1]"]), &["a", "d"]);
+        check(json!(["args[3]", "args[0]", "args[1]"]), &["x", "c"]);
+        check(json!(["args[1]", "args.1", "args[1]"]), &["a", "c", "d"]);
+        let ignored = Ignored::of(&resource(json!(["deep[0].x[0]", "deep[0].x[1]", "deep[1].x[2]"]))).unwrap();
+        let deep = ignored.as_live(wanted.clone(), &live)["deep"].clone();
+        assert_eq!(deep, json!([{"x": ["2"]}, {"x": ["0", "1"]}]));
+
+        // What is known of the others is known of where they are then.
+        let at = |index: usize| FieldPath::of_keys(["args"]).index(index);
+        let resolved =
+            Resolved { attributes: wanted, unknown: [at(0), at(3)].into(), sensitive: [at(1), at(3)].into() };
+        let resolved = Ignored::of(&resource(json!(["args[1]", "args[2]"]))).unwrap().resolved(resolved, &live);
+        assert_eq!((resolved.unknown, resolved.sensitive), ([at(0), at(1)].into(), [at(1)].into()));
+    }
+
+    #[test]
     fn an_item_that_is_yet_to_be_made_has_all_its_fields() {
         let containers = |names: &[&str]| {
             let items: Vec<Value> = names.iter().map(|name| json!({"name": name, "image": "wanted"})).collect();
@@ -584,6 +640,27 @@ mod tests {
         assert_eq!(applied(json!([entry("stoa", without)])), left_out, "what nobody has is not taken");
         // A list with one owner is taken whole.
         assert_eq!(applied(json!([entry("stoa", spec(json!({"f:containers": {}})))])), one);
+    }
+
+    #[test]
+    fn a_part_of_what_is_applied_as_one_value_is_applied_as_it_is_live() {
+        let service = |selector: Value| json!({"spec": {"selector": selector}}).as_object().unwrap().clone();
+        let wanted = service(json!({"app": "web"}));
+        let mut live = service(json!({"app": "web", "track": "canary"}));
+        let entries = json!([entry("rollouts", json!({"f:spec": {"f:selector": {}}}))]);
+        live.insert("metadata".to_owned(), json!({ "managedFields": entries }));
+        let applied = |field: &str| {
+            let ignored = Ignored(vec![parse(field).unwrap()]);
+            Value::Object(ignored.applied(wanted.clone(), &live, "stoa"))
+        };
+        assert_eq!(applied("spec.selector.track")["spec"], live["spec"]);
+        assert_eq!(applied("spec.selector"), json!({"spec": {}}), "all of it is left to who has it");
+
+        // A map that is shared was empty when the first manager applied it.
+        let part = entry("canary", json!({"f:spec": {"f:selector": {"f:track": {}}}}));
+        live["metadata"]["managedFields"].as_array_mut().unwrap().push(part);
+        let ignored = Ignored(vec![parse("spec.selector.track").unwrap()]);
+        assert_eq!(ignored.applied(wanted.clone(), &live, "stoa")["spec"], wanted["spec"]);
     }
 
     #[test]

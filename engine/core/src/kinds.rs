@@ -17,6 +17,16 @@ struct Group {
     cluster: &'static [&'static str],
 }
 
+impl Group {
+    fn kinds(&self) -> impl Iterator<Item = &'static str> {
+        self.namespaced.iter().chain(self.cluster).copied()
+    }
+
+    fn has(&self, kind: &str) -> bool {
+        self.kinds().any(|it| it == kind)
+    }
+}
+
 static GROUPS: &[Group] = &[
     Group {
         name: "",
@@ -70,16 +80,97 @@ static GROUPS: &[Group] = &[
     Group { name: "storage.k8s.io", versions: &[], namespaced: &["CSIStorageCapacity"], cluster: &[] },
 ];
 
+/// The groups of Kubernetes itself whose names have a dot. Those of other projects may end alike.
+const BUILT_IN: [&str; 17] = [
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "apiregistration.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "certificates.k8s.io",
+    "coordination.k8s.io",
+    "discovery.k8s.io",
+    "events.k8s.io",
+    "flowcontrol.apiserver.k8s.io",
+    "networking.k8s.io",
+    "node.k8s.io",
+    "rbac.authorization.k8s.io",
+    "resource.k8s.io",
+    "scheduling.k8s.io",
+    "storage.k8s.io",
+    "storagemigration.k8s.io",
+];
+
+/// Whether the kinds of a group come with Kubernetes. A group of custom resources has a dot in its name.
+pub fn is_built_in(group: &str) -> bool {
+    !group.contains('.') || BUILT_IN.contains(&group)
+}
+
+/// Where the kinds that make pods have the pod's `spec`.
+const PODS: [(&str, &[&str], &str); 6] = [
+    ("", &["Pod"], "spec"),
+    ("", &["PodTemplate"], "template.spec"),
+    ("", &["ReplicationController"], "spec.template.spec"),
+    ("apps", &["DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"], "spec.template.spec"),
+    ("batch", &["Job"], "spec.template.spec"),
+    ("batch", &["CronJob"], "spec.jobTemplate.spec.template.spec"),
+];
+
+/// Where objects of the kind have the `spec` of a pod: keys with dots in between.
+pub(crate) fn pod_spec(group: &str, kind: &str) -> Option<&'static str> {
+    PODS.iter().find(|(of, kinds, _)| *of == group && kinds.contains(&kind)).map(|(_, _, spec)| *spec)
+}
+
 fn group(name: &str) -> Option<&'static Group> {
     GROUPS.iter().find(|group| group.name == name)
 }
 
-/// Whether Kubernetes cannot have this kind in this `group/version`.
-pub fn is_unknown(api_version: &str, kind: &str) -> bool {
+/// What is told of a kind that is not among those that Kubernetes has in this `group/version`; nothing of all others. A later
+/// Kubernetes may have it: that is for where no server can be asked.
+pub fn unlisted(api_version: &str, kind: &str) -> Option<String> {
     let (name, version) = split_api_version(api_version);
-    group(name)
-        .filter(|group| group.versions.contains(&version))
-        .is_some_and(|group| !group.namespaced.contains(&kind) && !group.cluster.contains(&kind))
+    let is_known = group(name).is_none_or(|group| !group.versions.contains(&version) || group.has(kind));
+    (!is_known).then(|| format!("{api_version} has no kind {kind:?}"))
+}
+
+/// What is told of such a kind that is surely a mistake: one of this group, misspelled, or one of another group.
+pub fn unknown(api_version: &str, kind: &str) -> Option<String> {
+    let of_group = group(split_api_version(api_version).0)?;
+    let is_mistake =
+        || of_group.kinds().any(|known| is_nearly(known, kind)) || GROUPS.iter().any(|group| group.has(kind));
+    unlisted(api_version, kind).filter(|_| is_mistake())
+}
+
+/// Whether a text is a known one with a slip or two: a letter that is missing, too many, another, or in the place of the next
+/// one. Upper case is no matter.
+fn is_nearly(known: &str, text: &str) -> bool {
+    let slips = if known.len() < 8 { 1 } else { 2 };
+    let known: Vec<char> = known.to_ascii_lowercase().chars().collect();
+    // Nobody knows how long a text is.
+    let text: Vec<char> = text.chars().take(known.len() + slips + 1).map(|c| c.to_ascii_lowercase()).collect();
+    // How far what is known is from the text up to each of its letters, up to the last letter and up to the one before
+    // (optimal string alignment).
+    let mut last: Vec<usize> = (0..=text.len()).collect();
+    let mut before: Vec<usize> = Vec::new();
+    for (row, letter) in known.iter().enumerate() {
+        let mut next = vec![row + 1];
+        for (column, other) in text.iter().enumerate() {
+            let mut least =
+                (last[column] + usize::from(letter != other)).min(last[column + 1] + 1).min(next[column] + 1);
+            let is_swapped = row > 0 && column > 0 && known[row - 1] == *other && text[column - 1] == *letter;
+            if is_swapped {
+                least = least.min(before[column - 1] + 1);
+            }
+            next.push(least);
+        }
+        before = std::mem::replace(&mut last, next);
+    }
+    last[text.len()] <= slips
+}
+
+/// Whether objects of the kind have programs run, which may do anything.
+pub(crate) fn runs_programs(group: &str, kind: &str) -> bool {
+    kind != "PodTemplate" && pod_spec(group, kind).is_some()
 }
 
 /// Whether objects of the kind are known to be in namespaces.
@@ -92,21 +183,49 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_kinds_that_a_stable_version_cannot_have_are_unknown() {
-        for (api_version, kind, unknown) in [
-            ("v1", "Pod", false),
-            ("v1", "Node", false),
-            ("v1", "Deployment", true),
-            ("v2", "Deployment", false),
-            ("apps/v1", "Deployment", false),
-            ("apps/v1", "Deploymnet", true),
-            ("apps/v1beta1", "Deploymnet", false),
-            ("autoscaling/v2", "HorizontalPodAutoscaler", false),
-            ("networking.k8s.io/v1", "IngressClass", false),
-            ("example.com/v1", "Anything", false),
+    fn only_what_is_surely_a_mistake_in_a_stable_version_is_unknown() {
+        // Whether it is a mistake, and whether Kubernetes is known to have it.
+        for (api_version, kind, is_unknown, is_unlisted) in [
+            ("v1", "Pod", false, false),
+            ("v1", "Node", false, false),
+            ("v1", "Deployment", true, true),
+            ("v2", "Deployment", false, false),
+            ("apps/v1", "Deployment", false, false),
+            ("apps/v1", "Deploymnet", true, true),
+            ("apps/v1", "Deployment2", true, true),
+            ("apps/v1", "deployment", true, true),
+            ("apps/v1", "WorkloadGroup", false, true),
+            ("apps/v1beta1", "Deploymnet", false, false),
+            ("v1", "Pods", true, true),
+            ("v1", "Pad2", false, true),
+            ("batch/v1", "JobSet", false, true),
+            ("autoscaling/v2", "HorizontalPodAutoscaler", false, false),
+            ("networking.k8s.io/v1", "IngressClass", false, false),
+            ("example.com/v1", "Anything", false, false),
         ] {
-            assert_eq!(is_unknown(api_version, kind), unknown, "{api_version} {kind}");
+            assert_eq!(unknown(api_version, kind).is_some(), is_unknown, "{api_version} {kind}");
+            assert_eq!(unlisted(api_version, kind).is_some(), is_unlisted, "{api_version} {kind}");
         }
+        assert_eq!(unknown("apps/v1", "Deploymnt").unwrap(), "apps/v1 has no kind \"Deploymnt\"");
+    }
+
+    #[test]
+    fn a_slip_or_two_are_told_from_another_word() {
+        for (text, is_near) in [
+            ("Deployment", true),
+            ("Deployments", true),
+            ("Deploymnt", true),
+            ("Deplyomnet", true),
+            ("Dploymnt", true),
+            ("Dplymnt", false),
+            ("Employment", true),
+            ("Development", false),
+            ("", false),
+            ("Dépłoyment", true),
+        ] {
+            assert_eq!(is_nearly("Deployment", text), is_near, "{text}");
+        }
+        assert!(!is_nearly("Pod", &"Pod".repeat(1_000_000)));
     }
 
     #[test]

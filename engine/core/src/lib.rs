@@ -9,6 +9,8 @@
 pub mod changes;
 pub mod cluster;
 pub mod conflict;
+mod contents;
+pub mod definitions;
 pub mod deletion;
 mod dependencies;
 pub mod diff;

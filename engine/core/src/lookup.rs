@@ -16,7 +16,7 @@ use crate::spec::{Resource, ResourceType};
 #[derive(Clone, Debug)]
 pub struct Settled<'l> {
     kind: ResourceType,
-    resolved: Resolved,
+    resolved: Cow<'l, Resolved>,
     /// The attributes as a server keeps them, where that differs: a Secret's.
     stored: Option<Map<String, Value>>,
     action: Action,
@@ -28,7 +28,7 @@ impl Settled<'static> {
     /// A resource whose action was carried out: what is live now is certain.
     #[must_use]
     pub fn applied(resource: &Resource, resolved: Resolved, live: Map<String, Value>) -> Self {
-        Self::new(resource, resolved, Action::Unchanged, Some(Cow::Owned(live)))
+        Self::new(resource, Cow::Owned(resolved), Action::Unchanged, Some(Cow::Owned(live)))
     }
 }
 
@@ -37,7 +37,7 @@ impl<'l> Settled<'l> {
     /// before the action while planning, after it while applying.
     pub fn new(
         resource: &Resource,
-        resolved: Resolved,
+        resolved: Cow<'l, Resolved>,
         action: Action,
         live: Option<Cow<'l, Map<String, Value>>>,
     ) -> Self {
@@ -59,7 +59,7 @@ impl<'l> Settled<'l> {
 
     /// What is wanted, by value.
     pub fn into_resolved(self) -> Resolved {
-        self.resolved
+        self.resolved.into_owned()
     }
 
     /// What of it is sensitive.

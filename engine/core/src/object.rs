@@ -84,35 +84,14 @@ pub struct KubernetesObject {
     pub uid: String,
 }
 
+/// Whether an object is a v1 Secret, which is told of nearly all others by their kind.
+pub(crate) fn is_secret(object: &Map<String, Value>) -> bool {
+    object.get("kind").is_some_and(|kind| kind == "Secret") && ObjectRef::of(object).is_some_and(|it| it.is_secret())
+}
+
 /// Splits `apps/v1` into group and version; core has the empty group.
 pub fn split_api_version(api_version: &str) -> (&str, &str) {
     api_version.split_once('/').unwrap_or(("", api_version))
-}
-
-/// The groups of Kubernetes itself whose names have a dot. Those of other projects may end alike.
-const BUILT_IN: [&str; 17] = [
-    "admissionregistration.k8s.io",
-    "apiextensions.k8s.io",
-    "apiregistration.k8s.io",
-    "authentication.k8s.io",
-    "authorization.k8s.io",
-    "certificates.k8s.io",
-    "coordination.k8s.io",
-    "discovery.k8s.io",
-    "events.k8s.io",
-    "flowcontrol.apiserver.k8s.io",
-    "networking.k8s.io",
-    "node.k8s.io",
-    "rbac.authorization.k8s.io",
-    "resource.k8s.io",
-    "scheduling.k8s.io",
-    "storage.k8s.io",
-    "storagemigration.k8s.io",
-];
-
-/// Whether the kinds of a group come with Kubernetes. A group of custom resources has a dot in its name.
-pub fn is_built_in(group: &str) -> bool {
-    !group.contains('.') || BUILT_IN.contains(&group)
 }
 
 /// Metadata fields that only the server writes.
@@ -207,7 +186,7 @@ pub fn without_bookkeeping(mut live: Map<String, Value>) -> Map<String, Value> {
 
 /// A Secret as its server keeps it: `stringData` in base64 under `data`. `None` for anything else.
 pub(crate) fn secret_as_stored(object: &Map<String, Value>) -> Option<Map<String, Value>> {
-    if !ObjectRef::of(object)?.is_secret() {
+    if !is_secret(object) {
         return None;
     }
     let Some(Value::Object(strings)) = object.get("stringData") else { return None };

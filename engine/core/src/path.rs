@@ -144,6 +144,15 @@ fn step<'v>(value: &'v Value, segment: &Segment) -> Found<'v> {
     next.map_or(Found::Missing, Found::Value)
 }
 
+/// One step down a value by a key or an index, to change what is there.
+pub(crate) fn step_mut<'v>(value: &'v mut Value, segment: &Segment) -> Option<&'v mut Value> {
+    match segment {
+        Segment::Key(key) => value.get_mut(key),
+        Segment::Index(index) => value.get_mut(index),
+        Segment::Item { .. } => None,
+    }
+}
+
 /// What a value is, for sentences.
 pub fn type_name(value: &Value) -> &'static str {
     match value {

@@ -48,8 +48,8 @@ pub enum Action {
     Replace,
     /// It is there but not recorded, or another deployment's: take it over.
     Adopt,
-    /// It is recorded, no longer wanted, and gone already, another deployment's, in a cluster that is given up, or was
-    /// imported to be left alone: drop the record.
+    /// It is recorded, no longer wanted, and gone already, another deployment's, wanted under another id, in a cluster that
+    /// is given up, or was imported to be left alone: drop the record.
     Forget,
     /// It is there and not recorded: record it as it is, and change nothing.
     Import,
@@ -115,7 +115,7 @@ pub struct PlannedAction {
     pub kind: ResourceType,
     /// What.
     pub action: Action,
-    /// Which fields change; empty for whole creations, deletions and no change.
+    /// Which fields change, or are set where nothing is yet; empty for deletions and no change.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<FieldChange>,
     /// The ids whose actions come first. For deletions these are the dependents.
@@ -133,9 +133,16 @@ pub struct PlannedAction {
     /// The id under which the same object was recorded before, when only its id changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recorded_as: Option<ResourceId>,
+    /// The id under which the same object is wanted, for what is forgotten because of that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_as: Option<ResourceId>,
     /// The other deployment that has the live object: it is taken over from that one on purpose, or left alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owned_by: Option<String>,
+    /// For [`Action::Replace`]: something is there already where it is made anew, such as in the cluster that it goes to, and
+    /// is taken over.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub takes_over: bool,
     /// Fields that are taken from other managers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub taken: Vec<FieldConflict>,
@@ -149,6 +156,11 @@ pub struct PlannedAction {
     /// For [`Action::Import`]: what is to be recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub found: Option<FoundResource>,
+}
+
+/// What is told of an object that is forgotten under one id, since it is wanted under another.
+pub fn left_as(wanted: &ResourceId) -> String {
+    format!("it is the object of {wanted}, which is wanted, and is left alone")
 }
 
 /// What an import found.
@@ -175,7 +187,9 @@ impl PlannedAction {
             drift: false,
             unverified: None,
             recorded_as: None,
+            kept_as: None,
             owned_by: None,
+            takes_over: false,
             taken: Vec::new(),
             imported: false,
             given_up: Vec::new(),

@@ -1,9 +1,12 @@
 //! Decides what has to change: compares what is wanted, what is recorded and what is live.
 //!
-//! Start at [`plan`]. Whoever can ask the infrastructure calls [`draft`] first, previews what the
-//! draft would change, and drafts again with the answers.
+//! Start at [`plan`]. Whoever can ask the infrastructure makes an [`Outline`], sketches twice, before and after a look at what is
+//! live, previews what the [`Sketch`] would change, and plans with the answers.
 //!
-//! Elsewhere: `dependencies` and `graph` decide the order, `diff` compares fields.
+//! Elsewhere: `objects` tells which ids are of one object, `dependencies` and `graph` decide the order, `diff` compares fields,
+//! `contents` knows what goes with what is deleted.
+
+mod objects;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -11,9 +14,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use serde_json::{Map, Value};
 
 use crate::cluster::{Clusters, Identity};
-use crate::conflict::FieldConflict;
+use crate::conflict::{FieldConflict, masked};
+use crate::contents;
 use crate::dependencies::{Before, break_cycles, dependencies};
-use crate::diff::{Comparison, against_preview, three_way};
+use crate::diff::{Comparison, against_preview, of_new, three_way};
 use crate::document::Document as _;
 use crate::given_up::GivenUp;
 use crate::graph::Graph;
@@ -23,14 +27,17 @@ use crate::lookup::Settled;
 use crate::masks::DigestKeys;
 use crate::object::{ObjectRef, is_going, uid_of};
 use crate::owner::{Owner, Standing, is_marked, taken_from};
+use crate::path::{FieldPath, Segment};
 use crate::plan::{Action, FieldChange, Live, Plan, PlannedAction, Preview};
 use crate::problem::{Problem, reason};
 use crate::reference::Reference;
-use crate::resolve::{Looked, Resolved, resolve};
+use crate::resolve::{Looked, Resolved, refers, resolve};
 use crate::schema::Schemas;
+use crate::sensitive::Sensitive;
 use crate::spec::{Resource, ResourceId, ResourceType, Spec};
 use crate::state::{State, StateResource};
 use crate::validate::{check_id, reference_problem};
+use objects::{Kept, duplicates, renamed, superseded};
 
 /// All that a plan is made from.
 #[derive(Clone, Copy, Debug)]
@@ -109,127 +116,242 @@ pub fn plan(input: &PlanInput<'_>) -> Result<Plan, Vec<Problem>> {
 ///
 /// As [`plan`].
 pub fn draft(input: &PlanInput<'_>) -> Result<Draft, Vec<Problem>> {
-    let wanted: Vec<&Resource> = if input.destroy { Vec::new() } else { input.spec.resources.iter().collect() };
-    if !input.destroy {
-        input.spec.validate()?;
-    }
-    let recorded: BTreeMap<&ResourceId, &StateResource> =
-        input.state.resources.iter().map(|resource| (&resource.id, resource)).collect();
-    let mut problems: Vec<Problem> =
-        recorded.values().filter(|resource| resource.unknown).map(|resource| unknown_state(&resource.id)).collect();
-    problems.extend(duplicates(input, &wanted));
-    let before = dependencies(&wanted, input.clusters)?;
-    let order = Graph::new(&before).order().unwrap_or_default();
-    let kept = Kept::of(input, &wanted, &recorded);
-    let renamed = renamed(input, &wanted, &recorded);
+    let outline = Outline::of(input)?;
+    let mut decided = outline.decide(input, BTreeMap::new(), None)?;
+    let desired = resolved(std::mem::take(&mut decided.settled));
+    Ok(Draft { plan: outline.ordered(input, decided), desired })
+}
 
-    let by_id: HashMap<&str, &Resource> = wanted.iter().map(|resource| (resource.id.0.as_str(), *resource)).collect();
-    let known = |id: &str| by_id.contains_key(id);
-    let mut settled: HashMap<ResourceId, Settled<'_>> = HashMap::with_capacity(order.len());
-    let mut actions: BTreeMap<ResourceId, PlannedAction> = BTreeMap::new();
-    for id in &order {
-        let resource = by_id[id.0.as_str()];
-        let mut lookup = |reference: &Reference| match settled.get(&reference.id) {
-            Some(target) => target.look(reference),
-            // What it refers to is wrong itself, and told already.
-            None => Ok(Looked::Unknown),
-        };
-        let resolved = match resolve(&resource.attributes, &known, &mut lookup) {
-            Ok(resolved) => resolved,
-            Err(errors) => {
-                problems.extend(errors.iter().map(|(field, err)| reference_problem(id, field, err)));
+/// What is decided before the infrastructure is asked what it would make.
+#[derive(Clone, Debug)]
+pub struct Sketch {
+    /// What is done about each resource, as far as the engine can tell by itself.
+    pub actions: BTreeMap<ResourceId, PlannedAction>,
+    /// As in a [`Draft`].
+    pub desired: BTreeMap<ResourceId, Resolved>,
+}
+
+/// What is decided, in no order yet.
+struct Decided<'s> {
+    actions: BTreeMap<ResourceId, PlannedAction>,
+    /// What references to what is wanted lead to.
+    settled: HashMap<&'s ResourceId, Settled<'s>>,
+    /// The ids of objects that are wanted under other ids, and these.
+    moved: Vec<(&'s ResourceId, &'s ResourceId)>,
+    superseded: HashMap<&'s ResourceId, &'s ResourceId>,
+    unclear: Vec<(&'s ResourceId, &'s ResourceId)>,
+}
+
+fn resolved(settled: HashMap<&ResourceId, Settled<'_>>) -> BTreeMap<ResourceId, Resolved> {
+    settled.into_iter().map(|(id, settled)| (id.clone(), settled.into_resolved())).collect()
+}
+
+/// What the Spec and the state alone say, which is looked at once for all that is decided on the way to one plan.
+#[derive(Debug)]
+pub struct Outline<'a> {
+    wanted: Vec<&'a Resource>,
+    by_id: HashMap<&'a str, &'a Resource>,
+    /// Which objects are wanted, as far as that is known before anything is looked up.
+    objects: HashMap<&'a ResourceId, Identity>,
+    recorded: BTreeMap<&'a ResourceId, &'a StateResource>,
+    /// What is recorded under ids that are not wanted.
+    unwanted: Vec<&'a StateResource>,
+    /// The wanted resources that may refer to others.
+    referring: HashSet<&'a ResourceId>,
+    before: Before,
+    /// What is wanted, after what it depends on.
+    order: Vec<ResourceId>,
+}
+
+impl<'a> Outline<'a> {
+    /// Checks the Spec and puts it into its order.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong with the Spec.
+    pub fn of(input: &PlanInput<'a>) -> Result<Self, Vec<Problem>> {
+        let written = if input.destroy { Before::new() } else { input.spec.checked()? };
+        let wanted: Vec<&Resource> = if input.destroy { Vec::new() } else { input.spec.resources.iter().collect() };
+        let before = dependencies(written, &wanted, input.clusters);
+        let order = Graph::new(&before).order().unwrap_or_default();
+        let object = |resource: &&'a Resource| Some((&resource.id, input.clusters.wanted(resource)?));
+        let by_id: HashMap<&str, &Resource> =
+            wanted.iter().map(|resource| (resource.id.0.as_str(), *resource)).collect();
+        let recorded: BTreeMap<&ResourceId, &StateResource> =
+            input.state.resources.iter().map(|resource| (&resource.id, resource)).collect();
+        let is_unwanted = |prior: &&StateResource| !by_id.contains_key(prior.id.0.as_str());
+        Ok(Self {
+            unwanted: recorded.values().copied().filter(is_unwanted).collect(),
+            by_id,
+            objects: wanted.iter().filter_map(object).collect(),
+            recorded,
+            referring: wanted.iter().filter(|it| refers(&it.attributes)).map(|resource| &resource.id).collect(),
+            wanted,
+            before,
+            order,
+        })
+    }
+
+    /// Decides what to do, and tells what it means to apply. `input` is what the outline was made of, with what is known of
+    /// it by now.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is in the way of carrying it out.
+    pub fn sketch(&self, input: &PlanInput<'_>) -> Result<Sketch, Vec<Problem>> {
+        let Decided { actions, settled, .. } = self.decide(input, BTreeMap::new(), None)?;
+        Ok(Sketch { actions, desired: resolved(settled) })
+    }
+
+    /// The plan once the infrastructure was asked: `sketch` is of the same `input`, but for the previews.
+    ///
+    /// # Errors
+    ///
+    /// As [`sketch`](Self::sketch).
+    pub fn plan(&self, input: &PlanInput<'_>, sketch: Sketch) -> Result<Plan, Vec<Problem>> {
+        let Sketch { actions, desired } = sketch;
+        let decided = self.decide(input, actions, Some(&desired))?;
+        Ok(self.ordered(input, decided))
+    }
+
+    fn ordered(&self, input: &PlanInput<'_>, decided: Decided<'_>) -> Plan {
+        let Decided { actions, moved, superseded, unclear, .. } = decided;
+        let actions = ordered(self.before.clone(), actions, &self.recorded, &moved, &superseded, &unclear);
+        Plan { schema_version: Plan::SCHEMA_VERSION, spec_digest: input.spec_digest.to_owned(), actions }
+    }
+
+    /// What is done about everything, and what references to it lead to. What is sketched stays as it is where the
+    /// infrastructure was not asked and nothing is referred to.
+    fn decide<'s>(
+        &'s self,
+        input: &PlanInput<'s>,
+        mut actions: BTreeMap<ResourceId, PlannedAction>,
+        sketched: Option<&'s BTreeMap<ResourceId, Resolved>>,
+    ) -> Result<Decided<'s>, Vec<Problem>> {
+        let Self { wanted, by_id, recorded, unwanted, before, order, .. } = self;
+        let mut problems: Vec<Problem> =
+            recorded.values().filter(|resource| resource.unknown).map(|resource| unknown_state(&resource.id)).collect();
+        problems.extend(duplicates(input, self));
+        let kept = Kept::of(input, self);
+        let renamed = renamed(input, self);
+        let known = |id: &str| by_id.contains_key(id);
+        let mut settled: HashMap<&ResourceId, Settled<'_>> = HashMap::with_capacity(order.len());
+        for id in order {
+            let resource = by_id[id.0.as_str()];
+            let present = match input.live.get(id) {
+                Some(Live::Present(live)) => Some(live),
+                Some(Live::Absent | Live::Unverified(_)) | None => None,
+            };
+            let is_referring = self.referring.contains(id);
+            let as_sketched = sketched.filter(|_| !is_referring && !input.previews.contains_key(id));
+            if let Some((resolved, action)) = as_sketched.and_then(|it| Some((it.get(id)?, actions.get(id)?))) {
+                let live = present.map(Cow::Borrowed);
+                settled.insert(id, Settled::new(resource, Cow::Borrowed(resolved), action.action, live));
                 continue;
             }
-        };
-        if let Some(problem) = disagreement(resource, &resolved) {
-            problems.push(problem);
-            continue;
-        }
-        let ignored = match Ignored::of(resource) {
-            Ok(ignored) => ignored,
-            Err(problem) => {
-                problems.push(problem.of(id));
-                continue;
-            }
-        };
-        let resolved = match input.live.get(id) {
-            Some(Live::Present(live)) => ignored.resolved(resolved, live),
-            Some(Live::Absent | Live::Unverified(_)) | None => resolved,
-        };
-        let standing = match input.live.get(id) {
-            Some(Live::Present(live)) => input.owner.standing(taken_from(resource), live),
-            Some(Live::Absent | Live::Unverified(_)) | None => Standing::Free,
-        };
-        let owned_by = match standing {
-            Standing::Free => None,
-            Standing::TakesOver(owner) => Some(owner),
-            Standing::Refused(message) => {
-                problems.push(Problem::new(reason::OWNED_BY_ANOTHER, message).of(id));
-                continue;
-            }
-        };
-        let recorded_as = renamed.get(id).copied();
-        let own = recorded.get(id).copied();
-        let prior = own.or_else(|| recorded.get(recorded_as?).copied());
-        let mut decision = match decide_place(input, resource, prior, &resolved, &ignored) {
-            Ok(decision) => decision,
-            Err(problem) => {
+            let mut lookup = |reference: &Reference| match settled.get(&reference.id) {
+                Some(target) => target.look(reference),
+                // What it refers to is wrong itself, and told already.
+                None => Ok(Looked::Unknown),
+            };
+            let resolved = match is_referring.then(|| resolve(&resource.attributes, &known, &mut lookup)) {
+                None => Resolved { attributes: resource.attributes.clone(), ..Resolved::default() },
+                Some(Ok(resolved)) => resolved,
+                Some(Err(errors)) => {
+                    problems.extend(errors.iter().map(|(field, err)| reference_problem(id, field, err)));
+                    continue;
+                }
+            };
+            if let Some(problem) = disagreement(resource, &resolved) {
                 problems.push(problem);
                 continue;
             }
-        };
-        if owned_by.is_some() && decision.action != Action::Replace {
-            // Whatever is recorded is not ours any more, and the mark changes though nothing else may.
-            decision.action = Action::Adopt;
+            let ignored = match Ignored::of(resource) {
+                Ok(ignored) => ignored,
+                Err(problem) => {
+                    problems.push(problem.of(id));
+                    continue;
+                }
+            };
+            let resolved = match present {
+                Some(live) => ignored.resolved(resolved, live),
+                None => resolved,
+            };
+            let standing = present.map_or(Standing::Free, |live| input.owner.standing(taken_from(resource), live));
+            let owned_by = match standing {
+                Standing::Free => None,
+                Standing::TakesOver(owner) => Some(owner),
+                Standing::Refused(message) => {
+                    problems.push(Problem::new(reason::OWNED_BY_ANOTHER, message).of(id));
+                    continue;
+                }
+            };
+            let recorded_as = renamed.get(id).copied();
+            let own = recorded.get(id).copied();
+            let prior = own.or_else(|| recorded.get(recorded_as?).copied());
+            let mut decision = match decide_place(input, resource, prior, &resolved, &ignored) {
+                Ok(decision) => decision,
+                Err(problem) => {
+                    problems.push(problem);
+                    continue;
+                }
+            };
+            if owned_by.is_some() && decision.action != Action::Replace {
+                // Whatever is recorded is not ours any more, and the mark changes though nothing else may.
+                decision.action = Action::Adopt;
+            }
+            actions.insert(
+                id.clone(),
+                PlannedAction {
+                    drift: decision.drift,
+                    changes: decision.changes,
+                    depends_on: before[id].iter().cloned().collect(),
+                    unverified: decision.unverified,
+                    // What is made anew has to go first, by the record that says which object is there.
+                    recorded_as: recorded_as.filter(|_| own.is_none() || decision.action == Action::Replace).cloned(),
+                    owned_by,
+                    takes_over: decision.takes_over,
+                    taken: decision.taken,
+                    imported: decision.imported,
+                    ..PlannedAction::new(id.clone(), resource.kind, decision.action)
+                },
+            );
+            let live = present.map(Cow::Borrowed);
+            settled.insert(id, Settled::new(resource, Cow::Owned(resolved), decision.action, live));
         }
-        actions.insert(
-            id.clone(),
-            PlannedAction {
-                drift: decision.drift,
-                changes: decision.changes,
-                depends_on: before[id].iter().cloned().collect(),
-                unverified: decision.unverified,
-                // What is made anew has to go first, by the record that says which object is there.
-                recorded_as: recorded_as.filter(|_| own.is_none() || decision.action == Action::Replace).cloned(),
-                owned_by,
-                taken: decision.taken,
-                imported: decision.imported,
-                ..PlannedAction::new(id.clone(), resource.kind, decision.action)
-            },
-        );
-        let live = match input.live.get(id) {
-            Some(Live::Present(live)) => Some(Cow::Borrowed(live)),
-            Some(Live::Absent | Live::Unverified(_)) | None => None,
-        };
-        settled.insert(id.clone(), Settled::new(resource, resolved, decision.action, live));
+        let superseded = superseded(input.clusters, unwanted, input.live);
+        let mut moved = Vec::new();
+        for prior in unwanted.iter().copied() {
+            let id = &prior.id;
+            // Removing an object that is wanted would remove the wanted one, also where that is recorded under its new id
+            // already and the old record is left from a run that did not get to its end.
+            let kept_as = kept.as_what(input, prior);
+            let is_other_id = kept_as.is_some() || superseded.contains_key(id);
+            let mut action = remove(input.owner, prior, input.live.get(id), is_other_id);
+            if let Some(wanted) = kept_as {
+                moved.push((id, wanted));
+                // What is made anew is another object then.
+                let stays = |it: &PlannedAction| !matches!(it.action, Action::Create | Action::Replace);
+                action.kept_as = actions.get(wanted).is_some_and(stays).then(|| wanted.clone());
+            }
+            actions.insert(id.clone(), action);
+        }
+        // Calls that left nothing behind, of what is no longer wanted: only their record goes.
+        for call in input.state.open.iter().filter(|call| !known(&call.id.0) && !recorded.contains_key(&call.id)) {
+            let nothing = PlannedAction::new(call.id.clone(), ResourceType::Kubernetes, Action::Forget);
+            actions.insert(call.id.clone(), nothing);
+        }
+        for (id, clusters) in input.given_up {
+            let forget = || PlannedAction::new(id.clone(), ResourceType::Kubernetes, Action::Forget);
+            actions.entry(id.clone()).or_insert_with(forget).given_up.clone_from(clusters);
+        }
+        problems.extend(contents::check(input, wanted, &settled, &actions, recorded));
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        let unclear = kept.unclear(input, recorded, &actions);
+        Ok(Decided { actions, settled, moved, superseded, unclear })
     }
-    let unwanted: Vec<&StateResource> = recorded.values().filter(|prior| !known(&prior.id.0)).copied().collect();
-    let superseded = superseded(input.clusters, &unwanted, input.live);
-    for prior in unwanted {
-        let id = &prior.id;
-        // Removing an object that is wanted would remove the wanted one, also where that is recorded under its new id
-        // already and the old record is left from a run that did not get to its end.
-        let is_other_id = kept.has(input, prior) || superseded.contains_key(id);
-        let action = remove(input.owner, prior, input.live.get(id), is_other_id);
-        actions.insert(id.clone(), action);
-    }
-    // Calls that left nothing behind, of what is no longer wanted: only their record goes.
-    for call in input.state.open.iter().filter(|call| !known(&call.id.0) && !recorded.contains_key(&call.id)) {
-        let nothing = PlannedAction::new(call.id.clone(), ResourceType::Kubernetes, Action::Forget);
-        actions.insert(call.id.clone(), nothing);
-    }
-    for (id, clusters) in input.given_up {
-        let forget = || PlannedAction::new(id.clone(), ResourceType::Kubernetes, Action::Forget);
-        actions.entry(id.clone()).or_insert_with(forget).given_up.clone_from(clusters);
-    }
-    if !problems.is_empty() {
-        return Err(problems);
-    }
-    let unclear = kept.unclear(input, &recorded, &actions);
-    let actions = ordered(before, actions, &recorded, &renamed, &superseded, &unclear);
-    let plan = Plan { schema_version: Plan::SCHEMA_VERSION, spec_digest: input.spec_digest.to_owned(), actions };
-    let desired = settled.into_iter().map(|(id, settled)| (id, settled.into_resolved())).collect();
-    Ok(Draft { plan, desired })
 }
 
 /// A call may have made a resource, nobody can find out, and another might make a second one.
@@ -239,138 +361,26 @@ pub fn unknown_state(id: &ResourceId) -> Problem {
     Problem::new(reason::UNKNOWN_STATE, message).of(id)
 }
 
-/// Records of objects that are recorded under several ids, none of which is wanted, as where a run was stopped that was
-/// to bring an object to a new id; and under which id each is removed: the one that says which object is live.
-fn superseded<'a>(
-    clusters: &Clusters,
-    unwanted: &[&'a StateResource],
-    live: &BTreeMap<ResourceId, Live>,
-) -> HashMap<&'a ResourceId, &'a ResourceId> {
-    let mut of_object: BTreeMap<Identity, Vec<&StateResource>> = BTreeMap::new();
-    for prior in unwanted {
-        if let Some(object) = clusters.recorded(prior) {
-            of_object.entry(object).or_default().push(prior);
-        }
-    }
-    let is_live = |prior: &&&StateResource| match live.get(&prior.id) {
-        Some(Live::Present(live)) => prior.uid().is_some() && uid_of(live) == prior.uid(),
-        Some(Live::Absent | Live::Unverified(_)) | None => false,
-    };
-    let several = of_object.values().filter(|records| records.len() > 1);
-    several
-        .flat_map(|records| {
-            let last = records.iter().rfind(is_live).or(records.last()).map(|last| &last.id);
-            records.iter().filter_map(move |prior| Some((&prior.id, last.filter(|last| **last != prior.id)?)))
-        })
-        .collect()
-}
-
-/// Wanted ids of objects that are recorded under another id, as when only the version in `apiVersion` changed, or when
-/// another name of a cluster leads to the same server: that alone, or that rather than under their own, as where an object
-/// was made anew under the other id since.
-fn renamed<'a>(
-    input: &PlanInput<'_>,
-    wanted: &[&Resource],
-    recorded: &BTreeMap<&'a ResourceId, &'a StateResource>,
-) -> HashMap<ResourceId, &'a ResourceId> {
-    let ids: HashSet<&ResourceId> = wanted.iter().map(|resource| &resource.id).collect();
-    let left = || recorded.iter().filter(|(id, _)| !ids.contains(*id)).map(|(_, prior)| *prior);
-    let objects: HashMap<_, &StateResource> =
-        left().filter_map(|prior| Some((input.clusters.recorded(prior)?, prior))).collect();
-    let uids: HashMap<_, &StateResource> = left().filter_map(|prior| Some((prior.uid()?, prior))).collect();
-    let is_live =
-        |id: &ResourceId, record: &StateResource| record.uid().is_some() && live_uid(input, id) == record.uid();
-    wanted
-        .iter()
-        .filter_map(|resource| {
-            let id = &resource.id;
-            let by_uid = || uids.get(live_uid(input, id)?);
-            let other = *objects.get(&input.clusters.wanted(resource)?).or_else(by_uid)?;
-            let is_other = recorded.get(id).is_none_or(|own| is_live(id, other) && !is_live(id, own));
-            is_other.then(|| (id.clone(), &other.id))
-        })
-        .collect()
-}
-
 /// The uid of the object that is live of a resource.
-fn live_uid<'a>(input: &PlanInput<'a>, id: &ResourceId) -> Option<&'a str> {
+pub(crate) fn live_uid<'a>(input: &PlanInput<'a>, id: &ResourceId) -> Option<&'a str> {
     match input.live.get(id)? {
         Live::Present(live) => uid_of(live),
         Live::Absent | Live::Unverified(_) => None,
     }
 }
 
-/// The objects that are wanted, under whatever id, which nothing may remove.
-struct Kept<'a> {
-    /// By where they are to be.
-    objects: HashSet<Identity>,
-    /// By their uids, as far as these are known: two names of clusters may lead to one server, and two groups to one object.
-    uids: HashSet<&'a str>,
-    /// What may be the same object as what has its kind and name in another cluster, since nobody can look.
-    unseen: BTreeMap<[String; 4], Vec<&'a ResourceId>>,
-}
-
-impl<'a> Kept<'a> {
-    fn of(
-        input: &PlanInput<'a>,
-        wanted: &[&'a Resource],
-        recorded: &BTreeMap<&'a ResourceId, &'a StateResource>,
-    ) -> Self {
-        let mut kept = Self { objects: HashSet::new(), uids: HashSet::new(), unseen: BTreeMap::new() };
-        for resource in wanted.iter().filter(|resource| resource.kind == ResourceType::Kubernetes) {
-            let identity = input.clusters.wanted(resource);
-            let prior = || recorded.get(&resource.id).and_then(|prior| prior.uid());
-            match input.live.get(&resource.id) {
-                Some(Live::Present(live)) => kept.uids.extend(uid_of(live)),
-                Some(Live::Absent) => {}
-                Some(Live::Unverified(_)) | None => match (prior(), &identity) {
-                    (Some(uid), _) => drop(kept.uids.insert(uid)),
-                    (None, Some((_, object))) => kept.unseen.entry(object.clone()).or_default().push(&resource.id),
-                    (None, None) => {}
-                },
-            }
-            kept.objects.extend(identity);
-        }
-        kept
-    }
-
-    /// Whether a record is of one of them.
-    fn has(&self, input: &PlanInput<'_>, prior: &StateResource) -> bool {
-        let uids = [prior.uid(), live_uid(input, &prior.id)];
-        input.clusters.recorded(prior).is_some_and(|object| self.objects.contains(&object))
-            || uids.into_iter().flatten().any(|uid| self.uids.contains(uid))
-    }
-
-    /// What is removed only after something else that may turn out to be the same object.
-    fn unclear(
-        &self,
-        input: &PlanInput<'_>,
-        recorded: &BTreeMap<&'a ResourceId, &'a StateResource>,
-        actions: &BTreeMap<ResourceId, PlannedAction>,
-    ) -> Vec<(&'a ResourceId, &'a ResourceId)> {
-        if self.unseen.is_empty() {
-            return Vec::new();
-        }
-        let is_removed = |id: &ResourceId| actions.get(id).is_some_and(|action| action.action == Action::Delete);
-        let removed = recorded.values().filter(|prior| is_removed(&prior.id));
-        removed
-            .filter_map(|prior| Some((prior, self.unseen.get(&input.clusters.recorded(prior)?.1)?)))
-            .flat_map(|(prior, unseen)| unseen.iter().map(|wanted| (&prior.id, *wanted)))
-            .collect()
-    }
-}
-
-/// Checks the id again now that references are replaced.
-fn disagreement(resource: &Resource, resolved: &Resolved) -> Option<Problem> {
+/// Checks what an object is called, and its id again, now that references are replaced. What is not known yet is not looked at.
+pub fn disagreement(resource: &Resource, resolved: &Resolved) -> Option<Problem> {
     if resource.kind != ResourceType::Kubernetes {
         return None;
     }
-    let named = ["apiVersion", "kind", "metadata"].iter().any(|key| {
-        resolved.unknown.iter().any(|path| {
-            path.first_key() == Some(key) && (path.0.len() < 2 || matches!(&path.0[1], crate::path::Segment::Key(second) if second == "name" || second == "namespace"))
-        })
-    });
-    if named {
+    if let Some(path) = resolved.sensitive.iter().find(|path| is_of_name(path)) {
+        let message = "a sensitive value cannot be part of what an object is called";
+        return Some(
+            Problem::new(reason::INVALID_REFERENCE, message).of(&resource.id).at(format!("attributes.{path}")),
+        );
+    }
+    if is_unnamed(resolved) {
         return None;
     }
     match ObjectRef::of(&resolved.attributes) {
@@ -382,29 +392,21 @@ fn disagreement(resource: &Resource, resolved: &Resolved) -> Option<Problem> {
     }
 }
 
-/// Objects that are wanted under two ids, as where one names the cluster that the other goes to unnamed, or where two names
-/// lead to one server.
-fn duplicates(input: &PlanInput<'_>, wanted: &[&Resource]) -> Vec<Problem> {
-    let clusters = input.clusters;
-    let mut objects: HashMap<Identity, &ResourceId> = HashMap::new();
-    let mut uids: HashMap<&str, &Resource> = HashMap::new();
-    let mut problems = Vec::new();
-    let mut tell = |resource: &Resource, message: String, field: &str| {
-        problems.push(Problem::new(reason::DUPLICATE_RESOURCE, message).of(&resource.id).at(field));
-    };
-    for resource in wanted {
-        let Some(object) = clusters.wanted(resource) else { continue };
-        if let Some(first) = objects.insert(object, &resource.id) {
-            tell(resource, format!("this is the same object as {first}"), "attributes");
-        } else if let Some(first) = live_uid(input, &resource.id).and_then(|uid| uids.insert(uid, resource)) {
-            let (one, other) = (clusters.of_wanted(first), clusters.of_wanted(resource));
-            if one != other {
-                let same = format!("this is the same object as {}: clusters {one} and {other} are one", first.id);
-                tell(resource, same, "extensions.cluster");
-            }
-        }
+/// Whether what tells an object from others is not known yet.
+pub fn is_unnamed(resolved: &Resolved) -> bool {
+    resolved.unknown.iter().any(is_of_name)
+}
+
+/// Whether the path is, or holds, a part of what an object is called.
+fn is_of_name(path: &FieldPath) -> bool {
+    match path.0.as_slice() {
+        [Segment::Key(key), rest @ ..] => match (key.as_str(), rest) {
+            ("apiVersion" | "kind", _) | ("metadata", []) => true,
+            ("metadata", [Segment::Key(key), ..]) => matches!(key.as_str(), "name" | "namespace"),
+            _ => false,
+        },
+        _ => true,
     }
-    problems
 }
 
 /// The cluster that an object is recorded in, where that is another than it goes to. A cluster may have got another name:
@@ -456,7 +458,8 @@ fn decide_place(
         drift: false,
     };
     let changes = std::iter::once(moved).chain(decision.changes).collect();
-    Ok(Decision { action: Action::Replace, changes, drift: false, ..decision })
+    let takes_over = decision.action == Action::Adopt;
+    Ok(Decision { action: Action::Replace, changes, drift: false, takes_over, ..decision })
 }
 
 struct Decision {
@@ -464,14 +467,16 @@ struct Decision {
     changes: Vec<FieldChange>,
     drift: bool,
     unverified: Option<String>,
+    takes_over: bool,
     taken: Vec<FieldConflict>,
     imported: bool,
 }
 
 impl Decision {
     /// To make what is not there, or is not known to be.
-    fn create(drift: bool, unverified: Option<String>) -> Self {
-        Self { action: Action::Create, changes: Vec::new(), drift, unverified, taken: Vec::new(), imported: false }
+    fn create(changes: Vec<FieldChange>, drift: bool, unverified: Option<String>) -> Self {
+        let action = Action::Create;
+        Self { action, changes, drift, unverified, takes_over: false, taken: Vec::new(), imported: false }
     }
 }
 
@@ -488,19 +493,23 @@ fn decide(
         Some(Preview::Unverified(why)) => Some(why.clone()),
         _ => None,
     };
+    let changes_of_new = || of_new(&resource.id, resource.kind, resolved, input.keys);
     let live = match input.live.get(&resource.id) {
         // What is being deleted is as good as gone.
         Some(Live::Present(live)) if !is_going(live) => live,
         Some(Live::Present(_) | Live::Absent) => {
-            return Decision::create(prior.is_some(), unverified);
+            return Decision::create(changes_of_new(), prior.is_some(), unverified);
         }
         // What is recorded was there before, as far as anybody knows.
-        Some(Live::Unverified(why)) => {
-            let action = if prior.is_some() { Action::Update } else { Action::Create };
-            return Decision { action, ..Decision::create(false, Some(why.clone())) };
+        Some(Live::Unverified(why)) if prior.is_some() => {
+            return Decision { action: Action::Update, ..Decision::create(Vec::new(), false, Some(why.clone())) };
         }
+        Some(Live::Unverified(why)) => {
+            return Decision::create(changes_of_new(), false, Some(why.clone()));
+        }
+        // Nothing was: what changes is not asked for.
         None => {
-            return Decision::create(false, Some("it was not read".to_owned()));
+            return Decision::create(Vec::new(), false, Some("it was not read".to_owned()));
         }
     };
     let comparison = Comparison {
@@ -520,8 +529,9 @@ fn decide(
     };
     // What was only recorded has no field of ours yet, and no mark.
     let imported = prior.is_some_and(|prior| prior.is_only_found() && !is_marked(live));
-    let replaced =
-        matches!(preview, Some(Preview::Replaced(_))) || prior.is_some_and(|prior| prior.kind != resource.kind);
+    // What is here is not what is recorded then.
+    let takes_over = prior.is_some_and(|prior| prior.kind != resource.kind);
+    let replaced = matches!(preview, Some(Preview::Replaced(_))) || takes_over;
     let action = match prior {
         _ if replaced => Action::Replace,
         None => Action::Adopt,
@@ -530,10 +540,12 @@ fn decide(
     };
     let drift = changes.iter().any(|change| change.drift);
     let taken = match preview {
-        Some(Preview::Contested(_, conflicts)) if action != Action::Unchanged => conflicts.clone(),
+        Some(Preview::Contested(_, conflicts)) if action != Action::Unchanged => {
+            masked(conflicts, &Sensitive::of(&resolved.attributes, &resolved.sensitive))
+        }
         Some(_) | None => Vec::new(),
     };
-    Decision { action, changes, drift, unverified, taken, imported }
+    Decision { action, changes, drift, unverified, takes_over, taken, imported }
 }
 
 /// Whether the record is of an object that was there before this one of ours, as where that was made under another id. It
@@ -572,7 +584,7 @@ fn ordered(
     mut before: Before,
     mut actions: BTreeMap<ResourceId, PlannedAction>,
     recorded: &BTreeMap<&ResourceId, &StateResource>,
-    renamed: &HashMap<ResourceId, &ResourceId>,
+    moved: &[(&ResourceId, &ResourceId)],
     superseded: &HashMap<&ResourceId, &ResourceId>,
     unclear: &[(&ResourceId, &ResourceId)],
 ) -> Vec<PlannedAction> {
@@ -587,7 +599,7 @@ fn ordered(
         .values()
         .flat_map(|prior| prior.depends_on.iter().map(|dependency| (dependency, &prior.id)))
         .flat_map(|(gone, dependent)| [Some(gone), last_id(gone)].into_iter().flatten().map(move |it| (it, dependent)))
-        .chain(renamed.iter().map(|(new, old)| (*old, new)))
+        .chain(moved.iter().copied())
         .chain(superseded.iter().map(|(old, last)| (*old, *last)))
         .chain(unclear.iter().copied());
     for (gone, dependent) in dependents {

@@ -12,6 +12,8 @@ pub mod reason {
     pub const INVALID_SPEC: &str = "InvalidSpec";
     /// A resource is not written as its type demands.
     pub const INVALID_RESOURCE: &str = "InvalidResource";
+    /// Kubernetes, or the cluster that it goes to, has no such kind.
+    pub const UNKNOWN_KIND: &str = "UnknownKind";
     /// An id is empty, or disagrees with the object it names.
     pub const INVALID_RESOURCE_ID: &str = "InvalidResourceID";
     /// Two resources have one id, or are one object.
@@ -34,6 +36,8 @@ pub mod reason {
     pub const CONFLICT: &str = "Conflict";
     /// Another deployment owns the object.
     pub const OWNED_BY_ANOTHER: &str = "OwnedByAnother";
+    /// It is to be deleted, and with it what is wanted.
+    pub const STILL_NEEDED: &str = "StillNeeded";
     /// What is to be imported is not there.
     pub const NOT_THERE: &str = "NotThere";
     /// What is to be imported is not in the Spec.

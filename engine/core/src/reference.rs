@@ -12,6 +12,8 @@ use std::fmt;
 use crate::path::{FieldPath, Segment};
 use crate::spec::ResourceId;
 
+/// What each reference has in it, with something behind.
+const MARK: &str = "kusion_path.";
 const WHOLE: &str = "$kusion_path.";
 const OPEN: &str = "${kusion_path.";
 const ESCAPED: &str = "$${kusion_path.";
@@ -73,8 +75,10 @@ impl Template {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReferenceError {
     /// It names a resource that is not there.
-    #[error("no resource has an id that `{text}` begins with")]
+    #[error("at character {position}: no resource has an id that `{text}` begins with")]
     UnknownId {
+        /// Where in the string the reference begins, its mark included, counted in characters from 1.
+        position: usize,
         /// The reference without its marks.
         text: String,
     },
@@ -106,7 +110,8 @@ impl ReferenceError {
 
 /// Whether a string may hold a reference, which is quickly told.
 pub(crate) fn may_refer(text: &str) -> bool {
-    text.contains("kusion_path.")
+    // Most texts are shorter than that.
+    text.len() > MARK.len() && text.contains(MARK)
 }
 
 /// Parses a string; `None` when it holds no reference, which is nearly always.
@@ -156,7 +161,7 @@ pub fn parse(text: &str, known: &dyn Fn(&str) -> bool) -> Result<Option<Template
 
 /// Whether a text has the mark of a whole value where it is none, so that it stands for itself.
 pub(crate) fn is_misplaced(text: &str) -> bool {
-    !text.starts_with(WHOLE) && text.contains(WHOLE)
+    text.len() > WHOLE.len() && !text.starts_with(WHOLE) && text.contains(WHOLE)
 }
 
 struct Parser<'a> {
@@ -179,6 +184,8 @@ impl Parser<'_> {
 
     /// `<id><path>`, and `}` when it stands inside a string.
     fn reference(&mut self, inside: bool) -> Result<Reference, ReferenceError> {
+        let mark = if inside { OPEN } else { WHOLE };
+        let start = self.position - mark.len();
         let rest = &self.text[self.position..];
         let limit = if inside { rest.find('}').unwrap_or(rest.len()) } else { rest.len() };
         let id = rest[..limit]
@@ -195,7 +202,7 @@ impl Parser<'_> {
             if inside && limit == rest.len() {
                 return Err(self.error(NOT_CLOSED));
             }
-            return Err(ReferenceError::UnknownId { text: rest[..limit].to_owned() });
+            return Err(ReferenceError::UnknownId { position: self.character(start), text: rest[..limit].to_owned() });
         };
         self.position += id.len();
         Ok(Reference { id: ResourceId(id.to_owned()), path: self.path(inside)? })
@@ -282,8 +289,12 @@ impl Parser<'_> {
 
     /// An error at the character that comes next.
     fn error(&self, message: &str) -> ReferenceError {
-        let position = self.text[..self.position].chars().count() + 1;
-        ReferenceError::Syntax { position, message: message.to_owned() }
+        ReferenceError::Syntax { position: self.character(self.position), message: message.to_owned() }
+    }
+
+    /// A byte of the text as people count: in characters, from 1.
+    fn character(&self, byte: usize) -> usize {
+        self.text[..byte].chars().count() + 1
     }
 }
 

@@ -9,7 +9,10 @@
 //! Plan: 1 to create, 1 to update, 1 to delete; 8 unchanged.
 //! ```
 
-use std::fmt::Write as _;
+mod block;
+
+use std::borrow::Borrow;
+use std::fmt::{self, Write};
 
 use serde_json::Value;
 
@@ -18,7 +21,7 @@ use crate::conflict::FieldConflict;
 use crate::given_up::left_in;
 use crate::import::LEFT_AS_IMPORTED;
 use crate::owner::left_alone;
-use crate::plan::{Action, FieldChange, Plan, PlannedAction, Summary};
+use crate::plan::{Action, FieldChange, Plan, PlannedAction, Summary, left_as};
 use crate::sensitive::{MASK, UNKNOWN};
 
 /// Whether the table is coloured for a terminal.
@@ -31,24 +34,99 @@ pub enum Colour {
     Always,
 }
 
-/// Values longer than this many characters are cut.
+/// The table as far as it is written. What plans say comes from sources and clusters, and no part of it moves the cursor of
+/// whoever reads the table, colours it or begins a line of its own: that would hide what is to be done.
+struct Table {
+    text: String,
+    colour: Colour,
+    /// How many fields are not shown, since the table is [as long](LONGEST) as it may be.
+    left_out: usize,
+}
+
+impl Table {
+    fn new(colour: Colour) -> Self {
+        Self { text: String::new(), colour, left_out: 0 }
+    }
+
+    /// Ends what is said of resources, before what is said of all.
+    fn end(&mut self) {
+        let left_out = self.left_out;
+        if left_out > 0 {
+            let _ = write!(self, "… {left_out} fields are left out of what would be a very long table");
+            self.end_line();
+        }
+        if !self.text.is_empty() {
+            self.end_line();
+        }
+    }
+
+    fn push_str(&mut self, text: &str) {
+        self.text.extend(text.chars().map(visible));
+    }
+
+    /// Writes a text in the colour of an ANSI code; 0 is none.
+    fn paint(&mut self, code: u8, text: &str) {
+        if self.colour == Colour::Never || code == 0 {
+            return self.push_str(text);
+        }
+        let _ = write!(self.text, "\u{1b}[{code}m");
+        self.push_str(text);
+        self.text.push_str("\u{1b}[0m");
+    }
+
+    fn end_line(&mut self) {
+        self.text.push('\n');
+    }
+}
+
+impl Write for Table {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.push_str(text);
+        Ok(())
+    }
+}
+
+/// A character that a terminal shows rather than obeys, in place of one that it obeys.
+fn visible(c: char) -> char {
+    match c {
+        '\t' => c,
+        '\0'..='\u{1f}' => char::from_u32(0x2400 + u32::from(c)).unwrap_or('\u{fffd}'),
+        '\u{7f}' => '\u{2421}',
+        // The rest of the control characters, line ends, and marks that turn the direction of the text.
+        '\u{80}'..='\u{9f}'
+        | '\u{61c}'
+        | '\u{200e}'
+        | '\u{200f}'
+        | '\u{2028}'..='\u{202e}'
+        | '\u{2066}'..='\u{2069}' => '\u{fffd}',
+        _ => c,
+    }
+}
+
+const RED: u8 = 31;
+const GREEN: u8 = 32;
+const YELLOW: u8 = 33;
+
+/// Values longer than this many characters are cut, or written on several lines.
 const WIDTH: usize = 80;
+/// At most this many lines of a value that comes or goes are shown.
+const BLOCK: usize = 200;
 /// At most this many lines of a text that changes are shown.
 const LINES: usize = 20;
+/// Once the table has this many bytes no more fields are shown, but every resource is.
+const LONGEST: usize = 4 << 20;
 
 /// The plan as a table, one line per change with its fields below, and a summary at the end. What
-/// stays as it is appears in the summary alone.
+/// stays as it is appears in the summary alone. What does not fit into some MiB is told without its fields.
 pub fn render(plan: &Plan, colour: Colour) -> String {
-    let mut out = String::new();
+    let mut out = Table::new(colour);
     for action in plan.actions.iter().filter(|action| action.action != Action::Unchanged) {
-        write_action(&mut out, action, colour);
+        write_action(&mut out, action);
     }
-    if !out.is_empty() {
-        out.push('\n');
-    }
+    out.end();
     out.push_str(&summary_line(&plan.summary()));
-    out.push('\n');
-    out
+    out.end_line();
+    out.text
 }
 
 /// `Plan: 3 to create, 1 to update; 8 unchanged.`
@@ -71,36 +149,36 @@ pub fn summary_line(summary: &Summary) -> String {
 }
 
 /// What changed between two states as a table, one line per resource with its fields below, and a summary at the end.
-pub fn render_changes(changes: &Changes) -> String {
-    let mut out = String::new();
+pub fn render_changes(changes: &Changes, colour: Colour) -> String {
+    let mut out = Table::new(colour);
     for resource in &changes.resources {
-        let (mark, word) = match resource.change {
-            Change::Added => ("+", "added"),
-            Change::Changed => ("~", "changed"),
-            Change::Removed => ("-", "removed"),
+        let (mark, word, code) = match resource.change {
+            Change::Added => ("+", "added", GREEN),
+            Change::Changed => ("~", "changed", YELLOW),
+            Change::Removed => ("-", "removed", RED),
         };
-        let _ = write!(out, "{mark} {word:<8} {}", resource.id);
+        out.paint(code, &format!("{mark} {word:<8}"));
+        let _ = write!(out, " {}", resource.id);
         if let Some(old) = &resource.recorded_as {
             let _ = write!(out, "  (recorded as {old})");
         }
-        out.push('\n');
-        for change in &resource.changes {
-            write_change(&mut out, change);
-        }
-        for change in &resource.settings {
-            write_change(&mut out, &FieldChange { path: format!("its {}", change.path), ..change.clone() });
-        }
+        out.end_line();
+        write_changes(&mut out, &resource.changes);
+        let settings = resource.settings.iter();
+        write_changes(
+            &mut out,
+            settings.map(|change| FieldChange { path: format!("its {}", change.path), ..change.clone() }),
+        );
     }
-    if !out.is_empty() {
-        out.push('\n');
-    }
+    out.end();
     let counts = [(Change::Added, "added"), (Change::Changed, "changed"), (Change::Removed, "removed")]
         .map(|(change, word)| (changes.count(change), word));
     let counts: Vec<String> =
         counts.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}")).collect();
     let counts = if counts.is_empty() { "no changes".to_owned() } else { counts.join(", ") };
-    let _ = writeln!(out, "{counts}; {} unchanged.", changes.unchanged);
-    out
+    let _ = write!(out, "{counts}; {} unchanged.", changes.unchanged);
+    out.end_line();
+    out.text
 }
 
 fn verb(action: Action) -> &'static str {
@@ -119,9 +197,9 @@ fn verb(action: Action) -> &'static str {
 /// The mark at the beginning of the line, and its colour in ANSI.
 fn mark(action: Action) -> (&'static str, u8) {
     match action {
-        Action::Create => ("+", 32),
-        Action::Update => ("~", 33),
-        Action::Delete => ("-", 31),
+        Action::Create => ("+", GREEN),
+        Action::Update => ("~", YELLOW),
+        Action::Delete => ("-", RED),
         Action::Replace => ("±", 35),
         Action::Adopt => (">", 36),
         Action::Import => ("=", 36),
@@ -130,21 +208,18 @@ fn mark(action: Action) -> (&'static str, u8) {
     }
 }
 
-fn write_action(out: &mut String, action: &PlannedAction, colour: Colour) {
+fn write_action(out: &mut Table, action: &PlannedAction) {
     let (mark, code) = mark(action.action);
-    let head = format!("{mark} {:<8}", verb(action.action));
-    match colour {
-        Colour::Never => out.push_str(&head),
-        Colour::Always => {
-            let _ = write!(out, "\u{1b}[{code}m{head}\u{1b}[0m");
-        }
-    }
+    out.paint(code, &format!("{mark} {:<8}", verb(action.action)));
     let _ = write!(out, " {}", action.id);
     if action.drift && action.action == Action::Create {
         out.push_str("  (it was recorded, and is gone)");
     }
     if let Some(old) = &action.recorded_as {
         let _ = write!(out, "  (recorded as {old})");
+    }
+    if let Some(wanted) = &action.kept_as {
+        let _ = write!(out, "  ({})", left_as(wanted));
     }
     match (&action.owned_by, action.action) {
         (Some(owner), Action::Forget) => drop(write!(out, "  ({})", left_alone(owner))),
@@ -153,53 +228,105 @@ fn write_action(out: &mut String, action: &PlannedAction, colour: Colour) {
         (None, _) if action.imported => out.push_str("  (it was imported, and is applied for the first time)"),
         (None, _) => {}
     }
+    if action.takes_over {
+        out.push_str("  (something is there already, and is taken over)");
+    }
     if !action.given_up.is_empty() {
         let _ = write!(out, "  ({})", left_in(&action.given_up));
     }
     if let Some(why) = &action.unverified {
         let _ = write!(out, "  (unverified: {why})");
     }
-    out.push('\n');
-    for change in &action.changes {
-        write_change(out, change);
-    }
+    out.end_line();
+    write_changes(out, &action.changes);
     for FieldConflict { manager, applies, fields } in &action.taken {
         let how = if *applies { "applies" } else { "changes" };
-        let _ = writeln!(out, "    ! taken from {manager}, which {how} them: {}", cut(&fields.join(", ")));
+        let line = format!("! taken from {manager}, which {how} them: {}", cut(&fields.join(", ")));
+        write_line(out, YELLOW, &line);
     }
 }
 
-fn write_change(out: &mut String, change: &FieldChange) {
+/// The fields of a resource, as far as they fit.
+fn write_changes<C: Borrow<FieldChange>>(out: &mut Table, changes: impl IntoIterator<Item = C>) {
+    let mut left_out = 0;
+    for change in changes {
+        if out.text.len() < LONGEST {
+            write_change(out, change.borrow());
+        } else {
+            left_out += 1;
+        }
+    }
+    if left_out > 0 {
+        let _ = write!(out, "    … {left_out} fields more");
+        out.end_line();
+        out.left_out += left_out;
+    }
+}
+
+fn write_change(out: &mut Table, change: &FieldChange) {
     let drift = if change.drift { "  (drift)" } else { "" };
     let path = &change.path;
-    let _ = match (&change.before, &change.after) {
+    match (&change.before, &change.after) {
         (Some(Value::String(before)), Some(Value::String(after))) if before.contains('\n') || after.contains('\n') => {
-            let _ = writeln!(out, "    {path}:{drift}");
+            let _ = write!(out, "    {path}:{drift}");
+            out.end_line();
             write_lines(out, before, after);
-            Ok(())
         }
-        (Some(before), Some(after)) => writeln!(out, "    {path}: {} → {}{drift}", short(before), short(after)),
-        (None, Some(after)) => writeln!(out, "    + {path}: {}{drift}", short(after)),
-        (Some(before), None) => writeln!(out, "    - {path}: {}{drift}", short(before)),
-        (None, None) => Ok(()),
-    };
+        (Some(before), Some(after)) => {
+            let _ = write!(out, "    {path}: ");
+            out.paint(RED, &short(before));
+            out.push_str(" → ");
+            out.paint(GREEN, &short(after));
+            let _ = write!(out, "{drift}");
+            out.end_line();
+        }
+        (None, Some(after)) => write_whole(out, GREEN, &format!("+ {path}:"), after, drift),
+        (Some(before), None) => write_whole(out, RED, &format!("- {path}:"), before, drift),
+        (None, None) => {}
+    }
+}
+
+/// A value that comes or goes as a whole.
+fn write_whole(out: &mut Table, code: u8, name: &str, value: &Value, drift: &str) {
+    let lines = block::entry(name, value);
+    for (number, line) in lines.iter().take(BLOCK).enumerate() {
+        // Below the path, which is behind a mark.
+        let (indent, note) = if number == 0 { ("", drift) } else { ("  ", "") };
+        write_line(out, code, &format!("{indent}{line}{note}"));
+    }
+    if lines.len() > BLOCK {
+        let _ = write!(out, "      … {} lines more", lines.len() - BLOCK);
+        out.end_line();
+    }
+}
+
+fn write_line(out: &mut Table, code: u8, line: &str) {
+    out.push_str("    ");
+    out.paint(code, line);
+    out.end_line();
 }
 
 /// The lines that differ, between those that both texts begin and end with.
-fn write_lines(out: &mut String, before: &str, after: &str) {
+fn write_lines(out: &mut Table, before: &str, after: &str) {
     let (before, after): (Vec<_>, Vec<_>) = (before.lines().collect(), after.lines().collect());
     let head = before.iter().zip(&after).take_while(|(a, b)| a == b).count();
     let rest = before.len().min(after.len()) - head;
     let tail = before.iter().rev().zip(after.iter().rev()).take(rest).take_while(|(a, b)| a == b).count();
-    let gone = before[head..before.len() - tail].iter().map(|line| ("-", line));
-    let come = after[head..after.len() - tail].iter().map(|line| ("+", line));
+    let gone = before[head..before.len() - tail].iter().map(|line| (RED, "-", line));
+    let come = after[head..after.len() - tail].iter().map(|line| (GREEN, "+", line));
     let lines: Vec<_> = gone.chain(come).collect();
-    for (mark, line) in lines.iter().take(LINES) {
-        let _ = writeln!(out, "      {mark} {}", cut(line));
+    for (code, mark, line) in lines.iter().take(LINES) {
+        write_line(out, *code, &format!("  {mark} {}", cut(line)));
     }
     match lines.len() {
-        0 => out.push_str("      (only the end of the last line)\n"),
-        count if count > LINES => drop(writeln!(out, "      … {} lines more", count - LINES)),
+        0 => {
+            out.push_str("      (only the end of the last line)");
+            out.end_line();
+        }
+        count if count > LINES => {
+            let _ = write!(out, "      … {} lines more", count - LINES);
+            out.end_line();
+        }
         _ => {}
     }
 }

@@ -25,7 +25,7 @@ pub fn occurrences(
 ) -> (Vec<Occurrence>, Vec<(FieldPath, ReferenceError)>) {
     let mut found = Vec::new();
     let mut errors = Vec::new();
-    if !may_refer_in(attributes) {
+    if !refers(attributes) {
         return (found, errors);
     }
     let mut visit = |field: &FieldPath, text: &str| match parse(text, known) {
@@ -40,16 +40,21 @@ pub fn occurrences(
 }
 
 /// Whether any text may hold a reference: most resources have none, and then no field has to be named.
-fn may_refer_in(map: &Map<String, Value>) -> bool {
-    fn in_value(value: &Value) -> bool {
+pub(crate) fn refers(attributes: &Map<String, Value>) -> bool {
+    has_text(attributes, &may_refer)
+}
+
+/// Whether any text in the attributes, keys of maps among them, is such a one.
+pub(crate) fn has_text(attributes: &Map<String, Value>, is_it: &dyn Fn(&str) -> bool) -> bool {
+    fn in_value(value: &Value, is_it: &dyn Fn(&str) -> bool) -> bool {
         match value {
-            Value::String(text) => may_refer(text),
-            Value::Array(items) => items.iter().any(in_value),
-            Value::Object(map) => may_refer_in(map),
+            Value::String(text) => is_it(text),
+            Value::Array(items) => items.iter().any(|item| in_value(item, is_it)),
+            Value::Object(map) => has_text(map, is_it),
             Value::Null | Value::Bool(_) | Value::Number(_) => false,
         }
     }
-    map.iter().any(|(key, value)| may_refer(key) || in_value(value))
+    attributes.iter().any(|(key, value)| is_it(key) || in_value(value, is_it))
 }
 
 /// Visits every text in the attributes, keys of maps among them, with where it stands.
@@ -125,7 +130,7 @@ pub fn resolve(
     known: &dyn Fn(&str) -> bool,
     lookup: &mut dyn FnMut(&Reference) -> Result<Looked, ReferenceError>,
 ) -> Result<Resolved, Vec<(FieldPath, ReferenceError)>> {
-    if !may_refer_in(attributes) {
+    if !refers(attributes) {
         return Ok(Resolved { attributes: attributes.clone(), ..Resolved::default() });
     }
     let mut resolver =

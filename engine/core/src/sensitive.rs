@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 
 use crate::masks::DigestKeys;
-use crate::object::{ObjectRef, decoded};
+use crate::object::{decoded, is_secret};
 use crate::path::{FieldPath, Segment};
 use crate::spec::ResourceId;
 
@@ -30,7 +30,7 @@ pub struct Sensitive {
 
 /// The paths in an object that are sensitive by its kind: one for each key of a Secret's data.
 pub fn inherent(object: &Map<String, Value>) -> BTreeSet<FieldPath> {
-    if ObjectRef::of(object).is_some_and(|object| object.is_secret()) { of_secret(object) } else { BTreeSet::new() }
+    if is_secret(object) { of_secret(object) } else { BTreeSet::new() }
 }
 
 /// The sensitive paths of an object that is a Secret.
@@ -101,6 +101,17 @@ impl Sensitive {
     /// The value at `path` as plans show it.
     pub fn shown(&self, path: &FieldPath, value: &Value) -> Value {
         self.replace(&mut path.clone(), value, &mut |_, _| Value::from(MASK))
+    }
+
+    /// A path as plans show it: an item of a list may be told apart by a sensitive value.
+    pub fn shown_path(&self, path: &FieldPath) -> FieldPath {
+        let shown = |segment: &Segment| match segment {
+            Segment::Item { key, value } if self.is_sensitive_text(value) => {
+                Segment::Item { key: key.clone(), value: MASK.to_owned() }
+            }
+            other => other.clone(),
+        };
+        FieldPath(path.0.iter().map(shown).collect())
     }
 
     /// An object as states hold it: every sensitive value replaced by its digest.
@@ -225,6 +236,7 @@ mod tests {
 
     use super::*;
     use crate::masks::is_masked;
+    use crate::object::ObjectRef;
 
     fn keys() -> DigestKeys {
         DigestKeys::new(&[7; 32], &[])

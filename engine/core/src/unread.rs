@@ -8,7 +8,7 @@ use crate::ignore::IGNORE_FIELDS;
 use crate::owner::TAKE_OVER_FROM;
 use crate::problem::{Problem, reason};
 use crate::reference::is_misplaced;
-use crate::resolve::texts;
+use crate::resolve::{has_text, texts};
 use crate::spec::{FILE, LINE, RECREATE, Resource, Spec};
 use crate::timeout::TIMEOUT;
 
@@ -27,8 +27,12 @@ fn is_flag(value: &Value) -> bool {
 /// in their place.
 pub(crate) fn check_secrets(resource: &Resource) -> Vec<Problem> {
     let mut problems = Vec::new();
+    let is_secret = |text: &str| text.starts_with(SECRET);
+    if !has_text(&resource.attributes, &is_secret) {
+        return problems;
+    }
     texts(&resource.attributes, &mut |field, text| {
-        if text.starts_with(SECRET) {
+        if is_secret(text) {
             let message = "at character 1: ref:// names a value of a secret store, and there are none yet; \
                            write the value itself, into a Secret";
             let problem = Problem::new(reason::INVALID_REFERENCE, message).of(&resource.id);
@@ -55,6 +59,9 @@ pub fn warnings(spec: &Spec) -> Vec<String> {
         }
         if let Some(value) = resource.setting(RECREATE).filter(|value| !is_flag(value)) {
             told.push(format!("{}: {RECREATE}: {value} is neither \"true\" nor \"false\", and not read", resource.id));
+        }
+        if !has_text(&resource.attributes, &is_misplaced) {
+            continue;
         }
         texts(&resource.attributes, &mut |field, text| {
             if is_misplaced(text) {

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, HashSet};
 
 use serde_json::{Map, Value};
 
-use crate::cluster::{self, Clusters};
-use crate::dependencies::dependencies;
+use crate::cluster;
+use crate::dependencies::{Before, written};
 use crate::ignore::Ignored;
 use crate::import::check_import_id;
+use crate::kinds;
 use crate::object::ObjectRef;
 use crate::path::type_name;
 use crate::problem::{Problem, reason};
@@ -27,6 +28,11 @@ impl Spec {
     ///
     /// Everything that is wrong, in the order of the resources.
     pub fn validate(&self) -> Result<(), Vec<Problem>> {
+        self.checked().map(drop)
+    }
+
+    /// As [`validate`](Self::validate), and what every resource says that it depends on.
+    pub(crate) fn checked(&self) -> Result<Before, Vec<Problem>> {
         let mut problems = Vec::new();
         let mut ids = HashSet::new();
         let known: HashSet<&str> = self.resources.iter().map(|resource| resource.id.0.as_str()).collect();
@@ -64,8 +70,7 @@ impl Spec {
         if !problems.is_empty() {
             return Err(problems);
         }
-        // Which cluster is the first is the workspace's to say.
-        dependencies(&self.resources.iter().collect::<Vec<_>>(), &Clusters::default()).map(drop)
+        written(&self.resources.iter().collect::<Vec<_>>())
     }
 }
 
@@ -141,6 +146,13 @@ fn check_object(resource: &Resource) -> Vec<Problem> {
             let message = format!("`{text}` cannot be a {field}: it may not be `.` or `..` nor contain `/` or `%`");
             problems.push(Problem::new(reason::INVALID_RESOURCE, message).at(format!("attributes.metadata.{field}")));
         }
+    }
+    let api_version = object.api_version();
+    if let Some(message) = kinds::unknown(&api_version, &object.kind)
+        && !may_refer(&api_version)
+        && !may_refer(&object.kind)
+    {
+        problems.push(Problem::new(reason::UNKNOWN_KIND, message).at("attributes.kind"));
     }
     if problems.is_empty() {
         // One that is no text is told of by itself.
@@ -325,14 +337,36 @@ mod tests {
     }
 
     #[test]
+    fn a_kind_that_kubernetes_cannot_have_is_unknown() {
+        let object = |id: &str, api_version: &str, kind: &str| {
+            json!({"id": id, "type": "Kubernetes", "attributes": {
+                "apiVersion": api_version, "kind": kind, "metadata": {"name": "a", "namespace": "shop"}}})
+        };
+        let reference = "$kusion_path.v1:ConfigMap:shop:a.data.kind";
+        check(
+            json!([
+                object("apps/v1:Deploymnt:shop:a", "apps/v1", "Deploymnt"),
+                object("example.com/v1:Deploymnt:shop:a", "example.com/v1", "Deploymnt"),
+                object("v1:Deployment:shop:a", "v1", "Deployment"),
+                // The cluster says whether it has it.
+                object("apps/v1:WorkloadGroup:shop:a", "apps/v1", "WorkloadGroup"),
+                object("v1:ConfigMap:shop:a", "v1", "ConfigMap"),
+                object("v1:ConfigMap:shop:b", "v1", reference),
+            ]),
+            "UnknownKind: apps/v1:Deploymnt:shop:a: attributes.kind: apps/v1 has no kind \"Deploymnt\"\n\
+             UnknownKind: v1:Deployment:shop:a: attributes.kind: v1 has no kind \"Deployment\"",
+        );
+    }
+
+    #[test]
     fn dependencies_and_references_must_name_resources() {
         check(
             json!([{"id": "a", "type": "Terraform", "dependsOn": ["b"], "attributes": {
                 "x": "$kusion_path.c.name", "y": ["${kusion_path.a.name", "${kusion_path.d.x}"]}}]),
             "DanglingReference: a: dependsOn[0]: no resource has the id b\n\
-             DanglingReference: a: attributes.x: no resource has an id that `c.name` begins with\n\
+             DanglingReference: a: attributes.x: at character 1: no resource has an id that `c.name` begins with\n\
              InvalidReference: a: attributes.y[0]: at character 21: the reference is not closed with `}`\n\
-             DanglingReference: a: attributes.y[1]: no resource has an id that `d.x` begins with",
+             DanglingReference: a: attributes.y[1]: at character 1: no resource has an id that `d.x` begins with",
         );
     }
 }

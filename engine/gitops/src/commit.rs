@@ -64,7 +64,7 @@ pub(crate) fn write(place: &Place, run: &RunInfo, changes: &Gathered, grant: &Gr
         wait_before(race);
         let (repository, head) = place.head()?;
         let Preparation { prepared, left } =
-            prepare(&repository, head, run, changes).map_err(|err| place.explain(&err))?;
+            prepare(&repository, head, run, changes).map_err(|err| place.explain_in(&repository, &err))?;
         let commit = match prepared {
             Prepared::Nothing(earlier) => return Ok(Written { commit: earlier, left }),
             Prepared::Owned(error) => return Err(error),
@@ -89,7 +89,8 @@ pub(crate) fn wait_before(race: u32) {
 }
 
 pub(crate) fn blocked(path: &str) -> RuntimeError {
-    let message = format!("{path} cannot be written: a file stands where its folder should be");
+    let message =
+        format!("{path} cannot be written: a file stands where a folder should be, or a folder where a file should");
     RuntimeError::Rejected { message, field: None }
 }
 
@@ -107,7 +108,7 @@ enum Prepared {
     Nothing(Option<Oid>),
     /// A file is another deployment's.
     Owned(RuntimeError),
-    /// A path leads through a file.
+    /// A path leads through a file, or to a folder.
     Blocked(String),
     /// This commit, which no branch has yet.
     Commit(Oid),
@@ -126,7 +127,7 @@ pub(crate) struct Draft<'c> {
     pub(crate) others: BTreeSet<&'c str>,
     /// A file is another deployment's.
     pub(crate) owned: Option<RuntimeError>,
-    /// This path leads through a file.
+    /// This path leads through a file, or to a folder.
     pub(crate) blocked: Option<String>,
 }
 
@@ -186,6 +187,15 @@ pub(crate) fn draft<'c>(
     let mut draft = Draft::default();
     for (path, change) in changes {
         let entry = found(base.get_path(Path::new(path)))?;
+        if entry.as_ref().is_some_and(|entry| entry.kind() != Some(ObjectType::Blob)) {
+            // A folder, whose files are not this deployment's, or not by this name.
+            if matches!(change, Change::Write { .. }) {
+                draft.blocked = Some(path.clone());
+                return Ok(draft);
+            }
+            draft.others.insert(path.as_str());
+            continue;
+        }
         let object = || object_in(repository, path, entry.as_ref()?);
         let there = entry.as_ref().map(TreeEntry::id);
         match (change, there) {
@@ -325,7 +335,7 @@ pub(crate) fn written_by(place: &Place, runs: BTreeSet<String>) -> Result<BTreeS
     let Some(head) = head else { return Ok(BTreeSet::new()) };
     let mut written = BTreeSet::new();
     for run in runs {
-        if !commits_of(&repository, head, &run).map_err(|err| place.explain(&err))?.is_empty() {
+        if !commits_of(&repository, head, &run).map_err(|err| place.explain_in(&repository, &err))?.is_empty() {
             written.insert(run);
         }
     }

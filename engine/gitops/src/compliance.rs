@@ -225,7 +225,7 @@ impl Lineage {
             }
             Ok(())
         };
-        look().map_err(|err: git2::Error| place.explain(&err))?;
+        look().map_err(|err: git2::Error| place.explain_in(&repository, &err))?;
         Ok(lineage)
     }
 }

@@ -20,13 +20,14 @@ mod schema;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use serde_json::{Map, Value};
 use stoa_engine::owner::taken_from;
-use stoa_engine::{Ignored, Live, ObjectRef, Owner, Preview, Resource, StateResource};
+use stoa_engine::{Ignored, Live, ObjectRef, Owner, Preview, Resource, StateResource, kinds};
+use stoa_git::Credentials;
+use stoa_git::cache::Kept;
 use stoa_runtime::{
     Applied, ApplyRequest, CallLimits, Deleted, Finished, Found, Grant, Health, HealthReport, KubernetesObject,
     LostCall, ReadRequest, Runtime, RuntimeError, Turns,
@@ -53,8 +54,9 @@ pub struct GitOpsConfig {
     pub directory: String,
     /// How changes are proposed, where people are to merge them; none: they are committed to the branch.
     pub proposing: Option<Proposing>,
-    /// A folder of the caller's own, where copies of remote repositories are kept between runs.
-    pub cache: PathBuf,
+    /// Where copies of remote repositories are kept between runs: for those alone who show the same credentials, since what
+    /// is there is told without asking anybody.
+    pub cache: Kept,
     /// The run that writes.
     pub run: RunInfo,
 }
@@ -78,6 +80,9 @@ pub struct RunInfo {
 pub trait Connect: fmt::Debug + Send + Sync + 'static {
     /// The callbacks for one connection.
     fn callbacks(&self) -> git2::RemoteCallbacks<'_>;
+
+    /// What is shown, which nothing that a server says may bring before people.
+    fn credentials(&self) -> Credentials;
 }
 
 /// Reaches repositories that ask nobody who they are, such as local ones.
@@ -87,6 +92,10 @@ pub struct Anonymous;
 impl Connect for Anonymous {
     fn callbacks(&self) -> git2::RemoteCallbacks<'_> {
         git2::RemoteCallbacks::new()
+    }
+
+    fn credentials(&self) -> Credentials {
+        Credentials::default()
     }
 }
 
@@ -124,8 +133,8 @@ impl GitOpsRuntime {
         if config.repository.is_empty() {
             return Err(invalid("the repository is not named", "spec.gitops.repository"));
         }
-        let at = |reference: String, run: &str| {
-            Arc::new(Place::new(&config.repository, reference, config.cache.clone(), run, Arc::clone(&connect)))
+        let at = |reference: String| {
+            Arc::new(Place::new(&config.repository, reference, config.cache.clone(), Arc::clone(&connect)))
         };
         let proposing = match config.proposing {
             None => None,
@@ -135,12 +144,10 @@ impl GitOpsRuntime {
                     let message = format!("`{own}` is the branch that changes are proposed to");
                     return Err(invalid(&message, "spec.gitops.pullRequest.branchPrefix"));
                 }
-                // The two are fetched into one copy, where each needs a name.
-                let place = at(format!("refs/heads/{own}"), &format!("{}-proposal", config.run.uid));
-                Some((proposing, place))
+                Some((proposing, at(format!("refs/heads/{own}"))))
             }
         };
-        let place = at(reference, &config.run.uid);
+        let place = at(reference);
         let run = Arc::new(config.run);
         Ok(Self { place, proposing, directory, run, gathered: Arc::default(), turns: Turns::unlimited() })
     }
@@ -292,6 +299,10 @@ impl Runtime for GitOpsRuntime {
         _: Option<&Map<String, Value>>,
     ) -> Result<Preview, RuntimeError> {
         let manifest = Manifest::of(request.desired, &self.run.owner)?;
+        // No cluster is asked that might be newer.
+        if let Some(message) = kinds::unlisted(&manifest.reference.api_version(), &manifest.reference.kind) {
+            return Err(RuntimeError::UnknownKind(message));
+        }
         let mistyped = schema::check(&request.desired.attributes).mistyped;
         let Some(((field, message), others)) = mistyped.split_first() else {
             return Ok(Preview::Changed(manifest.object));

@@ -104,7 +104,7 @@ impl Manifest {
                 return Err(invalid("this cannot be part of a file's name", field));
             }
         }
-        if reference.group.contains('_') || reference.namespace.contains('_') || reference.name.is_empty() {
+        if reference.group.contains('_') || reference.namespace.contains(['_', '.']) || reference.name.is_empty() {
             return Err(invalid("the group, namespace or name is none that Kubernetes takes", "attributes"));
         }
         for field in ["data", "stringData"] {

@@ -1,13 +1,24 @@
 //! Reaches the repository: a local one in place, a remote one through a bare copy that is kept
 //! between runs.
+//!
+//! Many share a copy at once, without a lock, and each may be at another branch or at another time of the same. So whatever is
+//! fetched or pushed has a reference of its own there, for as long as that takes ([`Own`]). Objects need none to stay:
+//! libgit2 never removes any. What stays is one reference for each branch, from which a server learns what it need not send.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
-use git2::{Config, ConfigLevel, Direction, ErrorClass, ErrorCode, FetchOptions, Oid, PushOptions, Remote, Repository};
+use git2::{
+    Config, ConfigLevel, Direction, ErrorClass, ErrorCode, FetchOptions, ObjectType, Oid, PushOptions, Remote,
+    Repository,
+};
 use sha2::{Digest as _, Sha256};
-use stoa_git::{Credentials, Explanation, Problem, cache, without_userinfo};
+use stoa_git::cache::Kept;
+use stoa_git::{Explanation, Problem, cache, without_userinfo};
 use stoa_runtime::{Grant, RuntimeError};
 
 use crate::Connect;
@@ -19,15 +30,71 @@ pub(crate) struct Place {
     shown: String,
     /// `refs/heads/<branch>`
     reference: String,
-    location: Location,
-    cache: PathBuf,
+    pub(crate) location: Location,
+    cache: Kept,
     connect: Arc<dyn Connect>,
-    /// A reference of this run alone in the copy of a remote repository.
-    own: String,
+    /// The reference in the copy of a remote repository from which a server learns what there is of the branch.
+    known: String,
+}
+
+/// An open repository.
+pub(crate) struct Opened {
+    repository: Repository,
+    /// Which copy it is, where it is one.
+    copy: Option<Identity>,
+}
+
+impl Deref for Opened {
+    type Target = Repository;
+
+    fn deref(&self) -> &Repository {
+        &self.repository
+    }
+}
+
+/// What tells a folder from others that are at its path before or after: its device and inode, and since the number of an
+/// inode is given again, when it was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity(u64, u64, Option<SystemTime>);
+
+impl Identity {
+    /// That of the folder at a path, if one is there.
+    fn of(path: &Path) -> Option<Self> {
+        let found = path.metadata().ok()?;
+        Some(Self(found.dev(), found.ino(), found.created().ok()))
+    }
+
+    /// Removes the folder from a path, and not another that is there by now.
+    fn remove(self, path: &Path) -> std::io::Result<()> {
+        if Self::of(path) == Some(self) { cache::remove(path) } else { Ok(()) }
+    }
+}
+
+/// A reference in a copy that nobody else has, and that goes with this.
+struct Own<'r> {
+    repository: &'r Repository,
+    name: String,
+}
+
+impl<'r> Own<'r> {
+    fn new(repository: &'r Repository) -> Self {
+        // What a killed process leaves goes when the next one starts.
+        let name = format!("refs/stoa/{}refs/{:032x}", cache::UNFINISHED, rand::random::<u128>());
+        Self { repository, name }
+    }
+}
+
+impl Drop for Own<'_> {
+    fn drop(&mut self) {
+        if let Ok(mut reference) = self.repository.find_reference(&self.name) {
+            // One that stays is in nobody's way.
+            let _ = reference.delete();
+        }
+    }
 }
 
 #[derive(Debug)]
-enum Location {
+pub(crate) enum Location {
     Local(PathBuf),
     Remote(String),
 }
@@ -42,20 +109,12 @@ pub(crate) enum Advance {
 }
 
 impl Place {
-    pub(crate) fn new(
-        repository: &str,
-        reference: String,
-        cache: PathBuf,
-        run: &str,
-        connect: Arc<dyn Connect>,
-    ) -> Self {
-        let location = match repository.strip_prefix("file://") {
-            Some(path) => Location::Local(PathBuf::from(path)),
-            None if repository.starts_with('/') => Location::Local(PathBuf::from(repository)),
-            None => Location::Remote(repository.to_owned()),
-        };
-        let own = format!("refs/stoa/{}", hex(run.as_bytes()));
-        Self { shown: without_userinfo(repository), reference, location, cache, connect, own }
+    pub(crate) fn new(repository: &str, reference: String, cache: Kept, connect: Arc<dyn Connect>) -> Self {
+        let location =
+            stoa_git::local_path(repository).map_or_else(|| Location::Remote(repository.to_owned()), Location::Local);
+        // Branches that are there one after the other may be called `a` and `a/b`, which files cannot.
+        let known = format!("refs/stoa/heads/{}", hex(&Sha256::digest(reference.as_bytes())));
+        Self { shown: without_userinfo(repository), reference, location, cache, connect, known }
     }
 
     /// The repository as it is named to people.
@@ -79,7 +138,9 @@ impl Place {
             let tree = repository.find_commit(head)?.tree()?;
             let mut files = BTreeMap::new();
             for path in paths {
+                // A submodule has its commit elsewhere, and a folder is no manifest.
                 if let Some(entry) = found(tree.get_path(Path::new(path)))?
+                    && entry.kind() == Some(ObjectType::Blob)
                     && let Some(blob) = entry.to_object(&repository)?.as_blob()
                 {
                     files.insert(path.to_owned(), blob.content().to_vec());
@@ -87,40 +148,51 @@ impl Place {
             }
             Ok(files)
         };
-        read().map_err(|err| self.explain(&err))
+        read().map_err(|err| self.explain_in(&repository, &err))
     }
 
     /// The repository with the head of the branch in it; no head before the first commit.
-    pub(crate) fn head(&self) -> Result<(Repository, Option<Oid>), RuntimeError> {
+    pub(crate) fn head(&self) -> Result<(Opened, Option<Oid>), RuntimeError> {
         match &self.location {
             Location::Local(path) => {
                 let repository = self.local(path)?;
                 let head = found(repository.refname_to_id(&self.reference)).map_err(|err| self.explain(&err))?;
-                Ok((repository, head))
+                Ok((Opened { repository, copy: None }, head))
             }
             Location::Remote(url) => {
+                let repository = self.copy(url).map_err(|err| self.explain(&err))?;
                 let fetch = || {
-                    let repository = self.copy(url)?;
-                    let head = {
-                        let mut remote = repository.remote_anonymous(url)?;
-                        let head = self.listed(&mut remote)?;
-                        if head.is_some_and(|head| repository.find_commit(head).is_err()) {
-                            let mut options = FetchOptions::new();
-                            options.remote_callbacks(self.connect.callbacks());
-                            options.download_tags(git2::AutotagOption::None).update_fetchhead(false);
-                            let refspec = format!("+{}:{}", self.reference, self.own);
-                            remote.fetch(&[refspec.as_str()], Some(&mut options), None)?;
-                            // The branch may have moved on between the two.
-                            found(repository.refname_to_id(&self.own))?
-                        } else {
-                            head
-                        }
-                    };
-                    Ok((repository, head))
+                    let mut remote = repository.remote_anonymous(url)?;
+                    let head = self.listed(&mut remote)?;
+                    if head.is_none_or(|head| repository.find_commit(head).is_ok()) {
+                        return Ok(head);
+                    }
+                    let own = Own::new(&repository);
+                    let mut options = FetchOptions::new();
+                    options.remote_callbacks(self.connect.callbacks());
+                    options.download_tags(git2::AutotagOption::None).update_fetchhead(false);
+                    let refspec = format!("+{}:{}", self.reference, own.name);
+                    remote.fetch(&[refspec.as_str()], Some(&mut options), None)?;
+                    // The branch may have moved on between the two.
+                    found(repository.refname_to_id(&own.name))
                 };
-                fetch().map_err(|err| self.explain(&err))
+                let head = fetch().map_err(|err| self.explain_in(&repository, &err))?;
+                self.note(&repository, head);
+                Ok((repository, head))
             }
         }
+    }
+
+    /// Notes what the copy has of the branch. Nobody reads it here, so that it may be that of whoever came last; without it
+    /// the next fetch brings all of the branch again.
+    fn note(&self, repository: &Repository, head: Option<Oid>) {
+        let known = repository.find_reference(&self.known).ok();
+        let _ = match (known, head) {
+            (Some(known), Some(head)) if known.target() == Some(head) => Ok(()),
+            (_, Some(head)) => repository.reference(&self.known, head, true, "stoa").map(drop),
+            (Some(mut known), None) => known.delete(),
+            (None, None) => Ok(()),
+        };
     }
 
     /// What the remote says the branch is.
@@ -152,7 +224,7 @@ impl Place {
     /// Lets libgit2 sync what it writes, without touching the settings of the repository, which is
     /// somebody else's.
     fn make_durable(&self, repository: &Repository) -> Result<(), git2::Error> {
-        let settings = self.cache.join("durable.gitconfig");
+        let settings = self.cache.path().join("durable.gitconfig");
         cache::put(&settings, |path| std::fs::write(path, "[core]\n\tfsyncObjectFiles = true\n").map_err(io))?;
         let mut config = Config::new()?;
         config.add_file(&repository.commondir().join("config"), ConfigLevel::Local, false)?;
@@ -160,16 +232,25 @@ impl Place {
         repository.set_config(&config)
     }
 
-    /// The bare copy of a remote repository.
-    fn copy(&self, url: &str) -> Result<Repository, git2::Error> {
-        let path = self.cache.join(hex(&Sha256::digest(url.as_bytes())));
-        cache::open_or_make_bare(&path)
+    /// The bare copy of a remote repository, which is made where there is none, or one that cannot be opened.
+    fn copy(&self, url: &str) -> Result<Opened, git2::Error> {
+        let path = self.path_of_copy(url);
+        let before = Identity::of(&path);
+        let repository = cache::open_or_make_bare(&path).or_else(|err| {
+            before.map_or(Ok(()), |copy| copy.remove(&path)).map_err(|_| err)?;
+            cache::open_or_make_bare(&path)
+        })?;
+        Ok(Opened { repository, copy: Identity::of(&path) })
+    }
+
+    pub(crate) fn path_of_copy(&self, url: &str) -> PathBuf {
+        self.cache.path().join(hex(&Sha256::digest(url.as_bytes())))
     }
 
     /// Moves the branch, provided that it still is where `from` says, and the grant is not over.
     pub(crate) fn advance(
         &self,
-        repository: &Repository,
+        repository: &Opened,
         from: Option<Oid>,
         to: Oid,
         grant: &Grant,
@@ -189,7 +270,7 @@ impl Place {
                             ErrorCode::Modified | ErrorCode::Exists | ErrorCode::Locked | ErrorCode::NotFound
                         ) =>
                     {
-                        Ok(Advance::Raced(err.message().to_owned()))
+                        Ok(Advance::Raced(self.scrub(err.message())))
                     }
                     Err(err) => Err(self.explain(&err)),
                 }
@@ -200,15 +281,16 @@ impl Place {
 
     fn push(
         &self,
-        repository: &Repository,
+        repository: &Opened,
         url: &str,
         [from, to]: [Oid; 2],
         grant: &Grant,
     ) -> Result<Advance, RuntimeError> {
+        let own = Own::new(repository);
         let mut refused = None;
         let pushed = {
             let mut push = || {
-                repository.reference(&self.own, to, true, "stoa")?;
+                repository.reference(&own.name, to, true, "stoa")?;
                 let mut callbacks = self.connect.callbacks();
                 callbacks.push_update_reference(|_, status| {
                     refused = status.map(str::to_owned);
@@ -230,30 +312,35 @@ impl Place {
                 });
                 let mut options = PushOptions::new();
                 options.remote_callbacks(callbacks);
-                let refspec = format!("{}:{}", self.own, self.reference);
+                let refspec = format!("{}:{}", own.name, self.reference);
                 repository.remote_anonymous(url)?.push(&[refspec.as_str()], Some(&mut options))
             };
             push()
         };
         match (pushed, refused) {
-            (Ok(()), None) => Ok(Advance::Done),
+            (Ok(()), None) => {
+                self.note(repository, Some(to));
+                Ok(Advance::Done)
+            }
             (Err(err), _)
                 if matches!(
                     err.code(),
                     ErrorCode::NotFastForward | ErrorCode::Modified | ErrorCode::Exists | ErrorCode::Locked
                 ) =>
             {
-                Ok(Advance::Raced(err.message().to_owned()))
+                Ok(Advance::Raced(self.scrub(err.message())))
             }
-            (Err(err), _) => Err(self.explain(&err)),
+            (Err(err), _) => Err(self.explain_in(repository, &err)),
             (Ok(()), Some(why)) => {
+                let why = self.scrub(&why);
                 // Somebody who is moving the branch right now holds its lock. Otherwise a hook's refusal
                 // and a lost race look alike; only a race has moved the branch.
-                if why.contains("lock") {
+                if is_locked(&why) {
                     return Ok(Advance::Raced(why));
                 }
                 let head = repository.remote_anonymous(url).and_then(|mut remote| self.listed(&mut remote));
-                if head.map_err(|err| self.explain(&err))?.unwrap_or(Oid::ZERO_SHA1) == from {
+                let head = head.map_err(|err| self.explain_in(repository, &err))?;
+                if head.unwrap_or(Oid::ZERO_SHA1) == from {
                     let message = format!("{} refuses the push: {why}", self.shown);
                     return Err(RuntimeError::Rejected { message, field: None });
                 }
@@ -262,21 +349,56 @@ impl Place {
         }
     }
 
+    /// Sorts an error as [`explain`](Self::explain) does. Where the copy that it is about is broken, as a machine may leave it
+    /// that lost its power, that goes, so that the next try fetches all of it.
+    pub(crate) fn explain_in(&self, repository: &Opened, err: &git2::Error) -> RuntimeError {
+        if let (Location::Remote(url), Some(copy)) = (&self.location, repository.copy)
+            && stoa_git::is_here(err)
+        {
+            // Who fetched it anew meanwhile keeps that. Whatever cannot be removed is found broken again.
+            let _ = copy.remove(&self.path_of_copy(url));
+        }
+        self.explain(err)
+    }
+
     /// Sorts libgit2's errors by whether trying again may help.
     pub(crate) fn explain(&self, err: &git2::Error) -> RuntimeError {
-        let remote = match &self.location {
-            Location::Remote(url) => url.as_str(),
-            Location::Local(_) => &self.shown,
-        };
-        let Explanation { problem, message } = stoa_git::explain(err, remote, &Credentials::default());
+        if matches!(self.location, Location::Remote(_)) && stoa_git::is_here(err) {
+            let message = format!("the copy of repository {} is broken and fetched anew", self.shown);
+            return RuntimeError::Unavailable { message };
+        }
+        let Explanation { problem, message } = stoa_git::explain(err, self.remote(), &self.connect.credentials());
         let message = format!("repository {message}");
+        let is_of_files = matches!(err.class(), ErrorClass::Os | ErrorClass::Repository | ErrorClass::Filesystem);
         match problem {
+            // No file of a server's is opened here: another run had the copy removed while this one was at work in it.
+            Problem::NotFound if is_of_files && matches!(self.location, Location::Remote(_)) => {
+                let message = format!("the copy of repository {} was removed, and is fetched anew", self.shown);
+                RuntimeError::Unavailable { message }
+            }
             Problem::Unauthorized | Problem::Untrusted | Problem::NotFound => {
                 RuntimeError::Rejected { message, field: Some("spec.gitops.repository".to_owned()) }
             }
             Problem::Unreachable | Problem::Other => RuntimeError::Unavailable { message },
         }
     }
+
+    /// What a server says, who may repeat what was shown to it.
+    fn scrub(&self, said: &str) -> String {
+        stoa_git::scrub(said, self.remote(), &self.connect.credentials())
+    }
+
+    fn remote(&self) -> &str {
+        match &self.location {
+            Location::Remote(url) => url,
+            Location::Local(_) => &self.shown,
+        }
+    }
+}
+
+/// Whether a server says that somebody has the lock of a branch; words such as "blocked" have nothing to do with it.
+fn is_locked(said: &str) -> bool {
+    said.split(|c: char| !c.is_alphanumeric()).any(|word| word.eq_ignore_ascii_case("lock"))
 }
 
 /// Turns "not found" into nothing.
@@ -294,4 +416,21 @@ fn io(err: std::io::Error) -> git2::Error {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lock_is_told_from_a_hook_that_blocks() {
+        for said in
+            ["cannot lock ref 'refs/heads/main'", "failed to lock", "LOCK_FAILURE", "unable to create main.lock"]
+        {
+            assert!(is_locked(said), "{said}");
+        }
+        for said in ["blocked by a policy", "the branch is locked", "pre-receive hook declined", ""] {
+            assert!(!is_locked(said), "{said}");
+        }
+    }
 }

@@ -207,7 +207,7 @@ impl Branching {
                 return Err(RuntimeError::Rejected { message, field: Some("spec.gitops.branch".to_owned()) });
             };
             let (_, on_branch) = head.head()?;
-            match self.decide(&repository, tip, on_branch, head).map_err(|err| base.explain(&err))? {
+            match self.decide(&repository, tip, on_branch, head).map_err(|err| base.explain_in(&repository, &err))? {
                 Decision::Done(branched) => return Ok(branched),
                 Decision::Refused(error) => return Err(error),
                 Decision::Push { commit, text } => match head.advance(&repository, on_branch, commit, &self.grant)? {

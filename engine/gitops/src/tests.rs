@@ -8,9 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use futures_util::future::join_all;
 use git2::{Oid, Repository, RepositoryInitOptions};
 use serde_json::json;
+use stoa_git::cache::Folders;
+use stoa_git::testing::empty_files;
 use stoa_runtime::conformance::{self, Subject, recorded};
 
 use super::*;
+use crate::place::Location;
 
 /// A bare repository, and runs that write to it, in place or through a server.
 #[derive(Debug)]
@@ -97,7 +100,7 @@ impl Bed {
             branch: String::new(),
             directory: "dev".to_owned(),
             proposing: None,
-            cache: self.directory.path().join("cache"),
+            cache: Folders::new(self.directory.path().to_owned()).take("caches", "one"),
             run: RunInfo {
                 uid: uid.to_owned(),
                 name: "web-dev-x".to_owned(),
@@ -146,6 +149,14 @@ impl Bed {
         })
         .unwrap();
         files
+    }
+
+    /// A hook that refuses all pushes.
+    fn refuse_pushes(&self) {
+        let hook = self.directory.path().join("deploy.git/hooks/pre-receive");
+        std::fs::create_dir_all(hook.parent().unwrap()).unwrap();
+        std::fs::write(&hook, "#!/bin/sh\nexit 1\n").unwrap();
+        std::fs::set_permissions(&hook, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     }
 
     /// Somebody else's commit on top of the branch.
@@ -375,13 +386,121 @@ async fn a_commit_that_comes_between_is_built_upon() {
     }
 }
 
+/// Does something whenever a reference of a copy has been fetched, before it is read.
+struct Meanwhile<F>(F);
+
+impl<F> fmt::Debug for Meanwhile<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Meanwhile")
+    }
+}
+
+impl<F: Fn() + Send + Sync + 'static> Connect for Meanwhile<F> {
+    fn callbacks(&self) -> git2::RemoteCallbacks<'_> {
+        let mut callbacks = git2::RemoteCallbacks::new();
+        callbacks.update_tips(move |_, _, _| {
+            (self.0)();
+            true
+        });
+        callbacks
+    }
+
+    fn credentials(&self) -> Credentials {
+        Credentials::default()
+    }
+}
+
+#[tokio::test]
+async fn nobody_reads_the_branch_of_another_who_shares_a_copy_and_a_name() {
+    let bed = Bed::remote();
+    let first = bed.run("u-1");
+    apply(&first, &config_map("a", "1")).await;
+    let main = finish(&first).await.unwrap();
+    bed.push_by_somebody_else("README.md", "by hand\n");
+    let repository = bed.repository();
+    let theirs = repository.refname_to_id("refs/heads/main").unwrap();
+    repository.reference("refs/heads/other", theirs, true, "theirs").unwrap();
+    repository.reference("refs/heads/main", main, true, "as before").unwrap();
+    let copies = Folders::new(bed.directory.path().to_owned()).take("caches", "fresh");
+    let at = |branch: &str, connect: Arc<dyn Connect>| {
+        let config = GitOpsConfig { branch: branch.to_owned(), cache: copies.clone(), ..bed.config("look") };
+        GitOpsRuntime::new(config, connect).unwrap()
+    };
+    let other = at("other", Arc::new(Anonymous));
+    let place = Arc::clone(&other.place);
+    let mine = at("main", Arc::new(Meanwhile(move || assert_eq!(place.head().unwrap().1, Some(theirs)))));
+    let (copy, head) = mine.place.head().unwrap();
+    assert_eq!(head, Some(main));
+
+    // What is left of both is one reference for each branch, which a server is told.
+    let mut left: Vec<Oid> = copy.references().unwrap().map(|it| it.unwrap().target().unwrap()).collect();
+    let mut expected = [main, theirs];
+    left.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(left, expected);
+    apply(&mine, &config_map("b", "1")).await;
+    let written = finish(&mine).await.unwrap();
+    let left: Vec<Oid> = copy.references().unwrap().map(|it| it.unwrap().target().unwrap()).collect();
+    assert!(left.len() == 2 && left.contains(&written), "{left:?}");
+    repository.find_reference("refs/heads/main").unwrap().delete().unwrap();
+    assert_eq!(mine.place.head().unwrap().1, None);
+    assert_eq!(copy.references().unwrap().count(), 1, "the branch is gone");
+}
+
+#[tokio::test]
+async fn a_copy_that_is_broken_is_fetched_anew() {
+    let bed = Bed::remote();
+    let first = bed.run("u-1");
+    apply(&first, &config_map("a", "1")).await;
+    finish(&first).await.unwrap();
+    let desired = config_map("a", "1");
+    let read = async || {
+        let requests = [ReadRequest { desired: Some(&desired), prior: None }];
+        bed.run("u-2").read(&requests).await.map(|mut answers| answers.remove(0).unwrap())
+    };
+    let Location::Remote(url) = &first.place.location else { panic!("it is remote") };
+    let copy = first.place.path_of_copy(url);
+    let breaks: [fn(&Path); 4] = [
+        |copy| empty_files(&copy.join("objects")),
+        |copy| empty_files(&copy.join("refs")),
+        |copy| std::fs::write(copy.join("config"), "[core").unwrap(),
+        |copy| std::fs::remove_file(copy.join("HEAD")).unwrap(),
+    ];
+    for (nth, damage) in breaks.into_iter().enumerate() {
+        assert!(matches!(read().await.unwrap(), Live::Present(_)));
+        damage(&copy);
+        bed.push_by_somebody_else("README.md", &format!("{nth}\n"));
+        if let Err(err) = read().await {
+            assert!(err.is_retryable(), "after break {nth}: {err}");
+        }
+        assert!(matches!(read().await.unwrap(), Live::Present(_)), "after break {nth}");
+    }
+    // Whoever is at work in a copy that another run has removed comes again.
+    let gone = git2::Error::new(git2::ErrorCode::GenericError, git2::ErrorClass::Os, "No such file or directory");
+    assert!(first.place.explain(&gone).is_retryable());
+
+    // And leaves the one alone that was fetched meanwhile.
+    let broken = git2::Error::new(git2::ErrorCode::GenericError, git2::ErrorClass::Odb, "object not found");
+    let (old, _) = first.place.head().unwrap();
+    stoa_git::cache::remove(&copy).unwrap();
+    let (new, _) = first.place.head().unwrap();
+    assert!(first.place.explain_in(&old, &broken).is_retryable() && copy.exists());
+    assert!(first.place.explain_in(&new, &broken).is_retryable() && !copy.exists());
+}
+
+#[tokio::test]
+async fn a_kind_that_nobody_knows_is_refused_where_no_cluster_is_asked() {
+    let runtime = Bed::local().run("u-1");
+    let mut desired = config_map("a", "1");
+    desired.attributes.insert("kind".to_owned(), json!("ConfigMapSet"));
+    let refused = runtime.preview(&ApplyRequest::new(&desired, None), None).await.unwrap_err();
+    assert!(matches!(&refused, RuntimeError::UnknownKind(message) if message == "v1 has no kind \"ConfigMapSet\""));
+}
+
 #[tokio::test]
 async fn a_server_that_refuses_the_push_is_not_asked_again() {
     let bed = Bed::remote();
-    let hook = bed.directory.path().join("deploy.git/hooks/pre-receive");
-    std::fs::create_dir_all(hook.parent().unwrap()).unwrap();
-    std::fs::write(&hook, "#!/bin/sh\nexit 1\n").unwrap();
-    std::fs::set_permissions(&hook, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    bed.refuse_pushes();
     let runtime = bed.run("u-1");
     apply(&runtime, &config_map("a", "1")).await;
     let (retryable, message) = told(runtime.finish(&Grant::unlimited()).await);
@@ -422,8 +541,27 @@ async fn a_file_where_a_folder_should_be_is_told() {
     let err = second.finish(&Grant::unlimited()).await.unwrap_err();
     assert_eq!(
         err.to_string(),
-        "dev/other/configmap-b.yaml cannot be written: a file stands where its folder should be"
+        "dev/other/configmap-b.yaml cannot be written: a file stands where a folder should be, or a folder where a file should"
     );
+}
+
+#[tokio::test]
+async fn a_folder_where_a_file_should_be_is_told_and_stays() {
+    let bed = Bed::local();
+    let first = bed.run("u-1");
+    apply(&first, &config_map("a", "1")).await;
+    finish(&first).await;
+    let prior = apply(&bed.run("u-0"), &config_map("b", "1")).await;
+    let theirs = "dev/shop/configmap-b.yaml/theirs.yaml";
+    bed.push_by_somebody_else(theirs, "a: 1\n");
+    let second = bed.run("u-2");
+    apply(&second, &config_map("b", "2")).await;
+    let (retryable, message) = told(second.finish(&Grant::unlimited()).await);
+    assert!(!retryable && message.starts_with("dev/shop/configmap-b.yaml cannot be written"), "{message}");
+    let third = bed.run("u-3");
+    third.delete(&prior).await.unwrap();
+    assert_eq!(finish(&third).await, None, "there is no such file");
+    assert_eq!(bed.files(), ["dev/shop/configmap-a.yaml", theirs]);
 }
 
 fn told(result: Result<impl fmt::Debug, RuntimeError>) -> (bool, String) {
@@ -452,6 +590,46 @@ async fn a_repository_that_is_not_there_is_told() {
         "{message}"
     );
     assert!(!message.contains("hunter2"), "{message}");
+}
+
+/// Shows a token, as far as messages go.
+#[derive(Debug)]
+struct Token(&'static str);
+
+impl Connect for Token {
+    fn callbacks(&self) -> git2::RemoteCallbacks<'_> {
+        git2::RemoteCallbacks::new()
+    }
+
+    fn credentials(&self) -> Credentials {
+        [("token".to_owned(), self.0.as_bytes().to_vec())].into_iter().collect()
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_repeats_a_credential_is_quoted_without_it() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let repository = format!("git://{}/deploy.git", listener.local_addr().unwrap());
+    let answer = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let said = "ERR nobody is called s3cr3t";
+        std::io::Write::write_all(&mut stream, format!("{:04x}{said}", said.len() + 4).as_bytes()).unwrap();
+        // Until it is read, lest it be reset.
+        let _ = std::io::copy(&mut stream, &mut std::io::sink());
+    });
+    let bed = Bed::local();
+    let config = GitOpsConfig { repository, ..bed.config("u") };
+    let (_, message) = told(GitOpsRuntime::new(config, Arc::new(Token("s3cr3t"))).unwrap().read(&[]).await);
+    answer.join().unwrap();
+    assert!(message.ends_with("remote error: nobody is called (sensitive)"), "{message}");
+
+    // So is a hook that refuses a push.
+    let bed = Bed::remote();
+    bed.refuse_pushes();
+    let runtime = GitOpsRuntime::new(bed.config("u-1"), Arc::new(Token("declined"))).unwrap();
+    apply(&runtime, &config_map("a", "1")).await;
+    let (_, message) = told(runtime.finish(&Grant::unlimited()).await);
+    assert!(message.ends_with("pre-receive hook (sensitive)"), "{message}");
 }
 
 #[tokio::test]

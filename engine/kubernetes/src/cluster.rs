@@ -109,6 +109,16 @@ struct ServedResource {
 }
 
 #[derive(Deserialize)]
+struct GroupVersions {
+    versions: Vec<ServedVersion>,
+}
+
+#[derive(Deserialize)]
+struct ServedVersion {
+    version: String,
+}
+
+#[derive(Deserialize)]
 struct Page<'a> {
     #[serde(default)]
     metadata: PageMeta,
@@ -161,8 +171,12 @@ impl Cluster {
 
     /// The path of an object.
     pub(crate) fn path(&self, target: &Target, api: &Api) -> String {
-        let collection = collection_path(&target.gvk, api, target.namespace_in(api, self.default_namespace()));
-        format!("{collection}/{}", target.name)
+        format!("{}/{}", self.collection(target, api), target.name)
+    }
+
+    /// The path of the collection that it is in.
+    pub(crate) fn collection(&self, target: &Target, api: &Api) -> String {
+        collection_path(&target.gvk, api, target.namespace_in(api, self.default_namespace()))
     }
 
     /// How this cluster serves a kind. Asks once per group and version, or not at all where an earlier run did.
@@ -204,6 +218,21 @@ impl Cluster {
     /// better now.
     pub(crate) fn forget_older(&self, gvk: &Gvk) -> bool {
         self.connection.discovery.forget_older(&gvk.base_path(), self.began)
+    }
+
+    /// The versions of a group that are served, as of now. Kubernetes' own group without a name has but one.
+    pub(crate) async fn versions(&self, group: &str) -> Result<Vec<String>, CallError> {
+        if group.is_empty() {
+            return Ok(vec!["v1".to_owned()]);
+        }
+        match self.call(Method::GET, &format!("/apis/{group}"), None).await {
+            Ok(body) => {
+                let group: GroupVersions = decode(&body)?;
+                Ok(group.versions.into_iter().map(|served| served.version).collect())
+            }
+            Err(CallError::Status(failure)) if failure.code == 404 => Ok(Vec::new()),
+            Err(err) => Err(err),
+        }
     }
 
     async fn fetch_served(&self, path: &str) -> Result<Served, CallError> {
@@ -294,6 +323,18 @@ impl Cluster {
         let body = serde_json::to_vec(object).expect("a JSON map can be written");
         // A PATCH of this type can be repeated: the second finds what the first made.
         decode(&self.call(Method::PATCH, &query, Some(("application/apply-patch+yaml", body))).await?)
+    }
+
+    /// Asks whether an object would be made if none of its name were there. A server looks for that last, once it has nothing
+    /// else against the object (k8s.io/apiserver/pkg/registry/generic/registry/store.go).
+    pub(crate) async fn check_creation(&self, collection: &str, object: &Map<String, Value>) -> Result<(), CallError> {
+        let query = format!("{collection}?fieldManager={FIELD_MANAGER}&fieldValidation=Strict&dryRun=All");
+        let body = serde_json::to_vec(object).expect("a JSON map can be written");
+        match self.call(Method::POST, &query, Some(("application/json", body))).await {
+            Ok(_) => Ok(()),
+            Err(CallError::Status(failure)) if failure.is_there_already() => Ok(()),
+            Err(err) => Err(err),
+        }
     }
 
     /// Asks for the deletion of an object as it was `seen`; `Ok` also when it is not there any more.

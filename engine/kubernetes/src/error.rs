@@ -58,8 +58,7 @@ impl Failure {
 
     /// The namespace is being deleted, and nothing new can be in it (k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle).
     pub(crate) fn is_terminating_namespace(&self) -> bool {
-        let causes = self.status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
-        self.code == 403 && causes.iter().any(|cause| cause.reason == "NamespaceTerminating")
+        self.code == 403 && self.causes().iter().any(|cause| cause.reason == "NamespaceTerminating")
     }
 
     /// The server does not serve the path at all.
@@ -92,19 +91,50 @@ impl Failure {
     }
 
     fn conflicts(&self) -> impl Iterator<Item = &StatusCause> {
-        let causes = self.status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
-        causes.iter().filter(|cause| cause.reason == "FieldManagerConflict")
+        self.causes().iter().filter(|cause| cause.reason == "FieldManagerConflict")
     }
 
-    /// All that is wrong is that fields cannot be changed in an object that is there, in the words of the API server's
-    /// validation and of built-in kinds (k8s.io/apimachinery/pkg/api/validation, k8s.io/kubernetes/pkg/apis). What is
-    /// wrong by itself would be refused of a new object, too.
+    fn causes(&self) -> &[StatusCause] {
+        self.status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default()
+    }
+
+    /// All that is wrong may be that fields change: that is said by validation, and not by policies, which name no field.
+    pub(crate) fn may_be_immutable(&self) -> bool {
+        let is_of_field = |cause: &StatusCause| {
+            matches!(cause.reason.as_str(), "FieldValueInvalid" | "FieldValueForbidden") && !cause.field.is_empty()
+        };
+        let is_of_fields = self.code == 422 && !self.causes().is_empty() && self.causes().iter().all(is_of_field);
+        is_of_fields || self.is_immutable()
+    }
+
+    /// All that is wrong is that fields change in an object that is there, by the words of the API server's validation, those of
+    /// built-in kinds among them (k8s.io/apimachinery/pkg/api, k8s.io/kubernetes/pkg/apis).
     pub(crate) fn is_immutable(&self) -> bool {
-        const SAID: [&str; 3] =
-            ["immutable", "may not change once set", "updates to statefulset spec for fields other than"];
-        let causes = self.status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
+        const SAID: [&str; 10] = [
+            "immutable",
+            "may not change",
+            "may not be changed",
+            "cannot change roleRef",
+            "updates to statefulset spec for fields other than",
+            "updates to driverName are forbidden",
+            "updates to parameters are forbidden",
+            "once set",
+            "once created",
+            "can not be less than previous value",
+        ];
         let is_immutable = |cause: &StatusCause| SAID.iter().any(|said| cause.message.contains(said));
-        self.code == 422 && !causes.is_empty() && causes.iter().all(is_immutable)
+        self.code == 422 && !self.causes().is_empty() && self.causes().iter().all(is_immutable)
+    }
+
+    /// An object of that name is there already.
+    pub(crate) fn is_there_already(&self) -> bool {
+        self.code == 409 && self.status.reason == "AlreadyExists"
+    }
+
+    /// Somebody has what there is once only already, such as a port of a Service or the rest of a quota.
+    pub(crate) fn is_taken(&self) -> bool {
+        const SAID: [&str; 3] = ["is already allocated", "is already marked as default", "exceeded quota"];
+        SAID.iter().any(|said| self.status.message.contains(said))
     }
 
     /// Admission cannot say what it would do.
@@ -113,9 +143,7 @@ impl Failure {
     }
 
     fn first_field(&self) -> Option<String> {
-        let details = self.status.details.as_ref();
-        let causes = details.map(|d| d.causes.as_slice()).unwrap_or_default();
-        let field = causes.iter().map(|c| c.field.as_str()).find(|field| !field.is_empty() && *field != "<nil>");
+        let field = self.causes().iter().map(|c| c.field.as_str()).find(|field| !field.is_empty() && *field != "<nil>");
         field.map(|f| f.trim_start_matches('.').to_owned()).or_else(|| field_in_message(&self.status.message))
     }
 
@@ -257,7 +285,7 @@ fn chain(err: &dyn std::error::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -362,6 +390,12 @@ mod tests {
             "Invalid value: []: may not change once set",
             "Forbidden: updates to statefulset spec for fields other than 'replicas', 'ordinals' are forbidden",
             "Forbidden: spec is immutable after creation except resources.requests",
+            "Invalid value: {}: cannot change roleRef",
+            "Forbidden: pod updates may not change fields other than `spec.containers[*].image`",
+            "Forbidden: may not be changed in an update.",
+            "Forbidden: updates to parameters are forbidden.",
+            "Invalid value: null: field cannot be modified once set",
+            "Forbidden: field can not be less than previous value",
         ];
         for message in fixed {
             assert!(refused(422, &[message]).is_immutable(), "{message}");
@@ -371,6 +405,21 @@ mod tests {
             assert!(!refused(422, messages).is_immutable(), "{messages:?}");
         }
         assert!(!refused(409, &fixed).is_immutable());
+    }
+
+    #[test]
+    fn only_what_validation_says_of_fields_may_be_about_a_change() {
+        let cause = |reason: &str, field: &str| json!({"reason": reason, "message": "no", "field": field});
+        let refused = |code: u16, causes: &[Value]| {
+            let status = json!({"kind": "Status", "message": "it is invalid", "details": {"causes": causes}});
+            Failure::new(code, None, status.to_string().as_bytes()).may_be_immutable()
+        };
+        let (invalid, forbidden) = (cause("FieldValueInvalid", "spec.a"), cause("FieldValueForbidden", "spec"));
+        assert!(refused(422, &[invalid.clone(), forbidden]));
+        for other in [cause("FieldValueRequired", "spec.a"), cause("FieldValueInvalid", ""), cause("", "")] {
+            assert!(!refused(422, &[invalid.clone(), other]));
+        }
+        assert!(!refused(422, &[]) && !refused(403, &[invalid]));
     }
 
     #[test]

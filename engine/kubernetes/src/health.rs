@@ -10,6 +10,7 @@ use stoa_runtime::{Health, HealthReport, RuntimeError};
 use crate::KubernetesRuntime;
 use crate::cluster::{Cluster, Discovered};
 use crate::error::CallError;
+use crate::kinds;
 use crate::kstatus;
 use crate::policy::HealthPolicy;
 use crate::target::Target;
@@ -25,14 +26,14 @@ pub(crate) async fn wait_healthy(
     let applied = runtime.take_remembered(&desired.id);
     let own = HealthPolicy::of(desired).map_err(refused)?;
     let policy = own.as_ref().or_else(|| runtime.policies.of(&target.gvk));
-    if policy.is_none() && kstatus::is_current_at_once(&target.gvk) {
+    if policy.is_none() && is_current_at_once(&target, applied.as_ref()) {
         report(Health::Current, "it is there");
         return Ok(Health::Current);
     }
     let sensitive = Sensitive::of(&desired.attributes, &BTreeSet::new());
     let explain = |err: CallError| err.into_runtime(&cluster.name, &sensitive);
     let Discovered::Served(api) = cluster.discover(&target.gvk).await.map_err(explain)? else {
-        return Err(crate::read::unknown_kind(&target, &cluster.name));
+        return Err(kinds::unknown(&target, &cluster.name));
     };
     let first = match applied {
         Some(object) => Some(object),
@@ -40,7 +41,7 @@ pub(crate) async fn wait_healthy(
     };
     if let Some(object) = &first
         && policy.is_none()
-        && let Some(message) = waits_for_consumer(cluster, &target, object).await
+        && let Some(message) = waits_for_consumer(cluster, &target, object).await.map_err(explain)?
     {
         report(Health::Current, &message);
         return Ok(Health::Current);
@@ -72,16 +73,105 @@ fn refused(problems: Vec<Problem>) -> RuntimeError {
     RuntimeError::Invalid { message, field: Some(field) }
 }
 
+/// Whether there is nothing to look at, as far as what was just applied says: an object that is being deleted still takes
+/// what is applied, and is gone a moment later.
+fn is_current_at_once(target: &Target, applied: Option<&Map<String, Value>>) -> bool {
+    kstatus::is_current_at_once(&target.gvk) && applied.is_none_or(|object| kstatus::unobserved(object).is_none())
+}
+
 /// A claim of a class that binds on first use stays pending until something uses it. Waiting for
 /// it before its users start would be waiting for ever.
-async fn waits_for_consumer(cluster: &Arc<Cluster>, target: &Target, claim: &Map<String, Value>) -> Option<String> {
-    if !target.gvk.is("", "PersistentVolumeClaim") {
+async fn waits_for_consumer(
+    cluster: &Arc<Cluster>,
+    target: &Target,
+    claim: &Map<String, Value>,
+) -> Result<Option<String>, CallError> {
+    let Some(class) = pending_class(target, claim) else { return Ok(None) };
+    let path = format!("/apis/storage.k8s.io/v1/storageclasses/{class}");
+    let object = match cluster.get(&path).await {
+        // Whoever may not read the class waits for the claim to be bound.
+        Err(err) if err.is_refusal() => None,
+        found => found?,
+    };
+    let mode = object.as_ref().and_then(|object| object.get("volumeBindingMode")?.as_str());
+    Ok((mode == Some("WaitForFirstConsumer")).then(|| format!("storage class {class} binds it on first use")))
+}
+
+/// The class of a claim that may still be bound.
+fn pending_class<'c>(target: &Target, claim: &'c Map<String, Value>) -> Option<&'c str> {
+    let phase = claim.get("status").and_then(|status| status.get("phase")?.as_str());
+    if !target.gvk.is("", "PersistentVolumeClaim")
+        || phase.is_some_and(|phase| phase != "Pending")
+        || kstatus::unobserved(claim).is_some()
+    {
         return None;
     }
-    let class = claim.get("spec")?.get("storageClassName")?.as_str().filter(|class| !class.is_empty())?;
-    let path = format!("/apis/storage.k8s.io/v1/storageclasses/{class}");
-    // Whoever may not read the class waits for the claim to be bound.
-    let object = cluster.get(&path).await.ok()??;
-    let mode = object.get("volumeBindingMode")?.as_str()?;
-    (mode == "WaitForFirstConsumer").then(|| format!("storage class {class} binds it on first use"))
+    claim.get("spec")?.get("storageClassName")?.as_str().filter(|class| !class.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use http::{Request, Response};
+    use http_body_util::Full;
+    use hyper::body::Bytes;
+    use kube::Client;
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+    use crate::connections::Connection;
+    use crate::testing::widget;
+
+    fn target(object: &Value) -> Target {
+        let attributes = object.as_object().unwrap().clone();
+        Target::of_desired(&Resource { attributes, ..widget("shop", "a") }).unwrap()
+    }
+
+    fn claim(status: Value) -> Map<String, Value> {
+        let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"},
+            "spec": {"storageClassName": "local"}, "status": status});
+        claim.as_object().unwrap().clone()
+    }
+
+    /// A cluster that answers everything so.
+    fn cluster(code: u16, document: &Value) -> Arc<Cluster> {
+        let document = Bytes::from(document.to_string());
+        let service = tower::service_fn(move |_: Request<Body>| {
+            let response = Response::builder().status(code).body(Full::new(document.clone())).unwrap();
+            async move { Ok::<_, Infallible>(response) }
+        });
+        let connection = Connection::new("https://example.com".to_owned(), Client::new(service, "default"));
+        Arc::new(Cluster::new("main".to_owned(), connection))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn claim_that_is_bound_on_first_use_is_not_waited_for_while_it_is_pending() {
+        let pending = claim(json!({"phase": "Pending"}));
+        let target = target(&Value::Object(pending.clone()));
+        let class = |mode: &str| cluster(200, &json!({"volumeBindingMode": mode}));
+        let message = waits_for_consumer(&class("WaitForFirstConsumer"), &target, &pending).await.unwrap();
+        assert_eq!(message.as_deref(), Some("storage class local binds it on first use"));
+        let immediate = waits_for_consumer(&class("Immediate"), &target, &pending).await.unwrap();
+        assert_eq!(immediate, None);
+        // Who may not read the class has to wait, and whom nobody answers knows nothing yet.
+        assert_eq!(waits_for_consumer(&cluster(403, &json!({})), &target, &pending).await.unwrap(), None);
+        waits_for_consumer(&cluster(503, &json!({})), &target, &pending).await.unwrap_err();
+
+        assert_eq!(pending_class(&target, &claim(json!({}))), Some("local"), "nobody has seen it yet");
+        assert_eq!(pending_class(&target, &claim(json!({"phase": "Lost"}))), None);
+        let mut going = pending;
+        going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        assert_eq!(pending_class(&target, &going), None);
+    }
+
+    #[test]
+    fn object_that_is_being_deleted_is_not_current_though_its_kind_has_nothing_to_become() {
+        let mut object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
+        let target = target(&object);
+        assert!(is_current_at_once(&target, None) && is_current_at_once(&target, object.as_object()));
+        object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        assert!(!is_current_at_once(&target, object.as_object()));
+    }
 }

@@ -16,8 +16,9 @@ use stoa_engine::{Resource, ResourceId, Schemas, Sensitive};
 use stoa_runtime::{Found, Live, LostCall, ReadRequest, RuntimeError};
 
 use crate::KubernetesRuntime;
-use crate::cluster::{Cluster, Discovered};
+use crate::cluster::Cluster;
 use crate::error::{CallError, Failure};
+use crate::kinds::{self, Known};
 use crate::target::{Api, Gvk, Target, collection_path};
 use crate::write::{applied, uid};
 
@@ -44,7 +45,7 @@ pub(crate) struct Placed<'a> {
     pub(crate) position: usize,
     pub(crate) cluster: usize,
     pub(crate) default_namespace: &'a str,
-    pub(crate) target: &'a Target,
+    pub(crate) target: Target,
     pub(crate) api: Api,
 }
 
@@ -53,10 +54,10 @@ pub(crate) fn group<'a>(placed: impl IntoIterator<Item = Placed<'a>>) -> Vec<Gro
     let mut groups: BTreeMap<(usize, Gvk, Option<String>), Group> = BTreeMap::new();
     for Placed { position, cluster, default_namespace, target, api } in placed {
         let namespace = target.namespace_in(&api, default_namespace).map(str::to_owned);
-        let key = (cluster, target.gvk.clone(), namespace.clone());
-        let gvk = target.gvk.clone();
+        let Target { gvk, name, .. } = target;
+        let key = (cluster, gvk.clone(), namespace.clone());
         let group = groups.entry(key).or_insert_with(|| Group { cluster, gvk, api, namespace, wanted: Vec::new() });
-        group.wanted.push((position, target.name.clone()));
+        group.wanted.push((position, name));
     }
     groups.into_values().collect()
 }
@@ -127,14 +128,23 @@ async fn ask_known(
         }
     }
 
-    let kinds: HashSet<(usize, Gvk)> =
-        targets.iter().map(|(_, cluster, target)| (*cluster, target.gvk.clone())).collect();
-    let served: HashMap<(usize, Gvk), Option<Discovered>> = stream::iter(kinds)
-        .map(async |(index, gvk)| {
+    // Whether something is wanted of the kind, or only recorded.
+    let kind = |position: usize, cluster: usize, target: &Target| {
+        (cluster, target.gvk.clone(), requests[position].desired.is_some())
+    };
+    let kinds: HashSet<(usize, Gvk, bool)> =
+        targets.iter().map(|(position, cluster, target)| kind(*position, *cluster, target)).collect();
+    let known: HashMap<(usize, Gvk, bool), Option<Known>> = stream::iter(kinds)
+        .map(async |(index, gvk, is_wanted)| {
             let cluster = runtime.cluster(index);
-            match cluster.discover(&gvk).await {
-                Ok(found) => Ok(((index, gvk), Some(found))),
-                Err(_) if cluster.away().is_some() => Ok(((index, gvk), None)),
+            let found = if is_wanted {
+                kinds::look(cluster, &gvk).await
+            } else {
+                kinds::look_in_any_version(cluster, &gvk).await
+            };
+            match found {
+                Ok(found) => Ok(((index, gvk, is_wanted), Some(found))),
+                Err(_) if cluster.away().is_some() => Ok(((index, gvk, is_wanted), None)),
                 Err(err) => Err(err.into_runtime(&cluster.name, &Sensitive::default())),
             }
         })
@@ -142,23 +152,26 @@ async fn ask_known(
         .try_collect()
         .await?;
 
-    let defined = defined_kinds(requests);
     let mut placed = Vec::new();
-    for (position, index, target) in &targets {
-        let cluster = runtime.cluster(*index);
-        match &served[&(*index, target.gvk.clone())] {
-            Some(Discovered::Served(api)) => placed.push(Placed {
-                position: *position,
-                cluster: *index,
+    for (position, index, target) in targets {
+        let cluster = runtime.cluster(index);
+        match &known[&kind(position, index, &target)] {
+            Some(Known::Served(gvk, api)) => placed.push(Placed {
+                position,
+                cluster: index,
                 default_namespace: cluster.default_namespace(),
-                target,
+                target: Target { gvk: gvk.clone(), ..target },
                 api: api.clone(),
             }),
-            Some(missing) => {
-                let wanted = requests[*position].desired.is_some();
-                answers[*position] = Some(not_served(target, missing, wanted, &defined, &cluster.name));
+            // What has its kind in no version cannot exist.
+            Some(Known::Coming | Known::Unknown) if requests[position].desired.is_none() => {
+                answers[position] = Some(Ok(Live::Absent));
             }
-            None => answers[*position] = Some(Err(unavailable(cluster))),
+            Some(Known::Coming) => {
+                answers[position] = Some(Ok(Live::Unverified(kinds::not_yet(&target, &cluster.name))));
+            }
+            Some(Known::Unknown) => answers[position] = Some(Err(kinds::unknown(&target, &cluster.name))),
+            None => answers[position] = Some(Err(unavailable(cluster))),
         }
     }
 
@@ -227,9 +240,9 @@ async fn look_for_one(runtime: &KubernetesRuntime, call: &LostCall<'_>) -> Resul
     let (index, target) = runtime.prior_target(call.resource)?;
     let cluster = runtime.cluster(index);
     let explain = |err: CallError| err.into_runtime(&cluster.name, &Sensitive::default());
-    let Discovered::Served(api) = cluster.discover(&target.gvk).await.map_err(explain)? else {
-        return Ok(Found::Absent);
-    };
+    let known = kinds::look_in_any_version(cluster, &target.gvk).await.map_err(explain)?;
+    let Known::Served(gvk, api) = known else { return Ok(Found::Absent) };
+    let target = Target { gvk, ..target };
     let object = match cluster.get(&cluster.path(&target, &api)).await {
         Err(CallError::Status(failure)) if failure.is_missing_kind() && cluster.forget_older(&target.gvk) => {
             return Box::pin(look_for_one(runtime, call)).await;
@@ -241,56 +254,6 @@ async fn look_for_one(runtime: &KubernetesRuntime, call: &LostCall<'_>) -> Resul
     let is_recorded = call.resource.uid().is_some_and(|recorded| uid(&object) == Some(recorded));
     let is_ours = runtime.owner.has(&object) || (is_recorded && runtime.owner.other(&object).is_none());
     Ok(if is_ours { Found::Ours(applied(cluster, target, &api, object)) } else { Found::Foreign })
-}
-
-/// The kinds that CustomResourceDefinitions among the wanted resources define.
-fn defined_kinds(requests: &[ReadRequest<'_>]) -> HashSet<(String, String)> {
-    requests
-        .iter()
-        .filter_map(|request| request.desired)
-        .filter(|r| r.attributes.get("kind").and_then(Value::as_str) == Some("CustomResourceDefinition"))
-        .filter_map(|r| {
-            let spec = r.attributes.get("spec")?;
-            Some((spec.get("group")?.as_str()?.to_owned(), spec.pointer("/names/kind")?.as_str()?.to_owned()))
-        })
-        .collect()
-}
-
-/// What is said of an object whose kind the cluster does not serve.
-fn not_served(
-    target: &Target,
-    missing: &Discovered,
-    wanted: bool,
-    defined: &HashSet<(String, String)>,
-    cluster: &str,
-) -> Read {
-    if !wanted {
-        // What has no kind cannot exist.
-        return Ok(Live::Absent);
-    }
-    let Gvk { group, kind, .. } = &target.gvk;
-    let api_version = target.gvk.api_version();
-    if defined.contains(&(group.clone(), kind.clone())) {
-        return Ok(Live::Unverified(format!("its CustomResourceDefinition is not in cluster {cluster} yet")));
-    }
-    match missing {
-        // Only a group of custom resources can come later, and their names have a dot.
-        Discovered::NoVersion if group.contains('.') => {
-            Ok(Live::Unverified(format!("cluster {cluster} does not serve {api_version} yet")))
-        }
-        _ => Err(unknown_kind(target, cluster)),
-    }
-}
-
-pub(crate) fn unknown_kind(target: &Target, cluster: &str) -> RuntimeError {
-    RuntimeError::Invalid {
-        message: format!(
-            "cluster {cluster} has no kind {:?} in apiVersion {:?}",
-            target.gvk.kind,
-            target.gvk.api_version()
-        ),
-        field: Some("attributes.kind".to_owned()),
-    }
 }
 
 /// Reads the objects of one collection. An error that concerns only this collection is the answer
@@ -379,7 +342,7 @@ mod tests {
             target("ConfigMap", None, "z"),
             target("Node", Some("ignored"), "n"),
         ];
-        let placed = targets.iter().enumerate().map(|(position, target)| {
+        let placed = targets.into_iter().enumerate().map(|(position, target)| {
             let namespaced = target.gvk.kind == "ConfigMap";
             let api = Api { plural: format!("{}s", target.gvk.kind.to_lowercase()), namespaced };
             Placed { position, cluster: 0, default_namespace: "a", target, api }
@@ -396,21 +359,5 @@ mod tests {
                 ("Node".to_owned(), None, vec![4]),
             ]
         );
-    }
-
-    #[test]
-    fn a_kind_that_may_come_later_is_unverified_and_a_typo_is_an_error() {
-        let check = |group: &str, missing: &Discovered, wanted, defined: &[(&str, &str)]| {
-            let mut target = target("Widget", None, "w");
-            group.clone_into(&mut target.gvk.group);
-            let defined = defined.iter().map(|(g, k)| ((*g).to_owned(), (*k).to_owned())).collect();
-            not_served(&target, missing, wanted, &defined, "main")
-        };
-        assert_eq!(check("example.com", &Discovered::NoKind, false, &[]).unwrap(), Live::Absent);
-        assert!(matches!(check("example.com", &Discovered::NoVersion, true, &[]), Ok(Live::Unverified(_))));
-        let defined = [("example.com", "Widget")];
-        assert!(matches!(check("example.com", &Discovered::NoKind, true, &defined), Ok(Live::Unverified(_))));
-        assert!(matches!(check("example.com", &Discovered::NoKind, true, &[]), Err(RuntimeError::Invalid { .. })));
-        assert!(matches!(check("app", &Discovered::NoVersion, true, &[]), Err(RuntimeError::Invalid { .. })));
     }
 }

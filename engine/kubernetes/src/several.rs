@@ -18,11 +18,13 @@ use tokio_util::sync::CancellationToken;
 use crate::KindHealth;
 use crate::testing::{Server, runtime_of, widget};
 
+mod appearing;
 mod away;
 mod given_up;
 mod going;
 mod lost;
 mod names;
+mod versions;
 
 /// Keeps what it is told, as the API server does.
 #[derive(Debug, Default)]

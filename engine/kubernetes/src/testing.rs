@@ -20,7 +20,7 @@ use crate::KubernetesRuntime;
 use crate::cluster::Cluster;
 use crate::connections::Connection;
 
-/// `Widget` in `example.com/v1`, namespaced.
+/// `Widget` in `example.com/v1`, namespaced, and in another version when it is told to.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Server(Arc<Mutex<Kept>>);
 
@@ -37,6 +37,10 @@ struct Kept {
     asked: Vec<String>,
     is_away: bool,
     away_as: Option<String>,
+    /// The version that it is served in, if not `v1`. Objects are the same in all.
+    served: Option<String>,
+    /// It is served in no version.
+    is_retired: bool,
     /// Verbs and paths, or parts of them, that are answered with this code.
     refused: Vec<(String, u16)>,
 }
@@ -107,6 +111,13 @@ impl Server {
         self.kept().put(namespace, name, object);
     }
 
+    /// Makes an object with these in its metadata.
+    pub(crate) fn make(&self, namespace: &str, name: &str, metadata: Value) {
+        let mut object = Value::Object(widget(namespace, name).attributes);
+        object["metadata"].as_object_mut().unwrap().extend(metadata.as_object().unwrap().clone());
+        self.kept().put(namespace, name, object);
+    }
+
     /// Sets the condition Ready of an object.
     pub(crate) fn set_ready(&self, namespace: &str, name: &str, ready: &str) {
         self.set(namespace, name, json!({"conditions": [{"type": "Ready", "status": ready, "message": ready}]}));
@@ -162,6 +173,16 @@ impl Server {
         let mut kept = self.kept();
         kept.forgotten = kept.version;
         kept.watches.clear();
+    }
+
+    /// Serves the kind in this version and no other, from now on.
+    pub(crate) fn serve_in(&self, version: &str) {
+        self.kept().served = Some(version.to_owned());
+    }
+
+    /// Serves the kind in no version any more.
+    pub(crate) fn serve_nothing(&self) {
+        self.kept().is_retired = true;
     }
 
     /// Answers what has this in its verb, a space, its path and query with a code, from now on.
@@ -275,10 +296,20 @@ impl Kept {
         if path == "/readyz" {
             return document(200, &json!({}));
         }
-        if path == "/apis/example.com/v1" {
+        if self.is_retired {
+            return failure(404, json!({}));
+        }
+        let version = self.served.as_deref().unwrap_or("v1");
+        if path == "/apis/example.com" {
+            return document(200, &json!({"versions": [{"version": version}]}));
+        }
+        let Some(rest) = path.strip_prefix(&format!("/apis/example.com/{version}")) else {
+            return failure(404, json!({}));
+        };
+        if rest.is_empty() {
             return document(200, &json!({"resources": [{"name": "widgets", "kind": "Widget", "namespaced": true}]}));
         }
-        let Some(rest) = path.strip_prefix("/apis/example.com/v1/namespaces/") else { return failure(404, json!({})) };
+        let Some(rest) = rest.strip_prefix("/namespaces/") else { return failure(404, json!({})) };
         let mut parts = rest.split('/');
         let (namespace, name) = (parts.next().unwrap(), parts.nth(1));
         let query = request.uri().query().unwrap_or_default();

@@ -17,17 +17,20 @@ use stoa_runtime::{Applied, ApplyRequest, Deleted, KubernetesObject, Preview, Ru
 use crate::KubernetesRuntime;
 use crate::cluster::{ApplyOptions, Cluster, Discovered, FIELD_MANAGER};
 use crate::error::{CallError, Failure};
-use crate::read::{unknown_kind, unreachable};
+use crate::kinds::{Known, forget_defined, look_in_any_version, not_yet, served};
+use crate::read::unreachable;
+use crate::replace;
 use crate::target::{Api, Gvk, Target};
 use crate::watch::Followed;
 
-/// How long a kind may take from its definition being there to being served.
-const SERVED_WITHIN: Duration = Duration::from_secs(30);
-const SERVED_POLL: Duration = Duration::from_millis(200);
 /// A uid that no object has.
 const NOBODY: &str = "00000000-0000-0000-0000-000000000000";
 /// How often an object is looked at again within one call because others keep writing it.
 const LOOKS: u32 = 5;
+/// How often it is looked again how a kind is served that turned out to be served otherwise.
+const TURNS: u32 = 3;
+/// The pause before a cluster is asked once more that says to serve a kind in a version in which it does not any more.
+const OUTDATED: Duration = Duration::from_secs(1);
 
 /// Applies an object, and fields of other managers with it where they are to be taken; tells which were.
 async fn apply_taking(
@@ -73,9 +76,7 @@ pub(crate) async fn preview(runtime: &KubernetesRuntime, request: &ApplyRequest<
     let api = match cluster.discover(&target.gvk).await.map_err(|err| err.into_runtime(&cluster.name, &sensitive))? {
         Discovered::Served(api) => api,
         Discovered::NoKind | Discovered::NoVersion => {
-            let reason =
-                format!("cluster {} does not serve {} {} yet", cluster.name, target.gvk.api_version(), target.gvk.kind);
-            return Ok(Preview::Unverified(reason));
+            return Ok(Preview::Unverified(not_yet(&target, &cluster.name)));
         }
     };
     let namespace = target.namespace_in(&api, cluster.default_namespace()).unwrap_or_default();
@@ -99,22 +100,12 @@ pub(crate) async fn preview(runtime: &KubernetesRuntime, request: &ApplyRequest<
     match apply_taking(cluster, &path, &wanted, request, true).await {
         Ok((object, conflicts)) if conflicts.is_empty() => Ok(Preview::Changed(without_bookkeeping(object))),
         Ok((object, conflicts)) => Ok(Preview::Contested(without_bookkeeping(object), conflicts)),
-        Err(CallError::Status(failure)) if failure.is_immutable() && request.prior.is_some() => {
-            if request.desired.is_set(RECREATE) {
-                return Ok(Preview::Replaced(None));
-            }
-            match CallError::Status(failure).into_runtime(&cluster.name, &sensitive) {
-                RuntimeError::Rejected { message, field } => {
-                    let advice = format!("set {RECREATE}: \"true\" in the resource's extensions or annotations");
-                    Err(RuntimeError::Rejected {
-                        message: format!(
-                            "{message}; to delete the object and make it anew, with what is in it, {advice}"
-                        ),
-                        field,
-                    })
-                }
-                other => Err(other),
-            }
+        Err(CallError::Status(failure)) if failure.may_be_immutable() && request.prior.is_some() => {
+            let mut anew = runtime.owner.marked(&request.desired.attributes);
+            expect(&mut anew, None);
+            let created = cluster.check_creation(&cluster.collection(&target, &api), &anew).await;
+            let explain = |err: CallError| err.into_runtime(&cluster.name, &sensitive);
+            replace::decide(failure, created, request.desired.is_set(RECREATE), &explain)
         }
         Err(CallError::Status(failure)) if failure.is_missing_kind() && cluster.forget_older(&target.gvk) => {
             Box::pin(preview(runtime, request)).await
@@ -137,11 +128,12 @@ pub(crate) async fn apply(runtime: &KubernetesRuntime, request: &ApplyRequest<'_
     let (index, target) = runtime.desired_target(request.desired)?;
     let cluster = runtime.cluster(index);
     let sensitive = Sensitive::of(&request.desired.attributes, &BTreeSet::new());
+    let explain = |err: CallError| err.into_runtime(&cluster.name, &sensitive);
     let (owner, from) = (&runtime.owner, taken_from(request.desired));
     let ignored = ignored(request)?;
     let (mut waited, mut looks) = (false, 1);
     let (api, object) = loop {
-        let api = served(cluster, &target, &sensitive).await?;
+        let api = served(cluster, &target, &explain).await?;
         let path = cluster.path(&target, &api);
         let failed = match cluster.get(&path).await {
             Ok(live) => {
@@ -150,8 +142,11 @@ pub(crate) async fn apply(runtime: &KubernetesRuntime, request: &ApplyRequest<'_
                     if is_going(live) {
                         // It would go with what is applied to it.
                         let gone = until_gone(cluster, &path, &target, &api, uid(live)).await;
-                        gone.map_err(|err| err.into_runtime(&cluster.name, &sensitive))?;
+                        gone.map_err(explain)?;
                         continue;
+                    }
+                    if !is_applied(live) && !comes_by_itself(&target) {
+                        request.unless_late(live)?;
                     }
                 }
                 let attributes = request.desired.attributes.clone();
@@ -175,7 +170,7 @@ pub(crate) async fn apply(runtime: &KubernetesRuntime, request: &ApplyRequest<'_
                 cluster.forget(&target.gvk);
             }
             CallError::Status(failure) if failure.is_stale() && looks < LOOKS => looks += 1,
-            err => return Err(err.into_runtime(&cluster.name, &sensitive)),
+            err => return Err(explain(err)),
         }
     };
     if target.gvk.is("apiextensions.k8s.io", "CustomResourceDefinition") {
@@ -184,6 +179,19 @@ pub(crate) async fn apply(runtime: &KubernetesRuntime, request: &ApplyRequest<'_
     let applied = applied(cluster, target, &api, object);
     runtime.remember(&request.desired.id, &applied.live);
     Ok(applied)
+}
+
+/// Whether fields of the object were applied by Stoa, also where something keeps our mark from it.
+fn is_applied(object: &Map<String, Value>) -> bool {
+    let entries = object.get("metadata").and_then(|metadata| metadata.get("managedFields")).and_then(Value::as_array);
+    entries.into_iter().flatten().any(|entry| entry["manager"] == FIELD_MANAGER && entry["operation"] == "Apply")
+}
+
+/// Whether Kubernetes makes the object in every new namespace, so that it may be there before who made the namespace gets
+/// to it (k8s.io/kubernetes/pkg/controller: serviceaccount, certificates/rootcacertpublisher).
+fn comes_by_itself(target: &Target) -> bool {
+    (target.gvk.is("", "ServiceAccount") && target.name == "default")
+        || (target.gvk.is("", "ConfigMap") && target.name == "kube-root-ca.crt")
 }
 
 /// The fields that are left to others.
@@ -220,47 +228,94 @@ pub(crate) async fn delete(runtime: &KubernetesRuntime, prior: &StateResource) -
     let (index, target) = runtime.prior_target(prior)?;
     let cluster = runtime.cluster(index);
     let sensitive = Sensitive::of(&prior.attributes, &BTreeSet::new());
-    let explain = |err: CallError| err.into_runtime(&cluster.name, &sensitive);
-    // What an earlier run saw may be gone by now.
-    let Discovered::Served(api) = cluster.discover(&target.gvk).await.map_err(explain)? else {
-        return Ok(Deleted::Gone);
-    };
-    let path = cluster.path(&target, &api);
+    let mut ours = None;
+    for turn in 0.. {
+        let explain = |err: CallError| {
+            let err = if turn > 0 { err.after_a_call() } else { err };
+            err.into_runtime(&cluster.name, &sensitive)
+        };
+        let known = look_in_any_version(cluster, &target.gvk).await.map_err(explain)?;
+        // What an earlier run saw may be gone by now.
+        let Known::Served(gvk, api) = known else { break };
+        let served = Served { cluster, target: Target { gvk, ..target.clone() }, api };
+        match delete_served(runtime, prior, &served, &mut ours, &explain).await? {
+            Some(Deleted::Gone) => break,
+            Some(left) => return Ok(left),
+            // It may be there in another version.
+            None if turn == TURNS => return Err(outdated(&served)),
+            // Its kind went with it, or what was known of that is outdated.
+            None => {
+                if turn > 0 {
+                    // It was just asked, and says what is outdated.
+                    tokio::time::sleep(OUTDATED).await;
+                }
+                cluster.forget(&served.target.gvk);
+            }
+        }
+    }
+    if target.gvk.is("apiextensions.k8s.io", "CustomResourceDefinition") {
+        forget_defined(cluster, &prior.attributes);
+    }
+    Ok(Deleted::Gone)
+}
+
+/// How an object is reached.
+struct Served<'a> {
+    cluster: &'a Arc<Cluster>,
+    target: Target,
+    api: Api,
+}
+
+/// What is said of a kind that a cluster goes on to say it serves, and does not.
+fn outdated(served: &Served<'_>) -> RuntimeError {
+    let Served { cluster, target: Target { gvk, .. }, .. } = served;
+    let message =
+        format!("cluster {} says that it serves {} {}, and does not", cluster.name, gvk.api_version(), gvk.kind);
+    RuntimeError::Unavailable { message }
+}
+
+/// Deletes an object as it is served. `None` where it turns out not to be served so, or is no more once it is asked for.
+/// `ours` is the uid of the object, once it was seen.
+async fn delete_served(
+    runtime: &KubernetesRuntime,
+    prior: &StateResource,
+    served: &Served<'_>,
+    ours: &mut Option<String>,
+    explain: &(dyn Fn(CallError) -> RuntimeError + Sync),
+) -> Result<Option<Deleted>, RuntimeError> {
+    let Served { cluster, target, api } = served;
+    let path = cluster.path(target, api);
     let mut looks = 1;
     let seen = loop {
         let object = match cluster.get(&path).await {
             Ok(Some(object)) => object,
-            Ok(None) => return Ok(Deleted::Gone),
-            Err(CallError::Status(failure)) if failure.is_missing_kind() && !cluster.forget_older(&target.gvk) => {
-                return Ok(Deleted::Gone);
-            }
-            Err(CallError::Status(failure)) if failure.is_missing_kind() => {
-                return Box::pin(delete(runtime, prior)).await;
-            }
+            Ok(None) => return Ok(Some(Deleted::Gone)),
+            Err(CallError::Status(failure)) if failure.is_missing_kind() => return Ok(None),
             Err(err) => return Err(explain(err)),
         };
+        // It went since it was seen, and somebody took its name.
+        if ours.as_deref().is_some_and(|ours| uid(&object) != Some(ours)) {
+            return Ok(Some(Deleted::Gone));
+        }
         if let Some(other) = runtime.owner.other(&object) {
-            return Ok(Deleted::Left(other));
+            return Ok(Some(Deleted::Left(other)));
         }
         refuse_another(runtime, cluster, prior, &object)?;
+        *ours = uid(&object).map(str::to_owned);
         if is_going(&object) {
             break object;
         }
         match cluster.delete(&path, propagation(&target.gvk), &object).await {
             Ok(()) => break object,
             Err(CallError::Status(failure)) if failure.is_stale() && looks < LOOKS => looks += 1,
+            Err(CallError::Status(failure)) if failure.is_missing_kind() => return Ok(None),
             Err(err) => return Err(explain(err)),
         }
     };
-    match until_gone(cluster, &path, &target, &api, uid(&seen)).await {
-        // Its kind went with it.
-        Err(CallError::Status(failure)) if failure.is_missing_kind() => {}
-        gone => gone.map_err(|err| explain(err.after_a_call()))?,
+    match until_gone(cluster, &path, target, api, uid(&seen)).await {
+        Err(CallError::Status(failure)) if failure.is_missing_kind() => Ok(None),
+        gone => gone.map(|()| Some(Deleted::Gone)).map_err(|err| explain(err.after_a_call())),
     }
-    if target.gvk.is("apiextensions.k8s.io", "CustomResourceDefinition") {
-        forget_defined(cluster, &prior.attributes);
-    }
-    Ok(Deleted::Gone)
 }
 
 /// Refuses to delete an object that is not the one that is recorded, or that nothing says to be.
@@ -299,60 +354,6 @@ async fn until_gone(
     Ok(())
 }
 
-/// How a cluster serves a kind that is about to be applied. A kind whose definition is there
-/// already is waited for.
-async fn served(cluster: &Cluster, target: &Target, sensitive: &Sensitive) -> Result<Api, RuntimeError> {
-    let explain = |err: CallError| err.into_runtime(&cluster.name, sensitive);
-    if let Discovered::Served(api) = cluster.discover(&target.gvk).await.map_err(explain)? {
-        return Ok(api);
-    }
-    let deadline = tokio::time::Instant::now() + SERVED_WITHIN;
-    loop {
-        cluster.forget(&target.gvk);
-        if let Discovered::Served(api) = cluster.discover(&target.gvk).await.map_err(explain)? {
-            return Ok(api);
-        }
-        if tokio::time::Instant::now() > deadline || !is_defined(cluster, &target.gvk).await.map_err(explain)? {
-            return Err(unknown_kind(target, &cluster.name));
-        }
-        tokio::time::sleep(SERVED_POLL).await;
-    }
-}
-
-/// Whether a CustomResourceDefinition of the kind is in the cluster.
-async fn is_defined(cluster: &Cluster, gvk: &Gvk) -> Result<bool, CallError> {
-    let crd = Gvk {
-        group: "apiextensions.k8s.io".to_owned(),
-        version: "v1".to_owned(),
-        kind: "CustomResourceDefinition".to_owned(),
-    };
-    let suffix = format!(".{}", gvk.group);
-    let found = cluster
-        .list(&crd, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &|name| name.ends_with(&suffix))
-        .await;
-    match found {
-        Ok(found) => Ok(found.objects.values().any(|object| {
-            let spec = object.get("spec");
-            let is = |pointer: &str, wanted: &str| {
-                spec.and_then(|s| s.pointer(pointer)).and_then(Value::as_str) == Some(wanted)
-            };
-            is("/group", &gvk.group) && is("/names/kind", &gvk.kind)
-        })),
-        // Who may not read definitions hears at once that the kind is not there.
-        Err(CallError::Status(failure)) if failure.code == 403 => Ok(false),
-        Err(err) => Err(err),
-    }
-}
-
-fn forget_defined(cluster: &Cluster, crd: &Map<String, Value>) {
-    let Some(spec) = crd.get("spec") else { return };
-    let text = |pointer: &str| spec.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
-    for version in spec.get("versions").and_then(Value::as_array).into_iter().flatten() {
-        let version = version.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
-        cluster.forget(&Gvk { group: text("/group"), version, kind: text("/names/kind") });
-    }
-}
-
 /// Owners of pods go after their pods, so that what the pods use can be deleted next; the rest
 /// goes at once.
 fn propagation(gvk: &Gvk) -> &'static str {
@@ -364,4 +365,31 @@ fn propagation(gvk: &Gvk) -> &'static str {
 
 pub(crate) fn uid(object: &Map<String, Value>) -> Option<&str> {
     object.get("metadata")?.get("uid")?.as_str()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_each_namespace_has_comes_by_itself() {
+        for (kind, name, expected) in [
+            ("ServiceAccount", "default", true),
+            ("ServiceAccount", "web", false),
+            ("ConfigMap", "kube-root-ca.crt", true),
+            ("ConfigMap", "default", false),
+        ] {
+            let object = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": "shop"}});
+            let resource = stoa_engine::Resource {
+                id: name.into(),
+                kind: stoa_engine::ResourceType::Kubernetes,
+                attributes: object.as_object().unwrap().clone(),
+                depends_on: Vec::new(),
+                extensions: Map::new(),
+            };
+            assert_eq!(comes_by_itself(&Target::of_desired(&resource).unwrap()), expected, "{kind} {name}");
+        }
+    }
 }

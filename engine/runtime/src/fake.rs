@@ -562,7 +562,9 @@ impl Runtime for FakeRuntime {
         let live = if self.gather(id, Change::Store(merged.clone(), from.clone())) {
             merged.object
         } else {
-            self.guard(&Place::of(id, &request.desired.attributes), from.as_deref())?;
+            let place = Place::of(id, &request.desired.attributes);
+            self.guard(&place, from.as_deref())?;
+            self.cloud.at(&place).map_or(Ok(()), |live| request.unless_late(&live))?;
             self.taken(request, &merged)?;
             if self.cloud.is_fixed(&merged) {
                 return Err(fixed());

@@ -17,8 +17,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::{Map, Value};
-use stoa_engine::owner::Standing;
-use stoa_engine::{Clusters, FieldConflict, Owner, Resource, ResourceId, Schemas, StateResource, conflict};
+use stoa_engine::object::uid_of;
+use stoa_engine::owner::{Standing, is_marked};
+use stoa_engine::{Clusters, FieldConflict, Owner, Resource, ResourceId, Schemas, Sensitive, StateResource, conflict};
 pub use stoa_engine::{Health, KubernetesObject, Live, Preview};
 
 pub use grant::{Grant, Lapsed};
@@ -57,15 +58,20 @@ pub struct ApplyRequest<'a> {
     pub prior: Option<&'a StateResource>,
     /// Whether it was not there before and is taken over.
     pub adopt: bool,
+    /// Whether the plan says that nothing is there, or will be once it has been removed to be made anew, so that what others
+    /// made since then is not taken.
+    pub create: bool,
     /// The fields that the plan takes from other managers. `None` where there is no plan yet, or where it could not ask:
     /// then [`may_take`](stoa_engine::conflict::may_take) decides.
     pub taken: Option<&'a [FieldConflict]>,
+    /// What is masked in `taken`.
+    pub sensitive: Option<&'a Sensitive>,
 }
 
 impl<'a> ApplyRequest<'a> {
     /// To bring a resource to `desired`, of which `prior` is recorded, with no plan that says of whom fields are taken.
     pub fn new(desired: &'a Resource, prior: Option<&'a StateResource>) -> Self {
-        Self { desired, prior, adopt: false, taken: None }
+        Self { desired, prior, adopt: false, create: false, taken: None, sensitive: None }
     }
 
     /// To take over what is there and not recorded.
@@ -73,10 +79,28 @@ impl<'a> ApplyRequest<'a> {
         Self { adopt: true, ..Self::new(desired, None) }
     }
 
+    /// Refuses what is live where the plan says that nothing is there, and nothing says that a try of ours made it. What
+    /// bears a mark is decided about by [`RuntimeError::unless_owned`].
+    ///
+    /// # Errors
+    ///
+    /// [`RuntimeError::Conflict`]. The next plan shows it as taken over.
+    pub fn unless_late(&self, live: &Map<String, Value>) -> Result<(), RuntimeError> {
+        let is_recorded = || self.prior.and_then(StateResource::uid).is_some_and(|uid| uid_of(live) == Some(uid));
+        if !self.create || is_marked(live) || is_recorded() {
+            return Ok(());
+        }
+        let message = "others made it, which the plan does not know of; plan again to take it over";
+        Err(RuntimeError::Conflict(message.to_owned()))
+    }
+
     /// Whether fields are taken from those who manage them.
     pub fn takes(&self, conflicts: &[FieldConflict]) -> bool {
         match self.taken {
-            Some(planned) => conflict::are_planned(planned, conflicts),
+            Some(planned) => match self.sensitive {
+                Some(sensitive) => conflict::are_planned(planned, &conflict::masked(conflicts, sensitive)),
+                None => conflict::are_planned(planned, conflicts),
+            },
             None => conflict::may_take(self.desired, self.prior.is_some() && !self.adopt, conflicts),
         }
     }
@@ -208,7 +232,9 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// When the infrastructure cannot be reached at all; what is wrong with one resource is told
-    /// in its place.
+    /// in its place, such as that something is wanted of a kind that is not there
+    /// ([`UnknownKind`](RuntimeError::UnknownKind)). What is only recorded is read in whatever version has the
+    /// kind, and is [`Absent`](Live::Absent) where none does.
     async fn read(&self, requests: &[ReadRequest<'_>]) -> Result<Vec<Result<Live, RuntimeError>>, RuntimeError>;
 
     /// What calls that take long wait for now, a sentence each, such as a cluster that does not answer.
@@ -249,7 +275,8 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// [`RuntimeError::Owned`], here or by [`finish`](Self::finish), when another deployment has the resource and
-    /// `request.desired` does not say that it is taken over from that one.
+    /// `request.desired` does not say that it is taken over from that one. [`RuntimeError::Conflict`] when others made it
+    /// though the plan says that it is not there ([`ApplyRequest::unless_late`]); what is deferred does not look for that.
     async fn apply(&self, request: &ApplyRequest<'_>) -> Result<Applied, RuntimeError>;
 
     /// Deletes the resource and waits until it is gone. One that is already gone counts as deleted. One that bears the
@@ -306,6 +333,10 @@ pub enum RuntimeError {
         /// For how long from now.
         wait: Duration,
     },
+    /// There is no such kind where the resource is to go, for now. Something that is deployed with it may bring the kind, which
+    /// whoever plans knows.
+    #[error("{0}")]
+    UnknownKind(String),
     /// The resource cannot be handled by this runtime as it is written.
     #[error("{message}")]
     Invalid {

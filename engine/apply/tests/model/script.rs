@@ -46,7 +46,14 @@ pub(crate) const SLOTS: [Slot; 6] = [
     slot("v1", "Namespace", None, "shop"),
 ];
 
+/// The slot of the namespace that others are in.
+pub(crate) const NAMESPACE: usize = 5;
+
 impl Slot {
+    pub(crate) fn is_in_namespace(&self) -> bool {
+        self.namespace.is_some()
+    }
+
     /// Its id; `earlier` in the version before.
     pub(crate) fn id(&self, earlier: bool) -> ResourceId {
         let namespace = self.namespace.map(|namespace| format!("{namespace}:")).unwrap_or_default();

@@ -19,7 +19,7 @@ use stoa_runtime::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::script::{FIXED, Fault, Goal, Interrupt, OTHERS_MARK, SLOTS, Try, slot_of};
+use crate::script::{FIXED, Fault, Goal, Interrupt, NAMESPACE, OTHERS_MARK, SLOTS, Try, slot_of};
 use crate::store::Store;
 
 /// How long a process is suspended, and longer than any grant.
@@ -50,8 +50,8 @@ struct Inner {
     walk: Option<Walk>,
     /// The uids of objects that are ours.
     ours: BTreeSet<String>,
-    /// The uids of those that were made by our calls, and not taken over.
-    made: BTreeSet<String>,
+    /// The uids of those that were made by our calls, and not taken over, and the runs that made them.
+    made: BTreeMap<String, String>,
     /// The slots of objects that are not healthy.
     sick: BTreeSet<usize>,
     broken: Vec<String>,
@@ -90,7 +90,7 @@ impl World {
 
     /// Whether one of our calls made it.
     pub(crate) fn is_made(&self, uid: &str) -> bool {
-        self.inner.lock().made.contains(uid)
+        self.inner.lock().made.contains_key(uid)
     }
 
     pub(crate) fn new() -> Arc<Self> {
@@ -250,6 +250,14 @@ impl World {
                 for before in planned.after.iter().filter(|before| !done.contains(before) && !left(before)) {
                     broken.push(format!("{id} is called for before the result of {before} is recorded"));
                 }
+                if !is_apply && slot_of(id) == NAMESPACE {
+                    let stays = |it: &PlannedAction| match it.action {
+                        Action::Create | Action::Replace => planned.action == Action::Delete,
+                        _ => it.action.keeps(),
+                    };
+                    let inside = walk.plan.actions.iter().filter(|it| SLOTS[slot_of(&it.id)].is_in_namespace());
+                    broken.extend(inside.filter(|it| stays(it)).map(|it| format!("{} goes with {id}", it.id)));
+                }
                 if planned.action == Action::Delete {
                     let dependents = inner.store.records().filter(|it| it.id != *id && it.depends_on.contains(id));
                     broken.extend(dependents.map(|it| format!("{id} is deleted while {} depends on it", it.id)));
@@ -292,6 +300,12 @@ impl World {
                 inner.broken.push(format!("{id} is another deployment's and was changed"));
             }
         }
+        let planned = inner.walk.as_ref().and_then(|walk| named(&walk.plan, is_apply, id));
+        if planned.is_some_and(|planned| matches!(planned.action, Action::Create | Action::Replace) && is_apply)
+            && before.is_some_and(|it| mark(it).is_none())
+        {
+            inner.broken.push(format!("{id} was not to be there, and is taken from whoever made it"));
+        }
         // The only field that others ever have.
         let value = |object: &Map<String, Value>| object[SLOTS[slot].values].get("v").cloned();
         if let (Some(before), Some(after)) = (before, after)
@@ -312,7 +326,8 @@ impl World {
             Some(after) if is_apply => {
                 let uid = uid(after).expect("what was applied has a uid").to_owned();
                 if before.and_then(self::uid) != Some(&uid) {
-                    inner.made.insert(uid.clone());
+                    let run = inner.walk.as_ref().map(|walk| walk.run.clone()).unwrap_or_default();
+                    inner.made.insert(uid.clone(), run);
                 }
                 inner.ours.insert(uid);
                 if !self.is_ours(after) {
@@ -323,6 +338,10 @@ impl World {
             None => {
                 if !before.and_then(self::uid).is_some_and(|uid| inner.ours.contains(uid)) {
                     inner.broken.push(format!("{id} was deleted and was not ours"));
+                }
+                let made_by = before.and_then(self::uid).and_then(|uid| inner.made.get(uid));
+                if made_by.is_some() && made_by == inner.walk.as_ref().map(|walk| &walk.run) {
+                    inner.broken.push(format!("{id} was deleted by the run that made it"));
                 }
             }
         }

@@ -42,6 +42,17 @@ async fn a_failure_stops_what_depends_on_it_and_nothing_else() {
 }
 
 #[tokio::test]
+async fn an_id_is_checked_once_the_name_of_its_object_is_known() {
+    let stack = Stack::default();
+    let mut named = config_map("b", &[], json!({}));
+    named["attributes"]["metadata"]["name"] = json!(format!("$kusion_path.{}.metadata.uid", id("a")));
+    let outcome = stack.apply(&spec(vec![config_map("a", &[], json!({})), named])).await;
+    assert_eq!(stack.keeper.results(), [format!("Done {}", id("a")), format!("Failed {}", id("b"))]);
+    let [problem] = outcome.problems.as_slice() else { panic!("{outcome:?}") };
+    assert_eq!((&*problem.reason, &*problem.field), (reason::INVALID_RESOURCE_ID, "attributes.metadata.name"));
+}
+
+#[tokio::test]
 async fn a_deletion_waits_for_an_update_that_failed() {
     let stack = Stack::default();
     stack.bring(&maps(&[("user", &["used"]), ("used", &[])])).await;

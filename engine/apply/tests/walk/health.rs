@@ -101,7 +101,7 @@ async fn what_is_removed_owes_nothing() {
 #[tokio::test]
 async fn a_look_finds_what_is_gone_broken_or_unknown_and_changes_nothing() {
     let stack = Stack::default();
-    stack.bring(&maps(&[("a", &[]), ("b", &[]), ("c", &[]), ("d", &[])])).await;
+    stack.bring(&maps(&[("a", &[]), ("b", &[]), ("c", &[]), ("d", &[]), ("f", &[])])).await;
     let runtime = stack.cloud.runtime();
     let mut state = stack.keeper.state();
     assert_eq!(stoa_apply::unhealthy(&runtime, &state).await.unwrap(), []);
@@ -111,6 +111,9 @@ async fn a_look_finds_what_is_gone_broken_or_unknown_and_changes_nothing() {
     let broken = RuntimeError::Unavailable { message: "connection reset".to_owned() };
     stack.cloud.fail(Operation::WaitHealthy, &id("c"), broken);
     stack.cloud.set_health(&id("d"), &[(Health::Unknown, "who knows")]);
+    let mut going = stack.cloud.live(&id("f")).unwrap();
+    going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+    stack.cloud.put(&id("f"), going.into());
     state.open.push(stoa_engine::OpenCall {
         id: id("e").as_str().into(),
         action: stoa_engine::Action::Create,
@@ -126,6 +129,7 @@ async fn a_look_finds_what_is_gone_broken_or_unknown_and_changes_nothing() {
         format!("{}: it is not there any more", id("a")),
         format!("{}: it is InProgress", id("b")),
         format!("{}: connection reset", id("c")),
+        format!("{}: it is Terminating", id("f")),
     ];
     assert_eq!(told, expected);
     let changes = [Operation::Apply, Operation::Delete];

@@ -14,5 +14,6 @@ mod ownership;
 mod planning;
 mod records;
 mod renamed;
+mod replaced;
 mod resumption;
 mod support;

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use stoa_apply::ResourceOutcome;
 use stoa_engine::problem::reason;
+use stoa_engine::spec::RECREATE;
 use stoa_engine::{Action, Spec};
 use stoa_runtime::fake::Operation;
 
@@ -147,4 +148,60 @@ async fn what_another_deployment_makes_between_plan_and_call_is_not_applied_over
     assert_eq!(first.keeper.result(&id("a")).outcome, ResourceOutcome::Failed, "it is known what became of the call");
     assert!(first.keeper.state().open.is_empty() && first.keeper.state().resources.is_empty());
     assert_eq!(first.cloud.live(&id("a")).unwrap()["data"]["a"], "theirs");
+}
+
+#[tokio::test]
+async fn what_others_make_between_plan_and_call_is_not_taken_unplanned() {
+    let stack = Stack::default();
+    let wanted = maps(&[("a", &[])]);
+    let planned = stack.plan(&wanted).await.unwrap();
+    let by_hand = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "shop"},
+        "data": {"theirs": "x"}});
+    stack.cloud.put(&id("a"), by_hand);
+    let there = stack.cloud.live(&id("a"));
+    let outcome = stack.execute(&wanted, &planned, &[]).await.unwrap();
+    assert_eq!(outcome.problems[0].reason, reason::CONFLICT);
+    assert_eq!(stack.keeper.result(&id("a")).outcome, ResourceOutcome::Failed, "it is known what became of the call");
+    assert!(stack.keeper.state().open.is_empty() && stack.keeper.state().resources.is_empty());
+    assert_eq!(stack.cloud.live(&id("a")), there);
+    // A plan that shows it takes it.
+    let planned = stack.plan(&wanted).await.unwrap();
+    assert_eq!(planned.plan.actions[0].action, Action::Adopt);
+    assert!(stack.execute(&wanted, &planned, &[]).await.unwrap().succeeded);
+}
+
+#[tokio::test]
+async fn what_others_make_between_the_deletion_and_what_is_made_anew_is_not_taken_unplanned() {
+    let web = |value: &str| {
+        let mut map = config_map("a", &[], json!({"a": "1"}));
+        map["extensions"] = json!({RECREATE: "true"});
+        map["attributes"]["type"] = json!(value);
+        spec(vec![map])
+    };
+    for takes_over in [false, true] {
+        let stack = Stack::default();
+        stack.cloud.fix("type");
+        stack.bring(&web("x")).await;
+        let mut planned = stack.plan(&web("y")).await.unwrap();
+        assert_eq!(planned.plan.actions[0].action, Action::Replace);
+        planned.plan.actions[0].takes_over = takes_over;
+        let theirs = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "shop"}});
+        let gate = stack.cloud.gate(&id("a"));
+        let others = async {
+            gate.add_permits(1);
+            while stack.cloud.live(&id("a")).is_some() {
+                tokio::task::yield_now().await;
+            }
+            stack.cloud.put(&id("a"), theirs.clone());
+            gate.add_permits(1);
+        };
+        let wanted = web("y");
+        let (outcome, ()) = tokio::join!(stack.execute(&wanted, &planned, &[]), others);
+        let outcome = outcome.unwrap();
+        assert_eq!(outcome.succeeded, takes_over, "{outcome:?}");
+        if !takes_over {
+            assert_eq!(outcome.problems[0].reason, reason::CONFLICT);
+            assert_eq!(stack.cloud.live(&id("a")).map(Value::from), Some(theirs));
+        }
+    }
 }

@@ -1,11 +1,17 @@
 //! How a plan is made: what is read, and what is asked.
 
-use serde_json::json;
-use stoa_apply::PlanError;
-use stoa_engine::Action;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde_json::{Map, Value, json};
+use stoa_apply::{PlanError, Planned, Planning};
 use stoa_engine::problem::reason;
-use stoa_runtime::RuntimeError;
-use stoa_runtime::fake::Operation;
+use stoa_engine::{Action, Clusters, Owner, Preview, Resource, Spec, StateResource};
+use stoa_runtime::fake::{FakeRuntime, Operation};
+use stoa_runtime::{
+    Applied, ApplyRequest, Deleted, Finished, Found, Grant, Health, HealthReport, Live, LostCall, ReadRequest, Runtime,
+    RuntimeError,
+};
 
 use crate::support::{Stack, config_map, id, maps, names, secret, spec};
 
@@ -24,7 +30,8 @@ async fn only_what_differs_is_previewed() {
     assert_eq!(
         planned.table,
         format!(
-            "~ update   {}\n    data.a: \"1\" → \"2\"\n+ create   {}\n\nPlan: 1 to create, 1 to update; 1 unchanged.\n",
+            "~ update   {}\n    data.a: \"1\" → \"2\"\n+ create   {}\n    + data: {{}}\n\n\
+             Plan: 1 to create, 1 to update; 1 unchanged.\n",
             id("b"),
             id("c")
         )
@@ -50,6 +57,25 @@ async fn another_order_of_a_list_is_previewed_and_applied() {
 }
 
 #[tokio::test]
+async fn a_namespace_is_not_planned_to_be_deleted_as_long_as_something_in_it_is_wanted() {
+    let namespace = json!({"id": "v1:Namespace:shop", "type": "Kubernetes",
+        "attributes": {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}});
+    let inside = config_map("a", &[], json!({}));
+    for deferred in [false, true] {
+        let stack = Stack::default();
+        stack.bring(&spec(vec![namespace.clone(), inside.clone()])).await;
+        let runtime = if deferred { stack.runtime().deferred() } else { stack.runtime() };
+        let left = spec(vec![inside.clone()]);
+        let problems = stack.refusal(runtime, &left).await;
+        assert_eq!((problems.len(), &*problems[0].reason), (1, reason::STILL_NEEDED));
+        // Whoever deletes it by hand takes that on themselves.
+        stack.cloud.remove("v1:Namespace:shop");
+        let plan = stack.plan(&left).await.unwrap().plan;
+        assert_eq!(plan.summary().forget, 1, "{plan:?}");
+    }
+}
+
+#[tokio::test]
 async fn what_is_not_read_of_a_spec_is_told_with_the_plan() {
     let stack = Stack::default();
     let mut wanted = spec(vec![config_map("a", &[], json!({"url": "http://$kusion_path.v1:ConfigMap:shop:a.x"}))]);
@@ -71,6 +97,157 @@ async fn what_the_infrastructure_refuses_is_told_before_anything_is_done() {
     let told: Vec<_> = problems.iter().map(|it| format!("{} {it}", it.reason)).collect();
     assert_eq!(told, [format!("Rejected {}: spec.replicas: spec.replicas must not be negative", id("b"))]);
     assert!(stack.cloud.ids().is_empty());
+}
+
+#[tokio::test]
+async fn a_kind_that_is_not_there_is_refused_unless_the_run_brings_it() {
+    let stack = Stack::default();
+    let object = |api_version: &str, kind: &str, depends_on: &[&str]| {
+        let id = format!("{api_version}:{kind}:shop:it");
+        json!({"id": id, "type": "Kubernetes", "dependsOn": depends_on, "attributes": {
+            "apiVersion": api_version, "kind": kind, "metadata": {"name": "it", "namespace": "shop"}}})
+    };
+    let widget = "example.com/v1:Widget:shop:it";
+    let operator = "apps/v1:Deployment:shop:it";
+    let lacks = || {
+        let message = "cluster main has no kind \"Widget\"".to_owned();
+        stack.cloud.fail(Operation::Read, widget, RuntimeError::UnknownKind(message));
+    };
+    lacks();
+    let alone = spec(vec![
+        config_map("a", &[], json!({})),
+        object("apps/v1", "Deployment", &[]),
+        object("example.com/v1", "Widget", &[&id("a")]),
+    ]);
+    let problems = stack.refusal(stack.runtime(), &alone).await;
+    let told: Vec<_> = problems.iter().map(|it| format!("{} {it}", it.reason)).collect();
+    let expected = format!(
+        "UnknownKind {widget}: attributes.kind: cluster main has no kind \"Widget\"; \
+         if something that is deployed with it brings the kind, it has to depend on that"
+    );
+    assert_eq!(told, [expected]);
+    assert!(stack.cloud.ids().is_empty());
+
+    lacks();
+    let mut between = config_map("a", &[], json!({}));
+    between["dependsOn"] = json!([operator]);
+    let brought =
+        spec(vec![between, object("apps/v1", "Deployment", &[]), object("example.com/v1", "Widget", &[&id("a")])]);
+    let planned = stack.plan(&brought).await.unwrap();
+    let action = planned.plan.actions.iter().find(|action| action.id.0 == widget).unwrap();
+    assert_eq!(
+        (action.action, action.unverified.as_deref()),
+        (Action::Create, Some("cluster main has no kind \"Widget\" yet"))
+    );
+    // What brings it has done so, or never will.
+    stack.bring(&brought).await;
+    lacks();
+    assert_eq!(stack.refusal(stack.runtime(), &brought).await.len(), 1);
+}
+
+/// Two clusters, of which `east` has nothing and serves the kind `Widget` at most in another version than is wanted.
+#[derive(Debug)]
+struct Two {
+    main: FakeRuntime,
+    clusters: Clusters,
+    /// The widget that is there in that version.
+    there: Option<Map<String, Value>>,
+}
+
+#[async_trait]
+impl Runtime for Two {
+    fn owner(&self) -> &Owner {
+        self.main.owner()
+    }
+
+    fn clusters(&self) -> &Clusters {
+        &self.clusters
+    }
+
+    async fn read(&self, requests: &[ReadRequest<'_>]) -> Result<Vec<Result<Live, RuntimeError>>, RuntimeError> {
+        let mut answers = self.main.read(requests).await?;
+        for (request, answer) in requests.iter().zip(&mut answers) {
+            let wanted = request.desired.map(|desired| (self.clusters.of_wanted(desired), &desired.attributes));
+            let recorded = request.prior.map(|prior| (self.clusters.of_recorded(prior), &prior.attributes));
+            let Some(("east", attributes)) = wanted.or(recorded) else { continue };
+            *answer = match attributes["kind"] == "Widget" {
+                true if request.desired.is_some() => Err(RuntimeError::UnknownKind("east has no such kind".to_owned())),
+                true => Ok(self.there.clone().map_or(Live::Absent, Live::Present)),
+                false => Ok(Live::Absent),
+            };
+        }
+        Ok(answers)
+    }
+
+    async fn look_for(&self, calls: &[LostCall<'_>]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError> {
+        self.main.look_for(calls).await
+    }
+
+    async fn preview(&self, _: &ApplyRequest<'_>, _: Option<&Map<String, Value>>) -> Result<Preview, RuntimeError> {
+        Ok(Preview::Unverified("east does not serve it yet".to_owned()))
+    }
+
+    async fn apply(&self, request: &ApplyRequest<'_>) -> Result<Applied, RuntimeError> {
+        self.main.apply(request).await
+    }
+
+    async fn delete(&self, prior: &StateResource) -> Result<Deleted, RuntimeError> {
+        self.main.delete(prior).await
+    }
+
+    async fn wait_healthy(&self, desired: &Resource, report: &HealthReport<'_>) -> Result<Health, RuntimeError> {
+        self.main.wait_healthy(desired, report).await
+    }
+
+    async fn finish(&self, grant: &Grant) -> Result<Finished, RuntimeError> {
+        self.main.finish(grant).await
+    }
+}
+
+#[tokio::test]
+async fn a_definition_and_what_it_defines_go_to_another_cluster_together() {
+    let stack = Stack::default();
+    let id = "apiextensions.k8s.io/v1:CustomResourceDefinition:widgets.example.com";
+    let definition = json!({"id": id, "type": "Kubernetes", "attributes": {
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {"group": "example.com", "names": {"kind": "Widget"}, "versions": [{"name": "v1"}]}}});
+    let widget = json!({"id": "example.com/v1:Widget:shop:it", "type": "Kubernetes", "attributes": {
+        "apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "it", "namespace": "shop"}}});
+    stack.bring(&spec(vec![definition.clone(), widget.clone()])).await;
+    let in_east = |mut resource: Value| {
+        resource["extensions"] = json!({"cluster": "east"});
+        resource
+    };
+    let planned = async |wanted: Spec, there: Option<Map<String, Value>>| -> Result<Planned, PlanError> {
+        let clusters = Clusters(vec!["fake".to_owned(), "east".to_owned()]);
+        let runtime = Two { main: stack.runtime(), clusters, there };
+        let (state, keys) = (stack.keeper.state(), &stack.keys.0);
+        let planning = Planning {
+            spec: &wanted,
+            spec_digest: "digest",
+            state: &state,
+            destroy: false,
+            keys,
+            forget_clusters: &[],
+        };
+        stoa_apply::plan(Arc::new(runtime), &planning).await
+    };
+    let both = || spec(vec![in_east(definition.clone()), in_east(widget.clone())]);
+    let plan = planned(both(), None).await.unwrap().plan;
+    assert_eq!(plan.summary().replace, 2, "{plan:?}");
+    assert_eq!(plan.actions[1].unverified.as_deref(), Some("east does not serve it yet"));
+
+    // Nothing brings the kind.
+    let told = |outcome: Result<Planned, PlanError>| match outcome {
+        Err(PlanError::Problems(problems)) => problems.into_iter().map(|it| it.reason.to_string()).collect::<Vec<_>>(),
+        other => panic!("{other:?} instead of problems"),
+    };
+    let alone = spec(vec![definition.clone(), in_east(widget.clone())]);
+    assert_eq!(told(planned(alone, None).await), [reason::UNKNOWN_KIND]);
+    // What is there in another version is not looked at in this one.
+    let there = widget["attributes"].as_object().cloned();
+    assert_eq!(told(planned(both(), there).await), [reason::UNAVAILABLE]);
 }
 
 #[tokio::test]

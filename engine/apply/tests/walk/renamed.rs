@@ -39,15 +39,16 @@ impl Stack {
 
 #[tokio::test]
 async fn an_object_is_not_removed_for_its_old_id_after_a_run_that_was_cut_short() {
-    for results in [0, 1] {
+    // Also where the next run has to change it again.
+    for (results, kind) in [(0, "b"), (1, "b"), (0, "c"), (1, "c")] {
         let stack = Stack::default();
         stack.bring(&spec(vec![web(OLD, "a")])).await;
-        let changed = spec(vec![web(NEW, "b")]);
-        stack.apply_until(results, &changed).await;
+        stack.apply_until(results, &spec(vec![web(NEW, "b")])).await;
+        let changed = spec(vec![web(NEW, kind)]);
         assert!(stack.actions(&changed).await.contains(&(Action::Forget, OLD.to_owned())), "after {results} results");
         assert!(stack.apply(&changed).await.succeeded);
         assert!(stack.cloud.called(Operation::Delete).is_empty());
-        assert_eq!(stack.cloud.live(NEW).unwrap()["type"], "b");
+        assert_eq!(stack.cloud.live(NEW).unwrap()["type"], kind);
         let forgotten = stack.keeper.result(OLD);
         let why = format!("it is the object of {NEW}, which is wanted, and is left alone");
         assert_eq!((forgotten.left, forgotten.message), (true, why));

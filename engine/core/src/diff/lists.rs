@@ -1,11 +1,11 @@
 //! Which items of two lists belong together.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
 
-use crate::path::{FieldPath, Segment};
-use crate::schema::{ListKey, Merge, Schema};
+use crate::path::Segment;
+use crate::schema::{ListKey, Merge};
 
 /// How the items of two lists are matched.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,76 +23,32 @@ pub(super) enum Matching {
     ByPosition,
 }
 
-/// What an object is, as far as that says whose its lists are.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Lists<'a> {
-    /// No object of Kubernetes: every list has one owner.
-    Plain,
-    /// Of a kind whose lists are known here.
-    BuiltIn,
-    /// Of another kind, with what its server says of it: what that does not tell of has one owner.
-    Custom(Option<&'a Schema>),
-}
-
-/// Lists of the built-in kinds to which several owners contribute (`listType=map` or
-/// `patchMergeKey` in the Kubernetes API), with the keys that tell their items apart.
-const SHARED: [(&str, &[&str]); 15] = [
-    ("containers", &["name"]),
-    ("initContainers", &["name"]),
-    ("ephemeralContainers", &["name"]),
-    ("env", &["name"]),
-    ("volumes", &["name"]),
-    ("volumeMounts", &["mountPath"]),
-    ("volumeDevices", &["devicePath"]),
-    ("ports", &["containerPort", "port", "name"]),
-    ("imagePullSecrets", &["name"]),
-    ("secrets", &["name"]),
-    ("hostAliases", &["ip"]),
-    ("topologySpreadConstraints", &["topologyKey"]),
-    ("conditions", &["type"]),
-    ("ownerReferences", &["uid"]),
-    ("webhooks", &["name"]),
-];
-
-/// Keys that tell items apart in lists of other kinds, if they happen to be unique.
+/// Keys that tell items apart where nobody says which do, if they happen to be unique.
 const COMMON: [&str; 6] = ["name", "key", "id", "type", "host", "path"];
 
-/// Decides how to match, by where the lists are and by what is in them.
-pub(super) fn matching(lists: Lists<'_>, path: &FieldPath, want: &[Value], have: &[Value]) -> Matching {
-    let field = match path.0.last() {
-        Some(Segment::Key(field)) => field.as_str(),
-        _ => "",
-    };
-    let is_of_metadata = matches!(path.0.as_slice(), [.., Segment::Key(parent), _] if parent == "metadata");
-    let is_object = !matches!(lists, Lists::Plain);
-    if is_object && is_of_metadata && field == "finalizers" {
-        return Matching::Set;
-    }
-    let known = || SHARED.iter().find(|(name, _)| *name == field).map(|(_, keys)| alternatives(keys));
-    let shared: Option<Vec<Vec<ListKey>>> = match lists {
-        Lists::Plain => None,
-        Lists::BuiltIn => known(),
-        Lists::Custom(_) if path.0.len() == 2 && is_of_metadata => known(),
-        Lists::Custom(schema) => match schema.and_then(|schema| schema.list(path)) {
-            Some(Merge::Set) => return Matching::Set,
-            // One key is easier to read where it is enough.
-            Some(Merge::ByKeys(keys)) => Some(keys.iter().map(|key| vec![key.clone()]).chain([keys.clone()]).collect()),
-            Some(Merge::AtomicMap) | None => None,
-        },
+/// Decides how to match, by how the list is merged, if others may add to it, and by what is in it.
+pub(super) fn matching(merge: Option<&Merge>, prior: Option<&[Value]>, want: &[Value], have: &[Value]) -> Matching {
+    let shared = match merge {
+        Some(Merge::Set) => return Matching::Set,
+        Some(Merge::ByKeys(keys)) => Some(keys),
+        Some(Merge::AtomicMap) | None => None,
     };
     if want.iter().chain(have).any(|item| !item.is_object()) {
         return Matching::ByPosition;
     }
-    let is_shared = shared.is_some();
-    let candidates = shared.unwrap_or_else(|| alternatives(&COMMON));
-    match candidates.into_iter().find(|keys| is_unique(want, keys) && is_unique(have, keys)) {
-        Some(keys) => Matching::ByKeys { keys, shared: is_shared },
+    let is_enough = |keys: &[ListKey]| is_unique(want, keys) && is_unique(have, keys);
+    let prior = prior.unwrap_or_default();
+    let pairing = |keys: &[ListKey]| [(want, have), (prior, have), (prior, want)].map(|(a, b)| pairs(a, b, keys));
+    // One key is easier to read where it is enough, and pairs what all of them do, by which the server goes.
+    let by_all = shared.filter(|keys| keys.len() > 1 && is_enough(keys)).map(|keys| pairing(keys));
+    let common = COMMON.map(|name| ListKey { name: name.to_owned(), default: None });
+    let first = shared.and_then(|keys| keys.first()).cloned();
+    let alone = first.into_iter().chain(common).map(|key| vec![key]);
+    let mut candidates = alone.chain(shared.cloned());
+    match candidates.find(|keys| is_enough(keys) && by_all.as_ref().is_none_or(|all| *all == pairing(keys))) {
+        Some(keys) => Matching::ByKeys { keys, shared: shared.is_some() },
         None => Matching::ByPosition,
     }
-}
-
-fn alternatives(names: &[&str]) -> Vec<Vec<ListKey>> {
-    names.iter().map(|name| vec![ListKey { name: (*name).to_owned(), default: None }]).collect()
 }
 
 /// The text that tells an item apart: its values under the keys.
@@ -105,6 +61,17 @@ pub(super) fn key_of(item: &Value, keys: &[ListKey]) -> Option<String> {
 pub(super) fn step_to(keys: &[ListKey], text: String) -> Segment {
     let names: Vec<&str> = keys.iter().map(|key| key.name.as_str()).collect();
     Segment::Item { key: names.join(","), value: text }
+}
+
+/// Where the item is that each of some belongs to.
+fn pairs(items: &[Value], others: &[Value], keys: &[ListKey]) -> Vec<Option<usize>> {
+    let mut places = HashMap::with_capacity(others.len());
+    for (place, other) in others.iter().enumerate() {
+        if let Some(text) = key_of(other, keys) {
+            places.entry(text).or_insert(place);
+        }
+    }
+    items.iter().map(|item| places.get(&key_of(item, keys)?).copied()).collect()
 }
 
 fn is_unique(items: &[Value], keys: &[ListKey]) -> bool {

@@ -5,6 +5,7 @@
 //! call quantities, so that no field of theirs is one here.
 
 use super::equality::Kind;
+use crate::kinds::pod_spec;
 use crate::path::{FieldPath, Segment};
 
 /// Fields by the kinds that have them. `*` is any key or item, `|` is between keys of which any will do.
@@ -27,16 +28,6 @@ const QUANTITIES: [(&str, &[&str], &[&str]); 8] = [
     ("storage.k8s.io", &["CSIStorageCapacity"], &["capacity", "maximumVolumeSize"]),
 ];
 
-/// Where the kinds that make pods have the pod's `spec`.
-const PODS: [(&str, &[&str], &str); 6] = [
-    ("", &["Pod"], "spec"),
-    ("", &["PodTemplate"], "template.spec"),
-    ("", &["ReplicationController"], "spec.template.spec"),
-    ("apps", &["DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"], "spec.template.spec"),
-    ("batch", &["Job"], "spec.template.spec"),
-    ("batch", &["CronJob"], "spec.jobTemplate.spec.template.spec"),
-];
-
 /// Fields of a pod's `spec`.
 const POD: [&str; 8] = [
     "containers|initContainers|ephemeralContainers.*.resources.limits|requests.*",
@@ -53,9 +44,8 @@ const POD: [&str; 8] = [
 pub(super) fn is_quantity(kind: Kind<'_>, path: &FieldPath) -> bool {
     let is_of = |group: &str, kinds: &[&str]| group == kind.group && kinds.contains(&kind.kind);
     let mut own = QUANTITIES.iter().filter(|(group, kinds, _)| is_of(group, kinds)).flat_map(|(_, _, fields)| *fields);
-    let mut pods = PODS.iter().filter(|(group, kinds, _)| is_of(group, kinds)).map(|(_, _, spec)| *spec);
     own.any(|field| fits(field, &path.0))
-        || pods.any(|spec| {
+        || pod_spec(kind.group, kind.kind).is_some_and(|spec| {
             path.0
                 .split_at_checked(spec.split('.').count())
                 .is_some_and(|(above, below)| fits(spec, above) && POD.iter().any(|field| fits(field, below)))

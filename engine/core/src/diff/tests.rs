@@ -114,6 +114,19 @@ fn drift_is_told_from_what_is_newly_wanted() {
     check_recorded(json!({"data": {"a": "1"}}), json!({"data": {"a": "1"}}), json!({}), "!data: - > {\"a\":\"1\"}");
 }
 
+/// An object of a kind with this `spec`.
+fn object(api_version: &str, kind: &str, spec: Value) -> Value {
+    json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "x"}, "spec": spec})
+}
+
+fn pod(spec: Value) -> Value {
+    object("v1", "Pod", spec)
+}
+
+fn service(spec: Value) -> Value {
+    object("v1", "Service", spec)
+}
+
 #[test]
 fn items_of_shared_lists_are_matched_by_their_key() {
     let desired = json!({"containers": [{"name": "log", "image": "l"}, {"name": "web", "image": "b", "env": [{"name": "A", "value": "1"}]}]});
@@ -122,17 +135,17 @@ fn items_of_shared_lists_are_matched_by_their_key() {
         {"name": "log", "image": "l", "terminationMessagePath": "/dev/termination-log"},
         {"name": "web", "image": "a", "env": [{"name": "A", "value": "1"}, {"name": "THEIRS", "value": "x"}]},
     ]});
-    check(desired, live, "containers[name=web].image: \"a\" > \"b\"");
+    check(pod(desired), pod(live), "spec.containers[name=web].image: \"a\" > \"b\"");
 }
 
 #[test]
 fn an_item_of_a_shared_list_goes_only_when_it_was_recorded() {
     let web = json!({"name": "web"});
     check_recorded(
-        json!({"containers": [web, {"name": "old"}]}),
-        json!({"containers": [web]}),
-        json!({"containers": [{"name": "theirs"}, web, {"name": "old"}]}),
-        "containers[name=old]: {\"name\":\"old\"} > -",
+        pod(json!({"containers": [web, {"name": "old"}]})),
+        pod(json!({"containers": [web]})),
+        pod(json!({"containers": [{"name": "theirs"}, web, {"name": "old"}]})),
+        "spec.containers[name=old]: {\"name\":\"old\"} > -",
     );
 }
 
@@ -140,9 +153,9 @@ fn an_item_of_a_shared_list_goes_only_when_it_was_recorded() {
 fn items_of_shared_lists_have_an_order() {
     let env = |names: &[&str]| {
         let items: Vec<Value> = names.iter().map(|name| json!({"name": name, "value": "x"})).collect();
-        json!({"containers": [{"name": "web", "env": items}]})
+        pod(json!({"containers": [{"name": "web", "env": items}]}))
     };
-    let moved = r#"containers[name=web].env: ["B","A"] > ["A","B"]"#;
+    let moved = r#"spec.containers[name=web].env: ["B","A"] > ["A","B"]"#;
     check(env(&["A", "B"]), env(&["B", "A"]), moved);
     check_recorded(env(&["B", "A"]), env(&["A", "B"]), env(&["B", "A"]), moved);
     check_recorded(env(&["A", "B"]), env(&["A", "B"]), env(&["B", "A"]), &format!("!{moved}"));
@@ -155,15 +168,44 @@ fn items_of_shared_lists_have_an_order() {
 #[test]
 fn ports_are_matched_by_number_and_by_name_when_that_is_not_enough() {
     check(
-        json!({"ports": [{"port": 80, "name": "http"}]}),
-        json!({"ports": [{"port": 80, "protocol": "TCP", "name": "web"}]}),
-        "ports[port=80].name: \"web\" > \"http\"",
+        service(json!({"ports": [{"port": 80, "name": "http"}]})),
+        service(json!({"ports": [{"port": 80, "protocol": "TCP", "name": "web"}]})),
+        "spec.ports[port=80].name: \"web\" > \"http\"",
     );
     let both = json!([{"port": 53, "protocol": "TCP", "name": "tcp"}, {"port": 53, "protocol": "UDP", "name": "udp"}]);
     let mut other = both.clone();
     other[1]["targetPort"] = json!(5353);
-    check(json!({"ports": both}), json!({"ports": other}), "");
-    check(json!({"ports": other}), json!({"ports": both}), "ports[name=udp].targetPort: - > 5353");
+    check(service(json!({"ports": both})), service(json!({"ports": other})), "");
+    check(
+        service(json!({"ports": other})),
+        service(json!({"ports": both})),
+        "spec.ports[name=udp].targetPort: - > 5353",
+    );
+}
+
+#[test]
+fn items_belong_together_by_all_their_keys() {
+    let ports = |ports: Value| service(json!({ "ports": ports }));
+    let (any, tcp, udp) =
+        (json!({"port": 80}), json!({"port": 80, "protocol": "TCP"}), json!({"port": 80, "protocol": "UDP"}));
+    check(ports(json!([any])), ports(json!([tcp])), "");
+    let made = r#"spec.ports[port,protocol=80,TCP]: - > {"port":80}"#;
+    check(ports(json!([any])), ports(json!([udp])), made);
+    // And not by their names.
+    let named = |tcp: &str, udp: &str| json!([{"name": tcp, "port": 53}, {"name": udp, "port": 53, "protocol": "UDP"}]);
+    check(
+        ports(named("a", "b")),
+        ports(named("b", "a")),
+        "spec.ports[port,protocol=53,TCP].name: \"b\" > \"a\"\nspec.ports[port,protocol=53,UDP].name: \"a\" > \"b\"",
+    );
+    // What was recorded is not what others have by now.
+    check_recorded(ports(json!([udp])), ports(json!([])), ports(json!([tcp])), "");
+    check_recorded(
+        ports(json!([udp])),
+        ports(json!([])),
+        ports(json!([udp])),
+        r#"spec.ports[port=80]: {"port":80,"protocol":"UDP"} > -"#,
+    );
 }
 
 #[test]
@@ -179,6 +221,124 @@ fn other_lists_belong_to_one_owner() {
         "rules: [\"b\",\"a\"] > [\"a\",\"b\"]",
     );
     check(json!({"args": ["a", "b"]}), json!({"args": ["a", "c", "d"]}), "args[1]: \"c\" > \"b\"\nargs[2]: \"d\" > -");
+}
+
+/// Compares what is live with what is wanted and recorded so, without a look at what the server would make, and then with the
+/// answer that it would make it as wanted.
+fn check_drift(wanted: Value, live: Value, expected: &str) {
+    check_recorded(wanted.clone(), wanted.clone(), live.clone(), expected);
+    assert_eq!(changes(Some(wanted.clone()), wanted.clone(), live, Some(wanted)), expected);
+}
+
+#[test]
+fn what_others_add_to_what_has_one_owner_is_drift() {
+    let policy = |spec: Value| object("networking.k8s.io/v1", "NetworkPolicy", spec);
+    check_drift(
+        policy(json!({"ingress": [{"ports": [{"port": 80, "protocol": "TCP"}]}], "podSelector": {}})),
+        policy(json!({"ingress": [{"ports": [{"port": 80, "protocol": "TCP"}, {"port": 22, "protocol": "TCP"}]}],
+            "podSelector": {"matchLabels": {"app": "web"}}})),
+        "!spec.ingress[0].ports[1]: {\"port\":22,\"protocol\":\"TCP\"} > -\n\
+         !spec.podSelector.matchLabels: {\"app\":\"web\"} > -",
+    );
+    check_drift(
+        policy(json!({"podSelector": {}, "ingress": [{"from": [{"podSelector": {}}]}]})),
+        policy(json!({"podSelector": {}, "ingress": [{"from": [{"podSelector": {}, "namespaceSelector": {}}]}]})),
+        "!spec.ingress[0].from[0].namespaceSelector: {} > -",
+    );
+    for selector in [json!({"app": "web"}), json!({"app": "web", "track": null})] {
+        check_drift(
+            service(json!({ "selector": selector })),
+            service(json!({"selector": {"app": "web", "track": "canary"}})),
+            "!spec.selector.track: \"canary\" > -",
+        );
+    }
+    let template = |selector: Value, key: Value| {
+        let env = json!([{"name": "A", "valueFrom": {"secretKeyRef": key}}]);
+        let spec = json!({"containers": [{"name": "web", "env": env}], "nodeSelector": selector});
+        object("apps/v1", "Deployment", json!({"template": {"spec": spec}}))
+    };
+    check_drift(
+        template(json!({"disk": "ssd"}), json!({"name": "a", "key": "b"})),
+        template(json!({"disk": "ssd", "zone": "a"}), json!({"name": "a", "key": "b", "optional": true})),
+        "!spec.template.spec.containers[name=web].env[name=A].valueFrom.secretKeyRef.optional: true > -\n\
+         !spec.template.spec.nodeSelector.zone: \"a\" > -",
+    );
+}
+
+#[test]
+fn what_others_add_to_what_is_shared_stays() {
+    check_recorded(
+        service(json!({"ports": [{"port": 80}]})),
+        service(json!({"ports": [{"port": 80}]})),
+        service(json!({"ports": [{"port": 80, "protocol": "TCP", "nodePort": 30000}, {"port": 81, "protocol": "TCP"}],
+            "selector": {"theirs": "x"}})),
+        "",
+    );
+}
+
+#[test]
+fn what_a_server_fills_in_is_no_drift() {
+    let check = |api_version: &str, kind: &str, wanted: Value, live: Value, moved: Value| {
+        let [wanted, live, moved] = [wanted, live, moved].map(|spec| object(api_version, kind, spec));
+        check_recorded(wanted.clone(), wanted.clone(), live.clone(), "");
+        assert_ne!(changes(Some(wanted.clone()), wanted, moved.clone(), None), "", "{moved}");
+    };
+    let ports = |port: Value| json!({"podSelector": {}, "egress": [{"ports": [port]}]});
+    check(
+        "networking.k8s.io/v1",
+        "NetworkPolicy",
+        ports(json!({"port": 80})),
+        ports(json!({"port": 80, "protocol": "TCP"})),
+        ports(json!({"port": 80, "protocol": "UDP"})),
+    );
+    let claims = |claim: Value| json!({ "volumeClaimTemplates": [claim] });
+    let wanted = json!({"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}});
+    let mut live = wanted.clone();
+    live["apiVersion"] = json!("v1");
+    live["kind"] = json!("PersistentVolumeClaim");
+    live["spec"]["volumeMode"] = json!("Filesystem");
+    live["status"] = json!({"phase": "Pending"});
+    let mut moved = live.clone();
+    moved["spec"]["storageClassName"] = json!("fast");
+    check("apps/v1", "StatefulSet", claims(wanted), claims(live), claims(moved));
+    let limits = |limit: Value| json!({ "limits": [{"type": "Pod", "max": {"cpu": "4"}}, limit] });
+    let wanted = json!({"type": "Container", "max": {"cpu": "2000m", "memory": "1Gi"}, "min": {"storage": "1Gi"},
+        "default": {"memory": "512Mi"}});
+    let live = json!({"type": "Container", "max": {"cpu": "2", "memory": "1Gi"}, "min": {"storage": "1Gi"},
+        "default": {"cpu": "2", "memory": "512Mi"}, "defaultRequest": {"cpu": "2", "memory": "512Mi", "storage": "1Gi"}});
+    for (map, resource, quantity) in [
+        ("default", "cpu", "1"),
+        ("default", "storage", "1Gi"),
+        ("defaultRequest", "memory", "1Gi"),
+        ("defaultRequest", "pods", "1"),
+    ] {
+        let mut moved = live.clone();
+        moved[map][resource] = json!(quantity);
+        check("v1", "LimitRange", limits(wanted.clone()), limits(live.clone()), limits(moved));
+    }
+    let devices = |request: Value| json!({"devices": {"requests": [{"name": "gpu", "exactly": request}]}});
+    let wanted = json!({"deviceClassName": "gpu", "tolerations": [{"key": "a"}]});
+    let mut live = wanted.clone();
+    live["allocationMode"] = json!("ExactCount");
+    live["count"] = json!(1);
+    live["tolerations"][0]["operator"] = json!("Equal");
+    let mut moved = live.clone();
+    moved["count"] = json!(2);
+    for (kind, is_template) in [("ResourceClaim", false), ("ResourceClaimTemplate", true)] {
+        let claim = |request: &Value| match is_template {
+            true => json!({"spec": devices(request.clone())}),
+            false => devices(request.clone()),
+        };
+        check("resource.k8s.io/v1", kind, claim(&wanted), claim(&live), claim(&moved));
+    }
+    let claim = |claim: Value| json!({ "claimRef": claim });
+    check(
+        "v1",
+        "PersistentVolume",
+        claim(json!({"name": "data", "namespace": "shop"})),
+        claim(json!({"name": "data", "namespace": "shop", "uid": "u", "kind": "PersistentVolumeClaim"})),
+        claim(json!({"name": "other", "namespace": "shop", "uid": "u"})),
+    );
 }
 
 /// Compares a custom resource's `spec` with what is live, when the same is recorded as wanted.
@@ -236,6 +396,21 @@ fn a_list_of_a_custom_resource_is_shared_where_its_schema_says_so() {
         live,
         "!spec.routes[port,protocol=53,UDP].to: \"c\" > \"b\"\n!spec.selector.theirs: \"x\" > -",
     );
+}
+
+#[test]
+fn what_is_in_a_list_of_a_custom_resource_has_its_owner() {
+    let told = schema(json!({"rules": {"type": "array", "items": {"properties": {
+        "match": {"default": {"path": "/"}, "properties": {"kind": {"default": "Prefix"}, "path": {}}},
+        "weight": {"default": 1},
+    }}}}));
+    let desired = json!({"rules": [{"to": "a"}]});
+    let mut live = json!({"rules": [{"match": {"kind": "Prefix", "path": "/"}, "to": "a", "weight": 1}]});
+    check_custom(Some(&told), desired.clone(), live.clone(), "");
+    live["rules"][0]["match"]["kind"] = json!("Exact");
+    live["rules"][0]["weight"] = json!(2);
+    let expected = "!spec.rules[0].match: {\"kind\":\"Exact\",\"path\":\"/\"} > -\n!spec.rules[0].weight: 2 > -";
+    check_custom(Some(&told), desired, live, expected);
 }
 
 #[test]
@@ -363,11 +538,12 @@ fn unknown_values_are_told_as_such() {
 
 #[test]
 fn a_preview_decides_and_shows_what_the_server_does_besides() {
-    let live = json!({"metadata": {"resourceVersion": "1"}, "spec": {"type": "ClusterIP", "ports": [{"port": 80}]}});
-    let preview = json!({"metadata": {"resourceVersion": "2", "generation": 2},
-        "spec": {"type": "NodePort", "ports": [{"port": 80, "nodePort": 30000}]}});
+    let mut live = service(json!({"type": "ClusterIP", "ports": [{"port": 80}]}));
+    live["metadata"]["resourceVersion"] = json!("1");
+    let mut preview = service(json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30000}]}));
+    preview["metadata"] = json!({"name": "x", "resourceVersion": "2", "generation": 2});
     assert_eq!(
-        changes(None, json!({"spec": {"type": "NodePort"}}), live.clone(), Some(preview)),
+        changes(None, service(json!({"type": "NodePort"})), live.clone(), Some(preview)),
         "spec.ports[port=80].nodePort: - > 30000\nspec.type: \"ClusterIP\" > \"NodePort\""
     );
     // The server reads `4Gi` as it had it.

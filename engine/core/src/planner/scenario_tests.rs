@@ -5,7 +5,10 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+use crate::conflict::are_planned;
 use crate::render::{Colour, render};
+
+mod contents;
 
 struct World {
     state: State,
@@ -40,6 +43,32 @@ fn config_map(name: &str, depends_on: &[&str], data: Value) -> Value {
 
 fn spec(resources: Value) -> Spec {
     serde_json::from_value(json!({ "resources": resources })).unwrap()
+}
+
+/// The namespace that everything is in.
+fn namespace() -> Value {
+    json!({"id": "v1:Namespace:shop", "type": "Kubernetes", "attributes": {"apiVersion": "v1", "kind": "Namespace",
+        "metadata": {"name": "shop"}}})
+}
+
+/// What defines the kind `Web` of `x.dev`.
+fn definition() -> Value {
+    json!({"id": "apiextensions.k8s.io/v1:CustomResourceDefinition:webs.x.dev", "type": "Kubernetes", "attributes": {
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "webs.x.dev"},
+        "spec": {"group": "x.dev", "names": {"kind": "Web"}, "versions": [{"name": "v1"}]}}})
+}
+
+/// What serves all kinds of `x.dev/v1`.
+fn service() -> Value {
+    json!({"id": "apiregistration.k8s.io/v1:APIService:v1.x.dev", "type": "Kubernetes", "attributes": {
+        "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": "v1.x.dev"},
+        "spec": {"group": "x.dev", "version": "v1"}}})
+}
+
+/// One of that kind.
+fn instance(name: &str) -> Value {
+    json!({"id": format!("x.dev/v1:Web:shop:{name}"), "type": "Kubernetes", "attributes": {"apiVersion": "x.dev/v1",
+        "kind": "Web", "metadata": {"name": name, "namespace": "shop"}}})
 }
 
 impl World {
@@ -146,10 +175,13 @@ fn the_table_of_actions() {
     ~ update   v1:ConfigMap:shop:drifted
         data.a: "by hand" → "1"  (drift)
     + create   v1:ConfigMap:shop:lost  (it was recorded, and is gone)
+        + data: {"a":"1"}
     + create   v1:ConfigMap:shop:new
+        + data: {"a":"1"}
     > adopt    v1:ConfigMap:shop:there
         data.a: "2" → "1"
     + create   v1:ConfigMap:shop:unsure  (unverified: its kind is not known)
+        + data: {"a":"1"}
     - delete   v1:ConfigMap:shop:unwanted
     . forget   v1:ConfigMap:shop:unwanted-and-gone
 
@@ -239,6 +271,7 @@ fn what_is_known_after_apply_is_shown_as_such() {
     ]));
     assert_snapshot!(table(&world.plan(&spec)), @r#"
     + create   v1:ConfigMap:shop:a
+        + data: {}
     ~ update   v1:ConfigMap:shop:b
         data.uid: "old" → (known after apply)
 
@@ -254,15 +287,8 @@ fn what_is_known_after_apply_is_shown_as_such() {
 #[test]
 fn secrets_never_show() {
     let mut world = World::default();
-    let secret = json!({"id": "v1:Secret:shop:db", "type": "Kubernetes", "attributes": {"apiVersion": "v1", "kind": "Secret",
-        "metadata": {"name": "db", "namespace": "shop"}, "stringData": {"password": "hunter2"}}});
-    let user = |prefix: &str| {
-        config_map(
-            "user",
-            &[],
-            json!({"url": format!("{prefix}${{kusion_path.v1:Secret:shop:db.stringData.password}}")}),
-        )
-    };
+    let (secret, password) = secret();
+    let user = |prefix: &str| config_map("user", &[], json!({"url": format!("{prefix}{password}")}));
     let first = spec(json!([secret, user("a:")]));
     let plan = world.plan(&first);
     world.carry_out(&first, &plan);
@@ -278,31 +304,116 @@ fn secrets_never_show() {
     assert!(world.plan(&first).is_unchanged());
 }
 
-#[test]
-fn a_sensitive_value_cannot_be_a_key() {
+/// A Secret whose value is `hunter2`, and a reference to that.
+fn secret() -> (Value, &'static str) {
     let secret = json!({"id": "v1:Secret:shop:db", "type": "Kubernetes", "attributes": {"apiVersion": "v1", "kind": "Secret",
         "metadata": {"name": "db", "namespace": "shop"}, "stringData": {"password": "hunter2"}}});
-    let problems = World::default().problems(&spec(json!([
-        secret,
-        config_map("user", &[], json!({"${kusion_path.v1:Secret:shop:db.stringData.password}": "x"})),
-    ])));
+    (secret, "${kusion_path.v1:Secret:shop:db.stringData.password}")
+}
+
+#[test]
+fn what_is_made_is_shown_with_what_is_known_and_not_sensitive() {
+    let (secret, password) = secret();
+    let mut user = config_map(
+        "user",
+        &["a"],
+        json!({"password": password, "uid": format!("$kusion_path.{}.metadata.uid", id("a"))}),
+    );
+    user["attributes"]["metadata"]["labels"] = json!({"app": "web"});
+    user["attributes"]["spec"] = json!({"rules": [{"host": password, "uid": format!("$kusion_path.{}.metadata.uid", id("a"))},
+        {"host": "b.example.org", "paths": ["/first", "/second"]}], "text": "one\ntwo\n", "after": null});
+    let plan = World::default().plan(&spec(json!([secret, config_map("a", &[], json!({})), user])));
+    assert_snapshot!(table(&plan), @r#"
+    + create   v1:ConfigMap:shop:a
+        + data: {}
+    + create   v1:Secret:shop:db
+        + data: {"password":"(sensitive)"}
+    + create   v1:ConfigMap:shop:user
+        + data: {"password":"(sensitive)","uid":"(known after apply)"}
+        + metadata.labels: {"app":"web"}
+        + spec:
+            after: null
+            rules:
+              - {"host":"(sensitive)","uid":"(known after apply)"}
+              - {"host":"b.example.org","paths":["/first","/second"]}
+            text: |
+              one
+              two
+
+    Plan: 3 to create.
+    "#);
+    assert!(!serde_json::to_string(&plan).unwrap().contains("hunter2"));
+}
+
+#[test]
+fn items_that_sensitive_values_tell_apart_are_not_named() {
+    let (secret, host) = secret();
+    let rules = |path: &str| {
+        let id = "networking.k8s.io/v1:Ingress:shop:web";
+        let rule = json!({"host": host, "http": {"paths": [{"path": path}]}});
+        json!({"id": id, "type": "Kubernetes", "attributes": {"apiVersion": "networking.k8s.io/v1", "kind": "Ingress",
+            "metadata": {"name": "web", "namespace": "shop"}, "spec": {"rules": [rule]}}})
+    };
+    let mut world = World::applied(json!([secret, rules("/a")]));
+    let changed = spec(json!([secret, rules("/b")]));
+    let fields = vec![".spec.rules[host=\"hunter2\"].http".to_owned()];
+    let conflict = FieldConflict { manager: "hand".to_owned(), applies: false, fields };
+    let live = world.full(&changed);
+    let made = draft(&world.input(&changed, &live))
+        .unwrap()
+        .desired
+        .into_values()
+        .find(|it| it.attributes["kind"] == "Ingress");
+    let preview = Preview::Contested(made.unwrap().attributes, vec![conflict.clone()]);
+    world.previews.insert("networking.k8s.io/v1:Ingress:shop:web".into(), preview);
+    let plan = world.plan(&changed);
+    // Records have digests, by which nobody finds an item: then what goes may be what somebody added.
+    assert_snapshot!(table(&plan), @r#"
+    ~ update   networking.k8s.io/v1:Ingress:shop:web
+        + spec.rules[host=(sensitive)].http.paths[path=/b]: {"path":"/b"}
+        - spec.rules[host=(sensitive)].http.paths[path=/a]: {"path":"/a"}  (drift)
+        ! taken from hand, which changes them: .spec.rules[host="(sensitive)"].http
+
+    Plan: 1 to update; 1 unchanged.
+    "#);
+    let taken = &plan.actions.iter().find(|it| it.action == Action::Update).unwrap().taken;
+    assert!(!serde_json::to_string(&plan).unwrap().contains("hunter2"), "{plan:?}");
+    let sensitive = Sensitive::at([FieldPath::of_keys(["a"])].into(), json!({"a": "hunter2"}).as_object().unwrap());
+    assert!(are_planned(taken, &masked(&[conflict], &sensitive)));
+}
+
+#[test]
+fn a_sensitive_value_cannot_be_what_an_object_is_called() {
+    for (field, value) in [("name", "$P"), ("name", "web-$P"), ("namespace", "$P")] {
+        let (secret, password) = secret();
+        let mut wanted = config_map("user", &[], json!({}));
+        wanted["attributes"]["metadata"][field] = json!(value.replace("$P", password));
+        assert_eq!(
+            World::default().problems(&spec(json!([secret, wanted]))),
+            format!(
+                "InvalidReference v1:ConfigMap:shop:user: attributes.metadata.{field}: a sensitive value cannot be part \
+                 of what an object is called\n"
+            )
+        );
+    }
+}
+
+#[test]
+fn a_sensitive_value_cannot_be_a_key() {
+    let (secret, password) = secret();
+    let problems = World::default().problems(&spec(json!([secret, config_map("user", &[], json!({password: "x"})),])));
     assert!(problems.ends_with("a sensitive value cannot be a key\n") && !problems.contains("hunter2"), "{problems}");
 }
 
 #[test]
 fn a_namespace_and_a_definition_come_before_what_needs_them() {
-    let namespace = json!({"id": "v1:Namespace:shop", "type": "Kubernetes", "attributes": {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}});
-    let definition = json!({"id": "apiextensions.k8s.io/v1:CustomResourceDefinition:webs.x.dev", "type": "Kubernetes", "attributes": {
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "webs.x.dev"},
-        "spec": {"group": "x.dev", "names": {"kind": "Web"}}}});
-    let instance = json!({"id": "x.dev/v1:Web:shop:a", "type": "Kubernetes", "attributes": {"apiVersion": "x.dev/v1", "kind": "Web", "metadata": {"name": "a", "namespace": "shop"}}});
-    let plan = World::default().plan(&spec(json!([instance, namespace, definition])));
-    let ids: Vec<_> = plan.actions.iter().map(|it| it.id.0.as_str()).collect();
-    assert_eq!(
-        ids,
-        ["apiextensions.k8s.io/v1:CustomResourceDefinition:webs.x.dev", "v1:Namespace:shop", "x.dev/v1:Web:shop:a"]
-    );
-    assert_eq!(plan.actions[2].after.len(), 2);
+    let (namespace, instance) = (namespace(), instance("a"));
+    for definition in [definition(), service()] {
+        let plan = World::default().plan(&spec(json!([instance, namespace, definition])));
+        let ids: Vec<_> = plan.actions.iter().map(|it| it.id.0.as_str()).collect();
+        assert_eq!(ids, [definition["id"].as_str().unwrap(), "v1:Namespace:shop", "x.dev/v1:Web:shop:a"]);
+        assert_eq!(plan.actions[2].after.len(), 2);
+    }
 
     // What people wrote wins over what is implied.
     let mut backwards = namespace;

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::dependencies::written;
 
 fn object(name: &str, value: &str) -> Map<String, Value> {
     let object = json!({
@@ -99,11 +100,29 @@ fn an_object_comes_after_the_namespace_of_its_own_cluster() {
         Resource { extensions: Map::new(), ..of("v1:Namespace:n", namespace(), "") },
     ];
     let clusters = Clusters(vec!["main".to_owned(), "east".to_owned()]);
-    let before = dependencies(&resources.iter().collect::<Vec<_>>(), &clusters).unwrap();
+    let wanted: Vec<&Resource> = resources.iter().collect();
+    let before = dependencies(written(&wanted).unwrap(), &wanted, &clusters);
     let needs = |id: &str| before[id].iter().map(|id| id.0.as_str()).collect::<Vec<_>>();
     assert_eq!(needs("v1:ConfigMap:n:a/east"), ["v1:Namespace:n/east"]);
     assert_eq!(needs("v1:ConfigMap:n:a"), ["v1:Namespace:n"]);
     assert_eq!(needs("v1:ConfigMap:n:b"), ["v1:Namespace:n"]);
+}
+
+#[test]
+fn what_is_there_already_where_an_object_goes_is_taken_over_and_told() {
+    let mut moved = wanted("a", "x", &[]);
+    moved.extensions.insert("cluster".to_owned(), "east".into());
+    let spec = Spec { resources: vec![moved], ..Spec::default() };
+    let state = State { resources: vec![recorded("a", "x", &[]).in_cluster("main".to_owned())], ..State::default() };
+    let (owner, keys, clusters) = (Owner::default(), keys(), Clusters(vec!["main".to_owned(), "east".to_owned()]));
+    for (there, takes_over) in [(Live::Present(object("a", "theirs")), true), (Live::Absent, false)] {
+        let live = BTreeMap::from([(id("a"), there)]);
+        let blind = PlanInput::blind(&spec, &state, &owner, &keys);
+        let plan = plan(&PlanInput { live: &live, clusters: &clusters, ..blind }).unwrap();
+        assert_eq!((plan.actions[0].action, plan.actions[0].takes_over), (Action::Replace, takes_over));
+        let table = crate::render::render(&plan, crate::render::Colour::Never);
+        assert_eq!(table.contains("(something is there already, and is taken over)"), takes_over, "{table}");
+    }
 }
 
 #[test]
@@ -211,4 +230,35 @@ fn what_nobody_knows_the_result_of_stops_everything() {
     let problems = plan(&input).unwrap_err();
     assert_eq!(problems[0].reason, reason::UNKNOWN_STATE);
     assert_eq!(problems[0].resource_id, Some(id("x")));
+}
+
+#[test]
+fn what_was_not_asked_about_stays_as_sketched_unless_it_refers_to_something() {
+    let reference = "$kusion_path.v1:ConfigMap:n:a.metadata.resourceVersion";
+    let resources = vec![wanted("a", "x", &[]), wanted("b", reference, &[]), wanted("c", "x", &["a"])];
+    let spec = Spec { resources, ..Spec::default() };
+    let on_record: [(&str, &str, &[&str]); 4] =
+        [("a", "x", &[]), ("b", "7", &["a"]), ("c", "x", &["a"]), ("d", "x", &["c"])];
+    let resources = on_record.iter().map(|(name, value, depends_on)| recorded(name, value, depends_on)).collect();
+    let state = State { resources, ..State::default() };
+    let there = |(name, value, _): &(&str, &str, &[&str])| (id(name), Live::Present(object(name, value)));
+    let mut live: BTreeMap<ResourceId, Live> = on_record.iter().map(there).collect();
+    if let Some(Live::Present(live)) = live.get_mut(&id("a")) {
+        live["metadata"]["resourceVersion"] = json!("7");
+    }
+    let (owner, keys) = (Owner::default(), keys());
+    let blind = PlanInput::blind(&spec, &state, &owner, &keys);
+    let outline = Outline::of(&blind).unwrap();
+    let looked = PlanInput { live: &live, ..blind };
+    let sketch = outline.sketch(&looked).unwrap();
+    let sketched: Vec<Action> = sketch.actions.values().map(|action| action.action).collect();
+    assert_eq!(sketched, [Action::Unchanged, Action::Unchanged, Action::Unchanged, Action::Delete]);
+
+    // The change of `a` leaves nobody knowing its version.
+    let previews = BTreeMap::from([(id("a"), Preview::Changed(object("a", "y")))]);
+    let decided = PlanInput { previews: &previews, ..looked };
+    let made = outline.plan(&decided, sketch).unwrap();
+    let of = |name: &str| made.actions.iter().find(|action| action.id == id(name)).unwrap().action;
+    assert_eq!(["a", "b", "c", "d"].map(of), [Action::Update, Action::Update, Action::Unchanged, Action::Delete]);
+    assert_eq!(made, plan(&decided).unwrap(), "as if nothing had been sketched");
 }

@@ -57,7 +57,11 @@ fn other_text_is_left_alone() {
 
 #[test]
 fn errors_say_where_and_what() {
-    check("$kusion_path.q.x", "error: no resource has an id that `q.x` begins with");
+    check("$kusion_path.q.x", "error: at character 1: no resource has an id that `q.x` begins with");
+    check(
+        "é ${kusion_path.p.x} ${kusion_path.q.x}",
+        "error: at character 22: no resource has an id that `q.x` begins with",
+    );
     check("$kusion_path.p", "error: at character 15: a path must follow the id, such as `.metadata.name`");
     check("$kusion_path.p.", "error: at character 16: a name must follow the dot");
     check("$kusion_path.p.a..b", "error: at character 18: a name must follow the dot");

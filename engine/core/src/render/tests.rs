@@ -68,6 +68,10 @@ fn every_action_is_a_line_with_its_fields_below() {
             owned_by: Some("shop/api/dev".to_owned()),
             ..action("v1:Secret:shop:api", Action::Forget, vec![])
         },
+        PlannedAction {
+            kept_as: Some("apps/v1:Deployment:shop:api".into()),
+            ..action("apps/v1beta1:Deployment:shop:api", Action::Forget, vec![])
+        },
     ]);
     assert_snapshot!(render(&plan, Colour::Never), @r#"
     + create   v1:ConfigMap:shop:web  (unverified: its namespace is not there yet)
@@ -89,8 +93,9 @@ fn every_action_is_a_line_with_its_fields_below() {
     + create   v1:ConfigMap:shop:moved  (forgotten in cluster old, where it is left as it is)
     > adopt    v1:Service:shop:api  (taken over from shop/api/dev)
     . forget   v1:Secret:shop:api  (it belongs to shop/api/dev now, and is left alone)
+    . forget   apps/v1beta1:Deployment:shop:api  (it is the object of apps/v1:Deployment:shop:api, which is wanted, and is left alone)
 
-    Plan: 3 to create, 2 to update, 1 to delete, 1 to replace, 2 to adopt, 2 to forget; 1 unchanged; 1 unverified.
+    Plan: 3 to create, 2 to update, 1 to delete, 1 to replace, 2 to adopt, 3 to forget; 1 unchanged; 1 unverified.
     "#);
 }
 
@@ -121,6 +126,20 @@ fn long_values_are_cut_between_characters() {
 }
 
 #[test]
+fn a_very_long_table_shows_every_resource_and_as_many_fields_as_fit() {
+    let text = Value::from(vec!["x".repeat(70); BLOCK].join("\n"));
+    let fields = || ["data.a", "data.b"].map(|path| change(path, None, Some(text.clone()))).into();
+    let of = |number: usize| action(&format!("v1:ConfigMap:shop:{number}"), Action::Create, fields());
+    let table = render(&plan((0..200).map(of).collect()), Colour::Never);
+    assert!((LONGEST..LONGEST + 100_000).contains(&table.len()), "{} bytes", table.len());
+    assert_eq!(table.matches("+ create   v1:ConfigMap:shop:").count(), 200);
+    let shown = table.matches(": |\n").count();
+    assert!(table.contains(&format!("\n… {} fields are left out", 400 - shown)), "{shown} are shown");
+    assert!(table.contains("v1:ConfigMap:shop:199\n    … 2 fields more\n"));
+    assert!(table.ends_with("\n\nPlan: 200 to create.\n"));
+}
+
+#[test]
 fn a_plan_with_nothing_to_do_says_so() {
     assert_eq!(render(&plan(vec![]), Colour::Never), "Plan: no changes; 0 unchanged.\n");
     let kept = plan(vec![action("a", Action::Unchanged, vec![])]);
@@ -128,12 +147,59 @@ fn a_plan_with_nothing_to_do_says_so() {
 }
 
 #[test]
-fn colours_mark_the_actions_and_change_no_text() {
-    let plan = plan(vec![action("a", Action::Create, vec![]), action("b", Action::Delete, vec![])]);
+fn colours_mark_what_comes_and_goes_and_change_no_text() {
+    let changes = vec![
+        change("spec.replicas", Some(json!(1)), Some(json!(2))),
+        change("spec.paused", None, Some(json!(true))),
+        change("data.conf", Some(json!("a\nb\n")), Some(json!("a\nc\n"))),
+    ];
+    let plan = plan(vec![
+        action("a", Action::Create, vec![change("data", None, Some(json!({"a": "b"})))]),
+        action("b", Action::Delete, vec![]),
+        action("c", Action::Update, changes),
+    ]);
     let coloured = render(&plan, Colour::Always);
-    assert!(coloured.starts_with("\u{1b}[32m+ create  \u{1b}[0m a\n\u{1b}[31m- delete"), "{coloured:?}");
-    let plain = [32, 31]
-        .into_iter()
-        .fold(coloured.replace("\u{1b}[0m", ""), |text, code| text.replace(&format!("\u{1b}[{code}m"), ""));
+    let (red, green, yellow, end) = ("\u{1b}[31m", "\u{1b}[32m", "\u{1b}[33m", "\u{1b}[0m");
+    let expected = format!(
+        "{green}+ create  {end} a
+    {green}+ data: {{\"a\":\"b\"}}{end}
+{red}- delete  {end} b
+{yellow}~ update  {end} c
+    spec.replicas: {red}1{end} → {green}2{end}
+    {green}+ spec.paused: true{end}
+    data.conf:
+    {red}  - b{end}
+    {green}  + c{end}
+"
+    );
+    assert!(coloured.starts_with(&expected), "{coloured}");
+    let plain = [red, green, yellow, end].into_iter().fold(coloured, |text, code| text.replace(code, ""));
     assert_eq!(plain, render(&plan, Colour::Never));
+}
+
+#[test]
+fn nothing_that_a_plan_says_moves_the_cursor_or_begins_a_line() {
+    let bad = "x\n\u{1b}[2A\u{1b}[2K\r\u{9b}1A\u{202e}y";
+    let plan = plan(vec![action(
+        &format!("v1:ConfigMap:shop:{bad}"),
+        Action::Update,
+        vec![
+            change(&format!("data.{bad}"), Some(json!(bad)), Some(json!(format!("{bad}\n{bad}")))),
+            change("data.new", None, Some(json!({bad: bad, "list": [bad]}))),
+            change("data.short", Some(json!("\u{1b}[1m")), Some(json!(1))),
+        ],
+    )]);
+    for colour in [Colour::Never, Colour::Always] {
+        let mut table = render(&plan, colour);
+        // What colours it is the table's own.
+        for code in [RED, GREEN, YELLOW, 0] {
+            table = table.replace(&format!("\u{1b}[{code}m"), "");
+        }
+        let is_plain = |c: char| c == '\n' || visible(c) == c;
+        assert!(table.chars().all(is_plain), "{table:?}");
+        assert!(table.starts_with("~ update   v1:ConfigMap:shop:x␊␛[2A␛[2K␍\u{fffd}1A\u{fffd}y\n"), "{table}");
+        assert!(
+            table.lines().skip(1).all(|line| line.is_empty() || line.starts_with(' ') || line.starts_with("Plan: "))
+        );
+    }
 }

@@ -71,7 +71,9 @@ fn a_secret_with_values_is_refused_and_one_without_is_not() {
 
 #[test]
 fn names_that_lead_out_of_the_folder_are_refused() {
-    for (namespace, name) in [("..", "a"), ("a/b", "a"), ("shop", "../a"), ("_cluster", "a"), ("shop", "")] {
+    for (namespace, name) in
+        [("..", "a"), ("a/b", "a"), ("shop", "../a"), ("_cluster", "a"), (".git", "a"), ("shop", "")]
+    {
         let attributes =
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}});
         assert!(matches!(of(&resource(attributes)), Err(RuntimeError::Invalid { .. })), "{namespace} {name}");

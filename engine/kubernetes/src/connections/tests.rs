@@ -171,7 +171,8 @@ async fn kinds_that_come_and_change_are_asked_for_again() {
     let discovery = || "/apis/example.com/v1".to_owned();
     let object = |plural: &str| format!("/apis/example.com/v1/namespaces/shop/{plural}/w");
     found(&connections, &config, &wanted).await.unwrap_err();
-    assert_eq!(server.told().0, [discovery()]);
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?limit=500".to_owned();
+    assert_eq!(server.told().0, [discovery(), definitions]);
     *server.plural.lock().unwrap() = Some("widgets");
     assert_eq!(found(&connections, &config, &wanted).await.unwrap(), 1);
     assert_eq!(server.told().0, [discovery(), object("widgets")]);

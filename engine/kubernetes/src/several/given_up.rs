@@ -38,7 +38,8 @@ async fn what_is_on_record_in_a_cluster_that_is_gone_for_good_is_forgotten_where
     assert_eq!(
         planned.table,
         ". forget   example.com/v1:Widget:shop:old  (forgotten in cluster gone, where it is left as it is)\n\
-         + create   example.com/v1:Widget:shop:web  (forgotten in cluster gone, where it is left as it is)\n\n\
+         + create   example.com/v1:Widget:shop:web  (forgotten in cluster gone, where it is left as it is)\n    \
+         + spec: {\"value\":\"a\"}\n\n\
          Plan: 1 to create, 1 to forget; 1 unchanged.\n"
     );
     let before = [deployment.values("old"), deployment.values("web")];

@@ -38,14 +38,19 @@ async fn what_goes_with_its_kind_is_gone() {
     deployment.brings(&wanted).await;
     deployment.main.begin_to_remove("shop", "web");
     let planned = deployment.plan(&spec(Vec::new())).await.unwrap();
+    let began = tokio::time::Instant::now();
     let gone = async {
         tokio::time::sleep(Duration::from_secs(5)).await;
         deployment.main.refuse("widgets", 404);
         deployment.main.end_watches();
+        // Until then the cluster says that it serves the kind, and so might in another version.
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        deployment.main.serve_nothing();
     };
     let nothing = spec(Vec::new());
     let ((outcome, _), ()) = tokio::join!(deployment.carry_out(&nothing, &planned), gone);
     assert!(outcome.succeeded, "{outcome:?}");
+    assert!(began.elapsed() >= Duration::from_secs(25), "{:?}", began.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

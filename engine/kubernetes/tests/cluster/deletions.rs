@@ -112,3 +112,86 @@ async fn a_workload_is_gone_after_its_dependents() {
         sets.list(&Default::default()).await.unwrap().items.iter().all(|set| set.metadata.deletion_timestamp.is_some())
     );
 }
+
+/// A definition of the kind `Disk` in a group of its own, served in these versions of `v1alpha1` and `v1`.
+fn disks(group: &str, served: [bool; 2]) -> Resource {
+    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    let version =
+        |name: &str, served: bool| json!({"name": name, "served": served, "storage": name == "v1", "schema": schema});
+    resource(json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("disks.{group}")},
+        "spec": {"group": group, "scope": "Namespaced", "names": {"plural": "disks", "singular": "disk", "kind": "Disk"},
+            "versions": [version("v1alpha1", served[0]), version("v1", served[1])]}}))
+}
+
+#[tokio::test]
+async fn what_was_applied_in_a_version_that_is_not_served_any_more_is_read_and_deleted_in_another() {
+    let bed = Bed::new().await;
+    let group = format!("{}.example.com", unique("g"));
+    let definition = disks(&group, [true, true]);
+    let crd = recorded(&definition, bed.apply(&definition, None).await.unwrap().live);
+    assert_eq!(bed.runtime.wait_healthy(&definition, &ignore).await.unwrap(), Health::Current);
+    let disk = |version: &str| {
+        resource(json!({"apiVersion": format!("{group}/{version}"), "kind": "Disk",
+            "metadata": {"name": "d", "namespace": bed.namespace}}))
+    };
+    let prior = recorded(&disk("v1alpha1"), bed.apply(&disk("v1alpha1"), None).await.unwrap().live);
+    bed.apply(&disks(&group, [false, true]), Some(&crd)).await.unwrap();
+    let path = format!("/apis/{group}/v1alpha1");
+    while bed.client.request_text(http::Request::get(&path).body(Vec::new()).unwrap()).await.is_ok() {
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    for runtime in [&runtime_of("web").await, &bed.runtime] {
+        let read = runtime.read(&[ReadRequest { desired: None, prior: Some(&prior) }]).await.unwrap().remove(0);
+        assert!(
+            matches!(&read, Ok(Live::Present(object)) if stoa_engine::object::uid_of(object) == prior.uid()),
+            "{read:?}"
+        );
+        let named = StateResource::named_by(&prior.id).unwrap();
+        let found = runtime.look_for(&[LostCall { resource: &named, run: "r" }]).await.unwrap().remove(0);
+        assert!(matches!(found, Ok(Found::Ours(_))), "{found:?}");
+    }
+    assert_eq!(bed.runtime.delete(&prior).await.unwrap(), Deleted::Gone);
+    assert_eq!(bed.read(&disk("v1")).await.unwrap(), Live::Absent);
+    assert_eq!(bed.runtime.delete(&crd).await.unwrap(), Deleted::Gone);
+}
+
+#[tokio::test]
+async fn a_namespace_or_definition_that_something_wanted_needs_is_not_planned_to_be_deleted() {
+    let bed = Bed::new().await;
+    let group = format!("{}.example.com", unique("g"));
+    let namespace =
+        resource(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": unique("stoa-test")}}));
+    let name = &namespace.attributes["metadata"]["name"];
+    let disk = resource(
+        json!({"apiVersion": format!("{group}/v1"), "kind": "Disk", "metadata": {"name": "d", "namespace": name}}),
+    );
+    let all = [disks(&group, [true, true]), namespace.clone(), disk.clone()];
+    let mut state = State::default();
+    for desired in &all {
+        let live = bed.apply(desired, None).await.unwrap().live;
+        assert_eq!(bed.runtime.wait_healthy(desired, &ignore).await.unwrap(), Health::Current);
+        state.resources.push(recorded(desired, live));
+    }
+    let (runtime, keys) = (std::sync::Arc::new(runtime_of("web").await), DigestKeys::new(&[7; 32], &[]));
+    let plan = async |resources: &[Resource]| {
+        let spec = Spec { resources: resources.to_vec(), ..Spec::default() };
+        let planning = stoa_apply::Planning {
+            spec: &spec,
+            spec_digest: "digest",
+            state: &state,
+            destroy: false,
+            keys: &keys,
+            forget_clusters: &[],
+        };
+        stoa_apply::plan(runtime.clone(), &planning).await
+    };
+    let Err(stoa_apply::PlanError::Problems(problems)) = plan(&all[2..]).await else { panic!("both are needed") };
+    let told: Vec<_> = problems.iter().map(|it| (&*it.reason, it.resource_id.as_ref().unwrap())).collect();
+    assert_eq!(told, [("StillNeeded", &all[0].id), ("StillNeeded", &namespace.id)]);
+    assert!(problems.iter().all(|problem| problem.message.contains(&disk.id.0)), "{problems:?}");
+    assert_eq!(plan(&[]).await.unwrap().summary.delete, 3);
+    for prior in state.resources.iter().rev() {
+        assert_eq!(bed.runtime.delete(prior).await.unwrap(), Deleted::Gone);
+    }
+}

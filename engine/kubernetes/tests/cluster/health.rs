@@ -8,7 +8,7 @@ async fn a_custom_resource_follows_its_definition_at_once_and_its_health_is_watc
     let (definition, mut widget, widgets) = widgets(&bed);
     let requests = [&definition, &widget].map(|desired| ReadRequest { desired: Some(desired), prior: None });
     let found = bed.runtime.read(&requests).await.unwrap();
-    assert!(matches!(found.as_slice(), [Ok(Live::Absent), Ok(Live::Unverified(_))]), "{found:?}");
+    assert!(matches!(found.as_slice(), [Ok(Live::Absent), Err(RuntimeError::UnknownKind(_))]), "{found:?}");
 
     let crd = bed.apply(&definition, None).await.unwrap();
     assert_eq!(bed.runtime.wait_healthy(&definition, &ignore).await.unwrap(), Health::Current);

@@ -82,34 +82,6 @@ async fn what_another_applies_is_taken_only_as_planned_and_what_was_edited_is_ta
 }
 
 #[tokio::test]
-async fn what_cannot_be_changed_in_place_is_replaced_only_where_that_is_allowed() {
-    let bed = Bed::new().await;
-    let deployment = |label: &str| {
-        resource(
-            json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": bed.namespace},
-            "spec": {"replicas": 0, "selector": {"matchLabels": {"app": label}}, "template": {
-                "metadata": {"labels": {"app": label}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}}),
-        )
-    };
-    let mut fixed = bed.config_map("fixed", &json!({"a": "1"}));
-    fixed.attributes.insert("immutable".to_owned(), json!(true));
-    let mut changed = fixed.clone();
-    changed.attributes.insert("data".to_owned(), json!({"a": "2"}));
-    for (before, mut after) in [(deployment("a"), deployment("b")), (fixed, changed)] {
-        let prior = recorded(&before, bed.apply(&before, None).await.unwrap().live);
-        let refused = bed.runtime.preview(&ApplyRequest::new(&after, Some(&prior)), None).await.unwrap_err();
-        let RuntimeError::Rejected { message, field: Some(_) } = &refused else { panic!("{refused:?}") };
-        assert!(message.contains("immutable") && message.contains(RECREATE), "{message}");
-        after.extensions.insert(RECREATE.to_owned(), json!("true"));
-        let preview = bed.runtime.preview(&ApplyRequest::new(&after, Some(&prior)), None).await.unwrap();
-        assert_eq!(preview, Preview::Replaced(None));
-        // Only a plan says that something is replaced.
-        let refused = bed.apply(&after, Some(&prior)).await.unwrap_err();
-        assert!(matches!(refused, RuntimeError::Rejected { .. }), "{refused:?}");
-    }
-}
-
-#[tokio::test]
 async fn a_field_that_is_no_longer_wanted_goes() {
     let bed = Bed::new().await;
     let both = bed.config_map("fields", &json!({"a": "1", "b": "2"}));
@@ -156,4 +128,35 @@ async fn a_refused_secret_is_not_quoted() {
         let err = bed.apply(&resource(object), None).await.unwrap_err().to_string();
         assert!(!err.contains("hunter2"), "{err}");
     }
+}
+
+#[tokio::test]
+async fn what_others_made_since_a_plan_is_not_created_over() {
+    let bed = Bed::new().await;
+    let desired = bed.config_map("late", &json!({"a": "1"}));
+    let create = ApplyRequest { create: true, ..ApplyRequest::new(&desired, None) };
+    let by_hand =
+        ConfigMap { metadata: serde_json::from_value(json!({"name": "late"})).unwrap(), ..ConfigMap::default() };
+    bed.config_maps().create(&PostParams::default(), &by_hand).await.unwrap();
+    let refused = bed.runtime.apply(&create).await.unwrap_err();
+    assert!(matches!(&refused, RuntimeError::Conflict(_)), "{refused:?}");
+    let there = bed.config_maps().get("late").await.unwrap();
+    assert!(there.data.is_none() && there.metadata.annotations.is_none(), "{there:?}");
+    bed.config_maps().delete("late", &DeleteParams::default()).await.unwrap();
+
+    // What an earlier try made is ours, be it that something takes marks off.
+    bed.runtime.apply(&create).await.unwrap();
+    bed.runtime.apply(&create).await.unwrap();
+    let unmark = Patch::Merge(json!({"metadata": {"annotations": {MARK: null}}}));
+    bed.config_maps().patch("late", &PatchParams::default(), &unmark).await.unwrap();
+    assert_eq!(bed.runtime.apply(&create).await.unwrap().live["data"]["a"], "1");
+
+    // What comes with the namespace may be there before.
+    let account = resource(json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default",
+        "namespace": bed.namespace}, "automountServiceAccountToken": false}));
+    let accounts: Api<ServiceAccount> = Api::namespaced(bed.client.clone(), &bed.namespace);
+    let is_there = |account: Option<&ServiceAccount>| account.is_some();
+    kube::runtime::wait::await_condition(accounts, "default", is_there).await.unwrap();
+    let applied = bed.runtime.apply(&ApplyRequest { create: true, ..ApplyRequest::new(&account, None) }).await.unwrap();
+    assert_eq!(applied.live["automountServiceAccountToken"], false);
 }

@@ -1,0 +1,150 @@
+//! Which ids and records are of one object: ids change, names of clusters too, and runs stop between two steps.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::{Outline, PlanInput, live_uid};
+use crate::cluster::{Clusters, Identity};
+use crate::object::uid_of;
+use crate::plan::{Action, Live, PlannedAction};
+use crate::problem::{Problem, reason};
+use crate::spec::{Resource, ResourceId, ResourceType};
+use crate::state::StateResource;
+
+/// Objects that are wanted under two ids, as where one names the cluster that the other goes to unnamed, or where two names
+/// lead to one server.
+pub(super) fn duplicates(input: &PlanInput<'_>, outline: &Outline<'_>) -> Vec<Problem> {
+    let clusters = input.clusters;
+    let mut objects: HashMap<&Identity, &ResourceId> = HashMap::new();
+    let mut uids: HashMap<&str, &Resource> = HashMap::new();
+    let mut problems = Vec::new();
+    let mut tell = |resource: &Resource, message: String, field: &str| {
+        problems.push(Problem::new(reason::DUPLICATE_RESOURCE, message).of(&resource.id).at(field));
+    };
+    for resource in &outline.wanted {
+        let Some(object) = outline.objects.get(&resource.id) else { continue };
+        if let Some(first) = objects.insert(object, &resource.id) {
+            tell(resource, format!("this is the same object as {first}"), "attributes");
+        } else if let Some(first) = live_uid(input, &resource.id).and_then(|uid| uids.insert(uid, resource)) {
+            let (one, other) = (clusters.of_wanted(first), clusters.of_wanted(resource));
+            if one != other {
+                let same = format!("this is the same object as {}: clusters {one} and {other} are one", first.id);
+                tell(resource, same, "extensions.cluster");
+            }
+        }
+    }
+    problems
+}
+
+/// Records of objects that are recorded under several ids, none of which is wanted, as where a run was stopped that was
+/// to bring an object to a new id; and under which id each is removed: the one that says which object is live.
+pub(super) fn superseded<'a>(
+    clusters: &Clusters,
+    unwanted: &[&'a StateResource],
+    live: &BTreeMap<ResourceId, Live>,
+) -> HashMap<&'a ResourceId, &'a ResourceId> {
+    let mut of_object: BTreeMap<Identity, Vec<&StateResource>> = BTreeMap::new();
+    for prior in unwanted {
+        if let Some(object) = clusters.recorded(prior) {
+            of_object.entry(object).or_default().push(prior);
+        }
+    }
+    let is_live = |prior: &&&StateResource| match live.get(&prior.id) {
+        Some(Live::Present(live)) => prior.uid().is_some() && uid_of(live) == prior.uid(),
+        Some(Live::Absent | Live::Unverified(_)) | None => false,
+    };
+    let several = of_object.values().filter(|records| records.len() > 1);
+    several
+        .flat_map(|records| {
+            let last = records.iter().rfind(is_live).or(records.last()).map(|last| &last.id);
+            records.iter().filter_map(move |prior| Some((&prior.id, last.filter(|last| **last != prior.id)?)))
+        })
+        .collect()
+}
+
+/// Wanted ids of objects that are recorded under another id, as when only the version in `apiVersion` changed, or when
+/// another name of a cluster leads to the same server: that alone, or that rather than under their own, as where an object
+/// was made anew under the other id since.
+pub(super) fn renamed<'a>(input: &PlanInput<'_>, outline: &Outline<'a>) -> HashMap<&'a ResourceId, &'a ResourceId> {
+    let Outline { wanted, objects: wanted_objects, recorded, unwanted, .. } = outline;
+    if unwanted.is_empty() {
+        return HashMap::new();
+    }
+    let left = || unwanted.iter().copied();
+    let objects: HashMap<_, &StateResource> =
+        left().filter_map(|prior| Some((input.clusters.recorded(prior)?, prior))).collect();
+    let uids: HashMap<_, &StateResource> = left().filter_map(|prior| Some((prior.uid()?, prior))).collect();
+    let is_live =
+        |id: &ResourceId, record: &StateResource| record.uid().is_some() && live_uid(input, id) == record.uid();
+    wanted
+        .iter()
+        .filter_map(|resource| {
+            let id = &resource.id;
+            let by_uid = || uids.get(live_uid(input, id)?);
+            let other = *objects.get(wanted_objects.get(id)?).or_else(by_uid)?;
+            let is_other = recorded.get(id).is_none_or(|own| is_live(id, other) && !is_live(id, own));
+            is_other.then_some((id, &other.id))
+        })
+        .collect()
+}
+
+/// The objects that are wanted, under whatever id, which nothing may remove.
+pub(super) struct Kept<'a> {
+    /// By where they are to be.
+    objects: HashMap<&'a Identity, &'a ResourceId>,
+    /// By their uids, as far as these are known: two names of clusters may lead to one server, and two groups to one object.
+    uids: HashMap<&'a str, &'a ResourceId>,
+    /// What may be the same object as what has its kind and name in another cluster, since nobody can look.
+    unseen: BTreeMap<&'a [String; 4], Vec<&'a ResourceId>>,
+}
+
+impl<'a> Kept<'a> {
+    pub(super) fn of(input: &PlanInput<'a>, outline: &'a Outline<'_>) -> Self {
+        let Outline { wanted, objects, recorded, unwanted, .. } = outline;
+        let mut kept = Self { objects: HashMap::new(), uids: HashMap::new(), unseen: BTreeMap::new() };
+        if unwanted.is_empty() {
+            // What is recorded is wanted under its own id, and nothing is removed.
+            return kept;
+        }
+        for resource in wanted.iter().filter(|resource| resource.kind == ResourceType::Kubernetes) {
+            let id = &resource.id;
+            let identity = objects.get(id);
+            let prior = || recorded.get(id).and_then(|prior| prior.uid());
+            match input.live.get(id) {
+                Some(Live::Present(live)) => kept.uids.extend(uid_of(live).map(|uid| (uid, id))),
+                Some(Live::Absent) => {}
+                Some(Live::Unverified(_)) | None => match (prior(), identity) {
+                    (Some(uid), _) => drop(kept.uids.insert(uid, id)),
+                    (None, Some((_, object))) => kept.unseen.entry(object).or_default().push(id),
+                    (None, None) => {}
+                },
+            }
+            kept.objects.extend(identity.map(|object| (object, id)));
+        }
+        kept
+    }
+
+    /// Which of them a record is of, if it is of one.
+    pub(super) fn as_what(&self, input: &PlanInput<'_>, prior: &StateResource) -> Option<&'a ResourceId> {
+        let by_uid =
+            || [prior.uid(), live_uid(input, &prior.id)].into_iter().flatten().find_map(|uid| self.uids.get(uid));
+        input.clusters.recorded(prior).and_then(|object| self.objects.get(&object)).or_else(by_uid).copied()
+    }
+
+    /// What is removed only after something else that may turn out to be the same object.
+    pub(super) fn unclear(
+        &self,
+        input: &PlanInput<'_>,
+        recorded: &BTreeMap<&'a ResourceId, &'a StateResource>,
+        actions: &BTreeMap<ResourceId, PlannedAction>,
+    ) -> Vec<(&'a ResourceId, &'a ResourceId)> {
+        if self.unseen.is_empty() {
+            return Vec::new();
+        }
+        let is_removed = |id: &ResourceId| actions.get(id).is_some_and(|action| action.action == Action::Delete);
+        let removed = recorded.values().filter(|prior| is_removed(&prior.id));
+        removed
+            .filter_map(|prior| Some((prior, self.unseen.get(&input.clusters.recorded(prior)?.1)?)))
+            .flat_map(|(prior, unseen)| unseen.iter().map(|wanted| (&prior.id, *wanted)))
+            .collect()
+    }
+}

@@ -1,0 +1,179 @@
+//! What would go with what is deleted.
+
+use super::*;
+use crate::import::IMPORT_ID;
+use crate::owner::MARK;
+
+/// The action on each resource, by id.
+fn actions(plan: &Plan) -> Vec<(&str, Action)> {
+    let mut actions: Vec<_> = plan.actions.iter().map(|it| (it.id.0.as_str(), it.action)).collect();
+    actions.sort_unstable_by_key(|(id, _)| *id);
+    actions
+}
+
+fn id_of(resource: &Value) -> ResourceId {
+    resource["id"].as_str().unwrap().into()
+}
+
+#[test]
+fn a_namespace_stays_as_long_as_something_in_it_is_wanted() {
+    let (a, b) = (config_map("a", &[], json!({})), config_map("b", &[], json!({})));
+    let world = World::applied(json!([namespace(), a, b]));
+    assert_snapshot!(world.problems(&spec(json!([a, b]))), @"StillNeeded v1:Namespace:shop: it is not wanted any more, and deleting it deletes all that is in it, of which the Spec keeps v1:ConfigMap:shop:a and 1 more; keep it in the Spec, or drop what needs it, too; to have it left alone, apply it once more with the extension kusionstack.io/import-id, or annotate it with another stoa.dev/owner");
+    // What is not there yet needs it, too.
+    let new = world.problems(&spec(json!([config_map("new", &[], json!({}))])));
+    assert!(
+        new.starts_with("StillNeeded v1:Namespace:shop: ") && new.contains("keeps v1:ConfigMap:shop:new;"),
+        "{new}"
+    );
+    let elsewhere = json!({"id": "v1:ConfigMap:other:c", "type": "Kubernetes", "attributes": {"apiVersion": "v1",
+        "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "other"}}});
+    let plan = world.plan(&spec(json!([elsewhere])));
+    assert_eq!((plan.summary().delete, plan.summary().create), (3, 1));
+}
+
+#[test]
+fn a_definition_stays_as_long_as_an_object_of_its_kind_is_wanted() {
+    let world = World::applied(json!([definition(), instance("a")]));
+    assert_snapshot!(world.problems(&spec(json!([instance("a")]))), @"StillNeeded apiextensions.k8s.io/v1:CustomResourceDefinition:webs.x.dev: it is not wanted any more, and deleting it deletes all objects of its kind, of which the Spec keeps x.dev/v1:Web:shop:a; keep it in the Spec, or drop what needs it, too; to have it left alone, apply it once more with the extension kusionstack.io/import-id, or annotate it with another stoa.dev/owner");
+    // In whatever version.
+    let mut later = instance("a");
+    later["id"] = json!("x.dev/v2:Web:shop:a");
+    later["attributes"]["apiVersion"] = json!("x.dev/v2");
+    assert!(world.problems(&spec(json!([later]))).contains("keeps x.dev/v2:Web:shop:a;"));
+    assert_eq!(world.plan(&Spec::default()).summary().delete, 2);
+
+    // Of what was found after a lost call its record says nothing but its name.
+    let mut found = World::applied(json!([definition(), instance("a")]));
+    for record in &mut found.state.resources {
+        *record = record.clone().as_found();
+    }
+    assert_eq!(found.problems(&spec(json!([instance("a")]))), world.problems(&spec(json!([instance("a")]))));
+}
+
+#[test]
+fn what_serves_a_kind_stays_as_long_as_nothing_else_does() {
+    let world = World::applied(json!([service(), instance("a")]));
+    assert_snapshot!(world.problems(&spec(json!([instance("a")]))), @"StillNeeded apiregistration.k8s.io/v1:APIService:v1.x.dev: it is not wanted any more, and nothing else serves these kinds, of which the Spec keeps x.dev/v1:Web:shop:a; keep it in the Spec, or drop what needs it, too; to have it left alone, apply it once more with the extension kusionstack.io/import-id, or annotate it with another stoa.dev/owner");
+    let plan = world.plan(&spec(json!([definition(), instance("a")])));
+    assert_eq!(
+        actions(&plan),
+        [
+            (definition()["id"].as_str().unwrap(), Action::Create),
+            (service()["id"].as_str().unwrap(), Action::Delete),
+            ("x.dev/v1:Web:shop:a", Action::Unchanged),
+        ]
+    );
+}
+
+#[test]
+fn what_is_made_anew_takes_nothing_with_it_that_is_to_stay() {
+    for holder in [namespace(), definition()] {
+        let mut world = World::applied(json!([holder, instance("a")]));
+        world.previews.insert(id_of(&holder), Preview::Replaced(None));
+        let wanted = spec(json!([holder, instance("a")]));
+        let problems = world.problems(&wanted);
+        assert!(
+            problems.contains("it is to be made anew") && problems.contains("keeps x.dev/v1:Web:shop:a;"),
+            "{problems}"
+        );
+        // What is made anew with it, or new, loses nothing.
+        world.previews.insert(id_of(&instance("a")), Preview::Replaced(None));
+        assert_eq!(world.plan(&wanted).summary().replace, 2);
+        let wanted = spec(json!([holder, instance("b")]));
+        let plan = world.plan(&wanted);
+        assert_eq!((plan.summary().replace, plan.summary().create, plan.summary().delete), (1, 1, 1));
+    }
+    // It is served again at once.
+    let mut world = World::applied(json!([service(), instance("a")]));
+    world.previews.insert(id_of(&service()), Preview::Replaced(None));
+    assert_eq!(world.plan(&spec(json!([service(), instance("a")]))).summary().replace, 1);
+}
+
+#[test]
+fn what_is_not_deleted_takes_nothing_with_it() {
+    let wanted = spec(json!([config_map("a", &[], json!({}))]));
+    let applied = || World::applied(json!([namespace(), config_map("a", &[], json!({}))]));
+    let of_namespace = |world: &World| actions(&world.plan(&wanted)).into_iter().map(|(_, action)| action).next_back();
+
+    let mut gone = applied();
+    gone.live.insert(id_of(&namespace()), Live::Absent);
+    assert_eq!(of_namespace(&gone), Some(Action::Forget));
+
+    let mut given_away = applied();
+    let mut object = namespace()["attributes"].as_object().unwrap().clone();
+    object["metadata"]["annotations"] = json!({MARK: "shop/platform/dev/u-2"});
+    given_away.live.insert(id_of(&namespace()), Live::Present(object));
+    assert_eq!(of_namespace(&given_away), Some(Action::Forget));
+
+    let mut was_there = namespace();
+    was_there["extensions"] = json!({IMPORT_ID: "shop"});
+    let imported = World::applied(json!([was_there, config_map("a", &[], json!({}))]));
+    assert_eq!(of_namespace(&imported), Some(Action::Forget));
+
+    // Everything is to go.
+    let world = applied();
+    let live = world.full(&wanted);
+    let plan = plan(&PlanInput { destroy: true, ..world.input(&wanted, &live) }).unwrap();
+    assert_eq!(plan.summary().delete, 2);
+}
+
+#[test]
+fn what_goes_to_another_cluster_takes_nothing_with_it_that_stays() {
+    let clusters = Clusters(vec!["main".to_owned(), "east".to_owned()]);
+    let in_east = |mut resource: Value| {
+        resource["extensions"] = json!({"cluster": "east"});
+        resource
+    };
+    for (holder, held) in [(namespace(), config_map("a", &[], json!({}))), (definition(), instance("a"))] {
+        let mut world = World::applied(json!([holder, held]));
+        world.state.resources.iter_mut().for_each(|record| record.cluster = "main".to_owned());
+        let planned = |resources: Value| {
+            let wanted = spec(resources);
+            let mut live = world.full(&wanted);
+            // Nothing is in the other one.
+            let there = wanted.resources.iter().filter(|it| clusters.of_wanted(it) == "east");
+            live.extend(there.map(|it| (it.id.clone(), Live::Absent)));
+            plan(&PlanInput { clusters: &clusters, ..world.input(&wanted, &live) })
+        };
+        let problems = planned(json!([in_east(holder.clone()), held])).unwrap_err();
+        assert_eq!((problems.len(), &*problems[0].reason), (1, reason::STILL_NEEDED));
+        assert!(problems[0].message.starts_with("it is to go to another cluster"), "{problems:?}");
+        let together = planned(json!([in_east(held.clone()), in_east(holder.clone())])).unwrap();
+        assert_eq!((together.summary().replace, &together.actions[0].id), (2, &id_of(&holder)));
+        // One of the same name that is elsewhere is no part of it.
+        assert_eq!(planned(json!([in_east(held.clone())])).unwrap().summary().delete, 1);
+    }
+}
+
+#[test]
+fn what_is_wanted_under_another_name_of_its_cluster_is_needed_there() {
+    let clusters = Clusters(vec!["main".to_owned(), "also".to_owned()]);
+    let also = |mut resource: Value| {
+        resource["extensions"] = json!({"cluster": "also"});
+        resource
+    };
+    let applied = |resources: Value| {
+        let mut world = World::applied(resources);
+        for record in &mut world.state.resources {
+            *record = record.clone().in_cluster("main".to_owned()).with_uid(&format!("uid of {}", record.id));
+            let Some(Live::Present(live)) = world.live.get_mut(&record.id) else { panic!("{} is there", record.id) };
+            live["metadata"]["uid"] = json!(record.uid());
+        }
+        world
+    };
+    let planned = |world: &World, resources: Value| {
+        let wanted = spec(resources);
+        let live = world.full(&wanted);
+        plan(&PlanInput { clusters: &clusters, ..world.input(&wanted, &live) })
+    };
+    for (holder, held) in [(namespace(), config_map("a", &[], json!({}))), (definition(), instance("a"))] {
+        let world = applied(json!([holder, held]));
+        let problems = planned(&world, json!([also(held.clone())])).unwrap_err();
+        assert_eq!((problems.len(), &*problems[0].reason), (1, reason::STILL_NEEDED));
+        assert_eq!(planned(&world, json!([also(held), also(holder)])).unwrap().summary().delete, 0);
+    }
+    // Nor is what serves it missed there.
+    let world = applied(json!([service(), instance("a")]));
+    assert_eq!(planned(&world, json!([also(definition()), also(instance("a"))])).unwrap().summary().delete, 1);
+}

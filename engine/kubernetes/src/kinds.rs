@@ -1,0 +1,239 @@
+//! Kinds that a cluster does not serve: whether it is about to, or does in another version.
+//!
+//! Elsewhere: what a plan brings itself, `stoa_engine::definitions` knows.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+use stoa_engine::definitions::Definition;
+use stoa_runtime::RuntimeError;
+use tokio::time::Instant;
+
+use crate::cluster::{Cluster, Discovered};
+use crate::error::CallError;
+use crate::target::{Api, Gvk, Target};
+
+/// How long a kind may take from its definition being there to being served.
+const SERVED_WITHIN: Duration = Duration::from_secs(30);
+const SERVED_POLL: Duration = Duration::from_millis(200);
+
+/// What is known of a kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// It is served so, in this version.
+    Served(Gvk, Api),
+    /// The cluster has a definition of it and does not serve it yet.
+    Coming,
+    /// Nothing.
+    Unknown,
+}
+
+/// Looks for the kind of something that is wanted, and for a definition of it.
+pub(crate) async fn look(cluster: &Cluster, gvk: &Gvk) -> Result<Known, CallError> {
+    let missing = match cluster.discover(gvk).await? {
+        Discovered::Served(api) => return Ok(Known::Served(gvk.clone(), api)),
+        missing => missing,
+    };
+    Ok(if is_defined(cluster, gvk, &missing).await? { Known::Coming } else { Known::Unknown })
+}
+
+/// Looks for the kind of something that is on record. An object is there in every version of its group that has the kind, and
+/// stays when the one that it was applied in is served no more.
+pub(crate) async fn look_in_any_version(cluster: &Cluster, gvk: &Gvk) -> Result<Known, CallError> {
+    if let Discovered::Served(api) = cluster.discover(gvk).await? {
+        return Ok(Known::Served(gvk.clone(), api));
+    }
+    for version in cluster.versions(&gvk.group).await? {
+        let gvk = Gvk { version, ..gvk.clone() };
+        let mut found = cluster.discover(&gvk).await?;
+        if !matches!(found, Discovered::Served(_)) {
+            // It may have come since that was asked.
+            cluster.forget(&gvk);
+            found = cluster.discover(&gvk).await?;
+        }
+        if let Discovered::Served(api) = found {
+            return Ok(Known::Served(gvk, api));
+        }
+    }
+    Ok(Known::Unknown)
+}
+
+/// How a cluster serves a kind that is about to be applied. A kind whose definition is there already is waited for.
+///
+/// # Errors
+///
+/// The same as its answer where there is none.
+pub(crate) async fn served(
+    cluster: &Cluster,
+    target: &Target,
+    explain: &(dyn Fn(CallError) -> RuntimeError + Sync),
+) -> Result<Api, RuntimeError> {
+    if let Discovered::Served(api) = cluster.discover(&target.gvk).await.map_err(explain)? {
+        return Ok(api);
+    }
+    let deadline = Instant::now() + SERVED_WITHIN;
+    loop {
+        cluster.forget(&target.gvk);
+        match look(cluster, &target.gvk).await.map_err(explain)? {
+            Known::Served(_, api) => return Ok(api),
+            Known::Coming if Instant::now() <= deadline => tokio::time::sleep(SERVED_POLL).await,
+            Known::Coming | Known::Unknown => return Err(unknown(target, &cluster.name)),
+        }
+    }
+}
+
+/// Whether a definition of a kind that is not served is in the cluster.
+async fn is_defined(cluster: &Cluster, gvk: &Gvk, missing: &Discovered) -> Result<bool, CallError> {
+    let service = format!("/apis/apiregistration.k8s.io/v1/apiservices/{}.{}", gvk.version, gvk.group);
+    // What is served already without the kind does not get it by being registered.
+    if *missing == Discovered::NoVersion && or_nothing(cluster.get(&service).await)?.is_some() {
+        return Ok(true);
+    }
+    let crd = Gvk {
+        group: "apiextensions.k8s.io".to_owned(),
+        version: "v1".to_owned(),
+        kind: "CustomResourceDefinition".to_owned(),
+    };
+    let suffix = format!(".{}", gvk.group);
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let found = cluster.list(&crd, path, &|name| name.ends_with(&suffix)).await;
+    let is_of = |object: &Map<String, Value>| {
+        Definition::of(object).is_some_and(|definition| definition.has(&gvk.group, &gvk.version, &gvk.kind))
+    };
+    Ok(or_nothing(found.map(Some))?.is_some_and(|found| found.objects.values().any(is_of)))
+}
+
+/// Who may not read definitions, or has none, hears at once that the kind is not there.
+fn or_nothing<T>(found: Result<Option<T>, CallError>) -> Result<Option<T>, CallError> {
+    match found {
+        Err(CallError::Status(failure)) if matches!(failure.code, 403 | 404) => Ok(None),
+        found => found,
+    }
+}
+
+/// Forgets how the kind is served that a CustomResourceDefinition defines.
+pub(crate) fn forget_defined(cluster: &Cluster, crd: &Map<String, Value>) {
+    let Some(spec) = crd.get("spec") else { return };
+    let text = |pointer: &str| spec.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+    for version in spec.get("versions").and_then(Value::as_array).into_iter().flatten() {
+        let version = version.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
+        cluster.forget(&Gvk { group: text("/group"), version, kind: text("/names/kind") });
+    }
+}
+
+pub(crate) fn unknown(target: &Target, cluster: &str) -> RuntimeError {
+    let Gvk { kind, .. } = &target.gvk;
+    RuntimeError::UnknownKind(format!(
+        "cluster {cluster} has no kind {kind:?} in apiVersion {:?}",
+        target.gvk.api_version()
+    ))
+}
+
+/// What is said of a kind that may be served later.
+pub(crate) fn not_yet(target: &Target, cluster: &str) -> String {
+    format!("cluster {cluster} does not serve {} {} yet", target.gvk.api_version(), target.gvk.kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use http::{Request, Response};
+    use kube::Client;
+    use kube::client::Body;
+    use serde_json::json;
+    use stoa_engine::Sensitive;
+
+    use super::*;
+    use crate::connections::Connection;
+
+    /// A cluster that answers these paths with a code and a body, and knows no other.
+    fn cluster(answers: &[(&str, u16, Value)]) -> Cluster {
+        let answers: Vec<_> =
+            answers.iter().map(|(path, code, body)| ((*path).to_owned(), *code, body.clone())).collect();
+        let server = tower::service_fn(move |request: Request<Body>| {
+            let found = answers.iter().find(|(path, ..)| request.uri().path() == path);
+            let (code, body) = found.map_or((404, Value::Null), |(_, code, body)| (*code, body.clone()));
+            let response = Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
+            std::future::ready(Ok::<_, Infallible>(response.unwrap()))
+        });
+        Cluster::new("main".to_owned(), Connection::new(String::new(), Client::new(server, "default")))
+    }
+
+    fn widget(version: &str) -> Gvk {
+        Gvk { group: "example.com".to_owned(), version: version.to_owned(), kind: "Widget".to_owned() }
+    }
+
+    async fn check(answers: &[(&str, u16, Value)]) -> Result<Known, CallError> {
+        look(&cluster(answers), &widget("v1")).await
+    }
+
+    const GROUP: &str = "/apis/example.com/v1";
+    const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    const SERVICE: &str = "/apis/apiregistration.k8s.io/v1/apiservices/v1.example.com";
+
+    fn of_group(kind: &str) -> Value {
+        json!({"resources": [{"name": "things", "kind": kind, "namespaced": true}]})
+    }
+
+    fn definitions(kind: &str, version: &str, served: bool) -> Value {
+        json!({"metadata": {}, "items": [{"metadata": {"name": "widgets.example.com"}, "spec": {"group": "example.com",
+            "names": {"kind": kind}, "versions": [{"name": version, "served": served}]}}]})
+    }
+
+    #[tokio::test]
+    async fn a_kind_is_coming_that_the_cluster_has_a_definition_of() {
+        let served = [(GROUP, 200, of_group("Widget"))];
+        let api = Api { plural: "things".to_owned(), namespaced: true };
+        assert_eq!(check(&served).await.unwrap(), Known::Served(widget("v1"), api));
+        let service = (SERVICE, 200, json!({"metadata": {"name": "v1.example.com"}}));
+        let other = (GROUP, 200, of_group("Thing"));
+        for (answers, known) in [
+            (vec![], Known::Unknown),
+            (vec![other.clone()], Known::Unknown),
+            (vec![(DEFINITIONS, 200, definitions("Widget", "v1", true))], Known::Coming),
+            (vec![other.clone(), (DEFINITIONS, 200, definitions("Widget", "v1", true))], Known::Coming),
+            (vec![(DEFINITIONS, 200, definitions("Wigdet", "v1", true))], Known::Unknown),
+            (vec![(DEFINITIONS, 200, definitions("Widget", "v2", true))], Known::Unknown),
+            (vec![(DEFINITIONS, 200, definitions("Widget", "v1", false))], Known::Unknown),
+            (vec![(DEFINITIONS, 403, Value::Null), (SERVICE, 403, Value::Null)], Known::Unknown),
+            (vec![service.clone()], Known::Coming),
+            (vec![service, other], Known::Unknown),
+        ] {
+            assert_eq!(check(&answers).await.unwrap(), known, "{answers:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_api_that_is_away_is_not_unknown() {
+        for answers in [vec![(GROUP, 503, Value::Null)], vec![(DEFINITIONS, 503, Value::Null)]] {
+            let error = check(&answers).await.unwrap_err().into_runtime("main", &Sensitive::default());
+            assert!(error.is_retryable(), "{error:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_kind_of_what_is_recorded_is_looked_for_in_every_version_of_its_group() {
+        let versions = json!({"versions": [{"version": "v2"}, {"version": "v1"}]});
+        let group = ("/apis/example.com", 200, versions);
+        let (second, first) = (("/apis/example.com/v2", 200, of_group("Widget")), (GROUP, 200, of_group("Widget")));
+        let other = ("/apis/example.com/v2", 200, of_group("Thing"));
+        for (answers, found) in [
+            (vec![group.clone(), second.clone(), first.clone()], Some("v1")),
+            (vec![group.clone(), second.clone()], Some("v2")),
+            (vec![second.clone()], None),
+            (vec![group.clone(), other], None),
+            (vec![group.clone()], None),
+        ] {
+            let api = Api { plural: "things".to_owned(), namespaced: true };
+            let known = found.map_or(Known::Unknown, |version| Known::Served(widget(version), api));
+            assert_eq!(look_in_any_version(&cluster(&answers), &widget("v1")).await.unwrap(), known, "{answers:?}");
+        }
+        // Where one cannot be asked, nobody knows.
+        for answers in
+            [vec![("/apis/example.com", 503, Value::Null)], vec![group, ("/apis/example.com/v2", 503, Value::Null)]]
+        {
+            look_in_any_version(&cluster(&answers), &widget("v1")).await.unwrap_err();
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Tells what cannot be changed in place from what is wrong, and whether it may be made anew.
+//!
+//! Start at [`decide`]. Words alone do not tell: each kind has its own, and a definition may have any. What is refused of an
+//! object that is there, and would be taken if it were not, cannot be changed in place.
+
+use stoa_engine::spec::RECREATE;
+use stoa_runtime::{Preview, RuntimeError};
+
+use crate::error::{CallError, Failure};
+
+/// What is to be done where a server refuses a change and said, of the same object as a new one, that it would be `created`
+/// or why not. It is replaced where that `is_allowed`.
+pub(crate) fn decide(
+    refused: Failure,
+    created: Result<(), CallError>,
+    is_allowed: bool,
+    explain: &dyn Fn(CallError) -> RuntimeError,
+) -> Result<Preview, RuntimeError> {
+    let is_immutable = refused.is_immutable();
+    let against = match created {
+        Ok(()) => None,
+        // The object itself may be who has it, and nothing else was looked at: what it is refused for has to say enough.
+        Err(CallError::Status(failure)) if failure.is_taken() || failure.is_dry_run_unsupported() => {
+            if !is_immutable {
+                return Err(explain(CallError::Status(refused)));
+            }
+            None
+        }
+        Err(err) => Some(explain(err)),
+    };
+    match against {
+        Some(err) if err.is_retryable() => return Err(err),
+        None if is_allowed => return Ok(Preview::Replaced(None)),
+        Some(_) | None => {}
+    }
+    let (message, field) = match explain(CallError::Status(refused)) {
+        RuntimeError::Rejected { message, field } => (message, field),
+        other => return Err(other),
+    };
+    let message = match against {
+        None => format!(
+            "{message}; to delete the object and make it anew, with what is in it, set {RECREATE}: \"true\" in the resource's \
+             extensions or annotations"
+        ),
+        Some(err) if is_immutable => format!("{message}; it would not be made anew either: {err}"),
+        Some(_) => message,
+    };
+    Err(RuntimeError::Rejected { message, field })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use stoa_engine::Sensitive;
+
+    use super::*;
+
+    fn failure(code: u16, reason: &str, message: &str) -> Failure {
+        let causes = json!([{"reason": reason, "message": message, "field": "spec.a"}]);
+        let status =
+            json!({"kind": "Status", "message": format!("it is refused: {message}"), "details": {"causes": causes}});
+        Failure::new(code, None, status.to_string().as_bytes())
+    }
+
+    /// What becomes of a change that is refused with one message, where a new object is refused with another, or not at all.
+    fn check(refused: &str, created: Option<(u16, &str)>) -> [String; 2] {
+        [false, true].map(|is_allowed| {
+            let created = created
+                .map_or(Ok(()), |(code, message)| Err(CallError::Status(failure(code, "FieldValueInvalid", message))));
+            let explain = |err: CallError| err.into_runtime("main", &Sensitive::default());
+            match decide(failure(422, "FieldValueInvalid", refused), created, is_allowed, &explain) {
+                Ok(preview) => format!("{preview:?}"),
+                Err(err) => err.to_string(),
+            }
+        })
+    }
+
+    #[test]
+    fn what_would_be_made_anew_cannot_be_changed_in_place_whatever_it_is_refused_for() {
+        for said in ["field is immutable", "a disk does not shrink"] {
+            let [refused, allowed] = check(said, None);
+            assert!(refused.starts_with(&format!("it is refused: {said}; to delete ")), "{refused}");
+            assert!(refused.contains("stoa.dev/recreate: \"true\""), "{refused}");
+            assert_eq!(allowed, "Replaced(None)");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_by_itself_is_not_replaced() {
+        let wrong = "must be between 1 and 65535";
+        for told in check(wrong, Some((422, wrong))) {
+            assert_eq!(told, format!("it is refused: {wrong}"));
+        }
+        for (code, why) in [(422, wrong), (403, "pods are forbidden here"), (400, "a webhook denied the request")] {
+            let told =
+                format!("it is refused: field is immutable; it would not be made anew either: it is refused: {why}");
+            assert_eq!(check("field is immutable", Some((code, why))), [told.clone(), told]);
+        }
+    }
+
+    #[test]
+    fn what_nobody_can_be_asked_about_goes_by_its_words() {
+        for (code, why) in [
+            (422, "provided port is already allocated"),
+            (403, "exceeded quota: pods"),
+            (400, "the webhook does not support dry run"),
+        ] {
+            assert_eq!(check("field is immutable", Some((code, why)))[1], "Replaced(None)", "{why}");
+            assert_eq!(check("a disk does not shrink", Some((code, why)))[1], "it is refused: a disk does not shrink");
+        }
+    }
+
+    #[test]
+    fn a_server_that_is_busy_is_asked_again() {
+        for allowed in check("field is immutable", Some((503, "come again"))) {
+            assert_eq!(allowed, "cluster main: it is refused: come again");
+        }
+    }
+}
