@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use stoa_apply::MARGIN;
+use stoa_git::cache::Bounds;
 use stoa_runtime::CallLimits;
 use stoa_workers::{Limits, PoolConfig};
 
@@ -46,6 +47,14 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) cache_dir: PathBuf,
 
+    #[command(flatten)]
+    pub(crate) cache: CacheArgs,
+
+    /// Folder whose Git repositories Sources and workspaces may name by path or `file://`, with those in folders below it; can
+    /// be given again. By default there is none: who writes Sources would read whatever repository this process can
+    #[arg(long, value_name = "DIRECTORY")]
+    pub(crate) local_repositories: Vec<PathBuf>,
+
     /// Kubeconfig for clusters marked `inCluster`; by default the pod's service account
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
@@ -81,6 +90,27 @@ pub(crate) struct Args {
     /// Which events to log, such as `info` or `info,function_runner=debug`
     #[arg(long, default_value = "info", value_name = "FILTER")]
     pub(crate) log: String,
+}
+
+/// How much is kept of what was fetched.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct CacheArgs {
+    /// How long what was fetched of a source, or of a GitOps repository, is kept after its last use, in days
+    #[arg(long, default_value_t = 7, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) cache_days: u32,
+
+    /// How much is kept of all of them together, in MiB; what was used last goes last, and what is in use stays
+    #[arg(long, default_value_t = 10_240, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) cache_mib: u32,
+}
+
+impl CacheArgs {
+    pub(crate) fn of_folders(&self) -> Bounds {
+        Bounds {
+            unused: Duration::from_secs(u64::from(self.cache_days) * 24 * 60 * 60),
+            bytes: u64::from(self.cache_mib) << 20,
+        }
+    }
 }
 
 /// How much is done at once, and how long it may take.
@@ -251,12 +281,26 @@ mod tests {
         Args::command().debug_assert();
     }
 
+    fn parse(flags: &[&str]) -> Result<Args, clap::Error> {
+        let common = ["function-runner", "--tls-cert=a", "--tls-key=b", "--client-ca=c", "--cache-dir=d"];
+        Args::try_parse_from([&common[..], flags].concat())
+    }
+
+    #[test]
+    fn what_was_fetched_is_kept_for_a_week_and_up_to_ten_gib_unless_it_is_said_otherwise() {
+        let bounds = |flags: &[&str]| parse(flags).map(|args| args.cache.of_folders());
+        let days = |days: u64| Duration::from_secs(days * 24 * 60 * 60);
+        assert_eq!(bounds(&[]).unwrap(), Bounds { unused: days(7), bytes: 10 << 30 });
+        let said = bounds(&["--cache-days=30", "--cache-mib=3"]).unwrap();
+        assert_eq!(said, Bounds { unused: days(30), bytes: 3 << 20 });
+        // Every run would fetch all of it anew.
+        bounds(&["--cache-days=0"]).unwrap_err();
+        bounds(&["--cache-mib=0"]).unwrap_err();
+    }
+
     #[test]
     fn metrics_stay_on_the_machine() {
-        let args = |address: &str| {
-            let common = ["function-runner", "--tls-cert=a", "--tls-key=b", "--client-ca=c", "--cache-dir=d"];
-            Args::parse_from(common.into_iter().chain(["--metrics-listen", address])).check()
-        };
+        let args = |address: &str| parse(&["--metrics-listen", address]).unwrap().check();
         args("127.0.0.1:9000").unwrap();
         args("0.0.0.0:9000").unwrap_err();
     }

@@ -3,10 +3,17 @@
 //! A runner that is started while the one before it still ends would share its files, and neither could tell what a
 //! killed one left from what the other is writing. So each has a folder of its own below the given one, locked as long as
 //! it lives: `0` for the only one there is, the next number while that is taken.
+//!
+//! In it are the caches of sources (`git`) and the copies of GitOps repositories (`gitops`), each for one remote and one set of
+//! credentials, in a folder that goes when nobody has used it for some time ([`keep_sweeping`]).
 
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use stoa_git::cache::{Bounds, Folders};
+use tokio_util::sync::CancellationToken;
 
 /// More runners than this never share a directory.
 const MOST: u32 = 64;
@@ -15,7 +22,7 @@ const MOST: u32 = 64;
 #[derive(Debug)]
 pub(crate) struct CacheFolder {
     path: PathBuf,
-    _lock: File,
+    lock: File,
 }
 
 impl CacheFolder {
@@ -34,7 +41,7 @@ impl CacheFolder {
             }
             let lock = File::options().create(true).append(true).open(root.join(format!("{number}.lock")))?;
             match lock.try_lock() {
-                Ok(()) if taken.is_none() => taken = Some(Self { path, _lock: lock }),
+                Ok(()) if taken.is_none() => taken = Some(Self { path, lock }),
                 Ok(()) => fs::remove_dir_all(path)?,
                 Err(TryLockError::WouldBlock) => {}
                 Err(TryLockError::Error(err)) => return Err(err),
@@ -47,9 +54,37 @@ impl CacheFolder {
         Ok(folder)
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// The folder, which stays this process's until that ends: a sweep, or a call that is not waited for any more, may be at
+    /// work in it to the last.
+    pub(crate) fn until_the_end(self) -> PathBuf {
+        std::mem::forget(self.lock);
+        self.path
+    }
+
+    #[cfg(test)]
+    fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// How often it is looked what nobody uses any more.
+const EVERY: Duration = Duration::from_secs(60 * 60);
+
+/// Removes what is not to be kept any more, now and from time to time.
+pub(crate) async fn keep_sweeping(folders: Folders, bounds: Bounds, ended: CancellationToken) {
+    let sweep = async {
+        loop {
+            let folders = folders.clone();
+            match tokio::task::spawn_blocking(move || folders.sweep(bounds)).await {
+                Ok(Ok(0)) => {}
+                Ok(Ok(removed)) => tracing::info!(removed, "caches that nobody used went"),
+                Ok(Err(error)) => tracing::warn!(%error, "caches that nobody uses cannot be removed"),
+                Err(error) => tracing::error!(%error, "looking for caches that nobody uses came to no end"),
+            }
+            tokio::time::sleep(EVERY).await;
+        }
+    };
+    ended.run_until_cancelled(sweep).await;
 }
 
 #[cfg(test)]
@@ -74,5 +109,34 @@ mod tests {
         drop((first, second));
         CacheFolder::take(root.path()).unwrap();
         assert!(!root.path().join("1").exists(), "nobody has it any more");
+    }
+
+    #[test]
+    fn folder_that_is_taken_until_the_end_is_nobody_elses_before() {
+        let root = tempfile::tempdir().unwrap();
+        let first = CacheFolder::take(root.path()).unwrap().until_the_end();
+        let second = CacheFolder::take(root.path()).unwrap();
+        assert_eq!((&*first, second.path()), (&*root.path().join("0"), &*root.path().join("1")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_nobody_uses_goes_at_the_start_and_from_time_to_time() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("git/a");
+        let (folders, ended) = (Folders::new(root.path().to_owned()), CancellationToken::new());
+        fs::create_dir_all(&folder).unwrap();
+        let bounds = Bounds { unused: Duration::ZERO, bytes: 0 };
+        let sweeping = tokio::spawn(keep_sweeping(folders, bounds, ended.clone()));
+        for _ in 0..3 {
+            let gone = async {
+                while folder.exists() {
+                    tokio::time::sleep(Duration::from_secs(60)).await;
+                }
+            };
+            tokio::time::timeout(2 * EVERY, gone).await.unwrap();
+            fs::create_dir_all(&folder).unwrap();
+        }
+        ended.cancel();
+        sweeping.await.unwrap();
     }
 }

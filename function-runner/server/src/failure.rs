@@ -12,6 +12,9 @@ use tonic::{Code, Status};
 
 /// CamelCase words for what goes wrong outside the engine; the engine has its own.
 pub(crate) mod reason {
+    // Of manifests, and of clusters, it is the same fault as of a Spec.
+    pub(crate) use stoa_engine::problem::reason::UNKNOWN_KIND;
+
     pub(crate) const INVALID_REQUEST: &str = "InvalidRequest";
     pub(crate) const NOT_AVAILABLE: &str = "NotAvailable";
     pub(crate) const SOURCE_NOT_FOUND: &str = "SourceNotFound";
@@ -24,7 +27,6 @@ pub(crate) mod reason {
     pub(crate) const MALFORMED_YAML: &str = "MalformedYAML";
     pub(crate) const INVALID_MANIFEST: &str = "InvalidManifest";
     pub(crate) const MISSING_FIELD: &str = "MissingField";
-    pub(crate) const UNKNOWN_KIND: &str = "UnknownKind";
     pub(crate) const DUPLICATE_RESOURCE: &str = "DuplicateResource";
     pub(crate) const NO_RUNTIME: &str = "NoRuntime";
     pub(crate) const BUSY: &str = "Busy";
@@ -34,10 +36,13 @@ pub(crate) mod reason {
     pub(crate) const INTERNAL: &str = "InternalError";
 }
 
-/// The most problems that one message names, and about how long it may be, in bytes, since it is a header of HTTP/2; the rest
-/// are counted.
+/// The most problems that one message names, and about how long it may be, in bytes; the rest are counted. It is a header of
+/// HTTP/2, where each byte that is no letter takes three, and the first problem is in another one: headers that are longer
+/// than the other side takes break the call off, and nobody learns why it failed.
 const NAMED: usize = 20;
-const LONGEST: usize = 4096;
+const LONGEST: usize = 3072;
+/// How long each text of the first problem may be, besides its message.
+const LONGEST_PART: usize = 512;
 
 /// A call that fails, with everything that is wrong.
 #[derive(Debug)]
@@ -107,15 +112,38 @@ impl From<Failure> for Status {
                 break;
             }
             message.push_str(if named > 0 { "; " } else { "" });
-            message.push_str(&told);
+            message.push_str(&cut(told, LONGEST));
             named += 1;
         }
         if failure.problems.len() > named {
             message.push_str(&format!("; and {} more", failure.problems.len() - named));
         }
-        let details = failure.problems.first().map(Problem::encode_to_vec).unwrap_or_default();
+        let first = failure.problems.into_iter().next().map(shortened);
+        let details = first.map(|problem| problem.encode_to_vec()).unwrap_or_default();
         Status::with_details(failure.code, message, details.into())
     }
+}
+
+/// A problem whose texts are short enough to be told over gRPC.
+fn shortened(problem: Problem) -> Problem {
+    let Problem { reason, message, file, resource_id, field, line } = problem;
+    Problem {
+        reason,
+        message: cut(message, LONGEST),
+        file: cut(file, LONGEST_PART),
+        resource_id: cut(resource_id, LONGEST_PART),
+        field: cut(field, LONGEST_PART),
+        line,
+    }
+}
+
+/// The beginning of a text that is too long.
+fn cut(mut text: String, longest: usize) -> String {
+    if text.len() > longest {
+        text.truncate(text.floor_char_boundary(longest));
+        text.push('…');
+    }
+    text
 }
 
 /// A problem of nothing in particular.
@@ -133,6 +161,7 @@ pub(crate) fn runtime_problem(err: &RuntimeError) -> Problem {
         RuntimeError::Unavailable { .. } | RuntimeError::GivenUp { .. } | RuntimeError::Limited { .. } => {
             (reason::UNAVAILABLE, None)
         }
+        RuntimeError::UnknownKind(_) => (reason::UNKNOWN_KIND, Some("attributes.kind".to_owned())),
         RuntimeError::Invalid { field, .. } => (reason::INVALID_RESOURCE, field.clone()),
     };
     Problem { field: field.unwrap_or_default(), ..problem(reason, err.to_string()) }
@@ -182,6 +211,18 @@ mod tests {
             Status::from(Failure::invalid(problems)).message().to_owned()
         };
         assert!(many(0).starts_with("m0; m1; ") && many(0).ends_with("; m19; and 2 more"), "{}", many(0));
-        assert!(many(1000).ends_with("m3; and 18 more") && many(5000).ends_with("m0; and 21 more"));
+        assert!(many(1000).ends_with("m2; and 19 more") && many(5000).ends_with("x…; and 21 more"));
+    }
+
+    #[test]
+    fn what_is_told_fits_into_headers() {
+        let long = "→".repeat(50_000);
+        let wrong =
+            Problem { file: long.clone(), resource_id: long.clone(), field: long.clone(), ..problem("X", long) };
+        let status = Status::from(Failure::invalid(vec![wrong]));
+        let told = Problem::decode(status.details()).unwrap();
+        assert!(told.message.ends_with("→…") && told.file.ends_with("→…"), "{told:?}");
+        // As headers have it: three bytes for each, and four for three.
+        assert!(status.message().len() * 3 + status.details().len() * 4 / 3 < 16 << 10);
     }
 }

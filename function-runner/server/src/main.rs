@@ -15,6 +15,7 @@ mod failure;
 mod generate;
 mod incoming;
 mod lingering;
+mod local;
 mod metrics;
 mod runtimes;
 mod serve;

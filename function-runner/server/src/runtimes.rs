@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use bytes::Bytes;
 use serde::Deserialize;
 use stoa_engine::{Owner, ResourceId, ResourceType, Spec, State};
+use stoa_git::cache::Folders;
 use stoa_proto::{Problem, Proposal, Source, Target, Workspace};
 use stoa_pulls::{Address, Credentials, Pauses, Provider, PullError, PullRequests as _, PullState, Server};
 use stoa_runtime::{CallLimits, Runtime};
@@ -16,6 +17,7 @@ use stoa_runtime_kubernetes::{Access, ClusterConfig, Connections, KindHealth, Ku
 use crate::compliance;
 use crate::convert;
 use crate::failure::{Failure, problem, reason};
+use crate::local::LocalRepositories;
 use crate::source::{self, Authenticated};
 use tonic::Code;
 
@@ -24,7 +26,9 @@ use tonic::Code;
 pub(crate) struct Runtimes {
     /// For clusters that are the runner's own.
     kubeconfig: Option<PathBuf>,
-    cache: PathBuf,
+    caches: Folders,
+    /// What may be named by path.
+    local: LocalRepositories,
     /// What all runs of the process call for at once.
     limits: Arc<Limits>,
     connections: Connections,
@@ -125,10 +129,10 @@ impl GitOpsSpec {
 
 impl Runtimes {
     /// Clusters of the runner's own are reached by `kubeconfig`; copies of GitOps repositories are kept
-    /// under `cache`.
-    pub(crate) fn new(kubeconfig: Option<PathBuf>, cache: PathBuf, limits: Limits) -> Self {
+    /// among `caches`.
+    pub(crate) fn new(kubeconfig: Option<PathBuf>, caches: Folders, local: LocalRepositories, limits: Limits) -> Self {
         let (limits, connections) = (Arc::new(limits), Connections::default());
-        Self { kubeconfig, cache, limits, connections, pauses: Pauses::default(), in_use: Arc::default() }
+        Self { kubeconfig, caches, local, limits, connections, pauses: Pauses::default(), in_use: Arc::default() }
     }
 
     /// The runtime for everything that is wanted or recorded of a stack, for a run that may be asked [what it waits
@@ -207,6 +211,10 @@ impl Runtimes {
         proposing: Option<Proposing>,
         run: RunInfo,
     ) -> Result<GitOpsRuntime, Failure> {
+        self.local.check(&gitops.repository).map_err(|told| {
+            let field = "spec.gitops.repository".to_owned();
+            Failure::invalid(vec![Problem { field, ..problem(reason::SOURCE_UNAUTHORIZED, told) }])
+        })?;
         let repository = Source {
             provider: "Git".to_owned(),
             remote: gitops.repository.clone(),
@@ -217,7 +225,7 @@ impl Runtimes {
             branch: gitops.branch,
             directory: gitops.directory,
             proposing,
-            cache: self.cache.join("gitops").join(source::cache_name(&repository)),
+            cache: self.caches.take("gitops", &source::cache_name(&repository)),
             run,
         };
         let connect = Arc::new(Authenticated::with(&repository));

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use stoa_git::cache::Folders;
 use stoa_proto::function_runner_server::FunctionRunnerServer;
 use stoa_tls::{MutualTls, Reload, ServingCertificate, keep_reloading};
 use stoa_workers::Pool;
@@ -23,9 +24,10 @@ use tonic_health::pb::health_server::{Health, HealthServer};
 use tonic_health::server::HealthReporter;
 
 use crate::args::Args;
-use crate::cache::CacheFolder;
+use crate::cache::{self, CacheFolder};
 use crate::generate::Generators;
 use crate::incoming;
+use crate::local::LocalRepositories;
 use crate::metrics::{self, Metrics};
 use crate::runtimes::Runtimes;
 use crate::service::Service;
@@ -56,6 +58,8 @@ pub(crate) async fn serve(args: Args) -> anyhow::Result<()> {
     if let Some(listen) = args.metrics_listen {
         metrics::listen(listen, metrics.clone(), ended.clone()).await?;
     }
+    let caches = Folders::new(cache.until_the_end());
+    tokio::spawn(cache::keep_sweeping(caches.clone(), args.cache.of_folders(), ended.clone()));
     let (reporter, health) = tonic_health::server::health_reporter();
     reporter.set_serving::<FunctionRunnerServer<Service>>().await;
     if let Some(listen) = args.health_listen {
@@ -63,10 +67,11 @@ pub(crate) async fn serve(args: Args) -> anyhow::Result<()> {
     }
     let pool = Pool::new(args.pool.of_pool(), metrics.workers.clone());
     let workers = pool.start().await?;
+    let local = LocalRepositories::below(args.local_repositories.clone());
     let service = Service::new(
-        Sources::new(cache.path().to_owned()),
+        Sources::new(caches.clone(), local.clone()),
         Generators::new(pool),
-        Runtimes::new(args.kubeconfig.clone(), cache.path().to_owned(), args.limits.of_runtimes()),
+        Runtimes::new(args.kubeconfig.clone(), caches, local, args.limits.of_runtimes()),
         metrics,
         args.limits.of_calls(args.drain_limit()),
         asked.clone(),

@@ -333,18 +333,22 @@ pub(crate) fn required<T>(value: Option<T>, field: &str) -> Result<T, Failure> {
 #[cfg(test)]
 mod tests {
     use prost::Message as _;
+    use stoa_git::cache::Folders;
     use stoa_proto::Problem;
     use stoa_workers::Pool;
 
     use super::*;
     use crate::args::{LimitArgs, PoolArgs};
+    use crate::local::LocalRepositories;
 
     #[tokio::test]
     async fn more_calls_than_may_be_are_refused_at_once() {
         let folder = tempfile::TempDir::new().unwrap();
-        let cache = folder.path().to_owned();
+        let cache = Folders::new(folder.path().to_owned());
         let limits = LimitArgs { max_calls: 1, ..LimitArgs::default() };
-        let (sources, runtimes) = (Sources::new(cache.clone()), Runtimes::new(None, cache, limits.of_runtimes()));
+        let local = LocalRepositories::default();
+        let sources = Sources::new(cache.clone(), local.clone());
+        let runtimes = Runtimes::new(None, cache, local, limits.of_runtimes());
         let shutdown = CancellationToken::new();
         let metrics = Metrics::new().unwrap();
         let generators = Generators::new(Pool::new(PoolArgs::default().of_pool(), metrics.workers.clone()));

@@ -150,8 +150,7 @@ fn collect(
         }
         return;
     }
-    if kinds::is_unknown(&api_version, &kind) {
-        let message = format!("{api_version} has no kind {kind:?}");
+    if let Some(message) = kinds::unknown(&api_version, &kind) {
         return problems.push(wrong("kind", reason::UNKNOWN_KIND, message));
     }
     let empty = Map::new();

@@ -23,6 +23,10 @@ impl Connect for Authenticated {
     fn callbacks(&self) -> RemoteCallbacks<'_> {
         self.credentials.callbacks(&self.remote)
     }
+
+    fn credentials(&self) -> Credentials {
+        self.credentials.clone()
+    }
 }
 
 pub(super) fn credentials(source: &Source) -> Credentials {

@@ -11,6 +11,12 @@ const MOST_FILES: usize = 10_000;
 const MOST_BYTES: usize = 64 << 20;
 /// Folders deeper than this are no one's manifests.
 const DEEPEST: usize = 32;
+/// The most entries of trees that are looked at in a stack's folder, and how long their paths may be in all, in bytes: a few
+/// trees that name each other's often stand for any number of them.
+const MOST_ENTRIES: usize = 100_000;
+const MOST_PATHS: usize = 32 << 20;
+/// The most entries that were passed over that are told one by one; the rest are counted.
+const MOST_WARNINGS: usize = 100;
 
 /// One file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,9 +180,21 @@ fn normalized(path: &str) -> Result<String, Failure> {
 }
 
 fn read_folder(repository: &Repository, tree: &Tree<'_>, path: String) -> Result<Content, Failure> {
-    let mut walk = Walk { repository, files: Vec::new(), others: Vec::new(), warnings: Vec::new(), bytes: 0 };
+    let mut walk = Walk {
+        repository,
+        files: Vec::new(),
+        others: Vec::new(),
+        warnings: Vec::new(),
+        untold: 0,
+        bytes: 0,
+        entries: 0,
+        paths: 0,
+    };
     walk.folder(tree, &path, 0)?;
-    let Walk { mut files, mut others, warnings, .. } = walk;
+    let Walk { mut files, mut others, mut warnings, untold, .. } = walk;
+    if untold > 0 {
+        warnings.push(format!("{untold} more symbolic links and submodules were passed over"));
+    }
     files.sort_by(|a, b| a.path.cmp(&b.path));
     others.sort();
     Ok(Content::Folder { path, files, others, warnings })
@@ -187,7 +205,12 @@ struct Walk<'r> {
     files: Vec<SourceFile>,
     others: Vec<String>,
     warnings: Vec<String>,
+    /// How many were passed over without a warning of their own.
+    untold: usize,
     bytes: usize,
+    /// How many entries were looked at, and how long their paths are.
+    entries: usize,
+    paths: usize,
 }
 
 impl Walk<'_> {
@@ -197,25 +220,38 @@ impl Walk<'_> {
         }
         for entry in tree {
             let name = String::from_utf8_lossy(entry.name_bytes()).into_owned();
+            (self.entries, self.paths) = (self.entries + 1, self.paths + path.len() + name.len());
+            if self.entries > MOST_ENTRIES || self.paths > MOST_PATHS {
+                return Err(too_large(path));
+            }
             let path = if path.is_empty() { name.clone() } else { format!("{path}/{name}") };
             if name.starts_with('.') {
                 continue;
             }
             match entry.kind() {
                 Some(ObjectType::Tree) => {
+                    if size(self.repository, entry.id())? > MOST_BYTES {
+                        return Err(too_large(&path));
+                    }
                     let tree = self.repository.find_tree(entry.id()).map_err(|err| Failure::internal(&err))?;
                     self.folder(&tree, &path, depth + 1)?;
                 }
-                Some(ObjectType::Blob) if is_link(&entry) => {
-                    self.warnings.push(format!("{path}: symbolic links are not followed"));
-                }
+                Some(ObjectType::Blob) if is_link(&entry) => self.pass_over(&path, "symbolic links are not followed"),
                 Some(ObjectType::Blob) if is_readable(&name) => self.file(&entry, path)?,
                 Some(ObjectType::Blob) if depth == 0 => self.others.push(name),
-                Some(ObjectType::Commit) => self.warnings.push(format!("{path}: submodules are not read")),
+                Some(ObjectType::Commit) => self.pass_over(&path, "submodules are not read"),
                 _ => {}
             }
         }
         Ok(())
+    }
+
+    fn pass_over(&mut self, path: &str, why: &str) {
+        if self.warnings.len() < MOST_WARNINGS {
+            self.warnings.push(format!("{path}: {why}"));
+        } else {
+            self.untold += 1;
+        }
     }
 
     fn file(&mut self, entry: &TreeEntry<'_>, path: String) -> Result<(), Failure> {
@@ -246,8 +282,69 @@ fn not_found(path: &str, commit: Oid) -> Failure {
 }
 
 fn too_large(path: &str) -> Failure {
-    let message =
-        format!("a stack's folder may hold {MOST_FILES} files, {} MiB and {DEEPEST} levels", MOST_BYTES >> 20);
+    let message = format!(
+        "a stack's folder may hold {MOST_FILES} files, {} MiB and {DEEPEST} levels, and {MOST_ENTRIES} entries in all",
+        MOST_BYTES >> 20
+    );
     let wrong = stoa_proto::Problem { file: path.to_owned(), ..problem(reason::TOO_LARGE, message) };
     Failure::invalid(vec![wrong])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ten levels of trees that name the one below ten times each, over what a leaf is.
+    fn nested(repository: &Repository, leaf: Oid, mode: i32) -> Oid {
+        let mut tree = repository.treebuilder(None).unwrap();
+        tree.insert("leaf", leaf, mode).unwrap();
+        let mut below = tree.write().unwrap();
+        for _ in 0..10 {
+            let mut tree = repository.treebuilder(None).unwrap();
+            for name in 0..10 {
+                tree.insert(format!("d{name}"), below, 0o040_000).unwrap();
+            }
+            below = tree.write().unwrap();
+        }
+        below
+    }
+
+    #[test]
+    fn a_few_trees_that_stand_for_very_many_are_too_large() {
+        let directory = tempfile::TempDir::new().unwrap();
+        let repository = Repository::init_bare(directory.path()).unwrap();
+        let blob = repository.blob(b"x").unwrap();
+        let began = std::time::Instant::now();
+        // A file that nobody reads, a symbolic link, and a submodule.
+        for mode in [0o100_644, 0o120_000, 0o160_000] {
+            let tree = repository.find_tree(nested(&repository, blob, mode)).unwrap();
+            let Err(failure) = read_folder(&repository, &tree, "apps".to_owned()) else { panic!("it is refused") };
+            assert_eq!(failure.problems()[0].reason, reason::TOO_LARGE);
+        }
+        assert!(began.elapsed().as_secs() < 60, "it is not walked to its end");
+    }
+
+    #[test]
+    fn of_many_that_are_passed_over_some_are_told_and_the_rest_is_counted() {
+        let directory = tempfile::TempDir::new().unwrap();
+        let repository = Repository::init_bare(directory.path()).unwrap();
+        let blob = repository.blob(b"x").unwrap();
+        let warnings = |number: usize| {
+            let mut tree = repository.treebuilder(None).unwrap();
+            for at in 0..number {
+                let mode = if at % 2 == 0 { 0o120_000 } else { 0o160_000 };
+                tree.insert(format!("l{at:03}"), blob, mode).unwrap();
+            }
+            let tree = repository.find_tree(tree.write().unwrap()).unwrap();
+            let content = read_folder(&repository, &tree, "apps".to_owned()).unwrap();
+            let Content::Folder { warnings, .. } = content else { panic!("{content:?}") };
+            warnings
+        };
+        let all = warnings(MOST_WARNINGS);
+        assert_eq!(all.len(), MOST_WARNINGS);
+        assert_eq!(all[..2], ["apps/l000: symbolic links are not followed", "apps/l001: submodules are not read"]);
+        let more = warnings(MOST_WARNINGS + 3);
+        assert_eq!(more[..MOST_WARNINGS], all);
+        assert_eq!(more[MOST_WARNINGS..], ["3 more symbolic links and submodules were passed over"]);
+    }
 }

@@ -44,7 +44,8 @@ impl Server {
                 .map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec().into()))
                 .collect(),
         };
-        let sources = Sources::new(self.directory.path().join("caches"));
+        let caches = Folders::new(self.directory.path().join("caches"));
+        let sources = Sources::new(caches, LocalRepositories::default());
         sources.resolve(&source, "latest", "").await.map(|resolved| resolved.commit)
     }
 }

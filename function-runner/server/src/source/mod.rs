@@ -3,7 +3,11 @@
 //! Start at [`Sources`]. Resolving lists the remote's refs and fetches only what is missing; reading
 //! a path at a commit touches the network only when the commit is not here yet. There is no
 //! checkout. Commits that no branch or tag leads to, such as those of forks, are kept beside the rest for some time
-//! ([`strays`]).
+//! ([`strays`]), and caches that nobody uses any more go (`crate::cache`): those of sources that are gone, or of
+//! credentials that were replaced.
+//!
+//! **Invariant:** nobody reads what was fetched with credentials that they did not show. Nobody is asked about a commit that
+//! is here, so a cache is for one remote and one set of credentials.
 
 mod auth;
 mod content;
@@ -16,14 +20,16 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use git2::{Direction, ErrorCode, FetchOptions, Oid, Remote, RemoteCallbacks, Repository};
+use git2::{Direction, ErrorClass, ErrorCode, FetchOptions, Oid, Progress, Remote, RemoteCallbacks, Repository};
 use sha2::{Digest as _, Sha256};
+use stoa_git::cache::Folders;
 use stoa_proto::Source;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::Code;
 
 use crate::failure::{Failure, reason};
+use crate::local::LocalRepositories;
 pub(crate) use auth::Authenticated;
 pub(crate) use content::{Content, SourceFile};
 use refs::Heads;
@@ -50,13 +56,15 @@ pub(crate) struct Looked {
 /// The caches of all sources, under one directory.
 #[derive(Clone, Debug)]
 pub(crate) struct Sources {
-    root: PathBuf,
+    caches: Folders,
     /// One fetch at a time into each cache; a second caller finds what the first brought.
     locks: Arc<Mutex<HashMap<PathBuf, Arc<tokio::sync::Mutex<()>>>>>,
     /// A place for each content that may be in memory before it waits for a worker.
     places: Arc<Semaphore>,
     /// How many commits that no ref leads to are kept of a source.
     most_strays: usize,
+    /// What may be named by path.
+    local: LocalRepositories,
 }
 
 /// The place of a content in memory, until it is dropped.
@@ -66,8 +74,14 @@ pub(crate) type Place = OwnedSemaphorePermit;
 const READS: usize = 4;
 
 impl Sources {
-    pub(crate) fn new(root: PathBuf) -> Self {
-        Self { root, locks: Arc::default(), places: Arc::new(Semaphore::new(READS)), most_strays: strays::MOST }
+    pub(crate) fn new(caches: Folders, local: LocalRepositories) -> Self {
+        Self {
+            caches,
+            locks: Arc::default(),
+            places: Arc::new(Semaphore::new(READS)),
+            most_strays: strays::MOST,
+            local,
+        }
     }
 
     /// The commit that a version means now. Empty and `latest` are the head of `reference`, or of the
@@ -168,10 +182,14 @@ impl Sources {
         if source.remote.is_empty() {
             return Err(Failure::request("source.remote is empty"));
         }
-        let directory = self.root.join("git").join(cache_name(source));
+        let unauthorized = |told| Failure::new(Code::InvalidArgument, reason::SOURCE_UNAUTHORIZED, told);
+        self.local.check(&source.remote).map_err(unauthorized)?;
+        let kept = self.caches.take("git", &cache_name(source));
         let lock = {
             let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(locks.entry(directory.clone()).or_default())
+            // One that nobody has, or waits for, is nothing to keep.
+            locks.retain(|_, lock| Arc::strong_count(lock) > 1);
+            Arc::clone(locks.entry(kept.path().to_owned()).or_default())
         };
         let guard = lock.lock_owned().await;
         let (source, most_strays) = (source.clone(), self.most_strays);
@@ -179,13 +197,14 @@ impl Sources {
         let is_gone = Arc::clone(&asker.is_gone);
         let work = tokio::task::spawn_blocking(move || {
             let _guard = guard;
-            let open = || Cache::open(&directory, source.clone(), most_strays, Arc::clone(&is_gone));
+            let directory = kept.path();
+            let open = || Cache::open(directory, source.clone(), most_strays, Arc::clone(&is_gone));
             let work = || work(&open()?);
             match work() {
                 // All that is here can be had again; a machine that lost its power may have left files that are empty.
                 Err(failure) if failure.is_internal() => {
                     tracing::warn!(directory = %directory.display(), "a source that cannot be read here is fetched anew");
-                    std::fs::remove_dir_all(&directory).map_err(|err| Failure::internal(&err))?;
+                    stoa_git::cache::remove(directory).map_err(|err| Failure::internal(&err))?;
                     work()
                 }
                 done => done,
@@ -374,18 +393,42 @@ impl Cache {
     /// it.
     fn fetch_stray(&self, oid: Oid) -> Result<(), Failure> {
         let repository = self.strays.ready(&self.repository).map_err(|err| Failure::internal(&err))?;
+        let has_begun = Arc::new(AtomicBool::new(false));
         let mut callbacks = auth::callbacks(&self.source);
         let is_wanted = |is_gone: &Arc<AtomicBool>| {
             let is_gone = Arc::clone(is_gone);
             move || !is_gone.load(Ordering::Relaxed)
         };
         let (receiving, hearing) = (is_wanted(&self.is_gone), is_wanted(&self.is_gone));
-        callbacks.transfer_progress(move |_| receiving()).sideband_progress(move |_| hearing());
-        // Some servers give out such commits. Whatever another one answers means that the commit cannot be had.
+        let begins = Arc::clone(&has_begun);
+        let received = move |_: Progress<'_>| {
+            begins.store(true, Ordering::Relaxed);
+            receiving()
+        };
+        callbacks.transfer_progress(received).sideband_progress(move |_| hearing());
         let refspec = strays::refspec(oid);
         let remote = repository.remote_anonymous(&self.source.remote);
-        let _ = remote.and_then(|mut remote| remote.fetch(&[&refspec], Some(&mut options(callbacks)), None));
-        self.strays.show(&self.repository).map_err(|err| Failure::internal(&err))
+        match remote.and_then(|mut remote| remote.fetch(&[&refspec], Some(&mut options(callbacks)), None)) {
+            Ok(()) => self.strays.show(&self.repository).map_err(|err| Failure::internal(&err)),
+            Err(err) => self.refused(&err, has_begun.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// Tells servers that do not give out such a commit, or have none, from those that broke; nothing is wrong with the first.
+    fn refused(&self, err: &git2::Error, has_begun: bool) -> Result<(), Failure> {
+        match (err.class(), err.code()) {
+            // It does not say that it gives them out, and was not asked.
+            (ErrorClass::Invalid, _) => Ok(()),
+            // It is a folder, from which nothing came that the reference could lead to.
+            (ErrorClass::Reference, _) if err.message().starts_with("target OID for the reference doesn't exist") => {
+                Ok(())
+            }
+            // libgit2 passes over the words of a server that refuses, and comes to the end of the answer. That of one that
+            // broke ends as well; whoever answers now was well a moment ago.
+            (ErrorClass::Net, ErrorCode::Eof) if !has_begun => self.list().map(drop),
+            (ErrorClass::Net, _) if err.message().starts_with("remote error: ") => Ok(()),
+            _ => Err(self.explain(err)),
+        }
     }
 
     fn fetch(&self, refspecs: &[&str]) -> Result<(), Failure> {

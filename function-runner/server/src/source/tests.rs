@@ -1,7 +1,10 @@
 //! Against real repositories on disk.
 
+use std::time::Duration;
+
 use git2::Signature;
-use stoa_git::testing::GitServer;
+use stoa_git::cache::Bounds;
+use stoa_git::testing::{Behaviour, GitServer, empty_files};
 use tempfile::TempDir;
 
 use super::*;
@@ -49,12 +52,17 @@ impl Origin {
     }
 
     fn sources(&self) -> Sources {
-        Sources::new(self.caches.path().to_owned())
+        sources_in(self.caches.path())
     }
 
     async fn resolve(&self, version: &str, reference: &str) -> Result<String, Failure> {
         self.sources().resolve(&self.source(), version, reference).await.map(|resolved| resolved.commit)
     }
+}
+
+/// Sources that may be anywhere on this machine.
+fn sources_in(caches: &Path) -> Sources {
+    Sources::new(Folders::new(caches.to_owned()), LocalRepositories::below(vec!["/".into()]))
 }
 
 impl Sources {
@@ -191,7 +199,7 @@ async fn a_cached_commit_is_read_while_the_remote_is_away() {
     let source = origin.source();
     let Origin { directory, caches } = origin;
     drop(directory);
-    Sources::new(caches.path().to_owned()).read(&source, &commit, "a.yaml").await.unwrap();
+    sources_in(caches.path()).read(&source, &commit, "a.yaml").await.unwrap();
 }
 
 #[tokio::test]
@@ -284,8 +292,35 @@ async fn commit_of_no_ref_is_not_fetched_for_somebody_who_left() {
     let (_server, source) = serving_all(&origin).await;
     let directory = origin.caches.path().join("git/one");
     let open = |is_gone: bool| Cache::open(&directory, source.clone(), 10, Arc::new(AtomicBool::new(is_gone))).unwrap();
-    check(open(true).ensure(commit), Code::NotFound, reason::VERSION_NOT_FOUND);
+    check(open(true).ensure(commit), Code::Unavailable, reason::SOURCE_UNAVAILABLE);
     open(false).ensure(commit).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commit_of_no_ref_is_not_found_only_where_the_server_says_so() {
+    let origin = Origin::new();
+    origin.commit("first", &[("b.yaml", "b: 1")]);
+    let commit = Oid::from_str(&strays(&origin, 1)[0]).unwrap();
+    let (server, source) = serving_all(&origin).await;
+    let directory = origin.caches.path().join("git/one");
+    let cache = Cache::open(&directory, source, 10, Arc::default()).unwrap();
+    check(cache.ensure(Oid::from_str(&"1".repeat(40)).unwrap()), Code::NotFound, reason::VERSION_NOT_FOUND);
+    server.behave(Behaviour::Away);
+    check(cache.fetch_stray(commit), Code::Unavailable, reason::SOURCE_UNAVAILABLE);
+    server.behave(Behaviour::Normal);
+    cache.ensure(commit).unwrap();
+
+    // A server that gives out what refs lead to alone.
+    let other = Cache::open(&origin.caches.path().join("git/two"), cache.source.clone(), 10, Arc::default()).unwrap();
+    origin.repository().config().unwrap().set_bool("uploadpack.allowAnySHA1InWant", false).unwrap();
+    check(other.ensure(commit), Code::NotFound, reason::VERSION_NOT_FOUND);
+    // Its answer has no more to it than one that broke off.
+    server.behave(Behaviour::Away);
+    let ended = git2::Error::new(ErrorCode::Eof, ErrorClass::Net, "could not read from remote repository");
+    check(other.refused(&ended, false), Code::Unavailable, reason::SOURCE_UNAVAILABLE);
+    server.behave(Behaviour::Normal);
+    other.refused(&ended, false).unwrap();
+    check(other.refused(&ended, true), Code::Unavailable, reason::SOURCE_UNAVAILABLE);
 }
 
 #[tokio::test]
@@ -333,17 +368,26 @@ fn caches_are_kept_apart_by_credentials() {
     assert_ne!(cache_name(&source), cache_name(&with));
 }
 
-/// Empties all files below a folder, as a machine may that lost its power.
-fn empty_files(folder: &Path) {
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            empty_files(&path);
-        } else {
-            std::fs::remove_file(&path).unwrap();
-            std::fs::write(&path, "").unwrap();
-        }
-    }
+#[tokio::test]
+async fn a_cache_stays_while_somebody_is_at_work_in_it_and_goes_when_nobody_is() {
+    let origin = Origin::new();
+    let commit = origin.commit("first", &[("a.yaml", "a: 1")]).to_string();
+    let (sources, source) = (origin.sources(), origin.source());
+    let sweep = || sources.caches.sweep(Bounds { unused: Duration::ZERO, bytes: 0 }).unwrap();
+    sources.resolve(&source, "main", "").await.unwrap();
+    let caches = sources.caches.clone();
+    let removed = sources.with_cache(&source, move |cache| {
+        let removed = caches.sweep(Bounds { unused: Duration::ZERO, bytes: 0 }).unwrap();
+        cache.resolve("main", "").map(|_| removed)
+    });
+    assert_eq!(removed.await.unwrap(), 0);
+    assert_eq!(sweep(), 1);
+    assert!(!origin.caches.path().join("git").join(cache_name(&source)).exists());
+    // It is fetched again, and all that is kept in memory is of sources that are at work.
+    assert_eq!(sources.file(&source, &commit, "a.yaml", 10).await.unwrap().1, "a: 1");
+    let other = Source { credentials: [("token".to_owned(), vec![1].into())].into(), ..source };
+    sources.resolve(&other, "main", "").await.unwrap();
+    assert_eq!(sources.locks.lock().unwrap().len(), 1);
 }
 
 #[tokio::test]

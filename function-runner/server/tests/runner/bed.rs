@@ -48,6 +48,7 @@ impl Bed {
             .arg(file("runner.key"))
             .arg("--client-ca")
             .arg(file("ca.crt"))
+            .arg("--local-repositories=/")
             .arg("--cache-dir")
             .arg(file("cache"))
             .arg("--address-file")

@@ -68,7 +68,7 @@ async fn a_file_that_is_too_large_is_refused_before_it_is_unpacked() {
     };
     let large: String = (0..1_600_000).map(object).collect();
     assert!(large.len() > 100 << 20);
-    let allowed = "a stack's folder may hold 10000 files, 64 MiB and 32 levels";
+    let allowed = "a stack's folder may hold 10000 files, 64 MiB and 32 levels, and 100000 entries in all";
     let commit = scene.origin.commit(&[("s/spec.yaml", &large)]);
     for path in ["s", "s/spec.yaml"] {
         let status = scene.caller.generate(&scene.origin.remote(), &commit, path).await.unwrap_err();
