@@ -11,29 +11,92 @@ use tokio_util::sync::CancellationToken;
 const RECORDS: u64 = 100_000;
 /// And at least this long ago.
 const AGE: Duration = Duration::from_secs(300);
+/// But the history may not take more memory than this, in bytes: it is let grow to twice as much, so that large objects do not
+/// cost a compaction each.
+const MEMORY: usize = if cfg!(test) { 1000 } else { 256 << 20 };
 /// How often to look.
 const LOOK: Duration = Duration::from_secs(30);
+/// How often to look at the memory, which large objects take fast.
+const LOOK_AT_MEMORY: Duration = Duration::from_secs(2);
 
 /// Compacts the log again and again until the token ends, but never past what is in Git.
 pub(crate) async fn run(log: Arc<dyn Log>, git: watch::Receiver<GitStatus>, end: CancellationToken) {
-    // The head at earlier looks, oldest first.
-    let mut heads: VecDeque<(Instant, Version)> = VecDeque::new();
-    while end.run_until_cancelled(tokio::time::sleep(LOOK)).await.is_some() {
-        let Ok(head) = log.head().await else { continue };
-        let now = Instant::now();
-        heads.push_back((now, head));
-        let mut old = None;
-        while heads.front().is_some_and(|(at, _)| now.duration_since(*at) > AGE) {
-            old = heads.pop_front().map(|(_, version)| version);
-        }
-        let Some(old) = old else { continue };
+    let mut heads = Heads::default();
+    let mut looked: Option<Instant> = None;
+    while end.run_until_cancelled(tokio::time::sleep(LOOK_AT_MEMORY)).await.is_some() {
+        let mut before = too_large(&*log);
         let safe = git.borrow().safe;
-        let before = Version(old.0.min(head.0.saturating_sub(RECORDS)).min(safe.0));
-        if before.0 == 0 {
+        if looked.is_none_or(|at| at.elapsed() >= LOOK) {
+            looked = Some(Instant::now());
+            before = before.max(heads.too_old(&*log).await).min(safe);
+        } else if before > safe {
+            // Git is behind: what of it could go now is not worth a compaction every two seconds.
+            continue;
+        }
+        if before == Version::default() {
             continue;
         }
         if let Err(error) = log.compact(before).await {
             tracing::warn!(error = &error as &dyn std::error::Error, "the log is not compacted");
         }
+    }
+}
+
+/// Up to where the history takes too much memory; nothing while it does not.
+fn too_large(log: &dyn Log) -> Version {
+    log.excess(2 * MEMORY).and_then(|_| log.excess(MEMORY)).unwrap_or_default()
+}
+
+/// The heads of the log at earlier looks, oldest first.
+#[derive(Default)]
+struct Heads(VecDeque<(Instant, Version)>);
+
+impl Heads {
+    /// Up to where nobody is to watch from any more, by age and number.
+    async fn too_old(&mut self, log: &dyn Log) -> Version {
+        let Ok(head) = log.head().await else { return Version::default() };
+        let now = Instant::now();
+        self.0.push_back((now, head));
+        let mut old = Version::default();
+        while let Some((_, version)) = self.0.pop_front_if(|(at, _)| now.duration_since(*at) > AGE) {
+            old = version;
+        }
+        old.min(Version(head.0.saturating_sub(RECORDS)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stoa_machinery::log::{Change, Expect, Key, Write};
+    use stoa_storage::local::{LocalLog, LocalOptions};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn large_history_goes_before_its_time_but_not_what_is_not_in_git() {
+        let directory = tempfile::tempdir().unwrap();
+        let log: Arc<dyn Log> = Arc::new(LocalLog::open(directory.path(), LocalOptions::default()).unwrap());
+        for _ in 0..10 {
+            let change = Change::Put(vec![b' '; 500].into());
+            let write =
+                Write { key: Key::new("/a"), expect: Expect::Any, change, fence: None, origin: Default::default() };
+            log.append(write).await.unwrap();
+        }
+        let (git, status) = watch::channel(GitStatus { safe: Version(2), ..GitStatus::default() });
+        let end = CancellationToken::new();
+        let task = tokio::spawn(run(log.clone(), status, end.clone()));
+        let oldest = async || {
+            tokio::time::sleep(2 * LOOK_AT_MEMORY).await;
+            let mut oldest = 0;
+            while log.follow(Version(oldest)).await.is_err() {
+                oldest += 1;
+            }
+            oldest
+        };
+        assert_eq!(oldest().await, 2);
+        git.send_modify(|git| git.safe = Version(10));
+        assert_eq!(oldest().await, 8, "of the values replaced, two are left");
+        end.cancel();
+        task.await.unwrap();
     }
 }

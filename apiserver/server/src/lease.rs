@@ -5,6 +5,9 @@ use std::time::Duration;
 use stoa_machinery::log::{Fence, Lease, Log, LogError};
 use tokio::{sync::watch, time::Instant};
 
+/// How soon a renewal is tried again that failed: what is left of the lease is to be enough for several tries.
+const AGAIN: Duration = Duration::from_millis(500);
+
 /// A lease that was acquired, and how long it lasts as far as is known here. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
@@ -47,6 +50,7 @@ impl Held {
     /// of it for what is under way to come to its end, before anybody else can take the lease.
     pub(crate) async fn keep(&self, log: &dyn Log, every: Duration, safe: Duration) {
         let lease = self.lease.name.as_str();
+        let mut pause = every;
         loop {
             let deadline = *self.renewed.borrow() + safe;
             let now = Instant::now();
@@ -54,8 +58,9 @@ impl Held {
                 tracing::warn!(lease, "a lease was not renewed in time; it counts as lost");
                 return;
             }
-            tokio::time::sleep_until((now + every).min(deadline)).await;
+            tokio::time::sleep_until((now + pause).min(deadline)).await;
             let asked = Instant::now();
+            pause = every;
             match tokio::time::timeout_at(deadline, log.renew(&self.lease)).await {
                 Ok(Ok(())) => drop(self.renewed.send_replace(asked)),
                 Ok(Err(LogError::Fenced { .. })) => {
@@ -64,6 +69,7 @@ impl Held {
                 }
                 Ok(Err(error)) => {
                     tracing::warn!(error = &error as &dyn std::error::Error, lease, "a lease is not renewed");
+                    pause = every.min(AGAIN);
                 }
                 // The next turn says so.
                 Err(_) => {}
@@ -86,6 +92,7 @@ mod tests {
     use stoa_machinery::log::MemoryLog;
 
     use super::*;
+    use crate::runs::journal::tests::Narrow;
 
     const TTL: Duration = Duration::from_millis(1000);
     const EVERY: Duration = Duration::from_millis(100);
@@ -100,6 +107,17 @@ mod tests {
         assert!(lease.left() > TTL / 2, "{:?}", lease.left());
         log.acquire("x", "one", TTL).await.unwrap();
         tokio::time::timeout(SAFE, lease.keep(&log, EVERY, SAFE)).await.expect("it is lost with the next renewal");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn renewal_that_fails_is_tried_again_while_there_is_time() {
+        let [ttl, every, safe] = [30, 10, 15].map(Duration::from_secs);
+        let log = Narrow::new(0);
+        let lease = Held::acquire(&*log, "x", "one", ttl).await.unwrap();
+        log.fail_renewals(3);
+        tokio::time::timeout(ttl, lease.keep(&*log, every, safe)).await.expect_err("it was given up");
+        log.fail_renewals(usize::MAX);
+        tokio::time::timeout(ttl, lease.keep(&*log, every, safe)).await.expect("it counts as lost in time");
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,9 +1,9 @@
 //! The command line.
 
-use std::{net::IpAddr, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
-use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
-use stoa_machinery::audit::{LogMode, LogOptions};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use stoa_machinery::options::{FeatureOptions, RecommendedOptions};
 use stoa_storage::git::RemoteOptions;
 
 /// Serves the Stoa API.
@@ -42,19 +42,10 @@ impl Command {
     /// Whether profiles can be taken.
     pub(crate) fn profiling(&self) -> bool {
         match self {
-            Self::Serve(options) => options.features.profiling,
+            Self::Serve(options) => options.server.features.profiling,
             Self::Standalone(options) => options.features.profiling,
         }
     }
-}
-
-/// What is served besides the API. The flags are kube-apiserver's.
-#[derive(Debug, Clone, Copy, Args)]
-pub(crate) struct FeatureOptions {
-    /// Whether who may `get` them finds profiles at /debug/pprof/
-    #[arg(long, default_value_t = true, default_missing_value = "true", num_args = 0..=1, require_equals = true,
-          action = ArgAction::Set)]
-    pub(crate) profiling: bool,
 }
 
 #[derive(Debug, Args)]
@@ -68,6 +59,16 @@ pub(crate) struct StandaloneOptions {
     /// The function-runner to start; if not given, the one beside this program
     #[arg(long)]
     pub(crate) runner_binary: Option<PathBuf>,
+    /// The folder whose Git repositories may be named by path or file://, with those in folders below it; can be given again
+    #[arg(long, value_name = "DIRECTORY", default_value = "/")]
+    pub(crate) local_repositories: Vec<PathBuf>,
+    /// How long the function-runner keeps what it fetched of a source, or of a GitOps repository, after its last use, in
+    /// days; if not given, a week
+    #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) cache_days: Option<u32>,
+    /// How much the function-runner keeps of all of them together, in MiB; if not given, 10240
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) cache_mib: Option<u32>,
     #[command(flatten)]
     pub(crate) webhooks: WebhookOptions,
     #[command(flatten)]
@@ -99,39 +100,8 @@ pub(crate) struct ServeOptions {
     /// Where the log, the control repository and documents are kept
     #[arg(long)]
     pub(crate) data_dir: PathBuf,
-    /// The address to listen on
-    #[arg(long, default_value = "0.0.0.0")]
-    pub(crate) bind_address: IpAddr,
-    /// The port to listen on
-    #[arg(long, default_value_t = 6443)]
-    pub(crate) secure_port: u16,
-    /// The serving certificate, PEM; read again when it changes
-    #[arg(long)]
-    pub(crate) tls_cert_file: PathBuf,
-    /// The key of the serving certificate, PEM
-    #[arg(long)]
-    pub(crate) tls_private_key_file: PathBuf,
-    /// How to reach the cluster; if not given, as a pod does
-    #[arg(long)]
-    pub(crate) kubeconfig: Option<PathBuf>,
-    /// How to reach the cluster for TokenReviews and its authentication settings; --kubeconfig if not given
-    #[arg(long)]
-    pub(crate) authentication_kubeconfig: Option<PathBuf>,
-    /// How to reach the cluster for SubjectAccessReviews; --kubeconfig if not given
-    #[arg(long)]
-    pub(crate) authorization_kubeconfig: Option<PathBuf>,
-    /// How long requests are still served after a signal to end, in seconds, with /readyz failing
-    #[arg(long, default_value_t = 0)]
-    pub(crate) shutdown_delay_seconds: u64,
-    /// Admission plugins to run besides the default ones, which are all there are
-    #[arg(long, value_delimiter = ',')]
-    pub(crate) enable_admission_plugins: Vec<String>,
-    /// Admission plugins not to run: NamespaceLifecycle, MutatingAdmissionPolicy, MutatingAdmissionWebhook,
-    /// ValidatingAdmissionPolicy, ValidatingAdmissionWebhook
-    #[arg(long, value_delimiter = ',')]
-    pub(crate) disable_admission_plugins: Vec<String>,
     #[command(flatten)]
-    pub(crate) audit: AuditOptions,
+    pub(crate) server: RecommendedOptions,
     #[command(flatten)]
     pub(crate) runner: RunnerOptions,
     #[command(flatten)]
@@ -140,8 +110,6 @@ pub(crate) struct ServeOptions {
     pub(crate) runs: RunOptions,
     #[command(flatten)]
     pub(crate) storage: StorageOptions,
-    #[command(flatten)]
-    pub(crate) features: FeatureOptions,
 }
 
 /// Where what is served is kept. The flags for etcd are kube-apiserver's.
@@ -225,57 +193,6 @@ fn check_remote(url: &str) -> Result<(), String> {
     }
     let is_ssh = url.split_once(':').is_some_and(|(host, path)| host.contains('@') && !path.is_empty());
     if is_ssh || url.starts_with('/') { Ok(()) } else { Err("this is no URL of a Git repository".to_owned()) }
-}
-
-/// What is recorded of requests; the flags are kube-apiserver's.
-#[derive(Debug, Args)]
-pub(crate) struct AuditOptions {
-    /// The audit policy, audit.k8s.io/v1; without one, nothing is recorded
-    #[arg(long)]
-    pub(crate) audit_policy_file: Option<PathBuf>,
-    /// The file that audit events go to, a line of JSON each; '-' is standard output
-    #[arg(long)]
-    pub(crate) audit_log_path: Option<PathBuf>,
-    /// How many days old audit logs are kept; 0 keeps them
-    #[arg(long, default_value_t = 0)]
-    pub(crate) audit_log_maxage: u64,
-    /// How many old audit logs are kept; 0 keeps all
-    #[arg(long, default_value_t = 0)]
-    pub(crate) audit_log_maxbackup: usize,
-    /// How large an audit log becomes before a new one is begun, in megabytes; 0 is 100
-    #[arg(long, default_value_t = 0)]
-    pub(crate) audit_log_maxsize: u64,
-    /// Whether requests wait for their audit events to be written
-    #[arg(long, value_enum, default_value_t = AuditLogMode::Blocking)]
-    pub(crate) audit_log_mode: AuditLogMode,
-}
-
-/// Whether requests wait for their audit events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum AuditLogMode {
-    /// No; what cannot be kept up with is dropped
-    Batch,
-    /// Yes
-    Blocking,
-    /// Yes, and what cannot be recorded is refused
-    BlockingStrict,
-}
-
-impl AuditOptions {
-    /// Where events go, if anywhere.
-    pub(crate) fn log(&self) -> Option<LogOptions> {
-        Some(LogOptions {
-            path: self.audit_log_path.clone()?,
-            mode: match self.audit_log_mode {
-                AuditLogMode::Batch => LogMode::Batch,
-                AuditLogMode::Blocking => LogMode::Blocking,
-                AuditLogMode::BlockingStrict => LogMode::BlockingStrict,
-            },
-            max_age_days: self.audit_log_maxage,
-            max_backups: self.audit_log_maxbackup,
-            max_megabytes: self.audit_log_maxsize,
-        })
-    }
 }
 
 /// How to reach the function-runners.

@@ -7,10 +7,10 @@ use stoa_machinery::{
     admission::{self, Chain},
     audit::{Auditor, LogFile, Policy},
     auth::{AllowAll, Authenticator, Authorizer, register_reviews},
-    registry::Registry,
-    serve::{Api, Health, Limits, Reload, Server, ServingCertificate, VersionInfo},
+    registry::{self, Registry},
+    serve::{Api, Health, Limits, Reload, Server, ServingCertificate, VersionInfo, shutdown_signal},
 };
-use tokio::{signal::unix::SignalKind, task::JoinSet};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -84,7 +84,6 @@ pub(crate) struct Bound {
     server: Server,
     tasks: JoinSet<()>,
     end: CancellationToken,
-    shutdown: CancellationToken,
     /// Holds the data directory until everything has ended.
     _storage: Storage,
 }
@@ -111,6 +110,7 @@ impl Work for Leader {
         if self.own_namespaces {
             let namespaces = controllers::namespaces::run(self.registry.clone(), lookup.clone(), term.end.clone());
             tasks.spawn(namespaces);
+            tasks.spawn(controllers::events::run(lookup.clone(), term.end.clone()));
         }
         let pushes = self.pushes.clone();
         let (registry, recorder) = (self.registry.clone(), recorder.clone());
@@ -132,7 +132,6 @@ impl Work for Leader {
 /// When any of that cannot be done; nothing is left running then.
 pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
     let end = CancellationToken::new();
-    let shutdown = CancellationToken::new();
     let guard = end.clone().drop_guard();
     let mut tasks = JoinSet::new();
     let shared_dir = parts.storage.shared_dir.clone().unwrap_or_else(|| parts.data_dir.clone());
@@ -145,7 +144,7 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
     let log = storage.log.clone();
     let sealing = Sealing::open(&parts.storage, &parts.data_dir)?;
     let subresources = Subresources::default();
-    let builder = Registry::builder(log.clone()).end_with(end.clone());
+    let builder = Registry::builder(log.clone()).metrics(registry::Metrics::new(&metrics)?).end_with(end.clone());
     let builder = kinds::register(builder, &parts.lookup, &parts.cluster, &subresources);
     let admission = parts.admission.counted(admission::Metrics::new(&metrics)?);
     let builder = git::attach(builder, admission, parts.cluster.clone(), log.clone(), &repository);
@@ -208,7 +207,7 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
     };
     tasks.spawn(storage.candidate.clone().run(leader, end.clone()));
     guard.disarm();
-    Ok(Bound { server, tasks, end, shutdown, _storage: storage })
+    Ok(Bound { server, tasks, end, _storage: storage })
 }
 
 impl Bound {
@@ -219,8 +218,7 @@ impl Bound {
 
     /// Serves until a signal to end, then ends in order.
     pub(crate) async fn serve(mut self) -> anyhow::Result<()> {
-        tokio::spawn(signals(self.shutdown.clone())?);
-        self.server.run(self.shutdown).await;
+        self.server.run(shutdown_signal()?).await;
         self.end.cancel();
         let ended = async { while self.tasks.join_next().await.is_some() {} };
         if tokio::time::timeout(END, ended).await.is_err() {
@@ -229,20 +227,6 @@ impl Bound {
         tracing::info!("ended");
         Ok(())
     }
-}
-
-/// Cancels the token at the first SIGTERM or SIGINT.
-fn signals(shutdown: CancellationToken) -> anyhow::Result<impl Future<Output = ()>> {
-    let mut terminate = tokio::signal::unix::signal(SignalKind::terminate())?;
-    let mut interrupt = tokio::signal::unix::signal(SignalKind::interrupt())?;
-    Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        tracing::info!("a signal to end");
-        shutdown.cancel();
-    })
 }
 
 /// The version of the Kubernetes API whose behaviour this server has, and its own.

@@ -2,6 +2,8 @@
 //!
 //! Data directory: `log/`, `control.git`, `documents/`, `pki/`, `runner/`, `secure-port` and `kubeconfig`.
 
+mod certificates;
+
 use std::{
     fs,
     net::{Ipv4Addr, SocketAddr, TcpListener},
@@ -18,10 +20,10 @@ use stoa_machinery::{
     auth::{AnyOf, Authorizer, BasicUser, ClientCertificates, DynamicCa, MastersOnly, Union},
     serve::{Limits, ServingCertificate},
 };
-use stoa_pki::{CertificateAuthority, CertificateRequest, IssuedCertificate, Kubeconfig, files};
 use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
 
+use self::certificates::{Certificates, RUNNER, RUNNER_AUTHORITY, RUNNER_CLIENT, SERVING};
 use crate::{
     cluster::standalone::StandaloneCluster,
     kinds::lookup::Lookup,
@@ -39,23 +41,19 @@ pub(crate) async fn run(options: StandaloneOptions) -> anyhow::Result<()> {
     fs::create_dir_all(&data_dir).with_context(|| format!("{} cannot be made", data_dir.display()))?;
     // What is in it is the owner's alone: values of Secrets, keys, the kubeconfig.
     fs::set_permissions(&data_dir, fs::Permissions::from_mode(0o700))?;
-    let pki = data_dir.join("pki");
-    fs::create_dir_all(&pki)?;
-    let ca = CertificateAuthority::load_or_create(&pki, "ca", "stoa")?;
-    let serving = ca.issue(&CertificateRequest::server("stoa-apiserver").loopback())?;
-    let admin = ca.issue(&CertificateRequest::client("stoa-admin").organization("system:masters"))?;
-    // The runner trusts an authority of its own, so that no certificate for the API opens it.
-    let runner_ca = CertificateAuthority::load_or_create(&pki, "runner-ca", "stoa-runner")?;
+    let certificates = Arc::new(Certificates::issue(&data_dir)?);
+    let serving =
+        Arc::new(ServingCertificate::from_files(certificates.certificate(SERVING), certificates.key(SERVING))?);
     let runner_port = free_port(&data_dir.join("runner-port"), None)?;
     let secure_port = free_port(&data_dir.join("secure-port"), options.secure_port)?;
 
     let end = CancellationToken::new();
     let _guard = end.clone().drop_guard();
-    let runner = RunnerProcess::new(&options, &data_dir, &runner_ca, runner_port)?;
+    let runner = RunnerProcess::new(&options, &data_dir, &certificates, runner_port)?;
     let supervisor = tokio::spawn(runner.supervise(end.clone()));
 
     let client_ca = Arc::new(DynamicCa::new("client CA"));
-    client_ca.set(ca.certificate_pem())?;
+    client_ca.set(certificates.client_authority())?;
     let known = AnyOf::new(vec![Arc::new(BasicUser), Arc::new(MastersOnly)]);
     let authorizer: Arc<dyn Authorizer> = Arc::new(AnyOf::delegating(Arc::new(known)));
     let lookup = Lookup::default();
@@ -67,8 +65,9 @@ pub(crate) async fn run(options: StandaloneOptions) -> anyhow::Result<()> {
         webhooks: options.webhooks.webhook_port.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port))),
         limits: Limits { drain_timeout: Duration::from_secs(10), ..Limits::default() },
         profiling: options.features.profiling,
-        certificate: Arc::new(ServingCertificate::from_pem(&serving.certificate_pem, &serving.key_pem)?),
-        reloads: Vec::new(),
+        // What is issued again is taken up right after: the server looks into its own files last.
+        certificate: serving,
+        reloads: vec![certificates.clone()],
         authenticator: Arc::new(Union::new(vec![Arc::new(ClientCertificates::new(client_ca))])),
         authorizer,
         cluster: Arc::new(StandaloneCluster { lookup: lookup.clone() }),
@@ -77,11 +76,11 @@ pub(crate) async fn run(options: StandaloneOptions) -> anyhow::Result<()> {
         // There is no cluster to configure any; namespaces are looked at in any case.
         admission: admission::Chain::default(),
         audit: None,
-        runner: runner_client(&pki, &runner_ca, runner_port)?,
+        runner: runner_client(&certificates, runner_port),
     };
     let bound = server::bind(parts).await?;
     let server = format!("https://127.0.0.1:{}", bound.address().port());
-    write_kubeconfig(&data_dir.join("kubeconfig"), &server, &ca, &admin)?;
+    certificates.serve_at(server.clone())?;
     tracing::info!(%server, kubeconfig = %data_dir.join("kubeconfig").display(), "serving");
     bound.serve().await?;
     end.cancel();
@@ -102,28 +101,15 @@ fn free_port(memory: &Path, wanted: Option<u16>) -> anyhow::Result<u16> {
     Ok(port)
 }
 
-fn write_kubeconfig(
-    path: &Path,
-    server: &str,
-    ca: &CertificateAuthority,
-    admin: &IssuedCertificate,
-) -> anyhow::Result<()> {
-    let kubeconfig =
-        Kubeconfig { name: "stoa", server, ca_pem: ca.certificate_pem(), client: admin, namespace: "default" };
-    files::write_private(path, kubeconfig.render().as_bytes())?;
-    Ok(())
-}
-
-fn runner_client(pki: &Path, ca: &CertificateAuthority, port: u16) -> anyhow::Result<RunnerSettings> {
-    ca.issue(&CertificateRequest::client("stoa-apiserver"))?.write(pki, "runner-client")?;
-    Ok(RunnerSettings {
+fn runner_client(certificates: &Certificates, port: u16) -> RunnerSettings {
+    RunnerSettings {
         addresses: vec![format!("https://localhost:{port}")],
         certificates: RunnerCertificates {
-            ca: pki.join("runner-ca.crt"),
-            certificate: pki.join("runner-client.crt"),
-            key: pki.join("runner-client.key"),
+            ca: certificates.certificate(RUNNER_AUTHORITY),
+            certificate: certificates.certificate(RUNNER_CLIENT),
+            key: certificates.key(RUNNER_CLIENT),
         },
-    })
+    }
 }
 
 /// The function-runner that belongs to this server.
@@ -134,7 +120,12 @@ struct RunnerProcess {
 }
 
 impl RunnerProcess {
-    fn new(options: &StandaloneOptions, data_dir: &Path, ca: &CertificateAuthority, port: u16) -> anyhow::Result<Self> {
+    fn new(
+        options: &StandaloneOptions,
+        data_dir: &Path,
+        certificates: &Certificates,
+        port: u16,
+    ) -> anyhow::Result<Self> {
         let binary = match &options.runner_binary {
             Some(path) => path.clone(),
             None => std::env::current_exe()?.with_file_name("function-runner"),
@@ -144,17 +135,18 @@ impl RunnerProcess {
             "{} is not there; name the function-runner with --runner-binary",
             binary.display()
         );
-        let pki = data_dir.join("pki");
-        ca.issue(&CertificateRequest::server("function-runner").loopback())?.write(&pki, "runner")?;
         let path = |path: PathBuf| path.display().to_string();
-        let arguments = vec![
+        let local = options.local_repositories.iter().cloned().map(|folder| ("--local-repositories", path(folder)));
+        let kept = [("--cache-days", options.cache_days), ("--cache-mib", options.cache_mib)];
+        let kept = kept.into_iter().filter_map(|(flag, value)| Some((flag, value?.to_string())));
+        let arguments = [
             ("--listen", format!("127.0.0.1:{port}")),
-            ("--tls-cert", path(pki.join("runner.crt"))),
-            ("--tls-key", path(pki.join("runner.key"))),
-            ("--client-ca", path(pki.join("runner-ca.crt"))),
+            ("--tls-cert", path(certificates.certificate(RUNNER))),
+            ("--tls-key", path(certificates.key(RUNNER))),
+            ("--client-ca", path(certificates.certificate(RUNNER_AUTHORITY))),
             ("--cache-dir", path(data_dir.join("runner"))),
         ];
-        Ok(Self { binary, arguments })
+        Ok(Self { binary, arguments: arguments.into_iter().chain(local).chain(kept).collect() })
     }
 
     /// Its standard input is held open by this process and closes with it, however it ends; the
@@ -191,5 +183,37 @@ impl RunnerProcess {
             }
             end.run_until_cancelled(tokio::time::sleep(RESTART)).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::options::{self, Options};
+
+    /// What the function-runner is told of these flags.
+    fn passed_on(flags: &[&str]) -> Vec<String> {
+        let folder = tempfile::tempdir().unwrap();
+        let binary = folder.path().join("function-runner");
+        fs::write(&binary, "").unwrap();
+        let runner = format!("--runner-binary={}", binary.display());
+        let all = [&["stoa-apiserver", "standalone", "--data-dir=x", runner.as_str()], flags].concat();
+        let options::Command::Standalone(standalone) = Options::try_parse_from(all).unwrap().command else {
+            unreachable!("it is")
+        };
+        let certificates = Certificates::issue(folder.path()).unwrap();
+        let process = RunnerProcess::new(&standalone, folder.path(), &certificates, 1).unwrap();
+        let known = ["--local-repositories", "--cache-days", "--cache-mib"];
+        let told = process.arguments.into_iter().filter(|(flag, _)| known.contains(flag));
+        told.map(|(flag, value)| format!("{flag}={value}")).collect()
+    }
+
+    #[test]
+    fn what_the_function_runner_may_read_and_keeps_is_passed_on_to_it() {
+        assert_eq!(passed_on(&[]), ["--local-repositories=/"]);
+        let said = ["--local-repositories=/a", "--local-repositories=/b", "--cache-days=3", "--cache-mib=9"];
+        assert_eq!(passed_on(&said), said);
     }
 }

@@ -60,6 +60,8 @@ pub const RUN_FAILED: &str = "RunFailed";
 pub const NO_WORKSPACES: &str = "NoWorkspaces";
 /// The source has no such version.
 pub const VERSION_NOT_FOUND: &str = "VersionNotFound";
+/// The server itself failed time and again while it carried the run out, by a mistake in it.
+pub const SERVER_FAILED: &str = "ServerFailed";
 /// The run took longer than it may.
 pub const TIMED_OUT: &str = "TimedOut";
 /// Nothing was deployed yet.

@@ -156,19 +156,8 @@ async fn write(
 ) -> Result<(), ApiError> {
     let (namespace, name) = queue::key_of(stack);
     let mut is_news = false;
-    let update = |stack: &mut Stack| {
-        let deployments = stack.status.iter_mut().flat_map(|status| &mut status.deployments);
-        let Some(deployment) = deployments.into_iter().find(|of| of.workspace == workspace) else { return };
-        match found {
-            None => deployment.compliance = None,
-            // Another run may have committed meanwhile.
-            Some(found) if deployment.gitops_commit.as_ref() == Some(&found.commit) => {
-                is_news = compliance::note(deployment, found);
-            }
-            Some(_) => return,
-        }
-        compliance::set_condition(stack);
-    };
+    // Of several tries the last one counts.
+    let update = |stack: &mut Stack| is_news = noted(stack, workspace, found);
     match services.lookup.api::<Stack>()?.update_status_with(&namespace, &name, update).await {
         Ok(_) => {}
         Err(error) if error.code() == 404 => return Ok(()),
@@ -192,9 +181,45 @@ async fn write(
     Ok(())
 }
 
+/// Brings a stack to what was found; whether that is news of a deployment.
+fn noted(stack: &mut Stack, workspace: &str, found: Option<&DeploymentCompliance>) -> bool {
+    let mut deployments = stack.status.iter_mut().flat_map(|status| &mut status.deployments);
+    let Some(deployment) = deployments.find(|of| of.workspace == workspace) else { return false };
+    let is_news = match found {
+        None => {
+            deployment.compliance = None;
+            false
+        }
+        // Another run may have committed meanwhile.
+        Some(found) if deployment.gitops_commit.as_ref() == Some(&found.commit) => compliance::note(deployment, found),
+        Some(_) => return false,
+    };
+    compliance::set_condition(stack);
+    is_news
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_found_of_a_commit_is_no_news_once_there_is_another() {
+        let mut stack: Stack =
+            serde_json::from_value(serde_json::json!({"metadata": {}, "spec": {"project": "web"}})).unwrap();
+        let of = |commit: &str| Deployment {
+            workspace: "dev".to_owned(),
+            gitops_commit: Some(commit.to_owned()),
+            ..Deployment::default()
+        };
+        let found = DeploymentCompliance { commit: "c1".to_owned(), ..DeploymentCompliance::default() };
+        stack.status.get_or_insert_default().deployments = vec![of("c1")];
+        let news = |stack: &mut Stack, workspace: &str| noted(stack, workspace, Some(&found));
+        assert!(!news(&mut stack, "prod"));
+        assert!(news(&mut stack, "dev") && !news(&mut stack, "dev"));
+        stack.status.get_or_insert_default().deployments = vec![of("c2")];
+        assert!(!news(&mut stack, "dev"));
+        assert_eq!(stack.status.unwrap().deployments[0].compliance, None);
+    }
 
     #[test]
     fn what_is_not_compliant_is_looked_at_less_and_less_often() {

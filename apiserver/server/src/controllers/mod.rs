@@ -5,6 +5,7 @@
 
 pub(crate) mod backends;
 pub(crate) mod compliance;
+pub(crate) mod events;
 mod groups;
 mod members;
 pub(crate) mod namespaces;

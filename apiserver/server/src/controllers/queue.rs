@@ -43,6 +43,20 @@ pub(crate) fn as_read<K: Kind>(object: &K) -> DeleteOptions {
     DeleteOptions { preconditions: Some(Preconditions { uid, resource_version }), ..DeleteOptions::default() }
 }
 
+/// Deletes an object as it was read; what changed or went meanwhile is left.
+///
+/// # Errors
+///
+/// When it cannot be deleted.
+pub(crate) async fn delete<K: Kind>(api: &Api<K>, object: &K) -> Result<(), ApiError> {
+    let (namespace, name) = key_of(object);
+    match api.delete(&namespace, &name, &as_read(object)).await {
+        Ok(_) => Ok(()),
+        Err(error) if matches!(error.code(), 404 | 409) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
 /// What makes keys due.
 pub(crate) struct Trigger {
     keys: BoxStream<'static, Vec<ObjectKey>>,

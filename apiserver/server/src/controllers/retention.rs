@@ -1,22 +1,19 @@
 //! Retention: a Workspace says how many runs and releases of each stack are kept, and others go.
 //!
-//! What is needed is never among them: the current release, releases that a rollback under way goes back to, runs that
-//! have not ended, previews that an apply under way carries out, runs of workflows that have not ended, and runs that a
-//! stack's status names. Plans of pull requests do not count: who made them removes them, and would make them again. The
-//! documents of what went are removed by `garbage`.
+//! What is needed is never among them: the current release, releases that a rollback under way goes back to, or a step of
+//! a workflow that has not ended, runs that have not ended, previews that an apply under way carries out, runs of such
+//! workflows, and runs that a stack's status names. Plans of pull requests do not count: who made them removes them, and
+//! would make them again. The documents of what went are removed by `garbage`.
 
 use std::collections::{HashMap, HashSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use serde::{Deserialize, de::IgnoredAny};
-use stoa_machinery::{
-    ApiError,
-    registry::{Api, ListOptions},
-};
+use stoa_machinery::{ApiError, registry::ListOptions};
 use stoa_types::{
     Release, Resource, Run, Stack, Workflow, Workspace,
-    delivery::{Operation, RunPhase},
+    delivery::{Operation, RunPhase, RunStep},
     labels,
 };
 use tokio_util::sync::CancellationToken;
@@ -27,7 +24,7 @@ use super::{
     queue::{self, ObjectKey, Trigger},
 };
 use crate::{
-    kinds::lookup::Kind,
+    kinds::workflow::effective,
     runs::{Services, status},
 };
 
@@ -80,49 +77,40 @@ async fn look(services: Services, (_, name): ObjectKey) -> Result<Option<std::ti
     let all_releases = releases.list_with(None, &of_workspace).await?;
     let all_resources = resources.list_with(None, &of_workspace).await?;
     let all_runs = runs.list_with(None, &of_workspace).await?;
+    let workflows = under_way(&services).await?;
     if let Some(kept) = retention.releases {
-        let excess = excess_releases(&all_releases, &all_runs, kept_of(kept));
+        let excess = excess_releases(&all_releases, &all_runs, &workflows, kept_of(kept));
         let gone: HashSet<ObjectKey> = excess.iter().map(|release| queue::key_of(*release)).collect();
         for release in excess {
-            delete(&releases, release).await?;
+            queue::delete(&releases, release).await?;
         }
         let left = all_releases.iter().filter(|release| !gone.contains(&queue::key_of(*release)));
         for resource in excess_resources(&all_resources, left) {
-            delete(&resources, resource).await?;
+            queue::delete(&resources, resource).await?;
         }
     }
     if let Some(kept) = retention.runs {
-        let workflows = under_way(&services).await?;
+        let workflows: HashSet<ObjectKey> = workflows.iter().map(queue::key_of).collect();
         let is_needed = |run: &&Run| {
             let workflow = run.labels().get(labels::WORKFLOW);
             workflow.is_some_and(|name| workflows.contains(&(run.namespace().unwrap_or_default(), name.clone())))
         };
         for run in excess_runs(&all_runs, &stacks, kept_of(kept)).into_iter().filter(|run| !is_needed(run)) {
-            delete(&runs, run).await?;
+            queue::delete(&runs, run).await?;
         }
     }
     Ok(None)
 }
 
 /// The workflows that have not ended: they have to see how their runs did.
-async fn under_way(services: &Services) -> Result<HashSet<ObjectKey>, ApiError> {
-    let workflows = services.lookup.api::<Workflow>()?.list(None, "").await?;
-    let has_ended = |workflow: &Workflow| workflow.status.as_ref().is_some_and(|status| status.phase.is_terminal());
-    Ok(workflows.iter().filter(|workflow| !has_ended(workflow)).map(queue::key_of).collect())
+async fn under_way(services: &Services) -> Result<Vec<Workflow>, ApiError> {
+    let mut workflows = services.lookup.api::<Workflow>()?.list(None, "").await?;
+    workflows.retain(|workflow| workflow.status.as_ref().is_none_or(|status| !status.phase.is_terminal()));
+    Ok(workflows)
 }
 
 fn kept_of(kept: i64) -> usize {
     usize::try_from(kept).unwrap_or(usize::MAX).max(1)
-}
-
-/// Deletes an object as it was read.
-async fn delete<K: Kind>(api: &Api<K>, object: &K) -> Result<(), ApiError> {
-    let (namespace, name) = queue::key_of(object);
-    match api.delete(&namespace, &name, &queue::as_read(object)).await {
-        Ok(_) => Ok(()),
-        Err(error) if matches!(error.code(), 404 | 409) => Ok(()),
-        Err(error) => Err(error),
-    }
 }
 
 fn deployment_of(run: &Run) -> Deployment {
@@ -158,12 +146,14 @@ fn excess_runs<'a>(runs: &'a [Run], stacks: &[Stack], kept: usize) -> Vec<&'a Ru
     excess
 }
 
-/// The releases beyond the newest ones of each stack, but those that a run under way goes back to.
-fn excess_releases<'a>(releases: &'a [Release], runs: &[Run], kept: usize) -> Vec<&'a Release> {
+/// The releases beyond the newest ones of each stack, but those that a run or a workflow under way goes back to.
+fn excess_releases<'a>(releases: &'a [Release], runs: &[Run], workflows: &[Workflow], kept: usize) -> Vec<&'a Release> {
     let under_way =
-        runs.iter().filter(|run| run.spec.operation == Operation::Rollback && !status(run).phase.is_terminal());
+        runs.iter().filter(|run| run.spec.planned() == Operation::Rollback && !status(run).phase.is_terminal());
     let needed: HashSet<(Deployment, i64)> =
         under_way.filter_map(|run| Some((deployment_of(run), run.spec.release?))).collect();
+    // In which workspaces a step is to go back may be found out when it begins alone.
+    let planned: HashSet<(String, String, i64)> = workflows.iter().flat_map(gone_back_to).collect();
     // Another stack of the same name has a history of its own.
     let mut histories: HashMap<(Deployment, &str), Vec<&Release>> = HashMap::new();
     for release in releases {
@@ -177,9 +167,24 @@ fn excess_releases<'a>(releases: &'a [Release], runs: &[Run], kept: usize) -> Ve
     excess.retain(|release| {
         release.metadata.deletion_timestamp.is_none()
             && !needed.contains(&(deployed_by(release), release.spec.revision))
+            && !planned.contains(&(
+                release.namespace().unwrap_or_default(),
+                release.spec.stack.clone(),
+                release.spec.revision,
+            ))
     });
     excess.sort_by_key(|release| (queue::key_of(*release).0, release.spec.stack.clone(), release.spec.revision));
     excess
+}
+
+/// Namespace, stack and number of the releases that the steps of a workflow go back to.
+fn gone_back_to(workflow: &Workflow) -> Vec<(String, String, i64)> {
+    let spec = effective(workflow);
+    let of_step = |step: &RunStep| {
+        let stack = if step.stack.is_empty() { &spec.stack } else { &step.stack };
+        Some((workflow.namespace().unwrap_or_default(), stack.clone(), step.release?))
+    };
+    spec.steps.iter().filter_map(|step| step.run.as_ref()).filter_map(of_step).collect()
 }
 
 fn deployed_by(release: &Release) -> Deployment {
@@ -205,6 +210,7 @@ fn excess_resources<'a>(resources: &'a [Resource], left: impl Iterator<Item = &'
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kinds::lookup::Kind;
     use serde_json::{Value, json};
 
     fn object<K: Kind>(kind: &str, name: &str, spec: Value, status: Value) -> K {
@@ -265,14 +271,25 @@ mod tests {
     fn newest_releases_are_kept_and_those_that_are_gone_back_to() {
         let releases =
             [release(9, "u"), release(10, "u"), release(11, "u"), release(1, "before"), release(2, "before")];
-        assert_eq!(names(&excess_releases(&releases, &[], 2)), ["web.dev.9.u"]);
-        assert_eq!(names(&excess_releases(&releases, &[], 1)), ["web.dev.1.before", "web.dev.9.u", "web.dev.10.u"]);
+        assert_eq!(names(&excess_releases(&releases, &[], &[], 2)), ["web.dev.9.u"]);
+        assert_eq!(
+            names(&excess_releases(&releases, &[], &[], 1)),
+            ["web.dev.1.before", "web.dev.9.u", "web.dev.10.u"]
+        );
         let back = [run("back", None, json!({"operation": "Rollback", "release": 9}))];
-        assert_eq!(names(&excess_releases(&releases, &back, 2)), [""; 0]);
+        assert_eq!(names(&excess_releases(&releases, &back, &[], 2)), [""; 0]);
         let done = [run("back", Some(1), json!({"operation": "Rollback", "release": 9}))];
-        assert_eq!(names(&excess_releases(&releases, &done, 2)), ["web.dev.9.u"]);
+        assert_eq!(names(&excess_releases(&releases, &done, &[], 2)), ["web.dev.9.u"]);
         let elsewhere = [run("back", None, json!({"operation": "Rollback", "release": 9, "workspace": "prod"}))];
-        assert_eq!(names(&excess_releases(&releases, &elsewhere, 2)), ["web.dev.9.u"]);
+        assert_eq!(names(&excess_releases(&releases, &elsewhere, &[], 2)), ["web.dev.9.u"]);
+        let step = |stack: &str, release: i64| json!({"name": "back", "when": "Failure", "run": {"stack": stack, "operation": "Rollback", "release": release}});
+        let workflow = |steps: Value| -> [Workflow; 1] {
+            [object("Workflow", "deploys", json!({"stack": "web", "steps": steps}), Value::Null)]
+        };
+        let later = workflow(json!([step("", 9)]));
+        assert_eq!(names(&excess_releases(&releases, &[], &later, 2)), [""; 0], "a step may be to come");
+        let of_another = workflow(json!([step("api", 9)]));
+        assert_eq!(names(&excess_releases(&releases, &[], &of_another, 2)), ["web.dev.9.u"]);
     }
 
     #[test]

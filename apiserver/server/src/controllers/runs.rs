@@ -7,12 +7,17 @@
 //! A run whose pull request waits to be merged gives its turn away, since the next run proposes in its place, and takes it again
 //! every so often for a look.
 
+mod panics;
 mod places;
 mod waiting;
 
 use std::{
     collections::{HashMap, VecDeque},
     panic::AssertUnwindSafe,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -23,13 +28,14 @@ use kube::ResourceExt as _;
 use stoa_machinery::{ApiError, registry::api::Change};
 use stoa_types::{
     Run,
-    delivery::{OnConflict, PullRequestStatus, RunPhase},
+    delivery::{OnConflict, Operation, PullRequestStatus, RunPhase},
     labels, reason,
 };
 use tokio::{task::JoinSet, time::Instant};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use self::{
+    panics::Panics,
     places::Places,
     waiting::{Cause, Told},
 };
@@ -40,6 +46,8 @@ use crate::runs::{Services, awaits_approval, awaits_merge, drive, execution::Exe
 const TAKE_UP: Duration = Duration::from_secs(1);
 /// The shortest and longest wait before another look whether a pull request was merged: a twentieth of the time that it waits.
 const MERGE: std::ops::RangeInclusive<Duration> = Duration::from_secs(3)..=Duration::from_secs(60);
+/// How long after its time a Preview is kept on, and looked at again, whose plan another run is to carry out.
+const NEEDED: Duration = Duration::from_secs(10);
 /// How often ended runs are looked at whose time to be kept is running.
 const SWEEP: Duration = Duration::from_secs(1);
 
@@ -59,8 +67,10 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
             change = changes.next() => match change {
                 None => break,
                 Some(Change::Restarted(mut all)) => {
-                    // Those that were under way come first, then as they were created.
-                    all.sort_by_key(|r| (status(r).start_time.is_none(), r.creation_timestamp(), r.name_any()));
+                    // Those that were under way come first, but for those that gave their turn away; then as they were created.
+                    all.sort_by_key(|r| {
+                        (status(r).start_time.is_none(), awaits_merge(r), r.creation_timestamp(), r.name_any())
+                    });
                     for run in all {
                         scheduler.see(run).await;
                     }
@@ -94,6 +104,7 @@ struct Scheduler {
     places: Places,
     /// From when the time of each run counts that was taken up and has not ended, by uid.
     began: HashMap<String, Began>,
+    panics: Panics,
     /// Runs to be taken up again, and ended runs to be deleted.
     later: HashMap<ObjectKey, Instant>,
     /// What those that wait know of why.
@@ -121,6 +132,8 @@ struct Active {
     cancel: CancellationToken,
     /// Whether it has one of the places.
     has_place: bool,
+    /// Whether its task ended in a panic.
+    has_panicked: Arc<AtomicBool>,
 }
 
 /// From when the time of a run counts. The clock of the machine may be set while it goes on, which no run may be ended
@@ -201,6 +214,13 @@ async fn take_up(services: Services, seen: Run, began: Began, cancel: Cancellati
     drop(alarm);
 }
 
+/// A run that is ended without being carried out.
+fn unexecuted(services: Services, run: Run) -> Execution {
+    let journal = journal::Journal::new(services.log.clone(), services.clock.clone(), &run.uid().unwrap_or_default());
+    let (cancel, overdue) = (CancellationToken::new(), CancellationToken::new());
+    Execution { services, run, journal, cancel, overdue, runner: None, unheard_of: Vec::new() }
+}
+
 impl Scheduler {
     fn new(services: Services, end: CancellationToken) -> Self {
         Self {
@@ -211,6 +231,7 @@ impl Scheduler {
             lanes: HashMap::new(),
             lane_of: HashMap::new(),
             began: HashMap::new(),
+            panics: Panics::default(),
             later: HashMap::new(),
             told: Told::default(),
             telling: None,
@@ -290,15 +311,7 @@ impl Scheduler {
     }
 
     async fn refuse(&self, run: Run) -> Result<(), ApiError> {
-        let journal = journal::Journal::new(
-            self.services.log.clone(),
-            self.services.clock.clone(),
-            &run.uid().unwrap_or_default(),
-        );
-        let cancel = CancellationToken::new();
-        let overdue = CancellationToken::new();
-        let services = self.services.clone();
-        let mut execution = Execution { services, run, journal, cancel, overdue, runner: None, unheard_of: Vec::new() };
+        let mut execution = unexecuted(self.services.clone(), run);
         let message = "another run of the stack in the workspace is under way, and onConflict is Refuse";
         let finished = Box::pin(execution.finish(RunPhase::Failed, reason::CONFLICTING_RUN, message)).await;
         finished.map_err(|halt| ApiError::internal(format!("{halt:?}")))
@@ -321,25 +334,37 @@ impl Scheduler {
         let uid = run.uid().unwrap_or_default();
         let key = queue::key_of(&run);
         let cancel = CancellationToken::new();
-        self.active.insert(uid.clone(), Active { key, cancel: cancel.clone(), has_place });
+        let has_panicked = Arc::<AtomicBool>::default();
+        let active = Active { key, cancel: cancel.clone(), has_place, has_panicked: has_panicked.clone() };
+        self.active.insert(uid.clone(), active);
         let now = self.services.now();
         let began = self.began.entry(uid.clone()).or_insert_with(|| Began::new(&run, now));
         began.resume();
         let began = *began;
         let (services, end) = (self.services.clone(), self.end.clone());
+        let is_given_up = self.panics.are_too_many(&uid);
         self.tasks.spawn(async move {
-            let work = AssertUnwindSafe(Box::pin(take_up(services, run, began, cancel, end))).catch_unwind();
-            if work.await.is_err() {
+            let work = Box::pin(async move {
+                if is_given_up {
+                    panics::give_up(services, run, end).await;
+                } else {
+                    take_up(services, run, began, cancel, end).await;
+                }
+            });
+            if AssertUnwindSafe(work).catch_unwind().await.is_err() {
                 tracing::error!(uid, "a run's task panicked");
+                has_panicked.store(true, Ordering::Relaxed);
             }
             uid
         });
     }
 
     /// A run's task has ended: the next of its lane starts, and one that was put down before its
-    /// end is taken up again later. One that waits for approval keeps its turn.
+    /// end is taken up again later. It keeps its turn, unless it waits for a merge: whatever another run changed
+    /// meanwhile, the plan that it has made and goes on with would undo.
     async fn ended(&mut self, uid: &str) {
-        let Some(Active { key, has_place, .. }) = self.active.remove(uid) else { return };
+        let Some(Active { key, has_place, has_panicked, .. }) = self.active.remove(uid) else { return };
+        self.panics.note(uid, has_panicked.load(Ordering::Relaxed));
         let namespace = key.0.clone();
         self.put_down(uid, key).await;
         if has_place {
@@ -353,44 +378,48 @@ impl Scheduler {
             Ok(runs) => runs.get_opt(&key.0, &key.1).await,
             Err(error) => Err(error),
         };
-        let is_same = |run: &Run| run.uid().as_deref() == Some(uid);
-        if let Ok(Some(run)) = &found
-            && is_same(run)
-            && status(run).phase == RunPhase::AwaitingApproval
-            && !wants_end(run)
-            && self.has_turn(uid)
-        {
-            if awaits_approval(run) {
+        let run = match found {
+            Ok(run) => run.filter(|run| run.uid().as_deref() == Some(uid) && !status(run).phase.is_terminal()),
+            // It is not known to have ended. It may wait for approval, for as long as nothing can be read.
+            Err(_) => {
                 if let Some(began) = self.began.get_mut(uid) {
                     began.pause();
                 }
-            } else {
-                // It was decided while it was being put down, when nobody listened; the turn is still its own.
-                self.later.insert(key, Instant::now());
+                self.later.insert(key, Instant::now() + TAKE_UP);
+                return;
             }
-            return;
-        }
-        self.leave_lane(uid);
-        if let Ok(Some(run)) = &found
-            && is_same(run)
-            && awaits_merge(run)
-            && !wants_end(run)
-        {
-            if let Some(began) = self.began.get_mut(uid) {
-                began.pause();
-            }
-            self.later.insert(key, Instant::now() + look_after(run, self.services.now()));
-            return;
-        }
-        let is_done = match found {
-            Ok(run) => run.is_none_or(|r| !is_same(&r) || status(&r).phase.is_terminal()),
-            Err(_) => false,
         };
-        if is_done {
-            self.began.remove(uid);
-        } else {
-            self.later.insert(key, Instant::now() + TAKE_UP);
+        let Some(run) = run else {
+            self.leave_lane(uid);
+            self.forget(uid);
+            return;
+        };
+        let (is_ending, awaits_approval, awaits_merge) = (wants_end(&run), awaits_approval(&run), awaits_merge(&run));
+        if awaits_merge {
+            self.leave_lane(uid);
         }
+        if !is_ending
+            && (awaits_approval || awaits_merge)
+            && let Some(began) = self.began.get_mut(uid)
+        {
+            began.pause();
+        }
+        let wait = match status(&run).phase {
+            _ if is_ending => TAKE_UP,
+            // Whoever decides has it taken up.
+            RunPhase::AwaitingApproval if awaits_approval => return,
+            // It was decided while it was being put down, when nobody listened.
+            RunPhase::AwaitingApproval => Duration::ZERO,
+            RunPhase::AwaitingMerge => look_after(&run, self.services.now()),
+            _ => TAKE_UP,
+        };
+        self.later.insert(key, Instant::now() + wait);
+    }
+
+    /// Forgets how a run fared that has ended.
+    fn forget(&mut self, uid: &str) {
+        self.began.remove(uid);
+        self.panics.forget(uid);
     }
 
     fn leave_lane(&mut self, uid: &str) {
@@ -469,6 +498,22 @@ impl Scheduler {
         }
     }
 
+    /// Whether a run that has not ended names this one as the Preview whose plan it carries out.
+    async fn is_to_be_carried_out(&self, preview: &Run) -> bool {
+        if preview.spec.operation != Operation::Preview {
+            return false;
+        }
+        let Ok(runs) = self.services.lookup.api::<Run>() else { return false };
+        let (namespace, name) = queue::key_of(preview);
+        let of_stack = format!("{}={}", labels::STACK, preview.spec.stack);
+        match runs.list(Some(&namespace), &of_stack).await {
+            Ok(found) => {
+                found.iter().any(|run| run.spec.plan.as_ref() == Some(&name) && !status(run).phase.is_terminal())
+            }
+            Err(_) => true,
+        }
+    }
+
     /// Looks at what was put off.
     async fn sweep(&mut self) {
         let now = Instant::now();
@@ -480,6 +525,12 @@ impl Scheduler {
             self.later.remove(&key);
             let Some(run) = found else { continue };
             let state = status(&run);
+            if state.phase.is_terminal() {
+                // It could not be read when its task ended.
+                let uid = run.uid().unwrap_or_default();
+                self.unqueue(&uid);
+                self.forget(&uid);
+            }
             let (Some(ttl), Some(completed), true) =
                 (run.spec.ttl_seconds_after_finished, state.completion_time, state.phase.is_terminal())
             else {
@@ -490,6 +541,10 @@ impl Scheduler {
             if kept < ttl {
                 let wait = Duration::from_secs(u64::try_from(ttl - kept).unwrap_or(1).min(3600));
                 self.later.insert(key, now + wait);
+                continue;
+            }
+            if self.is_to_be_carried_out(&run).await {
+                self.later.insert(key, now + NEEDED);
                 continue;
             }
             if let Err(error) = runs.delete(&key.0, &key.1, &queue::as_read(&run)).await {

@@ -49,7 +49,8 @@ struct Looked {
     wait: Duration,
     /// How many failed, one after the other.
     failures: u32,
-    generation: Option<i64>,
+    /// Of which object, and how it was; another of the same name is looked at anew.
+    of: (Option<String>, Option<i64>),
     webhook: Option<MicroTime>,
     versions: BTreeSet<String>,
 }
@@ -135,11 +136,11 @@ async fn look(
     };
     let interval = source.spec.poll_interval.parse().unwrap_or(Duration::from_secs(60));
     let Some(versions) = versions_of(&services, &wanted, &key) else { return Ok(Some(GATHER)) };
-    let generation = source.metadata.generation;
+    let of = (source.metadata.uid.clone(), source.metadata.generation);
     let webhook = source.status.as_ref().and_then(|status| status.last_webhook_time.clone());
     let last = looked.lock().get(&key).cloned();
     let mut failures = 0;
-    if let Some(last) = last.filter(|last| last.generation == generation) {
+    if let Some(last) = last.filter(|last| last.of == of) {
         let left = last.wait.saturating_sub(last.at.elapsed());
         if last.webhook == webhook && versions.is_subset(&last.versions) && left > Duration::ZERO {
             return Ok(Some(left));
@@ -150,11 +151,15 @@ async fn look(
     let Some(found) = resolve(&services, &source, &versions).await.transpose() else { return Ok(Some(BUSY)) };
     failures = if found.is_ok() { 0 } else { failures.saturating_add(1) };
     let wait = wait_after(failures, interval);
-    let now = Looked { at: Instant::now(), wait, failures, generation, webhook, versions: versions.clone() };
+    let now = Looked { at: Instant::now(), wait, failures, of, webhook, versions: versions.clone() };
     looked.lock().insert(key.clone(), now);
     let now = Time(Timestamp::now());
     sources
         .update_status_with(&key.0, &key.1, |s: &mut Source| {
+            // What was found is of the source as it was, and this one is looked at next.
+            if s.metadata.uid != source.metadata.uid || s.spec != source.spec {
+                return;
+            }
             let generation = s.metadata.generation;
             let status = s.status.get_or_insert_default();
             let (ready, why, message) = match &found {
@@ -215,7 +220,60 @@ async fn resolve(
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+    use stoa_proto::{LookRequest, LookResponse};
+    use tokio::sync::Notify;
+    use tonic::{Request, Response};
+
     use super::*;
+    use crate::{
+        controllers::runs::tests::World,
+        runs::runner::testing::{Answer, Answers},
+    };
+
+    /// Longer than anything here takes.
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    /// Finds a commit when the test says so.
+    #[derive(Clone, Debug, Default)]
+    struct Held {
+        asked: Arc<Notify>,
+        answer: Arc<Notify>,
+    }
+
+    #[tonic::async_trait]
+    impl Answers for Held {
+        async fn look(&self, _: Request<LookRequest>) -> Answer<LookResponse> {
+            self.asked.notify_one();
+            self.answer.notified().await;
+            Ok(Response::new(LookResponse { latest: "a".repeat(40), ..LookResponse::default() }))
+        }
+    }
+
+    #[tokio::test]
+    async fn what_was_found_of_a_source_is_not_told_of_another_one_of_its_name() {
+        let held = Held::default();
+        let world = World::with_runner(runner::at(held.clone().serve())).await;
+        let sources = world.registry.api::<Source>();
+        let is_asked = || tokio::time::timeout(PATIENCE, held.asked.notified());
+        let end = CancellationToken::new();
+        tokio::spawn(run(world.services.clone(), end.clone()));
+        let _end = end.drop_guard();
+        is_asked().await.expect("it is looked at");
+        sources.delete("shop", "config", &Default::default()).await.unwrap();
+        world.create("Source", "config", json!({"remote": "file:///config.git"})).await;
+        held.answer.notify_one();
+        is_asked().await.expect("the other is looked at");
+        let found = async || sources.get("shop", "config").await.unwrap().status.unwrap_or_default().observed_commit;
+        assert_eq!(found().await, None);
+        held.answer.notify_one();
+        let is_found = async {
+            while found().await.is_none() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, is_found).await.expect("and told of");
+    }
 
     #[test]
     fn source_that_fails_is_looked_at_less_and_less_often() {

@@ -146,6 +146,7 @@ pub(super) fn run_of(stack: &Stack, workspace: &str, operation: Operation) -> Ru
             stack: stack.name_any(),
             workspace: workspace.to_owned(),
             operation,
+            of: None,
             version: None,
             plan: None,
             release: None,
@@ -266,7 +267,9 @@ fn is_rejected(run: &Run) -> bool {
 ///
 /// When runs cannot be read or created.
 pub(crate) async fn destroy(services: &Services, stack: &Stack) -> Result<(), ApiError> {
-    let runs = runs_of(services, stack).await?;
+    let mut runs = runs_of(services, stack).await?;
+    // What was decided about an earlier stack of the same name says nothing of this one.
+    runs.retain(|run| status(run).stack_uid.is_none_or(|of| Some(of) == stack.metadata.uid));
     let mut workspaces = recorded_in(services, stack).await?;
     workspaces.extend(live_workspaces(stack).map(str::to_owned));
     for workspace in workspaces {

@@ -148,34 +148,40 @@ async fn look(services: Services, contents: Contents, key: ObjectKey) -> Result<
         };
     };
     let operation = trigger::operation(stack.spec.trigger).unwrap_or(Operation::Preview);
-    let (stack, told, again) = follow(&services, &contents, stack.clone(), operation).await?;
+    let followed = follow(&services, &contents, stack.clone(), operation).await?;
+    let Some((stack, told, again)) = followed else { return Ok(Some(Duration::ZERO)) };
     tell(&stacks, &stack, told).await?;
     Ok(again)
 }
 
-/// Starts what is to be started; the stack as it is then, what is to be said of it, and when to look again.
+/// Starts what is to be started; the stack as it is then, what is to be said of it, and when to look again. Nothing when the
+/// stack changed meanwhile, and is to be looked at as it is now.
 async fn follow(
     services: &Services,
     contents: &Contents,
     mut stack: Stack,
     operation: Operation,
-) -> Result<(Stack, Told, Option<Duration>), ApiError> {
+) -> Result<Option<(Stack, Told, Option<Duration>)>, ApiError> {
+    // What is written here brings the stack as it is by then, with what others decided meanwhile. The operation and the
+    // cause are of this one.
+    let read = stack.clone();
+    stack = forget_left(&services.lookup.api::<Stack>()?, stack).await?;
     if stack.spec.workspaces.is_empty() {
         let message = "the stack lists no workspace, so that nothing is started for it".to_owned();
-        return Ok((stack, (false, reason::NO_WORKSPACES, message), None));
+        return Ok(Some((stack, (false, reason::NO_WORKSPACES, message), None)));
     }
     let Some(commit) = readiness::head(&services.lookup, &stack) else {
         let message = format!("the commit of version {:?} is not known", stack.spec.desired_version);
-        return Ok((stack, (false, reason::VERSION_NOT_FOUND, message), None));
+        return Ok(Some((stack, (false, reason::VERSION_NOT_FOUND, message), None)));
     };
     let content = match content(services, contents, &stack, &commit).await {
         Ok(content) => content,
-        Err(Halt::Failed { reason, message }) => return Ok((stack, (false, reason, message), Some(AGAIN))),
+        Err(Halt::Failed { reason, message }) => return Ok(Some((stack, (false, reason, message), Some(AGAIN)))),
         Err(Halt::Retry(message) | Halt::SourceUnreachable(message) | Halt::Abandoned(message)) => {
-            return Ok((stack, (false, reason::NOT_STARTED, message), Some(AGAIN)));
+            return Ok(Some((stack, (false, reason::NOT_STARTED, message), Some(AGAIN))));
         }
         Err(Halt::Canceled | Halt::AwaitingApproval | Halt::AwaitingMerge | Halt::Superseded(_)) => {
-            return Ok((stack, (false, reason::NOT_STARTED, String::new()), Some(AGAIN)));
+            return Ok(Some((stack, (false, reason::NOT_STARTED, String::new()), Some(AGAIN))));
         }
     };
     let cause = cause_of(&stack, operation, &content);
@@ -187,6 +193,11 @@ async fn follow(
             Some((started, Some(left))) if left.is_zero() && is_readable(services, &stack) => started.retries + 1,
             Some(_) => continue,
         };
+        // To look at the source may have taken a while, and so may the workspace before, in which somebody may have decided
+        // otherwise.
+        if !is_as_read(services, &read).await? {
+            return Ok(None);
+        }
         match start(services, &stack, &workspace, operation, &commit, &cause).await {
             Ok(started) => stack = note(services, &stack, Started { retries, ..started }).await?,
             // Such as without the workspace; others do not wait for it.
@@ -207,7 +218,16 @@ async fn follow(
         Some(message) => (false, reason::NOT_STARTED, message),
         None => summary(&stack),
     };
-    Ok((stack, told, again))
+    Ok(Some((stack, told, again)))
+}
+
+/// Whether a stack still wants what it did when it was read.
+async fn is_as_read(services: &Services, stack: &Stack) -> Result<bool, ApiError> {
+    let (namespace, name) = queue::key_of(stack);
+    let now = services.lookup.api::<Stack>()?.get_opt(&namespace, &name).await?;
+    Ok(now.is_some_and(|now| {
+        now.metadata.uid == stack.metadata.uid && now.spec == stack.spec && now.metadata.deletion_timestamp.is_none()
+    }))
 }
 
 /// What the stack's folder is at a commit.
@@ -307,7 +327,6 @@ async fn start(
         number += 1;
         let name = name_of(stack, workspace, cause, number);
         run.metadata.name = Some(name.clone());
-        supersede(services, stack, workspace, &name).await?;
         match runs.create(&run).await {
             Ok(created) => {
                 let message = format!("run {name}: {operation:?} of commit {} in workspace {workspace}", short(commit));
@@ -326,6 +345,8 @@ async fn start(
             }
             Err(error) => return Err(error),
         }
+        // Not before it is there: where it may not be, what waits is all that there is.
+        supersede(services, stack, workspace, &name).await?;
         return Ok(Started {
             workspace: workspace.to_owned(),
             number,
@@ -438,6 +459,20 @@ async fn forget(stacks: &Api<Stack>, stack: &Stack) -> Result<(), ApiError> {
         }
     };
     stacks.update_status_with(&namespace, &name, forget).await.map(drop)
+}
+
+/// Forgets for what runs were started in workspaces that the stack has left: should it come back, one is started again.
+async fn forget_left(stacks: &Api<Stack>, stack: Stack) -> Result<Stack, ApiError> {
+    let has_left = |started: &Started| !started.cause.is_empty() && !stack.spec.workspaces.contains(&started.workspace);
+    let mut started = stack.status.iter().flat_map(|status| &status.trigger).flat_map(|trigger| &trigger.started);
+    if !started.any(has_left) {
+        return Ok(stack);
+    }
+    // Its number stays, since the names of runs are made of it.
+    let forget = |trigger: &mut TriggerStatus| {
+        trigger.started.iter_mut().filter(|started| has_left(started)).for_each(|started| started.cause.clear());
+    };
+    change(stacks, &stack, forget).await
 }
 
 async fn change(

@@ -23,6 +23,7 @@ use std::{
 use futures_util::StreamExt as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
+use parking_lot::Mutex;
 use serde::Deserialize;
 use stoa_machinery::{ApiError, RequestContext};
 use stoa_types::{
@@ -98,6 +99,8 @@ fn status(workflow: &Workflow) -> WorkflowStatus {
 /// What is known of workflows besides what is in the log: nothing that cannot be found out again.
 #[derive(Debug, Default)]
 struct Memory {
+    /// The uids of those that were looked at, since one that is gone does not tell its own.
+    uids: Mutex<HashMap<ObjectKey, String>>,
     timers: Timers,
     gates: Gates,
     calls: Calls,
@@ -105,7 +108,23 @@ struct Memory {
 }
 
 impl Memory {
-    fn forget(&self, uid: &str) {
+    /// Forgets what belongs to another one that had this name before.
+    fn meet(&self, key: &ObjectKey, uid: &str) {
+        let before = self.uids.lock().insert(key.clone(), uid.to_owned());
+        if let Some(before) = before.filter(|before| before != uid) {
+            self.drop_of(&before);
+        }
+    }
+
+    /// Forgets the one that has this name.
+    fn forget(&self, key: &ObjectKey) {
+        let uid = self.uids.lock().remove(key);
+        if let Some(uid) = uid {
+            self.drop_of(&uid);
+        }
+    }
+
+    fn drop_of(&self, uid: &str) {
         self.timers.forget(uid);
         self.leave(uid);
     }
@@ -154,9 +173,13 @@ struct Ends {
 
 async fn look(services: Services, memory: Arc<Memory>, key: ObjectKey) -> Result<Option<Duration>, ApiError> {
     let workflows = services.lookup.api::<Workflow>()?;
-    let Some(workflow) = workflows.get_opt(&key.0, &key.1).await? else { return Ok(None) };
+    let Some(workflow) = workflows.get_opt(&key.0, &key.1).await? else {
+        memory.forget(&key);
+        return Ok(None);
+    };
+    memory.meet(&key, &workflow.uid().unwrap_or_default());
     if status(&workflow).phase.is_terminal() {
-        memory.forget(&workflow.uid().unwrap_or_default());
+        memory.forget(&key);
         return keep(&services, &workflow).await;
     }
     let mut next = workflow.clone();
@@ -415,21 +438,23 @@ async fn create(
         Ok(()) => Box::pin(runs.create(&run)).await,
         Err(error) => Err(error),
     };
-    match created {
-        Ok(made) => Ok(Ok(made.uid().unwrap_or_default())),
-        Err(error) if error.is("AlreadyExists") => {
-            // An earlier look made it, unless somebody took the name.
-            let there = runs.get_opt(&namespace, &start.name).await?;
-            let is_it = |there: &Run| {
-                let is_asked = is_for_same(&there.spec, &run.spec);
-                is_own(there, workflow) && is_asked && status_of_run(there).requester == state.requester
-            };
-            let uid = there.filter(is_it).map(|there| there.uid().unwrap_or_default());
-            Ok(uid.ok_or_else(|| format!("another run is called {}", start.name)))
-        }
-        Err(error) if matches!(error.code(), 400 | 403 | 404 | 409 | 422) => Ok(Err(error.message().to_owned())),
-        Err(error) => Err(error),
-    }
+    let error = match created {
+        Ok(made) => return Ok(Ok(made.uid().unwrap_or_default())),
+        Err(error) if matches!(error.code(), 400 | 403 | 404 | 409 | 422) => error,
+        Err(error) => return Err(error),
+    };
+    // An earlier look may have made it, unless somebody took the name; whoever asked for it may be refused it by now.
+    let there = runs.get_opt(&namespace, &start.name).await?;
+    let is_it = |there: &Run| {
+        let is_asked = is_for_same(&there.spec, &run.spec);
+        is_own(there, workflow) && is_asked && status_of_run(there).requester == state.requester
+    };
+    let uid = there.filter(is_it).map(|there| there.uid().unwrap_or_default());
+    let refusal = || match error.is("AlreadyExists") {
+        true => format!("another run is called {}", start.name),
+        false => error.message().to_owned(),
+    };
+    Ok(uid.ok_or_else(refusal))
 }
 
 /// Whether two runs do the same in the same place. Admission may have changed the rest, such as the timeout.

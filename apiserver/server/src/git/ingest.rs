@@ -8,7 +8,7 @@ use serde_json::Value;
 use stoa_machinery::{
     ApiError, Object, Registry, RequestContext,
     auth::{self, Attributes, Authorizer},
-    registry::{Apply, DeleteOptions, Store, Stored, Target, UpdateSource},
+    registry::{Apply, DeleteOptions, Store, Stored, Target, UpdateSource, is_undecodable},
     request::{FieldValidation, UserInfo},
     schema::Decoder,
 };
@@ -267,12 +267,14 @@ fn is_missing(error: &ApiError, identity: &Identity) -> bool {
 fn refused(kind: Authored, error: ApiError, content: &[u8]) -> IngestError {
     // What server-side apply cannot make sense of has this code and no reason.
     let is_senseless = error.code() == 500 && error.0.reason.as_deref().unwrap_or_default().is_empty();
-    if (error.code() >= 500 && !is_senseless) || error.code() == 429 {
+    // Nor does an object that does not decode keep other files waiting until somebody sees to it.
+    let is_undecodable = is_undecodable(&error);
+    if (error.code() >= 500 && !is_senseless && !is_undecodable) || error.code() == 429 {
         return unavailable(error);
     }
     let why = file::explain(kind.kind(), &error, content).0;
     // Nothing is wrong with the file itself when it is forbidden or when other objects are in its way.
-    let is_refusal = matches!(error.code(), 403 | 409);
+    let is_refusal = matches!(error.code(), 403 | 409) || is_undecodable;
     IngestError::Invalid(if is_refusal { format!("{REFUSED}{why}") } else { why })
 }
 

@@ -39,7 +39,10 @@ impl Layout for ControlLayout {
     fn path(&self, key: &Key, value: &[u8]) -> Option<String> {
         // Most records are of other kinds, so the key is looked at before the value is read.
         Identity::of_key(key)?;
-        let object: Head = serde_json::from_slice(value).ok()?;
+        let Ok(object) = serde_json::from_slice::<Head>(value) else {
+            // What does not decode keeps its file, if the key says which it is.
+            return Some(Place::of_key(key, None)?.path());
+        };
         if object.metadata.deletion_timestamp.is_some() {
             return None;
         }

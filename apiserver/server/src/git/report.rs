@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use stoa_machinery::{
     ApiError, Object, RequestContext,
-    registry::{Store, Stored, Target, UpdateSource},
+    registry::{Store, Stored, Target, UpdateSource, is_undecodable},
 };
 use stoa_types::{Condition, reason};
 
@@ -94,12 +94,17 @@ impl Reports {
 
     /// Who has to say what is wrong with a file.
     async fn carrier(&self, place: &Place) -> Result<Option<(Identity, Arc<Stored>)>, ApiError> {
-        let own = find(self.store(place.identity.kind), &place.identity).await?;
+        // What does not decode can say nothing.
+        let readable = async |identity: &Identity| match find(self.store(identity.kind), identity).await {
+            Err(error) if is_undecodable(&error) => Ok(None),
+            found => found,
+        };
+        let own = readable(&place.identity).await?;
         if let Some(stored) = own.filter(|stored| place_of(stored).as_ref() == Some(place)) {
             return Ok(Some((place.identity.clone(), stored)));
         }
         let Some(identity) = organization(place) else { return Ok(None) };
-        Ok(find(self.store(identity.kind), &identity).await?.map(|stored| (identity, stored)))
+        Ok(readable(&identity).await?.map(|stored| (identity, stored)))
     }
 
     /// Changes the lines of an object's condition. The change gets the message as long as something
@@ -135,7 +140,7 @@ impl Reports {
         let source = UpdateSource::transform(transform);
         match store.update(&self.context, &identity.namespace, &identity.name, Target::Status, source).await {
             Ok(_) => Ok(()),
-            Err(error) if error.code() == 404 => Ok(()),
+            Err(error) if error.code() == 404 || is_undecodable(&error) => Ok(()),
             Err(error) if error.code() < 500 => {
                 // It would be refused again and again, and holding up everything else helps nobody.
                 tracing::error!(%error, kind = identity.kind.kind(), object = %identity, "a condition is not written");

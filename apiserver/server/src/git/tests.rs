@@ -3,6 +3,7 @@
 mod fixture;
 mod past;
 mod recorded;
+mod undecodable;
 
 use kube::ResourceExt as _;
 use serde_json::{Value, json};

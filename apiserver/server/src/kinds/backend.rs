@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use k8s_openapi::{ByteString, api::core::v1::Secret};
-use kube::{CustomResourceExt as _, ResourceExt as _};
+use kube::ResourceExt as _;
 use stoa_machinery::{
     ApiError, RequestContext, ResourceDefinition,
     definition::{Cell, Column, SelectableField},
@@ -34,7 +34,7 @@ const PUSHER: &str = "stoa:git:";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 pub(crate) fn definition() -> ResourceDefinition {
-    ResourceDefinition::from_crd(&Backend::crd())
+    ResourceDefinition::of::<Backend>()
         .columns(&[
             Column::new("Type", Cell::Path(&["spec", "type"]), "Which kind of store."),
             Column::new(

@@ -22,14 +22,14 @@ pub(crate) fn register(builder: RegistryBuilder) -> RegistryBuilder {
     let data = Column::new("Data", Cell::Compute(data_len), "How many keys there are.").kind("integer");
     builder
         .register(
-            ResourceDefinition::of::<Namespace>().short_names(&["ns"]).with_status().columns(&[
+            ResourceDefinition::built_in::<Namespace>().short_names(&["ns"]).with_status().columns(&[
                 Column::new("Status", Cell::Path(&["status", "phase"]), "Active or Terminating."),
                 Column::age(),
             ]),
             NamespaceStrategy,
         )
         .register(
-            ResourceDefinition::of::<Secret>()
+            ResourceDefinition::built_in::<Secret>()
                 .columns(&[
                     Column::new("Type", Cell::Path(&["type"]), "What the keys mean."),
                     data.clone(),
@@ -39,11 +39,11 @@ pub(crate) fn register(builder: RegistryBuilder) -> RegistryBuilder {
             SecretStrategy,
         )
         .register(
-            ResourceDefinition::of::<ConfigMap>().short_names(&["cm"]).columns(&[data, Column::age()]),
+            ResourceDefinition::built_in::<ConfigMap>().short_names(&["cm"]).columns(&[data, Column::age()]),
             DefaultStrategy::<ConfigMap>::default(),
         )
         .register(
-            ResourceDefinition::of::<Event>()
+            ResourceDefinition::built_in::<Event>()
                 .short_names(&["ev"])
                 .columns(&[
                     Column::new("Last Seen", Cell::Age(&["lastTimestamp"]), "When it last happened."),

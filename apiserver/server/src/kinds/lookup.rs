@@ -118,6 +118,15 @@ pub(crate) async fn require_bind(context: &RequestContext, namespace: &str, role
     require(context, "bind", "rbac.authorization.k8s.io", "clusterroles", "", namespace, role).await
 }
 
+/// Requires leave to have Stoa show a Secret to somebody else, such as to the server of a repository.
+///
+/// # Errors
+///
+/// 403 that names the Secret.
+pub(crate) async fn require_secret(context: &RequestContext, namespace: &str, name: &str) -> Result<(), ApiError> {
+    require(context, "use", "", "secrets", "", namespace, name).await
+}
+
 /// Requires a verb on one object.
 ///
 /// # Errors

@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use http::Uri;
 use k8s_openapi::ByteString;
-use kube::{CustomResourceExt as _, core::Selector};
+use kube::core::Selector;
 use stoa_machinery::{
     Object, ResourceDefinition,
     definition::{Cell, Column},
@@ -19,7 +19,7 @@ use super::check;
 use crate::{notifications::events, subresources::Subresources};
 
 pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
-    let definition = ResourceDefinition::from_crd(&NotificationSink::crd()).columns(&[
+    let definition = ResourceDefinition::of::<NotificationSink>().columns(&[
         // Not the whole URL: some have in them what lets people post.
         Column::new("Host", Cell::Compute(host), "Where events are posted."),
         Column::new("Suspended", Cell::Path(&["spec", "suspend"]), "Whether nothing is sent for now.").kind("boolean"),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use kube::{CustomResourceExt as _, ResourceExt as _};
+use kube::ResourceExt as _;
 use stoa_machinery::{
     ApiError, RequestContext, ResourceDefinition,
     definition::{Cell, Column},
@@ -22,7 +22,7 @@ use crate::{cluster::Cluster, subresources::Subresources};
 const RESERVED: &[&str] = &["default", "stoa-system"];
 
 pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
-    let definition = ResourceDefinition::from_crd(&Organization::crd()).columns(&[
+    let definition = ResourceDefinition::of::<Organization>().columns(&[
         Column::new(
             "Namespace",
             Cell::Path(&["status", "namespace"]),

@@ -1,7 +1,7 @@
 //! Project: a folder of a Source that does not change.
 
 use async_trait::async_trait;
-use kube::{CustomResourceExt as _, ResourceExt as _};
+use kube::ResourceExt as _;
 use stoa_machinery::{
     ApiError, RequestContext, ResourceDefinition,
     definition::{Cell, Column, SelectableField},
@@ -14,7 +14,7 @@ use super::{check, lookup::Lookup, stack, trigger};
 use crate::subresources::Subresources;
 
 pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
-    let definition = ResourceDefinition::from_crd(&Project::crd())
+    let definition = ResourceDefinition::of::<Project>()
         .columns(&[
             Column::new("Source", Cell::Path(&["spec", "source", "name"]), "The Source of the configuration."),
             Column::new("Path", Cell::Path(&["spec", "path"]), "The folder in the Source."),
@@ -49,6 +49,18 @@ pub(crate) fn observe(lookup: &Lookup, project: &mut Project) {
 #[derive(Debug)]
 pub(crate) struct ProjectStrategy {
     pub(crate) lookup: Lookup,
+}
+
+impl ProjectStrategy {
+    /// Requires what it takes to destroy all stacks of a project.
+    async fn require_destroy(&self, context: &RequestContext, project: &Project) -> Result<(), ApiError> {
+        let (namespace, name) = (project.namespace().unwrap_or_default(), project.name_any());
+        let stacks = stack::of_project(&self.lookup, &namespace, &name).await?;
+        for stack in stacks.iter().filter(|stack| stack::is_deployed(stack)) {
+            stack::require_destroy(&self.lookup, context, stack).await?;
+        }
+        Ok(())
+    }
 }
 
 #[async_trait]
@@ -90,23 +102,30 @@ impl Strategy for ProjectStrategy {
     async fn admit(&self, context: &RequestContext, change: Admission<'_, Project>) -> Result<(), ApiError> {
         let object = match change {
             Admission::Delete(object) => object,
-            Admission::Update { new, old, subresource: "" } if new.spec.path != old.spec.path => {
-                return trigger::require_of_project(&self.lookup, context, new).await;
+            // Stacks may be left of an earlier one of the name, and would follow this one.
+            Admission::Create(project) => return trigger::require_of_project(&self.lookup, context, project).await,
+            Admission::Update { new, old, subresource: "" } => {
+                if new.spec.path != old.spec.path {
+                    trigger::require_of_project(&self.lookup, context, new).await?;
+                }
+                // The policy counts when the stacks are deleted, which may be long after somebody was let delete the project.
+                let destroys = |project: &Project| project.spec.deletion_policy == DeletionPolicy::Destroy;
+                if destroys(new) && !destroys(old) {
+                    self.require_destroy(context, new).await?;
+                }
+                return Ok(());
             }
-            Admission::Create(_) | Admission::Update { .. } => return Ok(()),
+            Admission::Update { .. } => return Ok(()),
         };
         if object.spec.deletion_policy == DeletionPolicy::Orphan {
             return Ok(());
         }
+        if object.spec.deletion_policy == DeletionPolicy::Destroy {
+            return self.require_destroy(context, object).await;
+        }
         let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
         let stacks = stack::of_project(&self.lookup, &namespace, &name).await?;
         let mut deployed = stacks.iter().filter(|stack| stack::is_deployed(stack));
-        if object.spec.deletion_policy == DeletionPolicy::Destroy {
-            for stack in deployed {
-                stack::require_destroy(&self.lookup, context, stack).await?;
-            }
-            return Ok(());
-        }
         match deployed.next() {
             None => Ok(()),
             Some(stack) => Err(ApiError::forbidden(

@@ -1,7 +1,7 @@
 //! Release: written by Stoa alone, never changed.
 
 use async_trait::async_trait;
-use kube::{CustomResourceExt as _, ResourceExt as _};
+use kube::ResourceExt as _;
 use stoa_machinery::{
     ApiError, RequestContext, ResourceDefinition,
     definition::{Cell, Column, SelectableField},
@@ -14,7 +14,7 @@ use super::{check, records::Records};
 use crate::subresources::Subresources;
 
 pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
-    let definition = ResourceDefinition::from_crd(&Release::crd())
+    let definition = ResourceDefinition::of::<Release>()
         .columns(&[
             Column::new("Stack", Cell::Path(&["spec", "stack"]), "The stack."),
             Column::new("Workspace", Cell::Path(&["spec", "workspace"]), "The workspace."),

@@ -1,7 +1,7 @@
 //! Resource: written by Stoa alone.
 
 use async_trait::async_trait;
-use kube::{CustomResourceExt as _, ResourceExt as _};
+use kube::ResourceExt as _;
 use serde_json::Value;
 use stoa_machinery::{
     ApiError, RequestContext, ResourceDefinition,
@@ -14,7 +14,7 @@ use stoa_types::Resource;
 use super::{check, records::Records};
 
 pub(crate) fn definition() -> ResourceDefinition {
-    ResourceDefinition::from_crd(&Resource::crd())
+    ResourceDefinition::of::<Resource>()
         .columns(&[
             Column::new("Stack", Cell::Path(&["spec", "stack"]), "The stack that deployed it."),
             Column::new("Workspace", Cell::Path(&["spec", "workspace"]), "Where it was deployed."),

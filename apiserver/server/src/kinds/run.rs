@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use kube::{CustomResourceExt as _, ResourceExt as _};
+use kube::ResourceExt as _;
 use serde_json::Value;
 use stoa_machinery::{
     ApiError, RequestContext, ResourceDefinition,
@@ -29,7 +29,7 @@ const APPROVAL: &str = "approval";
 const MOST_NAMED: usize = 100;
 
 pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
-    let definition = ResourceDefinition::from_crd(&Run::crd())
+    let definition = ResourceDefinition::of::<Run>()
         .columns(&[
             Column::new("Stack", Cell::Path(&["spec", "stack"]), "The stack."),
             Column::new("Workspace", Cell::Path(&["spec", "workspace"]), "The workspace."),
@@ -115,7 +115,7 @@ pub(super) async fn refusal(
         return Ok(Some(FieldError::not_found("spec.stack", &run.spec.stack)));
     };
     let is_going = stack.metadata.deletion_timestamp.is_some();
-    if is_going && run.spec.operation != Operation::Destroy {
+    if is_going && run.spec.planned() != Operation::Destroy {
         return Ok(Some(FieldError::invalid("spec.stack", &run.spec.stack, "the stack is being deleted")));
     }
     let name = match target_workspace(run, &stack) {
@@ -130,7 +130,7 @@ pub(super) async fn refusal(
         let stack_is_for = format!("the stack is for {}", stack.spec.workspaces.join(", "));
         return Ok(Some(FieldError::invalid("spec.workspace", &name, stack_is_for)));
     }
-    if run.spec.operation == Operation::Rollback
+    if run.spec.planned() == Operation::Rollback
         && let Some(number) = run.spec.release
     {
         let release = release::name(&run.spec.stack, &name, number);
@@ -180,14 +180,24 @@ pub(super) fn validate_spec(spec: &RunSpec, path: &str) -> Vec<FieldError> {
     if spec.stack.is_empty() {
         errors.push(FieldError::required(at("stack"), ""));
     }
+    match (spec.of, spec.operation) {
+        (None, _) => {}
+        (Some(Operation::Apply | Operation::Destroy | Operation::Rollback | Operation::Import), Operation::Preview) => {
+        }
+        (Some(of), Operation::Preview) => {
+            let known = ["Apply", "Destroy", "Rollback", "Import"];
+            errors.push(FieldError::not_supported(at("of"), format!("{of:?}"), &known));
+        }
+        (Some(_), _) => errors.push(FieldError::forbidden(at("of"), "may only be set for a Preview")),
+    }
     match &spec.import {
-        Some(_) if spec.operation != Operation::Import => {
+        Some(_) if spec.planned() != Operation::Import => {
             errors.push(FieldError::forbidden(at("import"), "may only be set for an Import"));
         }
         Some(import) => import::validate(import, &mut errors),
         None => {}
     }
-    match (spec.operation, spec.release) {
+    match (spec.planned(), spec.release) {
         (Operation::Rollback, None) => {
             errors.push(FieldError::required(at("release"), "the release to go back to"));
         }
@@ -197,8 +207,8 @@ pub(super) fn validate_spec(spec: &RunSpec, path: &str) -> Vec<FieldError> {
         (Operation::Rollback, Some(_)) | (_, None) => {}
         (_, Some(_)) => errors.push(FieldError::forbidden(at("release"), "may only be set for a Rollback")),
     }
-    if spec.plan.is_some() && spec.operation != Operation::Apply {
-        errors.push(FieldError::forbidden(at("plan"), "may only be set for an Apply"));
+    if spec.plan.is_some() && !spec.operation.is_mutating() {
+        errors.push(FieldError::forbidden(at("plan"), "this operation carries out no plan"));
     }
     if spec.version.is_some() && spec.operation == Operation::Refresh {
         errors.push(FieldError::forbidden(at("version"), "a Refresh looks at what was released last"));
@@ -216,7 +226,7 @@ pub(super) fn validate_spec(spec: &RunSpec, path: &str) -> Vec<FieldError> {
         errors.push(FieldError::forbidden(at("allowMassDeletion"), "may only be set for an Apply or a Rollback"));
     }
     for (field, named) in [("retry", &spec.retry), ("forgetClusters", &spec.forget_clusters)] {
-        if !named.is_empty() && matches!(spec.operation, Operation::Import | Operation::Refresh) {
+        if !named.is_empty() && matches!(spec.planned(), Operation::Import | Operation::Refresh) {
             errors.push(FieldError::forbidden(at(field), "an Import and a Refresh call for nothing"));
         }
         if named.len() > MOST_NAMED {
@@ -246,9 +256,15 @@ impl Strategy for RunStrategy {
     type Object = Run;
 
     fn prepare_for_create(&self, context: &RequestContext, object: &mut Run) {
-        object.status = Some(RunStatus { requester: identity(&context.user), ..RunStatus::default() });
+        let namespace = object.namespace().unwrap_or_default();
+        let preview = object.spec.plan.as_ref().and_then(|name| self.lookup.cached::<Run>(&namespace, name));
+        object.status = Some(RunStatus {
+            requester: identity(&context.user),
+            preview_uid: preview.and_then(|preview| preview.metadata.uid),
+            ..RunStatus::default()
+        });
         // The stack may change later; the run stays what it was asked for.
-        let stack = self.lookup.cached::<Stack>(&object.namespace().unwrap_or_default(), &object.spec.stack);
+        let stack = self.lookup.cached::<Stack>(&namespace, &object.spec.stack);
         if let Some(name) = stack.as_ref().and_then(|stack| target_workspace(object, stack).ok()) {
             object.spec.workspace = name;
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use kube::{CustomResourceExt as _, ResourceExt as _};
+use kube::ResourceExt as _;
 use stoa_machinery::{
     ApiError, RequestContext, ResourceDefinition,
     definition::{Cell, Column, SelectableField},
@@ -18,12 +18,12 @@ use stoa_types::{
 
 use super::{
     check,
-    lookup::{Lookup, require_host},
+    lookup::{Lookup, require_host, require_secret},
     trigger, workspace,
 };
 
 pub(crate) fn definition() -> ResourceDefinition {
-    ResourceDefinition::from_crd(&Source::crd())
+    ResourceDefinition::of::<Source>()
         .columns(&[
             Column::new("Provider", Cell::Path(&["spec", "provider"]), "Which protocol the repository speaks."),
             Column::new("Remote", Cell::Path(&["spec", "remote"]), "The address of the repository."),
@@ -101,6 +101,20 @@ async fn require_own_host(context: &RequestContext, source: &Source) -> Result<(
     }
 }
 
+/// Whoever decides which server is shown the keys in a Secret could read them there: it takes leave to use it.
+///
+/// # Errors
+///
+/// 403 that names the Secret.
+async fn require_secrets(context: &RequestContext, source: &Source) -> Result<(), ApiError> {
+    let namespace = source.namespace().unwrap_or_default();
+    let of_pulls = source.spec.pull_requests.as_ref().and_then(|plans| plans.secret_ref.as_ref());
+    for secret in source.spec.secret_ref.iter().chain(of_pulls) {
+        require_secret(context, &namespace, &secret.name).await?;
+    }
+    Ok(())
+}
+
 /// What was found in a source: commits and pull requests.
 fn observed(source: &Source) -> (Option<&str>, &[ObservedVersion], &[PlannedPullRequest]) {
     let status = source.status.as_ref();
@@ -151,11 +165,19 @@ impl Strategy for SourceStrategy {
         match change {
             Admission::Create(source) => {
                 require_own_host(context, source).await?;
+                require_secrets(context, source).await?;
                 trigger::require_of_source(&self.lookup, context, source).await
             }
-            Admission::Update { new, old, subresource: "" } if leads(new) != leads(old) => {
-                require_own_host(context, new).await?;
-                trigger::require_of_source(&self.lookup, context, new).await
+            Admission::Update { new, old, subresource: "" } => {
+                let leads_elsewhere = leads(new) != leads(old);
+                if leads_elsewhere || new.spec.secret_ref != old.spec.secret_ref {
+                    require_secrets(context, new).await?;
+                }
+                if leads_elsewhere {
+                    require_own_host(context, new).await?;
+                    trigger::require_of_source(&self.lookup, context, new).await?;
+                }
+                Ok(())
             }
             Admission::Update { new, old, subresource: "status" } if observed(new) != observed(old) => {
                 // What a trigger deploys follows them, and what is told to pull requests.

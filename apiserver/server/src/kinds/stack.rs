@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use kube::{CustomResourceExt as _, ResourceExt as _};
-use serde::Deserialize;
+use kube::ResourceExt as _;
+use serde::{Deserialize, de::IgnoredAny};
 use serde_json::Value;
 use stoa_machinery::{
     ApiError, RequestContext, ResourceDefinition,
@@ -28,7 +28,7 @@ use crate::{runs::readiness, subresources::Subresources};
 const SHORTEST_DRIFT_INTERVAL: Duration = Duration::from_secs(10);
 
 pub(crate) fn definition(subresources: &Subresources) -> ResourceDefinition {
-    let definition = ResourceDefinition::from_crd(&Stack::crd())
+    let definition = ResourceDefinition::of::<Stack>()
         .columns(&[
             Column::new("Project", Cell::Path(&["spec", "project"]), "The project that the stack belongs to."),
             Column::new("Desired", Cell::Path(&["spec", "desiredVersion"]), "The version to deploy."),
@@ -149,7 +149,7 @@ impl StackStrategy {
         stack: &Stack,
         project: Option<OfProject>,
     ) -> Result<(), ApiError> {
-        let Some(OfProject { spec: OfProjectSpec { access } }) = project else { return Ok(()) };
+        let Some(OfProject { spec: OfProjectSpec { access }, .. }) = project else { return Ok(()) };
         if access == Access::Organization || context.is_internal() {
             return Ok(());
         }
@@ -161,7 +161,14 @@ impl StackStrategy {
 /// What of a project decides who writes its stacks: this is read with every write of a stack.
 #[derive(Deserialize)]
 struct OfProject {
+    metadata: OfProjectMetadata,
     spec: OfProjectSpec,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct OfProjectMetadata {
+    deletion_timestamp: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize)]
@@ -234,9 +241,15 @@ impl Strategy for StackStrategy {
         match change {
             Admission::Create(stack) => {
                 let project = self.project(stack).await?;
-                if project.is_none() {
-                    let error = FieldError::not_found("spec.project", &stack.spec.project);
-                    return Err(ApiError::invalid("config.stoa.dev", "Stack", &stack.name_any(), &[error]));
+                let (name, of) = (stack.name_any(), &stack.spec.project);
+                let Some(OfProject { metadata, .. }) = &project else {
+                    let error = FieldError::not_found("spec.project", of);
+                    return Err(ApiError::invalid("config.stoa.dev", "Stack", &name, &[error]));
+                };
+                // It would outlive its project, which has looked already at what it takes along.
+                if metadata.deletion_timestamp.is_some() {
+                    let why = format!("project {of:?} is being deleted");
+                    return Err(ApiError::forbidden("config.stoa.dev", "stacks", &name, why));
                 }
                 self.require_project_access(context, stack, project).await?;
                 trigger::require(&self.lookup, context, stack).await
@@ -317,12 +330,30 @@ pub(crate) fn live_among<'a>(deployments: impl Iterator<Item = &'a Deployment>) 
 /// 409 that names the stack.
 pub(crate) async fn refuse_while_used(
     lookup: &Lookup,
-    (resource, name): (&str, &str),
+    of: (&str, &str),
     workspaces: &[String],
 ) -> Result<(), ApiError> {
+    refuse_while(lookup, of, workspaces, |stack| stack.spec.deletion_policy != DeletionPolicy::Orphan).await
+}
+
+/// Refuses to take from a workspace what every stack that is live there goes on with, whatever becomes of its
+/// infrastructure in the end.
+///
+/// # Errors
+///
+/// 409 that names the stack.
+pub(crate) async fn refuse_while_deployed(lookup: &Lookup, workspace: &str) -> Result<(), ApiError> {
+    refuse_while(lookup, ("workspaces", workspace), &[workspace.to_owned()], |_| true).await
+}
+
+async fn refuse_while(
+    lookup: &Lookup,
+    (resource, name): (&str, &str),
+    workspaces: &[String],
+    needs: fn(&Stack) -> bool,
+) -> Result<(), ApiError> {
     let stacks = lookup.api::<Stack>()?.list(None, "").await?;
-    let mut needing = stacks.iter().filter(|stack| stack.spec.deletion_policy != DeletionPolicy::Orphan);
-    let user = needing.find_map(|stack| {
+    let user = stacks.iter().filter(|stack| needs(stack)).find_map(|stack| {
         let workspace = live_workspaces(stack).find(|live| workspaces.iter().any(|workspace| workspace == live))?;
         Some((stack, workspace))
     });

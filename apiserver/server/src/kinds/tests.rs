@@ -344,17 +344,19 @@ async fn what_is_wrong_with_an_object_is_told_field_by_field() {
     "#);
 }
 
+/// A request of a user who may do no more than this.
+fn by(name: &str, allowed: &[&'static str]) -> RequestContext {
+    let user = UserInfo { name: name.to_owned(), ..UserInfo::default() };
+    RequestContext::new(user, Arc::new(Allow(allowed.to_vec())))
+}
+
 #[tokio::test]
 async fn who_has_the_server_ask_itself_for_pull_requests_may_use_that_host() {
     use stoa_types::Source;
     let world = World::new().await;
-    let context = |allowed: &[&'static str]| {
-        let user = UserInfo { name: "ann".to_owned(), ..UserInfo::default() };
-        RequestContext::new(user, Arc::new(Allow(allowed.to_vec())))
-    };
     let make = async |allowed: &[&'static str], name: &str, remote: &str, pulls: Value| {
         let source = json!({ "metadata": { "name": name }, "spec": { "remote": remote, "pullRequests": pulls } });
-        world.make_as(&context(allowed), "config.stoa.dev/v1alpha1", "Source", "shop", source).await
+        world.make_as(&by("ann", allowed), "config.stoa.dev/v1alpha1", "Source", "shop", source).await
     };
     let gitea = json!({ "provider": "Gitea" });
     let named = json!({ "provider": "Gitea", "url": "https://127.0.0.1:6443" });
@@ -370,10 +372,83 @@ async fn who_has_the_server_ask_itself_for_pull_requests_may_use_that_host() {
         .await
         .unwrap();
     make(&[], "elsewhere", "https://git.example.com/shop/config.git", gitea).await.unwrap();
-    let sources = |allowed: &[&'static str]| world.registry.api::<Source>().with_context(context(allowed));
+    let sources = |allowed: &[&'static str]| world.registry.api::<Source>().with_context(by("ann", allowed));
     let lead = |source: &mut Source| source.spec.remote = "http://127.0.0.1:2379/shop/config.git".to_owned();
     assert_eq!(sources(&[]).update_with("shop", "elsewhere", lead).await.unwrap_err().code(), 403);
     sources(&["use hookhosts 127.0.0.1:2379"]).update_with("shop", "elsewhere", lead).await.unwrap();
+}
+
+#[tokio::test]
+async fn who_has_a_secret_shown_to_a_server_may_use_it() {
+    use stoa_types::Source;
+    let world = World::new().await;
+    let make = async |allowed: &[&'static str], name: &str, spec: Value| {
+        let source = json!({ "metadata": { "name": name }, "spec": spec });
+        world.make_as(&by("ann", allowed), "config.stoa.dev/v1alpha1", "Source", "shop", source).await
+    };
+    let remote = "https://git.example.com/shop/config.git";
+    let of_pulls =
+        json!({ "remote": remote, "pullRequests": { "provider": "Gitea", "secretRef": { "name": "forge" } } });
+    for (spec, use_of) in [
+        (json!({ "remote": remote, "secretRef": { "name": "git" } }), "use secrets git"),
+        (of_pulls, "use secrets forge"),
+    ] {
+        let error = make(&[], "private", spec.clone()).await.unwrap_err();
+        assert!(error.code() == 403 && error.message().contains("cannot use resource \"secrets\""), "{error}");
+        make(&[use_of], use_of.rsplit(' ').next().unwrap(), spec).await.unwrap();
+    }
+    let sources = |allowed: &[&'static str]| world.registry.api::<Source>().with_context(by("ann", allowed));
+    let elsewhere = |source: &mut Source| source.spec.remote = "https://elsewhere.example.com/a.git".to_owned();
+    let often = |source: &mut Source| source.spec.poll_interval = "1s".into();
+    assert_eq!(sources(&[]).update_with("shop", "git", elsewhere).await.unwrap_err().code(), 403);
+    sources(&[]).update_with("shop", "git", often).await.unwrap();
+    sources(&["use secrets git"]).update_with("shop", "git", elsewhere).await.unwrap();
+    let open = |source: &mut Source| source.spec.secret_ref = None;
+    sources(&[]).update_with("shop", "git", open).await.unwrap();
+}
+
+#[tokio::test]
+async fn who_has_a_project_destroy_its_stacks_may_destroy_them() {
+    use stoa_types::{DeletionPolicy, Project, Stack};
+    const ALL: [&str; 3] = ["create stacks/destroy web-dev", "use workspaces dev", "use backends default"];
+    let world = World::with_stack().await;
+    let deployed = json!([{ "workspace": "dev", "resources": 1 }]);
+    let deploy = |stack: &mut Stack| {
+        stack.status.get_or_insert_default().deployments = serde_json::from_value(deployed.clone()).unwrap();
+    };
+    world.registry.api::<Stack>().update_status_with("shop", "web-dev", deploy).await.unwrap();
+    let projects = |allowed: &[&'static str]| world.registry.api::<Project>().with_context(by("ann", allowed));
+    let orphan = |project: &mut Project| project.spec.deletion_policy = DeletionPolicy::Orphan;
+    let destroy = |project: &mut Project| project.spec.deletion_policy = DeletionPolicy::Destroy;
+    projects(&[]).update_with("shop", "web", orphan).await.unwrap();
+    projects(&[]).delete("shop", "web", &Default::default()).await.unwrap();
+    assert_eq!(projects(&[]).update_with("shop", "web", destroy).await.unwrap_err().code(), 403);
+    projects(&ALL).update_with("shop", "web", destroy).await.unwrap();
+    let late = json!({ "metadata": { "name": "late" }, "spec": { "project": "web" } });
+    let error = world.make("config.stoa.dev/v1alpha1", "Stack", "shop", late).await.unwrap_err();
+    assert!(error.code() == 403 && error.message().contains("project \"web\" is being deleted"), "{error}");
+}
+
+#[tokio::test]
+async fn workspace_stays_with_the_backend_that_has_what_it_needs() {
+    use stoa_types::{DeletionPolicy, Stack, Workspace};
+    let world = World::with_stack().await;
+    let workspaces = world.registry.api::<Workspace>();
+    let moved = |workspace: &mut Workspace| workspace.spec.backend.name = "elsewhere".to_owned();
+    let live = |resources: u64| {
+        let deployed = json!([{ "workspace": "dev", "resources": resources }]);
+        move |stack: &mut Stack| {
+            stack.status.get_or_insert_default().deployments = serde_json::from_value(deployed.clone()).unwrap();
+        }
+    };
+    let stacks = world.registry.api::<Stack>();
+    stacks.update_status_with("shop", "web-dev", live(1)).await.unwrap();
+    for policy in [DeletionPolicy::Refuse, DeletionPolicy::Orphan] {
+        stacks.update_with("shop", "web-dev", |stack: &mut Stack| stack.spec.deletion_policy = policy).await.unwrap();
+        assert_eq!(workspaces.update_with("", "dev", moved).await.unwrap_err().code(), 409, "{policy:?}");
+    }
+    stacks.update_status_with("shop", "web-dev", live(0)).await.unwrap();
+    workspaces.update_with("", "dev", moved).await.unwrap();
 }
 
 #[tokio::test]
@@ -384,11 +459,7 @@ async fn who_decides_what_is_started_by_itself_may_start_it() {
     let world = World::with_stack().await;
     let source = json!({ "metadata": { "name": "config" }, "spec": { "remote": "file:///config.git" } });
     world.make("config.stoa.dev/v1alpha1", "Source", "shop", source).await.unwrap();
-    let context = |allowed: &[&'static str]| {
-        let user = UserInfo { name: "ann".to_owned(), ..UserInfo::default() };
-        RequestContext::new(user, Arc::new(Allow(allowed.to_vec())))
-    };
-    let stacks = |allowed: &[&'static str]| world.registry.api::<Stack>().with_context(context(allowed));
+    let stacks = |allowed: &[&'static str]| world.registry.api::<Stack>().with_context(by("ann", allowed));
     let apply = |stack: &mut Stack| stack.spec.trigger = Trigger::Apply;
     for count in 0..ALL.len() {
         let error = stacks(&ALL[..count]).update_with("shop", "web-dev", apply).await.unwrap_err();
@@ -404,7 +475,7 @@ async fn who_decides_what_is_started_by_itself_may_start_it() {
     assert_eq!(stacks(&ALL[..3]).update_with("shop", "web-dev", version).await.unwrap_err().code(), 403);
     let owned = |stack: &mut Stack| stack.status.get_or_insert_default().trigger = None;
     assert_eq!(stacks(&ALL).update_status_with("shop", "web-dev", owned).await.unwrap_err().code(), 403);
-    let sources = |allowed: &[&'static str]| world.registry.api::<Source>().with_context(context(allowed));
+    let sources = |allowed: &[&'static str]| world.registry.api::<Source>().with_context(by("ann", allowed));
     let elsewhere = |source: &mut Source| source.spec.remote = "https://git.example.com/shop/other.git".to_owned();
     let planned = |source: &mut Source| source.spec.pull_requests = Some(Default::default());
     let often = |source: &mut Source| source.spec.poll_interval = "1s".into();
@@ -418,16 +489,32 @@ async fn who_decides_what_is_started_by_itself_may_start_it() {
     sources(&[]).delete("shop", "config", &Default::default()).await.unwrap();
     let made_anew = json!({ "metadata": { "name": "config" }, "spec": { "remote": "file:///other.git" } });
     let make = |allowed: &[&'static str]| {
-        let (context, source) = (context(allowed), made_anew.clone());
+        let (context, source) = (by("ann", allowed), made_anew.clone());
         let world = &world;
         async move { world.make_as(&context, "config.stoa.dev/v1alpha1", "Source", "shop", source).await }
     };
     assert_eq!(make(&[]).await.unwrap_err().code(), 403);
     make(&ALL).await.unwrap();
-    let projects = |allowed: &[&'static str]| world.registry.api::<Project>().with_context(context(allowed));
+    let projects = |allowed: &[&'static str]| world.registry.api::<Project>().with_context(by("ann", allowed));
     let path = |project: &mut Project| project.spec.path = "elsewhere".to_owned();
     assert_eq!(projects(&[]).update_with("shop", "web", path).await.unwrap_err().code(), 403);
     projects(&ALL).update_with("shop", "web", path).await.unwrap();
+
+    // Nor does it take less to make anew what leads there.
+    let orphan = |project: &mut Project| {
+        project.metadata.finalizers = None;
+        project.spec.deletion_policy = stoa_types::DeletionPolicy::Orphan;
+    };
+    projects(&[]).update_with("shop", "web", orphan).await.unwrap();
+    projects(&[]).delete("shop", "web", &Default::default()).await.unwrap();
+    let made_anew = json!({ "metadata": { "name": "web" }, "spec": { "source": { "name": "elsewhere" } } });
+    let make = |allowed: &[&'static str]| {
+        let (context, project) = (by("ann", allowed), made_anew.clone());
+        let world = &world;
+        async move { world.make_as(&context, "config.stoa.dev/v1alpha1", "Project", "shop", project).await }
+    };
+    assert_eq!(make(&[]).await.unwrap_err().code(), 403);
+    make(&ALL).await.unwrap();
 
     // To have it not started takes nothing.
     let manual = |stack: &mut Stack| stack.spec.trigger = Trigger::Manual;

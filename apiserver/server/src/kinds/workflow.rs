@@ -12,7 +12,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use async_trait::async_trait;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::{CustomResourceExt as _, Resource as _, ResourceExt as _};
+use kube::{Resource as _, ResourceExt as _};
 use serde_json::Value;
 use stoa_machinery::{
     ApiError, RequestContext, ResourceDefinition,
@@ -40,7 +40,7 @@ const GROUP: &str = "delivery.stoa.dev";
 const APPROVAL: &str = "approval";
 
 pub(crate) fn definition() -> ResourceDefinition {
-    ResourceDefinition::from_crd(&Workflow::crd())
+    ResourceDefinition::of::<Workflow>()
         .columns(&[
             Column::new("Stack", Cell::Path(&["spec", "stack"]), "The stack of steps that name none."),
             Column::new("Phase", Cell::Path(&["status", "phase"]), "How far it is."),
@@ -114,6 +114,7 @@ fn run_spec(spec: &WorkflowSpec, run: &RunStep, workspace: &str) -> RunSpec {
         stack: stack_of(spec, run).to_owned(),
         workspace: workspace.to_owned(),
         operation: run.operation,
+        of: None,
         version: version.filter(|_| deploys(run)),
         plan: None,
         release: run.release,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use kube::{CustomResourceExt as _, ResourceExt as _};
+use kube::ResourceExt as _;
 use stoa_cel::{Declarations, Program};
 use stoa_engine::{health::VARIABLES, object::split_api_version};
 use stoa_machinery::{
@@ -26,7 +26,7 @@ use super::{check, lookup, lookup::Lookup, stack};
 const MOST_HEALTH_POLICIES: usize = 100;
 
 pub(crate) fn definition() -> ResourceDefinition {
-    ResourceDefinition::from_crd(&Workspace::crd())
+    ResourceDefinition::of::<Workspace>()
         .columns(&[
             Column::new("Target", Cell::Compute(target), "Where objects go."),
             Column::new("Backend", Cell::Path(&["spec", "backend", "name"]), "Where documents are kept."),
@@ -243,11 +243,18 @@ impl Strategy for WorkspaceStrategy {
 
     async fn admit(&self, _: &RequestContext, change: Admission<'_, Workspace>) -> Result<(), ApiError> {
         let has_two = |workspace: &Workspace| workspace.spec.kubernetes.is_some() && workspace.spec.gitops.is_some();
-        match change {
+        match &change {
             Admission::Delete(workspace) => {
                 let name = workspace.name_any();
-                stack::refuse_while_used(&self.lookup, ("workspaces", &name), std::slice::from_ref(&name)).await
+                stack::refuse_while_used(&self.lookup, ("workspaces", &name), std::slice::from_ref(&name)).await?;
             }
+            // Documents are looked for in the Backend of the workspace as it is then, not in the one that they were put in.
+            Admission::Update { new, old, subresource: "" } if new.spec.backend != old.spec.backend => {
+                stack::refuse_while_deployed(&self.lookup, &new.name_any()).await?;
+            }
+            Admission::Create(_) | Admission::Update { .. } => {}
+        }
+        match change {
             // One that is so since before this was refused can be changed in other ways.
             Admission::Update { old, subresource, .. } if has_two(old) || !subresource.is_empty() => Ok(()),
             Admission::Create(new) | Admission::Update { new, .. } if has_two(new) => {
@@ -256,7 +263,7 @@ impl Strategy for WorkspaceStrategy {
                 let error = FieldError::forbidden("spec.gitops", message);
                 Err(ApiError::invalid("platform.stoa.dev", "Workspace", &new.name_any(), &[error]))
             }
-            Admission::Create(_) | Admission::Update { .. } => Ok(()),
+            Admission::Create(_) | Admission::Update { .. } | Admission::Delete(_) => Ok(()),
         }
     }
 

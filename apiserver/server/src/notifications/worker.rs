@@ -469,13 +469,18 @@ impl<'a> Delivery<'a> {
         pending.attempts += u32::from(problem.is_none());
         let is_over = self.patience.is_over(pending, now);
         let wait = self.patience.wait(pending.attempts);
-        let was_deleted = pending.dead.as_ref().is_some_and(|key| !self.letters.contains_key(key));
+        // Its number may be another's by now.
+        let id = pending.happened.event.id.clone();
+        let is_kept = |letters: &BTreeMap<Key, String>, key: &Key| letters.get(key) == Some(&id);
+        let was_deleted = pending.dead.as_ref().is_some_and(|key| !is_kept(&self.letters, key));
         let (why, retry_after, is_over) = match outcome {
             Outcome::Delivered => {
                 self.count_attempt(metrics::DELIVERED);
                 self.problem = None;
                 self.has_settled = true;
-                if let Some(Pending { dead: Some(key), .. }) = self.window.settle(number) {
+                if let Some(Pending { dead: Some(key), .. }) = self.window.settle(number)
+                    && is_kept(&self.letters, &key)
+                {
                     self.records.remove_dead(key.clone()).await?;
                     self.letters.remove(&key);
                 }

@@ -17,7 +17,7 @@ use crate::lease::Held;
 /// How long a lease lasts without renewal.
 const LEASE: Duration = Duration::from_secs(30);
 /// How often it is renewed.
-const RENEW: Duration = Duration::from_secs(10);
+const RENEW: Duration = Duration::from_secs(5);
 /// How long a run waits for a source that is out of reach.
 const UNREACHABLE: Duration = Duration::from_secs(30);
 /// What is done about whatever keeps a run from going on.

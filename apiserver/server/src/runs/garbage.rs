@@ -319,6 +319,7 @@ impl Collector {
         for store in [lookup.api::<Run>()?.store().clone(), lookup.api::<Release>()?.store().clone()] {
             let list = store.list(None, &options).await?;
             list.items.iter().for_each(|object| digests_in(&object.json(), &mut found));
+            store.undecodable_values().iter().for_each(|value| digests_in(value, &mut found));
         }
         let records = self.services.log.scan("/stoa/state/", None).await;
         let records = records.map_err(|error| Halt::Retry(error.to_string()))?;

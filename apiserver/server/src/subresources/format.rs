@@ -1,6 +1,7 @@
 //! Which of several formats a subresource answers in.
 
 use serde::Serialize;
+use stoa_engine::render::Colour;
 use stoa_machinery::{
     ApiError,
     definition::{SubresourceCall, SubresourceResponse},
@@ -75,6 +76,19 @@ impl<T: Serialize> Format<T> {
                 answer(http::StatusCode::OK, &format!("{media}; charset=utf-8"), write(value))
             }
         }
+    }
+}
+
+/// Whether a text is coloured for a terminal: `?colour=true`.
+///
+/// # Errors
+///
+/// 400 for what is neither yes nor no.
+pub(super) fn colour(query: &[(String, String)]) -> Result<Colour, ApiError> {
+    match parameter(query, "colour") {
+        None | Some("false" | "0") => Ok(Colour::Never),
+        Some("true" | "1" | "") => Ok(Colour::Always),
+        Some(other) => Err(bad_parameter(&FieldError::not_supported("colour", other, &["true", "false"]))),
     }
 }
 

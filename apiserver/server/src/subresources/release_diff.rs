@@ -6,7 +6,10 @@
 use async_trait::async_trait;
 use kube::ResourceExt as _;
 use serde::Serialize;
-use stoa_engine::{Change, Changes, State, document, render::render_changes};
+use stoa_engine::{
+    Change, Changes, State, document,
+    render::{Colour, render_changes},
+};
 use stoa_machinery::{
     ApiError, content,
     definition::{SubresourceCall, SubresourceHandler, SubresourceResponse},
@@ -17,7 +20,7 @@ use stoa_types::{Release, reason};
 
 use super::{
     Subresources, failure,
-    format::{Format, PLAIN, bad_parameter},
+    format::{Format, PLAIN, bad_parameter, colour},
     parameter,
     release_documents::{self, Document},
 };
@@ -37,6 +40,8 @@ struct Diff {
     summary: Summary,
     #[serde(flatten)]
     changes: Changes,
+    #[serde(skip)]
+    colour: Colour,
 }
 
 /// A release.
@@ -64,9 +69,10 @@ pub(super) struct ReleaseDiff {
 #[async_trait]
 impl SubresourceHandler for ReleaseDiff {
     /// Query parameters: `with` is the other release, by its name or its number, else the one before is meant;
-    /// `format` is `json`, `yaml` or `text`.
+    /// `format` is `json`, `yaml` or `text`; `colour=true` colours the text for a terminal.
     async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
         let format = Format::choose(&call, FORMATS)?;
+        let colour = colour(&call.query)?;
         let with = parameter(&call.query, "with").filter(|with| !with.is_empty()).map(With::parse).transpose()?;
         let services = self.subresources.services()?;
         let release = services.lookup.api::<Release>()?.get(&call.namespace, &call.name).await?;
@@ -82,7 +88,7 @@ impl SubresourceHandler for ReleaseDiff {
         let changes = Changes::between(&before, &after);
         let [added, changed, removed] = [Change::Added, Change::Changed, Change::Removed].map(|it| changes.count(it));
         let summary = Summary { added, changed, removed };
-        format.write(&call, &Diff { from: other.as_ref().map(which), to: which(&release), summary, changes })
+        format.write(&call, &Diff { from: other.as_ref().map(which), to: which(&release), summary, changes, colour })
     }
 }
 
@@ -186,7 +192,7 @@ fn which(release: &Release) -> Which {
 
 fn text(diff: &Diff) -> String {
     let from = diff.from.as_ref().map_or_else(|| "nothing".to_owned(), |from| from.name.clone());
-    format!("From {from} to {}:\n\n{}", diff.to.name, render_changes(&diff.changes))
+    format!("From {from} to {}:\n\n{}", diff.to.name, render_changes(&diff.changes, diff.colour))
 }
 
 #[cfg(test)]

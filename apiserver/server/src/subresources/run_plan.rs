@@ -10,15 +10,13 @@ use stoa_engine::{
 use stoa_machinery::{
     ApiError,
     definition::{SubresourceCall, SubresourceHandler, SubresourceResponse},
-    status::FieldError,
 };
 use stoa_types::{Run, common::condition, reason};
 
 use super::{
     Subresources, failure,
-    format::{Format, PLAIN, bad_parameter},
+    format::{Format, PLAIN, colour},
     kept::Place,
-    parameter,
 };
 use crate::runs::{Halt, Services, status};
 
@@ -76,15 +74,4 @@ pub(crate) async fn kept_plan(services: &Services, run: &Run) -> Result<Plan, Ap
         let message = format!("the plan of run {name} cannot be read: {error}; {}", error.advice());
         failure(Halt::failed(reason::PLAN_FAILED, message))
     })
-}
-
-/// # Errors
-///
-/// 400 for what is neither yes nor no.
-fn colour(query: &[(String, String)]) -> Result<Colour, ApiError> {
-    match parameter(query, "colour") {
-        None | Some("false" | "0") => Ok(Colour::Never),
-        Some("true" | "1" | "") => Ok(Colour::Always),
-        Some(other) => Err(bad_parameter(&FieldError::not_supported("colour", other, &["true", "false"]))),
-    }
 }

@@ -20,7 +20,7 @@ pub(super) struct StartRun {
 
 #[async_trait]
 impl SubresourceHandler for StartRun {
-    /// The body is a Run, or nothing; `workspace`, `version`, `plan` and `release` may also come as
+    /// The body is a Run, or nothing; `workspace`, `of`, `version`, `plan` and `release` may also come as
     /// query parameters. The stack and the operation are those of the path.
     async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
         let services = self.subresources.services()?;
@@ -54,7 +54,7 @@ fn complete(run: &mut Object, operation: Operation, stack: &str, query: &[(Strin
         }
         spec.insert(field.to_owned(), json!(of_path));
     }
-    for field in ["workspace", "version", "plan"] {
+    for field in ["workspace", "of", "version", "plan"] {
         if let Some(value) = parameter(query, field) {
             spec.insert(field.to_owned(), json!(value));
         }

@@ -113,8 +113,8 @@ pub enum ResourcePhase {
     Imported,
     /// It was removed.
     Destroyed,
-    /// It is recorded no longer, and what it was may be there all the same: it is another deployment's, or in a cluster that
-    /// was given up.
+    /// It is recorded no longer, and what it was may be there all the same: it is another deployment's, wanted under another
+    /// id, or in a cluster that was given up.
     Forgotten,
     /// The operation failed.
     Failed,

@@ -32,16 +32,20 @@ pub struct RunSpec {
     pub workspace: String,
     /// What to do: Preview, Apply, Destroy, Rollback, Import or Refresh.
     pub operation: Operation,
+    /// For Preview: the operation whose plan is made, Apply, Destroy, Rollback or Import; absent: Apply.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<Operation>,
     /// The version to deploy, instead of the stack's desired version: latest, or a branch, tag or commit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// For Apply: the Preview run whose plan is to be applied, exactly as it is.
+    /// For Apply, Destroy, Rollback and Import: the Preview run of the same operation whose plan is to be carried out,
+    /// exactly as it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<String>,
-    /// For Rollback: the number of the release to go back to.
+    /// For Rollback, and a Preview of one: the number of the release to go back to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release: Option<i64>,
-    /// For Import: what is to be recorded as it is. Absent: everything of the stack's Spec that is there, is not recorded,
+    /// For Import, and a Preview of one: what is to be recorded as it is. Absent: everything of the stack's Spec that is there, is not recorded,
     /// and bears nobody else's mark.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub import: Option<Import>,
@@ -82,6 +86,16 @@ pub struct RunSpec {
     /// How long the run is kept after it ended; absent: for ever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_seconds_after_finished: Option<i64>,
+}
+
+impl RunSpec {
+    /// The operation whose plan the run makes: its own, or for a Preview that which it is of.
+    pub fn planned(&self) -> Operation {
+        match self.operation {
+            Operation::Preview => self.of.unwrap_or(Operation::Apply),
+            own => own,
+        }
+    }
 }
 
 fn default_timeout() -> DurationString {
@@ -136,7 +150,8 @@ pub struct KusionRelease {
     pub path: Option<String>,
 }
 
-/// What a run does.
+/// What a run does, or what a Preview is of, which may be Apply, Destroy, Rollback or Import, and is Apply if nothing is said. There are
+/// Preview and Refresh besides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Operation {
     /// Plan, and change nothing.
@@ -162,6 +177,18 @@ impl Operation {
             Self::Destroy => "destroy",
             Self::Rollback => "rollback",
             Self::Import => "import",
+        }
+    }
+
+    /// With its article, for sentences.
+    pub fn named(self) -> &'static str {
+        match self {
+            Self::Preview => "a Preview",
+            Self::Apply => "an Apply",
+            Self::Destroy => "a Destroy",
+            Self::Rollback => "a Rollback",
+            Self::Import => "an Import",
+            Self::Refresh => "a Refresh",
         }
     }
 
@@ -284,6 +311,9 @@ pub struct RunStatus {
     /// The uid of the stack, under which its documents are in the Backend.
     #[serde(default, rename = "stackUID", skip_serializing_if = "Option::is_none")]
     pub stack_uid: Option<String>,
+    /// The uid of the Preview that `spec.plan` names: no other of the same name is carried out.
+    #[serde(default, rename = "previewUID", skip_serializing_if = "Option::is_none")]
+    pub preview_uid: Option<String>,
     /// The digest of the document that its log is kept as, once it has ended: what runs/log shows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<String>,

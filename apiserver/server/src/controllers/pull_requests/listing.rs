@@ -60,7 +60,8 @@ struct Asked {
     wait: Duration,
     /// How many failed, one after the other.
     failures: u32,
-    generation: Option<i64>,
+    /// Of which Source, and how it was.
+    of: (Option<String>, Option<i64>),
     webhook: Option<MicroTime>,
     /// The open pull requests; nothing after a failure.
     pulls: Option<Arc<[PullRequest]>>,
@@ -146,10 +147,10 @@ impl Known {
         source: &Source,
         client: &dyn PullRequests,
     ) -> Result<Due, PullError> {
-        let generation = source.metadata.generation;
+        let of = (source.uid(), source.metadata.generation);
         let webhook = source.status.as_ref().and_then(|status| status.last_webhook_time.clone());
         let asked = self.sources.lock().get(key).and_then(|known| known.asked.clone());
-        let asked = asked.filter(|asked| asked.generation == generation);
+        let asked = asked.filter(|asked| asked.of == of);
         if let Some(asked) = asked.as_ref().filter(|asked| asked.webhook == webhook && !asked.left().is_zero()) {
             return Ok(match &asked.pulls {
                 Some(pulls) => Due::Now(pulls.clone()),
@@ -161,7 +162,7 @@ impl Known {
         let listed = client.list_open(branch.strip_prefix("refs/heads/").unwrap_or(branch)).await;
         let listed: Result<Arc<[PullRequest]>, PullError> = listed.map(Into::into);
         let pulls = listed.as_ref().ok().cloned();
-        let asked = Asked { at: Instant::now(), wait: interval(source), failures, generation, webhook, pulls };
+        let asked = Asked { at: Instant::now(), wait: interval(source), failures, of, webhook, pulls };
         self.sources.lock().entry(key.clone()).or_default().asked = Some(asked);
         listed.map(Due::Now)
     }

@@ -260,6 +260,24 @@ async fn push_is_planned_anew_and_the_comment_changed_in_its_place() {
 }
 
 #[tokio::test]
+async fn what_is_known_of_a_source_is_not_taken_for_another_one_of_its_name() {
+    let bed = Bed::new().await;
+    let sources = bed.runs.registry.api::<Source>();
+    let mut source = Source::new("config", bed.source().await.spec);
+    source.metadata.namespace = Some("shop".to_owned());
+    source.spec.poll_interval = "1h".into();
+    let lists = || bed.forge.requests().iter().filter(|request| request.ends_with("/pulls")).count();
+    for times in 1..=2 {
+        sources.delete("shop", "config", &Default::default()).await.unwrap();
+        sources.create(&source).await.unwrap();
+        for _ in 0..2 {
+            bed.look_again().await;
+            assert_eq!(lists(), times, "the answer is good for an hour, and for one Source");
+        }
+    }
+}
+
+#[tokio::test]
 async fn nothing_is_made_twice_after_a_crash() {
     let bed = Bed::new().await;
     bed.push("better", "2");

@@ -5,8 +5,10 @@ mod buckets;
 mod compliance;
 mod fenced;
 mod full;
+mod panicked;
 mod proposals;
 mod told;
+mod turns;
 mod unknown;
 mod waiting;
 
@@ -76,7 +78,8 @@ impl World {
         Self::with(runner, kinds::core::register).await
     }
 
-    async fn with(runner: runner::Runner, more: impl FnOnce(RegistryBuilder) -> RegistryBuilder) -> Self {
+    /// The same with more registered.
+    pub(crate) async fn with(runner: runner::Runner, more: impl FnOnce(RegistryBuilder) -> RegistryBuilder) -> Self {
         Self::over(Arc::new(MemoryLog::new()), runner, more).await
     }
 

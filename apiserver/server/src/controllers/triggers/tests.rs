@@ -2,7 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use async_trait::async_trait;
 use serde_json::Value;
+use stoa_machinery::{
+    Object, Registry,
+    admission::{self, AdmissionPlugin, Attributes, Chain, Reinvocation},
+};
 use stoa_proto::{CompareRequest, CompareResponse, ContentRequest, ContentResponse};
 use stoa_types::Condition;
 use tonic::{Request, Response, Status};
@@ -82,7 +87,11 @@ impl World {
     /// A stack `web` that applies what changes, in workspace `dev`, with a commit `a`.
     async fn new() -> Self {
         let commits = Commits::default();
-        let world = Self { runs: Runs::with_runner(commits.runner()).await, commits, contents: Contents::default() };
+        Self::over(Runs::with_runner(commits.runner()).await, commits).await
+    }
+
+    async fn over(runs: Runs, commits: Commits) -> Self {
+        let world = Self { runs, commits, contents: Contents::default() };
         world.push("a", "1").await;
         let follow = |stack: &mut Stack| {
             stack.spec.trigger = stoa_types::config::Trigger::Apply;
@@ -206,6 +215,89 @@ async fn name_that_somebody_took_keeps_nothing_from_being_started() {
     world.runs.create("Run", &name, taken).await;
     world.look().await;
     assert_eq!(world.started().await, ["dev x", "dev a"]);
+}
+
+#[tokio::test]
+async fn workspace_that_was_left_and_comes_back_is_a_new_one() {
+    let world = World::new().await;
+    world.look().await;
+    world.end(&world.last().await, RunPhase::Succeeded).await;
+    for (workspaces, runs) in [(vec![], 1), (vec!["dev".to_owned()], 2)] {
+        world.change(|stack| stack.spec.workspaces.clone_from(&workspaces)).await;
+        world.look().await;
+        assert_eq!(world.started().await.len(), runs, "{workspaces:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_was_decided_while_the_source_was_looked_at_counts() {
+    let world = World::new().await;
+    let before = world.stack().await;
+    world.change(|stack| stack.spec.trigger = stoa_types::config::Trigger::Manual).await;
+    let followed = follow(&world.runs.services, &world.contents, before, Operation::Apply).await.unwrap();
+    assert!(followed.is_none());
+    assert_eq!(world.started().await, [""; 0]);
+    let now = world.stack().await;
+    follow(&world.runs.services, &world.contents, now, Operation::Apply).await.unwrap().unwrap();
+    assert_eq!(world.started().await, ["dev a"]);
+}
+
+/// Sets the stack to Manual while its next run is being created.
+#[derive(Debug, Default)]
+struct Meddler(Mutex<Option<Arc<Registry>>>);
+
+#[async_trait]
+impl AdmissionPlugin for Meddler {
+    fn name(&self) -> &'static str {
+        "Meddler"
+    }
+
+    fn admits(&self, attributes: &Attributes<'_>) -> bool {
+        attributes.definition.kind == "Run" && attributes.operation == admission::Operation::Create
+    }
+
+    async fn admit(&self, _: &Attributes<'_>, _: Option<&mut Object>, _: &mut Reinvocation) -> Result<(), ApiError> {
+        let registry = self.0.lock().take();
+        let Some(registry) = registry else { return Ok(()) };
+        let manual = |stack: &mut Stack| stack.spec.trigger = config::Trigger::Manual;
+        registry.api::<Stack>().update_with("shop", "web", manual).await.map(drop)
+    }
+}
+
+#[tokio::test]
+async fn what_was_decided_between_two_workspaces_counts() {
+    let (commits, meddler) = (Commits::default(), Arc::new(Meddler::default()));
+    let plugin: Arc<dyn AdmissionPlugin> = meddler.clone();
+    let chain = Chain::new(vec![plugin]);
+    let runs = Runs::with(commits.runner(), |builder| builder.admission(chain)).await;
+    let world = World::over(runs, commits).await;
+    let prod = json!({"backend": {"name": "default"}, "gitops": {"repository": "file:///prod.git"}});
+    world.runs.create("Workspace", "prod", prod).await;
+    world.change(|stack| stack.spec.workspaces = vec!["dev".to_owned(), "prod".to_owned()]).await;
+    *meddler.0.lock() = Some(world.runs.registry.clone());
+    world.look().await;
+    assert_eq!(world.started().await, ["dev a"]);
+}
+
+#[tokio::test]
+async fn what_waits_is_not_cancelled_for_a_run_that_cannot_be_made() {
+    let world = World::new().await;
+    world.look().await;
+    let (stack, commit) = (world.stack().await, "b".repeat(40));
+    let cause = cause_of(&stack, Operation::Apply, "2");
+    let create = || start(&world.runs.services, &stack, "dev", Operation::Apply, &commit, &cause);
+    for number in 2..=NAMES + 1 {
+        let taken = json!({"stack": "web", "workspace": "dev", "operation": "Preview", "version": "x"});
+        world.runs.create("Run", &name_of(&stack, "dev", &cause, number), taken).await;
+    }
+    create().await.unwrap_err();
+    assert!(!world.last().await.spec.cancel);
+    let runs = world.runs.registry.api::<Run>();
+    let last = name_of(&stack, "dev", &cause, NAMES + 1);
+    runs.update_with("shop", &last, |run: &mut Run| run.finalizers_mut().clear()).await.unwrap();
+    runs.delete("shop", &last, &Default::default()).await.unwrap();
+    create().await.unwrap();
+    assert!(world.last().await.spec.cancel, "another takes its place");
 }
 
 #[tokio::test]

@@ -56,7 +56,7 @@ impl Fixture {
 
     /// One that keeps little history in memory.
     pub(super) async fn forgetful() -> Self {
-        Self::with(Arc::new(AllowAll), Window { events: 16, age: Duration::ZERO }).await
+        Self::with(Arc::new(AllowAll), Window { events: 16, age: Duration::ZERO, ..Window::default() }).await
     }
 
     async fn with(authorizer: Arc<dyn Authorizer>, window: Window) -> Self {

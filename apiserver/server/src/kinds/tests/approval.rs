@@ -14,11 +14,6 @@ async fn waiting() -> World {
     world
 }
 
-fn by(name: &str, allowed: &[&'static str]) -> RequestContext {
-    let user = UserInfo { name: name.to_owned(), ..UserInfo::default() };
-    RequestContext::new(user, Arc::new(Allow(allowed.to_vec())))
-}
-
 fn decision(decision: &str) -> Value {
     json!({ "planDigest": PLAN, "decision": decision })
 }
@@ -185,4 +180,57 @@ async fn approval_is_asked_for_where_something_changes() {
     world.make("delivery.stoa.dev/v1alpha1", "Release", "shop", release).await.unwrap();
     let rollback = json!({ "stack": "web-dev", "operation": "Rollback", "release": 1, "requireApproval": true });
     world.run(&all, rollback).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_preview_is_of_an_operation_that_carries_out_plans() {
+    let world = World::with_stack().await;
+    let all = [
+        "create stacks/preview web-dev",
+        "create stacks/destroy web-dev",
+        "create stacks/rollback web-dev",
+        "use workspaces dev",
+        "use backends default",
+    ];
+    for of in ["Apply", "Destroy", "Import"] {
+        world.run(&all, json!({ "stack": "web-dev", "operation": "Preview", "of": of })).await.unwrap();
+    }
+    let supported = r#"supported values: "Apply", "Destroy", "Rollback", "Import""#;
+    for (spec, expected) in [
+        (json!({ "operation": "Destroy", "of": "Destroy" }), "spec.of: Forbidden: may only be set for a Preview"),
+        (
+            json!({ "operation": "Preview", "of": "Refresh" }),
+            &*format!("spec.of: Unsupported value: \"Refresh\": {supported}"),
+        ),
+        (
+            json!({ "operation": "Preview", "of": "Rollback" }),
+            "spec.release: Required value: the release to go back to",
+        ),
+        (
+            json!({ "operation": "Preview", "of": "Destroy", "release": 1 }),
+            "spec.release: Forbidden: may only be set for a Rollback",
+        ),
+        (
+            json!({ "operation": "Preview", "of": "Destroy", "import": {} }),
+            "spec.import: Forbidden: may only be set for an Import",
+        ),
+        (
+            json!({ "operation": "Preview", "of": "Import", "retry": ["a"] }),
+            "spec.retry: Forbidden: an Import and a Refresh call for nothing",
+        ),
+        (
+            json!({ "operation": "Preview", "plan": "other" }),
+            "spec.plan: Forbidden: this operation carries out no plan",
+        ),
+        (json!({ "operation": "Destroy", "plan": "other" }), "spec.plan: Not found: \"other\""),
+        (
+            json!({ "operation": "Preview", "of": "Rollback", "release": 7 }),
+            "spec.release: Invalid value: 7: release web-dev.dev.7 does not exist, or is not kept any more",
+        ),
+    ] {
+        let mut spec = spec;
+        spec["stack"] = json!("web-dev");
+        let error = world.run(&all, spec.clone()).await.unwrap_err();
+        assert_eq!(causes(&error), [expected], "{spec}");
+    }
 }

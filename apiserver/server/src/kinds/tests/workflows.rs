@@ -9,11 +9,6 @@ use super::*;
 
 const ALL: [&str; 4] = ["create runs ", "create stacks/apply web-dev", "use workspaces dev", "use backends default"];
 
-fn by(name: &str, allowed: &[&'static str]) -> RequestContext {
-    let user = UserInfo { name: name.to_owned(), ..UserInfo::default() };
-    RequestContext::new(user, Arc::new(Allow(allowed.to_vec())))
-}
-
 fn apply(name: &str, after: &[&str]) -> Value {
     json!({ "name": name, "dependsOn": after, "run": { "operation": "Apply" } })
 }

@@ -51,7 +51,7 @@ fn host_of(url: &str) -> String {
 pub(crate) async fn require(context: &RequestContext, namespace: &str, hook: &Hook) -> Result<(), ApiError> {
     let host = host_of(&hook.url);
     lookup::require_host(context, namespace, &host).await?;
-    lookup::require(context, "use", "", "secrets", "", namespace, &hook.secret_ref.name).await
+    lookup::require_secret(context, namespace, &hook.secret_ref.name).await
 }
 
 /// The same of all hooks of a workflow.

@@ -24,7 +24,7 @@ use sha2::{Digest as _, Sha256};
 use stoa_engine::digest::hex;
 use stoa_machinery::{
     ApiError, Version,
-    registry::{ListOptions, Store},
+    registry::{ListOptions, Store, is_undecodable},
 };
 
 use crate::kinds::lookup::{Kind, Lookup};
@@ -416,7 +416,8 @@ impl<T: Told> Watched for Of<T> {
     async fn current(&self, lookup: &Lookup, namespace: &str, name: &str) -> Result<Option<Bytes>, ApiError> {
         match Self::store(lookup)?.get(namespace, name, None).await {
             Ok(stored) => Ok(Some(stored.json())),
-            Err(error) if error.code() == 404 => Ok(None),
+            // What does not decode is nobody's event, and keeps no others waiting.
+            Err(error) if error.code() == 404 || is_undecodable(&error) => Ok(None),
             Err(error) => Err(error),
         }
     }

@@ -13,7 +13,7 @@ use stoa_pki::{CertificateAuthority, CertificateRequest};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpListener,
-    sync::mpsc,
+    sync::{Notify, mpsc},
     time::Instant,
 };
 use tokio_rustls::TlsAcceptor;
@@ -28,6 +28,8 @@ pub(crate) enum Reply {
     With(u16, &'static str, String),
     /// With a body in JSON.
     Says(u16, Value),
+    /// Once the test says so.
+    Once(Arc<Notify>, u16),
     /// So much later than anybody waits.
     Never,
     /// The connection is closed instead.
@@ -157,6 +159,10 @@ where
                 Reply::Says(code, said) => {
                     response = response.status(code).header("content-type", "application/json");
                     text = said.to_string();
+                }
+                Reply::Once(told, code) => {
+                    told.notified().await;
+                    response = response.status(code);
                 }
                 Reply::Never => std::future::pending().await,
                 Reply::Close => return Err("the connection is closed"),

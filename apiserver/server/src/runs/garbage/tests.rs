@@ -82,8 +82,12 @@ impl Bed {
     }
 
     async fn record(&self, value: String) {
+        self.write(format!("/stoa/state/{}/dev/resources/v1:ConfigMap:a:b", self.place.uid), value).await;
+    }
+
+    async fn write(&self, key: String, value: String) {
         let write = Write {
-            key: Key::new(format!("/stoa/state/{}/dev/resources/v1:ConfigMap:a:b", self.place.uid)),
+            key: Key::new(key),
             expect: Expect::Any,
             change: Change::Put(value.into()),
             fence: None,
@@ -96,6 +100,16 @@ impl Bed {
 #[tokio::test]
 async fn documents_stay_as_long_as_anything_refers_to_them() {
     referred_to(Bed::on_disk().await).await;
+}
+
+#[tokio::test]
+async fn documents_of_what_does_not_decode_stay() {
+    let mut bed = Bed::on_disk().await;
+    let [state, loose] = [bed.put("state").await, bed.put("loose").await];
+    let release = format!(r#"{{"metadata":{{"name":"web.dev.1"}},"spec":"of the future, with {state}"}}"#);
+    bed.write("/registry/delivery.stoa.dev/releases/shop/web.dev.1".to_owned(), release).await;
+    assert_eq!(bed.collect().await, 1);
+    assert!(bed.is_there(&state).await && !bed.is_there(&loose).await);
 }
 
 #[tokio::test]

@@ -29,6 +29,8 @@ impl Clock for At {
 pub(crate) struct Narrow {
     log: MemoryLog,
     failures: AtomicUsize,
+    /// So many renewals of leases fail, too.
+    unrenewed: AtomicUsize,
     /// What says this is never written, and never refused.
     hanging: std::sync::OnceLock<&'static str>,
     /// Something is not written since it says that.
@@ -40,9 +42,15 @@ impl Narrow {
         Arc::new(Self {
             log: MemoryLog::new(),
             failures: failures.into(),
+            unrenewed: 0.into(),
             hanging: std::sync::OnceLock::new(),
             hangs: tokio::sync::Notify::new(),
         })
+    }
+
+    /// Fails to renew leases this many times.
+    pub(crate) fn fail_renewals(&self, times: usize) {
+        self.unrenewed.store(times, Ordering::SeqCst);
     }
 
     /// Never answers to writes that say this.
@@ -103,6 +111,9 @@ impl Log for Narrow {
     }
 
     async fn renew(&self, lease: &Lease) -> Result<(), LogError> {
+        if self.unrenewed.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
+            return Err(LogError::Unavailable("no leader".into()));
+        }
         self.log.renew(lease).await
     }
 

@@ -10,6 +10,8 @@ use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
 
 /// How long a connection may take to come about.
 const CONNECT: Duration = Duration::from_secs(5);
+/// How long the headers of an answer may be, in bytes, in which function-runners tell why a call failed.
+const LONGEST_HEADERS: u32 = 64 << 10;
 /// How often a connection is tried on which nothing moves, and how long the answer may take.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// How long a name may take to resolve.
@@ -72,7 +74,8 @@ impl Address {
             .connect_timeout(CONNECT)
             .http2_keep_alive_interval(KEEP_ALIVE)
             .keep_alive_timeout(KEEP_ALIVE)
-            .keep_alive_while_idle(true);
+            .keep_alive_while_idle(true)
+            .http2_max_header_list_size(LONGEST_HEADERS);
         if let Some(tls) = tls {
             endpoint = endpoint.tls_config(tls.clone().domain_name(&self.host))?;
         }

@@ -28,9 +28,14 @@ pub(super) async fn pass(
     state: &State,
 ) -> Result<(), Halt> {
     let now = status(&execution.run);
-    // What has begun was let go on.
+    // What has begun was let go on. Only where another run was the last to write since, such as one that another server let
+    // begin, is the plan looked at again; of what was proposed that was done before.
     if now.phase >= RunPhase::Applying {
-        return Ok(());
+        let is_own = state.head().run.is_empty() || Some(&state.head().run) == execution.run.metadata.uid.as_ref();
+        if is_own || now.pull_request.is_some() {
+            return Ok(());
+        }
+        return plan::require_unchanged(execution, target, [spec, plan], state).await;
     }
     if let Some(approval) = &now.approval {
         refuse_rejected(execution).await?;

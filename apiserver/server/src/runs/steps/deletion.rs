@@ -38,17 +38,24 @@ pub(super) fn warning(execution: &Execution, plan: &Bytes, state: &State) -> Res
 
 /// The same of a plan that is decoded.
 pub(super) fn told(execution: &Execution, plan: &Plan, state: &State) -> Option<String> {
-    remark(execution.run.spec.operation, plan, owned(state))
+    let spec = &execution.run.spec;
+    remark(spec.planned(), spec.operation == Operation::Preview, plan, owned(state))
 }
 
-fn remark(operation: Operation, plan: &Plan, owned: usize) -> Option<String> {
-    let much = || plan.mass_deletion(owned).map(|found| format!("an Apply would fail: {}", sentence(found)));
+fn remark(operation: Operation, is_preview: bool, plan: &Plan, owned: usize) -> Option<String> {
+    let much =
+        || plan.mass_deletion(owned).map(|found| format!("{} would fail: {}", operation.named(), sentence(found)));
     match operation {
-        Operation::Preview | Operation::Apply | Operation::Rollback if plan.actions.is_empty() => {
+        Operation::Apply | Operation::Rollback if plan.actions.is_empty() => {
             Some("the Spec has no resources, and nothing is on record".to_owned())
         }
-        Operation::Preview => much(),
-        Operation::Apply | Operation::Rollback | Operation::Destroy | Operation::Import | Operation::Refresh => None,
+        Operation::Apply | Operation::Rollback if is_preview => much(),
+        Operation::Preview
+        | Operation::Apply
+        | Operation::Rollback
+        | Operation::Destroy
+        | Operation::Import
+        | Operation::Refresh => None,
     }
 }
 
@@ -76,16 +83,22 @@ mod tests {
             serde_json::from_value(json!({"schemaVersion": 1, "specDigest": "", "actions": actions})).unwrap()
         };
         let nothing = "the Spec has no resources, and nothing is on record";
-        for operation in [Operation::Preview, Operation::Apply, Operation::Rollback] {
-            assert_eq!(remark(operation, &plan(json!([])), 0).as_deref(), Some(nothing));
-        }
-        for operation in [Operation::Destroy, Operation::Import, Operation::Refresh] {
-            assert_eq!(remark(operation, &plan(json!([])), 0), None);
+        for is_preview in [false, true] {
+            for operation in [Operation::Apply, Operation::Rollback] {
+                assert_eq!(remark(operation, is_preview, &plan(json!([])), 0).as_deref(), Some(nothing));
+            }
+            for operation in [Operation::Destroy, Operation::Import, Operation::Refresh] {
+                assert_eq!(remark(operation, is_preview, &plan(json!([])), 0), None);
+            }
         }
         let action = |action| plan(json!([{"id": "v1:Namespace:a", "type": "Kubernetes", "action": action}]));
-        let told = remark(Operation::Preview, &action("Delete"), 1).unwrap();
-        assert!(told.starts_with("an Apply would fail: the plan deletes 1 of 1 resources and keeps none"), "{told}");
-        assert_eq!(remark(Operation::Apply, &action("Delete"), 1), None, "that fails in other words");
-        assert_eq!(remark(Operation::Preview, &action("Unchanged"), 1), None);
+        for (operation, what) in [(Operation::Apply, "an Apply"), (Operation::Rollback, "a Rollback")] {
+            let told = remark(operation, true, &action("Delete"), 1).unwrap();
+            let expected = format!("{what} would fail: the plan deletes 1 of 1 resources and keeps none");
+            assert!(told.starts_with(&expected), "{told}");
+            assert_eq!(remark(operation, false, &action("Delete"), 1), None, "that fails in other words");
+        }
+        assert_eq!(remark(Operation::Destroy, true, &action("Delete"), 1), None, "that is what it is for");
+        assert_eq!(remark(Operation::Apply, true, &action("Unchanged"), 1), None);
     }
 }

@@ -16,7 +16,7 @@ use stoa_failpoint::reached;
 use stoa_proto::{PlanRequest, PlanResponse};
 use stoa_types::{
     Run,
-    delivery::{Operation, PlanStatus, PlanSummary, RunPhase, RunResource, RunSource},
+    delivery::{Operation, PlanStatus, PlanSummary, RunPhase, RunResource, RunSource, RunSpec},
     reason,
 };
 
@@ -87,13 +87,13 @@ async fn planned(
     state: &State,
 ) -> Result<(PlanResponse, Plan), Halt> {
     require_open(&execution.run.spec.retry, state)?;
-    let is_import = execution.run.spec.operation == Operation::Import;
+    let is_import = execution.run.spec.planned() == Operation::Import;
     let import = if is_import { import::selection(execution, target).await? } else { Bytes::new() };
     let request = PlanRequest {
         target: Some(target.proto(&execution.services, &execution.run).await?),
         spec: spec.clone(),
         state: state.for_run(&execution.run.spec.retry, &execution.run.uid().unwrap_or_default()),
-        destroy: execution.run.spec.operation == Operation::Destroy,
+        destroy: execution.run.spec.planned() == Operation::Destroy,
         import,
         forget_clusters: execution.run.spec.forget_clusters.clone(),
     };
@@ -144,7 +144,8 @@ pub(super) async fn require_unchanged(
         return Ok(());
     }
     let then: Plan = document::decode(kept).map_err(|e| unreadable(&execution.run.name_any(), &e))?;
-    Err(stale(execution, "the plan that was approved no longer holds, start another run", &then, &now))
+    let how = if status(&execution.run).approval.is_some() { "approved" } else { "made" };
+    Err(stale(execution, &format!("the plan that was {how} no longer holds, start another run"), &then, &now))
 }
 
 /// The end of a run whose plan no longer holds: with the first differences, all of which are in the journal.
@@ -157,27 +158,42 @@ fn stale(execution: &mut Execution, what: &str, then: &Plan, now: &Plan) -> Halt
     Halt::failed(reason::PLAN_STALE, format!("{what}: {list}{more}"))
 }
 
-/// The source and plan of the Preview whose plan is to be applied.
-pub(super) async fn previewed(
-    execution: &Execution,
-    target: &Target,
-    name: &str,
-) -> Result<(RunSource, PlanStatus), Halt> {
+/// A Preview whose plan is to be carried out.
+pub(super) struct Previewed {
+    pub(super) uid: String,
+    pub(super) source: RunSource,
+    pub(super) plan: PlanStatus,
+}
+
+/// The Preview whose plan is to be carried out: the one that had the name when the run was made.
+pub(super) async fn previewed(execution: &Execution, target: &Target, name: &str) -> Result<Previewed, Halt> {
     let stale = |what: &str| Err(Halt::failed(reason::PLAN_STALE, format!("run {name:?} {what}")));
     let runs = execution.services.lookup.api::<Run>()?;
     let Some(preview) = runs.get_opt(&target.namespace(), name).await? else {
         return stale("does not exist");
     };
-    let is_same =
-        preview.spec.stack == execution.run.spec.stack && preview.spec.workspace == execution.run.spec.workspace;
+    let uid = preview.uid().unwrap_or_default();
+    if status(&execution.run).preview_uid.is_some_and(|named| named != uid) {
+        return stale("is not the Preview any more that was to be carried out: that one was deleted");
+    }
+    let (then, now) = (&preview.spec, &execution.run.spec);
     let done = status(&preview);
-    if preview.spec.operation != Operation::Preview || !is_same {
+    if then.operation != Operation::Preview || (&then.stack, &then.workspace) != (&now.stack, &now.workspace) {
         return stale("is not a Preview of this stack in this workspace");
     }
+    if (then.planned(), then.release) != (now.planned(), now.release) {
+        return stale(&format!("is a Preview of {}, and this is {}", what(then), what(now)));
+    }
     match (done.phase, done.source, done.plan) {
-        (RunPhase::Succeeded, Some(source), Some(plan)) => Ok((source, plan)),
+        (RunPhase::Succeeded, Some(source), Some(plan)) => Ok(Previewed { uid, source, plan }),
         _ => stale("has no plan"),
     }
+}
+
+/// What a run is about, for sentences: `a Rollback to release 3`.
+fn what(spec: &RunSpec) -> String {
+    let release = spec.release.map(|number| format!(" to release {number}")).unwrap_or_default();
+    format!("{}{release}", spec.planned().named())
 }
 
 /// Refuses to apply anything but the plan that was previewed.
@@ -188,7 +204,7 @@ async fn require_same_plan(
     now: &Plan,
     digest: &str,
 ) -> Result<(), Halt> {
-    let (_, previewed) = previewed(execution, target, name).await?;
+    let previewed = previewed(execution, target, name).await?.plan;
     if previewed.digest == digest {
         return Ok(());
     }

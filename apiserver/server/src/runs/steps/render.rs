@@ -14,24 +14,24 @@ pub(super) async fn spec(execution: &mut Execution, target: &Target, commit: &st
         let spec = documents::get_spec(target, &sealing, &digest).await?;
         return Ok((spec, digest));
     }
-    let (spec, kept) = match (execution.run.spec.operation, execution.run.spec.plan.clone()) {
-        (Operation::Destroy, _) => (Bytes::from_static(b"{\"resources\":[]}"), None),
-        (Operation::Rollback, _) => {
+    let (spec, kept) = match (execution.run.spec.planned(), execution.run.spec.plan.clone()) {
+        (_, Some(plan)) => {
+            // The plan names it by this digest.
+            let digest = plan::previewed(execution, target, &plan).await?.source.spec_digest.unwrap_or_default();
+            (documents::get_spec(target, &sealing, &digest).await?, Some(digest))
+        }
+        (Operation::Destroy, None) => (Bytes::from_static(b"{\"resources\":[]}"), None),
+        (Operation::Rollback, None) => {
             let release = resolve::release(execution, target).await?;
             // Sealed anew below: an earlier version may have kept it in clear, and its key may be about to go.
             (documents::get_spec(target, &sealing, &release.spec.spec_digest).await?, None)
         }
-        (Operation::Refresh, _) => {
+        (Operation::Refresh, None) => {
             // The release is known by this digest.
             let digest = resolve::release(execution, target).await?.spec.spec_digest;
             (documents::get_spec(target, &sealing, &digest).await?, Some(digest))
         }
-        (_, Some(plan)) => {
-            // The plan names it by this digest.
-            let digest = plan::previewed(execution, target, &plan).await?.0.spec_digest.unwrap_or_default();
-            (documents::get_spec(target, &sealing, &digest).await?, Some(digest))
-        }
-        (_, None) => {
+        (Operation::Preview | Operation::Apply | Operation::Import, None) => {
             let (spec, generator) = generate(execution, target, commit).await?;
             let digest = documents::put_spec(target, &sealing, &spec).await?;
             execution.journal.note("Generating", format!("the {generator} generator made the Spec {digest}"));

@@ -16,15 +16,26 @@ pub(super) async fn commit(execution: &mut Execution, target: &Target) -> Result
     if let Some(source) = status(&execution.run).source {
         return Ok(source.commit);
     }
-    let commit = match (execution.run.spec.operation, execution.run.spec.plan.clone()) {
-        (Operation::Destroy, _) => String::new(),
-        (Operation::Rollback | Operation::Refresh, _) => release(execution, target).await?.spec.commit,
-        (_, Some(plan)) => plan::previewed(execution, target, &plan).await?.0.commit,
-        (_, None) => resolve(execution, target).await?,
+    let mut preview_uid = None;
+    let commit = match (execution.run.spec.planned(), execution.run.spec.plan.clone()) {
+        (_, Some(plan)) => {
+            let previewed = plan::previewed(execution, target, &plan).await?;
+            preview_uid = Some(previewed.uid);
+            previewed.source.commit
+        }
+        (Operation::Destroy, None) => String::new(),
+        (Operation::Rollback | Operation::Refresh, None) => release(execution, target).await?.spec.commit,
+        (Operation::Preview | Operation::Apply | Operation::Import, None) => resolve(execution, target).await?,
     };
     let path = target.path();
     let source = RunSource { commit: commit.clone(), path, spec_digest: None };
-    execution.update(|status| status.source = Some(source.clone())).await?;
+    execution
+        .update(|status| {
+            status.source = Some(source.clone());
+            // Named when the run was made, unless the server that made it did not know of the Preview yet.
+            status.preview_uid = status.preview_uid.take().or_else(|| preview_uid.clone());
+        })
+        .await?;
     Ok(commit)
 }
 
@@ -44,7 +55,7 @@ async fn resolve(execution: &mut Execution, target: &Target) -> Result<String, H
 
 /// Whether what the run is for was released before, and is not rendered anew.
 pub(super) fn is_of_release(execution: &Execution) -> bool {
-    matches!(execution.run.spec.operation, Operation::Rollback | Operation::Refresh)
+    matches!(execution.run.spec.planned(), Operation::Rollback | Operation::Refresh)
 }
 
 /// The release that a Rollback goes back to, or that a Refresh looks at, which is the last one.

@@ -45,7 +45,7 @@ impl World {
     }
 
     /// Starts a Destroy that is not the server's own.
-    async fn destroy_for_ann(&self, name: &str) {
+    pub(super) async fn destroy_for_ann(&self, name: &str) {
         let Value::Object(run) = json!({"metadata": {"name": name},
             "spec": {"stack": "web", "workspace": "dev", "operation": "Destroy"}})
         else {
@@ -149,6 +149,25 @@ async fn run_that_is_decided_about_while_it_is_being_put_down_keeps_its_turn() {
     assert_eq!(status(&runs.get("shop", "two").await.unwrap()).phase, RunPhase::Pending);
     scheduler.ended(&one).await;
     world.waits("two").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn time_of_a_run_does_not_pass_while_it_waits_and_cannot_be_read() {
+    let (world, _, _conversations) = guarded().await;
+    let mut scheduler = Scheduler::new(world.services.clone(), world.end.clone());
+    world.destroy("one").await;
+    scheduler.see(world.registry.api::<Run>().get("shop", "one").await.unwrap()).await;
+    world.waits("one").await;
+    let one = scheduler.tasks.join_next().await.unwrap().unwrap();
+    let lookup = std::mem::take(&mut scheduler.services.lookup);
+    scheduler.ended(&one).await;
+    scheduler.services.lookup = lookup;
+    let spent = scheduler.began[&one].spent();
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    scheduler.later.values_mut().for_each(|at| *at = Instant::now());
+    scheduler.sweep().await;
+    assert!(scheduler.has_turn(&one) && scheduler.tasks.is_empty());
+    assert_eq!(scheduler.began[&one].spent(), spent);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -312,7 +331,18 @@ async fn destroy_of_a_deletion_has_its_turn_and_is_not_asked_for_again_once_it_i
     runs.update_status_with("shop", &started[0].name_any(), end(true)).await.unwrap();
     crate::controllers::stacks::destroy(&world.services, &stack).await.unwrap();
     assert_eq!(destroys().await.len(), 1, "it was rejected");
+    let mut of_the_same_name = stack.clone();
+    of_the_same_name.metadata.uid = Some("another".to_owned());
+    let of = |uid: Option<String>| move |run: &mut Run| run.status.get_or_insert_default().stack_uid.clone_from(&uid);
+    runs.update_status_with("shop", &started[0].name_any(), of(stack.uid())).await.unwrap();
+    crate::controllers::stacks::destroy(&world.services, &of_the_same_name).await.unwrap();
+    assert_eq!(destroys().await.len(), 2, "another stack of the name was meant");
+    runs.update_status_with("shop", &started[0].name_any(), of(None)).await.unwrap();
+    let others = destroys().await.into_iter().filter(|run| run.name_any() != started[0].name_any());
+    for run in others {
+        runs.update_status_with("shop", &run.name_any(), end(false)).await.unwrap();
+    }
     runs.update_status_with("shop", &started[0].name_any(), end(false)).await.unwrap();
     crate::controllers::stacks::destroy(&world.services, &stack).await.unwrap();
-    assert_eq!(destroys().await.len(), 2);
+    assert_eq!(destroys().await.len(), 3);
 }

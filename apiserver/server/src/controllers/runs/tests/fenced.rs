@@ -265,7 +265,7 @@ impl World {
         self.create("Run", name, json!({"stack": "web", "workspace": "dev", "operation": "Destroy"})).await;
     }
 
-    async fn head_key(&self) -> Key {
+    pub(super) async fn head_key(&self) -> Key {
         let uid = self.registry.api::<Stack>().get("shop", "web").await.unwrap().uid().unwrap();
         Key::new(format!("/stoa/state/{uid}/dev/head"))
     }

@@ -264,6 +264,22 @@ async fn cancelling_gives_up_a_hook_and_pausing_lets_it_end() {
 }
 
 #[tokio::test]
+async fn a_workflow_that_somebody_removes_before_its_end_calls_nothing_more() {
+    let world = World::with_key().await;
+    let receiver = Receiver::start(|_| Reply::Code(503)).await;
+    let _controller = world.controlled();
+    let again = json!({"retry": {"minBackoff": "100ms", "maxBackoff": "1s"}});
+    world.create(spec(vec![hook(&receiver, "ask", again)], vec![])).await;
+    receiver.next().await;
+    world.change(|workflow| workflow.finalizers_mut().clear()).await;
+    let workflows = world.runs.registry.api::<Workflow>();
+    workflows.delete("shop", "w", &DeleteOptions::default()).await.unwrap();
+    assert!(workflows.get_opt("shop", "w").await.unwrap().is_none());
+    let stops = async { while receiver.count_for(Duration::from_secs(2)).await > 0 {} };
+    tokio::time::timeout(PATIENCE, stops).await.expect("it stops");
+}
+
+#[tokio::test]
 async fn hooks_are_called_only_while_who_asked_may_have_them_called_and_there_is_a_key() {
     let world = World::with_key().await;
     let receiver = Receiver::start(|_| Reply::Code(200)).await;

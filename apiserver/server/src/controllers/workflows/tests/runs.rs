@@ -46,6 +46,24 @@ async fn a_run_that_was_started_right_before_a_crash_is_found_again() {
 }
 
 #[tokio::test]
+async fn a_run_that_was_started_right_before_a_crash_is_found_again_though_it_would_be_refused_now() {
+    let world = World::new().await;
+    world.create(chain()).await;
+    world.look().await;
+    let before = world.workflow().await.status;
+    world.look().await;
+    let forget = |workflow: &mut Workflow| workflow.status.clone_from(&before);
+    world.runs.registry.api::<Workflow>().update_status_with("shop", "w", forget).await.unwrap();
+    let stacks = world.runs.registry.api::<stoa_types::Stack>();
+    stacks.delete("shop", "web", &Default::default()).await.unwrap();
+    assert!(stacks.get("shop", "web").await.unwrap().metadata.deletion_timestamp.is_some(), "it takes no runs");
+    world.look().await;
+    let dev = step_of(&status(&world.workflow().await), "dev").clone();
+    let run = world.run_in("dev").await;
+    assert_eq!((dev.phase, &dev.runs[0].uid), (StepPhase::Running, &run.uid().unwrap()));
+}
+
+#[tokio::test]
 async fn another_run_of_that_name_is_not_taken_for_ones_own() {
     let world = World::new().await;
     world.create(chain()).await;

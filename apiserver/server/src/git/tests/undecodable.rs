@@ -1,0 +1,51 @@
+//! An object that does not decode keeps its file as it is, and keeps nobody else's waiting.
+
+use stoa_machinery::log::{Change, Expect, Key, Origin, Write};
+
+use super::*;
+
+const KEY: &str = "/registry/config.stoa.dev/projects/shop/web";
+
+/// Puts bytes where the project is, as another writer of the log might.
+async fn put(fixture: &Fixture, value: Vec<u8>) {
+    let write = Write {
+        key: Key::new(KEY),
+        expect: Expect::Any,
+        change: Change::Put(value.into()),
+        fence: None,
+        origin: Origin::default(),
+    };
+    fixture.registry.log().append(write).await.expect("written");
+}
+
+#[tokio::test]
+async fn what_does_not_decode_keeps_its_file_and_no_push_waits_for_it() {
+    let fixture = Fixture::new().await;
+    fixture.create_shop("ann").await;
+    let clone = fixture.clone_control().await;
+    let file = clone.read(PROJECT);
+    let good = fixture.registry.log().read(&Key::new(KEY)).await.expect("read").expect("there").value;
+    put(&fixture, b"not JSON".to_vec()).await;
+    fixture.projected().await;
+    assert_eq!(fixture.show(PROJECT), file);
+
+    clone.write(PROJECT, &file.replace("path: apps/web", "path: apps/other"));
+    clone.write(WORKSPACE, &yaml(&workspace("dev")));
+    fixture.push(&clone, "a change of what does not decode, and a workspace").await;
+    fixture.registry.api::<Workspace>().get("", "dev").await.expect("it is applied");
+    let (status, why, message) = fixture.organization_synced().await;
+    assert_eq!((status.as_str(), why.as_str()), ("False", reason::PUSH_REFUSED));
+    assert!(message.contains("object not decodable"), "{message}");
+    let kept = fixture.registry.log().read(&Key::new(KEY)).await.expect("read").expect("there");
+    assert_eq!(kept.value, "not JSON", "nothing is written over it");
+
+    put(&fixture, good.to_vec()).await;
+    fixture.projected().await;
+    assert_eq!(fixture.show(PROJECT), file, "it is what is served again");
+    assert_eq!(fixture.organization_synced().await.0, "True");
+    let clone = fixture.clone_control().await;
+    clone.write(PROJECT, &file.replace("path: apps/web", "path: apps/other"));
+    fixture.push(&clone, "the change once more").await;
+    let project = fixture.registry.api::<Project>().get("shop", "web").await.expect("repaired");
+    assert_eq!(project.spec.path, "apps/other");
+}
