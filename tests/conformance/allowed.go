@@ -14,7 +14,13 @@ type allowance struct {
 
 var allowances []*allowance
 
+// cited is where a reason says that a difference comes from: a file of upstream, a standard, or a document of this repository.
+var cited = regexp.MustCompile(`\b[AKN]/|\b(sigs\.)?k8s\.io/|golang\.org/|RFC \d+|ARCHITECTURE\.md|README\.md`)
+
 func allow(checks, reason string) {
+	if !cited.MatchString(reason) {
+		panic("no source is cited for what differs: " + reason)
+	}
 	allowances = append(allowances, &allowance{checks: regexp.MustCompile("^(?:" + checks + ")$"), reason: reason})
 }
 
@@ -45,7 +51,7 @@ func unusedAllowances(results []*result) []string {
 	return unused
 }
 
-// What may differ, and why. A/ is k8s.io/apiserver/pkg, K/ is k8s.io/kubernetes.
+// What may differ, and why. A/ is k8s.io/apiserver/pkg, K/ is k8s.io/kubernetes, N/ is Go's net/http.
 func init() {
 	index := "the reference answers paths that it does not know with its index (A/server/routes/index.go, which a server that is nobody's delegate " +
 		"falls back to); kube-apiserver answers in plain text (A/util/notfoundhandler), and so does the subject"
@@ -59,52 +65,60 @@ func init() {
 	allow(`discovery: /apis (of an unknown version or plain|in YAML|in anything) \(direct\)`,
 		"the reference leaves apiVersion out and adds serverAddressByClientCIDRs; kube-apiserver, which aggregates, does neither "+
 			"(k8s.io/kube-aggregator/pkg/apiserver/handler_apis.go)")
-	allow(`discovery: .* in protobuf \(direct\)`, "protobuf is not spoken; clients take JSON then (apiserver/machinery/README.md)")
-	allow(`openapi: /openapi/v3/unknown .* \(direct\)`, "the reference answers a version that it does not have with 200 and nothing; kube-apiserver with 404, as does the subject")
-	allow(`openapi: the (paths|schemas) of v[23] \(direct\)`,
-		"names of schemas are Go's packages; documents leave out protobuf, and sharding (alpha)")
+	protobufs := "protobuf is not spoken; clients take and send JSON then (apiserver/machinery/README.md)"
+	allow(`discovery: .* in protobuf \(direct\)`, protobufs)
+	allow(`openapi: /openapi/v3/unknown .* \(direct\)`, "the reference answers a version that it does not have with 200 and nothing (HandleGroupVersion in k8s.io/kube-openapi/pkg/handler3/handler.go); "+
+		"kube-apiserver with 404 (handleGroupVersion in k8s.io/kube-aggregator/pkg/controllers/openapiv3/aggregator/aggregator.go), as does the subject")
+	allow(`openapi: /openapi/(v2|v3/apis(/.*)?), its media types \(direct\)`, protobufs)
 	allow(`create: (the name .*|a bad name to generate) \((direct|front)\)`,
 		"the reference's storage takes any name that can be a part of a path; names here are DNS subdomains, as those of most of kube-apiserver's kinds "+
 			"(ValidateNameFunc in K/pkg/apis/core/validation)")
-	updates := "the reference validates its spec when an object is created and never again; Strategy::validate looks at every write, as kube-apiserver's kinds do"
+	updates := "the reference validates its spec when an object is created and never again (ValidateUpdate in k8s.io/sample-apiserver/pkg/registry/wardle/flunder/strategy.go); " +
+		"Strategy::validate looks at every write, as kube-apiserver's kinds do (ValidateUpdate in K/pkg/registry/core/configmap/strategy.go)"
 	allow(`update: an invalid spec \((direct|front)\)`, updates)
 	allow(`patch: merge {"spec":{"reference":null}} \((direct|front)\)`, updates)
 	allow(`patch: merge {"spec":{"referenceType":"Fischer","reference":""}} \((direct|front)\)`, updates)
 	allow(`patch: JSON \[{"op":"replace","path":"/spec/reference"}\] \((direct|front)\)`, updates)
-	allow(`patch: merge {"status":{"x":1}} \((direct|front)\)`, "a status with no fields takes any, as its schema says; the reference's takes none")
-	allow(`watch: initial events as a table.* \((direct|front)\)`, "the time of a bookmark, which has none, is null and not the year 1")
+	allow(`patch: merge {"status":{"x":1}} \((direct|front)\)`, "a status with no fields takes any, as its schema says; the reference's is a struct that takes none "+
+		"(FlunderStatus in k8s.io/sample-apiserver/pkg/apis/wardle/v1alpha1/types.go)")
+	allow(`order: a form that there is not, after a create \((direct|front)\)`,
+		"the reference writes first and refuses the form of its answer then (A/endpoints/handlers/response.go); here what cannot be answered is not done")
+	allow(`watch: initial events as a table.* \((direct|front)\)`, "the reference writes the time of a bookmark, which has none, as one of the year 1 (defaultTableConvertor in A/registry/rest/table.go); "+
+		"here what is not there is null, as of custom resources (ConvertToTable in k8s.io/apiextensions-apiserver/pkg/registry/customresource/tableconvertor)")
 	allow(`watch: as metadata lists \((direct|front)\)`,
 		"the reference ends such a watch without an event, as it cannot make a list of one (A/endpoints/handlers/response.go); here it tells metadata")
-	allow(`authentication: a token \((direct|front)\)`, "no warning tells of a blank too many before a token, which is not believed either way")
-	allow(`websocket: (no origin|two subprotocols) \((direct|front)\)`, "golang.org/x/net/websocket writes its refusal past the server, without any of its headers")
-	numbers := "both refuse; a number is shown as it was read, not as it was written"
+	allow(`authentication: a token \((direct|front)\)`, "no warning tells of a blank too many before a token, which is not believed either way (AuthenticateRequest in A/authentication/request/bearertoken/bearertoken.go)")
+	allow(`websocket: (no origin|the origin (null|%zz|localhost|https://localhost:x)|two subprotocols) \((direct|front)\)`, "the reference's refusal is written past the server, without any of its headers (newServerConn in golang.org/x/net/websocket/server.go)")
+	numbers := "both refuse; the reference keeps a number as it was written (literalStore in sigs.k8s.io/json/internal/golang/encoding/json/decode.go), and the subject as it was read"
 	allow(`bodies: a generation that is a (huge exponent|large number|number with an exponent) \((direct|front)\)`, numbers)
-	allow(`bodies: (a generation|an unknown field) that is a leading nothing \((direct|front)\)`, "both refuse; the parser takes the digit for a part of the number")
-	allow(`bodies: of protobuf \((direct|front)\)`, "protobuf is not spoken; clients send JSON then (apiserver/machinery/README.md)")
-	allow(`queries: a list with labelSelector=%ff \((direct|front)\)`, "both refuse; what is no UTF-8 is read as U+FFFD")
+	allow(`bodies: (a generation|an unknown field) that is a leading nothing \((direct|front)\)`, "both refuse; the subject's parser takes the digit for a part of the number, and the reference's for what follows it (state0 in sigs.k8s.io/json/internal/golang/encoding/json/scanner.go)")
+	allow(`bodies: of protobuf \((direct|front)\)`, protobufs)
+	allow(`queries: a list with labelSelector=%ff \((direct|front)\)`, "both refuse; what is no UTF-8 is shown as it came by the reference (Lexer in k8s.io/apimachinery/pkg/labels/selector.go) and as U+FFFD by the subject")
 	allow(`status: (POST|DELETE|HEAD|OPTIONS) \(direct\)`,
 		"the handler of custom resources has words of its own, and takes a HEAD for a get (k8s.io/apiextensions-apiserver/pkg/apiserver/customresource_handler.go); "+
 			"of a typed kind, methods are answered as below the sample-apiserver's")
-	allow(`discovery: of trawlers \(direct\)`, "verbs of custom resources are in an order of their own; those of typed kinds are sorted")
-	allow(`status: applied \(direct\)`, "the spec of a custom resource is a map, which is owned for itself; a typed one is a struct, which is always there")
+	allow(`discovery: of trawlers \(direct\)`, "verbs of custom resources are in an order of their own (sync in k8s.io/apiextensions-apiserver/pkg/apiserver/customresource_discovery_controller.go); "+
+		"those of typed kinds are sorted (registerResourceHandlers in A/endpoints/installer.go)")
+	allow(`status: applied \(direct\)`, "the spec of a custom resource is a map, which is owned for itself; a typed one is a struct, which is always there "+
+		"(ObjectToTyped in k8s.io/apimachinery/pkg/util/managedfields/internal/typeconverter.go)")
 	allowWire()
 	allow(`audit: a create of what leaves parts out at request.* \(direct\)`,
-		"an object is recorded as it was decoded; defaults, and the empty parts that Go's types always have, come after that")
+		"an object is recorded as it was decoded; in Go that is with its defaults and with the empty parts that its types always have (LogRequestObject in A/audit/request.go)")
 }
 
-// allowWire is about what is no HTTP request, or an odd one. N/ is Go's net/http.
+// allowWire is about what is no HTTP request, or an odd one.
 func allowWire() {
 	wire := func(checks, reason string) { allow(`wire: (`+checks+`) \((direct|front)\)`, reason) }
 	wire(`HTTP/0.9|nonsense|a (header with a blank (before the colon|in its name)|header with a control character|header without a (colon|name)|method that is none|target with a blank|`+
 		`header of 1100 KiB|query of 1100 KiB)|a create (in an encoding that there is not|with a length (below nothing|that is none|that is too large|with a sign)|with two lengths)`,
-		"both refuse, and the subject's parser says no more than the code")
+		"both refuse, the reference with a sentence (conn.serve in N/server.go), and the subject's parser with no more than the code")
 	wire(`HTTP/1.2|HTTP/2.0 in words`, "both versions are none; the parser refuses either as a bad request (RFC 9112 2.3), N/server.go takes the first and calls the second unsupported")
-	wire(`HTTP/2 without its being agreed on`, "the subject speaks HTTP/2 to whoever begins to, and waits for more")
+	wire(`HTTP/2 without its being agreed on`, "over TLS HTTP/2 is agreed on (RFC 9113 3.2), and the reference goes by that alone (conn.serve in N/server.go); the subject speaks it to whoever begins to, and waits for more")
 	wire(`a folded header`, "RFC 9112 5.2 lets a server refuse these")
 	wire(`an empty line first`, "RFC 9112 2.2 has a server ignore it")
 	wire(`a create in chunks and with a length`, "RFC 9112 6.1 has a server close the connection after that")
 	wire(`a create (that asks first and may not|without a length)`, "what is left of a body, or follows none, ends the connection or begins the next request; RFC 9112 9.3 leaves that to the server")
-	wire(`a request whose head breaks off`, "nobody is there any more to be told, or nothing to be told of")
+	wire(`a request whose head breaks off`, "the reference calls it a bad request (conn.serve in N/server.go); RFC 9112 8 lets a server respond or not, and nobody is there any more to be told")
 	wire(`a create that asks first`, "the reference tells the client to go on twice, once as kube-apiserver and once for itself (N/httputil.ReverseProxy)")
 	wire(`a query of (300|900) KiB`, "the target of a request has 64 KiB at most in the subject, as its HTTP library has it; RFC 9110 4.1 asks for 8 KB")
 	wire(`an asterisk to get|a tunnel`, "the reference answers paths that it does not know with its index (A/server/routes/index.go)")

@@ -44,6 +44,11 @@ func init() {
 			s.do("GET", list(s), nil, as(""), header("Authorization", value), unshownHeader("Authorization"))
 		}
 	})
+	add("authentication", "a token that is not ASCII", func(s *session) {
+		s.do("GET", list(s), nil, as(""), header("Authorization", "Bearer \xc3\xbc"))
+		s.do("GET", list(s), nil, as(""), header("Authorization", "Bearer \xff"))
+		s.do("GET", "/version", nil, as(""), header("Authorization", "Bearer \xc3\xbc"))
+	})
 	add("authentication", "a token beside a certificate", func(s *session) {
 		s.do("GET", list(s), nil, as("nobody"), header("Authorization", "Bearer "+s.bed.token), unshownHeader("Authorization"))
 		s.do("GET", list(s), nil, as("admin"), header("Authorization", "Bearer wrong"), unshownHeader("Authorization"))
@@ -94,6 +99,8 @@ func init() {
 	impersonate("a service account", "admin", "Impersonate-User", "system:serviceaccount:default:default")
 	impersonate("anonymous", "admin", "Impersonate-User", "system:anonymous")
 	impersonate("an empty user", "admin", "Impersonate-User", "")
+	impersonate("an empty user and another one", "admin", "Impersonate-User", "", "Impersonate-User", "ann")
+	impersonate("an empty user and another one with a group", "admin", "Impersonate-User", "", "Impersonate-User", "ann", "Impersonate-Group", "system:masters")
 	impersonate("by nobody", "nobody", "Impersonate-User", "ann")
 	impersonate("a group by nobody", "nobody", "Impersonate-User", "nobody", "Impersonate-Group", "system:masters")
 	impersonate("a service account by nobody", "nobody", "Impersonate-User", "system:serviceaccount:default:default")
@@ -112,6 +119,9 @@ func init() {
 	socket("a watch of a table", "&resourceVersion=0", 3, func(h http.Header) { h.Set("Accept", asTable) })
 	socket("initial events", "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", 4, nil)
 	socket("no origin", "", 1, func(h http.Header) { h.Del("Origin") })
+	for _, origin := range []string{"null", "%zz", "localhost", "https://localhost:x", "file:///tmp", "/path"} {
+		socket("the origin "+origin, "", 1, func(h http.Header) { h.Set("Origin", origin) })
+	}
 	socket("a subprotocol", "", 1, func(h http.Header) { h.Set("Sec-WebSocket-Protocol", "base64.binary.k8s.io") })
 	socket("two subprotocols", "", 1, func(h http.Header) { h.Set("Sec-WebSocket-Protocol", "a, b") })
 	socket("a bad option", "&resourceVersion=abc", 1, nil)

@@ -117,6 +117,18 @@ func init() {
 			s.do("PATCH", s.flunder("a")+"?fieldManager=me", object("a"), contentType(apply), accept(form))
 		}
 	})
+	for name, more := range map[string][]any{
+		"an owner without a uid":          {"metadata.ownerReferences", []any{map[string]any{"apiVersion": "v1", "kind": "K", "name": "n"}}},
+		"two owners without a uid":        {"metadata.ownerReferences", []any{map[string]any{"name": "n"}, map[string]any{"name": "o"}}},
+		"a time that is none":             {"metadata.creationTimestamp", "2020-01-02"},
+		"a generation that is a fraction": {"metadata.generation", 1.5},
+		"a version that is none":          {"metadata.resourceVersion", "abc"},
+		"a uid and no name":               {"metadata.name", nil, "metadata.uid", "u"},
+		"managedFields that are a text":   {"metadata.managedFields", "x"},
+		"managedFields of nothing":        {"metadata.managedFields", []any{nil}},
+	} {
+		track("apply", name, func(s *session) { by(s, "fieldManager=me", object("a", more...)) })
+	}
 	track("apply", "to what is being deleted", func(s *session) {
 		s.setup("POST", s.flunders(), object("a", "metadata.finalizers", []any{"example.com/f"}))
 		s.setup("DELETE", s.flunder("a"), nil)
@@ -146,12 +158,22 @@ func init() {
 		s.do("PATCH", s.flunder("a")+"?fieldManager=s", `[{"op":"add","path":"/metadata/labels/m","value":"3"}]`, contentType(jsonPatch))
 		s.do("PATCH", s.flunder("a")+"?fieldManager=t", `{"metadata":{"labels":{"m":null}}}`, contentType(strategic))
 	})
+	track("managed fields", "of the time of a deletion", func(s *session) {
+		s.setup("POST", s.flunders(), object("a", "metadata.finalizers", []any{"example.com/f"}))
+		s.setup("DELETE", s.flunder("a"), nil)
+		s.do("PATCH", s.flunder("a")+"?fieldManager=r", `{"metadata":{"deletionTimestamp":"2001-01-01T00:00:00Z"}}`, contentType(merge))
+		s.do("PATCH", s.flunder("a")+"?fieldManager=s", `{"metadata":{"deletionTimestamp":null}}`, contentType(merge))
+		s.do("PATCH", s.flunder("a"), `{"metadata":{"finalizers":null}}`, contentType(merge), quiet)
+	})
 	for name, body := range map[string]any{
 		"an empty list": []any{}, "an empty entry": []any{map[string]any{}}, "null": nil,
 		"nonsense":        []any{map[string]any{"manager": "x", "operation": "Other"}},
 		"another manager": []any{map[string]any{"manager": "x", "operation": "Apply", "apiVersion": groupVersion, "fieldsType": "FieldsV1", "fieldsV1": map[string]any{"f:spec": map[string]any{"f:reference": map[string]any{}}}}},
 		"another version": []any{map[string]any{"manager": "x", "operation": "Update", "apiVersion": "v9", "fieldsType": "FieldsV1", "fieldsV1": map[string]any{"f:spec": map[string]any{"f:reference": map[string]any{}}}}},
 		"broken fields":   []any{map[string]any{"manager": "x", "operation": "Update", "apiVersion": groupVersion, "fieldsType": "FieldsV1", "fieldsV1": map[string]any{"x": map[string]any{}}}},
+		"a long manager":  []any{map[string]any{"manager": strings.Repeat("x", 129), "operation": "Update", "apiVersion": groupVersion, "fieldsType": "FieldsV1", "fieldsV1": map[string]any{"f:spec": map[string]any{"f:reference": map[string]any{}}}}},
+		"two lines":       []any{map[string]any{"manager": "a\nb", "operation": "Update", "apiVersion": groupVersion, "fieldsType": "FieldsV1", "fieldsV1": map[string]any{"f:spec": map[string]any{"f:reference": map[string]any{}}}}},
+		"no map":          []any{map[string]any{"manager": "x", "operation": "Update", "apiVersion": groupVersion, "fieldsType": "FieldsV1", "fieldsV1": 1}},
 		"no fields":       []any{map[string]any{"manager": "x", "operation": "Update", "apiVersion": groupVersion, "fieldsType": "FieldsV1"}},
 	} {
 		track("managed fields", name+" in a create", func(s *session) {
@@ -174,6 +196,8 @@ func init() {
 		`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"K","name":"n","uid":"2"}]}}`, `{"metadata":{"ownerReferences":[{"$patch":"delete","uid":"1"}]}}`,
 		`{"metadata":{"ownerReferences":[{"$patch":"replace"},{"apiVersion":"v1","kind":"K","name":"n","uid":"3"}]}}`, `{"metadata":{"ownerReferences":[{"name":"n"}]}}`,
 		`{"metadata":{"labels":{"l":"2","m":null}}}`, `{"unknown":1}`, `{"spec":{"unknown":1}}`, `{"spec":{"reference":1}}`, `{"spec":{"reference":[]}}`, `{"spec":{"reference":{}}}`, `{"spec":{"reference":true}}`, `{"metadata":{"labels":5}}`, `{"metadata":{"finalizers":"x"}}`, `{"metadata":{"generation":"x"}}`, `{"spec":{"reference":"y","reference":"z"}}`,
+		`{"metadata":{"labels":{"a":"1"},"labels":{"b":"2"}}}`, `{"metadata":{"finalizers":[null]}}`, `{"metadata":{"$patch":1}}`,
+		`{"metadata":{"finalizers":["example.com/g"],"$setElementOrder/finalizers":["example.com/h","example.com/f"]}}`, `{"spec":[]}`,
 		`null`, `5`, `[]`, `{"a":`, ``, `{"metadata":{"name":"b"}}`, `{"metadata":{"uid":"u"}}`, `{"metadata":{"resourceVersion":"1"}}`, `{"kind":"Other"}`,
 		`{"kind":5}`, `{"kind":null}`, `{"apiVersion":[]}`, `{"apiVersion":"v1","kind":true}`,
 	} {

@@ -43,6 +43,7 @@ func init() {
 	one("orphanDependents by the body", "", deleteOptions("orphanDependents", true))
 	one("both ways to orphan", "", deleteOptions("orphanDependents", true, "propagationPolicy", "Foreground"))
 	one("both ways to orphan by the query", "?orphanDependents=true&propagationPolicy=Orphan", nil)
+	one("an unknown policy, dry in another way", "?propagationPolicy=Other&dryRun=Some", nil)
 	one("a grace period", "?gracePeriodSeconds=30", nil)
 	one("a grace period of 0", "?gracePeriodSeconds=0", nil)
 	one("a grace period that is none", "?gracePeriodSeconds=abc", nil)
@@ -135,6 +136,8 @@ func init() {
 	// Dry, since a garbage collector goes on with it where the server is registered.
 	all("foreground", "?dryRun=All&propagationPolicy=Foreground", nil)
 	all("an unknown policy", "?propagationPolicy=Other", nil)
+	all("initial events, with options of a wrong type", "?sendInitialEvents=true", `{"dryRun":5}`)
+	all("a bad selector, with options in another format", "?fieldSelector=metadata.name", "x", contentType("text/plain"))
 	all("a limit", "?limit=2", nil)
 	all("a bad limit", "?limit=x", nil)
 	all("any version", "?resourceVersion=0", nil)

@@ -2,12 +2,39 @@ package main
 
 import (
 	"reflect"
+	"strings"
 
 	openapi_v2 "github.com/google/gnostic-models/openapiv2"
 	openapi_v3 "github.com/google/gnostic-models/openapiv3"
 	"google.golang.org/protobuf/proto"
 	"sigs.k8s.io/yaml"
 )
+
+// What OpenAPI documents say.
+func init() {
+	addDirect("openapi", "the documents of v3", func(s *session) {
+		for _, name := range sortedKeys(asObject(s.do("GET", "/openapi/v3", nil, quiet).at("paths"))) {
+			if !ofOthers.MatchString(name) {
+				s.say("%s", name)
+			}
+		}
+	})
+	for _, path := range []string{
+		"/openapi/v2", "/openapi/v3/" + strings.TrimPrefix(root, "/"), "/openapi/v3/apis/wardle.example.com", "/openapi/v3/apis", "/openapi/v3/version",
+	} {
+		for _, part := range []struct {
+			name  string
+			write func(*session, map[string]any)
+		}{
+			{"outline", (*session).outline},
+			{"operations", (*session).operations},
+			{"schemas", (*session).schemas},
+			{"media types", func(s *session, document map[string]any) { s.media(document["paths"]) }},
+		} {
+			addDirect("openapi", path+", its "+part.name, func(s *session) { part.write(s, s.do("GET", path, nil, quiet).json) })
+		}
+	}
+}
 
 // OpenAPI documents in protobuf and compressed.
 func init() {

@@ -50,6 +50,28 @@ func init() {
 		s.do("POST", nowhere, object("a", "metadata.namespace", "default"))
 		s.do("POST", nowhere+"?dryRun=x", object("a"))
 	})
+	for _, query := range []string{
+		"limit=x", "labelSelector=%3D", "labelSelector=%3D&resourceVersionMatch=Exact", "fieldSelector=foo&resourceVersionMatch=Exact",
+		"fieldSelector=foo%3D1&resourceVersionMatch=Exact", "fieldSelector=foo%3D1&resourceVersion=x", "resourceVersion=x", "sendInitialEvents=true", "continue=x",
+		"watch=1&limit=x", "watch=1&labelSelector=%3D&sendInitialEvents=true", "watch=1&resourceVersion=x", "watch=1&fieldSelector=foo%3D1&resourceVersionMatch=Exact",
+		"watch=1&continue=x&resourceVersionMatch=NotOlderThan", "watch=1&continue=x&resourceVersionMatch=Exact&sendInitialEvents=true", "watch=1&continue=x",
+	} {
+		add("order", "options that are wrong, before forms that there are not: "+query, func(s *session) {
+			for _, form := range []string{asPartial, asTable, "application/json"} {
+				s.do("GET", s.flunders()+"?includeObject=Other&"+query, nil, accept(form))
+			}
+		})
+	}
+	add("order", "an object that is not there, before forms that there are not", func(s *session) {
+		for _, form := range []string{asPartialList, asTable} {
+			s.do("GET", s.flunder("none")+"?includeObject=Other", nil, accept(form))
+			s.do("GET", s.flunder("none")+"?includeObject=Other&resourceVersion=abc", nil, accept(form))
+		}
+	})
+	add("order", "a form that there is not, after a create", func(s *session) {
+		s.do("POST", s.flunders(), object("a"), accept(asPartialList))
+		s.do("GET", s.flunder("a"), nil, brief)
+	})
 	for _, name := range []string{"None", "%20", "a%2Fb", "a%3Fb", "a%25b"} {
 		add("order", "a namespace of a name that none has, "+name, func(s *session) {
 			s.do("POST", root+"/namespaces/"+name+"/flunders", object("a"))

@@ -8,8 +8,8 @@ func init() {
 		addDirect(area, name, func(s *session) { s.do("GET", path, nil, options...) })
 	}
 	for _, path := range []string{
-		"/api", "/api/", "/api/v1", "/api/v2", "/apis/wardle.example.com", "/apis/wardle.example.com/",
-		"/apis/wardle.example.com/v1alpha1", "/apis/wardle.example.com/v1alpha1/", "/apis/wardle.example.com/v9", "/apis/other.example.com",
+		"/api", "/api/", "/api/v1", "/api/v2", "/apis/wardle.example.com", "/apis/wardle.example.com/", "/apis/wardle.example.com//",
+		"/apis/wardle.example.com/v1alpha1", "/apis/wardle.example.com/v1alpha1/", "/apis/wardle.example.com/v1alpha1///", "/apis/wardle.example.com/v9", "/apis/other.example.com",
 		"/apis/other.example.com/v1", "/apis/wardle.example.com/v9/flunders", "/apis/wardle.example.com/v1alpha1/others",
 		"/apis/wardle.example.com/v1alpha1/namespaces/default/others", "/apis/wardle.example.com/v1alpha1/namespaces/default",
 		"/apis/wardle.example.com/v1alpha1/namespaces", "/unknown", "/unknown/", "/favicon.ico", "/apis/wardle.example.com/v1alpha1/watch",
@@ -78,6 +78,16 @@ func init() {
 			get("discovery", path+" "+form.name, path, accept(form.accept))
 		}
 	}
+	for _, path := range []string{"/apis", "/apis/wardle.example.com", "/apis/wardle.example.com/v1alpha1", "/version"} {
+		for _, sent := range []string{
+			"text/plain", "application/yaml", "application/vnd.kubernetes.protobuf", "application/*", "Application/JSON", "application/json; charset=utf-8", "text/plain, application/json",
+		} {
+			addDirect("discovery", path+" to one who sends "+sent, func(s *session) { s.do("GET", path, nil, contentType(sent), briefOnSuccess) })
+		}
+	}
+	for _, wanted := range []string{"application/yaml", "application/*", "text/html", "text/html, */*", "application/json;as=Table"} {
+		addDirect("server", "/version as "+wanted, func(s *session) { s.do("GET", "/version", nil, accept(wanted), briefOnSuccess) })
+	}
 	addDirect("discovery", "the aggregated document by its tag", func(s *session) {
 		first := s.do("GET", "/apis", nil, accept(aggregated), brief)
 		s.do("GET", "/apis", nil, accept(aggregated), header("If-None-Match", first.header.Get("Etag")), withoutTag)
@@ -108,27 +118,23 @@ func init() {
 		first := s.document("/openapi/v2")
 		s.do("GET", "/openapi/v2", nil, header("If-None-Match", first.header.Get("Etag")), withoutTag)
 	})
-	addDirect("openapi", "the paths of v3", func(s *session) {
-		document := s.do("GET", "/openapi/v3/apis/wardle.example.com/v1alpha1", nil, quiet)
-		s.openapi(document.json)
-	})
-	addDirect("openapi", "the schemas of v3", func(s *session) {
-		document := s.do("GET", "/openapi/v3/apis/wardle.example.com/v1alpha1", nil, quiet)
-		s.schemas(document.at("components", "schemas"))
-	})
-	addDirect("openapi", "the paths of v2", func(s *session) {
-		document := s.do("GET", "/openapi/v2", nil, quiet)
-		s.openapi(document.json)
-	})
-	addDirect("openapi", "the schemas of v2", func(s *session) {
-		document := s.do("GET", "/openapi/v2", nil, quiet)
-		s.schemas(document.at("definitions"))
-	})
+	for _, path := range []string{"/openapi/v2", "/openapi/v3", "/openapi/v3/apis/wardle.example.com/v1alpha1"} {
+		for _, condition := range [][2]string{
+			{"If-None-Match", "*"}, {"If-Match", "*"}, {"If-Match", `"other"`}, {"If-Modified-Since", "Tue, 01 Jan 2030 00:00:00 GMT"},
+			{"If-Modified-Since", "Thu, 01 Jan 1998 00:00:00 GMT"}, {"If-Unmodified-Since", "Thu, 01 Jan 1998 00:00:00 GMT"},
+			{"Range", "bytes=0-10"}, {"Range", "bytes=-5"}, {"Range", "bytes=5-2"}, {"Range", "lines=1-2"},
+		} {
+			addDirect("openapi", path+" with "+condition[0]+": "+condition[1], func(s *session) {
+				s.do("GET", path, nil, header(condition[0], condition[1]), briefOnSuccess)
+				s.do("POST", path, nil, header(condition[0], condition[1]), briefOnSuccess)
+			})
+		}
+	}
 
 	// The server itself.
 	for _, path := range []string{
 		"/healthz", "/livez", "/readyz", "/healthz/ping", "/livez/ping", "/readyz/ping", "/livez/unknown", "/livez?exclude=ping",
-		"/livez?exclude=unknown", "/readyz/shutdown", "/livez/", "/version", "/version/",
+		"/livez?exclude=unknown", "/readyz/shutdown", "/livez/", "/version", "/version/", "/version//", "/version/x",
 		"/debug/pprof", "/debug/pprof/cmdline", "/debug/pprof/nothing", "/debug/pprof/nothing/more",
 	} {
 		addDirect("server", path, func(s *session) { s.server(path) })
@@ -140,6 +146,19 @@ func init() {
 		for _, path := range []string{"/healthz", "/livez", "/readyz", "/livez/ping", "/version", "/metrics", "/openapi/v2", "/apis", "/", "/unknown", "/debug/pprof/"} {
 			addDirect("server", path+" as "+quoted(identity), func(s *session) { s.do("GET", path, nil, as(identity), briefOnSuccess) })
 		}
+	}
+	for _, wanted := range []string{
+		"text/plain", "text/*", "*/*", "application/json", "text/html", "application/json;as=Statusz;v=v1beta1;g=config.k8s.io", "application/yaml;as=Statusz;v=v1alpha1;g=config.k8s.io",
+		"application/json;as=Statusz;v=v1;g=config.k8s.io", "text/plain;as=Statusz;v=v1beta1;g=config.k8s.io",
+	} {
+		addDirect("server", "/statusz as "+wanted, func(s *session) { s.do("GET", "/statusz", nil, accept(wanted), briefOnSuccess) })
+	}
+	addDirect("server", "/index.html", func(s *session) { s.do("GET", "/index.html", nil, briefOnSuccess) })
+	for _, coding := range []string{"", "gzip", "gzip;q=0", "GZIP", "*", "identity, gzip", "identity;q=0.1, gzip;q=0.2", "deflate, gzip;q=0.5", "zstd"} {
+		addDirect("server", "metrics compressed by "+coding, func(s *session) {
+			s.do("GET", "/metrics", nil, header("Accept-Encoding", coding), briefOnSuccess)
+			s.do("GET", "/metrics/slis", nil, header("Accept-Encoding", coding), briefOnSuccess)
+		})
 	}
 	addDirect("server", "profiles", func(s *session) {
 		s.do("GET", "/debug/pprof/", nil, briefOnSuccess)
@@ -161,7 +180,7 @@ func init() {
 		s.do("GET", fischers+"/none", nil, header("Origin", "https://example.com"))
 		s.do("OPTIONS", fischers, nil, header("Origin", "https://example.com"), header("Access-Control-Request-Method", http.MethodPost))
 	})
-	for _, timeout := range []string{"1s", "0", "0s", "abc", "-1s", "1h", "1", ""} {
+	for _, timeout := range []string{"1s", "0", "0s", "abc", "-1s", "1h", "1", "", "5sx", "1h5", "1.2.3s", ".", "s"} {
 		addDirect("server", "timeout="+timeout, func(s *session) { s.do("GET", fischers+"/none?timeout="+timeout, nil) })
 	}
 }

@@ -1,6 +1,10 @@
 package main
 
-import "strings"
+import (
+	"encoding/base64"
+	"net/url"
+	"strings"
+)
 
 // Queries that nobody should send: parameters twice, unknown, misspelt, broken; and paths that are almost right.
 func init() {
@@ -53,6 +57,21 @@ func init() {
 		})
 	}
 
+	for _, token := range []string{
+		"null", "[]", `"x"`, "true", "5", "{}", `{"v":1}`, `{"v":"meta.k8s.io/v1","rv":"5"}`, `{"v":"meta.k8s.io/v1","rv":1.5}`, `{"v":null,"rv":null,"start":{}}`,
+		`{"v":"meta.k8s.io/v1","rv":-1}`, `{"v":"meta.k8s.io/v1","rv":0,"start":"a"}`, `{"v":"meta.k8s.io/v1","rv":-1,"start":"/"}`,
+		`{"v":"meta.k8s.io/v1","rv":-1,"start":"/a\u0000"}`, `{"v":"meta.k8s.io/v1","rv":-1,"start":"\u0000"}`, `{"v":"meta.k8s.io/v1","rv":-1,"start":"a/"}`,
+		`{"v":"meta.k8s.io/v1","rv":-1,"start":"a//b"}`, `{"v":"meta.k8s.io/v1","rv":-1,"start":"../a"}`, `{"v":"meta.k8s.io/v1","rv":-1,"start":"./a"}`,
+	} {
+		add("queries", "a page after "+token, func(s *session) {
+			s.three()
+			s.do("GET", s.flunders()+"?continue="+base64.RawURLEncoding.EncodeToString([]byte(token)), nil)
+		})
+	}
+	for _, token := range []string{"abc=", "ab==", "abcd=", "=", "a=bc"} {
+		add("queries", "a page after "+token+", which is no base64", func(s *session) { s.do("GET", s.flunders()+"?continue="+url.QueryEscape(token), nil) })
+	}
+
 	// Paths that are almost those of a resource.
 	paths := func(s *session) map[string]string {
 		ns := root + "/namespaces/" + s.ns()
@@ -61,7 +80,7 @@ func init() {
 			"a slash before the resource": ns + "//flunders", "capitals": ns + "/Flunders", "the singular": ns + "/flunder", "the kind": ns + "/Flunder/a",
 			"a subresource with a slash": ns + "/flunders/a/status/", "a question mark": ns + "/flunders/a?", "an escaped letter": ns + "/flunders/%61",
 			"an escaped resource": ns + "/%66lunders/a", "an escaped slash": ns + "/flunders%2Fa", "a dot": ns + "/flunders/./a", "two dots": ns + "/flunders/b/../a",
-			"an empty namespace": root + "/namespaces//flunders/a", "a namespace in capitals": root + "/namespaces/UPPER/flunders/a",
+			"an empty namespace": root + "/namespaces//flunders/a", "a namespace in capitals": root + "/namespaces/UPPER/flunders/a", "a watch": root + "/watch/flunders/a",
 			"a namespace that is too long": root + "/namespaces/" + strings.Repeat("x", 64) + "/flunders", "namespace, not namespaces": root + "/namespace/x/flunders",
 			"a version in capitals": "/apis/wardle.example.com/V1alpha1/flunders", "a group in capitals": "/apis/WARDLE.example.com/v1alpha1/flunders",
 			"api for apis": "/api/wardle.example.com/v1alpha1/flunders", "a path parameter": ns + "/flunders/a;x=y", "a plus": ns + "/flunders/a+b",
@@ -89,6 +108,14 @@ func init() {
 			})
 		}
 	}
+	addDirect("almost paths", "the collection of an empty namespace", func(s *session) {
+		collection := root + "/namespaces//flunders"
+		s.do("POST", collection, `{}`)
+		s.do("POST", collection, object("a"))
+		s.do("POST", collection, "x", contentType("text/plain"))
+		s.do("PUT", collection, object("a"))
+		s.do("DELETE", collection+"?labelSelector=none", nil)
+	})
 	for _, method := range []string{"HEAD", "OPTIONS", "PUT", "PATCH", "TRACE", "FROBNICATE", "get"} {
 		add("methods", method+" a namespace's collection", func(s *session) {
 			s.create("a")

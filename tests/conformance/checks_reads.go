@@ -167,7 +167,7 @@ func init() {
 		"app=x", "app==x", "app!=x", "app", "!app", "app in (x,y)", "app notin (x)", "app in ()", "app=x,tier=2", "app=x,!tier", "tier>1", "tier<2",
 		"tier>a", "app=", "app in (x", "app in x", "=x", "app=x=y", "app x", "-bad", "bad-", "app=-bad", "a/b/c", "app=x,", ",app=x", "app in (x,)",
 		"app notin ()", "!", "app exists", "app===x", "example.com/app=x", "UPPER=x", " app = x ", "app in (x, y )", "tier>1,tier<3", "(app)", "app>",
-		"app>1.5", strings.Repeat("a", 64), "app=" + strings.Repeat("a", 64), "äpp=x", "app=ä",
+		"app>1.5", "app in (x,(y))", "app in ((", "app in (x,", "app in (-x, b c)", "app in (-y,-x)", "tier>-a", strings.Repeat("a", 64), "app=" + strings.Repeat("a", 64), "äpp=x", "app=ä",
 	} {
 		many("label selectors", selector, "?labelSelector="+url.QueryEscape(selector))
 	}
@@ -176,6 +176,7 @@ func init() {
 		"spec.reference=one", "metadata.labels=x", "metadata.name", "metadata.name=", "=a", "metadata.name=a,metadata.name=b", "metadata.name=a,",
 		`metadata.name=a\,b`, `metadata.name=a\b`, "metadata.name in (a)", "status.phase=x", "metadata.uid=1", "name=a", "metadata.name=a=b", ",",
 		"=", "==", "!=", "=,metadata.name=a", "!=,status.phase=x", "!=a",
+		"spec.x=1,foo", "foo,spec.x=1", "spec.z=1,spec.a=1", "spec.a=a=b,foo",
 	} {
 		many("field selectors", selector, "?fieldSelector="+url.QueryEscape(selector))
 	}
@@ -198,6 +199,9 @@ func init() {
 		{"a table or JSON", "application/json;as=Table;v=v9;g=meta.k8s.io,application/json"}, {"a table in YAML", "application/yaml;as=Table;v=v1;g=meta.k8s.io"},
 		{"metadata", asPartial}, {"metadata list", asPartialList}, {"old metadata", "application/json;as=PartialObjectMetadata;v=v1beta1;g=meta.k8s.io"},
 		{"metadata in YAML", "application/yaml;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"}, {"a watch", "application/json;stream=watch"},
+		{"no version", "application/json;v="}, {"nothing", "application/json;as=;g=;v="}, {"a blank", "application/json;as= ;v="}, {"a blank at the end", "application/json;as= ,text/html"},
+		{"anything or metadata", "*/*," + asPartial + ";q=0.1"}, {"anything of JSON's or a list of metadata", "application/*," + asPartialList + ";q=0.9"},
+		{"two kinds", "application/json;as=Other;as=Table;v=v1;g=meta.k8s.io"},
 		{"an unknown stream", "application/json;stream=other"}, {"pretty JSON", "application/json;pretty=1"}, {"an unknown parameter", "application/json;x=y"},
 	} {
 		one("forms of an object", form.name, "", accept(form.accept))

@@ -153,8 +153,24 @@ func init() {
 		}
 		for name, body := range map[string]string{
 			"an unknown field in YAML":  "apiVersion: wardle.example.com/v1alpha1\nkind: Flunder\nmetadata: {name: a, foo: x}\nspec: {unknown: 1}\n",
-			"a duplicate field in YAML": "apiVersion: wardle.example.com/v1alpha1\nkind: Flunder\nmetadata:\n  name: a\n  name: a\nspec:\n  reference: x\n  reference: y\n",
+			"a duplicate field in YAML": "apiVersion: wardle.example.com/v1alpha1\nkind: Flunder\nmetadata:\n  name: a\n  name: a\nspec:\n  reference: x\n  reference: \"y\"\n",
 		} {
+			query(name+" with fieldValidation="+validation, "?fieldValidation="+validation, body, contentType("application/yaml"))
+		}
+	}
+	// A key is told with the line of its value, of whatever type it is; what is merged is as if it stood there.
+	for name, body := range map[string]string{
+		"a duplicate mapping in YAML":    "apiVersion: wardle.example.com/v1alpha1\nkind: Flunder\nmetadata: {name: a}\nspec:\n  reference: x\nspec:\n  reference: z\n",
+		"a duplicate sequence in YAML":   "apiVersion: wardle.example.com/v1alpha1\nkind: Flunder\nmetadata:\n  name: a\n  finalizers: [x/y]\n  finalizers:\n  - x/z\n",
+		"a duplicate null in YAML":       "apiVersion: wardle.example.com/v1alpha1\nkind: Flunder\nmetadata: {name: a}\nspec:\n  reference: x\n  reference:\n",
+		"duplicates by old rules":        "apiVersion: wardle.example.com/v1alpha1\nkind: Flunder\nmetadata: {name: a, labels: {0x10: a, 16: b, on: c, true: d}}\n",
+		"keys of two types in YAML":      "apiVersion: wardle.example.com/v1alpha1\nkind: Flunder\nmetadata: {name: a, labels: {1: a, '1': a}}\n",
+		"a duplicate before a merge key": "apiVersion: wardle.example.com/v1alpha1\nkind: Flunder\nmetadata: {name: a}\nspec:\n  reference: z\n  <<: {reference: x}\n",
+		"a duplicate after a merge key":  "apiVersion: wardle.example.com/v1alpha1\nkind: Flunder\nmetadata: {name: a}\nspec:\n  <<: {reference: x}\n  reference: z\n",
+		"duplicates in a merge key":      "apiVersion: wardle.example.com/v1alpha1\nkind: Flunder\nmetadata: {name: a}\nspec: {<<: [{reference: x}, {reference: z}]}\n",
+		"a key in another way in YAML":   "apiVersion: wardle.example.com/v1alpha1\nkind: Flunder\nmetadata: {name: a}\nspec:\n  ? reference\n  : x\n  ? reference\n  :\n    z\n",
+	} {
+		for _, validation := range []string{"Strict", "Warn"} {
 			query(name+" with fieldValidation="+validation, "?fieldValidation="+validation, body, contentType("application/yaml"))
 		}
 	}
@@ -189,6 +205,13 @@ func init() {
 		s.do("POST", s.flunders(), object("a"))
 		s.do("POST", s.flunders()+"?dryRun=All", object("a"))
 	})
+	add("create", "what is there, with a name to generate beside it", func(s *session) {
+		s.create("a")
+		s.do("POST", s.flunders(), object("a", "metadata.generateName", "b-"))
+	})
+	for _, time := range []string{"2020-01-02t03:04:05z", "2020-01-02 03:04:05Z", "2020-01-02T3:04:05Z", "2020-01-02T03:04:05.12345678901Z", "2020-01-02", "2020-02-30T00:00:00Z", "10000-01-01T00:00:00Z"} {
+		create("an object to be deleted at "+time, object("a", "metadata.deletionTimestamp", time))
+	}
 	add("create", "what is going", func(s *session) {
 		s.create("a", "metadata.finalizers", []string{"example.com/x"})
 		s.setup("DELETE", s.flunder("a"), nil)
@@ -298,7 +321,7 @@ func init() {
 		`{"kind":"Fischer"}`, `{"apiVersion":"v1"}`, `{"spec":{"reference":5}}`, `{"spec":"x"}`, `{"spec":{"unknown":1}}`, `{"spec":{"referenceType":"Fischer","reference":""}}`,
 		``, `null`, `[]`, `5`, `"x"`, `{`, `{"metadata":{"labels":{"-":"x"}}}`, `{"metadata":{"creationTimestamp":null}}`, `{"metadata":{"finalizers":["a b"]}}`,
 		`{"metadata":{"deletionTimestamp":"2001-01-01T00:00:00Z"}}`, `{"metadata":{"generation":9}}`, `{"spec":{"reference":"y","reference":"z"}}`, `{"status":{"x":1}}`,
-		`{"metadata":{"resourceVersion":"abc"}}`, `{"metadata":{"resourceVersion":""}}`,
+		`{"metadata":{"resourceVersion":"abc"}}`, `{"metadata":{"resourceVersion":""}}`, `{"metadata":{"labels":{"a":"1"},"labels":{"b":"2"}}}`,
 	} {
 		patch("merge "+body, merge, body)
 	}
@@ -313,6 +336,8 @@ func init() {
 		`[{"op":"add","path":"/metadata/finalizers","value":["example.com/y"]}]`, `[{"op":"test","path":"/spec/none","value":null}]`, `[{"op":"remove","path":"/spec"}]`,
 		`[{"op":"remove","path":"/metadata"}]`, `[{"op":"replace","path":"/kind","value":"Fischer"}]`, `[{"op":"replace","path":"/spec/reference","value":"y","x":1}]`,
 		`[{"op":"replace","path":"/spec/reference"}]`, `[{"op":"add","path":"/a/b/c","value":1}]`,
+		`[{"op":"copy","from":"/metadata/labels/none","path":"/metadata/labels/l"}]`, `[{"op":"move","from":"/metadata/labels/none","path":"/metadata/labels/l"}]`,
+		`[{"op":"test","path":"/spec/none/x","value":null}]`, `[{"op":"add","path":"/metadata/labels/~2","value":"x"}]`, `[{"op":1,"path":"/x"}]`, `[{"op":"test","path":1}]`, `[null]`,
 	} {
 		patch("JSON "+body, jsonPatch, body)
 	}

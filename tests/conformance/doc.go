@@ -1,7 +1,7 @@
 // Command conformance asks a reference and a subject the same questions and compares their answers.
 //
 // The reference is Go's sample-apiserver, which is what k8s.io/apiserver does with a typed kind; the subject is the
-// example flunders of stoa-machinery, which serves the same kinds. Both are asked directly and behind the same
+// example wardle of stoa-machinery, which serves the same kinds. Both are asked directly and behind the same
 // kube-apiserver. A check (checks_*.go) is a script of requests; what is compared is its transcript, in which all that
 // differs between any two runs is masked: names, uids, times, versions (normalize.go). A difference fails unless
 // allowed.go permits it and says why. The outcome is written down in docs/conformance.md (report.go).

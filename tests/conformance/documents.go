@@ -2,10 +2,8 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"regexp"
-	"slices"
 	"strings"
 )
 
@@ -93,103 +91,10 @@ func (s *session) metrics() {
 	}
 }
 
-// openapi writes down the operations of a document: their actions, kinds, parameters, bodies and answers.
-func (s *session) openapi(document map[string]any) {
-	paths, _ := document["paths"].(map[string]any)
-	for _, path := range sortedKeys(paths) {
-		if !strings.Contains(path, "v1alpha1") {
-			continue
-		}
-		item, _ := paths[path].(map[string]any)
-		for _, method := range sortedKeys(item) {
-			if method == "parameters" {
-				s.say("%s parameters %s", path, parameters(item[method]))
-				continue
-			}
-			operation, _ := item[method].(map[string]any)
-			responses, _ := operation["responses"].(map[string]any)
-			s.say("%s %s %v %v", method, path, operation["x-kubernetes-action"], compact(operation["x-kubernetes-group-version-kind"]))
-			s.say("  %v; %v; %v", operation["operationId"], operation["tags"], operation["description"])
-			s.say("  takes %s %s", parameters(operation["parameters"]), mediaTypes(operation["requestBody"], operation["consumes"]))
-			for _, code := range sortedKeys(responses) {
-				s.say("  %s %s", code, mediaTypes(responses[code], operation["produces"]))
-			}
-		}
-	}
-}
-
 func compact(value any) string {
 	text, err := json.Marshal(value)
 	if err != nil {
 		panic(err)
 	}
 	return string(text)
-}
-
-func parameters(value any) string {
-	list, _ := value.([]any)
-	var texts []string
-	for _, parameter := range list {
-		p, _ := parameter.(map[string]any)
-		if reference, ok := p["$ref"].(string); ok {
-			texts = append(texts, strings.SplitN(reference[strings.LastIndex(reference, "/")+1:], "-", 2)[0])
-			continue
-		}
-		kind := p["type"]
-		if schema, ok := p["schema"].(map[string]any); ok && kind == nil {
-			kind = schema["type"]
-			if schema["uniqueItems"] != nil {
-				kind = fmt.Sprint(kind, " unique")
-			}
-		}
-		texts = append(texts, fmt.Sprintf("%v:%v", p["name"], kind))
-	}
-	slices.Sort(texts)
-	return strings.Join(texts, " ")
-}
-
-func mediaTypes(value, listed any) string {
-	holder, _ := value.(map[string]any)
-	content, _ := holder["content"].(map[string]any)
-	if content == nil {
-		return compact(holder["schema"]) + " " + compact(listed)
-	}
-	var texts []string
-	for _, media := range sortedKeys(content) {
-		inner, _ := content[media].(map[string]any)
-		texts = append(texts, media+" "+compact(inner["schema"]))
-	}
-	return strings.Join(texts, ", ")
-}
-
-// schemas writes down the schemas of a document without their descriptions.
-func (s *session) schemas(value any) {
-	schemas, _ := value.(map[string]any)
-	for _, name := range sortedKeys(schemas) {
-		if strings.Contains(name, "v1beta1") {
-			continue
-		}
-		s.say("%s %s", name, compact(undescribed(schemas[name])))
-	}
-}
-
-func undescribed(value any) any {
-	switch value := value.(type) {
-	case map[string]any:
-		copied := map[string]any{}
-		for key, inner := range value {
-			if _, isText := inner.(string); key == "description" && isText {
-				continue
-			}
-			copied[key] = undescribed(inner)
-		}
-		return copied
-	case []any:
-		copied := make([]any, len(value))
-		for i := range value {
-			copied[i] = undescribed(value[i])
-		}
-		return copied
-	}
-	return value
 }

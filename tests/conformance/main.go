@@ -16,8 +16,16 @@ func main() {
 	update := flag.Bool("update", false, "write the document instead of comparing it")
 	only := flag.String("run", "", "a regular expression; only checks whose area and name match are run, and no document is compared")
 	modes := flag.String("modes", "direct,front", "directly, through kube-apiserver, or both")
+	first := flag.Int("first", 0, "have random conversations with the numbers from this one on, and nothing else; no document is compared")
+	count := flag.Int("count", 1000, "how many of each kind")
 	verbose := flag.Bool("v", false, "print every transcript")
 	flag.Parse()
+	if *first > 0 {
+		addRandom(*first, *count)
+		*only, *modes = "^"+random+": .*(?:"+*only+")", direct
+	} else {
+		addRandom(1, conversations)
+	}
 	if err := execute(*bed, *env, *document, *update, *only, *modes, *verbose); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)

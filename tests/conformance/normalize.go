@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -16,11 +17,11 @@ import (
 // shownHeaders are the headers that clients act on; presence says only that it is there.
 var (
 	shownHeaders = []string{
-		"Allow", "Cache-Control", "Connection", "Content-Encoding", "Content-Type", "Location", "Retry-After", "Upgrade", "Vary",
+		"Accept-Ranges", "Allow", "Cache-Control", "Connection", "Content-Encoding", "Content-Type", "Location", "Retry-After", "Upgrade", "Vary",
 		"Warning", "Www-Authenticate", "X-Content-Type-Options", "Sec-Websocket-Protocol", "Access-Control-Allow-Origin",
 		"Access-Control-Allow-Methods", "Access-Control-Allow-Headers", "Access-Control-Allow-Credentials", "Strict-Transport-Security",
 	}
-	presence = []string{"Audit-Id", "Etag", "Expires", "Last-Modified"}
+	presence = []string{"Audit-Id", "Etag", "Expires", "Last-Modified", "Process-Start-Time-Unix"}
 )
 
 func sortedKeys[V any](m map[string]V) []string {
@@ -71,13 +72,15 @@ var rewrites = []struct {
 	text    string
 }{
 	// What Go's packages and registries are called, and whether a kind is one of the server's at all.
+	{regexp.MustCompile(`\(\*\w+\.Scale\)`), "(*<package>.Scale)"},
 	{regexp.MustCompile(`converting \([\w.]+\) to \([\w.]+\): unknown conversion`), "<another kind>"},
 	{regexp.MustCompile(`no kind "\w+" is registered for version "[\w./]+" in scheme "[\w./:]+"`), "<another kind>"},
 	// Objects are shown as they are encoded, in an order of fields that is each encoder's own.
 	{regexp.MustCompile(`(patch: Invalid value: |^Invalid value: )"\{\\".*\}"(: )`), "$1<patched>$2"},
-	{regexp.MustCompile(`\(\*\w+\.(\w+)\)`), "(*<package>.$1)"},
 	// The reference's key begins with its group twice, as its storage has a prefix of that name.
 	{regexp.MustCompile(`/registry/wardle.example.com/wardle.example.com/`), "/registry/wardle.example.com/"},
+	// What stands in for the storage in a dry run has no prefix.
+	{regexp.MustCompile(`(Key: )(/wardle.example.com/)`), "$1/registry$2"},
 	{regexp.MustCompile(`(Web_|generated-)[a-z0-9]{5}`), "$1<suffix>"},
 	{regexp.MustCompile(`(0\.0\.0\.0/0\D*:)\d+`), "$1<port>"},
 	{regexp.MustCompile(`in record \(\d+\)`), "in record (<version>)"},
@@ -96,14 +99,14 @@ func isOthers(value any) bool {
 }
 
 // body is an answer's body, everything in it masked that differs from run to run.
-func (s *session) body(contentType string, bytes []byte) string {
+func (s *session) body(contentType string, content []byte) string {
 	var value any
 	if strings.HasPrefix(contentType, "application/yaml") {
-		if err := yaml.Unmarshal(bytes, &value); err != nil {
-			return "no YAML: " + string(bytes)
+		if err := yaml.Unmarshal(content, &value); err != nil {
+			return "no YAML: " + string(content)
 		}
-	} else if err := json.Unmarshal(bytes, &value); err != nil {
-		text := s.text(strings.TrimRight(string(bytes), "\n"))
+	} else if err := json.Unmarshal(content, &value); err != nil {
+		text := s.text(strings.TrimRight(string(content), "\n"))
 		if strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' }) {
 			// Protobuf, which nobody reads.
 			return strconv.QuoteToASCII(text)
@@ -144,6 +147,9 @@ func (s *session) value(key string, value any) any {
 			if !isOthers(inner) {
 				masked = append(masked, s.value(key, inner))
 			}
+		}
+		if key == "managedFields" && s.unordered {
+			slices.SortFunc(masked, func(a, b any) int { return bytes.Compare(encode(a), encode(b)) })
 		}
 		return masked
 	case string:

@@ -31,6 +31,8 @@ type session struct {
 	as string
 	// full keeps managedFields in the transcript, which other checks are not about.
 	full bool
+	// unordered sorts managedFields, whose order depends on when a second ended.
+	unordered bool
 
 	// bookmarks counts those that are not in the transcript.
 	bookmarks int

@@ -236,16 +236,16 @@ pub(crate) fn stoa(profile: Profile, built: Option<&Path>) -> Result<StoaBinarie
     Ok(binaries)
 }
 
-/// Builds the example `flunders` of `stoa-machinery`, unless it is in the folder `built`.
-pub(crate) fn flunders(built: Option<&Path>) -> Result<PathBuf> {
+/// Builds the example `wardle` of `stoa-machinery`, unless it is in the folder `built`.
+pub(crate) fn wardle(built: Option<&Path>) -> Result<PathBuf> {
     if let Some(built) = built {
-        return Ok(built.join("examples/flunders"));
+        return Ok(built.join("examples/wardle"));
     }
     let mut cargo = Command::new("cargo");
-    cargo.current_dir(paths::repository()).args(["build", "--package=stoa-machinery", "--example=flunders"]);
+    cargo.current_dir(paths::repository()).args(["build", "--package=stoa-machinery", "--example=wardle"]);
     let status = cargo.stdout(std::io::stderr()).status().context("running cargo")?;
     ensure!(status.success(), "cargo build failed");
-    Ok(paths::cargo_target().join("debug/examples/flunders"))
+    Ok(paths::cargo_target().join("debug/examples/wardle"))
 }
 
 #[cfg(test)]

@@ -71,7 +71,7 @@ pub(crate) struct Up {
     /// Start the programs in this folder rather than build them
     #[arg(long, value_name = "DIR", conflicts_with = "release")]
     built: Option<PathBuf>,
-    /// Build, start and register Go's sample-apiserver and the example flunders, which serve the same kinds
+    /// Build, start and register Go's sample-apiserver and the example wardle, which serve the same kinds
     #[arg(long)]
     wardle: bool,
     /// Let etcd acknowledge writes before they are on disk; counts when etcd starts
@@ -232,8 +232,8 @@ pub(crate) fn up(dir: &Path, options: Options) -> Result<Cluster> {
         stoa::up(&cluster, &mut state, binaries, options.replicas, options.stoa_args)?;
     }
     if options.wardle {
-        let flunders = binaries::flunders(built)?;
-        wardle::up(&cluster, &mut state, &flunders)?;
+        let example = binaries::wardle(built)?;
+        wardle::up(&cluster, &mut state, &example)?;
     }
     Ok(cluster)
 }

@@ -22,6 +22,12 @@ pub(crate) struct Conformance {
     /// A regular expression: only checks whose area and name match, with no regard to the document
     #[arg(long)]
     run: Option<String>,
+    /// Instead of the checks, conversations put together at random, with the numbers from this one on
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    first: Option<u32>,
+    /// How many of each kind of them
+    #[arg(long, default_value_t = 1000, requires = "first")]
+    count: u32,
 }
 
 /// Starts what is not running and compares.
@@ -33,6 +39,10 @@ pub(crate) fn run(args: &Conformance) -> Result<()> {
     }
     if let Some(only) = &args.run {
         flags.extend(["-run", only]);
+    }
+    let (first, count) = (args.first.map(|first| first.to_string()), args.count.to_string());
+    if let Some(first) = &first {
+        flags.extend(["-first", first, "-count", &count]);
     }
     compare(&fs::canonicalize(&args.dir)?, &flags)
 }

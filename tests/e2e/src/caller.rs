@@ -45,15 +45,21 @@ impl Cluster {
         self.caller("STOA_URL", "STOA_CA", certificate)
     }
 
+    /// Calls etcd as Stoa does, by the JSON that it takes in the place of gRPC: `POST /v3/kv/put` and the like.
+    pub fn etcd(&self) -> Caller {
+        let (authority, user) = (self.pki().join("etcd-ca.crt"), self.user("stoa-etcd-client"));
+        Caller { client: client(&self.env("ETCD_URL"), &authority, &user) }
+    }
+
     fn caller(&self, url: &str, authority: &str, certificate: Option<&str>) -> Caller {
-        let user = certificate.map_or_else(
-            || json!({}),
-            |name| {
-                let file = |extension: &str| self.pki().join(name).with_extension(extension);
-                json!({"client-certificate": file("crt"), "client-key": file("key")})
-            },
-        );
+        let user = certificate.map_or_else(|| json!({}), |name| self.user(name));
         Caller { client: client(&self.env(url), Path::new(&self.env(authority)), &user) }
+    }
+
+    /// A kubeconfig's `user` with a certificate of the test bed, by the name of its file.
+    fn user(&self, certificate: &str) -> Value {
+        let file = |extension: &str| self.pki().join(certificate).with_extension(extension);
+        json!({"client-certificate": file("crt"), "client-key": file("key")})
     }
 }
 

@@ -201,6 +201,12 @@ spec: {{source: {{name: config}}, path: apps}}
         Self { name, source, deploy, kubectl, _folder: folder }
     }
 
+    /// Has the source lead elsewhere.
+    pub fn read_from(&self, remote: &str) {
+        let patch = format!("--patch={{\"spec\":{{\"remote\":\"{remote}\"}}}}");
+        self.kubectl.run(&["patch", "source/config", "--namespace", &self.name, "--type=merge", &patch]);
+    }
+
     /// Commits the Spec of the stack and creates the Stack when it is new.
     pub fn stack(&self, stack: &str, spec: &str) -> String {
         let commit = self.source.commit(&format!("apps/{stack}/spec.yaml"), spec);
@@ -292,5 +298,13 @@ spec: {{stack: {stack}, operation: {operation}{separator}{fields}}}
         let selector = format!("--selector=stoa.dev/stack={stack}");
         let list = self.kubectl.get(&[kind, "--namespace", &self.name, &selector]);
         list["items"].as_array().unwrap().clone()
+    }
+
+    /// The names of the Runs of a stack; nothing when the server cannot be reached now.
+    pub fn try_runs(&self, stack: &str) -> Option<Vec<String>> {
+        let selector = format!("--selector=stoa.dev/stack={stack}");
+        let list = self.kubectl.try_get(&["runs", "--namespace", &self.name, &selector])?;
+        let names = list["items"].as_array()?.iter().map(|run| run["metadata"]["name"].as_str().unwrap().to_owned());
+        Some(names.collect())
     }
 }

@@ -11,6 +11,7 @@ mod caller;
 mod command;
 pub mod endpoint;
 pub mod fixture;
+mod flunders;
 mod handshake;
 mod machine;
 mod proxy;
@@ -23,6 +24,7 @@ pub mod webhook;
 
 pub use caller::{Answer, Caller};
 pub use command::{eventually, kubectl_versions, kubectls, kubectls_of_interest, run, unique};
+pub use flunders::Flunders;
 pub use handshake::is_let_in;
 pub use machine::{Clock, Disk};
 pub use proxy::Proxy;

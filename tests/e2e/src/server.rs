@@ -81,6 +81,13 @@ impl Kubectl {
         self.command(args).stdin(Stdio::null()).output().unwrap().status.success()
     }
 
+    /// Reads an object or a list; nothing when that fails.
+    pub fn try_get(&self, args: &[&str]) -> Option<Value> {
+        let args = [&["get", "--output=json"], args].concat();
+        let output = self.command(&args).stdin(Stdio::null()).output().unwrap();
+        output.status.success().then(|| serde_json::from_slice(&output.stdout).unwrap())
+    }
+
     /// Reads an object or a list: the arguments after `get`.
     pub fn get(&self, args: &[&str]) -> Value {
         serde_json::from_str(&self.run(&[&["get", "--output=json"], args].concat())).unwrap()

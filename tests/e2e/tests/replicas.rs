@@ -519,9 +519,12 @@ async fn leader_with_its_own_copy_of_the_remote_is_followed_by_one_that_has_none
         assert!(Instant::now() < deadline, "what was pushed does not come");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    let stored = remote.file(&format!("organizations/{namespace}/projects/shared/project.yaml")).unwrap();
     let shared = projects(&clients[0], &namespace).get("shared").await.unwrap();
-    assert!(stored.contains(&format!("{COUNT}: \"{}\"", shared.labels()[COUNT])), "{stored}");
+    let count = format!("{COUNT}: \"{}\"", shared.labels()[COUNT]);
+    let file = format!("organizations/{namespace}/projects/shared/project.yaml");
+    // An increment whose answer was lost may wait for the next push.
+    let is_there = || remote.file(&file).filter(|stored| stored.contains(&count));
+    tokio::task::block_in_place(|| eventually("the last increment is in Git", PATIENCE, is_there));
 }
 
 /// What the cluster would make of a folder with a kustomization.

@@ -1,5 +1,5 @@
 //! The two servers of `wardle.example.com` that the conformance program compares: Go's sample-apiserver, on the test
-//! bed's etcd, and the example `flunders` of `stoa-machinery`.
+//! bed's etcd, and the example `wardle` of `stoa-machinery`.
 //!
 //! One APIService can lead to only one of them, and its port says to which; it begins with the reference.
 
@@ -48,20 +48,20 @@ rules:
 
 /// Go's sample-apiserver and the example, in the order in which they start.
 pub(super) fn daemons(dir: &Path) -> [Daemon; 2] {
-    ["sample-apiserver", "flunders"].map(|name| Daemon::new(dir, name))
+    ["sample-apiserver", "wardle"].map(|name| Daemon::new(dir, name))
 }
 
 /// Where each of them records what is done.
 pub(super) fn audit_logs(dir: &Path) -> [PathBuf; 2] {
-    ["sample-apiserver", "flunders"].map(|name| dir.join(format!("logs/{name}-audit.log")))
+    ["sample-apiserver", "wardle"].map(|name| dir.join(format!("logs/{name}-audit.log")))
 }
 
 /// Starts and registers both. The example is always started anew, as it may have been built anew.
 pub(super) fn up(cluster: &Cluster, state: &mut State, example: &Path) -> Result<()> {
     let reference = binaries::SAMPLE_APISERVER.binary()?;
     pki::wardle(&cluster.pki())?;
-    let [sample_apiserver, flunders] = daemons(&cluster.dir);
-    flunders.end(Signal::Terminate, Duration::from_secs(10))?;
+    let [sample_apiserver, ours] = daemons(&cluster.dir);
+    ours.end(Signal::Terminate, Duration::from_secs(10))?;
 
     let before = state.wardle.take();
     let mut taken = state.ports();
@@ -98,10 +98,10 @@ pub(super) fn up(cluster: &Cluster, state: &mut State, example: &Path) -> Result
         sample_apiserver.spawn(&mut command)?;
         sample_apiserver.wait(PATIENCE, || ports::accepts(reference_port))?;
     }
-    eprintln!("starting flunders …");
+    eprintln!("starting the example wardle …");
     let mut command = server_command(cluster, example, wardle.subject_port, &audit_logs(&cluster.dir)[1]);
-    flunders.spawn(command.arg(format!("--history={HISTORY}")))?;
-    flunders.wait(PATIENCE, || ports::accepts(wardle.subject_port))?;
+    ours.spawn(command.arg(format!("--history={HISTORY}")))?;
+    ours.wait(PATIENCE, || ports::accepts(wardle.subject_port))?;
     kubectl.run(&["wait", "--for=condition=Available", "--timeout=60s", "apiservice/v1alpha1.wardle.example.com"])?;
     Ok(())
 }

@@ -171,7 +171,7 @@ fn what_a_cluster_makes_difficult_is_applied_in_one_run_and_destroyed() {
     let preview = organization.succeed("web", "Preview", "");
     let table =
         subresource(&kubectl, &organization, preview["metadata"]["name"].as_str().unwrap(), "plan?format=table");
-    assert!(table.contains("(unverified: its CustomResourceDefinition is not in cluster"), "{table}");
+    assert!(table.contains(&format!("has no kind \"Widget\" in apiVersion \"{group}/v1\" yet)")), "{table}");
     let applied = organization.succeed("web", "Apply", "");
     assert_eq!(applied["status"]["plan"]["summary"]["create"], 8, "{applied:#}");
 

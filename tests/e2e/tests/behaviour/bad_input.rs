@@ -1,7 +1,7 @@
 //! What is wrong is told with its place, and everything else stays as it was.
 
 use serde_json::Value;
-use stoa_e2e::fixture::{Organization, condition, config_maps};
+use stoa_e2e::fixture::{Organization, Repository, condition, config_maps};
 use stoa_e2e::{Cluster, Kubectl, Server as _, Standalone};
 
 use crate::PATIENCE;
@@ -148,6 +148,14 @@ fn path_that_does_not_exist_is_told_with_the_commit() {
     message_names(&organization.fail("lost", "Preview", ""), &["apps/lost", &commit[..8]]);
 }
 
+/// What the source's condition says once it cannot be read.
+fn source_is_unreadable(organization: &Organization, kubectl: &Kubectl) -> String {
+    kubectl.watch(&organization.name, "source/config", PATIENCE, |source| {
+        let ready = condition(source, "Ready");
+        (ready["status"] == "False").then(|| ready["message"].as_str().unwrap_or_default().to_owned())
+    })
+}
+
 #[test]
 fn source_that_does_not_exist_fails_the_run_and_shows_in_its_condition() {
     let server = Standalone::shared();
@@ -155,12 +163,8 @@ fn source_that_does_not_exist_fails_the_run_and_shows_in_its_condition() {
     let organization = Organization::create(&*server);
     let name = &organization.name;
     organization.stack("web", &config_maps("app", 1, "a"));
-    let nowhere = "--patch={\"spec\":{\"remote\":\"file:///nowhere/at/all.git\"}}";
-    kubectl.run(&["patch", "source/config", "--namespace", name, "--type=merge", nowhere]);
-    let message = kubectl.watch(name, "source/config", PATIENCE, |source| {
-        let ready = condition(source, "Ready");
-        (ready["status"] == "False").then(|| ready["message"].as_str().unwrap_or_default().to_owned())
-    });
+    organization.read_from("file:///nowhere/at/all.git");
+    let message = source_is_unreadable(&organization, &kubectl);
     message_names(&message, &["/nowhere/at/all.git", "does not exist"]);
     let run = organization.ended(&organization.start("web", "Apply", ""), PATIENCE);
     assert_eq!(condition(&run, "Failed")["reason"], "SourceNotFound", "{run:#}");
@@ -178,17 +182,37 @@ fn source_that_does_not_exist_fails_the_run_and_shows_in_its_condition() {
 }
 
 #[test]
+fn repositories_on_the_runners_machine_are_used_where_it_allows_them() {
+    let allowed = Repository::new();
+    let server = Standalone::start_with(&[format!("--local-repositories={}", allowed.path().display())]);
+    let kubectl = server.kubectl();
+    let organization = Organization::create(&server);
+    let spec = config_maps("app", 1, "a");
+    organization.stack("web", &spec);
+    let message = source_is_unreadable(&organization, &kubectl);
+    message_names(&message, &[&organization.source.url(), "--local-repositories"]);
+
+    allowed.commit("apps/web/spec.yaml", &spec);
+    organization.read_from(&format!(
+        "{}/../{}",
+        allowed.url(),
+        organization.source.path().file_name().unwrap().display()
+    ));
+    message_names(&organization.fail("web", "Preview", ""), &["--local-repositories"]);
+    organization.read_from(&allowed.url());
+    // So is the repository that the workspace leads to.
+    let message = organization.fail("web", "Preview", "");
+    message_names(&message, &["spec.gitops.repository", "deploy.git", "--local-repositories"]);
+}
+
+#[test]
 fn source_out_of_reach_is_waited_for_until_the_run_is_overdue() {
     let server = Standalone::shared();
     let kubectl = server.kubectl();
     let organization = Organization::create(&*server);
     let name = &organization.name;
     organization.stack("web", &config_maps("app", 1, "a"));
-    let point_at = |remote: &str| {
-        let patch = format!("--patch={{\"spec\":{{\"remote\":\"{remote}\"}}}}");
-        kubectl.run(&["patch", "source/config", "--namespace", name, "--type=merge", &patch]);
-    };
-    point_at("https://127.0.0.1:1/away.git");
+    organization.read_from("https://127.0.0.1:1/away.git");
     let run = organization.ended(&organization.start("web", "Apply", "timeout: 3s"), PATIENCE);
     let failed = condition(&run, "Failed");
     assert_eq!(failed["reason"], "TimedOut", "{run:#}");
@@ -200,13 +224,13 @@ fn source_out_of_reach_is_waited_for_until_the_run_is_overdue() {
         condition(run, "Waiting")["message"].as_str().map(str::to_owned)
     });
     message_names(&complaint, &["https://127.0.0.1:1/away.git", "cannot be reached"]);
-    point_at(&organization.source.url());
+    organization.read_from(&organization.source.url());
     let run = organization.ended(&waiting, PATIENCE);
     assert_eq!(run["status"]["phase"], "Succeeded", "{run:#}");
     assert_eq!(condition(&run, "Waiting"), Value::Null);
 
     // An outage that lasts fails it.
-    point_at("https://127.0.0.1:1/away.git");
+    organization.read_from("https://127.0.0.1:1/away.git");
     let message = organization.fail("web", "Apply", "");
     message_names(&message, &["https://127.0.0.1:1/away.git", "cannot be reached"]);
 }
@@ -299,17 +323,97 @@ fn object_that_the_cluster_rejects_fails_alone_and_is_named_with_its_field() {
 }
 
 #[test]
-fn kind_that_the_cluster_does_not_know_is_named() {
-    let cluster = Cluster::shared();
-    let organization = Organization::create(&cluster);
-    let spec = "resources:
-- id: example.com/v1:Widget:default:a
+fn kind_that_kubernetes_does_not_have_is_told_with_its_place_and_nothing_is_committed() {
+    let server = Standalone::shared();
+    let organization = Organization::create(&*server);
+    let repository = organization.deploy.to_str().unwrap().to_owned();
+    let tips = || {
+        stoa_e2e::run(std::process::Command::new("git").args(["--git-dir", &repository, "for-each-ref", "refs/heads"]))
+    };
+    let before = tips();
+    let id = "apps/v1:Deploymnt:app:web";
+    let spec = config_maps("app", 2, "a")
+        + &format!(
+            "- id: {id}
   type: Kubernetes
-  attributes: {apiVersion: example.com/v1, kind: Widget, metadata: {name: a, namespace: default}}
-";
-    organization.stack("bad", spec);
-    let message = organization.fail("bad", "Apply", "");
-    message_names(&message, &["example.com/v1:Widget:default:a", "Widget", "example.com/v1"]);
+  attributes:
+    apiVersion: apps/v1
+    kind: Deploymnt
+    metadata: {{name: web, namespace: app}}
+"
+        );
+    organization.stack("web", &spec);
+    let run = organization.ended(&organization.start("web", "Apply", ""), PATIENCE);
+    let place = format!("apps/web/spec.yaml:{}: {id}: attributes.kind: ", line_of(&spec, id) + 4);
+    message_names(
+        condition(&run, "Failed")["message"].as_str().unwrap(),
+        &[&place, "apps/v1 has no kind \"Deploymnt\""],
+    );
+    assert_eq!(tips(), before, "{run:#}");
+}
+
+#[test]
+fn kind_that_the_cluster_does_not_know_is_named_and_nothing_is_made() {
+    let cluster = Cluster::shared();
+    let kubectl = cluster.kubectl();
+    let organization = Organization::create(&cluster);
+    let namespace = format!("{}-web", organization.name);
+    let operator = format!("apps/v1:Deployment:{namespace}:operator");
+    let of_kind = |api_version: &str, kind: &str, depends_on: &str| {
+        format!(
+            "- id: {api_version}:{kind}:{namespace}:a
+  type: Kubernetes
+  dependsOn: [\"{depends_on}\"]
+  attributes: {{apiVersion: {api_version}, kind: {kind}, metadata: {{name: a, namespace: {namespace}}}}}
+"
+        )
+    };
+    // What it depends on depends on something that may bring kinds.
+    let with_operator = config_maps(&namespace, 1, "a")
+        + &format!(
+            "- id: {operator}
+  type: Kubernetes
+  attributes:
+    apiVersion: apps/v1
+    kind: Deployment
+    metadata: {{name: operator, namespace: {namespace}}}
+    spec:
+      selector: {{matchLabels: {{app: operator}}}}
+      template:
+        metadata: {{labels: {{app: operator}}}}
+        spec: {{containers: [{{name: operator, image: example.com/operator}}]}}
+- id: v1:ConfigMap:{namespace}:after
+  type: Kubernetes
+  dependsOn: [\"{operator}\"]
+  attributes: {{apiVersion: v1, kind: ConfigMap, metadata: {{name: after, namespace: {namespace}}}}}
+"
+        );
+    let tables = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{}/runs", organization.name);
+    // A group that nobody serves, and a kind and a version that one does not have which another server answers for.
+    for (api_version, kind) in
+        [("exmple.com/v1", "Widget"), ("config.stoa.dev/v1alpha1", "Stak"), ("config.stoa.dev/v9", "Stack")]
+    {
+        let id = format!("{api_version}:{kind}:{namespace}:a");
+        let alone = of_kind(api_version, kind, &format!("v1:ConfigMap:{namespace}:c1"));
+        let spec = config_maps(&namespace, 2, "a") + &alone;
+        organization.stack("web", &spec);
+        let run = organization.ended(&organization.start("web", "Apply", ""), PATIENCE);
+        let failed = condition(&run, "Failed");
+        assert_eq!(failed["reason"], "PlanFailed", "{run:#}");
+        let place = format!("apps/web/spec.yaml:{}", line_of(&spec, &id));
+        let wanted = [&place, &id, &format!("{kind:?} in apiVersion {api_version:?}"), "it has to depend on that"];
+        message_names(failed["message"].as_str().unwrap(), &wanted);
+        assert!(!kubectl.succeeds(&["get", "namespace", &namespace]), "{run:#}");
+
+        organization.stack(
+            "web",
+            &(with_operator.clone() + &of_kind(api_version, kind, &format!("v1:ConfigMap:{namespace}:after"))),
+        );
+        let run = organization.succeed("web", "Preview", "");
+        let path = format!("{tables}/{}/plan?format=table", run["metadata"]["name"].as_str().unwrap());
+        let table = kubectl.run(&["get", "--raw", &path]);
+        assert!(table.contains(&format!("{id}  (unverified: ")), "{table}");
+    }
 }
 
 #[test]

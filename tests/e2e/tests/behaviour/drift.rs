@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use stoa_e2e::fixture::{Organization, condition, config_maps};
 use stoa_e2e::{Cluster, Server, eventually};
 
@@ -44,6 +44,57 @@ fn drift_is_found_on_demand_and_gone_after_an_apply() {
     organization.succeed("web", "Destroy", "");
     let message = organization.fail("web", "Refresh", "");
     assert!(message.ends_with("records that everything was removed"), "{message}");
+}
+
+/// A Spec of a namespace with objects of which other people's additions are drift.
+fn with_one_owner(namespace: &str) -> String {
+    let resource = |api_version: &str, kind: &str, name: &str, spec: &str| {
+        format!(
+            "- id: {api_version}:{kind}:{namespace}:{name}
+  type: Kubernetes
+  dependsOn: [\"v1:Namespace:{namespace}\"]
+  attributes:
+    apiVersion: {api_version}
+    kind: {kind}
+    metadata: {{name: {name}, namespace: {namespace}}}
+    spec: {spec}
+"
+        )
+    };
+    let policy = |name: &str, spec: &str| resource("networking.k8s.io/v1", "NetworkPolicy", name, spec);
+    let service = resource("v1", "Service", "web", "{selector: {app: web}, ports: [{port: 80}]}");
+    let ports = policy("ports", "{podSelector: {matchLabels: {app: web}}, ingress: [{ports: [{port: 80}]}]}");
+    config_maps(namespace, 0, "") + &policy("all", "{podSelector: {}}") + &ports + &service
+}
+
+#[test]
+fn what_others_add_to_what_has_one_owner_is_drift_and_taken_back() {
+    let cluster = Cluster::shared();
+    let organization = Organization::create(&cluster);
+    let namespace = format!("{}-web", organization.name);
+    organization.stack("web", &with_one_owner(&namespace));
+    organization.succeed("web", "Apply", "");
+    let said = || condition(&organization.succeed("web", "Refresh", ""), "Complete")["message"].clone();
+    assert_eq!(said(), "nothing moved away from release 1");
+
+    let patch = |object: &str, patch: &str| {
+        cluster.kubectl().run(&["patch", object, "--namespace", &namespace, "--type=json", "--patch", patch]);
+    };
+    patch("networkpolicy/all", r#"[{"op":"add","path":"/spec/podSelector/matchLabels","value":{"app":"web"}}]"#);
+    patch("networkpolicy/ports", r#"[{"op":"add","path":"/spec/ingress/0/ports/-","value":{"port":22}}]"#);
+    patch("service/web", r#"[{"op":"add","path":"/spec/selector/track","value":"canary"}]"#);
+    let policies = format!("networking.k8s.io/v1:NetworkPolicy:{namespace}");
+    let found =
+        format!("3 resources moved away from release 1: {policies}:all, {policies}:ports, v1:Service:{namespace}:web");
+    assert_eq!(said(), found);
+
+    organization.succeed("web", "Apply", "");
+    let spec = |object: &str| cluster.kubectl().get(&[object, "--namespace", &namespace])["spec"].clone();
+    assert_eq!(spec("networkpolicy/all")["podSelector"], json!({}));
+    assert_eq!(spec("networkpolicy/ports")["ingress"], json!([{"ports": [{"port": 80, "protocol": "TCP"}]}]));
+    assert_eq!(spec("service/web")["selector"], json!({"app": "web"}));
+    assert_eq!(said(), "nothing moved away from release 2");
+    organization.succeed("web", "Destroy", "");
 }
 
 #[test]

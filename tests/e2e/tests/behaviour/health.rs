@@ -1,7 +1,7 @@
 //! When a run is done: its custom resources say themselves when they are healthy.
 
-use serde_json::Value;
-use stoa_e2e::fixture::{Organization, condition};
+use serde_json::{Value, json};
+use stoa_e2e::fixture::{Organization, condition, config_maps};
 use stoa_e2e::{Cluster, Server as _, eventually};
 
 use crate::PATIENCE;
@@ -107,4 +107,83 @@ fn custom_resource_and_its_definition_are_one_run_that_waits_for_what_the_resour
     let message = condition(&run, "Failed")["message"].as_str().unwrap_or_default().to_owned();
     let told = ["spec.yaml", "extensions.healthPolicy[health.kcl]", "in KCL are not evaluated"];
     assert!(told.iter().all(|part| message.contains(part)) && run["status"]["plan"] == Value::Null, "{run:#}");
+}
+
+/// Workloads of which the cluster's controllers make pods.
+fn workloads(namespace: &str, image: &str) -> String {
+    let template = |policy: &str| {
+        let containers = format!("containers: [{{name: web, image: \"{image}\"}}]");
+        format!("template: {{metadata: {{labels: {{app: web}}}}, spec: {{{containers}{policy}}}}}")
+    };
+    let mut spec = config_maps(namespace, 0, "a");
+    for (group, kind, fields) in [
+        ("apps", "Deployment", format!("replicas: 2, selector: {{matchLabels: {{app: web}}}}, {}", template(""))),
+        (
+            "apps",
+            "StatefulSet",
+            format!("replicas: 2, serviceName: web, selector: {{matchLabels: {{app: web}}}}, {}", template("")),
+        ),
+        ("batch", "Job", template(", restartPolicy: Never")),
+    ] {
+        let name = kind.to_lowercase();
+        // The controllers tell their pods apart by these.
+        let fields = fields.replace("app: web", &format!("app: {name}"));
+        spec += &format!(
+            "- id: {group}/v1:{kind}:{namespace}:{name}
+  type: Kubernetes
+  dependsOn: [\"v1:Namespace:{namespace}\"]
+  attributes: {{apiVersion: {group}/v1, kind: {kind}, metadata: {{name: {name}, namespace: {namespace}}}, spec: {{{fields}}}}}
+  extensions: {{stoa.dev/recreate: \"true\"}}
+"
+        );
+    }
+    spec
+}
+
+#[test]
+fn workloads_are_healthy_once_their_pods_are() {
+    let cluster = Cluster::shared();
+    let kubectl = cluster.kubectl();
+    let organization = Organization::create(&cluster);
+    let namespace = format!("{}-web", organization.name);
+    let pods = || kubectl.get(&["pods", "--namespace", &namespace])["items"].as_array().cloned().unwrap_or_default();
+    // No kubelet is here: the test says what one would.
+    let run_pods = || {
+        for pod in pods().iter().filter(|pod| pod["status"]["phase"] == "Pending") {
+            let is_job = pod["metadata"]["ownerReferences"][0]["kind"] == "Job";
+            let status = match is_job {
+                true => json!({"phase": "Succeeded"}),
+                false => json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}),
+            };
+            let (name, patch) = (pod["metadata"]["name"].as_str().unwrap(), json!({"status": status}).to_string());
+            let at = ["--namespace", &namespace, "--subresource=status", "--type=merge", "-p", &patch];
+            // It may be gone by now.
+            kubectl.succeeds(&[&["patch", "pod", name], &at[..]].concat());
+        }
+    };
+    for image in ["pause:3.10", "pause:3.11"] {
+        organization.stack("web", &workloads(&namespace, image));
+        let run = organization.start("web", "Apply", "");
+        let verifies = |run: &Value| (run["status"]["phase"] == "Verifying").then_some(());
+        kubectl.watch(&organization.name, &format!("run/{run}"), PATIENCE, verifies);
+        let path = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{}/runs/{run}/log", organization.name);
+        for kind in ["Deployment", "StatefulSet", "Job"] {
+            let waits = format!("{kind}:{namespace}:{}", kind.to_lowercase());
+            eventually(&format!("{waits} is waited for"), PATIENCE, || {
+                let log = kubectl.run(&["get", "--raw", &path]);
+                log.lines().any(|line| line.contains(&waits) && line.contains("InProgress")).then_some(())
+            });
+        }
+        assert_eq!(organization.run(&run)["status"]["phase"], "Verifying", "nothing is ready yet");
+        let run = eventually("the run ends", PATIENCE, || {
+            run_pods();
+            Some(organization.run(&run)).filter(|run| !run["status"]["completionTime"].is_null())
+        });
+        assert_eq!(run["status"]["phase"], "Succeeded", "{run:#}");
+        let ready = pods().iter().filter(|pod| pod["status"]["conditions"][0]["status"] == "True").count();
+        assert!(ready >= 4, "it did not wait for all pods: {ready}");
+    }
+    let resources = organization.of_stack("resources", "web");
+    let healths: Vec<&Value> = resources.iter().map(|resource| &resource["status"]["health"]).collect();
+    assert_eq!(healths, ["Current"; 4], "{resources:#?}");
 }

@@ -131,7 +131,13 @@ fn objects_are_imported_without_a_change_and_then_applied_and_removed() {
     assert!(organization.fail("web", "Import", &wrong).contains("`other/settings` is not the ConfigMap"));
     assert!(world.resources("Imported").is_empty());
 
-    let imported = organization.succeed("web", "Import", &format!("import: {{resources: [{{id: \"{settings}\"}}]}}"));
+    let selected = format!("import: {{resources: [{{id: \"{settings}\"}}]}}");
+    let preview = organization.succeed("web", "Preview", &format!("of: Import, {selected}"));
+    assert_eq!(preview["status"]["plan"]["summary"]["import"], 1);
+    assert!(world.resources("Imported").is_empty());
+    let plan = preview["metadata"]["name"].as_str().unwrap();
+    let imported = organization.succeed("web", "Import", &format!("{selected}, plan: {plan}"));
+    assert_eq!(imported["status"]["plan"]["digest"], preview["status"]["plan"]["digest"]);
     assert_eq!(imported["status"]["release"], 1, "{imported:#}");
     assert_eq!(imported["status"]["plan"]["summary"]["import"], 1);
 

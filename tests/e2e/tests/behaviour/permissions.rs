@@ -112,11 +112,11 @@ fn permission_that_is_withdrawn_while_a_run_waits_stops_it_before_it_changes_any
     grant(&admin, &user_name, "", &rule("platform.stoa.dev", "backends", "use", name));
 
     // While its source is out of reach, a run waits.
-    point_source_at(&admin, name, "https://127.0.0.1:1/away.git");
+    organization.read_from("https://127.0.0.1:1/away.git");
     let run = eventually("the run is admitted", PATIENCE, || user.try_create(&apply_run(name)).ok());
     admin.run(&["delete", "clusterrolebinding", &use_of_workspace]);
     eventually("the withdrawal holds", PATIENCE, || user.would_create(&apply_run(name)).err());
-    point_source_at(&admin, name, &organization.source.url());
+    organization.read_from(&organization.source.url());
 
     let run = organization.ended(&run, PATIENCE);
     let failed = condition(&run, "Failed");
@@ -124,11 +124,6 @@ fn permission_that_is_withdrawn_while_a_run_waits_stops_it_before_it_changes_any
     let message = failed["message"].as_str().unwrap();
     assert!(message.contains("use") && message.contains(name) && message.contains(&user_name), "{message}");
     assert!(!admin.succeeds(&["get", "namespace", &namespace]), "a run without permission changed something");
-}
-
-fn point_source_at(admin: &Kubectl, namespace: &str, remote: &str) {
-    let patch = format!("--patch={{\"spec\":{{\"remote\":\"{remote}\"}}}}");
-    admin.run(&["patch", "source/config", "--namespace", namespace, "--type=merge", &patch]);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The plan that was looked at is the plan that is applied, or nothing is.
 
+use serde_json::json;
 use stoa_e2e::fixture::{Organization, condition, config_maps};
 use stoa_e2e::{Cluster, Server, Standalone};
 
@@ -19,7 +20,9 @@ fn preview_shows_and_changes_nothing(server: &dyn Server) {
     let log = log_of(server, &organization, run["metadata"]["name"].as_str().unwrap());
     for id in ["c0", "c1"] {
         let id = format!("v1:ConfigMap:{namespace}:{id}");
-        assert!(log.lines().any(|line| line.contains("create") && line.contains(&id)), "no line for {id} in\n{log}");
+        let mut lines = log.lines().skip_while(|line| !(line.starts_with("+ create") && line.contains(&id)));
+        let told = [lines.next().is_some(), lines.next() == Some(r#"    + data: {"value":"a"}"#)];
+        assert_eq!(told, [true; 2], "{id} is not as it is to be in\n{log}");
     }
     assert!(organization.of_stack("releases", "web").is_empty());
     assert!(organization.of_stack("resources", "web").is_empty());
@@ -88,6 +91,39 @@ fn plan_is_refused_after_another_run_changed_the_deployment() {
     let run = organization.ended(&organization.start("web", "Apply", &format!("plan: {name}")), crate::PATIENCE);
     assert_eq!(condition(&run, "Failed")["reason"], "PlanStale", "{run:#}");
     assert_eq!(organization.of_stack("releases", "web").len(), 1);
+}
+
+#[test]
+fn rollback_and_destroy_are_previewed_and_carried_out_as_they_were() {
+    let cluster = Cluster::shared();
+    let kubectl = cluster.kubectl();
+    let organization = Organization::create(&cluster);
+    let namespace = format!("{}-web", organization.name);
+    let value = || kubectl.get(&["configmap", "c0", "--namespace", &namespace])["data"]["value"].clone();
+    for state in ["a", "b"] {
+        organization.stack("web", &config_maps(&namespace, 2, state));
+        organization.succeed("web", "Apply", "");
+    }
+    let previewed = |of: &str, counts: [u32; 2]| {
+        let preview = organization.succeed("web", "Preview", of);
+        let summary = &preview["status"]["plan"]["summary"];
+        assert_eq!([&summary["update"], &summary["delete"]], [&json!(counts[0]), &json!(counts[1])], "{preview:#}");
+        assert_eq!((value(), organization.of_stack("releases", "web").len()), ("b".into(), 2), "something was changed");
+        (preview["metadata"]["name"].as_str().unwrap().to_owned(), preview["status"]["plan"]["digest"].clone())
+    };
+    let (destroy, destroyed) = previewed("of: Destroy", [0, 3]);
+    let (rollback, digest) = previewed("of: Rollback, release: 1", [2, 0]);
+
+    let message = organization.fail("web", "Destroy", &format!("plan: {rollback}"));
+    let expected = format!("run {rollback:?} is a Preview of a Rollback to release 1, and this is a Destroy");
+    assert!(message.contains(&expected), "{message}");
+    let message = organization.fail("web", "Rollback", &format!("release: 2, plan: {rollback}"));
+    assert!(message.contains("and this is a Rollback to release 2"), "{message}");
+    let back = organization.succeed("web", "Rollback", &format!("release: 1, plan: {rollback}"));
+    assert_eq!((&back["status"]["plan"]["digest"], value()), (&digest, "a".into()), "{back:#}");
+    let gone = organization.succeed("web", "Destroy", &format!("plan: {destroy}"));
+    assert_eq!(gone["status"]["plan"]["digest"], destroyed);
+    assert!(!kubectl.succeeds(&["get", "namespace", &namespace]), "the namespace is still there");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Apply, apply again, change one thing, go back, take down.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
@@ -125,6 +126,74 @@ fn edit_of_one_field_changes_one_file_in_git_and_rollback_restores_it() {
     organization.succeed("web", "Rollback", "release: 1");
     let tree = |revision| git(&organization.deploy, &["rev-parse", revision]);
     assert_eq!(tree("main^{tree}"), tree("main~2^{tree}"), "the rollback did not restore the first tree");
+}
+
+/// A namespace and a scaler in it, in a version of its group.
+fn scaler(namespace: &str, version: &str, most: usize) -> String {
+    let target = "{apiVersion: apps/v1, kind: Deployment, name: web}";
+    config_maps(namespace, 0, "a")
+        + &format!(
+            "- id: autoscaling/{version}:HorizontalPodAutoscaler:{namespace}:web
+  type: Kubernetes
+  dependsOn: [\"v1:Namespace:{namespace}\"]
+  attributes:
+    apiVersion: autoscaling/{version}
+    kind: HorizontalPodAutoscaler
+    metadata: {{name: web, namespace: {namespace}}}
+    spec: {{maxReplicas: {most}, scaleTargetRef: {target}}}
+"
+        )
+}
+
+/// Brings a scaler to the next version of its group, which gives it another id. What is seen of the object where it is
+/// deployed is to be the same before and after.
+fn bring_to_another_version(organization: &Organization, namespace: &str, is_there: impl Fn(&str, usize)) {
+    organization.stack("web", &scaler(namespace, "v1", 3));
+    organization.succeed("web", "Apply", "");
+    is_there("v1", 3);
+    organization.stack("web", &scaler(namespace, "v2", 4));
+    let run = organization.succeed("web", "Apply", "");
+    let summary = &run["status"]["plan"]["summary"];
+    assert_eq!((&summary["update"], &summary["forget"], &summary["delete"]), (&1.into(), &1.into(), &0.into()));
+    is_there("v2", 4);
+    let resources = organization.of_stack("resources", "web");
+    let phase = |version: &str| {
+        let id = format!("autoscaling/{version}:HorizontalPodAutoscaler:{namespace}:web");
+        let resource = resources.iter().find(|resource| resource["spec"]["id"] == id.as_str());
+        resource.unwrap_or_else(|| panic!("no {id}: {resources:#?}"))["status"]["phase"].clone()
+    };
+    assert_eq!([phase("v1"), phase("v2")], ["Forgotten", "Applied"]);
+    let again = organization.succeed("web", "Apply", "");
+    assert_eq!(again["status"]["plan"]["summary"]["unchanged"], 2, "{again:#}");
+}
+
+#[test]
+fn object_of_a_cluster_that_gets_another_id_is_changed_and_its_old_id_forgotten() {
+    let cluster = Cluster::shared();
+    let organization = Organization::create(&cluster);
+    let namespace = format!("{}-web", organization.name);
+    let uids = RefCell::new(BTreeSet::new());
+    bring_to_another_version(&organization, &namespace, |_, most| {
+        let scaler = cluster.kubectl().get(&["horizontalpodautoscaler", "web", "--namespace", &namespace]);
+        assert_eq!(scaler["spec"]["maxReplicas"], most, "{scaler:#}");
+        uids.borrow_mut().insert(scaler["metadata"]["uid"].to_string());
+    });
+    assert_eq!(uids.borrow().len(), 1, "it was made anew");
+}
+
+#[test]
+fn file_in_git_that_gets_another_id_is_changed_and_its_old_id_forgotten() {
+    let server = Standalone::shared();
+    let organization = Organization::create(&*server);
+    bring_to_another_version(&organization, "web", |version, most| {
+        let files = git(&organization.deploy, &["ls-tree", "-r", "--name-only", "main"]);
+        let [file] = files.lines().filter(|file| file.contains("scaler")).collect::<Vec<_>>()[..] else {
+            panic!("not one file of the scaler: {files}")
+        };
+        let content = git(&organization.deploy, &["show", &format!("main:{file}")]);
+        let [version, most] = [format!("apiVersion: autoscaling/{version}\n"), format!("maxReplicas: {most}\n")];
+        assert!(content.contains(&version) && content.contains(&most), "{content}");
+    });
 }
 
 /// A namespace and config maps that depend on each other in a row.

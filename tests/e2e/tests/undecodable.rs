@@ -1,0 +1,215 @@
+//! What is in etcd and does not decode: an error for itself alone, whatever is done around it.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+use std::time::{Duration, Instant};
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
+use kube::api::{Api, WatchEvent, WatchParams};
+use kube::{Client, ResourceExt as _};
+use serde_json::{Value, json};
+use stoa_e2e::{Answer, Caller, Cluster, Server as _, unique};
+use stoa_types::config::Source;
+use tokio::task::block_in_place;
+
+/// How long anything that has to happen may take on a machine that is busy building.
+const PATIENCE: Duration = Duration::from_secs(90);
+const BROKEN: &[u8] = b"not JSON";
+const IGNORING: &str = "?ignoreStoreReadErrorWithClusterBreakingPotential=true";
+
+struct Stage {
+    cluster: Cluster,
+    etcd: Caller,
+    /// The admin, by way of kube-apiserver.
+    door: Caller,
+    /// The admin at Stoa itself.
+    stoa: Client,
+    namespace: String,
+}
+
+impl Stage {
+    fn set() -> Self {
+        let cluster = Cluster::replicated(1);
+        let namespace = unique("broken");
+        cluster.kubectl().run(&["create", "namespace", &namespace]);
+        let (etcd, door, stoa) = (cluster.etcd(), cluster.front_door(), cluster.replicas().swap_remove(0));
+        Self { cluster, etcd, door, stoa, namespace }
+    }
+
+    fn path(&self, name: &str) -> String {
+        format!("/apis/config.stoa.dev/v1alpha1/namespaces/{}/sources/{name}", self.namespace)
+    }
+
+    async fn ask(&self, method: &str, path: &str, body: &Value) -> Answer {
+        let media = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        self.door.ask(method, path, &[("content-type", media)], body).await
+    }
+
+    async fn create(&self, name: &str) -> Answer {
+        let source = json!({"apiVersion": "config.stoa.dev/v1alpha1", "kind": "Source", "metadata": {"name": name},
+            "spec": {"remote": "file:///nowhere.git", "pollInterval": "1h"}});
+        self.ask("POST", self.path("").trim_end_matches('/'), &source).await
+    }
+
+    fn sources(&self) -> Api<Source> {
+        Api::namespaced(self.stoa.clone(), &self.namespace)
+    }
+
+    async fn names(&self) -> Vec<String> {
+        self.sources().list(&Default::default()).await.unwrap().iter().map(|source| source.name_any()).collect()
+    }
+
+    fn key(&self, name: &str) -> String {
+        let key = format!("/stoa/log/data/registry/config.stoa.dev/sources/{}/{name}", self.namespace);
+        BASE64_STANDARD.encode(key)
+    }
+
+    /// Writes to etcd past Stoa.
+    async fn put(&self, name: &str, value: &[u8]) {
+        let put = json!({"key": self.key(name), "value": BASE64_STANDARD.encode(value)});
+        let answer = self.etcd.ask("POST", "/v3/kv/put", &[("content-type", "application/json")], &put).await;
+        assert_eq!(answer.code, 200, "{answer:?}");
+    }
+
+    /// What etcd has of an object.
+    async fn stored(&self, name: &str) -> Option<Vec<u8>> {
+        let range = json!({"key": self.key(name)});
+        let answer = self.etcd.ask("POST", "/v3/kv/range", &[("content-type", "application/json")], &range).await;
+        assert_eq!(answer.code, 200, "{answer:?}");
+        Some(BASE64_STANDARD.decode(answer.body["kvs"][0]["value"].as_str()?).unwrap())
+    }
+
+    /// Waits until the metric of Sources that do not decode has this value.
+    async fn counts(&self, expected: u64) {
+        let line = format!("stoa_undecodable_objects{{group=\"config.stoa.dev\",resource=\"sources\"}} {expected}\n");
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
+            let metrics = self.stoa.request_text(request).await.unwrap();
+            if metrics.contains(&line) {
+                return;
+            }
+            let there: Vec<_> = metrics.lines().filter(|line| line.contains("undecodable")).collect();
+            assert!(Instant::now() < deadline, "not {line}: {there:?}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// What holds as long as `broken` does not decode.
+    async fn is_an_error_for_itself_alone(&self) {
+        assert_eq!(self.names().await, ["good"]);
+        for (method, body) in [("GET", Value::Null), ("PATCH", json!({"spec": {"ref": "x"}})), ("DELETE", Value::Null)]
+        {
+            let answer = self.ask(method, &self.path("broken"), &body).await;
+            assert_eq!((answer.code, &answer.body["reason"]), (500, &json!("InternalError")), "{method}: {answer:?}");
+            let message = answer.message();
+            assert!(message.contains("object not decodable") && !message.contains("not JSON"), "{message}");
+        }
+        let answer = self.create("broken").await;
+        assert_eq!((answer.code, &answer.body["reason"]), (409, &json!("AlreadyExists")), "{answer:?}");
+        assert_eq!(self.stored("broken").await.unwrap(), BROKEN);
+        let answer = self.ask("PATCH", &self.path("good"), &json!({"metadata": {"labels": {"a": "b"}}})).await;
+        assert_eq!(answer.code, 200, "{answer:?}");
+        self.counts(1).await;
+    }
+}
+
+/// Waits for an event of `broken`. Only changes may come before it, such as of the status.
+async fn happens(expected: &str, events: &mut BoxStream<'_, kube::Result<WatchEvent<Source>>>) {
+    loop {
+        let event = tokio::time::timeout(PATIENCE, events.next()).await.expect("an event in time").unwrap().unwrap();
+        let (what, source) = match event {
+            WatchEvent::Added(source) => ("ADDED", source),
+            WatchEvent::Modified(source) => ("MODIFIED", source),
+            WatchEvent::Deleted(source) => ("DELETED", source),
+            WatchEvent::Bookmark(_) => continue,
+            WatchEvent::Error(status) => panic!("{status:?}"),
+        };
+        if source.name_any() != "broken" {
+            continue;
+        }
+        if what == expected {
+            return;
+        }
+        assert_eq!(what, "MODIFIED", "instead of {expected}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_another_writer_broke_is_an_error_for_itself_alone() {
+    let stage = block_in_place(Stage::set);
+    for name in ["good", "broken"] {
+        let answer = stage.create(name).await;
+        assert_eq!(answer.code, 201, "{answer:?}");
+    }
+    stage.counts(0).await;
+    let whole = stage.stored("broken").await.unwrap();
+    let since = stage.sources().list(&Default::default()).await.unwrap().metadata.resource_version.unwrap();
+    let sources = stage.sources();
+    let mut events = sources.watch(&WatchParams::default(), &since).await.unwrap().boxed();
+
+    stage.put("broken", BROKEN).await;
+    happens("DELETED", &mut events).await;
+    stage.is_an_error_for_itself_alone().await;
+
+    stage.put("broken", &whole).await;
+    happens("ADDED", &mut events).await;
+    assert_eq!(stage.names().await, ["broken", "good"]);
+    let answer = stage.ask("PATCH", &stage.path("broken"), &json!({"metadata": {"labels": {"a": "b"}}})).await;
+    assert_eq!(answer.code, 200, "{answer:?}");
+    happens("MODIFIED", &mut events).await;
+    stage.counts(0).await;
+
+    stage.put("broken", BROKEN).await;
+    happens("DELETED", &mut events).await;
+    drop(events);
+    block_in_place(|| {
+        stage.cluster.kill_replica(0);
+        stage.cluster.restart();
+        stage.cluster.kubectl().run(&[
+            "wait",
+            "--for=condition=Available",
+            "--timeout=60s",
+            "apiservice",
+            "v1alpha1.config.stoa.dev",
+        ]);
+    });
+    stage.is_an_error_for_itself_alone().await;
+
+    // It keeps nothing else from going.
+    let answer = stage.ask("DELETE", stage.path("").trim_end_matches('/'), &Value::Null).await;
+    assert_eq!(answer.code, 200, "{answer:?}");
+    assert_eq!(stage.names().await, [""; 0]);
+    let kubectl = stage.cluster.kubectl();
+    block_in_place(|| {
+        kubectl.run(&[
+            "create",
+            "clusterrole",
+            "deletes-sources",
+            "--verb=delete",
+            "--resource=sources.config.stoa.dev",
+        ]);
+        kubectl.run(&[
+            "create",
+            "clusterrolebinding",
+            "deletes-sources",
+            "--clusterrole=deletes-sources",
+            "--user=bob",
+        ]);
+        kubectl.run(&["delete", "namespace", &stage.namespace, "--timeout=90s"])
+    });
+    assert_eq!(stage.stored("broken").await.unwrap(), BROKEN);
+    stage.counts(1).await;
+
+    let path = format!("{}{IGNORING}", stage.path("broken"));
+    let refused = stage.door.ask("DELETE", &path, &[("impersonate-user", "bob")], &Value::Null).await;
+    assert_eq!(refused.code, 403, "{refused:?}");
+    assert!(refused.message().contains("cannot unsafe-delete-ignore-read-errors"), "{refused:?}");
+    let deleted = stage.ask("DELETE", &path, &Value::Null).await;
+    assert_eq!((deleted.code, &deleted.body["status"]), (200, &json!("Success")), "{deleted:?}");
+    assert_eq!(stage.stored("broken").await, None);
+    stage.counts(0).await;
+    let gone = stage.ask("GET", &stage.path("broken"), &Value::Null).await;
+    assert_eq!(gone.code, 404, "{gone:?}");
+}
