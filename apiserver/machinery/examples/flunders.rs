@@ -39,38 +39,46 @@ pub(crate) struct FlunderStatus {}
 
 /// What a write of a flunder means.
 #[derive(Debug)]
-pub(crate) struct FlunderStrategy;
+struct FlunderStrategy;
 
 impl Strategy for FlunderStrategy {
     type Object = Flunder;
 
     fn set_defaults(&self, flunder: &mut Flunder) {
-        let spec = &mut flunder.spec;
-        if !spec.reference.is_empty() && spec.reference_type.as_deref().is_none_or(str::is_empty) {
-            spec.reference_type = Some("Flunder".to_owned());
-        }
-        // A reference of no known type means nothing, and goes.
-        if !matches!(spec.reference_type.as_deref(), Some("Flunder" | "Fischer")) {
-            *spec = FlunderSpec::default();
-        }
+        flunder.spec.set_defaults();
     }
 
     fn validate(&self, flunder: &Flunder) -> Vec<FieldError> {
-        let FlunderSpec { reference, reference_type } = &flunder.spec;
-        let empty = |field, kind| {
-            let detail = format!("cannot be empty if referenceType is {kind}");
-            vec![FieldError::invalid(field, "", detail)]
-        };
-        match (reference.as_str(), reference_type.as_deref()) {
-            ("", Some("Flunder")) => empty("spec.flunderReference", "Flunder"),
-            ("", Some("Fischer")) => empty("spec.fischerReference", "Fischer"),
-            _ => Vec::new(),
-        }
+        flunder.spec.validate()
     }
 
     /// Whoever updates a flunder says which version they have seen.
     fn allow_unconditional_update(&self) -> bool {
         false
+    }
+}
+
+impl FlunderSpec {
+    pub(crate) fn set_defaults(&mut self) {
+        if !self.reference.is_empty() && self.reference_type.as_deref().is_none_or(str::is_empty) {
+            self.reference_type = Some("Flunder".to_owned());
+        }
+        // A reference of no known type means nothing, and goes.
+        if !matches!(self.reference_type.as_deref(), Some("Flunder" | "Fischer")) {
+            *self = Self::default();
+        }
+    }
+
+    pub(crate) fn validate(&self) -> Vec<FieldError> {
+        let empty = |field, kind| {
+            let detail = format!("cannot be empty if referenceType is {kind}");
+            vec![FieldError::invalid(field, "", detail)]
+        };
+        match (self.reference.as_str(), self.reference_type.as_deref()) {
+            ("", Some("Flunder")) => empty("spec.flunderReference", "Flunder"),
+            ("", Some("Fischer")) => empty("spec.fischerReference", "Fischer"),
+            _ => Vec::new(),
+        }
     }
 }
 

@@ -1,6 +1,5 @@
-//! What `hack/conformance` compares with Go's `k8s.io/sample-apiserver` and with custom resources: the flunders of the
-//! example `flunders`, as Go's are, fischers beside them, and trawlers of `fleet.example.com/v1`, which have a status, a scale
-//! and a field to select by.
+//! What `hack/conformance` compares with Go's `k8s.io/sample-apiserver` and with custom resources: flunders as Go's are,
+//! fischers beside them, and trawlers of `fleet.example.com/v1`, which have a status, a scale and a field to select by.
 //!
 //! `hack/cluster up --wardle` starts it. Whoever looks for an example begins with `flunders.rs`.
 
@@ -10,7 +9,6 @@ use clap::Parser;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use serde_json::json;
 use stoa_machinery::{
     ResourceDefinition, Strategy,
     definition::{Cell, Column},
@@ -19,12 +17,44 @@ use stoa_machinery::{
     profile,
     registry::Window,
     serve::{self, ExtensionServer},
+    status::FieldError,
 };
 
 #[expect(dead_code, reason = "it is a program of its own")]
 #[path = "flunders.rs"]
 mod flunders;
-use flunders::{Flunder, FlunderStrategy};
+use flunders::{FlunderSpec, FlunderStatus};
+
+/// A flunder as a type of Go's has it: the spec may be left out, and the status, which has nothing in it, is always there and
+/// no subresource.
+#[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[kube(group = "wardle.example.com", version = "v1alpha1", kind = "Flunder", namespaced, no_spec)]
+struct FlunderFields {
+    #[serde(default)]
+    spec: FlunderSpec,
+    #[serde(default, rename = "status")]
+    observed: FlunderStatus,
+}
+
+/// What a write of a flunder means is what it means in the example.
+#[derive(Debug)]
+struct FlunderStrategy;
+
+impl Strategy for FlunderStrategy {
+    type Object = Flunder;
+
+    fn set_defaults(&self, flunder: &mut Flunder) {
+        flunder.spec.spec.set_defaults();
+    }
+
+    fn validate(&self, flunder: &Flunder) -> Vec<FieldError> {
+        flunder.spec.spec.validate()
+    }
+
+    fn allow_unconditional_update(&self) -> bool {
+        false
+    }
+}
 
 /// A fischer disallows names of flunders.
 #[derive(CustomResource, Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -86,17 +116,6 @@ where
 /// What Kubernetes says of the column that a kind has when it declares none.
 const CREATED_AT: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 
-/// Flunders as the sample-apiserver has them: the spec may be left out, and the status is always there, always empty and
-/// no subresource.
-fn flunders() -> ResourceDefinition {
-    let definition = ResourceDefinition::of::<Flunder>();
-    let mut schema = (*definition.schema).clone();
-    schema["properties"]["spec"]["default"] = json!({});
-    schema["properties"]["status"] = json!({ "type": "object", "default": {} });
-    schema["required"] = json!([]);
-    ResourceDefinition { schema: Arc::new(schema), has_status: false, ..definition }
-}
-
 /// Serves what the conformance program compares.
 #[derive(Parser)]
 struct Options {
@@ -119,7 +138,7 @@ async fn run(options: Options) -> Result<(), Box<dyn Error>> {
     let columns = [Column::new("Created At", Cell::Path(&["metadata", "creationTimestamp"]), CREATED_AT).kind("date")];
     let registry = server
         .registry(Arc::new(MemoryLog::new()))
-        .register(flunders().columns(&columns), FlunderStrategy)
+        .register(ResourceDefinition::of::<Flunder>().columns(&columns), FlunderStrategy)
         .register(ResourceDefinition::of::<Fischer>().columns(&columns), Conditional::<Fischer>(PhantomData))
         .register(ResourceDefinition::of::<Trawler>(), Conditional::<Trawler>(PhantomData))
         .window(Window { events: options.history, age: Duration::ZERO, ..Window::default() })

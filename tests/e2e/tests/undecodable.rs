@@ -17,6 +17,20 @@ use tokio::task::block_in_place;
 const PATIENCE: Duration = Duration::from_secs(90);
 const BROKEN: &[u8] = b"not JSON";
 const IGNORING: &str = "?ignoreStoreReadErrorWithClusterBreakingPotential=true";
+/// Lets bob delete Sources, and no more.
+const DELETERS: &str = "apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: deletes-sources}
+rules:
+- {apiGroups: [config.stoa.dev], resources: [sources], verbs: [delete]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: deletes-sources}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: deletes-sources}
+subjects:
+- {apiGroup: rbac.authorization.k8s.io, kind: User, name: bob}
+";
 
 struct Stage {
     cluster: Cluster,
@@ -183,20 +197,7 @@ async fn what_another_writer_broke_is_an_error_for_itself_alone() {
     assert_eq!(stage.names().await, [""; 0]);
     let kubectl = stage.cluster.kubectl();
     block_in_place(|| {
-        kubectl.run(&[
-            "create",
-            "clusterrole",
-            "deletes-sources",
-            "--verb=delete",
-            "--resource=sources.config.stoa.dev",
-        ]);
-        kubectl.run(&[
-            "create",
-            "clusterrolebinding",
-            "deletes-sources",
-            "--clusterrole=deletes-sources",
-            "--user=bob",
-        ]);
+        kubectl.apply(DELETERS);
         kubectl.run(&["delete", "namespace", &stage.namespace, "--timeout=90s"])
     });
     assert_eq!(stage.stored("broken").await.unwrap(), BROKEN);

@@ -26,7 +26,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use script::{
-    Edit, FIXED, Goal, Look, NAMESPACE, OTHERS_MARK, Operation, Run, SLOTS, Try, Want, reference_key, value_of,
+    Edit, FIXED, Goal, Interrupt, Look, NAMESPACE, OTHERS_MARK, Operation, Run, SLOTS, Try, Want, reference_key,
+    value_of,
 };
 use world::{Driven, Keeper, Walk, World, is_theirs, uid};
 
@@ -42,6 +43,9 @@ const CASES: u32 = 500;
 
 /// How many of those are tried that differ from time to time.
 const NEW_CASES: u32 = 200;
+
+/// More than one replacement has.
+const STEPS: usize = 16;
 
 /// Longer than all runs of a case, by the clock of the test, which stands while anything is done: each may be suspended as
 /// often as it is tried.
@@ -522,5 +526,30 @@ proptest! {
     #[test]
     fn runs_do_so_in_cases_that_nobody_has_tried(operations in script::operations()) {
         check(&operations).map_err(TestCaseError::fail)?;
+    }
+}
+
+/// Random cases seldom end a replacement between its calls and its record.
+#[test]
+fn replacements_are_made_once_wherever_they_are_interrupted() {
+    let want = |fixed: u8| Want {
+        slot: 0,
+        value: 0,
+        fixed: Some(fixed),
+        after: Vec::new(),
+        refers: Vec::new(),
+        take_over: false,
+        force: false,
+        earlier: false,
+    };
+    let run = |fixed: u8, tries: Vec<Try>| {
+        Operation::Run(Run { goal: Goal::Apply(vec![want(fixed)]), meanwhile: Vec::new(), tries })
+    };
+    for at in 0..STEPS {
+        for how in [Interrupt::Crash, Interrupt::Suspend] {
+            let interrupted = Try { faults: Vec::new(), interrupt: Some((at, how)) };
+            let operations = [run(0, vec![Try::default()]), run(1, vec![interrupted, Try::default()])];
+            check(&operations).unwrap_or_else(|broken| panic!("{how:?} at {at}: {broken}"));
+        }
     }
 }

@@ -180,7 +180,8 @@ impl Editor<'_> {
                 stays[*index] = true;
             }
         }
-        let removed = layout.removed(&stays);
+        let ends_in_comment = matches!(steps.last(), Some(Step::Put(piece)) if !piece.tail.is_empty());
+        let removed = layout.removed(&stays, ends_in_comment);
         if steps.is_empty() {
             let rest = apply(self.text, layout.open..layout.close, removed);
             let rest = if rest.trim_matches(WHITE).is_empty() { String::new() } else { rest };
@@ -371,8 +372,8 @@ impl<'t> Layout<'t> {
         (self.open..self.close, format!("{pad}{}{pad}", texts.join(" ")))
     }
 
-    /// What takes out the slots that do not stay.
-    fn removed(&self, stays: &[bool]) -> Vec<Edit> {
+    /// What takes out the slots that do not stay. What is put behind the others may end in a comment.
+    fn removed(&self, stays: &[bool], ends_in_comment: bool) -> Vec<Edit> {
         let slots = &self.slots;
         let mut removed = Vec::new();
         let mut first = 0;
@@ -381,7 +382,7 @@ impl<'t> Layout<'t> {
             if !stays[first] {
                 // Those on one line go together.
                 end += (end..slots.len()).take_while(|next| !stays[*next] && !slots[*next].begins).count();
-                let (from, to) = self.run(first, end, stays);
+                let (from, to) = self.run(first, end, stays, ends_in_comment);
                 removed.push((from..to, String::new()));
             }
             first = end;
@@ -390,20 +391,24 @@ impl<'t> Layout<'t> {
     }
 
     /// The place of slots on one line, up to `end`, with what has to go with them.
-    fn run(&self, first: usize, end: usize, stays: &[bool]) -> (usize, usize) {
+    fn run(&self, first: usize, end: usize, stays: &[bool], ends_in_comment: bool) -> (usize, usize) {
         let (one, last, next) = (&self.slots[first], &self.slots[end - 1], self.slots.get(end));
-        let before = first.checked_sub(1).map(|before| &self.slots[before]);
         if one.begins {
             let line_break = self.line_break(one);
             // The bracket would come to be in a comment.
-            let has_comment = || self.text[before.map_or(self.open, |slot| slot.end)..line_break].contains('#');
+            let is_needed = || {
+                let staying = stays[..first].iter().rposition(|stays| *stays);
+                let from = staying.map_or(self.open, |index| self.slots[index].end);
+                ends_in_comment || self.text[from..line_break].contains('#')
+            };
             return match next {
                 _ if last.ends => (line_break, last.behind),
                 Some(next) => (one.own, next.start),
-                None if has_comment() => (one.own, last.behind),
+                None if is_needed() => (one.own, last.behind),
                 None => (line_break, last.behind),
             };
         }
+        let before = first.checked_sub(1).map(|before| &self.slots[before]);
         match (before, next) {
             (Some(before), _) => (before.behind, last.behind),
             (None, Some(next)) if !last.ends => (one.own, next.start),
