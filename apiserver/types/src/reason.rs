@@ -132,6 +132,8 @@ pub const UNKNOWN_STATE: &str = "UnknownState";
 pub const UNREADABLE_STATE: &str = "UnreadableState";
 /// A Spec that is kept does not open with the sealing keys that are there; it is left as it is.
 pub const UNREADABLE_SPEC: &str = "UnreadableSpec";
+/// A document that a run needs is not in the Backend, or its bytes are not those that were kept; it is left as it is.
+pub const UNREADABLE_DOCUMENT: &str = "UnreadableDocument";
 /// The Backend cannot be read or written.
 pub const BACKEND_UNAVAILABLE: &str = "BackendUnavailable";
 /// The Backend has no room.

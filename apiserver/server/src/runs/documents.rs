@@ -13,17 +13,22 @@ use stoa_types::reason;
 use super::{Halt, target::Target};
 use crate::sealing::Sealing;
 
+/// What there is to do about a document that is gone or damaged.
+const MEND: &str = "The backend is left as it is: put the document back from a copy of the backend or, where it is a Spec or a plan, \
+                    start a run that does not need it, such as an Apply of what the source has now";
+
 /// The document of a digest.
 ///
 /// # Errors
 ///
-/// Failed when it is not there or is damaged, Retry when the Backend cannot be read.
+/// Failed when it is not there or is damaged, with what to do about that; Retry when the Backend cannot be read.
 pub(crate) async fn get(store: &dyn DocumentStore, scope: &str, digest: &str) -> Result<Bytes, Halt> {
-    let lost = |what: String| Halt::failed(reason::BACKEND_UNAVAILABLE, what);
+    let lost = |what: String| Halt::failed(reason::UNREADABLE_DOCUMENT, format!("{what}. {MEND}"));
     let parsed: Digest = digest.parse().map_err(|e| lost(format!("{e}")))?;
     match store.get(scope, &parsed).await {
         Ok(Some(bytes)) => Ok(bytes),
-        Ok(None) => Err(lost(format!("document {digest} is not in the backend"))),
+        Ok(None) => Err(lost(format!("document {digest} is not in the backend, in {scope}"))),
+        Err(error @ DocumentError::Corrupt { .. }) => Err(lost(error.to_string())),
         Err(error) => Err(halt(&error, "the backend cannot be read")),
     }
 }
