@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use stoa_e2e::{Cluster, Server as _, unique};
+use stoa_e2e::{Cluster, Server as _, eventually, unique};
 
 #[test]
 fn the_example_serves_its_kind_behind_a_cluster() {
@@ -28,8 +28,11 @@ fn the_example_serves_its_kind_behind_a_cluster() {
         matches!(&rows[..], [head, row] if head[..] == ["NAME", "REFERENCE", "AGE"] && row[..2] == ["a", "b"]),
         "{table}"
     );
-    let explained = kubectl.run(&["explain", "flunder.spec.reference"]);
-    assert!(explained.contains("A name of another flunder or fischer"), "{explained}");
+    // The aggregation layer asks for the schemas of whoever served the group before, until it looks for others: each minute.
+    eventually("the example's schema is explained", Duration::from_secs(120), || {
+        let explained = kubectl.command(&["explain", "flunder.spec.reference"]).output().expect("kubectl runs");
+        String::from_utf8_lossy(&explained.stdout).contains("A name of another flunder or fischer").then_some(())
+    });
 
     let invalid = kubectl.create_refused(&manifest("c", &namespace, json!({"referenceType": "Fischer"})));
     let said = "spec.fischerReference: Invalid value: \"\": cannot be empty if referenceType is Fischer";
