@@ -18,6 +18,10 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Longer than a runner takes that goes on with its calls.
 const AFTERWARDS: Duration = Duration::from_secs(5);
 
+/// How many calls a runner has under way at once. What it was writing to its sockets when it was suspended goes out when it
+/// wakes, before it can look at anything; one that went on would make hundreds in that time.
+const UNDER_WAY: usize = 16;
+
 /// The user of the test bed's own runner.
 const FIRST: &str = "system:serviceaccount:stoa-system:function-runner";
 /// The user of another one.
@@ -67,7 +71,8 @@ fn suspend(random: &mut Random) {
     thread::sleep(AFTERWARDS);
     let ended = organization.ended(&started, PATIENCE);
     assert_eq!(ended["status"]["phase"], "Succeeded", "{ended:#}");
-    assert_eq!(calls(&cluster, FIRST, &namespace), before, "it was presumed dead, and went on with its calls");
+    let after = calls(&cluster, FIRST, &namespace);
+    assert!(after <= before + UNDER_WAY, "it was presumed dead, and went on from {before} to {after} calls");
     let path = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{}/runs/{started}/log", organization.name);
     let log = cluster.kubectl().run(&["get", "--raw", &path]);
     assert!(log.contains("the conversation with another function-runner broke off"), "{log}");
