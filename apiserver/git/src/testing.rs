@@ -8,6 +8,7 @@ mod ssh;
 
 use std::{
     convert::Infallible,
+    io::Write as _,
     net::SocketAddr,
     path::{Path, PathBuf},
     process::Stdio,
@@ -30,6 +31,12 @@ pub use self::{
     remote::{ControlRemote, committed},
     ssh::SshServer,
 };
+
+/// Says what is not tested here, and why; also by a test that succeeds.
+#[expect(clippy::explicit_write, reason = "what a test prints in another way is seen only if it fails")]
+pub fn skipped(what: &str) {
+    writeln!(std::io::stderr(), "SKIPPED: {what}").unwrap();
+}
 
 /// Empties all files below a folder, as a machine may that lost its power.
 pub fn empty_files(folder: &Path) {

@@ -3,7 +3,6 @@
 use std::{
     env,
     fs::{self, File},
-    io::{self, Write as _},
     net::SocketAddr,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
@@ -15,6 +14,8 @@ use tokio::{
     net::{TcpListener, TcpStream},
     task::JoinHandle,
 };
+
+use super::skipped;
 
 /// Lets one key in, on some port; ends with the value.
 #[derive(Debug)]
@@ -28,7 +29,7 @@ impl SshServer {
     /// Starts it. Where this machine has no `sshd` there is none, which is said, also by a test that succeeds.
     pub async fn start() -> Option<Self> {
         let Some(program) = program() else {
-            say_that_it_is_skipped();
+            skipped("what is about SSH, since there is no sshd (package openssh-server)");
             return None;
         };
         let folder = tempfile::tempdir().unwrap();
@@ -108,11 +109,6 @@ fn program() -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let folders = env::split_paths(&path).chain(["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from));
     folders.map(|folder| folder.join("sshd")).find(|program| program.is_file())
-}
-
-#[expect(clippy::explicit_write, reason = "what a test prints in another way is seen only if it fails")]
-fn say_that_it_is_skipped() {
-    writeln!(io::stderr(), "SKIPPED: what is about SSH, since there is no sshd (package openssh-server)").unwrap();
 }
 
 fn make_key(folder: &Path, name: &str, kind: &str) -> PathBuf {

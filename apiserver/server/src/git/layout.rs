@@ -8,7 +8,7 @@ use serde::{
 };
 use serde_json::Value;
 use stoa_machinery::log::{Change, Key, Record};
-use stoa_storage::git::{Document, Layout, LayoutError};
+use stoa_storage::git::{Document, Layout, LayoutError, Location};
 use stoa_types::{config, platform};
 
 use super::{
@@ -32,21 +32,29 @@ pub(super) fn is_authored_annotation(name: &str) -> bool {
 pub(super) struct ControlLayout;
 
 impl Layout for ControlLayout {
-    fn contains(&self, path: &str) -> bool {
-        Place::of_path(path).is_some()
+    fn key(&self, path: &str) -> Option<Key> {
+        Some(Place::of_path(path)?.identity.key())
     }
 
-    fn path(&self, key: &Key, value: &[u8]) -> Option<String> {
+    fn location(&self, key: &Key, value: &[u8]) -> Location {
         // Most records are of other kinds, so the key is looked at before the value is read.
-        Identity::of_key(key)?;
-        let Ok(object) = serde_json::from_slice::<Head>(value) else {
-            // What does not decode keeps its file, if the key says which it is.
-            return Some(Place::of_key(key, None)?.path());
-        };
-        if object.metadata.deletion_timestamp.is_some() {
-            return None;
+        let Some(identity) = Identity::of_key(key) else { return Location::Nowhere };
+        let head = serde_json::from_slice::<Head>(value).ok();
+        if head.as_ref().is_some_and(|head| head.metadata.deletion_timestamp.is_some()) {
+            return Location::Nowhere;
         }
-        Some(Place::of_key(key, object.spec.and_then(|spec| spec.project).as_deref())?.path())
+        // What does not decode keeps its file. The key says which that is, but for a stack, of which nothing is believed
+        // then.
+        let project = match identity.kind {
+            Authored::Stack if serde_json::from_slice::<Stored<config::StackSpec>>(value).is_err() => {
+                return Location::Unknown;
+            }
+            _ => head.and_then(|head| head.spec?.project),
+        };
+        match Place::of_key(key, project.as_deref()) {
+            Some(place) => Location::At(place.path()),
+            None => Location::Nowhere,
+        }
     }
 
     fn read(&self, key: &Key, value: &[u8]) -> Result<Box<dyn Document>, LayoutError> {

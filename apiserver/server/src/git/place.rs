@@ -125,6 +125,13 @@ impl Identity {
         let is_whole = parts.next().is_none() && !name.is_empty();
         is_whole.then(|| Self { kind, namespace: namespace.to_owned(), name: name.to_owned() })
     }
+
+    /// The key of the object.
+    pub(super) fn key(&self) -> Key {
+        let Self { kind, namespace, name } = self;
+        let folder = format!("/registry/{}/{}", kind.group(), kind.plural());
+        Key::new(if kind.is_namespaced() { format!("{folder}/{namespace}/{name}") } else { format!("{folder}/{name}") })
+    }
 }
 
 /// As people write it: `shop/web-dev`, or `dev`.
@@ -228,6 +235,7 @@ mod tests {
         assert_eq!(place.as_ref().map(Place::path).as_deref(), path, "{key}");
         if let Some(path) = path {
             assert_eq!(Place::of_path(path), place, "{path}");
+            assert_eq!(place.map(|place| place.identity.key().to_string()).as_deref(), Some(key));
         }
     }
 

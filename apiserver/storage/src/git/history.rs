@@ -289,13 +289,14 @@ pub(super) fn newest_version(repository: &Repository, bases: &[Oid]) -> Result<O
 }
 
 /// What makes the newest state what `wanted` says, by key. What was there in between is unknown, from the newest version
-/// of the chains on or from a later one that they are `known` to show everything up to.
+/// of the chains on or from a later one that they are `known` to show everything up to. Where `wanted` has no value it
+/// stays as it is.
 pub(super) fn difference(
     repository: &Repository,
     bases: &[Oid],
     known: Option<Version>,
     at: Version,
-    wanted: BTreeMap<Key, Vec<u8>>,
+    wanted: BTreeMap<Key, Option<Vec<u8>>>,
 ) -> Result<Batch, git2::Error> {
     let newest = newest_of(repository, bases)?;
     let mut there = BTreeMap::new();
@@ -307,7 +308,8 @@ pub(super) fn difference(
     }
     let gone = there.keys().filter(|key| !wanted.contains_key(*key)).cloned().collect::<Vec<_>>();
     let gone = gone.into_iter().map(|key| Step { version: at, key, value: None });
-    let changed = wanted.into_iter().filter(|(key, value)| there.get(key).is_none_or(|old| *old != *value));
+    let wanted = wanted.into_iter().filter_map(|(key, value)| Some((key, value?)));
+    let changed = wanted.filter(|(key, value)| there.get(key).is_none_or(|old| *old != *value));
     let changed = changed.map(|(key, value)| Step { version: at, key, value: Some(value) });
     let unknown = newest.map(|(version, _)| Version(known.map_or(version, |known| known.max(version)).0 + 1));
     Ok(Batch { unknown: unknown.filter(|unknown| *unknown < at), ..Batch::new(at, gone.chain(changed).collect()) })
@@ -515,13 +517,15 @@ mod tests {
         assert_eq!(shown(&repository, 300, "shop/", Some("shop/a"), 9), list(&["shop/b@300=2"]));
         assert_eq!(shown(&repository, 300, "", Some("shop-x/c"), 9), list(&["shop/a@9=1", "shop/b@300=2"]));
         assert_eq!(shown(&repository, 300, "shop/b", None, 9), list(&["shop/b@300=2"]));
-        // What is there already makes no step.
-        let wanted = BTreeMap::from([(steps[1].key.clone(), b"1".to_vec()), (steps[0].key.clone(), b"3".to_vec())]);
+        // What is there already makes no step, and neither does what nobody knows.
+        let known = [(steps[1].key.clone(), "1"), (steps[0].key.clone(), "3")];
+        let mut wanted: BTreeMap<_, _> = known.map(|(key, value)| (key, Some(value.into()))).into();
+        wanted.insert(steps[5].key.clone(), None);
         let mut changes = difference(&repository, &[end.unwrap()], None, Version(80_000), wanted).unwrap().steps;
         changes.sort_by(|a, b| a.key.cmp(&b.key));
         let names: Vec<(&str, bool)> =
             changes.iter().map(|s| (s.key.as_str().rsplit('/').next().unwrap(), s.value.is_some())).collect();
-        assert_eq!(names, [("c", false), ("a.b", false), ("b", true)]);
+        assert_eq!(names, [("c", false), ("b", true)]);
     }
 
     #[test]
@@ -581,7 +585,7 @@ mod tests {
         let repository = open(directory.path()).unwrap();
         let all = |at: u64| shown(&repository, at, "", None, 100);
         let now = step(0, "shop/a", Some("2"));
-        let wanted = || BTreeMap::from([(now.key.clone(), b"2".to_vec())]);
+        let wanted = || BTreeMap::from([(now.key.clone(), Some(b"2".to_vec()))]);
         let begin = control.append_history(&[], &batch(7, &[step(7, "shop/a", Some("1"))])).unwrap();
         let until_20 = difference(&repository, &[begin], Some(Version(9)), Version(20), wanted()).unwrap();
         let at_20 = control.append_history(&[begin], &until_20).unwrap();

@@ -30,20 +30,41 @@ pub trait Document {
     fn json(&self) -> Result<Value, LayoutError>;
 }
 
+/// Where the file of a value is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Location {
+    /// At this path, such as `organizations/shop/projects/web/stacks/web-dev.yaml`.
+    At(String),
+    /// The value does not belong in Git. Where it had a file before, that is removed.
+    Nowhere,
+    /// Only the value could tell, and it does not decode. It keeps the file that it has, as it is, until it decodes or is
+    /// deleted.
+    Unknown,
+}
+
+impl Location {
+    /// The path, if it is known.
+    pub fn path(self) -> Option<String> {
+        match self {
+            Self::At(path) => Some(path),
+            Self::Nowhere | Self::Unknown => None,
+        }
+    }
+}
+
 /// What belongs in Git and where.
 ///
 /// All methods are pure functions of their arguments.
 pub trait Layout: fmt::Debug + Send + Sync + 'static {
-    /// Whether a file at `path` can stand for an object. Other files, such as a README, are people's own.
-    fn contains(&self, path: &str) -> bool;
+    /// The key of the object that a file at `path` stands for; `None` when it can stand for no object. Such files, as a
+    /// README, are people's own.
+    fn key(&self, path: &str) -> Option<Key>;
 
-    /// The file of a value, such as `organizations/shop/projects/web/stacks/web-dev.yaml`; `None`
-    /// when it does not belong in Git.
+    /// Where the file of a value is.
     ///
-    /// A value that returns `None` where it had a path before has its file removed. An object
-    /// that waits for its finalizers (`metadata.deletionTimestamp` is set) is best treated so:
-    /// then the commit has whoever asked for the deletion as its author.
-    fn path(&self, key: &Key, value: &[u8]) -> Option<String>;
+    /// An object that waits for its finalizers (`metadata.deletionTimestamp` is set) is best said to have none: then the
+    /// commit has whoever asked for the deletion as its author.
+    fn location(&self, key: &Key, value: &[u8]) -> Location;
 
     /// What people write of a value, which is what its file says.
     ///

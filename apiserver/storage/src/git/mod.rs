@@ -43,7 +43,7 @@ mod trees;
 use stoa_machinery::log::LogError;
 
 pub use self::{
-    layout::{CommitInfo, Document, Ingest, IngestError, Layout, LayoutError, PushedFile},
+    layout::{CommitInfo, Document, Ingest, IngestError, Layout, LayoutError, Location, PushedFile},
     past::GitHistory,
     progress::InvalidFile,
     projector::{GitOptions, GitProjector, GitStatus},

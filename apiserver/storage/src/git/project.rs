@@ -1,7 +1,10 @@
 //! Turns records into commits. Nothing here waits: given the records and what the files were, it
 //! says which commits there are to be.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet, HashMap, hash_map::Entry},
+};
 
 use bytes::Bytes;
 use git2::Oid;
@@ -9,7 +12,7 @@ use serde_json::Value;
 use stoa_machinery::log::{Change, Key, Record, Snapshot, Version};
 
 use super::{
-    Document, GitError, InvalidFile, Layout, LayoutError,
+    Document, GitError, InvalidFile, Layout, LayoutError, Location,
     history::Step,
     progress,
     repository::{Content, ControlRepository, Draft, Edit, Person, Reader},
@@ -19,7 +22,8 @@ use super::{
 /// An object that has a file.
 #[derive(Clone, Debug)]
 struct Projected {
-    path: String,
+    /// `None` of a value that does not say where it is, until that is [found](Index::find).
+    path: Option<String>,
     value: Bytes,
 }
 
@@ -41,22 +45,45 @@ impl Index {
 
     /// Notes what is at a key now; returns what had a file and what has.
     fn set(&mut self, key: &Key, value: Option<&Bytes>, layout: &dyn Layout) -> (Option<Projected>, Option<Projected>) {
-        let new = value
-            .filter(|_| key.as_str() != progress::KEY)
-            .and_then(|value| Some(Projected { path: layout.path(key, value)?, value: value.clone() }));
+        let new = value.filter(|_| key.as_str() != progress::KEY).and_then(|value| {
+            let path = match layout.location(key, value) {
+                Location::At(path) => Some(path),
+                Location::Nowhere => return None,
+                Location::Unknown => self.path(key).map(str::to_owned),
+            };
+            Some(Projected { path, value: value.clone() })
+        });
         let old = match &new {
             Some(new) => self.objects.insert(key.clone(), new.clone()),
             None => self.objects.remove(key),
         };
-        if let Some(old) = &old
-            && self.paths.get(&old.path) == Some(key)
+        if let Some(path) = old.as_ref().and_then(|old| old.path.as_ref())
+            && self.paths.get(path) == Some(key)
         {
-            self.paths.remove(&old.path);
+            self.paths.remove(path);
         }
-        if let Some(new) = &new {
-            self.paths.insert(new.path.clone(), key.clone());
+        if let Some(path) = new.as_ref().and_then(|new| new.path.as_ref()) {
+            self.paths.insert(path.clone(), key.clone());
         }
         (old, new)
+    }
+
+    /// Whether the files of some objects have still to be found.
+    pub(super) fn is_incomplete(&self) -> bool {
+        self.objects.values().any(|object| object.path.is_none())
+    }
+
+    /// Finds the files of objects that do not say where they are among those that there are.
+    pub(super) fn find(&mut self, files: impl IntoIterator<Item = String>, layout: &dyn Layout) {
+        for path in files {
+            let Some(key) = layout.key(&path) else { continue };
+            if let Some(object) = self.objects.get_mut(&key)
+                && object.path.is_none()
+            {
+                object.path = Some(path.clone());
+                self.paths.insert(path, key);
+            }
+        }
     }
 
     /// Notes what a record says; returns what had a file and what has.
@@ -72,22 +99,22 @@ impl Index {
 
     /// The file of an object.
     pub(super) fn path(&self, key: &Key) -> Option<&str> {
-        self.objects.get(key).map(|object| object.path.as_str())
+        self.objects.get(key)?.path.as_deref()
     }
 
-    /// What was authored, by key.
-    pub(super) fn authored(&self, layout: &dyn Layout) -> BTreeMap<Key, Vec<u8>> {
+    /// What was authored, by key; `None` of what does not decode.
+    pub(super) fn authored(&self, layout: &dyn Layout) -> BTreeMap<Key, Option<Vec<u8>>> {
         let authored = |(key, object): (&Key, &Projected)| {
-            let json = logged(key, layout.read(key, &object.value).and_then(|document| document.json()))?;
-            Some((key.clone(), json.to_string().into_bytes()))
+            let json = logged(key, layout.read(key, &object.value).and_then(|document| document.json()));
+            (key.clone(), json.map(|json| json.to_string().into_bytes()))
         };
-        self.objects.iter().filter_map(authored).collect()
+        self.objects.iter().map(authored).collect()
     }
 
     /// The content each file should have.
     fn render(&self, layout: &dyn Layout) -> BTreeMap<String, String> {
         let render =
-            |(key, object): (&Key, &Projected)| Some((object.path.clone(), rendered(layout, key, &object.value)?));
+            |(key, object): (&Key, &Projected)| Some((object.path.clone()?, rendered(layout, key, &object.value)?));
         self.objects.iter().filter_map(render).collect()
     }
 }
@@ -107,6 +134,8 @@ struct Files<'a> {
     tip: Oid,
     invalid: &'a BTreeMap<String, InvalidFile>,
     changed: HashMap<String, Option<Vec<u8>>>,
+    /// What was written from here on top of a pushed commit.
+    projected: RefCell<HashMap<Oid, Option<BTreeSet<String>>>>,
 }
 
 impl Files<'_> {
@@ -115,6 +144,34 @@ impl Files<'_> {
             Some(content) => Ok(content.clone()),
             None => Ok(self.repository.read(self.tip, path)?.map(Content::bytes)),
         }
+    }
+
+    /// Whether `record` is a pushed commit that was applied, which has the file or lacks it as `has` says, and nothing but
+    /// pushes changed the file since. What it is now is that commit's doing then, or that of a later push whose own record
+    /// is still to come.
+    fn are_pushed(&self, layout: &dyn Layout, record: &Record, path: &str, has: bool) -> Result<bool, git2::Error> {
+        if record.origin.user != layout.ingest_user() {
+            return Ok(false);
+        }
+        let Some(commit) = record.origin.message.strip_prefix("commit ").and_then(|id| Oid::from_str(id).ok()) else {
+            return Ok(false);
+        };
+        let pushed = self.repository.read(commit, path)?.map(Content::bytes);
+        if pushed.is_some() != has {
+            return Ok(false);
+        }
+        if pushed == self.read(path)? {
+            return Ok(true);
+        }
+        if self.changed.contains_key(path) {
+            return Ok(false);
+        }
+        let mut projected = self.projected.borrow_mut();
+        let since = match projected.entry(commit) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert(self.repository.projected_since(commit, self.tip)?),
+        };
+        Ok(since.as_ref().is_some_and(|paths| !paths.contains(path)))
     }
 
     fn apply(&mut self, edits: &[Edit]) {
@@ -137,7 +194,13 @@ pub(super) fn drafts(
     invalid: &BTreeMap<String, InvalidFile>,
     records: &[Record],
 ) -> Result<(Vec<Draft>, Vec<Step>), GitError> {
-    let mut files = Files { repository: repository.reader()?, tip, invalid, changed: HashMap::new() };
+    let mut files = Files {
+        repository: repository.reader()?,
+        tip,
+        invalid,
+        changed: HashMap::new(),
+        projected: RefCell::default(),
+    };
     let (mut drafts, mut steps) = (Vec::new(), Vec::new());
     for record in records {
         let (old, new) = index.take(layout, record);
@@ -224,45 +287,30 @@ impl<'a> Written<'a> {
 
 fn edits(files: &Files<'_>, layout: &dyn Layout, write: &Written<'_>) -> Result<Vec<Edit>, GitError> {
     let Written { record, old, new, before, after } = write;
+    let [old, new] = [*old, *new].map(|object| object?.path.as_deref());
     let mut edits = Vec::new();
     if let Some(old) = old
-        && new.is_none_or(|new| new.path != old.path)
-        && files.read(&old.path)?.is_some()
+        && new != Some(old)
+        && files.read(old)?.is_some()
+        && !files.are_pushed(layout, record, old, false)?
     {
-        edits.push(Edit { path: old.path.clone(), content: None });
+        edits.push(Edit { path: old.to_owned(), content: None });
     }
     let (Some(new), Some(after)) = (new, after) else { return Ok(edits) };
     let (before, after) = (before.as_ref().map(|before| before.yaml.as_str()), after.yaml.as_str());
-    let before = before.filter(|_| old.is_some_and(|old| old.path == new.path));
+    let before = before.filter(|_| old == Some(new));
     if before == Some(after) {
         return Ok(edits);
     }
-    let current = files.read(&new.path)?;
-    if pushed(files, layout, record, &new.path, current.as_deref())? {
+    let current = files.read(new)?;
+    if files.are_pushed(layout, record, new, true)? {
         return Ok(edits);
     }
-    let before = before.filter(|_| !files.invalid.contains_key(&new.path));
+    let before = before.filter(|_| !files.invalid.contains_key(new));
     if let Some(content) = text::updated(current.as_deref(), before, after) {
-        edits.push(Edit { path: new.path.clone(), content: Some(content) });
+        edits.push(Edit { path: new.to_owned(), content: Some(content) });
     }
     Ok(edits)
-}
-
-/// Whether the record is a pushed file that was applied, and the file still is as it was pushed.
-fn pushed(
-    files: &Files<'_>,
-    layout: &dyn Layout,
-    record: &Record,
-    path: &str,
-    current: Option<&[u8]>,
-) -> Result<bool, GitError> {
-    if record.origin.user != layout.ingest_user() || current.is_none() {
-        return Ok(false);
-    }
-    match record.origin.message.strip_prefix("commit ").and_then(|id| Oid::from_str(id).ok()) {
-        Some(commit) => Ok(files.repository.read(commit, path)?.map(Content::bytes).as_deref() == current),
-        None => Ok(false),
-    }
 }
 
 /// The one commit that makes the files what the index says, wherever they differ.
@@ -275,7 +323,7 @@ pub(super) fn reconciliation(
     version: Version,
     time_ms: i64,
 ) -> Result<Option<Draft>, GitError> {
-    let mut present = repository.files(tip, &|path| layout.contains(path))?;
+    let mut present = repository.files(tip, &|path| layout.key(path).is_some())?;
     let reader = repository.reader()?;
     let mut edits = Vec::new();
     for (path, content) in index.render(layout) {

@@ -47,7 +47,7 @@ impl Session {
     pub(super) async fn ingest(&mut self, target: Oid) -> Result<(), GitError> {
         let from = self.tip()?;
         let layout = Arc::clone(&self.shared.layout);
-        let changes = self.git(move |git| git.changes(from, target, &|path| layout.contains(path))).await?;
+        let changes = self.git(move |git| git.changes(from, target, &|path| layout.key(path).is_some())).await?;
         let mut push = match self.progress.push.take().filter(|push| push.target == target.to_string()) {
             Some(push) => push,
             None => Push { target: target.to_string(), done: 0, since: self.shared.log.head().await? },
@@ -94,7 +94,7 @@ impl Session {
         while let Some(record) = records.next().await.transpose()? {
             if record.origin.user == layout.ingest_user() && commits.contains(&record.origin.message) {
                 let path = match &record.change {
-                    Change::Put(value) => layout.path(&record.key, value),
+                    Change::Put(value) => layout.location(&record.key, value).path(),
                     Change::Delete => None,
                 };
                 applied.extend(path.or_else(|| self.index.path(&record.key).map(str::to_owned)));
@@ -184,7 +184,7 @@ impl Session {
         let Some(key) = self.index.key(path) else { return Ok(false) };
         let Some(entry) = self.shared.log.read(key).await? else { return Ok(false) };
         let layout = self.shared.layout.as_ref();
-        Ok(layout.path(key, &entry.value).as_deref() == Some(path)
+        Ok(layout.location(key, &entry.value).path().as_deref() == Some(path)
             && project::rendered(layout, key, &entry.value)
                 .is_some_and(|rendered| text::same(rendered.as_bytes(), content)))
     }

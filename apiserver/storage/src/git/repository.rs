@@ -4,13 +4,14 @@
 //! millisecond, so that packs and refs that others wrote or removed meanwhile are never missed.
 
 use std::{
-    collections::BTreeMap,
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
     fs::File,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use git2::{Config, ConfigLevel, ErrorCode, ObjectType, Oid, Repository, RepositoryInitOptions, Sort};
+use git2::{Commit, Config, ConfigLevel, ErrorCode, ObjectType, Oid, Repository, RepositoryInitOptions, Sort};
 use parking_lot::Mutex;
 use stoa_machinery::log::{Key, Version};
 
@@ -46,6 +47,8 @@ pub(super) const LARGEST_FILE: usize = 16 << 20;
 /// How many pushed commits are looked at to say who changed a file. Changes that come with more are
 /// put down to the newest.
 const BLAME_DEPTH: usize = 1_000;
+/// How many commits are looked at to say whether what was pushed was written over from here.
+const PROJECTED_DEPTH: usize = 10_000;
 
 /// Somebody as Git names people.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -351,7 +354,7 @@ impl ControlRepository {
         past: &[Oid],
         known: Option<Version>,
         at: Version,
-        wanted: BTreeMap<Key, Vec<u8>>,
+        wanted: BTreeMap<Key, Option<Vec<u8>>>,
     ) -> Result<Batch, git2::Error> {
         history::difference(&self.repository()?, past, known, at, wanted)
     }
@@ -444,6 +447,32 @@ impl Reader {
         find(&self.repository, tree, path)?.map_or(Ok(None), |id| self.content(id))
     }
 
+    /// The paths that commits made here changed on the way from `since` to `tip`; `None` when `tip` does not come from
+    /// there, or nobody can tell.
+    pub(super) fn projected_since(&self, since: Oid, tip: Oid) -> Result<Option<BTreeSet<String>>, git2::Error> {
+        let repository = &self.repository;
+        if since != tip && !repository.graph_descendant_of(tip, since)? {
+            return Ok(None);
+        }
+        let mut walk = repository.revwalk()?;
+        walk.push(tip)?;
+        walk.hide(since)?;
+        let ours = Person::stoa().email;
+        let mut paths = BTreeSet::new();
+        for (number, id) in walk.enumerate() {
+            if number == PROJECTED_DEPTH {
+                return Ok(None);
+            }
+            let commit = repository.find_commit(id?)?;
+            if commit.committer().email_bytes() == ours.as_bytes() {
+                changed_paths(repository, &commit, |path| {
+                    paths.insert(path.into_owned());
+                })?;
+            }
+        }
+        Ok(Some(paths))
+    }
+
     /// What is in a file, by its id.
     pub(super) fn content(&self, id: Oid) -> Result<Option<Content>, git2::Error> {
         content(&self.repository, id)
@@ -485,6 +514,24 @@ fn find(repository: &Repository, tree: &mut Directory, path: &str) -> Result<Opt
     tree.file(repository, &path.split('/').collect::<Vec<_>>())
 }
 
+/// The paths of the files that a commit changed from what they were in its first parent.
+fn changed_paths(
+    repository: &Repository,
+    commit: &Commit<'_>,
+    mut take: impl FnMut(Cow<'_, str>),
+) -> Result<(), git2::Error> {
+    let parent = commit.parents().next().map(|parent| parent.tree()).transpose()?;
+    let diff = repository.diff_tree_to_tree(parent.as_ref(), Some(&commit.tree()?), None)?;
+    for delta in diff.deltas() {
+        for file in [delta.old_file(), delta.new_file()] {
+            if let Some(path) = file.path().and_then(Path::to_str) {
+                take(fan_out::plain(path));
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Which commit changed which file last, found by walking back as far as it takes.
 struct Blame<'r> {
     repository: &'r Repository,
@@ -516,15 +563,9 @@ impl<'r> Blame<'r> {
             if commit.parent_count() > 1 {
                 continue;
             }
-            let parent = commit.parents().next().map(|parent| parent.tree()).transpose()?;
-            let diff = self.repository.diff_tree_to_tree(parent.as_ref(), Some(&commit.tree()?), None)?;
-            for delta in diff.deltas() {
-                for file in [delta.old_file(), delta.new_file()] {
-                    if let Some(path) = file.path().and_then(Path::to_str) {
-                        self.found.entry(fan_out::plain(path).into_owned()).or_insert(id);
-                    }
-                }
-            }
+            changed_paths(self.repository, &commit, |path| {
+                self.found.entry(path.into_owned()).or_insert(id);
+            })?;
         }
         let commit = self.repository.find_commit(self.found.get(path).copied().unwrap_or(self.newest))?;
         let author = commit.author();

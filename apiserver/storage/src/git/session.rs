@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures_util::StreamExt as _;
 use git2::Oid;
-use stoa_machinery::log::{LogError, Record, Version};
+use stoa_machinery::log::{LogError, Record, Snapshot, Version};
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use uuid::Uuid;
@@ -78,7 +78,6 @@ impl Session {
         };
         let known =
             if session.remote.is_some() { session.settle_with_remote().await? } else { session.settle().await? };
-        let layout = Arc::clone(&session.shared.layout);
         let at = session.progress.at.version;
         let old = match session.shared.log.scan("", Some(at)).await {
             // What is known of main can be continued record by record.
@@ -86,10 +85,10 @@ impl Session {
             Ok(_) | Err(LogError::Expired { .. } | LogError::Future { .. }) => None,
             Err(error) => return Err(error.into()),
         };
-        match &old {
-            Some(snapshot) => session.index = Index::of(snapshot, layout.as_ref()),
-            None => session.index = Index::of(&session.shared.log.scan("", None).await?, layout.as_ref()),
-        }
+        session.index = match &old {
+            Some(snapshot) => session.index_of(snapshot).await?,
+            None => session.index_of(&session.shared.log.scan("", None).await?).await?,
+        };
         session.version = session.progress.at.version;
         session.begin_history(old.is_some()).await?;
         session.complete_remote().await?;
@@ -104,6 +103,22 @@ impl Session {
         });
         session.begun = session.version;
         Ok(session)
+    }
+
+    /// The objects of a snapshot that have files. One that does not say where its file is has the one that is there, rather
+    /// one that nothing is wrong with.
+    async fn index_of(&self, snapshot: &Snapshot) -> Result<Index, GitError> {
+        let layout = Arc::clone(&self.shared.layout);
+        let mut index = Index::of(snapshot, layout.as_ref());
+        if let Some(tip) = self.tip()?
+            && index.is_incomplete()
+        {
+            let is_file = move |path: &str| layout.key(path).is_some();
+            let mut files: Vec<String> = self.git(move |git| git.files(tip, &is_file)).await?.into_keys().collect();
+            files.sort_by_key(|path| self.progress.invalid.contains_key(path));
+            index.find(files, self.shared.layout.as_ref());
+        }
+        Ok(index)
     }
 
     /// Decides whether main was moved where it was about to be moved. False when main has nothing
@@ -256,7 +271,7 @@ impl Session {
         loop {
             let snapshot = self.shared.log.scan("", None).await?;
             let layout = Arc::clone(&self.shared.layout);
-            let index = Index::of(&snapshot, layout.as_ref());
+            let index = self.index_of(&snapshot).await?;
             self.index = index.clone();
             self.version = snapshot.version;
             let (version, time_ms) = (snapshot.version, self.shared.options.clock.now_ms());

@@ -8,6 +8,7 @@ mod past;
 mod remote;
 mod ssh;
 mod support;
+mod undecodable;
 
 use std::time::Duration;
 
@@ -104,6 +105,39 @@ async fn a_revert_undoes_and_a_removed_file_deletes() {
     let last = bench.write(put("other", "a: 1", "anna")).await;
     bench.projected(last).await;
     assert_eq!(bench.subjects()[3..], ["Revert \"update thing web\"", "no more web", "create thing other"]);
+}
+
+#[tokio::test]
+async fn what_was_pushed_is_not_written_over_while_the_push_before_is_still_to_be_looked_at() {
+    let bench = Bench::start().await;
+    bench.write(put("web", "replicas: 1", "anna")).await;
+    bench.write(put("db", "size: 1", "anna")).await;
+    let last = bench.write(put("queue", "length: 1", "anna")).await;
+    bench.projected(last).await;
+    // So long that both pushes are seen before the record of the first becomes a commit.
+    let bench = bench.stop().await.lingering(Duration::from_secs(4)).run();
+    let clone = bench.clone_repository();
+    let before = bench.subjects().len();
+    bench.write(put("first", "a: 1", "anna")).await;
+    clone.write("things/web.yaml", "replicas: 5\n");
+    clone.write("things/queue.yaml", "length: 5\n");
+    clone.git(&["rm", "-q", "things/db.yaml"]);
+    clone.commit_and_push("one");
+    bench.ingested(&clone.git(&["rev-parse", "HEAD"])).await;
+    clone.git(&["rm", "-q", "things/web.yaml"]);
+    clone.write("things/queue.yaml", "length: [\n");
+    clone.write("things/db.yaml", "# again\nsize: 7\n");
+    clone.commit_and_push("two");
+    bench.ingested(&clone.git(&["rev-parse", "HEAD"])).await;
+    let last = bench.write(put("last", "a: 1", "anna")).await;
+    bench.projected(last).await;
+
+    assert_eq!(bench.subjects()[before..], ["one", "two", "create thing first", "create thing last"]);
+    assert_eq!(bench.git(&["show", "main:things/db.yaml"]), "# again\nsize: 7");
+    assert_eq!(bench.git(&["show", "main:things/queue.yaml"]), "length: [");
+    assert_eq!(bench.value("web").await, None);
+    assert_eq!(bench.value("queue").await.as_deref(), Some("length: 5"));
+    assert_eq!(bench.invalid(), ["things/queue.yaml"]);
 }
 
 #[tokio::test]

@@ -13,6 +13,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use futures_util::StreamExt as _;
 use serde_json::Value;
 pub(crate) use stoa_machinery::log::Write;
@@ -24,7 +25,7 @@ use stoa_storage::{
     Clock, LocalLog,
     git::{
         CommitInfo, Document, GitOptions, GitProjector, GitRecord, GitStatus, Ingest, IngestError, Layout, LayoutError,
-        PushedFile, RemoteOptions,
+        Location, PushedFile, RemoteOptions,
     },
     local::LocalOptions,
 };
@@ -37,6 +38,8 @@ pub(crate) const RETRY: Duration = Duration::from_millis(20);
 /// How long something may take on a machine that is busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(120);
 const INGEST: &str = "stoa:git:control";
+/// A value that does not decode, and so does not say where its file is.
+const UNREADABLE: &[u8] = b"\xff";
 
 /// A clock that stands still, so that commits can be compared.
 #[derive(Debug)]
@@ -67,6 +70,11 @@ pub(crate) fn status(name: &str, spec: &str, status: &str) -> Write {
     thing(name, spec, status, "system:stoa:controller")
 }
 
+/// What another writer of the log leaves where a thing was.
+pub(crate) fn damage(name: &str) -> Write {
+    write(&format!("/registry/things/{name}"), Change::Put(Bytes::from_static(UNREADABLE)), "", "")
+}
+
 pub(crate) fn remove(name: &str, user: &str) -> Write {
     write(&format!("/registry/things/{name}"), Change::Delete, user, "delete")
 }
@@ -93,12 +101,17 @@ impl Document for Thing {
 }
 
 impl Layout for Things {
-    fn contains(&self, path: &str) -> bool {
-        path.starts_with("things/") && path.ends_with(".yaml")
+    fn key(&self, path: &str) -> Option<Key> {
+        let name = path.strip_prefix("things/")?.strip_suffix(".yaml")?;
+        Some(Key::new(format!("/registry/things/{name}")))
     }
 
-    fn path(&self, key: &Key, _value: &[u8]) -> Option<String> {
-        key.as_str().strip_prefix("/registry/things/").map(|name| format!("things/{name}.yaml"))
+    fn location(&self, key: &Key, value: &[u8]) -> Location {
+        match key.as_str().strip_prefix("/registry/things/") {
+            Some(_) if value == UNREADABLE => Location::Unknown,
+            Some(name) => Location::At(format!("things/{name}.yaml")),
+            None => Location::Nowhere,
+        }
     }
 
     fn read(&self, _key: &Key, value: &[u8]) -> Result<Box<dyn Document>, LayoutError> {
@@ -187,6 +200,8 @@ pub(crate) struct Bench {
     machine: usize,
     /// How often it is looked whether packs have to be merged.
     repack: Duration,
+    /// How long a commit waits for others.
+    linger: Duration,
 }
 
 impl Bench {
@@ -217,11 +232,16 @@ impl Bench {
             remote: None,
             machine: 0,
             repack: Duration::from_millis(100),
+            linger: Duration::from_millis(5),
         }
     }
 
     pub(crate) fn repacked_every(self, repack: Duration) -> Self {
         Self { repack, ..self }
+    }
+
+    pub(crate) fn lingering(self, linger: Duration) -> Self {
+        Self { linger, ..self }
     }
 
     pub(crate) fn with_remote(mut self, remote: Option<RemoteOptions>) -> Self {
@@ -238,7 +258,7 @@ impl Bench {
     pub(crate) fn run(mut self) -> Self {
         let options = GitOptions {
             poll: Duration::from_millis(20),
-            linger: Duration::from_millis(5),
+            linger: self.linger,
             pace: Duration::from_millis(5),
             retry: RETRY,
             repack: self.repack,
@@ -400,7 +420,7 @@ impl Bench {
             .iter()
             .map(|record| {
                 let commit = record.origin.message.strip_prefix("commit ").unwrap();
-                (Things.path(&record.key, b"").unwrap(), self.git(&["log", "-1", "--format=%s", commit]))
+                (Things.location(&record.key, b"").path().unwrap(), self.git(&["log", "-1", "--format=%s", commit]))
             })
             .collect()
     }

@@ -195,15 +195,30 @@ fn file_reads_back_as_what_was_stored() {
     }
 }
 
+fn location(key: &str, value: &[u8]) -> Location {
+    ControlLayout.location(&Key::new(key), value)
+}
+
 #[test]
 fn object_that_goes_has_no_file() {
     let mut object = stack();
-    let path = |object: &Value| {
-        ControlLayout.path(&Key::new("/registry/config.stoa.dev/stacks/shop/web-dev"), object.to_string().as_bytes())
-    };
-    assert_eq!(path(&object).as_deref(), Some("organizations/shop/projects/web/stacks/web-dev.yaml"));
+    let key = "/registry/config.stoa.dev/stacks/shop/web-dev";
+    let location = |object: &Value| location(key, object.to_string().as_bytes());
+    let path = "organizations/shop/projects/web/stacks/web-dev.yaml";
+    assert_eq!(location(&object), Location::At(path.to_owned()));
     object["metadata"]["deletionTimestamp"] = "2026-01-02T00:00:00Z".into();
-    assert_eq!(path(&object), None);
+    assert_eq!(location(&object), Location::Nowhere);
+}
+
+#[test]
+fn what_does_not_decode_is_where_its_key_says_or_nobody_knows_where() {
+    let elsewhere = br#"{"metadata": {"name": "web"}, "spec": {"project": "other", "workspaces": 1}}"#;
+    for value in [b"not JSON".as_slice(), b"{}", elsewhere, br#"{"metadata": {"name": "web"}, "spec": {}}"#] {
+        let project = location("/registry/config.stoa.dev/projects/shop/web", value);
+        assert_eq!(project, Location::At("organizations/shop/projects/web/project.yaml".to_owned()));
+        assert_eq!(location("/registry/config.stoa.dev/stacks/shop/web", value), Location::Unknown);
+        assert_eq!(location("/registry/delivery.stoa.dev/runs/shop/web", value), Location::Nowhere);
+    }
 }
 
 #[test]

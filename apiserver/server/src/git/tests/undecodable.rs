@@ -5,11 +5,12 @@ use stoa_machinery::log::{Change, Expect, Key, Origin, Write};
 use super::*;
 
 const KEY: &str = "/registry/config.stoa.dev/projects/shop/web";
+const STACK_KEY: &str = "/registry/config.stoa.dev/stacks/shop/web-dev";
 
-/// Puts bytes where the project is, as another writer of the log might.
-async fn put(fixture: &Fixture, value: Vec<u8>) {
+/// Puts bytes where an object is, as another writer of the log might.
+async fn put(fixture: &Fixture, key: &str, value: Vec<u8>) {
     let write = Write {
-        key: Key::new(KEY),
+        key: Key::new(key),
         expect: Expect::Any,
         change: Change::Put(value.into()),
         fence: None,
@@ -25,9 +26,12 @@ async fn what_does_not_decode_keeps_its_file_and_no_push_waits_for_it() {
     let clone = fixture.clone_control().await;
     let file = clone.read(PROJECT);
     let good = fixture.registry.log().read(&Key::new(KEY)).await.expect("read").expect("there").value;
-    put(&fixture, b"not JSON".to_vec()).await;
+    let stack = clone.read(STACK);
+    put(&fixture, KEY, b"not JSON".to_vec()).await;
+    put(&fixture, STACK_KEY, b"not JSON".to_vec()).await;
     fixture.projected().await;
     assert_eq!(fixture.show(PROJECT), file);
+    assert_eq!(fixture.show(STACK), stack, "though only the stack itself says where that is");
 
     clone.write(PROJECT, &file.replace("path: apps/web", "path: apps/other"));
     clone.write(WORKSPACE, &yaml(&workspace("dev")));
@@ -39,7 +43,7 @@ async fn what_does_not_decode_keeps_its_file_and_no_push_waits_for_it() {
     let kept = fixture.registry.log().read(&Key::new(KEY)).await.expect("read").expect("there");
     assert_eq!(kept.value, "not JSON", "nothing is written over it");
 
-    put(&fixture, good.to_vec()).await;
+    put(&fixture, KEY, good.to_vec()).await;
     fixture.projected().await;
     assert_eq!(fixture.show(PROJECT), file, "it is what is served again");
     assert_eq!(fixture.organization_synced().await.0, "True");
