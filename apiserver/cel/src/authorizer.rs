@@ -7,29 +7,41 @@ use std::{collections::HashMap, sync::Arc};
 
 use super::{eval::Error, value::Value};
 
-/// What the authorizer is asked: whether the user may do something.
+/// What an authorizer is asked: whether somebody may do this, as in `authorization.k8s.io/v1 SubjectAccessReviewSpec`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Question {
-    /// The verb, such as `list`.
+    /// The API verb, such as `list`; the lower-case HTTP method for paths that are no resource.
     pub verb: String,
     /// The API group; empty for core.
     pub group: String,
-    /// The version, `*` for any.
+    /// The version, such as `v1alpha1`, or `*` for any.
     pub version: String,
     /// The plural noun; empty for paths that are no resource.
     pub resource: String,
     /// The subresource, or empty.
     pub subresource: String,
-    /// The namespace; empty for all.
+    /// The namespace; empty for cluster-wide requests.
     pub namespace: String,
     /// The object's name; empty for all.
     pub name: String,
     /// The path, for requests that are no resource's.
     pub path: String,
-    /// The field selector.
+    /// The field selector as sent, for authorizers that look at it.
     pub field_selector: String,
-    /// The label selector.
+    /// The label selector as sent.
     pub label_selector: String,
+}
+
+impl Question {
+    /// How long its texts are together, in bytes.
+    pub fn size(&self) -> usize {
+        let Self { verb, group, version, resource, subresource, namespace, name, path, field_selector, label_selector } =
+            self;
+        [verb, group, version, resource, subresource, namespace, name, path, field_selector, label_selector]
+            .iter()
+            .map(|text| text.len())
+            .sum()
+    }
 }
 
 /// What the authorizer said.
@@ -84,22 +96,7 @@ impl Check {
 
     /// How long its texts are together, in bytes.
     pub(super) fn size(&self) -> usize {
-        let Question {
-            verb,
-            group,
-            version,
-            resource,
-            subresource,
-            namespace,
-            name,
-            path,
-            field_selector,
-            label_selector,
-        } = &self.question;
-        [verb, group, version, resource, subresource, namespace, name, path, field_selector, label_selector]
-            .iter()
-            .map(|text| text.len())
-            .sum()
+        self.question.size()
     }
 
     /// `authorizer.requestResource`.

@@ -94,6 +94,10 @@ pub const PLAN_FAILED: &str = "PlanFailed";
 pub const IMPORT_FAILED: &str = "ImportFailed";
 /// The plan's premises changed since it was made.
 pub const PLAN_STALE: &str = "PlanStale";
+/// A condition of a Run that follows the merge of a pull request: its plan is the one that was shown there.
+pub const MERGED_PLAN_HOLDS: &str = "MergedPlanHolds";
+/// The plan is another one than was shown, and does nothing that was not in that.
+pub const PLAN_COVERED: &str = "PlanCovered";
 /// The plan removes most of what is deployed, and the run does not say that it may.
 pub const MASS_DELETION: &str = "MassDeletion";
 /// The function-runner is out of reach.

@@ -39,6 +39,30 @@ fn every_field_of_every_kind_has_a_description() {
     assert!(missing.is_empty(), "without a description: {missing:#?}");
 }
 
+/// As Kubernetes' own type says of itself: half of a selector of each of two managers selects what neither means.
+#[test]
+fn selectors_have_one_owner() {
+    fn walk(path: &str, schema: &serde_json::Value, found: &mut Vec<String>) {
+        if schema["properties"].get("matchExpressions").is_some() {
+            assert_eq!(schema["x-kubernetes-map-type"], "atomic", "{path}");
+            found.push(path.to_owned());
+        }
+        for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+            walk(&format!("{path}.{name}"), property, found);
+        }
+        if let Some(items) = schema.get("items") {
+            walk(&format!("{path}[]"), items, found);
+        }
+    }
+    let mut found = Vec::new();
+    for crd in crds() {
+        let schema = crd.spec.versions[0].schema.as_ref().unwrap().open_api_v3_schema.as_ref().unwrap();
+        walk(&crd.spec.names.kind, &serde_json::to_value(schema).unwrap(), &mut found);
+    }
+    assert!(found.contains(&"NotificationSink.spec.organizationSelector".to_owned()), "{found:?}");
+    assert!(found.iter().any(|path| path.ends_with(".workspaceSelector")), "{found:?}");
+}
+
 /// kubectl shows four values of an enumeration and leaves the others out.
 #[test]
 fn long_enumerations_are_told_in_the_description() {

@@ -135,7 +135,7 @@ pub(super) async fn evaluate(
                 return Err("the authorizer was asked too many questions".to_owned());
             }
             Err(Interrupted::Unanswered(question)) => {
-                let answer = match context.authorizer.authorize(&context.user, &attributes(&question)).await {
+                let answer = match context.authorizer.authorize(&context.user, &question).await {
                     Ok(auth::Decision::Allow) => Answer::Allowed,
                     Ok(auth::Decision::Deny(reason)) => Answer::Denied(reason),
                     Err(error) => Answer::Errored(error.message().to_owned()),
@@ -143,23 +143,6 @@ pub(super) async fn evaluate(
                 answers.insert(*question, answer);
             }
         }
-    }
-}
-
-fn attributes(question: &Question) -> auth::Attributes {
-    let Question { verb, group, version, resource, subresource, namespace, name, path, field_selector, label_selector } =
-        question.clone();
-    auth::Attributes {
-        verb,
-        group,
-        version,
-        resource,
-        subresource,
-        namespace,
-        name,
-        path,
-        field_selector,
-        label_selector,
     }
 }
 

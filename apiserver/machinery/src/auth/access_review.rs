@@ -60,7 +60,7 @@ impl SubjectAccessReviewer {
 #[async_trait]
 impl Authorizer for SubjectAccessReviewer {
     async fn authorize(&self, user: &UserInfo, attributes: &Attributes) -> Result<Decision, ApiError> {
-        let decided = if size(attributes) > LARGEST_KEPT {
+        let decided = if attributes.size() > LARGEST_KEPT {
             self.review(user, attributes).await
         } else {
             let key = (user.clone(), attributes.clone());
@@ -76,25 +76,6 @@ impl Authorizer for SubjectAccessReviewer {
             ApiError::internal("the authorization decision could not be made")
         })
     }
-}
-
-fn size(attributes: &Attributes) -> usize {
-    let Attributes {
-        verb,
-        group,
-        version,
-        resource,
-        subresource,
-        namespace,
-        name,
-        path,
-        field_selector,
-        label_selector,
-    } = attributes;
-    [verb, group, version, resource, subresource, namespace, name, path, field_selector, label_selector]
-        .iter()
-        .map(|text| text.len())
-        .sum()
 }
 
 fn spec(user: &UserInfo, attributes: &Attributes) -> SubjectAccessReviewSpec {

@@ -39,32 +39,10 @@ pub use impersonation::{Impersonated, Impersonation};
 pub(crate) use request_header::clear_standard_headers;
 pub use request_header::{RequestHeader, RequestHeaderConfig};
 pub use reviews::register_reviews;
+/// What somebody wants to do.
+#[doc(inline)]
+pub use stoa_cel::Question as Attributes;
 pub use token_review::TokenReviewer;
-
-/// What somebody wants to do, as in `authorization.k8s.io/v1 SubjectAccessReviewSpec`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Attributes {
-    /// The API verb, such as `list`; the lower-case HTTP method for paths that are no resource.
-    pub verb: String,
-    /// The API group; empty for core.
-    pub group: String,
-    /// The version, such as `v1alpha1`.
-    pub version: String,
-    /// The plural noun; empty for paths that are no resource.
-    pub resource: String,
-    /// The subresource, or empty.
-    pub subresource: String,
-    /// The namespace; empty for cluster-wide requests.
-    pub namespace: String,
-    /// The object's name; empty for all.
-    pub name: String,
-    /// The path, for requests that are no resource's.
-    pub path: String,
-    /// The field selector as sent, for authorizers that look at it.
-    pub field_selector: String,
-    /// The label selector as sent.
-    pub label_selector: String,
-}
 
 /// An authorizer's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]

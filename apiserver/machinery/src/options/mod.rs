@@ -47,6 +47,12 @@ pub struct RecommendedOptions {
     /// What is served besides the API.
     #[command(flatten)]
     pub features: FeatureOptions,
+    /// How many requests that read are worked on at once, watches aside; more are answered with 429. 0 is without a limit
+    #[arg(long, default_value_t = Limits::default().reading)]
+    pub max_requests_inflight: usize,
+    /// How many requests that change something are worked on at once; more are answered with 429. 0 is without a limit
+    #[arg(long, default_value_t = Limits::default().mutating)]
+    pub max_mutating_requests_inflight: usize,
     /// How long requests are still served after a signal to end, in seconds, with /readyz failing
     #[arg(long, default_value_t = 0)]
     pub shutdown_delay_seconds: u64,
@@ -55,7 +61,13 @@ pub struct RecommendedOptions {
 impl RecommendedOptions {
     /// How long and how much.
     pub fn limits(&self) -> Limits {
-        Limits { shutdown_delay: Duration::from_secs(self.shutdown_delay_seconds), ..Limits::default() }
+        let limit = |most: usize| if most == 0 { usize::MAX } else { most };
+        Limits {
+            reading: limit(self.max_requests_inflight),
+            mutating: limit(self.max_mutating_requests_inflight),
+            shutdown_delay: Duration::from_secs(self.shutdown_delay_seconds),
+            ..Limits::default()
+        }
     }
 }
 

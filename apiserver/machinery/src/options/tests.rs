@@ -20,7 +20,8 @@ fn parse(flags: &[&str]) -> RecommendedOptions {
 fn without_flags_a_server_listens_to_everybody_and_records_nothing() {
     let options = parse(&[]);
     assert_eq!(options.secure_serving.address().to_string(), "0.0.0.0:6443");
-    assert_eq!(options.limits().shutdown_delay, Duration::ZERO);
+    let limits = options.limits();
+    assert_eq!((limits.shutdown_delay, limits.reading, limits.mutating), (Duration::ZERO, 400, 200));
     assert!(options.features.profiling && options.audit.open().unwrap().is_none());
 }
 
@@ -33,6 +34,14 @@ fn flags_say_where_it_listens_and_what_it_serves() {
     assert!(!options.features.profiling);
     let plugins = parse(&["--disable-admission-plugins=NamespaceLifecycle,ValidatingAdmissionWebhook"]).admission;
     assert_eq!(plugins.disable_admission_plugins, ["NamespaceLifecycle", "ValidatingAdmissionWebhook"]);
+}
+
+#[test]
+fn flags_say_how_many_requests_are_worked_on_at_once() {
+    let limits = parse(&["--max-requests-inflight=7", "--max-mutating-requests-inflight=3"]).limits();
+    assert_eq!((limits.reading, limits.mutating), (7, 3));
+    let limits = parse(&["--max-requests-inflight=0", "--max-mutating-requests-inflight=0"]).limits();
+    assert_eq!((limits.reading, limits.mutating), (usize::MAX, usize::MAX));
 }
 
 #[test]

@@ -17,7 +17,6 @@ use super::{
     write::Outcome,
 };
 use crate::{
-    auth::{self, Attributes},
     cache::{Kept, Prepared, Undecodable, Unkept},
     log::{Expect, Key, Version},
     request::RequestContext,
@@ -103,7 +102,7 @@ impl Store {
     pub(super) async fn delete_undecodable(
         &self,
         context: &RequestContext,
-        (namespace, name): (&str, &str),
+        at: (&str, &str),
         options: &DeleteOptions,
         found: &Undecodable,
     ) -> Result<Outcome<Deleted>, ApiError> {
@@ -112,16 +111,7 @@ impl Store {
         }
         context.annotate(AUDITED, "");
         check_undecodable_delete(options)?;
-        let attributes = Attributes {
-            verb: VERB.to_owned(),
-            group: self.definition.group.clone(),
-            version: self.definition.version.clone(),
-            resource: self.definition.plural.clone(),
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-            ..Attributes::default()
-        };
-        auth::require(&context.authorizer, &context.user, &attributes).await?;
+        self.require(context, VERB, at).await?;
         if context.dry_run {
             return Ok(Outcome::Done(Deleted::Undecodable));
         }

@@ -122,7 +122,7 @@ impl Store {
         warn(context, &draft);
         let name = draft.object.name().to_owned();
         if authorization == CreateAuthorization::Required {
-            self.require_create(context, namespace, &name).await?;
+            self.require(context, "create", (namespace, &name)).await?;
         }
         self.strategy.admit(context, &draft).await?;
         put_managed_fields(&mut draft.object, managed_fields);
@@ -241,10 +241,19 @@ impl Store {
         }
     }
 
-    /// Who may update may not thereby create.
-    async fn require_create(&self, context: &RequestContext, namespace: &str, name: &str) -> Result<(), ApiError> {
+    /// Requires a verb on an object of this resource.
+    ///
+    /// # Errors
+    ///
+    /// 403.
+    pub(super) async fn require(
+        &self,
+        context: &RequestContext,
+        verb: &str,
+        (namespace, name): (&str, &str),
+    ) -> Result<(), ApiError> {
         let attributes = Attributes {
-            verb: "create".to_owned(),
+            verb: verb.to_owned(),
             group: self.definition.group.clone(),
             version: self.definition.version.clone(),
             resource: self.definition.plural.clone(),

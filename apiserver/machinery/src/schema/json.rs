@@ -221,9 +221,6 @@ fn too_deep(text: &str) -> Option<char> {
 /// The error as Go's `encoding/json` words it.
 fn go_message(error: &serde_json::Error, text: &str) -> String {
     let message = error.to_string();
-    if message.starts_with("recursion limit exceeded") {
-        return "exceeded max depth".to_owned();
-    }
     if error.classify() == Category::Eof {
         return "unexpected end of JSON input".to_owned();
     }
@@ -239,6 +236,7 @@ fn go_message(error: &serde_json::Error, text: &str) -> String {
         ("invalid number", "in numeric literal"),
         ("expected value", "looking for beginning of value"),
         ("expected ident", "in literal"),
+        ("recursion limit exceeded", "exceeded max depth"),
     ];
     let byte = byte_at(text, error.line(), error.column());
     let Some((_, context)) = context.iter().find(|(prefix, _)| message.starts_with(prefix)) else {

@@ -403,7 +403,7 @@ fn depth_is_bounded() {
     for depth in [200, 10_000, 100_000] {
         let nested = format!("{}{}", "[".repeat(depth), "]".repeat(depth));
         let json = object(&json!({ "extra": "EXTRA" })).replace(r#""EXTRA""#, &nested);
-        assert!(refusal(json, Format::Json).contains("exceeded max depth"));
+        assert!(refusal(json, Format::Json).contains("json parse error: invalid character '[' exceeded max depth ("));
         assert!(refusal(format!("spec: {{extra: {nested}}}"), Format::Yaml).contains("yaml: "));
         let blocks: String = (0..depth.min(2000)).map(|i| format!("{}a:\n", " ".repeat(i))).collect();
         assert!(refusal(blocks, Format::Yaml).contains("yaml: line "));
@@ -422,6 +422,15 @@ fn depth_is_bounded() {
             for format in [Format::Json, Format::Yaml] {
                 let decoded = decode(json.clone(), format, FieldValidation::Strict);
                 assert_eq!(decoded.is_ok(), read, "{levels} levels of {open} in {format:?}: {decoded:?}");
+                let Err(error) = decoded else { continue };
+                let problem = match format {
+                    Format::Json => {
+                        format!("json parse error: invalid character '{}' exceeded max depth (", &open[..1])
+                    }
+                    Format::Yaml => "yaml: exceeded max depth of 127 (".to_owned(),
+                };
+                assert_eq!((error.code(), error.reason()), (400, "BadRequest"));
+                assert!(error.message().contains(&problem), "{error}");
             }
         }
     }

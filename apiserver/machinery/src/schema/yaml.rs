@@ -64,6 +64,11 @@ fn error(line: usize, message: impl fmt::Display) -> SyntaxError {
     SyntaxError(if line > 1 { format!("yaml: line {line}: {message}") } else { format!("yaml: {message}") })
 }
 
+/// Go's words, with the limit that holds here.
+fn too_deep(line: usize) -> SyntaxError {
+    error(line, format_args!("exceeded max depth of {MAX_DEPTH}"))
+}
+
 fn scan_error(cause: &ScanError) -> SyntaxError {
     error(cause.marker().line(), problem(&cause.info()))
 }
@@ -109,7 +114,7 @@ impl<'i> Composer<'i> {
     fn node(&mut self, event: Event<'i>, span: Span, depth: usize) -> Result<Value, SyntaxError> {
         let line = span.start.line();
         if depth >= MAX_DEPTH && matches!(event, Event::SequenceStart(..) | Event::MappingStart(..)) {
-            return Err(error(line, "exceeded max depth"));
+            return Err(too_deep(line));
         }
         let (value, anchor) = match event {
             Event::Alias(id) => return self.alias(id, line),
@@ -219,7 +224,7 @@ impl<'i> Composer<'i> {
         let is_alias = matches!(event, Event::Alias(_));
         let value = self.node(event, span, depth + 1)?;
         if is_alias && depth + 1 + height(&value) > MAX_DEPTH {
-            return Err(error(span.start.line(), "exceeded max depth"));
+            return Err(too_deep(span.start.line()));
         }
         Ok(value)
     }

@@ -1,7 +1,6 @@
 //! Connections: accepting them, serving them, and ending them in order.
 
 use std::{
-    convert::Infallible,
     future::poll_fn,
     io,
     net::SocketAddr,
@@ -33,6 +32,7 @@ use super::{
     Server,
     chain::{Chain, Connection},
     gather::{self, LongAnswers, gather},
+    stalls::Stalls,
     streams::{Opened, Streams, apart, in_time},
     tls, wire,
 };
@@ -46,6 +46,8 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const HEAD_TIMEOUT: Duration = Duration::from_secs(90);
 /// After how much silence an HTTP/2 client is asked whether it is still there, and how long it may take to say so.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
+/// How long an HTTP/1.1 client may take nothing of what is written: as long as one of HTTP/2 may be silent.
+const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// How many requests one HTTP/2 connection may have at once: kube-apiserver's default, as the aggregation layer sends
 /// the watches of all its clients over few connections.
 const MAX_STREAMS: u32 = 1000;
@@ -149,12 +151,12 @@ async fn connection(
         asks.store(true, Ordering::Relaxed);
         let (chain, shared) = (chain.clone(), shared.clone());
         async move {
-            Ok::<_, Infallible>(match wire::refused(&request) {
+            match wire::refused(&request) {
                 Some(refused) => refused,
                 // Streams share a task, and requests of HTTP/1.1 have the connection's to themselves.
-                None if request.version() == Version::HTTP_2 => in_time(apart(chain.serve(shared, request)).await),
-                None => chain.serve(shared, request).await,
-            })
+                None if request.version() == Version::HTTP_2 => Ok(in_time(apart(chain.serve(shared, request)).await)),
+                None => Ok(chain.serve(shared, request).await),
+            }
         }
     });
     let ended = if stream.get_ref().1.alpn_protocol() == Some(tls::HTTP2) {
@@ -172,7 +174,8 @@ async fn connection(
         })
         .await
     } else {
-        let serving = pin!(http1().serve_connection(TokioIo::new(stream), service).with_upgrades());
+        let serving =
+            pin!(http1().serve_connection(TokioIo::new(Stalls::new(stream, STALL_TIMEOUT)), service).with_upgrades());
         drive(serving, &close, http1::UpgradeableConnection::graceful_shutdown, |serving, context| {
             serving.poll(context).map_err(Into::into)
         })

@@ -41,6 +41,7 @@ mod inflight;
 mod metrics;
 mod signals;
 mod slis;
+mod stalls;
 mod statusz;
 mod stream;
 mod streams;

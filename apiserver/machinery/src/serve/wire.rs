@@ -1,26 +1,45 @@
-//! What is no HTTP/1.1 request, or not one that a server has to understand: refused before any filter sees it.
+//! What is no HTTP request, or not one that a server has to understand: refused before any filter sees it.
 //!
-//! Follows `readRequest` and `serve` in Go's `net/http`, whose refusals these are; the parser in front of this refuses
-//! what it cannot read, with an empty answer.
+//! Follows `readRequest` and `serve` in Go's `net/http`, whose refusals these are, and for HTTP/2 `newWriterAndRequest`; the
+//! parser in front of this refuses what it cannot read, with an empty answer or a reset.
 
+use h2::Reason;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use stoa_cel::go::is_escaped_well;
 
 use crate::http::{Body, body};
 
-/// The answer to a request that goes no further; `None` for all others.
-pub(super) fn refused<B>(request: &Request<B>) -> Option<Response<Body>> {
-    if !matches!(request.version(), Version::HTTP_10 | Version::HTTP_11) {
-        return None;
-    }
+/// The answer to a request that goes no further, or why its stream is reset; `None` for all others.
+pub(super) fn refused<B>(request: &Request<B>) -> Option<Result<Response<Body>, h2::Error>> {
+    let refused = match request.version() {
+        Version::HTTP_10 | Version::HTTP_11 => unanswerable(request).map(Ok),
+        Version::HTTP_2 if !has_target(request) || names_user(request) => Some(Err(Reason::PROTOCOL_ERROR.into())),
+        _ => None,
+    };
+    // The server is asked, and no path of it.
+    let is_about_server = request.method() == Method::OPTIONS && request.uri().path() == "*";
+    refused.or_else(|| is_about_server.then(|| Ok(Response::new(body::empty()))))
+}
+
+/// Whether a request is for a path, if it has to be.
+fn has_target<B>(request: &Request<B>) -> bool {
+    let path = request.uri().path();
+    request.method() == Method::CONNECT || path == "*" || path.starts_with('/') && is_escaped_well(path)
+}
+
+/// Whether the host that a request is for has a user's name before it.
+fn names_user<B>(request: &Request<B>) -> bool {
+    let authority = request.uri().authority().map_or("", |authority| authority.as_str());
+    request.method() != Method::CONNECT && authority.contains('@')
+}
+
+/// The answer to a request of HTTP/1 that is none or asks for what there is not.
+fn unanswerable<B>(request: &Request<B>) -> Option<Response<Body>> {
     let headers = request.headers();
     if let Some(why) = unusable_host(request.version(), headers) {
         return Some(refusal(StatusCode::BAD_REQUEST, why));
     }
-    let is_asterisk = request.uri() == "*";
-    let path = request.uri().path();
-    let is_path = path.starts_with('/') && is_escaped_well(path);
-    if request.method() != Method::CONNECT && !is_asterisk && !is_path {
+    if !has_target(request) {
         return Some(refusal(StatusCode::BAD_REQUEST, "400 Bad Request"));
     }
     let is_chunked = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"chunked");
@@ -28,11 +47,8 @@ pub(super) fn refused<B>(request: &Request<B>) -> Option<Response<Body>> {
         return Some(refusal(StatusCode::NOT_IMPLEMENTED, "Unsupported transfer encoding"));
     }
     let continues = |value: &HeaderValue| value.is_empty() || value.as_bytes().eq_ignore_ascii_case(b"100-continue");
-    if headers.get(header::EXPECT).is_some_and(|value| !continues(value)) {
-        return Some(ending(StatusCode::EXPECTATION_FAILED, body::empty()));
-    }
-    // The server is asked, and no path of it.
-    (is_asterisk && request.method() == Method::OPTIONS).then(|| Response::new(body::empty()))
+    let is_refused = headers.get(header::EXPECT).is_some_and(|value| !continues(value));
+    is_refused.then(|| ending(StatusCode::EXPECTATION_FAILED, body::empty()))
 }
 
 /// What is wrong with the host that a request is for.
@@ -69,6 +85,8 @@ fn ending(code: StatusCode, body: Body) -> Response<Body> {
 
 #[cfg(test)]
 mod tests {
+    use http::Uri;
+
     use super::*;
 
     fn code(method: &str, target: &str, headers: &[(&str, &str)]) -> Option<u16> {
@@ -76,7 +94,15 @@ mod tests {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        refused(&request.body(()).unwrap()).map(|response| response.status().as_u16())
+        refused(&request.body(()).unwrap()).map(|answer| answer.unwrap().status().as_u16())
+    }
+
+    /// What becomes of a request of HTTP/2: the code of an answer, or why it is reset.
+    fn over_http2(method: &str, host: &str, path: &'static str) -> Option<Result<u16, Reason>> {
+        let target = Uri::builder().scheme("https").authority(host).path_and_query(path).build().unwrap();
+        let request = Request::builder().version(Version::HTTP_2).method(method).uri(target).body(()).unwrap();
+        let refused = refused(&request)?;
+        Some(refused.map(|answer| answer.status().as_u16()).map_err(|error| error.reason().unwrap()))
     }
 
     #[test]
@@ -89,8 +115,8 @@ mod tests {
         assert_eq!(code("GET", "/a", &[("host", "a b")]), Some(400));
         let old = Request::builder().version(Version::HTTP_10).uri("/a").body(()).unwrap();
         assert!(refused(&old).is_none());
-        let new = Request::builder().version(Version::HTTP_2).uri("/a").body(()).unwrap();
-        assert!(refused(&new).is_none());
+        assert_eq!(over_http2("GET", "a:443", "/a"), None);
+        assert_eq!(over_http2("GET", "ann@a", "/a"), Some(Err(Reason::PROTOCOL_ERROR)));
     }
 
     #[test]
@@ -105,6 +131,12 @@ mod tests {
         assert_eq!(code("OPTIONS", "*", &host), Some(200));
         assert_eq!(code("GET", "*", &host), None);
         assert_eq!(code("CONNECT", "a:443", &host), None);
+        for path in ["/a%", "/a%2", "/a%zz/b"] {
+            assert_eq!(over_http2("GET", "a", path), Some(Err(Reason::PROTOCOL_ERROR)), "{path}");
+        }
+        assert_eq!(over_http2("GET", "a", "/a%2fb?c=%"), None);
+        assert_eq!(over_http2("OPTIONS", "a", "*"), Some(Ok(200)));
+        assert_eq!(over_http2("GET", "a", "*"), None);
     }
 
     #[test]

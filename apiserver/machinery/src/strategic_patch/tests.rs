@@ -242,7 +242,7 @@ fn patches_are_merged_as_upstream_does() {
         let pairs = prop::collection::vec((metadata(), spec.values(), metadata(), patches(&spec)), 16);
         (Just(spec), pairs)
     });
-    let result = runner().run(&cases, |(spec, pairs)| {
+    let result = runner(256).run(&cases, |(spec, pairs)| {
         let definition = definition(&spec);
         oracle.borrow_mut().define("main", &components(&definition), "", &json!([["status"]]));
         for (old_metadata, old, new_metadata, new) in pairs {

@@ -120,6 +120,9 @@ pub struct SourceStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["number"]))]
     pub pull_requests: Vec<PlannedPullRequest>,
+    /// The commit of the ref of which it is known which pull requests are merged into it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merges_known_at: Option<String>,
     /// Ready: the repository can be read. PullRequestsPlanned: what open pull requests change is planned, and shown there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions_schema")]

@@ -10,8 +10,9 @@ pub use hook::{Hook, HookFailurePolicy, HookPhase, HookRetry, HookScope, HookSta
 pub use release::{Release, ReleaseSpec};
 pub use resource::{CloudIdentity, KubernetesIdentity, Resource, ResourcePhase, ResourceSpec, ResourceStatus};
 pub use run::{
-    Approval, Decision, Import, ImportResource, KusionRelease, OnConflict, Operation, PlanStatus, PlanSummary,
-    Progress, PullRequestStatus, Requester, Run, RunEnd, RunPhase, RunResource, RunSource, RunSpec, RunStatus,
+    Approval, Decision, Import, ImportResource, KusionRelease, MergedPlan, OnConflict, Operation, PlanStatus,
+    PlanSummary, Progress, PullRequestStatus, Requester, Run, RunEnd, RunPhase, RunResource, RunSource, RunSpec,
+    RunStatus,
 };
 pub use workflow::{
     ApprovalStep, HealthGate, PinnedVersion, ResolvedTemplate, RunCounts, RunStep, SelectedWave, Step, StepApproval,

@@ -314,6 +314,13 @@ pub struct RunStatus {
     /// The uid of the Preview that `spec.plan` names: no other of the same name is carried out.
     #[serde(default, rename = "previewUID", skip_serializing_if = "Option::is_none")]
     pub preview_uid: Option<String>,
+    /// Of the plan of a pull request: the pull request is known to be merged.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub merged: bool,
+    /// Of a run that follows merges of pull requests: the plans that were shown there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["runUID"]))]
+    pub merged_plans: Vec<MergedPlan>,
     /// The digest of the document that its log is kept as, once it has ended: what runs/log shows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<String>,
@@ -326,6 +333,7 @@ pub struct RunStatus {
     /// Complete: it ended well. Failed: it ended otherwise, and the message says why. Approved: whether its plan was
     /// approved, once that is decided. Waiting: something is out of reach, or, with the reason AwaitingApproval, somebody
     /// has to approve the plan that the message names, or, with the reason AwaitingMerge, merge the pull request.
+    /// MergedPlanHolds: whether the plan is one that a merged pull request was shown, and otherwise what changed since.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions_schema")]
     pub conditions: Vec<Condition>,
@@ -359,6 +367,34 @@ pub struct PullRequestStatus {
     /// Absent while nothing is known to be in its way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unmergeable_into: Option<String>,
+}
+
+/// A plan that a pull request was shown before it was merged.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MergedPlan {
+    /// The Source whose pull request it is.
+    pub source: String,
+    /// The number of the pull request in its repository.
+    pub number: i64,
+    /// Its page.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub url: String,
+    /// The commit that was planned.
+    #[serde(default)]
+    pub commit: String,
+    /// The Preview that made the plan.
+    #[serde(default)]
+    pub run: String,
+    /// The uid of that Preview.
+    #[serde(rename = "runUID")]
+    pub run_uid: String,
+    /// The digest of the plan, `sha256:` and 64 hex digits.
+    #[serde(default)]
+    pub digest: String,
+    /// Whether this plan is the one that the run carries out, as status.plan.digest has it.
+    #[serde(default)]
+    pub carried_out: bool,
 }
 
 /// What somebody decided about the plan of a run. Once it is there it stays as it is.

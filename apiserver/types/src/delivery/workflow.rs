@@ -199,6 +199,7 @@ pub struct Wave {
     /// Selects by label from the workspaces that the stack is for, but those of the waves before; by name. Which these are is
     /// decided when the step begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
     pub workspace_selector: Option<LabelSelector>,
     /// How long to wait after its runs have ended, before the next wave begins, as a duration such as 10m. Hooks for it are called
     /// after that.

@@ -56,6 +56,7 @@ pub struct NotificationSinkSpec {
     pub organizations: Vec<String>,
     /// The same by the labels of the Organization, as they are when the event happens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
     pub organization_selector: Option<LabelSelector>,
     /// The projects whose events are told; empty: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -51,6 +51,27 @@ async fn long_answer_that_http2_clients_do_not_read_is_broken_off_in_time() {
 }
 
 #[tokio::test]
+async fn http1_client_that_stops_reading_a_watch_is_given_up() {
+    let setup = Setup::default();
+    let server = setup.start().await;
+    let ann = setup.cas.client("ann");
+    let mut stuck = server.connect(Identity::Certificate(&ann)).await;
+    let unread = stuck.send(Method::GET, "/apis/g.io/v1/stacks?watch=true", &[]).await.unwrap();
+    assert_eq!(unread.status(), StatusCode::OK);
+    let events = server.echo.events.lock().take().unwrap();
+    // More than all buffers in between take, which they are to have taken before time goes on.
+    for _ in 0..256 {
+        events.send(Bytes::from_static(&[b' '; 64 * 1024])).unwrap();
+    }
+    sleep(Duration::from_millis(200)).await;
+    pause();
+    timeout(Duration::from_secs(70), events.closed()).await.expect("the watch has ended");
+    resume();
+    assert!(unread.into_body().collect().await.is_err(), "the rest does not come");
+    server.end().await;
+}
+
+#[tokio::test]
 async fn http2_is_for_those_who_say_that_they_speak_it() {
     let setup = Setup::default();
     let server = setup.start().await;
@@ -100,5 +121,17 @@ async fn http2_connection_that_was_used_stays_while_the_client_is_there() {
     pause();
     sleep(Duration::from_secs(3600)).await;
     resume();
+    assert_eq!(client.get(STACKS).await.code, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn what_is_no_request_is_reset_and_the_connection_goes_on() {
+    let setup = Setup::default();
+    let server = setup.start().await;
+    let ann = setup.cas.client("ann");
+    let (mut client, _ended) = server.connect_h2(Identity::Certificate(&ann)).await;
+    let refused = client.send(Method::GET, &format!("{STACKS}/%zz"), &[]).await.unwrap_err();
+    let reason = std::error::Error::source(&refused).and_then(|cause| cause.downcast_ref::<h2::Error>()?.reason());
+    assert_eq!(reason, Some(h2::Reason::PROTOCOL_ERROR), "{refused:?}");
     assert_eq!(client.get(STACKS).await.code, StatusCode::OK);
 }
