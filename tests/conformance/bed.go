@@ -35,7 +35,11 @@ type bed struct {
 	apiserver string
 	reference string
 	subject   string
-	etcd      string
+	// stoa is where stoa-apiserver is, if it is there.
+	stoa string
+	etcd string
+	// log is where the subject keeps its objects: memory, local or etcd.
+	log string
 	// What each records of requests.
 	referenceLog, subjectLog string
 
@@ -65,7 +69,9 @@ func openBed(folder, envFile string) (*bed, error) {
 		apiserver:    env["APISERVER_URL"],
 		reference:    env["WARDLE_REFERENCE_URL"],
 		subject:      env["WARDLE_SUBJECT_URL"],
+		stoa:         env["STOA_URL"],
 		etcd:         env["ETCD_URL"],
+		log:          env["WARDLE_SUBJECT_LOG"],
 		referenceLog: env["WARDLE_REFERENCE_AUDIT_LOG"],
 		subjectLog:   env["WARDLE_SUBJECT_AUDIT_LOG"],
 		run:          "c" + strconv.FormatInt(time.Now().UnixMilli()%1e9, 36),
@@ -169,7 +175,11 @@ func (b *bed) client(identity string, http1 bool) (*http.Client, error) {
 
 func (b *bed) tls(identity string) (*tls.Config, error) {
 	roots := x509.NewCertPool()
-	for _, name := range []string{"ca.crt", "wardle-ca.crt", "etcd-ca.crt"} {
+	authorities := []string{"ca.crt", "wardle-ca.crt", "etcd-ca.crt"}
+	if b.stoa != "" {
+		authorities = append(authorities, "stoa-ca.crt")
+	}
+	for _, name := range authorities {
 		pem, err := os.ReadFile(filepath.Join(b.pki, name))
 		if err != nil {
 			return nil, err
@@ -245,7 +255,7 @@ func (b *bed) runAll(filter *regexp.Regexp, modes []string) ([]*result, error) {
 	for _, mode := range modes {
 		var chosen []*result
 		for _, check := range checks {
-			if filter.MatchString(check.area+": "+check.name) && (check.mode == "" || check.mode == mode) {
+			if filter.MatchString(check.title()) && (check.mode == "" || check.mode == mode) {
 				chosen = append(chosen, &result{check: check, mode: mode, number: len(results) + len(chosen)})
 			}
 		}

@@ -2,14 +2,8 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"net/http"
-	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 const fleet = "/apis/fleet.example.com/v1"
@@ -42,25 +36,7 @@ func (b *bed) defineTrawlers(ctx context.Context) error {
 			}},
 		},
 	}}
-	definitions := b.dynamic.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
-	if _, err := definitions.Create(ctx, definition, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
-		return err
-	}
-	client, err := b.client("admin", false)
-	if err != nil {
-		return err
-	}
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
-		answer, err := client.Get(b.apiserver + fleet + "/trawlers")
-		if err != nil {
-			return err
-		}
-		answer.Body.Close()
-		if answer.StatusCode == http.StatusOK {
-			return nil
-		}
-	}
-	return fmt.Errorf("kube-apiserver serves no trawlers after a minute")
+	return b.define(ctx, definition, fleet+"/trawlers")
 }
 
 func (s *session) trawlers() string           { return fleet + "/namespaces/" + s.ns() + "/trawlers" }

@@ -2,37 +2,45 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 )
 
 func main() {
 	bed := flag.String("bed", "", "the test bed's folder, as hack/cluster up --wardle --dir made it")
 	env := flag.String("env", "", "a file with what hack/cluster env printed of it")
+	definitions := flag.String("definitions", "", "a file with the definitions of Stoa's kinds, as the example crds of stoa-types prints them")
 	document := flag.String("document", "", "the document that has to say what was found")
 	update := flag.Bool("update", false, "write the document instead of comparing it")
 	only := flag.String("run", "", "a regular expression; only checks whose area and name match are run, and no document is compared")
 	modes := flag.String("modes", "direct,front", "directly, through kube-apiserver, or both")
+	onlyStored := flag.Bool("stored", false, "only the areas of what comes from the log; no document is compared")
 	first := flag.Int("first", 0, "have random conversations with the numbers from this one on, and nothing else; no document is compared")
 	count := flag.Int("count", 1000, "how many of each kind")
 	verbose := flag.Bool("v", false, "print every transcript")
 	flag.Parse()
-	if *first > 0 {
+	switch {
+	case *first > 0:
 		addRandom(*first, *count)
 		*only, *modes = "^"+random+": .*(?:"+*only+")", direct
-	} else {
+	case *onlyStored:
+		addRandom(1, conversations)
+		*only = "^(?:" + strings.Join(stored, "|") + "): "
+	default:
 		addRandom(1, conversations)
 	}
-	if err := execute(*bed, *env, *document, *update, *only, *modes, *verbose); err != nil {
+	if err := execute(*bed, *env, *definitions, *document, *update, *only, *modes, *verbose); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
 }
 
-func execute(bedFolder, envFile, document string, update bool, only, modes string, verbose bool) error {
+func execute(bedFolder, envFile, definitions, document string, update bool, only, modes string, verbose bool) (failure error) {
 	b, err := openBed(bedFolder, envFile)
 	if err != nil {
 		return err
@@ -40,6 +48,15 @@ func execute(bedFolder, envFile, document string, update bool, only, modes strin
 	filter, err := regexp.Compile(only)
 	if err != nil {
 		return err
+	}
+	if slices.ContainsFunc(checks, func(c *check) bool { return c.stoa && filter.MatchString(c.title()) }) {
+		remove, err := b.defineKinds(definitions)
+		if remove != nil {
+			defer func() { failure = errors.Join(failure, remove()) }()
+		}
+		if err != nil {
+			return err
+		}
 	}
 	results, err := b.runAll(filter, strings.Split(modes, ","))
 	if err != nil {
@@ -73,7 +90,7 @@ func execute(bedFolder, envFile, document string, update bool, only, modes strin
 	if failed > 0 {
 		return fmt.Errorf("the subject differs from the reference")
 	}
-	if document == "" || only != "" {
+	if document == "" || only != "" || b.log != documented {
 		return nil
 	}
 	text := report(results)

@@ -98,6 +98,21 @@ func isOthers(value any) bool {
 	return object["version"] == "v1beta1" || object["groupVersion"] == "wardle.example.com/v1beta1"
 }
 
+// isOfEither says whether a field of an object, or of a list's metadata, is one that custom resources have and typed kinds do not, or the
+// other way round. In the key is the field whose value, or a part of whose value, the object is.
+func isOfEither(key, name string, value any) bool {
+	switch name {
+	case "apiVersion", "kind":
+		return key == "items"
+	case "continue":
+		return value == ""
+	case "status":
+		_, isObject := value.(map[string]any)
+		return isObject
+	}
+	return false
+}
+
 // body is an answer's body, everything in it masked that differs from run to run.
 func (s *session) body(contentType string, content []byte) string {
 	var value any
@@ -133,6 +148,9 @@ func (s *session) value(key string, value any) any {
 		for name, inner := range value {
 			// The reference's strategies count no generations; those of kube-apiserver's own kinds do.
 			if name == "managedFields" && !s.full || name == "generation" {
+				continue
+			}
+			if s.custom && isOfEither(key, name, inner) {
 				continue
 			}
 			if name == "preferredVersion" && isOthers(inner) {

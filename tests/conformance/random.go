@@ -10,7 +10,7 @@ import (
 // Conversations that nobody thought of: requests put together at random from parts that make sense, and some that do not. What
 // is drawn follows from a number alone, so that both servers are asked the same, and that it can be asked again.
 
-// conversations is how many of each kind the document speaks of, from the number 1 on.
+// conversations is how many of each kind hack/test has, from the number 1 on.
 const conversations = 100
 
 // addRandom adds conversations with the numbers from first on.

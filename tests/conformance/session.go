@@ -33,6 +33,9 @@ type session struct {
 	full bool
 	// unordered sorts managedFields, whose order depends on when a second ended.
 	unordered bool
+	// custom keeps out of the transcript what custom resources have and typed kinds do not, and the other way round: what
+	// items of lists are and that no page follows, and the status, of which nobody writes that of the former.
+	custom bool
 
 	// bookmarks counts those that are not in the transcript.
 	bookmarks int
@@ -222,6 +225,12 @@ func (s *session) send(method, path string, body any, r *request) (*http.Respons
 	if err != nil {
 		cancel()
 		panic(s.masked(err.Error()))
+	}
+	if s.custom {
+		// Where it passes an answer on, kube-apiserver says for itself what is said already.
+		for name, values := range response.Header {
+			response.Header[name] = slices.Compact(values)
+		}
 	}
 	return response, func() { response.Body.Close(); cancel() }
 }

@@ -236,16 +236,25 @@ pub(crate) fn stoa(profile: Profile, built: Option<&Path>) -> Result<StoaBinarie
     Ok(binaries)
 }
 
-/// Builds the example `wardle` of `stoa-machinery`, unless it is in the folder `built`.
+/// Builds the example `wardle` of `stoa-storage`, unless it is in the folder `built`.
 pub(crate) fn wardle(built: Option<&Path>) -> Result<PathBuf> {
-    if let Some(built) = built {
-        return Ok(built.join("examples/wardle"));
+    example("stoa-storage", "wardle", built)
+}
+
+/// Builds the example `crds` of `stoa-types`, unless it is in the folder `built`: it prints the definitions of Stoa's kinds.
+pub(crate) fn crds(built: Option<&Path>) -> Result<PathBuf> {
+    example("stoa-types", "crds", built)
+}
+
+fn example(package: &str, name: &str, built: Option<&Path>) -> Result<PathBuf> {
+    let debug = paths::cargo_target().join("debug");
+    if built.is_none() {
+        let mut cargo = Command::new("cargo");
+        cargo.current_dir(paths::repository()).args(["build", "--package", package, "--example", name]);
+        let status = cargo.stdout(std::io::stderr()).status().context("running cargo")?;
+        ensure!(status.success(), "cargo build failed");
     }
-    let mut cargo = Command::new("cargo");
-    cargo.current_dir(paths::repository()).args(["build", "--package=stoa-machinery", "--example=wardle"]);
-    let status = cargo.stdout(std::io::stderr()).status().context("running cargo")?;
-    ensure!(status.success(), "cargo build failed");
-    Ok(paths::cargo_target().join("debug/examples/wardle"))
+    Ok(built.unwrap_or(&debug).join("examples").join(name))
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 
 use crate::binaries::{self, Profile};
-use crate::cluster;
+use crate::cluster::{self, WardleLog};
 use crate::conformance;
 use crate::coverage;
 use crate::kubectl;
@@ -55,11 +55,16 @@ pub(crate) fn run(args: &Checks) -> Result<()> {
     let options = cluster::Options {
         stoa: Some(Profile::Debug),
         built: Some(built()),
-        wardle: true,
+        wardle: Some(WardleLog::Local),
         ..cluster::Options::default()
     };
     phases.run("test bed", || cluster::up(&bed, options).map(drop));
-    phases.run("conformance", || conformance::compare(&bed, &[]));
+    phases.run("conformance", || conformance::compare(&bed, Some(&built()), &[]));
+    phases.run("conformance on etcd", || {
+        let wardle = Some(WardleLog::Etcd);
+        cluster::up(&bed, cluster::Options { wardle, built: Some(built()), ..cluster::Options::default() })?;
+        conformance::compare(&bed, Some(&built()), &conformance::STORED)
+    });
     phases.run("benchmark, small", || benchmark(&bed));
     phases.report();
 

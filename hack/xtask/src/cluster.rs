@@ -26,6 +26,7 @@ use crate::paths;
 use crate::process::Signal;
 
 pub(crate) use state::State;
+pub(crate) use wardle::WardleLog;
 
 /// What `hack/cluster` can do.
 #[derive(Debug, Subcommand)]
@@ -71,9 +72,10 @@ pub(crate) struct Up {
     /// Start the programs in this folder rather than build them
     #[arg(long, value_name = "DIR", conflicts_with = "release")]
     built: Option<PathBuf>,
-    /// Build, start and register Go's sample-apiserver and the example wardle, which serve the same kinds
-    #[arg(long)]
-    wardle: bool,
+    /// Build, start and register Go's sample-apiserver and the example wardle, which serve the same kinds. What wardle is told
+    /// is kept in this log, on local files if none is named
+    #[arg(long, value_enum, value_name = "LOG", num_args = 0..=1, require_equals = true, default_missing_value = "local")]
+    wardle: Option<WardleLog>,
     /// Let etcd acknowledge writes before they are on disk; counts when etcd starts
     #[arg(long)]
     unsafe_no_fsync: bool,
@@ -163,8 +165,8 @@ pub(crate) struct Options {
     pub(crate) replicas: Option<u8>,
     /// What to tell every one of them besides; what they were told before, when there is nothing.
     pub(crate) stoa_args: Vec<String>,
-    /// Start the two servers of `wardle.example.com` too.
-    pub(crate) wardle: bool,
+    /// Start the two servers of `wardle.example.com` too, ours on this log.
+    pub(crate) wardle: Option<WardleLog>,
     /// Whether etcd may acknowledge writes before they are on disk.
     pub(crate) unsafe_no_fsync: bool,
 }
@@ -231,9 +233,9 @@ pub(crate) fn up(dir: &Path, options: Options) -> Result<Cluster> {
         let binaries = binaries::stoa(profile, built)?;
         stoa::up(&cluster, &mut state, binaries, options.replicas, options.stoa_args)?;
     }
-    if options.wardle {
+    if let Some(log) = options.wardle {
         let example = binaries::wardle(built)?;
-        wardle::up(&cluster, &mut state, &example)?;
+        wardle::up(&cluster, &mut state, &example, log)?;
     }
     Ok(cluster)
 }
@@ -313,6 +315,7 @@ pub(crate) fn environment(dir: &Path) -> Result<Vec<(&'static str, String)>> {
         lines.push(("WARDLE_SUBJECT_URL", format!("https://localhost:{}", wardle.subject_port)));
         let logs = wardle::audit_logs(&cluster.dir).map(|log| log.display().to_string());
         lines.extend(["WARDLE_REFERENCE_AUDIT_LOG", "WARDLE_SUBJECT_AUDIT_LOG"].into_iter().zip(logs));
+        lines.extend(wardle.log.map(|log| ("WARDLE_SUBJECT_LOG", log.name())));
         lines.push(("WARDLE_CA", pki.join("wardle-ca.crt").display().to_string()));
         let [sample_apiserver, _] = wardle::daemons(&cluster.dir);
         lines.extend(sample_apiserver.pid().map(|pid| ("WARDLE_REFERENCE_PID", pid.to_string())));

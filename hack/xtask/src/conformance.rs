@@ -7,7 +7,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 
-use crate::cluster;
+use crate::binaries::{self, Profile};
+use crate::cluster::{self, WardleLog};
 use crate::paths;
 
 /// What to ask, and of whom.
@@ -16,9 +17,15 @@ pub(crate) struct Conformance {
     /// The test bed's folder; it is started when it is down, and left running
     #[arg(long, default_value = ".cluster")]
     dir: PathBuf,
+    /// Where ours keeps its objects; the document is about local files
+    #[arg(long, value_enum, default_value_t = WardleLog::Local)]
+    log: WardleLog,
     /// Write docs/conformance.md anew
     #[arg(long)]
     update: bool,
+    /// Only what comes from the log: versions, pages, watches, conflicts; with no regard to the document
+    #[arg(long, conflicts_with_all = ["update", "run", "first"])]
+    stored: bool,
     /// A regular expression: only checks whose area and name match, with no regard to the document
     #[arg(long)]
     run: Option<String>,
@@ -32,8 +39,14 @@ pub(crate) struct Conformance {
 
 /// Starts what is not running and compares.
 pub(crate) fn run(args: &Conformance) -> Result<()> {
-    cluster::up(&args.dir, cluster::Options { wardle: true, ..cluster::Options::default() })?;
+    ensure!(!args.update || args.log == WardleLog::Local, "docs/conformance.md is about --log local");
+    // Of Stoa itself only its own kinds are asked.
+    let stoa = (!args.stored && args.first.is_none()).then_some(Profile::Debug);
+    cluster::up(&args.dir, cluster::Options { stoa, wardle: Some(args.log), ..cluster::Options::default() })?;
     let mut flags = Vec::new();
+    if args.stored {
+        flags.push("-stored");
+    }
     if args.update {
         flags.push("-update");
     }
@@ -44,25 +57,33 @@ pub(crate) fn run(args: &Conformance) -> Result<()> {
     if let Some(first) = &first {
         flags.extend(["-first", first, "-count", &count]);
     }
-    compare(&fs::canonicalize(&args.dir)?, &flags)
+    compare(&fs::canonicalize(&args.dir)?, None, &flags)
 }
 
-/// Compares on a test bed that is up with `--wardle`.
+/// What comes from the log, asked without kube-apiserver in between: what `hack/test` asks of every other log than the
+/// document's.
+pub(crate) const STORED: [&str; 3] = ["-stored", "-modes", "direct"];
+
+/// Compares on a test bed that is up with `--stoa` and `--wardle`; our programs may be in the folder `built`.
 ///
 /// # Errors
 ///
 /// When an answer differs that may not, or the document is out of date.
-pub(crate) fn compare(bed: &Path, flags: &[&str]) -> Result<()> {
+pub(crate) fn compare(bed: &Path, built: Option<&Path>, flags: &[&str]) -> Result<()> {
     let module = paths::repository().join("tests/conformance");
     let program = bed.join("conformance");
-    let built = Command::new("go").current_dir(&module).args(["build", "-o"]).arg(&program).arg(".").status();
-    ensure!(built.context("running go")?.success(), "go build failed in {}", module.display());
+    let compiled = Command::new("go").current_dir(&module).args(["build", "-o"]).arg(&program).arg(".").status();
+    ensure!(compiled.context("running go")?.success(), "go build failed in {}", module.display());
     let environment = bed.join("conformance.env");
     let lines: Vec<String> =
         cluster::environment(bed)?.into_iter().map(|(key, value)| format!("{key}={value}\n")).collect();
     fs::write(&environment, lines.concat()).context("writing the test bed's environment")?;
+    let definitions = bed.join("crds.json");
+    let printed = Command::new(binaries::crds(built)?).stderr(Stdio::inherit()).output().context("running crds")?;
+    ensure!(printed.status.success(), "printing the definitions of Stoa's kinds failed");
+    fs::write(&definitions, printed.stdout).context("writing the definitions of Stoa's kinds")?;
     let mut command = Command::new(&program);
-    command.arg("-bed").arg(bed).arg("-env").arg(&environment);
+    command.arg("-bed").arg(bed).arg("-env").arg(&environment).arg("-definitions").arg(&definitions);
     command.arg("-document").arg(paths::repository().join("docs/conformance.md")).args(flags).stdin(Stdio::null());
     ensure!(command.status().context("running the conformance program")?.success(), "the answers differ");
     Ok(())

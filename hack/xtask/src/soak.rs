@@ -16,9 +16,9 @@ use crate::paths;
 /// How long, and with what.
 #[derive(Debug, Args)]
 pub(crate) struct Soak {
-    /// How many rounds every test makes; 21 are at every boundary of a change
-    #[arg(default_value_t = 21)]
-    rounds: u32,
+    /// How many rounds every test makes; if nothing else is said, as many as there are boundaries of a change
+    #[arg(default_value_t = stoa_failpoint::of_clusters().len())]
+    rounds: usize,
     /// Only a file of tests such as `boundaries`, or tests with this in their names, or `model`
     filter: Option<String>,
     /// The folder for the test bed, which the caller ends and removes
@@ -38,7 +38,7 @@ const PROCESSES: [(&str, &str); 6] = [
 /// What runs the tests of one file.
 const TEST: [&str; 3] = ["cargo", "test", "--package=stoa-e2e"];
 /// How many cases of the model a round is.
-const CASES: u32 = 500;
+const CASES: usize = 500;
 
 /// Runs them all, whichever fails.
 ///

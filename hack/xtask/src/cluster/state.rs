@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 
+use super::wardle::WardleLog;
 use crate::ports;
 
 /// The file `cluster.json` of a test bed's folder.
@@ -29,6 +30,9 @@ pub(crate) struct State {
 pub(crate) struct WardleState {
     pub(super) reference_port: u16,
     pub(super) subject_port: u16,
+    /// Where the example keeps its objects. None in the folder of a test bed that is older than the choice.
+    #[serde(default)]
+    pub(super) log: Option<WardleLog>,
 }
 
 /// How Stoa was last started.

@@ -135,7 +135,15 @@ pub(super) fn up(
     let names: Vec<String> = API_SERVICES.iter().map(|name| format!("apiservice/{name}")).collect();
     let mut wait = vec!["wait", "--for=condition=Available", "--timeout=60s"];
     wait.extend(names.iter().map(String::as_str));
-    cluster.kubectl()?.run(&wait)?;
+    let kubectl = cluster.kubectl()?;
+    kubectl.run(&wait)?;
+    // Discovery hears of a service some time after it became available.
+    let is_discovered = |name: &str| {
+        let group = name.split_once('.').map_or(name, |(_, group)| group);
+        let resources = ["api-resources", "--output=name", &format!("--api-group={group}")];
+        kubectl.run(&resources).is_ok_and(|found| !found.is_empty())
+    };
+    self::apiserver(&cluster.dir, 0)?.wait(PATIENCE, || API_SERVICES.iter().all(|name| is_discovered(name)))?;
     eprintln!("stoa in {} is up after {:.1?}", cluster.dir.display(), started.elapsed());
     Ok(())
 }

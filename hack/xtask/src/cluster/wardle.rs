@@ -1,5 +1,5 @@
 //! The two servers of `wardle.example.com` that the conformance program compares: Go's sample-apiserver, on the test
-//! bed's etcd, and the example `wardle` of `stoa-machinery`.
+//! bed's etcd, and the example `wardle` of `stoa-storage`, on any of our logs.
 //!
 //! One APIService can lead to only one of them, and its port says to which; it begins with the reference.
 
@@ -11,6 +11,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
 
 use super::control_plane::path_flag;
 use super::state::WardleState;
@@ -46,6 +48,25 @@ rules:
 - level: None
 ";
 
+/// Where the example keeps its objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum WardleLog {
+    /// In memory, without anything of stoa-storage; empty at every start
+    Memory,
+    /// On local files in the test bed's folder
+    Local,
+    /// On the test bed's etcd, under a prefix of its own
+    Etcd,
+}
+
+impl WardleLog {
+    /// What it is called on command lines.
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+}
+
 /// Go's sample-apiserver and the example, in the order in which they start.
 pub(super) fn daemons(dir: &Path) -> [Daemon; 2] {
     ["sample-apiserver", "wardle"].map(|name| Daemon::new(dir, name))
@@ -57,7 +78,7 @@ pub(super) fn audit_logs(dir: &Path) -> [PathBuf; 2] {
 }
 
 /// Starts and registers both. The example is always started anew, as it may have been built anew.
-pub(super) fn up(cluster: &Cluster, state: &mut State, example: &Path) -> Result<()> {
+pub(super) fn up(cluster: &Cluster, state: &mut State, example: &Path, log: WardleLog) -> Result<()> {
     let reference = binaries::SAMPLE_APISERVER.binary()?;
     pki::wardle(&cluster.pki())?;
     let [sample_apiserver, ours] = daemons(&cluster.dir);
@@ -70,7 +91,7 @@ pub(super) fn up(cluster: &Cluster, state: &mut State, example: &Path) -> Result
         _ => ports::free(&taken)?,
     };
     taken.push(reference_port);
-    let wardle = WardleState { reference_port, subject_port: ports::free(&taken)? };
+    let wardle = WardleState { reference_port, subject_port: ports::free(&taken)?, log: Some(log) };
     state.wardle = Some(wardle.clone());
     state.save(&cluster.dir)?;
 
@@ -84,23 +105,22 @@ pub(super) fn up(cluster: &Cluster, state: &mut State, example: &Path) -> Result
     if sample_apiserver.pid().is_none() {
         eprintln!("starting sample-apiserver …");
         let mut command = server_command(cluster, &reference, reference_port, &audit_logs(&cluster.dir)[0]);
-        command.arg(format!("--etcd-servers=https://127.0.0.1:{}", state.etcd_port));
-        for (flag, file) in [
-            ("etcd-cafile", "etcd-ca.crt"),
-            ("etcd-certfile", "apiserver-etcd-client.crt"),
-            ("etcd-keyfile", "apiserver-etcd-client.key"),
-        ] {
-            path_flag(&mut command, flag, &cluster.pki().join(file));
-        }
+        etcd_flags(&mut command, cluster, state);
         for flag in ["authentication-kubeconfig", "authorization-kubeconfig"] {
             path_flag(&mut command, flag, &cluster.kubeconfig());
         }
         sample_apiserver.spawn(&mut command)?;
         sample_apiserver.wait(PATIENCE, || ports::accepts(reference_port))?;
     }
-    eprintln!("starting the example wardle …");
+    eprintln!("starting the example wardle, its log: {} …", log.name());
     let mut command = server_command(cluster, example, wardle.subject_port, &audit_logs(&cluster.dir)[1]);
-    ours.spawn(command.arg(format!("--history={HISTORY}")))?;
+    command.arg(format!("--history={HISTORY}"));
+    match log {
+        WardleLog::Memory => {}
+        WardleLog::Local => path_flag(&mut command, "data-dir", &cluster.dir.join("wardle")),
+        WardleLog::Etcd => etcd_flags(&mut command, cluster, state),
+    }
+    ours.spawn(&mut command)?;
     ours.wait(PATIENCE, || ports::accepts(wardle.subject_port))?;
     kubectl.run(&["wait", "--for=condition=Available", "--timeout=60s", "apiservice/v1alpha1.wardle.example.com"])?;
     Ok(())
@@ -117,6 +137,18 @@ fn server_command(cluster: &Cluster, binary: &Path, port: u16, audit_log: &Path)
     path_flag(&mut command, "audit-policy-file", &cluster.dir.join("wardle-audit-policy.yaml"));
     path_flag(&mut command, "audit-log-path", audit_log);
     command
+}
+
+/// The flags for the test bed's etcd, which both have by the same names.
+fn etcd_flags(command: &mut Command, cluster: &Cluster, state: &State) {
+    command.arg(format!("--etcd-servers=https://127.0.0.1:{}", state.etcd_port));
+    for (flag, file) in [
+        ("etcd-cafile", "etcd-ca.crt"),
+        ("etcd-certfile", "apiserver-etcd-client.crt"),
+        ("etcd-keyfile", "apiserver-etcd-client.key"),
+    ] {
+        path_flag(command, flag, &cluster.pki().join(file));
+    }
 }
 
 fn manifests(port: u16, ca_pem: &str) -> String {

@@ -1,27 +1,33 @@
 //! What `hack/conformance` compares with Go's `k8s.io/sample-apiserver` and with custom resources: flunders as Go's are,
 //! fischers beside them, and trawlers of `fleet.example.com/v1`, which have a status, a scale and a field to select by.
+//! They are kept in the log that the flags name: on local files, on etcd, or else in memory.
 //!
-//! `hack/cluster up --wardle` starts it. Whoever looks for an example begins with `flunders.rs`.
+//! `hack/cluster up --wardle` starts it. Whoever looks for an example begins with `flunders.rs` of `stoa-machinery`.
 
-use std::{error::Error, marker::PhantomData, sync::Arc, time::Duration};
+use std::{error::Error, fs, marker::PhantomData, path::PathBuf, sync::Arc, time::Duration};
 
-use clap::Parser;
+use clap::{Args, Parser};
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use stoa_machinery::{
     ResourceDefinition, Strategy,
     definition::{Cell, Column},
-    log::MemoryLog,
+    log::{Log, MemoryLog},
     options::RecommendedOptions,
     profile,
     registry::Window,
     serve::{self, ExtensionServer},
     status::FieldError,
 };
+use stoa_storage::{
+    EtcdLog, LocalLog,
+    etcd::{EtcdOptions, EtcdTls},
+    local::LocalOptions,
+};
 
 #[expect(dead_code, reason = "it is a program of its own")]
-#[path = "flunders.rs"]
+#[path = "../../machinery/examples/flunders.rs"]
 mod flunders;
 use flunders::{FlunderSpec, FlunderStatus};
 
@@ -123,7 +129,50 @@ struct Options {
     #[arg(long, default_value_t = 10_000)]
     history: usize,
     #[command(flatten)]
+    storage: StorageOptions,
+    #[command(flatten)]
     server: RecommendedOptions,
+}
+
+/// Where the log is; in memory if nothing is given. The flags for etcd are kube-apiserver's.
+#[derive(Args)]
+struct StorageOptions {
+    /// The folder of a log on local files
+    #[arg(long, conflicts_with = "etcd_servers")]
+    data_dir: Option<PathBuf>,
+    /// The etcd servers to keep the log on (scheme://host:port), separated by commas
+    #[arg(long, value_delimiter = ',', requires_all = ["etcd_cafile", "etcd_certfile", "etcd_keyfile"])]
+    etcd_servers: Vec<String>,
+    /// Who may have signed etcd's certificates, PEM
+    #[arg(long, requires = "etcd_servers")]
+    etcd_cafile: Option<PathBuf>,
+    /// The certificate to show to etcd, PEM
+    #[arg(long, requires = "etcd_servers")]
+    etcd_certfile: Option<PathBuf>,
+    /// The key of that certificate, PEM
+    #[arg(long, requires = "etcd_servers")]
+    etcd_keyfile: Option<PathBuf>,
+    /// The prefix of everything in etcd
+    #[arg(long, default_value = "/wardle")]
+    etcd_prefix: String,
+}
+
+impl StorageOptions {
+    async fn open(self) -> Result<Arc<dyn Log>, Box<dyn Error>> {
+        if let Some(folder) = self.data_dir {
+            return Ok(Arc::new(LocalLog::open(&folder, LocalOptions::default())?));
+        }
+        if self.etcd_servers.is_empty() {
+            return Ok(Arc::new(MemoryLog::new()));
+        }
+        let read = |file: Option<PathBuf>| file.map(fs::read_to_string).transpose();
+        let tls = EtcdTls {
+            ca_pem: read(self.etcd_cafile)?,
+            client_pem: read(self.etcd_certfile)?.zip(read(self.etcd_keyfile)?),
+        };
+        let options = EtcdOptions { tls, ..EtcdOptions::new(self.etcd_servers, self.etcd_prefix) };
+        Ok(Arc::new(EtcdLog::open(options).await?))
+    }
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -137,7 +186,7 @@ async fn run(options: Options) -> Result<(), Box<dyn Error>> {
     let server = ExtensionServer::connect(&options.server).await?;
     let columns = [Column::new("Created At", Cell::Path(&["metadata", "creationTimestamp"]), CREATED_AT).kind("date")];
     let registry = server
-        .registry(Arc::new(MemoryLog::new()))
+        .registry(options.storage.open().await?)
         .register(ResourceDefinition::of::<Flunder>().columns(&columns), FlunderStrategy)
         .register(ResourceDefinition::of::<Fischer>().columns(&columns), Conditional::<Fischer>(PhantomData))
         .register(ResourceDefinition::of::<Trawler>(), Conditional::<Trawler>(PhantomData))
