@@ -67,7 +67,7 @@ async fn main() -> ExitCode {
     let mut state = State::default();
     for (number, resource) in resources.iter().enumerate() {
         let mut live = served(runtime.owner().marked(&resource.attributes), number);
-        let resolved = Resolved { attributes: resource.attributes.clone(), ..Resolved::default() };
+        let resolved = Resolved::plain(&resource.attributes);
         let record = StateResource::applied(resource, &resolved, live.clone(), &keys);
         state.resources.push(record.depending_on(resource.depends_on.clone()));
         if number % 100 == 1 {

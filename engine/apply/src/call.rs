@@ -12,13 +12,16 @@ use stoa_engine::{
     Action, DigestKeys, ObjectRef, PlannedAction, Problem, Resource, ResourceId, Sensitive, StateResource,
     problem::reason,
 };
-use stoa_runtime::{ApplyRequest, Deleted, Finished, Grant, Health, KubernetesObject, Preview, Runtime, RuntimeError};
-use tokio::{sync::Semaphore, time::Instant};
+use stoa_runtime::{
+    Applied, ApplyRequest, Deleted, Finished, Grant, Health, KubernetesObject, Preview, Runtime, RuntimeError,
+};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     importing::look,
     observer::{ResourceOutcome, ResourceResult},
+    permits::{Permit, Permits},
     planning::problem,
     values::{Ready, Values},
     verify,
@@ -30,6 +33,9 @@ const BACKOFF: std::ops::RangeInclusive<Duration> = Duration::from_millis(200)..
 /// How long a call that cannot get through is tried again.
 const PATIENCE: Duration = Duration::from_secs(90);
 
+/// The pause before something is waited for again of which nobody could say how it is.
+const AGAIN: Duration = Duration::from_secs(1);
+
 /// How long a request may still be on its way whose call was given up. As much as the server waits for after the end of a
 /// grant.
 pub const MARGIN: Duration = Duration::from_secs(2);
@@ -37,14 +43,22 @@ pub const MARGIN: Duration = Duration::from_secs(2);
 /// The last error that was tried again, without sensitive texts.
 pub(crate) type Told = Mutex<Option<String>>;
 
+/// What the calls for one resource have, until it is done with.
+#[derive(Debug)]
+struct Course {
+    /// Given back while nothing is called for.
+    permit: Permit,
+    told: Told,
+}
+
 /// What a call needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) values: Arc<Values>,
-    /// One for each call that may be under way.
-    pub(crate) permits: Arc<Semaphore>,
-    /// How long a resource may take that does not say it itself, waiting for its permit aside.
+    /// One for each resource that may be called for at once.
+    pub(crate) permits: Permits,
+    /// How long a resource may take that does not say it itself, from when it has its permit first.
     pub(crate) timeout: Duration,
     /// No new try is begun when it fires.
     pub(crate) stop: CancellationToken,
@@ -79,16 +93,15 @@ impl Limit {
 impl Caller {
     /// Carries out one action. `records` has what is recorded under its id, then what is under another.
     pub(crate) async fn call(&self, planned: &PlannedAction, records: &[StateResource]) -> ResourceResult {
-        let _permit = self.permits.acquire().await.expect("nobody closes the semaphore");
+        let course = Course { permit: self.permits.next().await, told: Told::default() };
         if self.stop.is_cancelled() || self.grant.check().is_err() {
             return skipped(planned, "the run was stopped");
         }
-        let told = Told::default();
         let limit = self.limit(planned, records);
-        let mut result = match self.in_time(limit, self.attempt(planned, records, &told)).await {
+        let mut result = match self.in_time(limit, self.attempt(planned, records, &course)).await {
             Ok(result) => result,
             Err(message) => {
-                let message = match told.into_inner() {
+                let message = match course.told.lock().take() {
                     Some(error) => format!("{message}; the last that was heard: {error}"),
                     None => message,
                 };
@@ -96,7 +109,7 @@ impl Caller {
             }
         };
         if result.outcome == ResourceOutcome::Done
-            && let Some(problem) = self.establish(planned, limit).await
+            && let Some(problem) = self.establish(planned, limit, &course.permit).await
         {
             result.message = problem.message.clone();
             result.problem = Some(problem);
@@ -150,7 +163,7 @@ impl Caller {
 
     /// Waits until a definition that was applied is established, since its instances can be created only then. What
     /// is wrong if it is not: it was applied all the same.
-    async fn establish(&self, planned: &PlannedAction, limit: Limit) -> Option<Problem> {
+    async fn establish(&self, planned: &PlannedAction, limit: Limit, permit: &Permit) -> Option<Problem> {
         if !planned.action.keeps() || !planned.action.is_call() || self.runtime.is_deferred() {
             return None;
         }
@@ -158,6 +171,7 @@ impl Caller {
         if !ObjectRef::of(&ready.desired.attributes)?.is_custom_resource_definition() {
             return None;
         }
+        permit.give_back();
         let unhealthy = |message: String| Some(Problem::new(reason::UNHEALTHY, message).of(&planned.id));
         let told = Told::default();
         match self.in_time(limit, verify::wait(&*self.runtime, &ready, &|_, _| {}, &told)).await {
@@ -187,14 +201,14 @@ impl Caller {
         planned: &PlannedAction,
         error: &RuntimeError,
         sensitive: &Sensitive,
-        told: &Told,
+        course: &Course,
     ) -> ResourceResult {
         let problem = problem(&planned.id, error, sensitive);
-        let is_unanswered = error.is_unanswered() || told.lock().is_some();
+        let is_unanswered = error.is_unanswered() || course.told.lock().is_some();
         if is_unanswered { self.unanswered(planned, problem) } else { failed(planned, problem) }
     }
 
-    async fn attempt(&self, planned: &PlannedAction, records: &[StateResource], told: &Told) -> ResourceResult {
+    async fn attempt(&self, planned: &PlannedAction, records: &[StateResource], course: &Course) -> ResourceResult {
         match planned.action {
             Action::Forget => {
                 let why = match &planned.owned_by {
@@ -210,8 +224,8 @@ impl Caller {
                 }
             }
             Action::Import => {
-                let looked = retried(&self.stop, &Sensitive::default(), told, || look(&*self.runtime, planned)).await;
-                match looked {
+                let call = || look(&*self.runtime, planned);
+                match retried(&self.stop, &Sensitive::default(), &course.told, call).await {
                     Ok(Ok((record, found))) => done(planned, Some(record), found.kubernetes),
                     Ok(Err(problem)) => failed(planned, problem),
                     // It changes nothing, so that no answer leaves nothing open.
@@ -221,14 +235,14 @@ impl Caller {
             Action::Delete if let Some(why) = self.why_kept(planned, records.first()) => {
                 left(done(planned, None, None), why)
             }
-            Action::Delete => match self.delete(records, &Sensitive::default(), told).await {
-                Ok(Deleted::Gone) => done(planned, None, None),
-                Ok(Deleted::Left(owner)) => left(done(planned, None, None), left_alone(&owner)),
-                Err(error) => self.refused(planned, &error, &Sensitive::default(), told),
+            Action::Delete => match self.delete(records, &Sensitive::default(), course).await {
+                Ok(None) => done(planned, None, None),
+                Ok(Some(owner)) => left(done(planned, None, None), left_alone(&owner)),
+                Err(error) => self.refused(planned, &error, &Sensitive::default(), course),
             },
             Action::Create | Action::Update | Action::Adopt | Action::Replace | Action::Unchanged => {
                 match self.values.ready(&planned.id) {
-                    Ok(ready) => self.bring(planned, records, &ready, told).await,
+                    Ok(ready) => self.bring(planned, records, &ready, course).await,
                     Err(problem) => failed(planned, problem),
                 }
             }
@@ -277,27 +291,59 @@ impl Caller {
     /// than is recorded.
     fn cluster(&self, desired: &Resource, prior: &StateResource) -> String {
         match self.runtime.clusters() {
-            clusters if clusters.0.is_empty() => prior.cluster.clone(),
+            clusters if clusters.is_empty() => prior.cluster.clone(),
             clusters => clusters.of_wanted(desired).to_owned(),
         }
     }
 
-    /// Removes an object by the record of it that says which it is: the others are of one that was there before.
+    /// Removes an object by the record of it that says which it is: the others are of one that was there before. The
+    /// owner of what is another's and stays.
     async fn delete(
         &self,
         records: &[StateResource],
         sensitive: &Sensitive,
-        told: &Told,
-    ) -> Result<Deleted, RuntimeError> {
+        course: &Course,
+    ) -> Result<Option<String>, RuntimeError> {
         // What is not recorded any more was removed by an earlier try.
         let mut outcome = Ok(Deleted::Gone);
         for record in records {
-            outcome = retried(&self.stop, sensitive, told, || self.runtime.delete(record)).await;
+            outcome = retried(&self.stop, sensitive, &course.told, || self.runtime.delete(record)).await;
             if !matches!(outcome, Err(RuntimeError::Conflict(_))) {
                 break;
             }
         }
-        outcome
+        match outcome? {
+            Deleted::Gone => Ok(None),
+            Deleted::Left(owner) => Ok(Some(owner)),
+            Deleted::Going(object) => self.gone(&object, sensitive, course).await.map(|()| None),
+        }
+    }
+
+    /// Waits until an object is gone that is being deleted, however often that has to be begun again. Others are called for
+    /// meanwhile.
+    async fn gone(
+        &self,
+        object: &KubernetesObject,
+        sensitive: &Sensitive,
+        course: &Course,
+    ) -> Result<(), RuntimeError> {
+        course.permit.give_back();
+        loop {
+            match self.runtime.wait_gone(object).await {
+                Ok(()) => {
+                    // However often it was asked to go, nothing of that is open.
+                    course.told.lock().take();
+                    return Ok(());
+                }
+                Err(error) if error.is_retryable() => {
+                    *course.told.lock() = Some(sensitive.redact(&error.to_string()));
+                    if self.stop.run_until_cancelled(tokio::time::sleep(AGAIN)).await.is_none() {
+                        return Err(error);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// Deletes what a replacement takes the place of, unless an earlier try did and made it anew: what that made.
@@ -306,20 +352,37 @@ impl Caller {
         planned: &PlannedAction,
         records: &'a [StateResource],
         ready: &Ready,
-        told: &Told,
+        course: &Course,
     ) -> Result<Option<&'a StateResource>, RuntimeError> {
         let sensitive = &ready.sensitive;
         if let Some(made) = records.first().filter(|record| self.made_anew.contains(&record.id)) {
             let request = request(planned, ready, Some(made));
-            let preview = retried(&self.stop, sensitive, told, || self.runtime.preview(&request, None)).await?;
+            let call = || self.runtime.preview(&request, None);
+            let preview = retried(&self.stop, sensitive, &course.told, call).await?;
             // A call before this run, whose result nobody had either, may have made what is to be replaced.
             if !matches!(preview, Preview::Replaced(_)) {
                 return Ok(Some(made));
             }
         }
         // What turns out to be another's here is refused when it is applied.
-        self.delete(records, sensitive, told).await?;
+        self.delete(records, sensitive, course).await?;
         Ok(None)
+    }
+
+    /// Applies what is wanted, once nothing is there that is being deleted.
+    async fn apply(
+        &self,
+        request: &ApplyRequest<'_>,
+        sensitive: &Sensitive,
+        course: &Course,
+    ) -> Result<Applied, RuntimeError> {
+        loop {
+            course.permit.take_again().await;
+            match retried(&self.stop, sensitive, &course.told, || self.runtime.apply(request)).await {
+                Err(RuntimeError::Going(object)) => self.gone(&object, sensitive, course).await?,
+                applied => return applied,
+            }
+        }
     }
 
     async fn bring(
@@ -327,20 +390,19 @@ impl Caller {
         planned: &PlannedAction,
         records: &[StateResource],
         ready: &Ready,
-        told: &Told,
+        course: &Course,
     ) -> ResourceResult {
         let sensitive = &ready.sensitive;
         let prior = match planned.action {
-            Action::Replace => match self.make_way(planned, records, ready, told).await {
+            Action::Replace => match self.make_way(planned, records, ready, course).await {
                 Ok(made) => made,
-                Err(error) => return self.refused(planned, &error, sensitive, told),
+                Err(error) => return self.refused(planned, &error, sensitive, course),
             },
             _ => records.first(),
         };
-        let request = request(planned, ready, prior);
-        let applied = match retried(&self.stop, sensitive, told, || self.runtime.apply(&request)).await {
+        let applied = match self.apply(&request(planned, ready, prior), sensitive, course).await {
             Ok(applied) => applied,
-            Err(error) => return self.refused(planned, &error, sensitive, told),
+            Err(error) => return self.refused(planned, &error, sensitive, course),
         };
         self.values.settle(&planned.id, applied.live.clone());
         let cluster = applied.kubernetes.as_ref().map(|object| object.cluster.clone()).unwrap_or_default();

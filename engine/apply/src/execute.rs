@@ -1,7 +1,8 @@
 //! Walks a plan: as parallel as its order allows, and only ever forward.
 //!
 //! Failure stops what comes after the failed resource, and nothing else. Cancellation starts nothing
-//! more and waits for the calls in flight. So does the end of the grant, and drops them.
+//! more and waits for the calls in flight. So does the end of the grant, and drops them. What is only waited for, as for an
+//! object to be gone, keeps nothing else from being called for.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
@@ -19,13 +20,13 @@ use stoa_engine::{
     owner::left_alone, problem::reason, state::Place,
 };
 use stoa_runtime::{Grant, Proposal, Runtime};
-use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
     call::{Caller, finish, left, skipped},
     lost::{self, Undecided},
     observer::{Abandoned, Intended, Observer, ResourceOutcome, ResourceResult},
+    permits::Permits,
     planning::said,
     values::Values,
     verify::verify,
@@ -33,6 +34,9 @@ use crate::{
 
 /// How many changes a deferred runtime is given at once.
 const GATHERED: usize = 512;
+
+/// How many resources may be waited for at once in whose place others are begun: each takes some memory.
+const WAITED_FOR: usize = 1024;
 
 /// What to carry out.
 #[derive(Clone, Debug)]
@@ -57,7 +61,7 @@ pub struct Execution<'a> {
 /// How to carry it out.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How many resources are worked on at once.
+    /// How many resources are called for at once. Those that are only waited for, as until they are gone, do not count.
     pub parallelism: usize,
     /// How long one resource may take.
     pub resource_timeout: Duration,
@@ -153,7 +157,7 @@ pub async fn execute(
     let caller = Caller {
         runtime: runtime.clone(),
         values: values.clone(),
-        permits: Arc::new(Semaphore::new(parallelism)),
+        permits: Permits::new(parallelism),
         timeout: options.resource_timeout,
         stop: cancel.clone(),
         grace: options.grace,
@@ -294,7 +298,7 @@ struct Walk<'a> {
     open: HashMap<&'a ResourceId, &'a Place>,
     caller: Caller,
     observer: Arc<dyn Observer>,
-    /// How many resources are begun and not ended at once.
+    /// How many resources are begun and not ended at once, without those that are only waited for.
     window: usize,
     deferred: bool,
     /// Results of a deferred runtime, told when it has finished.
@@ -331,7 +335,8 @@ impl Walk<'_> {
                     release(&later, &mut waits, &mut ready, id);
                     continue;
                 }
-                let is_full = running.len() + batch.len() >= self.window;
+                let waited_for = self.caller.permits.given_back().min(WAITED_FOR);
+                let is_full = running.len() + batch.len() >= self.window + waited_for;
                 if is_full || self.is_stopped() || self.abandoned {
                     break;
                 }
@@ -339,7 +344,13 @@ impl Walk<'_> {
                 batch.push(action);
             }
             self.start(batch, &running);
-            let Some((id, result, told)) = running.next().await else { break };
+            let ended_next = tokio::select! {
+                biased;
+                next = running.next() => next,
+                // Others may begin in its place.
+                () = self.caller.permits.one_given_back() => continue,
+            };
+            let Some((id, result, told)) = ended_next else { break };
             self.abandoned |= told.is_err();
             let why = match (result.outcome, &result.problem) {
                 (ResourceOutcome::Done, None) => None,

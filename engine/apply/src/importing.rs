@@ -31,7 +31,7 @@ pub async fn import(
         return Err(PlanError::Problems(vec![Problem::new(reason::NO_RUNTIME, message)]));
     }
     let Planning { spec, spec_digest, state, keys, .. } = *planning;
-    let state = lost::decide(&*runtime, spec, state).await?;
+    let (state, ours) = lost::find(&*runtime, spec, state).await?;
     let state = &lost::for_import(state, |id| selection.resources.iter().any(|selected| selected.id == *id));
     let (owner, clusters) = (runtime.owner(), runtime.clusters());
     let blind = PlanInput { spec_digest, clusters, ..PlanInput::blind(spec, state, owner, keys) };
@@ -62,7 +62,7 @@ pub async fn import(
     let plan = import::plan(owner, spec_digest, &candidates, &live).map_err(PlanError::Problems)?;
     let notes = gone(selection, &live);
     let (digest, summary, table) = (plan.digest(), plan.summary(), render(&plan, Colour::Never));
-    Ok(Planned { plan, digest, summary, table, notes })
+    Ok(Planned { plan, digest, summary, table, notes, ours })
 }
 
 /// What another system has on record and is not there any more.

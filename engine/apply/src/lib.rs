@@ -4,12 +4,15 @@
 //! the runtime's. Whoever calls [`execute`] keeps what it is told through an [`Observer`].
 
 mod call;
+mod custom;
 mod execute;
 mod health;
 mod importing;
 mod lost;
 mod observer;
+mod permits;
 mod planning;
+pub mod structural;
 mod values;
 mod verify;
 

@@ -8,8 +8,9 @@
 use std::collections::{BTreeMap, HashSet};
 
 use stoa_engine::{
-    Action, Clusters, ObjectRef, OpenCall, PlannedAction, Problem, Resource, ResourceId, ResourceType, Sensitive, Spec,
-    State, StateResource, import::IMPORT_ID, planner::unknown_state, problem::reason, state::Place,
+    Action, Clusters, KubernetesObject, ObjectRef, OpenCall, PlannedAction, Problem, Resource, ResourceId,
+    ResourceType, Sensitive, Spec, State, StateResource, import::IMPORT_ID, planner::unknown_state, problem::reason,
+    state::Place,
 };
 use stoa_runtime::{Applied, Found, LostCall, Runtime, RuntimeError};
 
@@ -40,21 +41,35 @@ struct Looked {
     others: Vec<Result<Found, RuntimeError>>,
 }
 
+/// Those calls of which something is there that is ours, by the ids of their resources, and what Kubernetes calls it.
+pub(crate) type Ours = BTreeMap<ResourceId, Option<KubernetesObject>>;
+
+/// What is known by now.
+struct Known {
+    resources: BTreeMap<ResourceId, StateResource>,
+    ours: Ours,
+}
+
 /// The state with what open calls left behind. What bears our mark is recorded as ours, so that it is brought to what
 /// is wanted, or removed; what others made in place of what is recorded is not. The open calls stay in the state, since
 /// whoever keeps it has to hear how each of them ended.
 pub(crate) async fn decide(runtime: &dyn Runtime, spec: &Spec, state: &State) -> Result<State, Undecided> {
-    let mut resources: BTreeMap<ResourceId, StateResource> =
-        state.resources.iter().map(|resource| (resource.id.clone(), resource.clone())).collect();
-    let open = state.open.iter().filter(|call| call.is_to_be_looked_for(resources.contains_key(&call.id)));
+    Ok(find(runtime, spec, state).await?.0)
+}
+
+/// The same, and what was found of them.
+pub(crate) async fn find(runtime: &dyn Runtime, spec: &Spec, state: &State) -> Result<(State, Ours), Undecided> {
+    let resources = state.resources.iter().map(|resource| (resource.id.clone(), resource.clone())).collect();
+    let mut known = Known { resources, ours: Ours::new() };
+    let open = state.open.iter().filter(|call| call.is_to_be_looked_for(known.resources.contains_key(&call.id)));
     let sought: Vec<Sought<'_>> = open
         .filter_map(|call| {
             let wanted = spec.resources.iter().find(|resource| resource.id == call.id);
-            sought(runtime.clusters(), call, wanted, resources.get(&call.id))
+            sought(runtime.clusters(), call, wanted, known.resources.get(&call.id))
         })
         .collect();
     if sought.is_empty() {
-        return Ok(state.clone());
+        return Ok((state.clone(), Ours::new()));
     }
     let looks = sought.iter().flat_map(|it| it.own.iter().chain(&it.others).map(|resource| (resource, it.call)));
     let calls: Vec<LostCall<'_>> = looks.map(|(resource, call)| LostCall { resource, run: &call.run }).collect();
@@ -63,7 +78,7 @@ pub(crate) async fn decide(runtime: &dyn Runtime, spec: &Spec, state: &State) ->
     for sought in &sought {
         let own = sought.own.as_ref().and_then(|_| found.next());
         let looked = Looked { own, others: found.by_ref().take(sought.others.len()).collect() };
-        problems.extend(take(runtime, &mut resources, sought, looked)?);
+        problems.extend(take(runtime, &mut known, sought, looked)?);
     }
     if !problems.is_empty() {
         return Err(Undecided::Problems(problems));
@@ -75,7 +90,7 @@ pub(crate) async fn decide(runtime: &dyn Runtime, spec: &Spec, state: &State) ->
         }
         call
     });
-    Ok(State { resources: resources.into_values().collect(), open: open.collect() })
+    Ok((State { resources: known.resources.into_values().collect(), open: open.collect() }, known.ours))
 }
 
 /// Where a call is looked for; nowhere when it may have left nothing that anybody could decide about.
@@ -94,7 +109,7 @@ fn sought<'a>(
         let extensions = wanted.map_or_else(|| call.place.extensions(), Resource::kept_extensions);
         Some(StateResource { extensions, ..named })
     })?;
-    if clusters.0.is_empty() {
+    if clusters.is_empty() {
         let (own, others) = if recorded.is_some() { (Some(named), Vec::new()) } else { (None, vec![named]) };
         return Some(Sought { call, own, others, beyond: None });
     }
@@ -127,12 +142,12 @@ fn sought<'a>(
 /// Decides about one call; what is wrong with it, if anything.
 fn take(
     runtime: &dyn Runtime,
-    resources: &mut BTreeMap<ResourceId, StateResource>,
+    known: &mut Known,
     sought: &Sought<'_>,
     looked: Looked,
 ) -> Result<Option<Problem>, Undecided> {
     let id = &sought.call.id;
-    let is_recorded = resources.contains_key(id);
+    let is_recorded = known.resources.contains_key(id);
     let may_have_made = sought.call.may_have_made(is_recorded);
     let mut others = sought.others.iter().zip(looked.others);
     let (own, own_place) = match (looked.own, &sought.own) {
@@ -145,14 +160,14 @@ fn take(
     };
     // As long as it is where it is recorded, it was not removed there, and so not made elsewhere.
     if let Ok(Found::Ours(applied)) = &own {
-        keep(runtime, resources, own_place, applied);
+        known.keep(runtime, own_place, applied);
         return Ok(None);
     }
     let mut failed = None;
     for (place, found) in others {
         match found {
             Ok(Found::Ours(applied)) => {
-                keep(runtime, resources, place.clone(), &applied);
+                known.keep(runtime, place.clone(), &applied);
                 return Ok(None);
             }
             Ok(Found::Absent | Found::Foreign | Found::Unknowable) => {}
@@ -173,34 +188,33 @@ fn take(
         // The call can be repeated, and whose the object is by now is decided as ever.
         Ok(Found::Foreign | Found::Unknowable) if !may_have_made => {}
         Ok(Found::Unknowable) if sought.call.retry => {}
-        Ok(Found::Foreign) => drop(resources.remove(id)),
-        Ok(Found::Unknowable) => drop(resources.insert(id.clone(), StateResource { unknown: true, ..own_place })),
+        Ok(Found::Foreign) => drop(known.resources.remove(id)),
+        Ok(Found::Unknowable) => drop(known.resources.insert(id.clone(), StateResource { unknown: true, ..own_place })),
         // A cluster that is away holds up no other: what is recorded there stays so, and open. Of what is not recorded
         // nobody would know that it may be there.
-        Err(error) if error.is_retryable() && runtime.clusters().0.len() > 1 && is_recorded => {}
+        Err(error) if error.is_retryable() && runtime.clusters().names().len() > 1 && is_recorded => {}
         Err(error) if error.is_retryable() => return Err(Undecided::Runtime(error)),
         Err(error) => return Ok(Some(problem(id, &error, &Sensitive::default()))),
     }
     Ok(None)
 }
 
-/// Records what was found, unless it is what is recorded.
-fn keep(
-    runtime: &dyn Runtime,
-    resources: &mut BTreeMap<ResourceId, StateResource>,
-    place: StateResource,
-    applied: &Applied,
-) {
-    let cluster = applied.kubernetes.as_ref().map(|object| object.cluster.clone()).unwrap_or_default();
-    let found = place.clone().found(&applied.live, cluster);
-    if found.uid() == place.uid() && resources.contains_key(&place.id) {
-        return;
+impl Known {
+    /// Records what was found, unless it is what is recorded.
+    fn keep(&mut self, runtime: &dyn Runtime, place: StateResource, applied: &Applied) {
+        self.ours.insert(place.id.clone(), applied.kubernetes.clone());
+        let resources = &mut self.resources;
+        let cluster = applied.kubernetes.as_ref().map(|object| object.cluster.clone()).unwrap_or_default();
+        let found = place.clone().found(&applied.live, cluster);
+        if found.uid() == place.uid() && resources.contains_key(&place.id) {
+            return;
+        }
+        // The same object may still be recorded under the id that it had before.
+        let others =
+            resources.values_mut().filter(|other| other.id != place.id && is_same(runtime.clusters(), other, &found));
+        others.for_each(|other| *other = other.clone().found(&applied.live, other.cluster.clone()));
+        resources.insert(place.id, found);
     }
-    // The same object may still be recorded under the id that it had before.
-    let others =
-        resources.values_mut().filter(|other| other.id != place.id && is_same(runtime.clusters(), other, &found));
-    others.for_each(|other| *other = other.clone().found(&applied.live, other.cluster.clone()));
-    resources.insert(place.id, found);
 }
 
 /// The replacements whose objects seem to have been made anew already: one of ours that nobody has recorded is where it is
@@ -215,7 +229,7 @@ pub(crate) fn made_anew(clusters: &Clusters, spec: &Spec, looked: &State, record
         .filter(|record| replaced.contains(&record.id) && record.uid().is_some_and(|uid| !uids.contains(uid)));
     let is_where_wanted = |record: &&StateResource| {
         let wanted = spec.resources.iter().find(|wanted| wanted.id == record.id);
-        wanted.is_some_and(|wanted| clusters.0.is_empty() || clusters.of_recorded(record) == clusters.of_wanted(wanted))
+        wanted.is_some_and(|wanted| clusters.is_in_place(record, wanted))
     };
     found.filter(is_where_wanted).map(|record| record.id.clone()).collect()
 }
@@ -254,10 +268,10 @@ pub(crate) fn place(
     place
 }
 
-/// The object that a record is of, in no version, and its cluster.
+/// The object that a record is of, in no version, and where it is.
 pub(crate) fn object<'a>(clusters: &'a Clusters, record: &'a StateResource) -> Option<(&'a str, ObjectRef)> {
     let object = ObjectRef::of(&record.attributes).filter(|_| record.kind == ResourceType::Kubernetes)?;
-    Some((clusters.of_recorded(record), ObjectRef { version: String::new(), ..object }))
+    Some((clusters.place(clusters.of_recorded(record), &object), ObjectRef { version: String::new(), ..object }))
 }
 
 /// Whether two records are of one object.

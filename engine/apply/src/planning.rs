@@ -9,8 +9,8 @@ use std::{
 use futures_util::{StreamExt as _, future::BoxFuture, stream};
 use serde_json::{Map, Value};
 use stoa_engine::{
-    Action, Clusters, DigestKeys, GivenUp, Live, ObjectRef, Plan, PlanInput, PlannedAction, Preview, Problem, Resource,
-    ResourceId, Sensitive, Spec, State, StateResource, Summary, definitions, given_up, namespaced,
+    Action, Clusters, DigestKeys, GivenUp, KubernetesObject, Live, ObjectRef, Plan, PlanInput, PlannedAction, Preview,
+    Problem, Resource, ResourceId, Sensitive, Spec, State, StateResource, Summary, definitions, given_up, namespaced,
     planner::{self, Outline, Sketch},
     problem::reason,
     render::{Colour, render},
@@ -18,7 +18,10 @@ use stoa_engine::{
 };
 use stoa_runtime::{ApplyRequest, ReadRequest, Runtime, RuntimeError};
 
-use crate::lost::{self, Undecided};
+use crate::{
+    custom::{self, Asked},
+    lost::{self, Undecided},
+};
 
 /// How many dry runs are under way at once.
 const PREVIEWS: usize = 16;
@@ -39,6 +42,8 @@ pub struct Planned {
     pub table: String,
     /// What people should know besides.
     pub notes: Vec<String>,
+    /// Of calls without a result, those of which something is there that is ours, and what Kubernetes calls it.
+    pub ours: BTreeMap<ResourceId, Option<KubernetesObject>>,
 }
 
 /// Why there is no plan.
@@ -81,8 +86,10 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     let mut state = Cow::Borrowed(state);
     let given_up = &if forget_clusters.is_empty() { GivenUp::new() } else { state.to_mut().give_up(forget_clusters) };
     given_up::check(forget_clusters, given_up, runtime.clusters()).map_err(PlanError::Problems)?;
+    let mut ours = lost::Ours::new();
     if !state.open.is_empty() {
-        state = Cow::Owned(lost::decide(&*runtime, spec, &state).await?);
+        let (decided, found) = lost::find(&*runtime, spec, &state).await?;
+        (state, ours) = (Cow::Owned(decided), found);
     }
     let state = &*state;
     // Sketched once without a look, for the references that the Spec alone answers: the objects to
@@ -90,20 +97,23 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     let (owner, clusters) = (runtime.owner(), runtime.clusters());
     let blind = PlanInput { spec_digest, given_up, destroy, clusters, ..PlanInput::blind(spec, state, owner, keys) };
     let outline = Outline::of(&blind).map_err(PlanError::Problems)?;
-    let mut sketch = outline.sketch(&blind).map_err(PlanError::Problems)?;
+    let sketch = outline.sketch(&blind).map_err(PlanError::Problems)?;
     refuse_sensitive(&*runtime, &sketch)?;
-    let mut desired = taken(spec, &mut sketch, destroy);
+    let mut desired = desired(spec, &sketch, destroy);
     let recorded: BTreeMap<&ResourceId, &StateResource> = state.resources.iter().map(|r| (&r.id, r)).collect();
     let (live, lacking) = read(&*runtime, &sketch, &desired, &recorded).await?;
     let is_there = |resource: &&Resource| matches!(live.get(&resource.id), Some(Live::Present(_)));
-    let custom: Vec<&Resource> = desired.values().filter(|it| it.needs_schema()).filter(is_there).collect();
+    let wanted = desired.values().map(AsRef::as_ref);
+    let custom: Vec<&Resource> = wanted.filter(|it| it.needs_schema()).filter(is_there).collect();
     let schemas = runtime.schemas(&custom).await.map_err(PlanError::Runtime)?;
     let looked = PlanInput { live: &live, schemas: &schemas, ..blind };
     let sketch = outline.sketch(&looked).map_err(PlanError::Problems)?;
-    for (id, resource) in &mut desired {
+    for (id, resolved) in &sketch.desired {
         // Only what refers to something live is another now, or what leaves fields as they are live.
-        if let Some(resolved) = sketch.desired.get(id).filter(|resolved| resolved.attributes != resource.attributes) {
-            resource.attributes.clone_from(&resolved.attributes);
+        if let Cow::Owned(attributes) = &resolved.attributes
+            && let Some(resource) = desired.get_mut(id).filter(|resource| resource.attributes != *attributes)
+        {
+            resource.to_mut().attributes.clone_from(attributes);
         }
     }
     let open: BTreeSet<&ResourceId> = state.open.iter().map(|call| &call.id).collect();
@@ -126,7 +136,17 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
         }
         Action::Delete | Action::Import | Action::Forget => false,
     };
-    let previews = preview(&*runtime, &sketch, &is_asked, &desired, &recorded, &live).await?;
+    let (previews, mut problems) = preview(&*runtime, &sketch, &is_asked, &desired, &recorded, &live).await?;
+    let asked = Asked { desired: &desired, sketch: &sketch, live: &live, previews: &previews };
+    let checked = custom::check(&*runtime, asked).await;
+    // What the infrastructure says of a resource is told in its words alone.
+    let refused: BTreeSet<ResourceId> = problems.iter().filter_map(|problem| problem.resource_id.clone()).collect();
+    let is_refused = |problem: &Problem| problem.resource_id.as_ref().is_some_and(|id| refused.contains(id));
+    problems.extend(checked.problems.into_iter().filter(|problem| !is_refused(problem)));
+    problems.sort();
+    if !problems.is_empty() {
+        return Err(PlanError::Problems(problems));
+    }
     let decided = PlanInput { previews: &previews, ..looked };
     let plan = outline.plan(&decided, sketch).map_err(PlanError::Problems)?;
     refuse_undefined(&plan, &desired, clusters, lacking)?;
@@ -134,13 +154,14 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     let mut notes = if destroy { Vec::new() } else { unread::warnings(spec) };
     notes.extend(namespaced::warning(spec).filter(|_| !destroy));
     let mut told: Vec<String> = desired.values().flat_map(|wanted| runtime.warnings(wanted)).collect();
+    told.extend(checked.notes);
     let more = told.len().saturating_sub(NOTED);
     told.truncate(NOTED);
     notes.extend(told);
     if more > 0 {
         notes.push(format!("and {more} more such warnings"));
     }
-    Ok(Planned { plan, digest, summary, table, notes })
+    Ok(Planned { plan, digest, summary, table, notes, ours })
 }
 
 impl From<Undecided> for PlanError {
@@ -152,15 +173,18 @@ impl From<Undecided> for PlanError {
     }
 }
 
-/// The wanted resources with the references replaced that are known, their attributes taken out of the sketch.
-fn taken(spec: &Spec, sketch: &mut Sketch, destroy: bool) -> BTreeMap<ResourceId, Resource> {
+/// The wanted resources with the references replaced that are known. Most have none, and are those of the Spec.
+pub(crate) type Desired<'p> = BTreeMap<ResourceId, Cow<'p, Resource>>;
+
+fn desired<'p>(spec: &'p Spec, sketch: &Sketch<'_>, destroy: bool) -> Desired<'p> {
     let wanted = spec.resources.iter().filter(|_| !destroy);
     wanted
         .filter_map(|resource| {
-            let Resource { id, kind, depends_on, extensions, attributes: _ } = resource;
-            let attributes = std::mem::take(&mut sketch.desired.get_mut(id)?.attributes);
-            let (depends_on, extensions) = (depends_on.clone(), extensions.clone());
-            Some((id.clone(), Resource { id: id.clone(), kind: *kind, attributes, depends_on, extensions }))
+            let resolved = match &sketch.desired.get(&resource.id)?.attributes {
+                Cow::Borrowed(_) => Cow::Borrowed(resource),
+                Cow::Owned(attributes) => Cow::Owned(planner::with_attributes(resource, attributes.clone())),
+            };
+            Some((resource.id.clone(), resolved))
         })
         .collect()
 }
@@ -168,7 +192,7 @@ fn taken(spec: &Spec, sketch: &mut Sketch, destroy: bool) -> BTreeMap<ResourceId
 /// Where everything is kept in the open, nothing sensitive may go. What sensitive values flow into
 /// is known from the Spec alone, but for values that only a live Secret has; these are unknown here,
 /// and refused when they are looked at.
-fn refuse_sensitive(runtime: &dyn Runtime, sketch: &Sketch) -> Result<(), PlanError> {
+fn refuse_sensitive(runtime: &dyn Runtime, sketch: &Sketch<'_>) -> Result<(), PlanError> {
     if runtime.accepts_sensitive() {
         return Ok(());
     }
@@ -191,8 +215,8 @@ type Read = (BTreeMap<ResourceId, Live>, BTreeMap<ResourceId, Problem>);
 
 async fn read(
     runtime: &dyn Runtime,
-    sketch: &Sketch,
-    desired: &BTreeMap<ResourceId, Resource>,
+    sketch: &Sketch<'_>,
+    desired: &Desired<'_>,
     prior: &BTreeMap<&ResourceId, &StateResource>,
 ) -> Result<Read, PlanError> {
     let (mut live, mut lacking) = Read::default();
@@ -202,7 +226,7 @@ async fn read(
     let wanted = desired
         .iter()
         .filter(|(id, _)| !live.contains_key(*id))
-        .map(|(id, resource)| ReadRequest { desired: Some(resource), prior: prior.get(id).copied() });
+        .map(|(id, resource)| ReadRequest { desired: Some(resource.as_ref()), prior: prior.get(id).copied() });
     let recorded = prior.iter().filter(|(id, _)| !desired.contains_key(**id));
     let recorded = recorded.map(|(_, prior)| ReadRequest { desired: None, prior: Some(prior) });
     let requests: Vec<ReadRequest<'_>> = wanted.chain(recorded).collect();
@@ -239,7 +263,7 @@ async fn read(
 /// other version either: what defines a kind may go there with them.
 async fn absent_where_they_go(
     runtime: &dyn Runtime,
-    desired: &BTreeMap<ResourceId, Resource>,
+    desired: &Desired<'_>,
     prior: &BTreeMap<&ResourceId, &StateResource>,
     lacking: &BTreeMap<ResourceId, Problem>,
 ) -> Result<Vec<ResourceId>, PlanError> {
@@ -249,7 +273,7 @@ async fn absent_where_they_go(
         let (wanted, record) = (desired.get(id)?, *prior.get(id)?);
         let to = clusters.of_wanted(wanted);
         let there = StateResource { attributes: wanted.attributes.clone(), live: Map::new(), ..record.clone() };
-        (clusters.of_recorded(record) != to).then(|| there.in_cluster(to.to_owned()))
+        (!clusters.is_in_place(record, wanted)).then(|| there.in_cluster(to.to_owned()))
     };
     let going: Vec<StateResource> = lacking.keys().filter_map(there).collect();
     if going.is_empty() {
@@ -265,7 +289,7 @@ async fn absent_where_they_go(
 /// Refuses resources whose kinds are not there and are not brought by the plan, which would fail in the middle of it.
 fn refuse_undefined(
     plan: &Plan,
-    desired: &BTreeMap<ResourceId, Resource>,
+    desired: &Desired<'_>,
     clusters: &Clusters,
     mut lacking: BTreeMap<ResourceId, Problem>,
 ) -> Result<(), PlanError> {
@@ -281,14 +305,15 @@ fn refuse_undefined(
 type Answer = Result<(ResourceId, Option<Preview>), (ResourceId, RuntimeError)>;
 
 /// Asks the infrastructure about what it is to be asked about: everything that the sketch would create, change or take over.
+/// Returns what it would make, and what it refuses.
 async fn preview(
     runtime: &dyn Runtime,
-    sketch: &Sketch,
+    sketch: &Sketch<'_>,
     is_asked: &(dyn Fn(&PlannedAction) -> bool + Sync),
-    desired: &BTreeMap<ResourceId, Resource>,
+    desired: &Desired<'_>,
     prior: &BTreeMap<&ResourceId, &StateResource>,
     live: &BTreeMap<ResourceId, Live>,
-) -> Result<BTreeMap<ResourceId, Preview>, PlanError> {
+) -> Result<(BTreeMap<ResourceId, Preview>, Vec<Problem>), PlanError> {
     // Boxed one by one: a stream over a mapped iterator of borrows could not be sent to another thread.
     let mut calls: Vec<BoxFuture<'_, Answer>> = Vec::new();
     for planned in sketch.actions.values().filter(|planned| is_asked(planned)) {
@@ -328,8 +353,7 @@ async fn preview(
             }
         }
     }
-    problems.sort();
-    if problems.is_empty() { Ok(previews) } else { Err(PlanError::Problems(problems)) }
+    Ok((previews, problems))
 }
 
 /// What a runtime says is wrong with one resource.
@@ -341,7 +365,7 @@ pub(crate) fn problem(id: &ResourceId, error: &RuntimeError, sensitive: &Sensiti
 pub(crate) fn said(error: &RuntimeError, sensitive: &Sensitive) -> Problem {
     let (why, field) = match error {
         RuntimeError::Rejected { field, .. } => (reason::REJECTED, field.as_deref()),
-        RuntimeError::Conflict(_) => (reason::CONFLICT, None),
+        RuntimeError::Conflict(_) | RuntimeError::Going(_) => (reason::CONFLICT, None),
         RuntimeError::Owned(_) => (reason::OWNED_BY_ANOTHER, None),
         RuntimeError::Unavailable { .. } | RuntimeError::GivenUp { .. } | RuntimeError::Limited { .. } => {
             (reason::UNAVAILABLE, None)

@@ -23,7 +23,7 @@ pub(crate) struct Ready {
     /// With all references replaced.
     pub(crate) desired: Resource,
     /// The same, with where sensitive values came along references.
-    pub(crate) resolved: Resolved,
+    pub(crate) resolved: Resolved<'static>,
     /// What of it is sensitive.
     pub(crate) sensitive: Sensitive,
 }
@@ -69,11 +69,11 @@ impl Values {
             return Err(problem);
         }
         let sensitive = Sensitive::of(&resolved.attributes, &resolved.sensitive);
-        let desired = with_attributes(resource, resolved.attributes.clone());
-        Ok(Ready { desired, resolved, sensitive })
+        let desired = with_attributes(resource, resolved.attributes.clone().into_owned());
+        Ok(Ready { desired, resolved: resolved.into_owned(), sensitive })
     }
 
-    fn resolve(&self, resource: &Resource) -> Result<Resolved, Problem> {
+    fn resolve<'r>(&self, resource: &'r Resource) -> Result<Resolved<'r>, Problem> {
         let settled = self.settled.lock();
         let known = |id: &str| self.wanted.contains_key(id);
         let mut lookup = |reference: &Reference| match settled.get(&reference.id) {
@@ -101,7 +101,7 @@ impl Values {
         }
         if let (Ok(resolved), Ok(ignored)) = (self.resolve(resource), Ignored::of(resource)) {
             let resolved = ignored.resolved(resolved, &live);
-            let settled = Settled::applied(resource, resolved, live);
+            let settled = Settled::applied(resource, resolved.into_owned(), live);
             self.settled.lock().insert(id.clone(), settled);
         }
     }

@@ -4,6 +4,8 @@
 
 use serde_json::{Map, Value};
 
+use crate::kinds::is_cluster_scoped;
+use crate::object::ObjectRef;
 use crate::spec::{Resource, ResourceId, ResourceType};
 use crate::state::StateResource;
 use crate::validate::identity;
@@ -40,20 +42,74 @@ pub(crate) fn split(id: &ResourceId) -> (&str, &str) {
 
 /// The clusters of a workspace, the first of which is where resources go that name none. None where resources do not go to
 /// clusters, but to one place that something else deploys from.
+///
+/// Several names may lead to one server, such as two contexts of one kubeconfig. What is in such a server, or comes before
+/// something there, is so under each of its names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Clusters(pub Vec<String>);
+pub struct Clusters {
+    names: Vec<String>,
+    /// For each name the position of the first that is known to lead to the same server.
+    servers: Vec<usize>,
+}
 
-/// What tells an object from all others: cluster, group, kind, namespace and name.
+/// What tells an object from all others: its server by the first of its names, group, kind, namespace and name.
 pub(crate) type Identity = (String, [String; 4]);
 
 impl Clusters {
+    /// No clusters.
+    pub const NONE: Self = Self { names: Vec::new(), servers: Vec::new() };
+
+    /// Clusters by their names, of which nobody knows that two lead to one server.
+    pub fn new(names: Vec<String>) -> Self {
+        let servers = (0..names.len()).collect();
+        Self { names, servers }
+    }
+
+    /// Clusters by their names and places, whatever these look like: what is at one place is one server.
+    pub fn at(places: impl IntoIterator<Item = (String, String)>) -> Self {
+        let (names, places): (Vec<String>, Vec<String>) = places.into_iter().unzip();
+        let first = |place: &String| places.iter().position(|other| other == place).unwrap_or_default();
+        let servers = places.iter().map(first).collect();
+        Self { names, servers }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// The names.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
     /// Whether there is a cluster of that name.
     pub fn has(&self, name: &str) -> bool {
-        self.0.iter().any(|cluster| cluster == name)
+        self.names.iter().any(|cluster| cluster == name)
+    }
+
+    /// The first name of the server that a name leads to, as far as that is known.
+    pub fn server<'a>(&'a self, name: &'a str) -> &'a str {
+        let known = self.names.iter().position(|cluster| cluster == name);
+        known.map_or(name, |position| &self.names[self.servers[position]])
+    }
+
+    /// The name that stands for where an object is: of one name it is one object in all clusters that have the same. What may
+    /// be in the default namespace is in another one where that differs, as it does between contexts.
+    pub fn place<'a>(&'a self, cluster: &'a str, object: &ObjectRef) -> &'a str {
+        let ObjectRef { group, kind, namespace, .. } = object;
+        if namespace.is_empty() && !is_cluster_scoped(group, kind) { cluster } else { self.server(cluster) }
+    }
+
+    /// Whether a recorded object is in the cluster that it is wanted in, under whatever name.
+    pub fn is_in_place(&self, record: &StateResource, wanted: &Resource) -> bool {
+        let (from, to) = (self.of_recorded(record), self.of_wanted(wanted));
+        let is_one = |object: ObjectRef| self.place(from, &object) == self.place(to, &object);
+        from == to || ObjectRef::of(&record.attributes).is_some_and(is_one)
     }
 
     fn or_first<'a>(&'a self, name: &'a str) -> &'a str {
-        match self.0.first() {
+        match self.names.first() {
             Some(first) if name.is_empty() => first,
             Some(_) => name,
             None => "",
@@ -73,14 +129,18 @@ impl Clusters {
 
     /// Which object is wanted, once it is known.
     pub(crate) fn wanted(&self, resource: &Resource) -> Option<Identity> {
-        let object = identity(&resource.attributes).filter(|_| resource.kind == ResourceType::Kubernetes)?;
-        Some((self.of_wanted(resource).to_owned(), object))
+        self.identity(resource.kind, &resource.attributes, self.of_wanted(resource))
     }
 
     /// Which object a record is of.
     pub(crate) fn recorded(&self, record: &StateResource) -> Option<Identity> {
-        let object = identity(&record.attributes).filter(|_| record.kind == ResourceType::Kubernetes)?;
-        Some((self.of_recorded(record).to_owned(), object))
+        self.identity(record.kind, &record.attributes, self.of_recorded(record))
+    }
+
+    fn identity(&self, kind: ResourceType, attributes: &Map<String, Value>, cluster: &str) -> Option<Identity> {
+        let object = identity(attributes).filter(|_| kind == ResourceType::Kubernetes)?;
+        let place = self.place(cluster, &ObjectRef::of(attributes)?).to_owned();
+        Some((place, object))
     }
 }
 
@@ -116,7 +176,7 @@ mod tests {
             depends_on: Vec::new(),
             extensions: extensions.as_object().unwrap().clone(),
         };
-        let two = Clusters(vec!["main".to_owned(), "east".to_owned()]);
+        let two = Clusters::new(vec!["main".to_owned(), "east".to_owned()]);
         for (extensions, cluster) in [
             (json!({}), "main"),
             (json!({"cluster": null}), "main"),
@@ -128,5 +188,38 @@ mod tests {
             assert_eq!(Clusters::default().of_wanted(&resource(extensions)), "");
         }
         assert_eq!(named(json!({"kubeConfig": 1}).as_object().unwrap()), Err("extensions.kubeConfig".to_owned()));
+    }
+
+    #[test]
+    fn an_object_is_one_under_all_names_of_its_server_where_its_namespace_is_the_same() {
+        let places = [("main", "a"), ("east", "b"), ("also", "a"), ("far", "b")];
+        let clusters = Clusters::at(places.map(|(name, place)| (name.to_owned(), place.to_owned())));
+        let servers: Vec<&str> = clusters.names().iter().map(|name| clusters.server(name)).collect();
+        assert_eq!(servers, ["main", "east", "main", "east"]);
+        assert_eq!(clusters.server("gone"), "gone", "of what the workspace does not have nothing is known");
+        let apart = Clusters::new(clusters.names().to_vec());
+        assert_eq!(apart.server("also"), "also");
+
+        for (api_version, kind, namespace, is_one) in [
+            ("v1", "ConfigMap", Some("shop"), true),
+            // In the default namespace, which each context has its own of.
+            ("v1", "ConfigMap", None, false),
+            ("v1", "Namespace", None, true),
+            ("apiextensions.k8s.io/v1", "CustomResourceDefinition", None, true),
+            // Nobody knows whether it is in a namespace.
+            ("example.com/v1", "Widget", None, false),
+        ] {
+            let object =
+                json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "a", "namespace": namespace}});
+            let wanted = |cluster: &str| Resource {
+                id: "a".into(),
+                kind: ResourceType::Kubernetes,
+                attributes: object.as_object().unwrap().clone(),
+                depends_on: Vec::new(),
+                extensions: json!({ "cluster": cluster }).as_object().unwrap().clone(),
+            };
+            let [main, also, east] = ["main", "also", "east"].map(|name| clusters.wanted(&wanted(name)).unwrap());
+            assert_eq!((main == also, main == east), (is_one, false), "{kind}");
+        }
     }
 }

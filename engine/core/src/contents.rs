@@ -46,7 +46,7 @@ struct Deleted<'a> {
 struct Servers<'a>(Vec<HashSet<&'a str>>);
 
 impl<'a> Servers<'a> {
-    /// By the objects that are recorded, and those that were found.
+    /// By where they are, by the objects that are recorded, and by those that were found.
     fn of(input: &PlanInput<'a>, wanted: &[&'a Resource], recorded: &BTreeMap<&ResourceId, &'a StateResource>) -> Self {
         // What is wanted is looked for where it goes, and the rest where it is recorded.
         let ids: HashSet<&ResourceId> = wanted.iter().map(|resource| &resource.id).collect();
@@ -64,6 +64,9 @@ impl<'a> Servers<'a> {
             }
         }
         let mut servers = Self(Vec::new());
+        for name in input.clusters.names() {
+            servers.join(HashSet::from([name.as_str(), input.clusters.server(name)]));
+        }
         for names in by_uid.into_values().filter(|names| names.len() > 1) {
             servers.join(names);
         }

@@ -1,7 +1,9 @@
 //! Kinds that objects define: a CustomResourceDefinition one, and an APIService all of a group and version.
 //!
-//! Start at [`undefined`], which tells the resources whose kinds nobody has and nothing brings.
+//! Start at [`undefined`], which tells the resources whose kinds nobody has and nothing brings. [`Definitions`]
+//! finds what defines the kind of an object.
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use serde_json::{Map, Value};
@@ -59,23 +61,29 @@ impl<'a> Definition<'a> {
     }
 }
 
-/// What resources define, by the cluster that they go to and the group.
-pub(crate) struct Definitions<'a>(HashMap<(&'a str, &'a str), Vec<(&'a ResourceId, Definition<'a>)>>);
+/// What resources define.
+#[derive(Debug)]
+pub struct Definitions<'a> {
+    clusters: &'a Clusters,
+    /// By the server that they go to, as its first name, and the group.
+    by_place: HashMap<(&'a str, &'a str), Vec<(&'a ResourceId, Definition<'a>)>>,
+}
 
 impl<'a> Definitions<'a> {
-    pub(crate) fn of(resources: impl IntoIterator<Item = &'a Resource>, clusters: &'a Clusters) -> Self {
-        let mut all: HashMap<_, Vec<_>> = HashMap::new();
+    /// Gathers it.
+    pub fn of(resources: impl IntoIterator<Item = &'a Resource>, clusters: &'a Clusters) -> Self {
+        let mut by_place: HashMap<_, Vec<_>> = HashMap::new();
         for resource in resources.into_iter().filter(|resource| resource.kind == ResourceType::Kubernetes) {
             if let Some(definition) = Definition::of(&resource.attributes) {
-                let place = (clusters.of_wanted(resource), definition.group);
-                all.entry(place).or_default().push((&resource.id, definition));
+                let place = (clusters.server(clusters.of_wanted(resource)), definition.group);
+                by_place.entry(place).or_default().push((&resource.id, definition));
             }
         }
-        Self(all)
+        Self { clusters, by_place }
     }
 
     fn of_group<'s>(&'s self, cluster: &'s str, group: &'s str) -> &'s [(&'a ResourceId, Definition<'a>)] {
-        self.0.get(&(cluster, group)).map(Vec::as_slice).unwrap_or_default()
+        self.by_place.get(&(self.clusters.server(cluster), group)).map(Vec::as_slice).unwrap_or_default()
     }
 
     /// The resources that an object comes after, since they define its kind.
@@ -88,6 +96,12 @@ impl<'a> Definitions<'a> {
         of_group.filter(move |(_, definition)| definition.is_of(object)).map(|(id, _)| *id)
     }
 
+    /// The CustomResourceDefinition of an object that goes to a cluster, in whatever versions.
+    pub fn custom(&self, cluster: &str, object: &ObjectRef) -> Option<&'a ResourceId> {
+        let mut all = self.of_group(cluster, &object.group).iter();
+        all.find(|(_, definition)| definition.holds_objects() && definition.is_of(object)).map(|(id, _)| *id)
+    }
+
     /// Whether any of them defines the kind of an object in its version.
     pub(crate) fn has(&self, cluster: &str, object: &ObjectRef) -> bool {
         let all = self.of_group(cluster, &object.group);
@@ -95,16 +109,26 @@ impl<'a> Definitions<'a> {
     }
 }
 
+/// What a CustomResourceDefinition says of a version that it serves: an entry of its `spec.versions`.
+pub fn served_version<'a>(definition: &'a Map<String, Value>, version: &str) -> Option<&'a Value> {
+    let versions = definition.get("spec")?.get("versions")?.as_array()?;
+    let is_it = |it: &&Value| it["name"] == version && it.get("served") != Some(&Value::Bool(false));
+    versions.iter().find(is_it)
+}
+
 /// Those of `lacking`, which are resources whose kinds are not there where they go, that nothing in the plan brings: nothing
 /// `desired` defines the kind, and nothing that they depend on, directly or not, is made or changed and may bring kinds,
 /// as an operator does.
 pub fn undefined<'p>(
     plan: &'p Plan,
-    desired: &BTreeMap<ResourceId, Resource>,
+    desired: &BTreeMap<ResourceId, impl Borrow<Resource>>,
     clusters: &Clusters,
     lacking: &BTreeSet<&ResourceId>,
 ) -> Vec<&'p ResourceId> {
-    let definitions = Definitions::of(desired.values(), clusters);
+    if lacking.is_empty() {
+        return Vec::new();
+    }
+    let definitions = Definitions::of(desired.values().map(Borrow::borrow), clusters);
     let may_have = |resource: &Resource, is_brought: bool| match ObjectRef::of(&resource.attributes) {
         Some(object) if definitions.has(clusters.of_wanted(resource), &object) => true,
         // Only Kubernetes itself brings its own.
@@ -115,7 +139,7 @@ pub fn undefined<'p>(
     // What may bring kinds, and whatever comes after it.
     let mut bringing: HashSet<&ResourceId> = HashSet::new();
     for action in &plan.actions {
-        let Some(resource) = desired.get(&action.id) else { continue };
+        let Some(resource) = desired.get(&action.id).map(Borrow::borrow) else { continue };
         let is_after = action.depends_on.iter().any(|id| bringing.contains(id));
         if lacking.contains(&action.id) && !may_have(resource, is_after) {
             undefined.push(&action.id);
@@ -215,6 +239,29 @@ mod tests {
         assert!(!check(widget, &[(of_terraform, Action::Create)]));
         let operator = (resource("apps/v1", "Deployment", "a", json!({})), Action::Create);
         assert!(check(("networking.k8s.io/v9", "Ingress"), &[operator]), "Kubernetes brings its own alone");
+    }
+
+    #[test]
+    fn an_object_has_the_definition_that_goes_to_the_same_cluster() {
+        let clusters = Clusters::new(vec!["main".to_owned(), "east".to_owned()]);
+        let mut in_east = definition("example.com", "Gadget");
+        in_east.extensions.insert("cluster".to_owned(), json!("east"));
+        let in_main = definition("example.com", "Widget");
+        let service = json!({"group": "example.com", "version": "v1"});
+        let service = resource("apiregistration.k8s.io/v1", "APIService", "service", service);
+        let definitions = Definitions::of([&service, &in_main, &in_east], &clusters);
+        let has = |cluster: &str, api_version: &str, kind: &str| {
+            let object = resource(api_version, kind, "w", json!({}));
+            definitions.custom(cluster, &ObjectRef::of(&object.attributes).unwrap()).is_some()
+        };
+        assert!(has("main", "example.com/v1", "Widget") && has("main", "example.com/v7", "Widget"));
+        assert!(has("east", "example.com/v1", "Gadget") && !has("main", "example.com/v1", "Gadget"));
+        assert!(!has("main", "example.org/v1", "Widget"));
+        assert_eq!(served_version(&in_main.attributes, "v1").unwrap()["name"], "v1");
+        assert_eq!(
+            (served_version(&in_main.attributes, "v0"), served_version(&in_main.attributes, "v2")),
+            (None, None)
+        );
     }
 
     #[test]

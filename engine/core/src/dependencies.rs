@@ -56,7 +56,7 @@ fn cycle_problem(cycle: &Cycle) -> Problem {
 }
 
 /// An object depends on its namespace and on what defines its kind, where these are in the same Spec and go to the same
-/// cluster.
+/// server.
 fn implied(resources: &[&Resource], clusters: &Clusters) -> Vec<(ResourceId, ResourceId)> {
     let objects: Vec<_> = resources
         .iter()
@@ -67,12 +67,12 @@ fn implied(resources: &[&Resource], clusters: &Clusters) -> Vec<(ResourceId, Res
     let definitions = Definitions::of(resources.iter().copied(), clusters);
     for (resource, object) in &objects {
         if object.is_namespace() {
-            namespaces.insert((clusters.of_wanted(resource), object.name.clone()), &resource.id);
+            namespaces.insert((clusters.server(clusters.of_wanted(resource)), object.name.clone()), &resource.id);
         }
     }
     let mut implied = Vec::new();
     for (resource, object) in objects {
-        let cluster = clusters.of_wanted(resource);
+        let cluster = clusters.server(clusters.of_wanted(resource));
         let defining = definitions.before(cluster, &object);
         let namespace = namespaces.get(&(cluster, object.namespace.clone())).copied();
         let before = namespace.into_iter().chain(defining).filter(|to| **to != resource.id);

@@ -37,7 +37,7 @@ pub struct Comparison<'a> {
     /// The recorded attributes, sensitive values masked, if it is recorded.
     pub prior: Option<&'a Map<String, Value>>,
     /// What is wanted.
-    pub desired: &'a Resolved,
+    pub desired: &'a Resolved<'a>,
     /// What is live.
     pub live: &'a Map<String, Value>,
     /// What the digests of sensitive values are made with.
@@ -57,7 +57,7 @@ pub fn against_preview(comparison: &Comparison<'_>, previewed: &Map<String, Valu
 }
 
 /// The fields that are set where nothing is yet: all but those that the id says.
-pub fn of_new(id: &ResourceId, kind: ResourceType, desired: &Resolved, keys: &DigestKeys) -> Vec<FieldChange> {
+pub fn of_new(id: &ResourceId, kind: ResourceType, desired: &Resolved<'_>, keys: &DigestKeys) -> Vec<FieldChange> {
     let live = if kind == ResourceType::Kubernetes { named(&desired.attributes) } else { Map::new() };
     three_way(&Comparison { id, kind, prior: None, desired, live: &live, keys, schema: None })
 }
@@ -83,7 +83,7 @@ pub fn between(
     before: &Map<String, Value>,
     after: &Map<String, Value>,
 ) -> Vec<FieldChange> {
-    let desired = Resolved { attributes: after.clone(), ..Resolved::default() };
+    let desired = Resolved::plain(after);
     // What is not compared with what was recorded makes no digests.
     let keys = DigestKeys::new(&[0; 32], &[]);
     let comparison = Comparison { id, kind, prior: None, desired: &desired, live: before, keys: &keys, schema: None };
@@ -159,7 +159,7 @@ fn compare(comparison: &Comparison<'_>, previewed: Option<&Map<String, Value>>) 
     walker.changes
 }
 
-fn kind_of(desired: &Resolved) -> Option<equality::Kind<'_>> {
+fn kind_of<'a>(desired: &'a Resolved<'_>) -> Option<equality::Kind<'a>> {
     let text = |key: &str| desired.attributes.get(key).and_then(Value::as_str);
     Some(equality::Kind { group: split_api_version(text("apiVersion")?).0, kind: text("kind")? })
 }
@@ -187,7 +187,7 @@ fn metadata_without_mark(live: &Map<String, Value>) -> Option<Map<String, Value>
 }
 
 /// What is wanted, as a server would keep it.
-fn as_stored(desired: &Resolved, kubernetes: bool) -> Cow<'_, Resolved> {
+fn as_stored<'a>(desired: &'a Resolved<'a>, kubernetes: bool) -> Cow<'a, Resolved<'a>> {
     let attributes = match stored(&desired.attributes, kubernetes) {
         Cow::Borrowed(_) => return Cow::Borrowed(desired),
         Cow::Owned(attributes) => attributes,
@@ -205,7 +205,7 @@ fn as_stored(desired: &Resolved, kubernetes: bool) -> Cow<'_, Resolved> {
             .collect()
     };
     let (unknown, sensitive) = (moved(&desired.unknown), moved(&desired.sensitive));
-    Cow::Owned(Resolved { attributes, unknown, sensitive })
+    Cow::Owned(Resolved { attributes: Cow::Owned(attributes), unknown, sensitive })
 }
 
 struct Walker<'a> {
@@ -227,8 +227,8 @@ struct Walker<'a> {
     /// What is wanted in every way in which it may be recorded; made when the first change is found.
     recorded: Vec<Map<String, Value>>,
     /// What is wanted, as it is written and as a server would keep it.
-    wanted: &'a Resolved,
-    desired: &'a Resolved,
+    wanted: &'a Resolved<'a>,
+    desired: &'a Resolved<'a>,
     sensitive: &'a Sensitive,
     /// Where we are, as people read it.
     shown: FieldPath,

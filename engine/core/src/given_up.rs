@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn only_what_is_gone_and_has_something_on_record_is_given_up() {
-        let clusters = Clusters(names(&["main", "east"]));
+        let clusters = Clusters::new(names(&["main", "east"]));
         let all = names(&["old", "main", "odl"]);
         let given_up = state(&[("v1:Namespace:a", "old")], &[]).give_up(&all);
         check(&all[..1], &given_up, &clusters).unwrap();

@@ -6,6 +6,7 @@
 //! Kusion has `--ignore-fields`, which hides differences of a whole operation and applies the fields all the same. The paths
 //! are written as there.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
@@ -101,7 +102,7 @@ impl Ignored {
 
     /// What is wanted, these fields as they are live.
     #[must_use]
-    pub fn resolved(&self, resolved: Resolved, live: &Map<String, Value>) -> Resolved {
+    pub fn resolved<'r>(&self, resolved: Resolved<'r>, live: &Map<String, Value>) -> Resolved<'r> {
         if self.is_empty() {
             return resolved;
         }
@@ -114,7 +115,8 @@ impl Ignored {
         let moved = |paths: BTreeSet<FieldPath>| {
             paths.into_iter().filter_map(|path| gone.iter().try_fold(path, |path, gone| without(path, gone))).collect()
         };
-        Resolved { unknown: moved(unknown), sensitive: moved(sensitive), attributes: self.as_live(attributes, live) }
+        let attributes = Cow::Owned(self.as_live(attributes.into_owned(), live));
+        Resolved { unknown: moved(unknown), sensitive: moved(sensitive), attributes }
     }
 
     /// What a field manager applies over an object that is live with its `managedFields`: these fields left out. One that the
@@ -540,13 +542,13 @@ mod tests {
         let image = FieldPath::of_keys(["spec", "containers"]).index(0).key("image");
         for field in ["spec.containers[0].image", "spec.containers.0.image", "spec.containers[name=web].image"] {
             let resolved = Resolved {
-                attributes: containers(Value::Null),
+                attributes: Cow::Owned(containers(Value::Null)),
                 unknown: BTreeSet::from([image.clone()]),
                 sensitive: BTreeSet::new(),
             };
             let live = containers("live".into());
             let known = Ignored::of(&resource(json!([field]))).unwrap().resolved(resolved, &live);
-            assert_eq!((known.unknown.len(), known.attributes), (0, live), "{field}");
+            assert_eq!((known.unknown.len(), &*known.attributes), (0, &live), "{field}");
         }
     }
 
@@ -569,8 +571,11 @@ mod tests {
 
         // What is known of the others is known of where they are then.
         let at = |index: usize| FieldPath::of_keys(["args"]).index(index);
-        let resolved =
-            Resolved { attributes: wanted, unknown: [at(0), at(3)].into(), sensitive: [at(1), at(3)].into() };
+        let resolved = Resolved {
+            attributes: Cow::Owned(wanted),
+            unknown: [at(0), at(3)].into(),
+            sensitive: [at(1), at(3)].into(),
+        };
         let resolved = Ignored::of(&resource(json!(["args[1]", "args[2]"]))).unwrap().resolved(resolved, &live);
         assert_eq!((resolved.unknown, resolved.sensitive), ([at(0), at(1)].into(), [at(1)].into()));
     }

@@ -14,7 +14,7 @@ use crate::document::Document;
 use crate::object::{ObjectRef, uid_of};
 use crate::owner::{Owner, Standing};
 use crate::plan::{Action, FoundResource, Live, Plan, PlannedAction};
-use crate::planner::Draft;
+use crate::planner::{Draft, with_attributes};
 use crate::problem::{Problem, reason};
 use crate::spec::{Resource, ResourceId, ResourceType, Spec};
 use crate::state::{State, StateResource};
@@ -218,7 +218,7 @@ fn wanted_candidate(
     let planned = draft.plan.actions.iter().find(|planned| planned.id == resource.id);
     let depends_on = planned.map(|planned| planned.depends_on.clone()).unwrap_or_default();
     let named = StateResource { extensions: resource.kept_extensions(), ..named }.depending_on(depends_on);
-    let desired = Resource { attributes: resolved.attributes.clone(), ..resource.clone() };
+    let desired = with_attributes(resource, resolved.attributes.clone().into_owned());
     Ok(Candidate { resource: named, desired: Some(desired), asked })
 }
 

@@ -178,6 +178,11 @@ pub(crate) fn is_namespaced(group_name: &str, kind: &str) -> bool {
     group(group_name).is_some_and(|group| group.namespaced.contains(&kind))
 }
 
+/// Whether objects of the kind are known to be in none.
+pub(crate) fn is_cluster_scoped(group_name: &str, kind: &str) -> bool {
+    group(group_name).is_some_and(|group| group.cluster.contains(&kind))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

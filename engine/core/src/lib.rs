@@ -40,6 +40,7 @@ pub mod sensitive;
 pub mod spec;
 pub mod state;
 pub mod timeout;
+pub mod types;
 pub mod unread;
 mod validate;
 

@@ -16,7 +16,7 @@ use crate::spec::{Resource, ResourceType};
 #[derive(Clone, Debug)]
 pub struct Settled<'l> {
     kind: ResourceType,
-    resolved: Cow<'l, Resolved>,
+    resolved: Cow<'l, Resolved<'l>>,
     /// The attributes as a server keeps them, where that differs: a Secret's.
     stored: Option<Map<String, Value>>,
     action: Action,
@@ -27,7 +27,7 @@ pub struct Settled<'l> {
 impl Settled<'static> {
     /// A resource whose action was carried out: what is live now is certain.
     #[must_use]
-    pub fn applied(resource: &Resource, resolved: Resolved, live: Map<String, Value>) -> Self {
+    pub fn applied(resource: &Resource, resolved: Resolved<'static>, live: Map<String, Value>) -> Self {
         Self::new(resource, Cow::Owned(resolved), Action::Unchanged, Some(Cow::Owned(live)))
     }
 }
@@ -37,7 +37,7 @@ impl<'l> Settled<'l> {
     /// before the action while planning, after it while applying.
     pub fn new(
         resource: &Resource,
-        resolved: Cow<'l, Resolved>,
+        resolved: Cow<'l, Resolved<'l>>,
         action: Action,
         live: Option<Cow<'l, Map<String, Value>>>,
     ) -> Self {
@@ -53,12 +53,12 @@ impl<'l> Settled<'l> {
     }
 
     /// What is wanted.
-    pub fn resolved(&self) -> &Resolved {
+    pub fn resolved(&self) -> &Resolved<'l> {
         &self.resolved
     }
 
     /// What is wanted, by value.
-    pub fn into_resolved(self) -> Resolved {
+    pub fn into_resolved(self) -> Resolved<'l> {
         self.resolved.into_owned()
     }
 
@@ -69,7 +69,7 @@ impl<'l> Settled<'l> {
 
     /// Whether the wanted attributes alone answer a reference.
     pub fn answers(&self, path: &FieldPath) -> bool {
-        let wanted = [Some(&self.resolved.attributes), self.stored.as_ref()];
+        let wanted = [Some(&*self.resolved.attributes), self.stored.as_ref()];
         wanted.into_iter().flatten().any(|attributes| path.get(attributes).is_some())
     }
 
@@ -83,7 +83,7 @@ impl<'l> Settled<'l> {
         if self.resolved.is_unknown(path) {
             return Ok(Looked::Unknown);
         }
-        for attributes in [Some(&self.resolved.attributes), self.stored.as_ref()].into_iter().flatten() {
+        for attributes in [Some(&*self.resolved.attributes), self.stored.as_ref()].into_iter().flatten() {
             match path.find(attributes) {
                 Found::Value(value) => return Ok(self.known(path, value)),
                 Found::Impossible { depth, found } => {

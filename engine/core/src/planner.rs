@@ -75,7 +75,7 @@ impl<'a> PlanInput<'a> {
         static LIVE: BTreeMap<ResourceId, Live> = BTreeMap::new();
         static PREVIEWS: BTreeMap<ResourceId, Preview> = BTreeMap::new();
         static SCHEMAS: Schemas = Schemas::new();
-        static CLUSTERS: Clusters = Clusters(Vec::new());
+        static CLUSTERS: Clusters = Clusters::NONE;
         Self {
             spec,
             state,
@@ -98,7 +98,7 @@ pub struct Draft {
     /// The plan.
     pub plan: Plan,
     /// Every wanted resource with its references replaced. Holds sensitive values in clear.
-    pub desired: BTreeMap<ResourceId, Resolved>,
+    pub desired: BTreeMap<ResourceId, Resolved<'static>>,
 }
 
 /// Makes the plan.
@@ -119,16 +119,17 @@ pub fn draft(input: &PlanInput<'_>) -> Result<Draft, Vec<Problem>> {
     let outline = Outline::of(input)?;
     let mut decided = outline.decide(input, BTreeMap::new(), None)?;
     let desired = resolved(std::mem::take(&mut decided.settled));
+    let desired = desired.into_iter().map(|(id, resolved)| (id, resolved.into_owned())).collect();
     Ok(Draft { plan: outline.ordered(input, decided), desired })
 }
 
 /// What is decided before the infrastructure is asked what it would make.
 #[derive(Clone, Debug)]
-pub struct Sketch {
+pub struct Sketch<'s> {
     /// What is done about each resource, as far as the engine can tell by itself.
     pub actions: BTreeMap<ResourceId, PlannedAction>,
     /// As in a [`Draft`].
-    pub desired: BTreeMap<ResourceId, Resolved>,
+    pub desired: BTreeMap<ResourceId, Resolved<'s>>,
 }
 
 /// What is decided, in no order yet.
@@ -142,7 +143,7 @@ struct Decided<'s> {
     unclear: Vec<(&'s ResourceId, &'s ResourceId)>,
 }
 
-fn resolved(settled: HashMap<&ResourceId, Settled<'_>>) -> BTreeMap<ResourceId, Resolved> {
+fn resolved<'s>(settled: HashMap<&ResourceId, Settled<'s>>) -> BTreeMap<ResourceId, Resolved<'s>> {
     settled.into_iter().map(|(id, settled)| (id.clone(), settled.into_resolved())).collect()
 }
 
@@ -198,7 +199,7 @@ impl<'a> Outline<'a> {
     /// # Errors
     ///
     /// Everything that is in the way of carrying it out.
-    pub fn sketch(&self, input: &PlanInput<'_>) -> Result<Sketch, Vec<Problem>> {
+    pub fn sketch<'s>(&'s self, input: &PlanInput<'s>) -> Result<Sketch<'s>, Vec<Problem>> {
         let Decided { actions, settled, .. } = self.decide(input, BTreeMap::new(), None)?;
         Ok(Sketch { actions, desired: resolved(settled) })
     }
@@ -208,7 +209,7 @@ impl<'a> Outline<'a> {
     /// # Errors
     ///
     /// As [`sketch`](Self::sketch).
-    pub fn plan(&self, input: &PlanInput<'_>, sketch: Sketch) -> Result<Plan, Vec<Problem>> {
+    pub fn plan(&self, input: &PlanInput<'_>, sketch: Sketch<'_>) -> Result<Plan, Vec<Problem>> {
         let Sketch { actions, desired } = sketch;
         let decided = self.decide(input, actions, Some(&desired))?;
         Ok(self.ordered(input, decided))
@@ -226,7 +227,7 @@ impl<'a> Outline<'a> {
         &'s self,
         input: &PlanInput<'s>,
         mut actions: BTreeMap<ResourceId, PlannedAction>,
-        sketched: Option<&'s BTreeMap<ResourceId, Resolved>>,
+        sketched: Option<&'s BTreeMap<ResourceId, Resolved<'s>>>,
     ) -> Result<Decided<'s>, Vec<Problem>> {
         let Self { wanted, by_id, recorded, unwanted, before, order, .. } = self;
         let mut problems: Vec<Problem> =
@@ -255,7 +256,7 @@ impl<'a> Outline<'a> {
                 None => Ok(Looked::Unknown),
             };
             let resolved = match is_referring.then(|| resolve(&resource.attributes, &known, &mut lookup)) {
-                None => Resolved { attributes: resource.attributes.clone(), ..Resolved::default() },
+                None => Resolved::plain(&resource.attributes),
                 Some(Ok(resolved)) => resolved,
                 Some(Err(errors)) => {
                     problems.extend(errors.iter().map(|(field, err)| reference_problem(id, field, err)));
@@ -370,7 +371,7 @@ pub(crate) fn live_uid<'a>(input: &PlanInput<'a>, id: &ResourceId) -> Option<&'a
 }
 
 /// Checks what an object is called, and its id again, now that references are replaced. What is not known yet is not looked at.
-pub fn disagreement(resource: &Resource, resolved: &Resolved) -> Option<Problem> {
+pub fn disagreement(resource: &Resource, resolved: &Resolved<'_>) -> Option<Problem> {
     if resource.kind != ResourceType::Kubernetes {
         return None;
     }
@@ -393,7 +394,7 @@ pub fn disagreement(resource: &Resource, resolved: &Resolved) -> Option<Problem>
 }
 
 /// Whether what tells an object from others is not known yet.
-pub fn is_unnamed(resolved: &Resolved) -> bool {
+pub fn is_unnamed(resolved: &Resolved<'_>) -> bool {
     resolved.unknown.iter().any(is_of_name)
 }
 
@@ -416,9 +417,9 @@ fn moved_from<'a>(input: &PlanInput<'a>, resource: &Resource, prior: &'a StateRe
         Live::Present(live) => prior.uid().is_some() && uid_of(live) == prior.uid(),
         Live::Absent | Live::Unverified(_) => false,
     };
-    let (from, to) = (input.clusters.of_recorded(prior), input.clusters.of_wanted(resource));
     let is_object = [resource.kind, prior.kind] == [ResourceType::Kubernetes; 2];
-    (is_object && from != to && !is_there).then_some(from)
+    let has_moved = is_object && !input.clusters.is_in_place(prior, resource) && !is_there;
+    has_moved.then(|| input.clusters.of_recorded(prior))
 }
 
 /// What to do, also about an object that is in another cluster than it is to be: it is made anew in this one, and goes
@@ -427,7 +428,7 @@ fn decide_place(
     input: &PlanInput<'_>,
     resource: &Resource,
     prior: Option<&StateResource>,
-    resolved: &Resolved,
+    resolved: &Resolved<'_>,
     ignored: &Ignored,
 ) -> Result<Decision, Problem> {
     let Some((prior, from)) = prior.and_then(|prior| Some((prior, moved_from(input, resource, prior)?))) else {
@@ -485,7 +486,7 @@ fn decide(
     input: &PlanInput<'_>,
     resource: &Resource,
     prior: Option<&StateResource>,
-    resolved: &Resolved,
+    resolved: &Resolved<'_>,
     ignored: &Ignored,
 ) -> Decision {
     let preview = input.previews.get(&resource.id);
@@ -627,7 +628,9 @@ fn ordered(
 
 /// The attributes that a preview or an apply would send: those wanted, with references replaced.
 pub fn with_attributes(resource: &Resource, attributes: Map<String, Value>) -> Resource {
-    Resource { attributes, ..resource.clone() }
+    let Resource { id, kind, attributes: _, depends_on, extensions } = resource;
+    let (id, depends_on, extensions) = (id.clone(), depends_on.clone(), extensions.clone());
+    Resource { id, kind: *kind, attributes, depends_on, extensions }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //!
 //! Start at [`resolve`]. What an unknown or sensitive value flows into is unknown or sensitive too.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
@@ -102,16 +103,28 @@ pub enum Looked {
 
 /// Attributes with their references replaced.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Resolved {
-    /// The attributes; null stands where a value is unknown.
-    pub attributes: Map<String, Value>,
+pub struct Resolved<'a> {
+    /// The attributes; null stands where a value is unknown. Those of the resource itself where nothing is replaced, since a
+    /// plan has thousands.
+    pub attributes: Cow<'a, Map<String, Value>>,
     /// Where values are unknown until something else is applied.
     pub unknown: BTreeSet<FieldPath>,
     /// Where values came from sensitive ones.
     pub sensitive: BTreeSet<FieldPath>,
 }
 
-impl Resolved {
+impl<'a> Resolved<'a> {
+    /// Attributes that have no references.
+    pub fn plain(attributes: &'a Map<String, Value>) -> Self {
+        Self { attributes: Cow::Borrowed(attributes), ..Self::default() }
+    }
+
+    /// The same, for as long as anybody likes.
+    pub fn into_owned(self) -> Resolved<'static> {
+        let Self { attributes, unknown, sensitive } = self;
+        Resolved { attributes: Cow::Owned(attributes.into_owned()), unknown, sensitive }
+    }
+
     /// Whether the value at the path, or a part of it, is unknown.
     pub fn is_unknown(&self, path: &FieldPath) -> bool {
         self.unknown
@@ -125,17 +138,17 @@ impl Resolved {
 /// # Errors
 ///
 /// All that is wrong, with the place in the attributes.
-pub fn resolve(
-    attributes: &Map<String, Value>,
+pub fn resolve<'a>(
+    attributes: &'a Map<String, Value>,
     known: &dyn Fn(&str) -> bool,
     lookup: &mut dyn FnMut(&Reference) -> Result<Looked, ReferenceError>,
-) -> Result<Resolved, Vec<(FieldPath, ReferenceError)>> {
+) -> Result<Resolved<'a>, Vec<(FieldPath, ReferenceError)>> {
     if !refers(attributes) {
-        return Ok(Resolved { attributes: attributes.clone(), ..Resolved::default() });
+        return Ok(Resolved::plain(attributes));
     }
     let mut resolver =
         Resolver { known, lookup, at: FieldPath::default(), out: Resolved::default(), errors: Vec::new() };
-    let attributes = resolver.map(attributes);
+    let attributes = Cow::Owned(resolver.map(attributes));
     if resolver.errors.is_empty() { Ok(Resolved { attributes, ..resolver.out }) } else { Err(resolver.errors) }
 }
 
@@ -143,7 +156,7 @@ struct Resolver<'a> {
     known: &'a dyn Fn(&str) -> bool,
     lookup: &'a mut dyn FnMut(&Reference) -> Result<Looked, ReferenceError>,
     at: FieldPath,
-    out: Resolved,
+    out: Resolved<'static>,
     errors: Vec<(FieldPath, ReferenceError)>,
 }
 

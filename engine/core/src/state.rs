@@ -263,7 +263,7 @@ impl OpenCall {
 impl StateResource {
     /// What to record of a resource that was applied as `resolved` and is live as told; an empty
     /// map for runtimes that report nothing.
-    pub fn applied(resource: &Resource, resolved: &Resolved, live: Map<String, Value>, keys: &DigestKeys) -> Self {
+    pub fn applied(resource: &Resource, resolved: &Resolved<'_>, live: Map<String, Value>, keys: &DigestKeys) -> Self {
         let mut sensitive = Sensitive::of(&resolved.attributes, &resolved.sensitive);
         sensitive.extend(&Sensitive::of(&live, &resolved.sensitive));
         Self {

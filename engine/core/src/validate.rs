@@ -1,6 +1,6 @@
 //! Whether a Spec makes sense on its own, before anything is looked up.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
@@ -36,7 +36,7 @@ impl Spec {
         let mut problems = Vec::new();
         let mut ids = HashSet::new();
         let known: HashSet<&str> = self.resources.iter().map(|resource| resource.id.0.as_str()).collect();
-        let mut objects = BTreeMap::new();
+        let mut objects = HashMap::with_capacity(self.resources.len());
         for (position, resource) in self.resources.iter().enumerate() {
             let id = &resource.id;
             if id.0.trim().is_empty() {

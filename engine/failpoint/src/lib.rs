@@ -11,6 +11,7 @@ pub const VARIABLE: &str = "STOA_FAILPOINT";
 
 /// Those of the API server, in the order in which a run comes to them.
 pub const SERVER: &[&str] = &[
+    "run-recorded",
     "lease-taken",
     "commit-noted",
     "spec-kept",
@@ -22,16 +23,44 @@ pub const SERVER: &[&str] = &[
     "intent-recorded",
     "result-heard",
     "result-recorded",
+    "health-heard",
     "finish-heard",
+    "proposal-noted",
+    "merge-noted",
     "state-kept",
     "release-numbered",
     "release-created",
     "resources-written",
     "records-dropped",
+    "end-noted",
 ];
 
 /// Those of the function-runner, in that order, too.
-pub const RUNNER: &[&str] = &["call-allowed", "call-made", "result-kept", "walk-over"];
+pub const RUNNER: &[&str] = &[
+    "call-allowed",
+    "commit-made",
+    "branch-moved",
+    "pull-request-opened",
+    "call-made",
+    "result-kept",
+    "health-told",
+    "walk-over",
+];
+
+/// Those that only runs come to which write to Git.
+pub const OF_GIT: &[&str] = &["commit-made", "branch-moved"];
+
+/// Those that only runs come to which propose what they write to Git.
+pub const OF_PROPOSALS: &[&str] = &["pull-request-opened", "proposal-noted", "merge-noted"];
+
+/// Those that only runs come to which make something or change it.
+pub const OF_HEALTH: &[&str] = &["health-told", "health-heard"];
+
+/// All that a run comes to which changes what is in a cluster, and no other.
+pub fn of_clusters() -> Vec<&'static str> {
+    let is_elsewhere = |point: &&&str| OF_GIT.contains(*point) || OF_PROPOSALS.contains(*point);
+    SERVER.iter().chain(RUNNER).filter(|point| !is_elsewhere(point)).copied().collect()
+}
 
 /// Ends the process here if it was told to. The point is one of [`SERVER`] or [`RUNNER`].
 pub fn reached(point: &str) {
@@ -51,3 +80,42 @@ static ARMED: LazyLock<Option<(String, PathBuf)>> = LazyLock::new(|| {
     let (point, file) = armed.split_once('=')?;
     Some((point.to_owned(), PathBuf::from(file)))
 });
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// The points that each row of the table names, by the number of the row.
+    fn rows(document: &str) -> Vec<(&str, Vec<&str>)> {
+        let table = document.lines().skip_while(|line| !line.starts_with("| # | after | boundaries |"));
+        let rows = table.skip(2).take_while(|line| line.starts_with('|'));
+        rows.map(|row| {
+            let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+            (cells[1], cells[3].split('`').skip(1).step_by(2).collect())
+        })
+        .collect()
+    }
+
+    #[test]
+    fn each_step_of_an_apply_has_a_point_and_each_point_is_of_a_step() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../ARCHITECTURE.md");
+        let document = std::fs::read_to_string(path).unwrap();
+        let rows = rows(&document);
+        assert!(rows.len() > 15, "the table has {} rows", rows.len());
+        let without: Vec<&str> = rows.iter().filter(|(_, points)| points.is_empty()).map(|(row, _)| *row).collect();
+        assert!(without.is_empty(), "no crash is tried after the steps {without:?}");
+        let named: Vec<&str> = rows.iter().flat_map(|(_, points)| points).copied().collect();
+        let listed: BTreeSet<&str> = SERVER.iter().chain(RUNNER).copied().collect();
+        assert_eq!(named.iter().copied().collect::<BTreeSet<_>>(), listed);
+        assert_eq!(named.len(), SERVER.len() + RUNNER.len(), "some are named twice");
+    }
+
+    #[test]
+    fn points_of_some_runs_are_points() {
+        let some = [OF_GIT, OF_PROPOSALS, OF_HEALTH].concat();
+        assert!(some.iter().all(|point| SERVER.contains(point) || RUNNER.contains(point)), "{some:?}");
+        assert_eq!(of_clusters().len(), SERVER.len() + RUNNER.len() - OF_GIT.len() - OF_PROPOSALS.len());
+    }
+}

@@ -231,6 +231,10 @@ impl Runtime for GitOpsRuntime {
         false
     }
 
+    fn validates(&self) -> bool {
+        false
+    }
+
     fn warnings(&self, desired: &Resource) -> Vec<String> {
         let unknown = schema::check(&desired.attributes).unknown;
         let told = |field| format!("{}: attributes.{field}: no field is known that is called so", desired.id);
@@ -334,6 +338,11 @@ impl Runtime for GitOpsRuntime {
             }
         }
         Ok(Deleted::Gone)
+    }
+
+    /// Nothing lingers here: a file is gone with the commit.
+    async fn wait_gone(&self, _: &KubernetesObject) -> Result<(), RuntimeError> {
+        Ok(())
     }
 
     /// Whoever reconciles the repository knows how the object fares; here nobody does.

@@ -17,6 +17,7 @@ use git2::{
     Repository,
 };
 use sha2::{Digest as _, Sha256};
+use stoa_failpoint::reached;
 use stoa_git::cache::Kept;
 use stoa_git::{Explanation, Problem, cache, without_userinfo};
 use stoa_runtime::{Grant, RuntimeError};
@@ -256,26 +257,33 @@ impl Place {
         grant: &Grant,
     ) -> Result<Advance, RuntimeError> {
         grant.check()?;
-        match &self.location {
-            Location::Local(_) => {
-                let moved = match from {
-                    Some(from) => repository.reference_matching(&self.reference, to, true, from, "stoa"),
-                    None => repository.reference(&self.reference, to, false, "stoa"),
-                };
-                match moved {
-                    Ok(_) => Ok(Advance::Done),
-                    Err(err)
-                        if matches!(
-                            err.code(),
-                            ErrorCode::Modified | ErrorCode::Exists | ErrorCode::Locked | ErrorCode::NotFound
-                        ) =>
-                    {
-                        Ok(Advance::Raced(self.scrub(err.message())))
-                    }
-                    Err(err) => Err(self.explain(&err)),
-                }
-            }
+        reached("commit-made");
+        let advanced = match &self.location {
+            Location::Local(_) => self.update(repository, from, to),
             Location::Remote(url) => self.push(repository, url, [from.unwrap_or(Oid::ZERO_SHA1), to], grant),
+        }?;
+        if let Advance::Done = advanced {
+            reached("branch-moved");
+        }
+        Ok(advanced)
+    }
+
+    fn update(&self, repository: &Opened, from: Option<Oid>, to: Oid) -> Result<Advance, RuntimeError> {
+        let moved = match from {
+            Some(from) => repository.reference_matching(&self.reference, to, true, from, "stoa"),
+            None => repository.reference(&self.reference, to, false, "stoa"),
+        };
+        match moved {
+            Ok(_) => Ok(Advance::Done),
+            Err(err)
+                if matches!(
+                    err.code(),
+                    ErrorCode::Modified | ErrorCode::Exists | ErrorCode::Locked | ErrorCode::NotFound
+                ) =>
+            {
+                Ok(Advance::Raced(self.scrub(err.message())))
+            }
+            Err(err) => Err(self.explain(&err)),
         }
     }
 

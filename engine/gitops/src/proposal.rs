@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use git2::{Commit, Oid, Repository, Sort};
 use stoa_engine::Owner;
+use stoa_failpoint::reached;
 use stoa_pulls::{PullError, PullRequest, PullRequests, PullState, Text, is_marked, marked, quoted};
 use stoa_runtime::{Finished, Grant, Proposal, ProposalState, RuntimeError};
 
@@ -125,6 +126,7 @@ pub(crate) async fn propose(
                     pull
                 }
             };
+            reached("pull-request-opened");
             Ok(proposal(&pull, commit, ProposalState::Open, blocked))
         }
     }

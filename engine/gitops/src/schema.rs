@@ -16,7 +16,7 @@ use k8s_openapi::api::{
 use schemars::schema_for;
 use serde_json::{Map, Value};
 use stoa_engine::FieldPath;
-use stoa_engine::path::type_name;
+use stoa_engine::types::{misfit, wanted};
 
 /// So many findings of each sort are told of one object.
 const MOST: usize = 20;
@@ -110,34 +110,19 @@ impl<'a> Walk<'a> {
         {
             return;
         }
-        let wanted = match (schema.get("type").and_then(Value::as_str), value) {
+        let misfit = match (schema.get("type").and_then(Value::as_str), value) {
             (Some("object"), Value::Object(object)) => return self.object(schema, object, path),
             (Some("array"), Value::Array(items)) => {
                 let Some(schema) = schema.get("items") else { return };
                 return items.iter().enumerate().for_each(|(at, item)| self.value(schema, item, &path.index(at)));
             }
-            (Some("string"), Value::String(_))
-            | (Some("boolean"), Value::Bool(_))
-            | (Some("number"), Value::Number(_)) => {
-                return;
-            }
-            (Some("integer"), Value::Number(number)) if number.as_f64().is_some_and(|it| it.fract() == 0.0) => return,
-            (Some("object"), _) => "a map",
-            (Some("array"), _) => "a list",
-            (Some("string"), _) => "text",
-            (Some("boolean"), _) => "true or false",
-            (Some("integer"), _) => "a whole number",
-            (Some("number"), _) => "a number",
+            (Some(type_), _) => misfit(type_, value),
             (None, Value::Array(_) | Value::Object(_)) if schema.get("x-kubernetes-int-or-string").is_some() => {
-                "a number or text"
+                Some(wanted("a number or text", value))
             }
-            (Some(_) | None, _) => return,
+            (None, _) => None,
         };
-        if self.findings.mistyped.len() < MOST {
-            let message = match value {
-                Value::Number(number) if wanted == "a whole number" => format!("{wanted} is wanted here, not {number}"),
-                other => format!("{wanted} is wanted here, not {}", type_name(other)),
-            };
+        if let Some(message) = misfit.filter(|_| self.findings.mistyped.len() < MOST) {
             self.findings.mistyped.push((path.clone(), message));
         }
     }

@@ -21,7 +21,7 @@ use crate::body;
 use crate::connections::{Connection, Served};
 use crate::error::{CallError, Failure};
 use crate::target::{Api, Gvk, Target, collection_path};
-use crate::under_way::UnderWay;
+use crate::under_way::{Asked, UnderWay};
 use crate::watch::Watches;
 
 /// The field manager of everything that is applied.
@@ -40,6 +40,10 @@ const ASK: Duration = Duration::from_millis(500);
 const GIVE_UP: Duration = Duration::from_secs(60);
 /// How often one that was given up is asked all the same.
 const PROBE: Duration = Duration::from_secs(5);
+/// How long an answer may take that is not worth a word.
+const SLOW: Duration = Duration::from_secs(4);
+/// The same of an object that is being deleted: a pod has 30 s to end, if nothing else is said.
+const LINGERS: Duration = Duration::from_secs(45);
 /// The most objects in one page of a list, and how many times fewer are asked for where they are too large together.
 const PAGE: u32 = 500;
 const FEWER: u32 = 8;
@@ -68,6 +72,8 @@ pub(crate) struct Cluster {
     unready: Mutex<Option<Instant>>,
     away: Mutex<Option<Away>>,
     under_way: UnderWay,
+    /// Objects that are waited for until they are gone.
+    pub(crate) going: UnderWay,
 }
 
 /// A server that does not answer.
@@ -156,12 +162,17 @@ impl Cluster {
         let (url, began) = (connection.url.clone(), Instant::now());
         let (described, unready, away) = (Mutex::default(), Mutex::default(), Mutex::default());
         let (turns, watches) = (Turns::unlimited(), Watches::default());
-        let under_way = UnderWay::default();
-        Self { name, url, turns, watches, connection, began, described, unready, away, under_way }
+        let (under_way, going) = Default::default();
+        Self { name, url, turns, watches, connection, began, described, unready, away, under_way, going }
     }
 
     pub(crate) fn client(&self) -> &Client {
         &self.connection.client
+    }
+
+    /// Tells its server from others.
+    pub(crate) fn place(&self) -> &str {
+        &self.connection.place
     }
 
     /// The namespace of a namespaced object that names none.
@@ -362,18 +373,31 @@ impl Cluster {
         self.away.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|away| away.message.clone())
     }
 
-    /// What whoever uses the cluster waits for, if it takes long: the answer to a request, or that the server is there again.
+    /// What whoever uses the cluster waits for, if it takes long: the answer to a request, that the server is there again, or
+    /// that an object is gone.
     pub(crate) fn awaited(&self) -> Option<String> {
         let name = &self.name;
-        match self.under_way.slow() {
-            Some(request) => Some(format!("cluster {name} does not answer: {request} is waited for")),
-            None => self.away().map(|message| format!("cluster {name} does not answer: {message}")),
+        let request = self.under_way.for_longer_than(SLOW).map(|request| format!("{request} is waited for"));
+        match request.or_else(|| self.away()) {
+            Some(answer) => Some(format!("cluster {name} does not answer: {answer}")),
+            None => self.going.for_longer_than(LINGERS).map(|object| format!("cluster {name}: {object}")),
         }
     }
 
     /// Whether the server answers, whatever it says.
     pub(crate) async fn answers(&self) -> bool {
         !matches!(self.call_once(&Method::GET, "/readyz", None).await, Err(CallError::Unreachable(_)))
+    }
+
+    /// Asks whether the server answers, for the sake of what is waited for meanwhile.
+    pub(crate) async fn ask_for(&self, awaited: String) {
+        // Whether it does is noted, and what does not is told.
+        let _ = self.call_awaited(awaited, &Method::GET, "/readyz", None).await;
+    }
+
+    /// Notes that something else than a call is waited for, until what this returns is dropped.
+    pub(crate) fn awaits(&self, what: String) -> Asked {
+        self.under_way.begin(what)
     }
 
     /// Refuses calls to a server that has not answered for long, but for one now and then. Else whatever goes there would take
@@ -459,6 +483,18 @@ impl Cluster {
         path: &str,
         body: Option<&(&str, Vec<u8>)>,
     ) -> Result<Vec<u8>, CallError> {
+        let awaited = format!("{method} {}", path.split('?').next().unwrap_or_default());
+        self.call_awaited(awaited, method, path, body).await
+    }
+
+    /// One request; until it is answered, `awaited` is.
+    async fn call_awaited(
+        &self,
+        awaited: String,
+        method: &Method,
+        path: &str,
+        body: Option<&(&str, Vec<u8>)>,
+    ) -> Result<Vec<u8>, CallError> {
         let mut request = Request::builder().method(method).uri(path).header(header::ACCEPT, "application/json");
         if let Some((content_type, _)) = body {
             request = request.header(header::CONTENT_TYPE, *content_type);
@@ -481,7 +517,7 @@ impl Cluster {
             }
         };
         let _turn = self.turns.next().await;
-        let _asked = self.under_way.begin(format!("{method} {}", path.split('?').next().unwrap_or_default()));
+        let _asked = self.under_way.begin(awaited);
         let answer = tokio::time::timeout(REQUEST_TIMEOUT, exchange)
             .await
             .unwrap_or_else(|_| Err(CallError::Unreachable(format!("no answer within {REQUEST_TIMEOUT:?}"))));

@@ -95,9 +95,9 @@ impl ClusterConfig {
         config.connect_timeout = Some(std::time::Duration::from_secs(10));
         // Repeating is done in `Cluster::call`, which knows when to stop.
         config.default_retry = false;
-        let url = config.cluster_url.to_string();
+        let (url, place) = (config.cluster_url.to_string(), place(&config));
         let client = Client::try_from(config).map_err(|err| self.invalid(&format!("no client can be made: {err}")))?;
-        Ok(Connection::new(url, client))
+        Ok(Connection::new(url, client).at(place))
     }
 
     async fn config(&self, kubeconfig: Kubeconfig, context: Option<&str>) -> Result<Config, RuntimeError> {
@@ -134,6 +134,20 @@ impl ClusterConfig {
             field: Some(format!("spec.kubernetes.clusters[name={}]", self.name)),
         }
     }
+}
+
+/// Tells the server that a configuration leads to: its address, the way there, and whom it is believed to be. One address
+/// behind two proxies, or with two authorities, may be two servers.
+fn place(config: &Config) -> String {
+    let authorities: Vec<&[u8]> = config.root_cert.iter().flatten().map(Vec::as_slice).collect();
+    format!(
+        "{} by {} as {} of {} {}",
+        config.cluster_url,
+        config.proxy_url.as_ref().map(ToString::to_string).unwrap_or_default(),
+        config.tls_server_name.as_deref().unwrap_or_default(),
+        digest_bytes(&authorities),
+        config.root_cert_file.as_ref().map(|file| file.display().to_string()).unwrap_or_default(),
+    )
 }
 
 #[cfg(test)]
@@ -182,6 +196,28 @@ mod tests {
         }
         let said = connect(Some("three")).await.unwrap_err().to_string();
         assert!(said.starts_with("cluster edge: ") && said.contains("three") && !said.contains("hunter2"), "{said}");
+    }
+
+    #[tokio::test]
+    async fn contexts_that_lead_to_one_server_are_at_one_place() {
+        let kubeconfig = "apiVersion: v1\nkind: Config\ncurrent-context: one\n\
+             clusters: [{name: a, cluster: {server: 'https://10.0.0.1'}}, {name: b, cluster: {server: 'https://10.0.0.1', tls-server-name: other}}, \
+             {name: c, cluster: {server: 'https://10.0.0.2'}}]\n\
+             users: [{name: u, user: {token: hunter2}}, {name: v, user: {token: hunter3}}]\n\
+             contexts: [{name: one, context: {cluster: a, user: u}}, {name: two, context: {cluster: a, user: v, namespace: shop}}, \
+             {name: renamed, context: {cluster: b, user: u}}, {name: elsewhere, context: {cluster: c, user: u}}]\n";
+        let place = async |context: &str| {
+            let access =
+                Access::Kubeconfig { bytes: kubeconfig.as_bytes().to_vec(), context: Some(context.to_owned()) };
+            let config = ClusterConfig { name: "edge".to_owned(), access };
+            config.connect(&Connections::default()).await.unwrap().place().to_owned()
+        };
+        let one = place("one").await;
+        assert_eq!(place("two").await, one);
+        for other in ["renamed", "elsewhere"] {
+            assert_ne!(place(other).await, one, "{other}");
+        }
+        assert!(!one.contains("hunter2"), "{one}");
     }
 
     #[tokio::test]

@@ -77,6 +77,8 @@ impl Discovery {
 #[derive(Clone)]
 pub(crate) struct Connection {
     pub(crate) url: String,
+    /// What is at one place is one server, whoever gets in.
+    pub(crate) place: String,
     pub(crate) client: Client,
     pub(crate) discovery: Arc<Discovery>,
     /// Set where the cluster did not let a call in.
@@ -92,8 +94,15 @@ impl fmt::Debug for Connection {
 }
 
 impl Connection {
+    /// A way to a place that its URL tells.
     pub(crate) fn new(url: String, client: Client) -> Self {
-        Self { url, client, discovery: Arc::default(), refused: Arc::default(), made: Instant::now() }
+        let place = url.clone();
+        Self { url, place, client, discovery: Arc::default(), refused: Arc::default(), made: Instant::now() }
+    }
+
+    /// The same where the URL alone does not tell the place.
+    pub(crate) fn at(self, place: String) -> Self {
+        Self { place, ..self }
     }
 
     /// Notes that the cluster did not let a call in: whoever comes next makes another connection.

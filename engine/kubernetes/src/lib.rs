@@ -12,6 +12,7 @@ mod body;
 mod cluster;
 mod connect;
 mod connections;
+mod deletion;
 mod error;
 mod health;
 mod kinds;
@@ -37,8 +38,8 @@ use serde_json::{Map, Value};
 use stoa_engine::object::is_going;
 use stoa_engine::{Clusters, Owner, Resource, ResourceId, Schemas, StateResource};
 use stoa_runtime::{
-    Applied, ApplyRequest, CallLimits, Deleted, Finished, Found, Grant, Health, HealthReport, Live, LostCall, Preview,
-    ReadRequest, Runtime, RuntimeError,
+    Applied, ApplyRequest, CallLimits, Deleted, Finished, Found, Grant, Health, HealthReport, KubernetesObject, Live,
+    LostCall, Preview, ReadRequest, Runtime, RuntimeError,
 };
 
 use crate::cluster::Cluster;
@@ -105,7 +106,7 @@ impl KubernetesRuntime {
     }
 
     fn of(clusters: Vec<Arc<Cluster>>, owner: Owner) -> Self {
-        let names = Clusters(clusters.iter().map(|cluster| cluster.name.clone()).collect());
+        let names = Clusters::at(clusters.iter().map(|it| (it.name.clone(), it.place().to_owned())));
         let (applied, missing, policies) = Default::default();
         Self { clusters, names, owner, applied, missing, policies }
     }
@@ -160,6 +161,11 @@ impl KubernetesRuntime {
             other => other,
         })?;
         Ok((index, target))
+    }
+
+    fn target_called(&self, object: &KubernetesObject) -> Result<(usize, Target), RuntimeError> {
+        let target = Target::called(object);
+        Ok((self.find(&target)?, target))
     }
 
     fn target_of(&self, request: &ReadRequest<'_>) -> Result<(usize, Target), RuntimeError> {
@@ -230,7 +236,11 @@ impl Runtime for KubernetesRuntime {
     }
 
     async fn delete(&self, prior: &StateResource) -> Result<Deleted, RuntimeError> {
-        write::delete(self, prior).await
+        deletion::delete(self, prior).await
+    }
+
+    async fn wait_gone(&self, object: &KubernetesObject) -> Result<(), RuntimeError> {
+        deletion::wait_gone(self, object).await
     }
 
     async fn wait_healthy(&self, desired: &Resource, report: &HealthReport<'_>) -> Result<Health, RuntimeError> {

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 use stoa_engine::{Resource, StateResource, cluster, unread::is_path_of_kubeconfig};
-use stoa_runtime::RuntimeError;
+use stoa_runtime::{KubernetesObject, RuntimeError};
 
 /// Group, version and kind.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -61,6 +61,12 @@ impl Target {
         // What was never recorded as applied is where it was to be applied.
         let cluster = if prior.cluster.is_empty() { named_cluster(&prior.extensions)? } else { &prior.cluster };
         Self::of_object(&prior.attributes, cluster)
+    }
+
+    pub(crate) fn called(object: &KubernetesObject) -> Self {
+        let KubernetesObject { cluster, group, version, kind, namespace, name, uid: _ } = object.clone();
+        let namespace = (!namespace.is_empty()).then_some(namespace);
+        Self { cluster, gvk: Gvk { group, version, kind }, namespace, name }
     }
 
     fn of_object(object: &Map<String, Value>, cluster: &str) -> Result<Self, RuntimeError> {

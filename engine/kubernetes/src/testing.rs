@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use futures_util::stream;
 use http::{Method, Request, Response};
@@ -35,6 +36,10 @@ struct Kept {
     forgotten: u64,
     watches: Vec<Open>,
     asked: Vec<String>,
+    /// What is not answered.
+    held: Option<String>,
+    /// Where it is, if its name does not tell.
+    place: Option<String>,
     is_away: bool,
     away_as: Option<String>,
     /// The version that it is served in, if not `v1`. Objects are the same in all.
@@ -88,15 +93,31 @@ impl Server {
         let service = tower::service_fn(move |request: Request<Body>| {
             let (server, called) = (server.clone(), called.clone());
             async move {
+                while server.holds(&request) {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
                 let (parts, body) = request.into_parts();
                 let body = body.collect().await.map_err(std::io::Error::other)?.to_bytes();
                 server.answer(&called, &Request::from_parts(parts, body))
             }
         });
-        Cluster::new(
-            name.to_owned(),
-            Connection::new(format!("https://{name}.example.com"), Client::new(service, "default")),
-        )
+        let connection = Connection::new(format!("https://{name}.example.com"), Client::new(service, "default"));
+        let place = self.kept().place.clone();
+        Cluster::new(name.to_owned(), place.into_iter().fold(connection, Connection::at))
+    }
+
+    /// Is told by its place to be one server, whatever it is called.
+    pub(crate) fn be_at(&self, place: &str) {
+        self.kept().place = Some(place.to_owned());
+    }
+
+    fn holds(&self, request: &Request<Body>) -> bool {
+        self.kept().held.as_ref().is_some_and(|part| request.uri().to_string().contains(part))
+    }
+
+    /// Answers nothing that has this in its path and query, from now on; with `None`, everything again.
+    pub(crate) fn hold(&self, part: Option<&str>) {
+        self.kept().held = part.map(str::to_owned);
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {

@@ -1,4 +1,4 @@
-//! The requests that are under way to a cluster, so that whoever waits can be told what for.
+//! What is under way in a cluster, such as requests to it, so that whoever waits can be told what for.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,21 +6,18 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long an answer may take that is not worth a word.
-const SLOW: Duration = Duration::from_secs(4);
-
-/// The requests of one run to one cluster. Clones share them.
+/// What one run waits for in one cluster. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct UnderWay(Arc<Mutex<Requests>>);
+pub(crate) struct UnderWay(Arc<Mutex<All>>);
 
 #[derive(Debug, Default)]
-struct Requests {
+struct All {
     /// When each began, and what it is, in their order.
     began: BTreeMap<u64, (Instant, String)>,
     next: u64,
 }
 
-/// A request that is under way until this is dropped.
+/// Something that is under way until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Asked {
     all: UnderWay,
@@ -28,31 +25,40 @@ pub(crate) struct Asked {
 }
 
 impl UnderWay {
-    fn requests(&self) -> MutexGuard<'_, Requests> {
+    fn all(&self) -> MutexGuard<'_, All> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that a request begins.
+    /// Notes that something begins.
     pub(crate) fn begin(&self, what: String) -> Asked {
-        let mut requests = self.requests();
-        let number = requests.next;
-        requests.next += 1;
-        requests.began.insert(number, (Instant::now(), what));
-        drop(requests);
+        let mut all = self.all();
+        let number = all.next;
+        all.next += 1;
+        all.began.insert(number, (Instant::now(), what));
+        drop(all);
         Asked { all: self.clone(), number }
     }
 
-    /// The one that has waited for longest, if that is long.
-    pub(crate) fn slow(&self) -> Option<String> {
-        let requests = self.requests();
-        let (began, what) = requests.began.values().next()?;
-        (began.elapsed() >= SLOW).then(|| what.clone())
+    /// What has taken longest, if it has taken so long.
+    pub(crate) fn for_longer_than(&self, long: Duration) -> Option<String> {
+        let all = self.all();
+        let (began, what) = all.began.values().next()?;
+        (began.elapsed() >= long).then(|| what.clone())
+    }
+}
+
+impl Asked {
+    /// Says what it is by now.
+    pub(crate) fn say(&self, what: String) {
+        if let Some((_, said)) = self.all.all().began.get_mut(&self.number) {
+            *said = what;
+        }
     }
 }
 
 impl Drop for Asked {
     fn drop(&mut self) {
-        self.all.requests().began.remove(&self.number);
+        self.all.all().began.remove(&self.number);
     }
 }
 
@@ -60,20 +66,25 @@ impl Drop for Asked {
 mod tests {
     use super::*;
 
+    const LONG: Duration = Duration::from_secs(4);
+
     #[tokio::test(start_paused = true)]
-    async fn the_first_that_is_slow_is_told_until_it_is_answered() {
+    async fn the_first_that_takes_long_is_told_until_it_is_over() {
         let all = UnderWay::default();
+        let slow = || all.for_longer_than(LONG);
         let first = all.begin("first".to_owned());
-        tokio::time::sleep(SLOW / 2).await;
+        tokio::time::sleep(LONG / 2).await;
         let second = all.begin("second".to_owned());
-        assert_eq!(all.slow(), None);
-        tokio::time::sleep(SLOW / 2).await;
-        assert_eq!(all.slow().as_deref(), Some("first"));
+        assert_eq!(slow(), None);
+        tokio::time::sleep(LONG / 2).await;
+        assert_eq!(slow().as_deref(), Some("first"));
+        first.say("first, still".to_owned());
+        assert_eq!(slow().as_deref(), Some("first, still"));
         drop(first);
-        assert_eq!(all.slow(), None);
-        tokio::time::sleep(SLOW / 2).await;
-        assert_eq!(all.slow().as_deref(), Some("second"));
+        assert_eq!(slow(), None);
+        tokio::time::sleep(LONG / 2).await;
+        assert_eq!(slow().as_deref(), Some("second"));
         drop(second);
-        assert_eq!(all.slow(), None);
+        assert_eq!(slow(), None);
     }
 }

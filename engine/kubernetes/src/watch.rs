@@ -7,6 +7,7 @@
 //! Elsewhere: what the states of an object mean is decided in `health` and `write`.
 
 use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -29,6 +30,8 @@ use crate::target::{Api, Gvk, Target, collection_path};
 const WATCH: Duration = Duration::from_secs(290);
 /// A connection that says nothing for this long past the end of its watch is dead.
 const GRACE: Duration = Duration::from_secs(15);
+/// A watch that says nothing for this long may be one that nothing comes through any more.
+const QUIET: Duration = Duration::from_secs(10);
 /// The shortest and longest pause before a watch is begun again that did not last.
 const AGAIN: std::ops::RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_secs(10);
 /// A watch that lasted this long is begun again at once.
@@ -143,6 +146,13 @@ struct Scope {
     collection: String,
     /// The only object of it that is watched.
     alone: Option<String>,
+}
+
+impl Scope {
+    /// What is said of it where it does not come.
+    fn awaited(&self) -> String {
+        format!("WATCH {}", self.collection)
+    }
 }
 
 /// What a watch says of one object.
@@ -464,12 +474,17 @@ async fn watch(cluster: &Cluster, scope: &Scope, waiting: &Waiting, mut version:
         scope.collection,
         WATCH.as_secs()
     );
+    let asked = cluster.awaits(scope.awaited());
     let mut lines = match tokio::time::timeout(GRACE, begin(cluster, &path)).await {
         Ok(Ok(body)) => body::lines(body),
         Ok(Err(error)) => return Ended::from(error),
         Err(_) => return Ended::Away(CallError::Unreachable(format!("no answer within {GRACE:?}"))),
     };
-    while let Ok(next) = tokio::time::timeout(WATCH + GRACE, body::next_line(&mut lines)).await {
+    drop(asked);
+    while let Ok(next) = tokio::select! {
+        next = tokio::time::timeout(WATCH + GRACE, body::next_line(&mut lines)) => next,
+        never = ask_while_quiet(cluster, scope) => match never {},
+    } {
         let line = match next {
             Ok(Some(line)) => line,
             Ok(None) => break,
@@ -498,6 +513,15 @@ async fn watch(cluster: &Cluster, scope: &Scope, waiting: &Waiting, mut version:
         version = metadata.resource_version;
     }
     Ended::At(version)
+}
+
+/// Asks now and then whether the server of a watch is there, for as long as the watch says nothing: its connection does not
+/// tell, and whoever waits is to hear of it.
+async fn ask_while_quiet(cluster: &Cluster, scope: &Scope) -> Infallible {
+    loop {
+        tokio::time::sleep(QUIET).await;
+        cluster.ask_for(scope.awaited()).await;
+    }
 }
 
 fn version_of(object: &Map<String, Value>) -> Option<&str> {

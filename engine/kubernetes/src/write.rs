@@ -1,36 +1,31 @@
-//! Changes objects: previews and applies by server-side apply, deletes and waits until gone.
+//! Changes objects: previews and applies by server-side apply.
 //!
-//! An object is looked at right before it is changed or deleted, and only what was seen is: its version is a
-//! precondition. So nothing is taken from another deployment that came between plan and call.
+//! An object is looked at right before it is changed, and only what was seen is: its version is a precondition. So nothing
+//! is taken from another deployment that came between plan and call.
+//!
+//! Elsewhere: `deletion` deletes, by the same rule.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::{Map, Value};
 use stoa_engine::object::{is_going, without_bookkeeping};
 use stoa_engine::owner::taken_from;
 use stoa_engine::spec::RECREATE;
-use stoa_engine::{FieldConflict, Ignored, Sensitive, StateResource};
-use stoa_runtime::{Applied, ApplyRequest, Deleted, KubernetesObject, Preview, RuntimeError};
+use stoa_engine::{FieldConflict, Ignored, Sensitive};
+use stoa_runtime::{Applied, ApplyRequest, KubernetesObject, Preview, RuntimeError};
 
 use crate::KubernetesRuntime;
 use crate::cluster::{ApplyOptions, Cluster, Discovered, FIELD_MANAGER};
 use crate::error::{CallError, Failure};
-use crate::kinds::{Known, forget_defined, look_in_any_version, not_yet, served};
+use crate::kinds::{forget_defined, not_yet, served};
 use crate::read::unreachable;
 use crate::replace;
-use crate::target::{Api, Gvk, Target};
-use crate::watch::Followed;
+use crate::target::{Api, Target};
 
 /// A uid that no object has.
 const NOBODY: &str = "00000000-0000-0000-0000-000000000000";
 /// How often an object is looked at again within one call because others keep writing it.
-const LOOKS: u32 = 5;
-/// How often it is looked again how a kind is served that turned out to be served otherwise.
-const TURNS: u32 = 3;
-/// The pause before a cluster is asked once more that says to serve a kind in a version in which it does not any more.
-const OUTDATED: Duration = Duration::from_secs(1);
+pub(crate) const LOOKS: u32 = 5;
 
 /// Applies an object, and fields of other managers with it where they are to be taken; tells which were.
 async fn apply_taking(
@@ -141,9 +136,7 @@ pub(crate) async fn apply(runtime: &KubernetesRuntime, request: &ApplyRequest<'_
                     RuntimeError::unless_owned(owner, from, live)?;
                     if is_going(live) {
                         // It would go with what is applied to it.
-                        let gone = until_gone(cluster, &path, &target, &api, uid(live)).await;
-                        gone.map_err(explain)?;
-                        continue;
+                        return Err(RuntimeError::Going(Box::new(called(cluster, target, &api, live))));
                     }
                     if !is_applied(live) && !comes_by_itself(&target) {
                         request.unless_late(live)?;
@@ -211,155 +204,21 @@ fn expect(wanted: &mut Map<String, Value>, seen: Option<&Map<String, Value>>) {
 
 /// The object as it is now, and what Kubernetes calls it.
 pub(crate) fn applied(cluster: &Cluster, target: Target, api: &Api, object: Map<String, Value>) -> Applied {
+    let kubernetes = Some(called(cluster, target, api, &object));
+    Applied { live: without_bookkeeping(object), kubernetes }
+}
+
+/// What Kubernetes calls an object.
+pub(crate) fn called(cluster: &Cluster, target: Target, api: &Api, object: &Map<String, Value>) -> KubernetesObject {
     let namespace = target.namespace_in(api, cluster.default_namespace()).unwrap_or_default().to_owned();
-    let kubernetes = Some(KubernetesObject {
+    KubernetesObject {
         cluster: cluster.name.clone(),
-        uid: uid(&object).unwrap_or_default().to_owned(),
+        uid: uid(object).unwrap_or_default().to_owned(),
         group: target.gvk.group,
         version: target.gvk.version,
         kind: target.gvk.kind,
         namespace,
         name: target.name,
-    });
-    Applied { live: without_bookkeeping(object), kubernetes }
-}
-
-pub(crate) async fn delete(runtime: &KubernetesRuntime, prior: &StateResource) -> Result<Deleted, RuntimeError> {
-    let (index, target) = runtime.prior_target(prior)?;
-    let cluster = runtime.cluster(index);
-    let sensitive = Sensitive::of(&prior.attributes, &BTreeSet::new());
-    let mut ours = None;
-    for turn in 0.. {
-        let explain = |err: CallError| {
-            let err = if turn > 0 { err.after_a_call() } else { err };
-            err.into_runtime(&cluster.name, &sensitive)
-        };
-        let known = look_in_any_version(cluster, &target.gvk).await.map_err(explain)?;
-        // What an earlier run saw may be gone by now.
-        let Known::Served(gvk, api) = known else { break };
-        let served = Served { cluster, target: Target { gvk, ..target.clone() }, api };
-        match delete_served(runtime, prior, &served, &mut ours, &explain).await? {
-            Some(Deleted::Gone) => break,
-            Some(left) => return Ok(left),
-            // It may be there in another version.
-            None if turn == TURNS => return Err(outdated(&served)),
-            // Its kind went with it, or what was known of that is outdated.
-            None => {
-                if turn > 0 {
-                    // It was just asked, and says what is outdated.
-                    tokio::time::sleep(OUTDATED).await;
-                }
-                cluster.forget(&served.target.gvk);
-            }
-        }
-    }
-    if target.gvk.is("apiextensions.k8s.io", "CustomResourceDefinition") {
-        forget_defined(cluster, &prior.attributes);
-    }
-    Ok(Deleted::Gone)
-}
-
-/// How an object is reached.
-struct Served<'a> {
-    cluster: &'a Arc<Cluster>,
-    target: Target,
-    api: Api,
-}
-
-/// What is said of a kind that a cluster goes on to say it serves, and does not.
-fn outdated(served: &Served<'_>) -> RuntimeError {
-    let Served { cluster, target: Target { gvk, .. }, .. } = served;
-    let message =
-        format!("cluster {} says that it serves {} {}, and does not", cluster.name, gvk.api_version(), gvk.kind);
-    RuntimeError::Unavailable { message }
-}
-
-/// Deletes an object as it is served. `None` where it turns out not to be served so, or is no more once it is asked for.
-/// `ours` is the uid of the object, once it was seen.
-async fn delete_served(
-    runtime: &KubernetesRuntime,
-    prior: &StateResource,
-    served: &Served<'_>,
-    ours: &mut Option<String>,
-    explain: &(dyn Fn(CallError) -> RuntimeError + Sync),
-) -> Result<Option<Deleted>, RuntimeError> {
-    let Served { cluster, target, api } = served;
-    let path = cluster.path(target, api);
-    let mut looks = 1;
-    let seen = loop {
-        let object = match cluster.get(&path).await {
-            Ok(Some(object)) => object,
-            Ok(None) => return Ok(Some(Deleted::Gone)),
-            Err(CallError::Status(failure)) if failure.is_missing_kind() => return Ok(None),
-            Err(err) => return Err(explain(err)),
-        };
-        // It went since it was seen, and somebody took its name.
-        if ours.as_deref().is_some_and(|ours| uid(&object) != Some(ours)) {
-            return Ok(Some(Deleted::Gone));
-        }
-        if let Some(other) = runtime.owner.other(&object) {
-            return Ok(Some(Deleted::Left(other)));
-        }
-        refuse_another(runtime, cluster, prior, &object)?;
-        *ours = uid(&object).map(str::to_owned);
-        if is_going(&object) {
-            break object;
-        }
-        match cluster.delete(&path, propagation(&target.gvk), &object).await {
-            Ok(()) => break object,
-            Err(CallError::Status(failure)) if failure.is_stale() && looks < LOOKS => looks += 1,
-            Err(CallError::Status(failure)) if failure.is_missing_kind() => return Ok(None),
-            Err(err) => return Err(explain(err)),
-        }
-    };
-    match until_gone(cluster, &path, target, api, uid(&seen)).await {
-        Err(CallError::Status(failure)) if failure.is_missing_kind() => Ok(None),
-        gone => gone.map(|()| Some(Deleted::Gone)).map_err(|err| explain(err.after_a_call())),
-    }
-}
-
-/// Refuses to delete an object that is not the one that is recorded, or that nothing says to be.
-fn refuse_another(
-    runtime: &KubernetesRuntime,
-    cluster: &Cluster,
-    prior: &StateResource,
-    object: &Map<String, Value>,
-) -> Result<(), RuntimeError> {
-    match prior.uid() {
-        Some(recorded) if uid(object) != Some(recorded) => Err(RuntimeError::Conflict(format!(
-            "the object in cluster {} is not the one that was applied (uid {}, recorded {recorded}); delete it by hand, or apply to take it over",
-            cluster.name,
-            uid(object).unwrap_or_default(),
-        ))),
-        // Of what went to a repository no uid is known.
-        None if !runtime.owner.has(object) => Err(RuntimeError::Conflict(format!(
-            "the object in cluster {} has no mark of this deployment, and no uid of it is recorded; delete it by hand, or apply to take it over",
-            cluster.name,
-        ))),
-        Some(_) | None => Ok(()),
-    }
-}
-
-async fn until_gone(
-    cluster: &Arc<Cluster>,
-    path: &str,
-    target: &Target,
-    api: &Api,
-    deleted: Option<&str>,
-) -> Result<(), CallError> {
-    let first = cluster.get(path).await?;
-    let mut followed = Followed::new(cluster, target, api, first);
-    // Another object of the same name is not the one that was deleted.
-    while followed.next().await?.is_some_and(|object| uid(&object) == deleted) {}
-    Ok(())
-}
-
-/// Owners of pods go after their pods, so that what the pods use can be deleted next; the rest
-/// goes at once.
-fn propagation(gvk: &Gvk) -> &'static str {
-    match gvk.group.as_str() {
-        "apps" | "batch" => "Foreground",
-        _ => "Background",
     }
 }
 

@@ -42,6 +42,7 @@ pub async fn all(subject: &dyn Subject) {
     adopting_takes_over_what_is_there(subject).await;
     deleted_is_gone(subject).await;
     deleting_twice_succeeds(subject).await;
+    what_is_gone_is_not_waited_for(subject).await;
     what_a_lost_call_made_is_found(subject).await;
     what_is_applied_says_whose_it_is(subject).await;
     what_another_deployment_has_is_not_applied_over(subject).await;
@@ -93,7 +94,7 @@ fn object(value: Value) -> Map<String, Value> {
 
 /// What would be recorded after this was applied.
 pub fn recorded(desired: &Resource, applied: &Applied) -> StateResource {
-    let resolved = Resolved { attributes: desired.attributes.clone(), ..Resolved::default() };
+    let resolved = Resolved::plain(&desired.attributes);
     let cluster = applied.kubernetes.as_ref().map(|object| object.cluster.clone()).unwrap_or_default();
     let keys = DigestKeys::new(&[7; 32], &[]);
     StateResource::applied(desired, &resolved, applied.live.clone(), &keys).in_cluster(cluster)
@@ -112,6 +113,18 @@ async fn bring(subject: &dyn Subject, desired: &Resource, prior: Option<&StateRe
     recorded(desired, &applied)
 }
 
+/// Deletes, and waits until it is gone.
+///
+/// # Errors
+///
+/// Those of the runtime.
+pub async fn delete(runtime: &dyn Runtime, prior: &StateResource) -> Result<Deleted, RuntimeError> {
+    match runtime.delete(prior).await? {
+        Deleted::Going(object) => runtime.wait_gone(&object).await.map(|()| Deleted::Gone),
+        ended => Ok(ended),
+    }
+}
+
 async fn remove(subject: &dyn Subject, prior: &StateResource) {
     assert_eq!(remove_of(subject, deployment("one"), prior).await, None);
 }
@@ -119,11 +132,12 @@ async fn remove(subject: &dyn Subject, prior: &StateResource) {
 /// Deletes in a run of its own, and returns whose it is when it stays.
 async fn remove_of(subject: &dyn Subject, owner: Owner, prior: &StateResource) -> Option<String> {
     let runtime = subject.runtime_of(owner);
-    let deleted = runtime.delete(prior).await.expect("what is recorded is deleted");
+    let deleted = delete(&*runtime, prior).await.expect("what is recorded is deleted");
     let mut finished = runtime.finish(&Grant::unlimited()).await.expect("a run finishes");
     match deleted {
         Deleted::Gone => finished.left.remove(&prior.id),
         Deleted::Left(other) => Some(other),
+        Deleted::Going(object) => panic!("{object:?} was waited for"),
     }
 }
 
@@ -379,6 +393,20 @@ pub async fn deleting_twice_succeeds(subject: &dyn Subject) {
     remove(subject, &prior).await;
 }
 
+/// What is gone is not waited for, and what was made in its place is not it.
+pub async fn what_is_gone_is_not_waited_for(subject: &dyn Subject) {
+    let desired = config_map(subject, "gone", "a");
+    let runtime = subject.runtime();
+    let applied = apply(&*runtime, &desired, None).await;
+    runtime.finish(&Grant::unlimited()).await.expect("a run finishes");
+    remove(subject, &recorded(&desired, &applied)).await;
+    let gone = applied.kubernetes.expect("a ConfigMap is a Kubernetes object");
+    subject.runtime().wait_gone(&gone).await.expect("it is gone");
+    let prior = bring(subject, &desired, None).await;
+    subject.runtime().wait_gone(&gone).await.expect("another has its name");
+    remove(subject, &prior).await;
+}
+
 /// What can never be applied is refused by preview and apply, and trying again is not asked for.
 pub async fn an_object_without_a_name_is_refused_for_good(subject: &dyn Subject) {
     let mut desired = config_map(subject, "unnamed", "a");
@@ -425,7 +453,7 @@ pub async fn many_at_once_are_all_applied(subject: &dyn Subject) {
         assert_eq!(Some(&data(&answer.expect("it is read"))), desired.attributes.get("data"));
     }
     let runtime = subject.runtime();
-    for deleted in join_all(priors.iter().map(|prior| runtime.delete(prior))).await {
+    for deleted in join_all(priors.iter().map(|prior| delete(&*runtime, prior))).await {
         assert_eq!(deleted.expect("what is recorded is deleted"), Deleted::Gone);
     }
     runtime.finish(&Grant::unlimited()).await.expect("a run finishes");

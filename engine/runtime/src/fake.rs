@@ -2,40 +2,43 @@
 //!
 //! It counts and records its calls, sets a uid and a resourceVersion as a server does, knows an object by its group, kind,
 //! namespace and name as a cluster does, keeps fields that others set, removes those that it applied before and that are
-//! not wanted any more, keeps fields for those who manage them, and fails, hangs or waits as it is told.
+//! not wanted any more, keeps fields for those who manage them, keeps what is held when it is deleted until it is let go,
+//! and fails, hangs or waits as it is told.
+//!
+//! Start at [`FakeCloud`]; its runtimes are in `runtime`.
+
+mod runtime;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use async_trait::async_trait;
 use serde_json::{Map, Value, json};
-use stoa_engine::owner::taken_from;
-use stoa_engine::spec::RECREATE;
-use stoa_engine::{FieldConflict, Ignored, Live, ObjectRef, Owner, Preview, Resource, ResourceId, StateResource};
-use tokio::sync::Semaphore;
+use stoa_engine::object::{is_going, uid_of};
+use stoa_engine::{FieldConflict, Ignored, ObjectRef, Owner, Resource, ResourceId};
+use tokio::sync::{Notify, Semaphore};
 
-use crate::{
-    Applied, ApplyRequest, Deleted, Finished, Found, Grant, Health, HealthReport, KubernetesObject, LostCall,
-    ReadRequest, Runtime, RuntimeError,
-};
+use crate::{Health, KubernetesObject, RuntimeError};
+pub use runtime::FakeRuntime;
 
-/// What [`Runtime::finish`] of a deferred runtime is held back by.
+/// What [`Runtime::finish`](crate::Runtime::finish) of a deferred runtime is held back by.
 pub const FINISH: &str = "finish";
 
 /// A call that a [`FakeRuntime`] was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operation {
-    /// [`Runtime::read`], once for each resource.
+    /// [`Runtime::read`](crate::Runtime::read), once for each resource.
     Read,
-    /// [`Runtime::look_for`], once for each resource.
+    /// [`Runtime::look_for`](crate::Runtime::look_for), once for each resource.
     LookFor,
-    /// [`Runtime::preview`]
+    /// [`Runtime::preview`](crate::Runtime::preview)
     Preview,
-    /// [`Runtime::apply`]
+    /// [`Runtime::apply`](crate::Runtime::apply)
     Apply,
-    /// [`Runtime::delete`]
+    /// [`Runtime::delete`](crate::Runtime::delete)
     Delete,
-    /// [`Runtime::wait_healthy`]
+    /// [`Runtime::wait_gone`](crate::Runtime::wait_gone), of what is still there.
+    WaitGone,
+    /// [`Runtime::wait_healthy`](crate::Runtime::wait_healthy)
     WaitHealthy,
 }
 
@@ -43,6 +46,8 @@ pub enum Operation {
 #[derive(Clone, Debug, Default)]
 pub struct FakeCloud {
     state: Arc<Mutex<State>>,
+    /// Told whenever something may be gone.
+    gone: Arc<Notify>,
 }
 
 /// What tells one object from another.
@@ -102,6 +107,8 @@ struct State {
     fixed: BTreeSet<String>,
     /// What cannot be looked for.
     hidden: BTreeSet<ResourceId>,
+    /// What stays when it is deleted.
+    held: BTreeSet<ResourceId>,
     /// Errors in place of the answers to calls that are made.
     lost: BTreeMap<ResourceId, VecDeque<RuntimeError>>,
     version: u64,
@@ -127,7 +134,7 @@ impl FakeCloud {
             workspace: "workspace".to_owned(),
             stack_uid: "uid".to_owned(),
         };
-        FakeRuntime { cloud: self.clone(), owner, deferred: None, accepts_sensitive: true }
+        FakeRuntime::new(self.clone(), owner)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -154,6 +161,7 @@ impl FakeCloud {
         let before = state.live.remove(&place);
         let (applied, claims) = before.map(|stored| (stored.applied, stored.claims)).unwrap_or_default();
         state.live.insert(place, Stored { id, object, applied, claims });
+        self.gone.notify_waiters();
     }
 
     /// Lets another manager have a field of what is there, such as `["data", "a"]`, with the value that it has.
@@ -182,6 +190,21 @@ impl FakeCloud {
     /// Removes something, as somebody else would.
     pub fn remove(&self, id: &str) {
         self.lock().live.retain(|_, stored| stored.id.0 != id);
+        self.gone.notify_waiters();
+    }
+
+    /// Holds a resource, as a finalizer does: deleted, it is going and stays until it is [let go](Self::let_go).
+    pub fn hold(&self, id: &str) {
+        self.lock().held.insert(id.into());
+    }
+
+    /// Holds a resource no more: if it was deleted, it is gone.
+    pub fn let_go(&self, id: &str) {
+        let mut state = self.lock();
+        state.held.remove(id);
+        state.live.retain(|_, stored| stored.id.0 != id || !is_going(&stored.object));
+        drop(state);
+        self.gone.notify_waiters();
     }
 
     /// Lets a field at the top of objects never be changed in place, as a Secret's `type`.
@@ -193,13 +216,39 @@ impl FakeCloud {
         self.lock().live.get(place).map(|stored| stored.object.clone())
     }
 
+    /// Deletes what is at a place; as what is held is from then on.
+    fn delete(&self, place: &Place) -> Option<Map<String, Value>> {
+        let mut state = self.lock();
+        let State { live, held, .. } = &mut *state;
+        let stored = live.get_mut(place)?;
+        if !held.contains(&stored.id) {
+            live.remove(place);
+            drop(state);
+            self.gone.notify_waiters();
+            return None;
+        }
+        if let Some(metadata) = stored.object.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.entry("deletionTimestamp").or_insert_with(|| json!("2026-01-01T00:00:00Z"));
+        }
+        Some(stored.object.clone())
+    }
+
+    /// The id under which an object is there.
+    fn id_of(&self, object: &KubernetesObject) -> Option<ResourceId> {
+        let KubernetesObject { group, kind, namespace, name, uid, .. } = object;
+        let place = Place::Object([group, kind, namespace, name].map(Clone::clone));
+        let state = self.lock();
+        let stored = state.live.get(&place)?;
+        (uid_of(&stored.object) == Some(uid)).then(|| stored.id.clone())
+    }
+
     /// Lets the next call of this kind for the resource fail; called again, the one after it too.
     pub fn fail(&self, operation: Operation, id: &str, error: RuntimeError) {
         self.lock().faults.entry((operation, id.into())).or_default().push_back(error);
     }
 
-    /// Lets the next [`Runtime::apply`] or [`Runtime::delete`] of the resource be made and its answer be lost: the
-    /// caller gets this error.
+    /// Lets the next [apply](crate::Runtime::apply) or [delete](crate::Runtime::delete) of the resource be made and its
+    /// answer be lost: the caller gets this error.
     pub fn lose(&self, id: &str, error: RuntimeError) {
         self.lock().lost.entry(id.into()).or_default().push_back(error);
     }
@@ -215,8 +264,9 @@ impl FakeCloud {
         self.lock().hidden.insert(id.into());
     }
 
-    /// Holds back [`Runtime::apply`] and [`Runtime::delete`] of a resource, or [`Runtime::finish`] where that makes the
-    /// changes ([`FINISH`]), until a permit is added to the semaphore; one lets one call through.
+    /// Holds back [apply](crate::Runtime::apply) and [delete](crate::Runtime::delete) of a resource, or
+    /// [finish](crate::Runtime::finish) where that makes the changes ([`FINISH`]), until a permit is added to the semaphore;
+    /// one lets one call through.
     pub fn gate(&self, id: &str) -> Arc<Semaphore> {
         let gate = Arc::new(Semaphore::new(0));
         self.lock().gates.insert(id.into(), Arc::clone(&gate));
@@ -391,252 +441,5 @@ fn drop_unwanted(from: &mut Map<String, Value>, prior: &Map<String, Value>, want
             }
             _ => {}
         }
-    }
-}
-
-/// A runtime over a [`FakeCloud`].
-#[derive(Clone, Debug)]
-pub struct FakeRuntime {
-    cloud: FakeCloud,
-    owner: Owner,
-    /// What a deferred runtime gathered; `None` for one that makes every change at once.
-    deferred: Option<Arc<Mutex<Gathered>>>,
-    accepts_sensitive: bool,
-}
-
-#[derive(Debug, Default)]
-struct Gathered {
-    changes: BTreeMap<ResourceId, Change>,
-    finished: Finished,
-}
-
-#[derive(Debug)]
-enum Change {
-    /// What is stored, and from whom it may be taken over.
-    Store(Stored, Option<String>),
-    Remove(Place),
-}
-
-impl FakeRuntime {
-    fn gather(&self, id: &ResourceId, change: Change) -> bool {
-        let Some(gathered) = &self.deferred else { return false };
-        gathered.lock().unwrap_or_else(PoisonError::into_inner).changes.insert(id.clone(), change);
-        true
-    }
-
-    /// The same for another deployment.
-    #[must_use]
-    pub fn of(self, owner: Owner) -> Self {
-        Self { owner, ..self }
-    }
-
-    /// The other deployment that has what is live.
-    fn other(&self, place: &Place) -> Option<String> {
-        self.owner.other(&self.cloud.at(place)?)
-    }
-
-    /// Refuses what another deployment has.
-    fn guard(&self, place: &Place, from: Option<&str>) -> Result<(), RuntimeError> {
-        let live = self.cloud.at(place);
-        live.map_or(Ok(()), |live| RuntimeError::unless_owned(&self.owner, from, &live))
-    }
-
-    /// The fields that are taken from others; refuses what is not to be taken.
-    fn taken(&self, request: &ApplyRequest<'_>, merged: &Stored) -> Result<Vec<FieldConflict>, RuntimeError> {
-        let conflicts = self.cloud.contested(merged);
-        if conflicts.is_empty() || request.takes(&conflicts) {
-            return Ok(conflicts);
-        }
-        let managers: Vec<&str> = conflicts.iter().map(|conflict| conflict.manager.as_str()).collect();
-        Err(RuntimeError::Conflict(format!("fields are managed by {}", managers.join(", "))))
-    }
-
-    /// The same, but changes are made by [`finish`](Runtime::finish).
-    #[must_use]
-    pub fn deferred(self) -> Self {
-        Self { deferred: Some(Arc::default()), ..self }
-    }
-
-    /// The same, but sensitive values are not taken.
-    #[must_use]
-    pub fn in_the_open(self) -> Self {
-        Self { accepts_sensitive: false, ..self }
-    }
-}
-
-/// The object as it is served in the version that is asked for.
-fn served(mut object: Map<String, Value>, asked: &Map<String, Value>) -> Map<String, Value> {
-    if let Some(version) = asked.get("apiVersion") {
-        object.insert("apiVersion".to_owned(), version.clone());
-    }
-    object
-}
-
-fn uid(object: &Map<String, Value>) -> Option<&str> {
-    object.get("metadata")?.get("uid")?.as_str()
-}
-
-fn fixed() -> RuntimeError {
-    RuntimeError::Rejected { message: "the field is immutable".to_owned(), field: None }
-}
-
-fn check(resource: &Resource) -> Result<ObjectRef, RuntimeError> {
-    ObjectRef::of(&resource.attributes).ok_or_else(|| RuntimeError::Invalid {
-        message: "an object needs apiVersion, kind and metadata.name".to_owned(),
-        field: Some("attributes".to_owned()),
-    })
-}
-
-#[async_trait]
-impl Runtime for FakeRuntime {
-    fn owner(&self) -> &Owner {
-        &self.owner
-    }
-
-    fn is_deferred(&self) -> bool {
-        self.deferred.is_some()
-    }
-
-    fn accepts_sensitive(&self) -> bool {
-        self.accepts_sensitive
-    }
-
-    async fn read(&self, requests: &[ReadRequest<'_>]) -> Result<Vec<Result<Live, RuntimeError>>, RuntimeError> {
-        let read = requests.iter().map(|request| {
-            self.cloud.begin(Operation::Read, request.id())?;
-            let attributes = request.desired.map(|it| &it.attributes).or(request.prior.map(|it| &it.attributes));
-            let Some(attributes) = attributes else { return Ok(Live::Absent) };
-            let live = self.cloud.at(&Place::of(request.id(), attributes));
-            Ok(live.map_or(Live::Absent, |live| Live::Present(served(live, attributes))))
-        });
-        Ok(read.collect())
-    }
-
-    async fn look_for(&self, calls: &[LostCall<'_>]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError> {
-        let found = calls.iter().map(|LostCall { resource, .. }| {
-            self.cloud.begin(Operation::LookFor, &resource.id)?;
-            let state = self.cloud.lock();
-            let stored = state.live.get(&Place::of(&resource.id, &resource.attributes));
-            let live = stored.map(|stored| stored.object.clone());
-            let is_recorded = live.as_ref().and_then(uid).is_some_and(|uid| Some(uid) == resource.uid());
-            if state.hidden.contains(&resource.id) && !is_recorded {
-                return Ok(Found::Unknowable);
-            }
-            let Some(live) = live else { return Ok(Found::Absent) };
-            let is_recorded = is_recorded && self.owner.other(&live).is_none();
-            if !self.owner.has(&live) && !is_recorded {
-                return Ok(Found::Foreign);
-            }
-            let kubernetes = KubernetesObject { cluster: "fake".to_owned(), ..KubernetesObject::default() };
-            Ok(Found::Ours(Applied { live, kubernetes: Some(kubernetes) }))
-        });
-        Ok(found.collect())
-    }
-
-    async fn preview(
-        &self,
-        request: &ApplyRequest<'_>,
-        _: Option<&Map<String, Value>>,
-    ) -> Result<Preview, RuntimeError> {
-        self.cloud.begin(Operation::Preview, &request.desired.id)?;
-        check(request.desired)?;
-        let merged = self.cloud.merged(&self.owner, request.desired);
-        let conflicts = self.taken(request, &merged)?;
-        if self.cloud.is_fixed(&merged) {
-            let may_be_replaced = request.prior.is_some() && request.desired.is_set(RECREATE);
-            return if may_be_replaced { Ok(Preview::Replaced(None)) } else { Err(fixed()) };
-        }
-        if conflicts.is_empty() {
-            return Ok(Preview::Changed(merged.object));
-        }
-        Ok(Preview::Contested(merged.object, conflicts))
-    }
-
-    async fn apply(&self, request: &ApplyRequest<'_>) -> Result<Applied, RuntimeError> {
-        let id = &request.desired.id;
-        let guard = self.cloud.enter(id).await;
-        self.cloud.begin(Operation::Apply, id)?;
-        let ObjectRef { group, version, kind, namespace, name } = check(request.desired)?;
-        let merged = self.cloud.merged(&self.owner, request.desired);
-        let from = taken_from(request.desired).map(str::to_owned);
-        let live = if self.gather(id, Change::Store(merged.clone(), from.clone())) {
-            merged.object
-        } else {
-            let place = Place::of(id, &request.desired.attributes);
-            self.guard(&place, from.as_deref())?;
-            self.cloud.at(&place).map_or(Ok(()), |live| request.unless_late(&live))?;
-            self.taken(request, &merged)?;
-            if self.cloud.is_fixed(&merged) {
-                return Err(fixed());
-            }
-            self.cloud.store(merged)
-        };
-        self.cloud.answer(id)?;
-        drop(guard);
-        let uid = live["metadata"].get("uid").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let kubernetes = KubernetesObject { cluster: "fake".to_owned(), group, version, kind, namespace, name, uid };
-        Ok(Applied { live, kubernetes: Some(kubernetes) })
-    }
-
-    async fn delete(&self, prior: &StateResource) -> Result<Deleted, RuntimeError> {
-        let guard = self.cloud.enter(&prior.id).await;
-        self.cloud.begin(Operation::Delete, &prior.id)?;
-        let place = Place::of(&prior.id, &prior.attributes);
-        if !self.gather(&prior.id, Change::Remove(place.clone())) {
-            if let Some(other) = self.other(&place) {
-                return Ok(Deleted::Left(other));
-            }
-            let live = self.cloud.at(&place);
-            if let (Some(live), Some(recorded)) = (&live, prior.uid())
-                && uid(live) != Some(recorded)
-            {
-                return Err(RuntimeError::Conflict("the object is not the one that was applied".to_owned()));
-            }
-            self.cloud.lock().live.remove(&place);
-        }
-        self.cloud.answer(&prior.id)?;
-        drop(guard);
-        Ok(Deleted::Gone)
-    }
-
-    async fn wait_healthy(&self, desired: &Resource, report: &HealthReport<'_>) -> Result<Health, RuntimeError> {
-        self.cloud.begin(Operation::WaitHealthy, &desired.id)?;
-        let told = self.cloud.lock().healths.get(&desired.id).cloned();
-        let told = told.unwrap_or_else(|| vec![(Health::Current, String::new())]);
-        let mut last = Health::Unknown;
-        for (health, message) in &told {
-            report(*health, message);
-            last = *health;
-        }
-        if matches!(last, Health::InProgress | Health::Terminating) {
-            std::future::pending::<()>().await;
-        }
-        Ok(last)
-    }
-
-    async fn finish(&self, grant: &Grant) -> Result<Finished, RuntimeError> {
-        let Some(gathered) = &self.deferred else { return Ok(Finished::default()) };
-        let _guard = self.cloud.enter(&FINISH.into()).await;
-        grant.check()?;
-        let mut gathered = gathered.lock().unwrap_or_else(PoisonError::into_inner);
-        for (id, change) in &gathered.changes {
-            if let Change::Store(stored, from) = change {
-                self.guard(&Place::of(id, &stored.object), from.as_deref())?;
-            }
-        }
-        for (id, change) in std::mem::take(&mut gathered.changes) {
-            match change {
-                Change::Store(stored, _) => drop(self.cloud.store(stored)),
-                Change::Remove(place) => {
-                    if let Some(other) = self.other(&place) {
-                        gathered.finished.left.insert(id, other);
-                        continue;
-                    }
-                    self.cloud.lock().live.remove(&place);
-                }
-            }
-            gathered.finished.commit = Some(format!("{:040x}", self.cloud.lock().version));
-        }
-        Ok(gathered.finished.clone())
     }
 }

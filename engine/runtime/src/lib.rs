@@ -142,6 +142,8 @@ pub struct Applied {
 pub enum Deleted {
     /// It is gone.
     Gone,
+    /// It was asked to go and is still there, as while finalizers hold it: [`Runtime::wait_gone`] waits for this object.
+    Going(Box<KubernetesObject>),
     /// It bears the mark of another deployment, whose name this is, and stays.
     Left(String),
 }
@@ -204,7 +206,7 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     /// The clusters that resources go to, the first of which is where they go that name none. None where all go to one
     /// place that something else deploys from.
     fn clusters(&self) -> &Clusters {
-        static NONE: Clusters = Clusters(Vec::new());
+        static NONE: Clusters = Clusters::NONE;
         &NONE
     }
 
@@ -218,6 +220,12 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     /// Whether sensitive values may be applied. Where everything is kept in the open, as in a Git
     /// repository, they may not, and a resource that holds one is refused before anything is done.
     fn accepts_sensitive(&self) -> bool {
+        true
+    }
+
+    /// Whether [`preview`](Self::preview) asks whoever decides what is taken, and refuses fields that nobody knows. Where
+    /// it does not, whoever plans looks at values, and such fields are warnings: later versions may know them.
+    fn validates(&self) -> bool {
         true
     }
 
@@ -277,11 +285,20 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     /// [`RuntimeError::Owned`], here or by [`finish`](Self::finish), when another deployment has the resource and
     /// `request.desired` does not say that it is taken over from that one. [`RuntimeError::Conflict`] when others made it
     /// though the plan says that it is not there ([`ApplyRequest::unless_late`]); what is deferred does not look for that.
+    /// [`RuntimeError::Going`] when what is there is being deleted: the same call can be made once that is gone.
     async fn apply(&self, request: &ApplyRequest<'_>) -> Result<Applied, RuntimeError>;
 
-    /// Deletes the resource and waits until it is gone. One that is already gone counts as deleted. One that bears the
-    /// mark of another deployment stays.
+    /// Asks for the resource to be deleted, and does not wait for what may take long after that. One that is already gone
+    /// counts as deleted. One that bears the mark of another deployment stays. May be called again, also while it is going.
     async fn delete(&self, prior: &StateResource) -> Result<Deleted, RuntimeError>;
+
+    /// Waits until an object is gone that is being deleted, and at most until the caller drops the future. Another object
+    /// that has its name by then is not it. Changes nothing, and may be called again.
+    ///
+    /// # Errors
+    ///
+    /// When nobody can say any more whether it is there.
+    async fn wait_gone(&self, object: &KubernetesObject) -> Result<(), RuntimeError>;
 
     /// Waits until the resource is Current or Failed, and at most until the caller drops the
     /// future. `report` hears of every change on the way.
@@ -333,6 +350,9 @@ pub enum RuntimeError {
         /// For how long from now.
         wait: Duration,
     },
+    /// What is there is being deleted, and nothing was done: it has to be gone first, for which [`Runtime::wait_gone`] waits.
+    #[error("what is there is being deleted, and has to be gone first")]
+    Going(Box<KubernetesObject>),
     /// There is no such kind where the resource is to go, for now. Something that is deployed with it may bring the kind, which
     /// whoever plans knows.
     #[error("{0}")]

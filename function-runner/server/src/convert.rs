@@ -9,7 +9,8 @@ use stoa_engine::spec::{FILE, LINE};
 use stoa_engine::state::Place;
 use stoa_engine::{Action, DigestKey, DigestKeys, OpenCall, ResourceId, Spec, State, StateResource};
 use stoa_proto::{
-    Intent, KubernetesObject, PlanResponse, PlannedResource, Problem, Proposal, StateEntry, Summary, Target,
+    FoundResource, Intent, KubernetesObject, PlanResponse, PlannedResource, Problem, Proposal, StateEntry, Summary,
+    Target,
 };
 use stoa_runtime::ProposalState;
 use tonic::Code;
@@ -120,7 +121,7 @@ pub(crate) fn proposal(proposal: stoa_runtime::Proposal) -> Proposal {
 }
 
 pub(crate) fn plan(planned: Planned) -> PlanResponse {
-    let Planned { plan, digest, summary, table, notes } = planned;
+    let Planned { plan, digest, summary, table, notes, ours } = planned;
     let resources = plan.actions.iter().map(|action| PlannedResource {
         id: action.id.0.clone(),
         action: action.action.to_string(),
@@ -144,7 +145,12 @@ pub(crate) fn plan(planned: Planned) -> PlanResponse {
         table,
         resources: resources.collect(),
         warnings: notes,
+        found: ours.into_iter().map(found).collect(),
     }
+}
+
+fn found((id, object): (ResourceId, Option<stoa_runtime::KubernetesObject>)) -> FoundResource {
+    FoundResource { id: id.0, kubernetes: object.map(kubernetes_object) }
 }
 
 #[cfg(test)]

@@ -156,7 +156,7 @@ pub(crate) fn runtime_problem(err: &RuntimeError) -> Problem {
     use stoa_engine::problem::reason;
     let (reason, field) = match err {
         RuntimeError::Rejected { field, .. } => (reason::REJECTED, field.clone()),
-        RuntimeError::Conflict(_) => (reason::CONFLICT, None),
+        RuntimeError::Conflict(_) | RuntimeError::Going(_) => (reason::CONFLICT, None),
         RuntimeError::Owned(_) => (reason::OWNED_BY_ANOTHER, None),
         RuntimeError::Unavailable { .. } | RuntimeError::GivenUp { .. } | RuntimeError::Limited { .. } => {
             (reason::UNAVAILABLE, None)

@@ -26,7 +26,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use script::{
-    Edit, FIXED, Goal, Interrupt, Look, NAMESPACE, OTHERS_MARK, Operation, Run, SLOTS, Try, Want, reference_key,
+    Edit, FIXED, Fault, Goal, Interrupt, Look, NAMESPACE, OTHERS_MARK, Operation, Run, SLOTS, Try, Want, reference_key,
     value_of,
 };
 use world::{Driven, Keeper, Walk, World, is_theirs, uid};
@@ -96,8 +96,10 @@ impl Model {
 
     fn edit(&mut self, slot: usize, edit: Edit) {
         let world = &self.world;
-        if matches!(edit, Edit::Sicken | Edit::Heal) {
-            return world.sicken(slot, matches!(edit, Edit::Sicken));
+        match edit {
+            Edit::Sicken | Edit::Heal => return world.sicken(slot, matches!(edit, Edit::Sicken)),
+            Edit::LetGo => return world.let_go(slot),
+            _ => {}
         }
         let Slotted { id, object } = Slotted::of(world, slot);
         let values = SLOTS[slot].values;
@@ -129,7 +131,7 @@ impl Model {
             }
             (Edit::Change | Edit::Claim | Edit::Extend | Edit::Delete | Edit::Take, None)
             | (Edit::Make | Edit::MakeMarked, Some(_))
-            | (Edit::Sicken | Edit::Heal, _) => return,
+            | (Edit::Sicken | Edit::Heal | Edit::LetGo, _) => return,
         };
         world.cloud.put(&id, changed);
     }
@@ -399,6 +401,7 @@ impl Model {
         self.world.note(format!("settle {goal:?}"));
         for slot in 0..SLOTS.len() {
             self.world.sicken(slot, false);
+            self.world.let_go(slot);
             let Slotted { id, object } = Slotted::of(&self.world, slot);
             self.world.cloud.release(&id);
             let Some(object) = object.as_ref().and_then(Value::as_object) else { continue };
@@ -529,27 +532,55 @@ proptest! {
     }
 }
 
-/// Random cases seldom end a replacement between its calls and its record.
-#[test]
-fn replacements_are_made_once_wherever_they_are_interrupted() {
-    let want = |fixed: u8| Want {
-        slot: 0,
+/// One that nothing is said of but where it is.
+fn plain(slot: usize) -> Want {
+    Want {
+        slot,
         value: 0,
-        fixed: Some(fixed),
+        fixed: None,
         after: Vec::new(),
         refers: Vec::new(),
         take_over: false,
         force: false,
         earlier: false,
-    };
-    let run = |fixed: u8, tries: Vec<Try>| {
-        Operation::Run(Run { goal: Goal::Apply(vec![want(fixed)]), meanwhile: Vec::new(), tries })
-    };
+    }
+}
+
+fn run(goal: Goal, tries: Vec<Try>) -> Operation {
+    Operation::Run(Run { goal, meanwhile: Vec::new(), tries })
+}
+
+/// Random cases seldom end a replacement between its calls and its record.
+#[test]
+fn replacements_are_made_once_wherever_they_are_interrupted() {
+    let run = |fixed: u8, tries: Vec<Try>| run(Goal::Apply(vec![Want { fixed: Some(fixed), ..plain(0) }]), tries);
     for at in 0..STEPS {
         for how in [Interrupt::Crash, Interrupt::Suspend] {
             let interrupted = Try { faults: Vec::new(), interrupt: Some((at, how)) };
             let operations = [run(0, vec![Try::default()]), run(1, vec![interrupted, Try::default()])];
             check(&operations).unwrap_or_else(|broken| panic!("{how:?} at {at}: {broken}"));
+        }
+    }
+}
+
+/// Nor do they have more deletions linger than may be called for at once, and be interrupted.
+#[test]
+fn deletions_that_linger_end_once_nothing_holds_them_wherever_they_are_interrupted() {
+    const HELD: std::ops::Range<usize> = 0..4;
+    // The first goes before the second, the others as they like.
+    let all = HELD.map(|slot| Want { after: Vec::from_iter((slot == 0).then_some(1)), ..plain(slot) });
+    let brought = run(Goal::Apply(all.collect()), vec![Try::default()]);
+    for at in 0..STEPS * 2 {
+        for (held, how) in [
+            (Fault::Lingers, Interrupt::Crash),
+            (Fault::Lingers, Interrupt::Suspend),
+            (Fault::Stuck, Interrupt::Crash),
+            (Fault::Stuck, Interrupt::Cancel),
+        ] {
+            let faults = HELD.map(|slot| (slot, 0, held)).collect();
+            let interrupted = Try { faults, interrupt: Some((at, how)) };
+            let destroyed = run(Goal::Destroy, vec![interrupted, Try::default()]);
+            check(&[brought.clone(), destroyed]).unwrap_or_else(|broken| panic!("{held:?}, {how:?} at {at}: {broken}"));
         }
     }
 }

@@ -221,6 +221,8 @@ pub(crate) enum Edit {
     MakeMarked,
     /// Make it another deployment's, if it is there.
     Take,
+    /// Let go of it, if a deletion of it is stuck.
+    LetGo,
     /// Have it fail from now on, or once it is there.
     Sicken,
     /// And be well again.
@@ -240,6 +242,10 @@ pub(crate) enum Fault {
     HangsBefore,
     /// It is made, and never answered.
     HangsAfter,
+    /// What it deletes is held for a while.
+    Lingers,
+    /// What it deletes is held until others let go of it.
+    Stuck,
 }
 
 /// How a try is interrupted.
@@ -326,8 +332,15 @@ fn run() -> impl Strategy<Value = Run> {
 }
 
 fn one_try() -> impl Strategy<Value = Try> {
-    let fault =
-        prop::sample::select(vec![Fault::Refused, Fault::Passing, Fault::Lost, Fault::HangsBefore, Fault::HangsAfter]);
+    let fault = prop::sample::select(vec![
+        Fault::Refused,
+        Fault::Passing,
+        Fault::Lost,
+        Fault::HangsBefore,
+        Fault::HangsAfter,
+        Fault::Lingers,
+        Fault::Stuck,
+    ]);
     let faults = prop::collection::vec((0..SLOTS.len(), 0..2_usize, fault), 0..3);
     let interrupt = prop::sample::select(vec![Interrupt::Crash, Interrupt::Cancel, Interrupt::Suspend]);
     let interrupt = prop::option::weighted(0.6, (0..40_usize, interrupt));
@@ -343,6 +356,7 @@ fn edit() -> impl Strategy<Value = Edit> {
         Edit::Make,
         Edit::MakeMarked,
         Edit::Take,
+        Edit::LetGo,
         Edit::Sicken,
         Edit::Heal,
     ])

@@ -9,13 +9,14 @@ use std::{fmt, sync::Arc};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
-use stoa_apply::{Abandoned, Grant, Intended, Observer, ResourceResult};
+use stoa_apply::{Abandoned, Grant, Intended, Observer, ResourceOutcome, ResourceResult};
+use stoa_engine::object::is_going;
 use stoa_engine::owner::MARK;
 use stoa_engine::{Action, FieldConflict, Owner, Plan, PlannedAction, Preview, Resource, ResourceId, StateResource};
 use stoa_runtime::fake::{FakeCloud, FakeRuntime};
 use stoa_runtime::{
-    Applied, ApplyRequest, Deleted, Finished, Found, Health, HealthReport, Live, LostCall, ReadRequest, Runtime,
-    RuntimeError,
+    Applied, ApplyRequest, Deleted, Finished, Found, Health, HealthReport, KubernetesObject, Live, LostCall,
+    ReadRequest, Runtime, RuntimeError,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -24,6 +25,10 @@ use crate::store::Store;
 
 /// How long a process is suspended, and longer than any grant.
 pub(crate) const SUSPENDED: Duration = Duration::from_secs(100_000);
+
+/// For how long an object is held that is let go by itself, times a power of two that is its slot's own: no two end at the
+/// same moment, nor when anything else does.
+const LINGERS: Duration = Duration::from_millis(20_250);
 
 /// All objects, by slot.
 pub(crate) type Objects = BTreeMap<usize, Map<String, Value>>;
@@ -54,6 +59,8 @@ struct Inner {
     made: BTreeMap<String, String>,
     /// The slots of objects that are not healthy.
     sick: BTreeSet<usize>,
+    /// The slots of those that are let go a while after they were deleted.
+    lingering: BTreeSet<usize>,
     broken: Vec<String>,
     trace: Vec<String>,
 }
@@ -139,6 +146,20 @@ impl World {
         [false, true].iter().for_each(|earlier| self.cloud.set_health(&SLOTS[slot].id(*earlier).0, &[(health, "")]));
     }
 
+    /// Has an object held when it is deleted: for a while, or until others let it go.
+    fn hold(&self, slot: usize, is_for_a_while: bool) {
+        if is_for_a_while {
+            self.inner.lock().lingering.insert(slot);
+        }
+        self.cloud.ids().iter().filter(|id| slot_of(id) == slot).for_each(|id| self.cloud.hold(&id.0));
+    }
+
+    /// An object is held no more.
+    pub(crate) fn let_go(&self, slot: usize) {
+        self.inner.lock().lingering.remove(&slot);
+        [false, true].iter().for_each(|earlier| self.cloud.let_go(&SLOTS[slot].id(*earlier).0));
+    }
+
     pub(crate) fn is_sick(&self, slot: usize) -> bool {
         self.inner.lock().sick.contains(&slot)
     }
@@ -216,7 +237,7 @@ impl World {
             Some(Fault::Refused) => Err(RuntimeError::Rejected { message: "no".to_owned(), field: None }),
             Some(Fault::Passing) => Err(passing(id).await),
             Some(Fault::HangsBefore) => pending().await,
-            Some(Fault::Lost | Fault::HangsAfter) | None => Ok(fault),
+            Some(Fault::Lost | Fault::HangsAfter | Fault::Lingers | Fault::Stuck) | None => Ok(fault),
         }
     }
 
@@ -226,7 +247,7 @@ impl World {
         match fault {
             Some(Fault::Lost) => Err(passing(id).await),
             Some(Fault::HangsAfter) => pending().await,
-            Some(Fault::Refused | Fault::Passing | Fault::HangsBefore) | None => Ok(()),
+            Some(Fault::Refused | Fault::Passing | Fault::HangsBefore | Fault::Lingers | Fault::Stuck) | None => Ok(()),
         }
     }
 
@@ -334,8 +355,10 @@ impl World {
                     inner.broken.push(format!("{id} was applied and does not bear our mark"));
                 }
             }
-            Some(_) => inner.broken.push(format!("{id} was to be deleted and was changed")),
-            None => {
+            Some(after) if !is_going(after) => {
+                inner.broken.push(format!("{id} was to be deleted and was changed"));
+            }
+            Some(_) | None => {
                 if !before.and_then(self::uid).is_some_and(|uid| inner.ours.contains(uid)) {
                     inner.broken.push(format!("{id} was deleted and was not ours"));
                 }
@@ -407,11 +430,37 @@ impl Runtime for Driven {
 
     async fn delete(&self, prior: &StateResource) -> Result<Deleted, RuntimeError> {
         let fault = self.0.before(false, &prior.id).await?;
+        if matches!(fault, Some(Fault::Lingers | Fault::Stuck)) {
+            self.0.hold(slot_of(&prior.id), fault == Some(Fault::Lingers));
+        }
         let before = self.0.objects();
         let deleted = self.0.runtime.delete(prior).await;
         self.0.check_effect(false, &prior.id, &before, &[]);
         self.0.after(&prior.id, fault).await?;
         deleted
+    }
+
+    async fn wait_gone(&self, object: &KubernetesObject) -> Result<(), RuntimeError> {
+        let there = self.0.objects().into_iter().find(|(_, there)| uid(there) == Some(&object.uid));
+        if let Some((slot, _)) = there {
+            let id = SLOTS[slot].id(false);
+            self.0.step(format!("wait for {id} to be gone")).await;
+            match self.0.fault(slot) {
+                Some(Fault::Refused) => {
+                    return Err(RuntimeError::Rejected { message: "no".to_owned(), field: None });
+                }
+                Some(Fault::Passing | Fault::Lost) => return Err(passing(&id).await),
+                Some(Fault::HangsBefore | Fault::HangsAfter) => pending().await,
+                Some(Fault::Lingers | Fault::Stuck) | None => {}
+            }
+            if self.0.inner.lock().lingering.contains(&slot) {
+                tokio::time::sleep(LINGERS * (1 << slot)).await;
+                self.0.let_go(slot);
+            }
+        }
+        self.0.runtime.wait_gone(object).await?;
+        self.0.step("it is gone".to_owned()).await;
+        Ok(())
     }
 
     async fn wait_healthy(&self, desired: &Resource, report: &HealthReport<'_>) -> Result<Health, RuntimeError> {
@@ -445,10 +494,16 @@ impl Observer for Keeper {
 
     async fn result(&self, result: ResourceResult) -> Result<(), Abandoned> {
         self.0.step(format!("result {} {} {}", result.outcome, result.id, result.message)).await;
+        let is_removed = result.action == Action::Delete && result.outcome == ResourceOutcome::Done && !result.left;
+        let (objects, slot) = (self.0.objects(), slot_of(&result.id));
         {
             let mut inner = self.0.inner.lock();
             let inner = &mut *inner;
             let walk = inner.walk.as_ref().ok_or(Abandoned)?;
+            let record = inner.store.record(&result.id).and_then(StateResource::uid);
+            if is_removed && record.is_some() && objects.get(&slot).and_then(uid) == record {
+                inner.broken.push(format!("{} is told to be gone, and is there", result.id));
+            }
             inner.store.result(&result, &walk.run);
             if let (Action::Import, Some(record)) = (result.action, &result.resource) {
                 // Whoever imports says that it is theirs.

@@ -92,7 +92,12 @@ async fn what_was_made_without_an_answer_is_ours() {
     let (a, wanted) = (id("a"), maps(&[("a", &[])]));
     let stack = Stack::default();
     stack.lose(&a, &wanted).await;
+    // A plan tells of it before anybody records it.
+    let ours = stack.plan(&wanted).await.unwrap().ours;
+    let uid = ours[&*a].as_ref().map(|object| object.uid.clone());
+    assert_eq!(uid.as_deref(), stack.cloud.live(&a).unwrap()["metadata"]["uid"].as_str());
     assert_eq!(stack.then(&a, &wanted).await, Some(Action::Unchanged));
+    assert!(stack.plan(&wanted).await.unwrap().ours.is_empty(), "it is settled");
     let record = stack.keeper.record(&a);
     assert_eq!(record.uid(), stack.cloud.live(&a).unwrap()["metadata"]["uid"].as_str());
     assert_eq!((record.attributes["data"].clone(), record.cluster), (json!({"a": "1"}), "fake".to_owned()));
@@ -120,6 +125,7 @@ async fn what_was_not_made_is_made_or_forgotten() {
     let (a, wanted) = (id("a"), maps(&[("a", &[])]));
     let stack = Stack::default();
     stack.hang(&a, &wanted).await;
+    assert!(stack.plan(&wanted).await.unwrap().ours.is_empty(), "nothing is there");
     assert_eq!(stack.then(&a, &wanted).await, Some(Action::Create));
 
     let stack = Stack::default();

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests may unwrap as tests do")]
 
+mod custom;
 mod deferred;
 mod failures;
 mod grants;
@@ -17,3 +18,4 @@ mod renamed;
 mod replaced;
 mod resumption;
 mod support;
+mod waiting;

@@ -9,8 +9,8 @@ use stoa_engine::problem::reason;
 use stoa_engine::{Action, Clusters, Owner, Preview, Resource, Spec, StateResource};
 use stoa_runtime::fake::{FakeRuntime, Operation};
 use stoa_runtime::{
-    Applied, ApplyRequest, Deleted, Finished, Found, Grant, Health, HealthReport, Live, LostCall, ReadRequest, Runtime,
-    RuntimeError,
+    Applied, ApplyRequest, Deleted, Finished, Found, Grant, Health, HealthReport, KubernetesObject, Live, LostCall,
+    ReadRequest, Runtime, RuntimeError,
 };
 
 use crate::support::{Stack, config_map, id, maps, names, secret, spec};
@@ -195,6 +195,10 @@ impl Runtime for Two {
         self.main.delete(prior).await
     }
 
+    async fn wait_gone(&self, object: &KubernetesObject) -> Result<(), RuntimeError> {
+        self.main.wait_gone(object).await
+    }
+
     async fn wait_healthy(&self, desired: &Resource, report: &HealthReport<'_>) -> Result<Health, RuntimeError> {
         self.main.wait_healthy(desired, report).await
     }
@@ -220,7 +224,7 @@ async fn a_definition_and_what_it_defines_go_to_another_cluster_together() {
         resource
     };
     let planned = async |wanted: Spec, there: Option<Map<String, Value>>| -> Result<Planned, PlanError> {
-        let clusters = Clusters(vec!["fake".to_owned(), "east".to_owned()]);
+        let clusters = Clusters::new(vec!["fake".to_owned(), "east".to_owned()]);
         let runtime = Two { main: stack.runtime(), clusters, there };
         let (state, keys) = (stack.keeper.state(), &stack.keys.0);
         let planning = Planning {

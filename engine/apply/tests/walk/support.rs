@@ -229,7 +229,12 @@ impl Stack {
         self.planned(Arc::new(self.runtime()), spec, false).await
     }
 
-    async fn planned(&self, runtime: Arc<FakeRuntime>, spec: &Spec, destroy: bool) -> Result<Planned, PlanError> {
+    pub(crate) async fn planned(
+        &self,
+        runtime: Arc<FakeRuntime>,
+        spec: &Spec,
+        destroy: bool,
+    ) -> Result<Planned, PlanError> {
         let (state, spec_digest) = (self.keeper.state(), spec.digest());
         let planning = Planning {
             spec,

@@ -6,17 +6,21 @@ fn keys() -> DigestKeys {
     DigestKeys::new(&[7; 32], &[])
 }
 
+fn owned(attributes: Value) -> Cow<'static, Map<String, Value>> {
+    Cow::Owned(attributes.as_object().cloned().unwrap())
+}
+
 /// Shows the changes, one a line, with `!` for drift.
 fn changes(prior: Option<Value>, desired: Value, live: Value, preview: Option<Value>) -> String {
     let map = |value: Value| value.as_object().cloned().unwrap();
     let (prior, desired, live) = (prior.map(map), map(desired), map(live));
-    let resolved = Resolved { attributes: desired, ..Resolved::default() };
+    let resolved = Resolved::plain(&desired);
     show(prior.as_ref(), &resolved, &live, preview.map(map).as_ref())
 }
 
 fn show(
     prior: Option<&Map<String, Value>>,
-    desired: &Resolved,
+    desired: &Resolved<'_>,
     live: &Map<String, Value>,
     preview: Option<&Map<String, Value>>,
 ) -> String {
@@ -27,7 +31,7 @@ fn show(
 fn show_along(
     schema: Option<&Schema>,
     prior: Option<&Map<String, Value>>,
-    desired: &Resolved,
+    desired: &Resolved<'_>,
     live: &Map<String, Value>,
     preview: Option<&Map<String, Value>>,
 ) -> String {
@@ -347,9 +351,8 @@ fn check_custom(schema: Option<&Schema>, desired: Value, live: Value, expected: 
         let object = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": spec});
         object.as_object().cloned().unwrap()
     };
-    let desired = Resolved { attributes: object(desired), ..Resolved::default() };
-    let prior = desired.attributes.clone();
-    assert_eq!(show_along(schema, Some(&prior), &desired, &object(live), None), expected);
+    let prior = object(desired);
+    assert_eq!(show_along(schema, Some(&prior), &Resolved::plain(&prior), &object(live), None), expected);
 }
 
 fn schema(spec: Value) -> Schema {
@@ -498,7 +501,7 @@ fn string_data_is_compared_with_the_data_a_server_keeps() {
 #[test]
 fn values_that_sensitive_ones_flowed_into_are_masked() {
     let desired = Resolved {
-        attributes: json!({"data": {"url": "pg://hunter2@db", "list": ["a", "hunter2"]}}).as_object().cloned().unwrap(),
+        attributes: owned(json!({"data": {"url": "pg://hunter2@db", "list": ["a", "hunter2"]}})),
         sensitive: [FieldPath::of_keys(["data", "url"]), FieldPath::of_keys(["data", "list"]).index(1)].into(),
         ..Resolved::default()
     };
@@ -512,12 +515,12 @@ fn values_that_sensitive_ones_flowed_into_are_masked() {
 #[test]
 fn a_sensitive_value_that_was_recorded_is_not_drift_when_it_changes() {
     let desired = |password: &str| Resolved {
-        attributes: json!({"data": {"p": password}}).as_object().cloned().unwrap(),
+        attributes: owned(json!({"data": {"p": password}})),
         sensitive: [FieldPath::of_keys(["data", "p"])].into(),
         ..Resolved::default()
     };
     let recorded =
-        |it: &Resolved| Sensitive::of(&it.attributes, &it.sensitive).recorded(&"x".into(), &it.attributes, &keys());
+        |it: &Resolved<'_>| Sensitive::of(&it.attributes, &it.sensitive).recorded(&"x".into(), &it.attributes, &keys());
     let live = json!({"data": {"p": "one"}});
     let changed = show(Some(&recorded(&desired("one"))), &desired("two"), live.as_object().unwrap(), None);
     assert_eq!(changed, "data.p: \"(sensitive)\" > \"(sensitive)\"");
@@ -528,7 +531,7 @@ fn a_sensitive_value_that_was_recorded_is_not_drift_when_it_changes() {
 #[test]
 fn unknown_values_are_told_as_such() {
     let desired = Resolved {
-        attributes: json!({"data": {"uid": null}}).as_object().cloned().unwrap(),
+        attributes: owned(json!({"data": {"uid": null}})),
         unknown: [FieldPath::of_keys(["data", "uid"])].into(),
         ..Resolved::default()
     };
@@ -553,7 +556,8 @@ fn a_preview_decides_and_shows_what_the_server_does_besides() {
 #[test]
 fn resources_that_are_no_objects_have_no_server_fields() {
     let map = |value: Value| value.as_object().cloned().unwrap();
-    let desired = Resolved { attributes: map(json!({"status": "on"})), ..Resolved::default() };
+    let wanted = map(json!({"status": "on"}));
+    let desired = Resolved::plain(&wanted);
     let (id, live) = ("x".into(), map(json!({"status": "off"})));
     let comparison = Comparison {
         id: &id,

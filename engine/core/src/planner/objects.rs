@@ -14,22 +14,26 @@ use crate::state::StateResource;
 /// lead to one server.
 pub(super) fn duplicates(input: &PlanInput<'_>, outline: &Outline<'_>) -> Vec<Problem> {
     let clusters = input.clusters;
-    let mut objects: HashMap<&Identity, &ResourceId> = HashMap::new();
+    let mut objects: HashMap<&Identity, &Resource> = HashMap::with_capacity(outline.wanted.len());
     let mut uids: HashMap<&str, &Resource> = HashMap::new();
+    // Of what is in one cluster the names tell enough.
+    let are_several = clusters.names().len() > 1;
     let mut problems = Vec::new();
     let mut tell = |resource: &Resource, message: String, field: &str| {
         problems.push(Problem::new(reason::DUPLICATE_RESOURCE, message).of(&resource.id).at(field));
     };
     for resource in &outline.wanted {
         let Some(object) = outline.objects.get(&resource.id) else { continue };
-        if let Some(first) = objects.insert(object, &resource.id) {
-            tell(resource, format!("this is the same object as {first}"), "attributes");
-        } else if let Some(first) = live_uid(input, &resource.id).and_then(|uid| uids.insert(uid, resource)) {
-            let (one, other) = (clusters.of_wanted(first), clusters.of_wanted(resource));
-            if one != other {
-                let same = format!("this is the same object as {}: clusters {one} and {other} are one", first.id);
-                tell(resource, same, "extensions.cluster");
-            }
+        let named = objects.insert(object, resource);
+        let uid = || are_several.then(|| live_uid(input, &resource.id)).flatten();
+        let seen = || uid().and_then(|uid| uids.insert(uid, resource));
+        let Some(first) = named.or_else(seen) else { continue };
+        let (one, other) = (clusters.of_wanted(first), clusters.of_wanted(resource));
+        if one != other {
+            let same = format!("this is the same object as {}: clusters {one} and {other} are one", first.id);
+            tell(resource, same, "extensions.cluster");
+        } else if named.is_some() {
+            tell(resource, format!("this is the same object as {}", first.id), "attributes");
         }
     }
     problems

@@ -118,7 +118,7 @@ impl World {
                 _ => Map::new(),
             };
             let resolved = &draft.desired[id];
-            object.extend(resolved.attributes.clone());
+            object.extend(resolved.attributes.clone().into_owned());
             self.live.insert(id.clone(), Live::Present(object.clone()));
             let record = StateResource::applied(resource, resolved, object, &self.keys);
             recorded.insert(id.clone(), record.depending_on(action.depends_on.clone()));
@@ -364,7 +364,7 @@ fn items_that_sensitive_values_tell_apart_are_not_named() {
         .desired
         .into_values()
         .find(|it| it.attributes["kind"] == "Ingress");
-    let preview = Preview::Contested(made.unwrap().attributes, vec![conflict.clone()]);
+    let preview = Preview::Contested(made.unwrap().attributes.into_owned(), vec![conflict.clone()]);
     world.previews.insert("networking.k8s.io/v1:Ingress:shop:web".into(), preview);
     let plan = world.plan(&changed);
     // Records have digests, by which nobody finds an item: then what goes may be what somebody added.

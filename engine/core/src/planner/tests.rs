@@ -99,7 +99,7 @@ fn an_object_comes_after_the_namespace_of_its_own_cluster() {
         // It goes to the first cluster, as what names that does.
         Resource { extensions: Map::new(), ..of("v1:Namespace:n", namespace(), "") },
     ];
-    let clusters = Clusters(vec!["main".to_owned(), "east".to_owned()]);
+    let clusters = Clusters::new(vec!["main".to_owned(), "east".to_owned()]);
     let wanted: Vec<&Resource> = resources.iter().collect();
     let before = dependencies(written(&wanted).unwrap(), &wanted, &clusters);
     let needs = |id: &str| before[id].iter().map(|id| id.0.as_str()).collect::<Vec<_>>();
@@ -109,12 +109,50 @@ fn an_object_comes_after_the_namespace_of_its_own_cluster() {
 }
 
 #[test]
+fn an_object_comes_after_what_it_needs_under_another_name_of_its_server_and_of_no_other() {
+    let of = |id: &str, api_version: &str, kind: &str, name: &str, rest: serde_json::Value, cluster: &str| {
+        let mut object = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name}});
+        object.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+        Resource {
+            id: id.into(),
+            kind: ResourceType::Kubernetes,
+            attributes: object.as_object().unwrap().clone(),
+            depends_on: Vec::new(),
+            extensions: json!({ "cluster": cluster }).as_object().unwrap().clone(),
+        }
+    };
+    let defined = json!({"spec": {"group": "example.com", "names": {"kind": "Widget"}, "versions": [{"name": "v1"}]}});
+    let inside = json!({"metadata": {"name": "w", "namespace": "n"}});
+    let widget = |id: &str, cluster: &str| of(id, "example.com/v1", "Widget", "w", inside.clone(), cluster);
+    let resources = [
+        of("namespace", "v1", "Namespace", "n", json!({}), "main"),
+        of("definition", "apiextensions.k8s.io/v1", "CustomResourceDefinition", "widgets.example.com", defined, "also"),
+        widget("a", "also"),
+        widget("b", "east"),
+    ];
+    let wanted: Vec<&Resource> = resources.iter().collect();
+    let places = [("main", "1"), ("east", "2"), ("also", "1")].map(|(name, place)| (name.to_owned(), place.to_owned()));
+    let needs = |clusters: &Clusters, id: &str| {
+        let before = dependencies(written(&wanted).unwrap(), &wanted, clusters);
+        before[id].iter().map(|id| id.0.clone()).collect::<Vec<_>>()
+    };
+    let known = Clusters::at(places.clone());
+    assert_eq!(
+        (needs(&known, "a"), needs(&known, "b")),
+        (vec!["definition".to_owned(), "namespace".to_owned()], Vec::new())
+    );
+    // Where nothing tells that two names are one server, they are two.
+    let apart = Clusters::new(places.map(|(name, _)| name).to_vec());
+    assert_eq!((needs(&apart, "a"), needs(&apart, "b")), (vec!["definition".to_owned()], Vec::new()));
+}
+
+#[test]
 fn what_is_there_already_where_an_object_goes_is_taken_over_and_told() {
     let mut moved = wanted("a", "x", &[]);
     moved.extensions.insert("cluster".to_owned(), "east".into());
     let spec = Spec { resources: vec![moved], ..Spec::default() };
     let state = State { resources: vec![recorded("a", "x", &[]).in_cluster("main".to_owned())], ..State::default() };
-    let (owner, keys, clusters) = (Owner::default(), keys(), Clusters(vec!["main".to_owned(), "east".to_owned()]));
+    let (owner, keys, clusters) = (Owner::default(), keys(), Clusters::new(vec!["main".to_owned(), "east".to_owned()]));
     for (there, takes_over) in [(Live::Present(object("a", "theirs")), true), (Live::Absent, false)] {
         let live = BTreeMap::from([(id("a"), there)]);
         let blind = PlanInput::blind(&spec, &state, &owner, &keys);

@@ -1,5 +1,6 @@
 //! Objects that go: by others though they are wanted, and by us.
 
+use stoa_runtime::conformance::delete;
 use stoa_runtime::{Deleted, RuntimeError};
 
 use super::*;
@@ -29,6 +30,32 @@ async fn what_is_being_deleted_is_made_anew_once_it_is_gone() {
     let (outcome, results) = deployment.apply(&wanted).await;
     assert!(!outcome.succeeded);
     assert_eq!(results, [("web".to_owned(), Action::Create, ResourceOutcome::Unknown)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_keeps_an_object_that_is_being_deleted_is_told() {
+    let deployment = Deployment::new();
+    deployment.brings(&spec(vec![in_cluster("", "web", "a", false)])).await;
+    deployment.main.make("shop", "web", json!({"finalizers": ["example.com/a"]}));
+    deployment.main.begin_to_remove("shop", "web");
+    let (runtime, state) = (deployment.runtime(), deployment.state());
+    let prior = &state.resources[0];
+    assert!(matches!(runtime.delete(prior).await, Ok(Deleted::Going(_))), "the call waits for nothing");
+    let told = async {
+        tokio::time::sleep(Duration::from_secs(40)).await;
+        assert!(runtime.awaited().is_empty(), "it may take a while");
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let said = "cluster main: Widget shop/web is being deleted, and the finalizer example.com/a holds it";
+        assert_eq!(runtime.awaited(), [said]);
+        deployment.main.make("shop", "web", json!({"finalizers": ["example.com/b", "example.com/c"]}));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let said =
+            "cluster main: Widget shop/web is being deleted, and finalizers hold it: example.com/b, example.com/c";
+        assert_eq!(runtime.awaited(), [said]);
+        deployment.main.remove("shop", "web");
+    };
+    let (deleted, ()) = tokio::join!(delete(&*runtime, prior), told);
+    assert_eq!((deleted.unwrap(), runtime.awaited()), (Deleted::Gone, Vec::new()));
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,8 +4,22 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn two_names_of_one_server_remove_nothing_that_is_wanted() {
-    let one = |cluster: &str, is_twin| spec(vec![in_cluster(cluster, "web", "a", is_twin)]);
+    remove_nothing_that_is_wanted(&Deployment::to_one_server()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_names_of_one_place_remove_nothing_that_is_wanted() {
     let deployment = Deployment::to_one_server();
+    deployment.main.be_at("here");
+    // Nobody has to look to see that it is one object.
+    let both = spec(vec![in_cluster("main", "web", "a", true), in_cluster("east", "web", "b", true)]);
+    let Err(PlanError::Problems(problems)) = deployment.plan(&both).await else { panic!("one object twice") };
+    assert!(problems[0].message.contains("clusters main and east are one"), "{problems:?}");
+    remove_nothing_that_is_wanted(&deployment).await;
+}
+
+async fn remove_nothing_that_is_wanted(deployment: &Deployment) {
+    let one = |cluster: &str, is_twin| spec(vec![in_cluster(cluster, "web", "a", is_twin)]);
     deployment.brings(&one("", false)).await;
     let uid = deployment.uid("web");
     // By another id, by none but the other name, and back.

@@ -1,5 +1,6 @@
 //! Objects whose kind is served in another version than they were applied in.
 
+use stoa_runtime::conformance::delete;
 use stoa_runtime::{Deleted, Live, ReadRequest};
 
 use super::*;
@@ -65,7 +66,7 @@ async fn a_version_may_go_while_a_run_goes_on() {
         tokio::time::sleep(Duration::from_secs(60)).await;
         deployment.main.remove("shop", "web");
     };
-    let (deleted, ()) = tokio::join!(runtime.delete(&state.resources[0]), held);
+    let (deleted, ()) = tokio::join!(delete(&*runtime, &state.resources[0]), held);
     assert_eq!(deleted.unwrap(), Deleted::Gone);
     assert!(began.elapsed() >= Duration::from_secs(65), "{:?}", began.elapsed());
 }
@@ -97,7 +98,7 @@ async fn another_that_has_its_name_in_another_version_by_then_is_not_it() {
         deployment.main.remove("shop", "web");
         deployment.main.make("shop", "web", json!({}));
     };
-    let (deleted, ()) = tokio::join!(runtime.delete(&state.resources[0]), taken);
+    let (deleted, ()) = tokio::join!(delete(&*runtime, &state.resources[0]), taken);
     assert_eq!(deleted.unwrap(), Deleted::Gone);
     assert!(deployment.main.object("shop", "web").is_some(), "it stays");
 }

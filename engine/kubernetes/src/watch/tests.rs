@@ -65,6 +65,40 @@ async fn all_objects_of_a_kind_are_waited_for_by_one_watch_that_ends_with_them()
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_watch_that_nothing_comes_through_is_told_of_until_the_server_answers() {
+    let said = ["cluster main does not answer: WATCH /apis/example.com/v1/namespaces/shop/widgets is waited for"];
+    let server = Server::default();
+    let runtime = Arc::new(server.runtime());
+    let widgets = applied(&server, &runtime, 2).await;
+    // One that is not even begun.
+    server.hold(Some("watch="));
+    let waiting: Vec<Waiting> = widgets.iter().map(|desired| wait(&runtime, desired.clone())).collect();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(runtime.awaited(), said);
+    server.hold(None);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(runtime.awaited(), [""; 0]);
+    // Nothing happens, which is as it should be.
+    for _ in 0..20 {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert_eq!(runtime.awaited(), [""; 0]);
+    }
+    // Nothing comes from the server any more.
+    server.hold(Some("/"));
+    tokio::time::sleep(super::QUIET + Duration::from_secs(5)).await;
+    assert_eq!(runtime.awaited(), said);
+    server.hold(None);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(runtime.awaited(), [""; 0]);
+    for n in 0..2 {
+        server.set_ready("shop", &format!("w{n}"), "True");
+    }
+    for waiting in waiting {
+        assert_eq!(waiting.await.unwrap().unwrap(), Health::Current);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_was_just_applied_is_not_asked_for_again() {
     let server = Server::default();
     let runtime = Arc::new(server.runtime());

@@ -63,8 +63,8 @@ async fn lists_of_a_custom_resource_are_compared_as_its_definition_says() {
     let by_hand = Patch::Merge(json!({"spec": {"ports": [ours[0], theirs]}}));
     widgets.patch("w", &PatchParams::default(), &by_hand).await.unwrap();
     assert_eq!(planned(&runtime, &widget).await, ["!spec.ports[name=theirs]"]);
-    bed.runtime.delete(&recorded(&widget, Map::new())).await.unwrap();
-    bed.runtime.delete(&recorded(&definition, crd.live)).await.unwrap();
+    bed.delete(&recorded(&widget, Map::new())).await.unwrap();
+    bed.delete(&recorded(&definition, crd.live)).await.unwrap();
 }
 
 #[tokio::test]
@@ -346,7 +346,7 @@ async fn what_a_server_makes_of_built_in_kinds_is_as_wanted() {
         moved.extend(planned(&bed.runtime, desired).await.into_iter().map(|field| format!("{}: {field}", desired.id)));
     }
     for (desired, live) in all {
-        bed.runtime.delete(&recorded(&desired, live)).await.unwrap();
+        bed.delete(&recorded(&desired, live)).await.unwrap();
     }
     assert_eq!(moved, [""; 0]);
 }
@@ -384,7 +384,7 @@ async fn the_binding_of_a_volume_is_no_drift() {
     }
     // It is protected while it is bound.
     for (desired, live) in [(&claim, Map::new()), (&volume, live)] {
-        bed.runtime.delete(&recorded(desired, live)).await.unwrap();
+        bed.delete(&recorded(desired, live)).await.unwrap();
     }
 }
 

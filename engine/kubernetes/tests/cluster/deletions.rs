@@ -9,7 +9,7 @@ async fn a_deletion_waits_for_finalizers_and_may_be_repeated() {
     desired.attributes["metadata"]["finalizers"] = json!(["example.com/hold"]);
     let live = bed.apply(&desired, None).await.unwrap().live;
     let prior = recorded(&desired, live);
-    let deletion = bed.runtime.delete(&prior);
+    let deletion = bed.delete(&prior);
     tokio::pin!(deletion);
     let marked = kube::runtime::wait::await_condition(bed.config_maps(), "held", |object: Option<&ConfigMap>| {
         object.is_some_and(|object| object.metadata.deletion_timestamp.is_some())
@@ -22,7 +22,7 @@ async fn a_deletion_waits_for_finalizers_and_may_be_repeated() {
     bed.config_maps().patch("held", &PatchParams::default(), &release).await.unwrap();
     deletion.await.unwrap();
     assert_eq!(bed.read(&desired).await.unwrap(), Live::Absent);
-    bed.runtime.delete(&prior).await.unwrap();
+    bed.delete(&prior).await.unwrap();
 }
 
 #[tokio::test]
@@ -32,7 +32,7 @@ async fn another_object_of_the_same_name_is_not_deleted() {
     let first = recorded(&desired, bed.apply(&desired, None).await.unwrap().live);
     bed.config_maps().delete("again", &DeleteParams::default()).await.unwrap();
     bed.apply(&desired, None).await.unwrap();
-    let err = bed.runtime.delete(&first).await.unwrap_err();
+    let err = bed.delete(&first).await.unwrap_err();
     assert!(matches!(&err, RuntimeError::Conflict(_)), "{err:?}");
     assert!(matches!(bed.read(&desired).await.unwrap(), Live::Present(_)));
 }
@@ -67,7 +67,7 @@ async fn what_somebody_else_keeps_writing_is_applied_and_deleted_all_the_same() 
         }
         let prior = prior.unwrap();
         loop {
-            match bed.runtime.delete(&prior).await {
+            match bed.delete(&prior).await {
                 Ok(deleted) => break assert_eq!(deleted, Deleted::Gone),
                 Err(err) => assert!(err.is_retryable(), "{err:?}"),
             }
@@ -83,7 +83,7 @@ async fn a_namespace_and_what_is_in_it_are_gone_when_its_deletion_returns() {
     bed.apply(&bed.config_map("inside", &json!({})), None).await.unwrap();
     let desired = resource(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": bed.namespace}}));
     let Live::Present(live) = bed.read(&desired).await.unwrap() else { panic!("it is there") };
-    bed.runtime.delete(&recorded(&desired, live)).await.unwrap();
+    bed.delete(&recorded(&desired, live)).await.unwrap();
     assert_eq!(bed.read(&desired).await.unwrap(), Live::Absent);
 }
 
@@ -107,7 +107,7 @@ async fn a_workload_is_gone_after_its_dependents() {
         }
     };
     first_set.await;
-    bed.runtime.delete(&recorded(&desired, live)).await.unwrap();
+    bed.delete(&recorded(&desired, live)).await.unwrap();
     assert!(
         sets.list(&Default::default()).await.unwrap().items.iter().all(|set| set.metadata.deletion_timestamp.is_some())
     );
@@ -151,9 +151,9 @@ async fn what_was_applied_in_a_version_that_is_not_served_any_more_is_read_and_d
         let found = runtime.look_for(&[LostCall { resource: &named, run: "r" }]).await.unwrap().remove(0);
         assert!(matches!(found, Ok(Found::Ours(_))), "{found:?}");
     }
-    assert_eq!(bed.runtime.delete(&prior).await.unwrap(), Deleted::Gone);
+    assert_eq!(bed.delete(&prior).await.unwrap(), Deleted::Gone);
     assert_eq!(bed.read(&disk("v1")).await.unwrap(), Live::Absent);
-    assert_eq!(bed.runtime.delete(&crd).await.unwrap(), Deleted::Gone);
+    assert_eq!(bed.delete(&crd).await.unwrap(), Deleted::Gone);
 }
 
 #[tokio::test]
@@ -192,6 +192,6 @@ async fn a_namespace_or_definition_that_something_wanted_needs_is_not_planned_to
     assert!(problems.iter().all(|problem| problem.message.contains(&disk.id.0)), "{problems:?}");
     assert_eq!(plan(&[]).await.unwrap().summary.delete, 3);
     for prior in state.resources.iter().rev() {
-        assert_eq!(bed.runtime.delete(prior).await.unwrap(), Deleted::Gone);
+        assert_eq!(bed.delete(prior).await.unwrap(), Deleted::Gone);
     }
 }

@@ -38,11 +38,11 @@ async fn a_custom_resource_follows_its_definition_at_once_and_its_health_is_watc
     widgets.patch("w", &PatchParams::default(), &release).await.unwrap();
     let object = widgets.get("w").await.unwrap();
     assert_eq!(object.name_any(), "w");
-    bed.runtime.delete(&recorded(&definition, crd.live)).await.unwrap();
+    bed.delete(&recorded(&definition, crd.live)).await.unwrap();
     let found =
         bed.runtime.read(&[ReadRequest { desired: None, prior: Some(&recorded(&widget, Map::new())) }]).await.unwrap();
     assert!(matches!(found.as_slice(), [Ok(Live::Absent)]), "what has no kind is not there: {found:?}");
-    bed.runtime.delete(&recorded(&widget, Map::new())).await.unwrap();
+    bed.delete(&recorded(&widget, Map::new())).await.unwrap();
 }
 
 /// What is wanted of a kind `Widget` in a group of its own, and of one of its objects.
@@ -105,7 +105,7 @@ async fn a_health_policy_decides_in_place_of_the_conventions() {
     assert_eq!(bed.runtime.wait_healthy(&widget, &ignore).await.unwrap(), Health::Failed);
     let crd = bed.read(&definition).await.unwrap();
     let Live::Present(crd) = crd else { panic!("{crd:?}") };
-    bed.runtime.delete(&recorded(&definition, crd)).await.unwrap();
+    bed.delete(&recorded(&definition, crd)).await.unwrap();
 }
 
 #[tokio::test]
@@ -149,5 +149,5 @@ async fn many_objects_of_a_kind_are_waited_for_by_one_watch() {
     assert_eq!(watches, 1);
     let crd = bed.read(&definition).await.unwrap();
     let Live::Present(crd) = crd else { panic!("{crd:?}") };
-    bed.runtime.delete(&recorded(&definition, crd)).await.unwrap();
+    bed.delete(&recorded(&definition, crd)).await.unwrap();
 }

@@ -7,6 +7,7 @@ mod comparison;
 mod deletions;
 mod health;
 mod replacing;
+mod structural;
 mod writes;
 
 use std::collections::BTreeMap;
@@ -26,6 +27,7 @@ use stoa_engine::{
 };
 use stoa_runtime::{
     Applied, ApplyRequest, Deleted, Found, Health, Live, LostCall, Preview, ReadRequest, Runtime as _, RuntimeError,
+    conformance,
 };
 use stoa_runtime_kubernetes::{Access, ClusterConfig, KubernetesRuntime};
 
@@ -82,6 +84,10 @@ impl Bed {
 
     async fn apply(&self, desired: &Resource, prior: Option<&StateResource>) -> Result<Applied, RuntimeError> {
         self.runtime.apply(&ApplyRequest::new(desired, prior)).await
+    }
+
+    async fn delete(&self, prior: &StateResource) -> Result<Deleted, RuntimeError> {
+        conformance::delete(&self.runtime, prior).await
     }
 
     async fn read(&self, desired: &Resource) -> Result<Live, RuntimeError> {
@@ -240,13 +246,13 @@ async fn the_mark_is_applied_with_the_object_and_can_be_taken_off_by_hand() {
     let taken = other.apply(&adopt).await.unwrap();
     assert_eq!(taken.live["metadata"]["annotations"][MARK], "shop/api/dev/uid-of-api");
     let prior = recorded(&desired, applied.live);
-    assert_eq!(bed.runtime.delete(&prior).await.unwrap(), Deleted::Left("shop/api/dev".to_owned()));
+    assert_eq!(bed.delete(&prior).await.unwrap(), Deleted::Left("shop/api/dev".to_owned()));
 
     let mut wanted = bed.config_map("marked", &json!({"b": "2"}));
     wanted.extensions.insert(TAKE_OVER_FROM.to_owned(), "shop/api/dev".into());
     let back = bed.runtime.apply(&ApplyRequest::adopting(&wanted)).await.unwrap();
     assert_eq!(back.live["data"], json!({"b": "2"}), "what the other wanted goes");
-    assert_eq!(bed.runtime.delete(&recorded(&wanted, back.live)).await.unwrap(), Deleted::Gone);
+    assert_eq!(bed.delete(&recorded(&wanted, back.live)).await.unwrap(), Deleted::Gone);
 }
 
 #[tokio::test]

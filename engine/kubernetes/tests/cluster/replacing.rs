@@ -159,7 +159,7 @@ async fn what_cannot_be_changed_in_place_is_replaced_only_where_that_is_allowed(
             wrong.push(format!("{} {}: {refused:?}, {allowed:?}", prior.id, change.pointer));
         }
         if change.before["metadata"].get("namespace").is_none() {
-            bed.runtime.delete(&prior).await.unwrap();
+            bed.delete(&prior).await.unwrap();
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -211,7 +211,7 @@ async fn what_a_new_object_would_be_refused_for_is_not_replaced() {
             assert!(message.contains(told) && !message.contains(RECREATE), "{message}");
         }
         if change.before["metadata"].get("namespace").is_none() {
-            bed.runtime.delete(&prior).await.unwrap();
+            bed.delete(&prior).await.unwrap();
         }
     }
 }
@@ -241,5 +241,5 @@ async fn what_a_definition_lets_nobody_change_is_replaced_whatever_it_says_of_th
     for refused in answers.map(|answer| answer.unwrap_err().to_string()) {
         assert!(!refused.contains(RECREATE), "{refused}");
     }
-    bed.runtime.delete(&recorded(&definition, crd.live)).await.unwrap();
+    bed.delete(&recorded(&definition, crd.live)).await.unwrap();
 }

@@ -68,6 +68,7 @@ impl Observer for Relay {
     }
 
     async fn health(&self, id: &ResourceId, health: Health, message: &str) {
+        reached("health-told");
         let event = HealthEvent { id: id.0.clone(), health: health.to_string(), message: message.to_owned() };
         // A caller that is gone is noticed by whoever waits for an ack.
         let _ = self.conversation.tell(Event::Health(event)).await;

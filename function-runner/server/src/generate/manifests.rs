@@ -13,7 +13,7 @@ use stoa_engine::{
 };
 use stoa_proto::Problem;
 
-use super::{At, places::Places, yaml};
+use super::{At, places::Places, warnings::Warnings, yaml};
 use crate::failure::{problem, reason};
 use crate::source::SourceFile;
 
@@ -57,13 +57,13 @@ impl Manifest {
 }
 
 /// Reads all files; says everything that is wrong with any.
-pub(super) fn read(files: &[SourceFile], warnings: &mut Vec<String>, at: At<'_>) -> Result<Spec, Vec<Problem>> {
+pub(super) fn read(files: &[SourceFile], warnings: &mut Warnings, at: At<'_>) -> Result<Spec, Vec<Problem>> {
     let mut manifests = Vec::new();
     let mut problems = Vec::new();
     for (position, file) in files.iter().enumerate() {
         let name = file.path.rsplit('/').next().unwrap_or(&file.path);
         if NOT_MANIFESTS.contains(&name) {
-            warnings.push(format!("{}: is no manifest and was passed over", file.path));
+            warnings.add(|| format!("{}: is no manifest and was passed over", file.path));
             continue;
         }
         at(Some(position));
@@ -116,7 +116,7 @@ fn collect(
     place: &Place<'_>,
     manifests: &mut Vec<Manifest>,
     problems: &mut Vec<Problem>,
-    warnings: &mut Vec<String>,
+    warnings: &mut Warnings,
 ) {
     let wrong = |field: &str, reason: &str, message: String| Problem {
         file: place.file.to_owned(),
@@ -139,7 +139,7 @@ fn collect(
         return;
     };
     if api_version.starts_with("kustomize.config.k8s.io/") || api_version.starts_with("config.kubernetes.io/") {
-        warnings.push(format!("{}: a {kind} of {api_version} is no manifest and was passed over", place.file));
+        warnings.add(|| format!("{}: a {kind} of {api_version} is no manifest and was passed over", place.file));
         return;
     }
     if kind.ends_with("List") && object.get("items").is_some_and(Value::is_array) {

@@ -10,6 +10,7 @@ mod places;
 mod spec_file;
 #[cfg(debug_assertions)]
 pub(crate) mod trials;
+mod warnings;
 mod yaml;
 
 use stoa_engine::Spec;
@@ -19,6 +20,7 @@ use tonic::Code;
 use crate::failure::{Failure, problem, reason};
 use crate::source::{Content, SourceFile};
 pub(crate) use job::{Generators, Rendered, work};
+use warnings::Warnings;
 
 /// The name of a Kusion Spec file in a folder.
 const SPEC_FILE: &str = "spec.yaml";
@@ -83,8 +85,9 @@ fn spec(content: &Content, at: At<'_>) -> Result<Generated, Failure> {
 }
 
 fn manifests(content: &Content, at: At<'_>) -> Result<Generated, Failure> {
-    let mut warnings = Vec::new();
+    let mut warnings = Warnings::default();
     let spec = manifests::read(content.files(), &mut warnings, at).map_err(Failure::invalid)?;
+    let mut warnings = warnings.into_told();
     if spec.resources.is_empty() {
         warnings.push("there are no manifests here".to_owned());
     }

@@ -165,6 +165,15 @@ fn files_of_other_tools_are_passed_over_with_a_warning() {
 }
 
 #[test]
+fn of_very_many_objects_that_are_passed_over_the_first_are_told_and_the_rest_counted() {
+    let object = "---\napiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n";
+    let generated = generate("Manifests", &folder(&[("a.yaml", CONFIG_MAP), ("k.yaml", &object.repeat(103))])).unwrap();
+    let one = "s/k.yaml: a Kustomization of kustomize.config.k8s.io/v1beta1 is no manifest and was passed over";
+    assert_eq!(generated.warnings[..100], [one; 100]);
+    assert_eq!(generated.warnings[100..], ["and 3 more such warnings"]);
+}
+
+#[test]
 fn generators_that_are_not_there_say_so() {
     let message = |generator: &str, files: &[(&str, &str)]| refused(generator, files).message;
     assert_eq!(message("Kpt", &[]), "generator Kpt is not available yet");

@@ -120,7 +120,7 @@ fn what_is_not_deleted_takes_nothing_with_it() {
 
 #[test]
 fn what_goes_to_another_cluster_takes_nothing_with_it_that_stays() {
-    let clusters = Clusters(vec!["main".to_owned(), "east".to_owned()]);
+    let clusters = Clusters::new(vec!["main".to_owned(), "east".to_owned()]);
     let in_east = |mut resource: Value| {
         resource["extensions"] = json!({"cluster": "east"});
         resource
@@ -148,7 +148,7 @@ fn what_goes_to_another_cluster_takes_nothing_with_it_that_stays() {
 
 #[test]
 fn what_is_wanted_under_another_name_of_its_cluster_is_needed_there() {
-    let clusters = Clusters(vec!["main".to_owned(), "also".to_owned()]);
+    let clusters = Clusters::new(vec!["main".to_owned(), "also".to_owned()]);
     let also = |mut resource: Value| {
         resource["extensions"] = json!({"cluster": "also"});
         resource

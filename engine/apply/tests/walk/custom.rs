@@ -1,0 +1,127 @@
+//! Custom resources that are wanted together with their definition.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use stoa_engine::Spec;
+use stoa_engine::problem::reason;
+
+use crate::support::{Stack, config_map, id, spec};
+
+const WIDGET: &str = "example.com/v1:Widget:shop:w";
+
+/// A definition whose `spec` has this schema.
+fn definition(schema: Value) -> Value {
+    let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {"spec": schema}}});
+    json!({"id": "apiextensions.k8s.io/v1:CustomResourceDefinition:widgets.example.com", "type": "Kubernetes", "attributes": {
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {"group": "example.com", "names": {"kind": "Widget", "plural": "widgets"}, "scope": "Namespaced",
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}]}}})
+}
+
+fn sized(max: u32) -> Value {
+    json!({"type": "object", "required": ["size"], "properties": {"size": {"type": "integer", "maximum": max}}})
+}
+
+fn widget(spec: Value) -> Value {
+    json!({"id": WIDGET, "type": "Kubernetes", "attributes": {
+        "apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w", "namespace": "shop"}, "spec": spec}})
+}
+
+/// What is wrong with a Spec, with the reasons.
+async fn refused(stack: &Stack, spec: &Spec) -> Vec<String> {
+    let problems = stack.refusal(stack.runtime(), spec).await;
+    problems.iter().map(|it| format!("{} {it}", it.reason)).collect()
+}
+
+#[tokio::test]
+async fn what_the_definition_does_not_allow_is_refused_before_it_is_there() {
+    let stack = Stack::default();
+    let of = |size: Value| spec(vec![config_map("a", &[], json!({})), definition(sized(9)), widget(size)]);
+    assert_eq!(
+        refused(&stack, &of(json!({"size": "many", "sze": 1}))).await,
+        [
+            format!(
+                "{} {WIDGET}: attributes.spec.size: a whole number is wanted here, not a string",
+                reason::INVALID_RESOURCE
+            ),
+            format!(
+                "{} {WIDGET}: attributes.spec.sze: its kind has no field that is called so",
+                reason::INVALID_RESOURCE
+            ),
+        ]
+    );
+    assert_eq!(
+        refused(&stack, &of(json!({}))).await,
+        [format!("{} {WIDGET}: attributes.spec.size: its kind requires this field", reason::MISSING_FIELD)]
+    );
+    assert!(stack.cloud.ids().is_empty());
+    stack.bring(&of(json!({"size": 3}))).await;
+}
+
+#[tokio::test]
+async fn where_nobody_is_asked_unknown_fields_are_warnings() {
+    let stack = Stack::default();
+    let deferred = || stack.runtime().deferred();
+    let of = |size: Value| spec(vec![definition(sized(9)), widget(json!({"size": size, "sze": 1}))]);
+    let planned = stack.planned(Arc::new(deferred()), &of(json!(1)), false).await.unwrap();
+    assert_eq!(planned.notes, [format!("{WIDGET}: attributes.spec.sze: its kind has no field that is called so")]);
+    let problems = stack.refusal(deferred(), &of(json!("1"))).await;
+    assert_eq!((problems.len(), problems[0].field.as_str()), (1, "attributes.spec.size"));
+    // What is there already goes on to be looked at: whoever takes it later is not asked now.
+    stack.bring(&spec(vec![definition(sized(9)), widget(json!({"size": 1}))])).await;
+    assert_eq!(stack.refusal(deferred(), &of(json!(10))).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_definition_that_changes_decides_as_it_will_be_and_one_that_stays_was_asked() {
+    let stack = Stack::default();
+    let of = |max: u32, size: u32, more: Value| {
+        let schema = json!({"type": "object", "properties": {"more": {"type": "string"}, "size": sized(max)["properties"]["size"]}});
+        spec(vec![definition(schema), widget(json!({"size": size, "more": more}))])
+    };
+    stack.bring(&of(9, 5, json!("a"))).await;
+    let told = refused(&stack, &of(4, 6, json!("a"))).await;
+    assert!(told.len() == 1 && told[0].contains("attributes.spec.size: a number of at most 4"), "{told:?}");
+    assert_eq!(refused(&stack, &of(4, 5, json!(7))).await.len(), 1);
+    // What is too large and stays as it is may stay, as a server has it.
+    stack.bring(&of(4, 5, json!("b"))).await;
+    // The infrastructure has the definition, and took it.
+    stack.bring(&of(4, 50, json!("b"))).await;
+}
+
+#[tokio::test]
+async fn what_is_known_later_is_not_refused_and_what_a_reference_leads_to_is() {
+    let stack = Stack::default();
+    let of = |size: String| {
+        spec(vec![config_map("a", &[], json!({"size": "3"})), definition(sized(9)), widget(json!({"size": size}))])
+    };
+    let told = refused(&stack, &of(format!("$kusion_path.{}.data.size", id("a")))).await;
+    assert!(told.len() == 1 && told[0].contains("a whole number is wanted here, not a string"), "{told:?}");
+    let planned = stack.plan(&of(format!("$kusion_path.{}.metadata.uid", id("a")))).await.unwrap();
+    assert_eq!(planned.summary.create, 3);
+    // Nor is anything said by a definition that is not known itself.
+    let mut later = definition(sized(9));
+    later["attributes"]["metadata"]["labels"] = json!({"uid": format!("$kusion_path.{}.metadata.uid", id("a"))});
+    let later = spec(vec![config_map("a", &[], json!({})), later, widget(json!({"size": "x"}))]);
+    assert_eq!(stack.plan(&later).await.unwrap().summary.create, 3);
+}
+
+#[tokio::test]
+async fn what_admission_that_comes_with_it_may_mend_is_not_refused() {
+    let stack = Stack::default();
+    let webhook = |group: &str| {
+        let rules =
+            json!([{"apiGroups": [group], "apiVersions": ["*"], "operations": ["CREATE"], "resources": ["widgets"]}]);
+        json!({"id": "admissionregistration.k8s.io/v1:MutatingWebhookConfiguration:w", "type": "Kubernetes", "attributes": {
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration", "metadata": {"name": "w"},
+            "webhooks": [{"name": "w.example.com", "rules": rules}]}})
+    };
+    let of = |group: &str, size: Value| spec(vec![webhook(group), definition(sized(9)), widget(size)]);
+    for group in ["example.com", "*"] {
+        stack.plan(&of(group, json!({}))).await.unwrap();
+        assert_eq!(refused(&stack, &of(group, json!({"size": "1"}))).await.len(), 1);
+    }
+    assert_eq!(refused(&stack, &of("example.org", json!({}))).await.len(), 1);
+}

@@ -1,0 +1,240 @@
+//! Deletes objects, and waits until they are gone.
+//!
+//! As in `write`, an object is looked at right before it is deleted, and only what was seen is.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+use stoa_engine::object::{is_going, uid_of};
+use stoa_engine::{Sensitive, StateResource};
+use stoa_runtime::{Deleted, KubernetesObject, RuntimeError};
+
+use crate::KubernetesRuntime;
+use crate::cluster::Cluster;
+use crate::error::CallError;
+use crate::kinds::{Known, forget_defined, look_in_any_version};
+use crate::target::{Api, Gvk, Target};
+use crate::under_way::Asked;
+use crate::watch::Followed;
+use crate::write::{LOOKS, called};
+
+/// How often it is looked again how a kind is served that turned out to be served otherwise.
+const TURNS: u32 = 3;
+/// The pause before a cluster is asked once more that says to serve a kind in a version in which it does not any more.
+const OUTDATED: Duration = Duration::from_secs(1);
+
+pub(crate) async fn delete(runtime: &KubernetesRuntime, prior: &StateResource) -> Result<Deleted, RuntimeError> {
+    let (index, target) = runtime.prior_target(prior)?;
+    let cluster = runtime.cluster(index);
+    let sensitive = Sensitive::of(&prior.attributes, &BTreeSet::new());
+    let (mut versions, mut ours) = (Versions::of(cluster, &target, sensitive, false), None);
+    let mut deleted = Deleted::Gone;
+    while let Some(served) = versions.next().await? {
+        if let Some(here) = delete_served(runtime, prior, &served, &mut ours, &versions).await? {
+            deleted = here;
+            break;
+        }
+    }
+    if is_definition(&target.gvk) && !matches!(deleted, Deleted::Left(_)) {
+        forget_defined(cluster, &prior.attributes);
+    }
+    Ok(deleted)
+}
+
+/// Waits until the object of this uid is gone, and says meanwhile what for.
+pub(crate) async fn wait_gone(runtime: &KubernetesRuntime, object: &KubernetesObject) -> Result<(), RuntimeError> {
+    let (index, target) = runtime.target_called(object)?;
+    let cluster = runtime.cluster(index);
+    let mut versions = Versions::of(cluster, &target, Sensitive::default(), true);
+    let mut last = None;
+    while let Some(served) = versions.next().await? {
+        match until_gone(&served, &object.uid, &mut last).await {
+            Ok(()) => break,
+            // It may be there in another version.
+            Err(CallError::Status(failure)) if failure.is_missing_kind() => {}
+            Err(err) => return Err(versions.explain(err)),
+        }
+    }
+    if let Some(definition) = last.filter(|_| is_definition(&target.gvk)) {
+        forget_defined(cluster, &definition);
+    }
+    Ok(())
+}
+
+fn is_definition(gvk: &Gvk) -> bool {
+    gvk.is("apiextensions.k8s.io", "CustomResourceDefinition")
+}
+
+/// How an object is reached.
+struct Served<'a> {
+    cluster: &'a Arc<Cluster>,
+    target: Target,
+    api: Api,
+}
+
+/// The versions in which a cluster serves an object, as far as it turns out not to be served in the one before: what was
+/// known of its kind is outdated, or that went with the object.
+struct Versions<'a> {
+    cluster: &'a Arc<Cluster>,
+    target: &'a Target,
+    /// What is said to nobody.
+    sensitive: Sensitive,
+    /// Whether something was asked for already.
+    has_called: bool,
+    last: Option<Gvk>,
+    turns: u32,
+}
+
+impl<'a> Versions<'a> {
+    fn of(cluster: &'a Arc<Cluster>, target: &'a Target, sensitive: Sensitive, has_called: bool) -> Self {
+        Self { cluster, target, sensitive, has_called, last: None, turns: 0 }
+    }
+
+    /// The next one. None where there is none, and so no object either: what an earlier run saw may be gone by now.
+    async fn next(&mut self) -> Result<Option<Served<'a>>, RuntimeError> {
+        let Self { cluster, target, .. } = *self;
+        if let Some(outdated) = self.last.take() {
+            self.has_called = true;
+            if self.turns > TURNS {
+                let Gvk { kind, .. } = &outdated;
+                let version = outdated.api_version();
+                let message = format!("cluster {} says that it serves {version} {kind}, and does not", cluster.name);
+                return Err(RuntimeError::Unavailable { message });
+            }
+            if self.turns > 1 {
+                // It was just asked, and says what is outdated.
+                tokio::time::sleep(OUTDATED).await;
+            }
+            cluster.forget(&outdated);
+        }
+        let known = look_in_any_version(cluster, &target.gvk).await.map_err(|err| self.explain(err))?;
+        self.turns += 1;
+        let Known::Served(gvk, api) = known else { return Ok(None) };
+        self.last = Some(gvk.clone());
+        Ok(Some(Served { cluster, target: Target { gvk, ..target.clone() }, api }))
+    }
+
+    fn explain(&self, err: CallError) -> RuntimeError {
+        let err = if self.has_called { err.after_a_call() } else { err };
+        err.into_runtime(&self.cluster.name, &self.sensitive)
+    }
+}
+
+/// Deletes an object as it is served. `None` where it turns out not to be served so, or is no more once it is asked for.
+/// `ours` is the uid of the object, once it was seen.
+async fn delete_served(
+    runtime: &KubernetesRuntime,
+    prior: &StateResource,
+    served: &Served<'_>,
+    ours: &mut Option<String>,
+    versions: &Versions<'_>,
+) -> Result<Option<Deleted>, RuntimeError> {
+    let Served { cluster, target, api } = served;
+    let path = cluster.path(target, api);
+    let mut looks = 1;
+    loop {
+        let object = match cluster.get(&path).await {
+            Ok(Some(object)) => object,
+            Ok(None) => return Ok(Some(Deleted::Gone)),
+            Err(CallError::Status(failure)) if failure.is_missing_kind() => return Ok(None),
+            Err(err) => return Err(versions.explain(err)),
+        };
+        // It went since it was seen, and somebody took its name.
+        if ours.as_deref().is_some_and(|ours| uid_of(&object) != Some(ours)) {
+            return Ok(Some(Deleted::Gone));
+        }
+        if let Some(other) = runtime.owner.other(&object) {
+            return Ok(Some(Deleted::Left(other)));
+        }
+        refuse_another(runtime, cluster, prior, &object)?;
+        *ours = uid_of(&object).map(str::to_owned);
+        let going = || Deleted::Going(Box::new(called(cluster, target.clone(), api, &object)));
+        if is_going(&object) {
+            return Ok(Some(going()));
+        }
+        match cluster.delete(&path, propagation(&target.gvk), &object).await {
+            Ok(()) => {}
+            Err(CallError::Status(failure)) if failure.is_stale() && looks < LOOKS => {
+                looks += 1;
+                continue;
+            }
+            Err(CallError::Status(failure)) if failure.is_missing_kind() => return Ok(None),
+            Err(err) => return Err(versions.explain(err)),
+        }
+        // Most are gone at once.
+        return match cluster.get(&path).await {
+            Ok(left) if left.as_ref().and_then(uid_of) == uid_of(&object) => Ok(Some(going())),
+            Ok(_) => Ok(Some(Deleted::Gone)),
+            Err(CallError::Status(failure)) if failure.is_missing_kind() => Ok(None),
+            Err(err) => Err(versions.explain(err.after_a_call())),
+        };
+    }
+}
+
+/// Refuses to delete an object that is not the one that is recorded, or that nothing says to be.
+fn refuse_another(
+    runtime: &KubernetesRuntime,
+    cluster: &Cluster,
+    prior: &StateResource,
+    object: &Map<String, Value>,
+) -> Result<(), RuntimeError> {
+    match prior.uid() {
+        Some(recorded) if uid_of(object) != Some(recorded) => Err(RuntimeError::Conflict(format!(
+            "the object in cluster {} is not the one that was applied (uid {}, recorded {recorded}); delete it by hand, or apply to take it over",
+            cluster.name,
+            uid_of(object).unwrap_or_default(),
+        ))),
+        // Of what went to a repository no uid is known.
+        None if !runtime.owner.has(object) => Err(RuntimeError::Conflict(format!(
+            "the object in cluster {} has no mark of this deployment, and no uid of it is recorded; delete it by hand, or apply to take it over",
+            cluster.name,
+        ))),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Follows an object until it is not there any more, or another has its name. `last` is how it was seen last.
+async fn until_gone(
+    served: &Served<'_>,
+    deleted: &str,
+    last: &mut Option<Arc<Map<String, Value>>>,
+) -> Result<(), CallError> {
+    let Served { cluster, target, api } = served;
+    let first = cluster.get(&cluster.path(target, api)).await?;
+    let mut followed = Followed::new(cluster, target, api, first);
+    let is_it = |object: &Map<String, Value>| uid_of(object).unwrap_or_default() == deleted;
+    let mut waited_for: Option<Asked> = None;
+    while let Some(object) = followed.next().await?.filter(|object| is_it(object)) {
+        let says = held(target, &object);
+        match &waited_for {
+            None => waited_for = Some(cluster.going.begin(says)),
+            Some(asked) => asked.say(says),
+        }
+        *last = Some(object);
+    }
+    Ok(())
+}
+
+/// What is said of an object that is being deleted.
+fn held(target: &Target, object: &Map<String, Value>) -> String {
+    let Target { gvk: Gvk { kind, .. }, namespace, name, .. } = target;
+    let place = namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
+    let finalizers = object.get("metadata").and_then(|metadata| metadata.get("finalizers")).and_then(Value::as_array);
+    let finalizers: Vec<&str> = finalizers.into_iter().flatten().filter_map(Value::as_str).collect();
+    match finalizers.as_slice() {
+        [] => format!("{kind} {place}{name} is being deleted"),
+        [one] => format!("{kind} {place}{name} is being deleted, and the finalizer {one} holds it"),
+        several => format!("{kind} {place}{name} is being deleted, and finalizers hold it: {}", several.join(", ")),
+    }
+}
+
+/// Owners of pods go after their pods, so that what the pods use can be deleted next; the rest
+/// goes at once.
+fn propagation(gvk: &Gvk) -> &'static str {
+    match gvk.group.as_str() {
+        "apps" | "batch" => "Foreground",
+        _ => "Background",
+    }
+}

@@ -1,0 +1,297 @@
+//! The runtimes over a [`FakeCloud`].
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use serde_json::{Map, Value};
+use stoa_engine::object::{is_going, uid_of};
+use stoa_engine::owner::taken_from;
+use stoa_engine::spec::RECREATE;
+use stoa_engine::{FieldConflict, Live, ObjectRef, Owner, Preview, Resource, ResourceId, StateResource};
+
+use super::{FINISH, FakeCloud, Operation, Place, Stored};
+use crate::{
+    Applied, ApplyRequest, Deleted, Finished, Found, Grant, Health, HealthReport, KubernetesObject, LostCall,
+    ReadRequest, Runtime, RuntimeError,
+};
+
+/// A runtime over a [`FakeCloud`].
+#[derive(Clone, Debug)]
+pub struct FakeRuntime {
+    cloud: FakeCloud,
+    owner: Owner,
+    /// What a deferred runtime gathered; `None` for one that makes every change at once.
+    deferred: Option<Arc<Mutex<Gathered>>>,
+    accepts_sensitive: bool,
+}
+
+#[derive(Debug, Default)]
+struct Gathered {
+    changes: BTreeMap<ResourceId, Change>,
+    finished: Finished,
+}
+
+#[derive(Debug)]
+enum Change {
+    /// What is stored, and from whom it may be taken over.
+    Store(Stored, Option<String>),
+    Remove(Place),
+}
+
+impl FakeRuntime {
+    pub(super) fn new(cloud: FakeCloud, owner: Owner) -> Self {
+        Self { cloud, owner, deferred: None, accepts_sensitive: true }
+    }
+
+    fn gather(&self, id: &ResourceId, change: Change) -> bool {
+        let Some(gathered) = &self.deferred else { return false };
+        gathered.lock().unwrap_or_else(PoisonError::into_inner).changes.insert(id.clone(), change);
+        true
+    }
+
+    /// The same for another deployment.
+    #[must_use]
+    pub fn of(self, owner: Owner) -> Self {
+        Self { owner, ..self }
+    }
+
+    /// The other deployment that has what is live.
+    fn other(&self, place: &Place) -> Option<String> {
+        self.owner.other(&self.cloud.at(place)?)
+    }
+
+    /// Refuses what another deployment has.
+    fn guard(&self, place: &Place, from: Option<&str>) -> Result<(), RuntimeError> {
+        let live = self.cloud.at(place);
+        live.map_or(Ok(()), |live| RuntimeError::unless_owned(&self.owner, from, &live))
+    }
+
+    /// The fields that are taken from others; refuses what is not to be taken.
+    fn taken(&self, request: &ApplyRequest<'_>, merged: &Stored) -> Result<Vec<FieldConflict>, RuntimeError> {
+        let conflicts = self.cloud.contested(merged);
+        if conflicts.is_empty() || request.takes(&conflicts) {
+            return Ok(conflicts);
+        }
+        let managers: Vec<&str> = conflicts.iter().map(|conflict| conflict.manager.as_str()).collect();
+        Err(RuntimeError::Conflict(format!("fields are managed by {}", managers.join(", "))))
+    }
+
+    /// The same, but changes are made by [`finish`](Runtime::finish).
+    #[must_use]
+    pub fn deferred(self) -> Self {
+        Self { deferred: Some(Arc::default()), ..self }
+    }
+
+    /// The same, but sensitive values are not taken.
+    #[must_use]
+    pub fn in_the_open(self) -> Self {
+        Self { accepts_sensitive: false, ..self }
+    }
+}
+
+/// The object as it is served in the version that is asked for.
+fn served(mut object: Map<String, Value>, asked: &Map<String, Value>) -> Map<String, Value> {
+    if let Some(version) = asked.get("apiVersion") {
+        object.insert("apiVersion".to_owned(), version.clone());
+    }
+    object
+}
+
+/// What tells which object this is.
+fn object_of(attributes: &Map<String, Value>) -> Option<KubernetesObject> {
+    let ObjectRef { group, version, kind, namespace, name } = ObjectRef::of(attributes)?;
+    let uid = uid_of(attributes).unwrap_or_default().to_owned();
+    Some(KubernetesObject { cluster: "fake".to_owned(), group, version, kind, namespace, name, uid })
+}
+
+fn fixed() -> RuntimeError {
+    RuntimeError::Rejected { message: "the field is immutable".to_owned(), field: None }
+}
+
+fn check(resource: &Resource) -> Result<ObjectRef, RuntimeError> {
+    ObjectRef::of(&resource.attributes).ok_or_else(|| RuntimeError::Invalid {
+        message: "an object needs apiVersion, kind and metadata.name".to_owned(),
+        field: Some("attributes".to_owned()),
+    })
+}
+
+#[async_trait]
+impl Runtime for FakeRuntime {
+    fn owner(&self) -> &Owner {
+        &self.owner
+    }
+
+    fn is_deferred(&self) -> bool {
+        self.deferred.is_some()
+    }
+
+    fn accepts_sensitive(&self) -> bool {
+        self.accepts_sensitive
+    }
+
+    fn validates(&self) -> bool {
+        !self.is_deferred()
+    }
+
+    async fn read(&self, requests: &[ReadRequest<'_>]) -> Result<Vec<Result<Live, RuntimeError>>, RuntimeError> {
+        let read = requests.iter().map(|request| {
+            self.cloud.begin(Operation::Read, request.id())?;
+            let attributes = request.desired.map(|it| &it.attributes).or(request.prior.map(|it| &it.attributes));
+            let Some(attributes) = attributes else { return Ok(Live::Absent) };
+            let live = self.cloud.at(&Place::of(request.id(), attributes));
+            Ok(live.map_or(Live::Absent, |live| Live::Present(served(live, attributes))))
+        });
+        Ok(read.collect())
+    }
+
+    async fn look_for(&self, calls: &[LostCall<'_>]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError> {
+        let found = calls.iter().map(|LostCall { resource, .. }| {
+            self.cloud.begin(Operation::LookFor, &resource.id)?;
+            let state = self.cloud.lock();
+            let stored = state.live.get(&Place::of(&resource.id, &resource.attributes));
+            let live = stored.map(|stored| stored.object.clone());
+            let is_recorded = live.as_ref().and_then(uid_of).is_some_and(|uid| Some(uid) == resource.uid());
+            if state.hidden.contains(&resource.id) && !is_recorded {
+                return Ok(Found::Unknowable);
+            }
+            let Some(live) = live else { return Ok(Found::Absent) };
+            let is_recorded = is_recorded && self.owner.other(&live).is_none();
+            if !self.owner.has(&live) && !is_recorded {
+                return Ok(Found::Foreign);
+            }
+            Ok(Found::Ours(Applied { kubernetes: object_of(&live), live }))
+        });
+        Ok(found.collect())
+    }
+
+    async fn preview(
+        &self,
+        request: &ApplyRequest<'_>,
+        live: Option<&Map<String, Value>>,
+    ) -> Result<Preview, RuntimeError> {
+        self.cloud.begin(Operation::Preview, &request.desired.id)?;
+        if live.is_some_and(is_going) {
+            return Ok(Preview::Unverified("what is there is being deleted, and has to be gone first".to_owned()));
+        }
+        check(request.desired)?;
+        let merged = self.cloud.merged(&self.owner, request.desired);
+        let conflicts = self.taken(request, &merged)?;
+        if self.cloud.is_fixed(&merged) {
+            let may_be_replaced = request.prior.is_some() && request.desired.is_set(RECREATE);
+            return if may_be_replaced { Ok(Preview::Replaced(None)) } else { Err(fixed()) };
+        }
+        if conflicts.is_empty() {
+            return Ok(Preview::Changed(merged.object));
+        }
+        Ok(Preview::Contested(merged.object, conflicts))
+    }
+
+    async fn apply(&self, request: &ApplyRequest<'_>) -> Result<Applied, RuntimeError> {
+        let id = &request.desired.id;
+        let guard = self.cloud.enter(id).await;
+        self.cloud.begin(Operation::Apply, id)?;
+        check(request.desired)?;
+        let merged = self.cloud.merged(&self.owner, request.desired);
+        let from = taken_from(request.desired).map(str::to_owned);
+        let live = if self.gather(id, Change::Store(merged.clone(), from.clone())) {
+            merged.object
+        } else {
+            let place = Place::of(id, &request.desired.attributes);
+            self.guard(&place, from.as_deref())?;
+            if let Some(live) = self.cloud.at(&place) {
+                if let Some(going) = object_of(&live).filter(|_| is_going(&live)) {
+                    return Err(RuntimeError::Going(Box::new(going)));
+                }
+                request.unless_late(&live)?;
+            }
+            self.taken(request, &merged)?;
+            if self.cloud.is_fixed(&merged) {
+                return Err(fixed());
+            }
+            self.cloud.store(merged)
+        };
+        self.cloud.answer(id)?;
+        drop(guard);
+        Ok(Applied { kubernetes: object_of(&live), live })
+    }
+
+    async fn delete(&self, prior: &StateResource) -> Result<Deleted, RuntimeError> {
+        let guard = self.cloud.enter(&prior.id).await;
+        self.cloud.begin(Operation::Delete, &prior.id)?;
+        let place = Place::of(&prior.id, &prior.attributes);
+        let mut going = None;
+        if !self.gather(&prior.id, Change::Remove(place.clone())) {
+            if let Some(other) = self.other(&place) {
+                return Ok(Deleted::Left(other));
+            }
+            let live = self.cloud.at(&place);
+            if let (Some(live), Some(recorded)) = (&live, prior.uid())
+                && uid_of(live) != Some(recorded)
+            {
+                return Err(RuntimeError::Conflict("the object is not the one that was applied".to_owned()));
+            }
+            going = self.cloud.delete(&place).as_ref().and_then(object_of);
+        }
+        self.cloud.answer(&prior.id)?;
+        drop(guard);
+        Ok(going.map_or(Deleted::Gone, |going| Deleted::Going(Box::new(going))))
+    }
+
+    async fn wait_gone(&self, object: &KubernetesObject) -> Result<(), RuntimeError> {
+        if let Some(id) = self.cloud.id_of(object) {
+            self.cloud.begin(Operation::WaitGone, &id)?;
+        }
+        loop {
+            let mut gone = pin!(self.cloud.gone.notified());
+            // From here on nothing is missed.
+            gone.as_mut().enable();
+            if self.cloud.id_of(object).is_none() {
+                return Ok(());
+            }
+            gone.await;
+        }
+    }
+
+    async fn wait_healthy(&self, desired: &Resource, report: &HealthReport<'_>) -> Result<Health, RuntimeError> {
+        self.cloud.begin(Operation::WaitHealthy, &desired.id)?;
+        let told = self.cloud.lock().healths.get(&desired.id).cloned();
+        let told = told.unwrap_or_else(|| vec![(Health::Current, String::new())]);
+        let mut last = Health::Unknown;
+        for (health, message) in &told {
+            report(*health, message);
+            last = *health;
+        }
+        if matches!(last, Health::InProgress | Health::Terminating) {
+            std::future::pending::<()>().await;
+        }
+        Ok(last)
+    }
+
+    async fn finish(&self, grant: &Grant) -> Result<Finished, RuntimeError> {
+        let Some(gathered) = &self.deferred else { return Ok(Finished::default()) };
+        let _guard = self.cloud.enter(&FINISH.into()).await;
+        grant.check()?;
+        let mut gathered = gathered.lock().unwrap_or_else(PoisonError::into_inner);
+        for (id, change) in &gathered.changes {
+            if let Change::Store(stored, from) = change {
+                self.guard(&Place::of(id, &stored.object), from.as_deref())?;
+            }
+        }
+        for (id, change) in std::mem::take(&mut gathered.changes) {
+            match change {
+                Change::Store(stored, _) => drop(self.cloud.store(stored)),
+                Change::Remove(place) => {
+                    if let Some(other) = self.other(&place) {
+                        gathered.finished.left.insert(id, other);
+                        continue;
+                    }
+                    self.cloud.lock().live.remove(&place);
+                }
+            }
+            gathered.finished.commit = Some(format!("{:040x}", self.cloud.lock().version));
+        }
+        Ok(gathered.finished.clone())
+    }
+}

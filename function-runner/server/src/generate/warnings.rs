@@ -1,0 +1,67 @@
+//! What people should know of a source, as much of it as anybody reads.
+
+/// So many are told one by one; the rest are counted.
+const MOST: usize = 100;
+/// So many bytes of one are told: what it names may be as long as a file.
+const LONGEST: usize = 1024;
+
+/// Warnings, the first of which are told.
+#[derive(Debug, Default)]
+pub(super) struct Warnings {
+    told: Vec<String>,
+    untold: usize,
+}
+
+impl Warnings {
+    /// Adds one, whose text is made where it is told.
+    pub(super) fn add(&mut self, text: impl FnOnce() -> String) {
+        if self.told.len() >= MOST {
+            self.untold += 1;
+            return;
+        }
+        let mut text = text();
+        if text.len() > LONGEST {
+            text.truncate(text.floor_char_boundary(LONGEST));
+            text.push('…');
+        }
+        self.told.push(text);
+    }
+
+    /// What is told: the first, and how many more there are.
+    pub(super) fn into_told(self) -> Vec<String> {
+        let Self { mut told, untold } = self;
+        if untold > 0 {
+            told.push(format!("and {untold} more such warnings"));
+        }
+        told
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(count: usize) -> Vec<String> {
+        let mut warnings = Warnings::default();
+        (0..count).for_each(|number| warnings.add(|| number.to_string()));
+        warnings.into_told()
+    }
+
+    #[test]
+    fn the_first_are_told_and_the_rest_counted() {
+        assert_eq!(told(0), [""; 0]);
+        assert_eq!((told(MOST).len(), told(MOST).last().map(String::as_str)), (MOST, Some("99")));
+        assert_eq!(
+            (told(MOST + 3).len(), told(MOST + 3).last().map(String::as_str)),
+            (101, Some("and 3 more such warnings"))
+        );
+    }
+
+    #[test]
+    fn one_is_as_long_as_anybody_reads() {
+        let mut warnings = Warnings::default();
+        warnings.add(|| "ä".repeat(LONGEST));
+        let told = warnings.into_told();
+        assert_eq!(told[0], format!("{}…", "ä".repeat(LONGEST / 2)));
+    }
+}
