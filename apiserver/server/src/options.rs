@@ -3,7 +3,10 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use stoa_machinery::options::{FeatureOptions, RecommendedOptions};
+use stoa_machinery::{
+    options::{FeatureOptions, RecommendedOptions},
+    registry::Window,
+};
 use stoa_storage::git::RemoteOptions;
 
 /// Serves the Stoa API.
@@ -142,6 +145,38 @@ pub(crate) struct StorageOptions {
     pub(crate) sealing_key_file: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) git: GitRemoteOptions,
+    #[command(flatten)]
+    pub(crate) history: HistoryOptions,
+}
+
+/// How far back watches begin, and pages go on.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct HistoryOptions {
+    /// How many changes are kept for watches that go on and pages that are turned, of all kinds together; of one kind in
+    /// memory a tenth of them
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(100..))]
+    pub(crate) history_records: u32,
+    /// How long every change is kept for them at least, however many there are, in seconds
+    #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) history_seconds: u32,
+}
+
+impl HistoryOptions {
+    /// At least so many records are kept.
+    pub(crate) fn records(&self) -> u64 {
+        self.history_records.into()
+    }
+
+    /// And those of so long ago.
+    pub(crate) fn age(&self) -> Duration {
+        Duration::from_secs(self.history_seconds.into())
+    }
+
+    /// What the watch cache of a kind keeps in memory.
+    pub(crate) fn window(&self) -> Window {
+        let events = usize::try_from(self.history_records / 10).unwrap_or(usize::MAX);
+        Window { events, age: self.age(), ..Window::default() }
+    }
 }
 
 /// The remote of record of the control repository.
@@ -227,6 +262,22 @@ mod tests {
         assert_eq!(profiling(&["--profiling"]), Ok(true));
         assert_eq!(profiling(&["--profiling=false"]), Ok(false));
         assert_eq!(profiling(&["--profiling=no"]), Err(clap::error::ErrorKind::InvalidValue));
+    }
+
+    #[test]
+    fn history_is_as_long_as_is_said() {
+        let parse = |flags: &[&str]| {
+            let all = [&["stoa-apiserver", "standalone", "--data-dir=x"], flags].concat();
+            Options::try_parse_from(all).map(|options| {
+                let Command::Standalone(options) = options.command else { unreachable!("it is") };
+                let history = options.storage.history;
+                (history.records(), history.window().events, history.age().as_secs())
+            })
+        };
+        let usual = Window::default();
+        assert_eq!(parse(&[]).unwrap(), (100_000, usual.events, usual.age.as_secs()));
+        assert_eq!(parse(&["--history-records=500", "--history-seconds=7"]).unwrap(), (500, 50, 7));
+        assert!(parse(&["--history-records=99"]).is_err() && parse(&["--history-seconds=0"]).is_err());
     }
 
     #[test]

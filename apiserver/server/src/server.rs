@@ -21,7 +21,7 @@ use crate::{
     kinds::{self, lookup::Lookup},
     leader::{Term, Work},
     notifications,
-    options::{RunOptions, StorageOptions},
+    options::{HistoryOptions, RunOptions, StorageOptions},
     runs::{
         Services,
         backends::Backends,
@@ -98,6 +98,7 @@ struct Leader {
     pushes: Arc<dyn Authorizer>,
     own_namespaces: bool,
     notifications: notifications::Metrics,
+    history: HistoryOptions,
 }
 
 impl Work for Leader {
@@ -115,7 +116,7 @@ impl Work for Leader {
         let pushes = self.pushes.clone();
         let (registry, recorder) = (self.registry.clone(), recorder.clone());
         let git = git::start(registry, log.clone(), &self.repository, pushes, recorder, &term, &mut tasks).await?;
-        tasks.spawn(compaction::run(log.clone(), git, term.end.clone()));
+        tasks.spawn(compaction::run(log.clone(), self.history, git, term.end.clone()));
         while let Some(ended) = tasks.join_next().await {
             if let Err(error) = ended {
                 tracing::error!(%error, "a controller ended badly");
@@ -145,6 +146,7 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
     let sealing = Sealing::open(&parts.storage, &parts.data_dir)?;
     let subresources = Subresources::default();
     let builder = Registry::builder(log.clone()).metrics(registry::Metrics::new(&metrics)?).end_with(end.clone());
+    let builder = builder.window(parts.storage.history.window());
     let builder = kinds::register(builder, &parts.lookup, &parts.cluster, &subresources);
     let admission = parts.admission.counted(admission::Metrics::new(&metrics)?);
     let builder = git::attach(builder, admission, parts.cluster.clone(), log.clone(), &repository);
@@ -203,6 +205,7 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
         pushes: if parts.namespaces.are_own() { Arc::new(AllowAll) } else { parts.authorizer },
         own_namespaces: parts.namespaces.are_own(),
         notifications: notifications::Metrics::new(&metrics)?,
+        history: parts.storage.history,
         services,
     };
     tasks.spawn(storage.candidate.clone().run(leader, end.clone()));

@@ -2,14 +2,15 @@
 //!
 //! The plans of a pull request are Runs, one for each stack and workspace, whose names follow from what is planned: the
 //! pull request, its commit, and how the stack is rendered. So whoever goes on after a crash creates the same again, and
-//! finds them. They are deleted once they are of an older commit or the pull request is not open any more. Only so many are
-//! made at once ([`plans::There::has_room`]). What was told of them is in the source's status, as a digest, so that nothing is
-//! told twice.
+//! finds them. They are deleted once they are of an older commit, the pull request is closed, or a run has followed its merge.
+//! Only so many are made at once ([`plans::There::has_room`]). What was told of them is in the source's status, as a digest, so
+//! that nothing is told twice.
 //!
 //! [`listing`] asks the server which pull requests there are, [`world`] finds out what they change, [`plans`] makes the runs,
-//! and [`telling`] tells of them what [`report`] puts in words.
+//! [`merges`] keeps them until the merge is deployed, and [`telling`] tells of them what [`report`] puts in words.
 
 mod listing;
+mod merges;
 mod plans;
 mod report;
 mod telling;
@@ -25,13 +26,13 @@ use tokio_util::sync::CancellationToken;
 
 #[cfg(test)]
 pub(crate) use self::plans::USER;
-pub(crate) use self::plans::is_plan;
 use self::{
     listing::{Due, Known},
     plans::{plans_of, remove},
     telling::{clear, tell},
     world::{Stop, World},
 };
+pub(crate) use self::{merges::has_followed, plans::is_plan};
 use super::{
     groups::{GATHER, Member},
     queue::{self, ObjectKey, Trigger},
@@ -58,7 +59,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
     let triggers = vec![
         // Not what is written here.
         Trigger::on_change(&sources, |source: &Member<serde_json::Value, OfSourceStatus>| vec![source.key()]),
-        Trigger::on_part(&runs, |run: &OfRun| run.source().into_iter().collect()).within(GATHER),
+        Trigger::on_part(&runs, |run: &OfRun| run.sources()).within(GATHER),
         Trigger::on_change(&projects, |project: &Member<readiness::OfProjectSpec, serde::de::IgnoredAny>| {
             vec![(project.namespace().to_owned(), project.spec.source.name.clone())]
         })
@@ -96,10 +97,24 @@ struct OfStackSpec {
     desired_version: String,
 }
 
-/// What of a run says of which source it is a plan.
+/// What of a run says of which source it is a plan, or of which it follows merges.
 #[derive(Deserialize)]
 struct OfRun {
     metadata: OfRunMetadata,
+    #[serde(default)]
+    status: OfRunStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct OfRunStatus {
+    #[serde(default)]
+    merged_plans: Vec<OfMergedPlan>,
+}
+
+#[derive(Deserialize)]
+struct OfMergedPlan {
+    source: String,
 }
 
 #[derive(Deserialize)]
@@ -111,9 +126,10 @@ struct OfRunMetadata {
 }
 
 impl OfRun {
-    fn source(&self) -> Option<ObjectKey> {
-        let source = self.metadata.labels.get(labels::SOURCE)?;
-        Some((self.metadata.namespace.clone(), source.clone()))
+    fn sources(&self) -> Vec<ObjectKey> {
+        let merged = self.status.merged_plans.first().map(|plan| &plan.source);
+        let named = self.metadata.labels.get(labels::SOURCE).into_iter().chain(merged);
+        named.map(|source| (self.metadata.namespace.clone(), source.clone())).collect()
     }
 }
 

@@ -15,7 +15,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Preconditions;
 use kube::ResourceExt as _;
 use stoa_machinery::{
     ApiError,
-    registry::{Api, DeleteOptions, api::Change},
+    registry::{Api, DeleteOptions, api::Change, is_undecodable},
 };
 use tokio::time::Instant;
 use tokio_util::{
@@ -28,6 +28,8 @@ use crate::kinds::lookup::Kind;
 
 /// The shortest and longest wait after a failure.
 const BACKOFF: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(30);
+/// The longest wait after a failure to read what is stored: nothing but a repair ends that, which makes what is repaired due.
+const UNTIL_REPAIRED: Duration = Duration::from_mins(10);
 
 /// Namespace and name of an object; the namespace is empty for cluster-scoped kinds.
 pub(crate) type ObjectKey = (String, String);
@@ -223,13 +225,18 @@ pub(crate) async fn drive_some<F>(
             Err(error) => {
                 let count = failures.entry(key.clone()).or_insert(0);
                 *count = count.saturating_add(1);
-                let wait =
-                    (*BACKOFF.start() * 2_u32.saturating_pow(count.saturating_sub(1).min(12))).min(*BACKOFF.end());
+                let wait = wait_after(*count, &error);
                 tracing::warn!(controller = name, namespace = key.0, object = key.1, %error, ?wait, "will try again");
                 due.add(key, Instant::now() + wait);
             }
         }
     }
+}
+
+/// How long to wait after so many failures in a row, of which this is the last.
+fn wait_after(failures: u32, error: &ApiError) -> Duration {
+    let longest = if is_undecodable(error) { UNTIL_REPAIRED } else { *BACKOFF.end() };
+    (*BACKOFF.start() * 2_u32.saturating_pow(failures.saturating_sub(1).min(14))).min(longest)
 }
 
 #[cfg(test)]
@@ -301,6 +308,37 @@ mod tests {
         assert_eq!(seen, expected.map(|(name, at)| (name.to_owned(), at)));
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert!(looks.try_recv().is_err(), "what came twice meanwhile is looked at once");
+        end.cancel();
+        driven.await.unwrap();
+    }
+
+    fn undecodable() -> ApiError {
+        let mut error = ApiError::internal("corrupt object");
+        for cause in error.0.details.iter_mut().flat_map(|details| &mut details.causes).flatten() {
+            cause.reason = Some("StorageReadError".to_owned());
+        }
+        error
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_does_not_decode_is_seldom_tried_again_and_looked_at_once_it_changes() {
+        assert_eq!(wait_after(30, &ApiError::internal("busy")), Duration::from_secs(30));
+        let key = || ("shop".to_owned(), "web".to_owned());
+        let (due, keys) = tokio::sync::mpsc::unbounded_channel();
+        let (looked, mut looks) = tokio::sync::mpsc::unbounded_channel();
+        let end = CancellationToken::new();
+        let trigger = Trigger::new(tokio_stream::wrappers::UnboundedReceiverStream::new(keys).boxed());
+        let driven = tokio::spawn(drive("test", vec![trigger], end.clone(), move |_| {
+            looked.send(Instant::now()).unwrap();
+            std::future::ready(Err(undecodable()))
+        }));
+        due.send(vec![key()]).unwrap();
+        tokio::time::sleep(Duration::from_hours(2)).await;
+        let tried = std::iter::from_fn(|| looks.try_recv().ok()).count();
+        assert!((12..30).contains(&tried), "{tried}");
+        let changed = Instant::now();
+        due.send(vec![key()]).unwrap();
+        assert!(looks.recv().await.unwrap() - changed < Duration::from_secs(1));
         end.cancel();
         driven.await.unwrap();
     }

@@ -25,6 +25,7 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
+use stoa_failpoint::reached;
 use stoa_machinery::{ApiError, registry::api::Change};
 use stoa_types::{
     Run,
@@ -266,6 +267,9 @@ impl Scheduler {
             self.places.forget(&run.namespace().unwrap_or_default(), &uid);
             self.execute(run, false);
             return;
+        }
+        if state.start_time.is_none() {
+            reached("run-recorded");
         }
         if !run.spec.operation.is_mutating() {
             self.start(run);

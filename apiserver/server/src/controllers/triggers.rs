@@ -130,7 +130,7 @@ fn is_following(stack: &Stack) -> bool {
 }
 
 /// Whether a trigger started a run.
-fn is_triggered(run: &Run) -> bool {
+pub(crate) fn is_triggered(run: &Run) -> bool {
     status(run).requester.username == USER
 }
 

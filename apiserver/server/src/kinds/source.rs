@@ -116,10 +116,11 @@ async fn require_secrets(context: &RequestContext, source: &Source) -> Result<()
 }
 
 /// What was found in a source: commits and pull requests.
-fn observed(source: &Source) -> (Option<&str>, &[ObservedVersion], &[PlannedPullRequest]) {
+fn observed(source: &Source) -> ([Option<&str>; 2], &[ObservedVersion], &[PlannedPullRequest]) {
     let status = source.status.as_ref();
     let commit = status.and_then(|status| status.observed_commit.as_deref());
-    (commit, status.map_or(&[], |status| &status.versions), status.map_or(&[], |status| &status.pull_requests))
+    let known = status.and_then(|status| status.merges_known_at.as_deref());
+    ([commit, known], status.map_or(&[], |status| &status.versions), status.map_or(&[], |status| &status.pull_requests))
 }
 
 #[async_trait]
@@ -181,7 +182,7 @@ impl Strategy for SourceStrategy {
             }
             Admission::Update { new, old, subresource: "status" } if observed(new) != observed(old) => {
                 // What a trigger deploys follows them, and what is told to pull requests.
-                let part = "status.observedCommit, status.versions and status.pullRequests are";
+                let part = "status.observedCommit, status.versions, status.pullRequests and status.mergesKnownAt are";
                 check::part_written_by_server(context, "config.stoa.dev", "sources", &new.name_any(), part)
             }
             Admission::Update { .. } | Admission::Delete(_) => Ok(()),

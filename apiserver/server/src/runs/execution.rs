@@ -5,6 +5,7 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use stoa_engine::ResourceId;
+use stoa_failpoint::reached;
 use stoa_types::{
     Condition, Run,
     delivery::{RunPhase, RunStatus},
@@ -249,6 +250,7 @@ impl Execution {
             set_condition(&mut status.conditions, type_, true, reason, message, generation);
         })
         .await?;
+        reached("end-noted");
         self.services.recorder.record(&self.run, kind, reason, message);
         if log.is_some()
             && let Err(error) = journal::remove(&*self.services.log, &self.run.uid().unwrap_or_default()).await

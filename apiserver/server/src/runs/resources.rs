@@ -4,8 +4,9 @@ use futures_util::{TryStreamExt as _, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use sha2::{Digest as _, Sha256};
-use stoa_engine::{Action, KubernetesObject, ObjectRef, ResourceOutcome, StateResource, state::Record};
+use stoa_engine::{Action, KubernetesObject, ObjectRef, ResourceId, ResourceOutcome, StateResource, state::Record};
 use stoa_machinery::registry::api::Api;
+use stoa_proto::FoundResource;
 use stoa_types::{
     Resource,
     delivery::{KubernetesIdentity, ResourcePhase, ResourceSpec, ResourceStatus},
@@ -143,6 +144,53 @@ async fn record_resource(
     Ok(())
 }
 
+/// Says of what calls without a result left behind that it is there, where nobody knew. The calls stay open until a run
+/// settles them under its lease, and of what another one called for since the look at `looked` this says nothing.
+pub(super) async fn tell_found(
+    execution: &Execution,
+    target: &Target,
+    looked: &State,
+    found: Vec<FoundResource>,
+) -> Result<(), Halt> {
+    let resources = execution.services.lookup.api::<Resource>()?;
+    let (namespace, stack, workspace) = (target.namespace(), target.stack.name_any(), target.workspace.name_any());
+    let mut unknown = Vec::new();
+    for found in found {
+        let mut name = resource_name(&stack, &workspace, &found.id);
+        if let Some(older) = older_name(&resources, &namespace, &name, &found.id).await? {
+            name = older;
+        }
+        let resource = resources.get_opt(&namespace, &name).await?;
+        let is_unknown = |it: &Resource| it.status.as_ref().is_some_and(|it| it.phase == ResourcePhase::Unknown);
+        unknown.extend(resource.filter(is_unknown).map(|resource| (found, resource)));
+    }
+    if unknown.is_empty() {
+        return Ok(());
+    }
+    // Read after the Resources: whoever has called for something by now writes them later, and this version is refused then.
+    let stack_uid = target.stack.uid().unwrap_or_default();
+    let now = State::load(&*execution.services.log, &stack_uid, &workspace, None).await?;
+    for (FoundResource { id, kubernetes }, mut resource) in unknown {
+        let id = ResourceId(id);
+        if now.version(&id) == looked.version(&id) {
+            resource.spec.kubernetes = kubernetes.map(found_identity).or(resource.spec.kubernetes);
+            let health = resource.status.take().map(|status| status.health).unwrap_or_default();
+            let status = ResourceStatus { phase: ResourcePhase::Applied, health };
+            let written = match resources.replace(&resource).await {
+                Ok(resource) => resources.replace_status(&Resource { status: Some(status), ..resource }).await,
+                Err(error) => Err(error),
+            };
+            // Whoever wrote or removed it meanwhile knows better.
+            if let Err(error) = written
+                && !matches!(error.code(), 404 | 409)
+            {
+                return Err(error.into());
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Whether a run called for something and nobody heard what became of it.
 pub(super) fn is_unheard_of(entry: &Record, run: &str) -> bool {
     entry.intent.as_ref().is_some_and(|intent| intent.run == run && intent.action != Action::Import)
@@ -161,6 +209,11 @@ fn called_for(entry: &Record) -> Option<KubernetesIdentity> {
         name: object.name,
         uid: String::new(),
     })
+}
+
+fn found_identity(object: stoa_proto::KubernetesObject) -> KubernetesIdentity {
+    let stoa_proto::KubernetesObject { cluster, group, version, kind, namespace, name, uid } = object;
+    KubernetesIdentity { cluster, group, version, kind, namespace, name, uid }
 }
 
 fn identity(object: &KubernetesObject) -> KubernetesIdentity {

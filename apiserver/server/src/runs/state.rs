@@ -178,6 +178,11 @@ impl State {
         })
     }
 
+    /// The version of the record of an id, if there is one.
+    pub(crate) fn version(&self, id: &ResourceId) -> Option<Version> {
+        self.entries.get(id).map(|(_, version)| *version)
+    }
+
     /// The version of the last record.
     pub(crate) fn newest(&self) -> Option<Version> {
         self.entries.values().map(|(_, version)| *version).max()

@@ -1,7 +1,7 @@
 //! What is known of the pull requests of sources: asked for at the source's interval, and when a webhook says so.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     hash::{DefaultHasher, Hash as _, Hasher as _},
     sync::Arc,
     time::Duration,
@@ -40,6 +40,10 @@ struct OfSource {
     changed: HashMap<u64, (u64, Changed)>,
     /// What could not be done for a pull request.
     put_off: HashMap<u64, PutOff>,
+    /// Since when plans of merged pull requests are held, by the uids of their runs.
+    held: HashMap<String, Instant>,
+    /// Which of them were told of which run that follows them.
+    told: HashSet<[String; 2]>,
 }
 
 /// Something that could not be done, and is not tried again before its time.
@@ -63,6 +67,8 @@ struct Asked {
     /// Of which Source, and how it was.
     of: (Option<String>, Option<i64>),
     webhook: Option<MicroTime>,
+    /// At which commit the branch was.
+    base: Option<String>,
     /// The open pull requests; nothing after a failure.
     pulls: Option<Arc<[PullRequest]>>,
 }
@@ -150,8 +156,11 @@ impl Known {
         let of = (source.uid(), source.metadata.generation);
         let webhook = source.status.as_ref().and_then(|status| status.last_webhook_time.clone());
         let asked = self.sources.lock().get(key).and_then(|known| known.asked.clone());
+        let base = source.status.as_ref().and_then(|status| status.observed_commit.clone());
         let asked = asked.filter(|asked| asked.of == of);
-        if let Some(asked) = asked.as_ref().filter(|asked| asked.webhook == webhook && !asked.left().is_zero()) {
+        // What moves the branch is mostly a merge. A server that failed is left alone all the same.
+        let is_current = |asked: &&Asked| asked.webhook == webhook && (asked.base == base || asked.pulls.is_none());
+        if let Some(asked) = asked.as_ref().filter(is_current).filter(|asked| !asked.left().is_zero()) {
             return Ok(match &asked.pulls {
                 Some(pulls) => Due::Now(pulls.clone()),
                 None => Due::Later(asked.left()),
@@ -162,7 +171,7 @@ impl Known {
         let listed = client.list_open(branch.strip_prefix("refs/heads/").unwrap_or(branch)).await;
         let listed: Result<Arc<[PullRequest]>, PullError> = listed.map(Into::into);
         let pulls = listed.as_ref().ok().cloned();
-        let asked = Asked { at: Instant::now(), wait: interval(source), failures, of, webhook, pulls };
+        let asked = Asked { at: Instant::now(), wait: interval(source), failures, of, webhook, base, pulls };
         self.sources.lock().entry(key.clone()).or_default().asked = Some(asked);
         listed.map(Due::Now)
     }
@@ -215,6 +224,30 @@ impl Known {
         let failures = before.map_or(0, |before| before.failures).saturating_add(1);
         let until = Instant::now() + wait_after(failures, wait);
         put_off.insert(number, PutOff { what, why, failures, until });
+    }
+
+    /// How long the plan of a merged pull request is held already, by the uid of its run.
+    pub(super) fn held_for(&self, key: &ObjectKey, uid: &str) -> Duration {
+        let mut sources = self.sources.lock();
+        sources.entry(key.clone()).or_default().held.entry(uid.to_owned()).or_insert_with(Instant::now).elapsed()
+    }
+
+    /// Whether it was told what the second run made of the plan of the first.
+    pub(super) fn is_told(&self, key: &ObjectKey, uids: &[String; 2]) -> bool {
+        self.sources.lock().get(key).is_some_and(|known| known.told.contains(uids))
+    }
+
+    /// Notes that it was.
+    pub(super) fn note_told(&self, key: &ObjectKey, uids: [String; 2]) {
+        self.sources.lock().entry(key.clone()).or_default().told.insert(uids);
+    }
+
+    /// Forgets the plans of all merged pull requests but these.
+    pub(super) fn retain_held(&self, key: &ObjectKey, is_held: impl Fn(&str) -> bool) {
+        if let Some(known) = self.sources.lock().get_mut(key) {
+            known.held.retain(|uid, _| is_held(uid));
+            known.told.retain(|[plan, _]| is_held(plan));
+        }
     }
 
     /// Forgets all pull requests but these.

@@ -5,9 +5,10 @@
 
 use std::fmt::Write as _;
 
+use kube::ResourceExt as _;
 use stoa_engine::{Summary, render::summary_line};
 use stoa_pulls::StatusState;
-use stoa_types::{config::PlansPhase, delivery::PlanSummary};
+use stoa_types::{Run, config::PlansPhase, delivery::PlanSummary};
 
 /// How many characters of all plans are in a comment; servers take some 65,000 of it.
 const TEXT: usize = 45_000;
@@ -147,6 +148,25 @@ pub(super) fn comment(
     out
 }
 
+/// What a merged pull request is told of the run that makes another plan than was shown: how that differs, and whether it
+/// waits for somebody, since it does more.
+pub(super) fn followed(run: &Run, waits: bool, message: &str) -> String {
+    let Run { spec, .. } = run;
+    let (name, namespace) = (run.name_any(), run.namespace().unwrap_or_default());
+    let then = if waits {
+        "It waits until somebody approves the plan that it makes instead."
+    } else {
+        "It goes on, since it does nothing that was not shown."
+    };
+    format!(
+        "### Merged: {} in {}\n\nRun {name} does not carry out the plan that was shown here. {then}\n\n{}\nMore: \
+         `kubectl describe run {name} -n {namespace}`\n",
+        spec.stack,
+        spec.workspace,
+        fenced(&message.replace("; ", "\n"))
+    )
+}
+
 /// The commit as people write it.
 fn short(commit: &str) -> &str {
     commit.get(..8).unwrap_or(commit)
@@ -280,6 +300,25 @@ mod tests {
         </details>
         "#);
         assert_eq!(comment("shop", "abc", &[], &[], 0), "### Plans of abc\n\nNo stack changes.\n");
+    }
+
+    #[test]
+    fn merged_pull_request_is_told_what_is_done_instead_of_what_was_shown() {
+        let spec = serde_json::json!({"stack": "web", "workspace": "dev", "operation": "Apply"});
+        let mut run = Run::new("web-1", serde_json::from_value(spec).unwrap());
+        run.metadata.namespace = Some("shop".to_owned());
+        insta::assert_snapshot!(followed(&run, true, "a: ```; b: <!-- x -->"), @r#"
+        ### Merged: web in dev
+
+        Run web-1 does not carry out the plan that was shown here. It waits until somebody approves the plan that it makes instead.
+
+        ````diff
+        a: ```
+        b: <! -- x -->
+        ````
+
+        More: `kubectl describe run web-1 -n shop`
+        "#);
     }
 
     #[test]

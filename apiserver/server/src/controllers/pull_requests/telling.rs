@@ -184,6 +184,18 @@ pub(super) async fn note(
     .await
 }
 
+/// Keeps for which commit of the branch it is known which pull requests were merged.
+pub(super) async fn note_known(services: &Services, source: &Source, commit: &str) -> Result<Source, ApiError> {
+    let known = source.status.as_ref().and_then(|status| status.merges_known_at.as_deref());
+    if known == Some(commit) {
+        return Ok(source.clone());
+    }
+    write(services, source, |source| {
+        source.status.get_or_insert_default().merges_known_at = Some(commit.to_owned());
+    })
+    .await
+}
+
 pub(super) async fn tell(services: &Services, source: &Source, (is_done, why, message): Told) -> Result<(), ApiError> {
     let generation = source.metadata.generation;
     let set = |source: &mut Source| {
@@ -203,7 +215,8 @@ pub(super) async fn tell(services: &Services, source: &Source, (is_done, why, me
 pub(super) async fn clear(services: &Services, source: &Source) -> Result<(), ApiError> {
     let is_told = |source: &Source| {
         let status = source.status.clone().unwrap_or_default();
-        !status.pull_requests.is_empty() || condition(&status.conditions, reason::PULL_REQUESTS_PLANNED).is_some()
+        let is_planned = condition(&status.conditions, reason::PULL_REQUESTS_PLANNED).is_some();
+        !status.pull_requests.is_empty() || status.merges_known_at.is_some() || is_planned
     };
     if !is_told(source) {
         return Ok(());
@@ -211,6 +224,7 @@ pub(super) async fn clear(services: &Services, source: &Source) -> Result<(), Ap
     let clear = |source: &mut Source| {
         let status = source.status.get_or_insert_default();
         status.pull_requests.clear();
+        status.merges_known_at = None;
         status.conditions.retain(|condition| condition.type_ != reason::PULL_REQUESTS_PLANNED);
     };
     write(services, source, clear).await.map(drop)

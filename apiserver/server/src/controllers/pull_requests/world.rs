@@ -18,7 +18,7 @@ use super::{
     AGAIN,
     listing::{Changed, Known, Refusal},
     plans::{There, plans_of, remove},
-    telling::note,
+    telling::{note, note_known},
 };
 use crate::{
     controllers::queue::ObjectKey,
@@ -79,10 +79,15 @@ impl World {
         let (mut there, mut kept) = (There::new(&runs), HashSet::new());
         let (mut told, mut trouble) = (Vec::new(), None);
         let until = Instant::now() + COMPARE_ALL;
+        // First, since runs wait for it.
+        let mut merges = self.merges(&runs, pulls).await?;
+        if merges.refused.is_none() {
+            source = note_known(&self.services, &source, &base).await?;
+        }
         for (pull, commit) in pulls {
             match self.changed(&source, &stacks, pull.number, [&base, commit], until).await {
                 // It was merged since it was listed, and what was told of it stays.
-                Ok(None) => {}
+                Ok(None) => self.hold(&mut merges, &runs, pull.number).await?,
                 Ok(Some(changed)) => {
                     let (plans, left_out) = self.plans(&source, pull, commit, &changed, &mut there).await?;
                     kept.extend(plans.iter().map(|plan| plan.run.clone()));
@@ -96,8 +101,20 @@ impl World {
                 }
             }
         }
+        let followed = self.followed(&mut merges).await?;
+        kept.extend(merges.kept);
         // Before anything is told: a server that is away keeps nothing going that is out of date.
         remove(&self.services, runs.iter().filter(|run| !kept.contains(&run.name_any()))).await?;
+        if let Some(error) = merges.refused {
+            return Ok(Err(Stop::Server(error)));
+        }
+        for news in followed {
+            match self.tell_followed(news).await {
+                Ok(()) => {}
+                Err(Stop::Server(error)) => return Ok(Err(Stop::Server(error))),
+                Err(stop) => stop.keep(&mut trouble),
+            }
+        }
         let planned = told.iter().filter(|(_, _, plans, _)| !plans.is_empty()).count();
         for (pull, commit, plans, left_out) in told {
             match self.report(&mut source, pull, commit, &plans, left_out).await? {

@@ -5,6 +5,7 @@ mod buckets;
 mod compliance;
 mod fenced;
 mod full;
+mod merged;
 mod panicked;
 mod proposals;
 mod told;

@@ -77,6 +77,12 @@ impl Commits {
     }
 }
 
+/// Looks at the stack `web` as a leader does that knows nothing yet.
+pub(crate) async fn look_at_web(services: &Services) {
+    let key = ("shop".to_owned(), "web".to_owned());
+    look(services.clone(), Contents::default(), key).await.unwrap();
+}
+
 struct World {
     runs: Runs,
     commits: Commits,

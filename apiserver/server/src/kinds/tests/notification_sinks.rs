@@ -24,6 +24,16 @@ async fn what_is_left_out_has_a_default() {
 }
 
 #[tokio::test]
+async fn selector_has_one_owner() {
+    let world = World::new().await;
+    let selector = json!({ "matchLabels": { "tier": "web" } });
+    let made =
+        world.make(PLATFORM, "NotificationSink", "", sink(json!({ "organizationSelector": selector }))).await.unwrap();
+    let owned = &made.get_path(&["metadata", "managedFields"]).unwrap()[0]["fieldsV1"]["f:spec"];
+    assert_eq!(owned["f:organizationSelector"], json!({}), "{owned}");
+}
+
+#[tokio::test]
 async fn plain_http_is_for_loopback_alone() {
     let world = World::new().await;
     for (url, is_taken) in [

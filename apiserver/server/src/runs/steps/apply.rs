@@ -259,6 +259,7 @@ impl Conversation {
                     acks.push(event.sequence);
                 }
                 Some(Event::Health(health)) => {
+                    reached("health-heard");
                     let id = ResourceId(health.id);
                     state.set_health(&id, word(&health.health)?);
                     execution.enter(RunPhase::Verifying).await?;

@@ -8,7 +8,7 @@ use stoa_types::{
     reason,
 };
 
-use super::plan;
+use super::{merged, plan};
 use crate::{
     events::Kind,
     kinds::{approval::sentence, check::set_condition},
@@ -76,7 +76,8 @@ fn asked_by(run: &Run, target: &Target) -> Vec<String> {
         (target.stack.spec.require_approval, format!("stack {}", target.stack.name_any())),
         (target.workspace.spec.require_approval, format!("workspace {}", target.workspace.name_any())),
     ];
-    asks.into_iter().filter_map(|(asks, who)| asks.then_some(who)).collect()
+    let asks = asks.into_iter().filter_map(|(asks, who)| asks.then_some(who));
+    asks.chain(merged::asking(&status(run))).collect()
 }
 
 /// Whether the run says already that it waits for approval.

@@ -11,6 +11,7 @@ mod deletion;
 mod drift;
 mod grants;
 mod import;
+mod merged;
 mod plan;
 mod proposal;
 mod release;

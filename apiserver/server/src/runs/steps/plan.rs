@@ -20,8 +20,9 @@ use stoa_types::{
     reason,
 };
 
-use super::{awaited, deletion, import};
-use crate::runs::{Halt, documents, execution::Execution, runner, state::State, status, target::Target};
+use super::{awaited, deletion, import, merged};
+use crate::kinds::check::set_condition;
+use crate::runs::{Halt, documents, execution::Execution, resources, runner, state::State, status, target::Target};
 
 /// The longest table that is in the journal, in bytes: runs/plan has it whole.
 const LONGEST: usize = 1 << 20;
@@ -42,7 +43,11 @@ pub(super) async fn plan(
         return Ok(bytes);
     }
     execution.enter(RunPhase::Planning).await?;
-    let (response, plan) = planned(execution, target, spec, state).await?;
+    let shown = merged::shown(execution, target).await?;
+    let (mut response, plan) = planned(execution, target, spec, state).await?;
+    if execution.run.spec.operation == Operation::Refresh {
+        resources::tell_found(execution, target, state, std::mem::take(&mut response.found)).await?;
+    }
     for warning in &response.warnings {
         execution.journal.note("Planning", format!("warning: {warning}"));
     }
@@ -50,6 +55,7 @@ pub(super) async fn plan(
     if let Some(name) = execution.run.spec.plan.clone() {
         require_same_plan(execution, target, &name, &plan, &response.digest).await?;
     }
+    let verdict = merged::verdict(execution, target, shown, (&plan, &response.digest)).await?;
     if let Some(warning) = deletion::told(execution, &plan, state) {
         execution.journal.note("Planning", format!("warning: {warning}"));
     }
@@ -58,12 +64,21 @@ pub(super) async fn plan(
     let time = Some(Time(execution.services.now()));
     let planned = PlanStatus { digest: response.digest, document, time, summary: summary(plan.summary()) };
     let resources = changing(&plan, execution.run.spec.operation);
+    let generation = execution.run.metadata.generation;
     execution
         .update(|status| {
             status.plan = Some(planned.clone());
             status.resources.clone_from(&resources);
+            if let Some(verdict) = &verdict {
+                let (is_held, why, message) = (verdict.holds(), verdict.reason, verdict.message.as_str());
+                status.merged_plans.clone_from(&verdict.plans);
+                set_condition(&mut status.conditions, reason::MERGED_PLAN_HOLDS, is_held, why, message, generation);
+            }
         })
         .await?;
+    if let Some(verdict) = &verdict {
+        merged::tell(execution, verdict);
+    }
     execution.journal.flush().await;
     Ok(response.plan)
 }
@@ -150,12 +165,16 @@ pub(super) async fn require_unchanged(
 
 /// The end of a run whose plan no longer holds: with the first differences, all of which are in the journal.
 fn stale(execution: &mut Execution, what: &str, then: &Plan, now: &Plan) -> Halt {
+    Halt::failed(reason::PLAN_STALE, format!("{what}: {}", changed(execution, then, now)))
+}
+
+/// The first differences of two plans as words; all of them are in the journal then.
+pub(super) fn changed(execution: &mut Execution, then: &Plan, now: &Plan) -> String {
     let changed = differences(then, now);
     execution.note(format!("the plan changed:\n{}", changed.join("\n")));
     let list = changed.iter().take(NAMED).cloned().collect::<Vec<_>>().join("; ");
     let more = changed.len().saturating_sub(NAMED);
-    let more = if more > 0 { format!("; and {more} more, see runs/log") } else { String::new() };
-    Halt::failed(reason::PLAN_STALE, format!("{what}: {list}{more}"))
+    if more > 0 { format!("{list}; and {more} more, see runs/log") } else { list }
 }
 
 /// A Preview whose plan is to be carried out.

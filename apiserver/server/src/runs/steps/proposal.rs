@@ -2,6 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
+use stoa_failpoint::reached;
 use stoa_proto::{LookAtProposalRequest, Proposal};
 use stoa_types::{
     common::condition,
@@ -63,6 +64,7 @@ pub(in crate::runs) async fn look(execution: &mut Execution, target: &Target) ->
         let now = Time(execution.services.now());
         execution.note(format!("pull request {} is {}", pull.number, found.state.to_lowercase()));
         execution.update(|status| end(status, &now)).await?;
+        reached("merge-noted");
     }
     Ok(())
 }
@@ -146,6 +148,7 @@ pub(super) async fn settle(
             set_condition(&mut status.conditions, reason::WAITING, true, reason, message.as_str(), generation);
         })
         .await?;
+    reached("proposal-noted");
     if before.is_none() {
         execution.services.recorder.record(&execution.run, Kind::Normal, reason::AWAITING_MERGE, &message);
     }

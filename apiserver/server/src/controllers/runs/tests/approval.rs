@@ -37,7 +37,7 @@ fn by(name: &str) -> RequestContext {
 }
 
 impl World {
-    async fn waits(&self, run: &str) -> RunStatus {
+    pub(super) async fn waits(&self, run: &str) -> RunStatus {
         self.until(run, |status| {
             status.phase == RunPhase::AwaitingApproval && condition(&status.conditions, reason::WAITING).is_some()
         })
@@ -56,15 +56,20 @@ impl World {
     }
 
     /// Decides about the plan that waits.
-    async fn decide(&self, run: &str, decision: &str) {
+    pub(super) async fn decide(&self, run: &str, decision: &str) {
         let digest = status(&self.registry.api::<Run>().get("shop", run).await.unwrap()).plan.unwrap().digest;
+        self.decide_about(run, &digest, decision).await.unwrap();
+    }
+
+    /// Decides about a plan, as far as that is allowed.
+    pub(super) async fn decide_about(&self, run: &str, digest: &str, decision: &str) -> Result<(), ApiError> {
         let change = UpdateSource::transform(|current: &Object| {
             let mut new = current.clone();
             new.0["status"]["approval"] = json!({"planDigest": digest, "decision": decision, "message": "looked at"});
             Ok(new)
         });
         let store = self.registry.store("delivery.stoa.dev", "v1alpha1", "runs").unwrap();
-        store.update(&by("bob"), "shop", run, Target::Part("approval"), change).await.unwrap();
+        store.update(&by("bob"), "shop", run, Target::Part("approval"), change).await.map(drop)
     }
 }
 

@@ -9,10 +9,10 @@ use stoa_engine::{
 };
 use stoa_machinery::{Key, log};
 use stoa_proto::{
-    Ack, ApplyEvent, ApplyRequest, ApplyStart, AwaitedRequest, AwaitedResponse, FinishedEvent, HeartbeatEvent,
-    IntentEvent, LookAtComplianceRequest, LookAtComplianceResponse, LookAtProposalRequest, Place, PlanRequest,
-    PlanResponse, Problem, Proposal, ResolveRequest, ResolveResponse, ResultEvent, apply_event::Event,
-    apply_request::Message,
+    Ack, ApplyEvent, ApplyRequest, ApplyStart, AwaitedRequest, AwaitedResponse, CompareRequest, CompareResponse,
+    FinishedEvent, GenerateRequest, GenerateResponse, HeartbeatEvent, IntentEvent, LookAtComplianceRequest,
+    LookAtComplianceResponse, LookAtProposalRequest, Place, PlanRequest, PlanResponse, Problem, Proposal,
+    ResolveRequest, ResolveResponse, ResultEvent, apply_event::Event, apply_request::Message,
 };
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
@@ -63,9 +63,18 @@ pub(super) type Clusters = Arc<Mutex<Vec<stoa_proto::ReconcilerCompliance>>>;
 /// What a scripted runner waits for, which may change. It does not answer about a plan as long as there is something.
 pub(super) type Awaits = watch::Sender<Vec<String>>;
 
+/// What a scripted runner renders of any commit, and which commits are in the history of all others. Without a Spec it has no
+/// room to look at commits.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rendered {
+    pub(super) spec: &'static str,
+    pub(super) earlier: Vec<String>,
+}
+
 /// A runner that plans what it is told, and lets the test carry it out.
 #[derive(Debug)]
 pub(super) struct Scripted {
+    rendered: Rendered,
     planned: Planned,
     proposal: Proposed,
     clusters: Clusters,
@@ -132,8 +141,19 @@ impl Scripted {
     pub(super) async fn awaiting(ids: &[&str], awaits: Awaits) -> (SocketAddr, mpsc::UnboundedReceiver<Conversation>) {
         let (conversations, received) = mpsc::unbounded_channel();
         let (planned, proposal) = (Arc::new(Mutex::new(deleting(ids))), nothing_proposed());
-        let scripted = Self { planned, proposal, clusters: Clusters::default(), awaits, conversations };
+        let clusters = Clusters::default();
+        let scripted = Self { rendered: Rendered::default(), planned, proposal, clusters, awaits, conversations };
         (scripted.serve(), received)
+    }
+
+    /// Starts one that renders this.
+    pub(super) async fn rendering(
+        planned: Planned,
+        rendered: Rendered,
+    ) -> (SocketAddr, mpsc::UnboundedReceiver<Conversation>) {
+        let (conversations, received) = mpsc::unbounded_channel();
+        let (proposal, clusters, awaits) = (nothing_proposed(), Clusters::default(), Awaits::default());
+        (Self { rendered, planned, proposal, clusters, awaits, conversations }.serve(), received)
     }
 
     /// Starts one at an address that is free.
@@ -149,14 +169,29 @@ impl Scripted {
         clusters: Clusters,
     ) -> (SocketAddr, mpsc::UnboundedReceiver<Conversation>) {
         let (conversations, received) = mpsc::unbounded_channel();
-        let scripted = Self { planned, proposal, clusters, awaits: Awaits::default(), conversations };
+        let (rendered, awaits) = (Rendered::default(), Awaits::default());
+        let scripted = Self { rendered, planned, proposal, clusters, awaits, conversations };
         (scripted.serve_at(address), received)
     }
 }
 
 #[tonic::async_trait]
 impl Answers for Scripted {
-    async fn resolve(&self, _: Request<ResolveRequest>) -> Answer<ResolveResponse> {
+    async fn compare(&self, request: Request<CompareRequest>) -> Answer<CompareResponse> {
+        let is_in_base = self.rendered.earlier.contains(&request.into_inner().commit);
+        Ok(Response::new(CompareResponse { is_in_base, ..CompareResponse::default() }))
+    }
+
+    async fn generate(&self, _: Request<GenerateRequest>) -> Answer<GenerateResponse> {
+        let spec = self.rendered.spec.into();
+        Ok(Response::new(GenerateResponse { spec, generator: "Spec".to_owned(), ..GenerateResponse::default() }))
+    }
+
+    async fn resolve(&self, request: Request<ResolveRequest>) -> Answer<ResolveResponse> {
+        if !self.rendered.spec.is_empty() {
+            let commit = request.into_inner().version;
+            return Ok(Response::new(ResolveResponse { commit, ..ResolveResponse::default() }));
+        }
         let problem = Problem { reason: "Busy".to_owned(), message: BUSY.to_owned(), ..Problem::default() };
         Err(Status::with_details(Code::ResourceExhausted, BUSY, problem.encode_to_vec().into()))
     }

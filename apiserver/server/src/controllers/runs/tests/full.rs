@@ -2,6 +2,8 @@
 
 use std::{fs, path::Path, process::Command};
 
+use stoa_git::testing::skipped;
+
 use super::{fenced::Scripted, *};
 
 const ID: &str = "v1:ConfigMap:shop:a";
@@ -33,7 +35,7 @@ impl Drop for Small {
 #[tokio::test]
 async fn run_fails_when_its_backend_is_full_and_loses_nothing() {
     let Some(disk) = Small::mount() else {
-        eprintln!("skipped: a small file system to fill takes root");
+        skipped("what is about a full Backend: the mount of a small file system to fill takes root");
         return;
     };
     let (runner, mut conversations) = Scripted::start(&[ID]).await;

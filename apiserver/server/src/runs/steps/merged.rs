@@ -1,0 +1,330 @@
+//! What merged pull requests were shown of the plan that a run makes after their merge.
+//!
+//! Whoever merges agrees to the plan that the pull request was shown. So a run that a trigger starts looks for the plans of
+//! those that are merged: where the one that it makes is the same, by digest, that is carried out. Where it is not, but does
+//! nothing that was not shown either, it goes on and says so. What nobody was shown waits for somebody to approve it.
+//!
+//! Elsewhere: `controllers::pull_requests` makes these plans, keeps them for as long as a run may need them, finds out which
+//! pull requests are merged, and tells them what became of it.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use kube::ResourceExt as _;
+use stoa_engine::{
+    Action, Plan, PlannedAction, ResourceId, document,
+    sensitive::{MASK, UNKNOWN},
+};
+use stoa_proto::CompareRequest;
+use stoa_types::{
+    Run, Source,
+    common::condition,
+    delivery::{MergedPlan, Operation, RunPhase, RunStatus},
+    labels, reason,
+};
+use tokio::time::Instant;
+
+use super::plan;
+use crate::{
+    controllers::{pull_requests, triggers},
+    events::Kind,
+    runs::{Halt, documents, execution::Execution, status, target::Target},
+};
+
+/// How long a run waits until it is known which pull requests are merged.
+const KNOWN: Duration = Duration::from_secs(30);
+/// How often it looks.
+const LOOK: Duration = Duration::from_millis(250);
+/// How long Git is asked about all that are not known to be merged.
+const COMPARE: Duration = Duration::from_secs(20);
+
+/// A plan that a merged pull request was shown.
+pub(super) struct Shown {
+    plan: MergedPlan,
+    /// The plan's document.
+    document: String,
+    spec_digest: String,
+}
+
+/// How the plan of a run compares with those that were shown.
+pub(super) struct Verdict {
+    /// Those that were shown.
+    pub(super) plans: Vec<MergedPlan>,
+    /// [`MERGED_PLAN_HOLDS`](reason::MERGED_PLAN_HOLDS), [`PLAN_COVERED`](reason::PLAN_COVERED) or
+    /// [`PLAN_STALE`](reason::PLAN_STALE).
+    pub(super) reason: &'static str,
+    pub(super) message: String,
+}
+
+impl Verdict {
+    pub(super) fn holds(&self) -> bool {
+        self.reason == reason::MERGED_PLAN_HOLDS
+    }
+}
+
+/// The plans that the pull requests were shown whose merge a run follows, in the order of their numbers.
+///
+/// # Errors
+///
+/// Canceled when the run is, and whatever keeps runs from being read.
+pub(super) async fn shown(execution: &mut Execution, target: &Target) -> Result<Vec<Shown>, Halt> {
+    let run = &execution.run;
+    let follows = run.spec.operation == Operation::Apply && run.spec.plan.is_none() && triggers::is_triggered(run);
+    if !follows || target.source().is_err() {
+        return Ok(Vec::new());
+    }
+    let commit = status(run).source.unwrap_or_default().commit;
+    let (mut merged, mut others) = candidates(execution, target).await?;
+    if !others.is_empty() {
+        await_word(execution, target).await?;
+        (merged, others) = candidates(execution, target).await?;
+        // The server may be a moment behind its repository.
+        let until = Instant::now() + COMPARE;
+        for other in others {
+            let planned = status(&other).source.unwrap_or_default().commit;
+            if is_in(execution, target, [&commit, &planned], until).await? {
+                merged.push(other);
+            }
+        }
+    }
+    let mut shown: Vec<Shown> = merged.iter().filter_map(shown_by).collect();
+    shown.sort_by_key(|shown| shown.plan.number);
+    Ok(shown)
+}
+
+/// The plans of pull requests for the run's stack in its workspace that no run has followed yet: of those that are known to be
+/// merged, and of the others.
+async fn candidates(execution: &Execution, target: &Target) -> Result<(Vec<Run>, Vec<Run>), Halt> {
+    let (stack, workspace) = (target.stack.name_any(), target.workspace.name_any());
+    let of_stack = format!("{}={stack}", labels::STACK);
+    let all = execution.services.lookup.api::<Run>()?.list(Some(&target.namespace()), &of_stack).await?;
+    let is_followed = |preview: &Run| all.iter().any(|run| pull_requests::has_followed(run, preview));
+    let is_one = |run: &&Run| {
+        pull_requests::is_plan(run)
+            && (&run.spec.stack, &run.spec.workspace) == (&stack, &workspace)
+            && run.metadata.deletion_timestamp.is_none()
+            && status(run).stack_uid == target.stack.metadata.uid
+            && run.spec.planned() == Operation::Apply
+            && shown_by(run).is_some()
+            && !is_followed(run)
+    };
+    Ok(all.iter().filter(is_one).cloned().partition(|run| status(run).merged))
+}
+
+/// What a pull request was shown by this Preview, if it made a plan.
+fn shown_by(preview: &Run) -> Option<Shown> {
+    let found = status(preview);
+    let (Some(source), Some(planned)) = (found.source, found.plan) else { return None };
+    if found.phase != RunPhase::Succeeded {
+        return None;
+    }
+    let url = found.requester.extra.get(labels::PULL_REQUEST).and_then(|urls| urls.first().cloned());
+    let plan = MergedPlan {
+        source: preview.labels().get(labels::SOURCE)?.clone(),
+        number: preview.labels().get(labels::PULL_REQUEST)?.parse().ok()?,
+        url: url.unwrap_or_default(),
+        commit: source.commit,
+        run: preview.name_any(),
+        run_uid: preview.uid()?,
+        digest: planned.digest,
+        carried_out: false,
+    };
+    Some(Shown { plan, document: planned.document, spec_digest: source.spec_digest? })
+}
+
+/// Waits until it is known which pull requests were merged into what the source was last found at, but not for ever: a
+/// server that is away is not to keep anything from being deployed.
+async fn await_word(execution: &mut Execution, target: &Target) -> Result<(), Halt> {
+    let name = target.source()?.name_any();
+    let until = Instant::now() + KNOWN;
+    loop {
+        let found = execution.services.lookup.api::<Source>()?.get_opt(&target.namespace(), &name).await?;
+        let Some(source) = found.filter(|source| source.spec.pull_requests.is_some()) else { return Ok(()) };
+        let status = source.status.unwrap_or_default();
+        if status.merges_known_at.is_some() && status.merges_known_at == status.observed_commit {
+            return Ok(());
+        }
+        if Instant::now() >= until {
+            let message = "it is not known which pull requests were merged, but for what Git says";
+            execution.journal.note("Planning", format!("warning: {message}"));
+            return Ok(());
+        }
+        execution.unless_canceled(tokio::time::sleep(LOOK)).await?;
+    }
+}
+
+/// Whether the second commit is in the history of the first. What cannot be found out in time is taken for no.
+async fn is_in(
+    execution: &Execution,
+    target: &Target,
+    [base, commit]: [&str; 2],
+    until: Instant,
+) -> Result<bool, Halt> {
+    let source = Some(target.proto_source(&execution.services).await?);
+    let (base, commit) = (base.to_owned(), commit.to_owned());
+    let request = CompareRequest { source, base, commit, paths: Vec::new() };
+    let call = tokio::time::timeout_at(until, execution.services.runner.compare(request));
+    let answer = execution.unless_canceled(call).await?;
+    Ok(matches!(answer, Ok(Ok(response)) if response.get_ref().is_in_base))
+}
+
+/// How a plan compares with those that were shown, if any were.
+///
+/// # Errors
+///
+/// Retry while the Backend cannot be read.
+pub(super) async fn verdict(
+    execution: &mut Execution,
+    target: &Target,
+    shown: Vec<Shown>,
+    (now, digest): (&Plan, &str),
+) -> Result<Option<Verdict>, Halt> {
+    let mut plans: Vec<MergedPlan> = shown.iter().map(|shown| shown.plan.clone()).collect();
+    // Several may be the same, such as of a pull request that was opened again.
+    if let Some(same) = plans.iter_mut().rfind(|plan| plan.digest == digest) {
+        same.carried_out = true;
+        let message = format!("plan {digest} is the one that {} was shown", pull_request(same));
+        return Ok(Some(Verdict { plans, reason: reason::MERGED_PLAN_HOLDS, message }));
+    }
+    if plans.is_empty() {
+        return Ok(None);
+    }
+    let named: Vec<String> = plans.iter().map(|plan| format!("{} ({})", pull_request(plan), plan.digest)).collect();
+    let named = named.join(" and ");
+    let spec_digest = status(&execution.run).source.and_then(|source| source.spec_digest).unwrap_or_default();
+    let mut then = Vec::new();
+    for one in &shown {
+        match documents::get(&*target.documents, &target.scope(), &one.document).await {
+            Ok(bytes) => match document::decode::<Plan>(&bytes) {
+                Ok(plan) => then.push((one.spec_digest == spec_digest, plan)),
+                Err(error) => execution.note(format!("warning: {}: {error}", one.plan.run)),
+            },
+            Err(Halt::Failed { message, .. }) => execution.note(format!("warning: {}: {message}", one.plan.run)),
+            Err(halt) => return Err(halt),
+        }
+    }
+    let is_covered = now.actions.iter().all(|action| then.iter().any(|(same, plan)| covers(plan, action, *same)));
+    let changed = match together(then.into_iter().map(|(_, plan)| plan)) {
+        Some(then) => plan::changed(execution, &then, now),
+        None => "what was shown cannot be read any more".to_owned(),
+    };
+    let (reason, then) = if is_covered {
+        (reason::PLAN_COVERED, "does nothing that was not in it")
+    } else {
+        (reason::PLAN_STALE, "was made instead, and is nothing that anybody agreed to by the merge")
+    };
+    let message = format!("the plan that {named} was shown no longer holds: {changed}. Plan {digest} {then}");
+    Ok(Some(Verdict { plans, reason, message }))
+}
+
+/// Puts on record how the plan compares, and tells of it.
+pub(super) fn tell(execution: &mut Execution, verdict: &Verdict) {
+    execution.note(verdict.message.clone());
+    let kind = if verdict.holds() { Kind::Normal } else { Kind::Warning };
+    execution.services.recorder.record(&execution.run, kind, verdict.reason, &verdict.message);
+}
+
+/// Who asks for an approval since a merged pull request was shown another plan.
+pub(super) fn asking(status: &RunStatus) -> Option<String> {
+    let told = condition(&status.conditions, reason::MERGED_PLAN_HOLDS)?;
+    let merged: Vec<String> = status.merged_plans.iter().map(pull_request).collect();
+    (told.reason == reason::PLAN_STALE)
+        .then(|| format!("the merge of {}, where another was shown", merged.join(" and ")))
+}
+
+fn pull_request(plan: &MergedPlan) -> String {
+    format!("pull request {}", plan.number)
+}
+
+/// Several plans as one: of a resource, what the last of those that change it does.
+fn together(plans: impl Iterator<Item = Plan>) -> Option<Plan> {
+    plans.reduce(|mut all, plan| {
+        let mut by_id: BTreeMap<ResourceId, PlannedAction> =
+            all.actions.drain(..).map(|action| (action.id.clone(), action)).collect();
+        for action in plan.actions {
+            if action.action != Action::Unchanged || !by_id.contains_key(&action.id) {
+                by_id.insert(action.id.clone(), action);
+            }
+        }
+        Plan { actions: by_id.into_values().collect(), ..plan }
+    })
+}
+
+/// Whether a plan that was shown says what this action does. What is masked, or was not known yet, says it only where the
+/// Spec is the same.
+fn covers(then: &Plan, now: &PlannedAction, is_same_spec: bool) -> bool {
+    if now.action == Action::Unchanged {
+        return true;
+    }
+    let Some(then) = then.actions.iter().find(|then| then.id == now.id) else { return false };
+    let hides = |change: &stoa_engine::FieldChange| {
+        let after = change.after.as_ref().map(ToString::to_string).unwrap_or_default();
+        after.contains(MASK) || after.contains(UNKNOWN)
+    };
+    bare(then) == bare(now)
+        && now.changes.iter().all(|change| then.changes.contains(change) && (is_same_spec || !hides(change)))
+        && now.taken.iter().all(|taken| then.taken.contains(taken))
+}
+
+/// An action without what it says field by field, and without its order.
+fn bare(action: &PlannedAction) -> PlannedAction {
+    PlannedAction {
+        changes: Vec::new(),
+        taken: Vec::new(),
+        after: Vec::new(),
+        depends_on: Vec::new(),
+        unverified: action.unverified.as_ref().map(|_| String::new()),
+        ..action.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn plan(actions: Value) -> Plan {
+        let plan = json!({"schemaVersion": 1, "specDigest": "", "actions": actions});
+        document::decode(plan.to_string().as_bytes()).unwrap()
+    }
+
+    fn update(id: &str, fields: &[(&str, &str)]) -> Value {
+        let changes: Vec<Value> =
+            fields.iter().map(|(path, after)| json!({"path": path, "before": "a", "after": after})).collect();
+        json!({"id": id, "type": "Kubernetes", "action": "Update", "changes": changes})
+    }
+
+    #[test]
+    fn action_is_covered_by_what_was_shown_and_by_nothing_less() {
+        let then = plan(json!([update("a", &[("x", "1"), ("y", "2"), ("s", MASK)])]));
+        let check = |now: Value, is_same_spec, expected| {
+            let now = plan(json!([now]));
+            assert_eq!(covers(&then, &now.actions[0], is_same_spec), expected, "{now:?}");
+        };
+        check(update("a", &[("x", "1"), ("y", "2")]), false, true);
+        check(update("a", &[("y", "2")]), false, true);
+        check(update("a", &[("y", "3")]), true, false);
+        check(update("a", &[("z", "1")]), true, false);
+        check(update("b", &[("x", "1")]), true, false);
+        check(update("a", &[("s", MASK)]), true, true);
+        check(update("a", &[("s", MASK)]), false, false);
+        check(json!({"id": "b", "type": "Kubernetes", "action": "Unchanged"}), false, true);
+        let mut recreated = update("a", &[("x", "1")]);
+        recreated["action"] = "Replace".into();
+        check(recreated, true, false);
+        let mut ordered = update("a", &[("x", "1")]);
+        ordered["after"] = json!(["b"]);
+        check(ordered, false, true);
+    }
+
+    #[test]
+    fn of_several_plans_the_last_that_changes_a_resource_counts() {
+        let unchanged = json!({"id": "a", "type": "Kubernetes", "action": "Unchanged"});
+        let first = plan(json!([update("a", &[("x", "1")]), update("b", &[("x", "1")])]));
+        let second = plan(json!([unchanged, update("b", &[("x", "2")]), update("c", &[])]));
+        let all = together([first, second].into_iter()).unwrap();
+        let expected = plan(json!([update("a", &[("x", "1")]), update("b", &[("x", "2")]), update("c", &[])]));
+        assert_eq!(all.actions, expected.actions);
+        assert!(together(std::iter::empty()).is_none());
+    }
+}
