@@ -129,6 +129,8 @@ type wire struct {
 	open    []*cuttable
 	// Answers the next watch request instead of the server, once.
 	answer func(*http.Request) *http.Response
+	// Keeps requests until it is closed.
+	held chan struct{}
 }
 
 // wired returns a copy of the config whose requests go over the wire.
@@ -143,6 +145,16 @@ func wired(config *rest.Config) (*rest.Config, *wire) {
 }
 
 func (w *wire) RoundTrip(request *http.Request) (*http.Response, error) {
+	w.mu.Lock()
+	held := w.held
+	w.mu.Unlock()
+	if held != nil {
+		select {
+		case <-held:
+		case <-request.Context().Done():
+			return nil, request.Context().Err()
+		}
+	}
 	query := request.URL.Query()
 	if query.Get("watch") != "true" && query.Get("watch") != "1" {
 		if request.Method == http.MethodGet {
@@ -180,6 +192,21 @@ func (w *wire) cut() {
 		body.Close()
 	}
 	w.open = nil
+}
+
+// hold ends every open watch, and keeps what is asked from then on until it is let go.
+func (w *wire) hold() (release func()) {
+	held := make(chan struct{})
+	w.mu.Lock()
+	w.held = held
+	w.mu.Unlock()
+	w.cut()
+	return func() {
+		w.mu.Lock()
+		w.held = nil
+		w.mu.Unlock()
+		close(held)
+	}
 }
 
 // expire ends every open watch and answers the next one as one from a version that is no longer known: the server

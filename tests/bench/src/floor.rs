@@ -14,6 +14,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
@@ -35,6 +36,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::bed::{self, Bed};
 use crate::client::{Call, Client, Endpoint, Protocol};
+use crate::measure::MAX_IDLE;
 
 /// The server that repeats, until this is dropped.
 #[derive(Debug)]
@@ -106,7 +108,8 @@ type Body = UnsyncBoxBody<Bytes, Infallible>;
 #[derive(Debug)]
 struct Repeater {
     stoa: Endpoint,
-    writer: tokio::sync::Mutex<Client>,
+    /// The connection that writes, and since when it has not.
+    writer: tokio::sync::Mutex<(Instant, Client)>,
     known: Mutex<HashMap<Question, Known>>,
     /// What is said to the watches of each path.
     watches: Mutex<HashMap<String, broadcast::WeakSender<Bytes>>>,
@@ -144,7 +147,15 @@ impl Repeater {
     /// Has Stoa do what only Stoa can.
     async fn write(&self, path: String, body: Incoming) -> Result<Bytes> {
         let patch = serde_json::from_slice(&body.collect().await?.to_bytes()).context("the patch is no JSON")?;
-        Ok(self.writer.lock().await.succeed(&Call::merge(path, &patch)).await?.body())
+        let mut writer = self.writer.lock().await;
+        let (since, client) = &mut *writer;
+        // Between what is measured first and the watches are minutes.
+        if since.elapsed() >= MAX_IDLE {
+            *client = self.stoa.connect().await?;
+        }
+        let answer = client.succeed(&Call::merge(path, &patch)).await?;
+        *since = Instant::now();
+        Ok(answer.body())
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Result<Known> {
@@ -206,7 +217,7 @@ pub(crate) async fn serve(bed: Bed, certificates: &Path) -> Result<()> {
     let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await.context("listening")?;
     println!("{}", listener.local_addr()?);
     let input = tokio::task::spawn_blocking(|| io::copy(&mut io::stdin().lock(), &mut io::sink()));
-    let writer = tokio::sync::Mutex::new(bed.stoa.connect().await?);
+    let writer = tokio::sync::Mutex::new((Instant::now(), bed.stoa.connect().await?));
     let repeater = Arc::new(Repeater { writer, stoa: bed.stoa, known: Mutex::default(), watches: Mutex::default() });
     let accept = async {
         loop {

@@ -45,7 +45,7 @@ pub(crate) enum Side {
 }
 
 /// How long a connection that nobody uses is kept. Go's servers close one after 90 s.
-const MAX_IDLE: Duration = Duration::from_secs(60);
+pub(crate) const MAX_IDLE: Duration = Duration::from_secs(60);
 
 /// Where a side has its objects.
 #[derive(Debug)]

@@ -8,6 +8,7 @@ use http::{Request, Response};
 use kube::client::Body;
 use serde_json::{Value, json};
 
+use crate::etcd::Etcd;
 use crate::server::Cluster;
 
 /// A client that adds nothing to what it is told to send.
@@ -45,10 +46,10 @@ impl Cluster {
         self.caller("STOA_URL", "STOA_CA", certificate)
     }
 
-    /// Calls etcd as Stoa does, by the JSON that it takes in the place of gRPC: `POST /v3/kv/put` and the like.
-    pub fn etcd(&self) -> Caller {
+    /// Calls etcd as Stoa does.
+    pub fn etcd(&self) -> Etcd {
         let (authority, user) = (self.pki().join("etcd-ca.crt"), self.user("stoa-etcd-client"));
-        Caller { client: client(&self.env("ETCD_URL"), &authority, &user) }
+        Etcd::new(Caller { client: client(&self.env("ETCD_URL"), &authority, &user) })
     }
 
     fn caller(&self, url: &str, authority: &str, certificate: Option<&str>) -> Caller {

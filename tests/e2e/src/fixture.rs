@@ -1,5 +1,6 @@
 //! What stacks are rendered from, and the objects around them.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,8 +15,24 @@ use crate::command::{run, unique};
 use crate::endpoint::{Endpoint, KEY};
 use crate::server::{Kubectl, Server};
 
+/// A ConfigMap of a Spec, `c<number>`.
+#[derive(Clone, Copy, Debug)]
+pub struct ConfigMap<'a> {
+    /// Which it is.
+    pub number: usize,
+    /// What it holds.
+    pub value: &'a str,
+    /// Whether it is made anew to hold something else.
+    pub is_immutable: bool,
+}
+
 /// A Spec of one Namespace and `count` ConfigMaps in it, numbered from 0, each with the value `value`.
 pub fn config_maps(namespace: &str, count: usize, value: &str) -> String {
+    spec_of(namespace, (0..count).map(|number| ConfigMap { number, value, is_immutable: false }))
+}
+
+/// A Spec of one Namespace and these ConfigMaps in it.
+pub fn spec_of<'a>(namespace: &str, config_maps: impl IntoIterator<Item = ConfigMap<'a>>) -> String {
     let mut spec = format!(
         "resources:
 - id: v1:Namespace:{namespace}
@@ -26,7 +43,11 @@ pub fn config_maps(namespace: &str, count: usize, value: &str) -> String {
     metadata: {{name: {namespace}}}
 "
     );
-    for number in 0..count {
+    for ConfigMap { number, value, is_immutable } in config_maps {
+        let fixed = match is_immutable {
+            true => "    immutable: true\n  extensions: {stoa.dev/recreate: \"true\"}\n",
+            false => "",
+        };
         let _ = write!(
             spec,
             "- id: v1:ConfigMap:{namespace}:c{number}
@@ -37,10 +58,24 @@ pub fn config_maps(namespace: &str, count: usize, value: &str) -> String {
     kind: ConfigMap
     metadata: {{name: c{number}, namespace: {namespace}}}
     data: {{value: {value}}}
-"
+{fixed}"
         );
     }
     spec
+}
+
+/// The ConfigMaps of a namespace: uid and value by name.
+pub type Objects = BTreeMap<String, (String, String)>;
+
+/// The ConfigMaps that a cluster has in a namespace, but for the one that it makes in each; none where there is no namespace.
+pub fn config_maps_in(kubectl: &Kubectl, namespace: &str) -> Objects {
+    let list = kubectl.get(&["configmaps", "--namespace", namespace]);
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let all = list["items"].as_array().unwrap().iter().map(|object| {
+        let metadata = &object["metadata"];
+        (text(&metadata["name"]), (text(&metadata["uid"]), text(&object["data"]["value"])))
+    });
+    all.filter(|(name, _)| name != "kube-root-ca.crt").collect()
 }
 
 /// A condition of an object; null when it is not there.
@@ -291,6 +326,33 @@ spec: {{stack: {stack}, operation: {operation}{separator}{fields}}}
         let run = self.ended(&self.start(stack, operation, fields), Duration::from_secs(120));
         assert_eq!(run["status"]["phase"], "Failed", "{run:#}");
         condition(&run, "Failed")["message"].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// Plans without changing anything, and finds nothing to do.
+    ///
+    /// # Panics
+    ///
+    /// When something is left.
+    pub fn nothing_is_left(&self, stack: &str, operation: &str) {
+        let planned = self.succeed(stack, operation, "");
+        let summary = &planned["status"]["plan"]["summary"];
+        let left = ["create", "update", "delete", "replace", "adopt", "forget"].map(|what| summary[what].as_i64());
+        assert!(left.iter().all(|count| count.unwrap_or(0) == 0), "left to do of {stack}: {summary}");
+    }
+
+    /// The numbers of the releases of a stack, in order.
+    pub fn revisions(&self, stack: &str) -> Vec<u64> {
+        let releases = self.of_stack("releases", stack);
+        let mut revisions: Vec<u64> = releases.iter().map(|it| it["spec"]["revision"].as_u64().unwrap()).collect();
+        revisions.sort_unstable();
+        revisions
+    }
+
+    /// How many resources are on record of a stack, and how many of them as destroyed.
+    pub fn recorded(&self, stack: &str) -> (usize, usize) {
+        let resources = self.of_stack("resources", stack);
+        let gone = resources.iter().filter(|resource| resource["status"]["phase"] == "Destroyed").count();
+        (resources.len(), gone)
     }
 
     /// The objects of a kind that belong to a stack.

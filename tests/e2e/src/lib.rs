@@ -3,16 +3,20 @@
 //! Start at [`Server`]: Stoa on its own, started by the test, or the test bed's cluster with Stoa behind it. `hack/test`
 //! describes the test bed in the environment; CONTRIBUTING.md says how to do that by hand. Without it these tests fail.
 //!
-//! Elsewhere: [`remote`] is a Git server for the control repository, [`transcript`] compares what commands print, [`Caller`] sends what kubectl would not, [`fixture`] makes
+//! Elsewhere: [`remote`] is a Git server for the control repository, [`transcript`] compares what commands print, [`Caller`] sends what kubectl would not, [`Etcd`] is read and written past Stoa, [`fixture`] makes
 //! what stacks are rendered from, [`webhook`] answers admission reviews, [`endpoint`] is told of events, [`repeat`] says how often faults are tried, [`Proxy`] stands between two processes, [`Disk`] and [`Clock`] are a machine's that fails them.
 #![expect(clippy::unwrap_used, reason = "a test's harness fails its test")]
 
 mod caller;
 mod command;
 pub mod endpoint;
+mod etcd;
 pub mod fixture;
 mod flunders;
+mod follower;
+mod go;
 mod handshake;
+mod leader;
 mod machine;
 mod proxy;
 pub mod remote;
@@ -24,9 +28,14 @@ pub mod webhook;
 
 pub use caller::{Answer, Caller};
 pub use command::{eventually, kubectl_versions, kubectls, kubectls_of_interest, run, unique};
+pub use etcd::Etcd;
 pub use flunders::Flunders;
+pub use follower::{Follower, Told, Versions};
+pub use go::{SHORT_HISTORY, go_tests, go_tests_of_short_history};
 pub use handshake::is_let_in;
+pub use leader::{leader, new_leader};
 pub use machine::{Clock, Disk};
 pub use proxy::Proxy;
 pub use runner::Runner;
 pub use server::{Cluster, Kubectl, Server, Standalone, free_port};
+pub use stoa_git::testing::skipped;

@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::Command;
 
+use stoa_git::testing::skipped;
 use tempfile::TempDir;
 
 use crate::command::run;
@@ -22,7 +23,7 @@ impl Disk {
         if mount.is_ok_and(|made| made.status.success()) {
             return Some(Self(folder));
         }
-        eprintln!("skipped: a small file system to fill takes root");
+        skipped("what is about a full disk: the mount of a small file system to fill takes root");
         None
     }
 

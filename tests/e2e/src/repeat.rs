@@ -16,6 +16,12 @@ impl Random {
         Self(seed)
     }
 
+    /// Whose turn it is in a round, before anything is drawn: as many rounds as there are things have one each.
+    pub fn turn<'a, T>(&self, things: &'a [T]) -> &'a T {
+        let number = self.0 % things.len() as u64;
+        &things[usize::try_from(number).expect("it is an index")]
+    }
+
     /// A number below `limit`.
     pub fn below(&mut self, limit: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -90,5 +96,13 @@ mod tests {
         let (mut order, ..) = draw(7);
         order.sort_unstable();
         assert_eq!(order, (0..20).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn everything_has_its_turn_in_as_many_rounds() {
+        let things = ["a", "b", "c", "d"];
+        let mut had: Vec<&str> = (5..9).map(|seed| *Random::new(seed).turn(&things)).collect();
+        had.sort_unstable();
+        assert_eq!(had, things);
     }
 }

@@ -3,19 +3,25 @@
 //!
 //! Of what runs do to objects that are there, [`Change`], each round ([`stoa_e2e::repeat`]) tries one boundary, so that as
 //! many rounds as there are boundaries try them all.
+//!
+//! Elsewhere: `proposals` has runs whose changes people merge, `takeover` replicas that do not come back.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
-use stoa_e2e::fixture::{Organization, config_maps};
+use stoa_e2e::fixture::{ConfigMap, Objects, Organization, config_maps, config_maps_in, spec_of};
 use stoa_e2e::repeat::{Random, repeat, rounds, seed};
 use stoa_e2e::{Cluster, Server, Standalone, eventually, run};
+
+#[path = "boundaries/proposals.rs"]
+mod proposals;
+#[path = "boundaries/takeover.rs"]
+mod takeover;
 
 const OBJECTS: usize = 3;
 /// How long a process may take to get to a boundary, and a run to end after the restart.
@@ -59,13 +65,15 @@ impl Armed for Cluster {
     }
 }
 
-/// Starts a run, has a process crash at a boundary of it, and brings that back; returns the run's name.
+/// Starts a run, has a process crash at a boundary of it, and brings that back; returns the run's name. Until the crash
+/// `meanwhile` is done about the run again and again.
 fn crash_in(
     server: &mut dyn Armed,
     organization: &Organization,
     stack: &str,
     point: &str,
     start: &dyn Fn() -> Option<String>,
+    meanwhile: &dyn Fn(&str),
 ) -> String {
     let known = organization.try_runs(stack).unwrap();
     let begun = || organization.try_runs(stack).map(|runs| runs.into_iter().find(|run| !known.contains(run)));
@@ -81,6 +89,9 @@ fn crash_in(
         {
             run = begun.or_else(start);
         }
+        if let Some(run) = &run {
+            meanwhile(run);
+        }
         file.exists().then_some(())
     });
     server.recover(point);
@@ -90,23 +101,17 @@ fn crash_in(
 /// Rolls a stack out, with a crash at a boundary, and checks what came of it; returns the run's name.
 fn crash_at(server: &mut dyn Armed, organization: &Organization, point: &str) -> String {
     let spec = config_maps(&format!("{}-{point}", organization.name), OBJECTS, "a");
-    let name = crash_in(server, organization, point, point, &|| organization.try_start(point, &spec));
-    let ended = organization.ended(&name, PATIENCE);
-    assert_eq!(ended["status"]["phase"], "Succeeded", "after a crash at {point}: {ended:#}");
-    let revisions: Vec<Value> =
-        organization.of_stack("releases", point).iter().map(|release| release["spec"]["revision"].clone()).collect();
-    assert_eq!(revisions, [1], "releases after a crash at {point}");
-    assert_eq!(organization.of_stack("resources", point).len(), OBJECTS + 1, "records after a crash at {point}");
-    nothing_is_left(organization, point, "Preview");
+    let name = crash_in(server, organization, point, point, &|| organization.try_start(point, &spec), &|_| ());
+    is_rolled_out(organization, point, &organization.ended(&name, PATIENCE));
     name
 }
 
-/// Plans without changing anything, and finds nothing to do.
-fn nothing_is_left(organization: &Organization, stack: &str, operation: &str) {
-    let planned = organization.succeed(stack, operation, "");
-    let summary = planned["status"]["plan"]["summary"].clone();
-    let left = ["create", "update", "delete", "replace", "adopt", "forget"].map(|what| summary[what].as_i64());
-    assert!(left.iter().all(|count| count.unwrap_or(0) == 0), "left to do after a crash of {stack}: {summary}");
+/// Checks what came of the first run of a stack that is named like the boundary.
+fn is_rolled_out(organization: &Organization, point: &str, ended: &Value) {
+    assert_eq!(ended["status"]["phase"], "Succeeded", "after a crash at {point}: {ended:#}");
+    assert_eq!(organization.revisions(point), [1], "releases after a crash at {point}");
+    assert_eq!(organization.recorded(point), (OBJECTS + 1, 0), "records after a crash at {point}");
+    organization.nothing_is_left(point, "Preview");
 }
 
 /// Imports objects that others made, with a crash at a boundary: they are on record once, and none has changed.
@@ -125,12 +130,13 @@ fn crash_import_at(cluster: &mut Cluster, organization: &Organization, point: &s
         kubectl.run(&["get", "configmaps", "c0", "c1", "c2", "--namespace", &namespace, "--output", path])
     };
     let before = versions();
-    let run = crash_in(cluster, organization, &stack, point, &|| organization.try_to_start(&stack, "Import", ""));
+    let start = || organization.try_to_start(&stack, "Import", "");
+    let run = crash_in(cluster, organization, &stack, point, &start, &|_| ());
     let ended = organization.ended(&run, PATIENCE);
     assert_eq!(ended["status"]["phase"], "Succeeded", "after a crash at {point}: {ended:#}");
     assert_eq!(ended["status"]["release"], 1, "after a crash at {point}: {ended:#}");
-    assert_eq!(organization.of_stack("releases", &stack).len(), 1);
-    assert_eq!(organization.of_stack("resources", &stack).len(), OBJECTS + 1, "records after a crash at {point}");
+    assert_eq!(organization.revisions(&stack), [1]);
+    assert_eq!(organization.recorded(&stack), (OBJECTS + 1, 0), "records after a crash at {point}");
     assert_eq!(versions(), before, "after a crash at {point}");
 }
 
@@ -146,9 +152,6 @@ enum Change {
 
 const CHANGES: [Change; 5] = [Change::Update, Change::Replace, Change::Delete, Change::Destroy, Change::Rollback];
 
-/// The config maps of a namespace: uid and value by name.
-type Objects = BTreeMap<String, (String, String)>;
-
 impl Change {
     fn operation(self) -> (&'static str, &'static str) {
         match self {
@@ -160,18 +163,14 @@ impl Change {
 
     /// A Spec of so many config maps with this value; they are made anew for another one where that is the change.
     fn spec(self, namespace: &str, count: usize, value: &str) -> String {
-        let spec = config_maps(namespace, count, value);
-        if !matches!(self, Self::Replace) {
-            return spec;
-        }
-        let fixed = "    immutable: true\n  extensions: {stoa.dev/recreate: \"true\"}\n";
-        spec.lines().fold(String::new(), |mut spec, line| {
-            let _ = writeln!(spec, "{line}");
-            if line.trim_start().starts_with("data:") {
-                spec.push_str(fixed);
-            }
-            spec
-        })
+        let is_immutable = matches!(self, Self::Replace);
+        spec_of(namespace, (0..count).map(|number| ConfigMap { number, value, is_immutable }))
+    }
+
+    /// Whether a run that does this comes to a boundary.
+    fn comes_to(self, point: &str) -> bool {
+        // What is gone has no health.
+        !(matches!(self, Self::Delete | Self::Destroy) && stoa_failpoint::OF_HEALTH.contains(&point))
     }
 
     /// Deploys what the run is to change; how many releases there are then.
@@ -217,17 +216,6 @@ impl Change {
     }
 }
 
-fn objects(cluster: &Cluster, namespace: &str) -> Objects {
-    let list = cluster.kubectl().get(&["configmaps", "--namespace", namespace]);
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let all = list["items"].as_array().unwrap().iter().map(|object| {
-        let metadata = &object["metadata"];
-        (text(&metadata["name"]), (text(&metadata["uid"]), text(&object["data"]["value"])))
-    });
-    // The cluster makes one of its own in every namespace.
-    all.filter(|(name, _)| name != "kube-root-ca.crt").collect()
-}
-
 /// What a run is to change, and what there is of it.
 struct Prepared {
     change: Change,
@@ -243,7 +231,7 @@ impl Prepared {
         let stack = format!("{change:?}-{point}").to_lowercase();
         let namespace = format!("{}-{stack}", organization.name);
         let releases = change.prepare(organization, &stack, &namespace);
-        let before = objects(cluster, &namespace);
+        let before = config_maps_in(&cluster.kubectl(), &namespace);
         assert_eq!(before.len(), OBJECTS, "{stack}: {before:?}");
         Self { change, point, stack, namespace, releases, before }
     }
@@ -253,21 +241,16 @@ impl Prepared {
         let Self { change, point, stack, namespace, .. } = self;
         let (operation, fields) = change.operation();
         let start = || organization.try_to_start(stack, operation, fields);
-        let name = crash_in(cluster, organization, stack, point, &start);
+        let name = crash_in(cluster, organization, stack, point, &start, &|_| ());
         let ended = organization.ended(&name, PATIENCE);
         assert_eq!(ended["status"]["phase"], "Succeeded", "{stack}: {ended:#}");
-        let after = objects(cluster, namespace);
+        let after = config_maps_in(&cluster.kubectl(), namespace);
         assert!(change.has_made(&self.before, &after), "{stack}: of {:?} it made {after:?}", self.before);
-        let releases = organization.of_stack("releases", stack);
-        let mut revisions: Vec<u64> = releases.iter().map(|it| it["spec"]["revision"].as_u64().unwrap()).collect();
-        revisions.sort_unstable();
-        assert_eq!(revisions, (1..=self.releases + 1).collect::<Vec<_>>(), "{stack}");
+        assert_eq!(organization.revisions(stack), (1..=self.releases + 1).collect::<Vec<_>>(), "{stack}");
         assert_eq!(ended["status"]["release"], self.releases + 1, "{stack}: {ended:#}");
-        let resources = organization.of_stack("resources", stack);
-        let gone = resources.iter().filter(|resource| resource["status"]["phase"] == "Destroyed").count();
-        assert_eq!((resources.len(), gone), (OBJECTS + 1, OBJECTS + 1 - change.left()), "{stack}: {resources:#?}");
+        assert_eq!(organization.recorded(stack), (OBJECTS + 1, OBJECTS + 1 - change.left()), "{stack}");
         if change.left() > 0 {
-            nothing_is_left(organization, stack, "Refresh");
+            organization.nothing_is_left(stack, "Refresh");
         }
     }
 
@@ -275,6 +258,12 @@ impl Prepared {
     fn creations(&self) -> usize {
         if let Change::Replace = self.change { 2 } else { 1 }
     }
+}
+
+/// The first one by its name, since it waits most of the time, which others use.
+#[test]
+fn a_boundary_at_which_a_replica_ends_for_good_is_where_another_takes_over() {
+    takeover::roll_out();
 }
 
 #[test]
@@ -286,7 +275,8 @@ fn a_crash_at_a_boundary_of_a_change_in_a_cluster_changes_everything_once() {
     let mut random = Random::new(seed);
     let mut cases: Vec<(Change, &'static str)> = Vec::new();
     for change in CHANGES {
-        let mut points: Vec<&'static str> = [stoa_failpoint::SERVER, stoa_failpoint::RUNNER].concat();
+        let mut points = stoa_failpoint::of_clusters();
+        points.retain(|point| change.comes_to(point));
         random.shuffle(&mut points);
         cases.extend(points.into_iter().take(repeat()).map(|point| (change, point)));
     }
@@ -338,7 +328,8 @@ fn a_crash_at_any_boundary_of_a_rollout_to_git_leaves_one_commit() {
 }
 
 fn roll_out_to_git() {
-    let points: Vec<&str> = [stoa_failpoint::SERVER, stoa_failpoint::RUNNER].concat();
+    let mut points: Vec<&str> = [stoa_failpoint::SERVER, stoa_failpoint::RUNNER].concat();
+    points.retain(|point| !stoa_failpoint::OF_PROPOSALS.contains(point));
     let share = points.len().div_ceil(4);
     thread::scope(|scope| {
         for points in points.chunks(share) {

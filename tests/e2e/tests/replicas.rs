@@ -19,7 +19,7 @@ use serde_json::json;
 use stoa_e2e::fixture::{Organization, config_maps};
 use stoa_e2e::remote::{ControlRemote, committed};
 use stoa_e2e::repeat::repeat;
-use stoa_e2e::{Cluster, Server as _, eventually};
+use stoa_e2e::{Cluster, Server as _, eventually, new_leader};
 use stoa_git::testing::Behaviour;
 use stoa_types::config::{Project, ProjectSpec, Source};
 use tokio::task::JoinHandle;
@@ -212,31 +212,6 @@ async fn watch(apis: Vec<Api<Project>>, number: usize, since: u64, end: Arc<Atom
     seen
 }
 
-/// Which replica says that it leads; nothing while none does.
-async fn leader(clients: &[Client]) -> Option<usize> {
-    for (number, client) in clients.iter().enumerate() {
-        let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
-        let asked = tokio::time::timeout(Duration::from_secs(5), client.request_text(request)).await;
-        let Ok(Ok(metrics)) = asked else { continue };
-        if metrics.contains("leader_election_master_status{name=\"controllers\"} 1") {
-            return Some(number);
-        }
-    }
-    None
-}
-
-async fn new_leader(clients: &[Client]) -> usize {
-    let found = tokio::time::timeout(PATIENCE, async {
-        loop {
-            if let Some(leader) = leader(clients).await {
-                return leader;
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    });
-    found.await.expect("somebody leads")
-}
-
 /// Runs that go on whoever leads: some that are in the middle of it when the leader is killed, and one whose plan waits to
 /// be approved all the time.
 struct Runs<'a> {
@@ -344,12 +319,12 @@ async fn kill_everything_once() {
     let traffic = Traffic::start(&clients, &namespace).await;
 
     traffic.goes_on(60).await;
-    let first = new_leader(&clients).await;
+    let first = new_leader(&clients, PATIENCE).await;
     tokio::task::block_in_place(|| runs.begin());
     blocking(Box::new(move |cluster| cluster.kill_replica(first))).await;
     let killed = Instant::now();
     others.turn();
-    let second = new_leader(&clients).await;
+    let second = new_leader(&clients, PATIENCE).await;
     let failover = killed.elapsed();
     eprintln!("replica {second} leads {failover:.1?} after replica {first} was killed");
     assert_ne!(first, second);
@@ -359,7 +334,7 @@ async fn kill_everything_once() {
     blocking(Box::new(Cluster::restart)).await;
     for replica in 0..REPLICAS {
         traffic.goes_on(60).await;
-        if new_leader(&clients).await == replica {
+        if new_leader(&clients, PATIENCE).await == replica {
             tokio::task::block_in_place(|| runs.begin());
         }
         blocking(Box::new(move |cluster| cluster.kill_replica(replica))).await;
@@ -475,7 +450,7 @@ async fn leader_with_its_own_copy_of_the_remote_is_followed_by_one_that_has_none
     invalid.keeps_all_from_writing(&clients, true).await;
     for round in 0..REPLICAS {
         traffic.goes_on(40).await;
-        let leader = new_leader(&clients).await;
+        let leader = new_leader(&clients, PATIENCE).await;
         assert!(led.insert(leader), "replica {leader} leads again");
         // Whoever was killed is known to have led.
         for alive in (0..REPLICAS).filter(|replica| *replica == leader || !led.contains(replica)) {

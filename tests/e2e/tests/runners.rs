@@ -291,6 +291,34 @@ fn runs_wait_and_callers_are_told_to_come_back_while_the_only_runner_is_full() {
     });
 }
 
+/// A Spec of very many small values.
+fn very_many_values(namespace: &str) -> String {
+    let spec = config_maps(namespace, 1, "a");
+    format!("{spec}    x: [{}]\n", "{a: 1},".repeat(600_000))
+}
+
+#[test]
+fn a_source_that_takes_too_much_of_a_worker_fails_its_run_alone_and_says_so() {
+    let (_turn, bed) = bed();
+    bed.proxy.lead_to(free_port());
+    let organization = Organization::create(&bed.cluster);
+    let name = organization.name.as_str();
+    organization.stack("small", &config_maps(&format!("{name}-small"), 1, "a"));
+    organization.stack("large", &very_many_values(&format!("{name}-large")));
+    for (limit, wanted) in [
+        ("--worker-memory-mib=96", "apps/large/spec.yaml: took more than 96 MiB of memory"),
+        ("--worker-cpu-seconds=1", "apps/large/spec.yaml: took more than 1 s of the processor"),
+    ] {
+        let _runner = bed.cluster.another_runner_with(bed.second, &bed.cluster.pki(), &["--workers=2", limit]);
+        let large = organization.start("large", "Apply", "");
+        organization.succeed("small", "Preview", "");
+        let ended = organization.ended(&large, PATIENCE);
+        let said = condition(&ended, "Failed")["message"].as_str().unwrap_or_default().to_owned();
+        assert!(ended["status"]["phase"] == "Failed" && said.contains(wanted), "{limit}: {ended:#}");
+        assert_eq!(organization.of_stack("resources", "large"), Vec::<Value>::new());
+    }
+}
+
 /// Copies files of certificates from one folder to another, each at once.
 fn copy(from: &Path, to: &Path, names: &[&str]) {
     for name in names {

@@ -1,17 +1,21 @@
 //! What is in etcd and does not decode: an error for itself alone, whatever is done around it.
+//!
+//! Elsewhere: `state` has what is recorded of deployments, by which a run is refused.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::time::{Duration, Instant};
 
-use base64::prelude::{BASE64_STANDARD, Engine as _};
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 use kube::api::{Api, WatchEvent, WatchParams};
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
-use stoa_e2e::{Answer, Caller, Cluster, Server as _, unique};
+use stoa_e2e::{Answer, Caller, Cluster, Etcd, Server as _, unique};
 use stoa_types::config::Source;
 use tokio::task::block_in_place;
+
+#[path = "undecodable/state.rs"]
+mod state;
 
 /// How long anything that has to happen may take on a machine that is busy building.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -34,7 +38,7 @@ subjects:
 
 struct Stage {
     cluster: Cluster,
-    etcd: Caller,
+    etcd: Etcd,
     /// The admin, by way of kube-apiserver.
     door: Caller,
     /// The admin at Stoa itself.
@@ -75,23 +79,17 @@ impl Stage {
     }
 
     fn key(&self, name: &str) -> String {
-        let key = format!("/stoa/log/data/registry/config.stoa.dev/sources/{}/{name}", self.namespace);
-        BASE64_STANDARD.encode(key)
+        format!("/registry/config.stoa.dev/sources/{}/{name}", self.namespace)
     }
 
     /// Writes to etcd past Stoa.
     async fn put(&self, name: &str, value: &[u8]) {
-        let put = json!({"key": self.key(name), "value": BASE64_STANDARD.encode(value)});
-        let answer = self.etcd.ask("POST", "/v3/kv/put", &[("content-type", "application/json")], &put).await;
-        assert_eq!(answer.code, 200, "{answer:?}");
+        self.etcd.put(&self.key(name), value).await;
     }
 
     /// What etcd has of an object.
     async fn stored(&self, name: &str) -> Option<Vec<u8>> {
-        let range = json!({"key": self.key(name)});
-        let answer = self.etcd.ask("POST", "/v3/kv/range", &[("content-type", "application/json")], &range).await;
-        assert_eq!(answer.code, 200, "{answer:?}");
-        Some(BASE64_STANDARD.decode(answer.body["kvs"][0]["value"].as_str()?).unwrap())
+        self.etcd.get(&self.key(name)).await
     }
 
     /// Waits until the metric of Sources that do not decode has this value.

@@ -1,12 +1,16 @@
 //! What people see and do while a run is at work, and what Specs may have that a cluster makes difficult.
 
 use std::collections::BTreeSet;
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
+use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use stoa_e2e::fixture::{Organization, condition, config_maps};
-use stoa_e2e::{Cluster, Kubectl, Server as _};
+use stoa_e2e::webhook::Webhooks;
+use stoa_e2e::{Cluster, Kubectl, Server as _, eventually};
 
+use crate::admission::Scene;
 use crate::{PATIENCE, rollouts::chain};
 
 fn subresource(kubectl: &Kubectl, organization: &Organization, run: &str, path: &str) -> String {
@@ -235,4 +239,69 @@ fn an_apply_without_changes_makes_a_handful_of_requests() {
     assert_eq!(run["status"]["plan"]["summary"]["unchanged"], COUNT + 1, "{run:#}");
     let made = requests().split_off(before);
     assert!(!made.is_empty() && made.len() < 20, "{made:#?}");
+}
+
+/// Writes that a webhook was asked about at once.
+#[derive(Default)]
+struct Writes {
+    now: usize,
+    most: usize,
+}
+
+#[test]
+fn so_many_resources_are_worked_on_at_once_as_the_runner_may_and_no_more() {
+    // The runner's default.
+    const PARALLELISM: usize = 16;
+    const COUNT: usize = 40;
+    let cluster = Cluster::shared();
+    let mut scene = Scene::new(cluster.kubectl());
+    let writes: Arc<(Mutex<Writes>, Condvar)> = Arc::default();
+    let counted = Arc::clone(&writes);
+    let hooks = Webhooks::start("localhost", move |_, request| {
+        let name = request["name"].as_str().unwrap_or_default();
+        if name == "probe" {
+            return json!({"allowed": false, "status": {"message": "asked"}});
+        }
+        if name != "kube-root-ca.crt" && request["dryRun"] != true {
+            let (writes, changed) = &*counted;
+            let mut all = writes.lock().unwrap();
+            all.now += 1;
+            all.most = all.most.max(all.now);
+            changed.notify_all();
+            // Each is held until there are as many as there may be, and as long as another one would take to come.
+            let held = changed.wait_timeout_while(all, Duration::from_secs(20), |all| all.most < PARALLELISM);
+            drop(held.unwrap());
+            thread::sleep(Duration::from_millis(300));
+            writes.lock().unwrap().now -= 1;
+        }
+        json!({"allowed": true})
+    });
+    let hook = json!({
+        "name": "slow.hooks.test",
+        "clientConfig": hooks.client_config("slow"),
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE"]}],
+        "namespaceSelector": scene.selector(),
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "timeoutSeconds": 30,
+    });
+    scene.configure("ValidatingWebhookConfiguration", json!({"webhooks": [hook]}));
+    let namespace = scene.namespace.clone();
+    let probe = format!("{{apiVersion: v1, kind: ConfigMap, metadata: {{name: probe, namespace: {namespace}}}}}");
+    eventually("the webhook is asked", PATIENCE, || cluster.kubectl().would_create(&probe).err());
+
+    let organization = Organization::create(&cluster);
+    let config_map = |number: usize| {
+        format!(
+            "- id: v1:ConfigMap:{namespace}:c{number}
+  type: Kubernetes
+  attributes: {{apiVersion: v1, kind: ConfigMap, metadata: {{name: c{number}, namespace: {namespace}}}}}
+"
+        )
+    };
+    organization.stack("web", &format!("resources:\n{}", (0..COUNT).map(config_map).collect::<String>()));
+    let run = organization.succeed("web", "Apply", "");
+    assert_eq!(run["status"]["plan"]["summary"]["create"], COUNT, "{run:#}");
+    assert_eq!(writes.0.lock().unwrap().most, PARALLELISM);
+    assert_eq!(live(&cluster.kubectl(), &namespace).len(), COUNT);
 }

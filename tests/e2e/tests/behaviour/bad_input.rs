@@ -12,14 +12,14 @@ fn spec_is_refused(organization: &Organization, spec: &str, wanted: &[&str]) {
     message_names(&organization.fail("bad", "Preview", ""), wanted);
 }
 
-fn message_names(message: &str, wanted: &[&str]) {
+pub(crate) fn message_names(message: &str, wanted: &[&str]) {
     for part in wanted {
         assert!(message.contains(part), "no {part:?} in: {message}");
     }
 }
 
 /// The line, from 1, of the resource with this id.
-fn line_of(spec: &str, id: &str) -> usize {
+pub(crate) fn line_of(spec: &str, id: &str) -> usize {
     spec.lines().position(|line| line == format!("- id: {id}")).unwrap() + 1
 }
 

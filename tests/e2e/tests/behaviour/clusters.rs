@@ -4,7 +4,7 @@
 use std::fs;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use stoa_e2e::fixture::{Organization, condition};
 use stoa_e2e::{Cluster, Kubectl, Server as _, Standalone};
 
@@ -342,4 +342,135 @@ fn kinds_of_kubernetes_go_to_two_clusters_in_the_order_of_their_dependencies_and
         asked(&cluster, &["delete"], "services", &namespace, "web"),
     ];
     assert!(order.is_sorted(), "{order:?}");
+}
+
+/// A workspace of contexts of one kubeconfig: `main` and `also` are the cluster around the server, and `east` is another one.
+fn add_contexts(organization: &Organization, here: &Kubectl, there: &Kubectl) {
+    let [near, far] = [here, there].map(|kubectl| {
+        let text = kubectl.run(&["config", "view", "--raw", "--flatten", "--minify", "--output=json"]);
+        let config: Value = serde_json::from_str(&text).unwrap();
+        (config["clusters"][0]["cluster"].clone(), config["users"][0]["user"].clone())
+    });
+    let context = |name: &str, of: &str| json!({"name": name, "context": {"cluster": of, "user": of}});
+    let kubeconfig = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "nowhere",
+        "clusters": [{"name": "near", "cluster": near.0}, {"name": "far", "cluster": far.0}],
+        "users": [{"name": "near", "user": near.1}, {"name": "far", "user": far.1}],
+        "contexts": [context("one", "near"), context("same", "near"), context("other", "far")],
+    });
+    let name = &organization.name;
+    let secret = json!({"namespace": name, "name": "contexts", "key": "kubeconfig"});
+    let cluster = |name: &str, context: &str| json!({"name": name, "context": context, "kubeconfigSecretRef": secret});
+    let clusters = [cluster("main", "one"), cluster("also", "same"), cluster("east", "other")];
+    here.apply_secret(name, "contexts", &[("kubeconfig", &kubeconfig.to_string())]);
+    let workspace = json!({
+        "apiVersion": "platform.stoa.dev/v1alpha1", "kind": "Workspace", "metadata": {"name": name},
+        "spec": {"backend": {"name": name}, "kubernetes": {"clusters": clusters}},
+    });
+    here.apply(&workspace.to_string());
+}
+
+/// A resource of a Spec, in a cluster as Kusion names one, and with that in its id.
+fn in_cluster(cluster: &str, object: &Value, extensions: &Value) -> Value {
+    let metadata = &object["metadata"];
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let parts = [&object["apiVersion"], &object["kind"], &metadata["namespace"], &metadata["name"]];
+    let id = parts.into_iter().filter_map(text).collect::<Vec<_>>().join(":");
+    let mut extensions = extensions.clone();
+    extensions["kubeConfig"] = cluster.into();
+    json!({"id": format!("{id}/{cluster}"), "type": "Kubernetes", "attributes": object, "extensions": extensions})
+}
+
+fn spec_of(resources: &[Value]) -> String {
+    json!({ "resources": resources }).to_string()
+}
+
+#[test]
+fn contexts_of_one_kubeconfig_are_clusters_and_two_of_one_server_are_one_place() {
+    let (cluster, other) = (Cluster::shared(), second());
+    let (here, there) = (cluster.kubectl(), other.kubectl());
+    let organization = Organization::create(&cluster);
+    add_contexts(&organization, &here, &there);
+    let namespace = format!("{}-web", organization.name);
+    let group = format!("{}.example.com", organization.name);
+    let none = json!({});
+    let anew = json!({"stoa.dev/recreate": "true"});
+    let of_namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+    let fixed = |value: &str| {
+        let metadata = json!({"name": "fixed", "namespace": namespace});
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "immutable": true, "data": {"value": value}})
+    };
+    let schema = json!({"openAPIV3Schema": {"type": "object"}});
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": format!("widgets.{group}")},
+        "spec": {
+            "group": group, "scope": "Namespaced",
+            "names": {"kind": "Widget", "plural": "widgets", "singular": "widget", "listKind": "WidgetList"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}],
+        },
+    });
+    let metadata = json!({"name": "w", "namespace": namespace});
+    let widget = json!({"apiVersion": format!("{group}/v1"), "kind": "Widget", "metadata": metadata});
+
+    // What is in one cluster is no reason to begin with another: neither a kind nor a namespace.
+    let [ours, kind] = [in_cluster("main", &of_namespace, &none), in_cluster("main", &definition, &none)];
+    organization.stack("web", &spec_of(&[ours.clone(), kind.clone(), in_cluster("east", &widget, &none)]));
+    let said = organization.fail("web", "Apply", "");
+    assert!(said.contains("cluster east has no kind \"Widget\""), "{said}");
+    assert!(!here.succeeds(&["get", "namespace", &namespace]), "it was begun with");
+    organization.stack("web", &spec_of(&[ours.clone(), in_cluster("east", &fixed("a"), &none)]));
+    let preview = organization.succeed("web", "Preview", "");
+    let runs = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{}/runs", organization.name);
+    let run = preview["metadata"]["name"].as_str().unwrap();
+    let table = here.run(&["get", "--raw", &format!("{runs}/{run}/plan?format=table")]);
+    assert!(table.contains(&format!("namespace {namespace} is not in cluster east yet")), "{table}");
+    // One object under two names is one object.
+    let twice = ["main", "also"].map(|name| in_cluster(name, &fixed("a"), &none));
+    organization.stack("web", &spec_of(&twice));
+    let said = organization.fail("web", "Preview", "");
+    assert!(
+        said.contains("clusters also and main are one") || said.contains("clusters main and also are one"),
+        "{said}"
+    );
+
+    // What comes first is there under another name of the same server.
+    let spec = |value_there: &str| {
+        spec_of(&[
+            in_cluster("also", &widget, &none),
+            in_cluster("also", &fixed("a"), &anew),
+            in_cluster("east", &fixed(value_there), &anew),
+            kind.clone(),
+            ours.clone(),
+            in_cluster("east", &of_namespace, &none),
+        ])
+    };
+    organization.stack("web", &spec("a"));
+    let applied = organization.succeed("web", "Apply", "");
+    assert_eq!(applied["status"]["plan"]["summary"]["create"], 6, "{applied:#}");
+    assert!(here.succeeds(&["get", &format!("widgets.{group}/w"), "--namespace", &namespace]));
+    let made = ["patch", "create"];
+    let order = [
+        asked(&cluster, &made, "namespaces", &namespace, &namespace),
+        asked(&cluster, &made, "configmaps", &namespace, "fixed"),
+    ];
+    assert!(order.is_sorted(), "{order:?}");
+    let again = organization.succeed("web", "Preview", "");
+    assert_eq!(again["status"]["plan"]["summary"]["unchanged"], 6, "{again:#}");
+
+    // What is made anew in one cluster is the same object as before in the other.
+    let objects = || [&here, &there].map(|kubectl| config_map(kubectl, &namespace, "fixed").unwrap());
+    let before = objects();
+    organization.stack("web", &spec("b"));
+    let replaced = organization.succeed("web", "Apply", "");
+    let summary = &replaced["status"]["plan"]["summary"];
+    assert_eq!((&summary["replace"], &summary["unchanged"]), (&1.into(), &5.into()), "{replaced:#}");
+    let after = objects();
+    assert_eq!(after[0]["metadata"], before[0]["metadata"]);
+    assert_ne!(after[1]["metadata"]["uid"], before[1]["metadata"]["uid"]);
+    assert_eq!((&after[0]["data"]["value"], &after[1]["data"]["value"]), (&"a".into(), &"b".into()));
+
+    organization.succeed("web", "Destroy", "");
+    for kubectl in [&here, &there] {
+        assert!(!kubectl.succeeds(&["get", "namespace", &namespace]));
+    }
 }

@@ -12,6 +12,7 @@ mod bad_input;
 mod clusters;
 mod compliance;
 mod control_repository;
+mod custom_resources;
 mod drift;
 mod faults;
 mod health;

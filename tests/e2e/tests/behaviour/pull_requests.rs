@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 use stoa_e2e::fixture::{Organization, condition, config_maps};
-use stoa_e2e::{Cluster, Kubectl, Server as _, Standalone, eventually, run};
+use stoa_e2e::{Cluster, Kubectl, Server as _, eventually, run, skipped};
 use stoa_test_gitea::{GiteaServer, STRANGER, USER};
 use tempfile::TempDir;
 
@@ -48,7 +48,7 @@ impl Clone {
 fn gitea() -> Option<GiteaServer> {
     let server = GiteaServer::start();
     if server.is_none() {
-        eprintln!("skipped: STOA_TEST_GITEA is not set");
+        skipped("pull requests of a real Git server, since STOA_TEST_GITEA is not set");
     }
     server
 }
@@ -160,21 +160,68 @@ spec: {{project: proposed, workspaces: [{name}], trigger: Apply}}
     kubectl.run(&[&["patch", "source/forge", "--namespace", name], &allow[..]].concat());
     assert!(said(&theirs, "success").contains("1 to update"));
 
+    let shown_for = |commit: &str| {
+        let plan = runs("Preview", "Succeeded").into_iter().find(|run| run["spec"]["version"] == commit).unwrap();
+        plan["status"]["plan"]["digest"].clone()
+    };
+    let shown = shown_for(&second);
+    assert!(updated[0].contains(shown.as_str().unwrap()), "{}", updated[0]);
     gitea.merge("config", number);
+    let follows = |phase: &str, number: u64| {
+        let is_it = |run: &Value| run["status"]["mergedPlans"][0]["number"] == number;
+        eventually(&format!("the run that follows {number} is {phase}"), PATIENCE, || {
+            runs("Apply", phase).into_iter().find(is_it)
+        })
+    };
+    let applied = follows("Succeeded", number);
+    let (plan, merged) = (&applied["status"]["plan"], &applied["status"]["mergedPlans"]);
+    assert_eq!((&plan["digest"], &merged[0]["digest"], &merged[0]["carriedOut"]), (&shown, &shown, &json!(true)));
+    assert_eq!(condition(&applied, "MergedPlanHolds")["status"], "True", "{applied:#}");
+    assert_ne!(applied["status"]["source"]["commit"], second.as_str(), "it is the merge that is released");
     let of_number = format!("--selector=stoa.dev/pull-request={number}");
     eventually("its plans are removed", PATIENCE, || {
         let left = kubectl.get(&["runs", "--namespace", name, &of_number]);
         left["items"].as_array().unwrap().is_empty().then_some(())
     });
-    eventually("what was merged is deployed", PATIENCE, || (runs("Apply", "Succeeded").len() == 2).then_some(()));
+    assert_eq!(runs("Apply", "Succeeded").len(), 2);
     assert_eq!(gitea.comments("config", number), updated, "what was told stays");
+
+    // What was shown is one change, and by the time of the merge there is another.
+    let third = clone.push("more", "apps/web/spec.yaml", &with_secret("d"));
+    let number = gitea.open("config", "more");
+    assert!(said(&third, "success").contains("1 to update"));
+    let shown = shown_for(&third);
+    kubectl.run(&["delete", "secret/s", "--namespace", &deployed]);
+    gitea.merge("config", number);
+    let waiting = follows("AwaitingApproval", number);
+    let told = condition(&waiting, "MergedPlanHolds");
+    let change = format!("v1:Secret:{deployed}:s: Unchanged was planned, now Create");
+    assert_eq!((&told["status"], &told["reason"]), (&json!("False"), &json!("PlanStale")), "{waiting:#}");
+    assert!(told["message"].as_str().unwrap().contains(&change), "{told:#}");
+    let digest = &waiting["status"]["plan"]["digest"];
+    assert_ne!(digest, &shown);
+    let comment =
+        eventually("the pull request is told", PATIENCE, || gitea.comments("config", number).into_iter().nth(1));
+    assert!(comment.contains("does not carry out the plan") && comment.contains(&change), "{comment}");
+    let value = || kubectl.get(&["configmap/c0", "--namespace", &deployed])["data"]["value"].clone();
+    assert_eq!(value(), "c", "nobody agreed to that");
+    let run = format!("run/{}", waiting["metadata"]["name"].as_str().unwrap());
+    let approve = |digest: &Value| {
+        let approval = json!({"status": {"approval": {"planDigest": digest, "decision": "Approved"}}});
+        let patch = format!("--patch={approval}");
+        kubectl.succeeds(&["patch", &run, "--subresource=approval", "--type=merge", &patch, "--namespace", name])
+    };
+    assert!(!approve(&shown), "what was shown is not what waits");
+    assert!(approve(digest));
+    follows("Succeeded", number);
+    assert_eq!(value(), "d");
 }
 
 #[test]
 fn changes_are_deployed_once_their_pull_request_is_merged() {
     let Some(gitea) = gitea() else { return };
-    let server = Standalone::shared();
-    let (kubectl, organization) = (server.kubectl(), Organization::create(&*server));
+    let server = Cluster::shared();
+    let (kubectl, organization) = (server.kubectl(), Organization::create(&server));
     let (name, deployed) = (&organization.name, format!("{}-web", organization.name));
     let address = gitea.create("deploy");
     secret(&kubectl, name, &gitea);
@@ -222,6 +269,7 @@ spec: {{project: {name}, path: apps/web, workspaces: [{name}-reviewed]}}
     let ended = organization.ended(&run, PATIENCE);
     assert_eq!((&ended["status"]["phase"], &ended["status"]["release"]), (&json!("Succeeded"), &json!(1)), "{ended:#}");
     assert!(files() >= 2);
+    assert!(!kubectl.succeeds(&["get", "namespace", &deployed]), "what is in Git is for others to deploy");
 
     // Another change is another pull request, and one that is closed deploys nothing.
     organization.source.commit("apps/web/spec.yaml", &config_maps(&deployed, 1, "b"));

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::Value;
 use stoa_e2e::fixture::{Organization, condition, config_maps};
-use stoa_e2e::{Cluster, Kubectl, Server as _, Standalone, run};
+use stoa_e2e::{Cluster, Kubectl, Server, Standalone, run};
 
 use crate::PATIENCE;
 
@@ -375,37 +375,74 @@ fn folder_of_manifests_is_deployed_as_it_is() {
 }
 
 #[test]
-fn runs_of_one_stack_are_executed_one_after_the_other_in_order() {
-    let server = Standalone::shared();
-    let organization = Organization::create(&*server);
-    organization.stack("web", &config_maps("web", 30, "a"));
+fn runs_of_one_stack_are_executed_one_after_the_other_in_order_on_its_own() {
+    runs_are_executed_in_order(&*Standalone::shared());
+}
+
+#[test]
+fn runs_of_one_stack_are_executed_one_after_the_other_in_order_in_a_cluster() {
+    runs_are_executed_in_order(&Cluster::shared());
+}
+
+fn runs_are_executed_in_order(server: &dyn Server) {
+    let (kubectl, organization) = (server.kubectl(), Organization::create(server));
+    let name = &organization.name;
+    organization.stack("web", &config_maps(&format!("{name}-web"), 30, "a"));
+    // One that waits for a person has its turn meanwhile.
+    let first = organization.start("web", "Apply", "requireApproval: true");
+    kubectl.watch(name, &format!("run/{first}"), PATIENCE, |run| {
+        (run["status"]["phase"] == "AwaitingApproval").then_some(())
+    });
     let names: Vec<String> = (0..3).map(|_| organization.start("web", "Apply", "")).collect();
-    let runs: Vec<Value> = names.iter().map(|name| organization.ended(name, PATIENCE)).collect();
-    for run in &runs {
+    let refused = organization.ended(&organization.start("web", "Apply", "onConflict: Refuse"), PATIENCE);
+    assert_eq!(condition(&refused, "Failed")["reason"], "ConflictingRun", "{refused:#}");
+    for name in &names {
+        assert_eq!(organization.run(name)["status"]["startTime"], Value::Null, "{name} began before its turn");
+    }
+    kubectl.run(&["patch", "run", &first, "--namespace", name, "--type=merge", "--patch={\"spec\":{\"cancel\":true}}"]);
+    let first = organization.ended(&first, PATIENCE);
+    assert_eq!(first["status"]["phase"], "Canceled", "{first:#}");
+    let mut runs = vec![first];
+    runs.extend(names.iter().map(|name| organization.ended(name, PATIENCE)));
+    for run in &runs[1..] {
         assert_eq!(run["status"]["phase"], "Succeeded", "{run:#}");
     }
     for (earlier, later) in runs.iter().zip(&runs[1..]) {
         // Times of one form compare as texts.
         let (end, start) = (earlier["status"]["completionTime"].as_str(), later["status"]["startTime"].as_str());
-        assert!(end <= start, "{} started before {} ended", name_of(later), name_of(earlier));
+        assert!(end.is_some() && end <= start, "{} started before {} ended", name_of(later), name_of(earlier));
     }
     let releases: Vec<&Value> = runs.iter().map(|run| &run["status"]["release"]).collect();
-    assert_eq!(releases, [&Value::from(1), &Value::Null, &Value::Null]);
+    assert_eq!(releases, [&Value::Null, &Value::from(1), &Value::Null, &Value::Null]);
 }
 
 #[test]
-fn source_of_a_run_is_a_branch_a_tag_or_a_commit() {
-    let server = Standalone::shared();
-    let organization = Organization::create(&*server);
-    let first = organization.stack("web", &config_maps("web", 1, "first"));
+fn source_of_a_run_is_a_branch_a_tag_or_a_commit_on_its_own() {
+    source_is_a_branch_a_tag_or_a_commit(&*Standalone::shared());
+}
+
+#[test]
+fn source_of_a_run_is_a_branch_a_tag_or_a_commit_in_a_cluster() {
+    source_is_a_branch_a_tag_or_a_commit(&Cluster::shared());
+}
+
+fn source_is_a_branch_a_tag_or_a_commit(server: &dyn Server) {
+    let organization = Organization::create(server);
+    let namespace = format!("{}-web", organization.name);
+    let first = organization.stack("web", &config_maps(&namespace, 1, "first"));
     organization.source.git(&["tag", "v1"]);
     organization.source.git(&["branch", "stable"]);
-    let second = organization.stack("web", &config_maps("web", 1, "second"));
-    for (version, commit) in
-        [("v1", &first), ("stable", &first), (first.as_str(), &first), ("latest", &second), ("main", &second)]
-    {
+    let second = organization.stack("web", &config_maps(&namespace, 2, "second"));
+    for (version, commit, count) in [
+        ("v1", &first, 2),
+        ("stable", &first, 2),
+        (first.as_str(), &first, 2),
+        ("latest", &second, 3),
+        ("main", &second, 3),
+    ] {
         let run = organization.succeed("web", "Preview", &format!("version: \"{version}\""));
         assert_eq!(run["status"]["source"]["commit"].as_str(), Some(commit.as_str()), "{version}");
+        assert_eq!(run["status"]["plan"]["summary"]["create"], count, "{version}: {run:#}");
     }
     let message = organization.fail("web", "Preview", "version: v9");
     assert!(message.contains("v9"), "{message}");

@@ -102,6 +102,19 @@ fn a_create_whose_answer_is_lost_is_unknown_until_it_is_found_or_somebody_looked
     organization.succeed("found", "Apply", "");
     assert_eq!(resource("found"), (json!("Applied"), json!("far")));
 
+    // What only looks says so, too, and leaves it to the next Apply to settle the call.
+    organization.stack("found", &spec(namespace, "found").replace("}}\n", "}, data: {value: b}}\n"));
+    far.way.lose_answers_to(APPLY);
+    organization.fail("found", "Apply", "");
+    far.way.heal();
+    assert_eq!(resource("found"), (json!("Unknown"), json!("far")));
+    organization.succeed("found", "Refresh", "");
+    assert_eq!(resource("found"), (json!("Applied"), json!("far")));
+    let uid = kubectl.get(&["configmap", "found", "--namespace", namespace])["metadata"]["uid"].clone();
+    assert_eq!(organization.of_stack("resources", "found")[0]["spec"]["kubernetes"]["uid"], uid);
+    let settled = organization.succeed("found", "Apply", "");
+    assert_eq!(settled["status"]["plan"]["summary"]["create"], 0, "{settled:#}");
+
     // Nobody can look there any more; somebody did, and nothing is left.
     kubectl.run(&["delete", "configmap", "gone", "--namespace", namespace]);
     far.is_cluster("near", &organization);

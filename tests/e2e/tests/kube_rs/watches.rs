@@ -1,105 +1,23 @@
 //! Watchers that list first and watchers whose list is streamed, of objects and of metadata: whatever happens, all of
 //! them end at what is there.
 
-use std::collections::BTreeMap;
-use std::fmt::Debug;
-use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use futures_util::{Stream, StreamExt as _};
 use http::{Request, Response};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::client::Body;
 use kube::core::PartialObjectMeta;
 use kube::runtime::reflector;
-use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Client, Resource, ResourceExt as _};
+use kube::runtime::watcher::{self, watcher};
+use kube::{Client, ResourceExt as _};
 use serde_json::json;
-use stoa_e2e::unique;
+use stoa_e2e::{Follower, Told, Versions, unique};
 use stoa_types::platform::Backend;
-use tokio::task::JoinHandle;
 
 use crate::{LABEL, backend, both_doors};
-
-/// The version at which each object was last seen, by name.
-type Versions = BTreeMap<String, String>;
-
-/// What a watcher has said so far.
-#[derive(Debug, Default)]
-struct Told {
-    there: Versions,
-    /// Lists so far, complete ones.
-    lists: usize,
-    errors: Vec<watcher::Error>,
-    /// What it may not say.
-    faults: Vec<String>,
-}
-
-struct Follower {
-    name: &'static str,
-    told: Arc<Mutex<Told>>,
-    task: JoinHandle<()>,
-}
-
-impl Drop for Follower {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-impl Follower {
-    fn new<K>(name: &'static str, events: impl Stream<Item = Result<Event<K>, watcher::Error>> + Send + 'static) -> Self
-    where
-        K: Resource + Debug + Send + 'static,
-    {
-        let told = Arc::<Mutex<Told>>::default();
-        let shared = told.clone();
-        let task = tokio::spawn(async move {
-            let mut events = pin!(events);
-            let mut list = Versions::new();
-            while let Some(event) = events.next().await {
-                let mut told = shared.lock().expect("nobody panics with it");
-                told.hear(event, &mut list);
-            }
-        });
-        Self { name, told, task }
-    }
-
-    fn look<T>(&self, at: impl FnOnce(&Told) -> T) -> T {
-        at(&self.told.lock().expect("nobody panics with it"))
-    }
-}
-
-impl Told {
-    fn hear<K: Resource>(&mut self, event: Result<Event<K>, watcher::Error>, list: &mut Versions) {
-        let entry = |object: &K| (object.name_any(), object.resource_version().unwrap_or_default());
-        match event {
-            Err(error) => self.errors.push(error),
-            Ok(Event::Init) => list.clear(),
-            Ok(Event::InitApply(object)) => list.extend([entry(&object)]),
-            Ok(Event::InitDone) => {
-                self.there = std::mem::take(list);
-                self.lists += 1;
-            }
-            Ok(Event::Apply(object)) => {
-                let (name, version) = entry(&object);
-                let before = self.there.insert(name.clone(), version.clone());
-                let number = |version: &str| version.parse::<u64>().unwrap_or_default();
-                if before.as_deref().is_some_and(|before| number(before) >= number(&version)) {
-                    self.faults.push(format!("{name} went from {before:?} to {version}"));
-                }
-            }
-            Ok(Event::Delete(object)) => {
-                if self.there.remove(&object.name_any()).is_none() {
-                    self.faults.push(format!("{} was deleted, which was not there", object.name_any()));
-                }
-            }
-        }
-    }
-}
 
 async fn versions(backends: &Api<Backend>, selector: &str) -> Result<Versions> {
     let list = backends.list(&ListParams::default().labels(selector)).await?;

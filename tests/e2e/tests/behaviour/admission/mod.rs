@@ -10,21 +10,21 @@ use crate::PATIENCE;
 
 /// A namespace, and what a test configures in the cluster for it; the cluster is all tests', so that both go with the
 /// value.
-struct Scene {
+pub(crate) struct Scene {
     kubectl: Kubectl,
-    namespace: String,
+    pub(crate) namespace: String,
     configured: Vec<String>,
 }
 
 impl Scene {
-    fn new(kubectl: Kubectl) -> Self {
+    pub(crate) fn new(kubectl: Kubectl) -> Self {
         let namespace = unique("admission");
         kubectl.run(&["create", "namespace", &namespace]);
         Self { kubectl, namespace, configured: Vec::new() }
     }
 
     /// Applies an object of `admissionregistration.k8s.io/v1`; its name is the namespace's.
-    fn configure(&mut self, kind: &str, fields: Value) {
+    pub(crate) fn configure(&mut self, kind: &str, fields: Value) {
         let mut object = json!({
             "apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": self.namespace},
         });
@@ -34,7 +34,7 @@ impl Scene {
     }
 
     /// Selects the namespace of this test.
-    fn selector(&self) -> Value {
+    pub(crate) fn selector(&self) -> Value {
         json!({"matchLabels": {"kubernetes.io/metadata.name": self.namespace}})
     }
 

@@ -1,0 +1,106 @@
+//! Custom resources that come with the definition of their kind.
+
+use serde_json::Value;
+use stoa_e2e::fixture::{Organization, condition, config_maps};
+use stoa_e2e::{Cluster, Server as _, Standalone};
+
+use crate::PATIENCE;
+use crate::bad_input::{line_of, message_names};
+
+/// A namespace, a definition of widgets that have a size, and one whose `spec` this is.
+fn spec(namespace: &str, group: &str, widget: &str) -> String {
+    config_maps(namespace, 1, "a")
+        + &format!(
+            "- id: apiextensions.k8s.io/v1:CustomResourceDefinition:widgets.{group}
+  type: Kubernetes
+  attributes:
+    apiVersion: apiextensions.k8s.io/v1
+    kind: CustomResourceDefinition
+    metadata: {{name: widgets.{group}}}
+    spec:
+      group: {group}
+      scope: Namespaced
+      names: {{kind: Widget, plural: widgets, singular: widget, listKind: WidgetList}}
+      versions:
+      - name: v1
+        served: true
+        storage: true
+        schema:
+          openAPIV3Schema:
+            type: object
+            properties:
+              spec:
+                type: object
+                required: [size, mode]
+                properties:
+                  size: {{type: integer, minimum: 1}}
+                  mode: {{type: string, enum: [fast, slow], default: slow}}
+                  note: {{type: string}}
+                x-kubernetes-validations:
+                - {{rule: \"self.mode != 'fast' || self.size < 10\", message: fast ones are small}}
+- id: {group}/v1:Widget:{namespace}:w
+  type: Kubernetes
+  dependsOn: [\"v1:Namespace:{namespace}\"]
+  attributes: {{apiVersion: {group}/v1, kind: Widget, metadata: {{name: w, namespace: {namespace}}}, spec: {widget}}}
+"
+        )
+}
+
+/// Names of the Spec's own, which nobody else has.
+fn names(organization: &Organization) -> (String, String) {
+    (format!("{}-web", organization.name), format!("{}.example.com", organization.name))
+}
+
+/// That an Apply of a widget is refused when it is planned, and its message has this with file, line and resource.
+fn is_refused(organization: &Organization, widget: &str, wanted: &[&str]) -> Value {
+    let (namespace, group) = names(organization);
+    let spec = spec(&namespace, &group, widget);
+    organization.stack("web", &spec);
+    let run = organization.ended(&organization.start("web", "Apply", ""), PATIENCE);
+    let (failed, id) = (condition(&run, "Failed"), format!("{group}/v1:Widget:{namespace}:w"));
+    assert_eq!(failed["reason"], "PlanFailed", "{run:#}");
+    let message = failed["message"].as_str().unwrap();
+    message_names(message, &[&format!("apps/web/spec.yaml:{}", line_of(&spec, &id)), &id]);
+    message_names(message, wanted);
+    run
+}
+
+#[test]
+fn what_a_definition_that_comes_with_it_does_not_allow_is_refused_before_anything_is_made() {
+    let cluster = Cluster::shared();
+    let kubectl = cluster.kubectl();
+    let organization = Organization::create(&cluster);
+    let (namespace, group) = names(&organization);
+    let wrong = [
+        ("{size: many}", "attributes.spec.size: a whole number is wanted here, not a string"),
+        ("{size: 3, sze: 3}", "attributes.spec.sze: its kind has no field that is called so"),
+        ("{size: 30, mode: fast}", "attributes.spec: fast ones are small"),
+    ];
+    for (widget, wanted) in wrong {
+        let run = is_refused(&organization, widget, &[wanted]);
+        for (kind, name) in [("namespace", &namespace), ("crd", &format!("widgets.{group}"))] {
+            assert!(!kubectl.succeeds(&["get", kind, name]), "{run:#}");
+        }
+    }
+    // What is known later is not looked at.
+    let note = format!("{{size: 3, note: \"$kusion_path.v1:Namespace:{namespace}.metadata.uid\"}}");
+    organization.stack("web", &spec(&namespace, &group, &note));
+    let run = organization.succeed("web", "Preview", "");
+    assert_eq!(run["status"]["plan"]["summary"]["create"], 4, "{run:#}");
+}
+
+#[test]
+fn what_goes_to_git_is_held_against_the_definition_that_goes_with_it() {
+    let server = Standalone::shared();
+    let organization = Organization::create(&*server);
+    let (namespace, group) = names(&organization);
+    let missing = "attributes.spec.size: its kind requires this field";
+    is_refused(&organization, "{mode: quick}", &[missing, "one of \"fast\", \"slow\" is wanted here"]);
+    // A later version may know the field.
+    organization.stack("web", &spec(&namespace, &group, "{size: 3, sze: 3}"));
+    let run = organization.succeed("web", "Apply", "");
+    let log = format!("runs/{}/log", run["metadata"]["name"].as_str().unwrap());
+    let log = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{}/{log}", organization.name);
+    let told = server.kubectl().run(&["get", "--raw", &log]);
+    assert!(told.contains("attributes.spec.sze: its kind has no field that is called so"), "{told}");
+}
