@@ -64,15 +64,21 @@ impl Cluster {
     }
 }
 
-/// A client of the server at `url`, whose authority is in a file, as a kubeconfig's `user`.
-pub(crate) fn client(url: &str, authority: &Path, user: &Value) -> kube::Client {
-    let kubeconfig = json!({
+/// A kubeconfig of the server at `url`, whose authority is in a file, and of this `user`.
+pub(crate) fn kubeconfig(url: &str, authority: &Path, user: &Value) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Config",
         "clusters": [{"name": "x", "cluster": {"server": url, "certificate-authority": authority}}],
         "users": [{"name": "x", "user": user}],
         "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
         "current-context": "x",
-    });
-    let kubeconfig = serde_json::from_value(kubeconfig).unwrap();
+    })
+}
+
+/// A client of the server at `url`, whose authority is in a file, as a kubeconfig's `user`.
+pub(crate) fn client(url: &str, authority: &Path, user: &Value) -> kube::Client {
+    let kubeconfig = serde_json::from_value(kubeconfig(url, authority, user)).unwrap();
     // Reading the files waits for nothing.
     let options = kube::config::KubeConfigOptions::default();
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options);

@@ -435,6 +435,16 @@ impl Cluster {
         self.env("STOA_URLS").split(',').map(connect).collect()
     }
 
+    /// kubectl of one of several Stoas, counted from 0, with nothing in between, as somebody who may do anything.
+    pub fn kubectl_of(&self, replica: usize) -> Kubectl {
+        let user = json!({"client-certificate": self.env("CLIENT_CERT"), "client-key": self.env("CLIENT_KEY")});
+        let urls = self.env("STOA_URLS");
+        let url = urls.split(',').nth(replica).expect("there is such a replica");
+        let file = self.dir.join(format!("replica-{replica}.kubeconfig"));
+        fs::write(&file, caller::kubeconfig(url, Path::new(&self.env("STOA_CA")), &user).to_string()).unwrap();
+        Kubectl::new(file)
+    }
+
     /// Where the Stoas keep their data.
     pub fn data(&self) -> PathBuf {
         self.dir.join("stoa")
