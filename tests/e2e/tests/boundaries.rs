@@ -81,13 +81,11 @@ fn crash_in(
     let file = folder.path().join("reached");
     server.arm(point, &file);
     let mut run = start();
+    // The crash may come before the answer; and a server that has just come back may have refused what begins the run.
+    let find = || begun()?.or_else(start);
     eventually(&format!("{point} is reached by {stack}"), PATIENCE, || {
-        // The crash may come before the answer; and a server that has just come back may have refused what begins the run.
-        if !file.exists()
-            && run.is_none()
-            && let Some(begun) = begun()
-        {
-            run = begun.or_else(start);
+        if !file.exists() && run.is_none() {
+            run = find();
         }
         if let Some(run) = &run {
             meanwhile(run);
@@ -95,7 +93,8 @@ fn crash_in(
         file.exists().then_some(())
     });
     server.recover(point);
-    run.unwrap_or_else(|| begun().unwrap().unwrap())
+    // A run before it, which is still to be merged, may have come to the boundary first.
+    eventually(&format!("a run of {stack} is begun"), PATIENCE, || run.clone().or_else(find))
 }
 
 /// Rolls a stack out, with a crash at a boundary, and checks what came of it; returns the run's name.
