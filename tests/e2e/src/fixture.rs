@@ -64,6 +64,20 @@ pub fn spec_of<'a>(namespace: &str, config_maps: impl IntoIterator<Item = Config
     spec
 }
 
+/// The attributes of the CustomResourceDefinition of Widgets in a group, in one line of YAML: their scope, `Namespaced` or
+/// `Cluster`, and the schema of version v1, of the fields of an object.
+pub fn widgets(group: &str, scope: &str, schema: &str) -> String {
+    format!(
+        "{{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {{name: widgets.{group}}}, \
+         spec: {{group: {group}, scope: {scope}, \
+         names: {{kind: Widget, plural: widgets, singular: widget, listKind: WidgetList}}, \
+         versions: [{{name: v1, served: true, storage: true, schema: {{openAPIV3Schema: {schema}}}}}]}}}}"
+    )
+}
+
+/// The schema of objects that may have any fields.
+pub const ANY_FIELDS: &str = "{type: object, x-kubernetes-preserve-unknown-fields: true}";
+
 /// The ConfigMaps of a namespace: uid and value by name.
 pub type Objects = BTreeMap<String, (String, String)>;
 

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use stoa_e2e::fixture::{Organization, condition, config_maps};
+use stoa_e2e::fixture::{ANY_FIELDS, Organization, condition, config_maps, widgets};
 use stoa_e2e::webhook::Webhooks;
 use stoa_e2e::{Cluster, Kubectl, Server as _, eventually};
 
@@ -116,6 +116,7 @@ fn what_a_cluster_makes_difficult_is_applied_in_one_run_and_destroyed() {
     let namespace = format!("{name}-web");
     // Of no sorting: what comes first needs what comes last.
     let group = format!("{name}.example.com");
+    let definition = widgets(&group, "Namespaced", ANY_FIELDS);
     let spec = format!(
         "resources:
 - id: {group}/v1:Widget:{namespace}:w
@@ -153,19 +154,7 @@ fn what_a_cluster_makes_difficult_is_applied_in_one_run_and_destroyed() {
     rules: []
 - id: apiextensions.k8s.io/v1:CustomResourceDefinition:widgets.{group}
   type: Kubernetes
-  attributes:
-    apiVersion: apiextensions.k8s.io/v1
-    kind: CustomResourceDefinition
-    metadata: {{name: widgets.{group}}}
-    spec:
-      group: {group}
-      scope: Namespaced
-      names: {{kind: Widget, plural: widgets, singular: widget, listKind: WidgetList}}
-      versions:
-      - name: v1
-        served: true
-        storage: true
-        schema: {{openAPIV3Schema: {{type: object, x-kubernetes-preserve-unknown-fields: true}}}}
+  attributes: {definition}
 - id: v1:Namespace:{namespace}
   type: Kubernetes
   attributes: {{apiVersion: v1, kind: Namespace, metadata: {{name: {namespace}}}}}

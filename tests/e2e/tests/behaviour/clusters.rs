@@ -5,7 +5,7 @@ use std::fs;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use serde_json::{Value, json};
-use stoa_e2e::fixture::{Organization, condition};
+use stoa_e2e::fixture::{ANY_FIELDS, Organization, condition, widgets};
 use stoa_e2e::{Cluster, Kubectl, Server as _, Standalone};
 
 /// The second control plane, which the tests of this file share. It ends with the last of them.
@@ -155,23 +155,12 @@ spec: {{backend: {{name: {name}}}, kubernetes: {{clusters: [{{name: main, inClus
 /// own: here its objects are in namespaces, in the east they are not.
 fn kinds(namespace: &str, group: &str) -> String {
     let definition = |suffix: &str, cluster: &str, scope: &str| {
+        let attributes = widgets(group, scope, ANY_FIELDS);
         format!(
             "- id: apiextensions.k8s.io/v1:CustomResourceDefinition:widgets.{group}{suffix}
   type: Kubernetes
   extensions: {{cluster: {cluster}}}
-  attributes:
-    apiVersion: apiextensions.k8s.io/v1
-    kind: CustomResourceDefinition
-    metadata: {{name: widgets.{group}}}
-    spec:
-      group: {group}
-      scope: {scope}
-      names: {{kind: Widget, plural: widgets, singular: widget, listKind: WidgetList}}
-      versions:
-      - name: v1
-        served: true
-        storage: true
-        schema: {{openAPIV3Schema: {{type: object, x-kubernetes-preserve-unknown-fields: true}}}}
+  attributes: {attributes}
 "
         )
     };

@@ -1,7 +1,7 @@
 //! Custom resources that come with the definition of their kind.
 
 use serde_json::Value;
-use stoa_e2e::fixture::{Organization, condition, config_maps};
+use stoa_e2e::fixture::{Organization, condition, config_maps, widgets};
 use stoa_e2e::{Cluster, Server as _, Standalone};
 
 use crate::PATIENCE;
@@ -9,35 +9,17 @@ use crate::bad_input::{line_of, message_names};
 
 /// A namespace, a definition of widgets that have a size, and one whose `spec` this is.
 fn spec(namespace: &str, group: &str, widget: &str) -> String {
+    let spec = "{type: object, required: [size, mode], \
+                 properties: {size: {type: integer, minimum: 1}, \
+                 mode: {type: string, enum: [fast, slow], default: slow}, note: {type: string}}, \
+                 x-kubernetes-validations: \
+                 [{rule: \"self.mode != 'fast' || self.size < 10\", message: fast ones are small}]}";
+    let definition = widgets(group, "Namespaced", &format!("{{type: object, properties: {{spec: {spec}}}}}"));
     config_maps(namespace, 1, "a")
         + &format!(
             "- id: apiextensions.k8s.io/v1:CustomResourceDefinition:widgets.{group}
   type: Kubernetes
-  attributes:
-    apiVersion: apiextensions.k8s.io/v1
-    kind: CustomResourceDefinition
-    metadata: {{name: widgets.{group}}}
-    spec:
-      group: {group}
-      scope: Namespaced
-      names: {{kind: Widget, plural: widgets, singular: widget, listKind: WidgetList}}
-      versions:
-      - name: v1
-        served: true
-        storage: true
-        schema:
-          openAPIV3Schema:
-            type: object
-            properties:
-              spec:
-                type: object
-                required: [size, mode]
-                properties:
-                  size: {{type: integer, minimum: 1}}
-                  mode: {{type: string, enum: [fast, slow], default: slow}}
-                  note: {{type: string}}
-                x-kubernetes-validations:
-                - {{rule: \"self.mode != 'fast' || self.size < 10\", message: fast ones are small}}
+  attributes: {definition}
 - id: {group}/v1:Widget:{namespace}:w
   type: Kubernetes
   dependsOn: [\"v1:Namespace:{namespace}\"]

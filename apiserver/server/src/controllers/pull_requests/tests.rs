@@ -119,6 +119,16 @@ impl Bed {
         look(self.runs.services.clone(), self.known.clone(), key()).await.unwrap()
     }
 
+    /// Has the list answered, and what it leads to refused.
+    async fn refuse_what_the_list_leads_to(&self) {
+        self.known.forget(&key());
+        let source = self.source().await;
+        let plans = source.spec.pull_requests.clone().unwrap();
+        let client = self.known.client(&self.runs.services, &key(), &source, &plans).await.unwrap();
+        assert!(matches!(self.known.pulls(&key(), &source, &*client).await, Ok(Due::Now(_))));
+        self.forge.refuse_next(500, "0");
+    }
+
     async fn source(&self) -> Source {
         self.runs.registry.api::<Source>().get("shop", "config").await.unwrap()
     }
@@ -613,13 +623,7 @@ async fn closed_pull_request_is_cleaned_up_while_nothing_can_be_told() {
     let plan = bed.plan().await;
     bed.forge.close(1);
     bed.forge.open("shop/config", "open", "main", None);
-    // The list is answered, and what it leads to is not.
-    bed.known.forget(&key());
-    let source = bed.source().await;
-    let plans = source.spec.pull_requests.clone().unwrap();
-    let client = bed.known.client(&bed.runs.services, &key(), &source, &plans).await.unwrap();
-    assert!(matches!(bed.known.pulls(&key(), &source, &*client).await, Ok(Due::Now(_))));
-    bed.forge.refuse_next(500, "0");
+    bed.refuse_what_the_list_leads_to().await;
     let asked = bed.forge.requests().len();
     bed.look_again().await;
     assert_eq!(bed.forge.requests().len(), asked + 1, "the server is left alone after that");

@@ -103,13 +103,7 @@ async fn plan_is_held_while_nobody_knows_what_became_of_its_pull_request() {
     let bed = Bed::new().await;
     let (number, _, at) = bed.merged().await;
     bed.observe(at).await;
-    // The list is answered, and what it leads to is not.
-    bed.known.forget(&key());
-    let source = bed.source().await;
-    let plans = source.spec.pull_requests.clone().unwrap();
-    let client = bed.known.client(&bed.runs.services, &key(), &source, &plans).await.unwrap();
-    assert!(matches!(bed.known.pulls(&key(), &source, &*client).await, Ok(Due::Now(_))));
-    bed.forge.refuse_next(500, "0");
+    bed.refuse_what_the_list_leads_to().await;
     bed.look_again().await;
     assert_eq!(bed.plan().await.metadata.deletion_timestamp, None);
     assert_ne!(bed.source().await.status.unwrap().merges_known_at, Some(at.to_string()), "runs wait for it");
