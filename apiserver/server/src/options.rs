@@ -156,7 +156,7 @@ pub(crate) struct HistoryOptions {
     /// memory a tenth of them
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(100..))]
     pub(crate) history_records: u32,
-    /// How long every change is kept for them at least, however many there are, in seconds
+    /// How long every change is kept for them at least, in seconds, unless all that is kept takes more than 256 MiB
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) history_seconds: u32,
 }

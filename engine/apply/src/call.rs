@@ -33,9 +33,6 @@ const BACKOFF: std::ops::RangeInclusive<Duration> = Duration::from_millis(200)..
 /// How long a call that cannot get through is tried again.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// The pause before something is waited for again of which nobody could say how it is.
-const AGAIN: Duration = Duration::from_secs(1);
-
 /// How long a request may still be on its way whose call was given up. As much as the server waits for after the end of a
 /// grant.
 pub const MARGIN: Duration = Duration::from_secs(2);
@@ -337,7 +334,7 @@ impl Caller {
                 }
                 Err(error) if error.is_retryable() => {
                     *course.told.lock() = Some(sensitive.redact(&error.to_string()));
-                    if self.stop.run_until_cancelled(tokio::time::sleep(AGAIN)).await.is_none() {
+                    if self.stop.run_until_cancelled(tokio::time::sleep(verify::AGAIN)).await.is_none() {
                         return Err(error);
                     }
                 }

@@ -47,13 +47,11 @@ pub(crate) async fn check(runtime: &dyn Runtime, asked: Asked<'_>) -> Checked {
             continue;
         };
         let cluster = clusters.of_wanted(resource);
-        let Some(version) = definitions
-            .custom(cluster, &object)
-            .filter(|definition| asked.is_open(runtime, id, definition))
-            .and_then(|definition| served_version(asked.definition(definition)?, &object.version))
-        else {
-            continue;
-        };
+        let said = definitions.custom(cluster, &object).and_then(|definition| {
+            let version = served_version(asked.definition(definition)?, &object.version)?;
+            asked.is_open(runtime, id, (definition, version)).then_some(version)
+        });
+        let Some(version) = said else { continue };
         let unknown = &asked.sketch.desired[id].unknown;
         let instance = Instance { attributes: &resource.attributes, live: asked.changed(id), unknown };
         let may_mend = admission.may_change(clusters.server(cluster), &object.group);
@@ -70,15 +68,23 @@ pub(crate) async fn check(runtime: &dyn Runtime, asked: Asked<'_>) -> Checked {
 }
 
 impl<'p> Asked<'p> {
-    /// Whether nobody has decided about a resource that is to be applied by what this definition says.
-    fn is_open(&self, runtime: &dyn Runtime, id: &ResourceId, definition: &ResourceId) -> bool {
+    /// Whether nobody has decided about a resource that is to be applied by what its definition says of its version.
+    fn is_open(&self, runtime: &dyn Runtime, id: &ResourceId, (definition, version): (&ResourceId, &Value)) -> bool {
         let action = |id| self.sketch.actions.get(id).map(|planned| planned.action);
         let is_applied = matches!(action(id), Some(Action::Create | Action::Update | Action::Adopt | Action::Replace));
         let is_answered = match self.previews.get(id) {
             Some(Preview::Changed(_) | Preview::Contested(..) | Preview::Replaced(_)) => runtime.validates(),
             Some(Preview::Unverified(_)) | None => false,
         };
-        is_applied && (!is_answered || action(definition).is_some_and(Action::is_call))
+        let is_called = action(definition).is_some_and(Action::is_call);
+        is_applied && (!is_answered || (is_called && !self.is_said_already(definition, version)))
+    }
+
+    /// Whether a definition is there and has the schema of this version already, whatever else of it is going to change.
+    fn is_said_already(&self, definition: &ResourceId, version: &Value) -> bool {
+        let Some(Live::Present(live)) = self.live.get(definition) else { return false };
+        let there = version["name"].as_str().and_then(|name| served_version(live, name));
+        there.is_some_and(|there| there["schema"] == version["schema"])
     }
 
     /// What a definition says, as far as that is known and may be told.

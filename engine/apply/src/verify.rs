@@ -14,7 +14,7 @@ use crate::{call::Told, observer::Observer, planning::problem, values::Ready};
 const WATCHED: usize = 1024;
 
 /// The pause before a resource is watched again when that failed.
-const AGAIN: Duration = Duration::from_secs(1);
+pub(crate) const AGAIN: Duration = Duration::from_secs(1);
 
 /// Waits for all of them, each as long as it says or else as the limit is, and returns what is wrong.
 pub(crate) async fn verify(

@@ -22,10 +22,10 @@ pub fn misfit(type_: &str, value: &Value) -> Option<String> {
     (!fits).then(|| wanted(what, value))
 }
 
-/// What is said of a value that stands where something else is wanted.
+/// What is said of a value that stands where something else is wanted, and not what it is: it may be secret.
 pub fn wanted(what: &str, value: &Value) -> String {
     match value {
-        Value::Number(number) if what == WHOLE_NUMBER => format!("{what} is wanted here, not {number}"),
+        Value::Number(_) if what == WHOLE_NUMBER => format!("{what} is wanted here, not a fraction"),
         other => format!("{what} is wanted here, not {}", type_name(other)),
     }
 }
@@ -53,7 +53,7 @@ mod tests {
             let found: Vec<&str> = types.into_iter().filter(|type_| misfit(type_, &value).is_none()).collect();
             assert_eq!(found, fitting, "{value}");
         }
-        assert_eq!(misfit("integer", &json!(1.5)).as_deref(), Some("a whole number is wanted here, not 1.5"));
+        assert_eq!(misfit("integer", &json!(1.5)).as_deref(), Some("a whole number is wanted here, not a fraction"));
         assert_eq!(misfit("object", &json!(null)).as_deref(), Some("a map is wanted here, not null"));
         assert_eq!(misfit("whatever", &json!(1)), None);
     }

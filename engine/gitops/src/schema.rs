@@ -156,7 +156,7 @@ mod tests {
             "spec.replica?".to_owned(),
             at("name", ": text is wanted here, not a number"),
             at("ports[0].containerPort", ": a whole number is wanted here, not a string"),
-            at("ports[1].containerPort", ": a whole number is wanted here, not 1.5"),
+            at("ports[1].containerPort", ": a whole number is wanted here, not a fraction"),
             at("resources.limits.x", ": a number or text is wanted here, not a map"),
             at("env", ": a list is wanted here, not a map"),
             at("stdin", ": true or false is wanted here, not a string"),

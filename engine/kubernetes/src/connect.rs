@@ -137,16 +137,19 @@ impl ClusterConfig {
 }
 
 /// Tells the server that a configuration leads to: its address, the way there, and whom it is believed to be. One address
-/// behind two proxies, or with two authorities, may be two servers.
+/// behind two proxies, or with two authorities, may be two servers; and some proxies choose the server by the certificate
+/// that they are shown.
 fn place(config: &Config) -> String {
     let authorities: Vec<&[u8]> = config.root_cert.iter().flatten().map(Vec::as_slice).collect();
+    let certificate = config.auth_info.client_certificate_data.as_deref().unwrap_or_default();
     format!(
-        "{} by {} as {} of {} {}",
+        "{} by {} as {} of {} {} for {}",
         config.cluster_url,
         config.proxy_url.as_ref().map(ToString::to_string).unwrap_or_default(),
         config.tls_server_name.as_deref().unwrap_or_default(),
         digest_bytes(&authorities),
         config.root_cert_file.as_ref().map(|file| file.display().to_string()).unwrap_or_default(),
+        digest_bytes(&[certificate.as_bytes()]),
     )
 }
 

@@ -26,13 +26,6 @@ impl Etcd {
         answer.body
     }
 
-    /// Whether nothing can be read at a version any more.
-    pub async fn has_let_go_of(&self, version: u64) -> bool {
-        let read = json!({"key": BASE64_STANDARD.encode(DATA), "revision": version});
-        let answer = self.0.ask("POST", "/v3/kv/range", &[("content-type", "application/json")], &read).await;
-        answer.code != 200 && answer.message().contains("compacted")
-    }
-
     /// Writes a value.
     pub async fn put(&self, key: &str, value: &[u8]) {
         let key = format!("{DATA}{key}");

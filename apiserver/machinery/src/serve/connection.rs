@@ -46,7 +46,8 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const HEAD_TIMEOUT: Duration = Duration::from_secs(90);
 /// After how much silence an HTTP/2 client is asked whether it is still there, and how long it may take to say so.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
-/// How long an HTTP/1.1 client may take nothing of what is written: as long as one of HTTP/2 may be silent.
+/// How long an HTTP/1.1 client may make no room for more to be written: as long as one of HTTP/2 may be silent. A full
+/// socket has room again when a third of its buffer is free, which takes a client of a few kB a second longer.
 const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// How many requests one HTTP/2 connection may have at once: kube-apiserver's default, as the aggregation layer sends
 /// the watches of all its clients over few connections.

@@ -44,11 +44,9 @@ const COMMITTER: &str = "Stoa";
 const DOMAIN: &str = "users.stoa.dev";
 /// A file with more bytes stands for no object: the API takes 3 MiB, and comments come on top.
 pub(super) const LARGEST_FILE: usize = 16 << 20;
-/// How many pushed commits are looked at to say who changed a file. Changes that come with more are
-/// put down to the newest.
+/// How many commits are looked at to say who changed a file. Changes that come with more are put down to the newest, and
+/// what was pushed before more may have been written over from here.
 const BLAME_DEPTH: usize = 1_000;
-/// How many commits are looked at to say whether what was pushed was written over from here.
-const PROJECTED_DEPTH: usize = 10_000;
 
 /// Somebody as Git names people.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -460,7 +458,7 @@ impl Reader {
         let ours = Person::stoa().email;
         let mut paths = BTreeSet::new();
         for (number, id) in walk.enumerate() {
-            if number == PROJECTED_DEPTH {
+            if number == BLAME_DEPTH {
                 return Ok(None);
             }
             let commit = repository.find_commit(id?)?;

@@ -392,7 +392,7 @@ pub struct MergedPlan {
     /// The digest of the plan, `sha256:` and 64 hex digits.
     #[serde(default)]
     pub digest: String,
-    /// Whether this plan is the one that the run carries out, as status.plan.digest has it.
+    /// Whether this is the plan that the run made, too; the newest, where several are the same. It may still wait for approval.
     #[serde(default)]
     pub carried_out: bool,
 }

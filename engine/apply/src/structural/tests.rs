@@ -63,7 +63,7 @@ fn values_are_of_the_types_of_the_schema() {
         json!({"map": {"a": "1", "b": null}, "list": [{"on": "yes"}, "x"], "text": 5, "ratio": "1", "count": 1.5, "either": 1.5,
             "maybe": {}}),
         &[
-            "spec.count: a whole number is wanted here, not 1.5",
+            "spec.count: a whole number is wanted here, not a fraction",
             "spec.either: a whole number or text is wanted here, not a number",
             "spec.list[0].on: true or false is wanted here, not a string",
             "spec.list[1]: a map is wanted here, not a string",

@@ -169,15 +169,20 @@ impl<'w, 's> Walk<'w, 's> {
             true => Value::from_iter(keys.iter().map(|key| item.get(key).cloned().unwrap_or_default())).to_string(),
             false => item.to_string(),
         };
+        let cost = |item: &Value| match is_map {
+            true => keys.iter().map(|key| 1 + item.get(key).map_or(0, size)).sum(),
+            false => size(item),
+        };
+        let compared = items.iter().chain(live.filter(|_| is_map).into_iter().flatten());
+        if (is_set_of || is_map) && !compared.map(cost).all(|cost| self.steps.take(cost)) {
+            return self.pass_over();
+        }
         let known: HashMap<String, &Value> = match live.filter(|_| is_map) {
             Some(live) => live.iter().map(|item| (tells_apart(item), item)).collect(),
             None => HashMap::new(),
         };
         let mut seen = HashMap::new();
         for (index, item) in items.iter().enumerate() {
-            if is_set_of && !self.steps.take(size(item)) {
-                return self.pass_over();
-            }
             self.at.0.push(Segment::Index(index));
             let named = (is_set_of || is_map).then(|| tells_apart(item));
             let live = named.as_ref().and_then(|named| known.get(named).copied());

@@ -95,11 +95,14 @@ pub(super) async fn shown(execution: &mut Execution, target: &Target) -> Result<
 /// merged, and of the others.
 async fn candidates(execution: &Execution, target: &Target) -> Result<(Vec<Run>, Vec<Run>), Halt> {
     let (stack, workspace) = (target.stack.name_any(), target.workspace.name_any());
+    // A project may have had another.
+    let source = target.source()?.name_any();
     let of_stack = format!("{}={stack}", labels::STACK);
     let all = execution.services.lookup.api::<Run>()?.list(Some(&target.namespace()), &of_stack).await?;
     let is_followed = |preview: &Run| all.iter().any(|run| pull_requests::has_followed(run, preview));
     let is_one = |run: &&Run| {
         pull_requests::is_plan(run)
+            && run.labels().get(labels::SOURCE) == Some(&source)
             && (&run.spec.stack, &run.spec.workspace) == (&stack, &workspace)
             && run.metadata.deletion_timestamp.is_none()
             && status(run).stack_uid == target.stack.metadata.uid
@@ -260,7 +263,10 @@ fn covers(then: &Plan, now: &PlannedAction, is_same_spec: bool) -> bool {
         let after = change.after.as_ref().map(ToString::to_string).unwrap_or_default();
         after.contains(MASK) || after.contains(UNKNOWN)
     };
-    bare(then) == bare(now)
+    // Of what is there a field may be as it is wanted by now; what is made without one is something else.
+    let is_whole = !matches!(now.action, Action::Create | Action::Replace) || now.changes.len() == then.changes.len();
+    is_whole
+        && bare(then) == bare(now)
         && now.changes.iter().all(|change| then.changes.contains(change) && (is_same_spec || !hides(change)))
         && now.taken.iter().all(|taken| then.taken.contains(taken))
 }
@@ -312,6 +318,16 @@ mod tests {
         let mut recreated = update("a", &[("x", "1")]);
         recreated["action"] = "Replace".into();
         check(recreated, true, false);
+        for made in ["Create", "Replace"] {
+            let action = |fields: &[(&str, &str)]| {
+                let mut action = update("a", fields);
+                action["action"] = made.into();
+                plan(json!([action]))
+            };
+            let [whole, part] = [action(&[("x", "1"), ("y", "2")]), action(&[("x", "1")])];
+            assert!(covers(&whole, &whole.actions[0], false), "{made}");
+            assert!(!covers(&whole, &part.actions[0], true), "{made} without a field that was shown");
+        }
         let mut ordered = update("a", &[("x", "1")]);
         ordered["after"] = json!(["b"]);
         check(ordered, false, true);
