@@ -50,9 +50,18 @@ impl Found {
 
     /// Waits until so many looks more were answered.
     pub(super) async fn looked_at(&self, times: usize) {
+        self.looked_at_since(self.looks(), times).await;
+    }
+
+    /// How many looks were answered.
+    pub(super) fn looks(&self) -> usize {
+        *self.looks.borrow()
+    }
+
+    /// Waits until so many looks more were answered than then.
+    pub(super) async fn looked_at_since(&self, then: usize, times: usize) {
         let mut looks = self.looks.subscribe();
-        let enough = *looks.borrow() + times;
-        let looked = looks.wait_for(|looks| *looks >= enough);
+        let looked = looks.wait_for(|looks| *looks >= then + times);
         tokio::time::timeout(PATIENCE, looked).await.expect("somebody looks").unwrap();
     }
 }
