@@ -24,7 +24,7 @@ use crate::runs::runner::testing::{ANYWHERE, Answer, Answers, Events};
 /// How long the calls of a runner are waited for that is not heard of any more.
 const WAITED_OUT: Duration = Duration::from_secs(8);
 /// Longer than anything takes that is not waited for.
-const SOON: Duration = Duration::from_secs(4);
+pub(super) const SOON: Duration = Duration::from_secs(4);
 
 /// What a scripted runner plans, which may change while it is at work.
 pub(super) type Planned = Arc<Mutex<Plan>>;
@@ -50,19 +50,15 @@ impl Found {
 
     /// Waits until so many looks more were answered.
     pub(super) async fn looked_at(&self, times: usize) {
-        self.looked_at_since(self.looks(), times).await;
+        assert!(self.is_looked_at(times, PATIENCE).await, "somebody looks");
     }
 
-    /// How many looks were answered.
-    pub(super) fn looks(&self) -> usize {
-        *self.looks.borrow()
-    }
-
-    /// Waits until so many looks more were answered than then.
-    pub(super) async fn looked_at_since(&self, then: usize, times: usize) {
+    /// Whether so many looks more are answered in time.
+    pub(super) async fn is_looked_at(&self, times: usize, within: Duration) -> bool {
         let mut looks = self.looks.subscribe();
-        let looked = looks.wait_for(|looks| *looks >= then + times);
-        tokio::time::timeout(PATIENCE, looked).await.expect("somebody looks").unwrap();
+        let enough = *looks.borrow() + times;
+        let looked = looks.wait_for(|looks| *looks >= enough);
+        tokio::time::timeout(within, looked).await.is_ok()
     }
 }
 
